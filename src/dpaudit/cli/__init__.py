@@ -1,0 +1,19 @@
+"""The command ``dpaudit``: one file per command."""
+
+import typer
+
+from dpaudit.cli.bound import bound
+
+__all__ = ["app"]
+
+app = typer.Typer(
+    help="Tell how private a program really is, from one run of it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.command()(bound)
+
+
+@app.callback()
+def _root() -> None:
+    """Tell how private a program really is, from one run of it."""

@@ -1,0 +1,1 @@
+"""Run many independent tasks, and keep what they found."""

@@ -1,0 +1,1 @@
+"""The guessing game: coins, referee, guessers, transcript, result."""

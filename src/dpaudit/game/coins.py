@@ -1,0 +1,125 @@
+"""Fair, secret coins from a key, any stretch of them at a time.
+
+The coins are the bits of SHAKE-256 of a 256-bit key, block by block, so a shard that
+knows which canaries it holds derives only their blocks, and a billion coins need no
+more memory than one. Other randomness of a run that must be reproducible and secret
+comes from the same key under another label; by the design of SHAKE-256 nothing about
+one stream can be told from another. The key is a file of its own: it is never written
+into a design, a log or a checkpoint, and neither ``repr`` nor ``str`` shows it.
+"""
+
+import hashlib
+import os
+import secrets
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInputError
+
+__all__ = ["Coins", "Key"]
+
+_KEY_BYTES = 32
+_BLOCK = 1 << 16  # coins; part of the format, never to change
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Key:
+    """The secret from which a run's coins are derived.
+
+    Example:
+        >>> key = Key(bytes(32))  # for a real audit: Key.generate()
+        >>> key
+        Key()
+        >>> key.stream("coins", 0, 4).hex()
+        '4563558a'
+    """
+
+    secret: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        if len(self.secret) != _KEY_BYTES:
+            raise InvalidInputError(
+                f"a key has {_KEY_BYTES} bytes, got {len(self.secret)}; "
+                "make one with Key.generate()"
+            )
+
+    @classmethod
+    def generate(cls) -> Self:
+        """Return a new key from the operating system's randomness."""
+        return cls(secrets.token_bytes(_KEY_BYTES))
+
+    @classmethod
+    def read(cls, path: str | Path) -> Self:
+        """Return the key that ``write`` put into a file."""
+        try:
+            return cls(bytes.fromhex(Path(path).read_text(encoding="ascii")))
+        except ValueError as error:
+            raise InvalidInputError(
+                f"{path} does not hold a key: expected {2 * _KEY_BYTES} hex digits"
+            ) from error
+
+    def write(self, path: str | Path) -> None:
+        """Write the key to a new file that only its owner may read."""
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode=0o600)
+        with os.fdopen(descriptor, "w", encoding="ascii") as file:
+            file.write(self.secret.hex())
+
+    def stream(self, label: str, index: int, size: int) -> bytes:
+        """Return ``size`` pseudorandom bytes, the block ``index`` of a named stream."""
+        # Key and index have fixed lengths, so no two inputs collide.
+        seed = b"dpaudit 1" + self.secret + index.to_bytes(8, "little") + label.encode()
+        return hashlib.shake_256(seed).digest(size)
+
+    def generator(self, label: str, index: int) -> np.random.Generator:
+        """Return a generator seeded with block ``index`` of a named stream."""
+        seed = int.from_bytes(self.stream(label, index, 32), "little")
+        return np.random.Generator(np.random.PCG64(seed))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Coins:
+    """One fair coin per canary: bit 1 is S = +1 is included.
+
+    Example:
+        >>> coins = Coins(key=Key(bytes(32)), count=1_000_000_000)
+        >>> coins.bits(999_999_990, 1_000_000_000)
+        array([1, 1, 0, 0, 0, 1, 1, 0, 0, 1], dtype=uint8)
+    """
+
+    key: Key
+    count: int
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("count", self.count, least=1)
+
+    def bits(self, start: int = 0, stop: int | None = None) -> NDArray[np.uint8]:
+        """Return the coins of canaries ``start`` up to but not including ``stop``."""
+        stop = self.count if stop is None else stop
+        if not 0 <= start < stop <= self.count:
+            raise InvalidInputError(
+                f"expected 0 <= start < stop <= {self.count}, got {start=}, {stop=}"
+            )
+        blocks = range(start // _BLOCK, (stop - 1) // _BLOCK + 1)
+        bits = np.concatenate([self._block(block) for block in blocks])
+        first = start - blocks.start * _BLOCK
+        return bits[first : first + stop - start]
+
+    def at(self, index: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Return the coins of the canaries named, deriving only their blocks."""
+        found = np.empty(len(index), np.uint8)
+        block_of = index // _BLOCK
+        for block in np.unique(block_of):
+            here = block_of == block
+            found[here] = self._block(int(block))[index[here] % _BLOCK]
+        return found
+
+    def _block(self, block: int) -> NDArray[np.uint8]:
+        data = np.frombuffer(self.key.stream("coins", block, _BLOCK // 8), np.uint8)
+        return np.unpackbits(data, bitorder="little")

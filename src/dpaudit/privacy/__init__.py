@@ -1,0 +1,1 @@
+"""Guarantees of privacy, as values."""

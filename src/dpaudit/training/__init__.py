@@ -1,0 +1,1 @@
+"""Audits that ride on real training runs."""
