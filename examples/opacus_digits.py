@@ -8,65 +8,55 @@ library with a wrong scale would. The exit code is 1 if the claim is refuted.
 """
 
 import argparse
+from collections.abc import Callable
 
 import torch
 from opacus import PrivacyEngine
+from opacus.data_loader import DPDataLoader
+from opacus.optimizers import DPOptimizer
 from sklearn.datasets import load_digits
 from torch import nn
 
 from dpaudit import ApproxDP, AuditResult, Design, Key
 from dpaudit.training.opacus import OpacusAudit
 
-DELTA = 1e-5
+CLAIM = ApproxDP(epsilon=2.0, delta=1e-5)
 
 
-def digits() -> torch.utils.data.TensorDataset:
+def private_digits(
+    epochs: int,
+) -> tuple[nn.Module, DPOptimizer, DPDataLoader, PrivacyEngine]:
+    """Return a network for the digits, made private by Opacus to meet the claim."""
     images, labels = load_digits(return_X_y=True)
     pixels = torch.tensor(images / 16.0, dtype=torch.float32)
-    return torch.utils.data.TensorDataset(pixels, torch.tensor(labels))
-
-
-def train_and_audit(
-    *,
-    canaries: int = 1000,
-    guesses: int = 100,
-    epsilon: float = 2.0,
-    epochs: int = 10,
-    hidden: int = 1000,
-    divide_noise_by: float = 1.0,
-    key: Key,
-) -> tuple[AuditResult, float]:
-    """Return the audit's result and the epsilon that Opacus' accountant reports."""
-    data = digits()
-    model = nn.Sequential(nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, 10))
+    data = torch.utils.data.TensorDataset(pixels, torch.tensor(labels))
+    model = nn.Sequential(nn.Linear(64, 1000), nn.ReLU(), nn.Linear(1000, 10))
     engine = PrivacyEngine()
     model, optimizer, loader = engine.make_private_with_epsilon(
         module=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=0.5),
         data_loader=torch.utils.data.DataLoader(data, batch_size=180),
-        target_epsilon=epsilon,
-        target_delta=DELTA,
+        target_epsilon=CLAIM.epsilon,
+        target_delta=CLAIM.delta,
         epochs=epochs,
         max_grad_norm=1.0,
     )
-    if divide_noise_by != 1:
-        plant_bug(optimizer, divide_noise_by)
+    return model, optimizer, loader, engine
 
-    claim = ApproxDP(epsilon=epsilon, delta=DELTA)
-    design = Design(canaries=canaries, guesses=guesses, claim=claim)
-    audit = OpacusAudit(optimizer, loader, design=design, key=key)
-    print(f"commitment: {audit.commitment.sha256}")
 
+def train(
+    model: nn.Module, optimizer: DPOptimizer, loader: DPDataLoader, epochs: int
+) -> None:
+    """Train as if there were no audit."""
     for _ in range(epochs):
         for pixels, labels in loader:
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(pixels), labels).backward()
             optimizer.step()
-    return audit.finish(), engine.get_epsilon(DELTA)
 
 
-def plant_bug(optimizer, factor: float) -> None:
-    """Make the optimizer add less noise than it tells the accountant."""
+def divide_noise(optimizer: DPOptimizer, factor: float) -> None:
+    """Plant a bug: add less noise than the accountant is told of."""
     add_noise = optimizer.add_noise
 
     def add_less_noise() -> None:
@@ -78,6 +68,26 @@ def plant_bug(optimizer, factor: float) -> None:
     optimizer.add_noise = add_less_noise
 
 
+def train_and_audit(
+    *,
+    epochs: int = 10,
+    divide_noise_by: float = 1.0,
+    key: Key,
+    publish: Callable[[str], object] = print,
+) -> tuple[AuditResult, float]:
+    """Return the audit's result and the epsilon that Opacus' accountant reports."""
+    model, optimizer, loader, engine = private_digits(epochs)
+    if divide_noise_by != 1:
+        divide_noise(optimizer, divide_noise_by)
+
+    design = Design(canaries=1000, guesses=100, claim=CLAIM)
+    audit = OpacusAudit(optimizer, loader, design=design, key=key)
+    publish(f"commitment: {audit.commitment.sha256}")  # before the run
+
+    train(model, optimizer, loader, epochs)
+    return audit.finish(), engine.get_epsilon(CLAIM.delta)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--divide-noise-by", type=float, default=1.0)
@@ -87,7 +97,7 @@ def main() -> None:
     result, accounted = train_and_audit(
         divide_noise_by=arguments.divide_noise_by, key=Key.generate()
     )
-    print(f"accountant: epsilon = {accounted:.3f} at delta = {DELTA:g}")
+    print(f"accountant: epsilon = {accounted:.3f} at delta = {CLAIM.delta:g}")
     print(result)
     raise SystemExit(1 if result.claim_test.refuted else 0)
 

@@ -24,10 +24,30 @@ from scipy import special
 
 from dpaudit import _validate
 
-__all__ = ["DiracPosterior"]
+__all__ = ["DiracPosterior", "noise_scale", "step_log_odds"]
 
 _NORMAL_QUARTILE = float(special.ndtri(0.75))
 _LEAST_SCALE = 1e-3  # of the clipping norm; keeps noiseless values finite
+
+
+def step_log_odds(
+    sums: NDArray[np.float64], *, scale: float, sample_rate: float
+) -> NDArray[np.float64]:
+    """Return what one step adds to the log-odds of inclusion.
+
+    Args:
+        sums: The noisy sums at the canaries' coordinates, over the clipping norm.
+        scale: Standard deviation of the noise, over the clipping norm.
+        sample_rate: Chance that an included canary joins a step.
+    """
+    join = special.xlogy(1.0, sample_rate) + (2 * sums - 1) / (2 * scale**2)
+    return np.logaddexp(special.xlog1py(1.0, -sample_rate), join)
+
+
+def noise_scale(sums: NDArray[np.float64]) -> float:
+    """Return a robust estimate of the noise, over the clipping norm."""
+    deviation = float(np.median(np.abs(sums - np.median(sums))))
+    return max(deviation / _NORMAL_QUARTILE, _LEAST_SCALE)
 
 
 @final
@@ -44,12 +64,9 @@ class DiracPosterior:
     def __init__(self, *, canaries: int, sample_rate: float) -> None:
         _validate.probability("sample_rate", sample_rate)
         self.log_odds = np.zeros(canaries)
-        self._log_join = special.xlogy(1.0, sample_rate)
-        self._log_stay = special.xlog1py(1.0, -sample_rate)
+        self._sample_rate = sample_rate
 
     def observe(self, sums: NDArray[np.float64]) -> None:
-        """Add one step's noisy sums, in units of the clipping norm."""
-        deviation = np.median(np.abs(sums - np.median(sums)))
-        scale = max(float(deviation) / _NORMAL_QUARTILE, _LEAST_SCALE)
-        evidence = (2 * sums - 1) / (2 * scale**2)
-        self.log_odds += np.logaddexp(self._log_stay, self._log_join + evidence)
+        """Add one step's noisy sums, over the clipping norm."""
+        scale = noise_scale(sums)
+        self.log_odds += step_log_odds(sums, scale=scale, sample_rate=self._sample_rate)

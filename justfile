@@ -1,0 +1,17 @@
+# The few commands a contributor needs; run them in an activated environment.
+
+# ruff (lint and format), mypy --strict, import-linter
+lint:
+    .ci/lint
+
+# doctests and tests, in parallel
+test *arguments:
+    pytest -n auto {{arguments}}
+
+# the README to the letter, in a fresh environment
+walk:
+    python .ci/walk.py
+
+# all that CI runs
+ci:
+    bash .ci/run

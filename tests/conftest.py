@@ -1,0 +1,28 @@
+"""What every test shares: which extras are tested, no silent skips, one thread."""
+
+import os
+
+import pytest
+
+# An extra's tests are collected unless the run says that it is absent on purpose:
+# DPAUDIT_TEST_EXTRAS="" tests the core alone. A missing package is an error otherwise.
+_NEEDS = {
+    "opacus": ["training/opacus"],
+    "sweep": ["engines/test_local.py", "engines/test_sweep.py"],
+}
+_TESTED = os.environ.get("DPAUDIT_TEST_EXTRAS", " ".join(_NEEDS)).split()
+
+collect_ignore = [
+    path for extra, paths in _NEEDS.items() if extra not in _TESTED for path in paths
+]
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid} was skipped; no test here may skip"
+    return report

@@ -1,0 +1,56 @@
+"""A whole game on randomised response: valid, and useful, and it says what it did."""
+
+import numpy as np
+import pytest
+from scipy import special
+
+from dpaudit import ApproxDP, Coins, Design, Key, Referee
+from dpaudit.game.guessers import most_likely
+from dpaudit.game.result import conclude
+from dpaudit.stats.binomial import rate_limits
+
+
+def audit(claimed, true, seed, canaries=100):
+    """Audit randomised response with ``true`` epsilon under a claim."""
+    rng = np.random.default_rng(seed)
+    key = Key(rng.bytes(32))
+    claim = ApproxDP(epsilon=claimed, delta=0.0)
+    design = Design(canaries=canaries, guesses=canaries, claim=claim)
+    bits = Coins(key=key, count=canaries).bits()
+    kept = rng.random(canaries) < special.expit(true)
+    shown = np.where(kept, bits, 1 - bits)
+    referee = Referee(design, key)
+    index, guess = most_likely(true * (2.0 * shown - 1), guesses=canaries)
+    return conclude(referee.submit(index, guess), commitment=referee.commitment)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, 3.0])
+def test_a_true_claim_is_refuted_no_more_often_than_alpha(epsilon):
+    """Fixed seeds; a valid audit would fail this once in a million choices of them."""
+    wrong = sum(
+        result.claim_test.refuted or result.bound.epsilon_lower > epsilon
+        for result in (audit(epsilon, epsilon, seed) for seed in range(500))
+    )
+    assert rate_limits(wrong, 500, alpha=2e-6)[0] <= 0.05
+
+
+def test_a_false_claim_is_refuted():
+    result = audit(claimed=1.0, true=3.0, seed=0)
+    assert result.claim_test.refuted
+    assert result.bound.epsilon_lower > 1.0
+
+
+def test_the_sentence_says_everything():
+    result = audit(claimed=1.0, true=1.0, seed=0)
+    text = str(result)
+    for part in (
+        "The claim (epsilon = 1, delta = 0)-DP is not refuted (p = ",
+        "epsilon >= ",
+        "at delta = 0 (alpha = 0.05, method exact, tier A: any mechanism)",
+        f"{result.counts.correct} of 100 guesses right about 100 canaries",
+        "all right would have shown 3.49",
+        "against an observer of every iterate",
+        "not exercised: nothing.",
+    ):
+        assert part in text
+    assert text.count(". ") == 0  # one sentence
