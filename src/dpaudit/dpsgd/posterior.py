@@ -40,8 +40,9 @@ def step_log_odds(
         scale: Standard deviation of the noise, over the clipping norm.
         sample_rate: Chance that an included canary joins a step.
     """
-    join = special.xlogy(1.0, sample_rate) + (2 * sums - 1) / (2 * scale**2)
-    return np.logaddexp(special.xlog1py(1.0, -sample_rate), join)
+    log_join = float(special.xlogy(1.0, sample_rate))
+    log_stay = float(special.xlog1py(1.0, -sample_rate))
+    return np.logaddexp(log_stay, log_join + (2 * sums - 1) / (2 * scale**2))
 
 
 def noise_scale(sums: NDArray[np.float64]) -> float:
