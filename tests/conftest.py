@@ -8,7 +8,7 @@ import pytest
 # DPAUDIT_TEST_EXTRAS="" tests the core alone. A missing package is an error otherwise.
 _NEEDS = {
     "opacus": ["training/opacus"],
-    "sweep": ["engines/test_local.py", "engines/test_sweep.py"],
+    "sweep": [f"engines/{f}.py" for f in ("test_local", "test_sweep", "run_sweep")],
 }
 _TESTED = os.environ.get("DPAUDIT_TEST_EXTRAS", " ".join(_NEEDS)).split()
 
