@@ -7,6 +7,7 @@ import pytest
 # An extra's tests are collected unless the run says that it is absent on purpose:
 # DPAUDIT_TEST_EXTRAS="" tests the core alone. A missing package is an error otherwise.
 _NEEDS = {
+    "accounting": ["accounting"],
     "opacus": ["training/opacus"],
     "sweep": [f"engines/{f}.py" for f in ("test_local", "test_sweep", "run_sweep")],
 }

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from dpaudit import ApproxDP, Counts, Exact
+from dpaudit import ApproxDP, Counts, Exact, test_claim
 from dpaudit.errors import InvalidInputError
 
 
@@ -134,7 +134,7 @@ def test_a_confidence_passed_as_alpha_is_caught():
 @given(counts(), st.floats(0, 4), st.sampled_from([0, 1e-6, 1e-3]))
 def test_a_claim_is_refuted_exactly_when_the_bound_exceeds_it(counts, epsilon, delta):
     claim = ApproxDP(epsilon=epsilon, delta=delta)
-    test = Exact().test_claim(counts, claim, alpha=0.05)
+    test = test_claim(claim, counts, alpha=0.05)
     found = Exact().epsilon_lower(counts, delta=delta, alpha=0.05).epsilon_lower
     if abs(found - epsilon) > 1e-8:
         assert test.refuted == (found > epsilon)

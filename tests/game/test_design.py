@@ -21,7 +21,7 @@ DESIGN = Design(
 def test_the_json_is_canonical_and_complete():
     text = DESIGN.to_json()
     assert text == (
-        '{"alpha":0.05,"canaries":10,"claim":{"delta":1e-05,"epsilon":2.0},'
+        '{"alpha":0.05,"canaries":10,"claim":{"adjacency":"add-remove","delta":1e-05,"epsilon":2.0},'
         '"format":"dpaudit.design.1","guesses":5,'
         '"setting":{"layout":"random","steps":3},'
         '"threat_model":"an observer of every iterate"}'

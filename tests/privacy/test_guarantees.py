@@ -1,20 +1,224 @@
-"""Claims that have no meaning are refused when they are made."""
+"""Claims: refused without meaning, right about what they imply, rounded safely."""
 
 import math
 
+import mpmath
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import optimize
 
 from dpaudit import ApproxDP
 from dpaudit.errors import InvalidInputError
+from dpaudit.privacy.guarantees import GaussianDP, PureDP
+
+EPSILONS = st.floats(0, 30)
+DELTAS = st.one_of(st.just(0.0), st.floats(1e-15, 1))
+CHANCES = st.floats(0, 1)
+CLAIMS = st.one_of(
+    st.builds(ApproxDP, epsilon=EPSILONS, delta=DELTAS),
+    st.builds(PureDP, epsilon=EPSILONS),
+    st.builds(GaussianDP, mu=st.one_of(st.just(0.0), st.floats(1e-6, 30))),
+)
+
+
+def detection(claim, x):
+    """One minus the trade-off function of an approximate claim, as defined."""
+    odds, rest = mpmath.exp(claim.epsilon), 1 - mpmath.mpf(claim.delta)
+    return 1 - max(mpmath.mpf(0), rest - odds * x, (rest - x) / odds)
 
 
 @pytest.mark.parametrize("epsilon", [-0.1, math.inf, math.nan])
 def test_epsilon_is_finite_and_not_negative(epsilon):
     with pytest.raises(InvalidInputError, match="epsilon must be a finite number"):
         ApproxDP(epsilon=epsilon, delta=0.0)
+    with pytest.raises(InvalidInputError, match="epsilon must be a finite number"):
+        PureDP(epsilon=epsilon)
 
 
 @pytest.mark.parametrize("delta", [-1e-9, 1.1, math.nan])
 def test_delta_is_a_probability(delta):
     with pytest.raises(InvalidInputError, match=r"delta must be in \[0, 1\]"):
         ApproxDP(epsilon=1.0, delta=delta)
+
+
+@pytest.mark.parametrize("mu", [-1.0, math.inf, math.nan])
+def test_mu_is_finite_and_not_negative(mu):
+    with pytest.raises(InvalidInputError, match="mu must be a finite number"):
+        GaussianDP(mu=mu)
+
+
+@pytest.mark.parametrize("claim", [PureDP(epsilon=1.0), GaussianDP(mu=1.0)])
+def test_a_question_without_meaning_is_refused(claim):
+    with pytest.raises(InvalidInputError, match="epsilon must be"):
+        claim.delta_at(-1.0)
+    with pytest.raises(InvalidInputError, match="delta must be"):
+        claim.epsilon_at(1.5)
+    with pytest.raises(InvalidInputError, match="chance must be"):
+        claim.complement_inverse(-0.5)
+
+
+@given(EPSILONS, DELTAS, st.floats(0, 40))
+def test_an_approximate_claim_implies_what_its_trade_off_function_does(
+    epsilon, delta, at
+):
+    """The supremum of 1 - f(x) - e^at x, over the corners of f, in 330 digits."""
+    got = ApproxDP(epsilon=epsilon, delta=delta).delta_at(at)
+    with mpmath.workdps(330):
+        odds, rest = mpmath.exp(mpmath.mpf(epsilon)), 1 - mpmath.mpf(delta)
+        corner = rest / (1 + odds)
+        corners = [(mpmath.mpf(0), rest), (corner, corner), (rest, mpmath.mpf(0))]
+        want = max(1 - y - mpmath.exp(mpmath.mpf(at)) * x for x, y in corners)
+    assert got == pytest.approx(float(want), rel=1e-13, abs=1e-300)
+
+
+@pytest.mark.parametrize("gap", [1e-3, 1e-9, 1e-13])
+def test_just_below_its_epsilon_a_pure_claim_keeps_its_digits(gap):
+    below = 2.0 - gap
+    got = PureDP(epsilon=2.0).delta_at(below)
+    with mpmath.workdps(50):
+        odds = mpmath.exp(2)
+        want = 1 - (1 + mpmath.exp(mpmath.mpf(below))) / (1 + odds)
+    assert got == pytest.approx(float(want), rel=1e-13)
+
+
+@given(EPSILONS, DELTAS, CHANCES)
+def test_the_least_false_alarm_rate_reaches_the_chance_and_a_smaller_one_does_not(
+    epsilon, delta, chance
+):
+    claim = ApproxDP(epsilon=epsilon, delta=delta)
+    rate = mpmath.mpf(claim.complement_inverse(chance))
+    with mpmath.workdps(50):
+        assert detection(claim, rate * (1 + mpmath.mpf("2e-12")) + 4e-15) >= chance
+        assert rate == 0 or detection(claim, rate) <= chance
+
+
+@given(EPSILONS, CHANCES)
+def test_pure_privacy_is_approximate_privacy_with_nothing_exempt(epsilon, chance):
+    pure, approx = PureDP(epsilon=epsilon), ApproxDP(epsilon=epsilon, delta=0.0)
+    assert pure.delta_at(0.5) == approx.delta_at(0.5)
+    assert pure.epsilon_at(0.01) == approx.epsilon_at(0.01)
+    assert pure.complement_inverse(chance) == approx.complement_inverse(chance)
+
+
+def test_no_epsilon_goes_with_a_delta_below_the_one_claimed():
+    assert ApproxDP(epsilon=1.0, delta=1e-5).epsilon_at(1e-6) == math.inf
+    assert GaussianDP(mu=1.0).epsilon_at(0.0) == math.inf
+
+
+def exact_gaussian_delta(mu, epsilon):
+    """The formula of Balle and Wang, in more digits than its terms can cancel."""
+    with mpmath.workdps(400):
+        m, e = mpmath.mpf(mu), mpmath.mpf(epsilon)
+        return mpmath.ncdf(-e / m + m / 2) - mpmath.exp(e) * mpmath.ncdf(-e / m - m / 2)
+
+
+@given(st.floats(-6, 2), st.floats(-8, 36.5))
+def test_gaussian_delta_keeps_its_digits_down_to_1e_300(log_mu, distance):
+    mu = 10.0**log_mu
+    epsilon = max(0.0, mu * (distance + mu / 2))
+    got, want = GaussianDP(mu=mu).delta_at(epsilon), exact_gaussian_delta(mu, epsilon)
+    if want > 1e-300:
+        assert want <= got <= want * (1 + mpmath.mpf(5e-12))
+
+
+@pytest.mark.parametrize(
+    ("mu", "epsilon"), [(1e-3, 0.0), (1.0, 30.0), (100.0, 5001.0), (1400.0, 1e6)]
+)
+def test_gaussian_delta_at_the_ends(mu, epsilon):
+    got, want = GaussianDP(mu=mu).delta_at(epsilon), exact_gaussian_delta(mu, epsilon)
+    assert want <= got <= want * (1 + mpmath.mpf(1e-11))
+
+
+def test_a_positive_delta_is_never_rounded_to_nothing():
+    assert 0 < GaussianDP(mu=0.1).delta_at(50.0) < 1e-300
+    assert GaussianDP(mu=0.0).delta_at(0.0) == 0
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "noise"), [(1, 3.730632), (2, 1.993812), (4, 1.081162), (8, 0.600229)]
+)
+def test_gaussian_epsilon_gives_the_published_noise(epsilon, noise):
+    """The analytic calibration of the Gaussian mechanism at delta = 1e-5."""
+    found = GaussianDP(mu=1 / noise).epsilon_at(1e-5)
+    assert found == pytest.approx(epsilon, rel=2e-6)
+
+
+@given(st.floats(1e-3, 30), st.floats(-30, 6))
+def test_gaussian_false_alarm_rate_is_rounded_down(mu, threshold):
+    """The chance is of a threshold that is known, so that nothing is inverted."""
+    with mpmath.workdps(300):
+        chance = float(mpmath.ncdf(mpmath.mpf(threshold)))
+        # Newton's step from the threshold to that of the chance as a float.
+        density = mpmath.npdf(mpmath.mpf(threshold))
+        z = threshold + (chance - mpmath.ncdf(mpmath.mpf(threshold))) / density
+        want = mpmath.ncdf(z - mpmath.mpf(mu))
+    got = GaussianDP(mu=mu).complement_inverse(chance)
+    if got > 1e-300:
+        assert want * (1 - mpmath.mpf(1e-11)) <= got <= want
+
+
+@pytest.mark.parametrize("claim", [PureDP(epsilon=1.0), GaussianDP(mu=1.0)])
+def test_certain_detection_needs_certain_alarm(claim):
+    assert claim.complement_inverse(1.0) == pytest.approx(1.0, abs=1e-11)
+    assert claim.complement_inverse(0.0) == 0.0
+
+
+@given(CLAIMS, st.floats(0, 20), st.floats(0, 5))
+def test_delta_never_rises_with_epsilon(claim, epsilon, more):
+    assert claim.delta_at(epsilon + more) <= claim.delta_at(epsilon) * (1 + 1e-12)
+
+
+@given(CLAIMS, DELTAS)
+def test_the_epsilon_at_a_delta_has_at_most_that_delta(claim, delta):
+    epsilon = claim.epsilon_at(delta)
+    assert math.isinf(epsilon) or claim.delta_at(epsilon) <= delta
+
+
+@given(CLAIMS, st.floats(1e-12, 0.99))
+def test_a_clearly_smaller_epsilon_has_a_larger_delta(claim, delta):
+    epsilon = claim.epsilon_at(delta)
+    if 1e-6 < epsilon < math.inf:
+        assert claim.delta_at(epsilon * (1 - 1e-6)) > delta
+
+
+@given(CLAIMS, CHANCES, CHANCES)
+def test_more_detection_needs_no_fewer_alarms(claim, one, other):
+    low, high = sorted([one, other])
+    assert claim.complement_inverse(low) <= claim.complement_inverse(high) + 1e-15
+    assert 0 <= claim.complement_inverse(low) <= low
+
+
+@given(st.floats(0.01, 5), st.floats(0.001, 0.999))
+def test_the_points_of_a_gaussian_claim_describe_it(mu, chance):
+    """Lines through the points support the true trade-off function closely."""
+    epsilons, deltas = GaussianDP(mu=mu).points()
+    shallow = (chance - deltas) * np.exp(-epsilons)
+    steep = 1 - deltas - np.exp(epsilons) * (1 - chance)
+    by_points = max(0.0, shallow.max(), steep.max())
+    whole = GaussianDP(mu=mu).complement_inverse(chance)
+    assert by_points <= whole * (1 + 1e-10) + 1e-15
+    assert by_points >= 0.98 * whole - 1e-12
+
+
+def test_points_start_at_zero_and_end_where_nothing_is_left():
+    epsilons, deltas = GaussianDP(mu=1.0).points()
+    assert len(epsilons) == len(deltas) == 400
+    assert epsilons[0] == 0
+    assert deltas[-1] == pytest.approx(1e-100, rel=1e-6)
+    assert (np.diff(deltas) < 0).all()
+    assert [p.tolist() for p in GaussianDP(mu=0.0).points()] == [[0.0], [0.0]]
+    assert [p.tolist() for p in PureDP(epsilon=2.0).points()] == [[2.0], [0.0]]
+
+
+def test_a_gaussian_claim_is_as_strong_as_the_best_test_between_two_normals():
+    """The hockey-stick divergence by maximising over thresholds."""
+    mu, epsilon = 1.3, 0.7
+
+    def gap(threshold):
+        alarms, misses = mpmath.ncdf(-threshold), mpmath.ncdf(threshold - mu)
+        return -float(1 - misses - math.exp(epsilon) * alarms)
+
+    best = optimize.minimize_scalar(gap, bounds=(-5, 5), options={"xatol": 1e-9})
+    assert GaussianDP(mu=mu).delta_at(epsilon) == pytest.approx(-best.fun, rel=1e-9)

@@ -3,12 +3,20 @@
 import math
 from fractions import Fraction
 
+import mpmath
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpaudit.stats.binomial import log_tails, rate_limits
+from dpaudit.stats.binomial import (
+    log_complement,
+    log_mass,
+    log_odds_limit,
+    log_tails,
+    masses,
+    rate_limits,
+)
 
 
 @given(st.integers(1, 80), st.integers(1, 40), st.data())
@@ -29,3 +37,75 @@ def test_a_tail_far_below_any_float():
 def test_rate_limits_are_clopper_pearson(hits, trials):
     want = stats.binomtest(hits, trials).proportion_ci(0.99, method="exact")
     assert rate_limits(hits, trials, alpha=0.01) == pytest.approx((want.low, want.high))
+
+
+def far_out(v, r, log_odds):
+    """The log of a tail by a Mills sum in sixty digits."""
+    with mpmath.workdps(60):
+        odds = mpmath.e ** mpmath.mpf(log_odds)
+        p = odds / (1 + odds)
+        mass = (
+            mpmath.loggamma(r + 1)
+            - mpmath.loggamma(v + 1)
+            - mpmath.loggamma(r - v + 1)
+            + v * mpmath.log(p)
+            + (r - v) * mpmath.log(1 - p)
+        )
+        term = total = mpmath.mpf(1)
+        for i in range(1, r - v + 1):
+            term *= mpmath.mpf(r - v - i + 1) / (v + i) * odds
+            total += term
+            if term < total * mpmath.mpf(10) ** -25:
+                break
+        return mass + mpmath.log(total)
+
+
+@pytest.mark.parametrize(
+    ("v", "r", "log_odds"),
+    [
+        (990_000_000, 10**9, 4.59),
+        (990_000_000, 10**9, 4.5),
+        (999_999_000, 10**9, 13.0),
+        (10**9, 10**9, 14.0),
+        (1_439, 1_510, 2.7),
+        (700, 10**6, -8.0),
+    ],
+)
+def test_a_billion_trials_keep_nine_digits(v, r, log_odds):
+    want = far_out(v, r, log_odds)
+    assert abs(log_tails(v, r, log_odds)[0] / want - 1) < 1e-9
+
+
+def test_a_limit_at_a_level_of_1e_300_keeps_nine_digits():
+    v, r, log_alpha = 990_000_000, 10**9, -300 * math.log(10)
+    found = log_odds_limit(v, r, log_alpha=log_alpha)
+    assert far_out(v, r, found) <= log_alpha
+    assert far_out(v, r, found + 1e-9) > log_alpha
+
+
+@pytest.mark.parametrize("v", [0, 1, 37, 99, 100])
+@pytest.mark.parametrize("log_odds", [-800.0, -3.0, 0.0, 3.0, 800.0])
+def test_masses_far_out_agree_with_sixty_digits(v, log_odds):
+    with mpmath.workdps(60):
+        p = 1 / (1 + mpmath.e ** mpmath.mpf(-log_odds))
+        q = 1 / (1 + mpmath.e ** mpmath.mpf(log_odds))
+        want = mpmath.log(mpmath.binomial(100, v)) + (
+            v * mpmath.log(p) + (100 - v) * mpmath.log(q)
+        )
+    assert float(log_mass(v, 100, log_odds)) == pytest.approx(float(want), rel=1e-13)
+
+
+@given(st.integers(1, 3000), st.floats(-6, 6))
+def test_a_window_holds_the_whole_law(r, log_odds):
+    low, chances = masses(r, log_odds, spread=9)
+    k = range(low, low + len(chances))
+    want = stats.binom.pmf(k, r, 1 / (1 + math.exp(-log_odds)))
+    assert chances == pytest.approx(want, rel=1e-9, abs=1e-250)
+    assert chances.sum() == pytest.approx(1.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("log_p", [-1e-20, -1e-3, -0.6931, -0.7, -50.0, -1e5])
+def test_the_complement_loses_nothing(log_p):
+    with mpmath.workdps(60):
+        want = mpmath.log(-mpmath.expm1(mpmath.mpf(log_p)))
+    assert log_complement(log_p) == pytest.approx(float(want), rel=1e-12)

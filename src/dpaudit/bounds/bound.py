@@ -1,13 +1,32 @@
-"""What a bound returns, and the verbs that make it a bound."""
+"""What a bound returns, and how a p-value becomes a bound.
 
+A tier says what a statement assumes of the mechanism. A: nothing. B: that its privacy
+curve belongs to a named family; the statement is about the family's parameter.
+"""
+
+from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil, floor, log10
-from typing import Protocol, final
+from math import ceil, exp, floor, inf, log, log10
+from typing import Protocol, TypeVar, final
 
-from dpaudit.bounds.reads import Counts
-from dpaudit.privacy.guarantees import ApproxDP
+from dpaudit import _validate
+from dpaudit.errors import InvalidInputError
+from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.stats.search import largest_yes, last_yes_before_no
 
-__all__ = ["Bound", "ClaimTest", "LowerBound"]
+__all__ = [
+    "Bound",
+    "ClaimTest",
+    "Estimate",
+    "Grid",
+    "LowerBound",
+    "ParameterBound",
+    "first_not_rejected",
+    "largest_rejected",
+]
+
+R_contra = TypeVar("R_contra", contravariant=True)
+R = TypeVar("R")
 
 
 @final
@@ -32,13 +51,59 @@ class LowerBound:
     tier: str = "A"
 
     def __str__(self) -> str:
-        # Rounded down: the text must not say more than was shown.
-        shown = floor(self.epsilon_lower * 1000) / 1000
         return (
-            f"epsilon >= {shown:.3f} at delta = {self.delta:g} "
+            f"epsilon >= {_rounded_down(self.epsilon_lower)} at delta = {self.delta:g} "
             f"(alpha = {self.alpha:g}, method {self.method}, tier {self.tier}: "
             "any mechanism)"
         )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterBound:
+    """A lower bound on the parameter of a family of privacy curves (tier B).
+
+    Attributes:
+        parameter_lower: No smaller parameter is consistent with the run.
+        parameter: What the parameter is called.
+        family: Which family.
+        model_epsilon: The epsilon of the family's member with that parameter, at
+            delta. It bounds the mechanism's epsilon only if its curve is in the family.
+        delta: The delta at which ``model_epsilon`` is read off.
+        alpha: Probability, over the run, that the bound on the parameter is wrong.
+        method: Name of the bound that made it.
+        reference: Where its proof stands.
+        tier: ``"B"``.
+    """
+
+    parameter_lower: float
+    parameter: str
+    family: str
+    model_epsilon: float
+    delta: float
+    alpha: float
+    method: str
+    reference: str
+    tier: str = "B"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.parameter} >= {_rounded_down(self.parameter_lower)} (alpha = "
+            f"{self.alpha:g}, method {self.method}, tier {self.tier}: {self.family} "
+            f"only; in that family epsilon = {_rounded_down(self.model_epsilon)} at "
+            f"delta = {self.delta:g})"
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A guess at epsilon with no confidence attached: neither bound nor verdict."""
+
+    epsilon_estimate: float
+
+    def __str__(self) -> str:
+        return f"epsilon about {self.epsilon_estimate:.3g} (an estimate, not a bound)"
 
 
 @final
@@ -52,7 +117,7 @@ class ClaimTest:
         alpha: Largest p-value that refutes the claim.
     """
 
-    claim: ApproxDP
+    claim: Guarantee
     p_value: float
     alpha: float
 
@@ -66,22 +131,112 @@ class ClaimTest:
         return f"the claim {self.claim} is {verdict} (p {_rounded_up(self.p_value)})"
 
 
-class Bound(Protocol):
-    """Turns what was guessed into statements about privacy."""
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """The epsilons that are tested one after the other, fixed before the run.
 
-    def epsilon_lower(
-        self, counts: Counts, *, delta: float, alpha: float
-    ) -> LowerBound:
-        """Return an epsilon that is wrong with probability at most ``alpha``."""
+    Attributes:
+        start: The first. A truth below it is reported as 0.
+        step: The distance from one to the next.
+    """
+
+    start: float = 0.0
+    step: float = 0.01
+
+    def __post_init__(self) -> None:
+        _validate.nonnegative("start", self.start)
+        if not self.step > 0:
+            raise InvalidInputError(f"step must be positive, got step={self.step!r}")
+
+
+class Bound(Protocol[R_contra]):
+    """Turns a reading into p-values of claims, and those into a lower bound."""
+
+    @property
+    def method(self) -> str:
+        """Name of the bound."""
         ...
 
-    def test_claim(self, counts: Counts, claim: ApproxDP, *, alpha: float) -> ClaimTest:
-        """Return whether the counts refute the claim at level ``alpha``."""
+    @property
+    def reference(self) -> str:
+        """Where its proof stands."""
         ...
+
+    def log_p_value(self, reading: R_contra, *, epsilon: float, delta: float) -> float:
+        """Return the log of a p-value of the claim (epsilon, delta)."""
+        ...
+
+
+def largest_rejected(
+    bound: Bound[R],
+    reading: R,
+    *,
+    delta: float,
+    alpha: float,
+    search: Callable[[Callable[[float], bool]], float] = largest_yes,
+) -> LowerBound:
+    """Bound epsilon from below by the largest one that is rejected.
+
+    For bounds whose p-values, at all epsilons, are bounds on the chance of one and the
+    same event "this much evidence or more": a mechanism that is (epsilon, delta)-DP is
+    so at every larger epsilon too, so any rejection refutes it.
+    """
+    rejected = _rejection(bound, reading, delta=delta, alpha=alpha)
+    return _lower(bound, search(rejected), delta=delta, alpha=alpha)
+
+
+def first_not_rejected(
+    bound: Bound[R], reading: R, *, delta: float, alpha: float, grid: Grid
+) -> LowerBound:
+    """Bound epsilon by the last of a fixed grid before the first that is not rejected.
+
+    For bounds whose tests differ from one epsilon to the next. The bound exceeds the
+    truth only if the grid's first point at or above the truth, which is fixed, was
+    wrongly rejected.
+    """
+    rejected = _rejection(bound, reading, delta=delta, alpha=alpha)
+    found = last_yes_before_no(rejected, start=grid.start, step=grid.step)
+    return _lower(bound, found, delta=delta, alpha=alpha)
+
+
+def _rejection(
+    bound: Bound[R], reading: R, *, delta: float, alpha: float
+) -> Callable[[float], bool]:
+    _validate.probability("delta", delta)
+    _validate.error_level("alpha", alpha)
+    log_alpha = log(alpha)
+
+    def rejected(epsilon: float) -> bool:
+        return bound.log_p_value(reading, epsilon=epsilon, delta=delta) <= log_alpha
+
+    return rejected
+
+
+def _lower(
+    bound: Bound[R], epsilon: float, *, delta: float, alpha: float
+) -> LowerBound:
+    return LowerBound(
+        epsilon_lower=epsilon,
+        delta=delta,
+        alpha=alpha,
+        method=bound.method,
+        reference=bound.reference,
+    )
+
+
+def _rounded_down(value: float) -> str:
+    # The text must not say more than was shown.
+    return "inf" if value == inf else f"{floor(value * 1000) / 1000:.3f}"
 
 
 def _rounded_up(p_value: float) -> str:
     if p_value < 1e-300:
         return "< 1e-300"
     unit = 10.0 ** (floor(log10(p_value)) - 1)
-    return f"= {min(1.0, ceil(p_value / unit) * unit):.2g}"
+    return f"= {min(1.0, ceil(p_value / unit * (1 - 1e-12)) * unit):.2g}"
+
+
+def probability(log_p_value: float) -> float:
+    """Return the p-value of a log p-value."""
+    return exp(min(0.0, log_p_value))

@@ -10,22 +10,27 @@ binomial's Stein equation and swaps each coin once.
 Valid for every mechanism and every guesser that sees the whole output at once and
 makes no more than ``r`` guesses, a number fixed before the run.
 
+If a coin chooses one of ``k`` records (replace-one adjacency), a guess is right by
+chance one time in ``k`` and epsilon becomes ``epsilon - ln(k - 1)`` in the binomial. If
+one coin controls ``g`` records, the claim is first turned into what it implies for
+groups of ``g``: ``g epsilon`` and ``delta (e^(g epsilon) - 1) / (e^epsilon - 1)``.
+
 Reference: docs/explanation/exact-bound.md; for the game, Steinke, Nasr and Jagielski,
 https://arxiv.org/abs/2305.08846.
 """
 
 from dataclasses import dataclass
-from math import exp, log
-from typing import final
+from math import expm1, inf, log
+from typing import ClassVar, final
+
+import numpy as np
 
 from dpaudit import _validate
-from dpaudit.bounds.bound import ClaimTest, LowerBound
+from dpaudit.bounds.bound import LowerBound, largest_rejected, probability
 from dpaudit.bounds.reads import Counts
-from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.stats.binomial import log_mass, log_tails
-from dpaudit.stats.search import largest_yes
 
-__all__ = ["Exact"]
+__all__ = ["Exact", "group_claim"]
 
 
 @final
@@ -38,10 +43,24 @@ class Exact:
         >>> print(Exact().epsilon_lower(counts, delta=1e-5, alpha=0.05))
         epsilon >= 2.802 at delta = 1e-05 (alpha = 0.05, method exact, tier A: any \
 mechanism)
-        >>> claim = ApproxDP(epsilon=2.5, delta=1e-5)
-        >>> Exact().test_claim(counts, claim, alpha=0.05).refuted
-        True
     """
+
+    method: ClassVar[str] = "exact"
+    reference: ClassVar[str] = "docs/explanation/exact-bound.md"
+
+    def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
+        """Return the log of the p-value, which may be far below any float."""
+        epsilon, delta = group_claim(epsilon, delta, records=counts.records_per_coin)
+        m, r, v = counts.canaries, counts.guesses, counts.correct
+        if v == 0:
+            return 0.0
+        log_odds = epsilon - log(counts.alternatives - 1)
+        upper, lower = log_tails(v, r, log_odds)
+        if delta == 0 or lower == -inf:
+            return upper
+        mass = float(log_mass(v, r, log_odds))
+        excess = log(m) + log(delta) + upper + lower - log(v) - mass
+        return min(0.0, float(np.logaddexp(upper, excess)))
 
     def p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
         """Return how surprising the counts are if the claim is true.
@@ -55,35 +74,27 @@ mechanism)
             The largest chance, over all (epsilon, delta)-DP mechanisms and guessers,
             of as many correct guesses or more.
         """
-        _validate.nonnegative("epsilon", epsilon)
-        _validate.probability("delta", delta)
-        m, r, v = counts.canaries, counts.guesses, counts.correct
-        if v == 0:
-            return 1.0
-        upper, lower = log_tails(v, r, epsilon)
-        excess = exp(upper + lower - log(v) - log_mass(v, r, epsilon))
-        return min(1.0, exp(upper) + m * delta * excess)
+        return probability(self.log_p_value(counts, epsilon=epsilon, delta=delta))
 
     def epsilon_lower(
         self, counts: Counts, *, delta: float, alpha: float
     ) -> LowerBound:
         """Return the largest epsilon that the counts reject at level ``alpha``."""
-        _validate.probability("delta", delta)
-        _validate.error_level("alpha", alpha)
+        return largest_rejected(self, counts, delta=delta, alpha=alpha)
 
-        def rejected(epsilon: float) -> bool:
-            return self.p_value(counts, epsilon=epsilon, delta=delta) <= alpha
 
-        return LowerBound(
-            epsilon_lower=largest_yes(rejected),
-            delta=delta,
-            alpha=alpha,
-            method="exact",
-            reference="docs/explanation/exact-bound.md",
-        )
+def group_claim(epsilon: float, delta: float, *, records: int) -> tuple[float, float]:
+    """Return what an (epsilon, delta) claim implies for groups of records.
 
-    def test_claim(self, counts: Counts, claim: ApproxDP, *, alpha: float) -> ClaimTest:
-        """Return whether the counts refute the claim at level ``alpha``."""
-        _validate.error_level("alpha", alpha)
-        p_value = self.p_value(counts, epsilon=claim.epsilon, delta=claim.delta)
-        return ClaimTest(claim=claim, p_value=p_value, alpha=alpha)
+    Example:
+        >>> group_claim(0.5, 1e-5, records=1)
+        (0.5, 1e-05)
+        >>> group_claim(0.0, 1e-5, records=3)[1] == 3 * 1e-5
+        True
+    """
+    _validate.nonnegative("epsilon", epsilon)
+    _validate.probability("delta", delta)
+    if records == 1 or epsilon * records > 700:
+        return epsilon * records, delta if records == 1 else 1.0
+    grown = expm1(records * epsilon) / expm1(epsilon) if epsilon > 0 else records
+    return records * epsilon, min(1.0, delta * grown)

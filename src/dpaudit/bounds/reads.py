@@ -1,12 +1,21 @@
-"""What a bound may see of a run."""
+"""What a bound may see of a run: one frozen value per kind of game.
+
+``Counts`` is the plainest: so many guesses, so many right. ``Ranked`` keeps the order
+of confidence, ``Weighted`` sorts guesses into classes of different weight, ``Rounds``
+is a sequence of games of which each may use what the earlier ones revealed, and
+``Bets`` is a sequence of single guesses with a stake on each.
+"""
 
 from dataclasses import dataclass
-from typing import final
+from typing import Self, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 
-__all__ = ["Counts"]
+__all__ = ["Bets", "Counts", "Ranked", "Reading", "Rounds", "Unequal", "Weighted"]
 
 
 @final
@@ -15,22 +24,210 @@ class Counts:
     """How many canaries, how many guesses, how many right.
 
     Attributes:
-        canaries: Canaries whose inclusion was decided by a fair coin.
+        canaries: Canaries decided by a fair coin each, independently.
         guesses: The number of guesses committed to before the run.
         correct: Guesses that matched the coin; one not made counts as wrong.
+        alternatives: How many records a coin chooses among; 2 is in or out.
+        records_per_coin: How many records of the data one coin controls.
     """
 
     canaries: int
     guesses: int
     correct: int
+    alternatives: int = 2
+    records_per_coin: int = 1
 
     def __post_init__(self) -> None:
         _validate.whole_number("canaries", self.canaries)
         _validate.whole_number("guesses", self.guesses)
         _validate.whole_number("correct", self.correct)
+        _validate.whole_number("alternatives", self.alternatives, least=2)
+        _validate.whole_number("records_per_coin", self.records_per_coin, least=1)
         if not self.correct <= self.guesses <= self.canaries:
             raise InvalidInputError(
                 "expected correct <= guesses <= canaries, got "
                 f"correct={self.correct}, guesses={self.guesses}, "
                 f"canaries={self.canaries}"
             )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unequal:
+    """Counts where coins are not fair: each includes with one known probability.
+
+    Attributes:
+        canaries: Canaries, each included independently with the same probability.
+        inclusion: That probability.
+        guesses_in: Guesses "included" committed to before the run.
+        guesses_out: Guesses "excluded" committed to before the run.
+        correct: Right guesses of both kinds; one not made counts as wrong.
+    """
+
+    canaries: int
+    inclusion: float
+    guesses_in: int
+    guesses_out: int
+    correct: int
+
+    def __post_init__(self) -> None:
+        for name in ("canaries", "guesses_in", "guesses_out", "correct"):
+            _validate.whole_number(name, getattr(self, name))
+        if not 0 < self.inclusion < 1:
+            raise InvalidInputError(
+                "inclusion is the known chance that a canary is included and must be "
+                f"in (0, 1), got inclusion={self.inclusion!r}"
+            )
+        if not self.correct <= self.guesses_in + self.guesses_out <= self.canaries:
+            raise InvalidInputError(
+                "expected correct <= guesses_in + guesses_out <= canaries, got "
+                f"{self.correct}, {self.guesses_in} + {self.guesses_out}, "
+                f"{self.canaries}"
+            )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ranked:
+    """Guesses in order of confidence, the surest first, and which were right.
+
+    Attributes:
+        canaries: Canaries decided by a fair coin each, independently.
+        right: For each guess, in an order that only the output decides, whether it
+            matched the coin.
+    """
+
+    canaries: int
+    right: NDArray[np.bool_]
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("canaries", self.canaries, least=1)
+        if self.right.ndim != 1 or not 1 <= len(self.right) <= self.canaries:
+            raise InvalidInputError(
+                f"right must list between 1 and canaries={self.canaries} guesses, got "
+                f"shape {self.right.shape}"
+            )
+
+    @classmethod
+    def of(cls, log_odds: NDArray[np.float64], bits: NDArray[np.uint8]) -> Self:
+        """Rank a guess for every canary by its log-odds of inclusion.
+
+        Args:
+            log_odds: Any function of the output; its sign is the guess, its size the
+                confidence.
+            bits: The coins.
+        """
+        surest_last = np.argsort(np.abs(log_odds))
+        right = (log_odds >= 0) == (bits == 1)
+        return cls(canaries=len(bits), right=right[surest_last[::-1]])
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighted:
+    """Guesses in classes, each class with its weight.
+
+    Attributes:
+        canaries: Canaries decided by a fair coin each, independently.
+        weights: The weight of each class, positive, fixed before the coins are seen.
+        guesses: How many guesses each class holds; one not made counts as wrong.
+        correct: How many of them were right.
+        committed: Whether ``guesses`` was fixed before the run. If the output decided
+            how many guesses fell into which class, delta costs more.
+    """
+
+    canaries: int
+    weights: tuple[float, ...]
+    guesses: tuple[int, ...]
+    correct: tuple[int, ...]
+    committed: bool
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("canaries", self.canaries, least=1)
+        if not len(self.weights) == len(self.guesses) == len(self.correct) > 0:
+            raise InvalidInputError(
+                "weights, guesses and correct must have one entry per class, got "
+                f"{len(self.weights)}, {len(self.guesses)} and {len(self.correct)}"
+            )
+        if not all(np.isfinite(w) and w > 0 for w in self.weights):
+            raise InvalidInputError(f"weights must be positive, got {self.weights}")
+        pairs = zip(self.correct, self.guesses, strict=True)
+        if not all(0 <= v <= r for v, r in pairs) or sum(self.guesses) > self.canaries:
+            raise InvalidInputError(
+                "expected 0 <= correct <= guesses in every class and no more guesses "
+                f"than canaries={self.canaries}, got correct={self.correct}, "
+                f"guesses={self.guesses}"
+            )
+
+    @property
+    def score(self) -> float:
+        """The weight of all right guesses."""
+        return float(np.dot(self.weights, self.correct))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds:
+    """Games played one after the other; each may use what the earlier ones revealed.
+
+    Attributes:
+        canaries: Canaries of all rounds together.
+        rounds: What was guessed in each round, all at once, then revealed.
+        weights: What each round counts, fixed before the run.
+        uniforms: For each round a uniform number from committed randomness, which the
+            guesser could not know before the round's guesses were in.
+    """
+
+    canaries: int
+    rounds: tuple[Weighted, ...]
+    weights: tuple[float, ...]
+    uniforms: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("canaries", self.canaries, least=1)
+        if not len(self.rounds) == len(self.weights) == len(self.uniforms) > 0:
+            raise InvalidInputError(
+                "rounds, weights and uniforms must have one entry per round, got "
+                f"{len(self.rounds)}, {len(self.weights)} and {len(self.uniforms)}"
+            )
+        if not all(w >= 0 for w in self.weights) or not any(self.weights):
+            raise InvalidInputError(f"weights must be >= 0, got {self.weights}")
+        if sum(sum(r.guesses) for r in self.rounds) > self.canaries:
+            raise InvalidInputError(f"more guesses than canaries={self.canaries}")
+        for uniform in self.uniforms:
+            _validate.probability("uniforms", uniform)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Bets:
+    """Single guesses in the order they were made, each with the chance it was given.
+
+    Attributes:
+        canaries: Canaries decided by a fair coin each, independently.
+        right: Whether each guess matched the coin.
+        stakes: The chance of being right that the guesser gave each guess before its
+            coin was revealed; it may use every coin revealed before.
+    """
+
+    canaries: int
+    right: NDArray[np.bool_]
+    stakes: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("canaries", self.canaries, least=1)
+        if self.right.shape != self.stakes.shape or self.right.ndim != 1:
+            raise InvalidInputError(
+                "right and stakes must be two lists of one length, got shapes "
+                f"{self.right.shape} and {self.stakes.shape}"
+            )
+        if len(self.right) > self.canaries:
+            raise InvalidInputError(
+                f"{len(self.right)} bets on canaries={self.canaries}; each canary may "
+                "be guessed once"
+            )
+        if not np.all((self.stakes >= 0) & (self.stakes <= 1)):
+            raise InvalidInputError("stakes must hold chances in [0, 1]")
+
+
+Reading: TypeAlias = Counts | Unequal | Ranked | Weighted | Rounds | Bets

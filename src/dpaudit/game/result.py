@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import final
 
 from dpaudit.bounds.bound import ClaimTest, LowerBound
+from dpaudit.bounds.ceilings import design_ceiling
+from dpaudit.bounds.claims import test_claim
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.reads import Counts
 from dpaudit.game.design import Commitment, Design
@@ -32,7 +34,7 @@ class AuditResult:
     commitment: Commitment
     counts: Counts
     bound: LowerBound
-    ceiling: LowerBound
+    ceiling: float
     claim_test: ClaimTest
     not_exercised: tuple[str, ...]
 
@@ -40,7 +42,7 @@ class AuditResult:
         said = (
             f"{self.claim_test}: {self.bound}, from {self.counts.correct} of "
             f"{self.counts.guesses} guesses right about {self.counts.canaries} "
-            f"canaries (all right would have shown {self.ceiling.epsilon_lower:.3g}), "
+            f"canaries (all right would have shown {self.ceiling:.3g}), "
             f"against {self.design.threat_model}; not exercised: "
             f"{', '.join(self.not_exercised) or 'nothing'}."
         )
@@ -61,9 +63,6 @@ def conclude(
         not_exercised: Parts of the mechanism that the audit did not run through.
     """
     design, counts = transcript.design, transcript.counts()
-    perfect = Counts(
-        canaries=counts.canaries, guesses=counts.guesses, correct=counts.guesses
-    )
     delta, alpha = design.claim.delta, design.alpha
     # Bound and claim test read one tail of one transcript: both are wrong only if
     # that tail was hit, so alpha is spent once.
@@ -72,7 +71,7 @@ def conclude(
         commitment=commitment,
         counts=counts,
         bound=Exact().epsilon_lower(counts, delta=delta, alpha=alpha),
-        ceiling=Exact().epsilon_lower(perfect, delta=delta, alpha=alpha),
-        claim_test=Exact().test_claim(counts, design.claim, alpha=alpha),
+        ceiling=design_ceiling(counts, delta=delta, alpha=alpha),
+        claim_test=test_claim(design.claim, counts, alpha=alpha),
         not_exercised=not_exercised,
     )

@@ -1,23 +1,28 @@
-"""Search along a line where a yes turns once, for good, into a no."""
+"""Searches along a line for where a yes turns into a no, each with its own promise.
+
+``largest_yes`` is for a yes that turns once, for good, into a no. ``highest_yes`` is
+for a yes that is welcome wherever it is found. ``last_yes_before_no`` is for tests of
+which the first that fails ends the run: every point of its grid up to the answer was
+asked and said yes.
+"""
 
 from collections.abc import Callable
 
 from dpaudit.errors import UncertifiedError
 
-__all__ = ["largest_yes"]
+__all__ = ["highest_yes", "largest_yes", "last_yes_before_no"]
+
+_TOLERANCE = 1e-10
 
 
-def largest_yes(
-    holds: Callable[[float], bool], *, tol: float = 1e-9, limit: float = 1e6
-) -> float:
+def largest_yes(holds: Callable[[float], bool], *, limit: float = 1e6) -> float:
     """Return the largest ``x >= 0`` at which ``holds`` is still true, or 0.0 if none.
 
     The answer errs low: ``holds`` was seen to be true at the value returned, and
-    the true turning point is at most ``tol`` above it.
+    the true turning point is at most 1e-10 above it.
 
     Args:
         holds: True up to some point and false after it.
-        tol: Width at which the search stops.
         limit: Where to give up looking for a false.
 
     Raises:
@@ -34,7 +39,55 @@ def largest_yes(
         low, high = high, 2 * high
         if high > limit:
             raise UncertifiedError(f"no turning point below limit={limit:g}")
-    while high - low > tol:
+    return _bisect(holds, low, high)
+
+
+def highest_yes(
+    holds: Callable[[float], bool], *, top: float, pieces: int = 200
+) -> float:
+    """Return a high ``x`` in [0, top] at which ``holds`` is true, or 0.0 if none.
+
+    The line is walked down from ``top`` in equal pieces until ``holds`` is true, then
+    the turning point above is closed in on. Whatever is returned was seen to hold; a
+    yes that is narrower than a piece may be missed.
+
+    Example:
+        >>> round(highest_yes(lambda x: 1 <= x <= 2, top=5.0), 4)
+        2.0
+    """
+    step = top / pieces
+    for piece in range(pieces, -1, -1):
+        if holds(piece * step):
+            if piece == pieces:
+                return top
+            return _bisect(holds, piece * step, (piece + 1) * step)
+    return 0.0
+
+
+def last_yes_before_no(
+    holds: Callable[[float], bool], *, start: float, step: float, limit: float = 1e4
+) -> float:
+    """Return the last point of ``start, start + step, ...`` before the first no.
+
+    All points up to the answer said yes; 0.0 if the first says no.
+
+    Raises:
+        UncertifiedError: ``holds`` is still true at ``limit``.
+
+    Example:
+        >>> round(last_yes_before_no(lambda x: x < 1 or x > 2, start=0.0, step=0.3), 9)
+        0.9
+    """
+    count = 0
+    while holds(start + count * step):
+        count += 1
+        if start + count * step > limit:
+            raise UncertifiedError(f"no turning point below limit={limit:g}")
+    return start + (count - 1) * step if count else 0.0
+
+
+def _bisect(holds: Callable[[float], bool], low: float, high: float) -> float:
+    while high - low > _TOLERANCE:
         middle = (low + high) / 2
         if middle in (low, high):  # adjacent floats: as close as floats go
             break

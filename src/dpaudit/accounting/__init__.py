@@ -1,0 +1,15 @@
+"""Noise for a target and curves of accountants; needs the extra ``accounting``."""
+
+from dpaudit.errors import MissingExtraError
+
+try:
+    import dp_accounting  # noqa: F401
+except ImportError as error:
+    raise MissingExtraError(
+        "accounting is done by dp-accounting: pip install 'dpaudit[accounting]'"
+    ) from error
+
+from dpaudit.accounting.curves import accountant_curve, claim_of
+from dpaudit.accounting.noise import noise_for
+
+__all__ = ["accountant_curve", "claim_of", "noise_for"]

@@ -1,0 +1,96 @@
+"""The whole curve that an accountant stands for, as a claim that can be tested.
+
+An accountant is usually asked for one epsilon at one delta. Its model of the run says
+much more: a delta for every epsilon. That curve is the stronger claim and costs the
+test nothing, since all its points limit the same tail. It is taken from dp-accounting's
+pessimistic privacy loss distribution, on the grid where that distribution has its
+corners; between them it is straight in ``e^epsilon``, so the grid loses nothing, and
+when it is thinned each point that stays still holds.
+
+Valid for Poisson sampling and Gaussian noise of ``noise multiplier`` times the clipping
+norm, adding or removing a record. The curve ends where delta is about 1e-12, the
+rounding of the computation.
+"""
+
+from math import ceil, inf
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.accounting.distribution import GRID, ROUNDING, Distribution, composed
+from dpaudit.accounting.history import History, steps_by_kind
+from dpaudit.errors import InvalidInputError
+from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.curve import PrivacyCurve, rounded_up
+
+__all__ = ["HasHistory", "accountant_curve", "claim_of"]
+
+_MOST_POINTS = 2000
+
+
+class HasHistory(Protocol):
+    """An accountant that remembers its steps, as those of Opacus do."""
+
+    @property
+    def history(self) -> History:
+        """Triples of noise multiplier, sample rate and number of steps."""
+        ...
+
+
+def accountant_curve(history: History) -> PrivacyCurve:
+    """Return the privacy curve of Gaussian steps with Poisson sampling.
+
+    Args:
+        history: Triples of noise multiplier, sample rate and number of steps.
+
+    Raises:
+        InvalidInputError: The history is empty or holds something else.
+
+    Example:
+        >>> curve = accountant_curve([(1.9938, 1.0, 1)])
+        >>> round(curve.epsilon_at(1e-5), 3)
+        2.0
+    """
+    distribution = composed(steps_by_kind(history))
+    epsilons = _breakpoints(distribution)
+    deltas = np.asarray(distribution.get_delta_for_epsilon(epsilons), np.float64)
+    return PrivacyCurve(
+        epsilons=epsilons,
+        deltas=rounded_up(deltas + ROUNDING),
+        adjacency=Adjacency.ADD_REMOVE,
+    )
+
+
+def claim_of(accountant: HasHistory) -> PrivacyCurve:
+    """Return what an accountant claims about the run it has followed.
+
+    Args:
+        accountant: Anything with a ``history``, such as ``PrivacyEngine().accountant``
+            of Opacus; whichever way it counts itself, its steps are counted here.
+
+    Raises:
+        InvalidInputError: It has no history, or not of this shape.
+
+    Example:
+        >>> from types import SimpleNamespace
+        >>> accountant = SimpleNamespace(history=[(1.0, 0.01, 60), (0.8, 0.01, 40)])
+        >>> round(claim_of(accountant).epsilon_at(1e-5), 2)
+        1.27
+    """
+    history = getattr(accountant, "history", None)
+    if not isinstance(history, list | tuple):
+        raise InvalidInputError(
+            "accountant must have a history of (noise multiplier, sample rate, steps), "
+            f"got {type(accountant).__name__} with history={history!r}"
+        )
+    return accountant_curve(history)
+
+
+def _breakpoints(distribution: Distribution) -> NDArray[np.float64]:
+    """Return grid points from 0 to where no more than rounding is left of delta."""
+    never = np.max(distribution.get_delta_for_epsilon(inf))
+    least = max(ROUNDING, 2 * float(never))
+    last = ceil(distribution.get_epsilon_for_delta(least) / GRID)
+    kept = np.linspace(0, last, min(last + 1, _MOST_POINTS)).round()
+    return np.asarray(kept * GRID, np.float64)

@@ -1,0 +1,112 @@
+"""The (epsilon, delta) bound for guessers that learn coins as they go.
+
+An adaptive guesser makes at most ``r`` guesses, a number fixed before the run, in any
+order, each canary once; a coin is revealed after its guess, or pass. Its right guesses
+exceed a binomial count only where a coin's odds exceed ``e^epsilon``, and over the
+whole game those excesses add up to at most ``m delta / (1 + e^epsilon)`` in mean.
+Comparing the tail with a ramp of length ``L`` instead of a step divides what they can
+do by ``L``:
+
+    P[V >= v] <= (1/L) (sum over l < L of P[B >= v - l] + m delta / (1 + e^epsilon)),
+
+for every ``L``, and so for the best. It bounds one and the same tail at every epsilon,
+so the largest epsilon that is rejected counts, wherever the rejection is.
+
+Valid for every mechanism. (Plugging in the number of guesses *made*, where stopping may
+depend on revealed coins, is not: docs/explanation/errata.md.)
+
+Reference: docs/explanation/adaptive-bound.md.
+"""
+
+from dataclasses import dataclass
+from math import inf, log
+from typing import ClassVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dpaudit import _validate
+from dpaudit.bounds.bound import LowerBound, largest_rejected
+from dpaudit.bounds.pure import Pure
+from dpaudit.bounds.reads import Counts
+from dpaudit.errors import InvalidInputError
+from dpaudit.stats.binomial import log_mass, log_tails
+from dpaudit.stats.search import highest_yes
+
+__all__ = ["Adaptive", "coupling_price"]
+
+_CHUNK = 4096
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Adaptive:
+    """The ramp bound.
+
+    Example:
+        >>> counts = Counts(canaries=100_000, guesses=1510, correct=1439)
+        >>> print(Adaptive().epsilon_lower(counts, delta=1e-5, alpha=0.05))
+        epsilon >= 2.766 at delta = 1e-05 (alpha = 0.05, method adaptive, tier A: any \
+mechanism)
+    """
+
+    method: ClassVar[str] = "adaptive"
+    reference: ClassVar[str] = "docs/explanation/adaptive-bound.md"
+
+    def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
+        """Return the log of the p-value with the best ramp."""
+        if counts.alternatives != 2 or counts.records_per_coin != 1:
+            raise InvalidInputError(
+                "the adaptive bound is for in/out coins of one record each"
+            )
+        r, v = counts.guesses, counts.correct
+        if v == 0:
+            return 0.0
+        price = coupling_price(counts.canaries, epsilon, delta)
+        return min(0.0, _best_ramp(v, r, epsilon, price))
+
+    def epsilon_lower(
+        self, counts: Counts, *, delta: float, alpha: float
+    ) -> LowerBound:
+        """Return a high epsilon that the counts reject at level ``alpha``."""
+        # Without delta more is rejected, so there is nothing to find above.
+        pure = Pure().epsilon_lower(counts, delta=0.0, alpha=alpha).epsilon_lower
+        return largest_rejected(
+            self,
+            counts,
+            delta=delta,
+            alpha=alpha,
+            search=lambda rejected: highest_yes(rejected, top=pure),
+        )
+
+
+def coupling_price(canaries: int, epsilon: float, delta: float) -> float:
+    """Return the chance that guesses do better than coins of the claimed odds."""
+    _validate.nonnegative("epsilon", epsilon)
+    _validate.probability("delta", delta)
+    return canaries * delta * float(special.expit(-epsilon))
+
+
+def _best_ramp(v: int, r: int, log_odds: float, price: float) -> float:
+    """Return the log of the least (1/L) (sum of L tails below v + price)."""
+    if price == 0:
+        return log_tails(v, r, log_odds)[0]
+    total, length, best = price, 0, inf
+    # A further tail lowers the mean as long as it is below it, and tails only grow.
+    while length < v:
+        chunk = _tails_down(v - length, r, log_odds)
+        means = (total + np.cumsum(chunk)) / (length + np.arange(1, len(chunk) + 1))
+        best = min(best, float(means.min()))
+        if chunk[-1] >= best:
+            break
+        total, length = total + float(chunk.sum()), length + len(chunk)
+    return log(best)
+
+
+def _tails_down(v: int, r: int, log_odds: float) -> NDArray[np.float64]:
+    """Return P[B >= v], P[B >= v - 1], ..., down to 1 or a few thousand of them."""
+    k = np.arange(v - 1, max(0, v - _CHUNK), -1)
+    first = np.exp(log_tails(v, r, log_odds)[0])
+    tails = np.cumsum(np.append(first, np.exp(log_mass(k, r, log_odds))))
+    return np.asarray(np.minimum(1.0, tails))

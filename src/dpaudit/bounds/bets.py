@@ -1,0 +1,90 @@
+"""The bound from betting: guess by guess, valid whenever one stops.
+
+Before each coin is revealed the guesser states the chance ``q`` that the guess is
+right. Against a claim of epsilon, under which a guess is right with chance at most ``p
+= e^epsilon / (1 + e^epsilon)`` whatever is known, it bets its wealth at the fair odds
+of ``p``: the wealth is multiplied by ``q / p`` if right and ``(1 - q) / (1 - p)`` if
+wrong, and guesses with ``q <= p`` are passed. If the claim is true the wealth is a
+supermartingale, so it ever reaches ``1 / alpha`` with chance at most alpha (Ville).
+Order, passing and stopping may depend on everything revealed.
+
+With delta > 0 every guess is coupled with a coin of odds ``e^epsilon``; the couplings
+fail with a chance of at most ``m delta / (1 + e^epsilon)``, which is added.
+
+The wealth is not monotone in epsilon: the lower bound is the last epsilon of a fixed
+grid before the first that is not rejected. It may be read after every guess: the
+sequence is right at all times at once with chance ``1 - alpha``.
+
+Reference: docs/explanation/adaptive-bound.md.
+"""
+
+from dataclasses import dataclass, field
+from typing import ClassVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dpaudit.bounds.adaptive import coupling_price
+from dpaudit.bounds.bound import Grid, LowerBound, first_not_rejected
+from dpaudit.bounds.reads import Bets
+
+__all__ = ["Betting"]
+
+_SUREST = 1 - 1e-9  # no bet may lose everything
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Betting:
+    """The bound from betting, with the grid of epsilons that it tests.
+
+    Example:
+        >>> right = np.arange(200) % 10 > 0
+        >>> bets = Bets(canaries=200, right=right, stakes=np.full(200, 0.9))
+        >>> print(Betting().epsilon_lower(bets, delta=0.0, alpha=0.05))
+        epsilon >= 1.660 at delta = 0 (alpha = 0.05, method betting, tier A: any \
+mechanism)
+    """
+
+    grid: Grid = field(default_factory=Grid)
+    method: ClassVar[str] = "betting"
+    reference: ClassVar[str] = "docs/explanation/adaptive-bound.md"
+
+    def log_p_value(self, bets: Bets, *, epsilon: float, delta: float) -> float:
+        """Return the log of the p-value: one over the largest wealth, plus delta's."""
+        price = coupling_price(bets.canaries, epsilon, delta)
+        wealth = float(np.max(_log_wealth(bets, epsilon), initial=0.0))
+        log_price = np.log(price) if price else -np.inf
+        return min(0.0, float(np.logaddexp(-wealth, log_price)))
+
+    def epsilon_lower(self, bets: Bets, *, delta: float, alpha: float) -> LowerBound:
+        """Return the last epsilon of the grid before the first not rejected."""
+        return first_not_rejected(self, bets, delta=delta, alpha=alpha, grid=self.grid)
+
+    def epsilon_sequence(
+        self, bets: Bets, *, delta: float, alpha: float
+    ) -> NDArray[np.float64]:
+        """Return the lower bound as it stood after each guess; it never falls."""
+        found = np.zeros(len(bets.right))
+        epsilon = self.grid.start
+        rejected_from = 0
+        while rejected_from < len(found):
+            price = coupling_price(bets.canaries, epsilon, delta)
+            wealth = np.maximum.accumulate(_log_wealth(bets, epsilon))
+            enough = np.flatnonzero(np.exp(-wealth) + price <= alpha)
+            if not len(enough):
+                break
+            # Every smaller epsilon must have been rejected by then too.
+            rejected_from = max(rejected_from, int(enough[0]))
+            found[rejected_from:] = epsilon
+            epsilon += self.grid.step
+        return found
+
+
+def _log_wealth(bets: Bets, epsilon: float) -> NDArray[np.float64]:
+    q = np.minimum(bets.stakes, _SUREST)
+    bold = q > special.expit(epsilon)
+    won = np.log(np.maximum(q, 0.5)) - special.log_expit(epsilon)
+    lost = np.log1p(-q) - special.log_expit(-epsilon)
+    return np.asarray(np.cumsum(np.where(bold, np.where(bets.right, won, lost), 0.0)))

@@ -1,0 +1,130 @@
+"""Bounds against a whole privacy curve at once (f-DP).
+
+A claim that is a curve implies (epsilon, delta(epsilon))-DP for every epsilon. Two
+p-values for the same event, "this many right guesses or more", are at hand, and the
+smaller is valid too, without any charge for choosing:
+
+*Point-wise*: the least exact p-value over all points of the curve.
+
+*Recursive* (Mahloujifar, Melis and Chaudhuri, algorithm 3): if the chances ``p_i`` of
+exactly ``i`` right guesses had a tail of tau, then the trade-off between right and
+wrong guesses, averaged over canaries, forces more and more mass below, step by step; if
+it exceeds what there is, tau is refuted. Any trade-off curve will do.
+
+Against a family of curves ordered by a parameter, the largest parameter that is
+rejected is a lower bound on the *parameter* (tier B). Read as epsilon it says something
+about the mechanism only if its curve belongs to the family.
+
+Reference: https://arxiv.org/abs/2410.22235, theorem 3.1 and algorithm 3; point-wise:
+docs/explanation/exact-bound.md.
+"""
+
+from dataclasses import dataclass
+from math import exp, log
+from typing import ClassVar, final
+
+from dpaudit import _validate
+from dpaudit.bounds.bound import ParameterBound
+from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.reads import Counts
+from dpaudit.errors import InvalidInputError
+from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.privacy.guarantees import GaussianDP
+from dpaudit.stats.search import largest_yes
+
+__all__ = ["GaussianFamily", "curve_log_p_value", "pointwise_log_p_value", "recursion"]
+
+
+def curve_log_p_value(counts: Counts, claim: Guarantee) -> float:
+    """Return the log of the smaller of both p-values of a curve."""
+    pointwise = pointwise_log_p_value(counts, claim)
+    if counts.records_per_coin != 1:  # the recursion is for single records
+        return pointwise
+    # The recursion is asked only whether it can do better.
+    low, high = -700.0, pointwise
+    if high <= low or not recursion(counts, claim, log_tail=high - 1e-9):
+        return pointwise
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (
+            (low, middle)
+            if recursion(counts, claim, log_tail=middle)
+            else (
+                middle,
+                high,
+            )
+        )
+    return high
+
+
+def pointwise_log_p_value(counts: Counts, claim: Guarantee) -> float:
+    """Return the log of the least exact p-value over the points of a curve."""
+    points = zip(*claim.points(), strict=True)
+    return min(
+        Exact().log_p_value(counts, epsilon=float(e), delta=float(d)) for e, d in points
+    )
+
+
+def recursion(counts: Counts, claim: Guarantee, *, log_tail: float) -> bool:
+    """Return whether a chance of ``e^log_tail`` for the counts is impossible.
+
+    Args:
+        counts: What the guesser did.
+        claim: The curve.
+        log_tail: Log of the chance, of as many right guesses or more, that is refuted.
+    """
+    if counts.records_per_coin != 1:
+        raise InvalidInputError("the recursion is for coins of one record each")
+    m, r, v = counts.canaries, counts.guesses, counts.correct
+    right, wrong, whole = exp(log_tail) * v / m, exp(log_tail) * (r - v) / m, r / m
+    for i in range(v - 1, -1, -1):
+        more = claim.complement_inverse(min(1.0, right)) * (counts.alternatives - 1)
+        if more <= wrong:  # nothing is forced below any more
+            return False
+        right, wrong = right + i / (r - i) * (more - wrong), more
+        if right + wrong > whole:
+            return True
+    return False
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GaussianFamily:
+    """The lower bound on mu, if the mechanism is mu-GDP for some mu.
+
+    Example:
+        >>> counts = Counts(canaries=1000, guesses=200, correct=150)
+        >>> print(GaussianFamily().parameter_lower(counts, delta=1e-5, alpha=0.05))
+        mu >= 0.339 (alpha = 0.05, method gdp, tier B: Gaussian privacy only; in that \
+family epsilon = 1.296 at delta = 1e-05)
+    """
+
+    method: ClassVar[str] = "gdp"
+    reference: ClassVar[str] = "https://arxiv.org/abs/2410.22235, algorithm 3"
+
+    def parameter_lower(
+        self, counts: Counts, *, delta: float, alpha: float
+    ) -> ParameterBound:
+        """Return the largest mu that either p-value rejects at level ``alpha``."""
+        _validate.probability("delta", delta)
+        _validate.error_level("alpha", alpha)
+        log_alpha = log(alpha)
+
+        def rejected(mu: float) -> bool:
+            claim = GaussianDP(mu=mu)
+            return (
+                recursion(counts, claim, log_tail=log_alpha)
+                or pointwise_log_p_value(counts, claim) <= log_alpha
+            )
+
+        mu = largest_yes(rejected)
+        return ParameterBound(
+            parameter_lower=mu,
+            parameter="mu",
+            family="Gaussian privacy",
+            model_epsilon=GaussianDP(mu=mu).epsilon_at(delta),
+            delta=delta,
+            alpha=alpha,
+            method=self.method,
+            reference=self.reference,
+        )

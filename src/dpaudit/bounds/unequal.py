@@ -1,0 +1,79 @@
+"""The bound for coins that are not fair, if their bias is known.
+
+A canary included with probability ``pi`` is in, given the output, with odds at most
+``e^epsilon pi / (1 - pi)``, and out with odds at most ``e^epsilon (1 - pi) / pi``. So
+the right guesses are dominated by two binomial counts, one for guesses "in" and one for
+guesses "out". With delta > 0 each guess is coupled with such a coin; a canary's
+coupling fails with chance at most ``delta (pi (1 - p_in) + (1 - pi) (1 - p_out))``,
+which is added for all of them. Guessing "in" where most are in is no evidence, and here
+it is none.
+
+Both parts bound the chance of one event, "so many right or more".
+
+Reference: docs/explanation/exact-bound.md, unequal inclusion.
+"""
+
+from dataclasses import dataclass
+from math import exp, log
+from typing import ClassVar, final
+
+from scipy import special
+
+from dpaudit import _validate
+from dpaudit.bounds.bound import LowerBound, largest_rejected
+from dpaudit.bounds.reads import Unequal
+from dpaudit.stats.search import highest_yes, largest_yes
+from dpaudit.stats.weighted import weighted_tail
+
+__all__ = ["UnequalCoins"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class UnequalCoins:
+    """The bound for a known inclusion probability other than one half.
+
+    Example:
+        >>> nothing = Unequal(
+        ...     canaries=1000, inclusion=0.9, guesses_in=1000, guesses_out=0,
+        ...     correct=905,
+        ... )
+        >>> UnequalCoins().epsilon_lower(nothing, delta=0.0, alpha=0.05).epsilon_lower
+        0.0
+    """
+
+    method: ClassVar[str] = "unequal"
+    reference: ClassVar[str] = "docs/explanation/exact-bound.md"
+
+    def log_p_value(self, counts: Unequal, *, epsilon: float, delta: float) -> float:
+        """Return the log of the p-value of a claim."""
+        _validate.nonnegative("epsilon", epsilon)
+        _validate.probability("delta", delta)
+        pi = counts.inclusion
+        bias = log(pi) - log(1 - pi)
+        odds_in, odds_out = epsilon + bias, epsilon - bias
+        tail = weighted_tail(
+            (1.0, 1.0),
+            (counts.guesses_in, counts.guesses_out),
+            (odds_in, odds_out),
+            counts.correct,
+        )
+        fails = pi * special.expit(-odds_in) + (1 - pi) * special.expit(-odds_out)
+        price = counts.canaries * delta * float(fails)
+        return min(0.0, log(exp(tail.log_upper) + price) if price else tail.log_upper)
+
+    def epsilon_lower(
+        self, counts: Unequal, *, delta: float, alpha: float
+    ) -> LowerBound:
+        """Return a high epsilon that the counts reject at level ``alpha``."""
+        _validate.error_level("alpha", alpha)
+        pure = largest_yes(
+            lambda e: self.log_p_value(counts, epsilon=e, delta=0.0) <= log(alpha)
+        )
+        return largest_rejected(
+            self,
+            counts,
+            delta=delta,
+            alpha=alpha,
+            search=lambda holds: highest_yes(holds, top=pure),
+        )

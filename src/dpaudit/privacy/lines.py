@@ -1,0 +1,92 @@
+"""What the pairs (epsilon, delta) of a guarantee imply about each other.
+
+A mechanism that is (epsilon, delta)-DP cannot be told from its neighbour better than
+a trade-off function allows: a test with false alarm rate ``x`` misses at a rate of at
+least ``f(x) = max(0, 1 - delta - e^epsilon x, e^-epsilon (1 - delta - x))``. The two
+lines mirror each other because the claim holds for both orders of the neighbours.
+Everything here is geometry of such lines.
+
+The smallest delta at another epsilon is the hockey-stick divergence ``sup_x 1 - f(x) -
+e^epsilon x`` there. It is convex in ``e^epsilon``, so a chord between two pairs that
+hold lies above it. Left of the first pair its maximum sits at the corner ``f(x) = x``
+of the first line and its mirror image, which makes it one more line in ``e^epsilon``,
+reaching delta = 1 at ``e^epsilon = -1``. Right of the last pair nothing forces delta
+to fall.
+
+Reference: Dong, Roth and Su, "Gaussian differential privacy", Propositions 2.5 and
+2.12, https://arxiv.org/abs/1905.02383.
+"""
+
+from collections.abc import Callable
+from math import exp, expm1, inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit import _validate
+
+__all__ = ["complement_inverse", "delta_between", "delta_of", "smallest_epsilon"]
+
+Pair = tuple[float, float]
+
+_RELATIVE = 1e-12  # rounding of an exponential and a product, with room to spare
+_ABSOLUTE = 1e-15  # rounding of a difference of numbers below one
+
+
+def delta_of(pair: Pair, epsilon: float) -> float:
+    """Return the smallest delta that one pair implies at an epsilon.
+
+    Below the pair it is ``1 - (1 - delta) (1 + e^epsilon) / (1 + e^claimed)``, written
+    as a sum of positive terms so that nothing cancels.
+    """
+    claimed, delta = pair
+    if epsilon >= claimed:
+        return delta
+    gap = epsilon - claimed
+    rest = delta * (exp(-claimed) + exp(gap))
+    return min(1.0, (rest - expm1(gap)) / (1 + exp(-claimed)))
+
+
+def delta_between(left: Pair, right: Pair, epsilon: float) -> float:
+    """Return the delta of the chord, straight in e^epsilon, between two pairs."""
+    weight = expm1(epsilon - right[0]) / expm1(left[0] - right[0])
+    return right[1] + (left[1] - right[1]) * weight
+
+
+def complement_inverse(
+    epsilons: NDArray[np.float64], deltas: NDArray[np.float64], chance: float
+) -> float:
+    """Return the smallest ``x`` with ``1 - f(x) >= chance``, rounded down.
+
+    Each pair asks for ``x >= (chance - delta) e^-epsilon`` and for
+    ``x >= 1 - delta - e^epsilon (1 - chance)``; the largest demand counts.
+    """
+    _validate.probability("chance", chance)
+    shallow = (chance - deltas) * np.exp(-epsilons)
+    # Capped so that infinity times zero does not arise; e^700 times the smallest
+    # positive 1 - chance is still far above one, where this line asks for nothing.
+    steep = 1 - deltas - np.exp(np.minimum(epsilons, 700.0)) * (1 - chance)
+    demand = max(shallow.max() * (1 - _RELATIVE), steep.max() - _ABSOLUTE)
+    return max(0.0, float(demand))
+
+
+def smallest_epsilon(
+    delta_at: Callable[[float], float], delta: float, *, largest: float
+) -> float:
+    """Return an epsilon at which ``delta_at`` was seen to be at most ``delta``.
+
+    It is the smallest one but for one part in 10^12, and infinity if ``largest`` is
+    not enough.
+    """
+    _validate.probability("delta", delta)
+    if delta_at(0.0) <= delta:
+        return 0.0
+    if delta_at(largest) > delta:
+        return inf
+    low, high = 0.0, largest
+    while high - low > 1e-12 * high:
+        middle = (low + high) / 2
+        if middle in (low, high):  # adjacent floats: as close as floats go
+            break
+        low, high = (low, middle) if delta_at(middle) <= delta else (middle, high)
+    return high

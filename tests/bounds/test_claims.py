@@ -1,0 +1,147 @@
+"""One test of claims for every reading, and refusals where none would be valid."""
+
+import math
+
+import numpy as np
+import pytest
+
+from dpaudit import (
+    ApproxDP,
+    Bets,
+    Counts,
+    Exact,
+    GaussianDP,
+    PureDP,
+    Ranked,
+    Rounds,
+    Weighted,
+    test_claim,
+)
+from dpaudit.bounds.ceilings import design_ceiling, estimate, mechanism_ceiling
+from dpaudit.bounds.exact import group_claim
+from dpaudit.bounds.independent_runs import IndependentRuns, bets_in_a_row
+from dpaudit.bounds.reads import Unequal
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.privacy.adjacency import Adjacency
+
+PLAYED = Weighted(
+    canaries=400, weights=(2, 1), guesses=(100, 100), correct=(99, 97), committed=True
+)
+STRONG = [
+    Counts(canaries=400, guesses=200, correct=196),
+    Unequal(canaries=400, inclusion=0.5, guesses_in=100, guesses_out=100, correct=196),
+    Ranked(canaries=400, right=np.arange(400) < 390),
+    PLAYED,
+    Rounds(canaries=400, rounds=(PLAYED, PLAYED), weights=(1, 1), uniforms=(0.5, 0.5)),
+    Bets(canaries=400, right=np.arange(400) % 40 > 0, stakes=np.full(400, 0.97)),
+]
+
+
+@pytest.mark.parametrize("reading", STRONG, ids=lambda r: type(r).__name__)
+def test_every_reading_can_refute_and_can_fail_to(reading):
+    assert test_claim(PureDP(epsilon=1.0), reading, alpha=0.05).refuted
+    assert test_claim(ApproxDP(epsilon=1.0, delta=1e-5), reading, alpha=0.05).refuted
+    assert not test_claim(PureDP(epsilon=6.0), reading, alpha=0.05).refuted
+
+
+@pytest.mark.parametrize(
+    "reading", [STRONG[2], *STRONG[4:]], ids=lambda r: type(r).__name__
+)
+def test_a_curve_must_be_read_at_one_delta_where_tests_differ(reading):
+    with pytest.raises(InvalidInputError, match="name a delta before the run"):
+        test_claim(GaussianDP(mu=1.0), reading, alpha=0.05)
+
+
+def test_one_of_three_raises_what_a_guess_shows():
+    """The linear program over all mechanisms gives 0.3452725."""
+    seen = Counts(canaries=2, guesses=2, correct=2, alternatives=3)
+    p_value = Exact().p_value(seen, epsilon=1.0, delta=0.02)
+    assert p_value == pytest.approx(0.3452725, abs=1e-7)
+
+
+def test_choices_among_many_test_replace_one_only():
+    seen = Counts(canaries=100, guesses=50, correct=40, alternatives=4)
+    with pytest.raises(VoidAuditError, match="replace-one adjacency, but the claim is"):
+        test_claim(PureDP(epsilon=1.0), seen, alpha=0.05)
+    claim = PureDP(epsilon=1.0, adjacency=Adjacency.REPLACE_ONE)
+    assert test_claim(claim, seen, alpha=0.05).refuted
+
+
+@pytest.mark.parametrize("records", [1, 2, 5])
+def test_a_group_of_records_shares_what_its_coin_shows(records):
+    alone = Counts(canaries=100, guesses=100, correct=95)
+    group = Counts(canaries=100, guesses=100, correct=95, records_per_coin=records)
+    whole = Exact().epsilon_lower(alone, delta=0.0, alpha=0.05).epsilon_lower
+    each = Exact().epsilon_lower(group, delta=0.0, alpha=0.05).epsilon_lower
+    assert each == pytest.approx(whole / records, abs=1e-8)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 2.0])
+def test_a_group_claim_is_the_claim_applied_record_by_record(epsilon):
+    """delta_g = delta (1 + e^eps + ... + e^((g-1) eps)), one record after the other."""
+    want = sum(1e-6 * math.exp(i * epsilon) for i in range(4))
+    assert group_claim(epsilon, 1e-6, records=4) == pytest.approx((4 * epsilon, want))
+
+
+def test_independent_runs_find_more_and_stay_valid():
+    """Exact: two runs of randomised response at epsilon 1, fifty coins each."""
+    n, p = 50, 1 / (1 + math.exp(-1.0))
+    law = [math.comb(n, k) * p**k * (1 - p) ** (n - k) for k in range(n + 1)]
+    logs = [
+        Exact().log_p_value(
+            Counts(canaries=n, guesses=n, correct=k), epsilon=1.0, delta=0.0
+        )
+        for k in range(n + 1)
+    ]
+
+    def combined(x):  # P[product of two uniforms <= e^-x]
+        return math.exp(-x) * (1 + x)
+
+    wrong = sum(
+        law[i] * law[j]
+        for i in range(n + 1)
+        for j in range(n + 1)
+        if combined(-logs[i] - logs[j]) <= 0.05
+    )
+    assert wrong <= 0.05
+    run = Counts(canaries=n, guesses=n, correct=45)
+    both = IndependentRuns().log_p_value([run, run], epsilon=1.0, delta=0.0)
+    assert math.exp(both) == pytest.approx(combined(-2 * logs[45]))
+    one = Exact().epsilon_lower(run, delta=0.0, alpha=0.05).epsilon_lower
+    two = IndependentRuns().epsilon_lower([run, run], delta=0.0, alpha=0.05)
+    assert two.epsilon_lower > one
+
+
+def test_bets_of_two_runs_multiply():
+    bets = STRONG[5]
+    both = bets_in_a_row([bets, bets])
+    assert both.canaries == 800
+    assert len(both.right) == 800
+
+
+def test_no_runs_cannot_be_combined():
+    with pytest.raises(InvalidInputError, match="at least one run"):
+        IndependentRuns().epsilon_lower([], delta=0.0, alpha=0.05)
+
+
+@pytest.mark.parametrize(
+    ("runs", "ceiling"), [(1, 3.616), (2, 4.013), (3, 4.138), (5, 4.235)]
+)
+def test_more_runs_raise_the_ceiling(runs, ceiling):
+    found = mechanism_ceiling(GaussianDP(mu=1.0), delta=1e-5, alpha=0.05, runs=runs)
+    assert found == pytest.approx(ceiling, abs=6e-4)
+
+
+def test_the_ceiling_of_a_design_is_all_guesses_right():
+    seen = Counts(canaries=100, guesses=100, correct=3)
+    found = design_ceiling(seen, delta=0.0, alpha=0.05)
+    assert found == pytest.approx(-math.log(0.05**-0.01 - 1), abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("correct", "epsilon"), [(75, math.log(3)), (40, 0.0), (0, 0.0), (100, math.inf)]
+)
+def test_an_estimate_is_named_one(correct, epsilon):
+    found = estimate(Counts(canaries=100, guesses=100, correct=correct))
+    assert found.epsilon_estimate == pytest.approx(epsilon)
+    assert "an estimate, not a bound" in str(found)
