@@ -105,11 +105,13 @@ class _Test:
         if least > log(0.5):
             return 1.0
         level = exp(least)
+        if level < _FAR_OUT:
+            price = self._m * self._delta * _price_cap(looks, epsilon)
+            return level * float(weights.sum()) + price
         # Raised by more than rounding, so that the count seen is among those counted.
-        counts = thresholds(looks, epsilon, max(level, _FAR_OUT) * weights * (1 + 1e-9))
+        counts = thresholds(looks, epsilon, level * weights * (1 + 1e-9))
         found = crossing(looks, counts, epsilon)
-        chance = found.chance if level > _FAR_OUT else level * float(weights.sum())
-        return min(1.0, chance + self._m * self._delta * found.price)
+        return min(1.0, found.chance + self._m * self._delta * found.price)
 
     def _clearly_rejects(self, epsilon: float) -> bool:
         """Decide what ``p_value`` would, if rough upper bounds already suffice.
@@ -127,11 +129,7 @@ class _Test:
         chance = float((tails / weights).min() * weights.sum())
         if chance >= self._alpha:
             return False
-        shells = np.unique(np.diff([0, *looks]))
-        price = shell_cap(int(shells[0]), epsilon)
-        if len(shells) > 1:  # larger shells: docs/explanation/ranked-bound.md, T4
-            price = max(price, shell_cap(int(shells[1]), epsilon))
-            price = max(price, 0.938 * (q / p / (shells[2:] - 1)).max(initial=0) ** 0.5)
+        price = _price_cap(looks, epsilon) if self._delta else 0.0
         return chance + self._m * self._delta * price <= self._alpha
 
     def _looks(self, epsilon: float) -> list[int]:
@@ -145,6 +143,18 @@ class _Test:
             looks.append(2 * looks[-1])
         # The last shell takes in what is left, so that no shell is a small one.
         return [k for k in looks if k <= last - 2 * first] + [last]
+
+
+def _price_cap(looks: list[int], epsilon: float) -> float:
+    """Return what the shells can cost at most, whatever the thresholds.
+
+    The two smallest sizes are computed; larger ones are bounded by T4 of
+    docs/explanation/ranked-bound.md.
+    """
+    sizes = np.unique(np.diff([0, *looks]))
+    computed = [shell_cap(int(size), epsilon) for size in sizes[:2]]
+    bounded = 0.938 * np.sqrt(exp(-epsilon) / (sizes[2:] - 1.0))
+    return float(max([*computed, *bounded]))
 
 
 def _weights(looks: int) -> NDArray[np.float64]:
