@@ -31,6 +31,8 @@ _ONE_THREAD = dict.fromkeys(
     ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"
 )
 
+_IDLE_SECONDS = 60
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +51,10 @@ class LocalEngine:
 
     def map(self, function: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
         """Yield the function's results as they come; see ``Engine``."""
-        pool = loky.ProcessPoolExecutor(max_workers=self.workers, env=_ONE_THREAD)
+        # Idle workers end by themselves, so that a killed caller leaves none behind.
+        pool = loky.ProcessPoolExecutor(
+            max_workers=self.workers, timeout=_IDLE_SECONDS, env=_ONE_THREAD
+        )
         waiting = iter(tasks)
         under_way: set[Future[R]] = set()
         try:
