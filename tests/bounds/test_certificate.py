@@ -59,3 +59,14 @@ def test_a_leak_is_refuted_and_an_honest_mechanism_is_not():
     claim = GaussianDP(mu=1.0)
     assert not CurveCertificate(counts=honest, alpha=0.05).refutes(claim)
     assert CurveCertificate(counts=leaking, alpha=0.05).refutes(claim)
+
+
+def test_what_a_group_shows_is_shared_by_its_records():
+    seen = Counts(canaries=1000, guesses=1000, correct=900, records_per_coin=3)
+    certificate = CurveCertificate(counts=seen, alpha=0.05)
+    for epsilon in (0.1, 0.3, 0.5, 0.6):
+        (delta,) = certificate.delta_lower(epsilon)
+        assert 0 < delta < 1
+        p_value = Exact().p_value(seen, epsilon=epsilon, delta=delta)
+        assert p_value == pytest.approx(0.05, rel=1e-9)
+    assert certificate.delta_lower(1.0) == 0.0

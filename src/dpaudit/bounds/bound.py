@@ -139,10 +139,12 @@ class Grid:
     Attributes:
         start: The first. A truth below it is reported as 0.
         step: The distance from one to the next.
+        stop: Nothing above is reported; it may depend on the data.
     """
 
     start: float = 0.0
     step: float = 0.01
+    stop: float = inf
 
     def __post_init__(self) -> None:
         _validate.nonnegative("start", self.start)
@@ -196,7 +198,11 @@ def first_not_rejected(
     wrongly rejected.
     """
     rejected = _rejection(bound, reading, delta=delta, alpha=alpha)
-    found = last_yes_before_no(rejected, start=grid.start, step=grid.step)
+    found = last_yes_before_no(
+        lambda epsilon: epsilon <= grid.stop and rejected(epsilon),
+        start=grid.start,
+        step=grid.step,
+    )
     return _lower(bound, found, delta=delta, alpha=alpha)
 
 

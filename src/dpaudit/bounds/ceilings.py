@@ -76,4 +76,5 @@ def estimate(counts: Counts) -> Estimate:
         return Estimate(epsilon_estimate=inf)
     if v == 0:
         return Estimate(epsilon_estimate=0.0)
-    return Estimate(epsilon_estimate=max(0.0, log(v / (r - v)) + log(k - 1)))
+    whole = log(v / (r - v)) + log(k - 1)
+    return Estimate(epsilon_estimate=max(0.0, whole) / counts.records_per_coin)

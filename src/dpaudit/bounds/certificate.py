@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
+from dpaudit.bounds.exact import group_claim
 from dpaudit.bounds.reads import Counts
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.stats.binomial import log_mass, log_tails
@@ -60,10 +61,15 @@ class CurveCertificate:
 
     def _at(self, epsilon: float) -> float:
         m, r, v = self.counts.canaries, self.counts.guesses, self.counts.correct
-        log_odds = epsilon - log(self.counts.alternatives - 1)
+        group_epsilon, factor = group_claim(
+            epsilon, 1e-300, records=self.counts.records_per_coin
+        )
+        log_odds = group_epsilon - log(self.counts.alternatives - 1)
         upper, lower = log_tails(v, r, log_odds)
         if v == 0 or upper >= log(self.alpha):
             return 0.0
         mass = float(log_mass(v, r, log_odds))
         room = log(self.alpha) + np.log1p(-exp(upper - log(self.alpha)))
-        return min(1.0, exp(float(room) + log(v) + mass - log(m) - upper - lower))
+        log_delta = float(room) + log(v) + mass - log(m) - upper - lower
+        # What the coin's group shows is shared by its records.
+        return min(1.0, exp(min(0.0, log_delta) - log(factor / 1e-300)))

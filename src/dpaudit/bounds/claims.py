@@ -72,8 +72,10 @@ def _log_p_value(  # noqa: PLR0911 (one return per kind of reading)
             return _least(Exact(), reading, claim)
         case Unequal():
             return _least(UnequalCoins(), reading, claim)
-        case Weighted():
+        case Weighted() if reading.committed:
             return _least(WeightedGuesses(), reading, claim)
+        case Weighted():
+            return _single(WeightedGuesses(), reading, claim)
         case Ranked():
             return _single(RankedLooks(level=alpha), reading, claim)
         case Rounds():

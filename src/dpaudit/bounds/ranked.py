@@ -12,9 +12,10 @@ chance rises by at most ``m delta`` times the largest Stein solution of the shel
 between looks. The smallest look sets that price, so at each epsilon it is chosen, from
 ``m``, delta and alpha alone, large enough for the price to leave room.
 
-Valid for every mechanism; the order and the guesses may depend on the whole output,
-not on the coins. As the test differs from one epsilon to the next, the lower bound is
-the last epsilon of a fixed grid before the first one that is not rejected.
+Valid for every mechanism; the order and the guesses may depend on the whole output, not
+on the coins, while the number of guesses ranked is fixed before the run. As the test
+differs from one epsilon to the next, the lower bound is the last epsilon of a fixed
+grid before the first one that is not rejected.
 
 Reference: docs/explanation/ranked-bound.md.
 """
@@ -41,7 +42,7 @@ _FIRST_LEVEL = 0.012  # the smallest look can reach at least this p-value
 _PRICE_SHARE = 0.7  # of alpha, at most, goes to delta
 _LARGEST_STEIN = 0.63  # of sqrt((1 - p) / (p k)); see docs/explanation/ranked-bound.md
 _LEAST_WEIGHT = 0.02
-_FAR_OUT = 1e-10  # below this a union over the looks is as good as the exact chance
+_FAR_OUT = 1e-10  # below this a union over the looks replaces the exact chance
 
 
 @final
@@ -66,6 +67,8 @@ mechanism)
 
     def log_p_value(self, ranked: Ranked, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value of a claim, with looks chosen for the level."""
+        _validate.nonnegative("epsilon", epsilon)
+        _validate.probability("delta", delta)
         test = _Test(ranked, delta=delta, alpha=self.level)
         return log(max(test.p_value(epsilon), 5e-324))
 
@@ -105,13 +108,13 @@ class _Test:
         if least > log(0.5):
             return 1.0
         level = exp(least)
-        if level < _FAR_OUT:
-            price = self._m * self._delta * _price_cap(looks, epsilon)
-            return level * float(weights.sum()) + price
         # Raised by more than rounding, so that the count seen is among those counted.
-        counts = thresholds(looks, epsilon, level * weights * (1 + 1e-9))
-        found = crossing(looks, counts, epsilon)
-        return min(1.0, found.chance + self._m * self._delta * found.price)
+        levels = max(level, _FAR_OUT) * weights * (1 + 1e-9)
+        found = crossing(looks, thresholds(looks, epsilon, levels), epsilon)
+        # Far out the union over looks is smaller, and higher thresholds change the
+        # price by less than their chance times a shell's cap: far below 1e-9.
+        chance = min(found.chance, level * float(weights.sum()))
+        return min(1.0, chance + self._m * self._delta * (found.price + 1e-9))
 
     def _clearly_rejects(self, epsilon: float) -> bool:
         """Decide what ``p_value`` would, if rough upper bounds already suffice.

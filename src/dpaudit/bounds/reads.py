@@ -94,7 +94,7 @@ class Ranked:
     Attributes:
         canaries: Canaries decided by a fair coin each, independently.
         right: For each guess, in an order that only the output decides, whether it
-            matched the coin.
+            matched the coin. How many are ranked is fixed before the run.
     """
 
     canaries: int
@@ -129,11 +129,11 @@ class Weighted:
 
     Attributes:
         canaries: Canaries decided by a fair coin each, independently.
-        weights: The weight of each class, positive, fixed before the coins are seen.
+        weights: The weight of each class, positive, not chosen by the coins.
         guesses: How many guesses each class holds; one not made counts as wrong.
         correct: How many of them were right.
-        committed: Whether ``guesses`` was fixed before the run. If the output decided
-            how many guesses fell into which class, delta costs more.
+        committed: Whether ``weights`` and ``guesses`` were fixed before the run. If the
+            output decided on them, delta costs more.
     """
 
     canaries: int

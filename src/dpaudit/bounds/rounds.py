@@ -20,15 +20,14 @@ it is reported as 0.
 Reference: docs/explanation/adaptive-bound.md.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import exp, log
 from typing import ClassVar, final
-
-import numpy as np
 
 from dpaudit.bounds.adaptive import coupling_price
 from dpaudit.bounds.bound import Grid, LowerBound, first_not_rejected
 from dpaudit.bounds.reads import Rounds, Weighted
+from dpaudit.stats.binomial import log_odds_limit
 from dpaudit.stats.combine import randomised, stouffer
 from dpaudit.stats.weighted import weighted_tail
 
@@ -69,22 +68,24 @@ class StoufferRounds:
         self, rounds: Rounds, *, delta: float, alpha: float
     ) -> LowerBound:
         """Return the last epsilon of the grid before the first not rejected."""
+        guesses = sum(sum(played.guesses) for played in rounds.rounds)
+        # A lucky uniform could reject every epsilon; no game shows more than all right.
+        top = log_odds_limit(guesses, guesses, log_alpha=log(alpha))
         return first_not_rejected(
-            self, rounds, delta=delta, alpha=alpha, grid=self.grid
+            self, rounds, delta=delta, alpha=alpha, grid=replace(self.grid, stop=top)
         )
 
 
 def _round_p_value(played: Weighted, epsilon: float, uniform: float) -> float:
     """Return a randomised p-value of one round."""
     odds = [epsilon] * len(played.weights)
-    whole = bool(np.all(np.array(played.weights) == np.round(played.weights)))
 
     def tail(threshold: float) -> float:
         found = weighted_tail(played.weights, played.guesses, odds, threshold)
         return exp(found.log_upper)
 
     at_least = tail(played.score)
-    if whole:
+    if all(weight == round(weight) for weight in played.weights):
         more = tail(played.score + 1)
     else:  # the next possible score is known only after none
         more = at_least if played.score else tail(min(played.weights))

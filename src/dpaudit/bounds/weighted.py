@@ -14,8 +14,10 @@ Cominetti and Vaisman 2016), which gives ``Y <= 0.938 c sqrt(e^-epsilon / N)``, 
 being the ratio of weights rounded up. If the output decided the sizes, only ``Y <= 1 -
 p`` holds.
 
-Both bound the chance of one event, "this much weight or more", at every epsilon, so
-the largest epsilon that is rejected counts.
+If all is fixed, or delta is 0, the p-values bound the chance of one event, "this much
+weight or more", at every epsilon, so the largest epsilon that is rejected counts.
+Otherwise different outputs may favour different epsilons, and the bound is the last of
+a grid before the first that is not rejected.
 
 Reference: docs/explanation/weighted-bound.md.
 """
@@ -28,7 +30,12 @@ import numpy as np
 from scipy import special
 
 from dpaudit import _validate
-from dpaudit.bounds.bound import LowerBound, largest_rejected
+from dpaudit.bounds.bound import (
+    Grid,
+    LowerBound,
+    first_not_rejected,
+    largest_rejected,
+)
 from dpaudit.bounds.reads import Weighted
 from dpaudit.stats.search import highest_yes, largest_yes
 from dpaudit.stats.weighted import weighted_tail
@@ -70,6 +77,10 @@ mechanism)
     ) -> LowerBound:
         """Return a high epsilon that the guesses reject at level ``alpha``."""
         _validate.error_level("alpha", alpha)
+        if delta > 0 and not weighted.committed:
+            return first_not_rejected(
+                self, weighted, delta=delta, alpha=alpha, grid=Grid()
+            )
         # Without delta more is rejected, so there is nothing to find above.
         pure = largest_yes(
             lambda e: self.log_p_value(weighted, epsilon=e, delta=0.0) <= log(alpha)
@@ -93,7 +104,7 @@ def weighted_price(weighted: Weighted, epsilon: float) -> float:
     prices = []
     for c in np.flatnonzero(n):
         others = n - (np.arange(len(n)) == c)
-        ratios = np.array([ceil(w[c] / other * (1 - 1e-12)) for other in w])
+        ratios = np.array([ceil(w[c] / other) for other in w])
         spread = np.sqrt(exp(-epsilon) / np.maximum(others, 1))
         bounds = np.where(others > 0, 2 * _CONCENTRATION * ratios * spread, most)
         prices.append(min(most, float(bounds.min())))

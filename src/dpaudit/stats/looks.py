@@ -74,7 +74,7 @@ def crossing(looks: Sequence[int], counts: Sequence[int], log_odds: float) -> Cr
     for j in range(len(looks) - 1, 0, -1):
         low, _ = window(looks[j - 1], log_odds, spread=_SPREAD)
         hit = hit.mean_after(laws[j], start=low, stop=counts[j - 1])
-    chance, price = _first_shell(hit, *laws[0])
+    chance, price = _first_shell(hit, *laws[0], trials=looks[0])
     caps = [_cap(*law) for law in laws[1:]]
     return Crossing(chance=min(1.0, chance), price=max([price, *caps]))
 
@@ -108,7 +108,7 @@ class _Rising:
 
 
 def _first_shell(
-    g: _Rising, low: int, chances: NDArray[np.float64]
+    g: _Rising, low: int, chances: NDArray[np.float64], *, trials: int
 ) -> tuple[float, float]:
     """Return the mean of g, rounded up, and the largest Stein solution."""
     k = np.arange(low, low + len(chances))
@@ -116,13 +116,17 @@ def _first_shell(
     mean = min(1.0, float(chances @ values) + _ROUNDING)
     # The covariance is what exceeds the mean, summed from above, and what falls short
     # of it, summed from below; each sum is used where its terms have one sign.
-    beyond = (1 - mean) * _rest(chances[::-1])
+    top = low + len(chances) - 1
+    beyond = (1 - mean) * _rest(chances[::-1]) if top < trials else 0.0
     before = mean * _rest(chances) if low > 0 else 0.0
     over = np.cumsum((chances * (values - mean))[::-1])[::-1] + beyond
     under = np.append(0.0, np.cumsum(chances * (mean - values))[:-1]) + before
     covariance = np.where(np.cumsum(chances) < 0.5, under, over)
     found = k > 0
     solution = covariance[found] / (k[found] * chances[found])
+    if top < trials:  # a threshold above the window: a Mills ratio, falling from here
+        above = (1 - mean) / (1 - chances[-1] / chances[-2]) / (top + 1)
+        solution = np.append(solution, above)
     return mean, float(solution.max(initial=0.0)) * (1 + 1e-9) + _ROUNDING
 
 

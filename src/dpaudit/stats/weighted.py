@@ -78,8 +78,11 @@ def weighted_tail(
     log_scale = scale - theta * threshold
     x = (start + np.arange(len(law))) * step - threshold
 
+    # More than cells and sums are rounded by; whole numbers are not.
+    tolerance = 1e-9 if step == 1.0 else 1e-3 * step
+
     def log_sum_from(shift: float) -> float:
-        kept = x >= shift - 1e-9 * step
+        kept = x >= shift - tolerance
         return log(float(law[kept] @ np.exp(-theta * x[kept])) + _ROUNDING)
 
     upper = log_sum_from(0.0)

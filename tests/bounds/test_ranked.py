@@ -1,0 +1,241 @@
+"""The bound for ranked guesses: looking many times is paid for, and delta once."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from scipy import special, stats
+
+from dpaudit.bounds.bound import LowerBound
+from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.ranked import RankedLooks
+from dpaudit.bounds.reads import Counts, Ranked
+from dpaudit.stats.looks import crossing
+
+LOOKS = [7, 21, 35]  # where it looks at 35 guesses, if epsilon = delta = 0
+
+
+def ranked(*right_of, canaries=None):
+    """Return a ranking, from (right, guesses) of each shell in turn."""
+    shells = [np.arange(n) < v for v, n in right_of]
+    right = np.concatenate(shells)
+    return Ranked(canaries=canaries or len(right), right=right)
+
+
+def p_value(reading, *, epsilon, delta, level=0.05):
+    bound = RankedLooks(level=level)
+    return math.exp(bound.log_p_value(reading, epsilon=epsilon, delta=delta))
+
+
+def p_values(sizes, *, epsilon, delta, canaries):
+    """Return every outcome of the shells with its p-value."""
+    return {
+        counts: p_value(
+            ranked(*zip(counts, sizes, strict=True), canaries=canaries),
+            epsilon=epsilon,
+            delta=delta,
+        )
+        for counts in itertools.product(*(range(n + 1) for n in sizes))
+    }
+
+
+def wrong_at_worst(chances, p_values):
+    """Return the largest ratio of P[p <= a] to a over every a that is attained."""
+    order = sorted(p_values, key=p_values.get)
+    reached = np.cumsum([chances[c] for c in order])
+    values = np.array([p_values[c] for c in order])
+    last = np.append(np.diff(values) > 0, True)  # ties are reached together
+    return float((reached[last] / values[last]).max())
+
+
+@pytest.fixture(scope="module")
+def fair():
+    """All outcomes of 35 guesses, looked at three times, and their p-values."""
+    return p_values(np.diff([0, *LOOKS]), epsilon=0.0, delta=0.0, canaries=35)
+
+
+def product_law(sizes, p, first=None):
+    laws = [stats.binom.pmf(np.arange(n + 1), n, p) for n in sizes]
+    laws[0] = laws[0] if first is None else first
+    ranges = (range(n + 1) for n in sizes)
+    return {
+        counts: math.prod(law[c] for law, c in zip(laws, counts, strict=True))
+        for counts in itertools.product(*ranges)
+    }
+
+
+def test_without_delta_the_p_value_is_the_exact_chance_of_so_small_a_minimum(fair):
+    """Against all outcomes of the three looks, each weighted, tails by scipy."""
+    weights = [1.0, 0.5, 0.25]
+
+    def least(counts):
+        seen = np.cumsum(counts)
+        tails = stats.binom.sf(seen - 1, LOOKS, 0.5)
+        return (tails / weights).min()
+
+    chances = product_law(np.diff([0, *LOOKS]), 0.5)
+    found = {c: least(c) for c in chances}
+    for counts, p in fair.items():
+        if p < 1:
+            up_to = found[counts] * (1 + 1e-9)
+            want = sum(chances[c] for c in chances if found[c] <= up_to)
+            assert p == pytest.approx(want, abs=1e-11)
+
+
+def test_it_is_wrong_exactly_as_often_as_it_says_on_fair_coins(fair):
+    chances = product_law(np.diff([0, *LOOKS]), 0.5)
+    assert wrong_at_worst(chances, fair) <= 1 + 1e-9
+
+
+M, DELTA = 60, 1e-4
+
+
+@pytest.fixture(scope="module")
+def fair_with_delta():
+    """The same outcomes, of 60 canaries, against a claim with a delta."""
+    return p_values(np.diff([0, *LOOKS]), epsilon=0.0, delta=DELTA, canaries=M)
+
+
+def worst_first_look(m, k, v, epsilon, delta):
+    """Return the law of right guesses that attains the exact bound at one look."""
+    b = stats.binom.pmf(np.arange(k + 1), k, special.expit(epsilon))
+    more = m * delta / (v * b[v])
+    return b * (1 - more * b[v:].sum()) + np.where(np.arange(k + 1) >= v, more * b, 0)
+
+
+@pytest.mark.parametrize("v", [5, 6, 7])
+def test_the_worst_mechanism_for_the_first_look_rejects_no_more_than_it_says(
+    v, fair_with_delta
+):
+    """Exact, with delta: every outcome of three looks under a mechanism known to
+    spend its whole delta on getting ``v`` of the first seven right.
+    """
+    sizes = np.diff([0, *LOOKS])
+    first = worst_first_look(M, 7, v, 0.0, DELTA)
+    assert first.min() >= 0
+    assert wrong_at_worst(product_law(sizes, 0.5, first), fair_with_delta) <= 1 + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("m", "looks", "counts", "epsilon", "delta"),
+    [
+        (3, [1, 3], [1, 3], 1.0, 0.02),
+        (3, [1, 3], [2, 3], 0.5, 0.05),
+        (3, [1, 2], [2, 2], 0.5, 0.05),
+        (3, [2, 3], [2, 3], 1.0, 0.02),
+        (3, [1, 2, 3], [2, 2, 3], 0.5, 0.02),
+        (4, [1, 4], [1, 4], 1.0, 0.03),
+        (4, [2, 4], [2, 4], 0.5, 0.02),
+        (4, [2, 4], [2, 3], 0.0, 0.03),
+        (4, [3, 4], [3, 3], 1.5, 0.03),
+    ],
+)
+def test_no_mechanism_crosses_more_often(
+    m, looks, counts, epsilon, delta, largest_chance
+):
+    """The linear program over all mechanisms, orders and guesses."""
+    sizes = [*np.diff([0, *looks]), m - looks[-1]]
+    shells = np.repeat(np.arange(len(sizes)), sizes).tolist()
+    outputs = [
+        (order, guesses)
+        for order in sorted(set(itertools.permutations(shells)))
+        for guesses in itertools.product([False, True], repeat=m)
+    ]
+
+    def crosses(output, coins):
+        right = [(j, g == b) for j, g, b in zip(*output, coins, strict=True)]
+        return any(
+            sum(r for j, r in right if j <= look) >= c for look, c in enumerate(counts)
+        )
+
+    most = largest_chance(
+        m=m, outputs=outputs, wins=crosses, epsilon=epsilon, delta=delta
+    )
+    found = crossing(looks, counts, epsilon)
+    assert most <= found.chance + m * delta * found.price + 1e-9
+    assert most >= found.chance - 1e-9  # coins of exactly these odds are allowed
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-5, 1e-4])
+@pytest.mark.parametrize("seed", range(3))
+def test_the_bound_is_the_last_epsilon_before_the_first_that_is_not_rejected(
+    seed, delta
+):
+    """So the quick way to say yes never says yes where the p-value does not."""
+    rng = np.random.default_rng(seed)
+    right = rng.random(400) < np.linspace(0.97, 0.5, 400)
+    reading = Ranked(canaries=400 * (1 + seed), right=right)
+    found = RankedLooks().epsilon_lower(reading, delta=delta, alpha=0.05)
+    steps = round(found.epsilon_lower / 0.01)
+    values = [p_value(reading, epsilon=0.01 * k, delta=delta) for k in range(steps + 2)]
+    assert steps > 50
+    assert max(values[:-1]) <= 0.05 < values[-1]
+
+
+def test_more_right_guesses_never_make_the_p_value_larger():
+    rng = np.random.default_rng(4)
+    for _ in range(40):
+        right = rng.random(100) < 0.75
+        better = right.copy()
+        better[rng.choice(np.flatnonzero(~right))] = True
+        before, after = (
+            p_value(Ranked(canaries=100, right=x), epsilon=0.3, delta=0.0)
+            for x in (right, better)
+        )
+        assert after <= before * (1 + 1e-9) + 1e-12
+
+
+def lower(reading, *, delta, alpha=0.05) -> LowerBound:
+    return RankedLooks().epsilon_lower(reading, delta=delta, alpha=alpha).epsilon_lower
+
+
+def test_it_finds_almost_what_the_best_number_of_guesses_would_have():
+    """Log-odds are quantiles of a normal, and as many guesses right as they say."""
+    m, delta = 10_000, 1e-5
+    log_odds = np.sort(np.abs(stats.norm.ppf((np.arange(m) + 0.5) / m)))[::-1]
+    chances = special.expit(log_odds)
+    right = np.diff(np.floor(np.append(0.5, np.cumsum(chances) + 0.5))) > 0
+    reading = Ranked(canaries=m, right=right)
+    seen = np.cumsum(right)
+    best = max(
+        Exact()
+        .epsilon_lower(
+            Counts(canaries=m, guesses=k, correct=int(seen[k - 1])),
+            delta=delta,
+            alpha=0.05,
+        )
+        .epsilon_lower
+        for k in (50, 100, 200, 400, 800, 1600, 3200)
+    )
+    assert best - 0.2 < lower(reading, delta=delta) <= best + 0.02
+
+
+def test_a_perfect_ranking_shows_more_than_a_good_one():
+    """Few guesses and a delta that costs nearly alpha; the exact bound finds 2.70."""
+    shown = [
+        lower(ranked((50 - wrong, 50), canaries=1000), delta=6e-4)
+        for wrong in (8, 6, 4, 2, 0)
+    ]
+    assert shown == sorted(shown)
+    assert 2.5 < shown[-1] < 2.71
+
+
+def test_a_perfect_ranking_of_many_canaries_shows_a_large_epsilon():
+    reading = Ranked(canaries=5000, right=np.ones(5000, bool))
+    assert 6.5 < lower(reading, delta=0.0) < 7.5
+    assert 5 < lower(reading, delta=1e-6) < 7.5
+
+
+@pytest.mark.parametrize("canaries", [1, 2, 10, 1000])
+@pytest.mark.parametrize("delta", [0.0, 1e-5, 0.1])
+def test_says_nothing_at_or_below_chance(canaries, delta):
+    even = Ranked(canaries=canaries, right=np.arange(canaries) % 2 == 1)
+    none = Ranked(canaries=canaries, right=np.zeros(canaries, bool))
+    assert lower(even, delta=delta) == lower(none, delta=delta) == 0.0
+
+
+def test_a_ranking_is_by_confidence_and_a_guess_by_sign():
+    log_odds = np.array([0.1, -3.0, 2.0, -0.5])
+    bits = np.array([1, 0, 0, 0], np.uint8)
+    assert Ranked.of(log_odds, bits).right.tolist() == [True, False, True, True]

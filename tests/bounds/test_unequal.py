@@ -1,0 +1,154 @@
+"""The bound for coins of known bias: right, paid for, valid, useful, silent."""
+
+import itertools
+import math
+import operator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import special, stats
+
+from dpaudit.bounds.adaptive import coupling_price
+from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.reads import Counts, Unequal
+from dpaudit.bounds.unequal import UnequalCoins
+
+
+def unequal(inclusion, ins, outs, correct, *, canaries=None):
+    return Unequal(
+        canaries=canaries or ins + outs,
+        inclusion=inclusion,
+        guesses_in=ins,
+        guesses_out=outs,
+        correct=correct,
+    )
+
+
+def p_value(counts, *, epsilon, delta):
+    return math.exp(UnequalCoins().log_p_value(counts, epsilon=epsilon, delta=delta))
+
+
+def lower(counts, *, delta, alpha=0.05):
+    found = UnequalCoins().epsilon_lower(counts, delta=delta, alpha=alpha)
+    return found.epsilon_lower
+
+
+def law(inclusion, ins, outs, epsilon):
+    """Return the law of right guesses if every coin has the largest odds allowed."""
+    odds = math.exp(epsilon) * inclusion / (1 - inclusion)
+    against = math.exp(epsilon) * (1 - inclusion) / inclusion
+    right_in = stats.binom.pmf(np.arange(ins + 1), ins, odds / (1 + odds))
+    right_out = stats.binom.pmf(np.arange(outs + 1), outs, against / (1 + against))
+    return np.convolve(right_in, right_out)
+
+
+@given(st.floats(0.05, 0.95), st.integers(0, 15), st.integers(0, 15), st.floats(0, 3))
+def test_without_delta_the_p_value_is_the_tail_of_two_binomials(pi, ins, outs, epsilon):
+    chances = law(pi, ins, outs, epsilon)
+    for correct in range(ins + outs + 1):
+        counts = unequal(pi, ins, outs, correct, canaries=40)
+        got = p_value(counts, epsilon=epsilon, delta=0.0)
+        want = chances[correct:].sum()
+        assert got == pytest.approx(want, rel=1e-8)
+
+
+@given(st.integers(1, 40), st.floats(0, 3), st.data())
+def test_fair_coins_give_the_exact_bound_without_delta(r, epsilon, data):
+    correct = data.draw(st.integers(0, r))
+    counts = Counts(canaries=r, guesses=r, correct=correct)
+    want = Exact().p_value(counts, epsilon=epsilon, delta=0.0)
+    got = p_value(unequal(0.5, r // 2, r - r // 2, correct), epsilon=epsilon, delta=0.0)
+    assert got == pytest.approx(want, rel=1e-8)
+
+
+def test_fair_coins_pay_what_a_coupling_costs():
+    counts = unequal(0.5, 4, 4, 8, canaries=10)
+    paid = p_value(counts, epsilon=1.0, delta=1e-3)
+    free = p_value(counts, epsilon=1.0, delta=0.0)
+    assert paid - free == pytest.approx(coupling_price(10, 1.0, 1e-3))
+
+
+@pytest.mark.parametrize("inclusion", [0.2, 0.5, 0.8])
+@pytest.mark.parametrize(
+    ("m", "ins", "outs", "correct", "epsilon", "delta"),
+    [
+        (1, 1, 0, 1, 0.5, 0.05),
+        (1, 0, 1, 1, 0.5, 0.05),
+        (2, 1, 1, 2, 0.5, 0.05),
+        (2, 1, 1, 1, 0.0, 0.1),
+        (3, 2, 1, 3, 0.7, 0.02),
+        (3, 1, 1, 2, 0.7, 0.02),
+        (3, 0, 2, 2, 0.2, 0.05),
+    ],
+)
+def test_no_mechanism_is_right_so_often_more_often(
+    inclusion, m, ins, outs, correct, epsilon, delta, largest_chance
+):
+    """The linear program over all mechanisms and ways to make so many guesses."""
+    signs = [True] * ins + [False] * outs + [None] * (m - ins - outs)
+    outputs = sorted(set(itertools.permutations(signs)), key=str)
+    most = largest_chance(
+        m=m,
+        outputs=outputs,
+        wins=lambda guesses, coins: sum(map(operator.eq, guesses, coins)) >= correct,
+        epsilon=epsilon,
+        delta=delta,
+        inclusion=inclusion,
+    )
+    counts = unequal(inclusion, ins, outs, correct, canaries=m)
+    assert most <= p_value(counts, epsilon=epsilon, delta=delta) + 1e-9
+
+
+@given(st.floats(0.1, 0.9), st.integers(0, 29), st.floats(0, 2), st.floats(0, 1))
+def test_more_right_guesses_and_a_stricter_claim_only_lower_the_p_value(
+    pi, correct, epsilon, more
+):
+    here = unequal(pi, 20, 10, correct)
+    better = unequal(pi, 20, 10, correct + 1)
+    p = p_value(here, epsilon=epsilon, delta=0.0)
+    assert p_value(better, epsilon=epsilon, delta=0.0) <= p * (1 + 1e-9)
+    assert p <= p_value(here, epsilon=epsilon + more, delta=0.0) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("delta", [1e-5, 1e-3])
+def test_what_the_bound_reports_was_rejected(delta):
+    for correct in range(66, 100, 8):
+        counts = unequal(0.3, 50, 50, correct, canaries=200)
+        found = lower(counts, delta=delta)
+        if found > 0:
+            assert p_value(counts, epsilon=found, delta=delta) <= 0.05
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.2])
+@pytest.mark.parametrize(("inclusion", "epsilon"), [(0.2, 0.0), (0.2, 1.0), (0.9, 0.5)])
+def test_the_bound_is_wrong_no_more_often_than_it_says(inclusion, epsilon, alpha):
+    """Exact coverage at the largest odds allowed: every count, weighted."""
+    chances = law(inclusion, 12, 12, epsilon)
+    wrong = sum(
+        chance
+        for correct, chance in enumerate(chances)
+        if lower(unequal(inclusion, 12, 12, correct), delta=0.0, alpha=alpha) > epsilon
+    )
+    assert wrong <= alpha
+
+
+def test_it_finds_most_of_an_epsilon_of_two():
+    pi, epsilon = 0.2, 2.0
+    expected = 500 * (
+        special.expit(epsilon + special.logit(pi))
+        + special.expit(epsilon - special.logit(pi))
+    )
+    found = lower(unequal(pi, 500, 500, int(expected), canaries=1000), delta=1e-6)
+    assert 1.7 < found < 2.0
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-5])
+@pytest.mark.parametrize("inclusion", [0.1, 0.5, 0.9])
+def test_says_nothing_at_or_below_chance(inclusion, delta):
+    """Guessing what most coins say is right most of the time, and no evidence."""
+    usual = int(200 * inclusion)
+    assert lower(unequal(inclusion, 200, 0, usual), delta=delta) == 0.0
+    assert lower(unequal(inclusion, 0, 200, 200 - usual), delta=delta) == 0.0
+    assert lower(unequal(inclusion, 100, 100, 0), delta=delta) == 0.0
