@@ -27,7 +27,7 @@ def recursion_p_value(m, r, v, mu):
     def refuted(tau):
         right, wrong = tau * v / m, tau * (r - v) / m
         for i in range(v - 1, -1, -1):
-            new = max(wrong, stats.norm.cdf(stats.norm.ppf(min(right, 1.0)) - mu))
+            new = max(wrong, special.ndtr(special.ndtri(min(right, 1.0)) - mu))
             right, wrong = right + i / (r - i) * (new - wrong), new
         return right + wrong > r / m
 
@@ -54,9 +54,7 @@ def test_the_recursion_gives_the_vectors(m, r, v, p_value):
         assert recursion(counts(m, r, v), claim, log_tail=log_tail) is want
 
 
-@pytest.mark.parametrize(
-    ("r", "v", "exact"), [(10, 9, 0.2865), (30, 27, 0.1492), (60, 54, 0.1084)]
-)
+@pytest.mark.parametrize(("r", "v", "exact"), [(10, 9, 0.2865), (30, 27, 0.1492)])
 def test_no_p_value_is_below_the_linear_program(r, v, exact):
     """The optimum over all 1-GDP mechanisms, by a linear program in the law of V."""
     epsilons = np.linspace(0, 6, 80)
