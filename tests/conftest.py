@@ -9,7 +9,10 @@ import pytest
 _NEEDS = {
     "accounting": ["accounting"],
     "opacus": ["training/opacus"],
-    "sweep": [f"engines/{f}.py" for f in ("test_local", "test_sweep", "run_sweep")],
+    "sweep": [
+        *(f"engines/{name}.py" for name in ("test_local", "test_sweep", "run_sweep")),
+        "cli/test_calibrate.py",
+    ],
 }
 _TESTED = os.environ.get("DPAUDIT_TEST_EXTRAS", " ".join(_NEEDS)).split()
 

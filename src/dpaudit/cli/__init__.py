@@ -3,6 +3,7 @@
 import typer
 
 from dpaudit.cli.bound import bound
+from dpaudit.cli.calibrate import calibrate
 
 __all__ = ["app"]
 
@@ -12,6 +13,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 app.command()(bound)
+app.command()(calibrate)
 
 
 @app.callback()

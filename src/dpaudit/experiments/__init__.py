@@ -1,0 +1,1 @@
+"""Experiments: how often each rule is wrong, and the paper's figures."""
