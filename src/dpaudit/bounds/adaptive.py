@@ -27,12 +27,10 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit import _validate
-from dpaudit.bounds.bound import LowerBound, largest_rejected
-from dpaudit.bounds.pure import Pure
+from dpaudit.bounds.bound import LowerBound, highest_rejected
 from dpaudit.bounds.reads import Counts
 from dpaudit.errors import InvalidInputError
 from dpaudit.stats.binomial import log_mass, log_tails
-from dpaudit.stats.search import highest_yes
 
 __all__ = ["Adaptive", "coupling_price"]
 
@@ -70,15 +68,7 @@ mechanism)
         self, counts: Counts, *, delta: float, alpha: float
     ) -> LowerBound:
         """Return a high epsilon that the counts reject at level ``alpha``."""
-        # Without delta more is rejected, so there is nothing to find above.
-        pure = Pure().epsilon_lower(counts, delta=0.0, alpha=alpha).epsilon_lower
-        return largest_rejected(
-            self,
-            counts,
-            delta=delta,
-            alpha=alpha,
-            search=lambda rejected: highest_yes(rejected, top=pure),
-        )
+        return highest_rejected(self, counts, delta=delta, alpha=alpha)
 
 
 def coupling_price(canaries: int, epsilon: float, delta: float) -> float:

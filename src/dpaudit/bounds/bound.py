@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar, final
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantee import Guarantee
-from dpaudit.stats.search import largest_yes, last_yes_before_no
+from dpaudit.stats.search import highest_yes, largest_yes, last_yes_before_no
 
 __all__ = [
     "Bound",
@@ -22,6 +22,7 @@ __all__ = [
     "LowerBound",
     "ParameterBound",
     "first_not_rejected",
+    "highest_rejected",
     "largest_rejected",
 ]
 
@@ -171,12 +172,7 @@ class Bound(Protocol[R_contra]):
 
 
 def largest_rejected(
-    bound: Bound[R],
-    reading: R,
-    *,
-    delta: float,
-    alpha: float,
-    search: Callable[[Callable[[float], bool]], float] = largest_yes,
+    bound: Bound[R], reading: R, *, delta: float, alpha: float
 ) -> LowerBound:
     """Bound epsilon from below by the largest one that is rejected.
 
@@ -185,7 +181,21 @@ def largest_rejected(
     so at every larger epsilon too, so any rejection refutes it.
     """
     rejected = _rejection(bound, reading, delta=delta, alpha=alpha)
-    return _lower(bound, search(rejected), delta=delta, alpha=alpha)
+    return _lower(bound, largest_yes(rejected), delta=delta, alpha=alpha)
+
+
+def highest_rejected(
+    bound: Bound[R], reading: R, *, delta: float, alpha: float
+) -> LowerBound:
+    """Bound epsilon like ``largest_rejected`` where p-values rise and fall.
+
+    Delta is dearer at small epsilons, so rejection may begin above 0. Without delta the
+    p-value only rises, and more is rejected: there is nothing to find above.
+    """
+    pure = largest_yes(_rejection(bound, reading, delta=0.0, alpha=alpha))
+    rejected = _rejection(bound, reading, delta=delta, alpha=alpha)
+    found = highest_yes(rejected, top=pure, pieces=100 if delta else 1)
+    return _lower(bound, found, delta=delta, alpha=alpha)
 
 
 def first_not_rejected(

@@ -20,9 +20,8 @@ from typing import ClassVar, final
 from scipy import special
 
 from dpaudit import _validate
-from dpaudit.bounds.bound import LowerBound, largest_rejected
+from dpaudit.bounds.bound import LowerBound, highest_rejected
 from dpaudit.bounds.reads import Unequal
-from dpaudit.stats.search import highest_yes, largest_yes
 from dpaudit.stats.weighted import weighted_tail
 
 __all__ = ["UnequalCoins"]
@@ -66,14 +65,4 @@ class UnequalCoins:
         self, counts: Unequal, *, delta: float, alpha: float
     ) -> LowerBound:
         """Return a high epsilon that the counts reject at level ``alpha``."""
-        _validate.error_level("alpha", alpha)
-        pure = largest_yes(
-            lambda e: self.log_p_value(counts, epsilon=e, delta=0.0) <= log(alpha)
-        )
-        return largest_rejected(
-            self,
-            counts,
-            delta=delta,
-            alpha=alpha,
-            search=lambda holds: highest_yes(holds, top=pure),
-        )
+        return highest_rejected(self, counts, delta=delta, alpha=alpha)

@@ -1,6 +1,7 @@
 """The bound for weighted guesses: the surer a guess, the more it counts.
 
-Guesses fall into classes, by an order that only the output decides; a right guess of a
+All guesses are made at once. They fall into classes, by an order that only the output
+decides; a right guess of a
 class adds the class's weight. Given the output, right guesses are dominated by
 independent coins of success probability ``p = e^epsilon / (1 + e^epsilon)``, so at
 delta = 0 the tail of the same weighted sum of such coins is a p-value.
@@ -34,10 +35,9 @@ from dpaudit.bounds.bound import (
     Grid,
     LowerBound,
     first_not_rejected,
-    largest_rejected,
+    highest_rejected,
 )
 from dpaudit.bounds.reads import Weighted
-from dpaudit.stats.search import highest_yes, largest_yes
 from dpaudit.stats.weighted import weighted_tail
 
 __all__ = ["WeightedGuesses", "weighted_price"]
@@ -76,23 +76,11 @@ mechanism)
         self, weighted: Weighted, *, delta: float, alpha: float
     ) -> LowerBound:
         """Return a high epsilon that the guesses reject at level ``alpha``."""
-        _validate.error_level("alpha", alpha)
         if delta > 0 and not weighted.committed:
             return first_not_rejected(
                 self, weighted, delta=delta, alpha=alpha, grid=Grid()
             )
-        # Without delta more is rejected, so there is nothing to find above.
-        pure = largest_yes(
-            lambda e: self.log_p_value(weighted, epsilon=e, delta=0.0) <= log(alpha)
-        )
-        pieces = 100 if delta else 1
-        return largest_rejected(
-            self,
-            weighted,
-            delta=delta,
-            alpha=alpha,
-            search=lambda holds: highest_yes(holds, top=pure, pieces=pieces),
-        )
+        return highest_rejected(self, weighted, delta=delta, alpha=alpha)
 
 
 def weighted_price(weighted: Weighted, epsilon: float) -> float:
