@@ -64,7 +64,7 @@ def power(store_path: Path, workers: int) -> None:
         for n, draws in DRAWS.items():
             sweep = Sweep(
                 name="ranked_power",
-                revision=1,
+                revision=2,
                 function=trial,
                 settings=[{"canaries": n}],
                 trials=draws,
