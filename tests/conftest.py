@@ -2,6 +2,7 @@
 
 import os
 
+import hypothesis
 import pytest
 
 # An extra's tests are collected unless the run says that it is absent on purpose:
@@ -21,6 +22,10 @@ collect_ignore = [
 ]
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# The same cases in every run, and no clock: a busy machine fails nothing.
+hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
+hypothesis.settings.load_profile("fixed")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -77,7 +77,7 @@ def test_an_approximate_claim_implies_what_its_trade_off_function_does(
 def test_just_below_its_epsilon_a_pure_claim_keeps_its_digits(gap):
     below = 2.0 - gap
     got = PureDP(epsilon=2.0).delta_at(below)
-    with mpmath.workdps(50):
+    with mpmath.workdps(400):
         odds = mpmath.exp(2)
         want = 1 - (1 + mpmath.exp(mpmath.mpf(below))) / (1 + odds)
     assert got == pytest.approx(float(want), rel=1e-13)
@@ -89,7 +89,7 @@ def test_the_least_false_alarm_rate_reaches_the_chance_and_a_smaller_one_does_no
 ):
     claim = ApproxDP(epsilon=epsilon, delta=delta)
     rate = mpmath.mpf(claim.complement_inverse(chance))
-    with mpmath.workdps(50):
+    with mpmath.workdps(400):
         assert detection(claim, rate * (1 + mpmath.mpf("2e-12")) + 4e-15) >= chance
         assert rate == 0 or detection(claim, rate) <= chance
 
