@@ -7,6 +7,7 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
+from dpaudit.bounds.methods import METHODS
 from dpaudit.cli import app
 
 COUNTS = ["--canaries=100000", "--guesses=1510", "--correct=1439", "--delta=1e-5"]
@@ -76,6 +77,11 @@ def test_compare_shows_every_method_with_tier_and_ceiling():
         "gdp": ["B", "3.309"],
     }
     assert "with every guess right" in lines[-1]
+
+
+def test_the_help_names_every_method():
+    shown = run("--help").stdout
+    assert [name for name in METHODS if name not in shown] == []
 
 
 def test_a_reading_comes_from_a_file_or_standard_input(tmp_path):

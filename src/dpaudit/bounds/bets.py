@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit.bounds.adaptive import coupling_price
-from dpaudit.bounds.bound import Grid, LowerBound, first_not_rejected
+from dpaudit.bounds.bound import Grid, LowerBound, add_price, first_not_rejected
 from dpaudit.bounds.reads import Bets
 
 __all__ = ["Betting"]
@@ -55,8 +55,7 @@ mechanism)
         """Return the log of the p-value: one over the largest wealth, plus delta's."""
         price = coupling_price(bets.canaries, epsilon, delta)
         wealth = float(np.max(_log_wealth(bets, epsilon), initial=0.0))
-        log_price = np.log(price) if price else -np.inf
-        return min(0.0, float(np.logaddexp(-wealth, log_price)))
+        return add_price(-wealth, price)
 
     def epsilon_lower(self, bets: Bets, *, delta: float, alpha: float) -> LowerBound:
         """Return the last epsilon of the grid before the first not rejected."""

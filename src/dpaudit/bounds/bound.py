@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from math import ceil, exp, floor, inf, log, log10
 from typing import Protocol, TypeVar, final
 
+import numpy as np
+
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantee import Guarantee
@@ -21,9 +23,12 @@ __all__ = [
     "Grid",
     "LowerBound",
     "ParameterBound",
+    "add_price",
     "first_not_rejected",
     "highest_rejected",
     "largest_rejected",
+    "probability",
+    "rounded_down",
 ]
 
 R_contra = TypeVar("R_contra", contravariant=True)
@@ -53,7 +58,7 @@ class LowerBound:
 
     def __str__(self) -> str:
         return (
-            f"epsilon >= {_rounded_down(self.epsilon_lower)} at delta = {self.delta:g} "
+            f"epsilon >= {rounded_down(self.epsilon_lower)} at delta = {self.delta:g} "
             f"(alpha = {self.alpha:g}, method {self.method}, tier {self.tier}: "
             "any mechanism)"
         )
@@ -89,9 +94,9 @@ class ParameterBound:
 
     def __str__(self) -> str:
         return (
-            f"{self.parameter} >= {_rounded_down(self.parameter_lower)} (alpha = "
+            f"{self.parameter} >= {rounded_down(self.parameter_lower)} (alpha = "
             f"{self.alpha:g}, method {self.method}, tier {self.tier}: {self.family} "
-            f"only; in that family epsilon = {_rounded_down(self.model_epsilon)} at "
+            f"only; in that family epsilon = {rounded_down(self.model_epsilon)} at "
             f"delta = {self.delta:g})"
         )
 
@@ -241,8 +246,8 @@ def _lower(
     )
 
 
-def _rounded_down(value: float) -> str:
-    # The text must not say more than was shown.
+def rounded_down(value: float) -> str:
+    """Return a lower bound as text that does not say more than was shown."""
     return "inf" if value == inf else f"{floor(value * 1000) / 1000:.3f}"
 
 
@@ -256,3 +261,10 @@ def _rounded_up(p_value: float) -> str:
 def probability(log_p_value: float) -> float:
     """Return the p-value of a log p-value."""
     return exp(min(0.0, log_p_value))
+
+
+def add_price(log_tail: float, price: float) -> float:
+    """Return the log of a tail plus what delta can add to it, at most log 1."""
+    if price == 0:
+        return min(0.0, log_tail)
+    return min(0.0, float(np.logaddexp(log_tail, log(price))))

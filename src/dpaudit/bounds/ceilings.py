@@ -13,6 +13,7 @@ What reports more assumes more.
 Reference: docs/explanation/ceilings.md.
 """
 
+from dataclasses import replace
 from math import inf, log
 
 from dpaudit import _validate
@@ -33,13 +34,7 @@ def design_ceiling(counts: Counts, *, delta: float, alpha: float) -> float:
         >>> round(design_ceiling(counts, delta=0.0, alpha=0.05), 2)
         3.49
     """
-    perfect = Counts(
-        canaries=counts.canaries,
-        guesses=counts.guesses,
-        correct=counts.guesses,
-        alternatives=counts.alternatives,
-        records_per_coin=counts.records_per_coin,
-    )
+    perfect = replace(counts, correct=counts.guesses)
     return Exact().epsilon_lower(perfect, delta=delta, alpha=alpha).epsilon_lower
 
 

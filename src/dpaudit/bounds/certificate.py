@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
-from dpaudit.bounds.exact import group_claim
+from dpaudit.bounds.exact import group_growth
 from dpaudit.bounds.reads import Counts
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.stats.binomial import log_mass, log_tails
@@ -61,10 +61,8 @@ class CurveCertificate:
 
     def _at(self, epsilon: float) -> float:
         m, r, v = self.counts.canaries, self.counts.guesses, self.counts.correct
-        group_epsilon, factor = group_claim(
-            epsilon, 1e-300, records=self.counts.records_per_coin
-        )
-        log_odds = group_epsilon - log(self.counts.alternatives - 1)
+        g = self.counts.records_per_coin
+        log_odds = g * epsilon - log(self.counts.alternatives - 1)
         upper, lower = log_tails(v, r, log_odds)
         if v == 0 or upper >= log(self.alpha):
             return 0.0
@@ -72,4 +70,4 @@ class CurveCertificate:
         room = log(self.alpha) + np.log1p(-exp(upper - log(self.alpha)))
         log_delta = float(room) + log(v) + mass - log(m) - upper - lower
         # What the coin's group shows is shared by its records.
-        return min(1.0, exp(min(0.0, log_delta) - log(factor / 1e-300)))
+        return exp(min(0.0, log_delta) - log(group_growth(epsilon, records=g)))

@@ -30,7 +30,7 @@ from dpaudit.bounds.bound import LowerBound, largest_rejected, probability
 from dpaudit.bounds.reads import Counts
 from dpaudit.stats.binomial import log_mass, log_tails
 
-__all__ = ["Exact", "group_claim"]
+__all__ = ["Exact", "group_claim", "group_growth"]
 
 
 @final
@@ -94,7 +94,19 @@ def group_claim(epsilon: float, delta: float, *, records: int) -> tuple[float, f
     """
     _validate.nonnegative("epsilon", epsilon)
     _validate.probability("delta", delta)
-    if records == 1 or epsilon * records > 700:
-        return epsilon * records, delta if records == 1 else 1.0
-    grown = expm1(records * epsilon) / expm1(epsilon) if epsilon > 0 else records
-    return records * epsilon, min(1.0, delta * grown)
+    growth = group_growth(epsilon, records=records)
+    return records * epsilon, min(1.0, delta * growth) if delta else 0.0
+
+
+def group_growth(epsilon: float, *, records: int) -> float:
+    """Return how many times delta grows from one record to a group of them.
+
+    Example:
+        >>> group_growth(0.0, records=3)
+        3.0
+    """
+    if records == 1 or epsilon == 0:
+        return float(records)
+    if epsilon * records > 700:
+        return inf
+    return expm1(records * epsilon) / expm1(epsilon)

@@ -46,14 +46,10 @@ def curve_log_p_value(counts: Counts, claim: Guarantee) -> float:
         return pointwise
     while high - low > 1e-6:
         middle = (low + high) / 2
-        low, high = (
-            (low, middle)
-            if recursion(counts, claim, log_tail=middle)
-            else (
-                middle,
-                high,
-            )
-        )
+        if recursion(counts, claim, log_tail=middle):
+            high = middle
+        else:
+            low = middle
     return high
 
 

@@ -18,11 +18,10 @@ Reference: docs/explanation/adaptive-bound.md.
 """
 
 from dataclasses import dataclass
-from math import exp, log
 from typing import ClassVar, final
 
 from dpaudit.bounds.adaptive import coupling_price
-from dpaudit.bounds.bound import LowerBound, highest_rejected
+from dpaudit.bounds.bound import LowerBound, add_price, highest_rejected
 from dpaudit.bounds.reads import Weighted
 from dpaudit.bounds.weighted import WeightedGuesses
 from dpaudit.errors import VoidAuditError
@@ -57,7 +56,7 @@ mechanism)
             )
         price = coupling_price(slots.canaries, epsilon, delta)
         tail = WeightedGuesses().log_p_value(slots, epsilon=epsilon, delta=0.0)
-        return min(0.0, log(exp(tail) + price) if price else tail)
+        return add_price(tail, price)
 
     def epsilon_lower(
         self, slots: Weighted, *, delta: float, alpha: float

@@ -14,13 +14,13 @@ Reference: docs/explanation/exact-bound.md, unequal inclusion.
 """
 
 from dataclasses import dataclass
-from math import exp, log
+from math import log
 from typing import ClassVar, final
 
 from scipy import special
 
 from dpaudit import _validate
-from dpaudit.bounds.bound import LowerBound, highest_rejected
+from dpaudit.bounds.bound import LowerBound, add_price, highest_rejected
 from dpaudit.bounds.reads import Unequal
 from dpaudit.stats.weighted import weighted_tail
 
@@ -59,7 +59,7 @@ class UnequalCoins:
         )
         fails = pi * special.expit(-odds_in) + (1 - pi) * special.expit(-odds_out)
         price = counts.canaries * delta * float(fails)
-        return min(0.0, log(exp(tail.log_upper) + price) if price else tail.log_upper)
+        return add_price(tail.log_upper, price)
 
     def epsilon_lower(
         self, counts: Unequal, *, delta: float, alpha: float

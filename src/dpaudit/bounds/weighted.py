@@ -1,10 +1,10 @@
 """The bound for weighted guesses: the surer a guess, the more it counts.
 
 All guesses are made at once. They fall into classes, by an order that only the output
-decides; a right guess of a
-class adds the class's weight. Given the output, right guesses are dominated by
-independent coins of success probability ``p = e^epsilon / (1 + e^epsilon)``, so at
-delta = 0 the tail of the same weighted sum of such coins is a p-value.
+decides; a right guess of a class adds the class's weight. Given the output, right
+guesses are dominated by independent coins of success probability
+``p = e^epsilon / (1 + e^epsilon)``, so at delta = 0 the tail of the same weighted sum
+of such coins is a p-value.
 
 With delta > 0 the tail rises by at most ``m delta Y``, where ``Y`` bounds the Stein
 solution of a weighted sum: ``(1 - p)`` times the chance, averaged over all degrees of
@@ -24,7 +24,7 @@ Reference: docs/explanation/weighted-bound.md.
 """
 
 from dataclasses import dataclass
-from math import ceil, exp, log
+from math import ceil, exp
 from typing import ClassVar, final
 
 import numpy as np
@@ -34,6 +34,7 @@ from dpaudit import _validate
 from dpaudit.bounds.bound import (
     Grid,
     LowerBound,
+    add_price,
     first_not_rejected,
     highest_rejected,
 )
@@ -70,7 +71,7 @@ mechanism)
         odds = [epsilon] * len(weighted.weights)
         tail = weighted_tail(weighted.weights, weighted.guesses, odds, weighted.score)
         price = weighted.canaries * delta * weighted_price(weighted, epsilon)
-        return min(0.0, log(exp(tail.log_upper) + price) if price else tail.log_upper)
+        return add_price(tail.log_upper, price)
 
     def epsilon_lower(
         self, weighted: Weighted, *, delta: float, alpha: float

@@ -172,16 +172,15 @@ def _print(
     if not compare:
         typer.echo(bounds[0])
         return
+    from dpaudit.bounds.bound import rounded_down  # noqa: PLC0415
     from dpaudit.bounds.methods import ABOUT  # noqa: PLC0415
 
     typer.echo(f"{'method':<10}{'tier':<6}{'epsilon':>8}   for")
     for found in bounds:
         value = getattr(found, "epsilon_lower", None)
         shown = value if value is not None else getattr(found, "model_epsilon", 0.0)
-        low = int(shown * 1000) / 1000
-        typer.echo(
-            f"{found.method:<10}{found.tier:<6}{low:>8.3f}   {ABOUT[found.method]}"
-        )
+        low, about = rounded_down(shown), ABOUT[found.method]
+        typer.echo(f"{found.method:<10}{found.tier:<6}{low:>8}   {about}")
     ceiling = _ceiling(read, delta=delta, alpha=alpha)
     typer.echo(
         f"all at delta = {delta:g}, alpha = {alpha:g}; with every guess right the "
