@@ -18,7 +18,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "examples"))
 import opacus_digits
 
-from dpaudit import Coins, Design, Key
+from dpaudit import Coins, Design, Key, OneRun
 from dpaudit.training.opacus import OpacusAudit
 from dpaudit.training.opacus.audit import joined
 from dpaudit.training.opacus.coordinates import scatter_coordinates
@@ -39,7 +39,9 @@ def audited_run() -> tuple[np.ndarray, np.ndarray, float, float]:
     torch.manual_seed(SEED)
     key = Key(bytes(range(32)))
     model, optimizer, loader, engine = opacus_digits.private_digits(EPOCHS)
-    design = Design(canaries=CANARIES, guesses=100, claim=opacus_digits.CLAIM)
+    design = Design(
+        canaries=CANARIES, rules=OneRun(guesses=100), claim=opacus_digits.CLAIM
+    )
     audit = OpacusAudit(optimizer, loader, design=design, key=key)
     places = scatter_coordinates(optimizer.params, canaries=CANARIES, seed=0)
     seen: list[np.ndarray] = []

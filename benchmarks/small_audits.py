@@ -49,7 +49,7 @@ def small_audit(setting: Setting, rng: np.random.Generator) -> Outcome:
             publish=lambda _: None,
         )
     return {
-        "correct": result.counts.correct,
+        "correct": result.reading.correct,
         "epsilon_lower": result.bound.epsilon_lower,
         "p_value": result.claim_test.p_value,
         "refuted": result.claim_test.refuted,

@@ -17,7 +17,7 @@ from opacus.optimizers import DPOptimizer
 from sklearn.datasets import load_digits
 from torch import nn
 
-from dpaudit import ApproxDP, AuditResult, Design, Key
+from dpaudit import ApproxDP, AuditResult, Design, Key, OneRun
 from dpaudit.training.opacus import OpacusAudit
 
 CLAIM = ApproxDP(epsilon=2.0, delta=1e-5)
@@ -80,7 +80,7 @@ def train_and_audit(
     if divide_noise_by != 1:
         divide_noise(optimizer, divide_noise_by)
 
-    design = Design(canaries=1000, guesses=100, claim=CLAIM)
+    design = Design(canaries=1000, rules=OneRun(guesses=100), claim=CLAIM)
     audit = OpacusAudit(optimizer, loader, design=design, key=key)
     publish(f"commitment: {audit.commitment.sha256}")  # before the run
 

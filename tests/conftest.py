@@ -10,6 +10,7 @@ import pytest
 _NEEDS = {
     "accounting": ["accounting"],
     "opacus": ["training/opacus"],
+    "report": ["reporting"],
     "sweep": [
         *(f"engines/{name}.py" for name in ("test_local", "test_sweep", "run_sweep")),
         "cli/test_calibrate.py",

@@ -27,7 +27,7 @@ def test_every_error_refines_the_base(name):
 
 
 def test_import_loads_nothing_heavy():
-    heavy = ["scipy.stats", "torch", "opacus", "loky", "typer", "rich"]
+    heavy = ["scipy.stats", "torch", "opacus", "loky", "typer", "rich", "matplotlib"]
     done = python(
         f"import dpaudit, sys; print([m for m in {heavy} if m in sys.modules])"
     )
@@ -40,6 +40,7 @@ def test_import_loads_nothing_heavy():
         ("opacus", "dpaudit.training.opacus", "opacus"),
         ("loky", "dpaudit.engines.local", "sweep"),
         ("dp_accounting", "dpaudit.accounting", "accounting"),
+        ("matplotlib", "dpaudit.reporting.plots", "report"),
     ],
 )
 def test_a_missing_extra_says_what_to_install(package, module, extra):

@@ -2,17 +2,51 @@
 
 Keys are sorted, nothing is padded, text is ASCII, and NaN or infinity is refused, so
 equal values give equal bytes on every machine. Floats are written by ``repr``, which
-reads back to the same float.
+reads back to the same float. Every document names its format, with a version.
 """
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from enum import StrEnum
+from typing import Any, TypeAlias, TypeVar
+
+from dpaudit.errors import InvalidInputError
 
 Scalar: TypeAlias = str | int | float | bool | None
 Json: TypeAlias = "Scalar | Sequence[Json] | Mapping[str, Json]"
+
+E = TypeVar("E", bound=StrEnum)
 
 
 def text(value: Json) -> str:
     """Return the canonical JSON of a value."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def document(source: str, form: str, names: set[str]) -> dict[str, Any]:
+    """Return the fields of a JSON document of one format, and no others.
+
+    Raises:
+        InvalidInputError: It is no such document; the message says what is wrong.
+    """
+    try:
+        found = json.loads(source)
+    except ValueError as error:
+        raise InvalidInputError(f"not JSON: {error}") from error
+    if not isinstance(found, dict) or found.get("format") != form:
+        raise InvalidInputError(f'expected an object with "format": "{form}"')
+    del found["format"]
+    if found.keys() != names:
+        odd = sorted(found.keys() ^ names)[0]
+        what = "lacks the" if odd in names else "has no"
+        raise InvalidInputError(f"{form} {what} field {odd!r}")
+    return found
+
+
+def member(kind: type[E], value: object) -> E:
+    """Return the member of an enumeration that a JSON text names."""
+    try:
+        return kind(str(value))
+    except ValueError as error:
+        known = ", ".join(repr(str(each)) for each in kind)
+        raise InvalidInputError(f"expected one of {known}, got {value!r}") from error

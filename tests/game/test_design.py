@@ -4,29 +4,102 @@ import hashlib
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
-from dpaudit import ApproxDP, Commitment, Design, Key, ThreatModel
+from dpaudit import (
+    AdaptiveBets,
+    AdaptiveClasses,
+    AdaptiveCount,
+    AdaptiveRounds,
+    ApproxDP,
+    Classes,
+    Commitment,
+    Design,
+    GaussianDP,
+    Key,
+    OneRun,
+    PrivacyCurve,
+    PureDP,
+    Ranking,
+    ThreatModel,
+)
 from dpaudit.errors import InvalidInputError
 
 KEY = Key(bytes(range(32)))
 DESIGN = Design(
     canaries=10,
-    guesses=5,
+    rules=OneRun(guesses=5),
     claim=ApproxDP(epsilon=2.0, delta=1e-5),
     setting={"steps": 3, "layout": "random"},
 )
+CURVE = PrivacyCurve(epsilons=np.array([0.0, 1.0]), deltas=np.array([0.3, 1e-3]))
 
 
 def test_the_json_is_canonical_and_complete():
     text = DESIGN.to_json()
     assert text == (
-        '{"alpha":0.05,"canaries":10,"claim":{"adjacency":"add-remove","delta":1e-05,"epsilon":2.0},'
-        '"format":"dpaudit.design.1","guesses":5,'
+        '{"alpha":0.05,"canaries":10,"claim":{"adjacency":"add-remove","delta":1e-05,'
+        '"epsilon":2.0,"kind":"approx"},"delta":1e-05,"format":"dpaudit.design.2",'
+        '"rules":{"guesses":5,"kind":"one-run"},'
         '"setting":{"layout":"random","steps":3},'
-        '"threat_model":"an observer of every iterate"}'
+        '"threat_model":"an observer of the output"}'
     )
     assert json.dumps(json.loads(text), sort_keys=True, separators=(",", ":")) == text
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        OneRun(guesses=5),
+        Ranking(guesses=10),
+        Classes(weights=(1.0, 2.0), guesses=(3, 4)),
+        AdaptiveCount(guesses=2),
+        AdaptiveClasses(weights=(0.5,), guesses=(3,)),
+        AdaptiveRounds(weights=(1.0, 0.25)),
+        AdaptiveBets(),
+    ],
+)
+@pytest.mark.parametrize(
+    "claim",
+    [PureDP(epsilon=1.0), ApproxDP(epsilon=0.0, delta=0.1)],
+)
+def test_a_design_reads_back_as_itself(rules, claim):
+    design = replace(DESIGN, rules=rules, claim=claim, delta=None)
+    assert Design.from_json(design.to_json()) == design
+
+
+@pytest.mark.parametrize("claim", [GaussianDP(mu=1.0), CURVE])
+def test_a_claim_that_is_a_curve_reads_back_as_itself(claim):
+    design = replace(DESIGN, claim=claim, delta=1e-6)
+    assert Design.from_json(design.to_json()) == design
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "dpaudit.design.1"}, 'expected an object with "format"'),
+        ({"rules": {"kind": "chess"}}, "one of one-run"),
+        ({"rules": {"kind": "one-run", "cheats": 3}}, "unexpected keyword"),
+        ({"claim": {"kind": "vow"}}, "one of pure"),
+        ({"threat_model": "nobody"}, "expected one of"),
+        ({"extra": 1}, "has no field 'extra'"),
+        ({"alpha": 0.95}, "below 0.5"),
+    ],
+)
+def test_a_document_that_is_no_design_is_refused(change, message):
+    plain = {**json.loads(DESIGN.to_json()), **change}
+    with pytest.raises(InvalidInputError, match=message):
+        Design.from_json(json.dumps(plain))
+
+
+def test_a_document_that_lacks_a_field_is_refused():
+    plain = json.loads(DESIGN.to_json())
+    del plain["rules"]
+    with pytest.raises(InvalidInputError, match="lacks the field 'rules'"):
+        Design.from_json(json.dumps(plain))
+    with pytest.raises(InvalidInputError, match="not JSON"):
+        Design.from_json("{")
 
 
 def test_the_order_of_settings_does_not_matter():
@@ -39,13 +112,19 @@ def test_the_commitment_is_a_plain_hash_of_key_and_design():
     assert Commitment.to(KEY, DESIGN).sha256 == hashlib.sha256(message).hexdigest()
 
 
+def test_a_commitment_reads_back_as_itself():
+    commitment = Commitment.to(KEY, DESIGN)
+    assert Commitment.from_json(commitment.to_json()) == commitment
+
+
 @pytest.mark.parametrize(
     "change",
     [
         {"canaries": 11},
-        {"guesses": 4},
+        {"rules": OneRun(guesses=4)},
+        {"rules": AdaptiveCount(guesses=5)},
         {"alpha": 0.01},
-        {"claim": ApproxDP(epsilon=2.0, delta=1e-6)},
+        {"claim": ApproxDP(epsilon=2.0, delta=1e-6), "delta": None},
         {"threat_model": ThreatModel.FINAL_MODEL},
         {"setting": {"steps": 4, "layout": "random"}},
     ],
@@ -58,7 +137,37 @@ def test_more_guesses_than_canaries_are_refused():
     with pytest.raises(
         InvalidInputError, match="cannot guess guesses=11 of canaries=10"
     ):
-        replace(DESIGN, guesses=11)
+        replace(DESIGN, rules=OneRun(guesses=11))
+    with pytest.raises(InvalidInputError, match="cannot guess guesses=11"):
+        replace(DESIGN, rules=Classes(weights=(1.0, 2.0), guesses=(5, 6)))
+
+
+@pytest.mark.parametrize("rules", [Ranking(guesses=5), AdaptiveBets()])
+def test_rules_that_test_one_point_refuse_a_curve(rules):
+    with pytest.raises(InvalidInputError, match="is a whole curve; claim ApproxDP"):
+        replace(DESIGN, rules=rules, claim=CURVE, delta=1e-5)
+
+
+def test_a_curve_needs_a_delta():
+    with pytest.raises(InvalidInputError, match="name the one at which"):
+        replace(DESIGN, claim=CURVE, delta=None)
+
+
+def test_a_delta_that_differs_from_the_claims_is_refused():
+    with pytest.raises(InvalidInputError, match="differs from that of the claim"):
+        replace(DESIGN, delta=1e-6)
+
+
+@pytest.mark.parametrize("weights", [(), (1.0, 1.0), (0.0,), (float("nan"),)])
+def test_classes_have_different_positive_weights(weights):
+    with pytest.raises(InvalidInputError, match="weights"):
+        Classes(weights=weights, guesses=(1,) * len(weights))
+
+
+@pytest.mark.parametrize("weights", [(), (0.0,), (-1.0, 2.0), (float("inf"),)])
+def test_rounds_have_weights_that_can_count(weights):
+    with pytest.raises(InvalidInputError, match="weights"):
+        AdaptiveRounds(weights=weights)
 
 
 def test_a_setting_that_cannot_be_written_is_refused():

@@ -1,28 +1,59 @@
 """The referee: every breach of the rules raises, and reveals nothing."""
 
+import json
+from itertools import pairwise
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from dpaudit import ApproxDP, Coins, Design, Key, Referee
-from dpaudit.errors import VoidAuditError
+from dpaudit import (
+    AdaptiveBets,
+    AdaptiveClasses,
+    AdaptiveCount,
+    AdaptiveRounds,
+    Classes,
+    Coins,
+    Design,
+    Key,
+    OneRun,
+    PureDP,
+    Ranking,
+    Referee,
+    Transcript,
+)
+from dpaudit.bounds.reading_json import reading_to_json
+from dpaudit.errors import InvalidInputError, VoidAuditError
 
 KEY = Key(bytes(range(32)))
-DESIGN = Design(canaries=100, guesses=3, claim=ApproxDP(epsilon=1.0, delta=0.0))
+SIGNS = 2 * Coins(key=KEY, count=100).bits().astype(int) - 1
+
+
+def opened(rules, canaries=100):
+    claim = PureDP(epsilon=1.0)
+    return Referee(Design(canaries=canaries, rules=rules, claim=claim), KEY)
 
 
 def test_the_transcript_holds_guesses_and_coins():
-    transcript = Referee(DESIGN, KEY).submit([5, 99, 0], [1, -1, 0])
-    signs = 2 * Coins(key=KEY, count=100).bits().astype(int) - 1
-    np.testing.assert_array_equal(transcript.truth, signs[[5, 99, 0]])
+    referee = opened(OneRun(guesses=3))
+    referee.submit([5, 99, 0], [1, -1, 0])
+    transcript = referee.close()
+    np.testing.assert_array_equal(transcript.truth, SIGNS[[5, 99, 0]])
     np.testing.assert_array_equal(transcript.guess, [1, -1, 0])
 
 
 def test_guesses_not_made_count_as_wrong():
-    signs = 2 * Coins(key=KEY, count=100).bits().astype(int) - 1
-    counts = Referee(DESIGN, KEY).submit([7, 8], [signs[7], 0]).counts()
+    referee = opened(OneRun(guesses=3))
+    referee.submit([7, 8], [SIGNS[7], 0])
+    counts = referee.close().reading()
     assert (counts.canaries, counts.guesses, counts.correct) == (100, 3, 1)
 
 
+ANY = [OneRun(guesses=3), Ranking(guesses=3), AdaptiveCount(guesses=3)]
+
+
+@pytest.mark.parametrize("rules", ANY)
 @pytest.mark.parametrize(
     ("index", "guess", "message"),
     [
@@ -33,21 +64,207 @@ def test_guesses_not_made_count_as_wrong():
         ([-1], [1], "from 0 to 99"),
         ([0.5], [1], "whole numbers"),
         ([0], [2], "-1, 0 or 1 only"),
+        ([0], np.array([127], np.int8), "-1, 0 or 1 only"),
+        ([0], np.array([255], np.uint8), "-1, 0 or 1 only"),
         ([0], [0.7], "-1, 0 or 1 only"),
         ([0], [float("nan")], "-1, 0 or 1 only"),
         ([0, 1], [1], "two lists of one length"),
         ([[0]], [[1]], "two lists of one length"),
     ],
 )
-def test_a_breach_raises_and_the_game_goes_on_unrevealed(index, guess, message):
-    referee = Referee(DESIGN, KEY)
+def test_a_breach_raises_and_the_game_goes_on_unrevealed(rules, index, guess, message):
+    referee = opened(rules)
     with pytest.raises(VoidAuditError, match=message):
         referee.submit(index, guess)
     referee.submit([0], [1])
+    assert len(referee.close().index) == 1
 
 
-def test_a_game_is_played_once():
-    referee = Referee(DESIGN, KEY)
-    referee.submit([0], [1])
+@pytest.mark.parametrize(
+    "rules",
+    [OneRun(guesses=3), Ranking(guesses=3), Classes(weights=(1.0,), guesses=(3,))],
+)
+def test_a_one_run_game_is_played_once(rules):
+    referee = opened(rules)
+    stake = [1.0] if isinstance(rules, Classes) else None
+    referee.submit([0], [1], stake)
+    with pytest.raises(VoidAuditError, match="played once"):
+        referee.submit([1], [1], stake)
+
+
+@pytest.mark.parametrize("rules", [OneRun(guesses=3), AdaptiveCount(guesses=3)])
+def test_a_closed_game_takes_no_more(rules):
+    referee = opened(rules)
+    referee.close()
     with pytest.raises(VoidAuditError, match="played once"):
         referee.submit([1], [1])
+
+
+def test_a_coin_is_revealed_after_its_canary_was_submitted_even_if_passed():
+    referee = opened(AdaptiveCount(guesses=3))
+    np.testing.assert_array_equal(referee.submit([4, 9], [1, 0]), SIGNS[[4, 9]])
+    with pytest.raises(VoidAuditError, match="named twice"):
+        referee.submit([9], [SIGNS[9]])  # its coin is known by now
+
+
+def test_the_number_of_guesses_holds_over_all_turns():
+    referee = opened(AdaptiveCount(guesses=2))
+    referee.submit([0], [1])
+    referee.submit([1], [0])
+    referee.submit([2], [1])
+    with pytest.raises(VoidAuditError, match="3 guesses were made"):
+        referee.submit([3], [1])
+    referee.submit([3], [0])  # a pass is always free
+
+
+def test_what_is_handed_back_is_not_what_is_written_down():
+    referee = opened(AdaptiveCount(guesses=2))
+    revealed = referee.submit([0], [1])
+    revealed[:] = 1
+    np.testing.assert_array_equal(referee.close().truth, SIGNS[[0]])
+
+
+@given(st.permutations(range(12)), st.data())
+def test_a_count_of_an_adaptive_game_is_what_was_guessed(order, data):
+    referee = opened(AdaptiveCount(guesses=12))
+    cuts = sorted(data.draw(st.sets(st.integers(1, 11))))
+    right = 0
+    for start, stop in pairwise([0, *cuts, 12]):
+        index = list(order[start:stop])
+        guess = data.draw(
+            st.lists(
+                st.sampled_from([-1, 0, 1]), min_size=len(index), max_size=len(index)
+            )
+        )
+        right += sum(g == SIGNS[i] for g, i in zip(guess, index, strict=True))
+        referee.submit(index, guess)
+    assert referee.close().reading().correct == right
+
+
+def test_a_ranking_keeps_its_order_and_ends_in_wrong_ones():
+    referee = opened(Ranking(guesses=4))
+    referee.submit([3, 1, 2], [SIGNS[3], -SIGNS[1], SIGNS[2]])
+    np.testing.assert_array_equal(
+        referee.close().reading().right, [True, False, True, False]
+    )
+
+
+@pytest.mark.parametrize("rules_of", [Classes, AdaptiveClasses])
+def test_classes_count_what_is_right_in_each(rules_of):
+    referee = opened(rules_of(weights=(1.0, 3.0), guesses=(2, 2)))
+    guess = [SIGNS[0], -SIGNS[1], SIGNS[2], 0]
+    referee.submit([0, 1, 2, 3], guess, [1.0, 3.0, 3.0, 7.0])
+    reading = referee.close().reading()
+    assert reading.guesses == (2, 2)
+    assert reading.correct == (1, 1)
+    assert reading.committed
+
+
+@pytest.mark.parametrize(
+    ("stake", "message"),
+    [
+        (None, "needs a stake"),
+        ([2.0, 2.0], "one of the weights"),
+        ([1.0], "as long as guess"),
+        ([1.0, np.nan], "must be positive"),
+        ([-1.0, 1.0], "must be positive"),
+        ([3.0, 3.0], "2 guesses of weight 3 were made, but the design has 1 slots"),
+    ],
+)
+def test_a_stake_must_be_a_free_slot(stake, message):
+    referee = opened(AdaptiveClasses(weights=(1.0, 3.0), guesses=(2, 1)))
+    with pytest.raises(VoidAuditError, match=message):
+        referee.submit([0, 1], [1, 1], stake)
+
+
+def test_slots_are_used_up_over_all_turns():
+    referee = opened(AdaptiveClasses(weights=(1.0, 3.0), guesses=(2, 1)))
+    referee.submit([0], [1], [3.0])
+    with pytest.raises(VoidAuditError, match="weight 3"):
+        referee.submit([1], [1], [3.0])
+
+
+def test_rounds_are_as_many_as_planned_and_empty_ones_count():
+    referee = opened(AdaptiveRounds(weights=(1.0, 1.0, 0.5)))
+    referee.submit([0, 1], [SIGNS[0], -SIGNS[1]], [2.0, 2.0])
+    referee.submit([2], [0])
+    reading = referee.close().reading()
+    assert [played.guesses for played in reading.rounds] == [(2,), (0,), (0,)]
+    assert reading.rounds[0].correct == (1,)
+    assert reading.rounds[0].weights == (2.0,)
+    assert len(set(reading.uniforms)) == 3
+
+
+def test_a_round_too_many_is_refused():
+    referee = opened(AdaptiveRounds(weights=(1.0,)))
+    referee.submit([0], [1])
+    with pytest.raises(VoidAuditError, match="all 1 planned rounds were played"):
+        referee.submit([1], [1])
+
+
+def test_uniforms_come_from_the_key_alone():
+    def uniforms(index):
+        referee = opened(AdaptiveRounds(weights=(1.0, 1.0)))
+        referee.submit([index], [1])
+        return referee.close().uniforms
+
+    np.testing.assert_array_equal(uniforms(0), uniforms(7))
+
+
+def test_bets_carry_their_chances():
+    referee = opened(AdaptiveBets())
+    referee.submit([0, 1], [SIGNS[0], 0], [0.9, 0.5])
+    referee.submit([2], [-SIGNS[2]], [0.6])
+    reading = referee.close().reading()
+    np.testing.assert_array_equal(reading.right, [True, False])
+    np.testing.assert_array_equal(reading.stakes, [0.9, 0.6])
+
+
+@pytest.mark.parametrize("stake", [[1.5], [-0.1], [np.nan]])
+def test_a_bet_is_a_chance(stake):
+    with pytest.raises(VoidAuditError, match="must be in"):
+        opened(AdaptiveBets()).submit([0], [1], stake)
+
+
+def test_rules_that_count_alike_take_no_stakes():
+    with pytest.raises(VoidAuditError, match="OneRun has no stakes"):
+        opened(OneRun(guesses=3)).submit([0], [1], [2.0])
+
+
+def test_a_game_without_a_turn_is_all_wrong():
+    assert opened(OneRun(guesses=3)).close().reading().correct == 0
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        OneRun(guesses=3),
+        AdaptiveRounds(weights=(1.0, 0.5)),
+        AdaptiveBets(),
+    ],
+)
+def test_a_transcript_reads_back_as_itself(rules):
+    referee = opened(rules)
+    stake = None if isinstance(rules, OneRun) else [0.5, 0.25]
+    referee.submit([4, 9], [1, -1], stake)
+    transcript = referee.close()
+    again = Transcript.from_json(transcript.to_json())
+    assert again.to_json() == transcript.to_json()
+    assert reading_to_json(again.reading()) == reading_to_json(transcript.reading())
+
+
+def test_a_transcript_with_ragged_columns_is_refused():
+    referee = opened(OneRun(guesses=3))
+    referee.submit([4, 9], [1, -1])
+    plain = json.loads(referee.close().to_json())
+    with pytest.raises(InvalidInputError, match="one length"):
+        Transcript.from_json(json.dumps({**plain, "guess": [1]}))
+    with pytest.raises(InvalidInputError, match="column"):
+        Transcript.from_json(json.dumps({**plain, "guess": ["x", "y"]}))
+
+
+def test_coins_read_back_as_themselves_and_only_where_the_key_is_shown():
+    coins = Coins(key=KEY, count=100)
+    assert Coins.from_json(coins.to_json()) == coins
+    for public in (opened(OneRun(guesses=3)).design.to_json(), repr(coins)):
+        assert KEY.secret.hex()[:16] not in public

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from dpaudit import ApproxDP, Coins, Design, Key, Referee
+from dpaudit import ApproxDP, AuditResult, Coins, Design, Key, OneRun, Referee
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.result import conclude
 from dpaudit.stats.binomial import rate_limits
@@ -15,13 +15,14 @@ def audit(claimed, true, seed, canaries=100):
     rng = np.random.default_rng(seed)
     key = Key(rng.bytes(32))
     claim = ApproxDP(epsilon=claimed, delta=0.0)
-    design = Design(canaries=canaries, guesses=canaries, claim=claim)
+    design = Design(canaries=canaries, rules=OneRun(guesses=canaries), claim=claim)
     bits = Coins(key=key, count=canaries).bits()
     kept = rng.random(canaries) < special.expit(true)
     shown = np.where(kept, bits, 1 - bits)
     referee = Referee(design, key)
     index, guess = most_likely(true * (2.0 * shown - 1), guesses=canaries)
-    return conclude(referee.submit(index, guess), commitment=referee.commitment)
+    referee.submit(index, guess)
+    return conclude(referee.close(), commitment=referee.commitment)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 1.0, 3.0])
@@ -47,10 +48,16 @@ def test_the_sentence_says_everything():
         "The claim (epsilon = 1, delta = 0)-DP is not refuted (p = ",
         "epsilon >= ",
         "at delta = 0 (alpha = 0.05, method exact, tier A: any mechanism)",
-        f"{result.counts.correct} of 100 guesses right about 100 canaries",
+        f"{result.reading.correct} of 100 guesses right about 100 canaries",
         "all right would have shown 3.49",
-        "against an observer of every iterate",
+        "against an observer of the output",
         "not exercised: nothing.",
     ):
         assert part in text
     assert text.count(". ") == 0  # one sentence
+
+
+def test_a_result_reads_back_as_itself():
+    result = audit(claimed=1.0, true=1.0, seed=0)
+    assert AuditResult.from_json(result.to_json()) == result
+    assert AuditResult.from_json(result.to_json()).bound == result.bound

@@ -145,7 +145,7 @@ def test_renyi_bounds_without_meaning_are_refused(orders, divergences, message):
     [
         (lambda x: 1 - x * x, "between 0 and 1 - x"),
         (lambda x: 0.5 - x, "between 0 and 1 - x"),
-        (lambda x: math.nan, "between 0 and 1 - x"),  # noqa: ARG005
+        (lambda x: math.nan, "between 0 and 1 - x"),
         (lambda x: 0.25 * (1 - x * x) if x < 1 else 0.0, "convex and decreasing"),
     ],
 )

@@ -7,11 +7,13 @@ charge for the many points. Rankings, rounds and bets are tested differently at 
 point, so a curve must be read at one delta that was named beforehand.
 """
 
-from typing import TypeVar, assert_never
+from typing import Any, TypeAlias, assert_never
 
 from dpaudit import _validate
+from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.bound import Bound, ClaimTest, probability
+from dpaudit.bounds.classic import Classic
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.fdp import curve_log_p_value
 from dpaudit.bounds.ranked import RankedLooks
@@ -25,6 +27,7 @@ from dpaudit.bounds.reads import (
     Weighted,
 )
 from dpaudit.bounds.rounds import StoufferRounds
+from dpaudit.bounds.slots import AdaptiveSlots
 from dpaudit.bounds.unequal import UnequalCoins
 from dpaudit.bounds.weighted import WeightedGuesses
 from dpaudit.errors import InvalidInputError, VoidAuditError
@@ -33,18 +36,27 @@ from dpaudit.privacy.curve import PrivacyCurve
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.privacy.guarantees import ApproxDP, GaussianDP, PureDP
 
-__all__ = ["test_claim"]
+__all__ = ["CountingBound", "test_claim"]
 
-R = TypeVar("R")
+# Their p-values bound the chance of one event at every point of a claim.
+CountingBound: TypeAlias = Adaptive | AdaptiveSlots | Classic
 
 
-def test_claim(claim: Guarantee, reading: Reading, *, alpha: float) -> ClaimTest:
+def test_claim(
+    claim: Guarantee,
+    reading: Reading,
+    *,
+    alpha: float,
+    bound: CountingBound | None = None,  # noqa: PT028 (this is no test)
+) -> ClaimTest:
     """Return whether a reading refutes a claim at level ``alpha``.
 
     Args:
         claim: What the mechanism is claimed to satisfy.
         reading: What was guessed.
         alpha: Chance of refuting a true claim that is accepted.
+        bound: For counts and weights that were not guessed all at once: the bound that
+            belongs to how they were.
 
     Example:
         >>> counts = Counts(canaries=100_000, guesses=1510, correct=1439)
@@ -54,7 +66,11 @@ def test_claim(claim: Guarantee, reading: Reading, *, alpha: float) -> ClaimTest
         the claim (mu = 1)-GDP is not refuted (p = 0.87)
     """
     _validate.error_level("alpha", alpha)
-    p_value = probability(_log_p_value(claim, reading, alpha=alpha))
+    if bound is None:
+        log_p = _log_p_value(claim, reading, alpha=alpha)
+    else:
+        log_p = _least(bound, reading, claim)
+    p_value = probability(log_p)
     return ClaimTest(claim=claim, p_value=p_value, alpha=alpha)
 
 
@@ -86,7 +102,7 @@ def _log_p_value(  # noqa: PLR0911 (one return per kind of reading)
             assert_never(reading)
 
 
-def _least(bound: Bound[R], reading: R, claim: Guarantee) -> float:
+def _least(bound: Bound[Any], reading: Reading, claim: Guarantee) -> float:
     """Return the least log p-value over the points of a claim."""
     return min(
         bound.log_p_value(reading, epsilon=float(e), delta=float(d))
@@ -94,7 +110,7 @@ def _least(bound: Bound[R], reading: R, claim: Guarantee) -> float:
     )
 
 
-def _single(bound: Bound[R], reading: R, claim: Guarantee) -> float:
+def _single(bound: Bound[Any], reading: Reading, claim: Guarantee) -> float:
     """Return the log p-value of a claim that has one point."""
     match claim:
         case PureDP() | ApproxDP():

@@ -4,6 +4,7 @@ import typer
 
 from dpaudit.cli.bound import bound
 from dpaudit.cli.calibrate import calibrate
+from dpaudit.cli.gaps import gaps
 
 __all__ = ["app"]
 
@@ -14,6 +15,7 @@ app = typer.Typer(
 )
 app.command()(bound)
 app.command()(calibrate)
+app.command()(gaps)
 
 
 @app.callback()

@@ -18,13 +18,14 @@ from typing import Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit import _validate
+from dpaudit import _canonical, _validate
 from dpaudit.errors import InvalidInputError
 
 __all__ = ["Coins", "Key"]
 
 _KEY_BYTES = 32
 _BLOCK = 1 << 16  # coins; part of the format, never to change
+_FORMAT = "dpaudit.coins.1"
 
 
 @final
@@ -119,6 +120,26 @@ class Coins:
             here = block_of == block
             found[here] = self._block(int(block))[index[here] % _BLOCK]
         return found
+
+    def to_json(self) -> str:
+        """Return the canonical JSON. It holds the key: only for after the run."""
+        return _canonical.text(
+            {
+                "format": _FORMAT,
+                "key": self.key.secret.hex(),
+                "count": self.count,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the coins that a JSON document reveals."""
+        plain = _canonical.document(text, _FORMAT, {"key", "count"})
+        try:
+            secret = bytes.fromhex(plain["key"])
+        except (TypeError, ValueError) as error:
+            raise InvalidInputError("key must be hex digits") from error
+        return cls(key=Key(secret), count=plain["count"])
 
     def _block(self, block: int) -> NDArray[np.uint8]:
         data = np.frombuffer(self.key.stream("coins", block, _BLOCK // 8), np.uint8)

@@ -1,7 +1,7 @@
 """What is fixed before a run, and the commitment that shows it was.
 
 The validity of an audit rests on what was chosen without looking: how many canaries,
-how many guesses, which claim, which level. All of it is the design; it is public. The
+which rules, which claim, which level. All of it is the design; it is public. The
 commitment is the SHA-256 of the key and the design's canonical JSON. Published before
 the run, it binds the auditor to both and shows nothing of the coins; with the key
 revealed afterwards, anyone can check it and derive the coins again.
@@ -9,16 +9,33 @@ revealed afterwards, anyone can check it and derive the coins again.
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self, final
 
 from dpaudit import _canonical, _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Key
-from dpaudit.privacy.guarantees import ApproxDP
+from dpaudit.game.rules import (
+    AdaptiveBets,
+    AdaptiveRounds,
+    Ranking,
+    Rules,
+    committed_guesses,
+    rules_from_plain,
+    rules_to_plain,
+)
+from dpaudit.privacy.guarantee import (
+    Guarantee,
+    guarantee_from_plain,
+    guarantee_to_plain,
+)
+from dpaudit.privacy.guarantees import ApproxDP, PureDP
 
 __all__ = ["Commitment", "Design", "ThreatModel"]
+
+_FORMAT = "dpaudit.design.2"
+_FIELDS = {"canaries", "rules", "claim", "delta", "alpha", "threat_model", "setting"}
 
 
 class ThreatModel(StrEnum):
@@ -26,6 +43,7 @@ class ThreatModel(StrEnum):
 
     ALL_ITERATES = "an observer of every iterate"
     FINAL_MODEL = "an observer of the final model only"
+    OUTPUT = "an observer of the output"
 
 
 @final
@@ -34,33 +52,106 @@ class Design:
     """Everything that an audit fixes beforehand.
 
     Attributes:
-        canaries: How many canaries, each included by its own fair coin.
-        guesses: How many coins will be guessed; one not guessed counts as wrong.
+        canaries: How many canaries, each decided by its own fair coin.
+        rules: What is revealed when, and what of the guesses is fixed.
         claim: What the mechanism is claimed to satisfy.
+        delta: Where the lower bound on epsilon is stated. A claim with a delta of its
+            own sets it; a claim that is a whole curve needs it named.
         alpha: Chance of a wrong statement that the auditor accepts.
         threat_model: What the guesser will see.
         setting: Whatever else is fixed beforehand, for the record.
+
+    Example:
+        >>> from dpaudit import OneRun
+        >>> claim = ApproxDP(epsilon=1.0, delta=1e-5)
+        >>> design = Design(canaries=100, rules=OneRun(guesses=10), claim=claim)
+        >>> design.bound_delta, design.guesses
+        (1e-05, 10)
+        >>> Design.from_json(design.to_json()) == design
+        True
     """
 
     canaries: int
-    guesses: int
-    claim: ApproxDP
+    rules: Rules
+    claim: Guarantee
+    delta: float | None = None
     alpha: float = 0.05
-    threat_model: ThreatModel = ThreatModel.ALL_ITERATES
+    threat_model: ThreatModel = ThreatModel.OUTPUT
     setting: Mapping[str, _canonical.Scalar] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         _validate.whole_number("canaries", self.canaries, least=1)
-        _validate.whole_number("guesses", self.guesses, least=1)
         _validate.error_level("alpha", self.alpha)
+        object.__setattr__(self, "delta", self._resolved())
         if self.guesses > self.canaries:
             raise InvalidInputError(
                 f"cannot guess guesses={self.guesses} of canaries={self.canaries}"
             )
+        one_point = isinstance(self.claim, ApproxDP | PureDP)
+        if isinstance(self.rules, Ranking | AdaptiveRounds | AdaptiveBets) and (
+            not one_point
+        ):
+            raise InvalidInputError(
+                f"{type(self.rules).__name__} tests a claim at one point, and "
+                f"{self.claim} is a whole curve; claim ApproxDP(epsilon="
+                f"curve.epsilon_at(delta), delta=delta) for a delta of your choice"
+            )
+
+    @property
+    def bound_delta(self) -> float:
+        """Where the lower bound on epsilon is stated."""
+        assert self.delta is not None  # resolved when the design was built
+        return self.delta
+
+    @property
+    def guesses(self) -> int:
+        """How many guesses the rules allow at most."""
+        return committed_guesses(self.rules, self.canaries)
 
     def to_json(self) -> str:
         """Return the canonical JSON of the design: equal designs, equal bytes."""
-        return _canonical.text({"format": "dpaudit.design.1", **asdict(self)})
+        return _canonical.text(
+            {
+                "format": _FORMAT,
+                "canaries": self.canaries,
+                "rules": rules_to_plain(self.rules),
+                "claim": guarantee_to_plain(self.claim),
+                "delta": self.delta,
+                "alpha": self.alpha,
+                "threat_model": self.threat_model,
+                "setting": dict(self.setting),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the design that a JSON document holds."""
+        plain = _canonical.document(text, _FORMAT, _FIELDS)
+        plain["rules"] = rules_from_plain(plain["rules"])
+        plain["claim"] = guarantee_from_plain(plain["claim"])
+        plain["threat_model"] = _canonical.member(ThreatModel, plain["threat_model"])
+        return cls(**plain)
+
+    def _resolved(self) -> float:
+        match self.claim:
+            case ApproxDP(delta=own):
+                pass
+            case PureDP():
+                own = 0.0
+            case _ if self.delta is not None:
+                own = self.delta
+            case _:
+                raise InvalidInputError(
+                    f"the claim {self.claim} holds at many deltas; name the one at "
+                    "which the lower bound shall be stated, e.g. delta=1e-5"
+                )
+        if self.delta not in (None, own):
+            raise InvalidInputError(
+                f"delta={self.delta!r} differs from that of the claim {self.claim}; "
+                "leave it out"
+            )
+        _validate.probability("delta", own)
+        return own
 
 
 @final
@@ -69,8 +160,9 @@ class Commitment:
     """A hash that binds an auditor to a key and a design.
 
     Example:
+        >>> from dpaudit import OneRun
         >>> claim = ApproxDP(epsilon=1.0, delta=0.0)
-        >>> design = Design(canaries=10, guesses=5, claim=claim)
+        >>> design = Design(canaries=10, rules=OneRun(guesses=5), claim=claim)
         >>> commitment = Commitment.to(Key(bytes(32)), design)
         >>> commitment.holds_for(Key(bytes(32)), design)
         True
@@ -90,3 +182,14 @@ class Commitment:
     def holds_for(self, key: Key, design: Design) -> bool:
         """Return whether this is the commitment to that key and that design."""
         return Commitment.to(key, design) == self
+
+    def to_json(self) -> str:
+        """Return the canonical JSON of the commitment."""
+        return _canonical.text(
+            {"format": "dpaudit.commitment.1", "sha256": self.sha256}
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the commitment that a JSON document holds."""
+        return cls(**_canonical.document(text, "dpaudit.commitment.1", {"sha256"}))

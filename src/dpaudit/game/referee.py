@@ -1,10 +1,13 @@
 """The referee holds the coins and lets no one look before they have guessed.
 
-In the one-run game all guesses come at once and nothing is revealed before. Whoever
-guesses hands in arrays and holds no reference to the coins.
+A game is opened with a design and a key. Guesses come in as arrays. In a one-run game
+they come all at once. In an adaptive game they come in turns: the coins of a turn's
+canaries are revealed once the turn is in, a pass (0) included, and each canary may be
+submitted once. What the design fixed, the referee holds to: the number of guesses, the
+slots of each weight, the number of rounds. Every breach raises and reveals nothing.
 """
 
-from typing import Any, final
+from typing import Any, assert_never, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,6 +15,16 @@ from numpy.typing import ArrayLike, NDArray
 from dpaudit.errors import VoidAuditError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Commitment, Design
+from dpaudit.game.rules import (
+    AdaptiveBets,
+    AdaptiveClasses,
+    AdaptiveCount,
+    AdaptiveRounds,
+    Classes,
+    OneRun,
+    Ranking,
+    is_adaptive,
+)
 from dpaudit.game.transcript import Transcript
 
 __all__ = ["Referee"]
@@ -19,58 +32,169 @@ __all__ = ["Referee"]
 
 @final
 class Referee:
-    """Opens a game with a design and a key, and takes the guesses once.
+    """Opens a game with a design and a key, takes guesses, and writes them down.
 
     Example:
-        >>> from dpaudit import ApproxDP
-        >>> claim = ApproxDP(epsilon=1.0, delta=0.0)
-        >>> design = Design(canaries=10, guesses=2, claim=claim)
+        >>> from dpaudit import AdaptiveCount, PureDP
+        >>> rules = AdaptiveCount(guesses=2)
+        >>> design = Design(canaries=10, rules=rules, claim=PureDP(epsilon=1.0))
         >>> referee = Referee(design, Key(bytes(32)))
-        >>> transcript = referee.submit(index=[0, 3], guess=[1, -1])
-        >>> transcript.truth
+        >>> referee.submit(index=[0, 3], guess=[1, 0])  # a guess, and a pass
         array([ 1, -1], dtype=int8)
+        >>> referee.submit(index=[4], guess=[-1])
+        array([-1], dtype=int8)
+        >>> referee.close().reading()
+        Counts(canaries=10, guesses=2, correct=2, alternatives=2, records_per_coin=1)
     """
 
     def __init__(self, design: Design, key: Key) -> None:
         self.design = design
         self.commitment = Commitment.to(key, design)
-        self._coins = Coins(key=key, count=design.canaries)
+        self._key = key
+        self._bits = Coins(key=key, count=design.canaries).bits()
+        self._seen = np.zeros(design.canaries, bool)
+        self._turns: list[tuple[NDArray[Any], ...]] = []
+        self._made = 0
         self._over = False
 
-    def submit(self, index: ArrayLike, guess: ArrayLike) -> Transcript:
-        """Take all guesses at once and reveal the coins of the canaries guessed.
+    def submit(
+        self, index: ArrayLike, guess: ArrayLike, stake: ArrayLike | None = None
+    ) -> NDArray[np.int8]:
+        """Take one turn's guesses and return the coins of its canaries, -1 or +1.
 
         Args:
-            index: Canaries, each at most once, counted from 0.
-            guess: For each, +1 (included), -1 (excluded) or 0 (pass).
+            index: Canaries, each at most once in the whole game, counted from 0.
+            guess: For each, +1 (included, or y), -1 (excluded, or x) or 0 (pass).
+            stake: For each, the weight of the class it takes a slot of, its weight in
+                this round, or the chance that it is right, as the rules have it.
 
         Raises:
             VoidAuditError: The rules of the game were broken; nothing is revealed.
         """
+        self._check_turn()
         where, what = np.asarray(index), np.asarray(guess)
-        self._check(where, what)
-        self._over = True
+        _check_shapes(where, what)
+        self._check_canaries(where)
+        _check_guesses(what)
+        puts = self._stakes(what, stake)
+        self._check_number(what, puts)
         where, what = where.astype(np.int64), what.astype(np.int8)
-        truth = 2 * self._coins.at(where).astype(np.int8) - 1
-        return Transcript(design=self.design, index=where, guess=what, truth=truth)
+        self._seen[where] = True
+        self._made += int(np.count_nonzero(what))
+        truth: NDArray[np.int8] = 2 * self._bits[where].astype(np.int8) - 1
+        turn = np.full(len(where), len(self._turns))
+        self._turns.append((where, what, truth, puts, turn))
+        return truth.copy()
 
-    def _check(self, where: NDArray[Any], what: NDArray[Any]) -> None:
-        n, r = self.design.canaries, self.design.guesses
-        if self._over:
+    def close(self) -> Transcript:
+        """End the game and return its record."""
+        self._over = True
+        columns = [np.concatenate(c) for c in zip(*self._turns, strict=True)]
+        index, guess, truth, stake, turn = columns or [np.zeros(0)] * 5
+        rules = self.design.rules
+        rounds = len(rules.weights) if isinstance(rules, AdaptiveRounds) else 0
+        return Transcript(
+            design=self.design,
+            index=index.astype(np.int64),
+            guess=guess.astype(np.int8),
+            truth=truth.astype(np.int8),
+            stake=stake,
+            turn=turn.astype(np.int64),
+            # The guesser cannot know them: they come from the key.
+            uniforms=self._key.generator("uniforms", 0).random(rounds),
+        )
+
+    def _check_turn(self) -> None:
+        rules = self.design.rules
+        if self._over or (self._turns and not is_adaptive(rules)):
             raise VoidAuditError("guesses were handed in before: a game is played once")
-        if where.ndim != 1 or where.shape != what.shape:
+        if isinstance(rules, AdaptiveRounds) and (
+            len(self._turns) == len(rules.weights)
+        ):
             raise VoidAuditError(
-                f"index and guess must be two lists of one length, got shapes "
-                f"{where.shape} and {what.shape}"
+                f"all {len(rules.weights)} planned rounds were played; their number "
+                "must be fixed before the run"
             )
-        if where.dtype.kind not in "iu" or not np.all((where >= 0) & (where < n)):
+
+    def _check_canaries(self, where: NDArray[Any]) -> None:
+        n = self.design.canaries
+        if not len(where):
+            return
+        if where.dtype.kind not in "iu" or where.min() < 0 or where.max() >= n:
             raise VoidAuditError(f"index must hold whole numbers from 0 to {n - 1}")
-        if len(np.unique(where)) < len(where):
+        twice = len(where) > 1 and len(np.unique(where)) < len(where)
+        if twice or self._seen[where.astype(np.int64)].any():
             raise VoidAuditError("a canary was named twice; each may be guessed once")
-        if not np.all(np.isin(what, (-1, 0, 1))):
-            raise VoidAuditError("guess must hold -1, 0 or 1 only")
-        if np.count_nonzero(what) > r:
+
+    def _stakes(
+        self, what: NDArray[Any], stake: ArrayLike | None
+    ) -> NDArray[np.float64]:
+        rules = self.design.rules
+        match rules:
+            case OneRun() | Ranking() | AdaptiveCount():
+                if stake is not None:
+                    raise VoidAuditError(
+                        f"{type(rules).__name__} has no stakes: every guess counts "
+                        "the same"
+                    )
+                return np.ones(len(what))
+            case Classes() | AdaptiveClasses() | AdaptiveRounds() | AdaptiveBets():
+                pass
+            case _:
+                assert_never(rules)
+        if stake is None and not isinstance(rules, AdaptiveRounds):
             raise VoidAuditError(
-                f"{np.count_nonzero(what)} guesses were made, but the design allows "
-                f"guesses={r}; the number must be fixed before the run"
+                f"{type(rules).__name__} needs a stake for every guess"
             )
+        puts = np.ones(len(what)) if stake is None else np.array(stake, np.float64)
+        if puts.shape != what.shape:
+            raise VoidAuditError(
+                f"stake must be as long as guess, got shapes {puts.shape} and "
+                f"{what.shape}"
+            )
+        made = puts[what != 0]
+        if isinstance(rules, AdaptiveBets):
+            if not np.all((made >= 0) & (made <= 1)):
+                raise VoidAuditError("a stake is a chance and must be in [0, 1]")
+        elif not np.all(np.isfinite(made) & (made > 0)):
+            raise VoidAuditError("a stake is a weight and must be positive")
+        return np.where(what != 0, puts, 0.0)
+
+    def _check_number(self, what: NDArray[Any], puts: NDArray[np.float64]) -> None:
+        rules, made = self.design.rules, np.count_nonzero(what)
+        if isinstance(rules, Classes | AdaptiveClasses):
+            self._check_slots(rules, puts[what != 0])
+        elif self._made + made > self.design.guesses:
+            raise VoidAuditError(
+                f"{self._made + made} guesses were made, but the design allows "
+                f"guesses={self.design.guesses}; the number must be fixed before the "
+                "run"
+            )
+
+    def _check_slots(
+        self, rules: Classes | AdaptiveClasses, puts: NDArray[np.float64]
+    ) -> None:
+        if not np.all(np.isin(puts, rules.weights)):
+            raise VoidAuditError(f"a stake must be one of the weights {rules.weights}")
+        before = [turn[3] for turn in self._turns]
+        taken = np.concatenate([*before, puts])
+        for weight, slots in zip(rules.weights, rules.guesses, strict=True):
+            used = int(np.sum(taken == weight))
+            if used > slots:
+                raise VoidAuditError(
+                    f"{used} guesses of weight {weight:g} were made, but the design "
+                    f"has {slots} slots for them"
+                )
+
+
+def _check_shapes(where: NDArray[Any], what: NDArray[Any]) -> None:
+    if where.ndim != 1 or where.shape != what.shape:
+        raise VoidAuditError(
+            f"index and guess must be two lists of one length, got shapes "
+            f"{where.shape} and {what.shape}"
+        )
+
+
+def _check_guesses(what: NDArray[Any]) -> None:
+    if ((what != 0) & (what != 1) & (what != -1)).any():
+        raise VoidAuditError("guess must hold -1, 0 or 1 only")

@@ -1,52 +1,158 @@
 """The result of an audit: what was found, about which claim, and what it rests on."""
 
-from dataclasses import dataclass
-from typing import final
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from math import log
+from typing import Any, Protocol, Self, assert_never, final
 
+from dpaudit import _canonical
+from dpaudit.bounds.adaptive import Adaptive
+from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.bound import ClaimTest, LowerBound
-from dpaudit.bounds.ceilings import design_ceiling
-from dpaudit.bounds.claims import test_claim
+from dpaudit.bounds.claims import CountingBound, test_claim
 from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.ranked import RankedLooks
+from dpaudit.bounds.reading_json import reading_from_json, reading_to_json
+from dpaudit.bounds.reads import (
+    Bets,
+    Counts,
+    Ranked,
+    Reading,
+    Rounds,
+    Unequal,
+    Weighted,
+)
+from dpaudit.bounds.rounds import StoufferRounds
+from dpaudit.bounds.slots import AdaptiveSlots
+from dpaudit.bounds.weighted import WeightedGuesses
+from dpaudit.errors import InvalidInputError
 from dpaudit.game.design import Commitment, Design
+from dpaudit.game.rules import (
+    AdaptiveBets,
+    AdaptiveClasses,
+    AdaptiveCount,
+    AdaptiveRounds,
+    Classes,
+    OneRun,
+    Ranking,
+    Rules,
+)
 from dpaudit.game.transcript import Transcript
+from dpaudit.privacy.guarantee import (
+    Guarantee,
+    guarantee_from_plain,
+    guarantee_to_plain,
+)
+from dpaudit.stats.binomial import log_odds_limit
 
-__all__ = ["AuditResult", "conclude"]
+__all__ = ["AuditResult", "bound_for", "conclude", "judge"]
+
+
+class JudgingBound(Protocol):
+    """A bound that a game can be judged by; it reads what the game's rules give."""
+
+    def __hash__(self) -> int: ...
+
+    def epsilon_lower(
+        self,
+        reading: Any,  # noqa: ANN401 (what the rules give is what the bound reads)
+        /,
+        *,
+        delta: float,
+        alpha: float,
+    ) -> LowerBound:
+        """Return the lower bound."""
+        ...
+
+
+_FORMAT = "dpaudit.result.1"
+_FIELDS = {
+    "design",
+    "commitment",
+    "reading",
+    "bound",
+    "ceiling",
+    "claim_test",
+    "not_exercised",
+}
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class AuditResult:
     """What one audit shows; printing it gives one sentence.
 
     Attributes:
         design: What was fixed beforehand.
-        commitment: The hash that was published beforehand.
-        counts: What was guessed.
-        bound: Lower bound on epsilon at the claim's delta.
-        ceiling: The bound if every guess had been right: no audit of this design
-            can show more.
+        commitment: The hash that was published beforehand; None if the coins were not
+            derived from a key, so that none can show that they came first.
+        reading: What was guessed, as the bound reads it.
+        bound: Lower bound on epsilon at the design's delta.
+        ceiling: The bound if every guess had been right: no audit that guessed as
+            much can show more.
         claim_test: Verdict on the claim.
         not_exercised: Parts of the mechanism that this audit did not run through.
     """
 
     design: Design
-    commitment: Commitment
-    counts: Counts
+    commitment: Commitment | None
+    reading: Reading
     bound: LowerBound
     ceiling: float
     claim_test: ClaimTest
     not_exercised: tuple[str, ...]
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AuditResult) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
     def __str__(self) -> str:
+        right, made = _score(self.reading)
         said = (
-            f"{self.claim_test}: {self.bound}, from {self.counts.correct} of "
-            f"{self.counts.guesses} guesses right about {self.counts.canaries} "
-            f"canaries (all right would have shown {self.ceiling:.3g}), "
-            f"against {self.design.threat_model}; not exercised: "
-            f"{', '.join(self.not_exercised) or 'nothing'}."
+            f"{self.claim_test}: {self.bound}, from {right} of {made} guesses right "
+            f"about {self.design.canaries} canaries (all right would have shown "
+            f"{self.ceiling:.3g}), against {self.design.threat_model}; not exercised: "
+            f"{', '.join(self.not_exercised) or 'nothing'}"
+            f"{'' if self.commitment else '; the coins were not committed'}."
         )
         return said[0].upper() + said[1:]
+
+    def to_json(self) -> str:
+        """Return the canonical JSON of the result."""
+        test = self.claim_test
+        return _canonical.text(
+            {
+                "format": _FORMAT,
+                "design": self.design.to_json(),
+                "commitment": self.commitment and self.commitment.to_json(),
+                "reading": reading_to_json(self.reading),
+                "bound": asdict(self.bound),
+                "ceiling": self.ceiling,
+                "claim_test": {
+                    "claim": guarantee_to_plain(test.claim),
+                    "p_value": test.p_value,
+                    "alpha": test.alpha,
+                },
+                "not_exercised": list(self.not_exercised),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the result that a JSON document holds; nothing in it is re-derived."""
+        plain = _canonical.document(text, _FORMAT, _FIELDS)
+        return cls(
+            design=Design.from_json(plain["design"]),
+            commitment=plain["commitment"]
+            and Commitment.from_json(plain["commitment"]),
+            reading=reading_from_json(plain["reading"]),
+            bound=LowerBound(**_object("bound", plain["bound"])),
+            ceiling=float(plain["ceiling"]),
+            claim_test=_claim_test(_object("claim_test", plain["claim_test"])),
+            not_exercised=tuple(str(each) for each in plain["not_exercised"]),
+        )
 
 
 def conclude(
@@ -55,23 +161,147 @@ def conclude(
     commitment: Commitment,
     not_exercised: tuple[str, ...] = (),
 ) -> AuditResult:
-    """Judge a transcript by the exact bound.
+    """Judge a transcript by the bound that belongs to its rules.
 
     Args:
         transcript: What the referee recorded.
         commitment: The commitment that the game was opened with.
         not_exercised: Parts of the mechanism that the audit did not run through.
     """
-    design, counts = transcript.design, transcript.counts()
-    delta, alpha = design.claim.delta, design.alpha
-    # Bound and claim test read one tail of one transcript: both are wrong only if
-    # that tail was hit, so alpha is spent once.
+    return judge(
+        transcript.reading(),
+        design=transcript.design,
+        commitment=commitment,
+        not_exercised=not_exercised,
+    )
+
+
+def judge(
+    reading: Reading,
+    *,
+    design: Design,
+    commitment: Commitment | None,
+    bound: JudgingBound | None = None,
+    not_exercised: tuple[str, ...] = (),
+) -> AuditResult:
+    """Judge what was read of a game that was played by the design's rules.
+
+    The bound is wrong with chance at most alpha, and so is a refutation. Under rules
+    that count (``OneRun``, ``Classes`` and their adaptive forms) both read one tail of
+    one transcript, so that even one of the two is wrong with no larger chance.
+
+    Args:
+        reading: What was guessed.
+        design: What was fixed beforehand.
+        commitment: The commitment that the game was opened with.
+        bound: Another bound than that of the rules, if it is valid for the game.
+        not_exercised: Parts of the mechanism that the audit did not run through.
+    """
+    bound = bound_for(design.rules) if bound is None else bound
+    found = _found if isinstance(reading, Counts | Weighted) else _found.__wrapped__
+    lower, ceiling, claim_test = found(
+        bound, reading, design.claim, design.bound_delta, design.alpha
+    )
     return AuditResult(
         design=design,
         commitment=commitment,
-        counts=counts,
-        bound=Exact().epsilon_lower(counts, delta=delta, alpha=alpha),
-        ceiling=design_ceiling(counts, delta=delta, alpha=alpha),
-        claim_test=test_claim(design.claim, counts, alpha=alpha),
+        reading=reading,
+        bound=lower,
+        ceiling=ceiling,
+        claim_test=claim_test,
         not_exercised=not_exercised,
+    )
+
+
+# What counts say is a short table; whoever plays many games looks it up.
+@lru_cache(maxsize=4096)
+def _found(
+    bound: JudgingBound,
+    reading: Reading,
+    claim: Guarantee,
+    delta: float,
+    alpha: float,
+) -> tuple[LowerBound, float, ClaimTest]:
+    """Return the lower bound, its ceiling and the verdict on the claim."""
+    counting = bound if isinstance(bound, CountingBound) else None
+    return (
+        bound.epsilon_lower(reading, delta=delta, alpha=alpha),
+        _ceiling(bound, reading, delta=delta, alpha=alpha),
+        test_claim(claim, reading, alpha=alpha, bound=counting),
+    )
+
+
+def bound_for(rules: Rules) -> JudgingBound:  # noqa: PLR0911 (one return per rule)
+    """Return the bound that is valid for a game by these rules.
+
+    Example:
+        >>> from dpaudit import AdaptiveCount, OneRun
+        >>> bound_for(OneRun(guesses=10)), bound_for(AdaptiveCount(guesses=10))
+        (Exact(), Adaptive())
+    """
+    match rules:
+        case OneRun():
+            return Exact()
+        case Ranking():
+            return RankedLooks()
+        case Classes():
+            return WeightedGuesses()
+        case AdaptiveCount():
+            return Adaptive()
+        case AdaptiveClasses():
+            return AdaptiveSlots()
+        case AdaptiveRounds():
+            return StoufferRounds()
+        case AdaptiveBets():
+            return Betting()
+        case _:
+            assert_never(rules)
+
+
+def _ceiling(
+    bound: JudgingBound, reading: Reading, *, delta: float, alpha: float
+) -> float:
+    """Return the bound if every guess had been right, or something no smaller."""
+    match reading:
+        case Counts():
+            perfect: Reading = replace(reading, correct=reading.guesses)
+        case Weighted():
+            perfect = replace(reading, correct=reading.guesses)
+        case _:
+            # With other guesses the game would have gone otherwise; but none shows
+            # more than all its guesses right, counted at delta = 0.
+            _, made = _score(reading)
+            return log_odds_limit(made, made, log_alpha=log(alpha))
+    return bound.epsilon_lower(perfect, delta=delta, alpha=alpha).epsilon_lower
+
+
+def _score(reading: Reading) -> tuple[int, int]:
+    """Return how many guesses were right, and how many were made."""
+    match reading:
+        case Counts():
+            return reading.correct, reading.guesses
+        case Unequal():
+            return reading.correct, reading.guesses_in + reading.guesses_out
+        case Ranked() | Bets():
+            return int(reading.right.sum()), len(reading.right)
+        case Weighted():
+            return sum(reading.correct), sum(reading.guesses)
+        case Rounds():
+            scores = [_score(played) for played in reading.rounds]
+            return sum(v for v, _ in scores), sum(r for _, r in scores)
+        case _:
+            assert_never(reading)
+
+
+def _object(name: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 (parsed JSON)
+    if not isinstance(value, dict):
+        raise InvalidInputError(f"{name} must be an object, got {value!r}")
+    return value
+
+
+def _claim_test(plain: dict[str, Any]) -> ClaimTest:
+    return ClaimTest(
+        claim=guarantee_from_plain(_object("claim", plain.get("claim"))),
+        p_value=float(plain["p_value"]),
+        alpha=float(plain["alpha"]),
     )

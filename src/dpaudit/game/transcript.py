@@ -1,15 +1,36 @@
-"""What was guessed and what was true, canary by canary."""
+"""What was guessed and what was true, canary by canary; what a bound reads of it."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.bounds.reads import Counts
+from dpaudit import _canonical
+from dpaudit.bounds.reads import Bets, Counts, Ranked, Reading, Rounds, Weighted
+from dpaudit.errors import InvalidInputError
 from dpaudit.game.design import Design
+from dpaudit.game.rules import (
+    AdaptiveBets,
+    AdaptiveClasses,
+    AdaptiveCount,
+    AdaptiveRounds,
+    Classes,
+    OneRun,
+    Ranking,
+)
 
 __all__ = ["Transcript"]
+
+_FORMAT = "dpaudit.transcript.1"
+_TYPES = {
+    "index": np.int64,
+    "guess": np.int8,
+    "truth": np.int8,
+    "stake": np.float64,
+    "turn": np.int64,
+    "uniforms": np.float64,
+}
 
 
 @final
@@ -22,17 +43,86 @@ class Transcript:
         index: Canaries submitted, in order.
         guess: -1 or +1 for each, 0 for a pass.
         truth: The coin of each, -1 or +1.
+        stake: What was put on each: the weight of its class, or the stated chance.
+        turn: In which submission each came, from 0.
+        uniforms: One committed uniform number per planned round.
     """
 
     design: Design
     index: NDArray[np.int64]
     guess: NDArray[np.int8]
     truth: NDArray[np.int8]
+    stake: NDArray[np.float64]
+    turn: NDArray[np.int64]
+    uniforms: NDArray[np.float64]
 
-    def counts(self) -> Counts:
-        """Return what a bound on counts reads; guesses not made count as wrong."""
-        return Counts(
+    def reading(self) -> Reading:
+        """Return what the bound for these rules reads; what is missing is wrong."""
+        rules, n = self.design.rules, self.design.canaries
+        made = self.guess != 0
+        right = (self.guess == self.truth)[made]
+        match rules:
+            case OneRun() | AdaptiveCount():
+                return Counts(
+                    canaries=n, guesses=rules.guesses, correct=int(right.sum())
+                )
+            case Ranking():
+                ranked = np.zeros(rules.guesses, bool)
+                ranked[: len(right)] = right
+                return Ranked(canaries=n, right=ranked)
+            case Classes() | AdaptiveClasses():
+                stakes = self.stake[made & (self.guess == self.truth)]
+                hits = tuple(int(np.sum(stakes == w)) for w in rules.weights)
+                return Weighted(
+                    canaries=n,
+                    weights=rules.weights,
+                    guesses=rules.guesses,
+                    correct=hits,
+                    committed=True,
+                )
+            case AdaptiveRounds():
+                return Rounds(
+                    canaries=n,
+                    rounds=tuple(self._round(j) for j in range(len(rules.weights))),
+                    weights=rules.weights,
+                    uniforms=tuple(self.uniforms.tolist()),
+                )
+            case AdaptiveBets():
+                return Bets(canaries=n, right=right, stakes=self.stake[made])
+
+    def _round(self, turn: int) -> Weighted:
+        """Return what was guessed in one round; an empty one has no guess at all."""
+        here = (self.turn == turn) & (self.guess != 0)
+        right = (self.guess == self.truth)[here]
+        weights, which = np.unique(self.stake[here], return_inverse=True)
+        if not len(weights):
+            weights, which = np.ones(1), np.zeros(0, int)
+        size = len(weights)
+        return Weighted(
             canaries=self.design.canaries,
-            guesses=self.design.guesses,
-            correct=int(np.count_nonzero(self.guess == self.truth)),
+            weights=tuple(weights.tolist()),
+            guesses=tuple(np.bincount(which, minlength=size).tolist()),
+            correct=tuple(np.bincount(which[right], minlength=size).tolist()),
+            committed=False,
         )
+
+    def to_json(self) -> str:
+        """Return the canonical JSON of the transcript."""
+        columns: dict[str, Any] = {
+            name: getattr(self, name).tolist() for name in _TYPES
+        }
+        return _canonical.text(
+            {"format": _FORMAT, "design": self.design.to_json(), **columns}
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the transcript that a JSON document holds."""
+        plain = _canonical.document(text, _FORMAT, {"design", *_TYPES})
+        try:
+            columns = {name: np.array(plain[name], _TYPES[name]) for name in _TYPES}
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidInputError(f"a transcript's column: {error}") from error
+        if len({columns[name].shape for name in _TYPES if name != "uniforms"}) > 1:
+            raise InvalidInputError("a transcript's columns must have one length")
+        return cls(design=Design.from_json(plain["design"]), **columns)

@@ -4,11 +4,53 @@
 ``points()``.
 """
 
-from typing import TypeAlias
+from collections.abc import Mapping
+from dataclasses import asdict
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
+import numpy as np
+
+from dpaudit import _canonical
+from dpaudit.errors import InvalidInputError
+from dpaudit.privacy.adjacency import Adjacency
 from dpaudit.privacy.curve import PrivacyCurve
 from dpaudit.privacy.guarantees import ApproxDP, GaussianDP, PureDP
 
-__all__ = ["Guarantee"]
+__all__ = ["Guarantee", "guarantee_from_plain", "guarantee_to_plain"]
 
 Guarantee: TypeAlias = PureDP | ApproxDP | GaussianDP | PrivacyCurve
+
+_KINDS: MappingProxyType[str, type[Guarantee]] = MappingProxyType(
+    {"pure": PureDP, "approx": ApproxDP, "gaussian": GaussianDP, "curve": PrivacyCurve}
+)
+
+
+def guarantee_to_plain(guarantee: Guarantee) -> dict[str, _canonical.Json]:
+    """Return a guarantee as plain JSON values.
+
+    Example:
+        >>> guarantee_to_plain(PureDP(epsilon=1.0))
+        {'kind': 'pure', 'epsilon': 1.0, 'adjacency': 'add-remove'}
+    """
+    kind = next(name for name, cls in _KINDS.items() if type(guarantee) is cls)
+    plain = {
+        name: value.tolist() if isinstance(value, np.ndarray) else value
+        for name, value in asdict(guarantee).items()
+    }
+    return {"kind": kind, **plain, "adjacency": str(guarantee.adjacency)}
+
+
+def guarantee_from_plain(plain: Mapping[str, Any]) -> Guarantee:
+    """Return the guarantee that plain JSON values describe."""
+    values = dict(plain)
+    kind = values.pop("kind", None)
+    if kind not in _KINDS:
+        raise InvalidInputError(
+            f"a claim must have a kind, one of {', '.join(_KINDS)}, got {kind!r}"
+        )
+    values["adjacency"] = _canonical.member(Adjacency, values.get("adjacency"))
+    try:
+        return _KINDS[kind](**values)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"a claim of kind {kind!r}: {error}") from error

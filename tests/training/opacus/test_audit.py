@@ -8,7 +8,7 @@ import torch
 from opacus import PrivacyEngine
 from torch import nn
 
-from dpaudit import ApproxDP, Coins, Design, Key
+from dpaudit import ApproxDP, Coins, Design, Key, OneRun
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.training.opacus import OpacusAudit
 from dpaudit.training.opacus.audit import joined
@@ -51,7 +51,7 @@ def private_run(*, mode="hooks", clip=1.0, reduction="mean", poisson=True, seed=
 
 def attach(optimizer, loader, *, canaries=CANARIES, guesses=40, key=KEY):
     claim = ApproxDP(epsilon=2.0, delta=1e-5)
-    design = Design(canaries=canaries, guesses=guesses, claim=claim)
+    design = Design(canaries=canaries, rules=OneRun(guesses=guesses), claim=claim)
     return OpacusAudit(optimizer, loader, design=design, key=key)
 
 

@@ -24,7 +24,7 @@ from dpaudit import _validate
 from dpaudit.dpsgd.posterior import DiracPosterior
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Coins, Key
-from dpaudit.game.design import Design
+from dpaudit.game.design import Design, ThreatModel
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.referee import Referee
 from dpaudit.game.result import AuditResult, conclude
@@ -40,9 +40,10 @@ class OpacusAudit:
     """Audits one Opacus run from attach to finish.
 
     Example:
-        See ``examples/opacus_digits.py``; four lines are added to a plain loop::
+        See ``examples/opacus_digits.py``; five lines are added to a plain loop::
 
-            design = Design(canaries=1000, guesses=100, claim=claim)
+            rules = OneRun(guesses=100)
+            design = Design(canaries=1000, rules=rules, claim=claim)
             audit = OpacusAudit(optimizer, data_loader, design=design, key=key)
             ...                      # train as before
             print(audit.finish())
@@ -76,7 +77,11 @@ class OpacusAudit:
             "noise_multiplier": float(optimizer.noise_multiplier),
             "max_grad_norm": float(optimizer.max_grad_norm),
         }
-        design = replace(design, setting={**design.setting, **read})
+        design = replace(
+            design,
+            threat_model=ThreatModel.ALL_ITERATES,  # every noisy sum is read
+            setting={**design.setting, **read},
+        )
         self._referee = Referee(design, key)
         self._reader = _Reader(optimizer, places, design.canaries, sample_rate)
         self._inserter = _Inserter(optimizer, places, design, key, sample_rate)
@@ -91,8 +96,9 @@ class OpacusAudit:
         index, guess = most_likely(
             posterior.log_odds, guesses=self._referee.design.guesses
         )
+        self._referee.submit(index, guess)
         return conclude(
-            self._referee.submit(index, guess),
+            self._referee.close(),
             commitment=self.commitment,
             not_exercised=_NOT_EXERCISED,
         )

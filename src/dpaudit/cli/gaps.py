@@ -1,0 +1,157 @@
+"""``dpaudit gaps``: where the epsilon of a claim is lost on the way to a bound."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Timer
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from dpaudit.mechanisms.names import Parameters
+    from dpaudit.theory.rungs import Gaps
+
+_FORMAT = "dpaudit.gaps.1"
+_PATIENCE = 2.0  # seconds without a word
+
+
+def gaps(
+    name: Annotated[str, typer.Argument(help="Mechanism, such as xor or count.")],
+    n: Annotated[int, typer.Option(help="Coins of the audit.")] = 100,
+    epsilon: Annotated[float, typer.Option(help="Of the mechanism.")] = 1.0,
+    sigma: Annotated[float, typer.Option(help="Deviation of Gaussian noise.")] = 1.0,
+    set_size: Annotated[int, typer.Option(help="Elements that share a count.")] = 10,
+    chance: Annotated[float, typer.Option(help="Of all-or-nothing to speak.")] = 0.1,
+    guesses: Annotated[
+        int | None, typer.Option(help="Guesses of the audit; all if not given.")
+    ] = None,
+    delta: Annotated[float, typer.Option(help="Delta of claim and bound.")] = 0.0,
+    alpha: Annotated[float, typer.Option(help="Chance of being wrong.")] = 0.05,
+    observed: Annotated[
+        float | None, typer.Option(help="A bound that a run gave, to compare.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="For what must be simulated.")] = 0,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw it too, into this .svg or .png.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show what an audit of a mechanism loses, and to what.
+
+    The exit code is 0, or 2 if something is misused.
+    """
+    from dpaudit.errors import DpAuditError  # noqa: PLC0415 (numpy comes with it)
+    from dpaudit.mechanisms.names import Parameters  # noqa: PLC0415
+
+    parameters = Parameters(
+        elements=n, epsilon=epsilon, sigma=sigma, set_size=set_size, chance=chance
+    )
+    try:
+        _check(picture)
+        with _patience():
+            found = _gaps(name, parameters, guesses, delta, alpha, observed, seed)
+        _draw(found, name, picture)
+    except (DpAuditError, OSError) as error:
+        typer.echo(f"dpaudit gaps: {error}", err=True)
+        raise typer.Exit(2) from error
+    typer.echo(_json(name, found) if json else f"{found.table()}\n\n{found}")
+
+
+def _gaps(
+    name: str,
+    parameters: "Parameters",
+    guesses: int | None,
+    delta: float,
+    alpha: float,
+    observed: float | None,
+    seed: int,
+) -> "Gaps":
+    import numpy as np  # noqa: PLC0415
+
+    from dpaudit import _validate  # noqa: PLC0415
+    from dpaudit.mechanisms.names import named  # noqa: PLC0415
+    from dpaudit.theory.gaps import gaps as found  # noqa: PLC0415
+
+    _validate.whole_number("--seed", seed)
+    if observed is not None:
+        _validate.nonnegative("--observed", observed)
+    return found(
+        named(name, parameters),
+        elements=parameters.elements,
+        guesses=guesses,
+        delta=delta,
+        alpha=alpha,
+        observed=observed,
+        rng=np.random.default_rng(seed),
+    )
+
+
+@contextmanager
+def _patience() -> Iterator[None]:
+    """Say that work is under way if it takes long."""
+    from rich.console import Console  # noqa: PLC0415
+
+    status = Console(stderr=True).status("computing the gaps ...")
+    timer = Timer(_PATIENCE, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # so that a status about to start is started, then stopped
+        status.stop()
+
+
+def _check(picture: Path | None) -> None:
+    """Refuse a picture that cannot be drawn before anything is computed."""
+    if picture is None:
+        return
+    from dpaudit.reporting.plots import check_suffix  # noqa: PLC0415 (needs its extra)
+
+    check_suffix(picture)
+
+
+def _draw(found: "Gaps", name: str, picture: Path | None) -> None:
+    if picture is None:
+        return
+    from dpaudit.reporting.plots import waterfall  # noqa: PLC0415 (needs its extra)
+
+    waterfall(found, picture, title=name)
+
+
+def _json(name: str, found: "Gaps") -> str:
+    from dpaudit import _canonical  # noqa: PLC0415
+
+    drops = found.drops
+    return _canonical.text(
+        {
+            "format": _FORMAT,
+            "mechanism": name,
+            "elements": found.elements,
+            "guesses": found.guesses,
+            "delta": found.delta,
+            "alpha": found.alpha,
+            "rungs": [
+                {
+                    "name": rung.name,
+                    "epsilon": _number(rung.epsilon),
+                    "low": _number(rung.low),
+                    "high": _number(rung.high),
+                    "takes": _number(drops[rung.name]) if rung.name in drops else None,
+                    "meaning": rung.meaning,
+                }
+                for rung in found.rungs
+            ],
+            "spread": found.spread,
+            "remainder": found.remainder,
+            "largest": found.largest,
+            "text": str(found),
+        }
+    )
+
+
+def _number(value: float) -> float | str:
+    """Return a number as JSON can hold it; infinity is the text "inf"."""
+    return value if abs(value) < float("inf") else f"{value}"

@@ -1,0 +1,163 @@
+"""What an output says about each coin, learned from runs of one's own.
+
+For a mechanism without a likelihood the guesser can be trained: run the mechanism on
+data chosen by coins of one's own, as often as one likes, and fit a logistic regression
+from features of the output to the coin. The coins of the audit are never touched, so
+whatever is learned, the audit stays valid; a poor fit only guesses poorly.
+
+The features of a number are its sign, its size on a logarithmic scale, whether it is
+whole, and all 64 bits of its float: faults of floating-point noise sit in the low ones.
+Text, and anything else, is compared with the commonest values seen in training. Where
+the output has one row per canary, a canary's features are those of its row; otherwise
+every canary gets those of the whole output.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dpaudit import _validate
+from dpaudit.game.mechanism import Mechanism
+from dpaudit.game.pairs import Pairs
+
+__all__ = ["LearnedLoss", "learn_loss"]
+
+O = TypeVar("O")  # noqa: E741 (the paper's letter for an output)
+
+_COMMONEST = 32  # values of text that are told apart
+_RIDGE = 1.0  # one imagined observation against every feature
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LearnedLoss(Generic[O]):
+    """Log-odds of each coin by a fitted logistic regression.
+
+    Attributes:
+        canaries: How many canaries an output is about.
+        known: The values of text that are told apart.
+        centre: What is subtracted from each feature.
+        scale: What each is divided by.
+        weights: What each adds to the log-odds; the last is for all.
+    """
+
+    canaries: int
+    known: tuple[str, ...]
+    centre: NDArray[np.float64]
+    scale: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+    def log_odds(self, output: O) -> NDArray[np.float64]:
+        """Return the fitted log-odds of +1 for each canary."""
+        features = _features(output, self.canaries, self.known)
+        scaled = (features - self.centre) / self.scale
+        return np.asarray(scaled @ self.weights[:-1] + self.weights[-1])
+
+
+def learn_loss(
+    mechanism: Mechanism[O],
+    *,
+    pairs: Pairs,
+    canaries: int,
+    runs: int,
+    rng: np.random.Generator,
+) -> LearnedLoss[O]:
+    """Fit a guesser's log-odds on calibration runs with coins of their own.
+
+    Args:
+        mechanism: What will be audited.
+        pairs: Two records for each coin to choose from, as in the audit.
+        canaries: How many, as in the audit.
+        runs: How often the mechanism is run to learn from.
+        rng: Coins and randomness of these runs, unrelated to those of the audit.
+
+    Example:
+        >>> class LeakyBit:
+        ...     def run(self, data, rng):
+        ...         noisy = rng.standard_normal(len(data))
+        ...         return np.round(noisy * 2**20) / 2**20 + data * 2**-40
+        >>> loss = learn_loss(
+        ...     LeakyBit(),
+        ...     pairs=Pairs(x=0, y=1),
+        ...     canaries=1000,
+        ...     runs=4,
+        ...     rng=np.random.default_rng(0),
+        ... )
+        >>> data = np.arange(1000) % 2
+        >>> output = LeakyBit().run(data, np.random.default_rng(1))
+        >>> np.mean((loss.log_odds(output) > 0) == data) > 0.99
+        np.True_
+    """
+    _validate.whole_number("runs", runs, least=1)
+    pairs.check(canaries)
+    coins = rng.integers(0, 2, (runs, canaries))
+    outputs = [mechanism.run(pairs.choose(bits), rng) for bits in coins]
+    known = _commonest(outputs, canaries)
+    rows = np.concatenate([_features(o, canaries, known) for o in outputs])
+    centre, scale = rows.mean(axis=0), rows.std(axis=0)
+    scale[scale == 0] = 1.0
+    signs = np.where(coins.ravel() == 1, 1.0, -1.0)
+    weights = _fit((rows - centre) / scale, signs)
+    return LearnedLoss(
+        canaries=canaries, known=known, centre=centre, scale=scale, weights=weights
+    )
+
+
+def _fit(rows: NDArray[np.float64], signs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the weights of a ridge-penalised logistic regression."""
+    from scipy import optimize  # noqa: PLC0415 (slow to import, seldom needed)
+
+    def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        margins = signs * (rows @ weights[:-1] + weights[-1])
+        pull = -signs * special.expit(-margins)
+        value = -special.log_expit(margins).sum() + _RIDGE / 2 * weights @ weights
+        return value, np.append(rows.T @ pull, pull.sum()) + _RIDGE * weights
+
+    start = np.zeros(rows.shape[1] + 1)
+    found = optimize.minimize(loss, start, jac=True, method="L-BFGS-B")
+    return np.asarray(found.x)
+
+
+def _table(output: object, canaries: int) -> NDArray[Any]:
+    """Return an output as one row of values per canary."""
+    values = np.asarray(output)
+    if values.ndim and len(values) == canaries:
+        return values.reshape(canaries, -1)
+    return np.broadcast_to(values.reshape(1, -1), (canaries, values.size))
+
+
+def _features(
+    output: object, canaries: int, known: tuple[str, ...]
+) -> NDArray[np.float64]:
+    table = _table(output, canaries)
+    if table.dtype.kind not in "fiub":
+        text = table.astype(str)
+        return np.concatenate([text == value for value in known], axis=1).astype(float)
+    numbers = np.ascontiguousarray(table, np.float64)
+    finite = np.nan_to_num(numbers, posinf=1e300, neginf=-1e300)
+    octets = numbers.view(np.uint8).reshape(canaries, -1)
+    return np.concatenate(
+        [
+            np.sign(finite),
+            np.arcsinh(finite),
+            finite == np.round(finite),
+            np.isnan(numbers),
+            np.unpackbits(octets, axis=1),
+        ],
+        axis=1,
+    )
+
+
+def _commonest(outputs: list[O], canaries: int) -> tuple[str, ...]:
+    """Return the commonest values of outputs that are not numbers."""
+    tables = [_table(output, canaries) for output in outputs]
+    if all(table.dtype.kind in "fiub" for table in tables):
+        return ()
+    values, times = np.unique(
+        np.concatenate([table.astype(str).ravel() for table in tables]),
+        return_counts=True,
+    )
+    return tuple(str(v) for v in values[np.argsort(-times)[:_COMMONEST]])

@@ -1,0 +1,84 @@
+"""What an auditor asks of a mechanism, and what it may offer beside.
+
+A mechanism runs on data and returns an output: that is all that an audit needs. Three
+lines are enough::
+
+    class Noisy:
+        def run(self, data, rng):
+            return data + rng.laplace(scale=2.0, size=len(data))
+
+What else is known about it makes audits stronger and theory computable: its guarantee,
+what an output says about each coin, and what it says once some coins are revealed.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.privacy.guarantee import Guarantee
+
+__all__ = [
+    "HasConditionalLoss",
+    "HasGuarantee",
+    "HasLoss",
+    "Mechanism",
+    "Posterior",
+]
+
+O_co = TypeVar("O_co", covariant=True)
+O_contra = TypeVar("O_contra", contravariant=True)
+
+
+class Mechanism(Protocol[O_co]):
+    """A randomised program on data with one row per element."""
+
+    def run(self, data: NDArray[Any], rng: np.random.Generator) -> O_co:
+        """Return the output for the data."""
+        ...
+
+
+class HasGuarantee(Protocol):
+    """A mechanism that says how private it is."""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What is proved about the mechanism, for the adjacency named in it."""
+        ...
+
+
+class HasLoss(Protocol[O_contra]):
+    """A mechanism of which one knows what an output says about each coin."""
+
+    def log_odds(self, output: O_contra) -> NDArray[np.float64]:
+        """Return ln P[S = +1 | output] / P[S = -1 | output] for each element.
+
+        All coins are fair, independent and unknown; it is the distributional privacy
+        loss of the paper with the opposite sign.
+        """
+        ...
+
+
+class Posterior(Protocol):
+    """What is known about the coins given an output and the coins revealed so far."""
+
+    def batches(self) -> Iterator[NDArray[np.int64]]:
+        """Yield every element once, in batches that are worth guessing together."""
+        ...
+
+    def log_odds(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the log-odds of +1 of elements whose coins are not yet revealed."""
+        ...
+
+    def reveal(self, index: NDArray[np.int64], truth: NDArray[np.int8]) -> None:
+        """Take note of coins, each -1 or +1."""
+        ...
+
+
+class HasConditionalLoss(Protocol[O_contra]):
+    """A mechanism of which one knows what revealed coins add to an output."""
+
+    def posterior(self, output: O_contra) -> Posterior:
+        """Return what an output says, ready to learn coins."""
+        ...

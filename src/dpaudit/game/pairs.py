@@ -1,0 +1,118 @@
+"""The pairs Z: for each element two records, of which its coin picks one.
+
+The paper's pair vector ``Z = (x_1, y_1, ..., x_n, y_n)``. Bit 1 (S = +1) picks ``y``,
+bit 0 picks ``x``. A pair that is the same for every element is stored once, so a
+billion of them cost nothing.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit import _canonical
+from dpaudit.errors import InvalidInputError
+from dpaudit.privacy.adjacency import Adjacency
+
+__all__ = ["Pairs"]
+
+_FORMAT = "dpaudit.pairs.1"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pairs:
+    """Two records per element, or one pair of records for all.
+
+    Attributes:
+        x: Picked by bit 0: one record (a scalar) or an array with a row per element.
+        y: Picked by bit 1; of the same shape.
+        adjacency: What going from ``x`` to ``y`` does to the data.
+
+    Example:
+        >>> Pairs(x=-1, y=1).choose(np.array([1, 0, 0], np.uint8))
+        array([ 1, -1, -1])
+        >>> Pairs(x=np.array([0, 0]), y=np.array([5, 7])).choose(np.array([0, 1]))
+        array([0, 7])
+    """
+
+    x: NDArray[Any]
+    y: NDArray[Any]
+    adjacency: Adjacency = Adjacency.REPLACE_ONE
+
+    def __init__(
+        self,
+        *,
+        x: object,
+        y: object,
+        adjacency: Adjacency = Adjacency.REPLACE_ONE,
+    ) -> None:
+        object.__setattr__(self, "x", np.asarray(x))
+        object.__setattr__(self, "y", np.asarray(y))
+        object.__setattr__(self, "adjacency", adjacency)
+        if self.x.shape != self.y.shape:
+            raise InvalidInputError(
+                f"x and y must have one shape, got {self.x.shape} and {self.y.shape}"
+            )
+        same = self.x == self.y
+        row_same = same if same.ndim < 2 else same.reshape(len(same), -1).all(axis=1)
+        if np.any(row_same):
+            raise InvalidInputError(
+                "x and y must differ in every pair: a coin that changes nothing "
+                "cannot be guessed"
+            )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Pairs) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
+    def check(self, canaries: int) -> None:
+        """Refuse pairs that are not one for all or one for each canary."""
+        if self.x.ndim and len(self.x) != canaries:
+            raise InvalidInputError(
+                f"{len(self.x)} pairs were given for canaries={canaries}; give one "
+                "pair for each, or a single pair for all"
+            )
+
+    def choose(self, bits: NDArray[Any], *, start: int = 0) -> NDArray[Any]:
+        """Return the data of elements ``start`` and following, by their bits."""
+        if not self.x.ndim:
+            return _choose_one(self.x, self.y, bits)
+        rows = slice(start, start + len(bits))
+        picks = np.asarray(bits, bool).reshape(-1, *(1,) * (self.x.ndim - 1))
+        return np.where(picks, self.y[rows], self.x[rows])
+
+    def to_json(self) -> str:
+        """Return the canonical JSON; records must be numbers, Booleans or text."""
+        return _canonical.text(
+            {
+                "format": _FORMAT,
+                "adjacency": self.adjacency,
+                "x": self.x.tolist(),
+                "y": self.y.tolist(),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the pairs that a JSON document holds."""
+        document = _canonical.document(text, _FORMAT, {"adjacency", "x", "y"})
+        return cls(
+            x=document["x"],
+            y=document["y"],
+            adjacency=_canonical.member(Adjacency, document["adjacency"]),
+        )
+
+
+def _choose_one(x: NDArray[Any], y: NDArray[Any], bits: NDArray[Any]) -> NDArray[Any]:
+    """Return x or y by each bit."""
+    kind = np.result_type(x, y)
+    if kind.kind not in "iu":
+        return np.array([x, y])[np.asarray(bits, np.intp)]
+    # Whole numbers: x + bit (y - x) is exact, also where it wraps around, and many
+    # times quicker than a look-up.
+    step = np.subtract(y, x, dtype=kind)
+    return np.asarray(bits.astype(kind, copy=False) * step + x.astype(kind))

@@ -1,0 +1,193 @@
+"""An audit of scores that somebody else computed.
+
+Each canary has an id, a coin and a score, higher where "included" is more likely. The
+coins must be independent and fair, and nothing but the output may have made the scores.
+Both cannot be seen from a table, but some breaches can, and those are refused: coins
+that are far from fair, exactly as many ones as zeros, ids that appear twice, scores
+that are no numbers, ties that the order of the rows would decide.
+
+Nothing is tuned on the coins: the number of guesses is part of the rules, or, with
+``Ranking``, the bound pays for choosing it afterwards.
+"""
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpaudit.bounds.reads import Counts, Ranked
+from dpaudit.errors import VoidAuditError
+from dpaudit.game.coins import Coins
+from dpaudit.game.design import Commitment, Design
+from dpaudit.game.result import AuditResult, judge
+from dpaudit.game.rules import OneRun, Ranking
+from dpaudit.stats.binomial import log_tails
+
+__all__ = ["audit_scores", "read_scores"]
+
+_UNFAIR = 1e-6  # fair coins are taken for unfair no more often than this
+
+
+def audit_scores(
+    ids: ArrayLike,
+    bits: ArrayLike | Coins,
+    scores: ArrayLike,
+    *,
+    design: Design,
+    tie_rng: np.random.Generator | None = None,
+    coins_were_independent: bool = False,
+) -> AuditResult:
+    """Audit from ids, coins and scores.
+
+    Args:
+        ids: The canary of each row. With ``Coins``, its number from 0.
+        bits: For each row 1 if the canary was included and 0 if not; or the coins,
+            from which they are derived.
+        scores: For each row how much the output speaks for "included"; any scale.
+        design: Fixed beforehand; its rules are ``OneRun`` (the highest and the lowest
+            halves of its guesses are guessed) or ``Ranking``.
+        tie_rng: Decides between equal scores; without it ties are refused.
+        coins_were_independent: States that every coin was thrown by itself, should
+            there happen to be exactly as many ones as zeros.
+
+    Raises:
+        VoidAuditError: The table or the design voids what the audit would say.
+
+    Example:
+        >>> from dpaudit import ApproxDP, Key, Ranking
+        >>> claim = ApproxDP(epsilon=1.0, delta=1e-5)
+        >>> coins = Coins(key=Key(bytes(32)), count=1000)
+        >>> rng = np.random.default_rng(0)
+        >>> scores = coins.bits() * 2.0 + rng.standard_normal(1000)
+        >>> design = Design(canaries=1000, rules=Ranking(guesses=1000), claim=claim)
+        >>> result = audit_scores(np.arange(1000), coins, scores, design=design)
+        >>> result.claim_test.refuted
+        True
+    """
+    reading = read_scores(
+        ids,
+        bits,
+        scores,
+        design=design,
+        tie_rng=tie_rng,
+        coins_were_independent=coins_were_independent,
+    )
+    commitment = Commitment.to(bits.key, design) if isinstance(bits, Coins) else None
+    return judge(reading, design=design, commitment=commitment)
+
+
+def read_scores(
+    ids: ArrayLike,
+    bits: ArrayLike | Coins,
+    scores: ArrayLike,
+    *,
+    design: Design,
+    tie_rng: np.random.Generator | None = None,
+    coins_were_independent: bool = False,
+) -> Counts | Ranked:
+    """Guess from scores, without judging; refuses what ``audit_scores`` refuses."""
+    names, values = np.asarray(ids), np.asarray(scores)
+    _check_rows(names, values, design)
+    if isinstance(bits, Coins):
+        truth = _derived(names, bits, design)
+    else:
+        truth = np.asarray(bits)
+        _check_coins(truth, len(names), said_independent=coins_were_independent)
+    ranks = _ranks(values.astype(np.float64), tie_rng)
+    return _reading(ranks, truth == 1, design)
+
+
+def _check_rows(
+    names: NDArray[np.generic], values: NDArray[np.generic], design: Design
+) -> None:
+    if names.ndim != 1 or names.shape != values.shape:
+        raise VoidAuditError(
+            f"ids and scores must be two lists of one length, got shapes {names.shape} "
+            f"and {values.shape}"
+        )
+    if len(names) != design.canaries:
+        raise VoidAuditError(
+            f"{len(names)} rows for canaries={design.canaries}; every canary whose "
+            "coin was thrown needs a row, or those left out were chosen by someone"
+        )
+    if values.dtype.kind not in "fiub" or np.any(np.isnan(values.astype(np.float64))):
+        raise VoidAuditError(
+            "scores must be numbers; a missing score must be replaced by one that does "
+            "not depend on the coin, for example the median"
+        )
+    if len(np.unique(names)) < len(names):
+        raise VoidAuditError(
+            "an id appears twice: each canary has one coin and one score"
+        )
+
+
+def _derived(
+    names: NDArray[np.generic], coins: Coins, design: Design
+) -> NDArray[np.uint8]:
+    if coins.count != design.canaries:
+        raise VoidAuditError(
+            f"there are {coins.count} coins for canaries={design.canaries}"
+        )
+    if names.dtype.kind not in "iu" or names.min() < 0 or names.max() >= coins.count:
+        raise VoidAuditError(
+            f"an id is unknown: ids must be whole numbers from 0 to {coins.count - 1}"
+        )
+    return coins.at(names.astype(np.int64))
+
+
+def _check_coins(
+    truth: NDArray[np.generic], rows: int, *, said_independent: bool
+) -> None:
+    if truth.shape != (rows,) or not np.all(np.isin(truth, (0, 1))):
+        raise VoidAuditError(
+            "bits must hold 0 or 1 for every row, or be the Coins of the audit"
+        )
+    ones = int(np.count_nonzero(truth))
+    more = max(ones, rows - ones)
+    if 2 * np.exp(log_tails(more, rows, 0.0)[0]) < _UNFAIR:
+        raise VoidAuditError(
+            f"{ones} of {rows} coins are ones, which fair coins do less than once in a "
+            "million times; the bound is for fair coins, one per canary"
+        )
+    if 2 * ones == rows and rows > 1 and not said_independent:
+        raise VoidAuditError(
+            "exactly half of the coins are ones. Where that was arranged the coins are "
+            "not independent and the bound does not hold; where it was chance, pass "
+            "coins_were_independent=True"
+        )
+
+
+def _ranks(
+    values: NDArray[np.float64], tie_rng: np.random.Generator | None
+) -> NDArray[np.int64]:
+    """Return the rows from the lowest score to the highest."""
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    if tie_rng is None and np.any(ordered[1:] == ordered[:-1]):
+        raise VoidAuditError(
+            "some scores are equal, and the order of the rows, which may follow the "
+            "coins, would decide between them; pass tie_rng=np.random.default_rng(...) "
+            "to decide by lot"
+        )
+    if tie_rng is None:
+        return order
+    lots = tie_rng.permutation(len(values))
+    return np.lexsort((lots, values))
+
+
+def _reading(
+    ranks: NDArray[np.int64], included: NDArray[np.bool_], design: Design
+) -> Counts | Ranked:
+    """Guess from both ends inwards: the surest are the highest and the lowest."""
+    n, rules = design.canaries, design.rules
+    if not isinstance(rules, OneRun | Ranking):
+        raise VoidAuditError(
+            "scores are guessed all at once: the rules must be OneRun(guesses=...) or "
+            f"Ranking(guesses=...), got {type(rules).__name__}"
+        )
+    high, low = ranks[::-1][: (n + 1) // 2], ranks[: n // 2]
+    right = np.empty(n, bool)
+    right[0::2] = included[high]
+    right[1::2] = ~included[low]
+    right = right[: rules.guesses]
+    if isinstance(rules, Ranking):
+        return Ranked(canaries=n, right=right)
+    return Counts(canaries=n, guesses=rules.guesses, correct=int(right.sum()))

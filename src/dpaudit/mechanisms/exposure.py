@@ -1,0 +1,272 @@
+"""Mechanisms that expose few elements, or all of them but seldom.
+
+``NameAndShame`` publishes one element chosen uniformly: no output exposes more than
+one, so a guesser that must guess many learns nothing about most. ``AllOrNothing`` runs
+another mechanism with some chance and is silent otherwise: what goes wrong goes wrong
+for all, but a single run seldom sees it. They are the paper's examples of the gaps of
+elements and of outputs. Neither is epsilon-DP for any epsilon, but both have a delta:
+an element that is published with chance 1 / n, or a mechanism that runs with chance
+``w``, moves no more than that much probability.
+
+More precisely, all-or-nothing scales the whole privacy curve: its outputs other than
+silence have ``w`` times their chances, so ``delta(epsilon)`` becomes ``w
+delta(epsilon)`` at every epsilon of zero or more, and no pair is lost.
+
+Reference: Keinan, Shenfeld and Ligett, appendix "Gaps", Definitions "Name And Shame"
+and "All Or Nothing", https://arxiv.org/abs/2503.07199.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.mechanism import Mechanism, Posterior
+from dpaudit.game.pairs import Pairs
+from dpaudit.mechanisms._checks import one_each
+from dpaudit.mechanisms.fixed import FixedPosterior
+from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, LossLaw
+from dpaudit.mechanisms.table import digits, product_law
+from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.curve import PrivacyCurve
+from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.privacy.guarantees import ApproxDP
+
+__all__ = ["AllOrNothing", "Identity", "NameAndShame"]
+
+_CERTAIN = DiscreteLoss(values=np.array([np.inf]), chances=np.ones(1))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NameAndShame:
+    """Publish one element, chosen uniformly.
+
+    Attributes:
+        elements: How many elements the data have.
+
+    Example:
+        >>> mechanism = NameAndShame(elements=4)
+        >>> data = mechanism.pairs.choose(np.array([1, 0, 0, 1]))
+        >>> data
+        array([ 1, -2, -3,  4])
+        >>> mechanism.log_odds(-3)  # element 2, and its coin fell -1
+        array([  0.,   0., -inf,   0.])
+        >>> print(mechanism.guarantee)
+        (epsilon = 0, delta = 0.25)-DP
+    """
+
+    elements: int
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("elements", self.elements, least=1)
+
+    @property
+    def guarantee(self) -> ApproxDP:
+        """(0, 1 / n)-DP: with that chance the element that differs is named."""
+        return ApproxDP(
+            epsilon=0.0, delta=1 / self.elements, adjacency=Adjacency.REPLACE_ONE
+        )
+
+    @property
+    def pairs(self) -> Pairs:
+        """The pair vector: -(i + 1) or i + 1, so that an output names its element."""
+        name = np.arange(1, self.elements + 1)
+        return Pairs(x=-name, y=name)
+
+    def run(self, data: NDArray[Any], rng: np.random.Generator) -> Any:  # noqa: ANN401 (whatever the data hold)
+        """Return one element of the data."""
+        one_each(data, self.elements)
+        return data[rng.integers(self.elements)]
+
+    def law(self, data: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the chances of naming each element with -1, then with +1."""
+        shamed = np.asarray(data) > 0
+        return np.concatenate([~shamed, shamed]) / len(shamed)
+
+    def outputs(self, elements: int) -> Sequence[int]:
+        """Return every element's name with -1, then with +1."""
+        name = range(1, elements + 1)
+        return [*(-i for i in name), *name]
+
+    def log_odds(self, output: int) -> NDArray[np.float64]:
+        """Return ln P[S = +1 | output] / P[S = -1 | output] for each element."""
+        named = abs(int(output)) - 1
+        if not 0 <= named < self.elements:
+            raise InvalidInputError(
+                f"{output=!r} names none of elements={self.elements}; run the "
+                "mechanism on data chosen by its pairs"
+            )
+        found = np.zeros(self.elements)
+        found[named] = np.copysign(np.inf, output)
+        return found
+
+    def posterior(self, output: int) -> FixedPosterior:
+        """Return what an output says; coins revealed say nothing of others."""
+        return FixedPosterior(self.log_odds(output))
+
+    def loss_law(self, elements: int) -> LossLaw:
+        """Return the law of the losses: one element of all is known for certain."""
+        kind = Kind(chance=1.0, groups=1, size=1, loss=_CERTAIN)
+        return LossLaw(elements=elements, kinds=(kind,))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Publish the data, zeros and ones.
+
+    Example:
+        >>> Identity().log_odds(np.array([1, 0]))
+        array([ inf, -inf])
+    """
+
+    @property
+    def pairs(self) -> Pairs:
+        """The pair vector: 0 or 1."""
+        return Pairs(x=np.int8(0), y=np.int8(1))
+
+    def run(self, data: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+        """Return the data."""
+        del rng
+        return np.array(data)
+
+    def law(self, data: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the chance of each of the 2^n outputs, which is 0 or 1."""
+        return product_law([np.array([1.0 - bit, bit]) for bit in data])
+
+    def outputs(self, elements: int) -> Sequence[NDArray[Any]]:
+        """Return the outputs; bit i of an output's number is element i."""
+        return list(digits([2] * elements))
+
+    def log_odds(self, output: NDArray[Any]) -> NDArray[np.float64]:
+        """Return plus or minus infinity for each element."""
+        return np.where(np.asarray(output) > 0, np.inf, -np.inf)
+
+    def posterior(self, output: NDArray[Any]) -> FixedPosterior:
+        """Return what an output says: everything."""
+        return FixedPosterior(self.log_odds(output))
+
+    def loss_law(self, elements: int) -> LossLaw:
+        """Return the law of the losses: all elements are known for certain."""
+        kind = Kind(chance=1.0, groups=elements, size=1, loss=_CERTAIN)
+        return LossLaw(elements=elements, kinds=(kind,))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllOrNothing:
+    """Run a mechanism with some chance; otherwise publish None.
+
+    It offers what the mechanism inside offers: its other capabilities are properties
+    that are absent (``hasattr`` says so) where the inner mechanism lacks them.
+
+    Attributes:
+        elements: How many elements the data have.
+        chance: How likely the mechanism is run.
+        inner: The mechanism; if left out, the data are published.
+
+    Example:
+        >>> mechanism = AllOrNothing(elements=3, chance=0.1)
+        >>> mechanism.run(np.array([0, 1, 1]), np.random.default_rng(1)) is None
+        True
+        >>> mechanism.log_odds(None)
+        array([0., 0., 0.])
+        >>> print(mechanism.guarantee)
+        (epsilon = 0, delta = 0.1)-DP
+    """
+
+    elements: int
+    chance: float
+    # Any: which capabilities it has is not known here.
+    inner: Any = Identity()
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("elements", self.elements, least=1)
+        _validate.probability("chance", self.chance)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """The inner curve, scaled; (0, chance)-DP if the inner one has none."""
+        nothing = ApproxDP(epsilon=0.0, delta=1.0, adjacency=Adjacency.REPLACE_ONE)
+        return _scaled(getattr(self.inner, "guarantee", nothing), self.chance)
+
+    @property
+    def pairs(self) -> Pairs:
+        """The pair vector of the inner mechanism."""
+        pairs: Pairs = self.inner.pairs
+        return pairs
+
+    def run(self, data: NDArray[Any], rng: np.random.Generator) -> Any:  # noqa: ANN401 (the inner mechanism's output)
+        """Return the inner mechanism's output, or None."""
+        one_each(data, self.elements)
+        inner: Mechanism[Any] = self.inner
+        return inner.run(data, rng) if rng.random() < self.chance else None
+
+    @property
+    def law(self) -> Callable[[NDArray[Any]], NDArray[np.float64]]:
+        """From data to the chances of the inner outputs, then of None."""
+        inner = self.inner.law
+        return lambda data: np.append(self.chance * inner(data), 1 - self.chance)
+
+    @property
+    def outputs(self) -> Callable[[int], Sequence[Any]]:
+        """From a number of elements to the inner outputs, then None."""
+        inner = self.inner.outputs
+        return lambda elements: [*inner(elements), None]
+
+    @property
+    def log_odds(self) -> Callable[[Any], NDArray[np.float64]]:
+        """From an output to the log-odds of +1; None says nothing."""
+        inner = self.inner.log_odds
+        return lambda output: self._silence() if output is None else inner(output)
+
+    @property
+    def posterior(self) -> Callable[[Any], Posterior]:
+        """From an output to what it says, ready to learn coins."""
+        inner = self.inner.posterior
+
+        def posterior(output: Any) -> Posterior:  # noqa: ANN401 (the inner mechanism's)
+            if output is None:
+                return FixedPosterior(self._silence())
+            found: Posterior = inner(output)
+            return found
+
+        return posterior
+
+    @property
+    def loss_law(self) -> Callable[[int], LossLaw]:
+        """From a number of elements to the law of their losses."""
+        inner = self.inner.loss_law
+
+        def loss_law(elements: int) -> LossLaw:
+            law: LossLaw = inner(elements)
+            kinds = (replace(k, chance=self.chance * k.chance) for k in law.kinds)
+            return LossLaw(elements=elements, kinds=tuple(kinds))
+
+        return loss_law
+
+    def _silence(self) -> NDArray[np.float64]:
+        return np.zeros(self.elements)
+
+
+def _scaled(guarantee: Guarantee, chance: float) -> Guarantee:
+    """Return the guarantee with every delta multiplied by a chance.
+
+    Between its points a guarantee is what they imply, a line in ``e^epsilon``, and
+    lines stay lines; left of its first point it is no chord, so 0 becomes a point.
+    """
+    epsilons, deltas = guarantee.points()
+    if epsilons[0] > 0:
+        epsilons = np.append(0.0, epsilons)
+        deltas = np.append(guarantee.delta_at(0.0), deltas)
+    scaled = chance * deltas
+    if len(epsilons) == 1:
+        return ApproxDP(
+            epsilon=0.0, delta=float(scaled[0]), adjacency=guarantee.adjacency
+        )
+    return PrivacyCurve(epsilons=epsilons, deltas=scaled, adjacency=guarantee.adjacency)

@@ -1,0 +1,139 @@
+"""The law of the distributional privacy loss, in the form that theory computes with.
+
+For the families here the losses of all ``n`` elements, given the output, have a simple
+shape: with some chance the output is of a certain kind; then the elements fall into
+independent groups with one law, the members of a group share the size ``|l|`` of their
+loss, and the remaining elements learn nothing. Local mechanisms are ``n`` groups of
+one; a count is one group of ``n``; count-in-sets lies between; all-or-nothing is a mix
+of two kinds; name-and-shame is one group of one and ``n - 1`` silent elements. Elements
+are exchangeable: which of them are silent is chosen uniformly.
+
+Theory needs nothing of it but integrals ``int f(P[|l| >= t]) dp(t)`` with ``p(t) = e^t
+/ (1 + e^t)``.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf
+from typing import Protocol, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInputError
+
+__all__ = ["DiscreteLoss", "HasLossLaw", "Kind", "LossLaw", "SmoothLoss"]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class DiscreteLoss:
+    """A size of loss with finitely many values.
+
+    Attributes:
+        values: Sizes ``|l|``, rising; the last may be infinite.
+        chances: The chance of each; they add up to one.
+
+    Example:
+        >>> fair = DiscreteLoss(values=np.array([0.0, np.inf]), chances=np.ones(2) / 2)
+        >>> fair.tail(3.0), fair.supremum
+        (0.5, inf)
+    """
+
+    values: NDArray[np.float64]
+    chances: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        if self.values.ndim != 1 or self.values.shape != self.chances.shape:
+            raise InvalidInputError("values and chances must be two lists of one size")
+        if not (self.values[0] >= 0 and np.all(np.diff(self.values) > 0)):
+            raise InvalidInputError("values must rise from 0 or more")
+        if not (np.all(self.chances >= 0) and abs(self.chances.sum() - 1) < 1e-9):
+            raise InvalidInputError("chances must be at least 0 and add up to 1")
+
+    @property
+    def supremum(self) -> float:
+        """The largest size that can occur."""
+        return float(self.values[np.flatnonzero(self.chances)[-1]])
+
+    def tail(self, size: float) -> float:
+        """Return P[|l| >= size]."""
+        return float(self.chances[np.searchsorted(self.values, size) :].sum())
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SmoothLoss:
+    """A size of loss with a smooth law between a few break points.
+
+    Attributes:
+        tail_at: The function ``t -> P[|l| >= t]``, for arrays.
+        breaks: Where it may jump or bend, rising from 0; beyond the last it is zero,
+            or so small that no answer turns on it.
+        supremum: The largest size that can occur; infinite if there is none.
+    """
+
+    tail_at: Callable[[NDArray[np.float64]], NDArray[np.float64]]
+    breaks: tuple[float, ...]
+    supremum: float = inf
+
+    def tail(self, size: float) -> float:
+        """Return P[|l| >= size]."""
+        return float(self.tail_at(np.array([size]))[0])
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Kind:
+    """One kind of output: how likely, and what it says about the elements.
+
+    Attributes:
+        chance: How likely an output of this kind is.
+        groups: Independent groups with one law.
+        size: Elements of a group; they share the size of their loss.
+        loss: The law of that size.
+    """
+
+    chance: float
+    groups: int
+    size: int
+    loss: DiscreteLoss | SmoothLoss
+
+    def __post_init__(self) -> None:
+        _validate.probability("chance", self.chance)
+        _validate.whole_number("groups", self.groups, least=1)
+        _validate.whole_number("size", self.size, least=1)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LossLaw:
+    """The law of the losses of all elements.
+
+    Attributes:
+        elements: How many elements.
+        kinds: The kinds of output under which some element may lose; under all others
+            together no element does.
+    """
+
+    elements: int
+    kinds: tuple[Kind, ...]
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("elements", self.elements, least=1)
+        if sum(kind.chance for kind in self.kinds) > 1 + 1e-12:
+            raise InvalidInputError("the chances of the kinds add up to more than 1")
+        if any(kind.groups * kind.size > self.elements for kind in self.kinds):
+            raise InvalidInputError(f"groups hold more than elements={self.elements}")
+
+
+class HasLossLaw(Protocol):
+    """A mechanism whose law of losses is known at any size."""
+
+    def loss_law(self, elements: int) -> LossLaw:
+        """Return the law of the losses of this many elements."""
+        ...
+
+
+Loss: TypeAlias = DiscreteLoss | SmoothLoss

@@ -1,0 +1,235 @@
+"""Parities: an output that says nothing about any element without the others.
+
+The exclusive or of two or more fair coins is independent of each of them, so a guesser
+who knows none of the others learns nothing, although the mechanism is not private at
+all. That is the gap of interference at its widest. Once all coins of a parity but one
+are revealed the last is known: adaptive guessing closes the gap for parities of pairs,
+where it gets every second element right.
+
+Reference: Keinan, Shenfeld and Ligett, Definitions "XOR", "XOR + Randomized Response"
+and "Xor-in-Pairs", https://arxiv.org/abs/2503.07199.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.pairs import Pairs
+from dpaudit.mechanisms._checks import one_each
+from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, LossLaw
+from dpaudit.mechanisms.parity_posterior import ParityPosterior
+from dpaudit.mechanisms.table import digits, product_law
+from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import PureDP
+
+__all__ = ["Xor", "XorInPairs", "XorRandomisedResponse"]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Xor:
+    """Publish the exclusive or of all elements; not private at all.
+
+    Attributes:
+        elements: How many elements the data have, each 0 or 1.
+
+    Example:
+        >>> Xor(elements=3).run(np.array([1, 0, 1]), np.random.default_rng(1))
+        0
+        >>> Xor(elements=3).log_odds(0)
+        array([0., 0., 0.])
+    """
+
+    elements: int
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("elements", self.elements, least=1)
+
+    @property
+    def pairs(self) -> Pairs:
+        """The pair vector: 0 or 1."""
+        return _bits()
+
+    def run(self, data: NDArray[Any], rng: np.random.Generator) -> int:
+        """Return 1 if the number of ones is odd, else 0."""
+        del rng
+        one_each(data, self.elements)
+        return _parity(data)
+
+    def law(self, data: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the chances of 0 and of 1."""
+        return _point(_parity(data))
+
+    def outputs(self, elements: int) -> Sequence[int]:
+        """Return 0 and 1, whatever the number of elements."""
+        del elements
+        return (0, 1)
+
+    def log_odds(self, output: int) -> NDArray[np.float64]:
+        """Return zeros, unless there is only one element."""
+        return self.posterior(output).log_odds(np.arange(self.elements))
+
+    def posterior(self, output: int) -> ParityPosterior:
+        """Return what an output says: the last coin, once all others are revealed."""
+        parity = np.array([np.inf if output else -np.inf])
+        return ParityPosterior(parity, size=self.elements)
+
+    def loss_law(self, elements: int) -> LossLaw:
+        """Return the law of the losses: there are none, for two elements or more."""
+        return _silent_unless_alone(elements, np.inf)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XorRandomisedResponse:
+    """Publish the exclusive or of all elements by randomised response.
+
+    Attributes:
+        elements: How many elements the data have, each 0 or 1.
+        epsilon: Its privacy level, exactly.
+
+    Example:
+        >>> posterior = XorRandomisedResponse(elements=2, epsilon=1.0).posterior(0)
+        >>> posterior.reveal(np.array([1]), np.array([1], np.int8))
+        >>> posterior.log_odds(np.array([0]))
+        array([1.])
+    """
+
+    elements: int
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("elements", self.elements, least=1)
+        _validate.nonnegative("epsilon", self.epsilon)
+
+    @property
+    def guarantee(self) -> PureDP:
+        """epsilon-DP, exactly: one element turns the parity."""
+        return PureDP(epsilon=self.epsilon, adjacency=Adjacency.REPLACE_ONE)
+
+    @property
+    def pairs(self) -> Pairs:
+        """The pair vector: 0 or 1."""
+        return _bits()
+
+    def run(self, data: NDArray[Any], rng: np.random.Generator) -> int:
+        """Return the parity with probability p(epsilon), else its opposite."""
+        one_each(data, self.elements)
+        flip = rng.random() >= special.expit(self.epsilon)
+        return _parity(data) ^ int(flip)
+
+    def law(self, data: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the chances of 0 and of 1."""
+        sign = 1 if _parity(data) else -1
+        odds = np.array([-sign, sign]) * self.epsilon
+        chances: NDArray[np.float64] = special.expit(odds)
+        return chances
+
+    def outputs(self, elements: int) -> Sequence[int]:
+        """Return 0 and 1, whatever the number of elements."""
+        del elements
+        return (0, 1)
+
+    def log_odds(self, output: int) -> NDArray[np.float64]:
+        """Return zeros, unless there is only one element."""
+        return self.posterior(output).log_odds(np.arange(self.elements))
+
+    def posterior(self, output: int) -> ParityPosterior:
+        """Return what an output says: the last coin, once all others are revealed."""
+        parity = np.array([self.epsilon if output else -self.epsilon])
+        return ParityPosterior(parity, size=self.elements)
+
+    def loss_law(self, elements: int) -> LossLaw:
+        """Return the law of the losses: there are none, for two elements or more."""
+        return _silent_unless_alone(elements, self.epsilon)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XorInPairs:
+    """Publish the exclusive or of each two successive elements; not private at all.
+
+    Attributes:
+        elements: How many elements the data have, each 0 or 1; an even number.
+
+    Example:
+        >>> mechanism = XorInPairs(elements=4)
+        >>> mechanism.run(np.array([1, 0, 1, 1]), np.random.default_rng(1))
+        array([1, 0])
+    """
+
+    elements: int
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("elements", self.elements, least=2)
+        _even(self.elements)
+
+    @property
+    def pairs(self) -> Pairs:
+        """The pair vector: 0 or 1."""
+        return _bits()
+
+    def run(self, data: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+        """Return the parity of each pair."""
+        del rng
+        one_each(data, self.elements)
+        parities: NDArray[Any] = np.bitwise_xor(data[::2], data[1::2])
+        return parities
+
+    def law(self, data: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the chance of each of the 2^(n / 2) outputs, which is 0 or 1."""
+        _even(len(data))
+        return product_law([_point(_parity(pair)) for pair in data.reshape(-1, 2)])
+
+    def outputs(self, elements: int) -> Sequence[NDArray[Any]]:
+        """Return the outputs; bit j of an output's number is the parity of pair j."""
+        _even(elements)
+        return list(digits([2] * (elements // 2)))
+
+    def log_odds(self, output: NDArray[Any]) -> NDArray[np.float64]:
+        """Return zeros."""
+        return self.posterior(output).log_odds(np.arange(self.elements))
+
+    def posterior(self, output: NDArray[Any]) -> ParityPosterior:
+        """Return what an output says: each coin, once its partner is revealed."""
+        parity = np.where(np.asarray(output) > 0, np.inf, -np.inf)
+        return ParityPosterior(parity, size=2)
+
+    def loss_law(self, elements: int) -> LossLaw:
+        """Return the law of the losses: there are none."""
+        _even(elements)
+        return LossLaw(elements=elements, kinds=())
+
+
+def _bits() -> Pairs:
+    return Pairs(x=np.int8(0), y=np.int8(1))
+
+
+def _parity(data: NDArray[Any]) -> int:
+    return int(np.count_nonzero(data) & 1)
+
+
+def _point(output: int) -> NDArray[np.float64]:
+    return np.array([1.0 - output, output])
+
+
+def _silent_unless_alone(elements: int, size: float) -> LossLaw:
+    """Return the law of one parity of all elements, known up to log-odds ``size``."""
+    if elements > 1:
+        return LossLaw(elements=elements, kinds=())
+    loss = DiscreteLoss(values=np.array([size]), chances=np.ones(1))
+    kind = Kind(chance=1.0, groups=1, size=1, loss=loss)
+    return LossLaw(elements=1, kinds=(kind,))
+
+
+def _even(elements: int) -> None:
+    if elements % 2:
+        raise InvalidInputError(
+            f"elements go in pairs, so elements must be even, got {elements=}"
+        )

@@ -1,0 +1,173 @@
+"""Counts of sets: the number of ones in each set of elements, plain or with noise.
+
+Elements go into sets by their order, and each set's count is published, with noise or
+without. One set of all elements is a count; sets of one element are a local mechanism;
+between them lies how much the elements of a set hide each other. It is DP-SGD with
+several canaries in a coordinate, in one step that all of them join.
+
+An element changes the count of its own set only, by at most one, so the noise alone
+gives the guarantee. Without noise there is none, nor with it finitely many outputs:
+``guarantee``, or ``law`` and ``outputs``, are then absent, as ``hasattr`` says.
+
+Reference: Keinan, Shenfeld and Ligett, Definition "Count-In-Sets" and appendix "Count
+and Symmetric Algorithms", https://arxiv.org/abs/2503.07199.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, assert_never, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.pairs import Pairs
+from dpaudit.mechanisms._checks import one_each
+from dpaudit.mechanisms.count_gaussian import gaussian_loss
+from dpaudit.mechanisms.count_laplace import laplace_loss
+from dpaudit.mechanisms.count_loss import geometric_loss, noiseless_loss
+from dpaudit.mechanisms.exchangeable import ExchangeablePosterior
+from dpaudit.mechanisms.loss_law import Kind, Loss, LossLaw
+from dpaudit.mechanisms.noise import (
+    GaussianNoise,
+    GeometricNoise,
+    LaplaceNoise,
+    Noise,
+    NoNoise,
+)
+from dpaudit.mechanisms.table import digits, product_law
+from dpaudit.privacy.guarantee import Guarantee
+
+__all__ = ["CountInSets", "count"]
+
+_PLAIN = NoNoise()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountInSets:
+    """Publish how many ones each set of elements has.
+
+    Attributes:
+        elements: How many elements the data have, each 0 or 1.
+        set_size: Elements of a set; the last set may have fewer.
+        noise: What is added to each count.
+
+    Example:
+        >>> mechanism = CountInSets(elements=5, set_size=2)
+        >>> mechanism.run(np.array([1, 1, 0, 1, 1]), np.random.default_rng(1))
+        array([2, 1, 1])
+        >>> mechanism.log_odds(np.array([2, 1, 1]))
+        array([inf, inf,  0.,  0., inf])
+        >>> hasattr(mechanism, "guarantee")
+        False
+    """
+
+    elements: int
+    set_size: int
+    noise: Noise = field(default_factory=NoNoise)
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("elements", self.elements, least=1)
+        _validate.whole_number("set_size", self.set_size, least=1)
+        if self.set_size > self.elements:
+            raise InvalidInputError(
+                f"set_size={self.set_size} is more than elements={self.elements}; for "
+                "one set of all, use count(elements)"
+            )
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the noise guarantees; absent without noise."""
+        match self.noise:
+            case NoNoise():
+                raise AttributeError("counts without noise have no guarantee")
+            case noise:
+                return noise.guarantee
+
+    @property
+    def pairs(self) -> Pairs:
+        """The pair vector: 0 or 1."""
+        return Pairs(x=np.int8(0), y=np.int8(1))
+
+    def run(self, data: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:
+        """Return the counts, with noise."""
+        one_each(data, self.elements)
+        first = np.arange(0, self.elements, self.set_size)
+        counts = np.add.reduceat(np.asarray(data), first, dtype=np.int64)
+        return counts + self.noise.draw(len(counts), rng)
+
+    @property
+    def law(self) -> Callable[[NDArray[Any]], NDArray[np.float64]]:
+        """From data to the chance of each output, 0 or 1; absent with noise."""
+        self._finite()
+        s = self.set_size
+
+        def law(data: NDArray[Any]) -> NDArray[np.float64]:
+            sets = np.split(data, range(s, len(data), s))
+            return product_law([np.eye(len(x) + 1)[np.count_nonzero(x)] for x in sets])
+
+        return law
+
+    @property
+    def outputs(self) -> Callable[[int], Sequence[NDArray[np.int64]]]:
+        """From a number of elements to all outputs; absent with noise."""
+        self._finite()
+        s = self.set_size
+        return lambda n: list(digits([min(s, n - i) + 1 for i in range(0, n, s)]))
+
+    def log_odds(self, output: NDArray[Any]) -> NDArray[np.float64]:
+        """Return ln P[S = +1 | output] / P[S = -1 | output] for each element."""
+        return self.posterior(output).log_odds(np.arange(self.elements))
+
+    def posterior(self, output: NDArray[Any]) -> ExchangeablePosterior:
+        """Return what an output says, ready to learn coins."""
+        counts = np.arange(self.set_size + 1)
+        residual = np.asarray(output)[:, np.newaxis] - counts
+        return ExchangeablePosterior(
+            self.noise.log_density(residual), elements=self.elements
+        )
+
+    def loss_law(self, elements: int) -> LossLaw:
+        """Return the law of the losses of this many elements in sets of this size."""
+        if elements % self.set_size:
+            raise InvalidInputError(
+                f"the sets must be of one size: {elements=} is not a multiple of "
+                f"set_size={self.set_size}"
+            )
+        kind = Kind(
+            chance=1.0,
+            groups=elements // self.set_size,
+            size=self.set_size,
+            loss=_loss(self.set_size, self.noise),
+        )
+        return LossLaw(elements=elements, kinds=(kind,))
+
+    def _finite(self) -> None:
+        if self.noise != _PLAIN:
+            raise AttributeError("noisy counts have infinitely many outputs")
+
+
+def count(elements: int, noise: Noise = _PLAIN) -> CountInSets:
+    """Return the mechanism that publishes how many of all elements are ones.
+
+    Example:
+        >>> count(4).log_odds(np.array([1])).round(4)  # 1 to 3
+        array([-1.0986, -1.0986, -1.0986, -1.0986])
+    """
+    return CountInSets(elements=elements, set_size=elements, noise=noise)
+
+
+def _loss(size: int, noise: Noise) -> Loss:
+    match noise:
+        case NoNoise():
+            return noiseless_loss(size)
+        case GeometricNoise(epsilon=epsilon):
+            return geometric_loss(size, epsilon)
+        case LaplaceNoise(epsilon=epsilon):
+            return laplace_loss(size, epsilon)
+        case GaussianNoise(sigma=sigma):
+            return gaussian_loss(size, sigma)
+        case _:
+            assert_never(noise)

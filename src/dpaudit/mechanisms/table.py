@@ -1,0 +1,178 @@
+"""Finite mechanisms as tables of chances, the form in which anything can be checked.
+
+A mechanism with finitely many outputs is known completely by its law: for each data
+set, the chance of each output. Theory enumerates such laws, and tests hold every other
+formula against them. ``FiniteTable`` is a mechanism on {0, 1}^n that is nothing but
+its table; what it says about each coin, and about the rest once some are revealed, is
+Bayes' rule over its 2^n rows.
+
+Everywhere, element 0 is the lowest digit: row ``5 = 0b101`` is the data 1, 0, 1.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any, Protocol, TypeVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.pairs import Pairs
+from dpaudit.mechanisms._checks import one_each
+
+__all__ = ["FiniteTable", "HasLaw", "TablePosterior", "digits", "product_law"]
+
+O_co = TypeVar("O_co", covariant=True)
+
+
+class HasLaw(Protocol[O_co]):
+    """A mechanism with finitely many outputs, numbered alike for all data."""
+
+    def law(self, data: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the chance of each output."""
+        ...
+
+    def outputs(self, elements: int) -> Sequence[O_co]:
+        """Return the outputs for data of this size, in the order of the law."""
+        ...
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FiniteTable:
+    """Any mechanism on {0, 1}^n with finitely many outputs.
+
+    Attributes:
+        rows: The chances of the outputs, one row for each of the 2^n data sets: row
+            ``r`` is for the data whose element ``i`` is bit ``i`` of ``r``.
+
+    Example:
+        >>> rows = np.array([[1, 0], [0.5, 0.5], [0.5, 0.5], [0, 1]])
+        >>> either = FiniteTable(rows=rows)
+        >>> either.law(np.array([1, 0]))
+        array([0.5, 0.5])
+        >>> either.log_odds(1).round(4)  # 1.5 to 0.5
+        array([1.0986, 1.0986])
+    """
+
+    rows: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        rows = np.array(self.rows, np.float64)
+        if rows.ndim != 2 or len(rows) < 2 or len(rows) & (len(rows) - 1):
+            raise InvalidInputError(
+                "rows must be an array with one row for each of the 2^n data sets, "
+                f"got shape {rows.shape}"
+            )
+        if not (np.all(rows >= 0) and np.all(np.abs(rows.sum(axis=1) - 1) < 1e-9)):
+            raise InvalidInputError(
+                "each of rows must hold chances, at least 0 and adding up to 1"
+            )
+        rows.setflags(write=False)
+        object.__setattr__(self, "rows", rows)
+
+    @property
+    def elements(self) -> int:
+        """How many elements the data have."""
+        return len(self.rows).bit_length() - 1
+
+    @property
+    def pairs(self) -> Pairs:
+        """The pair vector: 0 or 1."""
+        return Pairs(x=0, y=1)
+
+    def run(self, data: NDArray[Any], rng: np.random.Generator) -> int:
+        """Draw the number of an output."""
+        return int(rng.choice(self.rows.shape[1], p=self.law(data)))
+
+    def law(self, data: NDArray[Any]) -> NDArray[np.float64]:
+        """Return the chance of each output."""
+        one_each(data, self.elements)
+        bits = [1 << i for i, value in enumerate(data) if value]
+        chances: NDArray[np.float64] = self.rows[sum(bits)]
+        return chances
+
+    def outputs(self, elements: int) -> Sequence[int]:
+        """Return the outputs, which are their own numbers."""
+        if elements != self.elements:
+            raise InvalidInputError(
+                f"the table is for {self.elements} elements, got {elements=}"
+            )
+        return range(self.rows.shape[1])
+
+    def log_odds(self, output: int) -> NDArray[np.float64]:
+        """Return ln P[S = +1 | output] / P[S = -1 | output] for each element."""
+        return self.posterior(output).log_odds(np.arange(self.elements))
+
+    def posterior(self, output: int) -> "TablePosterior":
+        """Return what an output says, ready to learn coins."""
+        return TablePosterior(self.rows[:, output])
+
+
+@final
+class TablePosterior:
+    """Bayes' rule over all 2^n values of the coins.
+
+    If the output and the coins revealed cannot occur together, nothing is concluded:
+    the log-odds are 0.
+
+    Example:
+        >>> parity = TablePosterior(np.array([1.0, 0.0, 0.0, 1.0]))
+        >>> parity.reveal(np.array([0]), np.array([1], np.int8))
+        >>> parity.log_odds(np.array([1]))
+        array([inf])
+    """
+
+    def __init__(self, likelihood: NDArray[np.float64]) -> None:
+        n = len(likelihood).bit_length() - 1
+        self._weights = np.array(likelihood, np.float64)
+        self._bits = digits([2] * n).astype(bool)
+
+    def batches(self) -> Iterator[NDArray[np.int64]]:
+        """Yield the elements one at a time: each may tell about the next."""
+        for i in range(self._bits.shape[1]):
+            yield np.array([i])
+
+    def log_odds(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the log-odds of +1 of elements whose coins are not yet revealed."""
+        ones = self._weights @ self._bits[:, index]
+        zeros = self._weights @ ~self._bits[:, index]
+        possible = (ones > 0) | (zeros > 0)
+        with np.errstate(divide="ignore"):  # log 0 = -inf is meant
+            return np.log(np.where(possible, ones, 1.0)) - np.log(
+                np.where(possible, zeros, 1.0)
+            )
+
+    def reveal(self, index: NDArray[np.int64], truth: NDArray[np.int8]) -> None:
+        """Take note of coins, each -1 or +1."""
+        agree = (self._bits[:, index] == (np.asarray(truth) > 0)).all(axis=1)
+        self._weights[~agree] = 0.0
+
+
+def product_law(laws: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """Return the law of independent parts; the first part is the lowest digit.
+
+    Example:
+        >>> product_law([np.array([0.25, 0.75]), np.array([0.5, 0.5])])
+        array([0.125, 0.375, 0.125, 0.375])
+    """
+    law = np.ones(1)
+    for part in laws:
+        law = np.outer(part, law).ravel()
+    return law
+
+
+def digits(radices: Sequence[int]) -> NDArray[np.int64]:
+    """Return the parts of each number of a product, a row for each number.
+
+    Example:
+        >>> digits([2, 3])[4]  # 4 = 0 + 2 * 2
+        array([0, 2])
+    """
+    number = np.arange(prod(radices))
+    columns = []
+    for radix in radices:
+        columns.append(number % radix)
+        number //= radix
+    return np.stack(columns, axis=1)

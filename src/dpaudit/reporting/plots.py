@@ -1,0 +1,301 @@
+"""Pictures of results, as SVG or PNG files; needs the extra ``report``.
+
+A picture is made from values alone: no window, no global state, and the same SVG, byte
+for byte, for the same values and the same release of matplotlib. Colours are those of
+Okabe and Ito, which people who are colour-blind can tell apart; nothing is said by
+colour alone.
+"""
+
+from math import inf, isfinite
+from pathlib import Path
+from textwrap import fill
+from typing import Any
+
+from dpaudit.errors import InvalidInputError, MissingExtraError
+from dpaudit.theory.rungs import Gaps, Rung
+
+try:
+    import matplotlib as mpl
+except ImportError as error:
+    raise MissingExtraError(
+        "pictures are drawn by matplotlib: pip install 'dpaudit[report]'"
+    ) from error
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+__all__ = ["check_suffix", "waterfall"]
+
+_LEFT, _TAKEN, _ADDED = "#0072B2", "#E69F00", "#56B4E9"  # blue, orange, sky blue
+_INK, _FAINT, _GRID = "#1A1A1A", "#555555", "#DDDDDD"
+_STYLE: dict[Any, Any] = {
+    "svg.hashsalt": "dpaudit",
+    "font.family": "DejaVu Sans",
+    "font.size": 10,
+}
+_BAR = 0.5
+_ROW, _ABOVE, _BELOW = 0.6, 0.8, 0.95  # inches
+_WIDTH = 10.5
+# No date and no version, for equal bytes.
+_NAMELESS: dict[str, dict[str, str | None]] = {
+    ".svg": {"Date": None, "Creator": None},
+    ".png": {"Software": None},
+}
+
+
+def waterfall(gaps: Gaps, path: str | Path, *, title: str | None = None) -> None:
+    """Draw where the epsilon of a claim is lost on the way to a bound.
+
+    One row per step: what is left after it, and what it takes or adds. Where a level is
+    infinite its bar is broken and ends in an arrow.
+
+    Args:
+        gaps: What to draw.
+        path: Where to; the suffix, .svg or .png, says which format.
+        title: What was audited.
+
+    Raises:
+        InvalidInputError: The suffix is another one.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from dpaudit.mechanisms.parity import Xor
+        >>> from dpaudit.theory.gaps import gaps
+        >>> with TemporaryDirectory() as folder:
+        ...     waterfall(gaps(Xor(elements=9), elements=9), f"{folder}/xor.svg")
+    """
+    nameless = _NAMELESS[check_suffix(path)]
+    with mpl.rc_context(_STYLE):
+        _figure(gaps, title).savefig(path, dpi=150, metadata=nameless)
+
+
+def check_suffix(path: str | Path) -> str:
+    """Return the suffix of a picture's path, and refuse any but .svg and .png.
+
+    Example:
+        >>> check_suffix("gaps.SVG")
+        '.svg'
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in _NAMELESS:
+        raise InvalidInputError(
+            f"a picture is written as .svg or .png, got path={str(path)!r}"
+        )
+    return suffix
+
+
+def _figure(gaps: Gaps, title: str | None) -> Figure:
+    rows = len(gaps.rungs) + (gaps.remainder is not None)
+    height = _ABOVE + _ROW * rows + _BELOW
+    figure = Figure(figsize=(_WIDTH, height), facecolor="white")
+    axes = figure.add_axes((0.32, _BELOW / height, 0.48, _ROW * rows / height))
+    top = _largest_finite(gaps)
+    end = _frame(axes, gaps, rows, top)
+    before, last = gaps.rungs[0], len(gaps.rungs) - 1
+    for row, rung in enumerate(gaps.rungs):
+        _bars(axes, row, min(before.epsilon, end), min(rung.epsilon, end))
+        if inf in (before.epsilon, rung.epsilon):
+            _broken(axes, row, (top + end) / 2, end)
+        if row < last:
+            x, y = [min(rung.epsilon, end)] * 2, [row + _BAR / 2, row + 1 - _BAR / 2]
+            axes.plot(x, y, color=_FAINT, lw=1)
+        _whisker(axes, row, rung, end)
+        _words(axes, row, (rung.name, rung.meaning), (gaps.taken_by(rung), rung))
+        before = rung
+    if gaps.remainder is not None:
+        _observed(axes, rows - 1, before.epsilon + gaps.remainder)
+    _headings(axes, title, added=any(drop < 0 for drop in gaps.drops.values()))
+    _caption(figure, gaps, height)
+    return figure
+
+
+def _largest_finite(gaps: Gaps) -> float:
+    seen = [x for rung in gaps.rungs for x in (rung.epsilon, rung.high)]
+    seen.append(gaps.rungs[-1].epsilon + (gaps.remainder or 0.0))
+    # Beside infinity a hair's breadth should not look like much.
+    least = 1.0 if inf in seen else 1e-3
+    return max([least, *(x for x in seen if isfinite(x))])
+
+
+def _frame(axes: Axes, gaps: Gaps, rows: int, top: float) -> float:
+    """Set the axes up and return where infinity is drawn."""
+    unbounded = any(rung.high == inf for rung in gaps.rungs)
+    end = 1.3 * top if unbounded else top
+    axes.set_xlim(0, 1.06 * end)
+    axes.set_ylim(rows - 0.5, -0.5)
+    axes.set_yticks([])
+    ticks = [t for t in axes.get_xticks() if 0 <= t <= top]
+    labels = [f"{t:g}" for t in ticks]
+    if unbounded:
+        ticks, labels = [*ticks, end], [*labels, "\u221e"]
+    axes.set_xticks(ticks, labels)
+    axes.set_xlabel("epsilon", color=_INK)
+    axes.grid(axis="x", color=_GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(axis="x", length=0, colors=_FAINT)
+    axes.spines[["top", "right", "bottom"]].set_visible(False)
+    axes.spines["left"].set_color(_INK)
+    return end
+
+
+def _bars(axes: Axes, row: int, before: float, after: float) -> None:
+    axes.barh(row, min(before, after), _BAR, color=_LEFT)
+    if after < before:
+        axes.barh(row, before - after, _BAR, left=after, color=_TAKEN)
+    if after > before:
+        gain = after - before
+        axes.barh(
+            row, gain, _BAR, left=before, color=_ADDED, hatch="///", edgecolor=_INK
+        )
+
+
+def _broken(axes: Axes, row: int, at: float, end: float) -> None:
+    """Break a bar that goes on to infinity, and point there."""
+    gap = 0.012 * end
+    for shift in (-gap, gap):
+        x = [at + shift - gap, at + shift + gap]
+        axes.plot(x, [row + 0.34, row - 0.34], color="white", lw=2.5, zorder=4)
+    axes.annotate(
+        "",
+        xy=(1.05 * end, row),
+        xytext=(0.99 * end, row),
+        arrowprops={"arrowstyle": "-|>", "color": _INK, "lw": 1.2},
+        zorder=5,
+    )
+
+
+def _whisker(axes: Axes, row: int, rung: Rung, end: float) -> None:
+    """Draw the interval of a level that is not exact."""
+    if rung.low == rung.high:
+        return
+    low, high = min(rung.low, end), min(rung.high, end)
+    axes.plot([low, high], [row, row], color=_INK, lw=1.5, zorder=5)
+    axes.plot([low, low], [row - 0.1, row + 0.1], color=_INK, lw=1.5, zorder=5)
+    axes.plot([high, high], [row - 0.1, row + 0.1], color=_INK, lw=1.5, zorder=5)
+
+
+def _words(
+    axes: Axes, row: int, left: tuple[str, str], right: tuple[str, Rung]
+) -> None:
+    where = axes.get_yaxis_transform()
+    (name, meaning), (taken, rung) = left, right
+    about = fill(meaning, 50 if len(meaning) <= 50 else len(meaning) // 2 + 8)
+    shift = 0.1 if "\n" not in about else 0.19
+    axes.text(
+        -0.02,
+        row - shift,
+        name,
+        transform=where,
+        ha="right",
+        va="center",
+        weight="bold",
+        color=_INK,
+    )
+    axes.text(
+        -0.02,
+        row - shift + 0.16,
+        about,
+        transform=where,
+        ha="right",
+        va="top",
+        fontsize=7.5,
+        color=_FAINT,
+        linespacing=1.15,
+    )
+    number, _, interval = rung.shown.partition(" ")
+    number, interval = (x.replace("infinity", "\u221e") for x in (number, interval))
+    taken = taken.replace("-", "\u2212").replace("infinity", "\u221e")
+    axes.text(1.13, row, taken, transform=where, ha="right", va="center", color=_INK)
+    axes.text(
+        1.28,
+        row,
+        number,
+        transform=where,
+        ha="right",
+        va="center",
+        weight="bold",
+        color=_LEFT,
+    )
+    axes.text(
+        1.28,
+        row + 0.27,
+        interval,
+        transform=where,
+        ha="right",
+        va="center",
+        fontsize=7.5,
+        color=_FAINT,
+    )
+
+
+def _observed(axes: Axes, row: int, bound: float) -> None:
+    axes.plot([bound], [row], marker="D", ms=8, color=_INK, zorder=5)
+    where = axes.get_yaxis_transform()
+    axes.text(
+        -0.02,
+        row,
+        "observed",
+        transform=where,
+        ha="right",
+        va="center",
+        weight="bold",
+        color=_INK,
+    )
+    axes.text(
+        1.28,
+        row,
+        f"{bound:.3f}",
+        transform=where,
+        ha="right",
+        va="center",
+        weight="bold",
+        color=_INK,
+    )
+
+
+def _headings(axes: Axes, title: str | None, *, added: bool) -> None:
+    for x, heading in ((1.13, "takes"), (1.28, "leaves")):
+        axes.text(
+            x,
+            1.0,
+            heading,
+            transform=axes.transAxes,
+            ha="right",
+            va="bottom",
+            color=_FAINT,
+        )
+    handles = [Patch(color=_LEFT, label="left"), Patch(color=_TAKEN, label="taken")]
+    if added:
+        handles.append(Patch(fc=_ADDED, ec=_INK, hatch="///", label="added"))
+    axes.legend(
+        handles=handles,
+        loc="lower left",
+        bbox_to_anchor=(-0.01, 0.99),
+        ncols=3,
+        frameon=False,
+        labelcolor=_FAINT,
+        borderaxespad=0.2,
+        handlelength=1.2,
+    )
+    figure = axes.get_figure(root=True)
+    if title and figure:
+        figure.text(
+            0.02,
+            0.985,
+            title,
+            ha="left",
+            va="top",
+            fontsize=13,
+            weight="bold",
+            color=_INK,
+        )
+
+
+def _caption(figure: Figure, gaps: Gaps, height: float) -> None:
+    said = (
+        f"{gaps.elements} canaries, {gaps.guesses} guesses, delta = {gaps.delta:g}, "
+        f"alpha = {gaps.alpha:g}; the bound varies by {gaps.spread:.3f} from run to "
+        "run (standard deviation)"
+    )
+    figure.text(0.02, 0.12 / height, said, va="bottom", fontsize=8, color=_FAINT)

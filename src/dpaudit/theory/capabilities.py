@@ -1,0 +1,76 @@
+"""What a mechanism offers to theory, asked in one place.
+
+Mechanisms are any objects; what they can do is seen from the methods they have. One
+that offers something only for some of its settings raises ``AttributeError`` where it
+does not, as ``hasattr`` expects.
+"""
+
+from typing import Any, Protocol, TypeGuard
+
+import numpy as np
+
+from dpaudit.game.pairs import Pairs
+from dpaudit.mechanisms.loss_law import HasLossLaw
+from dpaudit.mechanisms.table import HasLaw
+from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.theory.simulation import Explained
+
+__all__ = [
+    "MOST_ENUMERATED",
+    "Enumerable",
+    "HasPairs",
+    "Simulable",
+    "can_be_enumerated",
+    "can_be_simulated",
+    "guarantee_of",
+    "has_loss_law",
+]
+
+MOST_ENUMERATED = 12
+_MOST_CELLS = 1 << 22
+
+
+class HasPairs(Protocol):
+    """A mechanism that knows the pairs on which it is audited."""
+
+    @property
+    def pairs(self) -> Pairs:
+        """The two records of each element."""
+        ...
+
+
+class Enumerable(HasLaw[Any], HasPairs, Protocol):
+    """A mechanism with finitely many outputs on known pairs."""
+
+
+class Simulable(Explained[Any], HasPairs, Protocol):
+    """A mechanism that can be run and explained on known pairs."""
+
+
+def has_loss_law(mechanism: object) -> TypeGuard[HasLossLaw]:
+    """Whether the law of losses is known at any size."""
+    return hasattr(mechanism, "loss_law")
+
+
+def can_be_enumerated(mechanism: object, elements: int) -> TypeGuard[Enumerable]:
+    """Whether the law of all outputs is known and small."""
+    if not _has(mechanism, "law", "pairs") or elements > MOST_ENUMERATED:
+        return False
+    finite: Any = mechanism
+    outputs = len(finite.law(finite.pairs.choose(np.zeros(elements, np.uint8))))
+    return outputs << elements <= _MOST_CELLS
+
+
+def can_be_simulated(mechanism: object) -> TypeGuard[Simulable]:
+    """Whether runs can be explained."""
+    return _has(mechanism, "run", "log_odds", "pairs")
+
+
+def guarantee_of(mechanism: object) -> Guarantee | None:
+    """Return what is proved about the mechanism, if anything."""
+    found: Guarantee | None = getattr(mechanism, "guarantee", None)
+    return found
+
+
+def _has(mechanism: object, *names: str) -> bool:
+    return all(hasattr(mechanism, name) for name in names)

@@ -1,0 +1,265 @@
+"""The gaps of a one-run audit, as numbers, in epsilon.
+
+Between what a mechanism claims and the bound that one run of an audit gives lie steps
+that can be told apart. Each is a level of privacy against an adversary who has one
+thing less than the one before; accuracies ``a`` are read as the epsilon ``p^-1(a) =
+ln(a / (1 - a))`` at which randomised response would be guessed as well.
+
+- *claim*: what is claimed at delta.
+- *confidence*: the mechanism's epsilon at ``delta / alpha``, the most that a valid test
+  at level alpha can certify. Without delta it equals the mechanism's own level.
+- *interference*: the distributional level, at ``delta / alpha`` too so that the drop is
+  interference and nothing else. The adversary no longer knows the other coins.
+- *outputs*: the average case, of the most exposed element. The adversary no longer
+  picks the output.
+- *elements*: the average over the ``k`` best elements, the best efficacy with ``k``
+  guesses. The adversary no longer picks one element.
+- *guessing*: the efficacy of the guesser in use.
+- *statistics*: the mean of the exact lower bound. The adversary must allow for luck.
+
+The paper's three gaps are interference, outputs and elements; its chain of inequalities
+makes those drops positive when delta is 0. With delta they may be negative, and so may
+the last, as a bound is not linear in the accuracy.
+
+Reference: Keinan, Shenfeld and Ligett, Theorems "Optimal efficacy without abstentions"
+and "Optimal efficacy", https://arxiv.org/abs/2503.07199; docs/explanation/ceilings.md.
+"""
+
+from dataclasses import dataclass
+from math import log
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dpaudit import _validate
+from dpaudit.bounds.ceilings import design_ceiling
+from dpaudit.bounds.reads import Counts
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.guessers import MostLikely
+from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.stats.binomial import masses
+from dpaudit.theory.capabilities import (
+    can_be_simulated,
+    guarantee_of,
+    has_loss_law,
+)
+from dpaudit.theory.levels import Levels, levels
+from dpaudit.theory.measured import Measured
+from dpaudit.theory.power import bounds_by_count
+from dpaudit.theory.right_law import determines_right, right_law, simulated_law
+from dpaudit.theory.rungs import Gaps, Rung
+
+__all__ = ["Gaps", "Rung", "gaps"]
+
+_ERROR = 0.01  # of the interval of what is simulated, as in theory/simulation.py
+
+
+def gaps(  # noqa: PLR0913 (an audit, and what is known of it)
+    mechanism: object,
+    *,
+    elements: int,
+    guesses: int | None = None,
+    delta: float = 0.0,
+    alpha: float = 0.05,
+    claim: Guarantee | None = None,
+    efficacy: Measured | None = None,
+    observed: float | None = None,
+    rng: np.random.Generator | None = None,
+    runs: int = 4000,
+) -> Gaps:
+    """Return where the epsilon of a claim is lost on the way to a bound.
+
+    Args:
+        mechanism: What is audited; see ``levels`` for what it must offer.
+        elements: Coins of the audit.
+        guesses: Guesses of the audit; all if not given.
+        delta: The delta of the claim and the bound.
+        alpha: Chance of the bound being wrong.
+        claim: What is claimed; the mechanism's own guarantee if not given.
+        efficacy: Of the guesser in use; if not given it is the maximum-likelihood one,
+            which loses nothing. If given, guesses are taken to be right independently.
+        observed: A bound from a run, to be compared with the one expected.
+        rng: Needed where something must be simulated.
+        runs: How many runs to simulate there.
+
+    Example:
+        >>> from dpaudit.mechanisms.parity import Xor
+        >>> gaps(Xor(elements=50), elements=50).drops["interference"]
+        inf
+    """
+    k = elements if guesses is None else guesses
+    _validate.probability("delta", delta)
+    _validate.error_level("alpha", alpha)
+    exempt = min(1.0, delta / alpha)
+    found = levels(
+        mechanism, elements=elements, guesses=k, delta=exempt, rng=rng, runs=runs
+    )
+    design = _Design(canaries=elements, guesses=k, delta=delta, alpha=alpha)
+    if efficacy is None:
+        law, drawn = _law_of_right(mechanism, design, runs, rng)
+        expected, spread = _expected(law, design, drawn)
+    else:
+        expected, spread = _expected_at(efficacy, design)
+    return Gaps(
+        rungs=(
+            *_guaranteed(mechanism, claim, found, delta),
+            *_achievable(found, efficacy or found.best),
+            _rung("statistics", expected, f"the expected bound from {k} guesses"),
+        ),
+        spread=spread,
+        remainder=None if observed is None else observed - expected.value,
+        delta=delta,
+        alpha=alpha,
+        elements=elements,
+        guesses=k,
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Design:
+    """The numbers that a bound needs beside the number right."""
+
+    canaries: int
+    guesses: int
+    delta: float
+    alpha: float
+
+    def bounds(self, law: NDArray[np.float64]) -> NDArray[np.float64]:
+        return bounds_by_count(
+            law,
+            canaries=self.canaries,
+            guesses=self.guesses,
+            delta=self.delta,
+            alpha=self.alpha,
+        )
+
+    @property
+    def ceiling(self) -> float:
+        counts = Counts(canaries=self.canaries, guesses=self.guesses, correct=0)
+        return design_ceiling(counts, delta=self.delta, alpha=self.alpha)
+
+
+def _guaranteed(
+    mechanism: object, claim: Guarantee | None, found: Levels, delta: float
+) -> tuple[Rung, Rung]:
+    """Return the rungs that speak of all data, all outputs and all elements."""
+    stated = claim or guarantee_of(mechanism)
+    if stated is not None:
+        claimed = stated.epsilon_at(delta)
+    elif delta == 0:
+        claimed = found.worst_case
+    else:
+        claimed = levels(mechanism, elements=found.elements, delta=delta).worst_case
+    at, later = (f"at delta = {d:g}" if d else "" for d in (delta, found.delta))
+    return (
+        _rung("claim", Measured.exact(claimed), f"what is claimed {at}".strip()),
+        _rung(
+            "confidence",
+            Measured.exact(found.worst_case),
+            f"the level {later}, the most that a valid test can certify"
+            if later
+            else "the level of the mechanism",
+        ),
+    )
+
+
+def _achievable(found: Levels, efficacy: Measured) -> tuple[Rung, ...]:
+    """Return the rungs that an audit in one run could reach with endless data."""
+    at = f", at delta = {found.delta:g}" if found.delta else ""
+    return (
+        _rung(
+            "interference",
+            found.distributional,
+            f"the level to one who knows no coin{at}",
+        ),
+        _rung(
+            "outputs",
+            found.as_epsilon(found.average_case),
+            "the most exposed element, on average over outputs",
+        ),
+        _rung(
+            "elements",
+            found.as_epsilon(found.best),
+            f"the {found.guesses} most exposed elements on average",
+        ),
+        _rung("guessing", found.as_epsilon(efficacy), "the guesser in use"),
+    )
+
+
+def _rung(name: str, level: Measured, meaning: str) -> Rung:
+    return Rung(
+        name=name,
+        epsilon=level.value,
+        low=level.low,
+        high=level.high,
+        meaning=meaning,
+    )
+
+
+def _law_of_right(
+    mechanism: object, design: _Design, runs: int, rng: np.random.Generator | None
+) -> tuple[NDArray[np.float64], int | None]:
+    """Return the law of V under the best guesser; in how many runs, if simulated."""
+    if has_loss_law(mechanism):
+        law = mechanism.loss_law(design.canaries)
+        if determines_right(law):
+            return right_law(law, guesses=design.guesses), None
+    if not can_be_simulated(mechanism) or rng is None:
+        raise InvalidInputError(
+            "how many guesses are right must be simulated for this mechanism: give "
+            "it run, log_odds and pairs, and pass rng=np.random.default_rng(seed)"
+        )
+    counts = simulated_law(
+        mechanism,
+        MostLikely(mechanism=mechanism, guesses=design.guesses),
+        mechanism.pairs,
+        elements=design.canaries,
+        guesses=design.guesses,
+        runs=runs,
+        rng=rng,
+    )
+    return counts / runs, runs
+
+
+def _expected(
+    law: NDArray[np.float64], design: _Design, drawn: int | None
+) -> tuple[Measured, float]:
+    """Return the mean of the bound and its standard deviation.
+
+    The interval of a simulated mean is the empirical Bernstein one (Maurer and Pontil,
+    Theorem 4): it holds for any number of runs, as bounds lie between 0 and the one
+    that all guesses right would give.
+    """
+    bounds = design.bounds(law)
+    mean = float(law @ bounds)
+    variance = float(law @ (bounds - mean) ** 2)
+    if drawn is None:
+        return Measured.exact(mean), variance**0.5
+    cost = log(4 / _ERROR)  # each side is wrong at most half of it
+    reach = (2 * variance * cost / (drawn - 1)) ** 0.5
+    reach += design.ceiling * 7 * cost / (3 * (drawn - 1))
+    low, high = max(0.0, mean - reach), min(design.ceiling, mean + reach)
+    return Measured(value=mean, low=low, high=max(high, mean)), variance**0.5
+
+
+def _expected_at(efficacy: Measured, design: _Design) -> tuple[Measured, float]:
+    """Return mean and deviation of the bound if guesses are right independently."""
+    ends = [_binomial(a, design) for a in (efficacy.low, efficacy.value, efficacy.high)]
+    (low, _), (mean, spread), (high, _) = (_expected(e, design, None) for e in ends)
+    found = Measured(value=mean.value, low=low.value, high=high.value)
+    return found, spread
+
+
+def _binomial(accuracy: float, design: _Design) -> NDArray[np.float64]:
+    law = np.zeros(design.guesses + 1)
+    if accuracy in (0.0, 1.0):
+        law[round(accuracy * design.guesses)] = 1.0
+        return law
+    odds = float(special.logit(accuracy))
+    low, mass = masses(design.guesses, odds, spread=10.0)
+    law[low : low + len(mass)] = mass
+    law /= law.sum()
+    return law

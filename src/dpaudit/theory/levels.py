@@ -1,0 +1,269 @@
+"""The privacy levels of a mechanism side by side: what one run can find of them.
+
+Differential privacy bounds what every output says about every element to one who knows
+all others. Each step towards what a one-run audit sees gives something up (the paper's
+three gaps):
+
+- the *distributional* level (DDP): the others are unknown, fair coins;
+- the *average case* (AC-DDP): a typical output, not the worst one;
+- the *best k* (k-AE-AC-DDP): the average over the ``k`` most exposed elements, which is
+  the best efficacy E[V / R] of a guesser that makes at least ``k`` guesses;
+- the *average element* (AE-AC-DDP): over all elements, the best efficacy without
+  abstention.
+
+The worst case and the distributional level are epsilons, the others probabilities of a
+right guess; ``p(epsilon) = e^epsilon / (1 + e^epsilon)`` and its inverse take one to
+the other. As probabilities, at ``delta = 0``, they fall from step to step.
+
+How they are found depends on what the mechanism offers: its law of losses gives them in
+closed form at any size, its law by enumeration, its log-odds by simulation.
+
+Reference: Keinan, Shenfeld and Ligett, section "Efficacy and asymptotic tightness of
+ORA", https://arxiv.org/abs/2503.07199.
+"""
+
+from dataclasses import dataclass
+from math import inf, isnan
+from typing import NamedTuple, final
+
+import numpy as np
+from scipy import special
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInputError
+from dpaudit.mechanisms.loss_law import LossLaw
+from dpaudit.theory import from_law
+from dpaudit.theory.capabilities import (
+    Simulable,
+    can_be_enumerated,
+    can_be_simulated,
+    guarantee_of,
+    has_loss_law,
+)
+from dpaudit.theory.enumeration import Enumeration, enumerate_mechanism
+from dpaudit.theory.measured import Measured
+from dpaudit.theory.simulation import simulate
+
+__all__ = ["Levels", "Measured", "levels"]
+
+_SLACK = 1e-6  # a chain of numbers that were rounded may be broken by that much
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Levels:
+    """The levels of one mechanism at one number of elements and guesses.
+
+    Attributes:
+        elements: How many elements.
+        guesses: How many of them the best guesser guesses at least.
+        delta: Of the worst case and of the distributional level.
+        worst_case: The DP level at delta, an epsilon; infinite if none is known.
+        distributional: An epsilon.
+        average_case: A probability.
+        best: A probability; the best efficacy with that many guesses.
+        average_element: A probability; the best efficacy without abstention.
+        how: How the numbers were found.
+    """
+
+    elements: int
+    guesses: int
+    delta: float
+    worst_case: float
+    distributional: Measured
+    average_case: Measured
+    best: Measured
+    average_element: Measured
+    how: str
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("elements", self.elements, least=1)
+        _check_guesses(self.guesses, self.elements)
+        _validate.probability("delta", self.delta)
+        if isnan(self.worst_case) or self.worst_case < 0:
+            raise InvalidInputError(
+                f"worst_case must be 0 or more, got worst_case={self.worst_case!r}"
+            )
+        self._check_chain()
+
+    @property
+    def efficacy(self) -> Measured:
+        """The best efficacy E[V / R] with at least as many guesses."""
+        return self.best
+
+    def as_epsilon(self, measured: Measured) -> Measured:
+        """Return the epsilon at which guesses are right with such a probability.
+
+        Example:
+            >>> from dpaudit.mechanisms.table import FiniteTable
+            >>> told = FiniteTable(rows=np.array([[0.75, 0.25], [0.25, 0.75]]))
+            >>> found = levels(told, elements=1)
+            >>> print(found.efficacy, found.as_epsilon(found.efficacy))
+            0.75 1.099
+        """
+        return Measured(
+            value=_epsilon(measured.value),
+            low=_epsilon(measured.low),
+            high=_epsilon(measured.high),
+        )
+
+    def _check_chain(self) -> None:
+        chain = [self.average_element.value, self.best.value, self.average_case.value]
+        if self.delta == 0:
+            chain.append(float(special.expit(self.distributional.value)))
+        if np.any(np.diff([0.5, *chain, 1.0]) < -_SLACK):
+            raise InvalidInputError(
+                "expected 1/2 <= average_element <= best <= average_case (<= "
+                f"p(distributional) at delta = 0) <= 1, got {chain}"
+            )
+        # A measured lower end at delta > 0 may by chance be too large.
+        sure = self.delta == 0 or self.distributional.is_exact
+        if sure and self.distributional.low > self.worst_case + _SLACK:
+            raise InvalidInputError(
+                f"worst_case={self.worst_case:g} is below the distributional level "
+                f"{self.distributional}: the guarantee does not hold, or is for "
+                "another adjacency than that of the pairs"
+            )
+
+
+def levels(
+    mechanism: object,
+    *,
+    elements: int,
+    guesses: int | None = None,
+    delta: float = 0.0,
+    rng: np.random.Generator | None = None,
+    runs: int = 2000,
+) -> Levels:
+    """Return the privacy levels of a mechanism on its pairs.
+
+    Args:
+        mechanism: Offers ``loss_law``; or ``law`` and ``pairs``, for at most 12
+            elements; or ``run``, ``log_odds`` and ``pairs``.
+        elements: How many elements.
+        guesses: How many guesses the guesser makes at least; all, if not said.
+        delta: Of the worst case and of the distributional level.
+        rng: For simulation only.
+        runs: For simulation only.
+
+    Returns:
+        The levels. The worst case is what the mechanism's ``guarantee`` says; without
+        one it is enumerated if that is possible, and infinite otherwise.
+
+    Example:
+        >>> from dpaudit.mechanisms.table import FiniteTable
+        >>> count = FiniteTable(rows=np.eye(3)[[0, 1, 1, 2]])
+        >>> found = levels(count, elements=2)
+        >>> found.worst_case, found.average_element.value
+        (inf, 0.75)
+    """
+    _validate.whole_number("elements", elements, least=1)
+    _validate.probability("delta", delta)
+    guesses = elements if guesses is None else guesses
+    _check_guesses(guesses, elements)
+    if has_loss_law(mechanism):
+        found = _closed_form(mechanism.loss_law(elements), guesses, delta)
+    elif can_be_enumerated(mechanism, elements):
+        table = enumerate_mechanism(mechanism, mechanism.pairs, elements=elements)
+        found = _enumerated(table, guesses, delta)
+    elif can_be_simulated(mechanism):
+        found = _simulated(mechanism, elements, guesses, delta, runs, rng)
+    else:
+        raise InvalidInputError(
+            f"{type(mechanism).__name__} says too little of itself: add the method "
+            "loss_law(elements), or law(data) and pairs for at most 12 elements, or "
+            "log_odds(output) and pairs"
+        )
+    return Levels(
+        elements=elements,
+        guesses=guesses,
+        delta=delta,
+        worst_case=_worst_case(mechanism, elements, delta),
+        distributional=found.distributional,
+        average_case=found.average_case,
+        best=found.best,
+        average_element=found.average_element,
+        how=found.how,
+    )
+
+
+class _Found(NamedTuple):
+    distributional: Measured
+    average_case: Measured
+    best: Measured
+    average_element: Measured
+    how: str
+
+
+def _closed_form(law: LossLaw, guesses: int, delta: float) -> _Found:
+    return _Found(
+        distributional=Measured.exact(from_law.epsilon_at(law, delta)),
+        average_case=Measured.exact(from_law.average_case(law)),
+        best=Measured.exact(from_law.best(law, guesses)),
+        average_element=Measured.exact(from_law.average_element(law)),
+        how="closed form",
+    )
+
+
+def _enumerated(table: Enumeration, guesses: int, delta: float) -> _Found:
+    return _Found(
+        distributional=Measured.exact(table.distributional(delta=delta)),
+        average_case=Measured.exact(table.average_case),
+        best=Measured.exact(table.best(guesses)),
+        average_element=Measured.exact(table.average_element),
+        how=f"enumeration of 2^{table.elements} coins",
+    )
+
+
+def _simulated(
+    mechanism: Simulable,
+    elements: int,
+    guesses: int,
+    delta: float,
+    runs: int,
+    rng: np.random.Generator | None,
+) -> _Found:
+    if rng is None:
+        raise InvalidInputError(
+            "rng is needed: the mechanism offers neither loss_law nor, at this number "
+            "of elements, a law, so that it must be simulated; pass "
+            "rng=np.random.default_rng(seed)"
+        )
+    seen = simulate(
+        mechanism,
+        mechanism.pairs,
+        elements=elements,
+        guesses=guesses,
+        delta=delta,
+        runs=runs,
+        rng=rng,
+    )
+    how = f"simulation of {runs} runs, each interval holds with 99 %"
+    if delta == 0:
+        how += "; the distributional level is only bounded from below"
+    return _Found(
+        seen.distributional, seen.average_case, seen.best, seen.average_element, how
+    )
+
+
+def _worst_case(mechanism: object, elements: int, delta: float) -> float:
+    guarantee = guarantee_of(mechanism)
+    if guarantee is not None:
+        return guarantee.epsilon_at(delta)
+    if can_be_enumerated(mechanism, elements):
+        table = enumerate_mechanism(mechanism, mechanism.pairs, elements=elements)
+        return table.worst_case(delta=delta)
+    return inf
+
+
+def _epsilon(chance: float) -> float:
+    """Return the inverse of p, at least 0."""
+    return max(0.0, float(special.logit(min(1.0, chance))))
+
+
+def _check_guesses(guesses: int, elements: int) -> None:
+    _validate.whole_number("guesses", guesses, least=1)
+    if guesses > elements:
+        raise InvalidInputError(
+            f"guesses must be at most elements={elements}, got guesses={guesses}"
+        )

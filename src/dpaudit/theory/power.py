@@ -1,0 +1,282 @@
+"""What an audit can be expected to find, before it is run.
+
+From the law of V, the number of right guesses, follow the mean and the spread of the
+lower bound on epsilon, the chance that a claim is refuted, and the smallest fault that
+is caught with a given chance. More right guesses never speak less against a claim, so
+a claim is refuted from some number of right guesses on, and its chance to be refuted
+is the law's mass from there.
+
+Reference: docs/explanation/exact-bound.md for the bound and the test.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import inf, nextafter
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dpaudit import _validate
+from dpaudit.bounds.claims import test_claim
+from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.reads import Counts
+from dpaudit.errors import InvalidInputError
+from dpaudit.privacy.guarantee import Guarantee
+
+__all__ = [
+    "Power",
+    "accuracy_caught",
+    "bounds_by_count",
+    "least_refuting",
+    "power",
+    "smallest_fault",
+]
+
+_NEGLIGIBLE = 1e-12
+_KNOTS = 64
+_TOLERANCE = 1e-4
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Power:
+    """What is to be expected of an audit.
+
+    Attributes:
+        expected_bound: The mean of the lower bound on epsilon.
+        spread: Its standard deviation from run to run.
+        refutes: The chance that the claim is refuted.
+    """
+
+    expected_bound: float
+    spread: float
+    refutes: float
+
+    def __str__(self) -> str:
+        return (
+            f"a bound of {self.expected_bound:.3f} on average, give or take "
+            f"{self.spread:.3f}; the claim is refuted with chance {self.refutes:.3f}"
+        )
+
+
+def power(
+    law_of_right: NDArray[np.float64],
+    *,
+    canaries: int,
+    guesses: int,
+    claim: Guarantee,
+    delta: float,
+    alpha: float,
+) -> Power:
+    """Return what the exact bound and the test of a claim can be expected to say.
+
+    Args:
+        law_of_right: The chance of 0, 1, ..., ``guesses`` right.
+        canaries: Canaries of the design, guessed or not.
+        guesses: Guesses of the design.
+        claim: What is tested.
+        delta: The delta of the bound.
+        alpha: Chance of being wrong, of the bound and of the test.
+
+    Example:
+        >>> from dpaudit.privacy.guarantees import PureDP
+        >>> all_right = np.zeros(101)
+        >>> all_right[100] = 1.0
+        >>> print(power(all_right, canaries=100, guesses=100, delta=0.0, alpha=0.05,
+        ...     claim=PureDP(epsilon=3.0)))
+        a bound of 3.493 on average, give or take 0.000; the claim is refuted with \
+chance 1.000
+    """
+    law = _checked(law_of_right, guesses)
+    bounds = bounds_by_count(
+        law, canaries=canaries, guesses=guesses, delta=delta, alpha=alpha
+    )
+    mean = float(law @ bounds)
+    refuting = least_refuting(claim, canaries=canaries, guesses=guesses, alpha=alpha)
+    return Power(
+        expected_bound=mean,
+        spread=float(np.sqrt(law @ (bounds - mean) ** 2)),
+        refutes=_mass_from(law, refuting),
+    )
+
+
+def bounds_by_count(
+    law_of_right: NDArray[np.float64],
+    *,
+    canaries: int,
+    guesses: int,
+    delta: float,
+    alpha: float,
+) -> NDArray[np.float64]:
+    """Return the exact bound for each number of right guesses that may well occur.
+
+    Numbers with a chance below 1e-12 get 0. Of more than 64 others, 64 are computed.
+    In between the bound is the one without delta, in closed form (Clopper and Pearson),
+    less what delta takes, on chords; that moves a mean by less than 1e-5.
+
+    Example:
+        >>> law = np.array([0.0, 0.0, 0.5, 0.5])
+        >>> bounds_by_count(law, canaries=3, guesses=3, delta=0.0, alpha=0.05).round(3)
+        array([0., 0., 0., 0.])
+        >>> bounds_by_count(law, canaries=3, guesses=3, delta=0.0, alpha=0.3).round(3)
+        array([0.   , 0.   , 0.   , 0.706])
+    """
+    law = _checked(law_of_right, guesses)
+    seen = np.flatnonzero(law > _NEGLIGIBLE)
+
+    def bound(correct: int) -> float:
+        counts = Counts(canaries=canaries, guesses=guesses, correct=correct)
+        found = Exact().epsilon_lower(counts, delta=delta, alpha=alpha)
+        return found.epsilon_lower
+
+    found = np.zeros(guesses + 1)
+    # Bounds rise with the number right; most of the lower ones are 0.
+    first = _least(lambda v: bound(v) > 0, int(seen[0]), int(seen[-1]))
+    if first is None:
+        return found
+    seen = seen[seen >= first]
+    at = np.unique(np.linspace(0, len(seen) - 1, _KNOTS).round().astype(np.int64))
+    pure = special.logit(special.betaincinv(seen, guesses - seen + 1, alpha))
+    taken = pure[at] - [bound(int(v)) for v in seen[at]]
+    found[seen] = pure - np.interp(seen, seen[at], taken)
+    return found
+
+
+def least_refuting(
+    claim: Guarantee, *, canaries: int, guesses: int, alpha: float
+) -> int | None:
+    """Return the least number of right guesses that refutes a claim, if any does.
+
+    Example:
+        >>> from dpaudit.privacy.guarantees import PureDP
+        >>> least_refuting(PureDP(epsilon=1.0), canaries=100, guesses=100, alpha=0.05)
+        81
+        >>> least_refuting(PureDP(epsilon=9.0), canaries=100, guesses=100, alpha=0.05)
+    """
+
+    def refutes(correct: int) -> bool:
+        counts = Counts(canaries=canaries, guesses=guesses, correct=correct)
+        return test_claim(claim, counts, alpha=alpha).refuted
+
+    return _least(refutes, 0, guesses)
+
+
+def smallest_fault(
+    right_law_at: Callable[[float], NDArray[np.float64]],
+    *,
+    canaries: int,
+    guesses: int,
+    claim: Guarantee,
+    alpha: float,
+    chance: float = 0.9,
+    largest: float = 64.0,
+) -> float:
+    """Return the smallest factor on epsilon that refutes the claim with a given chance.
+
+    The chance to refute must not fall as the factor rises: a mechanism that leaks more
+    is guessed no worse. It holds for families that are ordered, each the next one with
+    noise added, such as randomised response, Laplace and Gaussian noise.
+
+    Args:
+        right_law_at: The law of V of a mechanism whose epsilon is this factor times
+            the one claimed.
+        canaries: Canaries of the design, guessed or not.
+        guesses: Guesses of the design.
+        claim: What is tested.
+        alpha: Chance of refuting a true claim.
+        chance: How surely the fault must be caught.
+        largest: Where to give up.
+
+    Returns:
+        A factor of 1 or more, rounded up by at most 1e-4; infinity if no factor up to
+        ``largest`` is enough.
+
+    Example:
+        >>> from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, LossLaw
+        >>> from dpaudit.privacy.guarantees import PureDP
+        >>> from dpaudit.theory.right_law import right_law
+        >>> def randomised_response(factor):
+        ...     loss = DiscreteLoss(values=np.array([factor]), chances=np.ones(1))
+        ...     kind = Kind(chance=1.0, groups=1000, size=1, loss=loss)
+        ...     return right_law(LossLaw(elements=1000, kinds=(kind,)), guesses=1000)
+        >>> fault = smallest_fault(randomised_response, canaries=1000, guesses=1000,
+        ...     claim=PureDP(epsilon=1.0), alpha=0.05)
+        >>> round(fault, 3)
+        1.217
+    """
+    _validate.probability("chance", chance)
+    refuting = least_refuting(claim, canaries=canaries, guesses=guesses, alpha=alpha)
+    if refuting is None:
+        return inf
+
+    def caught(factor: float) -> bool:
+        law = _checked(right_law_at(factor), guesses)
+        return _mass_from(law, refuting) >= chance
+
+    low, high = 1.0, 1.0
+    while not caught(high):
+        if high >= largest:
+            return inf
+        low, high = high, min(2 * high, largest)
+    while high - low > _TOLERANCE:
+        middle = (low + high) / 2
+        low, high = (low, middle) if caught(middle) else (middle, high)
+    return high
+
+
+def accuracy_caught(
+    *, canaries: int, guesses: int, claim: Guarantee, alpha: float, chance: float = 0.9
+) -> float:
+    """Return how accurate independent guesses must be to refute a claim.
+
+    It needs no model of the mechanism: the smallest success probability ``a`` with
+    which Bin(guesses, a) refutes with the given chance. Infinity if not even guesses
+    that are all right refute the claim.
+
+    Example:
+        >>> from dpaudit.privacy.guarantees import PureDP
+        >>> accuracy = accuracy_caught(canaries=1000, guesses=1000,
+        ...     claim=PureDP(epsilon=1.0), alpha=0.05)
+        >>> round(accuracy, 4)
+        0.7716
+    """
+    _validate.probability("chance", chance)
+    v = least_refuting(claim, canaries=canaries, guesses=guesses, alpha=alpha)
+    if v is None:
+        return inf
+    a = float(special.betaincinv(v, guesses - v + 1, chance))
+    while special.betainc(v, guesses - v + 1, a) < chance:  # round up
+        a = nextafter(a, 1.0)
+    return a
+
+
+def _checked(law: NDArray[np.float64], guesses: int) -> NDArray[np.float64]:
+    law = np.asarray(law, np.float64)
+    if law.shape != (guesses + 1,):
+        raise InvalidInputError(
+            f"the law of the number right among guesses={guesses} has {guesses + 1} "
+            f"chances, got shape {law.shape}"
+        )
+    if not (np.all(law >= 0) and abs(law.sum() - 1) < 1e-6):
+        raise InvalidInputError(
+            "chances must be at least 0 and add up to 1; divide counts of a "
+            f"simulation by their number, got a sum of {law.sum():g}"
+        )
+    return law
+
+
+def _mass_from(law: NDArray[np.float64], least: int | None) -> float:
+    return 0.0 if least is None else min(1.0, float(law[least:].sum()))
+
+
+def _least(holds: Callable[[int], bool], low: int, high: int) -> int | None:
+    """Return the least number in [low, high] from which on it holds, if any."""
+    if not holds(high):
+        return None
+    low -= 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

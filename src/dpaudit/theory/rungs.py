@@ -1,0 +1,246 @@
+"""The gaps of one audit as a ladder of levels, and what it says in words.
+
+Each rung is a level of privacy in epsilon after one more thing was taken away from an
+ideal adversary; the drop to it from the rung before is one gap. Rungs are computed each
+on its own, so nothing forces a drop to be positive: where one is not, the ladder rises
+and says so.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from math import inf, isnan
+from typing import final
+
+from dpaudit.errors import InvalidInputError
+
+__all__ = ["Gaps", "Rung"]
+
+_VISIBLE = 5e-4  # smaller drops vanish in three decimals
+
+_WHO = {
+    "confidence": "Confidence",
+    "interference": "Interference",
+    "outputs": "Averaging over outputs",
+    "elements": "Averaging over elements",
+    "guessing": "Guessing",
+    "statistics": "Statistics",
+}
+
+_WHY = {
+    "confidence": "a test that errs with a chance of {alpha:g} must pass a mechanism "
+    "that runs this one with that chance and is silent otherwise",
+    "interference": "the other coins are unknown, and hide each one",
+    "outputs": "the output of one run is seldom the worst possible",
+    "elements": "the {guesses} elements guessed are not all as exposed as the one "
+    "exposed most",
+    "guessing": "the guesser is right less often than the best one",
+    "statistics": "a bound from {guesses} guesses must allow for luck",
+}
+
+_WHY_NOTHING_LEFT = {
+    "interference": "with the other coins unknown no output says anything about a coin"
+}
+
+_WHY_MORE = {
+    "confidence": "the mechanism's own guarantee is weaker than the claim",
+    "outputs": "the most exposed of {elements} elements loses more than the level at "
+    "delta / alpha, which exempts the rarest losses",
+    "statistics": "a bound is never negative and grows faster than the accuracy, so "
+    "that lucky runs outweigh unlucky ones",
+}
+
+_ADVICE = {
+    "confidence": "combine independent runs, or accept a larger alpha",
+    "interference": "audit adaptively, or let fewer elements share an output",
+    "outputs": "abstain when the output says little, or make more runs",
+    "elements": "make fewer guesses, about the most exposed elements only",
+    "guessing": "use a better guesser, at best the maximum-likelihood one",
+    "statistics": "use more canaries",
+}
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rung:
+    """One level of the ladder.
+
+    Attributes:
+        name: The step that led here.
+        epsilon: The level after it; may be infinite.
+        low: Lower end of what the level may be; equal to ``epsilon`` if exact.
+        high: Upper end.
+        meaning: What the level is.
+    """
+
+    name: str
+    epsilon: float
+    low: float
+    high: float
+    meaning: str
+
+    def __post_init__(self) -> None:
+        if any(map(isnan, (self.low, self.epsilon, self.high))) or not (
+            self.low <= self.epsilon <= self.high
+        ):
+            raise InvalidInputError(
+                f"expected low <= epsilon <= high, got low={self.low!r}, "
+                f"epsilon={self.epsilon!r}, high={self.high!r}"
+            )
+
+    @property
+    def shown(self) -> str:
+        """The level as text, with its interval unless it is exact."""
+        if self.high - self.low < 2 * _VISIBLE or self.low == self.high:
+            return _number(self.epsilon)
+        return f"{_number(self.epsilon)} [{_number(self.low)}, {_number(self.high)}]"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gaps:
+    """Where the epsilon of a claim is lost on the way to a bound.
+
+    Attributes:
+        rungs: The levels, from the claim down to the expected bound.
+        spread: Standard deviation of the bound from run to run.
+        remainder: An observed bound minus the expected one, if one was given.
+        delta: The delta of the claim and the bound.
+        alpha: Chance of the bound being wrong.
+        elements: Coins of the audit.
+        guesses: Guesses of the audit.
+
+    Example:
+        >>> told = Rung(name="claim", epsilon=inf, low=inf, high=inf, meaning="claimed")
+        >>> left = Rung(name="interference", epsilon=0.0, low=0.0, high=0.0,
+        ...     meaning="others unknown")
+        >>> print(Gaps(rungs=(told, left), spread=0.0, remainder=None, delta=0.0,
+        ...     alpha=0.05, elements=2, guesses=2))
+        The mechanism claims no privacy at all (epsilon = infinity). Interference \
+takes everything: with the other coins unknown no output says anything about a coin. \
+The largest gap is interference; to narrow it, audit adaptively, or let fewer elements \
+share an output.
+    """
+
+    rungs: tuple[Rung, ...]
+    spread: float
+    remainder: float | None
+    delta: float
+    alpha: float
+    elements: int
+    guesses: int
+
+    def __post_init__(self) -> None:
+        names = [rung.name for rung in self.rungs]
+        if len(names) < 2 or names[0] != "claim" or not set(names[1:]) <= set(_WHO):
+            raise InvalidInputError(
+                f"rungs must be a claim and some of {', '.join(_WHO)}, got {names}"
+            )
+
+    @property
+    def drops(self) -> dict[str, float]:
+        """How much each step takes; infinite if it alone leaves a finite level."""
+        return {b.name: _minus(a.epsilon, b.epsilon) for a, b in self._steps()}
+
+    @property
+    def largest(self) -> str | None:
+        """The name of the step that takes most, if any takes something."""
+        sure = {b.name: _sure_drop(a, b) for a, b in self._steps()}
+        name = max(sure, key=lambda each: sure[each])
+        return name if sure[name] > _VISIBLE else None
+
+    def taken_by(self, rung: Rung) -> str:
+        """Return what the step to a rung takes, as text; of the first rung nothing."""
+        drop = self.drops.get(rung.name)
+        if drop is None:
+            return ""
+        if drop == inf:
+            return "all but" if rung.epsilon >= _VISIBLE else "all"
+        if drop == -inf:
+            return "-infinity"
+        return "-" if abs(drop) < _VISIBLE else f"{drop:.3f}"
+
+    def table(self) -> str:
+        """Return the ladder as lines of text."""
+        rows = [("step", "takes", "leaves", "what is left")]
+        for rung in self.rungs:
+            rows.append((rung.name, self.taken_by(rung), rung.shown, rung.meaning))
+        one, two, three = (max(len(row[i]) for row in rows) for i in range(3))
+        return "\n".join(
+            f"{a:<{one}}  {b:>{two}}  {c:<{three}}  {d}" for a, b, c, d in rows
+        )
+
+    def __str__(self) -> str:
+        sentences = [self._claimed(), *self._changes(), self._verdict()]
+        if self.remainder is not None:
+            sentences.append(self._rest(self.remainder))
+        return " ".join(sentences)
+
+    def _steps(self) -> Iterator[tuple[Rung, Rung]]:
+        return pairwise(self.rungs)
+
+    def _claimed(self) -> str:
+        epsilon = self.rungs[0].epsilon
+        at = f" at delta = {self.delta:g}" if self.delta else ""
+        if epsilon == inf:
+            return f"The mechanism claims no privacy at all (epsilon = infinity{at})."
+        return f"The mechanism claims epsilon = {_number(epsilon)}{at}."
+
+    def _changes(self) -> Iterator[str]:
+        for before, after in self._steps():
+            if _sure_drop(before, after) > _VISIBLE:
+                how, why = _taken(before, after)
+            elif _sure_drop(after, before) > _VISIBLE:
+                how, why = _added(before, after)
+            else:
+                continue
+            because = why.format(
+                alpha=self.alpha, guesses=self.guesses, elements=self.elements
+            )
+            yield f"{how}: {because}."
+
+    def _verdict(self) -> str:
+        name = self.largest
+        if name is None:
+            return "No step takes anything that can be told from zero."
+        return f"The largest gap is {name}; to narrow it, {_ADVICE[name]}."
+
+    def _rest(self, remainder: float) -> str:
+        if abs(remainder) < _VISIBLE:
+            return "The bound observed is the one expected."
+        side = "above" if remainder > 0 else "below"
+        return (
+            f"The bound observed lies {_number(abs(remainder))} {side} the one "
+            f"expected; from run to run it varies by {_number(self.spread)}."
+        )
+
+
+def _taken(before: Rung, after: Rung) -> tuple[str, str]:
+    who, why = _WHO[after.name], _WHY[after.name]
+    left = _number(after.epsilon)
+    if after.high < _VISIBLE:
+        what = "everything" if before.epsilon == inf else "all that was left"
+        return f"{who} takes {what}", _WHY_NOTHING_LEFT.get(after.name, why)
+    if before.epsilon == inf:
+        return f"{who} leaves only {left}", why
+    lost = _number(before.epsilon - after.epsilon)
+    return f"{who} takes {lost} and leaves {left}", why
+
+
+def _added(before: Rung, after: Rung) -> tuple[str, str]:
+    gained, to = _number(after.epsilon - before.epsilon), _number(after.epsilon)
+    why = _WHY_MORE.get(after.name, "the numbers that it is made of are not exact")
+    return f"{_WHO[after.name]} adds {gained} and gives {to}", why
+
+
+def _sure_drop(before: Rung, after: Rung) -> float:
+    """Return the drop that remains if both levels err towards each other."""
+    return _minus(before.low, after.high)
+
+
+def _minus(a: float, b: float) -> float:
+    return 0.0 if a == b else a - b
+
+
+def _number(value: float) -> str:
+    return "infinity" if value == inf else f"{value:.3f}"

@@ -1,0 +1,243 @@
+"""Privacy levels and efficacy by running the mechanism, where no closed form is known.
+
+Coins are drawn, the mechanism is run on the data they pick, and its ``log_odds`` say
+how accurately each coin could be guessed from the output, ``p(|l|)``. No guess is
+scored against its coin, so the only randomness is that of the output. The runs are
+independent and each value lies in [1/2, 1], so empirical Bernstein intervals hold for
+any number of runs. Every interval holds with 99 %, each by itself.
+
+The distributional level is a supremum. At ``delta = 0`` the largest loss that was seen
+is below it, and nothing bounds it from above. At ``delta > 0`` it is where the mean of
+``(1 - (1 + e^epsilon) p(-|l|))_+`` falls to delta. The sample mean ``m`` of numbers in
+[0, 1] strays from its expectation so far that ``runs kl(m, delta)`` exceeds ``ln(2 /
+0.01)`` with a chance of at most 1 % (Chernoff and Hoeffding). The sample mean falls as
+epsilon grows, so the epsilons at which it lies that close to delta are an interval, and
+the true one is among them. The mean is over elements too: for a mechanism that treats
+elements differently it is the level of the average element.
+
+Reference: Maurer and Pontil, "Empirical Bernstein bounds and sample variance
+penalization", Theorem 4, https://arxiv.org/abs/0907.3740.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from math import inf, log
+from typing import Protocol, TypeVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.guessers import Guesser
+from dpaudit.game.mechanism import HasLoss, Mechanism
+from dpaudit.game.pairs import Pairs
+from dpaudit.stats.search import largest_yes
+from dpaudit.theory.measured import Measured
+
+__all__ = ["Explained", "Simulation", "efficacy", "simulate"]
+
+O = TypeVar("O")  # noqa: E741 (the paper's letter for an output)
+
+_ALPHA = 0.01
+_MOST_LOSSES = 50_000_000
+
+
+class Explained(Mechanism[O], HasLoss[O], Protocol[O]):
+    """A mechanism that says what its output tells about each coin."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    """Levels measured over independent runs.
+
+    Attributes:
+        runs: How many.
+        distributional: The distributional level, an epsilon.
+        average_case: Mean accuracy about the most exposed element.
+        best: Mean accuracy about the best elements, as many as guesses were asked for.
+        average_element: Mean accuracy about all elements.
+    """
+
+    runs: int
+    distributional: Measured
+    average_case: Measured
+    best: Measured
+    average_element: Measured
+
+
+def simulate(
+    mechanism: Explained[O],
+    pairs: Pairs,
+    *,
+    elements: int,
+    guesses: int,
+    delta: float,
+    runs: int,
+    rng: np.random.Generator,
+) -> Simulation:
+    """Measure the levels of a mechanism.
+
+    Args:
+        mechanism: Runs on data and knows the log-odds of its outputs.
+        pairs: The two records of each element.
+        elements: How many.
+        guesses: How many of the best elements to average over.
+        delta: Of the distributional level.
+        runs: How many independent runs, at least 2.
+        rng: Source of coins and of the mechanism's randomness.
+    """
+    _check_runs(elements, runs)
+    if delta > 0 and runs * elements > _MOST_LOSSES:
+        raise InvalidInputError(
+            f"runs * elements must be at most {_MOST_LOSSES:g} when delta > 0, as all "
+            f"losses are kept, got {runs=}, {elements=}; ask for fewer runs"
+        )
+    values = np.empty((runs, 3))
+    most, kept = 0.0, []
+    for row, (_, output) in enumerate(_outputs(mechanism, pairs, elements, runs, rng)):
+        sizes = _sizes(mechanism, output, elements)
+        most = max(most, float(sizes.max()))
+        ranked = np.sort(special.expit(sizes))
+        values[row] = ranked[-1], ranked[-guesses:].mean(), ranked.mean()
+        if delta > 0:
+            kept.append(special.expit(-sizes))
+    average_case, best, average_element = (_mean(v, low=0.5) for v in values.T)
+    return Simulation(
+        runs=runs,
+        distributional=_level(np.concatenate(kept), delta, runs)
+        if delta > 0
+        else Measured(value=most, low=most, high=inf),
+        average_case=average_case,
+        best=best,
+        average_element=average_element,
+    )
+
+
+def efficacy(
+    mechanism: Mechanism[O],
+    guesser: Guesser[O],
+    pairs: Pairs,
+    *,
+    elements: int,
+    runs: int,
+    rng: np.random.Generator,
+) -> Measured:
+    """Measure E[V / R], the efficacy of a guesser, with a 99 % interval.
+
+    Args:
+        mechanism: What is audited.
+        guesser: Guesses all at once from the output, at least one coin in every run.
+        pairs: The two records of each element.
+        elements: How many.
+        runs: How many independent runs, at least 2.
+        rng: Source of coins and of the mechanism's randomness.
+    """
+    _check_runs(elements, runs)
+    shares = np.empty(runs)
+    games = _outputs(mechanism, pairs, elements, runs, rng)
+    for row, (bits, output) in enumerate(games):
+        made = guesser.guess(output)
+        truth = 2 * bits[made.index].astype(np.int64) - 1
+        number = np.count_nonzero(made.guess)
+        if number == 0:
+            raise InvalidInputError(
+                "guesser made no guess in a run, and V / R means nothing without; use "
+                "one that commits to a number of guesses"
+            )
+        shares[row] = np.count_nonzero(made.guess == truth) / number
+    return _mean(shares, low=0.0)
+
+
+def _outputs(
+    mechanism: Mechanism[O],
+    pairs: Pairs,
+    elements: int,
+    runs: int,
+    rng: np.random.Generator,
+) -> Iterator[tuple[NDArray[np.uint8], O]]:
+    pairs.check(elements)
+    for _ in range(runs):
+        bits = rng.integers(0, 2, size=elements, dtype=np.uint8)
+        yield bits, mechanism.run(pairs.choose(bits), rng)
+
+
+def _sizes(mechanism: HasLoss[O], output: O, elements: int) -> NDArray[np.float64]:
+    sizes = np.abs(np.asarray(mechanism.log_odds(output), np.float64))
+    if sizes.shape != (elements,) or np.isnan(sizes).any():
+        raise InvalidInputError(
+            f"log_odds must return a number for each of elements={elements}, got shape "
+            f"{sizes.shape} with {np.count_nonzero(np.isnan(sizes))} not a number"
+        )
+    return sizes
+
+
+def _mean(values: NDArray[np.float64], *, low: float) -> Measured:
+    """Return the mean of values in [low, 1] with its empirical Bernstein interval."""
+    n, mean = len(values), float(values.mean())
+    cost = log(4 / _ALPHA)  # each side is wrong at most alpha / 2
+    spread = (2 * float(values.var(ddof=1)) * cost / n) ** 0.5
+    reach = spread + (1 - low) * 7 * cost / (3 * (n - 1))
+    return Measured(
+        value=mean,
+        low=min(mean, max(low, mean - reach)),
+        high=max(mean, min(1.0, mean + reach)),
+    )
+
+
+def _level(misses: NDArray[np.float64], delta: float, runs: int) -> Measured:
+    """Return where the mean excess falls to delta; misses are ``p(-|l|)``."""
+    ranked = np.sort(misses)
+    sums = np.concatenate([[0.0], np.cumsum(ranked)])
+
+    def excess(epsilon: float) -> float:
+        miss = float(special.expit(-epsilon))
+        count = int(np.searchsorted(ranked, miss))
+        return (count - sums[count] / miss) / len(ranked) if count else 0.0
+
+    def turn(level: float) -> float:
+        if np.count_nonzero(ranked == 0) > level * len(ranked):
+            return inf
+        return largest_yes(lambda epsilon: excess(epsilon) > level)
+
+    below, above = _plausible_means(delta, runs)
+    value = turn(delta)
+    return Measured(
+        value=value,
+        low=min(value, turn(above)),
+        high=inf if below == 0 else max(value, turn(below)),
+    )
+
+
+def _plausible_means(expected: float, runs: int) -> tuple[float, float]:
+    """Return the least and the largest sample mean that are not too surprising.
+
+    Zero, or one, if even that would be no surprise.
+    """
+    limit = log(2 / _ALPHA) / runs
+
+    def near(mean: float) -> bool:
+        rest = special.rel_entr(1 - mean, 1 - expected)
+        return float(special.rel_entr(mean, expected) + rest) <= limit
+
+    down = _last(lambda step: near(expected - step), expected)
+    up = _last(lambda step: near(expected + step), 1 - expected)
+    return expected - down, expected + up
+
+
+def _last(holds: Callable[[float], bool], most: float) -> float:
+    """Return the largest step in [0, most] that holds, erring high."""
+    if holds(most):
+        return most
+    low, high = 0.0, most
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return high
+
+
+def _check_runs(elements: int, runs: int) -> None:
+    _validate.whole_number("elements", elements, least=1)
+    _validate.whole_number("runs", runs, least=2)

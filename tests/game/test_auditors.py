@@ -1,0 +1,338 @@
+"""The auditors: whole audits on mechanisms that one can see through."""
+
+import numpy as np
+import pytest
+from scipy import special
+
+from dpaudit import (
+    AdaptiveBets,
+    AdaptiveClasses,
+    AdaptiveCount,
+    AdaptiveMostLikely,
+    AdaptiveRounds,
+    Classes,
+    Coins,
+    Design,
+    Everyone,
+    Extremes,
+    Key,
+    MostLikely,
+    OneRun,
+    Pairs,
+    PureDP,
+    Ranking,
+    Submission,
+    audit_adaptive,
+    audit_classic,
+    audit_one_run,
+)
+from dpaudit.errors import VoidAuditError
+from dpaudit.game.demonstrations import full_knowledge, stopping_when_ahead
+from dpaudit.game.guessers import Confident, Echo
+from dpaudit.game.shards import conclude_tallies, tally_local
+from dpaudit.mechanisms.local import LocalRandomisedResponse
+from dpaudit.privacy.adjacency import Adjacency
+
+KEY = Key(bytes(range(32)))
+SURE = LocalRandomisedResponse(epsilon=8.0)
+CLAIM = PureDP(epsilon=1.0, adjacency=Adjacency.REPLACE_ONE)
+
+
+def design(rules, canaries=200):
+    return Design(canaries=canaries, rules=rules, claim=CLAIM)
+
+
+def rng(seed=0):
+    return np.random.default_rng(seed)
+
+
+@pytest.mark.parametrize(
+    ("guesser", "rules"),
+    [
+        (Everyone(mechanism=SURE), OneRun(guesses=200)),
+        (Echo(), OneRun(guesses=200)),
+        (MostLikely(mechanism=SURE, guesses=50), OneRun(guesses=50)),
+        (MostLikely(mechanism=SURE, guesses=200), Ranking(guesses=200)),
+        (Confident(mechanism=SURE, threshold=3.0, guesses=90), OneRun(guesses=90)),
+        (Extremes(score=np.asarray, top=20, bottom=20), OneRun(guesses=40)),
+    ],
+)
+def test_a_false_claim_is_refuted_in_one_run(guesser, rules):
+    result = audit_one_run(
+        SURE, guesser, pairs=SURE.pairs, design=design(rules), rng=rng(), key=KEY
+    )
+    assert result.claim_test.refuted
+    assert 1.0 < result.bound.epsilon_lower <= result.ceiling
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        AdaptiveCount(guesses=100),
+        AdaptiveClasses(weights=(1.0, 4.0), guesses=(50, 50)),
+        AdaptiveRounds(weights=(1.0,)),
+        AdaptiveBets(),
+    ],
+)
+def test_a_false_claim_is_refuted_adaptively(rules):
+    guesser = AdaptiveMostLikely(mechanism=SURE, threshold=1.0, rules=rules)
+    result = audit_adaptive(
+        SURE, guesser, pairs=SURE.pairs, design=design(rules), rng=rng(), key=KEY
+    )
+    assert result.claim_test.refuted
+    assert 1.0 < result.bound.epsilon_lower <= result.ceiling
+
+
+def test_an_audit_repeats_itself_from_key_and_seed():
+    def run(seed):
+        return audit_one_run(
+            SURE,
+            Everyone(mechanism=SURE),
+            pairs=SURE.pairs,
+            design=design(OneRun(guesses=200)),
+            rng=rng(seed),
+            key=KEY,
+        )
+
+    assert run(0) == run(0)
+    assert run(0).commitment == run(1).commitment
+
+
+def test_a_new_key_is_made_if_none_is_given():
+    def run():
+        return audit_one_run(
+            SURE,
+            Everyone(mechanism=SURE),
+            pairs=SURE.pairs,
+            design=design(OneRun(guesses=200)),
+            rng=rng(),
+        )
+
+    assert run().commitment != run().commitment
+
+
+class Peeker:
+    """An adaptive guesser that repeats the last coin it was shown."""
+
+    def __init__(self):
+        self.shown = []
+
+    def play(self, output):
+        last = np.ones(1, np.int8)
+        for i in range(10):
+            last = yield Submission(index=np.array([i]), guess=last)
+            self.shown.append(int(last[0]))
+
+
+def test_an_adaptive_guesser_is_sent_the_coins_it_submitted_and_no_others():
+    peeker = Peeker()
+    rules = AdaptiveCount(guesses=10)
+    audit_adaptive(
+        SURE, peeker, pairs=SURE.pairs, design=design(rules), rng=rng(), key=KEY
+    )
+    bits = Coins(key=KEY, count=200).bits()[:10].astype(int)
+    assert peeker.shown == (2 * bits - 1).tolist()
+
+
+class Quiet:
+    def play(self, output):
+        yield from ()
+
+
+def test_a_guesser_that_says_nothing_shows_nothing():
+    result = audit_adaptive(
+        SURE,
+        Quiet(),
+        pairs=SURE.pairs,
+        design=design(AdaptiveCount(guesses=10)),
+        rng=rng(),
+    )
+    assert result.bound.epsilon_lower == 0
+
+
+def test_rules_of_the_other_game_are_refused():
+    guesser = Everyone(mechanism=SURE)
+    with pytest.raises(VoidAuditError, match="use audit_adaptive"):
+        audit_one_run(
+            SURE,
+            guesser,
+            pairs=SURE.pairs,
+            design=design(AdaptiveCount(guesses=10)),
+            rng=rng(),
+        )
+    with pytest.raises(VoidAuditError, match="use audit_one_run"):
+        audit_adaptive(
+            SURE,
+            Quiet(),
+            pairs=SURE.pairs,
+            design=design(OneRun(guesses=10)),
+            rng=rng(),
+        )
+    with pytest.raises(VoidAuditError, match="classic auditing counts"):
+        audit_classic(
+            SURE,
+            lambda output: int(output[0]),
+            base=np.array([1]),
+            place=0,
+            pair=SURE.pairs,
+            design=design(Ranking(guesses=10)),
+            rng=rng(),
+        )
+
+
+def test_an_adjacency_that_the_pairs_do_not_test_is_refused():
+    pairs = Pairs(x=-1, y=1, adjacency=Adjacency.ADD_REMOVE)
+    with pytest.raises(VoidAuditError, match="the pairs test add-remove adjacency"):
+        audit_one_run(
+            SURE,
+            Everyone(mechanism=SURE),
+            pairs=pairs,
+            design=design(OneRun(guesses=200)),
+            rng=rng(),
+        )
+
+
+class NoisySum:
+    def run(self, data, rng):
+        return data.sum() + rng.laplace(scale=0.25)
+
+
+def test_classic_auditing_sees_what_interference_hides_from_one_run():
+    """One sum of a hundred coins says nothing of one; a hundred runs say all."""
+    claim = design(OneRun(guesses=100), canaries=100)
+    base = np.zeros(100)
+    base[1:50] = 1
+    result = audit_classic(
+        NoisySum(),
+        lambda total: 1 if total > 49.5 else -1,
+        base=base,
+        place=0,
+        pair=Pairs(x=0, y=1),
+        design=claim,
+        rng=rng(),
+        key=KEY,
+    )
+    assert result.claim_test.refuted
+    assert result.bound.method == "classic"
+    assert base[0] == 0  # the caller's data are left as they were
+
+
+def test_classic_auditing_passes_are_wrong_guesses():
+    result = audit_classic(
+        NoisySum(),
+        lambda total: 0,
+        base=np.zeros(3),
+        place=2,
+        pair=Pairs(x=0, y=1),
+        design=design(OneRun(guesses=20), canaries=20),
+        rng=rng(),
+    )
+    assert result.reading.correct == 0
+
+
+@pytest.mark.parametrize("shards", [2, 3, 7])
+def test_shards_add_up_to_the_whole(shards):
+    n = 5 * 65536 + 17
+    plan = design(OneRun(guesses=n), canaries=n)
+    mechanism = LocalRandomisedResponse(epsilon=1.0)
+
+    def tally(shard, of):
+        return tally_local(
+            mechanism,
+            Echo(),
+            pairs=mechanism.pairs,
+            design=plan,
+            key=KEY,
+            shard=shard,
+            shards=of,
+        )
+
+    parts = [tally(i, shards) for i in range(shards)]
+    assert conclude_tallies(plan, parts) == conclude_tallies(plan, [tally(0, 1)])
+    # Five standard deviations: false alarm 6e-7.
+    rate = sum(part.correct for part in parts) / n
+    assert abs(rate - special.expit(1.0)) < 5 * 0.5 / np.sqrt(n)
+
+
+def test_a_tally_is_the_same_whichever_way_the_guesses_are_named():
+    class Backwards:
+        def guess(self, output):
+            index = np.arange(len(output))[::-1]
+            return Submission(index=index, guess=output[::-1])
+
+    plan = design(OneRun(guesses=100_000), canaries=100_000)
+    args = {"pairs": SURE.pairs, "design": plan, "key": KEY}
+    assert tally_local(SURE, Echo(), **args) == tally_local(SURE, Backwards(), **args)
+
+
+def test_shards_that_are_missing_repeated_or_of_another_audit_are_refused():
+    n = 3 * 65536
+    plan = design(OneRun(guesses=n), canaries=n)
+    parts = [
+        tally_local(
+            SURE, Echo(), pairs=SURE.pairs, design=plan, key=KEY, shard=i, shards=3
+        )
+        for i in range(3)
+    ]
+    with pytest.raises(VoidAuditError, match="begins at 1, got 2"):
+        conclude_tallies(plan, [parts[0], parts[2]])
+    with pytest.raises(VoidAuditError, match="begins at 1, got 0"):
+        conclude_tallies(plan, [parts[0], parts[0]])
+    with pytest.raises(VoidAuditError, match="cover blocks 0 to 1 of 3"):
+        conclude_tallies(plan, parts[:2])
+    other = tally_local(
+        SURE,
+        Echo(),
+        pairs=SURE.pairs,
+        design=plan,
+        key=Key(bytes(32)),
+        shard=1,
+        shards=3,
+    )
+    with pytest.raises(VoidAuditError, match="different audits"):
+        conclude_tallies(plan, [parts[0], other])
+    few = design(OneRun(guesses=5), canaries=n)
+    with pytest.raises(VoidAuditError, match="the design allows guesses=5"):
+        conclude_tallies(few, parts)
+
+
+@pytest.mark.parametrize(
+    ("index", "message"), [([0, 0], "named twice"), ([-1], "from 0"), ([9], "from 0")]
+)
+def test_a_block_is_guessed_within_itself(index, message):
+    class Odd:
+        def guess(self, output):
+            return Submission(index=np.array(index), guess=np.ones(len(index), np.int8))
+
+    plan = design(OneRun(guesses=5), canaries=5)
+    with pytest.raises(VoidAuditError, match=message):
+        tally_local(SURE, Odd(), pairs=SURE.pairs, design=plan, key=KEY)
+
+
+def test_demonstrations_are_no_results():
+    shown = full_knowledge(
+        SURE,
+        lambda i, output, others: int(output[i]),
+        pairs=SURE.pairs,
+        canaries=50,
+        rng=rng(),
+    )
+    assert not shown.valid
+    assert not hasattr(shown, "bound")
+    ahead = stopping_when_ahead(50, stop=lambda k, v: v == k == 1, rng=rng())
+    assert not ahead.valid
+    assert ahead.guesses in (1, 50)
+
+
+def test_classes_are_submitted_with_their_weights():
+    class Halves:
+        def guess(self, output):
+            stake = np.repeat([1.0, 2.0], 100)
+            return Submission(index=np.arange(200), guess=output, stake=stake)
+
+    rules = Classes(weights=(1.0, 2.0), guesses=(100, 100))
+    result = audit_one_run(
+        SURE, Halves(), pairs=SURE.pairs, design=design(rules), rng=rng(), key=KEY
+    )
+    assert result.claim_test.refuted
+    assert result.bound.method == "weighted"

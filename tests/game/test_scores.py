@@ -1,0 +1,135 @@
+"""Scores from elsewhere: what can be seen to void an audit is refused."""
+
+import numpy as np
+import pytest
+
+from dpaudit import (
+    AdaptiveBets,
+    ApproxDP,
+    AuditResult,
+    Coins,
+    Design,
+    Key,
+    OneRun,
+    PureDP,
+    Ranking,
+    audit_scores,
+)
+from dpaudit.errors import VoidAuditError
+from dpaudit.stats.binomial import rate_limits
+
+N = 200
+COINS = Coins(key=Key(bytes(range(32))), count=N)
+IDS = np.arange(N)
+CLAIM = PureDP(epsilon=0.5)
+DESIGN = Design(canaries=N, rules=OneRun(guesses=100), claim=CLAIM)
+
+
+def scores_of(bits, seed, shift=2.0):
+    rng = np.random.default_rng(seed)
+    return shift * bits + rng.standard_normal(len(bits))
+
+
+def test_the_highest_and_the_lowest_are_guessed():
+    bits = COINS.bits()
+    scores = scores_of(bits, 0)
+    result = audit_scores(IDS, COINS, scores, design=DESIGN)
+    order = np.argsort(scores)
+    right = bits[order[-50:]].sum() + (1 - bits[order[:50]]).sum()
+    assert result.reading.correct == right
+    assert result.commitment.holds_for(COINS.key, DESIGN)
+
+
+def test_rows_may_come_in_any_order():
+    bits = COINS.bits()
+    scores = scores_of(bits, 0)
+    order = np.random.default_rng(1).permutation(N)
+    whole = audit_scores(IDS, COINS, scores, design=DESIGN)
+    mixed = audit_scores(IDS[order], COINS, scores[order], design=DESIGN)
+    assert mixed == whole
+
+
+def test_a_ranking_puts_the_surest_first():
+    bits = COINS.bits()
+    scores = np.where(bits == 1, 1.0, -1.0) * np.arange(N, 0, -1)
+    design = Design(canaries=N, rules=Ranking(guesses=N), claim=CLAIM)
+    right = audit_scores(IDS, COINS, scores, design=design).reading.right
+    few = min(bits.sum(), N - bits.sum())
+    assert right[: 2 * few].all()
+
+
+def test_bits_may_be_given_instead_of_coins_and_the_result_says_so():
+    bits = COINS.bits()
+    scores = scores_of(bits, 0)
+    result = audit_scores([f"canary {i}" for i in IDS], bits, scores, design=DESIGN)
+    assert result.reading == audit_scores(IDS, COINS, scores, design=DESIGN).reading
+    assert "the coins were not committed" in str(result)
+    assert AuditResult.from_json(result.to_json()) == result
+
+
+def test_ties_by_lot_do_not_follow_the_rows():
+    """Rows sorted by coin, all scores equal: nothing may be learned from the order.
+
+    Fixed seeds; a fair lot would fail this once in a million choices of them.
+    """
+    bits = np.sort(COINS.bits())
+    wrong = sum(
+        audit_scores(
+            IDS, bits, np.zeros(N), design=DESIGN, tie_rng=np.random.default_rng(seed)
+        ).claim_test.refuted
+        for seed in range(300)
+    )
+    assert rate_limits(wrong, 300, alpha=2e-6)[0] <= 0.05
+
+
+HALF = np.arange(N) % 2
+UNFAIR = (np.arange(N) < 180).astype(int)
+
+
+@pytest.mark.parametrize(
+    ("ids", "bits", "scores", "message"),
+    [
+        (IDS, UNFAIR, IDS, "180 of 200 coins are ones"),
+        (IDS, HALF, IDS, "exactly half of the coins are ones"),
+        (IDS // 2, COINS.bits(), IDS, "an id appears twice"),
+        (IDS // 2, COINS, IDS, "an id appears twice"),
+        (IDS + 1, COINS, IDS, "an id is unknown"),
+        (IDS - 1, COINS, IDS, "an id is unknown"),
+        (IDS * 1.0, COINS, IDS, "an id is unknown"),
+        (IDS, COINS.bits(), np.where(IDS == 3, np.nan, IDS), "must be numbers"),
+        (IDS, COINS.bits(), [str(i) for i in IDS], "must be numbers"),
+        (IDS, COINS.bits(), IDS // 2, "some scores are equal"),
+        (IDS, COINS.bits() + 1, IDS, "0 or 1 for every row"),
+        (IDS, COINS.bits()[1:], IDS, "0 or 1 for every row"),
+        (IDS[1:], COINS.bits()[1:], IDS[1:], "199 rows for canaries=200"),
+        (IDS, COINS.bits(), IDS[1:], "two lists of one length"),
+        (IDS, Coins(key=COINS.key, count=N + 1), IDS, "201 coins for canaries=200"),
+    ],
+)
+def test_a_table_that_voids_the_audit_is_refused(ids, bits, scores, message):
+    with pytest.raises(VoidAuditError, match=message):
+        audit_scores(ids, bits, scores, design=DESIGN)
+
+
+def test_exactly_half_is_taken_if_it_was_chance():
+    audit_scores(IDS, HALF, IDS, design=DESIGN, coins_were_independent=True)
+
+
+def test_rules_of_other_games_are_refused():
+    design = Design(canaries=N, rules=AdaptiveBets(), claim=CLAIM)
+    with pytest.raises(VoidAuditError, match="got AdaptiveBets"):
+        audit_scores(IDS, COINS, IDS, design=design)
+
+
+@pytest.mark.parametrize("rules", [OneRun(guesses=20), Ranking(guesses=N)])
+def test_scores_that_say_nothing_refute_nothing_more_often_than_alpha(rules):
+    """Fixed seeds; a valid audit would fail this once in a million choices of them."""
+    claim = ApproxDP(epsilon=0.0, delta=1e-6)
+    design = Design(canaries=N, rules=rules, claim=claim)
+    wrong = 0
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        coins = Coins(key=Key(rng.bytes(32)), count=N)
+        result = audit_scores(IDS, coins, rng.random(N), design=design)
+        wrong += result.claim_test.refuted or result.bound.epsilon_lower > 0
+    assert rate_limits(wrong, 300, alpha=2e-6)[0] <= 0.05

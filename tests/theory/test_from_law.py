@@ -1,0 +1,193 @@
+"""Levels from the law of losses: enumeration, closed forms, and the sum over orders."""
+
+from itertools import pairwise
+from math import comb, exp, inf, log
+
+import mpmath
+import numpy as np
+import pytest
+from scipy import integrate, special, stats
+
+from dpaudit.errors import InvalidInputError
+from dpaudit.mechanisms.exposure import AllOrNothing, NameAndShame
+from dpaudit.mechanisms.local import (
+    LocalGaussian,
+    LocalLaplace,
+    LocalRandomisedResponse,
+)
+from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, LossLaw
+from dpaudit.mechanisms.parity import Xor, XorInPairs, XorRandomisedResponse
+from dpaudit.mechanisms.sets import CountInSets, count
+from dpaudit.privacy.guarantees import GaussianDP
+from dpaudit.theory import from_law
+from dpaudit.theory.enumeration import enumerate_mechanism
+
+FINITE = [
+    *((count(n), n) for n in range(1, 9)),
+    (CountInSets(elements=6, set_size=2), 6),
+    (CountInSets(elements=6, set_size=3), 6),
+    (CountInSets(elements=8, set_size=4), 8),
+    (Xor(elements=1), 1),
+    (Xor(elements=4), 4),
+    (XorRandomisedResponse(elements=3, epsilon=1.0), 3),
+    (XorInPairs(elements=4), 4),
+    (LocalRandomisedResponse(epsilon=1.3), 5),
+    (AllOrNothing(elements=4, chance=0.3), 4),
+    (NameAndShame(elements=4), 4),
+]
+NAMES = [f"{type(m).__name__}-{n}" for m, n in FINITE]
+
+
+@pytest.mark.parametrize(("mechanism", "n"), FINITE, ids=NAMES)
+def test_the_integrals_agree_with_enumeration(mechanism, n):
+    law = mechanism.loss_law(n)
+    table = enumerate_mechanism(mechanism, mechanism.pairs, elements=n)
+    close = {"rel": 1e-9, "abs": 1e-11}
+    assert from_law.average_element(law) == pytest.approx(
+        table.average_element, **close
+    )
+    assert from_law.average_case(law) == pytest.approx(table.average_case, **close)
+    for k in range(1, n + 1):
+        assert from_law.best(law, k) == pytest.approx(table.best(k), **close)
+    for epsilon in (0.0, 0.3, 1.0, 2.5):
+        expected = table.delta_at(epsilon)
+        assert from_law.delta_at(law, epsilon) == pytest.approx(expected, **close)
+    for delta in (0.0, 0.01, 0.2):
+        expected = table.distributional(delta=delta)
+        found = from_law.epsilon_at(law, delta)
+        assert found == pytest.approx(expected, rel=1e-8, abs=1e-8)
+
+
+@pytest.mark.parametrize(("mechanism", "n"), FINITE, ids=NAMES)
+@pytest.mark.parametrize("threshold", [0.1, 0.9, 3.0, inf])
+def test_exposed_elements_are_counted_output_by_output(mechanism, n, threshold):
+    law = mechanism.loss_law(n)
+    table = enumerate_mechanism(mechanism, mechanism.pairs, elements=n)
+    number = (np.abs(table.loss) >= threshold).sum(axis=1)
+    assert from_law.exposed(law, threshold) == pytest.approx(
+        float(table.chance @ number), abs=1e-12
+    )
+    for least in range(1, n + 1):
+        found = from_law.chance_exposed(law, threshold, at_least=least)
+        expected = float(table.chance[number >= least].sum())
+        assert found == pytest.approx(expected, abs=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
+def test_the_efficacy_of_local_laplace(epsilon):
+    law = LocalLaplace(epsilon=epsilon).loss_law(1000)
+    assert from_law.average_element(law) == pytest.approx(1 - exp(-epsilon / 2) / 2)
+    assert from_law.epsilon_at(law, 0.0) == pytest.approx(epsilon)
+
+
+@pytest.mark.parametrize("n", [1, 10, 10**8])
+def test_the_efficacies_of_the_examples_of_the_paper(n):
+    everything = AllOrNothing(elements=n, chance=0.3).loss_law(n)
+    assert from_law.average_element(everything) == pytest.approx(0.65)
+    assert from_law.average_case(everything) == pytest.approx(0.65)
+    assert from_law.best(everything, max(1, n // 2)) == pytest.approx(0.65)
+    shamed = NameAndShame(elements=n).loss_law(n)
+    assert from_law.average_element(shamed) == pytest.approx(0.5 + 0.5 / n, rel=1e-14)
+    assert from_law.average_case(shamed) == pytest.approx(1.0)
+    for k in {1, n // 2 + 1, n}:
+        assert from_law.best(shamed, k) == pytest.approx(0.5 + 0.5 / k, rel=1e-14)
+
+
+@pytest.mark.parametrize("n", [1, 2, 4, 8, 9, 200])
+def test_the_efficacy_of_a_count_is_its_mean_deviation(n):
+    deviation = sum(comb(n, o) * abs(o - n / 2) for o in range(n + 1)) / 2**n
+    law = count(n).loss_law(n)
+    for k in {1, n}:  # all elements share one size of loss
+        assert from_law.best(law, k) == pytest.approx(0.5 + deviation / n)
+    assert from_law.epsilon_at(law, 0.0) == inf
+
+
+@pytest.mark.parametrize("mu", [0.2, 1.0, 3.0])
+def test_local_gaussian_noise_is_gaussian_privacy(mu):
+    law = LocalGaussian(sigma=1 / mu).loss_law(50)
+    assert from_law.average_element(law) == pytest.approx(float(special.ndtr(mu / 2)))
+    claim = GaussianDP(mu=mu)
+    for delta in (0.05, 1e-5, 1e-12):
+        expected = claim.epsilon_at(delta)
+        assert from_law.epsilon_at(law, delta) == pytest.approx(expected, abs=1e-8)
+    for epsilon in (0.0, 1.0, 4.0):
+        expected = claim.delta_at(epsilon)
+        assert from_law.delta_at(law, epsilon) == pytest.approx(expected, rel=1e-9)
+    assert from_law.epsilon_at(law, 0.0) == inf
+
+
+@pytest.mark.parametrize(("n", "k"), [(30, 1), (30, 7), (1000, 100), (10**6, 50)])
+def test_the_best_of_many_gaussian_losses_by_order_statistics(n, k):
+    # An element of loss l is among the k best if fewer than k others are above it.
+    loss = stats.norm(0.5, 1.0)  # given either coin, mu = 1
+
+    def integrand(size):
+        above = loss.sf(size) + loss.cdf(-size)
+        among = stats.binom.cdf(k - 1, n - 1, above)
+        density = loss.pdf(size) + loss.pdf(-size)
+        return special.expit(size) * among * density
+
+    pieces = np.linspace(0, 12, 49)
+    total = sum(
+        integrate.quad(integrand, a, b, epsabs=1e-15, epsrel=1e-12)[0]
+        for a, b in pairwise(pieces)
+    )
+    law = LocalGaussian(sigma=1.0).loss_law(n)
+    assert from_law.best(law, k) == pytest.approx(n / k * total, abs=2e-10)
+
+
+@pytest.mark.parametrize("mean", [0.5, 3.0, 40.0, 1000.0])
+@pytest.mark.parametrize("k", [1, 2, 30, 128, 1100])
+def test_a_hundred_million_groups_are_summed_to_ten_digits(mean, k):
+    groups, q = 10**8, mean / 10**8
+    loss = DiscreteLoss(values=np.array([0.0, inf]), chances=np.array([1 - q, q]))
+    law = LossLaw(
+        elements=3 * groups,
+        kinds=(Kind(chance=0.5, groups=groups, size=3, loss=loss),),
+    )
+    with mpmath.workdps(40):  # E[min(k, 3 B)] = k - sum (k - 3 b) P[B = b]
+        p = mpmath.mpf(float(loss.tail(1.0)))
+        mass, least = (1 - p) ** groups, mpmath.mpf(k)
+        for b in range(-(-k // 3)):
+            least -= (k - 3 * b) * mass
+            mass *= mpmath.mpf(groups - b) / (b + 1) * p / (1 - p)
+        expected = float(0.5 + 0.5 * 0.5 * least / k)
+    assert from_law.best(law, k) == pytest.approx(expected, abs=1e-11)
+
+
+def test_the_best_fall_from_the_average_case_to_the_average_element():
+    law = LocalGaussian(sigma=0.7).loss_law(200)
+    values = [from_law.best(law, k) for k in range(1, 201)]
+    assert values[0] == pytest.approx(from_law.average_case(law))
+    assert values[-1] == pytest.approx(from_law.average_element(law))
+    assert np.all(np.diff(values) < 1e-12)
+
+
+def test_levels_beyond_the_exponents_of_floats():
+    loss = DiscreteLoss(values=np.array([1.0, 900.0]), chances=np.array([0.75, 0.25]))
+    law = LossLaw(elements=1, kinds=(Kind(chance=1.0, groups=1, size=1, loss=loss),))
+    # (1 - e^(epsilon - 900)) / 4 = 0.1 at epsilon = 900 + ln 0.6
+    assert from_law.epsilon_at(law, 0.1) == pytest.approx(900 + log(0.6))
+    assert from_law.delta_at(law, 800.0) == pytest.approx(0.25)
+
+
+def test_a_silent_mechanism_has_no_level():
+    law = LossLaw(elements=7, kinds=())
+    assert from_law.average_element(law) == from_law.average_case(law) == 0.5
+    assert from_law.best(law, 3) == 0.5
+    assert from_law.epsilon_at(law, 0.0) == from_law.epsilon_at(law, 0.1) == 0.0
+    assert from_law.exposed(law, 0.1) == 0.0
+
+
+def test_arguments_without_meaning_are_refused():
+    law = LossLaw(elements=7, kinds=())
+    with pytest.raises(InvalidInputError, match="at most elements=7, got guesses=8"):
+        from_law.best(law, 8)
+    with pytest.raises(InvalidInputError, match="guesses"):
+        from_law.best(law, 0)
+    with pytest.raises(InvalidInputError, match="threshold must be above 0"):
+        from_law.exposed(law, 0.0)
+    with pytest.raises(InvalidInputError, match="at_least"):
+        from_law.chance_exposed(law, 1.0, at_least=0)
+    with pytest.raises(InvalidInputError, match="delta"):
+        from_law.epsilon_at(law, 1.5)
