@@ -178,3 +178,11 @@ def test_tables_that_do_not_fit_are_refused():
         Tightness(thresholds=(1.0,), sizes=(10, 100, 100), table=(row,))
     with pytest.raises(InvalidInputError, match="row for each threshold"):
         Tightness(thresholds=(1.0, 2.0), sizes=(10, 100, 1000), table=(row,))
+
+
+def test_a_count_is_not_tight_even_where_its_chances_are_below_all_floats():
+    """At a loss of 4.5 and 2^20 coins the chance is far below 10^-308."""
+    found = tightness(
+        lambda n: count(n).loss_law(n), thresholds=[4.5], sizes=[2**12, 2**16, 2**20]
+    )
+    assert found.verdict is False

@@ -55,6 +55,7 @@ from dpaudit.game.rules import (
     Rules,
 )
 from dpaudit.game.scores import read_scores
+from dpaudit.game.transcript import Transcript
 from dpaudit.mechanisms.exposure import AllOrNothing, NameAndShame
 from dpaudit.mechanisms.local import (
     LocalGaussian,
@@ -474,16 +475,7 @@ def _one_run(name: str, mechanism_name: str, rng: np.random.Generator) -> Verdic
         case _:
             guesses = _N if name == "ranked" else 20
             guesser = MostLikely(mechanism=mechanism, guesses=guesses)
-    design = _design(rules, subject.claim)
-    transcript = play_one_run(
-        mechanism,
-        guesser,
-        pairs=mechanism.pairs,
-        design=design,
-        rng=rng,
-        key=Key(rng.bytes(32)),
-    )
-    return _verdict(transcript.reading(), design)
+    return _judged(play_one_run, guesser, subject, rules, rng)
 
 
 def _adaptive(name: str, subject: Subject, rng: np.random.Generator) -> Verdict:
@@ -495,11 +487,22 @@ def _adaptive(name: str, subject: Subject, rng: np.random.Generator) -> Verdict:
         guesser = Stopping(
             mechanism=mechanism, rules=rules, epsilon=subject.claim.epsilon
         )
+    return _judged(play_adaptive, guesser, subject, rules, rng)
+
+
+def _judged(
+    play: Callable[..., Transcript],
+    guesser: Any,  # noqa: ANN401 (any guesser)
+    subject: Subject,
+    rules: Rules,
+    rng: np.random.Generator,
+) -> Verdict:
+    """Play one game with a new key, and judge it."""
     design = _design(rules, subject.claim)
-    transcript = play_adaptive(
-        mechanism,
+    transcript = play(
+        subject.mechanism,
         guesser,
-        pairs=mechanism.pairs,
+        pairs=subject.mechanism.pairs,
         design=design,
         rng=rng,
         key=Key(rng.bytes(32)),

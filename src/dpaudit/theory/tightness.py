@@ -30,6 +30,7 @@ __all__ = ["MANY", "Exposure", "Tightness", "exposure", "tightness"]
 
 MANY = 10  # elements that count as many
 _SURE = 1 - 1e-12
+_NEVER = -900.0  # log2 of an expected number that is as good as zero
 
 
 @final
@@ -160,6 +161,9 @@ def _grows(row: tuple[Exposure, ...]) -> bool | None:
     """Whether the number grows beyond all bounds in probability, by the trend."""
     first, second, last = row[-3:]
     rising = first.log2_expected < second.log2_expected < last.log2_expected
+    # Chances below the least float are kept at it, so a trend there means nothing.
+    if last.log2_expected < _NEVER:
+        return False
     if last.chance < _SURE and last.chance <= second.chance:
         return False
     likely = last.chance >= 0.99

@@ -1,0 +1,157 @@
+"""The table in the docs names every statement of the paper and every test of it."""
+
+import ast
+import re
+from pathlib import Path
+
+HERE = Path(__file__).parent
+MAP = HERE.parents[1] / "docs" / "explanation" / "paper-map.md"
+
+# The labels of the paper's source, in its order; the paper is not in the repository.
+LABELS = [
+    "def:differential-privacy",
+    "def:ora-asymptotic-tightness",
+    "def:ora-efficacy",
+    "lem:ora-efficacy-and-tightness",
+    "def:local-algorithms",
+    "thm:optimal-efficacy-without-abstentions",
+    "thm:optimal-efficacy-with-abstentions",
+    "thm:condition-for-tightness-of-ora-with-abstentions",
+    "theorem:ora-is-tight-for-local-algorithms",
+    "def:count-in-sets",
+    "alg:one-run-auditing-auditor",
+    "alg:classic-auditor",
+    "def:validity",
+    "def:asymptotic-validity",
+    "def:asymptotic-tightness",
+    "lem:efficacy-and-tightness",
+    "def:clopper-pearson-lower",
+    "def:stochastic-dominance",
+    "lem:condition-for-validity",
+    "prop:classic-auditing-is-valid",
+    "prop:one-run-auditing-is-valid",
+    "lem:convergence-of-clopper-pearson-lower",
+    "lem:convergence-of-clopper-pearson-lower-for-random-variables",
+    "lem:privacy-estimations-and-bounds",
+    "prop:asymptotic-validity-estimations-and-bounds",
+    "prop:validity-implies-asymptotic-validity",
+    "prop:characterization-of-asymptotic-tightness-of-valid-auditors",
+    "lem:lower-boundedness-sandwich",
+    "lem-restated:efficacy-and-tightness",
+    "lem:classic-auditing-is-tight",
+    "prop:ora-is-tight-for-local-randomized-response",
+    "prop:ora-efficacy-for-nas",
+    "cor:ora-is-not-tight-for-nas",
+    "prop:ora-efficacy-for-aon",
+    "cor:ora-is-not-tight-for-aon",
+    "prop:ora-efficacy-for-xor",
+    "cor:ora-is-not-tight-for-xor",
+    "thm-restated:optimal-efficacy-without-abstentions",
+    "def:max-divergence-total-variation-distance",
+    "lem:log-likelihood-ratio-and-total-variation-distance",
+    "prop:optimal-efficacy-and-total-variation-distance",
+    "thm-restated:optimal-efficacy-with-abstentions",
+    "lem:efficacy-is-mean-of-success-probabilities",
+    "lem:perfect-efficacy-iff-lrr",
+    "prop:ora-has-perfect-efficacy-iff-local-randomized-response",
+    "lem:approaches-perfect-efficacy-iff-mostly-probably-approximately-rr",
+    "thm:condition-for-tightness-without-abstentions",
+    "thm-restated:condition-for-tightness-of-ora-with-abstentions",
+    "prop:local-laplace-efficacy-without-abstentions",
+    "lem:bounds-approach-efficacy-for-local-algorithms",
+    "alg:dp-sgd",
+    "lem:bound-of-the-mad-of-a-binomial",
+    "prop:ora-efficacy-for-count-approaches-half",
+    "lemma:privacy-loss-of-count",
+    "prop:condition-for-tightness-of-ora-for-count-in-sets",
+    "def:adaptive-ora",
+    "lem:stochastic-dominance-of-sum",
+    "prop:adaptive-ora-is-valid",
+    "subsec:aora-count-in-sets",
+]
+
+# What the paper defines or states without a label, as the table calls it.
+UNLABELLED = {
+    "Local randomized response": "def_local_randomized_response",
+    "Name and shame": "def_name_and_shame",
+    "All or nothing": "def_all_or_nothing",
+    "XOR": "def_xor",
+    "Local Laplace": "def_local_laplace",
+    "Symmetric algorithms": "cor_symmetric_algorithms",
+    "XOR + randomized response": "def_xor_randomized_response",
+    "Full knowledge of XRR": "prop_full_knowledge_of_xrr",
+    "Xor-in-pairs": "def_xor_in_pairs",
+    "AORA is tight for xor-in-pairs": "prop_xor_in_pairs",
+}
+
+
+def rows():
+    """The first cell of each row of the table, and the tests that it names."""
+    found = []
+    for line in MAP.read_text(encoding="utf-8").splitlines():
+        cells = re.split(r"(?<!\\)\|", line)[1:-1]
+        if len(cells) == 5 and "`" in cells[3]:
+            found.append(
+                (cells[0], re.findall(r"`(test_\w+\.py::test_\w+)`", cells[3]))
+            )
+    return found
+
+
+def written():
+    """All test functions of this directory but those of this file."""
+    found = []
+    for path in sorted(HERE.glob("test_*.py")):
+        if path != Path(__file__):
+            body = ast.parse(path.read_text(encoding="utf-8")).body
+            found += [
+                f"{path.name}::{node.name}"
+                for node in body
+                if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+            ]
+    return found
+
+
+def stem_of(statement):
+    """What the names of a statement's tests begin with."""
+    label = re.search(r"`([\w-]+:[\w-]+)`", statement)
+    if label:
+        return re.sub(r"[:-]", "_", label[1])
+    name = re.search(r": (.*) \(no label\)", statement)
+    return UNLABELLED[name[1]]
+
+
+def test_every_statement_is_in_the_table_once_and_no_other():
+    labels, names = [], []
+    for statement, _ in rows():
+        label = re.search(r"`([\w-]+:[\w-]+)`", statement)
+        name = re.search(r": (.*) \(no label\)", statement)
+        (labels if label else names).append((label or name)[1])
+    assert sorted(labels) == sorted(LABELS)
+    assert sorted(names) == sorted(UNLABELLED)
+
+
+def test_every_test_in_the_table_exists():
+    named = {test for _, tests in rows() for test in tests}
+    assert named <= set(written())
+
+
+def test_every_test_of_the_paper_is_in_the_table_once():
+    named = [test for _, tests in rows() for test in tests]
+    assert sorted(named) == sorted(written())
+
+
+def test_every_statement_has_a_test_that_bears_its_name():
+    for statement, tests in rows():
+        assert tests, statement
+        for test in tests:
+            assert test.split("::test_")[1].startswith(stem_of(statement)), test
+
+
+def test_every_statement_that_needs_a_correction_is_explained():
+    errata = MAP.with_name("errata.md").read_text(encoding="utf-8")
+    for line in MAP.read_text(encoding="utf-8").splitlines():
+        if "(errata.md) |" in line:
+            statement = re.split(r"(?<!\\)\|", line)[1]
+            label = re.search(r"`([\w-]+:[\w-]+)`", statement)
+            name = re.search(r": (.*) \(no label\)", statement)
+            assert (label or name)[1] in errata, statement
