@@ -81,6 +81,22 @@ def test_an_output_without_rows_is_seen_by_every_canary():
     assert optimum > 0.6
 
 
+class Seldom:
+    """Says nothing but sometimes; then everything."""
+
+    def run(self, data, rng):
+        return data * 1.0 if rng.random() < 0.6 else None
+
+
+def test_an_output_of_another_kind_than_was_learned_says_nothing():
+    rng = np.random.default_rng(0)
+    loss = learn_loss(Seldom(), pairs=PAIRS, canaries=20, runs=20, rng=rng)
+    assert not loss.log_odds(None).any()
+    assert not loss.log_odds([[1, 2], [3]]).any()
+    data = np.arange(20) % 2
+    assert np.array_equal(loss.log_odds(data * 1.0) > 0, data == 1)
+
+
 def test_where_nothing_is_nothing_is_found():
     assert abs(accuracy(Silent(), pairs=PAIRS) - 0.5) < SPREAD
 

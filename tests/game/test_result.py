@@ -49,7 +49,9 @@ def test_the_sentence_says_everything():
         "epsilon >= ",
         "at delta = 0 (alpha = 0.05, method exact, tier A: any mechanism)",
         f"{result.reading.correct} of 100 guesses right about 100 canaries",
-        "all right would have shown 3.49",
+        # 81 of 100 refute epsilon = 1, and Bin(100, 0.852) reaches them nine times in ten
+        "all right would have shown 3.49; 85.2 % right would have refuted the claim "
+        "with chance 0.9)",
         "against an observer of the output",
         "not exercised: nothing.",
     ):
@@ -61,3 +63,12 @@ def test_a_result_reads_back_as_itself():
     result = audit(claimed=1.0, true=1.0, seed=0)
     assert AuditResult.from_json(result.to_json()) == result
     assert AuditResult.from_json(result.to_json()).bound == result.bound
+
+
+def test_a_claim_that_no_outcome_could_refute_is_said_to_be_out_of_reach():
+    result = audit(claimed=5.0, true=1.0, seed=0)
+    assert "3.49, too little to refute the claim)" in str(result)
+
+
+def test_a_refuted_claim_needs_no_word_on_what_would_have_been_caught():
+    assert "would have refuted" not in str(audit(claimed=1.0, true=3.0, seed=0))

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpaudit import ApproxDP, Counts, Exact, GaussianDP, PureDP, test_claim
+from dpaudit.bounds.strength import least_refuting
 from dpaudit.errors import InvalidInputError
 from dpaudit.theory.power import (
-    accuracy_caught,
     bounds_by_count,
-    least_refuting,
     power,
     smallest_fault,
 )
@@ -153,31 +152,6 @@ def test_where_nothing_is_caught_the_fault_is_infinite(claimed):
         alpha=0.05,
     )
     assert found == math.inf
-
-
-@pytest.mark.parametrize(
-    ("m", "r", "claim"),
-    [
-        (100, 100, PureDP(epsilon=1.0)),
-        (1000, 300, ApproxDP(epsilon=2.0, delta=1e-5)),
-        (1, 1, PureDP(epsilon=0.0)),
-    ],
-)
-def test_the_accuracy_caught_is_the_least_that_refutes(m, r, claim):
-    alpha, chance = 0.05, 0.9
-    found = accuracy_caught(canaries=m, guesses=r, claim=claim, alpha=alpha)
-    least = [
-        v
-        for v in range(r + 1)
-        if test_claim(
-            claim, Counts(canaries=m, guesses=r, correct=v), alpha=alpha
-        ).refuted
-    ][:1]
-    if not least:
-        assert found == math.inf
-        return
-    assert stats.binom.sf(least[0] - 1, r, found + 1e-12) >= chance
-    assert stats.binom.sf(least[0] - 1, r, found - 1e-9) < chance
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,8 @@ class LearnedLoss(Generic[O]):
 
     Attributes:
         canaries: How many canaries an output is about.
+        layout: What outputs it was fitted on: numbers or not, and how many values for
+            each canary. An output of another kind says nothing.
         known: The values of text that are told apart.
         centre: What is subtracted from each feature.
         scale: What each is divided by.
@@ -45,6 +47,7 @@ class LearnedLoss(Generic[O]):
     """
 
     canaries: int
+    layout: tuple[bool, int]
     known: tuple[str, ...]
     centre: NDArray[np.float64]
     scale: NDArray[np.float64]
@@ -52,6 +55,8 @@ class LearnedLoss(Generic[O]):
 
     def log_odds(self, output: O) -> NDArray[np.float64]:
         """Return the fitted log-odds of +1 for each canary."""
+        if _layout(output, self.canaries) != self.layout:
+            return np.zeros(self.canaries)
         features = _features(output, self.canaries, self.known)
         scaled = (features - self.centre) / self.scale
         return np.asarray(scaled @ self.weights[:-1] + self.weights[-1])
@@ -94,15 +99,22 @@ def learn_loss(
     _validate.whole_number("runs", runs, least=1)
     pairs.check(canaries)
     coins = rng.integers(0, 2, (runs, canaries))
-    outputs = [mechanism.run(pairs.choose(bits), rng) for bits in coins]
-    known = _commonest(outputs, canaries)
-    rows = np.concatenate([_features(o, canaries, known) for o in outputs])
+    runs_of = [(bits, mechanism.run(pairs.choose(bits), rng)) for bits in coins]
+    layout = _commonest_layout([output for _, output in runs_of], canaries)
+    seen = [(b, o) for b, o in runs_of if _layout(o, canaries) == layout]
+    known = () if layout[0] else _commonest([o for _, o in seen], canaries)
+    rows = np.concatenate([_features(o, canaries, known) for _, o in seen])
     centre, scale = rows.mean(axis=0), rows.std(axis=0)
     scale[scale == 0] = 1.0
-    signs = np.where(coins.ravel() == 1, 1.0, -1.0)
+    signs = np.where(np.concatenate([bits for bits, _ in seen]) == 1, 1.0, -1.0)
     weights = _fit((rows - centre) / scale, signs)
     return LearnedLoss(
-        canaries=canaries, known=known, centre=centre, scale=scale, weights=weights
+        canaries=canaries,
+        layout=layout,
+        known=known,
+        centre=centre,
+        scale=scale,
+        weights=weights,
     )
 
 
@@ -123,7 +135,10 @@ def _fit(rows: NDArray[np.float64], signs: NDArray[np.float64]) -> NDArray[np.fl
 
 def _table(output: object, canaries: int) -> NDArray[Any]:
     """Return an output as one row of values per canary."""
-    values = np.asarray(output)
+    try:
+        values = np.asarray(output)
+    except ValueError:  # lists of different lengths: compared as text
+        values = np.array(str(output))
     if values.ndim and len(values) == canaries:
         return values.reshape(canaries, -1)
     return np.broadcast_to(values.reshape(1, -1), (canaries, values.size))
@@ -153,11 +168,18 @@ def _features(
 
 def _commonest(outputs: list[O], canaries: int) -> tuple[str, ...]:
     """Return the commonest values of outputs that are not numbers."""
-    tables = [_table(output, canaries) for output in outputs]
-    if all(table.dtype.kind in "fiub" for table in tables):
-        return ()
-    values, times = np.unique(
-        np.concatenate([table.astype(str).ravel() for table in tables]),
-        return_counts=True,
-    )
+    texts = [_table(output, canaries).astype(str).ravel() for output in outputs]
+    values, times = np.unique(np.concatenate(texts), return_counts=True)
     return tuple(str(v) for v in values[np.argsort(-times)[:_COMMONEST]])
+
+
+def _layout(output: object, canaries: int) -> tuple[bool, int]:
+    """Return whether an output is numbers, and how many values each canary gets."""
+    table = _table(output, canaries)
+    return table.dtype.kind in "fiub", table.shape[1]
+
+
+def _commonest_layout(outputs: list[O], canaries: int) -> tuple[bool, int]:
+    layouts = [_layout(output, canaries) for output in outputs]
+    # Ties go to numbers, and to more of them.
+    return max(layouts, key=lambda layout: (layouts.count(layout), layout))

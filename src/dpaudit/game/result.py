@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from math import log
+from math import ceil, log
 from typing import Any, Protocol, Self, assert_never, final
 
 from dpaudit import _canonical
@@ -24,6 +24,7 @@ from dpaudit.bounds.reads import (
 )
 from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.bounds.slots import AdaptiveSlots
+from dpaudit.bounds.strength import accuracy_caught
 from dpaudit.bounds.weighted import WeightedGuesses
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.design import Commitment, Design
@@ -66,6 +67,7 @@ class JudgingBound(Protocol):
 
 
 _FORMAT = "dpaudit.result.1"
+_CHANCE = 0.9  # with which a fault counts as caught
 _FIELDS = {
     "design",
     "commitment",
@@ -73,6 +75,7 @@ _FIELDS = {
     "bound",
     "ceiling",
     "claim_test",
+    "accuracy_caught",
     "not_exercised",
 }
 
@@ -91,6 +94,9 @@ class AuditResult:
         ceiling: The bound if every guess had been right: no audit that guessed as
             much can show more.
         claim_test: Verdict on the claim.
+        accuracy_caught: How often independent guesses would have had to be right to
+            refute the claim with chance 0.9; None if not even all right would have, or
+            if the rules do not count guesses.
         not_exercised: Parts of the mechanism that this audit did not run through.
     """
 
@@ -100,6 +106,7 @@ class AuditResult:
     bound: LowerBound
     ceiling: float
     claim_test: ClaimTest
+    accuracy_caught: float | None
     not_exercised: tuple[str, ...]
 
     def __eq__(self, other: object) -> bool:
@@ -113,11 +120,22 @@ class AuditResult:
         said = (
             f"{self.claim_test}: {self.bound}, from {right} of {made} guesses right "
             f"about {self.design.canaries} canaries (all right would have shown "
-            f"{self.ceiling:.3g}), against {self.design.threat_model}; not exercised: "
-            f"{', '.join(self.not_exercised) or 'nothing'}"
+            f"{self.ceiling:.3g}{self._caught()}), against {self.design.threat_model}; "
+            f"not exercised: {', '.join(self.not_exercised) or 'nothing'}"
             f"{'' if self.commitment else '; the coins were not committed'}."
         )
         return said[0].upper() + said[1:]
+
+    def _caught(self) -> str:
+        """Say what would have been caught, where nothing was."""
+        if self.claim_test.refuted or not isinstance(self.reading, Counts):
+            return ""
+        if self.accuracy_caught is None:
+            return ", too little to refute the claim"
+        return (
+            f"; {ceil(1000 * self.accuracy_caught) / 10:g} % right would have refuted "
+            f"the claim with chance {_CHANCE:g}"
+        )
 
     def to_json(self) -> str:
         """Return the canonical JSON of the result."""
@@ -135,6 +153,7 @@ class AuditResult:
                     "p_value": test.p_value,
                     "alpha": test.alpha,
                 },
+                "accuracy_caught": self.accuracy_caught,
                 "not_exercised": list(self.not_exercised),
             }
         )
@@ -151,6 +170,7 @@ class AuditResult:
             bound=LowerBound(**_object("bound", plain["bound"])),
             ceiling=float(plain["ceiling"]),
             claim_test=_claim_test(_object("claim_test", plain["claim_test"])),
+            accuracy_caught=plain["accuracy_caught"],
             not_exercised=tuple(str(each) for each in plain["not_exercised"]),
         )
 
@@ -199,7 +219,7 @@ def judge(
     """
     bound = bound_for(design.rules) if bound is None else bound
     found = _found if isinstance(reading, Counts | Weighted) else _found.__wrapped__
-    lower, ceiling, claim_test = found(
+    lower, ceiling, claim_test, caught = found(
         bound, reading, design.claim, design.bound_delta, design.alpha
     )
     return AuditResult(
@@ -209,6 +229,7 @@ def judge(
         bound=lower,
         ceiling=ceiling,
         claim_test=claim_test,
+        accuracy_caught=caught,
         not_exercised=not_exercised,
     )
 
@@ -221,13 +242,29 @@ def _found(
     claim: Guarantee,
     delta: float,
     alpha: float,
-) -> tuple[LowerBound, float, ClaimTest]:
-    """Return the lower bound, its ceiling and the verdict on the claim."""
+) -> tuple[LowerBound, float, ClaimTest, float | None]:
+    """Return the lower bound, its ceiling, the verdict, and what would be caught."""
     counting = bound if isinstance(bound, CountingBound) else None
     return (
         bound.epsilon_lower(reading, delta=delta, alpha=alpha),
         _ceiling(bound, reading, delta=delta, alpha=alpha),
         test_claim(claim, reading, alpha=alpha, bound=counting),
+        _accuracy_caught(counting, reading, claim, alpha),
+    )
+
+
+def _accuracy_caught(
+    bound: CountingBound | None, reading: Reading, claim: Guarantee, alpha: float
+) -> float | None:
+    if not isinstance(reading, Counts):
+        return None
+    return accuracy_caught(
+        claim,
+        canaries=reading.canaries,
+        guesses=reading.guesses,
+        alpha=alpha,
+        chance=_CHANCE,
+        bound=bound,
     )
 
 

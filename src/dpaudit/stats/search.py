@@ -1,16 +1,17 @@
 """Searches along a line for where a yes turns into a no, each with its own promise.
 
-``largest_yes`` is for a yes that turns once, for good, into a no. ``highest_yes`` is
-for a yes that is welcome wherever it is found. ``last_yes_before_no`` is for tests of
-which the first that fails ends the run: every point of its grid up to the answer was
-asked and said yes.
+``largest_yes`` is for a yes that turns once, for good, into a no, and ``least_yes``, on
+whole numbers, for a no that turns once into a yes. ``highest_yes`` is for a yes that is
+welcome wherever it is found. ``last_yes_before_no`` is for tests of which the first
+that fails ends the run: every point of its grid up to the answer was asked and said
+yes.
 """
 
 from collections.abc import Callable
 
 from dpaudit.errors import UncertifiedError
 
-__all__ = ["highest_yes", "largest_yes", "last_yes_before_no"]
+__all__ = ["highest_yes", "largest_yes", "last_yes_before_no", "least_yes"]
 
 _TOLERANCE = 1e-10
 
@@ -93,3 +94,19 @@ def _bisect(holds: Callable[[float], bool], low: float, high: float) -> float:
             break
         low, high = (middle, high) if holds(middle) else (low, middle)
     return low
+
+
+def least_yes(holds: Callable[[int], bool], low: int, high: int) -> int | None:
+    """Return the least whole number in [low, high] from which on it holds, if any.
+
+    Example:
+        >>> least_yes(lambda x: x * x >= 50, 0, 100)
+        8
+    """
+    if not holds(high):
+        return None
+    low -= 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high

@@ -11,7 +11,7 @@ Reference: docs/explanation/exact-bound.md for the bound and the test.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf, nextafter
+from math import inf
 from typing import final
 
 import numpy as np
@@ -19,17 +19,16 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit import _validate
-from dpaudit.bounds.claims import test_claim
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.strength import least_refuting
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.stats.search import least_yes
 
 __all__ = [
     "Power",
-    "accuracy_caught",
     "bounds_by_count",
-    "least_refuting",
     "power",
     "smallest_fault",
 ]
@@ -133,7 +132,7 @@ def bounds_by_count(
 
     found = np.zeros(guesses + 1)
     # Bounds rise with the number right; most of the lower ones are 0.
-    first = _least(lambda v: bound(v) > 0, int(seen[0]), int(seen[-1]))
+    first = least_yes(lambda v: bound(v) > 0, int(seen[0]), int(seen[-1]))
     if first is None:
         return found
     seen = seen[seen >= first]
@@ -142,25 +141,6 @@ def bounds_by_count(
     taken = pure[at] - [bound(int(v)) for v in seen[at]]
     found[seen] = pure - np.interp(seen, seen[at], taken)
     return found
-
-
-def least_refuting(
-    claim: Guarantee, *, canaries: int, guesses: int, alpha: float
-) -> int | None:
-    """Return the least number of right guesses that refutes a claim, if any does.
-
-    Example:
-        >>> from dpaudit.privacy.guarantees import PureDP
-        >>> least_refuting(PureDP(epsilon=1.0), canaries=100, guesses=100, alpha=0.05)
-        81
-        >>> least_refuting(PureDP(epsilon=9.0), canaries=100, guesses=100, alpha=0.05)
-    """
-
-    def refutes(correct: int) -> bool:
-        counts = Counts(canaries=canaries, guesses=guesses, correct=correct)
-        return test_claim(claim, counts, alpha=alpha).refuted
-
-    return _least(refutes, 0, guesses)
 
 
 def smallest_fault(
@@ -226,32 +206,6 @@ def smallest_fault(
     return high
 
 
-def accuracy_caught(
-    *, canaries: int, guesses: int, claim: Guarantee, alpha: float, chance: float = 0.9
-) -> float:
-    """Return how accurate independent guesses must be to refute a claim.
-
-    It needs no model of the mechanism: the smallest success probability ``a`` with
-    which Bin(guesses, a) refutes with the given chance. Infinity if not even guesses
-    that are all right refute the claim.
-
-    Example:
-        >>> from dpaudit.privacy.guarantees import PureDP
-        >>> accuracy = accuracy_caught(canaries=1000, guesses=1000,
-        ...     claim=PureDP(epsilon=1.0), alpha=0.05)
-        >>> round(accuracy, 4)
-        0.7716
-    """
-    _validate.probability("chance", chance)
-    v = least_refuting(claim, canaries=canaries, guesses=guesses, alpha=alpha)
-    if v is None:
-        return inf
-    a = float(special.betaincinv(v, guesses - v + 1, chance))
-    while special.betainc(v, guesses - v + 1, a) < chance:  # round up
-        a = nextafter(a, 1.0)
-    return a
-
-
 def _checked(law: NDArray[np.float64], guesses: int) -> NDArray[np.float64]:
     law = np.asarray(law, np.float64)
     if law.shape != (guesses + 1,):
@@ -269,14 +223,3 @@ def _checked(law: NDArray[np.float64], guesses: int) -> NDArray[np.float64]:
 
 def _mass_from(law: NDArray[np.float64], least: int | None) -> float:
     return 0.0 if least is None else min(1.0, float(law[least:].sum()))
-
-
-def _least(holds: Callable[[int], bool], low: int, high: int) -> int | None:
-    """Return the least number in [low, high] from which on it holds, if any."""
-    if not holds(high):
-        return None
-    low -= 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high

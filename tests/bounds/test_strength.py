@@ -1,0 +1,58 @@
+"""How strong a test is: against a search through every count."""
+
+import pytest
+from scipy import stats
+
+from dpaudit import ApproxDP, Counts, GaussianDP, PureDP, test_claim
+from dpaudit.bounds.adaptive import Adaptive
+from dpaudit.bounds.strength import accuracy_caught, least_refuting
+
+
+@pytest.mark.parametrize(
+    ("m", "r", "claim"),
+    [
+        (100, 100, PureDP(epsilon=1.0)),
+        (1000, 300, ApproxDP(epsilon=2.0, delta=1e-5)),
+        (1, 1, PureDP(epsilon=0.0)),
+    ],
+)
+def test_the_accuracy_caught_is_the_least_that_refutes(m, r, claim):
+    alpha, chance = 0.05, 0.9
+    found = accuracy_caught(claim, canaries=m, guesses=r, alpha=alpha)
+    least = [
+        v
+        for v in range(r + 1)
+        if test_claim(
+            claim, Counts(canaries=m, guesses=r, correct=v), alpha=alpha
+        ).refuted
+    ][:1]
+    if not least:
+        assert found is None
+        return
+    assert stats.binom.sf(least[0] - 1, r, found + 1e-12) >= chance
+    assert stats.binom.sf(least[0] - 1, r, found - 1e-9) < chance
+
+
+@pytest.mark.parametrize("bound", [None, Adaptive()])
+@pytest.mark.parametrize(
+    "claim", [ApproxDP(epsilon=1.0, delta=1e-4), GaussianDP(mu=0.5)]
+)
+def test_the_least_count_refutes_and_the_one_below_does_not(claim, bound):
+    least = least_refuting(claim, canaries=80, guesses=40, alpha=0.05, bound=bound)
+    refuted = [
+        test_claim(
+            claim,
+            Counts(canaries=80, guesses=40, correct=v),
+            alpha=0.05,
+            bound=bound,
+        ).refuted
+        for v in range(41)
+    ]
+    assert least == refuted.index(True)
+    assert all(refuted[least:])
+
+
+def test_a_claim_that_no_guess_can_refute_has_no_least_count():
+    claim = PureDP(epsilon=9.0)
+    assert least_refuting(claim, canaries=9, guesses=9, alpha=0.05) is None
+    assert accuracy_caught(claim, canaries=9, guesses=9, alpha=0.05) is None
