@@ -49,7 +49,7 @@ def test_the_sentence_says_everything():
         "epsilon >= ",
         "at delta = 0 (alpha = 0.05, method exact, tier A: any mechanism)",
         f"{result.reading.correct} of 100 guesses right about 100 canaries",
-        # 81 of 100 refute epsilon = 1, and Bin(100, 0.852) reaches them nine times in ten
+        # 81 of 100 refute epsilon = 1; Bin(100, 0.852) reaches them 9 times in 10
         "all right would have shown 3.49; 85.2 % right would have refuted the claim "
         "with chance 0.9)",
         "against an observer of the output",
