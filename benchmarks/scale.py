@@ -52,7 +52,7 @@ def ours(canaries: int, shards: int = 1) -> str:
         )
         for shard in range(shards)
     ]
-    return conclude_tallies(plan, tallies).to_json()
+    return conclude_tallies(tallies).to_json()
 
 
 def bare(canaries: int) -> int:

@@ -31,7 +31,7 @@ def document(source: str, form: str, names: set[str]) -> dict[str, Any]:
     """
     try:
         found = json.loads(source)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise InvalidInputError(f"not JSON: {error}") from error
     if not isinstance(found, dict) or found.get("format") != form:
         raise InvalidInputError(f'expected an object with "format": "{form}"')
@@ -41,6 +41,13 @@ def document(source: str, form: str, names: set[str]) -> dict[str, Any]:
         what = "lacks the" if odd in names else "has no"
         raise InvalidInputError(f"{form} {what} field {odd!r}")
     return found
+
+
+def number(name: str, value: object) -> float:
+    """Return a JSON number, and refuse what is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidInputError(f"{name} must be a number, got {value!r}")
+    return value
 
 
 def member(kind: type[E], value: object) -> E:

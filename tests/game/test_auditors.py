@@ -26,7 +26,7 @@ from dpaudit import (
     audit_classic,
     audit_one_run,
 )
-from dpaudit.errors import VoidAuditError
+from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.demonstrations import full_knowledge, stopping_when_ahead
 from dpaudit.game.guessers import Confident, Echo
 from dpaudit.game.shards import conclude_tallies, tally_local
@@ -248,7 +248,7 @@ def test_shards_add_up_to_the_whole(shards):
         )
 
     parts = [tally(i, shards) for i in range(shards)]
-    assert conclude_tallies(plan, parts) == conclude_tallies(plan, [tally(0, 1)])
+    assert conclude_tallies(parts) == conclude_tallies([tally(0, 1)])
     # Five standard deviations: false alarm 6e-7.
     rate = sum(part.correct for part in parts) / n
     assert abs(rate - special.expit(1.0)) < 5 * 0.5 / np.sqrt(n)
@@ -275,11 +275,11 @@ def test_shards_that_are_missing_repeated_or_of_another_audit_are_refused():
         for i in range(3)
     ]
     with pytest.raises(VoidAuditError, match="begins at 1, got 2"):
-        conclude_tallies(plan, [parts[0], parts[2]])
+        conclude_tallies([parts[0], parts[2]])
     with pytest.raises(VoidAuditError, match="begins at 1, got 0"):
-        conclude_tallies(plan, [parts[0], parts[0]])
+        conclude_tallies([parts[0], parts[0]])
     with pytest.raises(VoidAuditError, match="cover blocks 0 to 1 of 3"):
-        conclude_tallies(plan, parts[:2])
+        conclude_tallies(parts[:2])
     other = tally_local(
         SURE,
         Echo(),
@@ -290,19 +290,52 @@ def test_shards_that_are_missing_repeated_or_of_another_audit_are_refused():
         shards=3,
     )
     with pytest.raises(VoidAuditError, match="different audits"):
-        conclude_tallies(plan, [parts[0], other])
-    few = design(OneRun(guesses=5), canaries=n)
-    with pytest.raises(VoidAuditError, match="the design allows guesses=5"):
-        conclude_tallies(few, parts)
+        conclude_tallies([parts[0], other])
+    with pytest.raises(InvalidInputError, match="no tally"):
+        conclude_tallies([])
+
+
+def test_more_guesses_than_designed_are_refused_over_all_shards():
+    few = design(OneRun(guesses=70_000), canaries=2 * 65536)
+    parts = [
+        tally_local(
+            SURE, Echo(), pairs=SURE.pairs, design=few, key=KEY, shard=i, shards=2
+        )
+        for i in range(2)
+    ]
+    with pytest.raises(VoidAuditError, match="the design allows guesses=70000"):
+        conclude_tallies(parts)
+
+
+def test_a_tally_of_another_design_is_refused():
+    plans = [design(OneRun(guesses=r), canaries=2 * 65536) for r in (65536, 131072)]
+    parts = [
+        tally_local(
+            SURE, Echo(), pairs=SURE.pairs, design=plan, key=KEY, shard=i, shards=2
+        )
+        for i, plan in enumerate(plans)
+    ]
+    with pytest.raises(VoidAuditError, match="different audits"):
+        conclude_tallies(parts)
 
 
 @pytest.mark.parametrize(
-    ("index", "message"), [([0, 0], "named twice"), ([-1], "from 0"), ([9], "from 0")]
+    ("index", "guess", "message"),
+    [
+        ([0, 0], [1, 1], "named twice"),
+        ([-1], [1], "from 0"),
+        ([9], [1], "from 0"),
+        ([0.5], [1], "whole numbers"),
+        ([0], [7], "-1, 0 or 1 only"),
+        # These would match every coin if they were spread over all canaries.
+        ([0, 1], [[1], [-1]], "two lists of one length"),
+        ([0, 1], [1], "two lists of one length"),
+    ],
 )
-def test_a_block_is_guessed_within_itself(index, message):
+def test_a_block_is_guessed_within_itself(index, guess, message):
     class Odd:
         def guess(self, output):
-            return Submission(index=np.array(index), guess=np.ones(len(index), np.int8))
+            return Submission(index=np.array(index), guess=np.array(guess))
 
     plan = design(OneRun(guesses=5), canaries=5)
     with pytest.raises(VoidAuditError, match=message):
@@ -336,3 +369,54 @@ def test_classes_are_submitted_with_their_weights():
     )
     assert result.claim_test.refuted
     assert result.bound.method == "weighted"
+
+
+class Publishes:
+    """Says what the record at place 0 is."""
+
+    def run(self, data, rng):
+        return data[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("base", "pair"),
+    [
+        (np.array([0, 1]), Pairs(x=0.2, y=0.7)),
+        (np.array(["a", "b"]), Pairs(x="abc", y="abd")),
+        (np.zeros((2, 3)), Pairs(x=[[0, 0, 1]], y=[[0, 1, 0]])),
+    ],
+)
+def test_records_of_classic_auditing_are_neither_rounded_nor_cut_off(base, pair):
+    y = pair.y.tolist() if pair.y.ndim == 0 else pair.y[0].tolist()
+    result = audit_classic(
+        Publishes(),
+        lambda output: 1 if output == y else -1,
+        base=base,
+        place=0,
+        pair=pair,
+        design=design(OneRun(guesses=100), canaries=100),
+        rng=rng(),
+        key=KEY,
+    )
+    assert result.reading.correct == 100
+
+
+@pytest.mark.parametrize("wrong", [0.9, None, 257])
+def test_a_classic_guess_that_is_none_is_refused(wrong):
+    with pytest.raises(VoidAuditError, match="-1, 0 or 1 only"):
+        audit_classic(
+            NoisySum(),
+            lambda total: wrong,
+            base=np.zeros(3),
+            place=2,
+            pair=Pairs(x=0, y=1),
+            design=design(OneRun(guesses=20), canaries=20),
+            rng=rng(),
+        )
+
+
+def test_scores_of_any_type_are_ordered_as_numbers():
+    for kind in (np.uint8, np.int64, float):
+        guesser = Extremes(score=np.asarray, top=1, bottom=1)
+        made = guesser.guess(np.array([0, 5, 9], kind))
+        assert made.index.tolist() == [2, 0]

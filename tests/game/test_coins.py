@@ -95,3 +95,9 @@ def test_a_short_key_is_refused():
 def test_a_stretch_outside_is_refused(start, stop):
     with pytest.raises(InvalidInputError, match="expected 0 <= start < stop <= 10"):
         Coins(key=KEY, count=10).bits(start, stop)
+
+
+@pytest.mark.parametrize("index", [-1, 10])
+def test_a_coin_that_was_never_thrown_is_refused(index):
+    with pytest.raises(InvalidInputError, match="from 0 to 9"):
+        Coins(key=KEY, count=10).at(np.array([index]))

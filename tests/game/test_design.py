@@ -62,7 +62,7 @@ def test_the_json_is_canonical_and_complete():
 )
 @pytest.mark.parametrize(
     "claim",
-    [PureDP(epsilon=1.0), ApproxDP(epsilon=0.0, delta=0.1)],
+    [PureDP(epsilon=1.0), ApproxDP(epsilon=0.0, delta=1e-3)],
 )
 def test_a_design_reads_back_as_itself(rules, claim):
     design = replace(DESIGN, rules=rules, claim=claim, delta=None)
@@ -80,6 +80,12 @@ def test_a_claim_that_is_a_curve_reads_back_as_itself(claim):
     [
         ({"format": "dpaudit.design.1"}, 'expected an object with "format"'),
         ({"rules": {"kind": "chess"}}, "one of one-run"),
+        ({"rules": {"kind": ["one-run"]}}, "one of one-run"),
+        ({"rules": 5}, "rules must be an object"),
+        ({"claim": 5}, "a claim must be an object"),
+        ({"canaries": "100"}, "canaries must be a number"),
+        ({"alpha": None}, "alpha must be a number"),
+        ({"setting": 5}, "setting must map names"),
         ({"rules": {"kind": "one-run", "cheats": 3}}, "unexpected keyword"),
         ({"claim": {"kind": "vow"}}, "one of pure"),
         ({"threat_model": "nobody"}, "expected one of"),
@@ -158,18 +164,71 @@ def test_a_delta_that_differs_from_the_claims_is_refused():
         replace(DESIGN, delta=1e-6)
 
 
-@pytest.mark.parametrize("weights", [(), (1.0, 1.0), (0.0,), (float("nan"),)])
+@pytest.mark.parametrize(
+    "weights", [(), (1.0, 1.0), (0.0,), (float("nan"),), (1e155,), (1e-200,)]
+)
 def test_classes_have_different_positive_weights(weights):
     with pytest.raises(InvalidInputError, match="weights"):
         Classes(weights=weights, guesses=(1,) * len(weights))
 
 
-@pytest.mark.parametrize("weights", [(), (0.0,), (-1.0, 2.0), (float("inf"),)])
+@pytest.mark.parametrize(
+    "weights", [(), (0.0,), (-1.0, 2.0), (float("inf"),), (1e200,)]
+)
 def test_rounds_have_weights_that_can_count(weights):
     with pytest.raises(InvalidInputError, match="weights"):
         AdaptiveRounds(weights=weights)
 
 
 def test_a_setting_that_cannot_be_written_is_refused():
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        replace(DESIGN, setting={"noise": float("nan")}).to_json()
+    for setting in ({"noise": float("nan")}, {1: 2}, {"a": (1, 2)}, 5, None):
+        with pytest.raises(InvalidInputError, match="setting must map names"):
+            replace(DESIGN, setting=setting)
+
+
+def test_a_design_keeps_its_own_settings():
+    setting = {"steps": 3}
+    design = replace(DESIGN, setting=setting)
+    before = design.to_json()
+    setting["steps"] = 4
+    assert design.to_json() == before
+
+
+def test_equal_designs_have_equal_bytes_and_hashes():
+    """Whole numbers and floats, lists and tuples, numpy's numbers and Python's."""
+    whole = Design(
+        canaries=np.int64(10),
+        rules=Classes(weights=[2, 1], guesses=[np.int64(3), 4.0]),
+        claim=PureDP(epsilon=1),
+    )
+    same = Design(
+        canaries=10,
+        rules=Classes(weights=(2.0, 1.0), guesses=(3, 4)),
+        claim=PureDP(epsilon=1.0),
+    )
+    assert whole == same
+    assert whole.to_json() == same.to_json()
+    assert hash(whole) == hash(same)
+    assert Commitment.to(KEY, whole) == Commitment.to(KEY, same)
+
+
+def test_what_is_no_rule_or_no_claim_is_refused():
+    with pytest.raises(InvalidInputError, match="rules must be one of OneRun"):
+        replace(DESIGN, rules="one-run")
+    with pytest.raises(InvalidInputError, match="claim must be PureDP"):
+        replace(DESIGN, claim=1.0)
+
+
+def test_a_game_whose_delta_costs_all_of_alpha_is_refused():
+    claim = ApproxDP(epsilon=1.0, delta=1e-5)
+    with pytest.raises(InvalidInputError, match=r"= 0\.1 at start=0, no less than"):
+        Design(canaries=20_000, rules=AdaptiveBets(), claim=claim)
+    with pytest.raises(InvalidInputError, match="a larger start"):
+        Design(canaries=20_000, rules=AdaptiveRounds(weights=(1.0,)), claim=claim)
+    Design(canaries=20_000, rules=AdaptiveBets(start=2.0), claim=claim)
+
+
+@pytest.mark.parametrize("sha256", [5, "", "00", "g" * 64, "A" * 64])
+def test_a_commitment_is_64_hex_digits(sha256):
+    with pytest.raises(InvalidInputError, match="64 hex digits"):
+        Commitment(sha256=sha256)

@@ -22,9 +22,11 @@ from dpaudit import (
     Ranking,
     Referee,
     Transcript,
+    test_claim,
 )
 from dpaudit.bounds.reading_json import reading_to_json
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.stats.binomial import rate_limits
 
 KEY = Key(bytes(range(32)))
 SIGNS = 2 * Coins(key=KEY, count=100).bits().astype(int) - 1
@@ -96,7 +98,7 @@ def test_a_one_run_game_is_played_once(rules):
 def test_a_closed_game_takes_no_more(rules):
     referee = opened(rules)
     referee.close()
-    with pytest.raises(VoidAuditError, match="played once"):
+    with pytest.raises(VoidAuditError, match="the game is closed"):
         referee.submit([1], [1])
 
 
@@ -168,6 +170,8 @@ def test_classes_count_what_is_right_in_each(rules_of):
         ([1.0], "as long as guess"),
         ([1.0, np.nan], "must be positive"),
         ([-1.0, 1.0], "must be positive"),
+        ([1e155, 1.0], "must be positive"),
+        (["much", "more"], "must hold numbers"),
         ([3.0, 3.0], "2 guesses of weight 3 were made, but the design has 1 slots"),
     ],
 )
@@ -249,6 +253,7 @@ def test_a_transcript_reads_back_as_itself(rules):
     referee.submit([4, 9], [1, -1], stake)
     transcript = referee.close()
     again = Transcript.from_json(transcript.to_json())
+    assert again == transcript
     assert again.to_json() == transcript.to_json()
     assert reading_to_json(again.reading()) == reading_to_json(transcript.reading())
 
@@ -261,6 +266,15 @@ def test_a_transcript_with_ragged_columns_is_refused():
         Transcript.from_json(json.dumps({**plain, "guess": [1]}))
     with pytest.raises(InvalidInputError, match="column"):
         Transcript.from_json(json.dumps({**plain, "guess": ["x", "y"]}))
+    for change in (
+        {"guess": [1, 2]},
+        {"truth": [1, 0]},
+        {"index": [4, 4]},
+        {"index": [4, 100]},
+        {"turn": [1, 0]},
+    ):
+        with pytest.raises(InvalidInputError, match="names each canary once"):
+            Transcript.from_json(json.dumps({**plain, **change}))
 
 
 def test_coins_read_back_as_themselves_and_only_where_the_key_is_shown():
@@ -268,3 +282,23 @@ def test_coins_read_back_as_themselves_and_only_where_the_key_is_shown():
     assert Coins.from_json(coins.to_json()) == coins
     for public in (opened(OneRun(guesses=3)).design.to_json(), repr(coins)):
         assert KEY.secret.hex()[:16] not in public
+
+
+@pytest.mark.parametrize("stake", [1e155, 1e200, 5e-324])
+def test_a_stake_that_arithmetic_cannot_hold_is_refused(stake):
+    """Such a stake once made nothing look like certainty."""
+    with pytest.raises(VoidAuditError, match="from 1e-09 to 1e"):
+        opened(AdaptiveRounds(weights=(1.0,))).submit([0], [1], [stake])
+
+
+@pytest.mark.parametrize("weight", [5e-324, 1e-200, 1.0, 1e9])
+def test_rounds_without_a_guess_refute_no_more_often_than_alpha(weight):
+    """Fixed keys; a valid game would fail this once in a million choices of them."""
+    refuted = 0
+    for seed in range(100):
+        rules = AdaptiveRounds(weights=(weight, weight))
+        design = Design(canaries=10, rules=rules, claim=PureDP(epsilon=1.0))
+        key = Key(np.random.default_rng(seed).bytes(32))
+        reading = Referee(design, key).close().reading()
+        refuted += test_claim(design.claim, reading, alpha=0.05).refuted
+    assert rate_limits(refuted, 100, alpha=2e-6)[0] <= 0.05

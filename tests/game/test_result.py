@@ -1,12 +1,29 @@
 """A whole game on randomised response: valid, and useful, and it says what it did."""
 
+import json
+
 import numpy as np
 import pytest
 from scipy import special
 
-from dpaudit import ApproxDP, AuditResult, Coins, Design, Key, OneRun, Referee
+from dpaudit import (
+    AdaptiveBets,
+    AdaptiveClasses,
+    ApproxDP,
+    AuditResult,
+    Bets,
+    Coins,
+    Counts,
+    Design,
+    Key,
+    OneRun,
+    Referee,
+    Weighted,
+)
+from dpaudit.bounds.slots import AdaptiveSlots
+from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.guessers import most_likely
-from dpaudit.game.result import conclude
+from dpaudit.game.result import conclude, judge
 from dpaudit.stats.binomial import rate_limits
 
 
@@ -52,11 +69,69 @@ def test_the_sentence_says_everything():
         # 81 of 100 refute epsilon = 1; Bin(100, 0.852) reaches them 9 times in 10
         "all right would have shown 3.49; 85.2 % right would have refuted the claim "
         "with chance 0.9)",
-        "against an observer of the output",
-        "not exercised: nothing.",
+        "against an observer of the output.",
     ):
         assert part in text
     assert text.count(". ") == 0  # one sentence
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"design": 5},
+        {"bound": {"x": 1}},
+        {"bound": 5},
+        {"ceiling": None},
+        {"claim_test": {}},
+        {"accuracy_caught": "x"},
+        {"not_exercised": "abc"},
+        {"reading": "{}"},
+    ],
+)
+def test_a_document_that_is_no_result_is_refused(change):
+    plain = {**json.loads(audit(claimed=1.0, true=1.0, seed=0).to_json()), **change}
+    with pytest.raises(InvalidInputError):
+        AuditResult.from_json(json.dumps(plain))
+
+
+def test_a_reading_of_another_game_is_refused():
+    design = audit(claimed=1.0, true=1.0, seed=0).design
+    for canaries, guesses in ((10, 10), (100, 10)):
+        counts = Counts(canaries=canaries, guesses=guesses, correct=10)
+        with pytest.raises(VoidAuditError, match="were not made by a design of 100"):
+            judge(counts, design=design, commitment=None)
+
+
+class Forwarding:
+    """A bound of somebody else's that says what the slots' bound says."""
+
+    def epsilon_lower(self, reading, *, delta, alpha):
+        return AdaptiveSlots().epsilon_lower(reading, delta=delta, alpha=alpha)
+
+
+def test_a_claim_is_tested_by_the_rules_whatever_bound_is_brought():
+    rules = AdaptiveClasses(weights=(2.0, 1.0), guesses=(100, 100))
+    claim = ApproxDP(epsilon=0.9, delta=1e-4)
+    design = Design(canaries=2000, rules=rules, claim=claim)
+    reading = Weighted(
+        canaries=2000,
+        weights=rules.weights,
+        guesses=rules.guesses,
+        correct=(84, 82),
+        committed=True,
+    )
+    own = judge(reading, design=design, commitment=None)
+    brought = judge(reading, design=design, commitment=None, bound=Forwarding())
+    assert brought.claim_test == own.claim_test
+
+
+def test_the_start_of_a_game_is_where_its_bound_starts():
+    right = np.ones(2000, bool)
+    bets = Bets(canaries=20_000, right=right, stakes=np.full(2000, 0.999))
+    claim = ApproxDP(epsilon=1.0, delta=1e-5)
+    design = Design(canaries=20_000, rules=AdaptiveBets(start=2.0), claim=claim)
+    result = judge(bets, design=design, commitment=None)
+    assert 2.0 <= result.bound.epsilon_lower <= result.ceiling
 
 
 def test_a_result_reads_back_as_itself():

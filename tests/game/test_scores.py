@@ -111,6 +111,18 @@ def test_a_table_that_voids_the_audit_is_refused(ids, bits, scores, message):
         audit_scores(ids, bits, scores, design=DESIGN)
 
 
+def test_as_near_to_half_as_can_be_counts_as_half():
+    design = Design(canaries=101, rules=OneRun(guesses=10), claim=CLAIM)
+    with pytest.raises(VoidAuditError, match="50 of 101"):
+        audit_scores(np.arange(101), np.arange(101) % 2, np.arange(101), design=design)
+
+
+def test_ids_of_mixed_kinds_are_refused():
+    ids = np.array([*range(N - 1), "x"], object)
+    with pytest.raises(VoidAuditError, match="all numbers or all text"):
+        audit_scores(ids, COINS.bits(), IDS, design=DESIGN)
+
+
 def test_exactly_half_is_taken_if_it_was_chance():
     audit_scores(IDS, HALF, IDS, design=DESIGN, coins_were_independent=True)
 

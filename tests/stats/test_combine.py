@@ -89,3 +89,9 @@ def test_p_values_that_lean_on_the_past_are_wrong_no_more_often_than_alpha(alpha
     by_stouffer = sum(stouffer(row, [1.0, 0.7]) <= alpha for row in np.exp(logs))
     for hits in (by_fisher, by_stouffer):
         assert rate_limits(hits, 10_000, alpha=0.002)[0] <= alpha
+
+
+@pytest.mark.parametrize("unit", [5e-324, 1e-200, 1e-170, 1.0, 1e200])
+def test_only_the_ratios_of_weights_count(unit):
+    want = stats.norm.sf((stats.norm.isf(0.3) + stats.norm.isf(0.8)) / math.sqrt(2))
+    assert stouffer([0.3, 0.8], [unit, unit]) == pytest.approx(want, rel=1e-12)

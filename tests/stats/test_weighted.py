@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import special
+from scipy import special, stats
 
 from dpaudit.stats.binomial import log_tails
 from dpaudit.stats.weighted import weighted_tail
@@ -144,3 +144,25 @@ def test_hundreds_of_classes_hold_a_simulated_tail_within_their_slack():
     assert rate - error <= math.exp(tail.log_upper)
     assert math.exp(tail.log_upper - tail.slack) <= rate + error
     assert tail.slack < 0.5
+
+
+@pytest.mark.parametrize("unit", [1e-300, 5e-324, 1e-9, 1e9, 1e155, 1e200, 1e307])
+@pytest.mark.parametrize("right", [0, 1, 2, 3])
+def test_weights_of_any_size_have_the_tail_of_a_count(unit, right):
+    tail = weighted_tail([unit], [3], [0.3], unit * right)
+    want = stats.binom.sf(right - 1, 3, special.expit(0.3))
+    assert math.exp(tail.log_upper) == pytest.approx(want, rel=1e-6)
+    assert math.exp(tail.log_upper) >= want
+
+
+@pytest.mark.parametrize("large", [1e20, 1e155, 1e300])
+def test_a_weight_beside_which_others_vanish_leaves_a_safe_tail(large):
+    """Both right, or the large one alone, which floats cannot tell apart."""
+    tail = weighted_tail([large, 1.0], [1, 1], [0.0, 0.0], large + 1.0)
+    assert 0.25 <= math.exp(tail.log_upper) <= 0.5 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("weights", [[np.inf], [np.nan], [np.inf, 1.0]])
+def test_weights_that_are_no_numbers_prove_nothing(weights):
+    n = len(weights)
+    assert weighted_tail(weights, [2] * n, [0.0] * n, 1.0).log_upper == 0.0

@@ -348,3 +348,8 @@ def test_a_ladder_starts_with_a_claim_and_has_known_steps(names):
 def test_a_rung_lies_within_its_interval(ends):
     with pytest.raises(InvalidInputError, match="low <= epsilon <= high"):
         rung("outputs", 0.5, *ends)
+
+
+def test_a_mean_of_one_run_has_no_error_bar_and_is_refused():
+    with pytest.raises(InvalidInputError, match="runs must be a whole number >= 2"):
+        gaps(count(4), elements=4, rng=np.random.default_rng(0), runs=1)

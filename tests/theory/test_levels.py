@@ -83,7 +83,15 @@ def test_a_probability_is_turned_into_its_epsilon():
     found = levels(LocalRandomisedResponse(epsilon=1.5), elements=4)
     assert found.as_epsilon(found.efficacy).value == pytest.approx(1.5)
     both = found.as_epsilon(Measured(value=0.6, low=0.4, high=1.0))
-    assert both == Measured(value=float(special.logit(0.6)), low=0.0, high=inf)
+    # No accuracy can exceed p of the distributional level.
+    assert both == Measured(value=float(special.logit(0.6)), low=0.0, high=1.5)
+
+
+@pytest.mark.parametrize("epsilon", [20.0, 34.0, 36.0, 37.0, 800.0])
+def test_accuracies_next_to_one_keep_their_epsilon(epsilon):
+    found = levels(LocalRandomisedResponse(epsilon=epsilon), elements=10)
+    for chance in (found.best, found.average_case, found.average_element):
+        assert found.as_epsilon(chance).value == pytest.approx(epsilon, rel=1e-6)
 
 
 def test_simulation_needs_randomness_and_says_so():

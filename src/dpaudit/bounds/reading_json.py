@@ -58,7 +58,7 @@ def reading_from_json(text: str) -> Reading:
     """
     try:
         document = json.loads(text)
-    except ValueError as error:
+    except (TypeError, ValueError) as error:
         raise InvalidInputError(f"not JSON: {error}") from error
     if not isinstance(document, dict) or document.get("format") != _FORMAT:
         raise InvalidInputError(f'expected an object with "format": "{_FORMAT}"')

@@ -20,7 +20,7 @@ from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
 from dpaudit.game.mechanism import Mechanism
-from dpaudit.game.one_run import check_pairs
+from dpaudit.game.one_run import check_adjacency
 from dpaudit.game.pairs import Pairs
 from dpaudit.game.referee import Referee
 from dpaudit.game.result import AuditResult, judge
@@ -49,7 +49,8 @@ def audit_classic(
         guess: Says of one output +1 (y), -1 (x) or 0 (pass).
         base: The data set; the record at ``place`` is the coin's to choose.
         place: Which record.
-        pair: The two records x and y.
+        pair: The two records x and y; records that are rows of several values as lists
+            of one row.
         design: Fixed beforehand. ``canaries`` is the number of runs.
         rng: The mechanism's randomness, unrelated to the coins.
         key: The secret of the coins, to be used once; a new one if left out.
@@ -82,15 +83,17 @@ def audit_classic(
     _validate.whole_number("place", place)
     if place >= len(base):
         raise InvalidInputError(f"there is no place={place} among {len(base)} records")
-    check_pairs(pair, design)
+    check_adjacency(pair, design)
     key = Key.generate() if key is None else key
     referee = Referee(design, key)
     bits = Coins(key=key, count=design.canaries).bits()
-    data = np.array(base)
-    guesses = np.zeros(design.canaries, np.int8)
-    for run, record in enumerate(pair.choose(bits)):
-        data[place] = record
-        guesses[run] = guess(mechanism.run(data.copy(), rng))
+    # A type that holds base and records alike: nothing is rounded or cut off.
+    data = np.array(base, dtype=np.result_type(np.asarray(base), pair.x, pair.y))
+    records = _records(pair)
+    guesses = []
+    for bit in bits:
+        data[place] = records[bit]
+        guesses.append(guess(mechanism.run(data.copy(), rng)))
     referee.submit(np.arange(design.canaries), guesses)
     return judge(
         referee.close().reading(),
@@ -98,3 +101,14 @@ def audit_classic(
         commitment=referee.commitment,
         bound=Classic(),  # runs are independent, so delta costs less
     )
+
+
+def _records(pair: Pairs) -> tuple[Any, Any]:
+    """Return the two records of a single pair."""
+    if not pair.x.ndim:
+        return pair.x, pair.y
+    if len(pair.x) != 1:
+        raise InvalidInputError(
+            f"classic auditing exchanges one pair of records, got {len(pair.x)} pairs"
+        )
+    return pair.x[0], pair.y[0]

@@ -114,6 +114,8 @@ class Coins:
 
     def at(self, index: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Return the coins of the canaries named, deriving only their blocks."""
+        if len(index) and not (index.min() >= 0 and index.max() < self.count):
+            raise InvalidInputError(f"coins are numbered from 0 to {self.count - 1}")
         found = np.empty(len(index), np.uint8)
         block_of = index // _BLOCK
         for block in np.unique(block_of):

@@ -11,9 +11,12 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import isfinite
+from re import fullmatch
 from typing import Self, final
 
 from dpaudit import _canonical, _validate
+from dpaudit.bounds.adaptive import coupling_price
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Key
 from dpaudit.game.rules import (
@@ -80,13 +83,27 @@ class Design:
     setting: Mapping[str, _canonical.Scalar] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        _check_kinds(self.rules, self.claim)
         _validate.whole_number("canaries", self.canaries, least=1)
         _validate.error_level("alpha", self.alpha)
-        object.__setattr__(self, "delta", self._resolved())
+        self._check_points()
+        for name, value in (
+            ("canaries", int(self.canaries)),
+            ("alpha", float(self.alpha)),
+            ("delta", self._resolved()),
+            ("setting", _settings(self.setting)),
+        ):
+            object.__setattr__(self, name, value)
         if self.guesses > self.canaries:
             raise InvalidInputError(
                 f"cannot guess guesses={self.guesses} of canaries={self.canaries}"
             )
+        self._check_price()
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
+    def _check_points(self) -> None:
         one_point = isinstance(self.claim, ApproxDP | PureDP)
         if isinstance(self.rules, Ranking | AdaptiveRounds | AdaptiveBets) and (
             not one_point
@@ -95,6 +112,20 @@ class Design:
                 f"{type(self.rules).__name__} tests a claim at one point, and "
                 f"{self.claim} is a whole curve; claim ApproxDP(epsilon="
                 f"curve.epsilon_at(delta), delta=delta) for a delta of your choice"
+            )
+
+    def _check_price(self) -> None:
+        """Refuse a game whose delta costs so much that nothing could be shown."""
+        if not isinstance(self.rules, AdaptiveRounds | AdaptiveBets):
+            return
+        start = self.rules.start
+        price = coupling_price(self.canaries, start, self.bound_delta)
+        if price >= self.alpha:
+            raise InvalidInputError(
+                f"delta costs canaries * delta / (1 + e^start) = {price:.3g} at "
+                f"start={start:g}, no less than alpha={self.alpha:g}: nothing could be "
+                f"shown; give {type(self.rules).__name__} a larger start, use fewer "
+                "canaries, or play by AdaptiveCount"
             )
 
     @property
@@ -127,6 +158,8 @@ class Design:
     def from_json(cls, text: str) -> Self:
         """Return the design that a JSON document holds."""
         plain = _canonical.document(text, _FORMAT, _FIELDS)
+        for name in ("canaries", "alpha", "delta"):
+            _canonical.number(name, plain[name])
         plain["rules"] = rules_from_plain(plain["rules"])
         plain["claim"] = guarantee_from_plain(plain["claim"])
         plain["threat_model"] = _canonical.member(ThreatModel, plain["threat_model"])
@@ -154,6 +187,37 @@ class Design:
         return own
 
 
+def _check_kinds(rules: Rules, claim: Guarantee) -> None:
+    if not isinstance(rules, Rules):
+        raise InvalidInputError(
+            f"rules must be one of OneRun(guesses=...), Ranking(guesses=...) and so "
+            f"on, got rules={rules!r}"
+        )
+    if not isinstance(claim, Guarantee):
+        raise InvalidInputError(
+            f"claim must be PureDP(epsilon=...), ApproxDP(epsilon=..., delta=...) and "
+            f"so on, got claim={claim!r}"
+        )
+
+
+def _settings(
+    setting: Mapping[str, _canonical.Scalar],
+) -> dict[str, _canonical.Scalar]:
+    """Return a copy that nobody else can change, if it can be written."""
+    plain = isinstance(setting, Mapping) and all(
+        isinstance(name, str) and isinstance(value, str | int | float | None)
+        for name, value in setting.items()
+    )
+    if not plain or any(
+        isinstance(value, float) and not isfinite(value) for value in setting.values()
+    ):
+        raise InvalidInputError(
+            "setting must map names to text, finite numbers, true, false or null, got "
+            f"setting={setting!r}"
+        )
+    return dict(setting)
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commitment:
@@ -171,6 +235,14 @@ class Commitment:
     """
 
     sha256: str
+
+    def __post_init__(self) -> None:
+        if not (
+            isinstance(self.sha256, str) and fullmatch("[0-9a-f]{64}", self.sha256)
+        ):
+            raise InvalidInputError(
+                f"sha256 must be 64 hex digits, got sha256={self.sha256!r}"
+            )
 
     @classmethod
     def to(cls, key: Key, design: Design) -> Self:

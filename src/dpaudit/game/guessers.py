@@ -190,7 +190,7 @@ class Extremes(Generic[O]):
 
     def guess(self, output: O) -> Submission:
         """Return the guesses; ties go to the smaller index."""
-        scores = np.asarray(self.score(output))
+        scores = np.asarray(self.score(output), np.float64)
         if self.top + self.bottom > len(scores):
             raise InvalidInputError(
                 f"cannot guess top={self.top} and bottom={self.bottom} of "

@@ -180,6 +180,6 @@ def _layout(output: object, canaries: int) -> tuple[bool, int]:
 
 
 def _commonest_layout(outputs: list[O], canaries: int) -> tuple[bool, int]:
+    """Return the layout that says most: numbers if there are any, however seldom."""
     layouts = [_layout(output, canaries) for output in outputs]
-    # Ties go to numbers, and to more of them.
-    return max(layouts, key=lambda layout: (layouts.count(layout), layout))
+    return max(layouts, key=lambda found: (found[0], layouts.count(found), found[1]))

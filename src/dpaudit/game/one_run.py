@@ -22,7 +22,7 @@ from dpaudit.game.result import AuditResult, conclude
 from dpaudit.game.rules import is_adaptive
 from dpaudit.game.transcript import Transcript
 
-__all__ = ["audit_one_run", "check_pairs", "play_one_run"]
+__all__ = ["audit_one_run", "check_adjacency", "check_pairs", "play_one_run"]
 
 O = TypeVar("O")  # noqa: E741 (the paper's letter for an output)
 
@@ -98,6 +98,11 @@ def play_one_run(
 def check_pairs(pairs: Pairs, design: Design) -> None:
     """Refuse pairs that do not play the game that the claim is about."""
     pairs.check(design.canaries)
+    check_adjacency(pairs, design)
+
+
+def check_adjacency(pairs: Pairs, design: Design) -> None:
+    """Refuse pairs that test another adjacency than the claim's."""
     if pairs.adjacency is not design.claim.adjacency:
         raise VoidAuditError(
             f"the pairs test {pairs.adjacency} adjacency, but the claim "

@@ -8,7 +8,7 @@ from typing import Any, Protocol, Self, assert_never, final
 from dpaudit import _canonical
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.bets import Betting
-from dpaudit.bounds.bound import ClaimTest, LowerBound
+from dpaudit.bounds.bound import ClaimTest, Grid, LowerBound
 from dpaudit.bounds.claims import CountingBound, test_claim
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.ranked import RankedLooks
@@ -26,7 +26,7 @@ from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.bounds.slots import AdaptiveSlots
 from dpaudit.bounds.strength import accuracy_caught
 from dpaudit.bounds.weighted import WeightedGuesses
-from dpaudit.errors import InvalidInputError
+from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.rules import (
     AdaptiveBets,
@@ -120,9 +120,8 @@ class AuditResult:
         said = (
             f"{self.claim_test}: {self.bound}, from {right} of {made} guesses right "
             f"about {self.design.canaries} canaries (all right would have shown "
-            f"{self.ceiling:.3g}{self._caught()}), against {self.design.threat_model}; "
-            f"not exercised: {', '.join(self.not_exercised) or 'nothing'}"
-            f"{'' if self.commitment else '; the coins were not committed'}."
+            f"{self.ceiling:.3g}{self._caught()}), against {self.design.threat_model}"
+            f"{self._limits()}."
         )
         return said[0].upper() + said[1:]
 
@@ -136,6 +135,12 @@ class AuditResult:
             f"; {ceil(1000 * self.accuracy_caught) / 10:g} % right would have refuted "
             f"the claim with chance {_CHANCE:g}"
         )
+
+    def _limits(self) -> str:
+        """Say what the audit did not run through, and what nobody can check."""
+        missed = "; not exercised: " + ", ".join(self.not_exercised)
+        uncommitted = "" if self.commitment else "; the coins were not committed"
+        return (missed if self.not_exercised else "") + uncommitted
 
     def to_json(self) -> str:
         """Return the canonical JSON of the result."""
@@ -162,16 +167,19 @@ class AuditResult:
     def from_json(cls, text: str) -> Self:
         """Return the result that a JSON document holds; nothing in it is re-derived."""
         plain = _canonical.document(text, _FORMAT, _FIELDS)
+        caught, parts = plain["accuracy_caught"], plain["not_exercised"]
+        if not isinstance(parts, list):
+            raise InvalidInputError(f"not_exercised must be a list, got {parts!r}")
         return cls(
             design=Design.from_json(plain["design"]),
             commitment=plain["commitment"]
             and Commitment.from_json(plain["commitment"]),
             reading=reading_from_json(plain["reading"]),
-            bound=LowerBound(**_object("bound", plain["bound"])),
-            ceiling=float(plain["ceiling"]),
+            bound=_lower_bound(_object("bound", plain["bound"])),
+            ceiling=_canonical.number("ceiling", plain["ceiling"]),
             claim_test=_claim_test(_object("claim_test", plain["claim_test"])),
-            accuracy_caught=plain["accuracy_caught"],
-            not_exercised=tuple(str(each) for each in plain["not_exercised"]),
+            accuracy_caught=caught and _canonical.number("accuracy_caught", caught),
+            not_exercised=tuple(str(each) for each in parts),
         )
 
 
@@ -217,10 +225,11 @@ def judge(
         bound: Another bound than that of the rules, if it is valid for the game.
         not_exercised: Parts of the mechanism that the audit did not run through.
     """
+    _check_reading(reading, design)
     bound = bound_for(design.rules) if bound is None else bound
     found = _found if isinstance(reading, Counts | Weighted) else _found.__wrapped__
     lower, ceiling, claim_test, caught = found(
-        bound, reading, design.claim, design.bound_delta, design.alpha
+        bound, _tester(bound, design.rules), reading, design
     )
     return AuditResult(
         design=design,
@@ -238,19 +247,37 @@ def judge(
 @lru_cache(maxsize=4096)
 def _found(
     bound: JudgingBound,
+    tester: CountingBound | None,
     reading: Reading,
-    claim: Guarantee,
-    delta: float,
-    alpha: float,
+    design: Design,
 ) -> tuple[LowerBound, float, ClaimTest, float | None]:
     """Return the lower bound, its ceiling, the verdict, and what would be caught."""
-    counting = bound if isinstance(bound, CountingBound) else None
+    claim, delta, alpha = design.claim, design.bound_delta, design.alpha
     return (
         bound.epsilon_lower(reading, delta=delta, alpha=alpha),
         _ceiling(bound, reading, delta=delta, alpha=alpha),
-        test_claim(claim, reading, alpha=alpha, bound=counting),
-        _accuracy_caught(counting, reading, claim, alpha),
+        test_claim(claim, reading, alpha=alpha, bound=tester),
+        _accuracy_caught(tester, reading, claim, alpha),
     )
+
+
+def _tester(bound: JudgingBound, rules: Rules) -> CountingBound | None:
+    """Return what tests the claim: the bound itself, or else that of the rules."""
+    if isinstance(bound, CountingBound):
+        return bound
+    own = bound_for(rules)
+    return own if isinstance(own, CountingBound) else None
+
+
+def _check_reading(reading: Reading, design: Design) -> None:
+    """Refuse a reading of another game."""
+    _, made = _score(reading)
+    fixed = not isinstance(design.rules, AdaptiveRounds | AdaptiveBets)
+    if reading.canaries != design.canaries or (fixed and made != design.guesses):
+        raise VoidAuditError(
+            f"{made} guesses about {reading.canaries} canaries were not made by a "
+            f"design of {design.guesses} guesses about {design.canaries}"
+        )
 
 
 def _accuracy_caught(
@@ -287,10 +314,10 @@ def bound_for(rules: Rules) -> JudgingBound:  # noqa: PLR0911 (one return per ru
             return Adaptive()
         case AdaptiveClasses():
             return AdaptiveSlots()
-        case AdaptiveRounds():
-            return StoufferRounds()
-        case AdaptiveBets():
-            return Betting()
+        case AdaptiveRounds(start=start):
+            return StoufferRounds(grid=Grid(start=start))
+        case AdaptiveBets(start=start):
+            return Betting(grid=Grid(start=start))
         case _:
             assert_never(rules)
 
@@ -336,9 +363,18 @@ def _object(name: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 (parsed JS
     return value
 
 
+def _lower_bound(plain: dict[str, Any]) -> LowerBound:
+    for name in ("epsilon_lower", "delta", "alpha"):
+        _canonical.number(name, plain.get(name))
+    try:
+        return LowerBound(**plain)
+    except TypeError as error:
+        raise InvalidInputError(f"bound: {error}") from error
+
+
 def _claim_test(plain: dict[str, Any]) -> ClaimTest:
     return ClaimTest(
         claim=guarantee_from_plain(_object("claim", plain.get("claim"))),
-        p_value=float(plain["p_value"]),
-        alpha=float(plain["alpha"]),
+        p_value=_canonical.number("p_value", plain.get("p_value")),
+        alpha=_canonical.number("alpha", plain.get("alpha")),
     )

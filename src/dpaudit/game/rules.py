@@ -20,17 +20,16 @@ Counting the guesses that an adaptive guesser happened to make, as if their numb
 been fixed, is not among them: docs/explanation/errata.md shows why.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
-from typing import Any, TypeAlias, final
-
-import numpy as np
+from typing import Any, Final, TypeAlias, final
 
 from dpaudit import _canonical, _validate
 from dpaudit.errors import InvalidInputError
 
 __all__ = [
+    "LARGEST_WEIGHT",
     "AdaptiveBets",
     "AdaptiveClasses",
     "AdaptiveCount",
@@ -44,6 +43,8 @@ __all__ = [
     "rules_from_plain",
     "rules_to_plain",
 ]
+
+LARGEST_WEIGHT: Final = 1e9  # larger ratios make one class all that counts
 
 
 @final
@@ -59,6 +60,7 @@ class OneRun:
 
     def __post_init__(self) -> None:
         _validate.whole_number("guesses", self.guesses, least=1)
+        object.__setattr__(self, "guesses", int(self.guesses))
 
 
 @final
@@ -74,6 +76,7 @@ class Ranking:
 
     def __post_init__(self) -> None:
         _validate.whole_number("guesses", self.guesses, least=1)
+        object.__setattr__(self, "guesses", int(self.guesses))
 
 
 @final
@@ -90,7 +93,10 @@ class Classes:
     guesses: tuple[int, ...]
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "weights", _weights(self.weights))
+        object.__setattr__(self, "guesses", tuple(self.guesses))
         _check_classes(self.weights, self.guesses)
+        object.__setattr__(self, "guesses", tuple(int(r) for r in self.guesses))
 
 
 @final
@@ -106,6 +112,7 @@ class AdaptiveCount:
 
     def __post_init__(self) -> None:
         _validate.whole_number("guesses", self.guesses, least=1)
+        object.__setattr__(self, "guesses", int(self.guesses))
 
 
 @final
@@ -122,7 +129,10 @@ class AdaptiveClasses:
     guesses: tuple[int, ...]
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "weights", _weights(self.weights))
+        object.__setattr__(self, "guesses", tuple(self.guesses))
         _check_classes(self.weights, self.guesses)
+        object.__setattr__(self, "guesses", tuple(int(r) for r in self.guesses))
 
 
 @final
@@ -130,18 +140,28 @@ class AdaptiveClasses:
 class AdaptiveRounds:
     """Coins are revealed after each round; what a round counts is fixed.
 
+    A round's evidence is randomised where counts tie, and an empty round's is nothing
+    but chance, so that even a game without a guess refutes a claim now and then: with
+    chance alpha, like every other test.
+
     Attributes:
         weights: What each round counts; a round not played counts as an empty one.
+        start: The smallest epsilon that is tested. A larger one pays less for delta;
+            a truth below it is reported as 0.
     """
 
     weights: tuple[float, ...]
+    start: float = 0.0
 
     def __post_init__(self) -> None:
-        if not all(np.isfinite(w) and w >= 0 for w in self.weights) or not any(
+        object.__setattr__(self, "weights", _weights(self.weights))
+        _validate.nonnegative("start", self.start)
+        object.__setattr__(self, "start", float(self.start))
+        if not all(0 <= w <= LARGEST_WEIGHT for w in self.weights) or not any(
             self.weights
         ):
             raise InvalidInputError(
-                "weights must be finite, 0 or more and not all 0, got "
+                f"weights must be from 0 to {LARGEST_WEIGHT:g} and not all 0, got "
                 f"weights={self.weights!r}"
             )
 
@@ -149,7 +169,18 @@ class AdaptiveRounds:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptiveBets:
-    """Coins are revealed on the way; each guess states its chance of being right."""
+    """Coins are revealed on the way; each guess states its chance of being right.
+
+    Attributes:
+        start: The smallest epsilon that is tested. A larger one pays less for delta;
+            a truth below it is reported as 0.
+    """
+
+    start: float = 0.0
+
+    def __post_init__(self) -> None:
+        _validate.nonnegative("start", self.start)
+        object.__setattr__(self, "start", float(self.start))
 
 
 Rules: TypeAlias = (
@@ -206,19 +237,30 @@ def rules_to_plain(rules: Rules) -> dict[str, _canonical.Json]:
 
 def rules_from_plain(plain: Mapping[str, Any]) -> Rules:
     """Return the rules that plain JSON values describe."""
+    if not isinstance(plain, Mapping):
+        raise InvalidInputError(f"rules must be an object, got {plain!r}")
     values: dict[str, Any] = {
         k: tuple(v) if isinstance(v, list) else v for k, v in plain.items()
     }
     kind = values.pop("kind", None)
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise InvalidInputError(
             f"rules must have a kind, one of {', '.join(_KINDS)}, got {kind!r}"
         )
     try:
         rules: Rules = _KINDS[kind](**values)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise InvalidInputError(f"rules of kind {kind!r}: {error}") from error
     return rules
+
+
+def _weights(weights: Iterable[float]) -> tuple[float, ...]:
+    try:
+        return tuple(float(w) for w in weights)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(
+            f"weights must be a list of numbers, got weights={weights!r}"
+        ) from error
 
 
 def _check_classes(weights: tuple[float, ...], guesses: tuple[int, ...]) -> None:
@@ -227,11 +269,11 @@ def _check_classes(weights: tuple[float, ...], guesses: tuple[int, ...]) -> None
             f"weights and guesses must have one entry per class, got {len(weights)} "
             f"and {len(guesses)}"
         )
-    if not all(np.isfinite(w) and w > 0 for w in weights) or (
-        len(set(weights)) < len(weights)
-    ):
+    sized = all(1 / LARGEST_WEIGHT <= w <= LARGEST_WEIGHT for w in weights)
+    if not sized or len(set(weights)) < len(weights):
         raise InvalidInputError(
-            f"weights must be positive and all different, got weights={weights!r}"
+            f"weights must be positive (from {1 / LARGEST_WEIGHT:g} to "
+            f"{LARGEST_WEIGHT:g}) and all different, got weights={weights!r}"
         )
     for number in guesses:
         _validate.whole_number("guesses", number, least=1)

@@ -113,7 +113,11 @@ def _check_rows(
             "scores must be numbers; a missing score must be replaced by one that does "
             "not depend on the coin, for example the median"
         )
-    if len(np.unique(names)) < len(names):
+    try:
+        different = len(np.unique(names))
+    except TypeError as error:
+        raise VoidAuditError("ids must be all numbers or all text") from error
+    if different < len(names):
         raise VoidAuditError(
             "an id appears twice: each canary has one coin and one score"
         )
@@ -147,11 +151,11 @@ def _check_coins(
             f"{ones} of {rows} coins are ones, which fair coins do less than once in a "
             "million times; the bound is for fair coins, one per canary"
         )
-    if 2 * ones == rows and rows > 1 and not said_independent:
+    if abs(2 * ones - rows) <= rows % 2 and rows > 1 and not said_independent:
         raise VoidAuditError(
-            "exactly half of the coins are ones. Where that was arranged the coins are "
-            "not independent and the bound does not hold; where it was chance, pass "
-            "coins_were_independent=True"
+            f"exactly half of the coins are ones ({ones} of {rows}). Where that was "
+            "arranged the coins are not independent and the bound does not hold; where "
+            "it was chance, pass coins_were_independent=True"
         )
 
 

@@ -7,6 +7,7 @@ from the key and the block's number alone, so any division into shards gives the
 tally. The guesser of a block sees that block's output only.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self, final
 
@@ -18,10 +19,11 @@ from dpaudit.bounds.reads import Counts
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Commitment, Design
-from dpaudit.game.guessers import Guesser, everyone
+from dpaudit.game.guessers import Guesser, Submission, everyone
 from dpaudit.game.mechanism import Mechanism
 from dpaudit.game.one_run import check_pairs
 from dpaudit.game.pairs import Pairs
+from dpaudit.game.referee import checked
 from dpaudit.game.result import AuditResult, judge
 from dpaudit.game.rules import OneRun
 
@@ -36,20 +38,16 @@ class Tally:
     """What one shard of an audit found.
 
     Attributes:
-        commitment: The commitment of the audit it belongs to.
+        design: What the audit was opened with.
+        commitment: The commitment to key and design.
         first: The first block it covers.
         last: One past the last.
         guesses: Guesses made.
         correct: Guesses that were right.
 
-    Example:
-        >>> commitment = Commitment(sha256="00")
-        >>> some = Tally(commitment=commitment, first=0, last=2, guesses=9, correct=7)
-        >>> more = Tally(commitment=commitment, first=2, last=3, guesses=4, correct=3)
-        >>> some.merged(more).correct
-        10
     """
 
+    design: Design
     commitment: Commitment
     first: int
     last: int
@@ -58,7 +56,7 @@ class Tally:
 
     def merged(self, other: Self) -> Self:
         """Return the tally of this shard and the one that follows it."""
-        if other.commitment != self.commitment:
+        if (other.commitment, other.design) != (self.commitment, self.design):
             raise VoidAuditError("the tallies belong to different audits")
         if other.first != self.last:
             raise VoidAuditError(
@@ -67,6 +65,7 @@ class Tally:
                 "counts exactly once"
             )
         return type(self)(
+            design=self.design,
             commitment=self.commitment,
             first=self.first,
             last=other.last,
@@ -115,10 +114,10 @@ def tally_local(
         bits = coins.bits(start, min(start + _BLOCK, design.canaries))
         data = pairs.choose(bits, start=start)
         output = mechanism.run(data, key.generator("mechanism", block))
-        handed_in = guesser.guess(output)
-        made, right = _compare(handed_in.index, handed_in.guess, bits)
+        made, right = _compare(guesser.guess(output), bits)
         guesses, correct = guesses + made, correct + right
     return Tally(
+        design=design,
         commitment=Commitment.to(key, design),
         first=first,
         last=last,
@@ -127,9 +126,11 @@ def tally_local(
     )
 
 
-def conclude_tallies(design: Design, tallies: list[Tally]) -> AuditResult:
+def conclude_tallies(tallies: Sequence[Tally]) -> AuditResult:
     """Judge the tallies of all shards, in the order of their blocks."""
-    whole = tallies[0]
+    if not tallies:
+        raise InvalidInputError("there is no tally to judge")
+    whole, design = tallies[0], tallies[0].design
     for tally in tallies[1:]:
         whole = whole.merged(tally)
     if (whole.first, whole.last) != (0, _blocks(design)):
@@ -152,15 +153,9 @@ def _blocks(design: Design) -> int:
     return (design.canaries - 1) // _BLOCK + 1
 
 
-def _compare(
-    index: NDArray[np.int64], guess: NDArray[np.int8], bits: NDArray[np.uint8]
-) -> tuple[int, int]:
+def _compare(handed_in: Submission, bits: NDArray[np.uint8]) -> tuple[int, int]:
     """Return how many guesses of a block were made, and how many were right."""
-    if index is not everyone(len(bits)):
-        if len(np.unique(index)) < len(index):
-            raise VoidAuditError("a canary was named twice; each may be guessed once")
-        if len(index) and not (index.min() >= 0 and index.max() < len(bits)):
-            raise VoidAuditError(f"index must be from 0 to {len(bits) - 1}")
-        bits = bits[index]
-    truth = 2 * bits.view(np.int8) - np.int8(1)
+    index, guess = checked(handed_in.index, handed_in.guess, canaries=len(bits))
+    named = bits if index is everyone(len(bits)) else bits[index]
+    truth = 2 * named.view(np.int8) - np.int8(1)
     return int(np.count_nonzero(guess)), int(np.count_nonzero(guess == truth))

@@ -56,6 +56,12 @@ class Transcript:
     turn: NDArray[np.int64]
     uniforms: NDArray[np.float64]
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Transcript) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
     def reading(self) -> Reading:
         """Return what the bound for these rules reads; what is missing is wrong."""
         rules, n = self.design.rules, self.design.canaries
@@ -125,4 +131,22 @@ class Transcript:
             raise InvalidInputError(f"a transcript's column: {error}") from error
         if len({columns[name].shape for name in _TYPES if name != "uniforms"}) > 1:
             raise InvalidInputError("a transcript's columns must have one length")
-        return cls(design=Design.from_json(plain["design"]), **columns)
+        found = cls(design=Design.from_json(plain["design"]), **columns)
+        found._check()
+        return found
+
+    def _check(self) -> None:
+        """Refuse columns that no referee wrote; whether one did is not checked."""
+        n = self.design.canaries
+        if not (
+            np.isin(self.guess, (-1, 0, 1)).all()
+            and np.isin(self.truth, (-1, 1)).all()
+            and len(np.unique(self.index)) == len(self.index)
+            and ((self.index >= 0) & (self.index < n)).all()
+            and (np.diff(self.turn, prepend=0) >= 0).all()
+            and ((self.uniforms >= 0) & (self.uniforms < 1)).all()
+        ):
+            raise InvalidInputError(
+                "a transcript names each canary once, with a guess of -1, 0 or 1 and a "
+                "coin of -1 or 1, turn after turn"
+            )

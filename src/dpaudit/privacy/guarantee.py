@@ -34,18 +34,22 @@ def guarantee_to_plain(guarantee: Guarantee) -> dict[str, _canonical.Json]:
         {'kind': 'pure', 'epsilon': 1.0, 'adjacency': 'add-remove'}
     """
     kind = next(name for name, cls in _KINDS.items() if type(guarantee) is cls)
-    plain = {
-        name: value.tolist() if isinstance(value, np.ndarray) else value
+    # As floats throughout: equal guarantees, equal texts.
+    plain: dict[str, _canonical.Json] = {
+        name: value.tolist() if isinstance(value, np.ndarray) else float(value)
         for name, value in asdict(guarantee).items()
+        if name != "adjacency"
     }
     return {"kind": kind, **plain, "adjacency": str(guarantee.adjacency)}
 
 
 def guarantee_from_plain(plain: Mapping[str, Any]) -> Guarantee:
     """Return the guarantee that plain JSON values describe."""
+    if not isinstance(plain, Mapping):
+        raise InvalidInputError(f"a claim must be an object, got {plain!r}")
     values = dict(plain)
     kind = values.pop("kind", None)
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise InvalidInputError(
             f"a claim must have a kind, one of {', '.join(_KINDS)}, got {kind!r}"
         )

@@ -30,6 +30,7 @@ def stouffer(p_values: Sequence[float], weights: Sequence[float]) -> float:
     """
     z = -special.ndtri(np.asarray(p_values, np.float64))
     w = np.asarray(weights, np.float64)
+    w = w / w.max()  # their ratios count; squares of tiny ones would vanish
     if not np.all(w[~np.isfinite(z)] == 0) and np.any(z == -np.inf):
         return 1.0
     return float(special.ndtr(-(w @ np.where(w > 0, z, 0.0)) / sqrt(float(w @ w))))

@@ -27,6 +27,8 @@ __all__ = ["Tail", "weighted_tail"]
 
 _SPREAD = 9.5  # standard deviations; two tails of it hold 2e-21
 _ROUNDING = 1e-12  # more than the windows and the transform can lose
+_LOSS = 1e-9  # more than sums and tilts can lose of a tail, relative to it
+_WHOLE_LOSS = 1e-12  # the same if nothing is rounded to a grid
 _STEPS = 1 << 16  # of the grid across the tilted sum, if weights are not whole
 
 
@@ -42,6 +44,9 @@ class Tail:
 
     log_upper: float
     slack: float
+
+
+_UNKNOWN = Tail(log_upper=0.0, slack=inf)  # nothing is known, so nothing is claimed
 
 
 def weighted_tail(
@@ -68,6 +73,12 @@ def weighted_tail(
     w, odds, n = w[n > 0], odds[n > 0], n[n > 0]
     if threshold <= 0:
         return Tail(log_upper=0.0, slack=0.0)
+    if not (np.all(np.isfinite(w)) and np.isfinite(threshold)):
+        return _UNKNOWN
+    if not _small_whole(w, n):
+        # In units of the largest nothing overflows, and what underflows adds nothing.
+        unit = float(w.max(initial=0.0))
+        w, threshold = (w / unit, threshold / unit) if unit else (w, threshold)
     if not len(n) or threshold > float(w @ n) * (1 + 1e-12):
         return Tail(log_upper=-inf, slack=0.0)
     theta = _tilt(w, n, odds, threshold)
@@ -77,6 +88,9 @@ def weighted_tail(
     scale = float(n @ (np.logaddexp(0, odds + theta * w) - np.logaddexp(0, odds)))
     log_scale = scale - theta * threshold
     x = (start + np.arange(len(law))) * step - threshold
+    # Rounding up only adds mass; a law that lacks some is no law.
+    if not (np.isfinite(x).all() and float(law.sum()) > 1 - 1e-6):
+        return _UNKNOWN
 
     # More than cells and sums are rounded by; whole numbers are not.
     tolerance = 1e-9 if step == 1.0 else 1e-3 * step
@@ -87,7 +101,15 @@ def weighted_tail(
 
     upper = log_sum_from(0.0)
     lost = 0.0 if step == 1.0 else len(n) * step
-    return Tail(log_upper=min(0.0, log_scale + upper), slack=upper - log_sum_from(lost))
+    loss = _WHOLE_LOSS if step == 1.0 else _LOSS
+    log_upper = min(0.0, log_scale + upper + loss)
+    return Tail(log_upper=log_upper, slack=upper - log_sum_from(lost) + loss)
+
+
+def _small_whole(w: NDArray[np.float64], n: NDArray[np.int64]) -> bool:
+    """Return whether all sums are whole numbers that floats hold exactly."""
+    whole = bool(np.all(w == np.round(w)))
+    return whole and float(w.max(initial=0.0)) * int(n.sum()) < 2**53
 
 
 def _tilt(

@@ -45,7 +45,7 @@ from dpaudit.theory.capabilities import (
     guarantee_of,
     has_loss_law,
 )
-from dpaudit.theory.levels import Levels, levels
+from dpaudit.theory.levels import Levels, levels, worst_case
 from dpaudit.theory.measured import Measured
 from dpaudit.theory.power import bounds_by_count
 from dpaudit.theory.right_law import determines_right, right_law, simulated_law
@@ -92,6 +92,7 @@ def gaps(  # noqa: PLR0913 (an audit, and what is known of it)
     k = elements if guesses is None else guesses
     _validate.probability("delta", delta)
     _validate.error_level("alpha", alpha)
+    _validate.whole_number("runs", runs, least=2)
     exempt = min(1.0, delta / alpha)
     found = levels(
         mechanism, elements=elements, guesses=k, delta=exempt, rng=rng, runs=runs
@@ -152,7 +153,7 @@ def _guaranteed(
     elif delta == 0:
         claimed = found.worst_case
     else:
-        claimed = levels(mechanism, elements=found.elements, delta=delta).worst_case
+        claimed = worst_case(mechanism, elements=found.elements, delta=delta)
     at, later = (f"at delta = {d:g}" if d else "" for d in (delta, found.delta))
     return (
         _rung("claim", Measured.exact(claimed), f"what is claimed {at}".strip()),

@@ -44,8 +44,9 @@ from dpaudit.theory.enumeration import Enumeration, enumerate_mechanism
 from dpaudit.theory.measured import Measured
 from dpaudit.theory.simulation import simulate
 
-__all__ = ["Levels", "Measured", "levels"]
+__all__ = ["Levels", "Measured", "levels", "worst_case"]
 
+_LAST_DIGITS = 1e-15  # of an accuracy near 1
 _SLACK = 1e-6  # a chain of numbers that were rounded may be broken by that much
 
 
@@ -101,10 +102,13 @@ class Levels:
             >>> print(found.efficacy, found.as_epsilon(found.efficacy))
             0.75 1.099
         """
+        # At delta = 0 no accuracy exceeds p(distributional), but close to 1 a float
+        # cannot tell them apart.
+        cap = self.distributional.high if self.delta == 0 else inf
         return Measured(
-            value=_epsilon(measured.value),
-            low=_epsilon(measured.low),
-            high=_epsilon(measured.high),
+            value=_epsilon(measured.value, cap),
+            low=_epsilon(measured.low, cap),
+            high=_epsilon(measured.high, cap),
         )
 
     def _check_chain(self) -> None:
@@ -178,7 +182,7 @@ def levels(
         elements=elements,
         guesses=guesses,
         delta=delta,
-        worst_case=_worst_case(mechanism, elements, delta),
+        worst_case=worst_case(mechanism, elements=elements, delta=delta),
         distributional=found.distributional,
         average_case=found.average_case,
         best=found.best,
@@ -246,7 +250,8 @@ def _simulated(
     )
 
 
-def _worst_case(mechanism: object, elements: int, delta: float) -> float:
+def worst_case(mechanism: object, *, elements: int, delta: float) -> float:
+    """Return the epsilon of a mechanism at delta; infinity if nothing is known."""
     guarantee = guarantee_of(mechanism)
     if guarantee is not None:
         return guarantee.epsilon_at(delta)
@@ -256,9 +261,11 @@ def _worst_case(mechanism: object, elements: int, delta: float) -> float:
     return inf
 
 
-def _epsilon(chance: float) -> float:
-    """Return the inverse of p, at least 0."""
-    return max(0.0, float(special.logit(min(1.0, chance))))
+def _epsilon(chance: float, cap: float) -> float:
+    """Return the inverse of p, at least 0 and at most a cap."""
+    if chance >= float(special.expit(cap)) - _LAST_DIGITS:
+        return cap
+    return max(0.0, float(special.logit(chance)))
 
 
 def _check_guesses(guesses: int, elements: int) -> None:
