@@ -1,0 +1,188 @@
+"""Epochs: each included canary joins exactly one of an epoch's batches.
+
+The batches of an epoch are not independent, as a canary that joined one joins no other.
+But they can be seen one after the other. Let ``E_t(N)`` be the likelihood of the first
+``t`` batches if ``N`` canaries are in them, anywhere. The ``t``-th holds ``j`` of these
+with a chance ``P_t[j | N]`` that the shuffle alone decides, and the others are in those
+before, so
+
+    E_t(N) = sum_j P_t[j | N] exp(-(x_t - j)^2 / (2 s^2)) E_{t-1}(N - j).
+
+After all ``K`` batches ``E_K`` is the likelihood. In the midst of an epoch canaries may
+also be in batches yet to come, and it is an average of ``E_t`` over how many are. Every
+step is an average, so it is kept as logs without drift. It equals
+``N! [z^N] prod_t sum_j exp(...) (z/K)^j / j!`` if canaries choose their batches
+independently. Epochs are shuffled independently: their likelihoods multiply.
+
+A batch of ``b`` records leaves a canary ``b - 1`` places if another is in it already:
+``j`` is hypergeometric. Without a size it is binomial, as in batches without limit; the
+two differ by about one part in ``b``.
+"""
+
+from dataclasses import dataclass
+from math import inf
+from typing import TypeAlias, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpaudit import _validate
+from dpaudit.dpsgd.joining import log_binomial
+from dpaudit.dpsgd.likelihood import SAFE, STRETCH, checked_step, log_kernel
+from dpaudit.errors import InvalidInputError
+from dpaudit.mechanisms.exchangeable import log_sum
+
+__all__ = ["ShuffledLikelihood", "Shuffling"]
+
+Floats: TypeAlias = NDArray[np.float64]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shuffling:
+    """Each included canary joins one batch of every epoch.
+
+    Attributes:
+        batches: Batches of an epoch.
+        records_per_batch: Size of each; infinity if canaries choose independently.
+
+    Example:
+        >>> chances = np.exp(Shuffling(batches=2).log_split(2, part=1, rest=1))
+        >>> chances.round(2)
+        array([[1.  , 0.  , 0.  ],
+               [0.5 , 0.5 , 0.  ],
+               [0.25, 0.5 , 0.25]])
+        >>> one_each = Shuffling(batches=2, records_per_batch=1)
+        >>> np.exp(one_each.log_split(2, part=1, rest=1))[2].round(2)
+        array([0., 1., 0.])
+    """
+
+    batches: int
+    records_per_batch: float = inf
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("batches", self.batches, least=1)
+        b = self.records_per_batch
+        if not (b == inf or (b >= 1 and b == int(b))):
+            raise InvalidInputError(
+                "records_per_batch must be a whole number >= 1, or infinity for "
+                f"canaries that choose independently, got records_per_batch={b!r}"
+            )
+
+    def log_split(self, most: int, *, part: int, rest: int) -> Floats:
+        """Return how canaries in ``part + rest`` batches fall to the first ``part``.
+
+        Args:
+            most: The largest number of canaries.
+            part: Batches that are looked at.
+            rest: The other batches.
+
+        Returns:
+            ``ln P[j | N]`` in row ``N``, column ``j``; nothing but minus infinity for
+            ``N`` that the batches cannot hold.
+        """
+        n = np.arange(most + 1)[:, np.newaxis]
+        j = np.arange(most + 1)
+        here = self._log_places(part, most)[np.newaxis]
+        there = self._log_places(rest, most)[np.maximum(n - j, 0)]
+        every = self._log_places(part + rest, most)[:, np.newaxis]
+        chances = log_binomial(most, part / (part + rest)) + here + there
+        return np.where(every == -inf, -inf, chances - np.maximum(every, -1e300))
+
+    def _log_places(self, batches: int, most: int) -> Floats:
+        """Return the log of how much canaries are kept from being together.
+
+        It is ``(1 - 1/m) (1 - 2/m) ...`` over all canaries but the first, with ``m``
+        the records of the batches: 1 if there is no limit.
+        """
+        records = batches * self.records_per_batch if batches else inf
+        free = np.maximum(0.0, 1 - np.arange(most) / records)
+        with np.errstate(divide="ignore"):  # no place left is meant
+            return np.concatenate([[0.0], np.cumsum(np.log(free))])
+
+
+@final
+class ShuffledLikelihood:
+    """Log-likelihoods of the number of ones at each coordinate, batch by batch.
+
+    Args:
+        coordinates: How many coordinates.
+        per_coordinate: Canaries at each.
+        shuffling: How an epoch is divided into batches.
+
+    Example:
+        >>> seen = ShuffledLikelihood(
+        ...     coordinates=1, per_coordinate=3, shuffling=Shuffling(batches=2)
+        ... )
+        >>> seen.observe(np.array([1.1]), scale=0.1)
+        >>> seen.log_likelihood.argmax()  # one is here, the others may follow
+        np.int64(1)
+        >>> seen.observe(np.array([1.9]), scale=0.1)
+        >>> seen.log_likelihood.argmax()
+        np.int64(3)
+    """
+
+    def __init__(
+        self, *, coordinates: int, per_coordinate: int, shuffling: Shuffling
+    ) -> None:
+        _validate.whole_number("coordinates", coordinates, least=1)
+        _validate.whole_number("per_coordinate", per_coordinate, least=1)
+        if shuffling.batches * shuffling.records_per_batch < per_coordinate:
+            raise InvalidInputError(
+                f"{shuffling} has no room for per_coordinate={per_coordinate} canaries"
+            )
+        self._shuffling, self._most = shuffling, per_coordinate
+        self._past = np.zeros((per_coordinate + 1, coordinates))
+        self._epoch = np.zeros_like(self._past)
+        self._seen = 0
+
+    def observe(self, sums: NDArray[np.floating], scale: ArrayLike) -> None:
+        """Add one batch.
+
+        Args:
+            sums: The noisy sum at each coordinate, over the clipping norm.
+            scale: Standard deviation of what is not canaries, over the clipping norm:
+                one for all coordinates or one for each.
+        """
+        scales = checked_step(sums, scale, self._past.shape[1])
+        split = self._shuffling.log_split(self._most, part=1, rest=self._seen)
+        j = np.arange(self._most + 1, dtype=np.float64)
+        for start in range(0, len(sums), STRETCH):
+            part = slice(start, start + STRETCH)
+            x = np.asarray(sums[part], np.float64)
+            kernel = log_kernel(x, j, scales[part] if scales.ndim else scales)
+            self._epoch[:, part] = _joined(split, kernel, self._epoch[:, part])
+        self._seen += 1
+        if self._seen == self._shuffling.batches:
+            self._past += self._epoch
+            self._past -= self._past.max(axis=0)
+            self._epoch.fill(0.0)  # no batch holds no canary, for certain
+            self._seen = 0
+
+    @property
+    def log_likelihood(self) -> Floats:
+        """``ln L(N)``: a row for each coordinate, up to a constant of the row."""
+        unseen = self._shuffling.batches - self._seen
+        if not self._seen:
+            return np.ascontiguousarray(self._past.T)
+        split = self._shuffling.log_split(self._most, part=self._seen, rest=unseen)
+        rows = [log_sum(self._epoch.T + chances) for chances in split]
+        return np.ascontiguousarray(self._past.T + np.transpose(rows))
+
+
+def _joined(split: Floats, kernel: Floats, before: Floats) -> Floats:
+    """Return the log of sum_j split[N, j] kernel[j] before[N - j], scaled by column."""
+    kernel = kernel - kernel.max(axis=0)
+    before = before - before.max(axis=0)
+    chances, here, there = np.exp(split), np.exp(kernel), np.exp(before)
+    found = np.empty_like(before)
+    for n in range(len(found)):
+        now = slice(0, n + 1)
+        total = np.einsum("j,jc,jc->c", chances[n, now], here[now], there[n::-1])
+        low = np.flatnonzero(total <= SAFE)
+        total[low] = 1.0
+        found[n] = np.log(total)
+        if len(low):
+            terms = kernel[now, low] + before[n::-1][:, low] + split[n, now, np.newaxis]
+            found[n, low] = log_sum(terms.T)
+    return found
