@@ -108,9 +108,13 @@ class ExchangeablePosterior:
 
     def reveal(self, index: NDArray[np.int64], truth: NDArray[np.int8]) -> None:
         """Take note of coins, each -1 or +1."""
-        sets = np.asarray(index) // self._size
-        np.subtract.at(self._hidden, sets, 1)
-        np.add.at(self._ones, sets, np.asarray(truth) > 0)
+        sets, ones = np.asarray(index) // self._size, np.asarray(truth) > 0
+        if _rising(sets):  # one coin of each set
+            self._hidden[sets] -= 1
+            self._ones[sets] += ones
+        else:
+            np.subtract.at(self._hidden, sets, 1)
+            np.add.at(self._ones, sets, ones)
         if np.any(self._hidden[sets] < 0):
             raise InvalidInputError("a coin was revealed twice")
 
@@ -142,10 +146,16 @@ def _log_ratio(
 def _distinct(
     values: NDArray[np.int64],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the different values and which one each is; quickly if there is one."""
-    if len(values) and (values == values[0]).all():
+    """Return the different values and which one each is; quickly if that is plain."""
+    if _rising(values):
+        return values, np.arange(len(values))
+    if (values == values[0]).all():
         return values[:1], np.zeros(len(values), np.int64)
     return np.unique(values, return_inverse=True)
+
+
+def _rising(values: NDArray[np.int64]) -> bool:
+    return bool((values[1:] > values[:-1]).all())
 
 
 def log_fair(coins: int) -> NDArray[np.float64]:
