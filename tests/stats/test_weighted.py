@@ -166,3 +166,14 @@ def test_a_weight_beside_which_others_vanish_leaves_a_safe_tail(large):
 def test_weights_that_are_no_numbers_prove_nothing(weights):
     n = len(weights)
     assert weighted_tail(weights, [2] * n, [0.0] * n, 1.0).log_upper == 0.0
+
+
+def test_a_threshold_one_digit_above_a_sum_is_within_the_slack():
+    """5 w is not quite the threshold; in units of w it is, and the slack says so."""
+    w = 1.170110592254758
+    threshold = math.nextafter(5 * w, 10.0)
+    tail = weighted_tail([w, w], [3, 5], [0.0, 0.0], threshold)
+    sums = [w * k for k in range(9)]
+    want = sum(math.comb(8, k) for k in range(9) if sums[k] >= threshold) / 2**8
+    assert math.exp(tail.log_upper) >= want
+    assert math.exp(tail.log_upper - tail.slack) <= want * (1 + 1e-9)

@@ -75,7 +75,8 @@ def weighted_tail(
         return Tail(log_upper=0.0, slack=0.0)
     if not (np.all(np.isfinite(w)) and np.isfinite(threshold)):
         return _UNKNOWN
-    if not _small_whole(w, n):
+    as_given = _small_whole(w, n)
+    if not as_given:
         # In units of the largest nothing overflows, and what underflows adds nothing.
         unit = float(w.max(initial=0.0))
         w, threshold = (w / unit, threshold / unit) if unit else (w, threshold)
@@ -100,7 +101,9 @@ def weighted_tail(
         return log(float(law[kept] @ np.exp(-theta * x[kept])) + _ROUNDING)
 
     upper = log_sum_from(0.0)
-    lost = 0.0 if step == 1.0 else len(n) * step
+    lost = len(n) * step
+    if step == 1.0:  # nothing was rounded, unless the weights were taken in other units
+        lost = 0.0 if as_given else 2 * tolerance
     loss = _WHOLE_LOSS if step == 1.0 else _LOSS
     log_upper = min(0.0, log_scale + upper + loss)
     return Tail(log_upper=log_upper, slack=upper - log_sum_from(lost) + loss)
