@@ -13,13 +13,12 @@ scores to bound: the median of interleaved pairs with a bootstrap interval.
 """
 
 import argparse
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 from jax_privacy.auditing import Bonferroni, CanaryScoreAuditor, Split
 from rich.progress import Progress, track
+from timing import cpu, median_ratio
 
 from dpaudit import Counts, Exact, Ranked, RankedLooks
 from dpaudit.engines.local import LocalEngine
@@ -84,12 +83,6 @@ def power(store_path: Path, workers: int) -> None:
             bar.console.print(line)
 
 
-def cpu(function: Callable[[], object]) -> float:
-    start = time.process_time()
-    function()
-    return time.process_time() - start
-
-
 def speed(pairs: int, canaries: int) -> None:
     rng = np.random.default_rng(0)
     strategies = {"its default (Bonferroni)": Bonferroni(), "Split": Split(seed=0)}
@@ -104,10 +97,9 @@ def speed(pairs: int, canaries: int) -> None:
             ours.append(mine)
     print(f"ranked bound: median {np.median(ours):.3f} s CPU at n = {canaries}")
     for name, found in ratios.items():
-        again = rng.choice(found, (10_000, len(found)))
-        low, high = np.quantile(np.median(again, axis=1), [0.025, 0.975])
+        middle, low, high = median_ratio(found)
         print(
-            f"jax-privacy with {name}: {np.median(found):.2f} times our CPU time "
+            f"jax-privacy with {name}: {middle:.2f} times our CPU time "
             f"[{low:.2f}, {high:.2f}] (95 % bootstrap, {len(found)} pairs)"
         )
 

@@ -19,10 +19,10 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 
 import numpy as np
 from scipy import special
+from timing import cpu, median_ratio
 
 from dpaudit import (
     AdaptiveCount,
@@ -129,18 +129,10 @@ def products(coordinates: int) -> None:
             np.matmul(chances, kernel[:, :width], out=out[:, :width])
 
 
-def cpu(function: Callable[..., object], *args: object) -> float:
-    start = time.process_time()
-    function(*args)
-    return time.process_time() - start
-
-
 def report(name: str, ratios: np.ndarray) -> None:
-    rng = np.random.default_rng(0)
-    again = rng.choice(ratios, (10_000, len(ratios)))
-    low, high = np.quantile(np.median(again, axis=1), [0.025, 0.975])
+    middle, low, high = median_ratio(ratios)
     print(
-        f"{name}: {np.median(ratios):.3f} [{low:.3f}, {high:.3f}], median of "
+        f"{name}: {middle:.3f} [{low:.3f}, {high:.3f}], median of "
         f"{len(ratios)} interleaved pairs, 95 % bootstrap"
     )
 

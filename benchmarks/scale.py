@@ -13,10 +13,9 @@ import hashlib
 import resource
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 
 import numpy as np
+from timing import cpu, median_ratio
 
 from dpaudit import Design, Key, OneRun
 from dpaudit.game.guessers import Echo
@@ -69,12 +68,6 @@ def bare(canaries: int) -> int:
     return right
 
 
-def cpu(function: Callable[..., object], *args: int) -> float:
-    start = time.process_time()
-    function(*args)
-    return time.process_time() - start
-
-
 def growth(largest: int) -> None:
     sizes = [10**k for k in range(5, largest + 1)]
     times = []
@@ -89,13 +82,10 @@ def growth(largest: int) -> None:
 def ratio(canaries: int) -> None:
     ours(canaries)
     pairs = [(cpu(ours, canaries), cpu(bare, canaries)) for _ in range(PAIRS_OF_RUNS)]
-    ratios = np.array([a / b for a, b in pairs])
-    rng = np.random.default_rng(0)
-    again = rng.choice(ratios, (10_000, len(ratios)))
-    low, high = np.quantile(np.median(again, axis=1), [0.025, 0.975])
+    middle, low, high = median_ratio([a / b for a, b in pairs])
     print(
-        f"CPU time over bare numpy at {canaries:,}: {np.median(ratios):.3f} "
-        f"[{low:.3f}, {high:.3f}], median of {len(ratios)} pairs, 95 % bootstrap"
+        f"CPU time over bare numpy at {canaries:,}: {middle:.3f} "
+        f"[{low:.3f}, {high:.3f}], median of {len(pairs)} pairs, 95 % bootstrap"
     )
 
 

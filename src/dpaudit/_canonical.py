@@ -23,8 +23,8 @@ def text(value: Json) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def document(source: str, form: str, names: set[str]) -> dict[str, Any]:
-    """Return the fields of a JSON document of one format, and no others.
+def fields(source: str, form: str) -> dict[str, Any]:
+    """Return the fields of a JSON document of one format.
 
     Raises:
         InvalidInputError: It is no such document; the message says what is wrong.
@@ -36,6 +36,12 @@ def document(source: str, form: str, names: set[str]) -> dict[str, Any]:
     if not isinstance(found, dict) or found.get("format") != form:
         raise InvalidInputError(f'expected an object with "format": "{form}"')
     del found["format"]
+    return found
+
+
+def document(source: str, form: str, names: set[str]) -> dict[str, Any]:
+    """Return the fields of a JSON document that has exactly these."""
+    found = fields(source, form)
     if found.keys() != names:
         odd = sorted(found.keys() ^ names)[0]
         what = "lacks the" if odd in names else "has no"

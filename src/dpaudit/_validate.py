@@ -21,6 +21,14 @@ def nonnegative(name: str, value: float) -> None:
         )
 
 
+def positive(name: str, value: float) -> None:
+    """Check that the value is a finite number above zero."""
+    if not (math.isfinite(value) and value > 0):
+        raise InvalidInputError(
+            f"{name} must be a finite number > 0, got {name}={value!r}"
+        )
+
+
 def probability(name: str, value: float) -> None:
     """Check that the value lies in [0, 1]."""
     if math.isnan(value) or not 0 <= value <= 1:

@@ -20,11 +20,10 @@ from dpaudit.experiments.nulls import (
     Unbalanced,
     binomial_tail,
     right_tail,
-    stopping_law,
-    surprising_counts,
 )
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.stats.binomial import rate_limits
+from dpaudit.theory.stopping import stopping_law, surprising_counts
 
 CLAIM = ApproxDP(epsilon=1.0, delta=0.02)
 

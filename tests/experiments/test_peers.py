@@ -5,9 +5,10 @@ import pytest
 
 from dpaudit.experiments import peers
 from dpaudit.experiments.calibration import Case, exact_rate
-from dpaudit.experiments.nulls import Draws, Silent, Stopping, stopping_law
+from dpaudit.experiments.nulls import Draws, Silent, Stopping
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.stats.binomial import rate_limits
+from dpaudit.theory.stopping import stopping_law
 
 SILENT = ApproxDP(epsilon=0.0, delta=0.0)
 AUDITS = 4000

@@ -3,7 +3,6 @@
 The format is published in ``dpaudit/cli/schemas/reading.schema.json``.
 """
 
-import json
 from dataclasses import asdict, fields
 from typing import Any
 
@@ -56,18 +55,12 @@ def reading_from_json(text: str) -> Reading:
     Raises:
         InvalidInputError: It is no reading; the message says what is wrong.
     """
-    try:
-        document = json.loads(text)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"not JSON: {error}") from error
-    if not isinstance(document, dict) or document.get("format") != _FORMAT:
-        raise InvalidInputError(f'expected an object with "format": "{_FORMAT}"')
-    kind = document.get("kind")
-    if kind not in _KINDS:
+    rest = _canonical.fields(text, _FORMAT)
+    kind = rest.pop("kind", None)
+    if not isinstance(kind, str) or kind not in _KINDS:
         raise InvalidInputError(
             f"kind must be one of {', '.join(_KINDS)}, got {kind!r}"
         )
-    rest = {k: v for k, v in document.items() if k not in ("format", "kind")}
     reading: Reading = _build(_KINDS[kind], rest)
     return reading
 

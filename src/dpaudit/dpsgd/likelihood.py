@@ -29,10 +29,9 @@ from numpy.typing import ArrayLike, NDArray
 from dpaudit import _validate
 from dpaudit.dpsgd.joining import Joining
 from dpaudit.errors import InvalidInputError
-from dpaudit.mechanisms.exchangeable import log_sum
+from dpaudit.mechanisms.exchangeable import SAFE, log_sum
 
 __all__ = [
-    "SAFE",
     "STRETCH",
     "CountLikelihood",
     "checked_step",
@@ -43,7 +42,6 @@ __all__ = [
 Floats: TypeAlias = NDArray[np.float64]
 
 STRETCH = 4096  # coordinates looked at together: their numbers stay in the cache
-SAFE = 1e-280  # sums above it have lost nothing that counts to underflow
 _TERMS = 1 << 18  # looked at together in log space
 _STEEP = 250.0  # largest log of a power; keeps its rounding below 1e-13
 _RANGE = 600.0  # largest log of a product before it is taken

@@ -28,9 +28,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
 from dpaudit.dpsgd.joining import log_binomial
-from dpaudit.dpsgd.likelihood import SAFE, STRETCH, checked_step, log_kernel
+from dpaudit.dpsgd.likelihood import STRETCH, checked_step, log_kernel
 from dpaudit.errors import InvalidInputError
-from dpaudit.mechanisms.exchangeable import log_sum
+from dpaudit.mechanisms.exchangeable import SAFE, log_sum
 
 __all__ = ["ShuffledLikelihood", "Shuffling"]
 

@@ -33,7 +33,6 @@ from dpaudit.experiments.nulls import (
     Stopping,
     Unbalanced,
     right_tail,
-    stopping_law,
 )
 from dpaudit.experiments.rules import (
     EXACT_ON_ALL,
@@ -46,6 +45,7 @@ from dpaudit.experiments.rules import (
 )
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.stats.binomial import rate_limits
+from dpaudit.theory.stopping import stopping_law
 
 __all__ = [
     "AUDITS_PER_TRIAL",

@@ -18,7 +18,6 @@ Reference: docs/explanation/exact-bound.md for the attaining law.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from math import exp, inf, log
 from typing import TypeAlias, assert_never, final
 
@@ -28,6 +27,7 @@ from scipy import special
 
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import ApproxDP, GaussianDP
+from dpaudit.theory.stopping import stopping_law, surprising_counts
 
 __all__ = [
     "AllOrNothing",
@@ -44,8 +44,6 @@ __all__ = [
     "binomial_law",
     "binomial_tail",
     "right_tail",
-    "stopping_law",
-    "surprising_counts",
 ]
 
 _BOAST = 1.0  # guessers overstate their log-odds by this, so that betting rules bet
@@ -392,41 +390,6 @@ def binomial_tail(
     inner = (v > 0) & (v <= r)
     a, b = np.where(inner, v, 1.0), np.where(inner, r - v + 1, 1.0)
     return np.where(inner, special.betainc(a, b, special.expit(log_odds)), v <= 0)
-
-
-@lru_cache(maxsize=64)
-def surprising_counts(
-    canaries: int, log_odds: float, level: float
-) -> NDArray[np.int64]:
-    """Return for 1, 2, ... guesses the least count whose binomial tail is <= level."""
-    found = np.empty(canaries, np.int64)
-    count = 1
-    for guesses in range(1, canaries + 1):
-        # One guess more raises the least count by one at most.
-        count += int(binomial_tail(count, guesses, log_odds) > level)
-        found[guesses - 1] = count
-    found.setflags(write=False)
-    return found
-
-
-def stopping_law(
-    canaries: int, level: float
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the law of right guesses of a guesser who stops when ahead.
-
-    Returns:
-        For each number of right guesses, the chance of having stopped with it, and the
-        chance of having gone on to the end with it.
-    """
-    enough = surprising_counts(canaries, 0.0, level)
-    stopped, going = np.zeros(canaries + 1), np.zeros(canaries + 1)
-    going[0] = 1.0
-    for guesses, ahead in enumerate(enough, start=1):
-        going[1 : guesses + 1] = (going[1 : guesses + 1] + going[:guesses]) / 2
-        going[0] /= 2
-        stopped[ahead:] += going[ahead:]
-        going[ahead:] = 0.0
-    return stopped, going
 
 
 def _exposed_tail(null: Exposed, canaries: int, guesses: int, correct: int) -> float:

@@ -18,11 +18,11 @@ from dpaudit.bounds.steinke import Steinke
 from dpaudit.experiments.nulls import (
     Draws,
     binomial_tail,
-    surprising_counts,
 )
 from dpaudit.experiments.rules import CountRule, Rule
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.stats.binomial import log_tails
+from dpaudit.theory.stopping import surprising_counts
 
 __all__ = [
     "FAIR_COINS",

@@ -36,9 +36,9 @@ from dpaudit.experiments.nulls import (
     Draws,
     Mixture,
     binomial_law,
-    surprising_counts,
 )
 from dpaudit.privacy.guarantees import ApproxDP
+from dpaudit.theory.stopping import surprising_counts
 
 __all__ = [
     "EXACT_ON_ALL",

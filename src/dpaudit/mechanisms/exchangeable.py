@@ -31,10 +31,10 @@ from numpy.typing import NDArray
 from dpaudit.errors import InvalidInputError
 from dpaudit.stats.binomial import log_mass
 
-__all__ = ["ExchangeablePosterior", "log_fair", "log_sum"]
+__all__ = ["SAFE", "ExchangeablePosterior", "log_fair", "log_sum"]
 
 _CHUNK = 1 << 21  # likelihoods looked at together
-_SAFE = 1e-280  # sums above it have lost nothing that counts to underflow
+SAFE = 1e-280  # sums above it have lost nothing that counts to underflow
 _FEW = 1024  # coins whose law is kept, eight megabytes in all
 
 
@@ -129,7 +129,7 @@ class ExchangeablePosterior:
         top[top == -np.inf] = 0.0
         scaled, chances = np.exp(terms - top), np.exp(ways)
         with_one, with_zero = scaled[:, 1:] @ chances, scaled[:, :-1] @ chances
-        if min(with_one.min(), with_zero.min()) > _SAFE:
+        if min(with_one.min(), with_zero.min()) > SAFE:
             return np.asarray(np.log(with_one / with_zero))
         return _log_ratio(ways + terms[:, 1:], ways + terms[:, :-1])
 

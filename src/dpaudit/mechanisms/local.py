@@ -25,7 +25,6 @@ from scipy import special
 
 from dpaudit import _validate
 from dpaudit.game.pairs import Pairs
-from dpaudit.mechanisms._checks import positive
 from dpaudit.mechanisms.fixed import FixedPosterior
 from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, Loss, LossLaw, SmoothLoss
 from dpaudit.mechanisms.table import digits, product_law
@@ -113,7 +112,7 @@ class LocalLaplace:
     epsilon: float
 
     def __post_init__(self) -> None:
-        positive("epsilon", self.epsilon)
+        _validate.positive("epsilon", self.epsilon)
 
     @property
     def guarantee(self) -> PureDP:
@@ -169,7 +168,7 @@ class LocalGaussian:
     sigma: float
 
     def __post_init__(self) -> None:
-        positive("sigma", self.sigma)
+        _validate.positive("sigma", self.sigma)
 
     @property
     def guarantee(self) -> GaussianDP:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 
-__all__ = ["DiscreteLoss", "HasLossLaw", "Kind", "LossLaw", "SmoothLoss"]
+__all__ = ["DiscreteLoss", "HasLossLaw", "Kind", "Loss", "LossLaw", "SmoothLoss"]
 
 
 @final
@@ -83,6 +83,9 @@ class SmoothLoss:
         return float(self.tail_at(np.array([size]))[0])
 
 
+Loss: TypeAlias = DiscreteLoss | SmoothLoss
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Kind:
@@ -98,7 +101,7 @@ class Kind:
     chance: float
     groups: int
     size: int
-    loss: DiscreteLoss | SmoothLoss
+    loss: Loss
 
     def __post_init__(self) -> None:
         _validate.probability("chance", self.chance)
@@ -134,6 +137,3 @@ class HasLossLaw(Protocol):
     def loss_law(self, elements: int) -> LossLaw:
         """Return the law of the losses of this many elements."""
         ...
-
-
-Loss: TypeAlias = DiscreteLoss | SmoothLoss

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.mechanisms._checks import positive
+from dpaudit import _validate
 from dpaudit.privacy.adjacency import Adjacency
 from dpaudit.privacy.guarantees import GaussianDP, PureDP
 
@@ -62,7 +62,7 @@ class GeometricNoise:
     epsilon: float
 
     def __post_init__(self) -> None:
-        positive("epsilon", self.epsilon)
+        _validate.positive("epsilon", self.epsilon)
 
     @property
     def guarantee(self) -> PureDP:
@@ -96,7 +96,7 @@ class LaplaceNoise:
     epsilon: float
 
     def __post_init__(self) -> None:
-        positive("epsilon", self.epsilon)
+        _validate.positive("epsilon", self.epsilon)
 
     @property
     def guarantee(self) -> PureDP:
@@ -129,7 +129,7 @@ class GaussianNoise:
     sigma: float
 
     def __post_init__(self) -> None:
-        positive("sigma", self.sigma)
+        _validate.positive("sigma", self.sigma)
 
     @property
     def guarantee(self) -> GaussianDP:

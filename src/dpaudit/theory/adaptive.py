@@ -1,4 +1,4 @@
-"""What revealing coins is worth, and what stopping at will costs.
+"""What revealing coins is worth: how many guesses are made about a count.
 
 A noiseless count of ``s`` elements is published. The maximum-likelihood guesser with a
 threshold guesses an element when the size of its loss, ``|ln(h / (a - h))|`` with ``h``
@@ -16,12 +16,6 @@ Both laws are found exactly by a forward pass over (elements left, ones left, gu
 far): given the count all sequences are equally likely, so the next coin is a one with
 chance ``h / a``.
 
-``stopping_chance`` is the other side. If the number of guesses may depend on revealed
-coins, the binomial tail at the realised number is no p-value: a guesser who tosses fair
-coins, and stops as soon as the tail is small enough, is certified far too often. It is
-the chance that a symmetric random walk ever crosses the boundary, by dynamic
-programming over the number of right guesses.
-
 Reference: Keinan, Shenfeld and Ligett, section "Adaptive ORA improves ORA",
 https://arxiv.org/abs/2503.07199.
 """
@@ -32,15 +26,12 @@ from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.stats.binomial import log_mass
 
-__all__ = ["GuessLaw", "adaptive_guesses", "one_run_guesses", "stopping_chance"]
-
-_ROUNDING = 1e-12  # a tail that equals alpha must not miss it by its last digit
+__all__ = ["GuessLaw", "adaptive_guesses", "one_run_guesses"]
 
 
 @final
@@ -106,59 +97,6 @@ def adaptive_guesses(size: int, threshold: float) -> GuessLaw:
         guesses=_forward(size, threshold, only_right=False),
         right=_forward(size, threshold, only_right=True),
     )
-
-
-def stopping_chance(canaries: int, alpha: float) -> float:
-    """Return how often stopping at will "certifies" a mechanism that says nothing.
-
-    Args:
-        canaries: The most guesses that can be made.
-        alpha: The nominal chance of being wrong.
-
-    Returns:
-        The chance that after some guess ``P[Bin(R, 1/2) >= V] <= alpha``.
-
-    Example:
-        >>> round(stopping_chance(1000, 0.05), 3)
-        0.339
-    """
-    _validate.whole_number("canaries", canaries, least=1)
-    _validate.error_level("alpha", alpha)
-    boundary = _boundary(canaries, alpha)
-    walk = np.zeros(canaries + 2)  # chance of v right so far, never having crossed
-    walk[0] = 1.0
-    crossed = 0.0
-    for made, limit in enumerate(boundary, start=1):
-        top = min(made, limit)
-        walk[1 : top + 1] = (walk[1 : top + 1] + walk[:top]) / 2
-        walk[0] /= 2
-        if made >= limit:
-            crossed += float(walk[limit])
-            walk[limit] = 0.0
-    return crossed
-
-
-def _boundary(canaries: int, alpha: float) -> NDArray[np.int64]:
-    """Return for 1, 2, ... guesses the least number right whose tail is alpha or less.
-
-    It never falls from one number of guesses to the next, and rises by at most one.
-    """
-    made = np.arange(1, canaries + 1)
-    start = made / 2 - special.ndtri(alpha) * np.sqrt(made) / 2
-    found: NDArray[np.int64] = np.clip(start.astype(np.int64), 1, made + 1)
-
-    def crosses(right: NDArray[np.int64]) -> NDArray[np.bool_]:
-        inside = np.clip(right, 1, made)
-        tail = special.betainc(inside, made - inside + 1, 0.5)
-        tail = np.where(right <= 0, 1.0, np.where(right > made, 0.0, tail))
-        below: NDArray[np.bool_] = tail <= alpha * (1 + _ROUNDING)
-        return below
-
-    while np.any(short := ~crosses(found)):
-        found = found + short
-    while np.any(long := crosses(found - 1)):
-        found = found - long
-    return found
 
 
 def _forward(size: int, threshold: float, *, only_right: bool) -> NDArray[np.float64]:

@@ -35,8 +35,8 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, LossLaw
+from dpaudit.stats import binomial_tails
 from dpaudit.stats.search import largest_yes
-from dpaudit.theory import binomial_tails
 from dpaudit.theory.integrals import tail_average
 
 __all__ = [

@@ -26,7 +26,6 @@ and "Optimal efficacy", https://arxiv.org/abs/2503.07199; docs/explanation/ceili
 """
 
 from dataclasses import dataclass
-from math import log
 from typing import final
 
 import numpy as np
@@ -40,6 +39,7 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.game.guessers import MostLikely
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.stats.binomial import masses
+from dpaudit.stats.means import mean_limits
 from dpaudit.theory.capabilities import (
     can_be_simulated,
     guarantee_of,
@@ -230,20 +230,17 @@ def _expected(
 ) -> tuple[Measured, float]:
     """Return the mean of the bound and its standard deviation.
 
-    The interval of a simulated mean is the empirical Bernstein one (Maurer and Pontil,
-    Theorem 4): it holds for any number of runs, as bounds lie between 0 and the one
-    that all guesses right would give.
+    The interval of a simulated mean holds for any number of runs, as bounds lie between
+    0 and the one that all guesses right would give.
     """
     bounds = design.bounds(law)
     mean = float(law @ bounds)
     variance = float(law @ (bounds - mean) ** 2)
     if drawn is None:
         return Measured.exact(mean), variance**0.5
-    cost = log(4 / _ERROR)  # each side is wrong at most half of it
-    reach = (2 * variance * cost / (drawn - 1)) ** 0.5
-    reach += design.ceiling * 7 * cost / (3 * (drawn - 1))
-    low, high = max(0.0, mean - reach), min(design.ceiling, mean + reach)
-    return Measured(value=mean, low=low, high=max(high, mean)), variance**0.5
+    span = (0.0, design.ceiling)
+    low, high = mean_limits(mean, variance, drawn, span=span, alpha=_ERROR)
+    return Measured(value=mean, low=low, high=high), variance**0.5
 
 
 def _expected_at(efficacy: Measured, design: _Design) -> tuple[Measured, float]:

@@ -26,8 +26,8 @@ from typing import final
 import numpy as np
 from scipy import special
 
+from dpaudit.stats import binomial_tails
 from dpaudit.stats.binomial import log_tails
-from dpaudit.theory import binomial_tails
 from dpaudit.theory.tightness import MANY, Exposure, Tightness
 
 __all__ = ["SET_SIZES", "SetSize", "count_in_sets_tightness"]

@@ -14,9 +14,6 @@ is below it, and nothing bounds it from above. At ``delta > 0`` it is where the 
 epsilon grows, so the epsilons at which it lies that close to delta are an interval, and
 the true one is among them. The mean is over elements too: for a mechanism that treats
 elements differently it is the level of the average element.
-
-Reference: Maurer and Pontil, "Empirical Bernstein bounds and sample variance
-penalization", Theorem 4, https://arxiv.org/abs/0907.3740.
 """
 
 from collections.abc import Callable, Iterator
@@ -33,6 +30,7 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.game.guessers import Guesser
 from dpaudit.game.mechanism import HasLoss, Mechanism
 from dpaudit.game.pairs import Pairs
+from dpaudit.stats.means import mean_limits
 from dpaudit.stats.search import largest_yes
 from dpaudit.theory.measured import Measured
 
@@ -176,15 +174,11 @@ def _sizes(mechanism: HasLoss[O], output: O, elements: int) -> NDArray[np.float6
 
 def _mean(values: NDArray[np.float64], *, low: float) -> Measured:
     """Return the mean of values in [low, 1] with its empirical Bernstein interval."""
-    n, mean = len(values), float(values.mean())
-    cost = log(4 / _ALPHA)  # each side is wrong at most alpha / 2
-    spread = (2 * float(values.var(ddof=1)) * cost / n) ** 0.5
-    reach = spread + (1 - low) * 7 * cost / (3 * (n - 1))
-    return Measured(
-        value=mean,
-        low=min(mean, max(low, mean - reach)),
-        high=max(mean, min(1.0, mean + reach)),
+    mean = float(values.mean())
+    limits = mean_limits(
+        mean, float(values.var()), len(values), span=(low, 1.0), alpha=_ALPHA
     )
+    return Measured(value=mean, low=limits[0], high=limits[1])
 
 
 def _level(misses: NDArray[np.float64], delta: float, runs: int) -> Measured:

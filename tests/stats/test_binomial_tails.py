@@ -7,7 +7,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from dpaudit.theory.binomial_tails import at_least, fewer
+from dpaudit.stats.binomial_tails import at_least, fewer
 
 
 @pytest.mark.parametrize("trials", [1, 5, 40])
