@@ -9,14 +9,18 @@ from scipy import special
 from dpaudit import (
     AdaptiveBets,
     AdaptiveClasses,
+    AdaptiveCount,
+    AdaptiveRounds,
     ApproxDP,
     AuditResult,
     Bets,
+    Classes,
     Coins,
     Counts,
     Design,
     Key,
     OneRun,
+    Ranking,
     Referee,
     Weighted,
 )
@@ -147,3 +151,24 @@ def test_a_claim_that_no_outcome_could_refute_is_said_to_be_out_of_reach():
 
 def test_a_refuted_claim_needs_no_word_on_what_would_have_been_caught():
     assert "would have refuted" not in str(audit(claimed=1.0, true=3.0, seed=0))
+
+
+@pytest.mark.parametrize(
+    ("rules", "method"),
+    [
+        (OneRun(guesses=5), "exact"),
+        (Ranking(guesses=5), "ranked"),
+        (Classes(weights=(1.0,), guesses=(5,)), "weighted"),
+        (AdaptiveCount(guesses=5), "adaptive"),
+        (AdaptiveClasses(weights=(1.0,), guesses=(5,)), "slots"),
+        (AdaptiveRounds(weights=(1.0,)), "rounds"),
+        (AdaptiveBets(), "betting"),
+    ],
+)
+def test_every_rule_is_judged_by_the_bound_that_is_proved_for_it(rules, method):
+    """Another bound would pay too little for delta once coins are revealed."""
+    claim = ApproxDP(epsilon=1.0, delta=1e-6)
+    design = Design(canaries=10, rules=rules, claim=claim)
+    referee = Referee(design, Key(bytes(32)))
+    result = conclude(referee.close(), commitment=referee.commitment)
+    assert result.bound.method == method
