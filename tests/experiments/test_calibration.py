@@ -109,9 +109,9 @@ def test_a_simulated_rule_broken_on_purpose_is_flagged(small):
 @pytest.mark.parametrize("rule", ["ranked looks", "rounds, 4 of 2 classes"])
 def test_tails_that_leave_out_what_was_seen_are_flagged(monkeypatch, rule):
     """The commonest slip with discrete p-values: more than seen, not as much."""
-    tails, thresholds = rounds.weighted_tail, ranked.thresholds
+    scores, thresholds = rounds.limited_score, ranked.thresholds
     monkeypatch.setattr(
-        rounds, "weighted_tail", lambda w, n, odds, at: tails(w, n, odds, at + 1)
+        rounds, "limited_score", lambda w, n, at, **how: scores(w, n, at + 1, **how)
     )
     monkeypatch.setattr(
         ranked, "thresholds", lambda *given: [c + 1 for c in thresholds(*given)]

@@ -139,7 +139,9 @@ def test_no_ranking_is_left_out_that_the_bound_rejects(null):
 def test_no_rounds_are_left_out_that_the_bound_rejects(null):
     draws = drawn(null)
     found = RoundsRule().rejects(draws, null.claim, LEVEL, np.random.default_rng(9))
-    uniforms = np.random.default_rng(9).random((60, 4))
+    rng = np.random.default_rng(9)
+    uniforms, noise = rng.random((60, 4)), rng.random(60)
+    stated = (null.claim.epsilon + 2, null.claim.epsilon + 1)
     expected = []
     for audit in range(60):
         played = []
@@ -151,7 +153,7 @@ def test_no_rounds_are_left_out_that_the_bound_rejects(null):
             played.append(
                 Weighted(
                     canaries=80,
-                    weights=(2, 1),
+                    weights=stated,
                     guesses=(2, 10) if begun else (0, 0),
                     correct=(int(right[:2].sum()), int(right[2:12].sum()))
                     if begun
@@ -164,6 +166,7 @@ def test_no_rounds_are_left_out_that_the_bound_rejects(null):
             rounds=tuple(played),
             weights=(1.0,) * 4,
             uniforms=tuple(uniforms[audit]),
+            noise_uniform=noise[audit],
         )
         expected.append(rejected(StoufferRounds(), reading, null.claim))
     assert any(expected)

@@ -221,7 +221,7 @@ def test_what_is_no_rule_or_no_claim_is_refused():
 
 def test_a_game_whose_delta_costs_all_of_alpha_is_refused():
     claim = ApproxDP(epsilon=1.0, delta=1e-5)
-    with pytest.raises(InvalidInputError, match=r"= 0\.1 at start=0, no less than"):
+    with pytest.raises(InvalidInputError, match=r"costs 0\.1 at start=0, no less than"):
         Design(canaries=20_000, rules=AdaptiveBets(), claim=claim)
     with pytest.raises(InvalidInputError, match="a larger start"):
         Design(canaries=20_000, rules=AdaptiveRounds(weights=(1.0,)), claim=claim)

@@ -196,7 +196,22 @@ def test_rounds_are_as_many_as_planned_and_empty_ones_count():
     assert [played.guesses for played in reading.rounds] == [(2,), (0,), (0,)]
     assert reading.rounds[0].correct == (1,)
     assert reading.rounds[0].weights == (2.0,)
-    assert len(set(reading.uniforms)) == 3
+    assert len({*reading.uniforms, reading.noise_uniform}) == 4
+
+
+def test_with_a_jump_every_canary_has_its_round():
+    rules = AdaptiveRounds(weights=(1.0, 1.0, 0.5), jump=0.5)
+    with pytest.raises(VoidAuditError, match="round 0 is for canaries 0, 3, and so on"):
+        opened(rules).submit([0, 1], [1, 1])
+    referee = opened(rules)
+    referee.submit([0, 3], [1, 0])
+    with pytest.raises(VoidAuditError, match="round 1 is for canaries 1, 4"):
+        referee.submit([2], [0])
+    referee.submit([1], [SIGNS[1]], [0.75])
+    reading = referee.close().reading()
+    assert [played.guesses for played in reading.rounds] == [(1,), (1,), (0,)]
+    assert reading.rounds[1].weights == (0.75,)
+    assert reading.jump == 0.5
 
 
 def test_a_round_too_many_is_refused():

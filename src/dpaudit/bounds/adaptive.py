@@ -15,7 +15,7 @@ so the largest epsilon that is rejected counts, wherever the rejection is.
 Valid for every mechanism. (Plugging in the number of guesses *made*, where stopping may
 depend on revealed coins, is not: docs/explanation/errata.md.)
 
-Reference: docs/explanation/adaptive-bound.md.
+Reference: docs/explanation/adaptive-rules.md.
 """
 
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ mechanism)
     """
 
     method: ClassVar[str] = "adaptive"
-    reference: ClassVar[str] = "docs/explanation/adaptive-bound.md"
+    reference: ClassVar[str] = "docs/explanation/adaptive-rules.md"
 
     def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value with the best ramp."""

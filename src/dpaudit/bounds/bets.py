@@ -15,7 +15,7 @@ The wealth is not monotone in epsilon: the lower bound is the last epsilon of a 
 grid before the first that is not rejected. It may be read after every guess: the
 sequence is right at all times at once with chance ``1 - alpha``.
 
-Reference: docs/explanation/adaptive-bound.md.
+Reference: docs/explanation/adaptive-rules.md.
 """
 
 from dataclasses import dataclass, field
@@ -49,7 +49,7 @@ mechanism)
 
     grid: Grid = field(default_factory=Grid)
     method: ClassVar[str] = "betting"
-    reference: ClassVar[str] = "docs/explanation/adaptive-bound.md"
+    reference: ClassVar[str] = "docs/explanation/adaptive-rules.md"
 
     def log_p_value(self, bets: Bets, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value: one over the largest wealth, plus delta's."""

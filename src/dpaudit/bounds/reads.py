@@ -15,7 +15,16 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 
-__all__ = ["Bets", "Counts", "Ranked", "Reading", "Rounds", "Unequal", "Weighted"]
+__all__ = [
+    "Bets",
+    "Counts",
+    "Ranked",
+    "Reading",
+    "Rounds",
+    "Unequal",
+    "Weighted",
+    "check_jump",
+]
 
 
 @final
@@ -172,16 +181,25 @@ class Rounds:
 
     Attributes:
         canaries: Canaries of all rounds together.
-        rounds: What was guessed in each round, all at once, then revealed.
+        rounds: What was guessed in each round, all at once, then revealed. The weight
+            of a class is the log-odds of being right that the guesser stated.
         weights: What each round counts, fixed before the run.
         uniforms: For each round a uniform number from committed randomness, which the
             guesser could not know before the round's guesses were in.
+        jump: The most that a right guess may add to the evidence, in its standard
+            deviations, fixed before the run; canary ``i`` was played in round ``i``
+            modulo the number of rounds. None if neither was fixed.
+        noise: Share of the evidence's variance that is committed chance.
+        noise_uniform: A uniform number from committed randomness for it.
     """
 
     canaries: int
     rounds: tuple[Weighted, ...]
     weights: tuple[float, ...]
     uniforms: tuple[float, ...]
+    jump: float | None = None
+    noise: float = 0.0
+    noise_uniform: float = 0.5
 
     def __post_init__(self) -> None:
         _validate.whole_number("canaries", self.canaries, least=1)
@@ -194,8 +212,16 @@ class Rounds:
             raise InvalidInputError(f"weights must be >= 0, got {self.weights}")
         if sum(sum(r.guesses) for r in self.rounds) > self.canaries:
             raise InvalidInputError(f"more guesses than canaries={self.canaries}")
-        for uniform in self.uniforms:
+        for uniform in (*self.uniforms, self.noise_uniform):
             _validate.probability("uniforms", uniform)
+        check_jump(self.jump, self.noise)
+        for r, played in enumerate(self.rounds):
+            most = len(range(r, self.canaries, len(self.rounds)))
+            if self.jump is not None and sum(played.guesses) > most:
+                raise InvalidInputError(
+                    f"with a jump, round {r} of {len(self.rounds)} is for {most} of "
+                    f"{self.canaries} canaries, got guesses={played.guesses}"
+                )
 
 
 @final
@@ -228,6 +254,19 @@ class Bets:
             )
         if not np.all((self.stakes >= 0) & (self.stakes <= 1)):
             raise InvalidInputError("stakes must hold chances in [0, 1]")
+
+
+def check_jump(jump: float | None, noise: float) -> None:
+    """Refuse a jump or a share of noise that rounds cannot be played with."""
+    if jump is not None and not 0 < jump < np.inf:
+        raise InvalidInputError(
+            f"jump must be positive and finite, or None for no limit, got jump={jump!r}"
+        )
+    if not 0 <= noise < 1:
+        raise InvalidInputError(
+            f"noise is a share of the variance and must be in [0, 1), got "
+            f"noise={noise!r}"
+        )
 
 
 Reading: TypeAlias = Counts | Unequal | Ranked | Weighted | Rounds | Bets

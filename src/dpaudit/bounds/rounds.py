@@ -1,37 +1,59 @@
 """The bound for games in rounds: guess, reveal, guess better.
 
-In each round some canaries not yet guessed are guessed, all at once, then their coins
-are revealed. Given the output and the coins of earlier rounds, a round is a one-run
-game of its own, so its weighted tail is a p-value that is valid given the past, and a
-sequence of such p-values may be combined as if they were independent: here by
-Stouffer's weighted sum, with weights fixed before the run. A round in which nothing was
-right would have a p-value of one; ties are broken by uniforms from committed
-randomness, which the guesser cannot know before the round's guesses are in. An empty
-round then contributes a plain uniform, as it must: leaving it out is not valid.
+In each round some canaries not yet guessed are guessed, all at once, each with the
+log-odds that the guesser gives it; then their coins are revealed. Given the output and
+the coins of earlier rounds, a round is a one-run game of its own. Against a claim of
+epsilon a guess counts the more, the further its log-odds exceed epsilon: a few
+whole-number weights, a function of what was stated. Right guesses are dominated by
+independent coins of chance ``p = e^epsilon / (1 + e^epsilon)``, so the normal score of
+the round's weighted tail is dominated by a standard normal, whatever happened before,
+and the scores may be added as if they were independent, with weights fixed before the
+run (Stouffer). Ties are broken by uniforms from committed randomness, which the guesser
+cannot know before the round's guesses are in. What a round does not use of its share,
+an empty one all of it, is left to committed chance at the end, as it must be: leaving
+the round out together with its share is not valid.
 
-With delta > 0 every guess is coupled with a coin of the claimed odds; the couplings
-fail with a chance of at most ``m delta / (1 + e^epsilon)``, which is added.
+What delta can add. Without further rules every guess is coupled with a coin of chance
+``p``; the couplings fail with a chance of at most ``m delta / (1 + e^epsilon)``, which
+is added. With a ``jump``, two things are fixed beforehand: canary ``i`` is played in
+round ``i`` modulo the number of rounds, and no right guess may raise the sum by more
+than ``jump``: scores are limited, and a round of few guesses uses less than its share
+(how much is known before its coins are). After round ``r`` the sum still waits
+for independent normals of variance ``rest_r``, so one guess of that round decides with
+chance at most ``jump / sqrt(2 pi rest_r)``, and delta adds at most
+
+    delta / (1 + e^epsilon)  *  sum over canaries of  min(1, jump / sqrt(2 pi rest_r)).
+
+``noise`` is a share of the variance that is committed chance, added at the end: it is
+what the last round waits for.
 
 The tests of different epsilons do not bound one event, so the lower bound is the last
 epsilon of a fixed grid before the first that is not rejected. The grid begins at
 ``start``, fixed before the run: a larger start pays less for delta, and a truth below
 it is reported as 0.
 
-Reference: docs/explanation/adaptive-bound.md.
+Reference: docs/explanation/adaptive-rules.md.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import exp, log
+from math import inf, log, pi, sqrt
 from typing import ClassVar, final
 
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
 from dpaudit.bounds.adaptive import coupling_price
-from dpaudit.bounds.bound import Grid, LowerBound, first_not_rejected
+from dpaudit.bounds.bound import Grid, LowerBound, add_price, first_not_rejected
 from dpaudit.bounds.reads import Rounds, Weighted
 from dpaudit.stats.binomial import log_odds_limit
-from dpaudit.stats.combine import randomised, stouffer
-from dpaudit.stats.weighted import weighted_tail
+from dpaudit.stats.limited import UNRESOLVED, empty_score, limited_score
 
-__all__ = ["StoufferRounds"]
+__all__ = ["StoufferRounds", "guess_weights", "rounds_price"]
+
+_LEVELS = 8  # weights are whole numbers up to it
+_ROOM = 1.15  # scores rise faster in the tails than in the middle, by about that
 
 
 @final
@@ -41,7 +63,7 @@ class StoufferRounds:
 
     Example:
         >>> first = Weighted(
-        ...     canaries=100, weights=(1,), guesses=(50,), correct=(40,),
+        ...     canaries=100, weights=(2.0,), guesses=(50,), correct=(40,),
         ...     committed=False,
         ... )
         >>> game = Rounds(
@@ -54,15 +76,29 @@ class StoufferRounds:
 
     grid: Grid = field(default_factory=Grid)
     method: ClassVar[str] = "rounds"
-    reference: ClassVar[str] = "docs/explanation/adaptive-bound.md"
+    reference: ClassVar[str] = "docs/explanation/adaptive-rules.md"
 
     def log_p_value(self, rounds: Rounds, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value of a claim."""
-        price = coupling_price(rounds.canaries, epsilon, delta)
-        pairs = zip(rounds.rounds, rounds.uniforms, strict=True)
-        p_values = [_round_p_value(played, epsilon, u) for played, u in pairs]
-        combined = stouffer(p_values, rounds.weights)
-        return min(0.0, log(max(combined + price, 5e-324)))
+        price = rounds_price(
+            canaries=rounds.canaries,
+            weights=rounds.weights,
+            jump=rounds.jump,
+            noise=rounds.noise,
+            epsilon=epsilon,
+            delta=delta,
+        )
+        evidence, left = 0.0, 1.0
+        shares = _shares(rounds.weights, rounds.noise)
+        played = zip(shares, rounds.rounds, rounds.uniforms, strict=True)
+        for share, guesses, uniform in played:
+            step = inf if rounds.jump is None or share == 0 else rounds.jump / share
+            used, score = _score(guesses, epsilon, uniform, step)
+            evidence += share * used * score
+            left -= (share * used) ** 2
+        evidence += sqrt(max(left, 0.0)) * empty_score(rounds.noise_uniform)
+        unresolved = len(shares) * UNRESOLVED
+        return add_price(float(special.log_ndtr(-evidence)), price + unresolved)
 
     def epsilon_lower(
         self, rounds: Rounds, *, delta: float, alpha: float
@@ -76,17 +112,147 @@ class StoufferRounds:
         )
 
 
-def _round_p_value(played: Weighted, epsilon: float, uniform: float) -> float:
-    """Return a randomised p-value of one round."""
-    odds = [epsilon] * len(played.weights)
+def rounds_price(
+    *,
+    canaries: int,
+    weights: Sequence[float],
+    jump: float | None,
+    noise: float,
+    epsilon: float,
+    delta: float,
+) -> float:
+    """Return what delta can add to the chance that a true claim is rejected.
 
-    def tail(threshold: float) -> float:
-        found = weighted_tail(played.weights, played.guesses, odds, threshold)
-        return exp(found.log_upper)
+    Args:
+        canaries: How many canaries the game has.
+        weights: What each round counts.
+        jump: The most that one right guess may add to the sum; None for no limit, and
+            canaries that may be played in any round.
+        noise: Share of the variance that is committed chance.
+        epsilon: Of the claim.
+        delta: Of the claim.
 
-    at_least = tail(played.score)
-    if all(weight == round(weight) for weight in played.weights):
-        more = tail(played.score + 1)
-    else:  # the next possible score is known only after none
-        more = at_least if played.score else tail(min(played.weights))
-    return randomised(at_least, more, uniform)
+    Example:
+        >>> for jump in (None, 0.1):
+        ...     price = rounds_price(
+        ...         canaries=10_000, weights=(1.0,) * 10, jump=jump, noise=0.02,
+        ...         epsilon=1.0, delta=1e-5,
+        ...     )
+        ...     print(round(price, 4))
+        0.0269
+        0.0023
+    """
+    whole = coupling_price(canaries, epsilon, delta)
+    if jump is None:
+        return whole
+    shares = np.square(_shares(weights, noise))
+    rest = noise + np.append(np.cumsum(shares[::-1])[::-1][1:], 0.0)
+    with np.errstate(divide="ignore"):  # nothing is waited for: one guess may decide
+        decides = np.minimum(1.0, jump / np.sqrt(2 * pi * rest))
+    decides[shares == 0] = 0.0
+    rounds = len(shares)
+    played = canaries // rounds + (np.arange(rounds) < canaries % rounds)
+    return whole * float(played @ decides) / canaries
+
+
+def guess_weights(
+    stated: NDArray[np.float64],
+    guesses: NDArray[np.int64],
+    *,
+    epsilon: float,
+    step: float,
+) -> NDArray[np.int64]:
+    """Return what guesses count against a claim, from 0 to 8, by what was stated.
+
+    Weights rise with the log-odds beyond epsilon, as the likelihood ratio does, up to a
+    cap: so low that a right guess raises the round's score by about the step at most.
+
+    Args:
+        stated: The log-odds stated, one for each class of guesses.
+        guesses: How many guesses each class has.
+        epsilon: Of the claim.
+        step: The most that one right guess may add to the round's score.
+
+    Example:
+        >>> stated, guesses = np.array([0.9, 1.2, 1.5, 3.0]), np.array([50, 50, 50, 1])
+        >>> guess_weights(stated, guesses, epsilon=1.0, step=np.inf)
+        array([0, 1, 2, 8])
+        >>> guess_weights(stated, guesses, epsilon=1.0, step=0.3)
+        array([0, 6, 8, 8])
+    """
+    excess = np.maximum(stated - epsilon, 0.0)
+    excess[guesses == 0] = 0.0
+    if not excess.any():
+        return np.zeros(len(excess), np.int64)
+    cap = _cap(excess, guesses, epsilon=epsilon, step=step)
+    return np.minimum(np.rint(excess * (_LEVELS / cap)), _LEVELS).astype(np.int64)
+
+
+def _cap(
+    excess: NDArray[np.float64],
+    guesses: NDArray[np.int64],
+    *,
+    epsilon: float,
+    step: float,
+) -> float:
+    """Return the largest cap that one standard deviation is large enough for."""
+    order = np.argsort(excess)
+    a, n = excess[order], guesses[order]
+    if step == inf:
+        return float(a[-1])
+    p = float(special.expit(epsilon))
+    most = np.square(step / _ROOM) * p * (1 - p)
+    # With a cap between a[k-1] and a[k] the variance is that of those below, plus the
+    # cap squared for each of those above.
+    below = np.append(0.0, np.cumsum(n * np.square(a)))[:-1]
+    left = 1 - most * np.cumsum(n[::-1])[::-1]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        caps = np.where(left > 0, np.sqrt(most * below / left), inf)
+    good = np.flatnonzero(caps >= a)
+    k = int(good[-1]) + 1 if len(good) else 0
+    if k == len(a):
+        return float(a[-1])
+    # None is good: all guesses that count at all count the same.
+    return float(max(caps[k], a[a > 0][0]))
+
+
+def _score(
+    played: Weighted, epsilon: float, uniform: float, step: float
+) -> tuple[float, float]:
+    """Return how much of its share a round uses, and its limited normal score.
+
+    It uses less than all if its guesses are so few that even with equal weights one
+    would raise the score by more than the step.
+    """
+    n, right = np.array(played.guesses), np.array(played.correct)
+    weights = guess_weights(np.array(played.weights), n, epsilon=epsilon, step=step)
+    levels = np.flatnonzero(np.bincount(weights, weights=n)[1:]) + 1
+    if not len(levels):
+        return 0.0, 0.0
+    sizes = np.array([n[weights == level].sum() for level in levels])
+    hits = np.array([right[weights == level].sum() for level in levels])
+    levels //= np.gcd.reduce(levels)
+    used = min(1.0, step / _ROOM * _deviation(levels, sizes, epsilon) / levels[-1])
+    score = limited_score(
+        levels,
+        sizes,
+        int(levels @ hits),
+        log_odds=epsilon,
+        uniform=uniform,
+        step=step / used,
+    )
+    return used, score
+
+
+def _deviation(
+    weights: NDArray[np.int64], trials: NDArray[np.int64], log_odds: float
+) -> float:
+    p = float(special.expit(log_odds))
+    return sqrt(float(trials @ np.square(weights)) * p * (1 - p))
+
+
+def _shares(weights: Sequence[float], noise: float) -> NDArray[np.float64]:
+    """Return the weights such that their squares and the noise add up to one."""
+    w = np.asarray(weights, np.float64)
+    w = w / w.max()  # their ratios count; squares of tiny ones would vanish
+    return np.asarray(w * sqrt((1 - noise) / float(w @ w)))

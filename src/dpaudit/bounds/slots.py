@@ -14,7 +14,7 @@ made all at once, is not proved here.
 
 As weights and sizes are fixed, the p-values bound one event at every epsilon.
 
-Reference: docs/explanation/adaptive-bound.md.
+Reference: docs/explanation/adaptive-rules.md.
 """
 
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ mechanism)
     """
 
     method: ClassVar[str] = "slots"
-    reference: ClassVar[str] = "docs/explanation/adaptive-bound.md"
+    reference: ClassVar[str] = "docs/explanation/adaptive-rules.md"
 
     def log_p_value(self, slots: Weighted, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value of a claim."""

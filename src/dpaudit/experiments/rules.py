@@ -214,7 +214,8 @@ class RankedRule:
 class RoundsRule:
     """The bound for rounds, each an equal part of the canaries with classes by rank.
 
-    A round before whose start the guesser stopped is empty.
+    A round before whose start the guesser stopped is empty. The classes state log-odds
+    that exceed the claim by their weights.
 
     Attributes:
         name: What the table calls it.
@@ -240,33 +241,45 @@ class RoundsRule:
         right = draws.right[:, : self.rounds * size].reshape(shape)
         right = np.take_along_axis(right, order, axis=2)[:, :, : sum(sizes)]
         begun = np.arange(self.rounds) * size < draws.made[:, np.newaxis]
-        uniforms = rng.random(begun.shape)
+        uniforms, noise = rng.random(begun.shape), rng.random(audits)
         scores = right @ np.repeat(self.weights, sizes)
         rough = _combined(
-            score_law(self.weights, sizes, claim.epsilon), scores, begun, uniforms
+            score_law(self.weights, sizes, claim.epsilon),
+            scores,
+            begun,
+            uniforms,
+            noise,
         )
+        stated = tuple(claim.epsilon + weight for weight in self.weights)
         price = coupling_price(canaries, claim.epsilon, claim.delta)
         found = rough + price <= _HARMLESS * alpha
         for audit in np.flatnonzero(found):
             reading = Rounds(
                 canaries=canaries,
                 rounds=tuple(
-                    self._round(canaries, sizes if plays else (0,) * len(sizes), r)
+                    self._round(
+                        canaries, stated, sizes if plays else (0,) * len(sizes), r
+                    )
                     for r, plays in zip(right[audit], begun[audit], strict=True)
                 ),
                 weights=(1.0,) * self.rounds,
                 uniforms=tuple(map(float, uniforms[audit])),
+                noise_uniform=float(noise[audit]),
             )
             found[audit] = _rejects(StoufferRounds(), reading, claim, alpha)
         return np.asarray(found)
 
     def _round(
-        self, canaries: int, sizes: tuple[int, ...], right: NDArray[np.bool_]
+        self,
+        canaries: int,
+        stated: tuple[float, ...],
+        sizes: tuple[int, ...],
+        right: NDArray[np.bool_],
     ) -> Weighted:
         ends = np.cumsum((0, *sizes))
         return Weighted(
             canaries=canaries,
-            weights=self.weights,
+            weights=stated,
             guesses=sizes,
             correct=tuple(int(right[a:b].sum()) for a, b in pairwise(ends)),
             committed=True,
@@ -372,10 +385,12 @@ def _combined(
     scores: NDArray[np.int64],
     begun: NDArray[np.bool_],
     uniforms: NDArray[np.float64],
+    noise: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Return Stouffer's p-values of rounds whose scores have one law."""
     tails = np.append(np.cumsum(law[::-1])[::-1], 0.0)
     at_least, more = tails[scores], tails[scores + 1]
-    p_values = np.where(begun, more + uniforms * (at_least - more), uniforms)
-    z = special.ndtri(np.clip(p_values, 1e-300, 1.0))
-    return np.asarray(special.ndtr(z.sum(axis=1) / z.shape[1] ** 0.5))
+    p_values = np.clip(more + uniforms * (at_least - more), 1e-300, 1.0)
+    z = np.where(begun, special.ndtri(p_values), 0.0).sum(axis=1)
+    z += np.sqrt((~begun).sum(axis=1)) * special.ndtri(noise)
+    return np.asarray(special.ndtr(z / begun.shape[1] ** 0.5))

@@ -5,7 +5,7 @@ guesser submits canaries in turns and is told the coins of each turn before the 
 The rules of the design fix what must be fixed for the bound to be valid.
 
 Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, definition
-"Adaptive ORA"; docs/explanation/adaptive-bound.md for what must be fixed, and why.
+"Adaptive ORA"; docs/explanation/adaptive-rules.md for what must be fixed, and why.
 """
 
 from typing import TypeVar

@@ -17,6 +17,7 @@ from typing import Self, final
 
 from dpaudit import _canonical, _validate
 from dpaudit.bounds.adaptive import coupling_price
+from dpaudit.bounds.rounds import rounds_price
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Key
 from dpaudit.game.rules import (
@@ -116,16 +117,28 @@ class Design:
 
     def _check_price(self) -> None:
         """Refuse a game whose delta costs so much that nothing could be shown."""
-        if not isinstance(self.rules, AdaptiveRounds | AdaptiveBets):
-            return
-        start = self.rules.start
-        price = coupling_price(self.canaries, start, self.bound_delta)
+        match self.rules:
+            case AdaptiveRounds(start=start):
+                price = rounds_price(
+                    canaries=self.canaries,
+                    weights=self.rules.weights,
+                    jump=self.rules.jump,
+                    noise=self.rules.noise,
+                    epsilon=start,
+                    delta=self.bound_delta,
+                )
+                remedy = "a smaller jump, a larger start"
+            case AdaptiveBets(start=start):
+                price = coupling_price(self.canaries, start, self.bound_delta)
+                remedy = "a larger start"
+            case _:
+                return
         if price >= self.alpha:
             raise InvalidInputError(
-                f"delta costs canaries * delta / (1 + e^start) = {price:.3g} at "
-                f"start={start:g}, no less than alpha={self.alpha:g}: nothing could be "
-                f"shown; give {type(self.rules).__name__} a larger start, use fewer "
-                "canaries, or play by AdaptiveCount"
+                f"delta costs {price:.3g} at start={start:g}, no less than "
+                f"alpha={self.alpha:g}: nothing could be shown; give "
+                f"{type(self.rules).__name__} {remedy}, use fewer canaries, or play by "
+                "AdaptiveCount"
             )
 
     @property

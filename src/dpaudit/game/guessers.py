@@ -5,7 +5,7 @@ generator: it yields a turn's guesses and is sent the coins of those canaries. N
 ever holds a referee or coins, so there is nothing to peek at.
 """
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import islice
@@ -17,7 +17,7 @@ from scipy import special
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.mechanism import HasConditionalLoss, HasLoss
+from dpaudit.game.mechanism import HasConditionalLoss, HasLoss, Posterior
 from dpaudit.game.rules import (
     AdaptiveBets,
     AdaptiveClasses,
@@ -39,6 +39,9 @@ __all__ = [
     "everyone",
     "most_likely",
 ]
+
+_FINENESS = 32  # steps of stated log-odds in one unit
+_SUREST = 40.0  # the largest log-odds that are stated
 
 O = TypeVar("O")  # noqa: E741 (the paper's letter for an output)
 O_contra = TypeVar("O_contra", contravariant=True)
@@ -210,8 +213,9 @@ class AdaptiveMostLikely(Generic[O]):
 
     It goes through the batches that the mechanism's posterior proposes, guesses what
     reaches the threshold, passes the rest, and learns from both. What it puts on a
-    guess follows the rules: nothing for a count, its chance for bets, the free slot of
-    the weight nearest to its confidence for classes, and about that for rounds.
+    guess follows the rules: nothing for a count, its chance for bets, its log-odds for
+    rounds, the free slot of the weight nearest to its confidence for classes. If the
+    rules say which round a canary is played in, it keeps to that.
 
     Attributes:
         mechanism: Says what an output and revealed coins tell about the next ones.
@@ -230,10 +234,7 @@ class AdaptiveMostLikely(Generic[O]):
         """Yield each batch's guesses and learn its coins."""
         posterior = self.mechanism.posterior(output)
         purse = _purse(self.rules)
-        rules, planned = self.rules, None
-        if isinstance(rules, AdaptiveRounds):
-            planned = len(rules.weights)
-        for index in islice(posterior.batches(), planned):
+        for index in _batches(posterior, self.rules):
             log_odds = posterior.log_odds(index)
             sure = np.abs(log_odds) >= self.threshold
             guess = np.where(sure, np.where(log_odds >= 0, 1, -1), 0).astype(np.int8)
@@ -290,12 +291,16 @@ class _Slots:
 
 
 @final
-class _Confidence:
+class _LogOdds:
     def spend(
-        self, surety: NDArray[np.float64], guess: NDArray[np.int8], threshold: float
+        self,
+        surety: NDArray[np.float64],
+        guess: NDArray[np.int8],
+        threshold: float,  # noqa: ARG002 (each purse uses what it needs)
     ) -> NDArray[np.float64]:
-        classes = 1 + np.floor(4 * _excess(surety, threshold))
-        return np.where(guess != 0, classes, 0.0)
+        # Rounded down: a guess may well be surer than is stated.
+        stated = np.clip(np.floor(surety * _FINENESS), 1, _SUREST * _FINENESS)
+        return np.where(guess != 0, stated / _FINENESS, 0.0)
 
 
 @final
@@ -307,6 +312,20 @@ class _Chances:
         threshold: float,  # noqa: ARG002
     ) -> NDArray[np.float64]:
         return np.asarray(special.expit(surety))
+
+
+def _batches(
+    posterior: Posterior,
+    rules: AdaptiveCount | AdaptiveClasses | AdaptiveRounds | AdaptiveBets,
+) -> Iterator[NDArray[np.int64]]:
+    """Return what is submitted together, turn by turn."""
+    if not isinstance(rules, AdaptiveRounds):
+        return posterior.batches()
+    rounds = len(rules.weights)
+    if rules.jump is None:
+        return islice(posterior.batches(), rounds)
+    n = sum(len(batch) for batch in posterior.batches())
+    return (np.arange(r, n, rounds) for r in range(rounds))
 
 
 @lru_cache(maxsize=8)
@@ -334,7 +353,7 @@ def _purse(
         case AdaptiveClasses():
             return _Slots(rules)
         case AdaptiveRounds():
-            return _Confidence()
+            return _LogOdds()
         case AdaptiveBets():
             return _Chances()
 

@@ -67,8 +67,9 @@ class Referee:
         Args:
             index: Canaries, each at most once in the whole game, counted from 0.
             guess: For each, +1 (included, or y), -1 (excluded, or x) or 0 (pass).
-            stake: For each, the weight of the class it takes a slot of, its weight in
-                this round, or the chance that it is right, as the rules have it.
+            stake: For each, the weight of the class it takes a slot of, its log-odds
+                of being right, or the chance of that, as the rules have it. A round
+                without stakes counts all its guesses the same.
 
         Raises:
             VoidAuditError: The rules of the game were broken; nothing is revealed.
@@ -77,6 +78,7 @@ class Referee:
         where, what = checked(index, guess, canaries=self.design.canaries)
         if self._seen[where].any():
             raise VoidAuditError("a canary was named twice; each may be guessed once")
+        self._check_round(where)
         puts = self._stakes(what, stake)
         self._check_number(what, puts)
         self._seen[where] = True
@@ -92,7 +94,8 @@ class Referee:
         columns = [np.concatenate(c) for c in zip(*self._turns, strict=True)]
         index, guess, truth, stake, turn = columns or [np.zeros(0)] * 5
         rules = self.design.rules
-        rounds = len(rules.weights) if isinstance(rules, AdaptiveRounds) else 0
+        # One for each round, and one for the noise at the end.
+        uniforms = len(rules.weights) + 1 if isinstance(rules, AdaptiveRounds) else 0
         return Transcript(
             design=self.design,
             index=index.astype(np.int64),
@@ -101,7 +104,7 @@ class Referee:
             stake=stake,
             turn=turn.astype(np.int64),
             # The guesser cannot know them: they come from the key.
-            uniforms=self._key.generator("uniforms", 0).random(rounds),
+            uniforms=self._key.generator("uniforms", 0).random(uniforms),
         )
 
     def _check_turn(self) -> None:
@@ -116,6 +119,17 @@ class Referee:
             raise VoidAuditError(
                 f"all {len(rules.weights)} planned rounds were played; their number "
                 "must be fixed before the run"
+            )
+
+    def _check_round(self, where: NDArray[np.int64]) -> None:
+        rules, turn = self.design.rules, len(self._turns)
+        if not isinstance(rules, AdaptiveRounds) or rules.jump is None:
+            return
+        rounds = len(rules.weights)
+        if np.any(where % rounds != turn):
+            raise VoidAuditError(
+                f"with a jump, canary i is played in round i modulo {rounds}: round "
+                f"{turn} is for canaries {turn}, {turn + rounds}, and so on"
             )
 
     def _stakes(
@@ -138,7 +152,8 @@ class Referee:
             raise VoidAuditError(
                 f"{type(rules).__name__} needs a stake for every guess"
             )
-        puts = np.ones(len(what)) if stake is None else _numbers(stake)
+        equal = np.full(len(what), LARGEST_WEIGHT)
+        puts = equal if stake is None else _numbers(stake)
         if puts.shape != what.shape:
             raise VoidAuditError(
                 f"stake must be as long as guess, got shapes {puts.shape} and "
@@ -149,8 +164,9 @@ class Referee:
             if not np.all((made >= 0) & (made <= 1)):
                 raise VoidAuditError("a stake is a chance and must be in [0, 1]")
         elif not np.all((made >= 1 / LARGEST_WEIGHT) & (made <= LARGEST_WEIGHT)):
+            kind = "log-odds" if isinstance(rules, AdaptiveRounds) else "a weight"
             raise VoidAuditError(
-                "a stake is a weight and must be positive, from "
+                f"a stake is {kind} and must be positive, from "
                 f"{1 / LARGEST_WEIGHT:g} to {LARGEST_WEIGHT:g}"
             )
         return np.where(what != 0, puts, 0.0)

@@ -26,6 +26,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeAlias, final
 
 from dpaudit import _canonical, _validate
+from dpaudit.bounds.reads import check_jump
 from dpaudit.errors import InvalidInputError
 
 __all__ = [
@@ -144,19 +145,33 @@ class AdaptiveRounds:
     but chance, so that even a game without a guess refutes a claim now and then: with
     chance alpha, like every other test.
 
+    A stake is the log-odds of being right that the guesser gives a guess; against a
+    claim of epsilon it counts by how much it exceeds that.
+
     Attributes:
         weights: What each round counts; a round not played counts as an empty one.
         start: The smallest epsilon that is tested. A larger one pays less for delta;
             a truth below it is reported as 0.
+        jump: The most that a right guess may add to the evidence, in its standard
+            deviations; delta then costs much less. Canary ``i`` must be played in round
+            ``i`` modulo the number of rounds. None for no limit and free play.
+        noise: Share of the evidence's variance that is committed chance, revealed at
+            the end; with a jump it lowers what delta costs in the last rounds.
     """
 
     weights: tuple[float, ...]
     start: float = 0.0
+    jump: float | None = None
+    noise: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "weights", _weights(self.weights))
         _validate.nonnegative("start", self.start)
         object.__setattr__(self, "start", float(self.start))
+        check_jump(self.jump, self.noise)
+        if self.jump is not None:
+            object.__setattr__(self, "jump", float(self.jump))
+        object.__setattr__(self, "noise", float(self.noise))
         if not all(0 <= w <= LARGEST_WEIGHT for w in self.weights) or not any(
             self.weights
         ):

@@ -45,7 +45,7 @@ class Transcript:
         truth: The coin of each, -1 or +1.
         stake: What was put on each: the weight of its class, or the stated chance.
         turn: In which submission each came, from 0.
-        uniforms: One committed uniform number per planned round.
+        uniforms: One committed uniform number per planned round, and one more.
     """
 
     design: Design
@@ -91,7 +91,10 @@ class Transcript:
                     canaries=n,
                     rounds=tuple(self._round(j) for j in range(len(rules.weights))),
                     weights=rules.weights,
-                    uniforms=tuple(self.uniforms.tolist()),
+                    uniforms=tuple(self.uniforms[:-1].tolist()),
+                    jump=rules.jump,
+                    noise=rules.noise,
+                    noise_uniform=float(self.uniforms[-1]),
                 )
             case AdaptiveBets():
                 return Bets(canaries=n, right=right, stakes=self.stake[made])

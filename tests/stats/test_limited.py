@@ -1,0 +1,95 @@
+"""Limited normal scores: right by enumeration, rising, and limited."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from dpaudit.stats.limited import empty_score, limited_score
+
+CLASSES = st.lists(
+    st.tuples(st.integers(1, 8), st.integers(1, 4)),
+    min_size=1,
+    max_size=2,
+    unique_by=lambda c: c[0],
+)
+
+
+def law(classes, p):
+    """Return the chance of every weighted count, by enumeration."""
+    found = {}
+    for counts in itertools.product(*(range(n + 1) for _, n in classes)):
+        pairs = list(zip(classes, counts, strict=True))
+        total = sum(w * k for (w, _), k in pairs)
+        chance = math.prod(stats.binom.pmf(k, n, p) for (_, n), k in pairs)
+        found[total] = found.get(total, 0.0) + chance
+    return found
+
+
+def score(classes, at, *, log_odds, uniform, step=np.inf):
+    weights, trials = (np.array(column) for column in zip(*classes, strict=True))
+    return limited_score(
+        weights, trials, at, log_odds=log_odds, uniform=uniform, step=step
+    )
+
+
+@given(CLASSES, st.floats(-1, 2), st.floats(0.01, 0.99))
+def test_without_a_limit_it_is_the_quantile_of_the_tail(classes, log_odds, uniform):
+    chances = law(classes, 1 / (1 + math.exp(-log_odds)))
+    for at, chance in chances.items():
+        tail = sum(c for w, c in chances.items() if w > at) + uniform * chance
+        want = stats.norm.isf(tail)
+        if 1e-9 < tail < 1 - 1e-9:
+            got = score(classes, at, log_odds=log_odds, uniform=uniform)
+            assert got == pytest.approx(want, abs=1e-4 if abs(want) > 5 else 1e-7)
+
+
+@given(
+    CLASSES, st.floats(-1, 2), st.floats(0.0, 1.0, exclude_max=True), st.floats(0.1, 3)
+)
+def test_one_success_more_raises_it_by_no_more_than_the_step(
+    classes, log_odds, uniform, step
+):
+    for counts in itertools.product(*(range(n + 1) for _, n in classes)):
+        at = sum(w * k for (w, _), k in zip(classes, counts, strict=True))
+        here = score(classes, at, log_odds=log_odds, uniform=uniform, step=step)
+        free = score(classes, at, log_odds=log_odds, uniform=uniform)
+        assert here <= free
+        for (w, n), k in zip(classes, counts, strict=True):
+            if k < n:
+                more = score(
+                    classes, at + w, log_odds=log_odds, uniform=uniform, step=step
+                )
+                assert -1e-9 <= more - here <= step + 1e-9
+
+
+def test_a_wide_step_limits_nothing_in_the_middle():
+    """The middle of 400 fair coins rises by a tenth per success."""
+    for at in range(180, 221):
+        limited, free = (
+            score([(1, 400)], at, log_odds=0.0, uniform=0.4, step=s)
+            for s in (0.12, np.inf)
+        )
+        assert limited == pytest.approx(free, abs=1e-9)
+
+
+def test_large_classes_agree_with_the_normal_law():
+    """Two classes of a hundred thousand; the normal law is right to a part in 300."""
+    classes, n = [(3, 100_000), (5, 100_000)], 100_000
+    deviation = math.sqrt((9 + 25) * n * 0.25)
+    for z in (-3.0, 0.0, 1.0, 4.0):
+        at = round(8 * n / 2 + z * deviation)
+        got = score(classes, at, log_odds=0.0, uniform=0.5, step=0.02)
+        assert got == pytest.approx(z, abs=0.01)
+
+
+@pytest.mark.parametrize("uniform", [0.0, 1.0])
+def test_extremes_are_finite(uniform):
+    for at in (0, 50):
+        found = score([(1, 50)], at, log_odds=0.0, uniform=uniform, step=0.4)
+        assert abs(found) < 8
+    assert abs(empty_score(uniform)) < 8
