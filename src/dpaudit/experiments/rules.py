@@ -241,7 +241,7 @@ class RoundsRule:
         right = draws.right[:, : self.rounds * size].reshape(shape)
         right = np.take_along_axis(right, order, axis=2)[:, :, : sum(sizes)]
         begun = np.arange(self.rounds) * size < draws.made[:, np.newaxis]
-        uniforms, noise = rng.random(begun.shape), rng.random(audits)
+        uniforms, noise = rng.random(begun.shape), rng.random((audits,))
         scores = right @ np.repeat(self.weights, sizes)
         rough = _combined(
             score_law(self.weights, sizes, claim.epsilon),
