@@ -88,7 +88,8 @@ def masses(
     Args:
         r: Trials.
         log_odds: Log-odds of a success.
-        spread: Half-width of the window, in standard deviations.
+        spread: Half-width of the window, in standard deviations, at least 8: all that
+            counts must lie inside, since the masses are made to add up to one.
 
     Returns:
         The least count of the window, and the masses from there upwards. They are
@@ -96,12 +97,11 @@ def masses(
     """
     low, high = window(r, log_odds, spread=spread)
     top = min(high, max(low, int((r + 1) * float(special.expit(log_odds)))))
-    peak = exp(float(log_mass(top, r, log_odds)))
     k = np.arange(low, high + 1, dtype=np.float64)
     up = (r - k[top - low : -1]) / (k[top - low : -1] + 1) * exp(min(log_odds, 700.0))
     down = (k[: top - low] + 1) / (r - k[: top - low]) * exp(min(-log_odds, 700.0))
-    below = np.cumprod(down[::-1])[::-1]
-    return low, peak * np.concatenate([below, [1.0], np.cumprod(up)])
+    shape = np.concatenate([np.cumprod(down[::-1])[::-1], [1.0], np.cumprod(up)])
+    return low, shape / shape.sum()
 
 
 def window(r: int, log_odds: float, *, spread: float) -> tuple[int, int]:
