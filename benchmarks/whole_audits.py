@@ -40,8 +40,9 @@ def main() -> None:
     parser.add_argument("--audits", type=int, default=20_000)
     parser.add_argument("--store", type=Path, default=Path("whole_audits.sqlite"))
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--only", default="", help="guessers of such a name")
     args = parser.parse_args()
-    chosen = cases()
+    chosen = [case for case in cases() if args.only in case["guesser"]]
     planned = sweep(chosen, audits=args.audits)
     engine = LocalEngine(workers=args.workers)
     with Store(args.store) as store, Progress(console=Console(stderr=True)) as bar:

@@ -41,7 +41,12 @@ def test_true_claims_stand(case):
 
 @pytest.mark.parametrize(
     ("guesser", "bound"),
-    [("ranked", RankedLooks()), ("bets", Betting()), ("rounds", StoufferRounds())],
+    [
+        ("ranked", RankedLooks()),
+        ("bets", Betting()),
+        ("rounds", StoufferRounds()),
+        ("limited rounds", StoufferRounds()),
+    ],
 )
 def test_the_quick_verdict_says_above_whenever_the_scan_does(
     guesser, bound, monkeypatch

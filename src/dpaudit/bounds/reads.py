@@ -189,7 +189,7 @@ class Rounds:
         jump: The most that a right guess may add to the evidence, in its standard
             deviations, fixed before the run; canary ``i`` was played in round ``i``
             modulo the number of rounds. None if neither was fixed.
-        noise: Share of the evidence's variance that is committed chance.
+        noise: Share of the evidence's variance that is committed chance, at most half.
         noise_uniform: A uniform number from committed randomness for it.
     """
 
@@ -262,9 +262,9 @@ def check_jump(jump: float | None, noise: float) -> None:
         raise InvalidInputError(
             f"jump must be positive and finite, or None for no limit, got jump={jump!r}"
         )
-    if not 0 <= noise < 1:
+    if not 0 <= noise <= 0.5:
         raise InvalidInputError(
-            f"noise is a share of the variance and must be in [0, 1), got "
+            "noise is a share of the variance and must be from 0 to 0.5, got "
             f"noise={noise!r}"
         )
 

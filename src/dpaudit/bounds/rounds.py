@@ -11,7 +11,8 @@ and the scores may be added as if they were independent, with weights fixed befo
 run (Stouffer). Ties are broken by uniforms from committed randomness, which the guesser
 cannot know before the round's guesses are in. What a round does not use of its share,
 an empty one all of it, is left to committed chance at the end, as it must be: leaving
-the round out together with its share is not valid.
+the round out together with its share is not valid. Where more than half would be
+chance, the claim is not rejected, so that luck alone refutes nothing.
 
 What delta can add. Without further rules every guess is coupled with a coin of chance
 ``p``; the couplings fail with a chance of at most ``m delta / (1 + e^epsilon)``, which
@@ -53,6 +54,7 @@ from dpaudit.stats.limited import UNRESOLVED, empty_score, limited_score
 __all__ = ["StoufferRounds", "guess_weights", "rounds_price"]
 
 _LEVELS = 8  # weights are whole numbers up to it
+_CHANCE = 0.5  # the largest share of the variance that may be committed chance
 _ROOM = 1.15  # scores rise faster in the tails than in the middle, by about that
 
 
@@ -96,6 +98,8 @@ class StoufferRounds:
             used, score = _score(guesses, epsilon, uniform, step)
             evidence += share * used * score
             left -= (share * used) ** 2
+        if left > _CHANCE:
+            return 0.0  # hardly a guess speaks against the claim
         evidence += sqrt(max(left, 0.0)) * empty_score(rounds.noise_uniform)
         unresolved = len(shares) * UNRESOLVED
         return add_price(float(special.log_ndtr(-evidence)), price + unresolved)

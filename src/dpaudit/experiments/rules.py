@@ -392,5 +392,7 @@ def _combined(
     at_least, more = tails[scores], tails[scores + 1]
     p_values = np.clip(more + uniforms * (at_least - more), 1e-300, 1.0)
     z = np.where(begun, special.ndtri(p_values), 0.0).sum(axis=1)
-    z += np.sqrt((~begun).sum(axis=1)) * special.ndtri(noise)
+    empty = (~begun).sum(axis=1)
+    z += np.sqrt(empty) * special.ndtri(noise)
+    z[2 * empty > begun.shape[1]] = np.inf  # left to chance: not rejected
     return np.asarray(special.ndtr(z / begun.shape[1] ** 0.5))

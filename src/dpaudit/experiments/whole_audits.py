@@ -91,6 +91,7 @@ _ALPHA: Final = 0.05
 _DELTA: Final = 1e-3
 _STEP: Final = 0.01  # of the grid of bounds that scan
 _START: Final = 1.0  # of rounds and bets where delta has a price
+_SCANNED: Final = ("rounds", "limited rounds", "bets")
 _PLACE: Final = 1  # which record of a small data set classic auditing exchanges
 
 
@@ -233,6 +234,25 @@ class Weighing:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Boasting:
+    """States larger log-odds than it has: honest ones never exceed a true claim."""
+
+    guesser: AdaptiveMostLikely[Any]
+
+    def play(self, output: Any) -> Play:  # noqa: ANN401 (any mechanism's)
+        """Yield what the guesser does, with larger stakes."""
+        game, truth = self.guesser.play(output), None
+        while True:
+            try:
+                turn = next(game) if truth is None else game.send(truth)
+            except StopIteration:
+                return
+            assert turn.stake is not None  # in rounds every guess has one
+            truth = yield replace(turn, stake=turn.stake + (turn.guess != 0))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Stopping:
     """Guesses one by one, bets most when behind, and stops when it looks good."""
 
@@ -280,7 +300,7 @@ class Stopping:
             case AdaptiveClasses():
                 return np.array([slots.pop(-1 if behind else 0)])
             case AdaptiveRounds():
-                return np.array([3.0 if behind else 1.0])
+                return np.array([self.epsilon + (2.0 if behind else 0.3)])
             case AdaptiveBets():
                 odds = float(special.expit(self.epsilon + (2.0 if behind else 0.3)))
                 return np.array([odds])
@@ -302,6 +322,7 @@ _ADAPTIVE: MappingProxyType[str, Rules] = MappingProxyType(
         "count": AdaptiveCount(guesses=40),
         "classes": AdaptiveClasses(weights=(1.0, 2.0), guesses=(10, 10)),
         "rounds": AdaptiveRounds(weights=(1.0, 1.0, 1.0)),
+        "limited rounds": AdaptiveRounds(weights=(1.0,) * 4, jump=0.5, noise=0.05),
         "bets": AdaptiveBets(),
     }
 )
@@ -310,6 +331,7 @@ _STOPPED: MappingProxyType[str, Rules] = MappingProxyType(
         "count": AdaptiveCount(guesses=_N),
         "classes": AdaptiveClasses(weights=(1.0, 3.0), guesses=(20, 20)),
         "rounds": AdaptiveRounds(weights=(1.0,) * 8),
+        "limited rounds": AdaptiveRounds(weights=(1.0,) * 8, jump=0.5, noise=0.05),
         "bets": AdaptiveBets(),
     }
 )
@@ -378,7 +400,7 @@ def _triples() -> Iterator[tuple[str, str, str]]:
 def _is_playable(guesser: str, claim: ApproxDP) -> bool:
     """Return whether delta leaves anything of alpha; a design is refused otherwise."""
     price = coupling_price(CANARIES, _START, claim.delta)
-    return guesser not in ("rounds", "bets") or price < _ALPHA
+    return guesser not in _SCANNED or price < _ALPHA
 
 
 def trial(setting: Setting, rng: np.random.Generator) -> Outcome:
@@ -493,9 +515,11 @@ def _adaptive(name: str, subject: Subject, rng: np.random.Generator) -> Verdict:
     mechanism = subject.mechanism
     stops, kind = name.startswith("stopping"), name.rpartition(", ")[2]
     rules: Any = _STOPPED[kind] if stops else _ADAPTIVE[kind]
-    if subject.claim.delta and kind in ("rounds", "bets"):
+    if subject.claim.delta and kind in _SCANNED:
         rules = replace(rules, start=_START)
     guesser: Any = AdaptiveMostLikely(mechanism=mechanism, threshold=0.5, rules=rules)
+    if isinstance(rules, AdaptiveRounds):
+        guesser = Boasting(guesser=guesser)
     if stops:
         guesser = Stopping(
             mechanism=mechanism, rules=rules, epsilon=subject.claim.epsilon
@@ -567,7 +591,7 @@ def sweep(chosen: Sequence[dict[str, str]], *, audits: int) -> Sweep:
         )
     return Sweep(
         name="whole audits",
-        revision=1,
+        revision=2,  # rounds are judged by stated log-odds
         function=trial,
         settings=[{**case, "audits": AUDITS_PER_TRIAL} for case in chosen],
         trials=audits // AUDITS_PER_TRIAL,

@@ -141,9 +141,8 @@ class AdaptiveClasses:
 class AdaptiveRounds:
     """Coins are revealed after each round; what a round counts is fixed.
 
-    A round's evidence is randomised where counts tie, and an empty round's is nothing
-    but chance, so that even a game without a guess refutes a claim now and then: with
-    chance alpha, like every other test.
+    A round's evidence is randomised where counts tie, and what an empty round would
+    have contributed is left to committed chance.
 
     A stake is the log-odds of being right that the guesser gives a guess; against a
     claim of epsilon it counts by how much it exceeds that.
