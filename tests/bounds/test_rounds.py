@@ -379,3 +379,27 @@ def test_no_mechanism_refutes_a_true_claim_too_often_by_linear_program(largest_c
     )
     assert found <= alpha
     assert found > alpha - price + 0.005
+
+
+@pytest.mark.parametrize("rounds", [1, 3, 4, 5, 7])
+def test_half_of_the_evidence_may_be_chance_but_no_more(rounds):
+    """Rounding once made half a little more than half, and nothing was refuted."""
+    perfect = [played((SURE,), (300,), (300,))] * rounds
+    reading = game(perfect, [0.5] * rounds, jump=0.3, noise=0.5)
+    assert p_value(reading, epsilon=0.1) < 0.01
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 37.0, 40.0, 700.0])
+@pytest.mark.parametrize("jump", [None, 1e-12, 0.3, 10.0])
+@pytest.mark.parametrize("stated", [1e-300, 1e-9, 1.0, 1e9])
+def test_odd_numbers_neither_fail_nor_refute(epsilon, jump, stated):
+    rounds = [played((stated, 2 * stated), (3, 5), (1, 2))] * 2
+    reading = game(rounds, [0.5, 0.5], canaries=100, jump=jump)
+    assert 0.05 < p_value(reading, epsilon=epsilon) <= 1.0
+
+
+def test_ten_million_guesses_need_no_more_than_their_spread():
+    """The score of an exact half is that of a uniform: memory once grew with it."""
+    many = played((SURE,), (10**7,), (5 * 10**6,))
+    reading = game([many], [0.5], jump=0.3)
+    assert p_value(reading, epsilon=0.0) == pytest.approx(0.5, abs=1e-3)

@@ -228,6 +228,18 @@ def test_a_game_whose_delta_costs_all_of_alpha_is_refused():
     Design(canaries=20_000, rules=AdaptiveBets(start=2.0), claim=claim)
 
 
+def test_a_jump_so_small_that_nothing_counts_is_refused():
+    claim = ApproxDP(epsilon=1.0, delta=1e-5)
+    with pytest.raises(InvalidInputError, match=r"9\d% of the evidence would be"):
+        Design(
+            canaries=200,
+            rules=AdaptiveRounds(weights=(1.0,) * 4, jump=0.05),
+            claim=claim,
+        )
+    rules = AdaptiveRounds(weights=(1.0,) * 4, jump=0.5)
+    assert Design(canaries=200, rules=rules, claim=claim).rules == rules
+
+
 @pytest.mark.parametrize("sha256", [5, "", "00", "g" * 64, "A" * 64])
 def test_a_commitment_is_64_hex_digits(sha256):
     with pytest.raises(InvalidInputError, match="64 hex digits"):

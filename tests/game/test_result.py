@@ -1,6 +1,7 @@
 """A whole game on randomised response: valid, and useful, and it says what it did."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -28,6 +29,7 @@ from dpaudit.bounds.slots import AdaptiveSlots
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.result import conclude, judge
+from dpaudit.game.transcript import Transcript
 from dpaudit.stats.binomial import rate_limits
 
 
@@ -172,3 +174,20 @@ def test_every_rule_is_judged_by_the_bound_that_is_proved_for_it(rules, method):
     referee = Referee(design, Key(bytes(32)))
     result = conclude(referee.close(), commitment=referee.commitment)
     assert result.bound.method == method
+
+
+def test_rounds_are_judged_by_what_was_fixed_beforehand():
+    """Another jump would price delta otherwise; another order, more cheaply."""
+    rules = AdaptiveRounds(weights=(1.0, 1.0), jump=0.5, noise=0.1)
+    design = Design(canaries=100, rules=rules, claim=ApproxDP(epsilon=1.0, delta=1e-5))
+    referee = Referee(design, Key(bytes(range(32))))
+    referee.submit(np.arange(0, 100, 2), np.ones(50, int), np.full(50, 2.0))
+    transcript = referee.close()
+    reading = transcript.reading()
+    assert judge(reading, design=design, commitment=None).bound.epsilon_lower == 0.0
+    for other in ({"jump": 0.1}, {"jump": None}, {"noise": 0.0}, {"weights": (1, 0)}):
+        with pytest.raises(VoidAuditError, match="not those that were fixed"):
+            judge(replace(reading, **other), design=design, commitment=None)
+    text = transcript.to_json().replace('"index":[0,2,', '"index":[0,3,')
+    with pytest.raises(InvalidInputError, match="canary i is played in round i"):
+        Transcript.from_json(text)

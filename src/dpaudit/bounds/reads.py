@@ -27,6 +27,9 @@ __all__ = [
 ]
 
 
+_WIDEST = 10.0  # standard deviations; a larger jump would limit nothing
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
@@ -208,8 +211,10 @@ class Rounds:
                 "rounds, weights and uniforms must have one entry per round, got "
                 f"{len(self.rounds)}, {len(self.weights)} and {len(self.uniforms)}"
             )
-        if not all(w >= 0 for w in self.weights) or not any(self.weights):
-            raise InvalidInputError(f"weights must be >= 0, got {self.weights}")
+        if not all(0 <= w < np.inf for w in self.weights) or not any(self.weights):
+            raise InvalidInputError(
+                f"weights must be >= 0, finite and not all 0, got {self.weights}"
+            )
         if sum(sum(r.guesses) for r in self.rounds) > self.canaries:
             raise InvalidInputError(f"more guesses than canaries={self.canaries}")
         for uniform in (*self.uniforms, self.noise_uniform):
@@ -258,9 +263,10 @@ class Bets:
 
 def check_jump(jump: float | None, noise: float) -> None:
     """Refuse a jump or a share of noise that rounds cannot be played with."""
-    if jump is not None and not 0 < jump < np.inf:
+    if jump is not None and not 0 < jump <= _WIDEST:
         raise InvalidInputError(
-            f"jump must be positive and finite, or None for no limit, got jump={jump!r}"
+            f"jump must be positive and at most {_WIDEST:g}, or None for no limit, got "
+            f"jump={jump!r}"
         )
     if not 0 <= noise <= 0.5:
         raise InvalidInputError(

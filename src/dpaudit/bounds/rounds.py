@@ -19,9 +19,9 @@ What delta can add. Without further rules every guess is coupled with a coin of 
 is added. With a ``jump``, two things are fixed beforehand: canary ``i`` is played in
 round ``i`` modulo the number of rounds, and no right guess may raise the sum by more
 than ``jump``: scores are limited, and a round of few guesses uses less than its share
-(how much is known before its coins are). After round ``r`` the sum still waits
-for independent normals of variance ``rest_r``, so one guess of that round decides with
-chance at most ``jump / sqrt(2 pi rest_r)``, and delta adds at most
+(how much is known before its coins are). After round ``r`` the sum still waits for
+independent normals of variance ``rest_r`` or more, so one guess of that round decides
+with chance at most ``jump / sqrt(2 pi rest_r)``, and delta adds at most
 
     delta / (1 + e^epsilon)  *  sum over canaries of  min(1, jump / sqrt(2 pi rest_r)).
 
@@ -51,10 +51,17 @@ from dpaudit.bounds.reads import Rounds, Weighted
 from dpaudit.stats.binomial import log_odds_limit
 from dpaudit.stats.limited import UNRESOLVED, empty_score, limited_score
 
-__all__ = ["StoufferRounds", "guess_weights", "rounds_price"]
+__all__ = [
+    "MOST_CHANCE",
+    "StoufferRounds",
+    "guess_weights",
+    "left_to_chance",
+    "rounds_price",
+]
 
 _LEVELS = 8  # weights are whole numbers up to it
-_CHANCE = 0.5  # the largest share of the variance that may be committed chance
+MOST_CHANCE = 0.5  # the largest share of the variance that may be committed chance
+_LITTLE = 1e-6  # a share of which nothing would be seen
 _ROOM = 1.15  # scores rise faster in the tails than in the middle, by about that
 
 
@@ -98,10 +105,10 @@ class StoufferRounds:
             used, score = _score(guesses, epsilon, uniform, step)
             evidence += share * used * score
             left -= (share * used) ** 2
-        if left > _CHANCE:
+        if left > MOST_CHANCE + 1e-9:
             return 0.0  # hardly a guess speaks against the claim
         evidence += sqrt(max(left, 0.0)) * empty_score(rounds.noise_uniform)
-        unresolved = len(shares) * UNRESOLVED
+        unresolved = (len(shares) + 1) * UNRESOLVED
         return add_price(float(special.log_ndtr(-evidence)), price + unresolved)
 
     def epsilon_lower(
@@ -154,9 +161,34 @@ def rounds_price(
     with np.errstate(divide="ignore"):  # nothing is waited for: one guess may decide
         decides = np.minimum(1.0, jump / np.sqrt(2 * pi * rest))
     decides[shares == 0] = 0.0
-    rounds = len(shares)
-    played = canaries // rounds + (np.arange(rounds) < canaries % rounds)
-    return whole * float(played @ decides) / canaries
+    return whole * float(_played(canaries, len(shares)) @ decides) / canaries
+
+
+def left_to_chance(
+    *,
+    canaries: int,
+    weights: Sequence[float],
+    jump: float | None,
+    noise: float,
+    epsilon: float,
+) -> float:
+    """Return the share of committed chance if every canary is guessed; the least.
+
+    Example:
+        >>> for jump in (0.05, 0.5):
+        ...     left = left_to_chance(
+        ...         canaries=200, weights=(1.0,) * 4, jump=jump, noise=0.0, epsilon=1.0
+        ...     )
+        ...     print(round(left, 2))
+        0.93
+        0.0
+    """
+    shares = _shares(weights, noise)
+    if jump is None:
+        return noise
+    deviations = np.sqrt(_played(canaries, len(shares)) * _variance(epsilon))
+    used = np.minimum(shares, jump / _ROOM * deviations)
+    return max(0.0, 1.0 - float(used @ used))
 
 
 def guess_weights(
@@ -189,7 +221,7 @@ def guess_weights(
     if not excess.any():
         return np.zeros(len(excess), np.int64)
     cap = _cap(excess, guesses, epsilon=epsilon, step=step)
-    return np.minimum(np.rint(excess * (_LEVELS / cap)), _LEVELS).astype(np.int64)
+    return np.minimum(np.rint(excess / cap * _LEVELS), _LEVELS).astype(np.int64)
 
 
 def _cap(
@@ -204,8 +236,7 @@ def _cap(
     a, n = excess[order], guesses[order]
     if step == inf:
         return float(a[-1])
-    p = float(special.expit(epsilon))
-    most = np.square(step / _ROOM) * p * (1 - p)
+    most = np.square(step / _ROOM) * _variance(epsilon)
     # With a cap between a[k-1] and a[k] the variance is that of those below, plus the
     # cap squared for each of those above.
     below = np.append(0.0, np.cumsum(n * np.square(a)))[:-1]
@@ -237,6 +268,8 @@ def _score(
     hits = np.array([right[weights == level].sum() for level in levels])
     levels //= np.gcd.reduce(levels)
     used = min(1.0, step / _ROOM * _deviation(levels, sizes, epsilon) / levels[-1])
+    if used < _LITTLE:
+        return 0.0, 0.0
     score = limited_score(
         levels,
         sizes,
@@ -251,8 +284,16 @@ def _score(
 def _deviation(
     weights: NDArray[np.int64], trials: NDArray[np.int64], log_odds: float
 ) -> float:
-    p = float(special.expit(log_odds))
-    return sqrt(float(trials @ np.square(weights)) * p * (1 - p))
+    return sqrt(float(trials @ np.square(weights)) * _variance(log_odds))
+
+
+def _variance(log_odds: float) -> float:
+    return float(special.expit(log_odds) * special.expit(-log_odds))
+
+
+def _played(canaries: int, rounds: int) -> NDArray[np.int64]:
+    """Return how many canaries each round is for, if canary i has round i mod R."""
+    return canaries // rounds + (np.arange(rounds) < canaries % rounds)
 
 
 def _shares(weights: Sequence[float], noise: float) -> NDArray[np.float64]:

@@ -17,7 +17,7 @@ from typing import Self, final
 
 from dpaudit import _canonical, _validate
 from dpaudit.bounds.adaptive import coupling_price
-from dpaudit.bounds.rounds import rounds_price
+from dpaudit.bounds.rounds import MOST_CHANCE, left_to_chance, rounds_price
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Key
 from dpaudit.game.rules import (
@@ -119,14 +119,7 @@ class Design:
         """Refuse a game whose delta costs so much that nothing could be shown."""
         match self.rules:
             case AdaptiveRounds(start=start):
-                price = rounds_price(
-                    canaries=self.canaries,
-                    weights=self.rules.weights,
-                    jump=self.rules.jump,
-                    noise=self.rules.noise,
-                    epsilon=start,
-                    delta=self.bound_delta,
-                )
+                price = self._rounds_price(self.rules)
                 remedy = "a smaller jump, a larger start"
             case AdaptiveBets(start=start):
                 price = coupling_price(self.canaries, start, self.bound_delta)
@@ -140,6 +133,30 @@ class Design:
                 f"{type(self.rules).__name__} {remedy}, use fewer canaries, or play by "
                 "AdaptiveCount"
             )
+
+    def _rounds_price(self, rules: AdaptiveRounds) -> float:
+        left = left_to_chance(
+            canaries=self.canaries,
+            weights=rules.weights,
+            jump=rules.jump,
+            noise=rules.noise,
+            epsilon=rules.start,
+        )
+        if left > MOST_CHANCE:
+            raise InvalidInputError(
+                f"with jump={rules.jump!r} and noise={rules.noise!r}, {left:.0%} of "
+                "the evidence would be chance even if every canary were guessed, and "
+                "nothing could be shown; use a larger jump, more canaries or fewer "
+                "rounds"
+            )
+        return rounds_price(
+            canaries=self.canaries,
+            weights=rules.weights,
+            jump=rules.jump,
+            noise=rules.noise,
+            epsilon=rules.start,
+            delta=self.bound_delta,
+        )
 
     @property
     def bound_delta(self) -> float:

@@ -278,6 +278,17 @@ def _check_reading(reading: Reading, design: Design) -> None:
             f"{made} guesses about {reading.canaries} canaries were not made by a "
             f"design of {design.guesses} guesses about {design.canaries}"
         )
+    rules = design.rules
+    if (
+        isinstance(reading, Rounds)
+        and isinstance(rules, AdaptiveRounds)
+        and (reading.weights, reading.jump, reading.noise)
+        != (rules.weights, rules.jump, rules.noise)
+    ):
+        raise VoidAuditError(
+            "the reading's rounds, jump and noise are not those that were fixed "
+            "beforehand"
+        )
 
 
 def _accuracy_caught(

@@ -153,3 +153,12 @@ class Transcript:
                 "a transcript names each canary once, with a guess of -1, 0 or 1 and a "
                 "coin of -1 or 1, turn after turn"
             )
+        rules = self.design.rules
+        if (
+            isinstance(rules, AdaptiveRounds)
+            and rules.jump is not None
+            and (self.index % len(rules.weights) != self.turn).any()
+        ):
+            raise InvalidInputError(
+                "with a jump, canary i is played in round i modulo the number of rounds"
+            )

@@ -27,6 +27,7 @@ from dpaudit.stats.binomial import masses
 __all__ = ["UNRESOLVED", "empty_score", "limited_score"]
 
 UNRESOLVED: Final = 1e-14  # more than the windows and the transform can lose
+_WIDTH = 15.4  # twice the largest score that is resolved, and a little
 _SPREAD = 9.5  # standard deviations; two tails of it hold 2e-21
 
 
@@ -66,8 +67,8 @@ def limited_score(
     if not trials.any():
         return empty_score(uniform)
     top = int(weights[trials > 0].max())
-    # To take away successes pays only if each costs less than infinitely much.
-    most = -(-score // top) if step < np.inf else 0
+    # All scores lie within _WIDTH, so that taking away more cannot lower the sum.
+    most = min(-(-score // top), int(min(_WIDTH / step, score)) + 1)
     removed = np.arange(most + 1)
     places = np.maximum(score - removed * top, 0)
     less, tie, more = _parts(*_law(weights, trials, log_odds), places)
@@ -77,8 +78,7 @@ def limited_score(
         -special.ndtri(np.minimum(upper + UNRESOLVED, 0.75)),
         special.ndtri(np.clip(lower, UNRESOLVED, 0.75)),
     )
-    scores[1:] += removed[1:] * step
-    return float(scores.min())
+    return float(np.min(scores + removed * min(step, _WIDTH)))
 
 
 def empty_score(uniform: float) -> float:
