@@ -292,7 +292,8 @@ def fixed_price(jump, noise, weights, *, canaries, epsilon, delta):
     for i in range(canaries):
         r = i % len(weights)
         left = noise + sum(shares[r + 1 :])
-        decides = min(1.0, jump / math.sqrt(2 * math.pi * left)) if left else 1.0
+        spread = stats.norm(scale=math.sqrt(left)) if left else None
+        decides = spread.cdf(jump / 2) - spread.cdf(-jump / 2) if left else 1.0
         total += delta / (1 + math.exp(epsilon)) * decides
     return total
 

@@ -21,9 +21,10 @@ round ``i`` modulo the number of rounds, and no right guess may raise the sum by
 than ``jump``: scores are limited, and a round of few guesses uses less than its share
 (how much is known before its coins are). After round ``r`` the sum still waits for
 independent normals of variance ``rest_r`` or more, so one guess of that round decides
-with chance at most ``jump / sqrt(2 pi rest_r)``, and delta adds at most
+with a chance no larger than that of a normal of that variance to fall into an interval
+of length ``jump`` around its mean, and delta adds at most
 
-    delta / (1 + e^epsilon)  *  sum over canaries of  min(1, jump / sqrt(2 pi rest_r)).
+    delta / (1 + e^epsilon) * sum over canaries of 2 Phi(jump / (2 sqrt(rest_r))) - 1.
 
 ``noise`` is a share of the variance that is committed chance, added at the end: it is
 what the last round waits for.
@@ -38,7 +39,7 @@ Reference: docs/explanation/adaptive-rules.md.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from math import inf, log, pi, sqrt
+from math import inf, log, sqrt
 from typing import ClassVar, final
 
 import numpy as np
@@ -159,7 +160,7 @@ def rounds_price(
     shares = np.square(_shares(weights, noise))
     rest = noise + np.append(np.cumsum(shares[::-1])[::-1][1:], 0.0)
     with np.errstate(divide="ignore"):  # nothing is waited for: one guess may decide
-        decides = np.minimum(1.0, jump / np.sqrt(2 * pi * rest))
+        decides = special.erf(jump / np.sqrt(8 * rest))
     decides[shares == 0] = 0.0
     return whole * float(_played(canaries, len(shares)) @ decides) / canaries
 

@@ -40,7 +40,7 @@ __all__ = [
     "most_likely",
 ]
 
-_FINENESS = 32  # steps of stated log-odds in one unit
+_FINENESS = 128  # steps of stated log-odds in one unit
 _SUREST = 40.0  # the largest log-odds that are stated
 
 O = TypeVar("O")  # noqa: E741 (the paper's letter for an output)
