@@ -16,6 +16,7 @@ from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 
 __all__ = [
+    "WIDEST_JUMP",
     "Bets",
     "Counts",
     "Ranked",
@@ -27,7 +28,7 @@ __all__ = [
 ]
 
 
-_WIDEST = 10.0  # standard deviations; a larger jump would limit nothing
+WIDEST_JUMP = 10.0  # standard deviations; a larger jump would limit nothing
 
 
 @final
@@ -263,10 +264,10 @@ class Bets:
 
 def check_jump(jump: float | None, noise: float) -> None:
     """Refuse a jump or a share of noise that rounds cannot be played with."""
-    if jump is not None and not 0 < jump <= _WIDEST:
+    if jump is not None and not 0 < jump <= WIDEST_JUMP:
         raise InvalidInputError(
-            f"jump must be positive and at most {_WIDEST:g}, or None for no limit, got "
-            f"jump={jump!r}"
+            f"jump must be positive and at most {WIDEST_JUMP:g}, or None for no "
+            f"limit, got jump={jump!r}"
         )
     if not 0 <= noise <= 0.5:
         raise InvalidInputError(

@@ -54,6 +54,7 @@ from dpaudit.stats.limited import UNRESOLVED, empty_score, limited_score
 
 __all__ = [
     "MOST_CHANCE",
+    "ROOM",
     "StoufferRounds",
     "guess_weights",
     "left_to_chance",
@@ -63,7 +64,7 @@ __all__ = [
 _LEVELS = 8  # weights are whole numbers up to it
 MOST_CHANCE = 0.5  # the largest share of the variance that may be committed chance
 _LITTLE = 1e-6  # a share of which nothing would be seen
-_ROOM = 1.15  # scores rise faster in the tails than in the middle, by about that
+ROOM = 1.15  # scores rise faster in the tails than in the middle, by about that
 
 
 @final
@@ -188,7 +189,7 @@ def left_to_chance(
     if jump is None:
         return noise
     deviations = np.sqrt(_played(canaries, len(shares)) * _variance(epsilon))
-    used = np.minimum(shares, jump / _ROOM * deviations)
+    used = np.minimum(shares, jump / ROOM * deviations)
     return max(0.0, 1.0 - float(used @ used))
 
 
@@ -237,7 +238,7 @@ def _cap(
     a, n = excess[order], guesses[order]
     if step == inf:
         return float(a[-1])
-    most = np.square(step / _ROOM) * _variance(epsilon)
+    most = np.square(step / ROOM) * _variance(epsilon)
     # With a cap between a[k-1] and a[k] the variance is that of those below, plus the
     # cap squared for each of those above.
     below = np.append(0.0, np.cumsum(n * np.square(a)))[:-1]
@@ -268,7 +269,7 @@ def _score(
     sizes = np.array([n[weights == level].sum() for level in levels])
     hits = np.array([right[weights == level].sum() for level in levels])
     levels //= np.gcd.reduce(levels)
-    used = min(1.0, step / _ROOM * _deviation(levels, sizes, epsilon) / levels[-1])
+    used = min(1.0, step / ROOM * _deviation(levels, sizes, epsilon) / levels[-1])
     if used < _LITTLE:
         return 0.0, 0.0
     score = limited_score(

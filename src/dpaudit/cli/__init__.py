@@ -5,6 +5,7 @@ import typer
 from dpaudit.cli.bound import bound
 from dpaudit.cli.calibrate import calibrate
 from dpaudit.cli.gaps import gaps
+from dpaudit.cli.plan import plan
 
 __all__ = ["app"]
 
@@ -16,6 +17,7 @@ app = typer.Typer(
 app.command()(bound)
 app.command()(calibrate)
 app.command()(gaps)
+app.command()(plan)
 
 
 @app.callback()

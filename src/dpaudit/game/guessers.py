@@ -38,6 +38,7 @@ __all__ = [
     "Submission",
     "everyone",
     "most_likely",
+    "stated_log_odds",
 ]
 
 _FINENESS = 128  # steps of stated log-odds in one unit
@@ -298,9 +299,7 @@ class _LogOdds:
         guess: NDArray[np.int8],
         threshold: float,  # noqa: ARG002 (each purse uses what it needs)
     ) -> NDArray[np.float64]:
-        # Rounded down: a guess may well be surer than is stated.
-        stated = np.clip(np.floor(surety * _FINENESS), 1, _SUREST * _FINENESS)
-        return np.where(guess != 0, stated / _FINENESS, 0.0)
+        return np.where(guess != 0, stated_log_odds(surety), 0.0)
 
 
 @final
@@ -312,6 +311,19 @@ class _Chances:
         threshold: float,  # noqa: ARG002
     ) -> NDArray[np.float64]:
         return np.asarray(special.expit(surety))
+
+
+def stated_log_odds(surety: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return what is stated of log-odds in rounds: one of some thousand values.
+
+    They are rounded down: a guess may well be surer than is stated.
+
+    Example:
+        >>> stated_log_odds(np.array([0.5, 1.2345, np.inf]))
+        array([ 0.5     ,  1.234375, 40.      ])
+    """
+    steps = np.clip(np.floor(surety * _FINENESS), 1, _SUREST * _FINENESS)
+    return np.asarray(steps / _FINENESS)
 
 
 def _batches(

@@ -11,6 +11,8 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
+from dpaudit.bounds.bound import rounded_down
+from dpaudit.dpsgd.planning.plan import Plan
 from dpaudit.errors import InvalidInputError, MissingExtraError
 from dpaudit.theory.rungs import Gaps, Rung
 
@@ -25,7 +27,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-__all__ = ["check_suffix", "waterfall"]
+__all__ = ["check_suffix", "plan_picture", "waterfall"]
 
 _LEFT, _TAKEN, _ADDED = "#0072B2", "#E69F00", "#56B4E9"  # blue, orange, sky blue
 _INK, _FAINT, _GRID = "#1A1A1A", "#555555", "#DDDDDD"
@@ -299,3 +301,126 @@ def _caption(figure: Figure, gaps: Gaps, height: float) -> None:
         "run (standard deviation)"
     )
     figure.text(0.02, 0.12 / height, said, va="bottom", fontsize=8, color=_FAINT)
+
+
+def plan_picture(plan: Plan, path: str | Path) -> None:
+    """Draw the mean bound against the canaries per coordinate, and what is chosen.
+
+    One line for guesses all at once and one for rounds; the plan with its spread, a
+    standard deviation up and down; the ceiling of the mechanism, if it is known.
+
+    Args:
+        plan: What to draw.
+        path: Where to; the suffix, .svg or .png, says which format.
+
+    Raises:
+        InvalidInputError: The suffix is another one.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from dpaudit.dpsgd.planning.guess_law import Training
+        >>> from dpaudit.dpsgd.planning import plan_audit
+        >>> from dpaudit.privacy.guarantees import ApproxDP
+        >>> plan = plan_audit(
+        ...     Training(steps=1, rate=1.0, noise=2.0),
+        ...     claim=ApproxDP(epsilon=2.0, delta=1e-5),
+        ...     coordinates=100,
+        ...     per_coordinate=1,
+        ... )
+        >>> with TemporaryDirectory() as folder:
+        ...     plan_picture(plan, f"{folder}/plan.svg")
+    """
+    nameless = _NAMELESS[check_suffix(path)]
+    with mpl.rc_context(_STYLE):
+        _plan_figure(plan).savefig(path, dpi=150, metadata=nameless)
+
+
+def _plan_figure(plan: Plan) -> Figure:
+    figure = Figure(figsize=(8.5, 4.8), facecolor="white")
+    axes = figure.add_axes((0.09, 0.2, 0.68, 0.66))
+    sizes = [point.per_coordinate for point in plan.curve]
+    in_rounds = {p.per_coordinate: p.rounds for p in plan.curve}
+    levels = {s: level for s, level in in_rounds.items() if level is not None}
+    axes.plot(
+        list(levels),
+        list(levels.values()),
+        color=_LEFT,
+        marker="o",
+        ms=5,
+        label="in rounds",
+    )
+    axes.plot(
+        sizes,
+        [p.one_run for p in plan.curve],
+        color=_TAKEN,
+        marker="s",
+        ms=5,
+        linestyle="--",
+        label="one run (exact)",
+    )
+    axes.errorbar(
+        [plan.per_coordinate],
+        [plan.expected.mean],
+        yerr=[plan.expected.spread],
+        color=_INK,
+        marker="D",
+        ms=7,
+        capsize=4,
+        zorder=5,
+        label="this plan,\ngive or take\nits spread",
+    )
+    _plan_frame(axes, plan, sorted({*sizes, plan.per_coordinate}))
+    figure.text(
+        0.02,
+        0.97,
+        f"What to expect of an audit of {plan.coordinates} coordinates",
+        va="top",
+        fontsize=13,
+        weight="bold",
+        color=_INK,
+    )
+    figure.text(0.02, 0.025, _plan_caption(plan), va="bottom", fontsize=8, color=_FAINT)
+    return figure
+
+
+def _plan_frame(axes: Axes, plan: Plan, sizes: list[int]) -> None:
+    axes.set_xscale("log", base=2)
+    axes.set_xlim(0.8 * sizes[0], 1.25 * sizes[-1])
+    axes.set_xticks(sizes, [f"{s}" for s in sizes])
+    axes.minorticks_off()
+    axes.set_xlabel("canaries per coordinate", color=_INK)
+    axes.set_ylabel("mean lower bound on epsilon", color=_INK)
+    levels = [point.best for point in plan.curve]
+    levels.append(plan.expected.mean + plan.expected.spread)
+    limits = (("ceiling", plan.ceiling), ("true epsilon", plan.true_epsilon))
+    for (name, limit), style in zip(limits, (":", "-."), strict=True):
+        if limit is None or not isfinite(limit):
+            continue
+        levels.append(limit)
+        axes.axhline(
+            limit, color=_FAINT, lw=1, linestyle=style, label=f"{name} {limit:.3f}"
+        )
+    axes.set_ylim(0, 1.08 * max(1e-3, *levels))
+    axes.grid(axis="y", color=_GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0, colors=_FAINT)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.legend(
+        loc="upper left",
+        bbox_to_anchor=(1.01, 1.0),
+        frameon=False,
+        labelcolor=_INK,
+        fontsize=9,
+        labelspacing=0.9,
+    )
+
+
+def _plan_caption(plan: Plan) -> str:
+    training = plan.training
+    return (
+        f"{training.steps} steps, sampling rate {training.rate:g}, noise "
+        f"{training.noise:.4g}; delta = {plan.claim.delta:g}, alpha = {plan.alpha:g}, "
+        f"tier A.\nThe plan: {plan.per_coordinate} per coordinate, method "
+        f"{plan.method}, mean {rounded_down(plan.expected.mean)}, spread "
+        f"{plan.expected.spread:.3f}."
+    )

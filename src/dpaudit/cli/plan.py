@@ -1,0 +1,243 @@
+"""``dpaudit plan``: what to fix before DP-SGD is audited, and what to expect of it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Timer
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from dpaudit.dpsgd.planning.plan import Plan
+    from dpaudit.dpsgd.planning.sizes import Needed
+    from dpaudit.privacy.guarantee import Guarantee
+
+_FORMAT = "dpaudit.plan.1"
+_PATIENCE = 2.0  # seconds without a word
+
+
+def plan(
+    epsilon: Annotated[float, typer.Option(help="Of the claim.")],
+    delta: Annotated[float, typer.Option(help="Delta of claim and bound.")],
+    steps: Annotated[int, typer.Option(help="Steps of training.")],
+    rate: Annotated[float, typer.Option(help="Sampling rate; 1 is the full batch.")],
+    coordinates: Annotated[
+        int | None, typer.Option(help="Coordinates that can hold canaries.")
+    ] = None,
+    noise: Annotated[
+        float | None,
+        typer.Option(
+            help="Noise over the clipping norm; by default what the RDP accountant "
+            "asks for (extra accounting)."
+        ),
+    ] = None,
+    alpha: Annotated[float, typer.Option(help="Chance of being wrong.")] = 0.05,
+    per_coordinate: Annotated[
+        int | None, typer.Option(help="Canaries per coordinate, if that is fixed.")
+    ] = None,
+    target_epsilon: Annotated[
+        float | None,
+        typer.Option(help="How many coordinates does a mean bound of this need?"),
+    ] = None,
+    picture: Annotated[
+        Path | None, typer.Option(help="Draw it too, into this .svg or .png.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Plan an audit of DP-SGD with Dirac canaries, and say what it will show.
+
+    Nothing of the audit's coins is used, so following the plan keeps it valid. The exit
+    code is 0, or 2 if something is misused.
+    """
+    from dpaudit.errors import DpAuditError  # noqa: PLC0415 (numpy comes with it)
+
+    try:
+        _check(picture)
+        with _patience():
+            found, needed = _planned(
+                (epsilon, delta),
+                (steps, rate, noise),
+                coordinates,
+                alpha,
+                per_coordinate,
+                target_epsilon,
+            )
+        _draw(found, picture)
+    except (DpAuditError, OSError) as error:
+        typer.echo(f"dpaudit plan: {error}", err=True)
+        raise typer.Exit(2) from error
+    if json:
+        typer.echo(_json(found, target_epsilon, needed))
+    else:
+        typer.echo(_text(found, target_epsilon, needed))
+
+
+def _planned(
+    claimed: tuple[float, float],
+    trained: tuple[int, float, float | None],
+    coordinates: int | None,
+    alpha: float,
+    per_coordinate: int | None,
+    target: float | None,
+) -> "tuple[Plan, Needed | None]":
+    from dpaudit import _validate  # noqa: PLC0415
+    from dpaudit.dpsgd.planning import plan_audit  # noqa: PLC0415
+    from dpaudit.dpsgd.planning.guess_law import Training  # noqa: PLC0415
+    from dpaudit.dpsgd.planning.sizes import canaries_needed  # noqa: PLC0415
+    from dpaudit.errors import InvalidInputError  # noqa: PLC0415
+    from dpaudit.privacy.guarantees import ApproxDP  # noqa: PLC0415
+
+    (epsilon, delta), (steps, rate, noise) = claimed, trained
+    claim = ApproxDP(epsilon=epsilon, delta=delta)
+    _validate.error_level("alpha", alpha)
+    if coordinates is None and target is None:
+        raise InvalidInputError(
+            "give --coordinates, or --target-epsilon to ask how many are needed"
+        )
+    if noise is None:
+        noise = _noise(epsilon, delta, steps, rate)
+    training = Training(steps=steps, rate=rate, noise=noise)
+    needed = None
+    if target is not None:
+        needed = canaries_needed(
+            training,
+            target_epsilon=target,
+            delta=delta,
+            alpha=alpha,
+            per_coordinate=per_coordinate,
+        )
+    if coordinates is None:
+        if needed is None:
+            raise InvalidInputError(
+                f"no audit of up to a million coordinates is expected to show "
+                f"epsilon >= {target:g}; choose a smaller --target-epsilon, or give "
+                "--coordinates to see what can be shown"
+            )
+        coordinates, per_coordinate = needed.coordinates, needed.per_coordinate
+    found = plan_audit(
+        training,
+        claim=claim,
+        coordinates=coordinates,
+        alpha=alpha,
+        per_coordinate=per_coordinate,
+        guarantee=_guarantee(training.steps, rate, noise),
+    )
+    return found, needed
+
+
+def _noise(epsilon: float, delta: float, steps: int, rate: float) -> float:
+    from dpaudit.errors import MissingExtraError  # noqa: PLC0415
+
+    try:
+        from dpaudit.accounting import noise_for  # noqa: PLC0415 (an extra)
+    except MissingExtraError as error:
+        raise MissingExtraError(
+            "the noise for an epsilon comes from an accountant: pip install "
+            "'dpaudit[accounting]', or give it by --noise"
+        ) from error
+    return noise_for(epsilon, delta, sample_rate=rate, steps=steps, method="rdp")
+
+
+def _guarantee(steps: int, rate: float, noise: float) -> "Guarantee | None":
+    from dpaudit.errors import MissingExtraError  # noqa: PLC0415
+
+    try:
+        from dpaudit.accounting import accountant_curve  # noqa: PLC0415 (an extra)
+    except MissingExtraError:
+        return None  # the plan says that no accountant was asked
+    return accountant_curve([(noise, rate, steps)])
+
+
+@contextmanager
+def _patience() -> Iterator[None]:
+    """Say that work is under way if it takes long."""
+    from rich.console import Console  # noqa: PLC0415
+
+    status = Console(stderr=True).status("planning the audit ...")
+    timer = Timer(_PATIENCE, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # so that a status about to start is started, then stopped
+        status.stop()
+
+
+def _check(picture: Path | None) -> None:
+    """Refuse a picture that cannot be drawn before anything is computed."""
+    if picture is None:
+        return
+    from dpaudit.reporting.plots import check_suffix  # noqa: PLC0415 (needs its extra)
+
+    check_suffix(picture)
+
+
+def _draw(found: "Plan", picture: Path | None) -> None:
+    if picture is None:
+        return
+    from dpaudit.reporting.plots import plan_picture  # noqa: PLC0415 (needs its extra)
+
+    plan_picture(found, picture)
+
+
+def _text(found: "Plan", target: float | None, needed: "Needed | None") -> str:
+    lines = [str(found)]
+    if target is not None:
+        lines.append(_answer(found, target, needed))
+    return "\n".join([*lines, "", found.table()])
+
+
+def _answer(found: "Plan", target: float, needed: "Needed | None") -> str:
+    """Say how many canaries a target needs."""
+    at = f"epsilon >= {target:g} on average at delta = {found.claim.delta:g}"
+    if needed is not None:
+        return (
+            f"For {at} (alpha = {found.alpha:g}) about {needed.coordinates} "
+            f"coordinates of {needed.per_coordinate} are needed."
+        )
+    if found.ceiling is not None and found.ceiling < target:
+        return (
+            f"For {at} no number of canaries is enough: no one-run audit with alpha = "
+            f"{found.alpha:g} reliably shows more than {found.ceiling:.3f}."
+        )
+    return f"For {at} more than a million coordinates are needed."
+
+
+def _json(found: "Plan", target: float | None, needed: "Needed | None") -> str:
+    from dataclasses import asdict  # noqa: PLC0415
+
+    from dpaudit import _canonical  # noqa: PLC0415
+    from dpaudit.game.rules import rules_to_plain  # noqa: PLC0415
+
+    return _canonical.text(
+        {
+            "format": _FORMAT,
+            "training": asdict(found.training),
+            "epsilon": found.claim.epsilon,
+            "delta": found.claim.delta,
+            "alpha": found.alpha,
+            "coordinates": found.coordinates,
+            "per_coordinate": found.per_coordinate,
+            "rules": rules_to_plain(found.rules),
+            "method": found.method,
+            "tier": "A",
+            "expected": asdict(found.expected),
+            "true_epsilon": _number(found.true_epsilon),
+            "ceiling": _number(found.ceiling),
+            "all_right": found.all_right,
+            "fault": found.fault,
+            "curve": [asdict(point) for point in found.curve],
+            "target_epsilon": target,
+            "needed": None if needed is None else asdict(needed),
+            "design": found.design().to_json(),
+            "text": str(found),
+        }
+    )
+
+
+def _number(value: float | None) -> float | str | None:
+    """Return a number as JSON can hold it; infinity is the text "inf"."""
+    return "inf" if value == float("inf") else value

@@ -1,0 +1,219 @@
+"""What to expect of a one-run audit of Dirac canaries, from the law of guesses.
+
+All canaries of a coordinate have the same log-odds, so the surest guesses are those of
+the surest coordinates. Among ``d`` coordinates the one with the ``i``-th part ``u`` of
+the law above it belongs to the surest ``a`` with chance ``P[Bin(d - 1, u) < a]``, and
+its guesses are right with the chance that the law gives them: that is the mean of the
+number ``V`` of right guesses. Its variance is that of the coins of the surest
+coordinates, plus that of which coordinates they are, for which the surest that is left
+out is the measure of how much one more adds (the influence function of a trimmed sum).
+The number of wrong guesses is then taken to be binomial or negative binomial with that
+mean and variance: with few wrong guesses a normal law would be too crude.
+
+Whatever is predicted here, the bound of an audit is exact and rests on no prediction.
+"""
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from dpaudit.bounds.strength import least_refuting
+from dpaudit.dpsgd.planning.guess_law import GuessLaw
+from dpaudit.game.rules import OneRun
+from dpaudit.privacy.guarantee import Guarantee
+
+__all__ = [
+    "Expected",
+    "OneRunForecast",
+    "best_one_run",
+    "exact_bounds",
+    "forecast_one_run",
+]
+
+_FEWEST = 8  # guesses: fewer show next to nothing
+_RATIO = 1.3  # between numbers of guesses that are tried
+_REACH = 7.0  # standard deviations looked at
+_POINTS = 200  # numbers of right guesses looked at
+_HALVINGS = 45
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expected:
+    """What is expected of a lower bound on epsilon.
+
+    Attributes:
+        mean: Its mean.
+        spread: Its standard deviation from run to run.
+    """
+
+    mean: float
+    spread: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.3f}, give or take {self.spread:.3f}"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneRunForecast:
+    """The law of right guesses of a one-run audit, by its mean and variance.
+
+    Attributes:
+        canaries: Canaries of the audit.
+        guesses: How many of them are guessed.
+        right: Mean number of right guesses.
+        variance: Its variance.
+    """
+
+    canaries: int
+    guesses: int
+    right: float
+    variance: float
+
+    @property
+    def rules(self) -> OneRun:
+        """The rules of the audit."""
+        return OneRun(guesses=self.guesses)
+
+    def at_most(self, correct: ArrayLike) -> NDArray[np.float64]:
+        """Return the chance of at most so many right guesses."""
+        # At most v right is at least guesses - v wrong.
+        wrong = self.guesses - np.asarray(correct, np.float64)
+        mean, variance = max(self.guesses - self.right, 1e-9), max(self.variance, 1e-9)
+        if variance < mean:  # binomial; its number of trials need not be whole
+            trials = max(mean**2 / (mean - variance), mean + 1)
+            inside = np.clip(wrong, 1e-9, trials)
+            tail = special.betainc(inside, trials - inside + 1, mean / trials)
+            tail = np.where(wrong > trials, 0.0, tail)
+        else:
+            size = mean**2 / max(variance - mean, 1e-6 * mean)
+            tail = special.betainc(np.maximum(wrong, 1e-9), size, mean / (size + mean))
+        return np.asarray(np.where(wrong <= 0, 1.0, tail))
+
+    def expected(self, *, delta: float, alpha: float) -> Expected:
+        """Return the mean and the spread of the exact bound."""
+        reach = _REACH * sqrt(self.variance) + 1
+        low = max(0, int(self.right - reach))
+        high = min(self.guesses, int(self.right + reach) + 1)
+        v = np.unique(np.linspace(low, high, _POINTS).round())
+        between = self.at_most(np.floor((v[1:] + v[:-1]) / 2))
+        chances = np.diff(np.concatenate([[0.0], between, [1.0]]))
+        bounds = exact_bounds(self.canaries, self.guesses, v, delta=delta, alpha=alpha)
+        mean = float(chances @ bounds)
+        return Expected(mean=mean, spread=sqrt(float(chances @ (bounds - mean) ** 2)))
+
+    def refutes(self, claim: Guarantee, *, alpha: float) -> float:
+        """Return the chance that a claim is refuted."""
+        least = least_refuting(
+            claim, canaries=self.canaries, guesses=self.guesses, alpha=alpha
+        )
+        return 0.0 if least is None else 1.0 - float(self.at_most(least - 1))
+
+
+def best_one_run(
+    law: GuessLaw, *, coordinates: int, delta: float, alpha: float
+) -> OneRunForecast:
+    """Return the forecast for the number of guesses that is best on average.
+
+    Args:
+        law: How surely coins are guessed.
+        coordinates: Coordinates of the audit.
+        delta: Of the bound.
+        alpha: Chance of the bound being wrong.
+
+    Example:
+        >>> from dpaudit.dpsgd.planning.guess_law import Training, guess_law
+        >>> training = Training(steps=1, rate=1.0, noise=2.0)
+        >>> law = guess_law(training, per_coordinate=3, coordinates=20_000, seed=1)
+        >>> best = best_one_run(law, coordinates=1000, delta=1e-5, alpha=0.05)
+        >>> 0.7 < best.expected(delta=1e-5, alpha=0.05).mean < 0.9
+        True
+    """
+    d, s = coordinates, law.per_coordinate
+    most = np.log(max(d * s / _FEWEST, 1.0)) / np.log(_RATIO)
+    tried = _FEWEST * _RATIO ** np.arange(int(most) + 1) / s
+    surest = np.unique(np.clip(np.append(tried, d).round(), 1, d)).astype(np.int64)
+    forecasts = forecast_one_run(law, d, surest)
+    right = np.array([each.right for each in forecasts])
+    typical = exact_bounds(d * s, surest * s, right, delta=delta, alpha=alpha)
+    return forecasts[int(np.argmax(typical))]
+
+
+def forecast_one_run(
+    law: GuessLaw, coordinates: int, surest: NDArray[np.int64]
+) -> list[OneRunForecast]:
+    """Return a forecast for each number of surest coordinates that are guessed."""
+    order = np.argsort(-law.surety[0], kind="stable")
+    chance = special.expit(law.surety[0][order])
+    d, s, n = coordinates, law.per_coordinate, law.coordinates
+    above = (np.arange(n) + 0.5) / n
+    coins = np.cumsum(np.maximum(law.variance[order], 0.0))
+    first, second = np.cumsum(chance), np.cumsum(chance**2)
+    found = []
+    for a in surest.tolist():
+        spare = _REACH * sqrt(a) + 10
+        sure, end = (np.clip((a + spare * k) * n / d, 0, n) for k in (-1, 1))
+        window = slice(int(sure), int(end) + 1)
+        among = special.bdtr(a - 1, d - 1, above[window]) if a < d else 1.0
+        edges = float(np.sum(among * chance[window]))
+        right = s * d / n * (edges + float(chance[: window.start].sum()))
+        last = min(n, max(1, round(a * n / d)))
+        edge = chance[last - 1]
+        # Of (chance - edge) over the coordinates above the edge.
+        sums = (first[last - 1] - last * edge) / n
+        squares = second[last - 1] - 2 * edge * first[last - 1] + last * edge**2
+        which = s**2 * (squares / n - sums**2)
+        found.append(
+            OneRunForecast(
+                canaries=d * s,
+                guesses=a * s,
+                right=min(right, float(a * s)),
+                variance=d * (float(coins[last - 1]) / n + max(0.0, float(which))),
+            )
+        )
+    return found
+
+
+def exact_bounds(
+    canaries: int,
+    guesses: ArrayLike,
+    correct: ArrayLike,
+    *,
+    delta: float,
+    alpha: float,
+) -> NDArray[np.float64]:
+    """Return the exact bound for many counts at once, as well as floats allow.
+
+    For plans only: ``Exact`` is what audits are judged by. Counts need not be whole.
+
+    Example:
+        >>> from dpaudit import Counts, Exact
+        >>> found = exact_bounds(1000, 100, [80, 100], delta=1e-5, alpha=0.05)
+        >>> for right, bound in zip((80, 100), found):
+        ...     counts = Counts(canaries=1000, guesses=100, correct=right)
+        ...     exact = Exact().epsilon_lower(counts, delta=1e-5, alpha=0.05)
+        ...     print(abs(exact.epsilon_lower - bound) < 1e-6)
+        True
+        True
+    """
+    r, v = np.broadcast_arrays(np.asarray(guesses, float), np.asarray(correct, float))
+    right = np.maximum(v, 1e-9)
+    choose = -np.log(r + 1) - special.betaln(r - right + 1, right + 1)
+    low, high = np.zeros(v.shape), np.full(v.shape, 40.0)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        p, q = special.expit(middle), special.expit(-middle)
+        tail = special.betainc(right, r - right + 1, p)
+        rest = special.betaincc(right, r - right + 1, p)
+        mass = np.exp(choose + right * np.log(p) + special.xlogy(r - right, q))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            price = canaries * delta * tail * rest / (right * mass)
+        price = np.where(delta * rest == 0, 0.0, price)
+        rejected = tail + price <= alpha  # NaN, far from any bound, is not
+        low, high = np.where(rejected, middle, low), np.where(rejected, high, middle)
+    return np.asarray(low)

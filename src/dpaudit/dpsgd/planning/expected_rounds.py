@@ -1,0 +1,255 @@
+"""What to expect of an adaptive audit in rounds, from the law of guesses.
+
+The evidence against a claim of epsilon is a weighted sum of the rounds' scores, so its
+mean and variance follow from theirs, and epsilon is rejected where it exceeds the
+normal quantile of alpha less the price of delta. The bound is the last epsilon of a
+grid before the first that is not rejected.
+
+Whatever is predicted here, the bound of an audit rests on no prediction.
+"""
+
+from dataclasses import dataclass, replace
+from math import sqrt
+from typing import final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from dpaudit.bounds.bound import Grid
+from dpaudit.bounds.rounds import ROOM, rounds_price
+from dpaudit.dpsgd.planning.expected_one_run import Expected
+from dpaudit.dpsgd.planning.guess_law import GuessLaw
+from dpaudit.dpsgd.planning.round_scores import CAPS, RoundsTable, mean_score
+from dpaudit.game.rules import AdaptiveRounds
+
+__all__ = [
+    "RoundsForecast",
+    "beyond_normal",
+    "forecast_rounds",
+    "played_rejection",
+]
+
+_GRID = Grid().step
+_BELOW = 4.0  # spreads that the bound starts below what is expected
+_SOME = 4  # rounds that are played
+_NEVER = -99.0
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RoundsForecast:
+    """How likely each epsilon is rejected.
+
+    Attributes:
+        rules: The rules of the audit.
+        epsilons: Where that was computed.
+        margins: By how many of its standard deviations the evidence exceeds, on
+            average, what rejects: it does so with chance ``Phi(margin)``.
+        deviations: The standard deviation of the evidence.
+    """
+
+    rules: AdaptiveRounds
+    epsilons: NDArray[np.float64]
+    margins: NDArray[np.float64]
+    deviations: NDArray[np.float64]
+
+    def rejects(self, epsilon: ArrayLike) -> NDArray[np.float64]:
+        """Return the chance that an epsilon is rejected."""
+        e = np.asarray(epsilon, np.float64)
+        margin = np.interp(e, self.epsilons, self.margins, right=_NEVER)
+        return np.asarray(special.ndtr(margin))
+
+    @property
+    def typical(self) -> float:
+        """The epsilon up to which every other run rejects; 0 if none."""
+        best = int(np.argmax(self.margins))
+        lost = np.flatnonzero(self.margins[best:] <= 0)
+        if not len(lost):
+            return float(self.epsilons[-1])
+        if lost[0] == 0:
+            return 0.0
+        around = best + lost[0] - np.array([0, 1])
+        return float(np.interp(0.0, self.margins[around], self.epsilons[around]))
+
+    def expected(self) -> Expected:
+        """Return mean and spread of the last epsilon before the first not rejected."""
+        start = self.rules.start
+        steps = max(1, int((self.epsilons[-1] - start) / _GRID) + 2)
+        points = start + _GRID * np.arange(steps)
+        # A run that failed to reject does not go on: chances to get far only fall.
+        far = np.append(np.minimum.accumulate(self.rejects(points)), 0.0)
+        ends = far[:-1] - far[1:]
+        mean, square = float(ends @ points), float(ends @ points**2)
+        return Expected(mean=mean, spread=sqrt(max(0.0, square - mean**2)))
+
+    def stronger(self, more: float) -> "RoundsForecast":
+        """Return the forecast with so much more evidence."""
+        return replace(self, margins=self.margins + more / self.deviations)
+
+    def started(self) -> "RoundsForecast":
+        """Return the forecast with a start well below what is expected."""
+        typical = self.typical
+        middle = replace(self.rules, start=round(typical / 2, 2))
+        spread = replace(self, rules=middle).expected().spread
+        low = max(0.0, typical - _BELOW * spread)
+        tried = np.arange(round(low, 2), max(typical, low + _GRID), _GRID)
+        # Delta costs more at small epsilons: there, even a strong game may fail.
+        best = tried[int(np.argmax(np.minimum(self.rejects(tried), 0.9999)))]
+        return replace(self, rules=replace(self.rules, start=round(float(best), 2)))
+
+
+def forecast_rounds(
+    table: RoundsTable,
+    rules: AdaptiveRounds,
+    *,
+    coordinates: int,
+    delta: float,
+    alpha: float,
+) -> RoundsForecast:
+    """Return the forecast of an audit in rounds.
+
+    Args:
+        table: Of the law of guesses, at the epsilons of interest.
+        rules: With a jump, and a whole number of groups of equal weights.
+        coordinates: Coordinates of the audit.
+        delta: Of the bound.
+        alpha: Chance of the bound being wrong.
+    """
+    per_coordinate = len(table.size)
+    splits = len(rules.weights) // per_coordinate
+    share = _shares(rules)[:per_coordinate]
+    n = coordinates / splits
+    gain, ratio, caps = _at_caps(table, rules, share, n)
+    possible = (caps[share > 0] > 0).all(axis=0)
+    mean = splits * sqrt(n) * (share @ gain)
+    deviations = np.sqrt(rules.noise + splits * (share**2 @ ratio))
+    needed = _needed(table, rules, coordinates, delta, alpha)
+    possible &= needed < np.inf
+    margins = np.full(len(mean), _NEVER)
+    np.divide(mean - needed, deviations, out=margins, where=possible)
+    return RoundsForecast(
+        rules=rules, epsilons=table.epsilons, margins=margins, deviations=deviations
+    )
+
+
+def beyond_normal(
+    law: GuessLaw, table: RoundsTable, plain: RoundsForecast, coordinates: int
+) -> float:
+    """Return by how much played evidence exceeds the normal approximation.
+
+    A few rounds are played; the others lie in between.
+    """
+    nearest = int(np.argmin(np.abs(table.epsilons - plain.typical)))
+    splits = len(plain.rules.weights) // law.per_coordinate
+    share, n = _shares(plain.rules)[: law.per_coordinate], coordinates / splits
+    gain, _, _ = _at_caps(table, plain.rules, share, n)
+    counted = np.flatnonzero(share)
+    some = np.unique(np.linspace(0, len(counted) - 1, _SOME).round().astype(int))
+    scores = _played(law, table, plain.rules, coordinates, nearest, counted[some])
+    beyond = scores - sqrt(round(n)) * gain[counted[some], nearest]
+    each = np.interp(np.arange(len(counted)), some, beyond)
+    return splits * float(share[counted] @ each)
+
+
+def played_rejection(
+    law: GuessLaw,
+    rules: AdaptiveRounds,
+    *,
+    coordinates: int,
+    epsilon: float,
+    delta: float,
+    alpha: float,
+) -> float:
+    """Return the chance that an epsilon is rejected, with every round played.
+
+    For epsilons far from those that the rules were planned for.
+    """
+    table = RoundsTable(law, epsilons=np.array([epsilon]))
+    splits = len(rules.weights) // law.per_coordinate
+    share = _shares(rules)[: law.per_coordinate]
+    _, ratio, _ = _at_caps(table, rules, share, coordinates / splits)
+    counted = np.flatnonzero(share)
+    scores = _played(law, table, rules, coordinates, 0, counted)
+    mean = splits * float(share[counted] @ scores)
+    deviation = sqrt(rules.noise + splits * float(share**2 @ ratio[:, 0]))
+    needed = float(_needed(table, rules, coordinates, delta, alpha)[0])
+    return float(special.ndtr((mean - needed) / deviation))
+
+
+def _played(
+    law: GuessLaw,
+    table: RoundsTable,
+    rules: AdaptiveRounds,
+    coordinates: int,
+    at: int,
+    rounds: NDArray[np.int64],
+) -> NDArray[np.float64]:
+    """Return the mean scores of some rounds at one epsilon of the table."""
+    rng = np.random.default_rng(0)  # the same plays for what is compared
+    splits = len(rules.weights) // law.per_coordinate
+    share, n = _shares(rules)[: law.per_coordinate], coordinates / splits
+    _, _, caps = _at_caps(table, rules, share, n)
+    scores = [
+        mean_score(
+            law.surety[r],
+            coordinates=round(n),
+            epsilon=float(table.epsilons[at]),
+            cap=max(float(CAPS[0]), float(caps[r, at])),
+            step=_step(rules, float(share[r])),
+            rng=rng,
+        )
+        for r in rounds
+    ]
+    return np.array(scores)
+
+
+def _needed(
+    table: RoundsTable,
+    rules: AdaptiveRounds,
+    coordinates: int,
+    delta: float,
+    alpha: float,
+) -> NDArray[np.float64]:
+    """Return how much evidence rejects each epsilon; infinity if none does."""
+    price = rounds_price(
+        canaries=coordinates * len(table.size),
+        weights=rules.weights,
+        jump=rules.jump,
+        noise=rules.noise,
+        epsilon=0.0,
+        delta=delta,
+    )
+    # Of epsilon, the price depends on 1 / (1 + e^epsilon) only, which is 1/2 at 0.
+    left = alpha - 2 * price * special.expit(-table.epsilons)
+    return np.where(left > 0, -special.ndtri(np.maximum(left, 1e-300)), np.inf)
+
+
+def _shares(rules: AdaptiveRounds) -> NDArray[np.float64]:
+    """Return the weights such that their squares and the noise add up to one."""
+    w = np.asarray(rules.weights)
+    return np.asarray(w * sqrt((1 - rules.noise) / float(w @ w)))
+
+
+def _step(rules: AdaptiveRounds, share: float) -> float:
+    """Return the most that one right guess may add to a round's score."""
+    assert rules.jump is not None  # all plans have one
+    return rules.jump / share
+
+
+def _at_caps(
+    table: RoundsTable,
+    rules: AdaptiveRounds,
+    share: NDArray[np.float64],
+    n: float,
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return gain, ratio and the largest cap allowed, by round; a cap of 0 if none."""
+    steps = np.array([_step(rules, each) if each else 0.0 for each in share])
+    room = steps[:, np.newaxis, np.newaxis] / ROOM * sqrt(n) * table.size
+    allowed = (room >= CAPS).sum(axis=2)
+    at = np.maximum(allowed - 1, 0)
+    gain, ratio = (
+        np.take_along_axis(values, at[..., np.newaxis], axis=2)[..., 0]
+        for values in (table.gain, table.ratio)
+    )
+    return gain, ratio, np.where(allowed > 0, CAPS[at], 0.0)

@@ -1,0 +1,271 @@
+"""A planned audit of DP-SGD: what to fix beforehand, and what to expect of it.
+
+The plan is a value: it says what it rests on, becomes the design that a referee is
+opened with, and can be rehearsed on simulated training.
+"""
+
+from dataclasses import dataclass
+from math import ceil
+from typing import assert_never, final
+
+import numpy as np
+
+from dpaudit.bounds.bound import rounded_down
+from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.rounds import StoufferRounds
+from dpaudit.dpsgd.planning.expected_one_run import Expected
+from dpaudit.dpsgd.planning.guess_law import Training
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.adaptive import audit_adaptive
+from dpaudit.game.coins import Key
+from dpaudit.game.design import Design, ThreatModel
+from dpaudit.game.guessers import AdaptiveMostLikely, MostLikely
+from dpaudit.game.one_run import audit_one_run
+from dpaudit.game.result import AuditResult
+from dpaudit.game.rules import AdaptiveRounds, OneRun
+from dpaudit.privacy.guarantees import ApproxDP
+
+__all__ = ["CurvePoint", "Plan", "rehearse"]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvePoint:
+    """The mean bound with so many canaries per coordinate.
+
+    Attributes:
+        per_coordinate: How many.
+        one_run: By the best number of guesses in one run.
+        rounds: By the best rules in rounds; None if they show nothing.
+    """
+
+    per_coordinate: int
+    one_run: float
+    rounds: float | None
+
+    @property
+    def best(self) -> float:
+        """The larger of the two."""
+        return max(self.one_run, self.rounds or 0.0)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """An audit to be made, and what is expected of it; printing it says both.
+
+    Attributes:
+        training: What will be trained.
+        claim: What is claimed of it.
+        coordinates: How many coordinates hold canaries.
+        alpha: Chance of being wrong.
+        per_coordinate: Canaries at each coordinate.
+        rules: What the game is played by.
+        expected: The mean bound, and its spread from run to run.
+        true_epsilon: What an accountant proves at the claim's delta; None if not asked.
+        ceiling: The most that any one-run audit reliably shows: the accountant's
+            epsilon at delta / alpha; None if it was not asked.
+        all_right: The bound if every guess were right.
+        fault: By which factor the noise must be too small for the claim to be refuted
+            with chance 0.9; None if not even 32 is enough.
+        curve: The mean bound for other numbers of canaries per coordinate, from
+            smaller simulations.
+    """
+
+    training: Training
+    claim: ApproxDP
+    coordinates: int
+    alpha: float
+    per_coordinate: int
+    rules: OneRun | AdaptiveRounds
+    expected: Expected
+    true_epsilon: float | None
+    ceiling: float | None
+    all_right: float
+    fault: float | None
+    curve: tuple[CurvePoint, ...]
+
+    @property
+    def canaries(self) -> int:
+        """How many canaries in all."""
+        return self.coordinates * self.per_coordinate
+
+    @property
+    def method(self) -> str:
+        """The bound that the audit is judged by."""
+        match self.rules:
+            case OneRun():
+                return Exact.method
+            case AdaptiveRounds():
+                return StoufferRounds.method
+            case _:
+                assert_never(self.rules)
+
+    def design(self) -> Design:
+        """Return the design to open the audit's referee with."""
+        return Design(
+            canaries=self.canaries,
+            rules=self.rules,
+            claim=self.claim,
+            alpha=self.alpha,
+            threat_model=ThreatModel.ALL_ITERATES,
+            setting={
+                "coordinates": self.coordinates,
+                "per_coordinate": self.per_coordinate,
+                "steps": self.training.steps,
+                "rate": self.training.rate,
+                "noise": self.training.noise,
+            },
+        )
+
+    def rehearse(
+        self, *, rng: np.random.Generator, key: Key | None = None
+    ) -> AuditResult:
+        """Return the result of the whole audit on simulated training.
+
+        Args:
+            rng: The training's randomness.
+            key: The secret of the coins; a new one if left out.
+        """
+        return rehearse(
+            self.design(),
+            self.training,
+            per_coordinate=self.per_coordinate,
+            rng=rng,
+            key=key,
+        )
+
+    def __str__(self) -> str:
+        training = self.training
+        return "\n".join(
+            [
+                f"DP-SGD of {_some(training.steps, 'step', 'steps')} with sampling "
+                f"rate {training.rate:g} and noise {training.noise:.4g}, claimed to be "
+                f"{self.claim}.",
+                f"Put {_some(self.per_coordinate, 'canary', 'canaries')} at each of "
+                f"{_some(self.coordinates, 'coordinate', 'coordinates')} "
+                f"({self.canaries} in all) and {self._rules()}.",
+                f"Expect epsilon >= {rounded_down(self.expected.mean)} on average, "
+                f"give or take {self.expected.spread:.3f}, at delta = "
+                f"{self.claim.delta:g} (alpha = {self.alpha:g}, method {self.method}, "
+                "tier A: any mechanism).",
+                self._ceilings(),
+                self._fault(),
+            ]
+        )
+
+    def table(self) -> str:
+        """Return the curve as a table."""
+        rows = [
+            f"{point.per_coordinate:>4}  {point.one_run:7.3f}  "
+            + ("      -" if point.rounds is None else f"{point.rounds:7.3f}")
+            for point in self.curve
+        ]
+        head = (
+            f"Mean bounds at delta = {self.claim.delta:g} (alpha = {self.alpha:g}, "
+            "tier A), from smaller simulations:"
+        )
+        return "\n".join(
+            [head, "canaries per coordinate, one run (exact), in rounds", *rows]
+        )
+
+    def _rules(self) -> str:
+        match self.rules:
+            case OneRun(guesses=guesses):
+                return f"guess the surest {guesses} at once"
+            case AdaptiveRounds(jump=jump, noise=noise, start=start):
+                rounds = len(self.rules.weights)
+                groups = rounds // self.per_coordinate
+                order = f", {groups} groups of coordinates one after the other"
+                return (
+                    f"play {_some(rounds, 'round', 'rounds')}"
+                    f"{order if groups > 1 else ''}, with jump {jump:g}, noise "
+                    f"{noise:g} and start {start:g}"
+                )
+            case _:
+                assert_never(self.rules)
+
+    def _ceilings(self) -> str:
+        at = f"at delta = {self.claim.delta:g}"
+        right = f"if every guess were right the bound would be {self.all_right:.3f}"
+        if self.true_epsilon is None or self.ceiling is None:
+            return (
+                f"What limits it: {right}; the training's own epsilon {at} is not "
+                "known, as no accountant was asked."
+            )
+        return (
+            f"What limits it: the training's own epsilon is {self.true_epsilon:.3f} "
+            f"{at}, no one-run audit with alpha = {self.alpha:g} reliably shows more "
+            f"than {self.ceiling:.3f} of it, and {right}."
+        )
+
+    def _fault(self) -> str:
+        if self.fault is None:
+            return (
+                "What it would catch: no noise that is up to 32 times too small would "
+                "refute the claim with chance 0.9."
+            )
+        return (
+            f"What it would catch: noise {ceil(100 * self.fault) / 100:.2f} times too "
+            "small refutes the claim with chance 0.9, if the guesser measures it."
+        )
+
+
+def rehearse(
+    design: Design,
+    training: Training,
+    *,
+    per_coordinate: int,
+    rng: np.random.Generator,
+    key: Key | None = None,
+) -> AuditResult:
+    """Return the result of an audit by a plan's design on simulated training.
+
+    Args:
+        design: A plan's.
+        training: What is simulated; it need not be what was planned for.
+        per_coordinate: Canaries at each coordinate.
+        rng: The training's randomness.
+        key: The secret of the coins; a new one if left out.
+
+    Example:
+        >>> claim = ApproxDP(epsilon=1.0, delta=1e-5)
+        >>> design = Design(canaries=100, rules=OneRun(guesses=20), claim=claim)
+        >>> training = Training(steps=10, rate=0.5, noise=0.2)
+        >>> rng = np.random.default_rng(1)
+        >>> result = rehearse(
+        ...     design, training, per_coordinate=1, rng=rng, key=Key(bytes(32))
+        ... )
+        >>> result.claim_test.refuted  # so little noise
+        True
+    """
+    mechanism = training.mechanism(
+        coordinates=design.canaries // per_coordinate, per_coordinate=per_coordinate
+    )
+    match design.rules:
+        case OneRun(guesses=guesses):
+            return audit_one_run(
+                mechanism,
+                MostLikely(mechanism=mechanism, guesses=guesses),
+                pairs=mechanism.pairs,
+                design=design,
+                rng=rng,
+                key=key,
+            )
+        case AdaptiveRounds(start=start) as rules:
+            return audit_adaptive(
+                mechanism,
+                AdaptiveMostLikely(mechanism=mechanism, threshold=start, rules=rules),
+                pairs=mechanism.pairs,
+                design=design,
+                rng=rng,
+                key=key,
+            )
+        case other:
+            raise InvalidInputError(
+                f"plans are for OneRun and AdaptiveRounds, got rules={other!r}"
+            )
+
+
+def _some(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

@@ -1,0 +1,132 @@
+"""Which rules in rounds to plan an audit with.
+
+What is planned beforehand:
+
+- the *weights* of the rounds, in proportion to their standard deviations where the
+  bound is expected: so every right guess counts what its own weight says;
+- the *jump*, the most that a right guess may add: a small one makes delta cheap, but
+  caps the weights of the surest guesses;
+- the *noise*, a little chance at the end that makes delta cheap in the last rounds;
+- *splits*: the coordinates are played in so many groups one after the other, for the
+  same reason, as long as the rounds do not get too small;
+- the *start* of the bound's grid, well below what is expected.
+
+All but the start are searched over a few values, around which little changes.
+"""
+
+from itertools import product
+from math import sqrt
+
+import numpy as np
+
+from dpaudit.bounds.rounds import ROOM
+from dpaudit.dpsgd.planning.expected_rounds import (
+    RoundsForecast,
+    beyond_normal,
+    forecast_rounds,
+)
+from dpaudit.dpsgd.planning.guess_law import GuessLaw
+from dpaudit.dpsgd.planning.round_scores import CAPS, RoundsTable
+from dpaudit.game.rules import AdaptiveRounds
+
+__all__ = ["best_by_jump", "best_rounds", "table_for"]
+
+_EPSILONS = 48
+_TOP = 15.0  # epsilon; no audit shows more
+_JUMPS = (0.03, 0.05, 0.08, 0.12, 0.16, 0.2, 0.25, 0.3, 0.4, 0.5)
+_NOISES = (0.0, 0.01, 0.03, 0.06)
+_SPLITS = (1, 2, 4, 8, 16)
+_FEWEST = 8.0  # guesses expected of a round that is counted
+_MANY = 30.0  # guesses expected of every round if coordinates are split
+_FINALISTS = 2  # jumps whose rounds are played
+
+
+def best_rounds(
+    law: GuessLaw, *, coordinates: int, delta: float, alpha: float
+) -> RoundsForecast | None:
+    """Return the forecast of the rules in rounds that are best on average.
+
+    Args:
+        law: How surely coins are guessed.
+        coordinates: Coordinates of the audit.
+        delta: Of the bound.
+        alpha: Chance of the bound being wrong.
+
+    Returns:
+        None if there are too few coordinates for rounds to show anything.
+
+    Example:
+        >>> from dpaudit.dpsgd.planning.guess_law import Training, guess_law
+        >>> training = Training(steps=1, rate=1.0, noise=2.0)
+        >>> law = guess_law(training, per_coordinate=6, coordinates=20_000, seed=1)
+        >>> best = best_rounds(law, coordinates=1000, delta=1e-5, alpha=0.05)
+        >>> 0.7 < best.expected().mean < 1.0
+        True
+    """
+    table = table_for(law, coordinates)
+    best = best_by_jump(table, coordinates=coordinates, delta=delta, alpha=alpha)
+    # Played, jumps that look alike differ: small ones suffer more from few guesses.
+    played = [
+        tried.stronger(beyond_normal(law, table, tried, coordinates)).started()
+        for tried in best[:_FINALISTS]
+        if tried.typical > 0
+    ]
+    return max(played, key=lambda tried: tried.expected().mean, default=None)
+
+
+def best_by_jump(
+    table: RoundsTable, *, coordinates: int, delta: float, alpha: float
+) -> list[RoundsForecast]:
+    """Return the best forecast of each jump, the best one first."""
+    best: dict[float, RoundsForecast] = {}
+    at = float(table.epsilons[_EPSILONS // 3])
+    for splits in _SPLITS:
+        if splits > 1 and not _splits_well(table, coordinates / splits, at):
+            break
+        for noise, jump in product(_NOISES, _JUMPS):
+            rules = _planned(table, coordinates, splits, jump, noise, at)
+            if rules is None:
+                continue
+            tried = forecast_rounds(
+                table, rules, coordinates=coordinates, delta=delta, alpha=alpha
+            )
+            if jump not in best or tried.typical > best[jump].typical:
+                best[jump] = tried
+        at = max([at, *(tried.typical for tried in best.values())])
+    return sorted(best.values(), key=lambda tried: -tried.typical)
+
+
+def table_for(law: GuessLaw, coordinates: int) -> RoundsTable:
+    """Return the table up to where hardly a guess is left."""
+    ranked = np.sort(law.surety.max(axis=0))
+    least = max(0, int(law.coordinates * (1 - _FEWEST / coordinates)) - 1)
+    top = min(float(ranked[least]) + 0.01, _TOP)
+    return RoundsTable(law, epsilons=np.linspace(0.0, top, _EPSILONS))
+
+
+def _planned(
+    table: RoundsTable,
+    coordinates: int,
+    splits: int,
+    jump: float,
+    noise: float,
+    at: float,
+) -> AdaptiveRounds | None:
+    """Return rules with weights that are best if the bound is about ``at``."""
+    nearest = int(np.argmin(np.abs(table.epsilons - at)))
+    n, size = coordinates / splits, table.size[:, nearest]
+    size = np.where(n * table.share[:, nearest, np.newaxis] < _FEWEST, 0.0, size)
+    whole = np.sqrt(coordinates * np.square(size).sum(axis=0))
+    allowed = np.flatnonzero(CAPS * sqrt(1 - noise) <= jump / ROOM * whole)
+    if not len(allowed):
+        return None
+    weights = size[:, allowed[-1]]
+    weights = np.round(weights / weights.max(), 3)
+    return AdaptiveRounds(
+        weights=tuple(weights.tolist()) * splits, jump=jump, noise=noise
+    )
+
+
+def _splits_well(table: RoundsTable, n: float, at: float) -> bool:
+    nearest = int(np.argmin(np.abs(table.epsilons - at)))
+    return bool(n * table.share[:, nearest].min() >= _MANY)
