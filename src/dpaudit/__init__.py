@@ -7,11 +7,11 @@ from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.reads import Bets, Counts, Ranked, Rounds, Weighted
 from dpaudit.game.adaptive import audit_adaptive
+from dpaudit.game.adaptive_guesser import AdaptiveMostLikely
 from dpaudit.game.classic import audit_classic
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Commitment, Design, ThreatModel
 from dpaudit.game.guessers import (
-    AdaptiveMostLikely,
     Confident,
     Everyone,
     Extremes,

@@ -31,11 +31,11 @@ from dpaudit.engines.sweep import Sweep
 from dpaudit.errors import InvalidInputError
 from dpaudit.experiments.nulls import Attaining
 from dpaudit.game.adaptive import play_adaptive
+from dpaudit.game.adaptive_guesser import AdaptiveMostLikely
 from dpaudit.game.classic import audit_classic
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
 from dpaudit.game.guessers import (
-    AdaptiveMostLikely,
     Confident,
     Everyone,
     Extremes,

@@ -28,7 +28,7 @@ from scipy import special
 from dpaudit.bounds.reads import WIDEST_JUMP, Rounds, Weighted
 from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.dpsgd.planning.guess_law import GuessLaw
-from dpaudit.game.guessers import stated_log_odds
+from dpaudit.game.adaptive_guesser import stated_log_odds
 
 __all__ = ["CAPS", "RoundsTable", "mean_score"]
 
