@@ -10,8 +10,8 @@ here. It was found on other runs than those measured: one-run rules and tier B o
 d = 1,000 and 30 of d = 10,000, the adaptive count on 40 and 30, slots on 8. Numbers of
 guesses and thresholds were tried on a grid, one-run classes found by hill climbing,
 each to make the bound at the expected score largest. Slots were searched the least.
-At d = 1,000 the numbers of s = 5 are borrowed from s = 4 and those of s = 12 from 16, at
-d = 10,000 those of s = 6 from 5. Rounds have the weights that ``dpaudit plan``
+At d = 1,000 the numbers of s = 5 are borrowed from s = 4 and those of s = 12 from 16,
+at d = 10,000 those of s = 6 from 5. Rounds have the weights that ``dpaudit plan``
 proposes, with a jump, noise, splits and start that were tried on other runs.
 
 Tier B assumes that the mechanism is mu-GDP for some mu; its figure is the epsilon of
