@@ -96,6 +96,14 @@ class Plan:
     rounds: AdaptiveRounds
 
 
+def in_rounds(
+    weights: str, groups: int, *, start: float, jump: float, noise: float
+) -> AdaptiveRounds:
+    """Return the rules for so many groups of coordinates, one after the other."""
+    each = tuple(map(float, weights.split()))
+    return AdaptiveRounds(weights=each * groups, start=start, jump=jump, noise=noise)
+
+
 PLANS: Mapping[tuple[int, int], Plan] = {  # by coordinates and canaries at each
     (1_000, 4): Plan(
         few=100,
@@ -107,17 +115,7 @@ PLANS: Mapping[tuple[int, int], Plan] = {  # by coordinates and canaries at each
         count=(0.75, 244),
         slots=(0.65, 0.1, (154, 102, 62, 36, 20, 22)),
         bets=0.0,
-        rounds=AdaptiveRounds(
-            weights=(
-                0.817,
-                0.874,
-                0.939,
-                1.0,
-            ),
-            start=0.35,
-            jump=0.5,
-            noise=0.0,
-        ),
+        rounds=in_rounds("0.817 0.874 0.939 1.0", 1, start=0.35, jump=0.5, noise=0.0),
     ),
     (1_000, 5): Plan(
         few=100,
@@ -129,9 +127,7 @@ PLANS: Mapping[tuple[int, int], Plan] = {  # by coordinates and canaries at each
         count=(0.75, 244),
         slots=(0.65, 0.1, (154, 102, 62, 36, 20, 22)),
         bets=0.0,
-        rounds=AdaptiveRounds(
-            weights=(0.81, 0.855, 0.9, 0.95, 1.0), start=0.4, jump=0.4, noise=0.0
-        ),
+        rounds=in_rounds("0.81 0.855 0.9 0.95 1.0", 1, start=0.4, jump=0.4, noise=0.0),
     ),
     (1_000, 6): Plan(
         few=100,
@@ -143,18 +139,8 @@ PLANS: Mapping[tuple[int, int], Plan] = {  # by coordinates and canaries at each
         count=(0.8, 233),
         slots=(0.75, 0.1, (138, 85, 48, 50)),
         bets=0.0,
-        rounds=AdaptiveRounds(
-            weights=(
-                0.807,
-                0.843,
-                0.878,
-                0.915,
-                0.957,
-                1.0,
-            ),
-            start=0.4,
-            jump=0.4,
-            noise=0.0,
+        rounds=in_rounds(
+            "0.807 0.843 0.878 0.915 0.957 1.0", 1, start=0.4, jump=0.4, noise=0.0
         ),
     ),
     (1_000, 8): Plan(
@@ -167,17 +153,9 @@ PLANS: Mapping[tuple[int, int], Plan] = {  # by coordinates and canaries at each
         count=(0.75, 381),
         slots=(0.75, 0.1, (170, 99, 55, 54)),
         bets=0.0,
-        rounds=AdaptiveRounds(
-            weights=(
-                0.748,
-                0.776,
-                0.81,
-                0.845,
-                0.882,
-                0.918,
-                0.957,
-                1.0,
-            ),
+        rounds=in_rounds(
+            "0.748 0.776 0.81 0.845 0.882 0.918 0.957 1.0",
+            1,
             start=0.4,
             jump=0.4,
             noise=0.0,
@@ -193,25 +171,10 @@ PLANS: Mapping[tuple[int, int], Plan] = {  # by coordinates and canaries at each
         count=(0.8, 345),
         slots=None,
         bets=None,
-        rounds=AdaptiveRounds(
-            weights=(
-                0.592,
-                0.611,
-                0.63,
-                0.649,
-                0.669,
-                0.692,
-                0.712,
-                0.738,
-                0.765,
-                0.793,
-                0.823,
-                0.854,
-                0.887,
-                0.922,
-                0.96,
-                1.0,
-            ),
+        rounds=in_rounds(
+            "0.592 0.611 0.63 0.649 0.669 0.692 0.712 0.738 0.765 0.793 0.823 "
+            "0.854 0.887 0.922 0.96 1.0",
+            1,
             start=0.4,
             jump=0.3,
             noise=0.0,
@@ -227,21 +190,9 @@ PLANS: Mapping[tuple[int, int], Plan] = {  # by coordinates and canaries at each
         count=(0.8, 345),
         slots=None,
         bets=None,
-        rounds=AdaptiveRounds(
-            weights=(
-                0.653,
-                0.675,
-                0.699,
-                0.724,
-                0.751,
-                0.781,
-                0.812,
-                0.847,
-                0.881,
-                0.919,
-                0.959,
-                1.0,
-            ),
+        rounds=in_rounds(
+            "0.653 0.675 0.699 0.724 0.751 0.781 0.812 0.847 0.881 0.919 0.959 1.0",
+            1,
             start=0.4,
             jump=0.35,
             noise=0.0,
@@ -257,12 +208,7 @@ PLANS: Mapping[tuple[int, int], Plan] = {  # by coordinates and canaries at each
         count=(0.95, 262),
         slots=(0.9, 0.1, (162, 93, 55, 27, 14, 13)),
         bets=0.4,
-        rounds=AdaptiveRounds(
-            weights=(1.0,) * 8,
-            start=0.5,
-            jump=0.4,
-            noise=0.0,
-        ),
+        rounds=in_rounds("1.0", 8, start=0.5, jump=0.4, noise=0.0),
     ),
     (10_000, 3): Plan(
         few=200,
@@ -274,17 +220,7 @@ PLANS: Mapping[tuple[int, int], Plan] = {  # by coordinates and canaries at each
         count=(1.0, 462),
         slots=None,
         bets=None,
-        rounds=AdaptiveRounds(
-            weights=(
-                0.824,
-                0.904,
-                1.0,
-            )
-            * 4,
-            start=0.65,
-            jump=0.25,
-            noise=0.03,
-        ),
+        rounds=in_rounds("0.824 0.904 1.0", 4, start=0.65, jump=0.25, noise=0.03),
     ),
     (10_000, 5): Plan(
         few=200,
@@ -296,18 +232,8 @@ PLANS: Mapping[tuple[int, int], Plan] = {  # by coordinates and canaries at each
         count=(1.0, 688),
         slots=None,
         bets=None,
-        rounds=AdaptiveRounds(
-            weights=(
-                0.701,
-                0.762,
-                0.824,
-                0.907,
-                1.0,
-            )
-            * 4,
-            start=0.7,
-            jump=0.16,
-            noise=0.05,
+        rounds=in_rounds(
+            "0.701 0.762 0.824 0.907 1.0", 4, start=0.7, jump=0.16, noise=0.05
         ),
     ),
     (10_000, 6): Plan(
@@ -320,19 +246,8 @@ PLANS: Mapping[tuple[int, int], Plan] = {  # by coordinates and canaries at each
         count=(1.0, 688),
         slots=None,
         bets=None,
-        rounds=AdaptiveRounds(
-            weights=(
-                0.638,
-                0.681,
-                0.75,
-                0.812,
-                0.909,
-                1.0,
-            )
-            * 4,
-            start=0.7,
-            jump=0.16,
-            noise=0.05,
+        rounds=in_rounds(
+            "0.638 0.681 0.75 0.812 0.909 1.0", 4, start=0.7, jump=0.16, noise=0.05
         ),
     ),
 }

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-from dpaudit.cli import app
+from dpaudit.cli import _shared, app
 from dpaudit.mechanisms.names import MECHANISMS
 
 
@@ -127,7 +127,7 @@ def test_a_picture_without_the_extra_says_what_to_install(monkeypatch):
 
 def test_what_takes_long_says_so_beside_the_answer(monkeypatch):
     answer = run("xor", "--json").stdout
-    monkeypatch.setattr(sys.modules["dpaudit.cli.gaps"], "_PATIENCE", 0.0)
+    monkeypatch.setattr(_shared, "_PATIENCE", 0.0)
     done = run("xor", "--json")
     assert done.exit_code == 0
     assert done.stdout == answer

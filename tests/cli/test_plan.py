@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dpaudit import Design, GaussianDP
-from dpaudit.cli import app
+from dpaudit.cli import _shared, app
 from dpaudit.errors import MissingExtraError
 
 TRAINED = ["--epsilon=2", "--delta=1e-5", "--steps=1", "--rate=1"]
@@ -167,7 +167,7 @@ def test_a_picture_without_the_extra_says_what_to_install(monkeypatch):
 @pytest.mark.usefixtures("accountant")
 def test_what_takes_long_says_so_beside_the_same_answer(monkeypatch):
     answer = run(*SMALL, "--json").stdout
-    monkeypatch.setattr(sys.modules["dpaudit.cli.plan"], "_PATIENCE", 0.0)
+    monkeypatch.setattr(_shared, "_PATIENCE", 0.0)
     done = run(*SMALL, "--json")
     assert done.exit_code == 0
     assert done.stdout == answer

@@ -1,19 +1,17 @@
 """``dpaudit gaps``: where the epsilon of a claim is lost on the way to a bound."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from threading import Timer
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from dpaudit.cli._shared import check_picture, patience
 
 if TYPE_CHECKING:
     from dpaudit.mechanisms.names import Parameters
     from dpaudit.theory.rungs import Gaps
 
 _FORMAT = "dpaudit.gaps.1"
-_PATIENCE = 2.0  # seconds without a word
 
 
 def gaps(
@@ -48,8 +46,8 @@ def gaps(
         elements=n, epsilon=epsilon, sigma=sigma, set_size=set_size, chance=chance
     )
     try:
-        _check(picture)
-        with _patience():
+        check_picture(picture)
+        with patience("computing the gaps"):
             found = _gaps(name, parameters, guesses, delta, alpha, observed, seed)
         _draw(found, name, picture)
     except (DpAuditError, OSError) as error:
@@ -85,32 +83,6 @@ def _gaps(
         observed=observed,
         rng=np.random.default_rng(seed),
     )
-
-
-@contextmanager
-def _patience() -> Iterator[None]:
-    """Say that work is under way if it takes long."""
-    from rich.console import Console  # noqa: PLC0415
-
-    status = Console(stderr=True).status("computing the gaps ...")
-    timer = Timer(_PATIENCE, status.start)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        timer.join()  # so that a status about to start is started, then stopped
-        status.stop()
-
-
-def _check(picture: Path | None) -> None:
-    """Refuse a picture that cannot be drawn before anything is computed."""
-    if picture is None:
-        return
-    from dpaudit.reporting.plots import check_suffix  # noqa: PLC0415 (needs its extra)
-
-    check_suffix(picture)
 
 
 def _draw(found: "Gaps", name: str, picture: Path | None) -> None:

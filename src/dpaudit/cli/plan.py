@@ -1,12 +1,11 @@
 """``dpaudit plan``: what to fix before DP-SGD is audited, and what to expect of it."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from threading import Timer
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from dpaudit.cli._shared import check_picture, patience
 
 if TYPE_CHECKING:
     from dpaudit.dpsgd.planning.plan import Plan
@@ -14,7 +13,6 @@ if TYPE_CHECKING:
     from dpaudit.privacy.guarantee import Guarantee
 
 _FORMAT = "dpaudit.plan.1"
-_PATIENCE = 2.0  # seconds without a word
 
 
 def plan(
@@ -53,8 +51,8 @@ def plan(
     from dpaudit.errors import DpAuditError  # noqa: PLC0415 (numpy comes with it)
 
     try:
-        _check(picture)
-        with _patience():
+        check_picture(picture)
+        with patience("planning the audit"):
             found, needed = _planned(
                 (epsilon, delta),
                 (steps, rate, noise),
@@ -147,32 +145,6 @@ def _guarantee(steps: int, rate: float, noise: float) -> "Guarantee | None":
     except MissingExtraError:
         return None  # the plan says that no accountant was asked
     return accountant_curve([(noise, rate, steps)])
-
-
-@contextmanager
-def _patience() -> Iterator[None]:
-    """Say that work is under way if it takes long."""
-    from rich.console import Console  # noqa: PLC0415
-
-    status = Console(stderr=True).status("planning the audit ...")
-    timer = Timer(_PATIENCE, status.start)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        timer.join()  # so that a status about to start is started, then stopped
-        status.stop()
-
-
-def _check(picture: Path | None) -> None:
-    """Refuse a picture that cannot be drawn before anything is computed."""
-    if picture is None:
-        return
-    from dpaudit.reporting.plots import check_suffix  # noqa: PLC0415 (needs its extra)
-
-    check_suffix(picture)
 
 
 def _draw(found: "Plan", picture: Path | None) -> None:
