@@ -44,7 +44,6 @@ def test_true_claims_stand(case):
     [
         ("ranked", RankedLooks()),
         ("bets", Betting()),
-        ("rounds", StoufferRounds()),
         ("limited rounds", StoufferRounds()),
     ],
 )
