@@ -171,3 +171,14 @@ def test_what_takes_long_says_so_beside_the_same_answer(monkeypatch):
     done = run(*SMALL, "--json")
     assert done.exit_code == 0
     assert done.stdout == answer
+
+
+@pytest.mark.usefixtures("no_accountant")
+def test_neither_epsilon_nor_noise_is_too_little():
+    bare = ["--delta=1e-5", "--steps=1", "--rate=1", "--coordinates=200"]
+    done = run(*bare)
+    assert done.exit_code == 2
+    assert "give --epsilon, --noise, or both" in done.stderr
+    done = run(*bare, "--noise=2.15")
+    assert done.exit_code == 2
+    assert "or give the claim's by --epsilon" in done.stderr

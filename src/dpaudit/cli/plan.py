@@ -11,15 +11,22 @@ if TYPE_CHECKING:
     from dpaudit.dpsgd.planning.plan import Plan
     from dpaudit.dpsgd.planning.sizes import Needed
     from dpaudit.privacy.guarantee import Guarantee
+    from dpaudit.privacy.guarantees import ApproxDP
 
 _FORMAT = "dpaudit.plan.1"
 
 
 def plan(
-    epsilon: Annotated[float, typer.Option(help="Of the claim.")],
     delta: Annotated[float, typer.Option(help="Delta of claim and bound.")],
     steps: Annotated[int, typer.Option(help="Steps of training.")],
     rate: Annotated[float, typer.Option(help="Sampling rate; 1 is the full batch.")],
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="Of the claim; by default what an accountant proves of the noise "
+            "(extra accounting)."
+        ),
+    ] = None,
     coordinates: Annotated[
         int | None, typer.Option(help="Coordinates that can hold canaries.")
     ] = None,
@@ -72,7 +79,7 @@ def plan(
 
 
 def _planned(
-    claimed: tuple[float, float],
+    claimed: tuple[float | None, float],
     trained: tuple[int, float, float | None],
     coordinates: int | None,
     alpha: float,
@@ -84,18 +91,19 @@ def _planned(
     from dpaudit.dpsgd.planning.guess_law import Training  # noqa: PLC0415
     from dpaudit.dpsgd.planning.sizes import canaries_needed  # noqa: PLC0415
     from dpaudit.errors import InvalidInputError  # noqa: PLC0415
-    from dpaudit.privacy.guarantees import ApproxDP  # noqa: PLC0415
 
     (epsilon, delta), (steps, rate, noise) = claimed, trained
-    claim = ApproxDP(epsilon=epsilon, delta=delta)
     _validate.error_level("alpha", alpha)
     if coordinates is None and target is None:
         raise InvalidInputError(
             "give --coordinates, or --target-epsilon to ask how many are needed"
         )
     if noise is None:
+        if epsilon is None:
+            raise InvalidInputError("give --epsilon, --noise, or both")
         noise = _noise(epsilon, delta, steps, rate)
     training = Training(steps=steps, rate=rate, noise=noise)
+    guarantee = _guarantee(training.steps, rate, noise)
     needed = None
     if target is not None:
         needed = canaries_needed(
@@ -115,13 +123,29 @@ def _planned(
         coordinates, per_coordinate = needed.coordinates, needed.per_coordinate
     found = plan_audit(
         training,
-        claim=claim,
+        claim=_claim(epsilon, delta, guarantee),
         coordinates=coordinates,
         alpha=alpha,
         per_coordinate=per_coordinate,
-        guarantee=_guarantee(training.steps, rate, noise),
+        guarantee=guarantee,
     )
     return found, needed
+
+
+def _claim(
+    epsilon: float | None, delta: float, guarantee: "Guarantee | None"
+) -> "ApproxDP":
+    from dpaudit.errors import MissingExtraError  # noqa: PLC0415
+    from dpaudit.privacy.guarantees import ApproxDP  # noqa: PLC0415
+
+    if epsilon is None:
+        if guarantee is None:
+            raise MissingExtraError(
+                "the epsilon of a noise comes from an accountant: pip install "
+                "'dpaudit[accounting]', or give the claim's by --epsilon"
+            )
+        epsilon = guarantee.epsilon_at(delta)
+    return ApproxDP(epsilon=epsilon, delta=delta)
 
 
 def _noise(epsilon: float, delta: float, steps: int, rate: float) -> float:
