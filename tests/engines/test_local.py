@@ -6,8 +6,9 @@ import time
 import pytest
 import trials
 
+from dpaudit.engines import local
 from dpaudit.engines.local import LocalEngine
-from dpaudit.errors import InvalidInputError
+from dpaudit.errors import InvalidInputError, WorkerDiedError
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -34,6 +35,19 @@ def test_tasks_wait_until_results_are_consumed():
 def test_an_error_in_a_task_is_raised_here():
     with pytest.raises(RuntimeError, match="task 7"):
         list(LocalEngine(workers=1).map(trials.refuse, [7]))
+
+
+def test_what_a_dying_worker_lost_is_run_again(tmp_path):
+    tasks = [(tmp_path, number) for number in range(8)]
+    found = list(LocalEngine(workers=2).map(trials.die_once, tasks))
+    assert sorted(found) == list(range(8))
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_task_that_kills_every_worker_ends_the_run(monkeypatch):
+    monkeypatch.setattr(local, "_DEATHS", 1)
+    with pytest.raises(WorkerDiedError, match=r"died 2 times .* under way .*: 7"):
+        list(LocalEngine(workers=1).map(trials.die, [7]))
 
 
 def test_no_workers_is_refused():

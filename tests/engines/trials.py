@@ -1,6 +1,7 @@
 """Tasks and trials for the tests, where worker processes can import them."""
 
 import os
+import signal
 import time
 
 
@@ -19,3 +20,17 @@ def process(_task):
 
 def refuse(task):
     raise RuntimeError(f"task {task}")
+
+
+def die_once(task):
+    """Kill the worker the first time that a task is run; its file remembers."""
+    path, number = task
+    marker = path / f"{number}"
+    if number % 3 == 0 and not marker.exists():
+        marker.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+
+def die(_task):
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -4,16 +4,21 @@ No more than two tasks per worker are ever under way or finished and not yet con
 joblib's own ``generator_unordered`` goes on pulling tasks while nobody consumes the
 results, so the wait loop is written here. Workers are limited to one thread each, for
 speed and so that floating-point sums come out the same for any number of workers.
+
+When a worker dies, killed or out of memory, loky gives up all its tasks. The pool is
+then built anew and what was lost is run again; a task that was under way in too many
+deaths is taken to be their cause, and ends the run.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from itertools import islice
-from typing import TypeVar, final
+from itertools import chain, islice
+from typing import Generic, TypeVar, final
 
 from dpaudit import _validate
-from dpaudit.errors import MissingExtraError
+from dpaudit.errors import MissingExtraError, WorkerDiedError
 
 try:
     import loky
@@ -32,6 +37,15 @@ _ONE_THREAD = dict.fromkeys(
 )
 
 _IDLE_SECONDS = 60
+_DEATHS = 10  # of workers, that a task is forgiven
+
+
+@dataclass(frozen=True, slots=True)
+class _Try(Generic[T]):
+    """A task, and in how many deaths of a worker it was under way."""
+
+    task: T
+    deaths: int
 
 
 @final
@@ -51,20 +65,47 @@ class LocalEngine:
 
     def map(self, function: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
         """Yield the function's results as they come; see ``Engine``."""
+        waiting = (_Try(task, 0) for task in tasks)
+        lost: list[_Try[T]] = []
+        while True:
+            # Deaths are few: nothing is gained by keeping what is left of a pool.
+            lost = yield from self._until_death(function, chain(lost, waiting))
+            if not lost:
+                return
+            doomed = [each.task for each in lost if each.deaths > _DEATHS]
+            if doomed:
+                raise WorkerDiedError(
+                    f"workers died {_DEATHS + 1} times with the same task under way "
+                    f"(killed, or out of memory?): {doomed[0]!r}"
+                )
+
+    def _until_death(
+        self, function: Callable[[T], R], tasks: Iterator[_Try[T]]
+    ) -> Generator[R, None, list[_Try[T]]]:
+        """Yield results until all is done or a worker dies; return what was lost."""
         # Idle workers end by themselves, so that a killed caller leaves none behind.
         pool = loky.ProcessPoolExecutor(
             max_workers=self.workers, timeout=_IDLE_SECONDS, env=_ONE_THREAD
         )
-        waiting = iter(tasks)
-        under_way: set[Future[R]] = set()
+        under_way: dict[Future[R], _Try[T]] = {}
+        lost: list[_Try[T]] = []
         try:
             while True:
-                free = 2 * self.workers - len(under_way)
-                under_way |= {pool.submit(function, t) for t in islice(waiting, free)}
+                # A broken pool takes no more, and soon gives up all that it has.
+                free = 0 if lost else 2 * self.workers - len(under_way)
+                for each in islice(tasks, free):
+                    try:
+                        under_way[pool.submit(function, each.task)] = each
+                    except BrokenProcessPool:
+                        lost.append(each)
+                        break
                 if not under_way:
-                    return
-                done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
-                for future in done:
-                    yield future.result()
+                    return [_Try(each.task, each.deaths + 1) for each in lost]
+                for future in wait(under_way, return_when=FIRST_COMPLETED).done:
+                    each = under_way.pop(future)
+                    try:
+                        yield future.result()
+                    except BrokenProcessPool:
+                        lost.append(each)
         finally:
             pool.shutdown(wait=True, kill_workers=True)
