@@ -31,8 +31,7 @@ from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import Progress
+from sweeping import filled
 
 from dpaudit import (
     AdaptiveBets,
@@ -56,9 +55,8 @@ from dpaudit.bounds.steinke import Steinke
 from dpaudit.bounds.weighted import WeightedGuesses
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.sums import DiracSums, SeenSums
-from dpaudit.engines.local import LocalEngine
 from dpaudit.engines.store import Outcome, Setting, Store
-from dpaudit.engines.sweep import Sweep, run
+from dpaudit.engines.sweep import Sweep
 from dpaudit.game.adaptive import play_adaptive
 from dpaudit.game.guessers import AdaptiveGuesser, Play
 from dpaudit.game.result import bound_for
@@ -581,14 +579,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     args = parser.parse_args()
     planned = sweep(args.runs, args.coordinates)
-    with Store(args.store) as store, Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task("auditing")
-        run(
-            planned,
-            engine=LocalEngine(workers=args.workers),
-            store=store,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    with filled(planned, args.store, workers=args.workers, doing="auditing") as store:
         report(columns(store, planned))
 
 

@@ -35,8 +35,7 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
-from rich.console import Console
-from rich.progress import Progress
+from sweeping import filled
 
 from dpaudit import (
     AdaptiveBets,
@@ -58,9 +57,8 @@ from dpaudit import (
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.sums import DiracSums, SeenSums
-from dpaudit.engines.local import LocalEngine
 from dpaudit.engines.store import Outcome, Setting, Store
-from dpaudit.engines.sweep import Sweep, run
+from dpaudit.engines.sweep import Sweep
 from dpaudit.game.adaptive import play_adaptive
 from dpaudit.game.guessers import Guesser
 from dpaudit.game.result import bound_for
@@ -306,20 +304,10 @@ def main() -> None:
     parser.add_argument("--store", type=Path, default=Path("paper_numbers.sqlite"))
     parser.add_argument("--workers", type=int, default=1)
     args = parser.parse_args()
-    engine = LocalEngine(workers=args.workers)
     for name, planned in sweeps(args.runs).items():
         if args.only not in (None, name):
             continue
-        with Store(args.store) as store, Progress(console=Console(stderr=True)) as bar:
-            task = bar.add_task(name)
-            run(
-                planned,
-                engine=engine,
-                store=store,
-                progress=lambda d, t, bar=bar, task=task: bar.update(
-                    task, completed=d, total=t
-                ),
-            )
+        with filled(planned, args.store, workers=args.workers, doing=name) as store:
             report(store, planned)
 
 

@@ -15,17 +15,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.progress import Progress
+from sweeping import filled
 
 from dpaudit import ApproxDP, Design, Key
 from dpaudit.accounting import noise_for
 from dpaudit.dpsgd.planning import plan_audit
 from dpaudit.dpsgd.planning.guess_law import Training
 from dpaudit.dpsgd.planning.plan import Plan, rehearse
-from dpaudit.engines.local import LocalEngine
-from dpaudit.engines.store import Outcome, Setting, Store
-from dpaudit.engines.sweep import Sweep, run
+from dpaudit.engines.store import Outcome, Setting
+from dpaudit.engines.sweep import Sweep
 
 DELTA = 1e-5
 # epsilon, coordinates, canaries per coordinate (None: the plan's choice), steps, rate
@@ -113,14 +111,7 @@ def main() -> None:
         settings=[describe(plan) for plan, _ in plans],
         trials=args.runs,
     )
-    with Store(args.store) as store, Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task("auditing")
-        run(
-            sweep,
-            engine=LocalEngine(workers=args.workers),
-            store=store,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    with filled(sweep, args.store, workers=args.workers, doing="auditing") as store:
         held = 0
         for (plan, took), setting in zip(plans, sweep.settings, strict=True):
             rows = list(store.outcomes(sweep.cell(setting)))[: args.runs]

@@ -17,15 +17,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.progress import Progress
 from scipy import special
+from sweeping import filled
 
 from dpaudit import AdaptiveRounds, ApproxDP, Coins, Design, Key, Referee
 from dpaudit.bounds.rounds import StoufferRounds
-from dpaudit.engines.local import LocalEngine
-from dpaudit.engines.store import Outcome, Setting, Store
-from dpaudit.engines.sweep import Sweep, run
+from dpaudit.engines.store import Outcome, Setting
+from dpaudit.engines.sweep import Sweep
 from dpaudit.experiments.nulls import Attaining
 from dpaudit.stats.binomial import rate_limits
 
@@ -110,14 +108,7 @@ def main() -> None:
         trials=args.audits // PER_TRIAL,
     )
     fails = False
-    with Store(args.store) as store, Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task("playing")
-        run(
-            planned,
-            engine=LocalEngine(workers=args.workers),
-            store=store,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    with filled(planned, args.store, workers=args.workers, doing="playing") as store:
         for setting in planned.settings:
             rows = list(store.outcomes(planned.cell(setting)))[: planned.trials]
             refuted, games = sum(int(r["refuted"]) for r in rows), PER_TRIAL * len(rows)

@@ -14,16 +14,14 @@ from functools import cache
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.progress import Progress
+from sweeping import filled
 
 from dpaudit import Coins, Counts, Key, MostLikely
 from dpaudit.bounds.fdp import GaussianFamily
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.sums import DiracSums
-from dpaudit.engines.local import LocalEngine
-from dpaudit.engines.store import Outcome, Setting, Store
-from dpaudit.engines.sweep import Sweep, run
+from dpaudit.engines.store import Outcome, Setting
+from dpaudit.engines.sweep import Sweep
 
 PLANS = ((1_000, 4, 400), (1_000, 5, 400), (10_000, 3, 600))
 
@@ -70,14 +68,7 @@ def main() -> None:
         settings=[{"d": d, "s": s, "k": k} for d, s, k in PLANS],
         trials=args.runs,
     )
-    with Store(args.store) as store, Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task("auditing")
-        run(
-            planned,
-            engine=LocalEngine(workers=args.workers),
-            store=store,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    with filled(planned, args.store, workers=args.workers, doing="auditing") as store:
         for setting in planned.settings:
             rows = list(store.outcomes(planned.cell(setting)))[: args.runs]
             print(setting, len(rows), "runs")

@@ -12,12 +12,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import Progress
+from sweeping import filled
 
-from dpaudit.engines.local import LocalEngine
-from dpaudit.engines.store import Store
-from dpaudit.engines.sweep import run
 from dpaudit.experiments.whole_audits import Row, cases, sweep, table
 
 
@@ -44,15 +40,7 @@ def main() -> None:
     args = parser.parse_args()
     chosen = [case for case in cases() if args.only in case["guesser"]]
     planned = sweep(chosen, audits=args.audits)
-    engine = LocalEngine(workers=args.workers)
-    with Store(args.store) as store, Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task("auditing")
-        run(
-            planned,
-            engine=engine,
-            store=store,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    with filled(planned, args.store, workers=args.workers, doing="auditing") as store:
         rows = table(chosen, store, audits=args.audits)
     show(rows)
     sys.exit(any(row.fails for row in rows))

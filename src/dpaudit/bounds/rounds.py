@@ -58,6 +58,7 @@ __all__ = [
     "StoufferRounds",
     "guess_weights",
     "left_to_chance",
+    "round_shares",
     "rounds_price",
 ]
 
@@ -100,7 +101,7 @@ class StoufferRounds:
             delta=delta,
         )
         evidence, left = 0.0, 1.0
-        shares = _shares(rounds.weights, rounds.noise)
+        shares = round_shares(rounds.weights, rounds.noise)
         played = zip(shares, rounds.rounds, rounds.uniforms, strict=True)
         for share, guesses, uniform in played:
             step = inf if rounds.jump is None or share == 0 else rounds.jump / share
@@ -158,7 +159,7 @@ def rounds_price(
     whole = coupling_price(canaries, epsilon, delta)
     if jump is None:
         return whole
-    shares = np.square(_shares(weights, noise))
+    shares = np.square(round_shares(weights, noise))
     rest = noise + np.append(np.cumsum(shares[::-1])[::-1][1:], 0.0)
     with np.errstate(divide="ignore"):  # nothing is waited for: one guess may decide
         decides = special.erf(jump / np.sqrt(8 * rest))
@@ -185,7 +186,7 @@ def left_to_chance(
         0.93
         0.0
     """
-    shares = _shares(weights, noise)
+    shares = round_shares(weights, noise)
     if jump is None:
         return noise
     deviations = np.sqrt(_played(canaries, len(shares)) * _variance(epsilon))
@@ -298,7 +299,7 @@ def _played(canaries: int, rounds: int) -> NDArray[np.int64]:
     return canaries // rounds + (np.arange(rounds) < canaries % rounds)
 
 
-def _shares(weights: Sequence[float], noise: float) -> NDArray[np.float64]:
+def round_shares(weights: Sequence[float], noise: float) -> NDArray[np.float64]:
     """Return the weights such that their squares and the noise add up to one."""
     w = np.asarray(weights, np.float64)
     w = w / w.max()  # their ratios count; squares of tiny ones would vanish

@@ -1,11 +1,11 @@
-"""What several commands do alike: say that they work, and check a picture's name."""
+"""What commands do alike: say that they work, check a picture, write numbers."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
 
-__all__ = ["check_picture", "patience"]
+__all__ = ["check_picture", "json_number", "patience"]
 
 _PATIENCE = 2.0  # seconds without a word
 
@@ -34,3 +34,8 @@ def check_picture(picture: Path | None) -> None:
     from dpaudit.reporting.plots import check_suffix  # noqa: PLC0415 (needs its extra)
 
     check_suffix(picture)
+
+
+def json_number(value: float | None) -> float | str | None:
+    """Return a number as JSON can hold it; infinity is the text "inf"."""
+    return value if value is None or abs(value) < float("inf") else f"{value}"

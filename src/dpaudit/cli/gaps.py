@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpaudit.cli._shared import check_picture, patience
+from dpaudit.cli._shared import check_picture, json_number, patience
 
 if TYPE_CHECKING:
     from dpaudit.mechanisms.names import Parameters
@@ -108,10 +108,10 @@ def _json(name: str, found: "Gaps") -> str:
             "rungs": [
                 {
                     "name": rung.name,
-                    "epsilon": _number(rung.epsilon),
-                    "low": _number(rung.low),
-                    "high": _number(rung.high),
-                    "takes": _number(drops[rung.name]) if rung.name in drops else None,
+                    "epsilon": json_number(rung.epsilon),
+                    "low": json_number(rung.low),
+                    "high": json_number(rung.high),
+                    "takes": json_number(drops.get(rung.name)),
                     "meaning": rung.meaning,
                 }
                 for rung in found.rungs
@@ -122,8 +122,3 @@ def _json(name: str, found: "Gaps") -> str:
             "text": str(found),
         }
     )
-
-
-def _number(value: float) -> float | str:
-    """Return a number as JSON can hold it; infinity is the text "inf"."""
-    return value if abs(value) < float("inf") else f"{value}"

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpaudit.cli._shared import check_picture, patience
+from dpaudit.cli._shared import check_picture, json_number, patience
 
 if TYPE_CHECKING:
     from dpaudit.dpsgd.planning.plan import Plan
@@ -221,8 +221,8 @@ def _json(found: "Plan", target: float | None, needed: "Needed | None") -> str:
             "method": found.method,
             "tier": "A",
             "expected": asdict(found.expected),
-            "true_epsilon": _number(found.true_epsilon),
-            "ceiling": _number(found.ceiling),
+            "true_epsilon": json_number(found.true_epsilon),
+            "ceiling": json_number(found.ceiling),
             "all_right": found.all_right,
             "fault": found.fault,
             "curve": [asdict(point) for point in found.curve],
@@ -232,8 +232,3 @@ def _json(found: "Plan", target: float | None, needed: "Needed | None") -> str:
             "text": str(found),
         }
     )
-
-
-def _number(value: float | None) -> float | str | None:
-    """Return a number as JSON can hold it; infinity is the text "inf"."""
-    return "inf" if value == float("inf") else value

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from dpaudit.bounds.bound import Grid
-from dpaudit.bounds.rounds import ROOM, rounds_price
+from dpaudit.bounds.rounds import ROOM, round_shares, rounds_price
 from dpaudit.dpsgd.planning.expected_one_run import Expected
 from dpaudit.dpsgd.planning.guess_law import GuessLaw
 from dpaudit.dpsgd.planning.round_scores import CAPS, RoundsTable, mean_score
@@ -118,7 +118,7 @@ def forecast_rounds(
     """
     per_coordinate = len(table.size)
     splits = len(rules.weights) // per_coordinate
-    share = _shares(rules)[:per_coordinate]
+    share = round_shares(rules.weights, rules.noise)[:per_coordinate]
     n = coordinates / splits
     gain, ratio, caps = _at_caps(table, rules, share, n)
     possible = (caps[share > 0] > 0).all(axis=0)
@@ -142,7 +142,8 @@ def beyond_normal(
     """
     nearest = int(np.argmin(np.abs(table.epsilons - plain.typical)))
     splits = len(plain.rules.weights) // law.per_coordinate
-    share, n = _shares(plain.rules)[: law.per_coordinate], coordinates / splits
+    n = coordinates / splits
+    share = round_shares(plain.rules.weights, plain.rules.noise)[: law.per_coordinate]
     gain, _, _ = _at_caps(table, plain.rules, share, n)
     counted = np.flatnonzero(share)
     some = np.unique(np.linspace(0, len(counted) - 1, _SOME).round().astype(int))
@@ -167,7 +168,7 @@ def played_rejection(
     """
     table = RoundsTable(law, epsilons=np.array([epsilon]))
     splits = len(rules.weights) // law.per_coordinate
-    share = _shares(rules)[: law.per_coordinate]
+    share = round_shares(rules.weights, rules.noise)[: law.per_coordinate]
     _, ratio, _ = _at_caps(table, rules, share, coordinates / splits)
     counted = np.flatnonzero(share)
     scores = _played(law, table, rules, coordinates, 0, counted)
@@ -188,7 +189,8 @@ def _played(
     """Return the mean scores of some rounds at one epsilon of the table."""
     rng = np.random.default_rng(0)  # the same plays for what is compared
     splits = len(rules.weights) // law.per_coordinate
-    share, n = _shares(rules)[: law.per_coordinate], coordinates / splits
+    n = coordinates / splits
+    share = round_shares(rules.weights, rules.noise)[: law.per_coordinate]
     _, _, caps = _at_caps(table, rules, share, n)
     scores = [
         mean_score(
@@ -223,12 +225,6 @@ def _needed(
     # Of epsilon, the price depends on 1 / (1 + e^epsilon) only, which is 1/2 at 0.
     left = alpha - 2 * price * special.expit(-table.epsilons)
     return np.where(left > 0, -special.ndtri(np.maximum(left, 1e-300)), np.inf)
-
-
-def _shares(rules: AdaptiveRounds) -> NDArray[np.float64]:
-    """Return the weights such that their squares and the noise add up to one."""
-    w = np.asarray(rules.weights)
-    return np.asarray(w * sqrt((1 - rules.noise) / float(w @ w)))
 
 
 def _step(rules: AdaptiveRounds, share: float) -> float:
