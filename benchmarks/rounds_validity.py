@@ -24,7 +24,7 @@ from dpaudit import AdaptiveRounds, ApproxDP, Coins, Design, Key, Referee
 from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.engines.store import Outcome, Setting
 from dpaudit.engines.sweep import Sweep
-from dpaudit.experiments.nulls import Attaining
+from dpaudit.experiments.calibration.nulls import Attaining
 from dpaudit.stats.binomial import rate_limits
 
 N, ROUNDS, EACH = 12_000, 12, 60

@@ -21,12 +21,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from rich.progress import Progress
 
 from dpaudit import Key
 from dpaudit.engines.local import LocalEngine
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep, run
+from dpaudit.reporting.live import watched
 from dpaudit.stats.binomial import rate_limits
 
 EXAMPLES = str(Path(__file__).resolve().parent.parent / "examples")
@@ -69,14 +69,9 @@ def sweep(trials: int) -> Sweep:
 
 
 def run_with_progress(trials: int, store: Store, workers: int) -> None:
-    with Progress() as bar:
-        task = bar.add_task("audits")
-        run(
-            sweep(trials),
-            engine=LocalEngine(workers=workers),
-            store=store,
-            progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    with watched("audits") as progress:
+        engine = LocalEngine(workers=workers)
+        run(sweep(trials), engine=engine, store=store, progress=progress)
 
 
 def report(trials: int, store: Store) -> None:

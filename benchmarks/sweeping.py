@@ -4,24 +4,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import Progress
-
 from dpaudit.engines.local import LocalEngine
 from dpaudit.engines.store import Store
 from dpaudit.engines.sweep import Sweep, run
+from dpaudit.reporting.live import watched
 
 
 @contextmanager
 def filled(planned: Sweep, path: Path, *, workers: int, doing: str) -> Iterator[Store]:
     """Run what the store lacks, and yield it."""
     with Store(path) as store:
-        with Progress(console=Console(stderr=True)) as bar:
-            task = bar.add_task(doing)
-            run(
-                planned,
-                engine=LocalEngine(workers=workers),
-                store=store,
-                progress=lambda d, t: bar.update(task, completed=d, total=t),
+        with watched(doing) as progress:
+            engine = LocalEngine(workers=workers)
+            found = run(planned, engine=engine, store=store, progress=progress)
+        if found.failed:
+            raise SystemExit(
+                f"{found.failed} trials raised; `dpaudit sweep status {path}` shows why"
             )
         yield store

@@ -10,11 +10,14 @@ import pytest
 _NEEDS = {
     "accounting": ["accounting"],
     "opacus": ["training/opacus"],
-    "report": ["reporting"],
+    "report": ["reporting", "cli/test_reproduce.py", "cli/test_benchmark.py"],
     "sweep": [
         *(f"engines/{name}.py" for name in ("test_local", "test_sweep", "run_sweep")),
-        "cli/test_calibrate.py",
+        *(f"cli/test_{name}.py" for name in ("benchmark", "calibrate", "reproduce")),
+        "cli/test_sweep.py",
     ],
+    "ray": ["engines/test_cluster.py"],
+    "tables": ["engines/test_export.py"],
 }
 _TESTED = os.environ.get("DPAUDIT_TEST_EXTRAS", " ".join(_NEEDS)).split()
 

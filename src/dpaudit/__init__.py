@@ -1,40 +1,48 @@
-"""Audit differential privacy from one run."""
+"""Audit differential privacy from one run.
 
-from dpaudit.bounds.bound import ClaimTest, LowerBound, ParameterBound
-from dpaudit.bounds.certificate import CurveCertificate
-from dpaudit.bounds.claims import test_claim
-from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.ranked import RankedLooks
-from dpaudit.bounds.reads import Bets, Counts, Ranked, Rounds, Weighted
-from dpaudit.game.adaptive import audit_adaptive
-from dpaudit.game.adaptive_guesser import AdaptiveMostLikely
-from dpaudit.game.classic import audit_classic
-from dpaudit.game.coins import Coins, Key
-from dpaudit.game.design import Commitment, Design, ThreatModel
-from dpaudit.game.guessers import (
-    Confident,
-    Everyone,
-    Extremes,
-    MostLikely,
-    Submission,
-)
-from dpaudit.game.one_run import audit_one_run
-from dpaudit.game.pairs import Pairs
-from dpaudit.game.referee import Referee
-from dpaudit.game.result import AuditResult
-from dpaudit.game.rules import (
-    AdaptiveBets,
-    AdaptiveClasses,
-    AdaptiveCount,
-    AdaptiveRounds,
-    Classes,
-    OneRun,
-    Ranking,
-)
-from dpaudit.game.scores import audit_scores
-from dpaudit.game.transcript import Transcript
-from dpaudit.privacy.curve import PrivacyCurve
-from dpaudit.privacy.guarantees import ApproxDP, GaussianDP, PureDP
+Names are fetched from their modules when they are first used: a command that prints
+its help, or a worker that runs a sweep's trials, does not wait for all of them.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dpaudit.bounds.bound import ClaimTest, LowerBound, ParameterBound
+    from dpaudit.bounds.certificate import CurveCertificate
+    from dpaudit.bounds.claims import test_claim
+    from dpaudit.bounds.exact import Exact
+    from dpaudit.bounds.ranked import RankedLooks
+    from dpaudit.bounds.reads import Bets, Counts, Ranked, Rounds, Weighted
+    from dpaudit.game.adaptive import audit_adaptive
+    from dpaudit.game.adaptive_guesser import AdaptiveMostLikely
+    from dpaudit.game.classic import audit_classic
+    from dpaudit.game.coins import Coins, Key
+    from dpaudit.game.design import Commitment, Design, ThreatModel
+    from dpaudit.game.guessers import (
+        Confident,
+        Everyone,
+        Extremes,
+        MostLikely,
+        Submission,
+    )
+    from dpaudit.game.one_run import audit_one_run
+    from dpaudit.game.pairs import Pairs
+    from dpaudit.game.referee import Referee
+    from dpaudit.game.result import AuditResult
+    from dpaudit.game.rules import (
+        AdaptiveBets,
+        AdaptiveClasses,
+        AdaptiveCount,
+        AdaptiveRounds,
+        Classes,
+        OneRun,
+        Ranking,
+    )
+    from dpaudit.game.scores import audit_scores
+    from dpaudit.game.transcript import Transcript
+    from dpaudit.privacy.curve import PrivacyCurve
+    from dpaudit.privacy.guarantees import ApproxDP, GaussianDP, PureDP
 
 __all__ = [
     "AdaptiveBets",
@@ -80,3 +88,61 @@ __all__ = [
     "audit_scores",
     "test_claim",
 ]
+
+# Where each name lives, as above.
+_HOMES = {
+    "AdaptiveBets": "dpaudit.game.rules",
+    "AdaptiveClasses": "dpaudit.game.rules",
+    "AdaptiveCount": "dpaudit.game.rules",
+    "AdaptiveMostLikely": "dpaudit.game.adaptive_guesser",
+    "AdaptiveRounds": "dpaudit.game.rules",
+    "ApproxDP": "dpaudit.privacy.guarantees",
+    "AuditResult": "dpaudit.game.result",
+    "Bets": "dpaudit.bounds.reads",
+    "ClaimTest": "dpaudit.bounds.bound",
+    "Classes": "dpaudit.game.rules",
+    "Coins": "dpaudit.game.coins",
+    "Commitment": "dpaudit.game.design",
+    "Confident": "dpaudit.game.guessers",
+    "Counts": "dpaudit.bounds.reads",
+    "CurveCertificate": "dpaudit.bounds.certificate",
+    "Design": "dpaudit.game.design",
+    "Everyone": "dpaudit.game.guessers",
+    "Exact": "dpaudit.bounds.exact",
+    "Extremes": "dpaudit.game.guessers",
+    "GaussianDP": "dpaudit.privacy.guarantees",
+    "Key": "dpaudit.game.coins",
+    "LowerBound": "dpaudit.bounds.bound",
+    "MostLikely": "dpaudit.game.guessers",
+    "OneRun": "dpaudit.game.rules",
+    "Pairs": "dpaudit.game.pairs",
+    "ParameterBound": "dpaudit.bounds.bound",
+    "PrivacyCurve": "dpaudit.privacy.curve",
+    "PureDP": "dpaudit.privacy.guarantees",
+    "Ranked": "dpaudit.bounds.reads",
+    "RankedLooks": "dpaudit.bounds.ranked",
+    "Ranking": "dpaudit.game.rules",
+    "Referee": "dpaudit.game.referee",
+    "Rounds": "dpaudit.bounds.reads",
+    "Submission": "dpaudit.game.guessers",
+    "ThreatModel": "dpaudit.game.design",
+    "Transcript": "dpaudit.game.transcript",
+    "Weighted": "dpaudit.bounds.reads",
+    "audit_adaptive": "dpaudit.game.adaptive",
+    "audit_classic": "dpaudit.game.classic",
+    "audit_one_run": "dpaudit.game.one_run",
+    "audit_scores": "dpaudit.game.scores",
+    "test_claim": "dpaudit.bounds.claims",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -3,17 +3,23 @@
 import json
 import sys
 from dataclasses import replace
+from importlib import resources
 
+import jsonschema
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from dpaudit.cli.calibrate import calibrate
 from dpaudit.engines import sweep
-from dpaudit.experiments import calibration
-from dpaudit.experiments.calibration import Case, Row
+from dpaudit.engines.store import Store
+from dpaudit.experiments.calibration import table
+from dpaudit.experiments.calibration.cases import Case
+from dpaudit.experiments.calibration.table import Part, Plan, Row
+from dpaudit.experiments.calibration.whole import WholeCase
 
 ROW = Row(
+    part=Part.RULES,
     rule="betting",
     ours=True,
     null="silent",
@@ -26,6 +32,19 @@ ROW = Row(
     low=0.0,
     high=0.1,
 )
+RULES = tuple(
+    Case(rule=rule, null="silent", canaries=100, alpha=0.05)
+    for rule in (
+        "betting",
+        "exact, r = n",
+        "PrivacyGuard fb9c26c: scan with a floor",
+    )
+)
+WHOLE = (
+    WholeCase(
+        auditor="one run", guesser="everyone", mechanism="local randomised response"
+    ),
+)
 
 app = typer.Typer(pretty_exceptions_enable=False)
 app.command()(calibrate)
@@ -37,49 +56,83 @@ def run(path, *arguments):
 
 @pytest.fixture
 def few(monkeypatch):
-    """A table of three cases."""
-    chosen = [
-        Case(rule="betting", null="silent", canaries=100, alpha=0.05),
-        Case(rule="exact, r = n", null="silent", canaries=100, alpha=0.05),
-        Case(
-            rule="PrivacyGuard fb9c26c: scan with a floor",
-            null="silent",
-            canaries=100,
-            alpha=0.05,
-        ),
-    ]
-    monkeypatch.setattr(calibration, "cases", lambda **_: chosen)
+    """A table of three rules and a whole audit."""
+
+    def planned(*, small, only, audits):  # noqa: ARG001 (it is small)
+        return Plan(
+            rules=() if only is Part.WHOLE else RULES,
+            whole=() if only is Part.RULES else WHOLE,
+            audits=audits,
+        )
+
+    monkeypatch.setattr(table, "plan", planned)
 
 
 @pytest.mark.usefixtures("few")
 def test_json_gives_every_row_and_the_chance_of_a_false_alarm(tmp_path):
-    done = run(tmp_path / "s.sqlite", "--runs=200", "--json")
+    done = run(tmp_path / "s.sqlite", "--trials=200", "--json")
     assert done.exit_code == 0
     found = json.loads(done.stdout)
-    assert found["format"] == "dpaudit.calibration.1"
+    folder = resources.files("dpaudit.cli") / "schemas"
+    schema = json.loads((folder / "calibration.schema.json").read_text("utf-8"))
+    jsonschema.validate(found, schema)
+    assert found["format"] == "dpaudit.calibration.2"
     assert found["false_alarm"] == 0.001
-    assert [row["runs"] for row in found["rows"]] == [200, None, None]
-    assert [row["fails"] for row in found["rows"]] == [False, False, True]
-    again = run(tmp_path / "s.sqlite", "--runs=200", "--json")
+    assert [row["runs"] for row in found["rows"]] == [200, None, None, 200]
+    assert [row["fails"] for row in found["rows"]] == [False, False, True, False]
+    assert [row["part"] for row in found["rows"]] == ["rules"] * 3 + ["whole"]
+    again = run(tmp_path / "s.sqlite", "--trials=200", "--json")
     assert again.stdout == done.stdout
 
 
 @pytest.mark.usefixtures("few")
-def test_text_tells_ours_from_others(tmp_path):
-    done = run(tmp_path / "s.sqlite", "--runs=100")
+@pytest.mark.parametrize("every", [[], ["--every"]])
+def test_text_tells_ours_from_others(tmp_path, every):
+    done = run(tmp_path / "s.sqlite", "--trials=100", *every)
     assert done.exit_code == 0
-    assert "dpaudit's rules: 0 of 2 rows fail" in done.stdout
-    assert "others' rules: 1 of 1 rows fail" in done.stdout
+    assert "dpaudit's: 0 of 3 rows fail" in done.stdout
+    assert "others': 1 of 1 rows fail" in done.stdout
     assert "with a chance of at most 0.001" in done.stdout
+    assert ("its worst null" in done.stdout) == (not every)
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize(("part", "rows"), [("rules", 2), ("whole", 1)])
+def test_one_part_alone_can_be_asked_for(tmp_path, part, rows):
+    done = run(tmp_path / "s.sqlite", "--trials=100", f"--only={part}")
+    assert done.exit_code == 0
+    assert f"dpaudit's: 0 of {rows} rows fail" in done.stdout
+
+
+@pytest.mark.usefixtures("few")
+def test_a_page_gets_its_tables(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("Before.\n<!-- table: headline -->\n<!-- end -->\nAfter.\n")
+    done = run(tmp_path / "s.sqlite", "--trials=100", f"--page={page}")
+    assert done.exit_code == 0
+    text = page.read_text("utf-8")
+    assert text.startswith("Before.\n")
+    assert "**Of ours, 0 of 3 rows fail**" in text
+
+
+@pytest.mark.usefixtures("few")
+def test_a_page_without_tables_is_refused_before_anything_is_simulated(tmp_path):
+    page, path = tmp_path / "page.md", tmp_path / "s.sqlite"
+    page.write_text("Nothing to fill.\n")
+    for each in (page, tmp_path / "none.md"):
+        done = run(path, "--trials=100", f"--page={each}")
+        assert done.exit_code == 2
+        assert "dpaudit calibrate: " in done.stderr
+    assert not path.exists()
 
 
 @pytest.mark.usefixtures("few")
 def test_a_failing_row_of_ours_exits_with_1(tmp_path, monkeypatch):
     failing = replace(ROW, low=0.06, rate=0.07)
-    monkeypatch.setattr(calibration, "table", lambda *_, **__: [ROW, failing])
-    done = run(tmp_path / "s.sqlite", "--runs=100")
+    monkeypatch.setattr(table, "table", lambda *_: [ROW, failing])
+    done = run(tmp_path / "s.sqlite", "--trials=100", "--only=rules")
     assert done.exit_code == 1
-    assert "dpaudit's rules: 1 of 2 rows fail" in done.stdout
+    assert "dpaudit's: 1 of 2 rows fail" in done.stdout
 
 
 @pytest.mark.usefixtures("few")
@@ -92,19 +145,19 @@ def test_an_interrupt_leaves_a_store_to_go_on_from(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sweep, "run", interrupted)
-    done = run(path, "--runs=200")
+    done = run(path, "--trials=200", "--only=rules")
     assert done.exit_code == 130
     assert "the same command goes on from there" in done.stderr
     assert done.stdout == ""
     monkeypatch.undo()
-    with calibration.Store(path) as store:
+    with Store(path) as store:
         assert len(list(store.rows())) == 1
 
 
 @pytest.mark.parametrize(
     ("arguments", "advice"),
     [
-        (["--runs=50"], "runs must be a positive multiple of 100, got runs=50"),
+        (["--trials=0"], "audits must be a whole number >= 1, got audits=0"),
         (["--workers=0"], "workers must be a whole number >= 1, got workers=0"),
     ],
 )
@@ -118,7 +171,7 @@ def test_misuse_exits_with_2_and_advice(tmp_path, arguments, advice):
 def test_a_file_that_is_no_store_is_refused(tmp_path):
     path = tmp_path / "notes.txt"
     path.write_text("not a database, but long enough to be looked at " * 40)
-    done = run(path, "--small", "--runs=100")
+    done = run(path, "--small", "--trials=100")
     assert done.exit_code == 2
     assert "name another file with --store" in done.stderr
 
@@ -126,6 +179,6 @@ def test_a_file_that_is_no_store_is_refused(tmp_path):
 def test_without_loky_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "loky", None)
     monkeypatch.delitem(sys.modules, "dpaudit.engines.local", raising=False)
-    done = run(tmp_path / "s.sqlite", "--small", "--runs=100")
+    done = run(tmp_path / "s.sqlite", "--small", "--trials=100")
     assert done.exit_code == 2
     assert "pip install 'dpaudit[sweep]'" in done.stderr

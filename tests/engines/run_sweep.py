@@ -1,5 +1,11 @@
-"""A sweep in a process of its own, to be killed: python run_sweep.py STORE."""
+"""A sweep in a process of its own, to be killed: python run_sweep.py STORE [...].
 
+``--kill-raylet`` runs it on a Ray cluster of its own, and kills the cluster's node.
+"""
+
+import os
+import signal
+import subprocess
 import sys
 
 import trials
@@ -16,6 +22,36 @@ SWEEP = Sweep(
     trials=100,
 )
 
+
+def raylets():
+    """Return the raylets that this process started."""
+    found = subprocess.run(
+        ["ps", "-o", "pid=,comm=", "--ppid", str(os.getpid())],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    rows = [row.split() for row in found.stdout.splitlines()]
+    return [int(pid) for pid, command in rows if command == "raylet"]
+
+
+def kill_once(progress):
+    """Kill the raylets on the way; there are none before the cluster is there."""
+    if progress.done >= 40 and not KILLED:
+        KILLED.extend(raylets())
+        for pid in KILLED:
+            os.kill(pid, signal.SIGKILL)
+        print(f"killed {len(KILLED)} raylet", flush=True)
+
+
+KILLED = []
+
 if __name__ == "__main__":
     with Store(sys.argv[1]) as store:
-        run(SWEEP, engine=LocalEngine(workers=2), store=store)
+        if "--kill-raylet" in sys.argv:
+            from dpaudit.engines.cluster import RayEngine
+
+            engine = RayEngine(workers=2)
+            run(SWEEP, engine=engine, store=store, progress=kill_once)
+        else:
+            run(SWEEP, engine=LocalEngine(workers=2), store=store)

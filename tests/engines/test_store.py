@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from dpaudit.engines.store import Cell, Store
+from dpaudit.engines.store import Cell, Found, State, Store
 from dpaudit.errors import InvalidInputError
 
 CELL = Cell(name="coin", revision=1, setting='{"p":0.5}')
@@ -46,5 +46,54 @@ def test_a_store_of_another_format_is_refused(tmp_path):
     with sqlite3.connect(path) as connection:
         connection.execute("pragma user_version = 99")
     connection.close()
-    with pytest.raises(InvalidInputError, match="format 99, this version reads 1"):
+    with pytest.raises(InvalidInputError, match="format 99, this version reads 2"):
         Store(path)
+
+
+def test_a_store_of_format_1_is_gone_on_with(tmp_path):
+    path = tmp_path / "s.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute(
+            "create table trials (name text not null, revision integer not null, "
+            "setting text not null, trial integer not null, outcome text not null, "
+            "primary key (name, revision, setting, trial)) without rowid"
+        )
+        row = ("coin", 1, '{"p":0.5}', 0, '{"x":1}')
+        connection.execute("insert into trials values (?, ?, ?, ?, ?)", row)
+        connection.execute("pragma user_version = 1")
+    connection.close()
+    with Store(path) as store:
+        store.record([Found(cell=CELL, outcomes=[(1, {"x": 2})], failures=[(2, "no")])])
+        assert list(store.outcomes(CELL)) == [{"x": 1}, {"x": 2}]
+        assert list(store.failures(CELL)) == [(2, "no")]
+
+
+def test_a_failure_is_missing_and_goes_when_the_trial_succeeds():
+    with Store(":memory:") as store:
+        store.record([Found(cell=CELL, outcomes=[], failures=[(0, "why"), (1, "y")])])
+        assert store.missing(CELL, 2) == [0, 1]
+        store.record([Found(cell=CELL, outcomes=[(0, {"x": 1})])])
+        assert list(store.failures(CELL)) == [(1, "y")]
+        assert store.missing(CELL, 2) == [1]
+
+
+def test_states_count_what_is_there_what_failed_and_what_was_planned():
+    other = Cell(name="a coin", revision=2, setting="{}")
+    with Store(":memory:") as store:
+        store.plan([CELL, other], 5)
+        store.plan([CELL], 3)
+        store.record([Found(cell=CELL, outcomes=[(0, {})], failures=[(4, "why")])])
+        assert store.states() == [
+            State(cell=other, trials=0, failed=0, planned=5),
+            State(cell=CELL, trials=1, failed=1, planned=5),
+        ]
+
+
+def test_a_batch_of_several_cells_is_one_transaction(tmp_path):
+    other = Cell(name="other", revision=1, setting="{}")
+    with Store(tmp_path / "s.sqlite") as store:
+        fine = Found(cell=other, outcomes=[(0, {"x": 1.0})])
+        broken = Found(cell=CELL, outcomes=[(0, {"x": float("inf")})])
+        with pytest.raises(ValueError, match="not JSON compliant"):
+            store.record([fine, broken])
+        assert list(store.rows()) == []

@@ -10,8 +10,24 @@ def draw(setting, rng):
     return {"x": float(rng.normal(setting["mean"]))}
 
 
-def fail(setting, rng):
-    raise RuntimeError(f"no trial in {setting} after {rng.random():.0f}")
+def fail_at_times(setting, rng):
+    """Raise in about half of the trials, unless the cause is mended."""
+    x = float(rng.random())
+    if x < 0.5 and not os.path.exists(setting["mended"]):
+        raise RuntimeError(f"no luck with {x:.3f}")
+    return {"x": x}
+
+
+def unstorable(_setting, rng):
+    return {"x": float("nan") if rng.random() < 0.5 else 1.0}
+
+
+def burn(setting, rng):
+    """Use so many seconds of CPU time."""
+    end = time.process_time() + setting["seconds"]
+    while time.process_time() < end:
+        pass
+    return {"x": float(rng.random())}
 
 
 def process(_task):

@@ -15,10 +15,11 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Generic, TypeVar, final
+from typing import TypeVar, final
 
 from dpaudit import _validate
-from dpaudit.errors import MissingExtraError, WorkerDiedError
+from dpaudit.engines.tries import ONE_THREAD, Try, again
+from dpaudit.errors import MissingExtraError
 
 try:
     import loky
@@ -32,20 +33,7 @@ __all__ = ["LocalEngine"]
 T = TypeVar("T")
 R = TypeVar("R")
 
-_ONE_THREAD = dict.fromkeys(
-    ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"
-)
-
 _IDLE_SECONDS = 60
-_DEATHS = 10  # of workers, that a task is forgiven
-
-
-@dataclass(frozen=True, slots=True)
-class _Try(Generic[T]):
-    """A task, and in how many deaths of a worker it was under way."""
-
-    task: T
-    deaths: int
 
 
 @final
@@ -65,30 +53,24 @@ class LocalEngine:
 
     def map(self, function: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
         """Yield the function's results as they come; see ``Engine``."""
-        waiting = (_Try(task, 0) for task in tasks)
-        lost: list[_Try[T]] = []
+        waiting = (Try(task) for task in tasks)
+        lost: list[Try[T]] = []
         while True:
             # Deaths are few: nothing is gained by keeping what is left of a pool.
             lost = yield from self._until_death(function, chain(lost, waiting))
             if not lost:
                 return
-            doomed = [each.task for each in lost if each.deaths > _DEATHS]
-            if doomed:
-                raise WorkerDiedError(
-                    f"workers died {_DEATHS + 1} times with the same task under way "
-                    f"(killed, or out of memory?): {doomed[0]!r}"
-                )
 
     def _until_death(
-        self, function: Callable[[T], R], tasks: Iterator[_Try[T]]
-    ) -> Generator[R, None, list[_Try[T]]]:
+        self, function: Callable[[T], R], tasks: Iterator[Try[T]]
+    ) -> Generator[R, None, list[Try[T]]]:
         """Yield results until all is done or a worker dies; return what was lost."""
         # Idle workers end by themselves, so that a killed caller leaves none behind.
         pool = loky.ProcessPoolExecutor(
-            max_workers=self.workers, timeout=_IDLE_SECONDS, env=_ONE_THREAD
+            max_workers=self.workers, timeout=_IDLE_SECONDS, env=dict(ONE_THREAD)
         )
-        under_way: dict[Future[R], _Try[T]] = {}
-        lost: list[_Try[T]] = []
+        under_way: dict[Future[R], Try[T]] = {}
+        lost: list[Try[T]] = []
         try:
             while True:
                 # A broken pool takes no more, and soon gives up all that it has.
@@ -100,7 +82,7 @@ class LocalEngine:
                         lost.append(each)
                         break
                 if not under_way:
-                    return [_Try(each.task, each.deaths + 1) for each in lost]
+                    return [again(each) for each in lost]
                 for future in wait(under_way, return_when=FIRST_COMPLETED).done:
                     each = under_way.pop(future)
                     try:

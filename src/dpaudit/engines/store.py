@@ -2,12 +2,14 @@
 
 A row is one trial: which function, at which revision, in which setting, which number,
 and what came out. It holds nothing that depends on when, where or in which order the
-trial was run, so two stores of the same sweep hold the same rows.
+trial was run, so two stores of the same sweep hold the same rows. Beside them stand
+trials that raised, with their traceback, until they succeed; and how many trials of
+each setting were planned, so that a store alone tells how far it is.
 """
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -16,19 +18,33 @@ from typing import Any, Self, TypeAlias, final
 from dpaudit import _canonical
 from dpaudit.errors import InvalidInputError
 
-__all__ = ["Cell", "Outcome", "Setting", "Store"]
+__all__ = ["Cell", "Found", "Outcome", "Setting", "State", "Store"]
 
 Setting: TypeAlias = Mapping[str, _canonical.Scalar]
 Outcome: TypeAlias = Mapping[str, _canonical.Scalar]
 
-_FORMAT = 1
-_SCHEMA = """
+_FORMAT = 2
+_KEY = "name text not null, revision integer not null, setting text not null"
+_TRIALS = f"""
 create table trials (
-    name text not null, revision integer not null, setting text not null,
-    trial integer not null, outcome text not null,
+    {_KEY}, trial integer not null, outcome text not null,
     primary key (name, revision, setting, trial)
 ) without rowid
 """
+_SINCE_FORMAT_2 = (
+    f"""
+    create table failures (
+        {_KEY}, trial integer not null, traceback text not null,
+        primary key (name, revision, setting, trial)
+    ) without rowid
+    """,
+    f"""
+    create table plans (
+        {_KEY}, trials integer not null, primary key (name, revision, setting)
+    ) without rowid
+    """,
+)
+_THIS_CELL = "where name = ? and revision = ? and setting = ?"
 
 
 @final
@@ -45,6 +61,40 @@ class Cell:
     name: str
     revision: int
     setting: str
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What some trials of a cell came to.
+
+    Attributes:
+        cell: Which cell.
+        outcomes: Numbers of the trials that succeeded, with their outcomes.
+        failures: Numbers of the trials that raised, with their tracebacks.
+    """
+
+    cell: Cell
+    outcomes: Sequence[tuple[int, Outcome]]
+    failures: Sequence[tuple[int, str]] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """How far a cell is.
+
+    Attributes:
+        cell: Which cell.
+        trials: How many of its trials are in the store.
+        failed: How many raised, and have not succeeded since.
+        planned: The most that any sweep asked for; None in stores of old.
+    """
+
+    cell: Cell
+    trials: int
+    failed: int
+    planned: int | None
 
 
 @final
@@ -65,13 +115,16 @@ class Store:
             self._connection.execute("begin immediate")
             (found,) = self._connection.execute("pragma user_version").fetchone()
             if found == 0:
-                self._connection.execute(_SCHEMA)
+                self._connection.execute(_TRIALS)
+            if found in (0, 1):
+                for statement in _SINCE_FORMAT_2:
+                    self._connection.execute(statement)
                 self._connection.execute(f"pragma user_version = {_FORMAT}")
-        if found not in (0, _FORMAT):
+        if found not in (0, 1, _FORMAT):
             self._connection.close()
             raise InvalidInputError(
-                f"{path} is a store of format {found}, this version reads {_FORMAT}; "
-                "use another file"
+                f"{path} is a store of format {found}, this version reads {_FORMAT} "
+                "and older ones; use another file"
             )
 
     def __enter__(self) -> Self:
@@ -87,34 +140,88 @@ class Store:
 
     def add(self, cell: Cell, outcomes: Iterable[tuple[int, Outcome]]) -> None:
         """Add trials in one transaction; one that is there already is left alone."""
+        self.record([Found(cell=cell, outcomes=list(outcomes))])
+
+    def record(self, batch: Iterable[Found]) -> None:
+        """Record what some trials came to, all in one transaction.
+
+        A trial that is there already is left alone, and one that succeeds is no longer
+        among those that failed.
+        """
+        with self._connection:
+            for found in batch:
+                key = (found.cell.name, found.cell.revision, found.cell.setting)
+                self._connection.executemany(
+                    "insert or ignore into trials values (?, ?, ?, ?, ?)",
+                    [(*key, t, _canonical.text(o)) for t, o in found.outcomes],
+                )
+                self._connection.executemany(
+                    f"delete from failures {_THIS_CELL} and trial = ?",
+                    [(*key, trial) for trial, _ in found.outcomes],
+                )
+                self._connection.executemany(
+                    "insert or replace into failures values (?, ?, ?, ?, ?)",
+                    [(*key, trial, trace) for trial, trace in found.failures],
+                )
+
+    def plan(self, cells: Iterable[Cell], trials: int) -> None:
+        """Note that so many trials of each cell are wanted, if not more were before."""
         with self._connection:
             self._connection.executemany(
-                "insert or ignore into trials values (?, ?, ?, ?, ?)",
-                [
-                    (cell.name, cell.revision, cell.setting, trial, _canonical.text(o))
-                    for trial, o in outcomes
-                ],
+                "insert into plans values (?, ?, ?, ?) on conflict do update "
+                "set trials = max(trials, excluded.trials)",
+                [(c.name, c.revision, c.setting, trials) for c in cells],
             )
 
     def missing(self, cell: Cell, trials: int) -> list[int]:
         """Return which of the trials 0, 1, ... ``trials - 1`` are not there yet."""
-        there = {trial for trial, _ in self._rows(cell)}
+        there = {trial for (trial,) in self._select("trial", "trials", cell)}
         return [trial for trial in range(trials) if trial not in there]
 
     def outcomes(self, cell: Cell) -> Iterator[dict[str, Any]]:
         """Yield the outcomes of a cell, ordered by trial."""
-        return (json.loads(outcome) for _, outcome in self._rows(cell))
+        rows = self._select("outcome", "trials", cell)
+        return (json.loads(outcome) for (outcome,) in rows)
+
+    def failures(self, cell: Cell) -> Iterator[tuple[int, str]]:
+        """Yield the trials of a cell that raised, with their tracebacks."""
+        yield from self._select("trial, traceback", "failures", cell)
+
+    def states(self) -> list[State]:
+        """Return how far each cell is, in an order that is always the same."""
+        key = "name, revision, setting"
+        found: dict[Cell, dict[str, int]] = {}
+        for column, query in (
+            ("trials", f"select {key}, count(*) from trials group by {key}"),
+            ("failed", f"select {key}, count(*) from failures group by {key}"),
+            ("planned", f"select {key}, trials from plans"),
+        ):
+            for name, revision, setting, number in self._connection.execute(query):
+                cell = Cell(name=name, revision=revision, setting=setting)
+                found.setdefault(cell, {})[column] = number
+        return [
+            State(
+                cell=cell,
+                trials=numbers.get("trials", 0),
+                failed=numbers.get("failed", 0),
+                planned=numbers.get("planned"),
+            )
+            for cell, numbers in sorted(
+                found.items(), key=lambda c: (c[0].name, c[0].revision, c[0].setting)
+            )
+        ]
 
     def rows(self) -> Iterator[tuple[str, int, str, int, str]]:
-        """Yield everything, in an order that depends on the content alone."""
+        """Yield every outcome, in an order that depends on the content alone."""
         yield from self._connection.execute(
             "select name, revision, setting, trial, outcome from trials "
             "order by name, revision, setting, trial"
         )
 
-    def _rows(self, cell: Cell) -> Iterator[tuple[int, str]]:
+    def _select(
+        self, columns: str, table: str, cell: Cell
+    ) -> Iterator[tuple[Any, ...]]:
         yield from self._connection.execute(
-            "select trial, outcome from trials "
-            "where name = ? and revision = ? and setting = ? order by trial",
+            f"select {columns} from {table} {_THIS_CELL} order by trial",
             (cell.name, cell.revision, cell.setting),
         )

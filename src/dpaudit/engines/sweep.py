@@ -5,10 +5,14 @@ setting, number. So its outcome does not depend on the engine, the number of wor
 what ran before it, and a sweep that died goes on with what is missing. Trials travel
 to the workers in batches of about a second's work, and each batch is stored in one
 transaction: that much, per worker, is the most that a sudden death can cost.
+
+A trial that raises is stored with its traceback, and the others go on. It is tried
+again whenever the sweep is.
 """
 
 import hashlib
 import time
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias, final
@@ -17,7 +21,8 @@ import numpy as np
 
 from dpaudit import _canonical, _validate
 from dpaudit.engines.engine import Engine
-from dpaudit.engines.store import Cell, Outcome, Setting, Store
+from dpaudit.engines.progress import Progress, Tally
+from dpaudit.engines.store import Cell, Found, Outcome, Setting, Store
 
 __all__ = ["Sweep", "TrialFunction", "run"]
 
@@ -61,42 +66,54 @@ def run(
     *,
     engine: Engine,
     store: Store,
-    progress: Callable[[int, int], None] = lambda _done, _total: None,
-) -> None:
+    progress: Callable[[Progress], None] = lambda _progress: None,
+) -> Progress:
     """Run the trials that the store does not hold yet.
 
     Args:
         sweep: What to run.
         engine: What runs it.
         store: Where outcomes are kept; interrupted sweeps go on from it.
-        progress: Called with trials done and trials in all after every batch.
+        progress: Told how far the sweep is, at first and after every batch.
+
+    Returns:
+        How far it came: all the way, but for trials that raised.
     """
     cells = {sweep.cell(s): s for s in sweep.settings}
-    todo = [(c, t) for c in cells for t in store.missing(c, sweep.trials)]
-    total = sweep.trials * len(cells)
-    done = total - len(todo)
-    progress(done, total)
+    store.plan(cells, sweep.trials)
+    missing = {cell: store.missing(cell, sweep.trials) for cell in cells}
+    tally = Tally.start(store, missing, trials=sweep.trials)
+    progress(tally.progress)
     pace = _Pace()
+    todo = [(cell, trial) for cell in cells for trial in missing[cell]]
     batches = _batches(sweep.function, cells, todo, pace)
     for result in engine.map(_run_batch, batches):
-        store.add(result.cell, result.outcomes)
-        pace.learn(len(result.outcomes), result.seconds)
-        done += len(result.outcomes)
-        progress(done, total)
+        store.record(result.found)
+        pace.learn(result.trials, result.seconds)
+        tally.add(result.found)
+        progress(tally.progress)
+    return tally.progress
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Batch:
-    function: TrialFunction
+class _Part:
+    """Some trials of one cell."""
+
     cell: Cell
     setting: Setting
     trials: list[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Batch:
+    function: TrialFunction
+    parts: list[_Part]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _BatchResult:
-    cell: Cell
-    outcomes: list[tuple[int, Outcome]]
+    found: list[Found]
+    trials: int
     seconds: float
 
 
@@ -119,21 +136,40 @@ def _batches(
 ) -> Iterator[_Batch]:
     start = 0
     while start < len(todo):
-        cell = todo[start][0]
-        window = todo[start : start + pace.size]
-        trials = [trial for other, trial in window if other == cell]
-        yield _Batch(function=function, cell=cell, setting=cells[cell], trials=trials)
-        start += len(trials)
+        parts: dict[Cell, list[int]] = {}
+        for cell, trial in todo[start : start + pace.size]:
+            parts.setdefault(cell, []).append(trial)
+            start += 1
+        yield _Batch(
+            function=function,
+            parts=[
+                _Part(cell=cell, setting=cells[cell], trials=trials)
+                for cell, trials in parts.items()
+            ],
+        )
 
 
 def _run_batch(batch: _Batch) -> _BatchResult:
     start = time.perf_counter()
-    outcomes = [
-        (trial, batch.function(batch.setting, _generator(batch.cell, trial)))
-        for trial in batch.trials
-    ]
-    seconds = time.perf_counter() - start
-    return _BatchResult(cell=batch.cell, outcomes=outcomes, seconds=seconds)
+    found = [_run_part(batch.function, part) for part in batch.parts]
+    return _BatchResult(
+        found=found,
+        trials=sum(len(part.trials) for part in batch.parts),
+        seconds=time.perf_counter() - start,
+    )
+
+
+def _run_part(function: TrialFunction, part: _Part) -> Found:
+    outcomes, failures = [], []
+    for trial in part.trials:
+        try:
+            outcome = function(part.setting, _generator(part.cell, trial))
+            _canonical.text(outcome)  # what cannot be stored has failed as well
+        except Exception:  # whatever a trial raises
+            failures.append((trial, traceback.format_exc()))
+        else:
+            outcomes.append((trial, outcome))
+    return Found(cell=part.cell, outcomes=outcomes, failures=failures)
 
 
 def _generator(cell: Cell, trial: int) -> np.random.Generator:

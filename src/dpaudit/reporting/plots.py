@@ -1,49 +1,41 @@
 """Pictures of results, as SVG or PNG files; needs the extra ``report``.
 
-A picture is made from values alone: no window, no global state, and the same SVG, byte
-for byte, for the same values and the same release of matplotlib. Colours are those of
-Okabe and Ito, which people who are colour-blind can tell apart; nothing is said by
-colour alone.
+Colours are those of Okabe and Ito, which people who are colour-blind can tell apart;
+nothing is said by colour alone.
 """
 
 from math import inf, isfinite
 from pathlib import Path
 from textwrap import fill
-from typing import Any
 
 from dpaudit.bounds.bound import rounded_down
 from dpaudit.dpsgd.planning.plan import Plan
-from dpaudit.errors import InvalidInputError, MissingExtraError
+from dpaudit.errors import MissingExtraError
+from dpaudit.reporting.style import (
+    FAINT,
+    GRID,
+    INK,
+    MISSING,
+    check_suffix,
+    plain_frame,
+    save,
+)
+from dpaudit.reporting.style import STYLE as _STYLE  # noqa: F401 (tests draw in it)
 from dpaudit.theory.rungs import Gaps, Rung
 
 try:
-    import matplotlib as mpl
+    from matplotlib import patches
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 except ImportError as error:
-    raise MissingExtraError(
-        "pictures are drawn by matplotlib: pip install 'dpaudit[report]'"
-    ) from error
-
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.patches import Patch
+    raise MissingExtraError(MISSING) from error
 
 __all__ = ["check_suffix", "plan_picture", "waterfall"]
 
 _LEFT, _TAKEN, _ADDED = "#0072B2", "#E69F00", "#56B4E9"  # blue, orange, sky blue
-_INK, _FAINT, _GRID = "#1A1A1A", "#555555", "#DDDDDD"
-_STYLE: dict[Any, Any] = {
-    "svg.hashsalt": "dpaudit",
-    "font.family": "DejaVu Sans",
-    "font.size": 10,
-}
 _BAR = 0.5
 _ROW, _ABOVE, _BELOW = 0.6, 0.8, 0.95  # inches
 _WIDTH = 10.5
-# No date and no version, for equal bytes.
-_NAMELESS: dict[str, dict[str, str | None]] = {
-    ".svg": {"Date": None, "Creator": None},
-    ".png": {"Software": None},
-}
 
 
 def waterfall(gaps: Gaps, path: str | Path, *, title: str | None = None) -> None:
@@ -67,24 +59,7 @@ def waterfall(gaps: Gaps, path: str | Path, *, title: str | None = None) -> None
         >>> with TemporaryDirectory() as folder:
         ...     waterfall(gaps(Xor(elements=9), elements=9), f"{folder}/xor.svg")
     """
-    nameless = _NAMELESS[check_suffix(path)]
-    with mpl.rc_context(_STYLE):
-        _figure(gaps, title).savefig(path, dpi=150, metadata=nameless)
-
-
-def check_suffix(path: str | Path) -> str:
-    """Return the suffix of a picture's path, and refuse any but .svg and .png.
-
-    Example:
-        >>> check_suffix("gaps.SVG")
-        '.svg'
-    """
-    suffix = Path(path).suffix.lower()
-    if suffix not in _NAMELESS:
-        raise InvalidInputError(
-            f"a picture is written as .svg or .png, got path={str(path)!r}"
-        )
-    return suffix
+    save(lambda: _figure(gaps, title), path)
 
 
 def _figure(gaps: Gaps, title: str | None) -> Figure:
@@ -101,7 +76,7 @@ def _figure(gaps: Gaps, title: str | None) -> Figure:
             _broken(axes, row, (top + end) / 2, end)
         if row < last:
             x, y = [min(rung.epsilon, end)] * 2, [row + _BAR / 2, row + 1 - _BAR / 2]
-            axes.plot(x, y, color=_FAINT, lw=1)
+            axes.plot(x, y, color=FAINT, lw=1)
         _whisker(axes, row, rung, end)
         _words(axes, row, (rung.name, rung.meaning), (gaps.taken_by(rung), rung))
         before = rung
@@ -132,12 +107,12 @@ def _frame(axes: Axes, gaps: Gaps, rows: int, top: float) -> float:
     if unbounded:
         ticks, labels = [*ticks, end], [*labels, "\u221e"]
     axes.set_xticks(ticks, labels)
-    axes.set_xlabel("epsilon", color=_INK)
-    axes.grid(axis="x", color=_GRID, linewidth=0.8)
+    axes.set_xlabel("epsilon", color=INK)
+    axes.grid(axis="x", color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
-    axes.tick_params(axis="x", length=0, colors=_FAINT)
+    axes.tick_params(axis="x", length=0, colors=FAINT)
     axes.spines[["top", "right", "bottom"]].set_visible(False)
-    axes.spines["left"].set_color(_INK)
+    axes.spines["left"].set_color(INK)
     return end
 
 
@@ -148,7 +123,7 @@ def _bars(axes: Axes, row: int, before: float, after: float) -> None:
     if after > before:
         gain = after - before
         axes.barh(
-            row, gain, _BAR, left=before, color=_ADDED, hatch="///", edgecolor=_INK
+            row, gain, _BAR, left=before, color=_ADDED, hatch="///", edgecolor=INK
         )
 
 
@@ -162,7 +137,7 @@ def _broken(axes: Axes, row: int, at: float, end: float) -> None:
         "",
         xy=(1.05 * end, row),
         xytext=(0.99 * end, row),
-        arrowprops={"arrowstyle": "-|>", "color": _INK, "lw": 1.2},
+        arrowprops={"arrowstyle": "-|>", "color": INK, "lw": 1.2},
         zorder=5,
     )
 
@@ -172,9 +147,9 @@ def _whisker(axes: Axes, row: int, rung: Rung, end: float) -> None:
     if rung.low == rung.high:
         return
     low, high = min(rung.low, end), min(rung.high, end)
-    axes.plot([low, high], [row, row], color=_INK, lw=1.5, zorder=5)
-    axes.plot([low, low], [row - 0.1, row + 0.1], color=_INK, lw=1.5, zorder=5)
-    axes.plot([high, high], [row - 0.1, row + 0.1], color=_INK, lw=1.5, zorder=5)
+    axes.plot([low, high], [row, row], color=INK, lw=1.5, zorder=5)
+    axes.plot([low, low], [row - 0.1, row + 0.1], color=INK, lw=1.5, zorder=5)
+    axes.plot([high, high], [row - 0.1, row + 0.1], color=INK, lw=1.5, zorder=5)
 
 
 def _words(
@@ -192,7 +167,7 @@ def _words(
         ha="right",
         va="center",
         weight="bold",
-        color=_INK,
+        color=INK,
     )
     axes.text(
         -0.02,
@@ -202,13 +177,13 @@ def _words(
         ha="right",
         va="top",
         fontsize=7.5,
-        color=_FAINT,
+        color=FAINT,
         linespacing=1.15,
     )
     number, _, interval = rung.shown.partition(" ")
     number, interval = (x.replace("infinity", "\u221e") for x in (number, interval))
     taken = taken.replace("-", "\u2212").replace("infinity", "\u221e")
-    axes.text(1.13, row, taken, transform=where, ha="right", va="center", color=_INK)
+    axes.text(1.13, row, taken, transform=where, ha="right", va="center", color=INK)
     axes.text(
         1.28,
         row,
@@ -227,12 +202,12 @@ def _words(
         ha="right",
         va="center",
         fontsize=7.5,
-        color=_FAINT,
+        color=FAINT,
     )
 
 
 def _observed(axes: Axes, row: int, bound: float) -> None:
-    axes.plot([bound], [row], marker="D", ms=8, color=_INK, zorder=5)
+    axes.plot([bound], [row], marker="D", ms=8, color=INK, zorder=5)
     where = axes.get_yaxis_transform()
     axes.text(
         -0.02,
@@ -242,7 +217,7 @@ def _observed(axes: Axes, row: int, bound: float) -> None:
         ha="right",
         va="center",
         weight="bold",
-        color=_INK,
+        color=INK,
     )
     axes.text(
         1.28,
@@ -252,7 +227,7 @@ def _observed(axes: Axes, row: int, bound: float) -> None:
         ha="right",
         va="center",
         weight="bold",
-        color=_INK,
+        color=INK,
     )
 
 
@@ -265,18 +240,21 @@ def _headings(axes: Axes, title: str | None, *, added: bool) -> None:
             transform=axes.transAxes,
             ha="right",
             va="bottom",
-            color=_FAINT,
+            color=FAINT,
         )
-    handles = [Patch(color=_LEFT, label="left"), Patch(color=_TAKEN, label="taken")]
+    handles = [
+        patches.Patch(color=_LEFT, label="left"),
+        patches.Patch(color=_TAKEN, label="taken"),
+    ]
     if added:
-        handles.append(Patch(fc=_ADDED, ec=_INK, hatch="///", label="added"))
+        handles.append(patches.Patch(fc=_ADDED, ec=INK, hatch="///", label="added"))
     axes.legend(
         handles=handles,
         loc="lower left",
         bbox_to_anchor=(-0.01, 0.99),
         ncols=3,
         frameon=False,
-        labelcolor=_FAINT,
+        labelcolor=FAINT,
         borderaxespad=0.2,
         handlelength=1.2,
     )
@@ -290,7 +268,7 @@ def _headings(axes: Axes, title: str | None, *, added: bool) -> None:
             va="top",
             fontsize=13,
             weight="bold",
-            color=_INK,
+            color=INK,
         )
 
 
@@ -300,7 +278,7 @@ def _caption(figure: Figure, gaps: Gaps, height: float) -> None:
         f"alpha = {gaps.alpha:g}; the bound varies by {gaps.spread:.3f} from run to "
         "run (standard deviation)"
     )
-    figure.text(0.02, 0.12 / height, said, va="bottom", fontsize=8, color=_FAINT)
+    figure.text(0.02, 0.12 / height, said, va="bottom", fontsize=8, color=FAINT)
 
 
 def plan_picture(plan: Plan, path: str | Path) -> None:
@@ -330,9 +308,7 @@ def plan_picture(plan: Plan, path: str | Path) -> None:
         >>> with TemporaryDirectory() as folder:
         ...     plan_picture(plan, f"{folder}/plan.svg")
     """
-    nameless = _NAMELESS[check_suffix(path)]
-    with mpl.rc_context(_STYLE):
-        _plan_figure(plan).savefig(path, dpi=150, metadata=nameless)
+    save(lambda: _plan_figure(plan), path)
 
 
 def _plan_figure(plan: Plan) -> Figure:
@@ -362,7 +338,7 @@ def _plan_figure(plan: Plan) -> Figure:
         [plan.per_coordinate],
         [plan.expected.mean],
         yerr=[plan.expected.spread],
-        color=_INK,
+        color=INK,
         marker="D",
         ms=7,
         capsize=4,
@@ -377,9 +353,9 @@ def _plan_figure(plan: Plan) -> Figure:
         va="top",
         fontsize=13,
         weight="bold",
-        color=_INK,
+        color=INK,
     )
-    figure.text(0.02, 0.025, _plan_caption(plan), va="bottom", fontsize=8, color=_FAINT)
+    figure.text(0.02, 0.025, _plan_caption(plan), va="bottom", fontsize=8, color=FAINT)
     return figure
 
 
@@ -388,8 +364,8 @@ def _plan_frame(axes: Axes, plan: Plan, sizes: list[int]) -> None:
     axes.set_xlim(0.8 * sizes[0], 1.25 * sizes[-1])
     axes.set_xticks(sizes, [f"{s}" for s in sizes])
     axes.minorticks_off()
-    axes.set_xlabel("canaries per coordinate", color=_INK)
-    axes.set_ylabel("mean lower bound on epsilon", color=_INK)
+    axes.set_xlabel("canaries per coordinate", color=INK)
+    axes.set_ylabel("mean lower bound on epsilon", color=INK)
     levels = [point.best for point in plan.curve]
     levels.append(plan.expected.mean + plan.expected.spread)
     limits = (("ceiling", plan.ceiling), ("true epsilon", plan.true_epsilon))
@@ -398,18 +374,15 @@ def _plan_frame(axes: Axes, plan: Plan, sizes: list[int]) -> None:
             continue
         levels.append(limit)
         axes.axhline(
-            limit, color=_FAINT, lw=1, linestyle=style, label=f"{name} {limit:.3f}"
+            limit, color=FAINT, lw=1, linestyle=style, label=f"{name} {limit:.3f}"
         )
     axes.set_ylim(0, 1.08 * max(1e-3, *levels))
-    axes.grid(axis="y", color=_GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(length=0, colors=_FAINT)
-    axes.spines[["top", "right"]].set_visible(False)
+    plain_frame(axes)
     axes.legend(
         loc="upper left",
         bbox_to_anchor=(1.01, 1.0),
         frameon=False,
-        labelcolor=_INK,
+        labelcolor=INK,
         fontsize=9,
         labelspacing=0.9,
     )

@@ -1,0 +1,200 @@
+"""Sweeps that are killed on the way, and what is in their stores after resuming.
+
+    python benchmarks/faults.py --store faults.sqlite         # run or resume
+    python benchmarks/faults.py --kills 1                     # a quick look
+
+A sweep of 2,000 trials of 5 ms runs on two workers, and at a random moment something of
+it is killed with -9: a local worker, a Ray worker, the raylet (Ray's process of the
+node), or the driver, of either engine. If the driver does not end by itself with
+success it is started again. Then the store is compared with that of an undisturbed
+sweep: every trial once, and the sum of all outcomes the same to the last bit. 30 kills
+of each kind. Exits with 1 if a store differs.
+"""
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final, TypeVar
+
+import numpy as np
+
+from dpaudit.engines.cluster import RayEngine
+from dpaudit.engines.engine import Engine
+from dpaudit.engines.local import LocalEngine
+from dpaudit.engines.store import Outcome, Setting, Store
+from dpaudit.engines.sweep import Sweep, run
+from dpaudit.reporting.live import watched
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+SECONDS: Final = 5.0  # that the sweep takes, about
+VICTIMS: Final = ("local worker", "Ray worker", "raylet", "driver", "driver on Ray")
+
+
+class Here:
+    """An engine that runs everything in this process, one after the other."""
+
+    def map(self, function: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
+        """Yield the function's results."""
+        return map(function, tasks)
+
+
+def draw(setting: Setting, rng: np.random.Generator) -> Outcome:
+    time.sleep(float(setting["seconds"] or 0))
+    return {"x": float(rng.normal()), "y": float(rng.random())}
+
+
+def disturbed() -> Sweep:
+    settings = [{"case": case, "seconds": 0.005} for case in range(10)]
+    return Sweep(name="draw", revision=1, function=draw, settings=settings, trials=200)
+
+
+def drive(path: Path, engine: str) -> None:
+    """Run the sweep that is to be killed."""
+    chosen: Engine = RayEngine(workers=2) if engine == "ray" else LocalEngine(workers=2)
+    with Store(path) as store:
+        run(disturbed(), engine=chosen, store=store)
+
+
+def one_kill(setting: Setting, rng: np.random.Generator) -> Outcome:
+    """Run a sweep, kill something of it, go on with it, and look at the store."""
+    victim = str(setting["victim"])
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "draws.sqlite"
+        driver = start(path, victim)
+        while rows(path) == 0:
+            if driver.poll() is not None:
+                raise RuntimeError(path.with_suffix(".log").read_text())
+            time.sleep(0.01)
+        time.sleep(float(rng.uniform(0, 0.8 * SECONDS)))
+        at, killed = rows(path), kill(driver, victim, rng)
+        code, starts = driver.wait(), 1
+        while code != 0:
+            code, starts = start(path, victim).wait(), starts + 1
+        with Store(path) as store:
+            same = list(store.rows()) == undisturbed()
+            number = sum(1 for _ in store.rows())
+    return {
+        "killed": killed,
+        "at": at,
+        "starts": starts,
+        "trials": number,
+        "identical": same,
+    }
+
+
+def start(path: Path, victim: str) -> "subprocess.Popen[bytes]":
+    engine = "local" if victim in ("local worker", "driver") else "ray"
+    with path.with_suffix(".log").open("a") as log:
+        return subprocess.Popen(
+            [sys.executable, __file__, "--drive", str(path), "--engine", engine],
+            stdout=log,
+            stderr=log,
+        )
+
+
+def kill(
+    driver: "subprocess.Popen[bytes]", victim: str, rng: np.random.Generator
+) -> bool:
+    """Kill one process of the kind; return whether there was one."""
+    marks = {"local worker": "loky", "Ray worker": "ray::_call", "raylet": "/raylet "}
+    if victim.startswith("driver"):
+        found = [driver.pid] if driver.poll() is None else []
+    else:
+        # Ray renames a worker while it runs a task; loky's helper is no worker.
+        found = [
+            pid
+            for pid, command in descendants(driver.pid)
+            if marks[victim] in command and "resource_tracker" not in command
+        ]
+    if not found:
+        return False
+    try:
+        os.kill(int(rng.choice(found)), signal.SIGKILL)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def descendants(pid: int) -> list[tuple[int, str]]:
+    """Return the processes that a process started, with their command lines."""
+    listed = subprocess.run(
+        ["ps", "-ww", "-eo", "pid=,ppid=,args="],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    table = [row.split(maxsplit=2) for row in listed.stdout.splitlines()]
+    parents = {int(row[0]): int(row[1]) for row in table}
+    commands = {int(row[0]): row[2] if len(row) > 2 else "" for row in table}
+
+    def is_below(child: int) -> bool:
+        while child in parents and child != pid:
+            child = parents[child]
+        return child == pid
+
+    return [(c, commands[c]) for c in parents if c != pid and is_below(c)]
+
+
+def rows(path: Path) -> int:
+    """Return how many trials are stored; none while there is no store yet."""
+    if not path.exists():
+        return 0
+    with Store(path) as store:
+        return sum(1 for _ in store.rows())
+
+
+@cache
+def undisturbed() -> list[tuple[str, int, str, int, str]]:
+    """Return what the store must hold, from a sweep in this process alone."""
+    with Store(":memory:") as store:
+        run(disturbed(), engine=Here(), store=store)
+        return list(store.rows())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--kills", type=int, default=30)
+    parser.add_argument("--store", type=Path, default=Path("faults.sqlite"))
+    parser.add_argument("--drive", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--engine", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.drive:
+        drive(args.drive, args.engine)
+        return
+    planned = Sweep(
+        name="kills",
+        revision=1,
+        function=one_kill,
+        settings=[{"victim": victim} for victim in VICTIMS],
+        trials=args.kills,
+    )
+    failed = 0
+    with Store(args.store) as store:
+        with watched("killing") as progress:
+            run(planned, engine=Here(), store=store, progress=progress)
+        for setting in planned.settings:
+            found = list(store.outcomes(planned.cell(setting)))[: args.kills]
+            killed = [o for o in found if o["killed"]]
+            same = sum(o["identical"] and o["trials"] == 2000 for o in found)
+            starts = sum(o["starts"] > 1 for o in found)
+            at = sorted(o["at"] for o in killed) or [0]
+            failed += len(found) - same
+            print(
+                f"{setting['victim']}: {len(killed)} killed in {len(found)} sweeps, "
+                f"with {at[0]} to {at[-1]} of 2,000 stored; {starts} started again; "
+                f"{same} of {len(found)} stores identical to an undisturbed one"
+            )
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()

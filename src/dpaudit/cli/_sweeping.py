@@ -1,0 +1,160 @@
+"""What commands that sweep share: where trials run, where they are kept, the end."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn, TypeAlias, final
+
+import typer
+
+if TYPE_CHECKING:
+    from dpaudit.engines.engine import Engine
+    from dpaudit.engines.store import Store
+    from dpaudit.engines.sweep import Sweep
+
+__all__ = [
+    "AddressOption",
+    "EngineName",
+    "EngineOption",
+    "StoreOption",
+    "TrialsOption",
+    "Where",
+    "WorkersOption",
+    "filled",
+]
+
+
+class EngineName(StrEnum):
+    """What runs the trials."""
+
+    LOCAL = "local"
+    RAY = "ray"
+
+
+EngineOption: TypeAlias = Annotated[
+    EngineName,
+    typer.Option("--engine", help="Processes of this machine, or a Ray cluster."),
+]
+AddressOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        help="Of a Ray cluster that exists; one of this machine's own if not given.",
+    ),
+]
+WorkersOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--workers",
+        help="Trials that run at once; 1, or as many as the cluster has CPUs.",
+    ),
+]
+TrialsOption: TypeAlias = Annotated[
+    int | None, typer.Option("--trials", help="Repeats of each setting.")
+]
+StoreOption: TypeAlias = Annotated[
+    Path,
+    typer.Option(
+        "--store",
+        help="Where trials are kept and gone on from; name a new file when code that "
+        "they run has changed.",
+    ),
+]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """Where the trials of a command run, and where they are kept.
+
+    Attributes:
+        command: The command's name, to begin its messages with.
+        store: File of the store.
+        engine: What runs the trials.
+        address: Of a cluster that exists.
+        workers: Trials that run at once.
+    """
+
+    command: str
+    store: Path
+    engine: EngineName = EngineName.LOCAL
+    address: str | None = None
+    workers: int | None = None
+
+
+@contextmanager
+def filled(where: Where, sweeps: "Sequence[Sweep]") -> "Iterator[Store]":
+    """Run what a store lacks, showing how far it is, and yield the store.
+
+    An interrupt, trials that raised, and errors that are the user's to mend end the
+    command with a message that says what to do; so they do inside the ``with`` block.
+    """
+    import sqlite3  # noqa: PLC0415 (so that --help stays light)
+
+    from dpaudit.engines.store import Store  # noqa: PLC0415
+    from dpaudit.errors import DpAuditError  # noqa: PLC0415
+
+    try:
+        engine = _engine(where)
+        with Store(where.store) as store:
+            _run(where, sweeps, engine, store)
+            yield store
+    except KeyboardInterrupt:
+        _leave(
+            where,
+            f"stopped; what was done is in {where.store}, and the same command goes on "
+            "from there",
+            code=130,
+        )
+    except DpAuditError as error:
+        _leave(where, f"{error}", code=2)
+    except sqlite3.Error as error:
+        _leave(
+            where,
+            f"{where.store} cannot be used as a store ({error}); name another file "
+            "with --store",
+            code=2,
+        )
+
+
+def _engine(where: Where) -> "Engine":
+    from dpaudit.errors import InvalidInputError  # noqa: PLC0415
+
+    match where.engine:
+        case EngineName.LOCAL:
+            from dpaudit.engines.local import LocalEngine  # noqa: PLC0415
+
+            if where.address is not None:
+                raise InvalidInputError("--address is for --engine ray")
+            workers = 1 if where.workers is None else where.workers
+            return LocalEngine(workers=workers)
+        case EngineName.RAY:
+            from dpaudit.engines.cluster import RayEngine  # noqa: PLC0415
+
+            return RayEngine(workers=where.workers, address=where.address)
+
+
+def _run(
+    where: Where, sweeps: "Sequence[Sweep]", engine: "Engine", store: "Store"
+) -> None:
+    from dpaudit.engines.sweep import run  # noqa: PLC0415
+    from dpaudit.reporting.live import watched  # noqa: PLC0415
+
+    failed = 0
+    for sweep in sweeps:
+        with watched(sweep.name) as progress:
+            failed += run(sweep, engine=engine, store=store, progress=progress).failed
+    if failed:
+        _leave(
+            where,
+            f"{failed} trials raised and are missing; `dpaudit sweep status "
+            f"{where.store}` shows why, and the same command tries them again",
+            code=2,
+        )
+
+
+def _leave(where: Where, message: str, *, code: int) -> NoReturn:
+    typer.echo(f"{where.command}: {message}", err=True)
+    raise typer.Exit(code)

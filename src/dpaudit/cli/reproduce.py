@@ -1,0 +1,151 @@
+"""``dpaudit reproduce``: the paper's figures, simulated anew."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpaudit.cli._sweeping import (
+    AddressOption,
+    EngineName,
+    EngineOption,
+    StoreOption,
+    TrialsOption,
+    Where,
+    WorkersOption,
+    filled,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dpaudit.engines.sweep import Sweep
+    from dpaudit.experiments.paper.figure import Figure
+    from dpaudit.experiments.paper.summary import Summary
+
+_COMMAND = "dpaudit reproduce"
+
+
+def reproduce(
+    name: Annotated[
+        str | None, typer.Argument(help="A figure's name, or all; see --list.")
+    ] = None,
+    show: Annotated[
+        bool, typer.Option("--list", help="Name the figures and what they show.")
+    ] = False,
+    out: Annotated[
+        Path, typer.Option(help="Folder for .svg, .png, .csv and .json files.")
+    ] = Path("figures"),
+    page: Annotated[
+        Path | None, typer.Option(help="Write a page about them too, this .md file.")
+    ] = None,
+    trials: TrialsOption = None,
+    store: StoreOption = Path("figures.sqlite"),
+    engine: EngineOption = EngineName.LOCAL,
+    address: AddressOption = None,
+    workers: WorkersOption = None,
+) -> None:
+    """Simulate and draw a figure of the paper, and compare it with what is printed.
+
+    Repeats are the paper's unless --trials gives others. The exit code is 0, 130 if it
+    was interrupted, or 2 if something is misused.
+    """
+    from dpaudit.errors import DpAuditError, InvalidInputError  # noqa: PLC0415
+
+    where = Where(
+        command=_COMMAND, store=store, engine=engine, address=address, workers=workers
+    )
+    try:
+        if show:
+            typer.echo(_listed())
+            return
+        if name is None:
+            raise InvalidInputError("name a figure, or all; --list shows what there is")
+        chosen = _chosen(name, trials, out)
+        done = [_reproduced(figure, trials, out, where) for figure in chosen]
+        if page is not None:
+            _write_page(done, out, page)
+    except (DpAuditError, OSError) as error:
+        typer.echo(f"{_COMMAND}: {error}", err=True)
+        raise typer.Exit(2) from error
+
+
+def _listed() -> str:
+    from dpaudit.experiments.paper.names import FIGURES  # noqa: PLC0415 (numpy)
+
+    width = max(map(len, FIGURES))
+    return "\n".join(
+        f"{name:{width}}  {figure.shows}; {figure.repeats} repeats"
+        for name, figure in FIGURES.items()
+    )
+
+
+def _chosen(name: str, trials: int | None, out: Path) -> "tuple[Figure, ...]":
+    """Return the figures, having refused beforehand what would fail in the end."""
+    import dpaudit.reporting.curves  # noqa: F401, PLC0415 (needs its extra)
+    from dpaudit.experiments.paper.names import named  # noqa: PLC0415
+
+    chosen = named(name)
+    for figure in chosen:
+        figure.sweeps(trials)
+    out.mkdir(parents=True, exist_ok=True)
+    return chosen
+
+
+def _reproduced(
+    figure: "Figure", trials: int | None, out: Path, where: Where
+) -> "Summary":
+    from time import perf_counter  # noqa: PLC0415
+
+    from dpaudit.experiments.paper.summary import Summary  # noqa: PLC0415
+
+    sweeps = figure.sweeps(trials)
+    lacking = _lacking(sweeps, where)
+    start = perf_counter()
+    with filled(where, sweeps) as store:
+        result = figure.read(store, sweeps)
+    summary = Summary(
+        figure=figure,
+        result=result,
+        repeats=figure.repeats if trials is None else trials,
+        ran=lacking,
+        seconds=perf_counter() - start,
+    )
+    earlier = out / f"{figure.name}.json"
+    if lacking == 0 and earlier.is_file():
+        summary = summary.with_cost_of(earlier.read_text(encoding="utf-8"))
+    _write(summary, out)
+    typer.echo(f"{summary}\n  drawn: {out / figure.name}.svg, .png, .csv, .json")
+    return summary
+
+
+def _lacking(sweeps: "Sequence[Sweep]", where: Where) -> int:
+    """Return how many trials are still to be run."""
+    with filled(where, []) as store:
+        return sum(
+            len(store.missing(sweep.cell(setting), sweep.trials))
+            for sweep in sweeps
+            for setting in sweep.settings
+        )
+
+
+def _write(summary: "Summary", out: Path) -> None:
+    from dpaudit.reporting.chart import csv_text  # noqa: PLC0415
+    from dpaudit.reporting.curves import draw_chart  # noqa: PLC0415
+
+    chart, name = summary.result.chart, summary.figure.name
+    for suffix in (".svg", ".png"):
+        draw_chart(chart, out / f"{name}{suffix}")
+    (out / f"{name}.csv").write_text(csv_text(chart), encoding="utf-8")
+    (out / f"{name}.json").write_text(summary.to_json() + "\n", encoding="utf-8")
+
+
+def _write_page(done: "Sequence[Summary]", out: Path, path: Path) -> None:
+    from os.path import relpath  # noqa: PLC0415
+
+    from dpaudit.experiments.paper.summary import page  # noqa: PLC0415
+
+    pictures = Path(relpath(out, path.parent)).as_posix()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page(done, pictures), encoding="utf-8")
+    typer.echo(f"page: {path}")

@@ -1,0 +1,140 @@
+"""``dpaudit sweep``: how far a store of trials is, and what it holds as a table."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from dpaudit.engines.store import State, Store
+
+__all__ = ["sweep"]
+
+_FORMAT = "dpaudit.sweep.1"
+
+sweep = typer.Typer(
+    help="Look into the store of a sweep: how far it is, what it holds.",
+    no_args_is_help=True,
+)
+_StoreArgument = Annotated[Path, typer.Argument(help="The store of a sweep.")]
+
+
+@sweep.command()
+def status(
+    store: _StoreArgument,
+    cells: Annotated[bool, typer.Option("--cells", help="Show every setting.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Tell how far each sweep of a store is, and why trials failed.
+
+    The exit code is 0 if nothing is missing, 1 if something is, 2 for misuse.
+    """
+    with _opened(store, "dpaudit sweep status") as opened:
+        states = opened.states()
+        if json:
+            typer.echo(_json(states, opened))
+        else:
+            _print(states, opened, cells=cells)
+    if any(_missing(state) for state in states):
+        raise typer.Exit(1)
+
+
+@sweep.command()
+def export(
+    store: _StoreArgument,
+    table: Annotated[Path, typer.Argument(help="A .csv or .parquet file to write.")],
+) -> None:
+    """Write every trial of a store into one flat table."""
+    from dpaudit.engines.export import check_table, export  # noqa: PLC0415
+
+    with _opened(store, "dpaudit sweep export") as opened:
+        check_table(table)
+        rows = export(opened, table)
+    typer.echo(f"{rows} trials written to {table}")
+
+
+@contextmanager
+def _opened(path: Path, command: str) -> "Iterator[Store]":
+    """Open a store that exists; say what is wrong if it cannot be."""
+    import sqlite3  # noqa: PLC0415 (so that --help stays light)
+
+    from dpaudit.engines.store import Store  # noqa: PLC0415
+    from dpaudit.errors import DpAuditError, InvalidInputError  # noqa: PLC0415
+
+    try:
+        if not path.is_file():
+            raise InvalidInputError(f"there is no store {path}")
+        with Store(path) as store:
+            yield store
+    except (DpAuditError, OSError) as error:
+        typer.echo(f"{command}: {error}", err=True)
+        raise typer.Exit(2) from error
+    except sqlite3.Error as error:
+        typer.echo(f"{command}: {path} is not a store ({error})", err=True)
+        raise typer.Exit(2) from error
+
+
+def _missing(state: "State") -> int:
+    return max(0, (state.planned or 0) - state.trials)
+
+
+def _print(states: "list[State]", store: "Store", *, cells: bool) -> None:
+    if not states:
+        typer.echo("no trials yet")
+    groups: dict[tuple[str, int], list[State]] = {}
+    for state in states:
+        key = state.cell.name, state.cell.revision
+        groups.setdefault(key, []).append(state)
+    for (name, revision), group in groups.items():
+        done, missing = sum(s.trials for s in group), sum(map(_missing, group))
+        complete = sum(not _missing(s) for s in group)
+        typer.echo(
+            f"{name} (revision {revision}): {done:,} trials, {missing:,} missing; "
+            f"{complete} of {len(group)} settings complete"
+        )
+        for state in group if cells else ():
+            wanted = "" if state.planned is None else f" of {state.planned}"
+            typer.echo(f"  {state.trials}{wanted}  {state.cell.setting}")
+        _print_failures(group, store)
+
+
+def _print_failures(group: "list[State]", store: "Store") -> None:
+    """Print how many trials failed, and the first traceback."""
+    failing = [state for state in group if state.failed]
+    if not failing:
+        return
+    trial, trace = next(store.failures(failing[0].cell))
+    failed = sum(state.failed for state in failing)
+    typer.echo(
+        f"  {failed} failed, in {len(failing)} settings; the first is trial {trial} of "
+        f"{failing[0].cell.setting}:"
+    )
+    typer.echo("".join(f"    {row}\n" for row in trace.splitlines()), nl=False)
+
+
+def _json(states: "list[State]", store: "Store") -> str:
+    import json as json_module  # noqa: PLC0415
+
+    from dpaudit import _canonical  # noqa: PLC0415
+
+    return _canonical.text(
+        {
+            "format": _FORMAT,
+            "cells": [
+                {
+                    "name": state.cell.name,
+                    "revision": state.cell.revision,
+                    "setting": json_module.loads(state.cell.setting),
+                    "trials": state.trials,
+                    "planned": state.planned,
+                    "failures": [
+                        {"trial": trial, "traceback": trace}
+                        for trial, trace in store.failures(state.cell)
+                    ],
+                }
+                for state in states
+            ],
+        }
+    )

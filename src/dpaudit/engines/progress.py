@@ -1,0 +1,105 @@
+"""How far a sweep is, and the means so far of the setting that it is at."""
+
+import numbers
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Self, final
+
+from dpaudit.engines.store import Cell, Found, Outcome, Store
+
+__all__ = ["Progress", "Tally"]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a sweep is.
+
+    Attributes:
+        done: Trials in the store, of those wanted.
+        failed: Trials that raised, this time.
+        total: Trials wanted.
+        cells_done: Settings of which no trial is left to run.
+        cells: Settings.
+        cell: The setting that last reported; None before the first one does.
+        means: Means of its numbers, over all its trials in the store.
+    """
+
+    done: int
+    failed: int
+    total: int
+    cells_done: int
+    cells: int
+    cell: Cell | None = None
+    means: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Sums of a cell's numbers, and how many trials had each."""
+
+    sums: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+
+    def add(self, outcome: Outcome) -> None:
+        for name, value in outcome.items():
+            if isinstance(value, numbers.Real):
+                self.sums[name] = self.sums.get(name, 0.0) + float(value)
+                self.counts[name] = self.counts.get(name, 0) + 1
+
+    def means(self) -> dict[str, float]:
+        return {name: total / self.counts[name] for name, total in self.sums.items()}
+
+
+@dataclass(slots=True)
+class Tally:
+    """Keeps count while a sweep runs."""
+
+    progress: Progress
+    left: dict[Cell, int]
+    sums: dict[Cell, _Sums]
+
+    @classmethod
+    def start(
+        cls, store: Store, missing: Mapping[Cell, list[int]], *, trials: int
+    ) -> Self:
+        """Count what a store holds before a sweep begins."""
+        left = {cell: len(todo) for cell, todo in missing.items()}
+        sums = {cell: _Sums() for cell in left}
+        for cell, todo in left.items():
+            if 0 < todo < trials:  # what is complete is not shown any more
+                for outcome in store.outcomes(cell):
+                    sums[cell].add(outcome)
+        total = trials * len(left)
+        progress = Progress(
+            done=total - sum(left.values()),
+            failed=0,
+            total=total,
+            cells_done=sum(todo == 0 for todo in left.values()),
+            cells=len(left),
+        )
+        return cls(progress=progress, left=left, sums=sums)
+
+    def add(self, batch: Iterable[Found]) -> None:
+        """Count what a batch brought."""
+        before, means = self.progress, self.progress.means
+        done, failed, cells_done = before.done, before.failed, before.cells_done
+        cell = before.cell
+        for found in batch:
+            cell = found.cell
+            for _, outcome in found.outcomes:
+                self.sums[cell].add(outcome)
+            means = self.sums[cell].means()
+            done += len(found.outcomes)
+            failed += len(found.failures)
+            self.left[cell] -= len(found.outcomes) + len(found.failures)
+            cells_done += self.left[cell] == 0
+        self.progress = Progress(
+            done=done,
+            failed=failed,
+            total=before.total,
+            cells_done=cells_done,
+            cells=before.cells,
+            cell=cell,
+            means=means,
+        )

@@ -1,0 +1,149 @@
+"""The table as Markdown, between the markers of a page that says what it means.
+
+A page has pairs of comments, ``<!-- table: NAME -->`` and ``<!-- end -->``. What stands
+between them is written anew from the rows; the rest is left as it is.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from types import MappingProxyType
+
+from dpaudit.errors import InvalidInputError
+from dpaudit.experiments.calibration.table import Part, Row
+
+__all__ = ["TABLES", "fill", "worst"]
+
+_MARKED = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def fill(page: str, rows: Sequence[Row]) -> str:
+    """Return a page with its tables written anew.
+
+    Args:
+        page: Text with markers.
+        rows: The rows of the whole table.
+    """
+    names = [name for _, name, _ in _MARKED.findall(page)]
+    unknown = [name for name in names if name not in TABLES]
+    if unknown or not names:
+        raise InvalidInputError(
+            "a page names its tables by comments <!-- table: NAME --> and <!-- end "
+            f"-->, NAME one of {', '.join(TABLES)}; got {', '.join(names) or 'none'}"
+        )
+    return _MARKED.sub(
+        lambda found: f"{found[1]}\n{TABLES[found[2]](rows)}\n\n{found[3]}", page
+    )
+
+
+def worst(rows: Iterable[Row]) -> list[Row]:
+    """Return the row of the largest rate for each rule and level, rules in order."""
+    found: dict[tuple[str, float], Row] = {}
+    for row in rows:
+        key = (row.rule, row.alpha)
+        if key not in found or row.rate > found[key].rate:
+            found[key] = row
+    return list(found.values())
+
+
+def _headline(rows: Sequence[Row]) -> str:
+    runs = [row.runs for row in rows if row.runs is not None]
+    said = [f"{len(rows)} rows: {len(rows) - len(runs)} exact, {len(runs)} simulated"]
+    said[0] += f" ({min(runs):,} to {max(runs):,} audits each)." if runs else "."
+    for whose, ours in (("ours", True), ("others'", False)):
+        theirs = [row for row in rows if row.ours is ours]
+        failing = [row for row in theirs if row.fails]
+        rules = len({row.rule for row in theirs})
+        bad = len({row.rule for row in failing})
+        said.append(
+            f"**Of {whose}, {len(failing)} of {len(theirs)} rows fail** "
+            f"({bad} of {rules} rules)."
+        )
+    return " ".join(said)
+
+
+def _summary(rows: Iterable[Row]) -> str:
+    """Return the worst null of each rule, a column for each level."""
+    chosen = worst(rows)
+    alphas = sorted({row.alpha for row in chosen}, reverse=True)
+    lines = [
+        "| rule | " + " | ".join(f"alpha {100 * a:g} %" for a in alphas) + " |",
+        "|---|" + "---|" * len(alphas),
+    ]
+    for rule, found in groupby(chosen, key=lambda row: row.rule):
+        by_alpha = {row.alpha: row for row in found}
+        cells = [_worst_cell(by_alpha.get(alpha)) for alpha in alphas]
+        lines.append(f"| {rule} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _worst_cell(row: Row | None) -> str:
+    return "" if row is None else f"{_rate(row)}: {row.null}, n = {row.canaries:,}"
+
+
+def _every_rule(rows: Sequence[Row]) -> str:
+    """Return a line for each rule, null and level, the canaries side by side."""
+    lines = [
+        "| rule | null | true ε, δ | alpha | rate in % (limits), at so many canaries |",
+        "|---|---|---|---|---|",
+    ]
+    ordered = sorted(
+        (row for row in rows if row.part is Part.RULES),
+        key=lambda row: (not row.ours, row.rule, row.null, -row.alpha, row.canaries),
+    )
+    for (rule, null, alpha), found in groupby(
+        ordered, key=lambda row: (row.rule, row.null, row.alpha)
+    ):
+        same = list(found)
+        truths = ", ".join(dict.fromkeys(map(_truth, same)))
+        cells = "; ".join(f"{row.canaries:,}: {_rate(row)}" for row in same)
+        lines.append(f"| {rule} | {null} | {truths} | {alpha:g} | {cells} |")
+    return "\n".join(lines)
+
+
+def _every_whole(rows: Sequence[Row]) -> str:
+    """Return a line for each whole audit, the largest rates first."""
+    lines = [
+        "| audit | mechanism | true ε, δ | canaries | rate in % (limits) |",
+        "|---|---|---|---|---|",
+    ]
+    ordered = sorted(
+        (row for row in rows if row.part is Part.WHOLE), key=lambda row: -row.rate
+    )
+    lines += [
+        f"| {row.rule} | {row.null} | {_truth(row)} | {row.canaries:,} | {_rate(row)} |"
+        for row in ordered
+    ]
+    return "\n".join(lines)
+
+
+def _rate(row: Row) -> str:
+    """Return a rate in per cent, with its limits if it has some; bold if it fails."""
+    found = _per_cent(row.rate)
+    if row.runs is not None:
+        found += f" ({_per_cent(row.low)} to {_per_cent(row.high)})"
+    return f"**{found}**" if row.fails else found
+
+
+def _per_cent(rate: float) -> str:
+    return f"{100 * rate:.3g}" if rate < 0.01 else f"{100 * rate:.2f}"
+
+
+def _truth(row: Row) -> str:
+    return f"({row.epsilon:.3g}, {row.delta:.2g})"
+
+
+TABLES = MappingProxyType(
+    {
+        "headline": _headline,
+        "our rules": lambda rows: _summary(
+            row for row in rows if row.ours and row.part is Part.RULES
+        ),
+        "whole audits": lambda rows: _summary(
+            row for row in rows if row.part is Part.WHOLE
+        ),
+        "others' rules": lambda rows: _summary(row for row in rows if not row.ours),
+        "every rule": _every_rule,
+        "every whole audit": _every_whole,
+    }
+)

@@ -1,0 +1,169 @@
+"""What came of a figure, in words, as JSON, and as a section of a page.
+
+The page is generated, so that it never says anything else than the pictures beside it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import assert_never, final
+
+from dpaudit import _canonical
+from dpaudit.errors import InvalidInputError
+from dpaudit.experiments.paper.figure import Figure, Reproduced
+from dpaudit.experiments.paper.findings import (
+    Comparison,
+    Finding,
+    Note,
+    Observation,
+)
+
+__all__ = ["Summary", "page"]
+
+_FORMAT = "dpaudit.figure.1"
+_HEAD = """\
+# The paper's figures, reproduced
+
+Every figure of Keinan, Shenfeld and Ligett, <https://arxiv.org/abs/2503.07199>,
+simulated anew. This page is written by
+
+```console
+$ cd docs/explanation && dpaudit reproduce all --page figures.md
+```
+
+and not by hand. Bands are one standard error. What the paper prints is compared in
+standard errors of the difference, its own error counted in (half a unit of the last
+digit where none is printed). Curves of rules that are [not valid](errata.md) are
+dashed; [valid ones](adaptive-rules.md) stand beside them. "So it is here" means that a
+difference exceeds two standard errors, and that no step of a curve goes the other way
+by more than three. The paper prints the parameters of its experiments, but not every
+number of guesses and elements that it tried, nor the epsilons of the two figures that
+have several: those are ours. Times are on the clock, with the workers and the load that
+the machine had.
+
+| printed number | figure | printed | measured | apart |
+|---|---|---|---|---|
+"""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """A figure that was reproduced, and what it took.
+
+    Attributes:
+        figure: Which.
+        result: What came out.
+        repeats: Trials of each setting.
+        ran: Trials that were run for it; others were in the store already.
+        seconds: How long that took, on the clock.
+    """
+
+    figure: Figure
+    result: Reproduced
+    repeats: int
+    ran: int
+    seconds: float
+
+    def __str__(self) -> str:
+        head = f"{self.figure.name}: {self.figure.shows} ({self.cost})"
+        return "\n".join([head, *(f"  {found}" for found in self.result.findings)])
+
+    @property
+    def cost(self) -> str:
+        """Repeats, trials and time, in words."""
+        if not self.ran:
+            return f"{self.repeats} repeats; its trials were in the store already"
+        return f"{self.repeats} repeats; {self.ran:,} trials took {self.seconds:.0f} s"
+
+    def with_cost_of(self, earlier: str) -> "Summary":
+        """Return it with the trials and time of an earlier one, as JSON.
+
+        To draw once more what is in the store takes next to no time; what the figure
+        took is what it took when its trials were run.
+        """
+        try:
+            found = _canonical.fields(earlier, _FORMAT)
+            same = (found["name"], found["repeats"]) == (self.figure.name, self.repeats)
+            cost = int(found["ran"]), float(found["seconds"])
+        except (InvalidInputError, KeyError, TypeError, ValueError):
+            return self  # not one of ours
+        return replace(self, ran=cost[0], seconds=cost[1]) if same else self
+
+    def to_json(self) -> str:
+        """Return it as canonical JSON."""
+        return _canonical.text(
+            {
+                "format": _FORMAT,
+                "name": self.figure.name,
+                "label": self.figure.label,
+                "shows": self.figure.shows,
+                "claim": self.figure.claim,
+                "repeats": self.repeats,
+                "paper_repeats": self.figure.repeats,
+                "ran": self.ran,
+                "seconds": self.seconds,
+                "findings": [_plain(found) for found in self.result.findings],
+                "text": str(self),
+            }
+        )
+
+    def section(self, pictures: str) -> str:
+        """Return its section of the page; pictures are in that folder."""
+        figure, chart = self.figure, self.result.chart
+        return "\n".join(
+            [
+                f"## {chart.title}: `{figure.name}`",
+                "",
+                f"`{figure.label}`; {figure.shows}.",
+                "",
+                f"![{chart.title}: {figure.shows}]({pictures}/{figure.name}.svg)",
+                "",
+                f"*The paper:* {figure.claim}",
+                "",
+                "*Measured:*",
+                "",
+                *(f"- {found}." for found in self.result.findings),
+                "",
+                f"*Took:* {self.cost}. [Points]({pictures}/{figure.name}.csv).",
+                "",
+            ]
+        )
+
+
+def page(summaries: Sequence[Summary], pictures: str) -> str:
+    """Return the page of some figures, as Markdown."""
+    table = "".join(
+        f"| {found.what} | `{one.figure.name}` | {found.printed:g} "
+        f"± {found.printed_error:g} | {found.mean:.4g} ± {found.error:.2g} | "
+        f"{abs(found.apart):.1f} errors |\n"
+        for one in summaries
+        for found in one.result.findings
+        if isinstance(found, Comparison)
+    )
+    sections = [one.section(pictures) for one in summaries]
+    return "\n".join([_HEAD + table, *sections]).rstrip() + "\n"
+
+
+def _plain(found: Finding) -> Mapping[str, _canonical.Json]:
+    match found:
+        case Comparison():
+            return {
+                "kind": "comparison",
+                "what": found.what,
+                "printed": found.printed,
+                "printed_error": found.printed_error,
+                "mean": found.mean,
+                "error": found.error,
+                "apart": found.apart,
+            }
+        case Observation():
+            return {
+                "kind": "observation",
+                "claim": found.claim,
+                "measured": found.measured,
+                "verdict": found.verdict.name.lower(),
+            }
+        case Note():
+            return {"kind": "note", "text": found.text}
+        case _:
+            assert_never(found)

@@ -1,0 +1,106 @@
+"""The paper's DP-SGD, and its guesser and ours about one run of it.
+
+1000 coordinates, 100 steps, sampling rate 1/10, each element a gradient that is nonzero
+in one coordinate. With up to 1000 elements none share a coordinate; with more, an equal
+number do. The noise is what the RDP accountant asks for at delta = 1e-5.
+
+The paper's guesser sorts by the sum of the updates at the element's coordinate, guesses
+1 for the highest half of its guesses and -1 for the lowest. Ours takes the same number
+of guesses, those whose posterior is surest.
+
+Reference: Keinan, Shenfeld and Ligett, section "Experiments",
+https://arxiv.org/abs/2503.07199.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.sums import DiracSums, SeenSums
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.coins import Coins, Key
+from dpaudit.game.guessers import Extremes, MostLikely, Submission
+
+__all__ = ["COORDINATES", "EPSILON", "NOISE", "OneTraining", "dp_sgd", "one_training"]
+
+COORDINATES: Final = 1000
+EPSILON: Final = 2.0
+_STEPS, _RATE = 100, 0.1
+# By epsilon: noise_for(epsilon, 1e-5, sample_rate=0.1, steps=100, method="rdp").
+NOISE: Mapping[float, float] = MappingProxyType(
+    {1.0: 4.2776161, 2.0: 2.4224014, 4.0: 1.4815286, 8.0: 0.9937261}
+)
+
+
+def dp_sgd(elements: int, epsilon: float) -> DiracSums:
+    """Return the paper's DP-SGD with so many elements.
+
+    Example:
+        >>> few, many = dp_sgd(500, 2.0), dp_sgd(5000, 2.0)
+        >>> few.coordinates, few.per_coordinate
+        (500, 1)
+        >>> many.coordinates, many.per_coordinate, many.steps
+        (1000, 5, 100)
+    """
+    if elements > COORDINATES and elements % COORDINATES:
+        raise InvalidInputError(
+            f"more than {COORDINATES} elements must be a multiple of it, got "
+            f"elements={elements!r}"
+        )
+    if epsilon not in NOISE:
+        raise InvalidInputError(
+            f"epsilon must be one of {list(NOISE)}, got epsilon={epsilon!r}; for "
+            "others add their noise"
+        )
+    return DiracSums(
+        coordinates=min(elements, COORDINATES),
+        per_coordinate=max(1, elements // COORDINATES),
+        participation=Poisson(rate=_RATE),
+        sigma=NOISE[epsilon],
+        steps=_STEPS,
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OneTraining:
+    """One run of DP-SGD, and how its coins fell.
+
+    Attributes:
+        mechanism: What was run.
+        bits: The coins.
+        seen: What was seen of it.
+    """
+
+    mechanism: DiracSums
+    bits: NDArray[np.uint8]
+    seen: SeenSums
+
+    def right_by_sums(self, guesses: int) -> int:
+        """Return how many of the paper's guesses are right, half up and half down."""
+        half = guesses // 2
+        guesser = Extremes(score=SeenSums.canary_totals, top=half, bottom=half)
+        return self._right(guesser.guess(self.seen))
+
+    def right_by_likelihood(self, guesses: int) -> int:
+        """Return how many of as many surest guesses are right."""
+        guesser = MostLikely(mechanism=self.mechanism, guesses=guesses)
+        return self._right(guesser.guess(self.seen))
+
+    def _right(self, made: Submission) -> int:
+        return int(np.sum((made.guess == 1) == (self.bits[made.index] == 1)))
+
+
+def one_training(
+    elements: int, epsilon: float, rng: np.random.Generator
+) -> OneTraining:
+    """Return one simulated run."""
+    mechanism = dp_sgd(elements, epsilon)
+    bits = Coins(key=Key(rng.bytes(32)), count=elements).bits()
+    seen = mechanism.run(mechanism.pairs.choose(bits), rng)
+    return OneTraining(mechanism=mechanism, bits=bits, seen=seen)

@@ -1,0 +1,116 @@
+"""The Ray engine, on a real cluster of this machine's own."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import ray
+import run_sweep
+import trials
+
+from dpaudit.engines import tries
+from dpaudit.engines.cluster import RayEngine
+from dpaudit.engines.local import LocalEngine
+from dpaudit.engines.store import Store
+from dpaudit.engines.sweep import Sweep, run
+from dpaudit.errors import InvalidInputError, UnreachableError, WorkerDiedError
+
+ENGINE = RayEngine(workers=2)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster():
+    yield
+    ray.shutdown()
+
+
+def test_every_task_comes_back_once():
+    assert sorted(ENGINE.map(abs, range(-50, 0))) == list(range(1, 51))
+
+
+def test_tasks_run_in_other_processes():
+    assert os.getpid() not in set(ENGINE.map(trials.process, range(3)))
+
+
+def test_tasks_wait_until_results_are_consumed():
+    pulled = []
+    tasks = (pulled.append(i) or i for i in range(1000))
+    results = ENGINE.map(abs, tasks)
+    for consumed in range(1, 4):
+        next(results)
+        time.sleep(0.3)
+        assert len(pulled) <= consumed + 4
+    results.close()
+
+
+def test_an_error_in_a_task_is_raised_here():
+    with pytest.raises(RuntimeError, match="task 7"):
+        list(ENGINE.map(trials.refuse, [7]))
+
+
+def test_what_a_dying_worker_lost_is_run_again(tmp_path):
+    tasks = [(tmp_path, number) for number in range(8)]
+    assert sorted(ENGINE.map(trials.die_once, tasks)) == list(range(8))
+    assert len(list(tmp_path.iterdir())) == 3
+
+
+def test_a_task_that_kills_every_worker_ends_the_run(monkeypatch):
+    monkeypatch.setattr(tries, "DEATHS", 1)
+    with pytest.raises(WorkerDiedError, match=r"died 2 times .* under way .*: 7"):
+        list(ENGINE.map(trials.die, [7]))
+
+
+def test_the_rows_are_those_of_the_local_engine():
+    sweep = Sweep(
+        name="draw",
+        revision=1,
+        function=trials.draw,
+        settings=[{"mean": 0.0}, {"mean": 5.0}],
+        trials=40,
+    )
+    found = []
+    for engine in (ENGINE, LocalEngine(workers=1)):
+        with Store(":memory:") as store:
+            run(sweep, engine=engine, store=store)
+            found.append(list(store.rows()))
+    assert found[0] == found[1]
+    assert len(found[0]) == 80
+
+
+def test_a_cluster_whose_node_is_killed_is_made_anew(tmp_path):
+    """In a process of its own: it kills the raylet that it is connected through."""
+    path = tmp_path / "s.sqlite"
+    script = Path(run_sweep.__file__)
+    done = subprocess.run(
+        [sys.executable, str(script), str(path), "--kill-raylet"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "killed 1 raylet" in done.stdout
+    with Store(path) as store, Store(":memory:") as undisturbed:
+        run(run_sweep.SWEEP, engine=LocalEngine(workers=1), store=undisturbed)
+        assert list(store.rows()) == list(undisturbed.rows())
+
+
+def test_a_cluster_that_is_not_there_is_named():
+    """In a process of its own, as this one is connected."""
+    script = (
+        "from dpaudit.engines.cluster import RayEngine\n"
+        "list(RayEngine(address='127.0.0.1:1').map(abs, [1]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], check=False, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    name = f"{UnreachableError.__module__}.{UnreachableError.__name__}"
+    assert f"{name}: no Ray cluster could be reached at 127.0.0.1:1" in done.stderr
+
+
+def test_no_workers_is_refused():
+    with pytest.raises(InvalidInputError, match="workers must be a whole number >= 1"):
+        RayEngine(workers=0)

@@ -1,0 +1,229 @@
+"""The figures of ORA and AORA: count in sets, and one step of DP-SGD."""
+
+from itertools import product
+from math import hypot, log
+
+import numpy as np
+import pytest
+
+from dpaudit.dpsgd.planning import Training, plan_audit
+from dpaudit.experiments.paper import adaptive_steps, sets
+from dpaudit.experiments.paper.findings import Comparison, Observation, Verdict
+from dpaudit.experiments.paper.names import FIGURES
+from dpaudit.experiments.paper.one_game import OneGame
+from dpaudit.experiments.paper.step_plans import PLANS
+from dpaudit.game.coins import Coins, Key
+from dpaudit.mechanisms.sets import CountInSets
+from dpaudit.privacy.guarantees import ApproxDP, GaussianDP, PureDP
+from dpaudit.reporting.chart import Look
+
+ORA, AORA = "ORA, as many guesses as made", "AORA, as many guesses as made"
+
+
+def last_run(coins):
+    """How many of the last coins are alike: what is certain once the rest is known."""
+    return next(
+        (i for i in range(1, len(coins)) if coins[-i - 1] != coins[-1]), len(coins)
+    )
+
+
+def enumerated(size):
+    """Expected guesses about a set, adaptively and at once, and the chance of any."""
+    sequences = list(product((0, 1), repeat=size))
+    alike = sum(len(set(coins)) == 1 for coins in sequences)
+    total = len(sequences)
+    return (
+        sum(map(last_run, sequences)) / total,
+        size * alike / total,
+        alike / total,
+    )
+
+
+def test_expected_guesses_are_told_as_enumeration_has_them(reproduced):
+    adaptive, at_once, some = enumerated(10)
+    assert f"{adaptive:.3f}" == "1.998"
+    assert f"{some:.3f}" == "0.002"
+    findings = reproduced(FIGURES["sets"], 2).findings
+    told = [f for f in findings if isinstance(f, Observation)][-2:]
+    assert f"{adaptive:.6f} by the exact law" in told[0].measured
+    assert told[0].verdict is Verdict.HOLDS
+    assert f"{at_once:.6f} by the exact law; {some:.6f} is" in told[1].measured
+    assert told[1].verdict is Verdict.FAILS
+
+
+def test_simulated_guesses_per_set_are_those_expected(few):
+    """Of 30 runs; a right program fails with chance 1e-4 by the normal law."""
+    (sweep,) = sets.SET_SIZES.sweeps(30)
+    (outcomes,) = few(sweep, [{"set_size": 4}])
+    adaptive, at_once, _ = enumerated(4)
+    for key, expected in (
+        ("guesses adaptively", adaptive),
+        ("guesses at once", at_once),
+    ):
+        seen = np.array([row[key] for row in outcomes]) / 100
+        assert abs(seen.mean() - expected) < 4.1 * seen.std(ddof=1) / 30**0.5
+
+
+def test_printed_guesses_per_set_are_compared(reproduced):
+    findings = reproduced(FIGURES["sets"], 3).findings
+    printed = [f.printed for f in findings if isinstance(f, Comparison)]
+    assert printed == [1.998, 0.002]
+
+
+def test_adaptive_guesses_are_the_tails_of_equal_coins():
+    key, size = Key(bytes(range(32))), 5
+    mechanism = CountInSets(elements=100, set_size=size)
+    game = OneGame(
+        mechanism=mechanism,
+        claim=PureDP(epsilon=1.0, adjacency=mechanism.pairs.adjacency),
+        canaries=100,
+        key=key,
+        seed=1,
+        alpha=0.05,
+    )
+    coins = Coins(key=key, count=100).bits().reshape(-1, size).tolist()
+    counts = game.as_made(np.inf)
+    assert counts.guesses == counts.correct == sum(map(last_run, coins))
+
+
+def test_sets_of_one_are_all_certain_by_every_rule(reproduced):
+    chart = reproduced(FIGURES["sets"], 2).chart
+    p = 0.05 ** (1 / 100)  # 100 right guesses of 100
+    for curve in chart.curves:
+        first = chart.of(curve.name)[0]
+        assert first.error == 0
+        # Bets are read off a grid.
+        assert first.mean == pytest.approx(log(p / (1 - p)), abs=0.011)
+
+
+RULES = (
+    *(ORA, AORA, "adaptive, limited rounds", "adaptive, bets"),
+    *("adaptive, committed number", "one run, 200 likeliest guesses"),
+)
+
+
+@pytest.fixture
+def read(store):
+    """Read the figure about one step, or about sets, of bounds made up by hand."""
+
+    def read(name, bound=lambda _rule, _size: 0.5):
+        figure = FIGURES[name]
+        (sweep,) = sweeps = figure.sweeps(2)
+        for setting in sweep.settings:
+            (size,) = setting.values()
+            made = {"guesses at once": 1, "guesses adaptively": 2}
+            bounds = {rule: bound(rule, size) for rule in RULES}
+            up, down = ({r: b + d for r, b in bounds.items()} for d in (0.01, -0.01))
+            outcomes = [(0, made | up), (1, made | down)]
+            store.add(sweep.cell(setting), outcomes)
+        return figure.read(store, sweeps)
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("name", "invalid"), [("sets", {AORA}), ("adaptive-steps", {ORA, AORA})]
+)
+def test_the_rules_that_are_not_valid_are_marked(read, name, invalid):
+    chart = read(name).chart
+    assert {c.name for c in chart.curves if c.look is Look.INVALID} == invalid
+    for curve in chart.curves:
+        assert curve.legend.endswith("(not valid)") is (curve.name in invalid)
+
+
+@pytest.mark.parametrize(
+    ("best", "verdict", "beside"),
+    [
+        (5, Verdict.HOLDS, ""),
+        (4, Verdict.HOLDS, "below, which is told apart"),
+        (20, Verdict.FAILS, "below, which is told apart"),
+    ],
+)
+def test_where_one_run_is_best_is_compared_with_the_claim(read, best, verdict, beside):
+    found = read(
+        "adaptive-steps",
+        lambda rule, size: 1 - 0.4 * abs(size - best) / best if rule == ORA else 0.5,
+    )
+    course, where = found.findings[:2]
+    assert course.claim == "ORA's bounds decrease with more than 5 per coordinate"
+    assert course.verdict is verdict
+    assert f"highest at {best} per coordinate, 1.000 ± 0.010" in where.text
+    assert where.text.endswith(beside)
+
+
+@pytest.mark.parametrize(
+    ("gain", "verdict"),
+    [(0.1, Verdict.HOLDS), (0.0, Verdict.UNCLEAR), (-0.1, Verdict.FAILS)],
+)
+def test_whether_adaptive_bounds_are_higher_is_told_run_by_run(read, gain, verdict):
+    found = read("adaptive-steps", lambda rule, _: 0.5 + gain * (rule == AORA))
+    assert found.findings[3].claim == "AORA's bounds are higher than ORA's"
+    assert found.findings[3].verdict is verdict
+
+
+def test_what_cannot_be_told_apart_is_said_to_be_so(read):
+    found = read(
+        "adaptive-steps",
+        lambda rule, size: {6: 0.51, 20: 0.3}.get(size, 0.5) if rule == ORA else 0.5,
+    )
+    # Each has an error of 0.01, so 0.01 is 0.7 errors of the difference.
+    assert found.findings[1].text.endswith(
+        "at 5 they are 0.500 ± 0.010, 0.7 errors of the difference below, which is not "
+        "told apart"
+    )
+
+
+@pytest.mark.parametrize(("slope", "verdict"), [(1, "HOLDS"), (-1, "FAILS")])
+def test_whether_more_elements_benefit_adaptive_guessing_is_told(read, slope, verdict):
+    found = read("adaptive-steps", lambda _, size: 1 + 0.04 * slope * size)
+    assert found.findings[2].claim == "AORA only benefits from adding elements"
+    assert found.findings[2].verdict is Verdict[verdict]
+
+
+def test_the_adaptive_guesser_makes_more_guesses_than_the_other(few):
+    (sweep,) = adaptive_steps.ADAPTIVE_STEPS.sweeps(2)
+    ones, some = few(sweep, [{"per_coordinate": 1}, {"per_coordinate": 8}])
+    for row in ones:  # nothing to learn from a coin about itself
+        assert row["guesses adaptively"] == row["guesses at once"]
+        assert row[AORA] == row[ORA]
+    for row in some:
+        assert row["guesses adaptively"] > row["guesses at once"]
+
+
+def test_bets_are_left_out_where_delta_leaves_nothing(few):
+    (sweep,) = adaptive_steps.ADAPTIVE_STEPS.sweeps(2)
+    bet, not_bet = few(sweep, [{"per_coordinate": 2}, {"per_coordinate": 15}])
+    assert "adaptive, bets" in bet[0]
+    assert "adaptive, bets" not in not_bet[0]
+    # The price m delta / (1 + e^start) at the largest useful start is above alpha.
+    assert 15_000 * 1e-5 / (1 + np.exp(0.6)) > 0.05
+
+
+def test_valid_rules_stay_below_the_truth_on_average(few):
+    """Each bound exceeds it with chance 0.05; the mean of 8 does so hardly ever."""
+    truth = GaussianDP(mu=1 / adaptive_steps.NOISE).epsilon_at(1e-5)
+    (sweep,) = adaptive_steps.ADAPTIVE_STEPS.sweeps(8)
+    (outcomes,) = few(sweep, [{"per_coordinate": 3}])
+    for rule in ("limited rounds", "bets", "committed number"):
+        bounds = np.array([row[f"adaptive, {rule}"] for row in outcomes])
+        assert 0.4 < bounds.mean() < truth
+        assert hypot(bounds.std(), 0.1) < truth - bounds.mean()
+
+
+def test_rounds_take_whole_coordinates_in_turn():
+    for s, plan in PLANS.items():
+        assert len(plan.rounds.weights) % s == 0
+        assert plan.committed < 1000 * s
+
+
+def test_rounds_are_what_a_plan_proposes():
+    planned = plan_audit(
+        Training(steps=1, rate=1.0, noise=adaptive_steps.NOISE),
+        claim=ApproxDP(epsilon=2.0, delta=1e-5),
+        coordinates=1000,
+        per_coordinate=2,
+    ).rules
+    assert len(planned.weights) == len(PLANS[2].rounds.weights)
+    assert planned.weights == pytest.approx(PLANS[2].rounds.weights, abs=0.02)
+    assert planned.start == pytest.approx(PLANS[2].rounds.start, abs=0.05)
+    assert planned.jump == PLANS[2].rounds.jump
