@@ -11,12 +11,12 @@ from typer.testing import CliRunner
 
 from dpaudit.cli import app
 from dpaudit.engines.store import Store
-from dpaudit.experiments import power_peers
-from dpaudit.experiments.power import plan_sweep
-from dpaudit.experiments.power_methods import methods
-from dpaudit.experiments.power_peers import peer_bound_sweep, peer_time_sweep
-from dpaudit.experiments.power_plan import Guesses
-from dpaudit.experiments.power_task import Task, draw
+from dpaudit.experiments.power import peers
+from dpaudit.experiments.power.methods import methods
+from dpaudit.experiments.power.peers import peer_bound_sweep, peer_time_sweep
+from dpaudit.experiments.power.plan import Guesses
+from dpaudit.experiments.power.sweeps import plan_sweep
+from dpaudit.experiments.power.task import Task, draw
 
 TASK = Task(canaries=60)
 PLAN = Guesses(exact=20, steinke=20, weighted=None)
@@ -91,7 +91,7 @@ def test_text_says_what_is_left_out_and_how_to_get_it(store):
 
 def test_an_installed_peer_stands_beside_us_on_the_same_draws(store, monkeypatch):
     before = json.loads(run(store, "--json").stdout)
-    monkeypatch.setattr(power_peers, "installed_version", lambda: "2.0.0")
+    monkeypatch.setattr(peers, "installed_version", lambda: "2.0.0")
     add_peer(store)
     done = run(store, "--json")
     assert done.exit_code == 0, done.stderr
@@ -114,7 +114,7 @@ def test_a_store_filled_elsewhere_shows_the_peer_that_is_not_installed_here(stor
 
 def test_a_peer_that_fails_is_told_of(store, monkeypatch):
     # Said to be there, but the workers cannot import it.
-    monkeypatch.setattr(power_peers, "installed_version", lambda: "0.0.0")
+    monkeypatch.setattr(peers, "installed_version", lambda: "0.0.0")
     done = run(store)
     assert done.exit_code == 2
     assert "dpaudit benchmark: " in done.stderr

@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 from dpaudit.cli import app
 from dpaudit.engines.store import Store
 from dpaudit.errors import InvalidInputError
-from dpaudit.experiments.power import plan_sweep
-from dpaudit.experiments.power_plan import Guesses
-from dpaudit.experiments.power_task import Task
+from dpaudit.experiments.power.plan import Guesses
+from dpaudit.experiments.power.sweeps import plan_sweep
+from dpaudit.experiments.power.task import Task
 from dpaudit.reporting import power_picture as module
 from dpaudit.reporting.power_picture import Curve, Point, power_picture
 from dpaudit.reporting.style import STYLE

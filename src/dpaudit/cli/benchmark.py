@@ -20,8 +20,8 @@ from dpaudit.cli._sweeping import (
 
 if TYPE_CHECKING:
     from dpaudit._canonical import Scalar
-    from dpaudit.experiments.power_table import Comparison, Row
-    from dpaudit.experiments.power_task import Task
+    from dpaudit.experiments.power.table import Comparison, Row
+    from dpaudit.experiments.power.task import Task
 
 _FORMAT = "dpaudit.benchmark.1"
 _COMMAND = "dpaudit benchmark"
@@ -38,7 +38,7 @@ def benchmark(
     store: StoreOption = Path("power.sqlite"),
     engine: EngineOption = EngineName.LOCAL,
     address: AddressOption = None,
-    workers: WorkersOption = 1,
+    workers: WorkersOption = None,
     picture: Annotated[
         Path | None, typer.Option(help="Draw it too, into this .svg or .png.")
     ] = None,
@@ -78,7 +78,7 @@ def benchmark(
 def _tasks(canaries: str, trials: int | None, pairs: int) -> "list[Task]":
     from dpaudit import _validate  # noqa: PLC0415
     from dpaudit.errors import InvalidInputError  # noqa: PLC0415
-    from dpaudit.experiments.power_task import Task  # noqa: PLC0415
+    from dpaudit.experiments.power.task import Task  # noqa: PLC0415
 
     _validate.whole_number("--pairs", pairs)
     if trials is not None:
@@ -96,28 +96,28 @@ def _tasks(canaries: str, trials: int | None, pairs: int) -> "list[Task]":
 def _measured(
     where: Where, tasks: "list[Task]", trials: int | None, pairs: int
 ) -> "tuple[Comparison, list[Row]]":
-    from dpaudit.experiments import power, power_peers  # noqa: PLC0415
-    from dpaudit.experiments.power_table import Comparison  # noqa: PLC0415
+    from dpaudit.experiments.power import peers, sweeps  # noqa: PLC0415
+    from dpaudit.experiments.power.table import Comparison  # noqa: PLC0415
 
-    with filled(where, [power.plan_sweep(tasks)]) as store:
-        plans = power.plans(store, tasks)
-    installed = power_peers.installed_version()
+    with filled(where, [sweeps.plan_sweep(tasks)]) as store:
+        plans = sweeps.plans(store, tasks)
+    installed = peers.installed_version()
     comparison = Comparison(
         plans=plans,
-        trials={task: trials or power.default_trials(task) for task in tasks},
+        trials={task: trials or sweeps.default_trials(task) for task in tasks},
         pairs=pairs,
-        peer=installed or power_peers.MEASURED_VERSION,
+        peer=installed or peers.MEASURED_VERSION,
     )
-    sweeps = comparison.sweeps()
+    wanted = comparison.sweeps()
     if installed:
-        sweeps += comparison.peer_sweeps()
-    with filled(where, sweeps) as store:
+        wanted += comparison.peer_sweeps()
+    with filled(where, wanted) as store:
         return comparison, comparison.table(store)
 
 
 def _left_out(comparison: "Comparison", rows: "list[Row]") -> list[str]:
     """Say which rows are missing, and why."""
-    from dpaudit.experiments.power_peers import HOW_TO_GET_IT  # noqa: PLC0415
+    from dpaudit.experiments.power.peers import HOW_TO_GET_IT  # noqa: PLC0415
 
     said = [
         f"weighted guesses are left out at {task.canaries} canaries: planned, they "

@@ -175,5 +175,6 @@ def _run_part(function: TrialFunction, part: _Part) -> Found:
 def _generator(cell: Cell, trial: int) -> np.random.Generator:
     named = _canonical.text([cell.name, cell.revision, cell.setting])
     entropy = int.from_bytes(hashlib.sha256(named.encode()).digest(), "little")
+    # The number is the spawn key: experiments read it to give two cells the same draws.
     seed = np.random.SeedSequence(entropy, spawn_key=(trial,))
     return np.random.Generator(np.random.PCG64(seed))

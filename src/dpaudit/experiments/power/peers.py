@@ -23,9 +23,9 @@ import numpy as np
 
 from dpaudit.engines.store import Outcome, Setting
 from dpaudit.engines.sweep import Sweep
-from dpaudit.experiments.power_methods import Method, RankedAll
-from dpaudit.experiments.power_task import Draw, Task, draw, draw_number, task_of
-from dpaudit.experiments.power_timing import cpu
+from dpaudit.experiments.power.methods import Method, RankedAll
+from dpaudit.experiments.power.task import Draw, Task, draw, draw_number, task_of
+from dpaudit.experiments.power.timing import cpu
 
 __all__ = [
     "HOW_TO_GET_IT",

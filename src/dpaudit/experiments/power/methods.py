@@ -1,8 +1,8 @@
 """The methods that are compared, each from the scores and coins of a draw to a bound.
 
 Ours, and the bound that Steinke, Nasr and Jagielski published. Those that count a
-number of guesses are told the best one (``power_plan``); the ranked bound is told
-nothing. Peers are in a file of their own (``power_peers``).
+number of guesses are told the best one (``plan``); the ranked bound is told
+nothing. Peers are in a file of their own (``peers``).
 """
 
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.reads import Counts, Ranked, Weighted
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.bounds.weighted import WeightedGuesses
-from dpaudit.experiments.power_plan import WEIGHTS, Guesses, class_sizes
-from dpaudit.experiments.power_task import Draw
+from dpaudit.experiments.power.plan import WEIGHTS, Guesses, class_sizes
+from dpaudit.experiments.power.task import Draw
 
 __all__ = ["Method", "RankedAll", "SurestCounted", "SurestWeighted", "methods"]
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit import _validate
-from dpaudit.experiments.power_task import Task
+from dpaudit.experiments.power.task import Task
 
 __all__ = ["right_among", "right_chances"]
 

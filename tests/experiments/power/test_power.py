@@ -19,29 +19,22 @@ from dpaudit.bounds.weighted import WeightedGuesses
 from dpaudit.engines.store import Store
 from dpaudit.engines.sweep import Sweep, run
 from dpaudit.errors import InvalidInputError
-from dpaudit.experiments import power_peers
-from dpaudit.experiments.power import (
-    bound_sweep,
-    default_trials,
-    plan_sweep,
-    plans,
-    time_sweep,
-)
-from dpaudit.experiments.power_law import right_among
-from dpaudit.experiments.power_methods import (
+from dpaudit.experiments.power import peers
+from dpaudit.experiments.power.law import right_among
+from dpaudit.experiments.power.methods import (
     RankedAll,
     SurestCounted,
     SurestWeighted,
     methods,
 )
-from dpaudit.experiments.power_peers import (
+from dpaudit.experiments.power.peers import (
     JaxPrivacyDefault,
     JaxPrivacySplit,
     peer_bound_sweep,
     peer_bound_trial,
     peer_time_sweep,
 )
-from dpaudit.experiments.power_plan import (
+from dpaudit.experiments.power.plan import (
     Guesses,
     best_guesses,
     class_sizes,
@@ -49,9 +42,16 @@ from dpaudit.experiments.power_plan import (
     expected_weighted,
     planned,
 )
-from dpaudit.experiments.power_table import Comparison
-from dpaudit.experiments.power_task import Task, draw, draw_number
-from dpaudit.experiments.power_timing import cpu, median_ratio, ratio_of
+from dpaudit.experiments.power.sweeps import (
+    bound_sweep,
+    default_trials,
+    plan_sweep,
+    plans,
+    time_sweep,
+)
+from dpaudit.experiments.power.table import Comparison
+from dpaudit.experiments.power.task import Task, draw, draw_number
+from dpaudit.experiments.power.timing import cpu, median_ratio, ratio_of
 from dpaudit.mechanisms.local import LocalGaussian
 from dpaudit.theory.right_law import right_law
 
@@ -419,4 +419,4 @@ def test_the_peer_is_asked_with_the_same_draw(monkeypatch):
 
 def test_a_peer_that_is_absent_has_no_version(monkeypatch):
     monkeypatch.setitem(sys.modules, "jax_privacy", None)
-    assert power_peers.installed_version() is None
+    assert peers.installed_version() is None

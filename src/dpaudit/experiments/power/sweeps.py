@@ -6,7 +6,7 @@ delta and alpha; the one that shows more is better, as long as it is valid.
 Three sweeps fill a store: *plans*, the numbers of guesses that are fixed before any
 draw; *bounds*, what each method shows of each draw; *times*, the CPU seconds of each
 from scores to bound, one method after the other on one draw. Only the times depend on
-the machine. What peers show is in sweeps of their own (``power_peers``), so that ours
+the machine. What peers show is in sweeps of their own (``peers``), so that ours
 are the same whether or not a peer is installed.
 
 Reference: docs/explanation/power.md.
@@ -19,10 +19,10 @@ import numpy as np
 
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep
-from dpaudit.experiments.power_methods import methods
-from dpaudit.experiments.power_plan import Guesses, planned
-from dpaudit.experiments.power_task import Task, draw, draw_number, task_of
-from dpaudit.experiments.power_timing import cpu
+from dpaudit.experiments.power.methods import methods
+from dpaudit.experiments.power.plan import Guesses, planned
+from dpaudit.experiments.power.task import Task, draw, draw_number, task_of
+from dpaudit.experiments.power.timing import cpu
 
 __all__ = [
     "bound_sweep",

@@ -17,11 +17,11 @@ import numpy as np
 from dpaudit import _validate
 from dpaudit.engines.store import Store
 from dpaudit.engines.sweep import Sweep
-from dpaudit.experiments.power import bound_sweep, time_sweep
-from dpaudit.experiments.power_peers import peer_bound_sweep, peer_time_sweep
-from dpaudit.experiments.power_plan import Guesses
-from dpaudit.experiments.power_task import Task
-from dpaudit.experiments.power_timing import Ratio, ratio_of
+from dpaudit.experiments.power.peers import peer_bound_sweep, peer_time_sweep
+from dpaudit.experiments.power.plan import Guesses
+from dpaudit.experiments.power.sweeps import bound_sweep, time_sweep
+from dpaudit.experiments.power.task import Task
+from dpaudit.experiments.power.timing import Ratio, ratio_of
 
 __all__ = ["Comparison", "Row"]
 

@@ -1,7 +1,7 @@
 """How many guesses to count, decided before anything is drawn.
 
 The law of the number of right ones among the ``k`` surest guesses is known
-(``power_law``), so the mean of any bound that counts them is known, and the best ``k``
+(``law``), so the mean of any bound that counts them is known, and the best ``k``
 is where it is largest. It rises to one peak and falls from there, which the search
 relies on; the tests try every ``k``.
 
@@ -30,8 +30,8 @@ from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.reads import Counts, Weighted
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.bounds.weighted import WeightedGuesses
-from dpaudit.experiments.power_law import right_among, right_chances
-from dpaudit.experiments.power_task import Task
+from dpaudit.experiments.power.law import right_among, right_chances
+from dpaudit.experiments.power.task import Task
 from dpaudit.stats.search import least_yes
 
 __all__ = [

@@ -1,0 +1,1 @@
+"""What each method shows of the same scores, and its time."""
