@@ -178,7 +178,7 @@ def test_an_interrupt_leaves_a_store_that_the_same_command_goes_on_from(tmp_path
     process = subprocess.Popen(
         script, env=environment, stderr=subprocess.PIPE, text=True, stdout=-1
     )
-    while stored(path) < 10:
+    while stored(path) < 10 and process.poll() is None:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     _, said = process.communicate()

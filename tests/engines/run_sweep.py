@@ -38,10 +38,13 @@ def raylets():
 def kill_once(progress):
     """Kill the raylets on the way; there are none before the cluster is there."""
     if progress.done >= 40 and not KILLED:
-        KILLED.extend(raylets())
-        for pid in KILLED:
-            os.kill(pid, signal.SIGKILL)
-        print(f"killed {len(KILLED)} raylet", flush=True)
+        kill()
+
+
+def kill():
+    for pid in raylets():
+        os.kill(pid, signal.SIGKILL)
+        KILLED.append(pid)
 
 
 KILLED = []
@@ -53,5 +56,9 @@ if __name__ == "__main__":
 
             engine = RayEngine(workers=2)
             run(SWEEP, engine=engine, store=store, progress=kill_once)
+            kill()  # between two sweeps of one process
+            found = sorted(engine.map(abs, range(-5, 0)))
+            if found == [1, 2, 3, 4, 5]:
+                print(f"killed {len(KILLED)} raylets, and went on", flush=True)
         else:
             run(SWEEP, engine=LocalEngine(workers=2), store=store)

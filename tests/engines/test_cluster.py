@@ -91,10 +91,34 @@ def test_a_cluster_whose_node_is_killed_is_made_anew(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert "killed 1 raylet" in done.stdout
+    assert "killed 2 raylets, and went on" in done.stdout
     with Store(path) as store, Store(":memory:") as undisturbed:
         run(run_sweep.SWEEP, engine=LocalEngine(workers=1), store=undisturbed)
         assert list(store.rows()) == list(undisturbed.rows())
+
+
+def test_a_trial_that_kills_its_worker_is_found_and_the_others_are_run():
+    sweep = Sweep(
+        name="odd",
+        revision=1,
+        function=trials.odd,
+        settings=[{"what": "die"}],
+        trials=6,
+    )
+    cell = sweep.cell(sweep.settings[0])
+    with Store(":memory:") as store:
+        assert run(sweep, engine=ENGINE, store=store).failed == 1
+        assert store.missing(cell, 6) == [2]
+
+
+def test_fewer_workers_than_the_cluster_has_are_all_that_run():
+    """The cluster of these tests has two processors."""
+    assert RayEngine(workers=1)._most() == 1
+    assert RayEngine(workers=2)._most() == RayEngine()._most() == 4
+
+
+def test_workers_have_one_thread_whoever_connected():
+    assert set(ENGINE.map(trials.threads, range(2))) == {("1", "1", "1")}
 
 
 def test_a_cluster_that_is_not_there_is_named():

@@ -43,6 +43,7 @@ def test_a_batch_is_kept_whole_or_not_at_all(tmp_path):
 
 def test_a_store_of_another_format_is_refused(tmp_path):
     path = tmp_path / "s.sqlite"
+    Store(path).__exit__(None, None, None)
     with sqlite3.connect(path) as connection:
         connection.execute("pragma user_version = 99")
     connection.close()
@@ -97,3 +98,47 @@ def test_a_batch_of_several_cells_is_one_transaction(tmp_path):
         with pytest.raises(ValueError, match="not JSON compliant"):
             store.record([fine, broken])
         assert list(store.rows()) == []
+
+
+@pytest.mark.parametrize("version", [0, 1, 2, 7])
+@pytest.mark.parametrize("opened", [Store, Store.copy])
+def test_the_database_of_another_program_is_refused_and_left_alone(
+    tmp_path, opened, version
+):
+    path = tmp_path / "photos.sqlite"
+    with sqlite3.connect(path) as connection:
+        connection.execute("create table photos (name text)")
+        connection.execute(f"pragma user_version = {version}")
+    connection.close()
+    before = path.read_bytes()
+    with pytest.raises(InvalidInputError, match="is not the store of a sweep"):
+        opened(path)
+    assert path.read_bytes() == before
+
+
+def test_a_copy_is_the_store_as_it_was(tmp_path):
+    path = tmp_path / "s.sqlite"
+    with Store(path) as store:
+        store.add(CELL, [(0, {"x": 1})])
+        with Store.copy(path) as copy:
+            store.add(CELL, [(1, {"x": 2})])
+            assert list(copy.outcomes(CELL)) == [{"x": 1}]
+            copy.add(CELL, [(5, {"x": 5})])
+        assert list(store.outcomes(CELL)) == [{"x": 1}, {"x": 2}]
+
+
+def test_a_sweep_can_write_while_a_copy_is_read(tmp_path):
+    path = tmp_path / "s.sqlite"
+    with Store(path) as store:
+        store.add(CELL, [(i, {"x": i}) for i in range(1000)])
+        with Store.copy(path) as copy:
+            reading = copy.rows()
+            next(reading)
+            store.add(CELL, [(1000, {"x": 0})])  # would wait for a minute, then fail
+            assert sum(1 for _ in reading) == 999
+
+
+def test_counting_is_about_the_trials_asked_for():
+    with Store(":memory:") as store:
+        store.add(CELL, [(0, {}), (3, {}), (9, {})])
+        assert [store.count(CELL, n) for n in (0, 1, 4, 100)] == [0, 1, 2, 3]

@@ -215,3 +215,91 @@ def test_many_small_settings_travel_together():
     )
     assert len(rows(fine, Watching())) == 1000
     assert len(sizes) < 40
+
+
+def odd(what):
+    return Sweep(
+        name="odd",
+        revision=1,
+        function=trials.odd,
+        settings=[{"what": what}],
+        trials=10,
+    )
+
+
+@pytest.mark.parametrize(
+    ("what", "said"),
+    [
+        ("exit", "SystemExit: 0"),
+        ("surrogate", r"cannot read b\udcff"),
+        ("list", "must return a mapping"),
+        ("nested", "must map names to numbers, texts or None"),
+        ("number", "must map names to numbers, texts or None"),
+        ("interrupted", "GeneratorExit"),
+    ],
+)
+def test_whatever_one_trial_does_the_others_are_run(what, said):
+    sweep = odd(what)
+    cell = sweep.cell(sweep.settings[0])
+    with Store(":memory:") as store:
+        assert run(sweep, engine=LocalEngine(workers=1), store=store).failed == 1
+        assert store.missing(cell, 10) == [2]
+        ((trial, trace),) = store.failures(cell)
+    assert trial == 2
+    assert said in trace
+
+
+def test_a_trial_that_kills_its_worker_is_found_and_the_others_are_run():
+    sweep = odd("die")
+    cell = sweep.cell(sweep.settings[0])
+    with Store(":memory:") as store:
+        assert run(sweep, engine=LocalEngine(workers=2), store=store).failed == 1
+        assert store.missing(cell, 10) == [2]
+        ((trial, why),) = store.failures(cell)
+    assert trial == 2
+    assert "workers died" in why
+    assert len(why) < 500
+
+
+def test_integers_that_no_float_holds_are_stored():
+    huge = Sweep(
+        name="huge",
+        revision=1,
+        function=lambda _setting, _rng: {"x": 10**400},
+        settings=[{}],
+        trials=3,
+    )
+    with Store(":memory:") as store:
+        assert run(huge, engine=InOrder(), store=store).failed == 0
+        assert list(store.outcomes(huge.cell({}))) == [{"x": 10**400}] * 3
+
+
+def test_a_trial_that_changes_its_setting_changes_it_for_itself():
+    sweep = Sweep(
+        name="count",
+        revision=1,
+        function=trials.counting,
+        settings=[{"seen": 0}],
+        trials=9,
+    )
+    assert {row[4] for row in rows(sweep, InOrder())} == {'{"seen":1}'}
+
+
+def test_slow_trials_after_quick_ones_do_not_pile_up_in_one_batch():
+    """A worker gives up a batch after two seconds; what it left is run later."""
+    seconds = []
+
+    class Watching(InOrder):
+        def map(self, function, tasks):
+            for task in tasks:
+                start = time.perf_counter()
+                result = function(task)
+                seconds.append(time.perf_counter() - start)
+                yield result
+
+    settings = [*({"mean": float(i)} for i in range(50)), {"mean": 0.0, "seconds": 0.1}]
+    uneven = Sweep(
+        name="draw", revision=1, function=trials.draw, settings=settings, trials=40
+    )
+    assert len(rows(uneven, Watching())) == 51 * 40
+    assert max(seconds) < 2.5

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import time
 
 
@@ -22,6 +23,35 @@ def unstorable(_setting, rng):
     return {"x": float("nan") if rng.random() < 0.5 else 1.0}
 
 
+def odd(setting, rng):
+    """Do what a trial should not, in the third of ten."""
+    number = int(rng.bit_generator.seed_seq.spawn_key[-1])
+    if number != 2:
+        return {"x": number}
+    match setting["what"]:
+        case "exit":
+            sys.exit(0)
+        case "surrogate":
+            raise OSError("cannot read b\udcff")
+        case "list":
+            return [1, 2]
+        case "nested":
+            return {"x": [1, 2]}
+        case "number":
+            return {1: 2}
+        case "interrupted":
+            raise GeneratorExit
+        case "die":
+            os.kill(os.getpid(), signal.SIGKILL)
+    return {"x": number}
+
+
+def counting(setting, _rng):
+    """Change the setting, which is for this trial alone."""
+    setting["seen"] += 1
+    return {"seen": setting["seen"]}
+
+
 def burn(setting, rng):
     """Use so many seconds of CPU time."""
     end = time.process_time() + setting["seconds"]
@@ -32,6 +62,11 @@ def burn(setting, rng):
 
 def process(_task):
     return os.getpid()
+
+
+def threads(_task):
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    return tuple(os.environ.get(name) for name in names)
 
 
 def refuse(task):

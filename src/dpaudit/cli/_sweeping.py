@@ -110,6 +110,13 @@ def filled(where: Where, sweeps: "Sequence[Sweep]") -> "Iterator[Store]":
         )
     except DpAuditError as error:
         _leave(where, f"{error}", code=2)
+    except sqlite3.OperationalError as error:
+        _leave(
+            where,
+            f"{where.store} cannot be read or written now ({error}); what is in it "
+            "stays, and the same command goes on from there",
+            code=2,
+        )
     except sqlite3.Error as error:
         _leave(
             where,

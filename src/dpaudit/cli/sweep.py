@@ -57,7 +57,7 @@ def export(
 
 @contextmanager
 def _opened(path: Path, command: str) -> "Iterator[Store]":
-    """Open a store that exists; say what is wrong if it cannot be."""
+    """Open a copy of a store; say what is wrong if there is none."""
     import sqlite3  # noqa: PLC0415 (so that --help stays light)
 
     from dpaudit.engines.store import Store  # noqa: PLC0415
@@ -66,7 +66,7 @@ def _opened(path: Path, command: str) -> "Iterator[Store]":
     try:
         if not path.is_file():
             raise InvalidInputError(f"there is no store {path}")
-        with Store(path) as store:
+        with Store.copy(path) as store:
             yield store
     except (DpAuditError, OSError) as error:
         typer.echo(f"{command}: {error}", err=True)

@@ -2,15 +2,17 @@
 
 joblib's Ray backend has no streaming results, so the wait loop is written here. As in
 the local engine no more than two tasks per worker are under way or not yet consumed,
-and a task whose worker died is run again, unless it died with too many of them. Tasks
-that nobody waits for any more run to their end: taking them back can bring the process
-down with Ray (seen with 2.60: "Tried to complete task that was not pending").
+and what a dead worker lost is run again, unless it was under way in too many deaths.
+Tasks that nobody waits for any more run to their end: taking them back can bring the
+process down with Ray (seen with 2.60: "Tried to complete task that was not pending").
 
 Ray connects a process to one cluster at a time. A process that is connected already
 stays so, and its cluster is used; otherwise the first ``map`` connects, and the process
 stays connected for the next one, until it ends. When the node that this process is
 connected through dies, all that was under way is lost: the process connects anew, to
-the same address or to a new cluster of its own, and goes on.
+the same address or to a new cluster of its own, and goes on. Only tasks and results of
+less than 100 kB are safe then: Ray keeps larger ones on the node, and ends a process
+that asks for them.
 """
 
 import logging
@@ -41,7 +43,13 @@ R = TypeVar("R")
 
 _STORE_BYTES = 2**28  # results are small; Ray would reserve a third of the memory
 _KNOCK_SECONDS = 5.0
-_NODE_LOST = (ray_errors.LocalRayletDiedError, ray_errors.RaySystemError)
+_PATIENCE_SECONDS = 60.0  # without a first result, before a word about it
+_WORKER_LOST = (
+    ray_errors.WorkerCrashedError,
+    ray_errors.NodeDiedError,
+    ray_errors.OutOfMemoryError,
+    ray_errors.ObjectLostError,
+)
 
 
 @final
@@ -78,31 +86,49 @@ class RayEngine:
         self, function: Callable[[T], R], tasks: Iterator[Try[T]]
     ) -> Generator[R, None, list[Try[T]]]:
         """Yield results until all is done or the node is lost; return what was lost."""
-        remote: Any = ray.remote(num_cpus=1, max_retries=0)(_call)
-        called = ray.put(function)
-        most = 2 * (self.workers or _processors())
+        remote: Any = ray.remote(
+            num_cpus=1, max_retries=0, runtime_env={"env_vars": dict(ONE_THREAD)}
+        )(_call)
+        most = self._most()
         under_way: dict[Any, Try[T]] = {}
         repeated: list[Try[T]] = []
+        some = False
         while True:
-            while repeated and len(under_way) < most:
-                each = repeated.pop()
-                under_way[remote.remote(called, each.task)] = each
+            if repeated:
+                tasks, repeated = chain(repeated, tasks), []
             for each in islice(tasks, most - len(under_way)):
-                under_way[remote.remote(called, each.task)] = each
+                under_way[remote.remote(function, each.task)] = each
             if not under_way:
                 return []
-            (done,), _ = ray.wait(list(under_way), num_returns=1)
+            done = _next_done(list(under_way), patient=some)
             try:
                 found = ray.get(done)
             except ray_errors.RayTaskError as error:
                 raise error.cause from error
-            except _NODE_LOST:
-                return [again(each) for each in [*under_way.values(), *repeated]]
-            except ray_errors.RayError:  # its worker, or its worker's node, died
-                repeated.append(again(under_way.pop(done)))
-                continue
-            del under_way[done]
-            yield found
+            except ray_errors.LocalRayletDiedError:
+                return again(under_way.values())
+            except _WORKER_LOST:
+                repeated = again([under_way.pop(done)])
+            except ray_errors.RayError as error:
+                raise UnreachableError(
+                    "Ray cannot run a task; what tasks import must be installed on "
+                    f"every node: {error}"
+                ) from error
+            else:
+                some = True
+                del under_way[done]
+                yield found
+
+    def _most(self) -> int:
+        """Return how many tasks may be under way: some wait, unless that is too many.
+
+        A cluster with more CPUs than workers wanted would run those that wait, too.
+        """
+        resources = ray.cluster_resources()  # type: ignore[no-untyped-call]
+        processors = int(resources.get("CPU", 1))
+        if self.workers is not None and self.workers < processors:
+            return self.workers
+        return 2 * max(1, processors)
 
     def _connect(self) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # tells nobody
@@ -132,16 +158,25 @@ class RayEngine:
             ) from error
 
 
+def _next_done(under_way: list[Any], *, patient: bool) -> Any:  # noqa: ANN401 (Ray's)
+    """Return a task that is done; say so if none is for long, from the beginning."""
+    done, _ = ray.wait(under_way, timeout=None if patient else _PATIENCE_SECONDS)
+    if not done:
+        logging.getLogger("dpaudit").warning(
+            "no trial has ended in %.0f s; has the Ray cluster free CPUs? (ray status)",
+            _PATIENCE_SECONDS,
+        )
+        done, _ = ray.wait(under_way)
+    return done[0]
+
+
 def _knock(address: str | None) -> None:
     """Raise at once if nobody answers at an address; Ray would try for minutes."""
     host, colon, port = (address or "").removeprefix("ray://").rpartition(":")
     if colon and port.isdigit():
-        socket.create_connection((host, int(port)), timeout=_KNOCK_SECONDS).close()
+        place = (host.strip("[]"), int(port))
+        socket.create_connection(place, timeout=_KNOCK_SECONDS).close()
 
 
 def _call(function: Callable[[T], R], task: T) -> R:
     return function(task)
-
-
-def _processors() -> int:
-    return int(ray.cluster_resources().get("CPU", 1))  # type: ignore[no-untyped-call]

@@ -3,8 +3,8 @@
 A row is a trial; the columns are the function's name, its revision, the number of the
 trial, and then one for each entry of the settings (``setting.x``) and of the outcomes
 (``outcome.y``) that occurs. A column's type is the narrowest that holds all its values;
-where a row has none it is empty. Rows are read and written in chunks, twice: once to
-know the columns.
+where a row has none it is empty. Rows are read twice, once to know the columns, so the
+store must not change meanwhile: give a copy of one that is in use.
 """
 
 import csv
@@ -90,7 +90,7 @@ def _wider(kind: type | None, value: object) -> type | None:
 def _cell(value: object, kind: type) -> Any:  # noqa: ANN401 (any scalar)
     if value is None or isinstance(value, kind):
         return value
-    return kind(value)
+    return float(str(value)) if kind is float else str(value)
 
 
 def _csv(path: Path, columns: dict[str, type], rows: _Counted) -> None:

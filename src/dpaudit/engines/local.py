@@ -6,8 +6,8 @@ results, so the wait loop is written here. Workers are limited to one thread eac
 speed and so that floating-point sums come out the same for any number of workers.
 
 When a worker dies, killed or out of memory, loky gives up all its tasks. The pool is
-then built anew and what was lost is run again; a task that was under way in too many
-deaths is taken to be their cause, and ends the run.
+then built anew and what was lost is run again. Tasks that were under way in too many
+deaths may be their cause: they end the run with an error that names them.
 """
 
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -82,7 +82,7 @@ class LocalEngine:
                         lost.append(each)
                         break
                 if not under_way:
-                    return [again(each) for each in lost]
+                    return again(lost)
                 for future in wait(under_way, return_when=FIRST_COMPLETED).done:
                     each = under_way.pop(future)
                     try:

@@ -1,6 +1,6 @@
 """How far a sweep is, and the means so far of the setting that it is at."""
 
-import numbers
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Self, final
@@ -8,6 +8,9 @@ from typing import Self, final
 from dpaudit.engines.store import Cell, Found, Outcome, Store
 
 __all__ = ["Progress", "Tally"]
+
+
+_LARGEST = sys.float_info.max  # integers may be larger; they have no mean
 
 
 @final
@@ -43,8 +46,8 @@ class _Sums:
 
     def add(self, outcome: Outcome) -> None:
         for name, value in outcome.items():
-            if isinstance(value, numbers.Real):
-                self.sums[name] = self.sums.get(name, 0.0) + float(value)
+            if isinstance(value, int | float) and abs(value) <= _LARGEST:
+                self.sums[name] = self.sums.get(name, 0.0) + value
                 self.counts[name] = self.counts.get(name, 0) + 1
 
     def means(self) -> dict[str, float]:
@@ -53,18 +56,24 @@ class _Sums:
 
 @dataclass(slots=True)
 class Tally:
-    """Keeps count while a sweep runs."""
+    """Keeps count while a sweep runs.
+
+    Attributes:
+        progress: How far it is.
+        left: Trials of each cell that were not run yet.
+        failed: Which ones of each cell failed, this time.
+        sums: What means are made of.
+    """
 
     progress: Progress
     left: dict[Cell, int]
+    failed: dict[Cell, set[int]]
     sums: dict[Cell, _Sums]
 
     @classmethod
-    def start(
-        cls, store: Store, missing: Mapping[Cell, list[int]], *, trials: int
-    ) -> Self:
+    def start(cls, store: Store, cells: Iterable[Cell], *, trials: int) -> Self:
         """Count what a store holds before a sweep begins."""
-        left = {cell: len(todo) for cell, todo in missing.items()}
+        left = {cell: trials - store.count(cell, trials) for cell in cells}
         sums = {cell: _Sums() for cell in left}
         for cell, todo in left.items():
             if 0 < todo < trials:  # what is complete is not shown any more
@@ -78,21 +87,25 @@ class Tally:
             cells_done=sum(todo == 0 for todo in left.values()),
             cells=len(left),
         )
-        return cls(progress=progress, left=left, sums=sums)
+        failed: dict[Cell, set[int]] = {cell: set() for cell in left}
+        return cls(progress=progress, left=left, failed=failed, sums=sums)
 
     def add(self, batch: Iterable[Found]) -> None:
         """Count what a batch brought."""
-        before, means = self.progress, self.progress.means
+        before, means, cell = self.progress, self.progress.means, self.progress.cell
         done, failed, cells_done = before.done, before.failed, before.cells_done
-        cell = before.cell
         for found in batch:
+            ran = len(found.outcomes) + len(found.failures)
+            if not ran:
+                continue
             cell = found.cell
             for _, outcome in found.outcomes:
                 self.sums[cell].add(outcome)
             means = self.sums[cell].means()
             done += len(found.outcomes)
             failed += len(found.failures)
-            self.left[cell] -= len(found.outcomes) + len(found.failures)
+            self.failed[cell].update(trial for trial, _ in found.failures)
+            self.left[cell] -= ran
             cells_done += self.left[cell] == 0
         self.progress = Progress(
             done=done,

@@ -44,6 +44,7 @@ _SINCE_FORMAT_2 = (
     ) without rowid
     """,
 )
+_PATIENCE_SECONDS = 60
 _THIS_CELL = "where name = ? and revision = ? and setting = ?"
 
 
@@ -110,22 +111,36 @@ class Store:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self._connection = sqlite3.connect(path, timeout=60)
-        with self._connection:
-            self._connection.execute("begin immediate")
-            (found,) = self._connection.execute("pragma user_version").fetchone()
-            if found == 0:
-                self._connection.execute(_TRIALS)
-            if found in (0, 1):
-                for statement in _SINCE_FORMAT_2:
-                    self._connection.execute(statement)
-                self._connection.execute(f"pragma user_version = {_FORMAT}")
-        if found not in (0, 1, _FORMAT):
+        self._connection = sqlite3.connect(path, timeout=_PATIENCE_SECONDS)
+        try:
+            with self._connection:
+                self._connection.execute("begin immediate")
+                _prepare(self._connection, path, new=True)
+        except BaseException:
             self._connection.close()
-            raise InvalidInputError(
-                f"{path} is a store of format {found}, this version reads {_FORMAT} "
-                "and older ones; use another file"
-            )
+            raise
+
+    @classmethod
+    def copy(cls, path: str | Path) -> Self:
+        """Return a copy of a store as it is now, to be looked at and thrown away.
+
+        The file stays as it is, whatever it is, and a sweep that writes to it is kept
+        waiting for a moment only.
+        """
+        found = cls("")  # a file that SQLite removes by itself
+        place = f"{Path(path).resolve().as_uri()}?mode=rw"  # rw: to mend after a crash
+        source = sqlite3.connect(place, uri=True, timeout=_PATIENCE_SECONDS)
+        try:
+            source.backup(found._connection)
+            with found._connection:
+                found._connection.execute("begin immediate")
+                _prepare(found._connection, path, new=False)
+        except BaseException:
+            found._connection.close()
+            raise
+        finally:
+            source.close()
+        return found
 
     def __enter__(self) -> Self:
         return self
@@ -172,6 +187,14 @@ class Store:
                 "set trials = max(trials, excluded.trials)",
                 [(c.name, c.revision, c.setting, trials) for c in cells],
             )
+
+    def count(self, cell: Cell, trials: int) -> int:
+        """Return how many of the trials 0, 1, ... ``trials - 1`` are there."""
+        (found,) = self._connection.execute(
+            f"select count(*) from trials {_THIS_CELL} and trial < ?",
+            (cell.name, cell.revision, cell.setting, trials),
+        ).fetchone()
+        return int(found)
 
     def missing(self, cell: Cell, trials: int) -> list[int]:
         """Return which of the trials 0, 1, ... ``trials - 1`` are not there yet."""
@@ -225,3 +248,27 @@ class Store:
             f"select {columns} from {table} {_THIS_CELL} order by trial",
             (cell.name, cell.revision, cell.setting),
         )
+
+
+def _tables(connection: sqlite3.Connection) -> set[str]:
+    rows = connection.execute("select name from sqlite_master where type = 'table'")
+    return {name for (name,) in rows}
+
+
+def _prepare(connection: sqlite3.Connection, path: str | Path, *, new: bool) -> None:
+    """Make the tables that are missing, in a store or, if new, in an empty file."""
+    (found,) = connection.execute("pragma user_version").fetchone()
+    tables = _tables(connection)
+    if new and not tables and found == 0:
+        connection.execute(_TRIALS)
+    elif found > _FORMAT and "trials" in tables:
+        raise InvalidInputError(
+            f"{path} is a store of format {found}, this version reads {_FORMAT} and "
+            "older ones; use another file"
+        )
+    elif not (1 <= found <= _FORMAT and "trials" in tables):
+        raise InvalidInputError(f"{path} is not the store of a sweep; use another file")
+    if found < _FORMAT:
+        for statement in _SINCE_FORMAT_2:
+            connection.execute(statement)
+        connection.execute(f"pragma user_version = {_FORMAT}")

@@ -3,19 +3,23 @@
 A trial draws from a generator that is seeded by what it is: function, revision,
 setting, number. So its outcome does not depend on the engine, the number of workers or
 what ran before it, and a sweep that died goes on with what is missing. Trials travel
-to the workers in batches of about a second's work, and each batch is stored in one
-transaction: that much, per worker, is the most that a sudden death can cost.
+to the workers in batches of about a second's work, by what was seen so far; a worker
+that took twice that long sends back what it has, and the rest is run later. Each batch
+is stored in one transaction: so much, or one trial, is the most that a sudden death
+can cost each worker.
 
-A trial that raises is stored with its traceback, and the others go on. It is tried
-again whenever the sweep is.
+A trial that raises, or whose outcome cannot be stored, is stored with its traceback,
+and the others go on. So is one that kills its worker whenever it is run: the batches
+under way in several deaths are run alone, and halved until it is found. Failed trials
+are tried again whenever the sweep is.
 """
 
 import hashlib
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TypeAlias, final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias, cast, final
 
 import numpy as np
 
@@ -23,12 +27,15 @@ from dpaudit import _canonical, _validate
 from dpaudit.engines.engine import Engine
 from dpaudit.engines.progress import Progress, Tally
 from dpaudit.engines.store import Cell, Found, Outcome, Setting, Store
+from dpaudit.errors import WorkerDiedError
 
 __all__ = ["Sweep", "TrialFunction", "run"]
 
 TrialFunction: TypeAlias = Callable[[Setting, np.random.Generator], Outcome]
 
-_BATCH_SECONDS = 1.0
+_BATCH_SECONDS: Final = 1.0
+_MOST_TRIALS: Final = 1000  # in a batch, so that it and its outcomes stay small
+_SCALARS: Final = (str, int, float, bool, type(None))
 
 
 @final
@@ -77,21 +84,33 @@ def run(
         progress: Told how far the sweep is, at first and after every batch.
 
     Returns:
-        How far it came: all the way, but for trials that raised.
+        How far it came: all the way, but for trials that failed.
     """
     cells = {sweep.cell(s): s for s in sweep.settings}
     store.plan(cells, sweep.trials)
-    missing = {cell: store.missing(cell, sweep.trials) for cell in cells}
-    tally = Tally.start(store, missing, trials=sweep.trials)
+    tally = Tally.start(store, cells, trials=sweep.trials)
     progress(tally.progress)
     pace = _Pace()
-    todo = [(cell, trial) for cell in cells for trial in missing[cell]]
-    batches = _batches(sweep.function, cells, todo, pace)
-    for result in engine.map(_run_batch, batches):
-        store.record(result.found)
-        pace.learn(result.trials, result.seconds)
-        tally.add(result.found)
-        progress(tally.progress)
+
+    def keep(results: Iterable[_BatchResult]) -> None:
+        for result in results:
+            store.record(result.found)
+            pace.learn(result.trials, result.seconds)
+            tally.add(result.found)
+            progress(tally.progress)
+
+    # Once, and again for what slow batches left and what dying workers lost.
+    while any(tally.left.values()):
+        parts = (
+            _Part(cell=cell, setting=setting, trials=_todo(sweep, store, tally, cell))
+            for cell, setting in cells.items()
+            if tally.left[cell]
+        )
+        try:
+            keep(engine.map(_run_batch, _batches(sweep.function, parts, pace)))
+        except WorkerDiedError as error:
+            for suspect in error.tasks:
+                keep(_alone(engine, cast(_Batch, suspect)))
     return tally.progress
 
 
@@ -109,6 +128,19 @@ class _Batch:
     function: TrialFunction
     parts: list[_Part]
 
+    def halves(self) -> "list[_Batch]":
+        """Return two batches of half the trials each; none if there is but one."""
+        flat = [(part, trial) for part in self.parts for trial in part.trials]
+        middle = len(flat) // 2
+        halves = (flat[:middle], flat[middle:]) if middle else ()
+        return [
+            _Batch(
+                function=self.function,
+                parts=[replace(part, trials=[trial]) for part, trial in half],
+            )
+            for half in halves
+        ]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _BatchResult:
@@ -125,51 +157,98 @@ class _Pace:
 
     def learn(self, trials: int, seconds: float) -> None:
         fitting = int(trials * _BATCH_SECONDS / max(seconds, 1e-9))
-        self.size = max(1, min(fitting, 2 * self.size))
+        self.size = max(1, min(fitting, 2 * self.size, _MOST_TRIALS))
+
+
+def _todo(sweep: Sweep, store: Store, tally: Tally, cell: Cell) -> list[int]:
+    """Return the trials of a cell that are missing, and did not fail just now."""
+    missing = store.missing(cell, sweep.trials)
+    return [trial for trial in missing if trial not in tally.failed[cell]]
 
 
 def _batches(
-    function: TrialFunction,
-    cells: dict[Cell, Setting],
-    todo: list[tuple[Cell, int]],
-    pace: _Pace,
+    function: TrialFunction, parts: Iterable[_Part], pace: _Pace
 ) -> Iterator[_Batch]:
-    start = 0
-    while start < len(todo):
-        parts: dict[Cell, list[int]] = {}
-        for cell, trial in todo[start : start + pace.size]:
-            parts.setdefault(cell, []).append(trial)
-            start += 1
-        yield _Batch(
-            function=function,
-            parts=[
-                _Part(cell=cell, setting=cells[cell], trials=trials)
-                for cell, trials in parts.items()
-            ],
-        )
+    """Yield batches of the size that the pace says when each is taken."""
+    batch: list[_Part] = []
+    room = pace.size
+    for part in parts:
+        start = 0
+        while start < len(part.trials):
+            taken = part.trials[start : start + room]
+            batch.append(replace(part, trials=taken))
+            start, room = start + len(taken), room - len(taken)
+            if room == 0:
+                yield _Batch(function=function, parts=batch)
+                batch, room = [], pace.size
+    if batch:
+        yield _Batch(function=function, parts=batch)
 
 
 def _run_batch(batch: _Batch) -> _BatchResult:
+    """Run trials one after the other, until all are done or it takes too long."""
     start = time.perf_counter()
-    found = [_run_part(batch.function, part) for part in batch.parts]
-    return _BatchResult(
-        found=found,
-        trials=sum(len(part.trials) for part in batch.parts),
-        seconds=time.perf_counter() - start,
-    )
+    found, trials = [], 0
+    for part in batch.parts:
+        outcomes, failures = [], []
+        for trial in part.trials:
+            if trials and time.perf_counter() - start > 2 * _BATCH_SECONDS:
+                break
+            trials += 1
+            try:
+                outcomes.append((trial, _outcome(batch.function, part, trial)))
+            except KeyboardInterrupt:
+                raise
+            except BaseException:  # whatever a trial raises, to leave the program too
+                failures.append((trial, _traceback()))
+        found.append(Found(cell=part.cell, outcomes=outcomes, failures=failures))
+    seconds = time.perf_counter() - start
+    return _BatchResult(found=found, trials=trials, seconds=seconds)
 
 
-def _run_part(function: TrialFunction, part: _Part) -> Found:
-    outcomes, failures = [], []
-    for trial in part.trials:
+def _outcome(function: TrialFunction, part: _Part, trial: int) -> Outcome:
+    """Run a trial and return its outcome, if it is one that can be stored."""
+    outcome = function(dict(part.setting), _generator(part.cell, trial))
+    if not isinstance(outcome, Mapping):
+        raise TypeError(f"a trial must return a mapping, got {outcome!r}")
+    for name, value in outcome.items():
+        if not isinstance(name, str) or not isinstance(value, _SCALARS):
+            raise TypeError(
+                "a trial's outcome must map names to numbers, texts or None, got "
+                f"{name!r}: {value!r}"
+            )
+    _canonical.text(outcome)
+    return outcome
+
+
+def _traceback() -> str:
+    """Return the traceback of the error at hand as text that can be stored."""
+    return traceback.format_exc().encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _alone(engine: Engine, batch: _Batch) -> Iterator[_BatchResult]:
+    """Run a batch with nothing beside it, halved as long as its workers die."""
+    waiting = [batch]
+    while waiting:
+        suspect = waiting.pop()
         try:
-            outcome = function(part.setting, _generator(part.cell, trial))
-            _canonical.text(outcome)  # what cannot be stored has failed as well
-        except Exception:  # whatever a trial raises
-            failures.append((trial, traceback.format_exc()))
-        else:
-            outcomes.append((trial, outcome))
-    return Found(cell=part.cell, outcomes=outcomes, failures=failures)
+            yield from engine.map(_run_batch, [suspect])
+        except WorkerDiedError as error:
+            halves = suspect.halves()
+            waiting += halves
+            if not halves:
+                yield _died(suspect, error)
+
+
+def _died(batch: _Batch, error: WorkerDiedError) -> _BatchResult:
+    """Return that the one trial of a batch failed, as workers die of it."""
+    (part,) = batch.parts
+    found = Found(
+        cell=part.cell,
+        outcomes=[],
+        failures=[(trial, f"{error}") for trial in part.trials],
+    )
+    return _BatchResult(found=[found], trials=1, seconds=_BATCH_SECONDS)
 
 
 def _generator(cell: Cell, trial: int) -> np.random.Generator:

@@ -1,5 +1,7 @@
 """Tasks that are tried again when a worker dies: what the engines share."""
 
+import reprlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Generic, TypeVar
@@ -10,7 +12,7 @@ __all__ = ["DEATHS", "ONE_THREAD", "Try", "again"]
 
 T = TypeVar("T")
 
-DEATHS: Final = 10  # of workers, that a task is forgiven
+DEATHS: Final = 3  # of workers, that a task is forgiven
 
 # For speed, and so that floating-point sums do not depend on the number of workers.
 ONE_THREAD: Final = MappingProxyType(
@@ -26,16 +28,19 @@ class Try(Generic[T]):
     deaths: int = 0
 
 
-def again(lost: Try[T]) -> Try[T]:
-    """Return the next try of a task that was under way when a worker died.
+def again(lost: Iterable[Try[T]]) -> list[Try[T]]:
+    """Return the next tries of tasks that were under way when a worker died.
 
     Raises:
-        WorkerDiedError: It was under way in so many deaths that it is taken to be
-            their cause.
+        WorkerDiedError: Some were under way in so many deaths that they may be their
+            cause; the error names them.
     """
-    if lost.deaths >= DEATHS:
+    tries = [Try(each.task, each.deaths + 1) for each in lost]
+    suspects = [each.task for each in tries if each.deaths > DEATHS]
+    if suspects:
         raise WorkerDiedError(
-            f"workers died {lost.deaths + 1} times with the same task under way "
-            f"(killed, or out of memory?): {lost.task!r}"
+            f"workers died {DEATHS + 1} times with the same task under way (killed, or "
+            f"out of memory?): {reprlib.repr(suspects[0])}",
+            tasks=suspects,
         )
-    return Try(lost.task, lost.deaths + 1)
+    return tries
