@@ -65,20 +65,16 @@ LOADS: Final = (
 
 @dataclass(slots=True)
 class Noted:
-    """An engine that notes the batches it is given."""
+    """An engine that notes how many trials came back in each batch."""
 
     engine: Engine
     sizes: list[int]
 
     def map(self, function: Callable[..., Any], tasks: Any) -> Any:  # noqa: ANN401
         """Yield the function's results."""
-
-        def noted() -> Any:  # noqa: ANN401
-            for task in tasks:
-                self.sizes.append(sum(len(part.trials) for part in task.parts))
-                yield task
-
-        return self.engine.map(function, noted())
+        for result in self.engine.map(function, tasks):
+            self.sizes.append(result.trials)
+            yield result
 
 
 def swept(engine: Engine, load: Load, setting: Setting) -> list[int]:

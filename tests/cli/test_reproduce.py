@@ -34,7 +34,10 @@ def test_the_list_names_every_figure_and_needs_no_extra(monkeypatch):
     rows = done.stdout.splitlines()
     assert [row.split()[0] for row in rows] == list(FIGURES)
     for row, figure in zip(rows, FIGURES.values(), strict=True):
-        assert row.endswith(f"{figure.shows}; {figure.repeats} repeats")
+        whose = (
+            "which are ours" if figure.name == "local-laplace" else "as in the paper"
+        )
+        assert row.endswith(f"{figure.shows}; {figure.repeats} repeats, {whose}")
 
 
 def test_a_figure_is_drawn_written_and_compared(here, tmp_path):
@@ -58,11 +61,14 @@ def test_what_is_in_the_store_is_not_run_again(here, tmp_path):
     written = (tmp_path / "f" / "local-laplace.csv").read_bytes()
     again = here("local-laplace", "--trials=2")
     assert first.exit_code == again.exit_code == 0
-    assert "2 repeats; 42 trials took" in first.stdout
-    assert again.stdout == first.stdout  # with what it took when it was run
+    start = "(2 repeats; the paper's figure has no experiments; "
+    assert f"{start}42 trials took" in first.stdout
+    there = "its trials were in the store already"
+    assert f"{start}{there}; in an earlier run 42 trials took" in again.stdout
+    assert again.stdout.splitlines()[1:] == first.stdout.splitlines()[1:]
     (tmp_path / "f" / "local-laplace.json").unlink()
     once_more = here("local-laplace", "--trials=2")
-    assert "its trials were in the store already" in once_more.stdout
+    assert f"{start}{there})" in once_more.stdout
     assert (tmp_path / "f" / "local-laplace.csv").read_bytes() == written
 
 
@@ -89,6 +95,32 @@ def test_a_folder_that_cannot_be_made_is_told_before_anything_runs(tmp_path):
     assert done.exit_code == 2
     assert "File exists" in done.stderr
     assert not store.exists()
+
+
+def test_a_page_that_cannot_be_written_is_told_before_anything_runs(here, tmp_path):
+    (tmp_path / "taken").write_text("a file")
+    for page in (tmp_path, tmp_path / "taken" / "page.md"):
+        done = here("sets", f"--page={page}")
+        assert done.exit_code == 2
+        assert f"{page} cannot be written (" in done.stderr
+        assert "name another place with --page" in done.stderr
+    assert not (tmp_path / "s.sqlite").exists()
+    assert list((tmp_path / "f").iterdir()) == []
+
+
+def test_a_page_that_is_there_is_left_alone_until_all_has_run(here, tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("as it was")
+    done = here("sets", "--workers=0", f"--page={page}")
+    assert done.exit_code == 2
+    assert page.read_text() == "as it was"
+
+
+def test_after_an_interrupt_the_last_part_alone_is_counted(here):
+    assert here("local-laplace", "--trials=2").exit_code == 0
+    done = here("local-laplace", "--trials=3")  # as if 42 had been run before
+    assert "21 of its 63 trials took " in done.stdout
+    assert "the others were in the store already" in done.stdout
 
 
 def test_a_file_that_is_no_store_is_refused(tmp_path):

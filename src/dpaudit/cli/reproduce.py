@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from dpaudit.experiments.paper.summary import Summary
 
 _COMMAND = "dpaudit reproduce"
+_SUFFIXES = (".svg", ".png", ".csv", ".json")
 
 
 def reproduce(
@@ -47,8 +48,9 @@ def reproduce(
 ) -> None:
     """Simulate and draw a figure of the paper, and compare it with what is printed.
 
-    Repeats are the paper's unless --trials gives others. The exit code is 0, 130 if it
-    was interrupted, or 2 if something is misused.
+    Repeats are the paper's, and 200 for its one figure without experiments, unless
+    --trials gives others. The exit code is 0, 130 if it was interrupted, or 2 if
+    something is misused.
     """
     from dpaudit.errors import DpAuditError, InvalidInputError  # noqa: PLC0415
 
@@ -61,7 +63,7 @@ def reproduce(
             return
         if name is None:
             raise InvalidInputError("name a figure, or all; --list shows what there is")
-        chosen = _chosen(name, trials, out)
+        chosen = _chosen(name, trials, out, page)
         done = [_reproduced(figure, trials, out, where) for figure in chosen]
         if page is not None:
             _write_page(done, out, page)
@@ -75,12 +77,15 @@ def _listed() -> str:
 
     width = max(map(len, FIGURES))
     return "\n".join(
-        f"{name:{width}}  {figure.shows}; {figure.repeats} repeats"
+        f"{name:{width}}  {figure.shows}; {figure.repeats} repeats, "
+        f"{'which are ours' if figure.paper_repeats is None else 'as in the paper'}"
         for name, figure in FIGURES.items()
     )
 
 
-def _chosen(name: str, trials: int | None, out: Path) -> "tuple[Figure, ...]":
+def _chosen(
+    name: str, trials: int | None, out: Path, page: Path | None
+) -> "tuple[Figure, ...]":
     """Return the figures, having refused beforehand what would fail in the end."""
     import dpaudit.reporting.curves  # noqa: F401, PLC0415 (needs its extra)
     from dpaudit.experiments.paper.names import named  # noqa: PLC0415
@@ -88,8 +93,29 @@ def _chosen(name: str, trials: int | None, out: Path) -> "tuple[Figure, ...]":
     chosen = named(name)
     for figure in chosen:
         figure.sweeps(trials)
-    out.mkdir(parents=True, exist_ok=True)
+        for suffix in _SUFFIXES:
+            _check_writable(out / f"{figure.name}{suffix}", "--out")
+    if page is not None:
+        _check_writable(page, "--page")
     return chosen
+
+
+def _check_writable(path: Path, option: str) -> None:
+    """Refuse a file that could not be written in the end; make its folder."""
+    from dpaudit.errors import InvalidInputError  # noqa: PLC0415
+
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        there = path.exists()
+        with path.open("a", encoding="utf-8"):
+            pass
+        if not there:
+            path.unlink()
+    except OSError as error:
+        raise InvalidInputError(
+            f"{path} cannot be written ({error.strerror}); name another place with "
+            f"{option}"
+        ) from error
 
 
 def _reproduced(
@@ -111,12 +137,20 @@ def _reproduced(
         ran=lacking,
         seconds=perf_counter() - start,
     )
-    earlier = out / f"{figure.name}.json"
-    if lacking == 0 and earlier.is_file():
-        summary = summary.with_cost_of(earlier.read_text(encoding="utf-8"))
+    if lacking == 0:
+        summary = _with_earlier_cost(summary, out)
     _write(summary, out)
     typer.echo(f"{summary}\n  drawn: {out / figure.name}.svg, .png, .csv, .json")
     return summary
+
+
+def _with_earlier_cost(summary: "Summary", out: Path) -> "Summary":
+    earlier, points = (out / f"{summary.figure.name}{s}" for s in (".json", ".csv"))
+    if not (earlier.is_file() and points.is_file()):
+        return summary
+    return summary.with_cost_of(
+        earlier.read_text(encoding="utf-8"), points.read_text(encoding="utf-8")
+    )
 
 
 def _lacking(sweeps: "Sequence[Sweep]", where: Where) -> int:

@@ -1,5 +1,6 @@
 """The figures are the paper's: which there are, and with which parameters."""
 
+from dataclasses import replace
 from math import comb, log
 
 import numpy as np
@@ -29,10 +30,17 @@ LABELS = {
 
 
 def test_every_figure_of_the_paper_is_there_with_its_repeats():
-    found = {figure.label: figure.repeats for figure in FIGURES.values()}
+    found = {figure.label: figure.paper_repeats for figure in FIGURES.values()}
     assert list(found) == list(LABELS)
-    for label, repeats in LABELS.items():
-        assert repeats in (None, found[label])
+    assert found == LABELS
+
+
+def test_as_many_are_run_as_in_the_paper_if_it_has_any():
+    for figure in FIGURES.values():
+        (sweep,) = figure.sweeps()
+        assert sweep.trials == (LABELS[figure.label] or 200)
+    with pytest.raises(InvalidInputError, match="must be the paper's, 100, got rep"):
+        replace(FIGURES["sets"], repeats=50)
 
 
 def test_figures_are_called_what_the_table_calls_them():
@@ -107,6 +115,7 @@ def test_numbers_of_guesses_and_elements_are_the_paper_s():
         (1, 0.49, 0.01),
         (8, 0.62, 0.01),
     ]
+    assert [m.x for m in elements.EARLIER] == [m.x for m in elements.PRINTED]
     assert sets.SETS == 100
     assert {1, 10} < set(sets.SIZES)
     assert adaptive_steps.THRESHOLD == 1

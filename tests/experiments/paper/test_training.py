@@ -93,6 +93,23 @@ def test_a_chart_shows_means_of_what_the_store_holds(store):
     assert {p.repeats for p in chart.points} == {2}
 
 
+def test_earlier_runs_are_named_and_infinite_estimations_left_out(store):
+    (sweep,) = sweeps = FIGURES["elements"].sweeps(2)
+    for setting in sweep.settings:
+        right = 100 if setting["elements"] == 5000 else 75
+        outcomes = [(0, {"sums": 70, "likeliest": 70})]
+        outcomes.append((1, {"sums": right, "likeliest": 75}))
+        store.add(sweep.cell(setting), outcomes)
+    result = FIGURES["elements"].read(store, sweeps)
+    first, second = map(str, result.findings[:2])
+    assert first.endswith("an earlier 200 runs with other seeds gave 0.476 ± 0.014")
+    assert second.endswith("an earlier 200 runs with other seeds gave 0.592 ± 0.013")
+    drawn = {p.x for p in result.chart.of("estimation")}
+    bounded = {p.x for p in result.chart.of("bound (Steinke et al.)")}
+    assert bounded - drawn == {5.0}
+    assert "its estimation is infinite; the mean is left out" in result.chart.caption
+
+
 def test_a_store_that_lacks_trials_is_refused(store):
     figure = FIGURES["guesses"]
     with pytest.raises(InvalidInputError, match="the store holds 0 of 2 trials"):
@@ -113,7 +130,8 @@ def test_the_printed_means_are_met(few):
 def test_whole_figures_tell_printed_numbers_and_trends(reproduced):
     result = reproduced(FIGURES["guesses"], 3)
     said = [str(found) for found in result.findings]
-    assert "increases the estimations: so it is here" in said[0]
+    assert "increases the estimations: so" in said[0]
+    assert "its estimation is infinite; the mean is left out" in result.chart.caption
     assert {p.repeats for p in result.chart.points} == {3}
     (top,) = {len(result.chart.of(curve.name)) for curve in result.chart.curves}
     assert top == len(guesses.GUESSES)

@@ -24,6 +24,7 @@ __all__ = [
     "ALPHA",
     "BOUND_CURVES",
     "DELTA",
+    "LEFT_OUT",
     "CountCurve",
     "Reading",
     "accuracy",
@@ -34,6 +35,10 @@ __all__ = [
 ]
 
 DELTA, ALPHA = 1e-5, 0.05
+# For captions of charts that show estimations.
+LEFT_OUT: Final = (
+    "\nWhere a run guesses all right its estimation is infinite; the mean is left out."
+)
 
 Reading: TypeAlias = Callable[[int, int, int], float]  # canaries, guesses, right
 

@@ -46,7 +46,10 @@ class Figure:
         label: What the paper's LaTeX source calls it.
         shows: What it shows, in a few words.
         claim: What the paper says about it.
-        repeats: How many experiments each of the paper's points is the mean of.
+        paper_repeats: How many experiments each of the paper's points is the mean of;
+            None if its curve is computed, without experiments.
+        repeats: How many are run here unless told otherwise: the paper's, if it has
+            any.
         plan: From a number of repeats to the sweeps.
         read: From a store that holds these sweeps to what came out.
     """
@@ -55,12 +58,20 @@ class Figure:
     label: str
     shows: str
     claim: str
+    paper_repeats: int | None
     repeats: int
     plan: Planning
     read: Reading
 
+    def __post_init__(self) -> None:
+        if self.paper_repeats not in (None, self.repeats):
+            raise InvalidInputError(
+                f"repeats must be the paper's, {self.paper_repeats}, got "
+                f"repeats={self.repeats!r}; others are given to sweeps()"
+            )
+
     def sweeps(self, repeats: int | None = None) -> tuple[Sweep, ...]:
-        """Return what must be run, with the paper's repeats or with others."""
+        """Return what must be run, with the repeats of the figure or with others."""
         if repeats is None:
             return self.plan(self.repeats)
         _validate.whole_number("--trials", repeats, least=2)  # for a standard error

@@ -2,43 +2,28 @@
 
 A *comparison* is a printed number and our mean; how far they are apart is counted in
 standard errors of the difference, with the printed error counted in. An *observation*
-is a statement about a curve's course. A *note* is something that the paper does not
-state. Differences along a curve are judged as if its points were independent; where
-they come from the same runs that overstates their error, so nothing is called clear
-that is not.
+is a statement about a curve, judged in ``courses.py``. A *note* is something that the
+paper does not state.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from itertools import pairwise
 from math import hypot
 from typing import TypeAlias, final
 
 from dpaudit.reporting.chart import Mark, Point
 
 __all__ = [
-    "CLEAR",
-    "DOUBTLESS",
     "Comparison",
     "Finding",
     "Note",
     "Observation",
     "Verdict",
-    "climbs",
     "compared",
-    "excess",
-    "falls",
-    "highest",
-    "inner_maximum",
-    "rises",
     "shown",
     "verdict",
 ]
-
-# Errors of a difference: from the first on it is called one; from the second on a
-# curve's step is, as among a dozen of them some exceed the first by chance.
-CLEAR, DOUBTLESS = 2.0, 3.0
 
 
 @final
@@ -46,6 +31,7 @@ class Verdict(Enum):
     """Whether a statement is borne out."""
 
     HOLDS = "so it is here"
+    WITHIN_ERROR = "so within error here"
     UNCLEAR = "not clear here"
     FAILS = "not so here"
 
@@ -61,6 +47,7 @@ class Comparison:
         printed_error: Its error; half a unit of the last digit if none is printed.
         mean: Ours.
         error: The standard error of ours.
+        remark: What must be known to read it; empty if nothing.
     """
 
     what: str
@@ -68,6 +55,7 @@ class Comparison:
     printed_error: float
     mean: float
     error: float
+    remark: str = ""
 
     @property
     def apart(self) -> float:
@@ -87,6 +75,7 @@ class Comparison:
             f"{self.what}: printed {self.printed:g} ± {self.printed_error:g}, "
             f"measured {self.mean:.4g} ± {self.error:.2g}, "
             f"{abs(self.apart):.1f} errors of the difference apart"
+            f"{self.remark and f'; {self.remark}'}"
         )
 
 
@@ -140,25 +129,9 @@ def shown(point: Point) -> str:
     return f"{point.mean:.3f}{error}"
 
 
-def excess(one: Point, other: Point) -> float:
-    """Return by how many errors of the difference one mean exceeds another.
-
-    Example:
-        >>> one = Point(curve="a", x=1, mean=1.0, error=0.3, repeats=9)
-        >>> round(excess(one, Point(curve="a", x=2, mean=0.0, error=0.4, repeats=9)), 6)
-        2.0
-    """
-    # Means that never vary, such as 0, are told apart by rounding alone.
-    error = max(hypot(one.error, other.error), 1e-9)
-    return (one.mean - other.mean) / error
-
-
-def highest(points: Iterable[Point]) -> Point:
-    """Return the point with the largest mean, the first if there are several."""
-    return max(points, key=lambda point: point.mean)
-
-
-def compared(what: str, mark: Mark, points: Iterable[Point]) -> Comparison:
+def compared(
+    what: str, mark: Mark, points: Iterable[Point], *, remark: str = ""
+) -> Comparison:
     """Return a printed number beside the point at the same place."""
     (at,) = (point for point in points if point.x == mark.x)
     return Comparison(
@@ -167,6 +140,7 @@ def compared(what: str, mark: Mark, points: Iterable[Point]) -> Comparison:
         printed_error=mark.error,
         mean=at.mean,
         error=at.error,
+        remark=remark,
     )
 
 
@@ -180,57 +154,3 @@ def verdict(*, holds: bool, fails: bool) -> Verdict:
     if holds:
         return Verdict.HOLDS
     return Verdict.FAILS if fails else Verdict.UNCLEAR
-
-
-def inner_maximum(claim: str, points: Sequence[Point], at: str) -> Observation:
-    """Return whether a curve rises to a maximum and falls again.
-
-    Args:
-        claim: What the paper states.
-        points: Of a curve, in order.
-        at: What x is, in words.
-    """
-    first, last, inner = points[0], points[-1], highest(points[1:-1])
-    above = min(excess(inner, first), excess(inner, last))
-    return Observation(
-        claim=claim,
-        measured=f"{shown(first)} at {first.x:g}, {shown(inner)} at {inner.x:g} "
-        f"{at}, {shown(last)} at {last.x:g}",
-        verdict=verdict(holds=above > CLEAR, fails=above < -CLEAR),
-    )
-
-
-def rises(claim: str, points: Sequence[Point], at: str) -> Observation:
-    """Return whether a curve rises: clearly in all, and nowhere doubtless falls."""
-    return Observation(
-        claim=claim, measured=_from_to(points, at), verdict=climbs(points)
-    )
-
-
-def falls(claim: str, points: Sequence[Point], at: str) -> Observation:
-    """Return whether a curve falls: clearly in all, and nowhere doubtless rises."""
-    return Observation(
-        claim=claim, measured=_from_to(points, at), verdict=climbs(points[::-1])
-    )
-
-
-def climbs(points: Sequence[Point]) -> Verdict:
-    """Return whether means climb along the points.
-
-    Example:
-        >>> low = Point(curve="a", x=1, mean=0.0, error=0.1, repeats=9)
-        >>> high = Point(curve="a", x=2, mean=1.0, error=0.1, repeats=9)
-        >>> climbs([low, high]).value, climbs([high, low]).value
-        ('so it is here', 'not so here')
-    """
-    steepest_fall = max(excess(a, b) for a, b in pairwise(points))
-    in_all = excess(points[-1], points[0])
-    return verdict(
-        holds=in_all > CLEAR and steepest_fall <= DOUBTLESS,
-        fails=in_all < -CLEAR or steepest_fall > DOUBTLESS,
-    )
-
-
-def _from_to(points: Sequence[Point], at: str) -> str:
-    first, last = points[0], points[-1]
-    return f"{shown(first)} at {first.x:g} {at}, {shown(last)} at {last.x:g}"

@@ -7,6 +7,7 @@ epsilons of the figure with several: these are ours.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,20 +17,15 @@ from dpaudit.engines.sweep import Sweep
 from dpaudit.experiments.paper.counting import (
     ACCURACY_CURVES,
     BOUND_CURVES,
+    LEFT_OUT,
     CountCurve,
-    epsilon_curves,
 )
+from dpaudit.experiments.paper.courses import falls, highest, inner_maximum
+from dpaudit.experiments.paper.epsilons import several_epsilons
 from dpaudit.experiments.paper.figure import Figure, Reproduced, number, rows
-from dpaudit.experiments.paper.findings import (
-    Finding,
-    Note,
-    falls,
-    highest,
-    inner_maximum,
-    shown,
-)
+from dpaudit.experiments.paper.findings import Note, shown
 from dpaudit.experiments.paper.training import EPSILON, NOISE, one_training
-from dpaudit.reporting.chart import Chart, Curve, Point
+from dpaudit.reporting.chart import Chart, Point
 
 __all__ = ["ACCURACY", "BOUNDS", "ELEMENTS", "EPSILONS", "GUESSES", "trial"]
 
@@ -52,22 +48,16 @@ def trial(setting: Setting, rng: np.random.Generator) -> Outcome:
     }
 
 
-def _sweep(epsilons: Sequence[float], repeats: int) -> Sweep:
-    return Sweep(
-        name="paper, fraction of guesses",
-        revision=1,
-        function=trial,
-        settings=[{"epsilon": epsilon} for epsilon in epsilons],
-        trials=repeats,
+def _plan(epsilons: Sequence[float], repeats: int) -> tuple[Sweep, ...]:
+    return (
+        Sweep(
+            name="paper, fraction of guesses",
+            revision=1,
+            function=trial,
+            settings=[{"epsilon": epsilon} for epsilon in epsilons],
+            trials=repeats,
+        ),
     )
-
-
-def _single(repeats: int) -> tuple[Sweep, ...]:
-    return (_sweep([EPSILON], repeats),)
-
-
-def _several(repeats: int) -> tuple[Sweep, ...]:
-    return (_sweep(list(NOISE), repeats),)
 
 
 def _points(
@@ -85,13 +75,17 @@ def _points(
 
 
 def _chart(
-    store: Store, sweeps: tuple[Sweep, ...], curves: Sequence[CountCurve], y_label: str
+    store: Store,
+    sweeps: tuple[Sweep, ...],
+    curves: Sequence[CountCurve],
+    y_label: str,
+    left_out: str = "",
 ) -> Chart:
     (sweep,) = sweeps
     found = rows(store, sweep, {"epsilon": EPSILON})
     return Chart(
         title="What fraction of guesses to take",
-        caption=_CAPTION.format(claim="epsilon = 2", repeats=sweep.trials),
+        caption=_CAPTION.format(claim="epsilon = 2", repeats=sweep.trials) + left_out,
         x_label=_X,
         y_label=y_label,
         curves=tuple(one.curve for one in curves),
@@ -101,7 +95,8 @@ def _chart(
 
 
 def _read_bounds(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
-    chart = _chart(store, sweeps, BOUND_CURVES, "lower bound on epsilon, or estimation")
+    y_label = "lower bound on epsilon, or estimation"
+    chart = _chart(store, sweeps, BOUND_CURVES, y_label, LEFT_OUT)
     likeliest = highest(chart.of("exact bound, likeliest guesses"))
     return Reproduced(
         chart=chart,
@@ -140,31 +135,17 @@ def _read_accuracy(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
 
 def _read_several(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
     (sweep,) = sweeps
-    points: list[Point] = []
-    curves: list[Curve] = []
-    findings: list[Finding] = []
-    for colour, epsilon in enumerate(NOISE):
-        pair = epsilon_curves(epsilon, colour)
-        seen = _points(rows(store, sweep, {"epsilon": epsilon}), pair, 1)
-        curves += [one.curve for one in pair]
-        points += seen
-        findings.append(_best(pair[0].curve.name, seen))
-    chart = Chart(
+
+    def points(epsilon: float, pair: Sequence[CountCurve]) -> tuple[Point, ...]:
+        return _points(rows(store, sweep, {"epsilon": epsilon}), pair, 1)
+
+    return several_epsilons(
+        points,
         title="How many guesses to take, for several epsilons",
         caption=_CAPTION.format(claim="epsilon as named", repeats=sweep.trials),
+        of="guesses",
         x_label="number of guesses taken, k",
-        y_label="lower bound on epsilon",
-        curves=tuple(curves),
-        points=tuple(points),
         ticks=(50, 100, 200, 500, 1000, 2000, 5000),
-    )
-    return Reproduced(chart=chart, findings=tuple(findings))
-
-
-def _best(curve: str, points: Sequence[Point]) -> Note:
-    top = highest(point for point in points if point.curve == curve)
-    return Note(
-        text=f"at {curve} the bound is highest with {top.x:g} guesses, {shown(top)}"
     )
 
 
@@ -174,8 +155,9 @@ BOUNDS = Figure(
     shows="bound and estimation over the fraction of guesses taken",
     claim="While taking only the best guesses increases the estimations, the bounds "
     "experience a tradeoff.",
+    paper_repeats=200,
     repeats=200,
-    plan=_single,
+    plan=partial(_plan, (EPSILON,)),
     read=_read_bounds,
 )
 ACCURACY = Figure(
@@ -183,8 +165,9 @@ ACCURACY = Figure(
     label="fig:effect-of-taken-guesses-number-single-epsilon-efficacy",
     shows="efficacy over the fraction of guesses taken",
     claim="The efficacy decreases as the ratio of taken guesses increases.",
+    paper_repeats=200,
     repeats=200,
-    plan=_single,
+    plan=partial(_plan, (EPSILON,)),
     read=_read_accuracy,
 )
 EPSILONS = Figure(
@@ -192,7 +175,8 @@ EPSILONS = Figure(
     label="fig:effect-of-taken-guesses-number-multiple-epsilons",
     shows="bound over the number of guesses taken, for several epsilons",
     claim="Shown to compare with Steinke, Nasr and Jagielski; nothing is stated.",
+    paper_repeats=20,
     repeats=20,
-    plan=_several,
+    plan=partial(_plan, tuple(NOISE)),
     read=_read_several,
 )

@@ -8,8 +8,10 @@ Reference: Keinan, Shenfeld and Ligett, Proposition
 "prop:local-laplace-efficacy-without-abstentions", https://arxiv.org/abs/2503.07199.
 """
 
+from collections.abc import Sequence
 from functools import cache
-from math import expm1
+from itertools import pairwise
+from math import expm1, hypot
 
 import numpy as np
 
@@ -18,14 +20,15 @@ from dpaudit.bounds.reads import Counts
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep
 from dpaudit.experiments.paper.counting import ALPHA
+from dpaudit.experiments.paper.courses import CLEAR
 from dpaudit.experiments.paper.figure import Figure, Reproduced, number, rows
-from dpaudit.experiments.paper.findings import Observation, climbs, shown
+from dpaudit.experiments.paper.findings import Observation, Verdict, shown, verdict
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.guessers import Everyone
 from dpaudit.mechanisms.local import LocalLaplace
 from dpaudit.reporting.chart import Chart, Curve, Look, Point, mean_point
 
-__all__ = ["CANARIES", "EPSILONS", "LOCAL_LAPLACE", "limit", "trial"]
+__all__ = ["CANARIES", "EPSILONS", "LOCAL_LAPLACE", "limit", "nears", "trial"]
 
 CANARIES = (100, 1000, 10_000)
 EPSILONS = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0)
@@ -121,16 +124,41 @@ def _read(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
 
 
 def _converges(epsilon: float, chart: Chart) -> Observation:
-    """Return whether mean bounds rise to the limit with the size of the audit."""
-    end = Point(curve=_LIMIT, x=epsilon, mean=limit(epsilon))
+    """Return whether mean bounds near the limit with the size of the audit."""
+    end = limit(epsilon)
     means = [next(p for p in chart.of(_name(n)) if p.x == epsilon) for n in CANARIES]
     sizes = ", ".join(f"{n:,}" for n in CANARIES)
+    lacking = ", ".join(f"{end - point.mean:.3f}" for point in means)
     return Observation(
         claim=f"at epsilon = {epsilon:g} bounds converge to the level of the efficacy",
         measured=f"{', '.join(map(shown, means))} with {sizes} elements, limit "
-        f"{end.mean:.3f}",
-        verdict=climbs([*means, end]),
+        f"{end:.3f}; {lacking} is lacking, of which each step must leave less than "
+        "half",
+        verdict=nears(means, end),
     )
+
+
+def nears(means: Sequence[Point], end: float) -> Verdict:
+    """Return whether means with tenfold sizes near an end as bounds do.
+
+    What a bound lacks shrinks like one over the root of the size: tenfold leaves 0.32
+    of it. It is said to near its end if every step leaves less than half, clearly.
+
+    Example:
+        >>> def mean(x, value):
+        ...     return Point(curve="a", x=x, mean=value, error=0.001, repeats=200)
+        >>> nears([mean(100, 0.5), mean(1000, 0.84), mean(10_000, 0.95)], 1.0).value
+        'so it is here'
+        >>> nears([mean(100, 0.5), mean(1000, 0.6), mean(10_000, 0.7)], 1.0).value
+        'not so here'
+    """
+    above_half = [
+        (abs(end - after.mean) - abs(end - before.mean) / 2)
+        / max(hypot(after.error, before.error / 2), 1e-9)
+        for before, after in pairwise(means)
+    ]
+    most = max(above_half, default=0.0)
+    return verdict(holds=most < -CLEAR, fails=most > CLEAR)
 
 
 LOCAL_LAPLACE = Figure(
@@ -138,7 +166,8 @@ LOCAL_LAPLACE = Figure(
     label="fig:results-of-ora-for-local-laplace",
     shows="bounds of ORA without abstentions of local Laplace over epsilon",
     claim="The efficacy is 1 - exp(-epsilon / 2) / 2, and bounds converge to its "
-    "log-odds.",
+    "log-odds, which the figure shows; it has no experiments.",
+    paper_repeats=None,
     repeats=200,
     plan=_plan,
     read=_read,

@@ -16,10 +16,12 @@ from dpaudit.experiments.paper.findings import (
     Note,
     Observation,
 )
+from dpaudit.reporting.chart import csv_text
 
 __all__ = ["Summary", "page"]
 
 _FORMAT = "dpaudit.figure.1"
+_ERRATA = "docs/explanation/errata.md"
 _HEAD = """\
 # The paper's figures, reproduced
 
@@ -34,14 +36,17 @@ and not by hand. Bands are one standard error. What the paper prints is compared
 standard errors of the difference, its own error counted in (half a unit of the last
 digit where none is printed). Curves of rules that are [not valid](errata.md) are
 dashed; [valid ones](adaptive-rules.md) stand beside them. "So it is here" means that a
-difference exceeds two standard errors, and that no step of a curve goes the other way
-by more than three. The paper prints the parameters of its experiments, but not every
+difference exceeds two standard errors, and of a curve's course also that it nowhere
+goes the other way; "so within error here" that it does somewhere, by two standard
+errors or less, and where; "not so here" is said of a course that goes the other way by
+more than three. The paper prints the parameters of its experiments, but not every
 number of guesses and elements that it tried, nor the epsilons of the two figures that
 have several: those are ours. Times are on the clock, with the workers and the load that
-the machine had.
+the machine had; trials of the same seeds come to the same wherever they are run, so a
+figure drawn again from a store names the time of an earlier run.
 
-| printed number | figure | printed | measured | apart |
-|---|---|---|---|---|
+| printed number | figure | printed | measured | apart | remark |
+|---|---|---|---|---|---|
 """
 
 
@@ -56,6 +61,8 @@ class Summary:
         repeats: Trials of each setting.
         ran: Trials that were run for it; others were in the store already.
         seconds: How long that took, on the clock.
+        redrawn: Whether ``ran`` and ``seconds`` are of an earlier run that came to the
+            same points, the store having held all trials this time.
     """
 
     figure: Figure
@@ -63,31 +70,65 @@ class Summary:
     repeats: int
     ran: int
     seconds: float
+    redrawn: bool = False
 
     def __str__(self) -> str:
         head = f"{self.figure.name}: {self.figure.shows} ({self.cost})"
         return "\n".join([head, *(f"  {found}" for found in self.result.findings)])
 
     @property
-    def cost(self) -> str:
-        """Repeats, trials and time, in words."""
-        if not self.ran:
-            return f"{self.repeats} repeats; its trials were in the store already"
-        return f"{self.repeats} repeats; {self.ran:,} trials took {self.seconds:.0f} s"
+    def trials(self) -> int:
+        """How many trials the figure is made of."""
+        sweeps = self.figure.sweeps(self.repeats)
+        return sum(len(sweep.settings) * sweep.trials for sweep in sweeps)
 
-    def with_cost_of(self, earlier: str) -> "Summary":
-        """Return it with the trials and time of an earlier one, as JSON.
+    @property
+    def cost(self) -> str:
+        """Repeats, the paper's too, trials and time, in words."""
+        return f"{self._repeated}; {self._took}"
+
+    @property
+    def _repeated(self) -> str:
+        paper = self.figure.paper_repeats
+        if paper is None:
+            return f"{self.repeats} repeats; the paper's figure has no experiments"
+        if paper == self.repeats:
+            return f"{paper} repeats, as in the paper"
+        return f"{self.repeats} repeats; the paper has {paper}"
+
+    @property
+    def _took(self) -> str:
+        there = "in the store already"
+        whole = self.ran == self.trials
+        part = f"{self.ran:,}" if whole else f"{self.ran:,} of its {self.trials:,}"
+        took = f"{part} trials took {self.seconds:.0f} s"
+        if self.redrawn:
+            return f"its trials were {there}; in an earlier run {took}"
+        if not self.ran:
+            return f"its trials were {there}"
+        return took if whole else f"{took}, the others were {there}"
+
+    def with_cost_of(self, earlier: str, points: str) -> "Summary":
+        """Return it with the trials and time of an earlier run, if that was its own.
 
         To draw once more what is in the store takes next to no time; what the figure
-        took is what it took when its trials were run.
+        takes is what it took when its trials were run.
+
+        Args:
+            earlier: The JSON of the figure as it was drawn before.
+            points: The CSV that was written beside; other points are another run.
         """
         try:
             found = _canonical.fields(earlier, _FORMAT)
             same = (found["name"], found["repeats"]) == (self.figure.name, self.repeats)
-            cost = int(found["ran"]), float(found["seconds"])
+            ran, seconds = int(found["ran"]), float(found["seconds"])
         except (InvalidInputError, KeyError, TypeError, ValueError):
             return self  # not one of ours
-        return replace(self, ran=cost[0], seconds=cost[1]) if same else self
+        if not same or points != csv_text(self.result.chart):
+            return self
+        if not 0 < ran <= self.trials:
+            return self
+        return replace(self, ran=ran, seconds=seconds, redrawn=True)
 
     def to_json(self) -> str:
         """Return it as canonical JSON."""
@@ -99,9 +140,11 @@ class Summary:
                 "shows": self.figure.shows,
                 "claim": self.figure.claim,
                 "repeats": self.repeats,
-                "paper_repeats": self.figure.repeats,
+                "paper_repeats": self.figure.paper_repeats,
+                "trials": self.trials,
                 "ran": self.ran,
                 "seconds": self.seconds,
+                "redrawn": self.redrawn,
                 "findings": [_plain(found) for found in self.result.findings],
                 "text": str(self),
             }
@@ -122,7 +165,7 @@ class Summary:
                 "",
                 "*Measured:*",
                 "",
-                *(f"- {found}." for found in self.result.findings),
+                *(_linked(f"- {found}.") for found in self.result.findings),
                 "",
                 f"*Took:* {self.cost}. [Points]({pictures}/{figure.name}.csv).",
                 "",
@@ -135,13 +178,18 @@ def page(summaries: Sequence[Summary], pictures: str) -> str:
     table = "".join(
         f"| {found.what} | `{one.figure.name}` | {found.printed:g} "
         f"± {found.printed_error:g} | {found.mean:.4g} ± {found.error:.2g} | "
-        f"{abs(found.apart):.1f} errors |\n"
+        f"{abs(found.apart):.1f} errors | {_linked(found.remark)} |\n"
         for one in summaries
         for found in one.result.findings
         if isinstance(found, Comparison)
     )
     sections = [one.section(pictures) for one in summaries]
     return "\n".join([_HEAD + table, *sections]).rstrip() + "\n"
+
+
+def _linked(text: str) -> str:
+    """Return a text of the page, which lies beside the errata, with a link to them."""
+    return text.replace(_ERRATA, "[errata](errata.md)")
 
 
 def _plain(found: Finding) -> Mapping[str, _canonical.Json]:
@@ -155,6 +203,7 @@ def _plain(found: Finding) -> Mapping[str, _canonical.Json]:
                 "mean": found.mean,
                 "error": found.error,
                 "apart": found.apart,
+                "remark": found.remark,
             }
         case Observation():
             return {
