@@ -126,6 +126,17 @@ def test_a_page_without_tables_is_refused_before_anything_is_simulated(tmp_path)
     assert not path.exists()
 
 
+@pytest.mark.parametrize("part", ["--small", "--only=rules", "--only=whole"])
+def test_a_page_is_not_filled_with_a_part_of_the_table(tmp_path, part):
+    page = tmp_path / "page.md"
+    page.write_text("<!-- table: headline -->\nkept\n<!-- end -->\n")
+    done = run(tmp_path / "s.sqlite", "--trials=100", f"--page={page}", part)
+    assert done.exit_code == 2
+    assert f"a page shows the whole table, and {part} leaves rows out" in done.stderr
+    assert "kept" in page.read_text("utf-8")
+    assert not (tmp_path / "s.sqlite").exists()
+
+
 @pytest.mark.usefixtures("few")
 def test_a_failing_row_of_ours_exits_with_1(tmp_path, monkeypatch):
     failing = replace(ROW, low=0.06, rate=0.07)

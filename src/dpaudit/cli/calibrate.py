@@ -71,6 +71,7 @@ def calibrate(
     from dpaudit.errors import DpAuditError  # noqa: PLC0415 (numpy comes with it)
 
     try:
+        _check_page(page, small=small, only=only)
         planned, template = _plan(trials, small=small, only=only), _read(page)
     except (DpAuditError, OSError) as error:
         typer.echo(f"dpaudit calibrate: {error}", err=True)
@@ -98,6 +99,18 @@ def _plan(trials: int | None, *, small: bool, only: Only | None) -> "Plan":
 
     part = None if only is None else table.Part(only)
     return table.plan(small=small, only=part, audits=trials)
+
+
+def _check_page(page: Path | None, *, small: bool, only: Only | None) -> None:
+    """Refuse to fill a page, which shows the whole table, with a part of it."""
+    from dpaudit.errors import InvalidInputError  # noqa: PLC0415 (numpy again)
+
+    if page is not None and (small or only is not None):
+        given = "--small" if small else f"--only={only}"
+        raise InvalidInputError(
+            f"a page shows the whole table, and {given} leaves rows out; leave out "
+            f"{given}, or --page={page}"
+        )
 
 
 def _rows(planned: "Plan", where: Where) -> "list[Row]":

@@ -13,6 +13,7 @@ from dpaudit.experiments.calibration.counting import (
     CountedGroups,
     CountsAtTheEdge,
     Parity,
+    PublishedGroups,
 )
 from dpaudit.experiments.calibration.draws import binomial_tail
 from dpaudit.experiments.calibration.mixtures import (
@@ -255,6 +256,49 @@ def test_the_tail_of_counted_pairs_is_what_counting_all_outputs_gives():
     assert found == pytest.approx(brute, rel=1e-12)
 
 
+def published_law(null, records):
+    """Every output of published groups; each coin has 0, 1 or 2 of its records."""
+    spoken_sets = list(combinations(range(len(records)), len(records) // null.share))
+    delta = null.share * null.claim.delta
+    law = {}
+    for spoken in spoken_sets:
+        torn = [i for i in spoken if records[i] == 1]
+        chance = 2 * delta if torn else delta * (1 + exp(null.claim.epsilon))
+        for kinds in product((0, 2), repeat=len(torn)):
+            lies = dict(zip(torn, kinds, strict=True))
+            said = tuple(lies.get(i, records[i]) for i in spoken)
+            law[spoken, said] = chance / 2 ** len(torn) / len(spoken_sets)
+        law[spoken, None] = (1 - chance) / len(spoken_sets)
+    return law
+
+
+@pytest.mark.parametrize(("share", "coins"), [(1, 3), (2, 4)])
+def test_published_pairs_of_records_meet_their_claim_exactly(share, coins):
+    """For one record more or less, whatever the others are."""
+    null, worst = PublishedGroups(claim=CLAIM, share=share), 0.0
+    for records in product((0, 1, 2), repeat=coins):
+        p = published_law(null, records)
+        assert sum(p.values()) == pytest.approx(1.0)
+        for i, step in product(range(coins), (-1, 1)):
+            if records[i] + step in (0, 1, 2):
+                other = (*records[:i], records[i] + step, *records[i + 1 :])
+                q = published_law(null, other)
+                excess = sum(max(0.0, p[o] - exp(1.0) * q.get(o, 0.0)) for o in p)
+                worst = max(worst, excess)
+    assert worst == pytest.approx(CLAIM.delta, abs=1e-12)
+
+
+@pytest.mark.parametrize(("share", "alternatives"), [(1, 2), (10, 2), (1, 4)])
+def test_what_speaks_with_a_chance_does(share, alternatives):
+    null = AllOrNothing.speaking(
+        chance=0.1, epsilon=1.0, loud=3.0, share=share, alternatives=alternatives
+    )
+    ratio = exp(3.0)
+    delta = 0.1 / share * (ratio - exp(1.0)) / (ratio + alternatives - 1)
+    assert null.claim.delta == pytest.approx(delta, rel=1e-12)
+    assert null.chance == pytest.approx(0.1, rel=1e-12)
+
+
 def test_parity_tells_the_last_coin_to_who_knows_the_others():
     brute = 0.0
     for bits in product((0, 1), repeat=4):
@@ -385,6 +429,8 @@ def test_surprising_counts_are_the_least():
         (Sometimes(epsilon=1.5, chance=0.4, delta=0.0), 40),
         (CountedGroups(epsilon=1.0), 20),
         (CountedGroups(epsilon=1.0), 38),
+        (PublishedGroups(claim=ApproxDP(epsilon=1.0, delta=0.05), share=2), 20),
+        (PublishedGroups(claim=ApproxDP(epsilon=1.0, delta=0.05), share=2), 30),
         (Parity(epsilon=1.0, told=True), 40),
         (Parity(epsilon=1.0, told=False), 10),
         (AllOrNothing(claim=ApproxDP(epsilon=1.0, delta=0.2), loud=np.inf), 40),
@@ -419,6 +465,7 @@ def test_the_integral_over_a_shared_score_has_converged(monkeypatch):
         lambda: AllOrNothing(claim=CLAIM, loud=0.5),
         lambda: AllOrNothing(claim=CLAIM, loud=3.0, quiet=1.5),
         lambda: AllOrNothing(claim=CLAIM, loud=3.0, share=100),
+        lambda: PublishedGroups(claim=CLAIM, share=20),
         lambda: Attaining(claim=CLAIM, canaries=10, guesses=5, correct=6),
         lambda: Attaining(claim=CLAIM, canaries=1000, guesses=5, correct=4),
         lambda: right_tail(Stopping(level=0.1), canaries=9, guesses=3, correct=1),

@@ -5,10 +5,11 @@ import pytest
 
 from dpaudit.experiments.calibration import peers, thresholds
 from dpaudit.experiments.calibration.cases import Case
-from dpaudit.experiments.calibration.draws import Draws
+from dpaudit.experiments.calibration.draws import Draws, binomial_tail
 from dpaudit.experiments.calibration.mixtures import Silent
 from dpaudit.experiments.calibration.nulls import Stopping
 from dpaudit.experiments.calibration.rates import exact_rate
+from dpaudit.experiments.calibration.recursive import BestOfFifty
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.stats.binomial import rate_limits
 from dpaudit.theory.stopping import stopping_law
@@ -24,22 +25,97 @@ def rate(rule, null, canaries):
 
 
 @pytest.mark.parametrize(
-    ("rule", "canaries", "least", "most"),
+    ("rule", "canaries", "measured", "off"),
     [
-        (thresholds.BestThreshold(), 100, 0.30, 0.40),
-        (thresholds.BestPair(), 100, 0.15, 0.30),
-        (peers.TWELVE_COUNTS, 100, 0.12, 0.21),
-        (peers.FIFTY_COUNTS, 100, 0.10, 0.30),
-        (thresholds.GaussianByAbs(), 200, 0.97, 1.0),
-        (peers.ScanFloor(), 100, 0.99, 1.0),
+        (thresholds.BestThreshold(), 100, 0.35, 0.03),
+        (thresholds.BestThreshold(), 1000, 0.41, 0.03),
+        (thresholds.BestPair(), 100, 0.27, 0.03),
+        (thresholds.BestPair(), 1000, 0.47, 0.03),
+        (thresholds.GaussianByAbs(), 200, 0.995, 0.005),
+        (peers.ScanFloor(), 100, 1.0, 0.0),
     ],
     ids=lambda value: getattr(value, "name", None),
 )
-def test_a_selection_on_the_labels_is_wrong_far_too_often(rule, canaries, least, most):
-    low, high = rate_limits(rate(rule, Silent(), canaries), AUDITS, alpha=1e-6)
-    assert low > 0.05
-    assert high > least
-    assert low < most
+def test_a_rule_is_wrong_as_often_as_was_measured_of_the_tool(
+    rule, canaries, measured, off
+):
+    """The seed is fixed; 4,000 audits are right to about 0.02."""
+    found = rate(rule, Silent(), canaries) / AUDITS
+    assert abs(found - measured) <= off + 1e-12
+    assert found > 0.05
+
+
+@pytest.mark.parametrize("rule", [peers.TEN_COUNTS, BestOfFifty()], ids=str)
+@pytest.mark.parametrize("canaries", [100, 1000])
+def test_the_best_of_several_numbers_is_wrong_too_often(rule, canaries):
+    """Nothing was measured of these tools themselves; false alarms 1e-6."""
+    low, _ = rate_limits(rate(rule, Silent(), canaries), AUDITS, alpha=1e-6)
+    assert low > 0.09
+
+
+def test_ten_numbers_are_tried_and_no_other():
+    assert list(peers.TEN_COUNTS.spacing(1000)) == list(range(10, 101, 10))
+    draws = Silent().draw(np.random.default_rng(0), canaries=200, audits=400)
+    order = np.argsort(-np.abs(draws.log_odds), axis=1)
+    right = np.take_along_axis(draws.right, order, axis=1)
+    expected = [
+        any(binomial_tail(row[:k].sum(), k, 0.0) <= 0.05 for k in range(10, 101, 10))
+        for row in right
+    ]
+    found = peers.TEN_COUNTS.rejects(draws, SILENT, 0.05, np.random.default_rng(0))
+    assert list(found) == expected
+
+
+def test_the_grid_has_about_half_as_many_pairs_as_canaries():
+    draws = Silent().draw(np.random.default_rng(0), canaries=90, audits=200)
+    expected = []
+    for scores, bits in zip(draws.log_odds, draws.bits, strict=True):
+        ranked = bits[np.argsort(scores)]
+        tails = [
+            binomial_tail(
+                (ranked[:low] == 0).sum() + (ranked[high:] == 1).sum(),
+                low + 90 - high,
+                0.0,
+            )
+            for high in range(0, 90, 9)
+            for low in range(0, high, 9)
+        ]
+        expected.append(min(tails) <= 0.05)
+    assert len(tails) == 45
+    assert any(expected)
+    found = thresholds.BestPair().rejects(draws, SILENT, 0.05, np.random.default_rng(0))
+    assert list(found) == expected
+
+
+def test_a_recursion_judges_as_many_from_both_ends():
+    """Against the identity the recursion is made anew here, from its description."""
+
+    def contradicts(n, r, v, tail):
+        right, wrong = tail * v / n, tail * (r - v) / n
+        for i in range(v - 1, -1, -1):
+            if right <= wrong:
+                return False
+            right, wrong = right + i / (r - i) * (right - wrong), right
+            if right + wrong > r / n:
+                return True
+        return False
+
+    draws = Silent().draw(np.random.default_rng(0), canaries=60, audits=100)
+    sides = {int(k) for k in np.geomspace(10, 30, 50)}
+    expected = []
+    for scores, bits in zip(draws.log_odds, draws.bits, strict=True):
+        ranked = bits[np.argsort(-scores)]
+        expected.append(
+            any(
+                contradicts(
+                    60, 2 * k, int(ranked[:k].sum() + k - ranked[-k:].sum()), 0.2
+                )
+                for k in sides
+            )
+        )
+    assert any(expected)
+    found = BestOfFifty().rejects(draws, SILENT, 0.2, np.random.default_rng(0))
+    assert list(found) == expected
 
 
 def test_the_guesser_who_stops_beats_the_papers_rule_as_often_as_was_measured():
@@ -71,13 +147,18 @@ def test_delta_without_effect_is_caught_by_the_attaining_null():
     assert exact_rate(case) > 0.002
 
 
-def test_limits_at_the_best_threshold_are_wrong_as_often_as_was_measured():
-    """Measured of the original: 7 % at a thousand canaries."""
+@pytest.mark.parametrize(
+    ("rule", "measured"),
+    [(thresholds.BestClopperPearson(), 0.07), (thresholds.HullBonferroni(), 0.068)],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_slow_rules_are_wrong_about_as_often_as_was_measured(rule, measured):
+    """At a thousand canaries; a false alarm is one in a million."""
     rng = np.random.default_rng(3)
     draws = Silent().draw(rng, canaries=1000, audits=1000)
-    found = thresholds.BestClopperPearson().rejects(draws, SILENT, 0.05, rng)
+    found = rule.rejects(draws, SILENT, 0.05, rng)
     low, high = rate_limits(int(found.sum()), 1000, alpha=1e-6)
-    assert low < 0.07 < high
+    assert low < measured < high
     assert high < 0.15
 
 
@@ -89,7 +170,7 @@ def test_a_gaussian_read_into_a_claim_is_wrong_as_often_as_was_measured():
         canaries=1000,
         alpha=0.05,
     )
-    assert exact_rate(case) == pytest.approx(0.38, abs=0.02)
+    assert exact_rate(case) == pytest.approx(0.36, abs=0.03)
 
 
 def test_an_upper_limit_is_clopper_and_pearsons():

@@ -10,7 +10,6 @@ from scipy import special
 from dpaudit.errors import InvalidInputError
 from dpaudit.experiments.calibration.cases import Case
 from dpaudit.experiments.calibration.nulls import curve_of
-from dpaudit.experiments.calibration.several import CurveRule
 from dpaudit.experiments.calibration.subjects import TRAININGS, subject
 from dpaudit.experiments.calibration.training import SeldomTraining, training_delta
 from dpaudit.privacy.adjacency import Adjacency
@@ -120,32 +119,15 @@ def test_it_is_heard_as_seldom_as_it_says_and_then_loudly():
     assert draws.right[sure].mean() > 0.99
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [
-        "exact, r = n",
-        "exact, r = n/10",
-        "steinke as published, r = n/10",
-        "weighted, 4 classes",
-        "slots, 4 classes",
-        "adaptive, r = n/10",
-        "ranked looks",
-        "betting",
-        "limited rounds, 4 of 2 classes",
-        "certificate of a whole curve, r = n",
-    ],
-)
-def test_it_bites_every_rule(rule):
-    """Whenever it is heard the true claim is refuted, so the rate is its chance."""
+@pytest.mark.parametrize("rule", ["exact, r = n", "betting", "ranked looks"])
+def test_it_bites_a_valid_rule_with_less_than_its_level(rule):
+    """That one which ignores delta stops above is shown in test_forgetting."""
     case = Case(rule=rule, null="DP-SGD, all or nothing", canaries=1000, alpha=0.05)
     judge, null = case.parts()
-    assert 0.0003 < null.chance < 0.05
+    assert null.chance <= 0.05
     loud = replace(null, chance=1.0)
     draws = loud.draw(np.random.default_rng(5), canaries=1000, audits=10)
-    if isinstance(judge, CurveRule):
-        found = judge.rejects_null(draws, null, 0.05)
-    else:
-        found = judge.rejects(draws, null.claim, 0.05, np.random.default_rng(6))
+    found = judge.rejects(draws, null.claim, 0.05, np.random.default_rng(6))
     assert found.mean() >= 0.8
 
 

@@ -10,11 +10,14 @@ from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.reads import Weighted
 from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.experiments.calibration import whole
-from dpaudit.experiments.calibration.subjects import Subject, _claim, subject
+from dpaudit.experiments.calibration.subjects import OFTEN, Subject, _claim, subject
 from dpaudit.experiments.calibration.whole import WholeCase, trial, whole_cases
 from dpaudit.game.design import Design
 from dpaudit.game.result import judge
 from dpaudit.game.rules import AdaptiveClasses, Classes
+from dpaudit.mechanisms.local import LocalRandomisedResponse
+from dpaudit.mechanisms.noise import GeometricNoise
+from dpaudit.mechanisms.sets import CountInSets
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.stats.binomial import rate_limits
 
@@ -70,7 +73,9 @@ def test_true_claims_stand(case):
 
 
 @pytest.mark.parametrize(
-    "case", [c for c in CASES if c.mechanism.startswith("DP-SGD")], ids=name
+    "case",
+    [c for c in CASES if c.mechanism.startswith("DP-SGD") and c.mechanism != OFTEN],
+    ids=name,
 )
 def test_training_is_refuted_whenever_it_is_heard(case, monkeypatch):
     """So the rate of its rows is the chance that it is heard: it bites."""
@@ -79,6 +84,25 @@ def test_training_is_refuted_whenever_it_is_heard(case, monkeypatch):
     monkeypatch.setattr(whole, "subject", lambda _: replace(audited, mechanism=loud))
     found = trial({**case.setting(), "audits": 5}, np.random.default_rng(3))
     assert found["refuted"] >= 3
+
+
+GUESSERS = {
+    (c.auditor, c.guesser): c for c in CASES if not c.mechanism.startswith("DP-SGD")
+}
+
+
+@pytest.mark.parametrize("case", GUESSERS.values(), ids=name)
+def test_no_guesser_is_idle(case, monkeypatch):
+    """Each refutes a claim far from the truth; one that never could tests nothing."""
+    counts = CountInSets(elements=100, set_size=5, noise=GeometricNoise(epsilon=2.0))
+    lying = Subject(mechanism=counts, claim=_claim(0.0, 0.0))
+    monkeypatch.setattr(whole, "subject", lambda _: lying)
+    monkeypatch.setattr(whole, "_small", lambda _: LocalRandomisedResponse(epsilon=2.0))
+    whole._learned.cache_clear()  # it is to learn what is audited here
+    played = replace(case, mechanism="local randomised response")
+    found = trial({**played.setting(), "audits": 100}, np.random.default_rng(1))
+    whole._learned.cache_clear()
+    assert found["refuted"] >= 1
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,20 @@ with an order of confidence that follows the output.
 says at its edges that the coin fell so with odds ``e^(g epsilon)``: as much as any
 mechanism may that is epsilon-DP for single records.
 
+*Published groups.* Where one coin decides on two records, delta grows too, from one
+record to both: (epsilon, delta) implies ``delta (1 + e^epsilon)`` for pairs, and no
+less. With that chance all coins are published. The claim is about data, too, in which
+coins are torn, one record in and the other out. If some are, all coins are published
+with a chance of ``2 delta`` only, the torn ones as fair coins would have it. So a torn
+coin is published as either kind with chance ``delta``, a whole one with chance ``delta
+(1 + e^epsilon)`` as what it is, and one record moves delta beyond a factor e^epsilon.
+
 *Parity.* Xor randomised response publishes the parity of all coins, true with odds
 ``e^epsilon``: exactly epsilon-DP, as every coin changes the parity. It says nothing of
 any coin, but to a guesser who was told all coins but one it says as much of the last
-as the claim allows.
+as the claim allows. In rounds it is told coins of its own round, which rounds forbid;
+but given all coins but one the last is still right with at most the odds of the claim,
+and which guess is the surest depends on no coin, so no round counts more than it may.
 """
 
 from dataclasses import dataclass
@@ -38,7 +48,15 @@ from dpaudit.experiments.calibration.draws import (
 )
 from dpaudit.privacy.guarantees import ApproxDP
 
-__all__ = ["CountedGroups", "CountsAtTheEdge", "Parity", "clipped_geometric"]
+__all__ = [
+    "CountedGroups",
+    "CountsAtTheEdge",
+    "Parity",
+    "PublishedGroups",
+    "clipped_geometric",
+]
+
+_CERTAIN = 20.0  # the log-odds of a coin that was published
 
 
 @final
@@ -124,6 +142,45 @@ class CountedGroups:
         below = np.cumsum(law[[0, 2]], axis=1)[bits]
         count = (rng.random((*bits.shape, 1)) > below).sum(axis=2)
         return every_guess((count - 1.0) * 2 * self.epsilon, bits)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedGroups:
+    """Each coin decides on two records; with some chance coins are published.
+
+    Attributes:
+        claim: What it satisfies for single records.
+        share: One coin in so many, drawn at random, is published then.
+    """
+
+    claim: ApproxDP
+    share: int = 1
+
+    def __post_init__(self) -> None:
+        if self.chance > 1:
+            raise InvalidInputError(f"no chance of publishing meets {self.claim}")
+
+    @property
+    def chance(self) -> float:
+        """The chance that coins are published."""
+        return self.share * self.claim.delta * (1 + exp(self.claim.epsilon))
+
+    def tail(self, *, canaries: int, guesses: int, correct: int) -> float:
+        """Return the chance that as many of the surest guesses are right, or more."""
+        known = min(guesses, canaries // self.share)
+        loud, silent = binomial_tail(
+            [correct - known, correct], [guesses - known, guesses], 0.0
+        )
+        return float(self.chance * loud + (1 - self.chance) * silent)
+
+    def draw(self, rng: np.random.Generator, *, canaries: int, audits: int) -> Draws:
+        """Simulate audits."""
+        bits = fair_coins(rng, (audits, canaries))
+        speaks = rng.random((audits, 1)) < self.chance
+        place = np.argsort(rng.random(bits.shape), axis=1)
+        said = speaks & (place < canaries // self.share)
+        return every_guess(signed(bits, said) * np.where(said, _CERTAIN, 0.0), bits)
 
 
 @final

@@ -1,7 +1,8 @@
 """Who guesses in whole audits: the best, and some who only want the audit to be wrong.
 
 They stop when they are ahead, bet more when they are behind, or claim to know more than
-they do. An audit must bear all of that.
+they do. An audit must bear all of that. Where a number of guesses or of rounds is
+committed, stopping early only loses; who stops late there has something to gain.
 """
 
 from dataclasses import dataclass, replace
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
+from dpaudit.experiments.calibration.subjects import OFTEN
 from dpaudit.game.adaptive_guesser import AdaptiveMostLikely
 from dpaudit.game.guessers import MostLikely, Play, Submission
 from dpaudit.game.rules import (
@@ -33,10 +35,15 @@ __all__ = [
     "TRAINED",
     "Boasting",
     "Stopping",
+    "StoppingLate",
     "Weighing",
 ]
 
 _N: Final = 100
+_2: Final = "DP-SGD, heard 2 in 1000"
+_4: Final = "DP-SGD, heard 4 in 1000"
+_6: Final = "DP-SGD, heard 6 in 1000"
+_12: Final = "DP-SGD, heard 12 in 1000"
 
 
 @final
@@ -82,7 +89,7 @@ class Stopping:
     """Guesses one by one, bets most when behind, and stops when it looks good."""
 
     mechanism: Any
-    rules: AdaptiveCount | AdaptiveClasses | AdaptiveRounds | AdaptiveBets
+    rules: AdaptiveClasses | AdaptiveRounds | AdaptiveBets
     epsilon: float
     canaries: int
 
@@ -105,8 +112,6 @@ class Stopping:
 
     def _turns(self) -> int:
         match self.rules:
-            case AdaptiveCount(guesses=guesses):
-                return guesses
             case AdaptiveClasses(guesses=slots):
                 return sum(slots)
             case AdaptiveRounds(weights=weights):
@@ -119,10 +124,8 @@ class Stopping:
             return []
         return sorted(np.repeat(self.rules.weights, self.rules.guesses).tolist())
 
-    def _stake(self, slots: list[float], *, behind: bool) -> NDArray[np.float64] | None:
+    def _stake(self, slots: list[float], *, behind: bool) -> NDArray[np.float64]:
         match self.rules:
-            case AdaptiveCount():
-                return None
             case AdaptiveClasses():
                 return np.array([slots.pop(-1 if behind else 0)])
             case AdaptiveRounds():
@@ -130,6 +133,63 @@ class Stopping:
             case AdaptiveBets():
                 odds = float(special.expit(self.epsilon + (2.0 if behind else 0.3)))
                 return np.array([odds])
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoppingLate:
+    """Stops once it has enough: of a committed count all, of rounds more than half.
+
+    In rounds it plays all canaries of a round at once, as a jump demands, and states
+    more when it is behind. It may then stop when it is ahead; what the other rounds
+    would have added is left to committed chance.
+    """
+
+    mechanism: Any
+    rules: AdaptiveCount | AdaptiveRounds
+    epsilon: float
+    canaries: int
+
+    def play(self, output: Any) -> Play:  # noqa: ANN401 (any mechanism's)
+        """Yield guesses until they are enough."""
+        log_odds = self.mechanism.log_odds(output)
+        made, right = 0, 0
+        for turn, index in enumerate(self._turns()):
+            if self._has_enough(turn, made, right):
+                return
+            guess = np.where(log_odds[index] >= 0, 1, -1).astype(np.int8)
+            stake = self._stake(len(index), behind=self._lead(made, right) <= 0)
+            truth = yield Submission(index=index, guess=guess, stake=stake)
+            made, right = made + len(index), right + int((truth == guess).sum())
+
+    def _turns(self) -> list[NDArray[np.int64]]:
+        match self.rules:
+            case AdaptiveCount(guesses=guesses):
+                return [np.array([i]) for i in range(guesses)]
+            case AdaptiveRounds(weights=weights):
+                rounds = len(weights)
+                return [np.arange(r, self.canaries, rounds) for r in range(rounds)]
+
+    def _has_enough(self, turn: int, made: int, right: int) -> bool:
+        match self.rules:
+            case AdaptiveCount(guesses=guesses):
+                # As if the guesses not made were wrong, which is how they count.
+                return self._lead(guesses, right) > 2.0
+            case AdaptiveRounds(weights=weights):
+                return 2 * turn > len(weights) and self._lead(made, right) > 1.0
+
+    def _lead(self, made: int, right: int) -> float:
+        """Return how far ahead of chance the right guesses are, in deviations."""
+        rate = float(special.expit(self.epsilon))
+        deviation = np.sqrt(max(made, 1) * rate * (1 - rate))
+        return float((right - made * rate) / deviation)
+
+    def _stake(self, guesses: int, *, behind: bool) -> NDArray[np.float64] | None:
+        match self.rules:
+            case AdaptiveCount():
+                return None
+            case AdaptiveRounds():
+                return np.full(guesses, self.epsilon + (2.0 if behind else 0.3))
 
 
 ONE_RUN: MappingProxyType[str, Rules] = MappingProxyType(
@@ -154,42 +214,41 @@ ADAPTIVE: MappingProxyType[str, Rules] = MappingProxyType(
 )
 STOPPED: MappingProxyType[str, Rules] = MappingProxyType(
     {
-        "count": AdaptiveCount(guesses=_N),
-        "classes": AdaptiveClasses(weights=(1.0, 3.0), guesses=(20, 20)),
-        "rounds": AdaptiveRounds(weights=(1.0,) * 8),
-        "limited rounds": AdaptiveRounds(weights=(1.0,) * 8, jump=0.5, noise=0.05),
-        "bets": AdaptiveBets(),
+        "stopping late, count": AdaptiveCount(guesses=_N),
+        "stopping, classes": AdaptiveClasses(weights=(1.0, 3.0), guesses=(20, 20)),
+        "stopping, rounds": AdaptiveRounds(weights=(1.0,) * 8),
+        "stopping late, limited rounds": AdaptiveRounds(
+            weights=(1.0,) * 8, jump=0.5, noise=0.05
+        ),
+        "stopping, bets": AdaptiveBets(),
     }
 )
 SCORED: MappingProxyType[str, Rules] = MappingProxyType(
     {"the 20 best": OneRun(guesses=20), "ranked": Ranking(guesses=_N)}
 )
-# Against training: its rules, and how seldom it is heard.
-TRAINED: MappingProxyType[tuple[str, str], tuple[Rules, str]] = MappingProxyType(
-    {
-        ("one run", "everyone"): (OneRun(guesses=1000), "DP-SGD, heard 12 in 1000"),
-        ("one run", "the 250 best"): (OneRun(guesses=250), "DP-SGD, heard 12 in 1000"),
-        ("one run", "ranked"): (Ranking(guesses=1000), "DP-SGD, heard 12 in 1000"),
-        ("one run", "weighed"): (
-            Classes(weights=(3.0, 1.0), guesses=(100, 150)),
-            "DP-SGD, heard 2 in 1000",
-        ),
-        ("adaptive", "count"): (
-            AdaptiveCount(guesses=500),
-            "DP-SGD, heard 12 in 1000",
-        ),
-        ("adaptive", "classes"): (
-            AdaptiveClasses(weights=(1.0, 2.0), guesses=(250, 250)),
-            "DP-SGD, heard 2 in 1000",
-        ),
-        ("adaptive", "rounds"): (
-            AdaptiveRounds(weights=(1.0, 1.0)),
-            "DP-SGD, heard 2 in 1000",
-        ),
-        ("adaptive", "limited rounds"): (
-            AdaptiveRounds(weights=(1.0,) * 4, jump=0.5, noise=0.05),
-            "DP-SGD, heard 6 in 1000",
-        ),
-        ("adaptive", "bets"): (AdaptiveBets(), "DP-SGD, heard 4 in 1000"),
-    }
+# Against training: the rules, and how seldom it is heard. With rounds and bets a delta
+# that costs more than alpha is refused, so that none can be heard as often as 1 in 10.
+TRAINED: MappingProxyType[tuple[str, str], tuple[Rules, tuple[str, ...]]] = (
+    MappingProxyType(
+        {
+            ("one run", "everyone"): (OneRun(guesses=1000), (_12, OFTEN)),
+            ("one run", "the 250 best"): (OneRun(guesses=250), (_12, OFTEN)),
+            ("one run", "ranked"): (Ranking(guesses=1000), (_12, OFTEN)),
+            ("one run", "weighed"): (
+                Classes(weights=(3.0, 1.0), guesses=(100, 150)),
+                (_2, OFTEN),
+            ),
+            ("adaptive", "count"): (AdaptiveCount(guesses=500), (_12, OFTEN)),
+            ("adaptive", "classes"): (
+                AdaptiveClasses(weights=(1.0, 2.0), guesses=(250, 250)),
+                (_2, OFTEN),
+            ),
+            ("adaptive", "rounds"): (AdaptiveRounds(weights=(1.0, 1.0)), (_2,)),
+            ("adaptive", "limited rounds"): (
+                AdaptiveRounds(weights=(1.0,) * 4, jump=0.5, noise=0.05),
+                (_6,),
+            ),
+            ("adaptive", "bets"): (AdaptiveBets(), (_4,)),
+        }
+    )
 )

@@ -19,7 +19,7 @@ two are ever drawn.
 
 from dataclasses import dataclass
 from math import exp, inf, log
-from typing import TypeAlias, final
+from typing import Self, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -192,11 +192,35 @@ class AllOrNothing:
                 f"meets {self.claim} exactly"
             )
 
+    @classmethod
+    def speaking(
+        cls,
+        *,
+        chance: float,
+        epsilon: float,
+        loud: float,
+        share: int = 1,
+        alternatives: int = 2,
+    ) -> Self:
+        """Return the one that speaks with a given chance; delta follows.
+
+        Example:
+            >>> null = AllOrNothing.speaking(chance=0.1, epsilon=1.0, loud=3.0)
+            >>> print(null.claim)
+            (epsilon = 1, delta = 0.0823657)-DP
+        """
+        delta = chance * _response_delta(loud, epsilon, alternatives) / share
+        return cls(
+            claim=ApproxDP(epsilon=epsilon, delta=float(delta)),
+            loud=loud,
+            share=share,
+            alternatives=alternatives,
+        )
+
     @property
     def chance(self) -> float:
         """The chance that it speaks."""
-        others = (self.alternatives - 1) * exp(-self.loud)
-        alone = -np.expm1(self.claim.epsilon - self.loud) / (1 + others)
+        alone = _response_delta(self.loud, self.claim.epsilon, self.alternatives)
         return float(self.share * self.claim.delta / alone)
 
     def components(self) -> Components:
@@ -284,6 +308,12 @@ def only_two(alternatives: int) -> None:
             f"only coins of two records are drawn, got alternatives={alternatives}; "
             "use their law"
         )
+
+
+def _response_delta(loud: float, epsilon: float, alternatives: int) -> float:
+    """Return delta at epsilon of a response whose chances have a ratio e^loud."""
+    others = (alternatives - 1) * exp(-loud)
+    return float(-np.expm1(epsilon - loud) / (1 + others))
 
 
 def _spoken_of(

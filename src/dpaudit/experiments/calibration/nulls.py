@@ -25,6 +25,7 @@ from dpaudit.experiments.calibration.counting import (
     CountedGroups,
     CountsAtTheEdge,
     Parity,
+    PublishedGroups,
 )
 from dpaudit.experiments.calibration.draws import (
     BOAST,
@@ -175,6 +176,7 @@ Null: TypeAlias = (
     | Stopping
     | CountsAtTheEdge
     | CountedGroups
+    | PublishedGroups
     | Parity
     | SeldomTraining
     | BiasedCoins
@@ -204,7 +206,7 @@ def right_tail(  # noqa: PLR0911 (one return per kind of null)
                 raise InvalidInputError("the stopping guesser starts on every canary")
             stopped, going = stopping_law(canaries, null.level)
             return float((stopped + going)[correct:].sum())
-        case CountedGroups():
+        case CountedGroups() | PublishedGroups():
             return null.tail(canaries=canaries, guesses=guesses, correct=correct)
         case Parity():
             return null.tail(guesses=guesses, correct=correct)

@@ -3,12 +3,12 @@
 None of this is anyone's code: each rule is the few lines that its description comes
 down to, at the claim's epsilon. A table in which these pass would be a table that
 cannot fail. Each names the release that was read and what was measured of it then.
-Rules that choose a threshold have a file of their own.
+Rules that choose a threshold have a file of their own, and so have those that run a
+recursion.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from math import log
 from typing import ClassVar, final
 
@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit.bounds.fdp import curve_log_p_value
 from dpaudit.bounds.reads import Counts
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.experiments.calibration.draws import Draws, binomial_tail
+from dpaudit.experiments.calibration.recursive import BestOfFifty, GaussianAssumed
 from dpaudit.experiments.calibration.rules import CountRule, Rule
 from dpaudit.experiments.calibration.thresholds import (
     BestClopperPearson,
@@ -28,22 +28,19 @@ from dpaudit.experiments.calibration.thresholds import (
     GaussianByAbs,
     HullBonferroni,
 )
-from dpaudit.privacy.guarantees import ApproxDP, GaussianDP
+from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.stats.binomial import log_tails
-from dpaudit.stats.search import largest_yes
 from dpaudit.theory.stopping import surprising_counts
 
 __all__ = [
     "FAIR_COINS",
-    "FIFTY_COUNTS",
     "GAUSSIAN",
     "INDEPENDENT",
     "NO_DELTA",
     "PEERS",
-    "TWELVE_COUNTS",
+    "TEN_COUNTS",
     "BestCount",
     "DeltaShrinksGuesses",
-    "GaussianAssumed",
     "IndependentChannels",
     "RealisedGuesses",
     "ScanFloor",
@@ -155,38 +152,10 @@ class IndependentChannels:
         return log_tails(counts.correct, counts.guesses, log(right / (1 - right)))[0]
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class GaussianAssumed:
-    """jax_privacy 2.0.0, epsilon_one_run_fdp: the claim's point read as a Gaussian's.
-
-    An (epsilon, delta) claim is replaced by the Gaussian curve through that point,
-    which says more than the claim does. Measured: a mechanism that is 1.5-DP is given
-    an epsilon above 1.5 at delta 1e-5 in 36 % of runs. PrivacyGuard fb9c26c
-    (FDPAnalysisNode) computes the same.
-    """
-
-    method: ClassVar[str] = "gdp taken as dp"
-    reference: ClassVar[str] = "https://arxiv.org/abs/2410.22235, algorithm 3"
-
-    def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
-        """Return the log of the p-value of the whole Gaussian curve."""
-        return curve_log_p_value(counts, GaussianDP(mu=_mu_through(epsilon, delta)))
-
-
-@lru_cache(maxsize=64)
-def _mu_through(epsilon: float, delta: float) -> float:
-    return largest_yes(lambda mu: GaussianDP(mu=mu).delta_at(epsilon) <= delta)
-
-
-TWELVE_COUNTS = BestCount(
-    # Measured at epsilon = 0: 15 to 21 %.
-    name="copies of Steinke's snippet: best of 12 k's",
-    spacing=lambda n: np.geomspace(10, n, 12),
-)
-FIFTY_COUNTS = BestCount(
-    name="PrivacyGuard fb9c26c, tutorial: best of 50 k's",
-    spacing=lambda n: np.linspace(n / 50, n, 50),
+TEN_COUNTS = BestCount(
+    # A copy of Steinke, Nasr and Jagielski's snippet, at 10, 20, ..., 100 guesses.
+    name="privacy-auditing-of-llms 90f60df: best of 10 k's",
+    spacing=lambda n: np.arange(10.0, min(n, 100) + 1, 10.0),
 )
 FAIR_COINS = CountRule(
     name="jax_privacy 2.0.0: any in/out lists taken as fair",
@@ -212,8 +181,8 @@ PEERS: tuple[Rule, ...] = (
     BestThreshold(),
     NO_DELTA,
     BestPair(),
-    TWELVE_COUNTS,
-    FIFTY_COUNTS,
+    TEN_COUNTS,
+    BestOfFifty(),
     RealisedGuesses(),
     ScanFloor(),
     BestClopperPearson(),

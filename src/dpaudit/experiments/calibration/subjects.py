@@ -4,7 +4,9 @@ Most satisfy their claim with equality. *Attaining* makes the number of right gu
 which its claim is refuted as likely as any mechanism can. *Shared score* is exactly
 1-GDP, and all its answers are good or bad together. *Seldom randomised response* runs
 one of epsilon 4 once in a thousand runs. The runs of DP-SGD are described in
-``training``; how seldom each is heard is what its guesser still refutes.
+``training``; how seldom each is heard is what its guesser still refutes. *1 in 10*
+speaks twice as often as an audit may be wrong: there an audit that ignores delta is
+found out, and a valid one must be silent.
 """
 
 from collections.abc import Callable
@@ -39,6 +41,7 @@ from dpaudit.privacy.guarantees import ApproxDP, GaussianDP
 __all__ = [
     "ALPHA",
     "CANARIES",
+    "OFTEN",
     "PLACE",
     "SUBJECTS",
     "TRAININGS",
@@ -193,6 +196,9 @@ SUBJECTS: MappingProxyType[str, Callable[[], Subject]] = MappingProxyType(
         "all or nothing": lambda: _approximate(
             AllOrNothing(elements=_N, chance=0.01), 0.01
         ),
+        "all or nothing, 1 in 10": lambda: _approximate(
+            AllOrNothing(elements=_N, chance=2 * ALPHA), 2 * ALPHA
+        ),
         "seldom randomised response": lambda: _seldom(1e-3),
         "xor randomised response": lambda: _pure(
             XorRandomisedResponse(elements=_N, epsilon=1.0)
@@ -213,8 +219,10 @@ SUBJECTS: MappingProxyType[str, Callable[[], Subject]] = MappingProxyType(
         "attaining": _attaining,
     }
 )
+OFTEN: Final = "DP-SGD, heard 1 in 10"
 TRAININGS: MappingProxyType[str, SeldomTraining] = MappingProxyType(
     {
+        OFTEN: SeldomTraining(epsilon=0.5, chance=2 * ALPHA),
         "DP-SGD, heard 12 in 1000": SeldomTraining(epsilon=0.5, chance=0.012),
         "DP-SGD, heard 6 in 1000": SeldomTraining(epsilon=4.0, chance=0.006),
         "DP-SGD, heard 4 in 1000": SeldomTraining(epsilon=5.0, chance=0.004),

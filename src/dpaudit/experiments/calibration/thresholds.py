@@ -5,6 +5,7 @@ off the same labelled scores that the bound is then computed from.
 """
 
 from dataclasses import dataclass
+from math import isqrt
 from typing import final
 
 import numpy as np
@@ -21,8 +22,10 @@ __all__ = [
     "BestThreshold",
     "GaussianByAbs",
     "HullBonferroni",
+    "by_score",
 ]
 
+_FRONT = ((0, 0), (1, 0))  # a column of zeros before the first
 _DELTA = 1e-5  # where a Gaussian's epsilon is read off, as was measured
 
 
@@ -44,9 +47,9 @@ class HullBonferroni:
     ) -> NDArray[np.bool_]:
         """Test every corner at alpha over the number of corners."""
         del rng
-        bits, usable = _by_score(draws)
+        bits, usable = by_score(draws)
         guesses = np.arange(bits.shape[1] + 1)
-        correct = np.pad(np.cumsum(bits, axis=1, dtype=np.int64), ((0, 0), (1, 0)))
+        correct = np.pad(np.cumsum(bits, axis=1, dtype=np.int64), _FRONT)
         corners = _corners(guesses, correct, usable)
         tails = binomial_tail(correct, guesses, claim.epsilon)
         least = np.where(corners, tails, 1.0).min(axis=1)
@@ -70,7 +73,7 @@ class BestThreshold:
     ) -> NDArray[np.bool_]:
         """Judge the best accuracy over all thresholds by one binomial tail."""
         del rng
-        bits, usable = _by_score(draws)
+        bits, usable = by_score(draws)
         n = bits.shape[1]
         walk = np.cumsum(2 * bits.astype(np.int64) - 1, axis=1)
         excluded = n - bits.sum(axis=1, dtype=np.int64)
@@ -83,24 +86,30 @@ class BestThreshold:
 class BestPair:
     """ml_privacy_meter e384af8: the best over a grid of (k_neg, k_pos), uncorrected.
 
-    Here the grid is k_neg = k_pos = 1, 2, ..., n/2. Measured with its own grid at
-    epsilon = 0: 27 / 47 / 58 % at 100 / 1,000 / 10,000 canaries.
+    The lowest scores are guessed "excluded" and the highest "included". Where the lower
+    part ends and the higher begins are multiples of the square root of the number of
+    canaries, about half as many pairs as there are canaries. Measured at epsilon = 0:
+    27 / 47 / 58 % at 100 / 1,000 / 10,000 canaries; this one: 24 / 47 / 58 %.
     """
 
-    name: str = "ml_privacy_meter e384af8: best (k_neg, k_pos)"
+    name: str = "ml_privacy_meter e384af8: best of its grid"
 
     def rejects(
         self, draws: Draws, claim: ApproxDP, alpha: float, rng: np.random.Generator
     ) -> NDArray[np.bool_]:
         """Reject if any pair does."""
         del rng
-        bits, _ = _by_score(draws)
-        half = bits.shape[1] // 2
-        top = np.cumsum(bits[:, :half], axis=1, dtype=np.int64)
-        bottom = np.cumsum(1 - bits[:, : -half - 1 : -1].astype(np.int64), axis=1)
-        guesses = 2 * np.arange(1, half + 1)
-        enough = surprising_counts(bits.shape[1], claim.epsilon, alpha)[guesses - 1]
-        return np.asarray((top + bottom >= enough).any(axis=1))
+        bits, _ = by_score(draws)
+        n = bits.shape[1]
+        edges = np.arange(0, n, isqrt(n))
+        begins, ends = np.tril_indices(len(edges), -1)
+        zeros = np.pad(np.cumsum(1 - bits[:, ::-1].astype(np.int64), axis=1), _FRONT)
+        below = zeros[:, edges]  # right ones if the lowest so many are "excluded"
+        above = (n - edges) - (zeros[:, -1:] - below)
+        guesses = edges[ends] + n - edges[begins]
+        enough = surprising_counts(n, claim.epsilon, alpha)[guesses - 1]
+        right = below[:, ends] + above[:, begins]
+        return np.asarray((right >= enough).any(axis=1))
 
 
 @final
@@ -122,9 +131,9 @@ class GaussianByAbs:
     ) -> NDArray[np.bool_]:
         """Read the largest absolute mu as an epsilon."""
         del rng
-        bits, usable = _by_score(draws)
+        bits, usable = by_score(draws)
         guesses = np.arange(bits.shape[1] + 1)
-        correct = np.pad(np.cumsum(bits, axis=1, dtype=np.int64), ((0, 0), (1, 0)))
+        correct = np.pad(np.cumsum(bits, axis=1, dtype=np.int64), _FRONT)
         corners = _corners(guesses, correct, usable)
         ones = correct[:, -1:]
         level = alpha / 2 / corners.sum(axis=1, keepdims=True)
@@ -158,9 +167,9 @@ class BestClopperPearson:
     ) -> NDArray[np.bool_]:
         """Reject if the ratio of limits is too large at some threshold."""
         del rng
-        bits, usable = _by_score(draws)
+        bits, usable = by_score(draws)
         guesses = np.arange(bits.shape[1] + 1)
-        correct = np.pad(np.cumsum(bits, axis=1, dtype=np.int64), ((0, 0), (1, 0)))
+        correct = np.pad(np.cumsum(bits, axis=1, dtype=np.int64), _FRONT)
         ones = correct[:, -1:]
         false_alarm = _upper(guesses - correct, bits.shape[1] - ones, alpha / 2)
         alarm = 1 - _upper(ones - correct, ones, alpha / 2)
@@ -179,7 +188,7 @@ def _upper(
     return np.where(misses > 0, found, 1.0)
 
 
-def _by_score(draws: Draws) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
+def by_score(draws: Draws) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
     """Return the coins, highest score first, and after how many a threshold fits."""
     order = np.argsort(-draws.log_odds, axis=1, kind="stable")
     scores = np.take_along_axis(draws.log_odds, order, axis=1)

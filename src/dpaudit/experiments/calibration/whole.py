@@ -28,6 +28,7 @@ from dpaudit.experiments.calibration.guessers import (
     TRAINED,
     Boasting,
     Stopping,
+    StoppingLate,
     Weighing,
 )
 from dpaudit.experiments.calibration.subjects import (
@@ -144,13 +145,14 @@ def _triples() -> Iterator[tuple[str, str, str]]:
                     yield "adaptive", guesser, name
         if name in _SEEN_THROUGH:
             for guesser in STOPPED:
-                yield "adaptive", f"stopping, {guesser}", name
+                yield "adaptive", guesser, name
         for guesser in SCORED:
             yield "scores", guesser, name
     for name in _CLASSIC:
         yield "classic", "likelier", name
-    for (auditor, guesser), (_, training) in TRAINED.items():
-        yield auditor, guesser, training
+    for (auditor, guesser), (_, trainings) in TRAINED.items():
+        for training in trainings:
+            yield auditor, guesser, training
 
 
 def _is_playable(guesser: str, claim: ApproxDP) -> bool:
@@ -277,11 +279,9 @@ def _one_run_rules(case: WholeCase) -> Rules:
 
 def _adaptive(case: WholeCase, audited: Subject, rng: np.random.Generator) -> Verdict:
     mechanism, claim = audited.mechanism, audited.claim
-    stops, kind = case.guesser.startswith("stopping"), case.guesser.rpartition(", ")[2]
-    trained = case.mechanism in TRAININGS
-    rules: Any = STOPPED[kind] if stops else ADAPTIVE[kind]
+    rules: Any = STOPPED.get(case.guesser) or ADAPTIVE[case.guesser]
     threshold, start = 0.5, _START
-    if trained:
+    if case.mechanism in TRAININGS:
         rules = TRAINED[case.auditor, case.guesser][0]
         threshold, start = _TRAINED_THRESHOLD, claim.epsilon
     if claim.delta and isinstance(rules, AdaptiveRounds | AdaptiveBets):
@@ -291,8 +291,9 @@ def _adaptive(case: WholeCase, audited: Subject, rng: np.random.Generator) -> Ve
     )
     if isinstance(rules, AdaptiveRounds):
         guesser = Boasting(guesser=guesser)
-    if stops:
-        guesser = Stopping(
+    if case.guesser in STOPPED:
+        late = case.guesser.startswith("stopping late")
+        guesser = (StoppingLate if late else Stopping)(
             mechanism=mechanism,
             rules=rules,
             epsilon=claim.epsilon,
