@@ -35,8 +35,9 @@ def calibrate(
         int | None,
         typer.Option(
             "--trials",
-            help="Audits of each simulated row; 100,000 where verdicts are looked up "
-            "and 10,000 elsewhere if not given.",
+            help="Audits of each simulated row, at least: more that the store holds "
+            "count too; 100,000 where verdicts are looked up and 10,000 elsewhere if "
+            "not given.",
         ),
     ] = None,
     store: StoreOption = Path("calibration.sqlite"),

@@ -166,7 +166,8 @@ def test_a_sweep_goes_on_from_what_the_store_holds():
             table(more, store)
         filled(more, store)
         resumed = table(more, store)
-    assert rows_of(more) == resumed
+        accumulated = table(fewer, store)
+    assert rows_of(more) == resumed == accumulated
 
 
 def test_a_trial_can_be_sent_to_a_worker():

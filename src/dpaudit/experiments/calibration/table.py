@@ -268,8 +268,11 @@ class _Measured:
 def _measured(
     store: Store, sweep: Sweep, setting: Setting, ways: tuple[str, ...], level: float
 ) -> _Measured:
-    """Return the larger of the rates of being wrong in some ways."""
-    found = list(store.outcomes(sweep.cell(setting)))[: sweep.trials]
+    """Return the larger of the rates of being wrong in some ways.
+
+    All that the store holds counts, also beyond what was asked for: audits accumulate.
+    """
+    found = list(store.outcomes(sweep.cell(setting)))
     if len(found) < sweep.trials:
         raise InvalidInputError(
             f"the store holds {len(found)} of {sweep.trials} trials of {setting}"
