@@ -45,7 +45,9 @@ def test_a_rule_is_wrong_as_often_as_was_measured_of_the_tool(
     assert found > 0.05
 
 
-@pytest.mark.parametrize("rule", [peers.TEN_COUNTS, BestOfFifty()], ids=lambda rule: rule.name)
+@pytest.mark.parametrize(
+    "rule", [peers.TEN_COUNTS, BestOfFifty()], ids=lambda rule: rule.name
+)
 @pytest.mark.parametrize("canaries", [100, 1000])
 def test_the_best_of_several_numbers_is_wrong_too_often(rule, canaries):
     """Nothing was measured of these tools themselves; false alarms 1e-6."""
