@@ -8,7 +8,7 @@ something is killed with -9: a local worker, a Ray worker, the raylet (Ray's pro
 the node), or the driver. A driver that does not end with success is started again. At
 the end the store is compared, row by row, with that of an undisturbed sweep in this
 process. Six sweeps, so 30 kills, of each kind. Exits with 1 if a store differs, if
-something was not killed, or if a driver did not survive what it should.
+fewer were killed, or if a driver did not survive the death of a worker.
 """
 
 import argparse
@@ -184,7 +184,8 @@ def report(planned: Sweep, store: Store) -> bool:
         same = sum(o["identical"] and o["trials"] == _TRIALS for o in found)
         again = sum(o["starts"] - 1 for o in found)
         fine &= killed >= min(30, KILLS * planned.trials) and same == planned.trials
-        fine &= victim == "driver" or again == 0
+        # Ray can take a driver down with its raylet; then it is resumed as well.
+        fine &= victim in {"raylet", "driver"} or again == 0
         print(
             f"{victim}: {killed} killed in {len(found)} sweeps of {_TRIALS} trials; "
             f"drivers started again {again} times; {same} of {planned.trials} stores "
