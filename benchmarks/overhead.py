@@ -15,6 +15,8 @@ import argparse
 import os
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import dataclass
@@ -25,8 +27,6 @@ from typing import Any, Final, final
 import loky
 import numpy as np
 import ray
-from faults import descendants
-from rich.progress import track
 from timing import median_ratio
 
 from dpaudit.engines.cluster import RayEngine
@@ -127,18 +127,48 @@ def bare_ray(setting: Setting, sizes: list[int]) -> int:
         done += len(ray.get(ready))
 
 
-def tree_cpu() -> float:
-    """Return the CPU seconds of this process and all it started, ended or not."""
-    own = os.times()
-    total = own.user + own.system + own.children_user + own.children_system
-    for pid, _ in descendants(os.getpid()):
-        try:
-            text = Path(f"/proc/{pid}/stat").read_text()
-        except OSError:
-            continue
-        # After the name in parentheses: user, system, and those of ended children.
-        total += sum(map(int, text.rpartition(")")[2].split()[11:15])) / _TICK
-    return total
+class Tree:
+    """The CPU time of this process and all it started, also of those that ended.
+
+    Ray's workers come and go, and nobody waits for them: their time is read three times
+    a second while they live.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[int, str], float] = {}
+        self._lock = threading.Lock()
+        threading.Thread(target=self._watch, daemon=True).start()
+
+    def _watch(self) -> None:
+        while True:
+            self._look()
+            time.sleep(0.33)
+
+    def _look(self) -> None:
+        parents, seconds, born = {}, {}, {}
+        for folder in Path("/proc").iterdir():
+            if not folder.name.isdigit():
+                continue
+            try:
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            pid = int(folder.name)
+            parents[pid], born[pid] = int(fields[1]), fields[19]
+            seconds[pid] = (int(fields[11]) + int(fields[12])) / _TICK
+        for pid in parents:
+            ancestor = pid
+            while ancestor in parents and ancestor != os.getpid():
+                ancestor = parents[ancestor]
+            if ancestor == os.getpid():
+                with self._lock:
+                    self._last[pid, born[pid]] = seconds[pid]
+
+    def cpu(self) -> float:
+        """Return the seconds so far."""
+        self._look()
+        with self._lock:
+            return sum(self._last.values())
 
 
 def rounds_for(milliseconds: float) -> int:
@@ -153,25 +183,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--engine", choices=["local", "ray"], default="local")
     parser.add_argument("--pairs", type=int, default=20)
+    parser.add_argument("--load", type=int, choices=[0, 1], help="only this one")
     args = parser.parse_args()
     engine: Engine = LocalEngine(workers=WORKERS)
     bare = bare_local
     if args.engine == "ray":
         engine, bare = RayEngine(workers=WORKERS), bare_ray
         list(engine.map(abs, range(10)))  # connects, and starts the workers
-    within = True
-    for load in LOADS:
+    within, tree = True, Tree()
+    for load in LOADS if args.load is None else [LOADS[args.load]]:
         setting = {"rounds": rounds_for(load.milliseconds)}
         swept(engine, load, setting)  # warms both up
         ratios = []
-        for pair in track(range(args.pairs), f"{load.trials} trials"):
-            before = tree_cpu()
+        for pair in range(args.pairs):
+            before = tree.cpu()
             sizes = swept(engine, load, setting)
-            between = tree_cpu()
+            between = tree.cpu()
             if bare(setting, sizes) != load.trials:
                 raise SystemExit("the bare engine lost trials")
-            ratios.append((between - before) / (tree_cpu() - between))
-            del pair
+            ratios.append((between - before) / (tree.cpu() - between))
+            print(f"pair {pair}: {ratios[-1]:.3f}", file=sys.stderr, flush=True)
         middle, low, high = median_ratio(ratios)
         within &= low <= load.limit
         print(
