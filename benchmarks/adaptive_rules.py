@@ -560,7 +560,7 @@ def columns(store: Store, planned: Sweep) -> dict[tuple[int, int], Column]:
     """Return the bounds of each rule that was played, in the order of the trials."""
     found = {}
     for setting in planned.settings:
-        rows = list(store.outcomes(planned.cell(setting)))[: planned.trials]
+        rows = list(store.outcomes(planned.cell(setting), planned.trials))
         if len(rows) > 1:
             d, s = setting["coordinates"], setting["per_coordinate"]
             found[d, s] = {

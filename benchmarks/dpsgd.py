@@ -22,7 +22,6 @@ import time
 
 import numpy as np
 from scipy import special
-from timing import cpu, median_ratio
 
 from dpaudit import (
     AdaptiveMostLikely,
@@ -37,6 +36,7 @@ from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.likelihood import CountLikelihood
 from dpaudit.dpsgd.simulate import simulate_sums
 from dpaudit.dpsgd.sums import DiracSums, SeenSums
+from dpaudit.experiments.power.timing import cpu, median_ratio
 from dpaudit.privacy.adjacency import Adjacency
 
 RATE, SIGMA, SIZE, STEPS = 0.1, 2.4224, 10, 100

@@ -14,18 +14,18 @@ fewer were killed, or if a driver did not survive the death of a worker.
 import argparse
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
 from functools import cache
 from pathlib import Path
 from typing import Final, TypeVar
 
 import numpy as np
+from processes import below
+from sweeping import stored
 
 from dpaudit.engines.cluster import RayEngine
 from dpaudit.engines.engine import Engine
@@ -76,7 +76,7 @@ def several_kills(setting: Setting, rng: np.random.Generator) -> Outcome:
         path = Path(folder) / "draws.sqlite"
         driver = start(path, victim)
         for at in sorted(rng.integers(1, 0.9 * _TRIALS, KILLS)):
-            while rows(path) < max(at, _TRIALS * (driver.poll() is not None)):
+            while stored(path) < max(at, _TRIALS * (driver.poll() is not None)):
                 if driver.poll() is not None:  # killed, or dead of something else
                     driver, starts = start(path, victim), starts + 1
                 if starts > 2 * KILLS:
@@ -123,9 +123,10 @@ def kill(
     else:
         # Ray renames a worker while it runs a task; loky's helper is no worker.
         found = [
-            pid
-            for pid, command in descendants(driver.pid)
-            if marks[victim] in command and "resource_tracker" not in command
+            process.pid
+            for process in below(driver.pid)
+            if marks[victim] in process.command
+            and "resource_tracker" not in process.command
         ]
     if not found:
         return False
@@ -134,36 +135,6 @@ def kill(
     except ProcessLookupError:
         return False
     return True
-
-
-def descendants(pid: int) -> list[tuple[int, str]]:
-    """Return the processes that a process started, with their command lines."""
-    listed = subprocess.run(
-        ["ps", "-ww", "-eo", "pid=,ppid=,args="],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    table = [row.split(maxsplit=2) for row in listed.stdout.splitlines()]
-    parents = {int(row[0]): int(row[1]) for row in table}
-    commands = {int(row[0]): row[2] if len(row) > 2 else "" for row in table}
-
-    def is_below(child: int) -> bool:
-        while child in parents and child != pid:
-            child = parents[child]
-        return child == pid
-
-    return [(c, commands[c]) for c in parents if c != pid and is_below(c)]
-
-
-def rows(path: Path) -> int:
-    """Return how many trials are stored; none while there is no store yet."""
-    try:
-        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
-            (number,) = connection.execute("select count(*) from trials").fetchone()
-    except sqlite3.OperationalError:
-        return 0
-    return int(number)
 
 
 @cache
@@ -179,7 +150,7 @@ def report(planned: Sweep, store: Store) -> bool:
     fine = True
     for setting in planned.settings:
         victim = str(setting["victim"])
-        found = list(store.outcomes(planned.cell(setting)))[: planned.trials]
+        found = list(store.outcomes(planned.cell(setting), planned.trials))
         killed = sum(o["killed"] for o in found)
         same = sum(o["identical"] and o["trials"] == _TRIALS for o in found)
         again = sum(o["starts"] - 1 for o in found)

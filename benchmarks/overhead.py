@@ -27,16 +27,16 @@ from typing import Any, Final, final
 import loky
 import numpy as np
 import ray
-from timing import median_ratio
+from processes import below
 
 from dpaudit.engines.cluster import RayEngine
 from dpaudit.engines.engine import Engine
 from dpaudit.engines.local import LocalEngine
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep, run
+from dpaudit.experiments.power.timing import median_ratio
 
 WORKERS: Final = 2
-_TICK: Final = os.sysconf("SC_CLK_TCK")
 
 
 def work(setting: Setting, rng: np.random.Generator) -> Outcome:
@@ -145,24 +145,9 @@ class Tree:
             time.sleep(0.33)
 
     def _look(self) -> None:
-        parents, seconds, born = {}, {}, {}
-        for folder in Path("/proc").iterdir():
-            if not folder.name.isdigit():
-                continue
-            try:
-                fields = (folder / "stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            pid = int(folder.name)
-            parents[pid], born[pid] = int(fields[1]), fields[19]
-            seconds[pid] = (int(fields[11]) + int(fields[12])) / _TICK
-        for pid in parents:
-            ancestor = pid
-            while ancestor in parents and ancestor != os.getpid():
-                ancestor = parents[ancestor]
-            if ancestor == os.getpid():
-                with self._lock:
-                    self._last[pid, born[pid]] = seconds[pid]
+        for process in below(os.getpid()):
+            with self._lock:
+                self._last[process.pid, process.born] = process.seconds
 
     def cpu(self) -> float:
         """Return the seconds so far."""

@@ -114,7 +114,7 @@ def main() -> None:
     with filled(sweep, args.store, workers=args.workers, doing="auditing") as store:
         held = 0
         for (plan, took), setting in zip(plans, sweep.settings, strict=True):
-            rows = list(store.outcomes(sweep.cell(setting)))[: args.runs]
+            rows = list(store.outcomes(sweep.cell(setting), args.runs))
             bounds = np.array([row["bound"] for row in rows])
             held += report(plan, took, bounds)
     print(f"{held} of {len(SETTINGS)} predictions hold")

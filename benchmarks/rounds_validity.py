@@ -110,7 +110,7 @@ def main() -> None:
     fails = False
     with filled(planned, args.store, workers=args.workers, doing="playing") as store:
         for setting in planned.settings:
-            rows = list(store.outcomes(planned.cell(setting)))[: planned.trials]
+            rows = list(store.outcomes(planned.cell(setting), planned.trials))
             refuted, games = sum(int(r["refuted"]) for r in rows), PER_TRIAL * len(rows)
             level = 2 * FALSE_ALARM / len(planned.settings)
             low, high = rate_limits(refuted, games, alpha=level)

@@ -15,9 +15,9 @@ import subprocess
 import sys
 
 import numpy as np
-from timing import cpu, median_ratio
 
 from dpaudit import Design, Key, OneRun
+from dpaudit.experiments.power.timing import cpu, median_ratio
 from dpaudit.game.guessers import Echo
 from dpaudit.game.shards import conclude_tallies, tally_local
 from dpaudit.mechanisms.local import LocalRandomisedResponse

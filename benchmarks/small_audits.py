@@ -21,12 +21,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from sweeping import filled, stored
 
 from dpaudit import Key
-from dpaudit.engines.local import LocalEngine
 from dpaudit.engines.store import Outcome, Setting, Store
-from dpaudit.engines.sweep import Sweep, run
-from dpaudit.reporting.live import watched
+from dpaudit.engines.sweep import Sweep
 from dpaudit.stats.binomial import rate_limits
 
 EXAMPLES = str(Path(__file__).resolve().parent.parent / "examples")
@@ -68,12 +67,6 @@ def sweep(trials: int) -> Sweep:
     )
 
 
-def run_with_progress(trials: int, store: Store, workers: int) -> None:
-    with watched("audits") as progress:
-        engine = LocalEngine(workers=workers)
-        run(sweep(trials), engine=engine, store=store, progress=progress)
-
-
 def report(trials: int, store: Store) -> None:
     for setting in sweep(trials).settings:
         found = list(store.outcomes(sweep(trials).cell(setting)))
@@ -105,13 +98,6 @@ def kill_on_the_way(trials: int, path: Path) -> None:
     print(f"killed with {stored(path)} of {2 * trials} audits in the store")
 
 
-def stored(path: Path) -> int:
-    if not path.exists():
-        return 0
-    with Store(path) as store:
-        return sum(1 for _ in store.rows())
-
-
 def check(trials: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         rows = {}
@@ -120,8 +106,7 @@ def check(trials: int) -> None:
             if name == "killed":
                 kill_on_the_way(trials, path)
             start = time.monotonic()
-            with Store(path) as store:
-                run_with_progress(trials, store, workers)
+            with filled(sweep(trials), path, workers=workers, doing="audits") as store:
                 rows[name] = list(store.rows())
                 if name == "one worker":
                     report(trials, store)
@@ -141,8 +126,12 @@ def main() -> None:
     if arguments.check:
         check(arguments.trials)
     else:
-        with Store(arguments.store) as store:
-            run_with_progress(arguments.trials, store, arguments.workers)
+        with filled(
+            sweep(arguments.trials),
+            arguments.store,
+            workers=arguments.workers,
+            doing="audits",
+        ) as store:
             report(arguments.trials, store)
 
 

@@ -1,7 +1,8 @@
-"""A sweep run, or resumed, with a progress bar: what these scripts share."""
+"""A sweep run, or resumed, and how far one is: what these scripts share."""
 
+import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from dpaudit.engines.local import LocalEngine
@@ -22,3 +23,13 @@ def filled(planned: Sweep, path: Path, *, workers: int, doing: str) -> Iterator[
                 f"{found.failed} trials raised; `dpaudit sweep status {path}` shows why"
             )
         yield store
+
+
+def stored(path: Path) -> int:
+    """Return how many trials a store holds, while a sweep writes to it."""
+    try:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            (number,) = connection.execute("select count(*) from trials").fetchone()
+    except sqlite3.OperationalError:
+        return 0
+    return int(number)

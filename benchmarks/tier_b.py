@@ -70,7 +70,7 @@ def main() -> None:
     )
     with filled(planned, args.store, workers=args.workers, doing="auditing") as store:
         for setting in planned.settings:
-            rows = list(store.outcomes(planned.cell(setting)))[: args.runs]
+            rows = list(store.outcomes(planned.cell(setting), args.runs))
             print(setting, len(rows), "runs")
             for name in rows[0]:
                 x = np.array([row[name] for row in rows])

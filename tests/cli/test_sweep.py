@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 import trials
 import typer
+from sweep_tools import stored
 from typer.testing import CliRunner
 
 from dpaudit.cli import app
@@ -191,15 +191,6 @@ def test_an_interrupt_leaves_a_store_that_the_same_command_goes_on_from(tmp_path
         script, env=environment, check=True, capture_output=True, text=True
     )
     assert "400 rows" in again.stdout
-
-
-def stored(path):
-    try:
-        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-        with connection:
-            return connection.execute("select count(*) from trials").fetchone()[0]
-    except sqlite3.OperationalError:
-        return 0
 
 
 if __name__ == "__main__":

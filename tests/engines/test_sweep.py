@@ -2,7 +2,6 @@
 
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import run_sweep
 import trials
+from sweep_tools import InOrder, stored
 
 from dpaudit.engines.local import LocalEngine
 from dpaudit.engines.store import Store
@@ -24,13 +24,6 @@ SWEEP = Sweep(
     settings=[{"mean": 0.0}, {"mean": 5.0}],
     trials=40,
 )
-
-
-class InOrder:
-    """An engine that runs everything here, one after the other."""
-
-    def map(self, function, tasks):
-        return map(function, tasks)
 
 
 def rows(sweep, engine):
@@ -113,19 +106,6 @@ def test_a_sweep_killed_with_9_resumes_to_the_same_rows(tmp_path):
     subprocess.run(command, check=True)
     with Store(path) as store:
         assert list(store.rows()) == rows(run_sweep.SWEEP, InOrder())
-
-
-def stored(path):
-    try:
-        connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
-    except sqlite3.OperationalError:
-        return 0
-    try:
-        return connection.execute("select count(*) from trials").fetchone()[0]
-    except sqlite3.OperationalError:
-        return 0
-    finally:
-        connection.close()
 
 
 @pytest.fixture

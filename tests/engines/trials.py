@@ -52,14 +52,6 @@ def counting(setting, _rng):
     return {"seen": setting["seen"]}
 
 
-def burn(setting, rng):
-    """Use so many seconds of CPU time."""
-    end = time.process_time() + setting["seconds"]
-    while time.process_time() < end:
-        pass
-    return {"x": float(rng.random())}
-
-
 def process(_task):
     return os.getpid()
 

@@ -4,10 +4,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Timer
+from typing import TYPE_CHECKING
 
-__all__ = ["check_picture", "json_number", "patience"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["check_picture", "json_number", "patience", "table_console"]
 
 _PATIENCE = 2.0  # seconds without a word
+_WIDE = 160  # characters
 
 
 @contextmanager
@@ -25,6 +30,16 @@ def patience(doing: str) -> Iterator[None]:
         timer.cancel()
         timer.join()  # so that a status about to start is started, then stopped
         status.stop()
+
+
+def table_console() -> "Console":
+    """Return what prints a table: as wide as the terminal, or wide where none is."""
+    from rich.console import Console  # noqa: PLC0415 (slow to import)
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = _WIDE
+    return console
 
 
 def check_picture(picture: Path | None) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpaudit.cli._shared import check_picture
+from dpaudit.cli._shared import check_picture, table_console
 from dpaudit.cli._sweeping import (
     AddressOption,
     EngineName,
@@ -218,12 +218,9 @@ def _json(rows: "list[Row]", task: "Task", left_out: Sequence[str]) -> str:
 
 
 def _print(rows: "list[Row]", task: "Task", left_out: Sequence[str]) -> None:
-    from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
-    console = Console()
-    if not console.is_terminal:
-        console.width = 160
+    console = table_console()
     shown = Table()
     shown.add_column("canaries", justify="right", no_wrap=True)
     shown.add_column("method")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpaudit.cli._shared import patience, table_console
 from dpaudit.cli._sweeping import (
     AddressOption,
     EngineName,
@@ -115,7 +116,6 @@ def _check_page(page: Path | None, *, small: bool, only: Only | None) -> None:
 
 
 def _rows(planned: "Plan", where: Where) -> "list[Row]":
-    from dpaudit.cli._shared import patience  # noqa: PLC0415
     from dpaudit.experiments.calibration import table  # noqa: PLC0415
 
     rows: list[Row] = []
@@ -158,15 +158,12 @@ def _json(rows: "Sequence[Row]", planned: "Plan") -> str:
 
 
 def _print(rows: "Sequence[Row]", *, every: bool) -> None:
-    from rich.console import Console  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
 
     from dpaudit.experiments.calibration.page import worst  # noqa: PLC0415
     from dpaudit.experiments.calibration.table import FALSE_ALARM  # noqa: PLC0415
 
-    console = Console()
-    if not console.is_terminal:
-        console.width = 160
+    console = table_console()
     shown = Table("rule", "null" if every else "its worst null")
     for heading in ("canaries", "alpha", "how", "rate", "low", "high"):
         shown.add_column(heading, justify="right", no_wrap=True)

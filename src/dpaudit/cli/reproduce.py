@@ -157,7 +157,7 @@ def _lacking(sweeps: "Sequence[Sweep]", where: Where) -> int:
     """Return how many trials are still to be run."""
     with filled(where, []) as store:
         return sum(
-            len(store.missing(sweep.cell(setting), sweep.trials))
+            sweep.trials - store.count(sweep.cell(setting), sweep.trials)
             for sweep in sweeps
             for setting in sweep.settings
         )

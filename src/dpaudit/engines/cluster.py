@@ -86,9 +86,7 @@ class RayEngine:
         self, function: Callable[[T], R], tasks: Iterator[Try[T]]
     ) -> Generator[R, None, list[Try[T]]]:
         """Yield results until all is done or the node is lost; return what was lost."""
-        remote: Any = ray.remote(
-            num_cpus=1, max_retries=0, runtime_env={"env_vars": dict(ONE_THREAD)}
-        )(_call)
+        remote: Any = ray.remote(**_options())(_call)
         most = self._most()
         under_way: dict[Any, Try[T]] = {}
         repeated: list[Try[T]] = []
@@ -156,6 +154,18 @@ class RayEngine:
             raise UnreachableError(
                 f"no Ray cluster could be reached {where}: {error}"
             ) from error
+
+
+def _options() -> dict[str, Any]:
+    """Return how tasks are run; workers that have one thread already are not replaced.
+
+    Ray starts new workers for tasks whose environment is not that of the connection.
+    """
+    options: dict[str, Any] = {"num_cpus": 1, "max_retries": 0}
+    connected = ray.get_runtime_context().runtime_env.get("env_vars", {})
+    if not ONE_THREAD.items() <= connected.items():
+        options["runtime_env"] = {"env_vars": dict(ONE_THREAD)}
+    return options
 
 
 def _next_done(under_way: list[Any], *, patient: bool) -> Any:  # noqa: ANN401 (Ray's)

@@ -18,13 +18,13 @@ from typing import Any, Final
 from dpaudit.engines.store import Store
 from dpaudit.errors import InvalidInputError, MissingExtraError
 
-__all__ = ["check_table", "export"]
+__all__ = ["export"]
 
 _FIXED: Final = MappingProxyType({"name": str, "revision": int, "trial": int})
 _CHUNK: Final = 10_000
 
 
-def check_table(path: str | Path) -> str:
+def _suffix(path: str | Path) -> str:
     """Return the ending of a table's name, if it is one that can be written."""
     suffix = Path(path).suffix.lower()
     if suffix not in _WRITERS:
@@ -38,7 +38,7 @@ def export(store: Store, path: str | Path) -> int:
     Returns:
         How many rows were written.
     """
-    write = _WRITERS[check_table(path)]
+    write = _WRITERS[_suffix(path)]
     columns = _columns(_rows(store))
     counted = _Counted(_rows(store))
     write(Path(path), columns, counted)

@@ -11,6 +11,7 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias, final
@@ -201,9 +202,9 @@ class Store:
         there = {trial for (trial,) in self._select("trial", "trials", cell)}
         return [trial for trial in range(trials) if trial not in there]
 
-    def outcomes(self, cell: Cell) -> Iterator[dict[str, Any]]:
-        """Yield the outcomes of a cell, ordered by trial."""
-        rows = self._select("outcome", "trials", cell)
+    def outcomes(self, cell: Cell, most: int | None = None) -> Iterator[dict[str, Any]]:
+        """Yield the outcomes of a cell, all or so many, ordered by trial."""
+        rows = islice(self._select("outcome", "trials", cell), most)
         return (json.loads(outcome) for (outcome,) in rows)
 
     def failures(self, cell: Cell) -> Iterator[tuple[int, str]]:

@@ -84,9 +84,8 @@ def watched(
     from rich.console import Console  # noqa: PLC0415 (slow to import)
 
     console = console or Console(stderr=True)
-    with (
-        _bar(doing, console) if console.is_terminal else _lines(doing, console) as show
-    ):
+    shown = _bar if console.is_terminal else _lines
+    with shown(doing, console) as show:
         yield show
 
 

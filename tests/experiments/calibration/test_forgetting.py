@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from sweep_tools import InOrder
 
 from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.claims import test_claim as verdict_on
@@ -49,11 +50,6 @@ NOTHING = ApproxDP(epsilon=0.0, delta=0.0)
 TRAINING = "DP-SGD, all or nothing"
 WITH_DELTA = [rule for rule in OURS if rule.name != "pure, r = n"]
 SHOWN = {(case.rule, case.null) for case in cases()}
-
-
-class InThisProcess:
-    def map(self, function, tasks):
-        return map(function, tasks)
 
 
 @dataclass(frozen=True)
@@ -103,7 +99,7 @@ def row_of(case):
     planned = Plan(rules=(case,), whole=(), audits=AUDITS)
     with Store(":memory:") as store:
         for sweep in sweeps(planned):
-            run(sweep, engine=InThisProcess(), store=store)
+            run(sweep, engine=InOrder(), store=store)
         return table(planned, store)[0]
 
 

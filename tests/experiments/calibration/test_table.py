@@ -4,6 +4,7 @@ import pickle
 from dataclasses import replace
 
 import pytest
+from sweep_tools import InOrder
 
 from dpaudit.bounds import ranked, rounds
 from dpaudit.engines.store import Store
@@ -34,14 +35,9 @@ from dpaudit.stats.binomial import rate_limits
 AUDITS = 300
 
 
-class InThisProcess:
-    def map(self, function, tasks):
-        return map(function, tasks)
-
-
 def filled(planned, store):
     for sweep in sweeps(planned):
-        run(sweep, engine=InThisProcess(), store=store)
+        run(sweep, engine=InOrder(), store=store)
 
 
 def rows_of(planned):

@@ -3,16 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from sweep_tools import InOrder
 
 from dpaudit.engines.store import Store
 from dpaudit.engines.sweep import run
-
-
-class Inline:
-    """An engine of this process alone."""
-
-    def map(self, function, tasks):
-        yield from map(function, tasks)
 
 
 @pytest.fixture
@@ -28,7 +22,7 @@ def reproduced(store):
     def reproduced(figure, repeats):
         sweeps = figure.sweeps(repeats)
         for sweep in sweeps:
-            assert run(sweep, engine=Inline(), store=store).failed == 0
+            assert run(sweep, engine=InOrder(), store=store).failed == 0
         return figure.read(store, sweeps)
 
     return reproduced
@@ -40,7 +34,7 @@ def few(store):
 
     def few(sweep, settings):
         part = replace(sweep, settings=settings)
-        assert run(part, engine=Inline(), store=store).failed == 0
+        assert run(part, engine=InOrder(), store=store).failed == 0
         return [list(store.outcomes(part.cell(setting))) for setting in settings]
 
     return few

@@ -11,6 +11,7 @@ from types import ModuleType
 import mpmath
 import numpy as np
 import pytest
+from sweep_tools import InOrder
 
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.reads import Counts, Weighted
@@ -59,18 +60,11 @@ SMALL = Task(canaries=20, mu=2.0, delta=1e-3)
 PLAN = Guesses(exact=10, steinke=11, weighted=12)
 
 
-class Here:
-    """An engine that is this process."""
-
-    def map(self, function, tasks):
-        return map(function, tasks)
-
-
 @pytest.fixture(scope="module")
 def plan():
     """The plan of the small task, as a sweep makes and keeps it."""
     with Store(":memory:") as store:
-        run(plan_sweep([SMALL]), engine=Here(), store=store)
+        run(plan_sweep([SMALL]), engine=InOrder(), store=store)
         found = plans(store, [SMALL, replace(SMALL, canaries=50)])
     assert list(found) == [SMALL]  # what was not planned is not there
     return found[SMALL]
@@ -218,7 +212,7 @@ def test_draws_are_the_same_in_every_sweep_and_differ_from_each_other():
                 settings=[{"name": name}],
                 trials=6,
             )
-            run(sweep, engine=Here(), store=store)
+            run(sweep, engine=InOrder(), store=store)
             sums[name] = list(store.outcomes(sweep.cell({"name": name})))
     assert sums["one"] == sums["two"]
     assert [outcome["number"] for outcome in sums["one"]] == list(range(6))
@@ -297,7 +291,7 @@ def test_sweeps_keep_bounds_and_times(plan):
         bounds = bound_sweep(SMALL, plan, trials=2)
         times = time_sweep(SMALL, plan, pairs=2)
         for sweep in (bounds, times):
-            run(sweep, engine=Here(), store=store)
+            run(sweep, engine=InOrder(), store=store)
         known = [
             {m.key: m.epsilon_lower(draw(SMALL, i)) for m in methods(plan)}
             for i in range(2)
@@ -406,7 +400,7 @@ def test_the_peer_is_asked_with_the_same_draw(monkeypatch):
     sweep = peer_bound_sweep(SMALL, version="2.0.0", trials=3)
     assert sweep.function is peer_bound_trial
     with Store(":memory:") as store:
-        run(sweep, engine=Here(), store=store)
+        run(sweep, engine=InOrder(), store=store)
         found = list(store.outcomes(sweep.cell(asdict(SMALL) | {"version": "2.0.0"})))
     for number, outcome in enumerate(found):
         drawn = draw(SMALL, number)

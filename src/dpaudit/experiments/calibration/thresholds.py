@@ -47,9 +47,7 @@ class HullBonferroni:
     ) -> NDArray[np.bool_]:
         """Test every corner at alpha over the number of corners."""
         del rng
-        bits, usable = by_score(draws)
-        guesses = np.arange(bits.shape[1] + 1)
-        correct = np.pad(np.cumsum(bits, axis=1, dtype=np.int64), _FRONT)
+        guesses, correct, usable = _above(draws)
         corners = _corners(guesses, correct, usable)
         tails = binomial_tail(correct, guesses, claim.epsilon)
         least = np.where(corners, tails, 1.0).min(axis=1)
@@ -131,13 +129,11 @@ class GaussianByAbs:
     ) -> NDArray[np.bool_]:
         """Read the largest absolute mu as an epsilon."""
         del rng
-        bits, usable = by_score(draws)
-        guesses = np.arange(bits.shape[1] + 1)
-        correct = np.pad(np.cumsum(bits, axis=1, dtype=np.int64), _FRONT)
+        guesses, correct, usable = _above(draws)
         corners = _corners(guesses, correct, usable)
         ones = correct[:, -1:]
         level = alpha / 2 / corners.sum(axis=1, keepdims=True)
-        false_alarm = _upper(guesses - correct, bits.shape[1] - ones, level)
+        false_alarm = _upper(guesses - correct, guesses[-1] - ones, level)
         miss = _upper(ones - correct, ones, level)
         known = corners & (false_alarm < 1) & (miss < 1)
         with np.errstate(invalid="ignore"):
@@ -167,11 +163,9 @@ class BestClopperPearson:
     ) -> NDArray[np.bool_]:
         """Reject if the ratio of limits is too large at some threshold."""
         del rng
-        bits, usable = by_score(draws)
-        guesses = np.arange(bits.shape[1] + 1)
-        correct = np.pad(np.cumsum(bits, axis=1, dtype=np.int64), _FRONT)
+        guesses, correct, usable = _above(draws)
         ones = correct[:, -1:]
-        false_alarm = _upper(guesses - correct, bits.shape[1] - ones, alpha / 2)
+        false_alarm = _upper(guesses - correct, guesses[-1] - ones, alpha / 2)
         alarm = 1 - _upper(ones - correct, ones, alpha / 2)
         too_large = alarm - claim.delta > np.exp(claim.epsilon) * false_alarm
         return np.asarray((too_large & usable).any(axis=1))
@@ -195,6 +189,19 @@ def by_score(draws: Draws) -> tuple[NDArray[np.uint8], NDArray[np.bool_]]:
     steps = scores[:, 1:] != scores[:, :-1]
     usable = np.pad(steps, ((0, 0), (1, 1)), constant_values=True)
     return np.take_along_axis(draws.bits, order, axis=1), usable
+
+
+def _above(
+    draws: Draws,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
+    """Return what "included" for the highest 0, 1, ... scores comes to.
+
+    The numbers of guesses, how many are right in each draw, and where a threshold fits.
+    """
+    bits, usable = by_score(draws)
+    guesses = np.arange(bits.shape[1] + 1)
+    correct = np.pad(np.cumsum(bits, axis=1, dtype=np.int64), _FRONT)
+    return guesses, correct, usable
 
 
 def _corners(

@@ -80,7 +80,7 @@ class Figure:
 
 def rows(store: Store, sweep: Sweep, setting: Setting) -> list[dict[str, Any]]:
     """Return the outcomes of a setting, as many as the sweep asks for."""
-    found = list(store.outcomes(sweep.cell(setting)))[: sweep.trials]
+    found = list(store.outcomes(sweep.cell(setting), sweep.trials))
     if len(found) < sweep.trials:
         raise InvalidInputError(
             f"the store holds {len(found)} of {sweep.trials} trials of {sweep.name} "

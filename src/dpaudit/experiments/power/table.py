@@ -8,7 +8,7 @@ is not installed from a store that was filled where it is.
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from itertools import chain, islice
+from itertools import chain
 from math import sqrt
 from typing import final
 
@@ -146,5 +146,5 @@ class Comparison:
 def _columns(store: Store, sweep: Sweep) -> dict[str, list[float]]:
     """Return the outcomes of a sweep of one setting, name by name."""
     (setting,) = sweep.settings
-    outcomes = list(islice(store.outcomes(sweep.cell(setting)), sweep.trials))
+    outcomes = list(store.outcomes(sweep.cell(setting), sweep.trials))
     return {key: [o[key] for o in outcomes] for key in (outcomes or [{}])[0]}
