@@ -44,14 +44,15 @@ def small_audit(setting: Setting, rng: np.random.Generator) -> Outcome:
         result, accounted = train_and_audit(
             epochs=2,
             divide_noise_by=setting["divide_noise_by"],
+            canaries=1000,
             key=Key(rng.bytes(32)),
             publish=lambda _: None,
         )
     return {
-        "correct": result.reading.correct,
-        "epsilon_lower": result.bound.epsilon_lower,
-        "p_value": result.claim_test.p_value,
-        "refuted": result.claim_test.refuted,
+        "correct": result.audit.reading.correct,
+        "epsilon_lower": result.audit.bound.epsilon_lower,
+        "p_value": result.p_value,
+        "refuted": result.refuted,
         "accounted": accounted,
     }
 
@@ -60,7 +61,7 @@ def sweep(trials: int) -> Sweep:
     settings = [{"divide_noise_by": 1}, {"divide_noise_by": 4}]
     return Sweep(
         name="small_audit",
-        revision=1,
+        revision=2,
         function=small_audit,
         settings=settings,
         trials=trials,

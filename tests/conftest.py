@@ -9,7 +9,7 @@ import pytest
 # DPAUDIT_TEST_EXTRAS="" tests the core alone. A missing package is an error otherwise.
 _NEEDS = {
     "accounting": ["accounting"],
-    "opacus": ["training/opacus"],
+    "opacus": ["training/opacus", "training/black_box"],
     "report": ["reporting", "cli/test_reproduce.py", "cli/test_benchmark.py"],
     "sweep": [
         *(f"engines/{name}.py" for name in ("test_local", "test_sweep", "run_sweep")),

@@ -67,6 +67,14 @@ def test_bits_may_be_given_instead_of_coins_and_the_result_says_so():
     assert AuditResult.from_json(result.to_json()) == result
 
 
+def test_the_result_names_what_the_scores_could_not_see():
+    scores = scores_of(COINS.bits(), 0)
+    parts = ("the sampler", "the clipping")
+    result = audit_scores(IDS, COINS, scores, design=DESIGN, not_exercised=parts)
+    assert result.not_exercised == parts
+    assert "not exercised: the sampler, the clipping" in str(result)
+
+
 def test_ties_by_lot_do_not_follow_the_rows():
     """Rows sorted by coin, all scores equal: nothing may be learned from the order.
 

@@ -21,6 +21,7 @@ might leave it go the long way: exponentials relative to the largest, and sums i
 space where even those underflow.
 """
 
+from collections.abc import Mapping
 from typing import TypeAlias, final
 
 import numpy as np
@@ -34,6 +35,7 @@ from dpaudit.mechanisms.exchangeable import SAFE, log_sum
 __all__ = [
     "STRETCH",
     "CountLikelihood",
+    "checked_rows",
     "checked_step",
     "fill_powers",
     "log_kernel",
@@ -112,6 +114,19 @@ class CountLikelihood:
         for stretch in self._stretches:
             stretch.settle()
         return np.concatenate([stretch.log.T for stretch in self._stretches])
+
+    def saved(self) -> dict[str, Floats]:
+        """Return all that was seen, as arrays that ``restore`` takes."""
+        return {"log_likelihood": self.log_likelihood}
+
+    def restore(self, saved: Mapping[str, NDArray[np.generic]]) -> None:
+        """Go on from what ``saved`` returned; nothing may have been seen before."""
+        rows = checked_rows(saved["log_likelihood"], self._shape())
+        for i, stretch in enumerate(self._stretches):
+            stretch.add(rows[i * STRETCH : (i + 1) * STRETCH].T)
+
+    def _shape(self) -> tuple[int, int]:
+        return self._coordinates, len(self._log_chances)
 
     def _size(self, x: Floats, scale: float) -> float:
         """Return a bound on the absolute log of a step's factor."""
@@ -233,3 +248,13 @@ def checked_step(
             f"one of {most!r} with scale={least!r}"
         )
     return scales
+
+
+def checked_rows(rows: NDArray[np.generic], shape: tuple[int, ...]) -> Floats:
+    """Return saved numbers as floats; refuse those of something else."""
+    if rows.shape != shape or rows.dtype != np.float64 or np.isnan(rows).any():
+        raise InvalidInputError(
+            f"saved numbers must be floats of shape {shape} without NaN, got "
+            f"{rows.dtype} of shape {rows.shape}; they belong to another audit"
+        )
+    return np.array(rows, np.float64)  # whoever saved them keeps theirs

@@ -19,16 +19,17 @@ A batch of ``b`` records leaves a canary ``b - 1`` places if another is in it al
 two differ by about one part in ``b``.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
 from dpaudit.dpsgd.joining import log_binomial
-from dpaudit.dpsgd.likelihood import STRETCH, checked_step, log_kernel
+from dpaudit.dpsgd.likelihood import STRETCH, checked_rows, checked_step, log_kernel
 from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.exchangeable import SAFE, log_sum
 
@@ -168,6 +169,20 @@ class ShuffledLikelihood:
         split = self._shuffling.log_split(self._most, part=self._seen, rest=unseen)
         rows = [log_sum(self._epoch.T + chances) for chances in split]
         return np.ascontiguousarray(self._past.T + np.transpose(rows))
+
+    def saved(self) -> dict[str, NDArray[Any]]:
+        """Return all that was seen, as arrays that ``restore`` takes."""
+        return {
+            "past": self._past.copy(),
+            "epoch": self._epoch.copy(),
+            "batches_seen": np.array([self._seen]),
+        }
+
+    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what ``saved`` returned; nothing may have been seen before."""
+        self._past = checked_rows(saved["past"], self._past.shape)
+        self._epoch = checked_rows(saved["epoch"], self._epoch.shape)
+        self._seen = int(saved["batches_seen"][0])
 
 
 def _joined(split: Floats, kernel: Floats, before: Floats) -> Floats:

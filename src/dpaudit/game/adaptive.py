@@ -15,7 +15,7 @@ import numpy as np
 from dpaudit.errors import VoidAuditError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Commitment, Design
-from dpaudit.game.guessers import AdaptiveGuesser
+from dpaudit.game.guessers import AdaptiveGuesser, Play
 from dpaudit.game.mechanism import Mechanism
 from dpaudit.game.one_run import check_pairs
 from dpaudit.game.pairs import Pairs
@@ -24,7 +24,7 @@ from dpaudit.game.result import AuditResult, conclude
 from dpaudit.game.rules import is_adaptive
 from dpaudit.game.transcript import Transcript
 
-__all__ = ["audit_adaptive", "play_adaptive"]
+__all__ = ["audit_adaptive", "drive", "play_adaptive"]
 
 O = TypeVar("O")  # noqa: E741 (the paper's letter for an output)
 
@@ -74,8 +74,12 @@ def play_adaptive(
     check_pairs(pairs, design)
     referee = Referee(design, key)
     data = pairs.choose(Coins(key=key, count=design.canaries).bits())
-    # A generator, driven from here: the guesser is sent coins, never a referee.
-    play = guesser.play(mechanism.run(data, rng))
+    drive(referee, guesser.play(mechanism.run(data, rng)))
+    return referee.close()
+
+
+def drive(referee: Referee, play: Play) -> None:
+    """Let a guesser play to its end: it is sent coins, and never holds a referee."""
     turn = next(play, None)
     while turn is not None:
         revealed = referee.submit(turn.index, turn.guess, turn.stake)
@@ -83,4 +87,3 @@ def play_adaptive(
             turn = play.send(revealed)
         except StopIteration:
             turn = None
-    return referee.close()

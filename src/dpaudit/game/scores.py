@@ -34,6 +34,7 @@ def audit_scores(
     design: Design,
     tie_rng: np.random.Generator | None = None,
     coins_were_independent: bool = False,
+    not_exercised: tuple[str, ...] = (),
 ) -> AuditResult:
     """Audit from ids, coins and scores.
 
@@ -47,6 +48,7 @@ def audit_scores(
         tie_rng: Decides between equal scores; without it ties are refused.
         coins_were_independent: States that every coin was thrown by itself, should
             there happen to be exactly as many ones as zeros.
+        not_exercised: Parts of the mechanism that the audit did not run through.
 
     Raises:
         VoidAuditError: The table or the design voids what the audit would say.
@@ -71,7 +73,9 @@ def audit_scores(
         coins_were_independent=coins_were_independent,
     )
     commitment = Commitment.to(bits.key, design) if isinstance(bits, Coins) else None
-    return judge(reading, design=design, commitment=commitment)
+    return judge(
+        reading, design=design, commitment=commitment, not_exercised=not_exercised
+    )
 
 
 def read_scores(

@@ -46,6 +46,7 @@ def plan_audit(
     alpha: float = 0.05,
     per_coordinate: int | None = None,
     guarantee: Guarantee | None = None,
+    in_rounds: bool = True,
 ) -> Plan:
     """Return the audit to be expected to show the most, and what it will show.
 
@@ -56,6 +57,8 @@ def plan_audit(
         alpha: Chance of being wrong.
         per_coordinate: Canaries at each coordinate, if that is fixed.
         guarantee: What an accountant proves of the training, for the ceiling.
+        in_rounds: Whether rounds may be played. Guesses in one run can be held against
+            an accountant's whole curve, guesses in rounds against one point of it.
 
     Example:
         >>> plan = plan_audit(
@@ -76,7 +79,7 @@ def plan_audit(
         training, sizes, coordinates=coordinates, delta=delta, alpha=alpha
     )
     law = simulated_law(training, s, FINAL, seed=1)
-    forecast = best_forecast(law, coordinates, delta, alpha)
+    forecast = best_forecast(law, coordinates, delta, alpha, in_rounds=in_rounds)
     return Plan(
         training=training,
         claim=claim,

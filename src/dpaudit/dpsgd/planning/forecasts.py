@@ -85,10 +85,17 @@ def simulated_law(
 
 
 def best_forecast(
-    law: GuessLaw, coordinates: int, delta: float, alpha: float
+    law: GuessLaw,
+    coordinates: int,
+    delta: float,
+    alpha: float,
+    *,
+    in_rounds: bool = True,
 ) -> Forecast:
-    """Return the forecast of the best rules, of either kind."""
+    """Return the forecast of the best rules, of either kind or of one run only."""
     one = best_one_run(law, coordinates=coordinates, delta=delta, alpha=alpha)
+    if not in_rounds:
+        return one
     rounds = best_rounds(law, coordinates=coordinates, delta=delta, alpha=alpha)
     if rounds is None:
         return one

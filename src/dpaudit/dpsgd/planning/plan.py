@@ -116,6 +116,8 @@ class Plan:
                 "steps": self.training.steps,
                 "rate": self.training.rate,
                 "noise": self.training.noise,
+                "expected_epsilon": self.expected.mean,
+                "fault": self.fault,
             },
         )
 

@@ -3,12 +3,18 @@
 from dpaudit.errors import MissingExtraError
 
 try:
+    import dp_accounting  # noqa: F401
     import opacus  # noqa: F401
 except ImportError as error:
     raise MissingExtraError(
-        "auditing Opacus needs torch and opacus: pip install 'dpaudit[opacus]'"
+        "auditing Opacus needs torch, opacus and dp-accounting: pip install "
+        "'dpaudit[opacus]'"
     ) from error
 
 from dpaudit.training.opacus.audit import OpacusAudit
+from dpaudit.training.opacus.places import Canary
+from dpaudit.training.opacus.plan import plan_opacus
+from dpaudit.training.opacus.ranks import shared_key
+from dpaudit.training.opacus.records import with_canaries
 
-__all__ = ["OpacusAudit"]
+__all__ = ["Canary", "OpacusAudit", "plan_opacus", "shared_key", "with_canaries"]

@@ -1,50 +1,79 @@
 """An audit that rides on an Opacus run: gradient canaries in, noisy sums out.
 
-Each canary is a gradient of full clipping norm in one coordinate of its own. Just
-before Opacus adds noise to a logical step's sum, every canary that the step's own
-Poisson draw picks is added: the clipping norm if its coin included it, zero if not, so
-that nothing but the sum depends on the coins. Just before the wrapped optimizer steps,
-the noisy sum is read back at the canaries' coordinates, which is all the guesser sees.
-Insertion and reading are two objects; only the first knows the coins and the draws.
+Each canary is a gradient of its own direction. Where per-record gradients exist and the
+data set was given canaries, they are records, and Opacus' own sampler, clipping,
+accumulation and noise are run through (``records``). Otherwise they are added to the
+clipped sum (``sums``), in any mode: ghost clipping, virtual batches, DDP, FSDP. Either
+way every canary is present whatever its coin, so that nothing but the sum depends on
+the coins. Just before the wrapped optimizer steps, after noise, scaling and reduction
+over ranks, the noisy sum is read at the canaries' coordinates: all the guesser sees.
 
-Opacus' own sampler and per-record clipping are not run through: canaries are not
-records here. The result says so.
+Insertion and reading are two objects; only the first knows the coins. Under several
+ranks each reads coordinates of its own, and at the end only its surest guesses meet
+those of the others.
 """
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from opacus.data_loader import DPDataLoader
 from opacus.optimizers import DPOptimizer
 
-from dpaudit import _validate
-from dpaudit.dpsgd.posterior import DiracPosterior
-from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.game.coins import Coins, Key
+from dpaudit.accounting import accountant_curve
+from dpaudit.accounting.curves import HasHistory
+from dpaudit.dpsgd.joining import Poisson
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.coins import Key
 from dpaudit.game.design import Design, ThreatModel
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.referee import Referee
-from dpaudit.game.result import AuditResult, conclude
-from dpaudit.training.opacus.coordinates import Coordinates, scatter_coordinates
+from dpaudit.game.transcript import Transcript
+from dpaudit.training.draws import Draws
+from dpaudit.training.guessing import (
+    check_design,
+    guess,
+    guess_among,
+    log_odds,
+    per_coordinate,
+)
+from dpaudit.training.opacus.facts import Facts, Loader, divisor, is_sharded, read_facts
+from dpaudit.training.opacus.places import Canary, Places, local, place_canaries
+from dpaudit.training.opacus.ranks import gathered
+from dpaudit.training.opacus.records import (
+    CanaryRecords,
+    RecordInserter,
+    noted_loader,
+)
+from dpaudit.training.opacus.sums import SumInserter
+from dpaudit.training.reading import Sampling, SumsReading
+from dpaudit.training.result import TrainingResult, conclude_training
+from dpaudit.training.saving import read_state, write_state
 
-__all__ = ["OpacusAudit", "joined"]
-
-_NOT_EXERCISED = ("Opacus' sampler", "per-record gradients and their clipping")
+__all__ = ["OpacusAudit"]
 
 
 @final
 class OpacusAudit:
-    """Audits one Opacus run from attach to finish.
+    """Audits one Opacus run, from attach to finish.
+
+    Attributes:
+        commitment: To publish before training.
+        data_loader: To train on: the loader that was given, with its batches noted if
+            canaries are records.
 
     Example:
-        See ``examples/opacus_digits.py``; five lines are added to a plain loop::
+        See ``examples/opacus_digits.py``; four lines are added to a plain loop::
 
-            rules = OneRun(guesses=100)
-            design = Design(canaries=1000, rules=rules, claim=claim)
-            audit = OpacusAudit(optimizer, data_loader, design=design, key=key)
+            plan = plan_opacus(optimizer, data_loader, steps=1000, delta=1e-5)
+            audit = OpacusAudit(
+                optimizer,
+                data_loader,
+                design=plan.design(),
+                key=Key.generate(),
+                accountant=privacy_engine.accountant,
+            )
             ...                      # train as before
             print(audit.finish())
     """
@@ -52,100 +81,111 @@ class OpacusAudit:
     def __init__(
         self,
         optimizer: DPOptimizer,
-        data_loader: DPDataLoader,
+        data_loader: Loader,
         *,
         design: Design,
         key: Key,
+        accountant: HasHistory | None = None,
+        canary: Canary | None = None,
+        sampling: Sampling | None = None,
         layout_seed: int = 0,
     ) -> None:
         """Attach to an optimizer and a loader made by ``make_private``.
 
         Args:
             optimizer: Opacus' optimizer; noise and clipping norm are read from it.
-            data_loader: Opacus' Poisson loader; the sampling rate is read from it.
-            design: Fixed beforehand. Publish ``self.commitment`` before training.
-            key: The secret of this run; never use one twice.
+            data_loader: Opacus' loader; the sampling is read from it. If its data set
+                is one of ``with_canaries``, canaries are records.
+            design: Fixed beforehand, a plan's or one of your own. Publish
+                ``self.commitment`` before training.
+            key: The secret of this run, never to be used twice; on several ranks the
+                same for all, from ``shared_key()``.
+            accountant: The privacy engine's accountant, whose claim is tested.
+            canary: What an included canary's gradient is; a Dirac of one clipping norm
+                if left out.
+            sampling: How the guesser is to believe that canaries which are records
+                join steps, if not as the loader says.
             layout_seed: Public seed of the canaries' coordinates.
         """
-        sample_rate = _sample_rate(data_loader)
-        places = scatter_coordinates(
-            optimizer.params, canaries=design.canaries, seed=layout_seed
-        )
-        read = {
-            "layout_seed": layout_seed,
-            "sample_rate": sample_rate,
-            "noise_multiplier": float(optimizer.noise_multiplier),
-            "max_grad_norm": float(optimizer.max_grad_norm),
-        }
-        design = replace(
-            design,
-            threat_model=ThreatModel.ALL_ITERATES,  # every noisy sum is read
-            setting={**design.setting, **read},
+        check_design(design)
+        canary = Canary() if canary is None else canary
+        facts = read_facts(optimizer, data_loader)
+        self._optimizer, self._accountant, self._facts = optimizer, accountant, facts
+        records = _canary_records(optimizer, data_loader, design)
+        design = _with_facts(
+            design, facts, canary, layout_seed=layout_seed, records=records is not None
         )
         self._referee = Referee(design, key)
-        self._reader = _Reader(optimizer, places, design.canaries, sample_rate)
-        self._inserter = _Inserter(optimizer, places, design, key, sample_rate)
         self.commitment = self._referee.commitment
+        size = per_coordinate(design)
+        places = place_canaries(
+            optimizer.params,
+            coordinates=design.canaries // size,
+            spread=canary.spread,
+            seed=layout_seed,
+        )
+        mine = _mine(optimizer, places)
+        self._reader = _Reader(
+            optimizer, places.only(mine), mine, size, sampling or facts.sampling
+        )
+        draws = Draws(
+            key=key,
+            canaries=design.canaries,
+            per_coordinate=size,
+            sample_rate=facts.rate,
+        )
+        self.data_loader = data_loader
+        self._inserter: SumInserter | RecordInserter
+        if records is None:
+            _check_sums(facts, data_loader, canary)
+            self._inserter = SumInserter(optimizer, places.only(mine), draws)
+        else:
+            self.data_loader, noted = noted_loader(data_loader)
+            self._inserter = RecordInserter(
+                optimizer,
+                places,
+                draws.included,
+                canary=canary,
+                noted=noted,
+                first=records.first,
+            )
 
-    def finish(self) -> AuditResult:
+    def save(self, path: str | Path) -> None:
+        """Write what was seen so far to a file that holds no key; one for each rank."""
+        write_state(path, self.commitment, self._reader.reading.saved())
+
+    def resume(self, path: str | Path) -> None:
+        """Go on from a file that ``save`` wrote, with the same key and design."""
+        self._reader.reading.restore(read_state(path, self.commitment))
+        if isinstance(self._inserter, SumInserter):
+            self._inserter.step = self._reader.reading.steps
+
+    def finish(self) -> TrainingResult:
         """Leave the optimizer as it was, guess, and judge."""
         self._inserter.detach()
-        posterior = self._reader.detach()
-        if not self._inserter.steps:
-            raise VoidAuditError("no optimizer step was seen between attach and finish")
-        index, guess = most_likely(
-            posterior.log_odds, guesses=self._referee.design.guesses
-        )
-        self._referee.submit(index, guess)
-        return conclude(
-            self._referee.close(),
+        reading = self._reader.detach()
+        history = [] if self._accountant is None else self._accountant.history
+        return conclude_training(
+            self._guess(reading),
             commitment=self.commitment,
-            not_exercised=_NOT_EXERCISED,
+            claim=accountant_curve(history) if history else None,
+            steps=reading.steps,
+            not_exercised=self._inserter.not_exercised,
+            remarks=_remarks(self._accountant, self._facts, reading),
         )
 
-
-def joined(key: Key, step: int, *, canaries: int, sample_rate: float) -> NDArray[Any]:
-    """Return which canaries a step's Poisson draw picks, whatever their coins."""
-    return key.generator("participation", step).random(canaries) < sample_rate
-
-
-@final
-class _Inserter:
-    """Adds the included canaries to each logical step's sum; knows the coins."""
-
-    def __init__(
-        self,
-        optimizer: DPOptimizer,
-        places: list[Coordinates],
-        design: Design,
-        key: Key,
-        sample_rate: float,
-    ) -> None:
-        self.steps = 0
-        self._optimizer, self._places = optimizer, places
-        self._included = Coins(key=key, count=design.canaries).bits().astype(bool)
-        self._key, self._rate = key, sample_rate
-        self._add_noise = optimizer.add_noise
-        optimizer.add_noise = self._insert_then_add_noise
-
-    def _insert_then_add_noise(self) -> None:
-        picked = joined(
-            self._key,
-            self.steps,
-            canaries=len(self._included),
-            sample_rate=self._rate,
-        )
-        gradients = self._optimizer.max_grad_norm * (picked & self._included)
-        for place in self._places:
-            # Opacus keeps the clipped sum as an attribute of the parameter.
-            total: torch.Tensor = place.parameter.summed_grad  # type: ignore[attr-defined]
-            values = torch.from_numpy(gradients[place.canaries]).to(total)
-            total.view(-1).index_add_(0, place.offsets, values)
-        self.steps += 1
-        self._add_noise()
-
-    def detach(self) -> None:
-        self._optimizer.add_noise = self._add_noise
+    def _guess(self, reading: SumsReading) -> Transcript:
+        rows, design = reading.log_likelihood(), self._referee.design
+        if int(getattr(self._optimizer, "world_size", 1)) == 1:
+            return guess(self._referee, rows)
+        odds = log_odds(rows)
+        best, _ = most_likely(odds, guesses=design.guesses)
+        size = per_coordinate(design)
+        canaries = self._reader.coordinates[best // size] * size + best % size
+        device = local(self._optimizer.params[0]).device
+        index, surest = gathered(canaries, device), gathered(odds[best], device)
+        order = np.argsort(index)  # ties go to the smaller number, as on one rank
+        return guess_among(self._referee, index[order], surest[order])
 
 
 @final
@@ -155,43 +195,124 @@ class _Reader:
     def __init__(
         self,
         optimizer: DPOptimizer,
-        places: list[Coordinates],
-        canaries: int,
-        sample_rate: float,
+        places: Places,
+        mine: NDArray[np.bool_],
+        size: int,
+        sampling: Sampling,
     ) -> None:
+        self.coordinates = np.flatnonzero(mine)
         self._optimizer, self._places = optimizer, places
-        self._posterior = DiracPosterior(canaries=canaries, sample_rate=sample_rate)
-        self._sums = np.empty(canaries)
+        self._number = np.cumsum(mine) - 1  # of a coordinate among those of this rank
+        self._sums = np.zeros(len(self.coordinates))
+        self.reading = SumsReading(
+            coordinates=len(self.coordinates),
+            per_coordinate=size,
+            sampling=sampling,
+            groups=places.groups[mine],
+        )
         self._hook = optimizer.original_optimizer.register_step_pre_hook(self._read)
 
     def _read(self, *_: object) -> None:
-        unit = self._optimizer.max_grad_norm / _divisor(self._optimizer)
-        for place in self._places:
-            grad = place.parameter.grad
-            assert grad is not None  # Opacus has just written it
-            noisy = grad.detach().view(-1)[place.offsets]
-            self._sums[place.canaries] = noisy.double().cpu().numpy() / unit
-        self._posterior.observe(self._sums)
+        unit = float(self._optimizer.max_grad_norm) / divisor(self._optimizer)
+        self._sums.fill(0.0)
+        for place in self._places.places:
+            grad: Any = place.parameter.grad
+            noisy = local(grad.detach()).reshape(-1)[place.offsets]
+            values = noisy.double().cpu().numpy()
+            self._sums[self._number[place.which]] += values
+        self.reading.observe(self._sums * (self._places.weight / unit))
 
-    def detach(self) -> DiracPosterior:
+    def detach(self) -> SumsReading:
         self._hook.remove()
-        return self._posterior
+        return self.reading
 
 
-def _divisor(optimizer: DPOptimizer) -> float:
-    """Return what Opacus divided the noisy sum by."""
-    if optimizer.loss_reduction == "sum":
-        return 1.0
-    return float(optimizer.expected_batch_size * optimizer.accumulated_iterations)
+def _canary_records(
+    optimizer: DPOptimizer, data_loader: Loader, design: Design
+) -> CanaryRecords | None:
+    """Return the data set with canaries, if there is one."""
+    data = data_loader.dataset
+    if not isinstance(data, CanaryRecords):
+        return None
+    if data.canaries != design.canaries:
+        raise InvalidInputError(
+            f"the data set was given canaries={data.canaries}, but the design has "
+            f"canaries={design.canaries}; use the same number"
+        )
+    if "FastGradientClipping" in type(optimizer).__name__:
+        raise InvalidInputError(
+            "ghost clipping keeps no per-record gradients, so canaries cannot be "
+            "records; leave the data set as it is, and they are added to the sums"
+        )
+    return data
 
 
-def _sample_rate(data_loader: DPDataLoader) -> float:
-    if not isinstance(data_loader, DPDataLoader):
+def _with_facts(
+    design: Design, facts: Facts, canary: Canary, *, layout_seed: int, records: bool
+) -> Design:
+    """Return the design with what was read, for the record."""
+    read = {
+        "per_coordinate": per_coordinate(design),
+        "layout_seed": layout_seed,
+        "sample_rate": facts.rate,
+        "noise_multiplier": facts.noise,
+        "max_grad_norm": facts.clip,
+        "canary_norm": canary.norm,
+        "canary_spread": canary.spread,
+        "canaries_are": "records" if records else "added to sums",
+    }
+    return replace(
+        design,
+        threat_model=ThreatModel.ALL_ITERATES,  # every noisy sum is read
+        setting={**design.setting, **read},
+    )
+
+
+def _mine(optimizer: DPOptimizer, places: Places) -> NDArray[np.bool_]:
+    """Return which coordinates this rank reads: each is some rank's, and no other's."""
+    if is_sharded(optimizer):
+        return places.held()
+    world = int(getattr(optimizer, "world_size", 1))
+    rank = int(getattr(optimizer, "rank", 0))
+    mine: NDArray[np.bool_] = np.arange(places.coordinates) % world == rank
+    return mine
+
+
+def _check_sums(facts: Facts, data_loader: Loader, canary: Canary) -> None:
+    if not isinstance(facts.sampling, Poisson):
         raise InvalidInputError(
             "data_loader must be the Poisson loader that make_private returned, got "
             f"{type(data_loader).__name__}; without Poisson sampling the accountant's "
-            "claim does not hold"
+            "claim does not hold. To see whether that shows, make canaries records: "
+            "with_canaries(dataset, canaries=...) before make_private"
         )
-    rate = float(data_loader.sample_rate)
-    _validate.probability("sample_rate", rate)
-    return rate
+    if canary.norm > 1:
+        raise InvalidInputError(
+            f"a canary of norm={canary.norm:g} clipping norms is for the clipping to "
+            "cut, which sums do not run through; make canaries records: "
+            "with_canaries(dataset, canaries=...) before make_private"
+        )
+
+
+def _remarks(
+    accountant: HasHistory | None, facts: Facts, reading: SumsReading
+) -> tuple[str, ...]:
+    """Return what does not fit, seen without any statistics."""
+    found = []
+    if reading.odd:
+        found.append(f"{reading.odd} noisy sums were no finite numbers")
+    if accountant is None:
+        return tuple(found)
+    counted = sum(int(each) for _, _, each in accountant.history)
+    if counted != reading.steps:
+        found.append(
+            f"the accountant counted {counted} steps, but {reading.steps} were made "
+            "under audit"
+        )
+    rates = {float(rate) for _, rate, _ in accountant.history}
+    if any(rate < facts.rate * (1 - 1e-9) for rate in rates):
+        found.append(
+            f"the accountant was told of a sample rate of {min(rates):.6g}, but the "
+            f"loader samples at {facts.rate:.6g}"
+        )
+    return tuple(found)

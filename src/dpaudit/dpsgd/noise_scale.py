@@ -1,0 +1,99 @@
+"""How much noise a step's sums show, canaries in them or not.
+
+A guesser that believed the claimed noise would overlook noise that is too small, so it
+measures: the distance between the quartiles of the sums over all coordinates. Canaries
+that joined widen it, the more so the more of them share a coordinate; how much is known
+from the law of joining, as every coin is fair. So the distance is computed for noise of
+every size, and the size is read off backwards. The middle of the sums does not matter,
+and neither do a few coordinates that hold anything else.
+
+An estimate that is off costs power, never validity, as it is a function of the output.
+"""
+
+from typing import Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dpaudit.dpsgd.joining import JoinLaw
+from dpaudit.mechanisms.exchangeable import log_fair
+
+__all__ = ["NoiseScale", "quartile_distance"]
+
+_LEAST, _SIZES = 1e-3, 240  # of the clipping norm; sizes in the table
+_ENOUGH = 1 << 14  # coordinates that are looked at: one percent is measured
+_HALVINGS = 60
+
+
+@final
+class NoiseScale:
+    """Reads the noise off the distance between quartiles.
+
+    Args:
+        values: What there is beside noise.
+        chances: How likely each value is.
+        most: The largest noise that is told from larger.
+
+    Example:
+        >>> from dpaudit.dpsgd.joining import Poisson
+        >>> scale = NoiseScale.among(Poisson(rate=0.5).law(2))
+        >>> rng = np.random.default_rng(0)
+        >>> sums = rng.binomial(2, 0.25, 10_000) + 0.8 * rng.normal(size=10_000)
+        >>> round(scale.of(quartile_distance(sums)), 1)
+        0.8
+    """
+
+    def __init__(
+        self,
+        values: NDArray[np.float64],
+        chances: NDArray[np.float64],
+        *,
+        most: float = 1e3,
+    ) -> None:
+        sizes = np.geomspace(_LEAST, most, _SIZES)
+        low, high = (_quantiles(p, sizes, values, chances) for p in (0.25, 0.75))
+        # Whole numbers have steps, so that little noise of any size may look the same:
+        # the largest is taken, which makes a guesser less sure than it could be.
+        widths = np.minimum.accumulate(np.maximum(high - low, 1e-12)[::-1])[::-1]
+        last = np.append(np.diff(widths) > 0, True)
+        self._log_sizes, self._log_widths = np.log(sizes[last]), np.log(widths[last])
+
+    @classmethod
+    def among(cls, law: JoinLaw) -> Self:
+        """Return what reads the noise of a step that canaries with fair coins join."""
+        coins = np.exp(log_fair(len(law.log_chances) - 1))
+        return cls(law.sums, coins @ np.exp(law.log_chances))
+
+    def of(self, width: float) -> float:
+        """Return the standard deviation of noise that shows such a distance."""
+        log_width = np.log(max(width, 1e-12))
+        return float(np.exp(np.interp(log_width, self._log_widths, self._log_sizes)))
+
+
+def quartile_distance(sums: NDArray[np.float64]) -> float:
+    """Return the distance between the quartiles; of very many sums, of the first.
+
+    Example:
+        >>> quartile_distance(np.arange(101.0))
+        50.0
+    """
+    low, high = np.quantile(sums[:_ENOUGH], (0.25, 0.75))
+    return float(high - low)
+
+
+def _quantiles(
+    level: float,
+    sizes: NDArray[np.float64],
+    values: NDArray[np.float64],
+    chances: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return a quantile of values plus normal noise, for each size of the noise."""
+    low = values.min() - 10 * sizes
+    high = values.max() + 10 * sizes
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        below = special.ndtr((middle[:, np.newaxis] - values) / sizes[:, np.newaxis])
+        less = below @ chances < level
+        low, high = np.where(less, middle, low), np.where(less, high, middle)
+    return np.asarray(high)

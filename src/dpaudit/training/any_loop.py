@@ -1,0 +1,164 @@
+"""The audit of any loop that clips, sums and adds noise: hand it the noisy sums.
+
+Canaries live in coordinates that a public seed picks. Before the loop adds noise to a
+step's sum, it adds what joins the step; afterwards it hands over what the noisy sum
+shows there. Nothing else is asked of the loop, so the sum may come from any framework.
+How the loop samples and clips its own records is not run through.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpaudit import _validate
+from dpaudit.dpsgd.joining import Poisson
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.coins import Key
+from dpaudit.game.design import Design, ThreatModel
+from dpaudit.game.referee import Referee
+from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.training.draws import Draws
+from dpaudit.training.guessing import check_design, guess, per_coordinate
+from dpaudit.training.reading import SumsReading
+from dpaudit.training.result import TrainingResult, conclude_training
+from dpaudit.training.saving import read_state, write_state
+
+__all__ = ["NOT_EXERCISED", "SumsAudit", "scattered"]
+
+NOT_EXERCISED = ("sampling of records", "per-record gradients and their clipping")
+
+
+@final
+class SumsAudit:
+    """Audits one run of a loop, from its noisy sums.
+
+    Args:
+        design: Fixed beforehand; a plan's, or one of your own. Canaries per coordinate
+            are read from its ``setting["per_coordinate"]``, 1 if it says nothing.
+        key: The secret of this run; never use one twice.
+        dimension: How many coordinates the sum has.
+        sample_rate: Chance of a record to join a step; 1 for the full batch.
+        layout_seed: Public seed of the canaries' coordinates.
+
+    Example:
+        >>> from dpaudit import ApproxDP, OneRun
+        >>> claim = ApproxDP(epsilon=1.0, delta=1e-5)
+        >>> design = Design(canaries=500, rules=OneRun(guesses=100), claim=claim)
+        >>> key = Key(bytes(32))  # for a real audit: Key.generate()
+        >>> audit = SumsAudit(design=design, key=key, dimension=500, sample_rate=0.5)
+        >>> rng = np.random.default_rng(0)
+        >>> for _ in range(50):  # clipping norm 2, noise multiplier 0.5
+        ...     total = np.zeros(500)  # of the clipped gradients of real records
+        ...     total[audit.coordinates] += 2.0 * audit.joining()
+        ...     noisy = total + 2.0 * 0.5 * rng.normal(size=500)
+        ...     audit.observe(noisy[audit.coordinates] / 2.0)
+        >>> audit.finish().refuted
+        True
+    """
+
+    def __init__(
+        self,
+        *,
+        design: Design,
+        key: Key,
+        dimension: int,
+        sample_rate: float,
+        layout_seed: int = 0,
+    ) -> None:
+        check_design(design)
+        size = per_coordinate(design)
+        read = {
+            "per_coordinate": size,
+            "dimension": dimension,
+            "sample_rate": sample_rate,
+            "layout_seed": layout_seed,
+        }
+        design = replace(
+            design,
+            threat_model=ThreatModel.ALL_ITERATES,  # every noisy sum is read
+            setting={**design.setting, **read},
+        )
+        self._draws = Draws(
+            key=key,
+            canaries=design.canaries,
+            per_coordinate=size,
+            sample_rate=sample_rate,
+        )
+        self._referee = Referee(design, key)
+        self.commitment = self._referee.commitment
+        self.coordinates: NDArray[np.int64] = scattered(
+            dimension, design.canaries // size, seed=layout_seed
+        )
+        self._reading = SumsReading(
+            coordinates=len(self.coordinates),
+            per_coordinate=size,
+            sampling=Poisson(rate=sample_rate),
+        )
+        self._asked = False
+
+    def joining(self) -> NDArray[np.int64]:
+        """Return how many included canaries join the coming step at each coordinate.
+
+        Secret: add the clipping norm times this to the sum, before noise, and keep it
+        from whatever reads the noisy sums.
+        """
+        self._asked = True
+        return self._draws.joining(self._reading.steps)
+
+    def observe(self, noisy_sums: ArrayLike) -> None:
+        """Read what a step's noisy sum shows at the coordinates; this ends the step.
+
+        Args:
+            noisy_sums: One number for each coordinate, over the clipping norm.
+        """
+        if not self._asked:
+            raise VoidAuditError(
+                "a noisy sum was handed over, but joining() was not asked for what to "
+                "put into it; add the clipping norm times joining() before the noise"
+            )
+        self._reading.observe(noisy_sums)
+        self._asked = False
+
+    def save(self, path: str | Path) -> None:
+        """Write what was seen so far to a file that holds no key."""
+        write_state(path, self.commitment, self._reading.saved())
+
+    def resume(self, path: str | Path) -> None:
+        """Go on from a file that ``save`` wrote, with the same key and design."""
+        self._reading.restore(read_state(path, self.commitment))
+
+    def finish(self, *, claim: Guarantee | None = None) -> TrainingResult:
+        """Guess, and judge.
+
+        Args:
+            claim: What an accountant stands for, if a whole curve is known:
+                ``dpaudit.accounting.accountant_curve([(noise, rate, steps)])``.
+        """
+        steps = self._reading.steps
+        return conclude_training(
+            guess(self._referee, self._reading.log_likelihood()),
+            commitment=self.commitment,
+            claim=claim,
+            steps=steps,
+            not_exercised=NOT_EXERCISED,
+        )
+
+
+def scattered(dimension: int, coordinates: int, *, seed: int) -> NDArray[np.int64]:
+    """Return different coordinates of so many, at random from a public seed.
+
+    Example:
+        >>> sorted(scattered(3, 3, seed=1))
+        [np.int64(0), np.int64(1), np.int64(2)]
+    """
+    _validate.whole_number("dimension", dimension, least=1)
+    if coordinates > dimension:
+        raise InvalidInputError(
+            f"the canaries need {coordinates} coordinates, but there are only "
+            f"{dimension}; use fewer canaries, or more of them per coordinate"
+        )
+    rng = np.random.default_rng(seed)
+    return rng.choice(dimension, coordinates, replace=False, shuffle=False)

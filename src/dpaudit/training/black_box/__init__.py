@@ -1,0 +1,24 @@
+"""Audits of any torch training from its final model; needs torch."""
+
+from dpaudit.errors import MissingExtraError
+
+try:
+    import torch  # noqa: F401
+except ImportError as error:
+    raise MissingExtraError(
+        "auditing a torch model needs torch: pip install 'dpaudit[opacus]'"
+    ) from error
+
+from dpaudit.training.black_box.audit import BlackBoxAudit
+from dpaudit.training.black_box.canaries import mislabelled, set_aside
+from dpaudit.training.black_box.scores import CanaryScores
+from dpaudit.training.black_box.scoring import OtherLabels, score_canaries
+
+__all__ = [
+    "BlackBoxAudit",
+    "CanaryScores",
+    "OtherLabels",
+    "mislabelled",
+    "score_canaries",
+    "set_aside",
+]

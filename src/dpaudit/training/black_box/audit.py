@@ -1,0 +1,255 @@
+"""An audit of training from outside: canary records in, the final model out.
+
+Each canary is a record. Its coin decides, in secret, whether it is in the training set.
+Training may be anything; the guesser sees the final model, and scores every canary,
+included or not, by its loss. The highest scores are guessed "included" and the lowest
+"not", and guesses meet coins by the canaries' ids.
+
+**What the claim must cover.** The bound needs that the whole way from the training set
+to the final model is private with respect to each coin, whatever the others are. What a
+coin changes decides which adjacency that is.
+
+- *Left out* (no fillers): an excluded canary is nowhere, a difference of one record
+  that is there or not: add-remove. The number of records is then the data's plus the
+  number of ones among the coins, and whatever is computed from that number is computed
+  from the coins: the sample rate, the steps of an epoch, the expected batch size that
+  gradients are divided by, a schedule. An accountant's claim is for a given rate and a
+  given number of steps. It speaks of neighbouring data sets that share both, and says
+  nothing where one record more changes either of them. So fix all of them beforehand
+  from a public number, for instance the size of the data plus half of the canaries. A
+  refutation without that may be about the count, which training did reveal. Nor may
+  the law of the output depend on the order of the records, for a record more moves all
+  that follow; Poisson sampling and shuffling see to that.
+- *Replaced* (with ``fillers``): an excluded canary makes room for a filler in the same
+  place, so no count ever depends on a coin: replace-one. An epsilon for add-remove is
+  not one for replace-one; an (epsilon, delta) for the first implies
+  ``(2 epsilon, (1 + e^epsilon) delta)`` for the second, and no smaller epsilon in
+  general.
+
+In both, whatever else looks at the training set belongs to it too: features scaled by
+its mean, records dropped for being odd, a stop that its losses decide.
+
+**What is not seen.** Clipping, noise and sampler are run through with real records, so
+bugs in any of them can show; but a real record rarely has the worst gradient, and a
+final model hides most of what its iterates showed. A black-box audit of honest DP-SGD
+therefore finds far less than the accountant allows (Nasr et al.), and silence is no
+proof. For more power audit the sums: ``dpaudit.training.opacus``.
+
+Reference: Steinke, Nasr and Jagielski, https://arxiv.org/abs/2305.08846 (one run, many
+canaries); Nasr, Song, Thakurta, Papernot and Carlini, https://arxiv.org/abs/2101.04535
+(what observers of the final model and of all iterates find).
+"""
+
+from dataclasses import replace
+from typing import final
+
+import numpy as np
+from torch import nn
+from torch.utils.data import ConcatDataset, Dataset, Subset
+
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.coins import Coins, Key
+from dpaudit.game.design import Commitment, Design, ThreatModel
+from dpaudit.game.result import AuditResult
+from dpaudit.game.rules import OneRun, Ranking
+from dpaudit.game.scores import audit_scores
+from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.training.black_box.records import Record, digests, size
+from dpaudit.training.black_box.scores import CanaryScores
+from dpaudit.training.black_box.scoring import Loss, Reference, score_canaries
+
+__all__ = ["BlackBoxAudit"]
+
+_NOT_EXERCISED = (
+    "records that training remembers better than these canaries",
+    "models before the final one",
+)
+
+
+@final
+class BlackBoxAudit:
+    """Audits one training by its final model.
+
+    A second object with the same canaries, design and key is the same audit, so the
+    model may be scored and judged in another process than it was trained in.
+
+    Attributes:
+        design: The design that is committed to: the one given, against an observer of
+            the final model, with the digests of the canaries (and fillers).
+        commitment: To be published before the run.
+
+    Example:
+        See ``examples/black_box.py``; around any training::
+
+            canaries = mislabelled(dataset, count=1000, classes=10, seed=0)
+            audit = BlackBoxAudit(canaries, design=design, key=Key.generate())
+            print(audit.commitment.sha256)
+            training_set = ConcatDataset([dataset, audit.included()])
+            ...                      # train a model in whatever way
+            scores = audit.score(model, loss=nn.functional.cross_entropy)
+            print(audit.finish(scores))
+    """
+
+    def __init__(
+        self,
+        canaries: Dataset[Record],
+        *,
+        design: Design,
+        key: Key,
+        fillers: Dataset[Record] | None = None,
+    ) -> None:
+        """Commit to canaries, design and key.
+
+        Args:
+            canaries: Pairs (input, target), public, the same at every reading. None of
+                them may be in the data that is always trained on, or an excluded
+                canary would be trained on all the same: see ``set_aside``.
+            design: Fixed beforehand; its rules are ``OneRun`` or ``Ranking``.
+            key: The secret of this run; never use one twice.
+            fillers: What stands in the place of an excluded canary: one record for
+                each, or a single one for all. Nothing if left out.
+        """
+        _check_design(design, size("canaries", canaries), fillers=fillers is not None)
+        self._canaries, self._fillers, self._key = canaries, fillers, key
+        self.design = _completed(design, digests(canaries, fillers))
+        self.commitment = Commitment.to(key, self.design)
+        self._judged: tuple[CanaryScores, AuditResult] | None = None
+
+    def included(self) -> Dataset[Record]:
+        """Return what the coins put into the training set. Secret, as the coins are.
+
+        Without fillers these are the included canaries; how many is secret too. With
+        fillers there is a record for each canary, itself or its filler.
+        """
+        n = self.design.canaries
+        bits = Coins(key=self._key, count=n).bits().astype(bool)
+        if self._fillers is None:
+            return Subset(self._canaries, np.flatnonzero(bits).tolist())
+        fillers = size("fillers", self._fillers)
+        places = np.where(bits, fillers + np.arange(n), np.arange(n) % fillers)
+        return Subset(ConcatDataset([self._fillers, self._canaries]), places.tolist())
+
+    def score(
+        self,
+        model: nn.Module,
+        *,
+        loss: Loss,
+        reference: Reference = None,
+        batch_size: int = 256,
+    ) -> CanaryScores:
+        """Score every canary by the final model; no coin is used.
+
+        Args:
+            model: The final model.
+            loss: The loss of an output and a target, as in training.
+            reference: A model that never saw the coins, such as the initial one;
+                ``OtherLabels``; or None.
+            batch_size: How many records the model sees at once.
+        """
+        now = digests(self._canaries, self._fillers)
+        if any(self.design.setting[name] != now[name] for name in now):
+            raise VoidAuditError(
+                "the canaries are not those that were committed to: their data set "
+                "gives other records than before. Leave out what is random or has "
+                "changed; transform the training set instead, canaries and all"
+            )
+        return score_canaries(
+            model,
+            self._canaries,
+            loss=loss,
+            reference=reference,
+            commitment=self.commitment,
+            batch_size=batch_size,
+        )
+
+    def finish(self, scores: CanaryScores) -> AuditResult:
+        """Join scores to coins by id, guess, and judge.
+
+        Equal scores are ranked by lot, from the key. An audit is judged once: its alpha
+        pays for one set of scores.
+
+        Args:
+            scores: Of this audit's canaries, each once, in any order.
+        """
+        self._check(scores)
+        if self._judged is not None and self._judged[0] is not scores:
+            raise VoidAuditError(
+                "this audit has been judged by other scores; a second try with the "
+                "same coins would need an alpha of its own. Choose the score before "
+                "finish, or train again with a new key"
+            )
+        if self._judged is None:
+            self._judged = scores, self._result(scores)
+        return self._judged[1]
+
+    def _result(self, scores: CanaryScores) -> AuditResult:
+        # By id, so that neither rows nor lots depend on the order they came in.
+        order = np.argsort(scores.ids)
+        return audit_scores(
+            scores.ids[order],
+            Coins(key=self._key, count=self.design.canaries),
+            scores.values[order],
+            design=self.design,
+            tie_rng=self._key.generator("ties", 0),
+            not_exercised=_NOT_EXERCISED,
+        )
+
+    def _check(self, scores: CanaryScores) -> None:
+        if not isinstance(scores, CanaryScores):
+            raise InvalidInputError(
+                "scores must say which canary and which audit they are for: what "
+                "score() returns, or CanaryScores(ids=..., values=..., "
+                f"commitment=audit.commitment); got {type(scores).__name__}"
+            )
+        if scores.commitment != self.commitment:
+            raise VoidAuditError(
+                "the scores belong to another audit: they carry commitment "
+                f"{scores.commitment.sha256[:12]}..., this is "
+                f"{self.commitment.sha256[:12]}..."
+            )
+        n = self.design.canaries
+        unknown = scores.ids[(scores.ids < 0) | (scores.ids >= n)]
+        missing = np.setdiff1d(np.arange(n), scores.ids)
+        if len(unknown) or len(missing):
+            raise VoidAuditError(
+                f"every one of {n} canaries needs a score: {len(missing)} ids are "
+                f"missing (such as {missing[:3].tolist()}) and {len(unknown)} unknown "
+                f"(such as {unknown[:3].tolist()})"
+            )
+
+
+def _check_design(design: Design, count: int, *, fillers: bool) -> None:
+    if count != design.canaries:
+        raise VoidAuditError(
+            f"there are {count} canaries for design.canaries={design.canaries}; each "
+            "needs one coin"
+        )
+    if not isinstance(design.rules, OneRun | Ranking):
+        raise VoidAuditError(
+            "a final model is guessed from all at once: the rules must be "
+            "OneRun(guesses=...) or Ranking(guesses=...), got "
+            f"{type(design.rules).__name__}"
+        )
+    played = Adjacency.REPLACE_ONE if fillers else Adjacency.ADD_REMOVE
+    if design.claim.adjacency is not played:
+        how = "replaced by a filler" if fillers else "left out (no fillers)"
+        raise VoidAuditError(
+            f"an excluded canary is {how}, which tests {played} adjacency, but the "
+            f"claim {design.claim} is for {design.claim.adjacency}; an epsilon for "
+            "one is not one for the other, so claim and game must name the same"
+        )
+
+
+def _completed(design: Design, found: dict[str, str]) -> Design:
+    """Return the design with what else is fixed: who looks, and which records."""
+    for name, digest in found.items():
+        if design.setting.get(name, digest) != digest:
+            raise VoidAuditError(
+                f"the design was made for other records: {name} is "
+                f"{design.setting[name]}, but those given have {digest}"
+            )
+    return replace(
+        design,
+        threat_model=ThreatModel.FINAL_MODEL,
+        setting={**design.setting, **found},
+    )

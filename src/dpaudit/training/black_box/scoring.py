@@ -1,0 +1,233 @@
+"""What a final model says about each canary: its loss against a reference.
+
+A record that was trained on has a lower loss than it would have had. What it would have
+had is not known; a reference stands for it, and the score is the reference's loss less
+the model's, higher where "included" is more likely. As reference serve the model before
+training or one trained on other data (an ``nn.Module``), the mean loss over all other
+labels of the same model (``OtherLabels``), or nothing.
+
+Any score is valid that is made of the output and of what is public; a better reference
+makes it stronger, none makes it wrong. The one thing that a reference must not be is a
+model that saw the coins: trained on the included canaries it would be a second output,
+for which the claim of one run does not speak.
+
+Scoring needs no key. It may run where no coin is known, and what it returns is bound to
+one audit by the commitment.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from typing import TypeAlias, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+from torch.utils.data import Dataset, default_collate
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.design import Commitment
+from dpaudit.training.black_box.records import Record, as_pair, size
+from dpaudit.training.black_box.scores import CanaryScores
+
+__all__ = ["Loss", "OtherLabels", "Reference", "score_canaries"]
+
+Loss: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherLabels:
+    """The reference is the mean loss of the same model over all other labels.
+
+    Attributes:
+        classes: How many labels there are; targets are whole numbers below it.
+    """
+
+    classes: int
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("classes", self.classes, least=2)
+
+
+Reference: TypeAlias = nn.Module | OtherLabels | None
+
+
+def score_canaries(
+    model: nn.Module,
+    canaries: Dataset[Record],
+    *,
+    loss: Loss,
+    reference: Reference,
+    commitment: Commitment,
+    batch_size: int = 256,
+) -> CanaryScores:
+    """Score canaries by the loss of the final model against a reference.
+
+    The model is evaluated (dropout off, batch statistics frozen, no gradients) and left
+    as it was, every submodule in its own mode.
+
+    Args:
+        model: The final model; its output is a tensor with a row per record.
+        canaries: All canaries, included or not.
+        loss: Called with the output and the target of one record at a time, as batches
+            of one; so the mean or the sum over the batch is that record's loss.
+        reference: A model that never saw the coins, ``OtherLabels``, or None.
+        commitment: Of the audit that the scores are for.
+        batch_size: How many records the model sees at once.
+
+    Raises:
+        VoidAuditError: A loss is not finite, or all scores are the same.
+    """
+    _validate.whole_number("batch_size", batch_size, least=1)
+    _check_models(model, reference)
+    values = [
+        _scores(model, reference, loss, batch)
+        for batch in _batches(canaries, batch_size)
+    ]
+    scores = np.concatenate(values)
+    _check_scores(scores)
+    return CanaryScores(
+        ids=np.arange(len(scores)), values=scores, commitment=commitment
+    )
+
+
+def _scores(
+    model: nn.Module, reference: Reference, loss: Loss, batch: Record
+) -> NDArray[np.float64]:
+    """Return the reference's losses less the model's."""
+    inputs, targets = batch
+    outputs = _outputs(model, inputs)
+    own = _losses(loss, outputs, targets)
+    match reference:
+        case None:
+            return -own
+        case OtherLabels(classes=classes):
+            others = [
+                _losses(loss, outputs, _moved(targets, move, classes))
+                for move in range(1, classes)
+            ]
+            return np.asarray(np.mean(others, axis=0) - own)
+        case _:
+            return _losses(loss, _outputs(reference, inputs), targets) - own
+
+
+def _losses(
+    loss: Loss, outputs: torch.Tensor, targets: torch.Tensor
+) -> NDArray[np.float64]:
+    targets = targets.to(outputs.device)
+    found = [
+        loss(outputs[i : i + 1], targets[i : i + 1]).detach()
+        for i in range(len(outputs))
+    ]
+    if any(each.numel() != 1 for each in found):
+        raise InvalidInputError(
+            "loss must return one number for a batch of one record, got shape "
+            f"{tuple(found[0].shape)}; take the mean over the rest of its dimensions"
+        )
+    return torch.stack([each.reshape(()) for each in found]).double().cpu().numpy()
+
+
+def _moved(targets: torch.Tensor, move: int, classes: int) -> torch.Tensor:
+    """Return other labels: all targets moved on by the same number."""
+    if targets.is_floating_point() or not (
+        0 <= targets.min() <= targets.max() < classes
+    ):
+        raise InvalidInputError(
+            f"OtherLabels(classes={classes}) needs targets that are whole numbers from "
+            f"0 to {classes - 1}, got {targets.dtype} from {targets.min().item()} to "
+            f"{targets.max().item()}"
+        )
+    return (targets + move) % classes
+
+
+def _outputs(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
+    """Return what a model says of a batch, as an evaluation."""
+    with torch.no_grad(), _evaluating(model):
+        outputs = model(_as_the_model(model, inputs))
+    if not isinstance(outputs, torch.Tensor) or outputs.shape[:1] != inputs.shape[:1]:
+        what = getattr(outputs, "shape", type(outputs).__name__)
+        raise InvalidInputError(
+            "the model must return a tensor with a row for each of the "
+            f"{len(inputs)} records, got {what}; wrap it in a module that does, or "
+            "compute scores yourself and hand in CanaryScores(ids=..., values=..., "
+            "commitment=audit.commitment)"
+        )
+    return outputs
+
+
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Put a model into evaluation mode, and every submodule back afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _as_the_model(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
+    """Return the inputs where the model is, and floating inputs in its precision."""
+    for tensor in chain(model.parameters(), model.buffers()):
+        if not inputs.is_floating_point():
+            return inputs.to(tensor.device)
+        if tensor.is_floating_point():
+            return inputs.to(tensor.device, tensor.dtype)
+    return inputs
+
+
+def _batches(canaries: Dataset[Record], batch_size: int) -> Iterator[Record]:
+    """Yield the canaries in order; no batch depends on a coin."""
+    count = size("canaries", canaries)
+    for start in range(0, count, batch_size):
+        records = [
+            as_pair("canaries", i, canaries[i])
+            for i in range(start, min(start + batch_size, count))
+        ]
+        inputs, targets = default_collate(records)
+        if not isinstance(inputs, torch.Tensor) or not isinstance(
+            targets, torch.Tensor
+        ):
+            raise InvalidInputError(
+                "canaries must be pairs of tensors, arrays or numbers, got a batch of "
+                f"{type(inputs).__name__} and {type(targets).__name__}"
+            )
+        yield inputs, targets
+
+
+def _check_models(model: nn.Module, reference: Reference) -> None:
+    if not isinstance(model, nn.Module):
+        raise InvalidInputError(
+            f"model must be a torch.nn.Module, got {type(model).__name__}"
+        )
+    if not isinstance(reference, nn.Module | OtherLabels | None):
+        raise InvalidInputError(
+            "reference must be a torch.nn.Module, OtherLabels(classes=...) or None, "
+            f"got {type(reference).__name__}"
+        )
+    if reference is model:
+        raise VoidAuditError(
+            "reference is the model itself, so every score would be zero; keep a copy "
+            "of the initial model: reference = copy.deepcopy(model), before training"
+        )
+
+
+def _check_scores(scores: NDArray[np.float64]) -> None:
+    odd = np.flatnonzero(~np.isfinite(scores))
+    if len(odd):
+        raise VoidAuditError(
+            f"the losses of {len(odd)} of {len(scores)} canaries are not finite (the "
+            f"first is canary {odd[0]}): the training may have diverged. A loss that "
+            "is finite by a rule of its own, such as torch.nan_to_num of yours, keeps "
+            "the audit valid"
+        )
+    if len(scores) > 1 and np.all(scores == scores[0]):
+        raise VoidAuditError(
+            f"all {len(scores)} scores are {scores[0]:g}, so nothing could be guessed; "
+            "was the trained model scored, and is the reference another one?"
+        )

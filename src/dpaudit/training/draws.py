@@ -1,0 +1,83 @@
+"""Which canaries join a step: coins say who may, a draw of the step says who does.
+
+Every canary is present whatever its coin; one whose coin excludes it has the zero
+gradient. The draws come from a stream of the key of their own, so they are unrelated to
+the coins, the guesser cannot know them, and a resumed run draws what it would have
+drawn. Only the canaries that are drawn are touched: from one to the next is a geometric
+number of canaries away, which is the same as a draw of its own for each.
+"""
+
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.coins import Coins, Key
+
+__all__ = ["Draws", "drawn"]
+
+
+@final
+class Draws:
+    """Knows the coins and who joins; the one part of an audit that does.
+
+    Args:
+        key: The secret of the run.
+        canaries: How many canaries.
+        per_coordinate: Canaries at each coordinate; canary ``i`` is at ``i // s``.
+        sample_rate: Chance of a canary to join a step.
+
+    Example:
+        >>> draws = Draws(
+        ...     key=Key(bytes(32)), canaries=8, per_coordinate=2, sample_rate=1.0
+        ... )
+        >>> draws.included
+        array([ True, False,  True, False, False, False,  True, False])
+        >>> draws.joining(step=0)
+        array([1, 1, 0, 1])
+    """
+
+    def __init__(
+        self, *, key: Key, canaries: int, per_coordinate: int, sample_rate: float
+    ) -> None:
+        if not 0 < sample_rate <= 1:
+            raise InvalidInputError(
+                f"sample_rate must be in (0, 1], got sample_rate={sample_rate!r}"
+            )
+        _validate.whole_number("per_coordinate", per_coordinate, least=1)
+        self._key, self._canaries, self._rate = key, canaries, sample_rate
+        self._per_coordinate = per_coordinate
+        bits = Coins(key=key, count=canaries).bits()
+        self.included: NDArray[np.bool_] = bits.astype(bool)
+
+    def joining(self, step: int) -> NDArray[np.int64]:
+        """Return how many included canaries join a step at each coordinate."""
+        who = drawn(self._key, step, canaries=self._canaries, sample_rate=self._rate)
+        who = who[self.included[who]]
+        return np.bincount(
+            who // self._per_coordinate,
+            minlength=self._canaries // self._per_coordinate,
+        )
+
+
+def drawn(
+    key: Key, step: int, *, canaries: int, sample_rate: float
+) -> NDArray[np.int64]:
+    """Return the canaries that a step's draw picks, in order, whatever their coins.
+
+    Example:
+        >>> drawn(Key(bytes(32)), 0, canaries=5, sample_rate=1.0)
+        array([0, 1, 2, 3, 4])
+    """
+    rng = key.generator("participation", step)
+    mean = canaries * sample_rate
+    some = int(mean + 6 * np.sqrt(mean)) + 8  # hardly ever too few
+    parts, last = [], -1
+    while last < canaries:
+        gaps = np.minimum(rng.geometric(sample_rate, some), canaries + 1)
+        parts.append(last + np.cumsum(gaps))
+        last = int(parts[-1][-1])
+    places = np.concatenate(parts)
+    return places[: np.searchsorted(places, canaries)]

@@ -1,0 +1,108 @@
+"""From the likelihoods of a training's canaries to guesses, by the rules of the game.
+
+The referee is here handed what the guesser made of the noisy sums; under adaptive rules
+it answers with the coins of each turn.
+"""
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.adaptive import drive
+from dpaudit.game.adaptive_guesser import AdaptiveMostLikely
+from dpaudit.game.design import Design
+from dpaudit.game.guessers import most_likely
+from dpaudit.game.referee import Referee
+from dpaudit.game.rules import AdaptiveRounds, OneRun, Ranking
+from dpaudit.game.transcript import Transcript
+from dpaudit.mechanisms.exchangeable import ExchangeablePosterior
+
+__all__ = ["check_design", "guess", "guess_among", "log_odds", "per_coordinate"]
+
+
+def per_coordinate(design: Design) -> int:
+    """Return how many canaries a design puts at each coordinate: 1 if it says nothing.
+
+    A plan's design says it, as ``setting["per_coordinate"]``.
+    """
+    size = design.setting.get("per_coordinate", 1)
+    if not (isinstance(size, int) and size >= 1) or design.canaries % size:
+        raise InvalidInputError(
+            f"canaries={design.canaries} cannot be divided into coordinates of "
+            f"per_coordinate={size!r} canaries each; make canaries a multiple of it"
+        )
+    return size
+
+
+def check_design(design: Design) -> None:
+    """Refuse a design whose rules a training's guesser cannot play by."""
+    per_coordinate(design)
+    if not isinstance(design.rules, OneRun | Ranking | AdaptiveRounds):
+        raise _unplayable(design)
+
+
+def log_odds(log_likelihood: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ln P[S = +1 | seen] / P[S = -1 | seen] for each canary.
+
+    Args:
+        log_likelihood: ``ln L(N)`` in row of the coordinate and column N.
+
+    Example:
+        >>> log_odds(np.array([[0.0, 2.0], [1.0, 0.0]]))
+        array([ 2., -1.])
+    """
+    s = log_likelihood.shape[1] - 1
+    first = np.arange(len(log_likelihood)) * s
+    # All canaries of a coordinate are alike.
+    return np.repeat(ExchangeablePosterior(log_likelihood).log_odds(first), s)
+
+
+def guess(referee: Referee, log_likelihood: NDArray[np.float64]) -> Transcript:
+    """Guess by the referee's rules, and return the record of the game."""
+    rules = referee.design.rules
+    match rules:
+        case OneRun() | Ranking():
+            odds = log_odds(log_likelihood)
+            return guess_among(referee, np.arange(len(odds)), odds)
+        case AdaptiveRounds(start=start):
+            guesser = AdaptiveMostLikely(
+                mechanism=_Seen(), threshold=start, rules=rules
+            )
+            drive(referee, guesser.play(log_likelihood))
+            return referee.close()
+        case _:
+            raise _unplayable(referee.design)
+
+
+def guess_among(
+    referee: Referee, index: NDArray[np.int64], odds: NDArray[np.float64]
+) -> Transcript:
+    """Guess the surest of some canaries at once, and return the record of the game.
+
+    Args:
+        referee: Of a game in which all guesses come at once.
+        index: Canaries, among them the surest of all, in rising order.
+        odds: Their log-odds.
+    """
+    best, what = most_likely(odds, guesses=referee.design.guesses)
+    referee.submit(index[best], what)
+    return referee.close()
+
+
+def _unplayable(design: Design) -> InvalidInputError:
+    return InvalidInputError(
+        "training is audited by OneRun(guesses=...), Ranking(guesses=...) or a plan's "
+        f"AdaptiveRounds, got rules={design.rules!r}"
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """What likelihoods say, as adaptive guessers ask for it."""
+
+    def posterior(self, output: NDArray[np.float64]) -> ExchangeablePosterior:
+        return ExchangeablePosterior(output)

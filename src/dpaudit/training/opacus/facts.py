@@ -1,0 +1,111 @@
+"""What is read from Opacus' optimizer and loader, so that nobody is asked for it."""
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+from opacus.optimizers import DPOptimizer
+from opacus.optimizers.fsdpoptimizer_fast_gradient_clipping import (
+    FSDPOptimizerFastGradientClipping,
+)
+from opacus.utils.uniform_sampler import (
+    DistributedUniformWithReplacementSampler,
+    UniformWithReplacementSampler,
+)
+from torch.utils.data import BatchSampler, DataLoader
+
+from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.shuffling import Shuffling
+from dpaudit.errors import InvalidInputError
+from dpaudit.training.opacus.places import local
+from dpaudit.training.reading import Sampling
+
+__all__ = ["Facts", "divisor", "is_sharded", "read_facts", "summed_grad"]
+
+Loader: TypeAlias = DataLoader[Any]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a run is set up to do.
+
+    Attributes:
+        noise: The noise multiplier.
+        clip: The clipping norm.
+        sampling: How the loader samples.
+        accounted_rate: The rate that the accountant is told of: one over the number of
+            batches of an epoch.
+        dimension: How many parameters are trained.
+    """
+
+    noise: float
+    clip: float
+    sampling: Sampling
+    accounted_rate: float
+    dimension: int
+
+    @property
+    def rate(self) -> float:
+        """Chance of a record to join a step."""
+        match self.sampling:
+            case Poisson(rate=rate):
+                return rate
+            case Shuffling(batches=batches):
+                return 1 / batches
+
+
+def read_facts(optimizer: DPOptimizer, data_loader: Loader) -> Facts:
+    """Return what an optimizer and a loader that Opacus made are set up to do."""
+    if not isinstance(optimizer, DPOptimizer):
+        raise InvalidInputError(
+            "optimizer must be the one that make_private returned, got "
+            f"{type(optimizer).__name__}"
+        )
+    return Facts(
+        noise=float(optimizer.noise_multiplier),
+        clip=float(optimizer.max_grad_norm),
+        sampling=_sampling(data_loader),
+        accounted_rate=1 / len(data_loader),
+        dimension=sum(parameter.numel() for parameter in optimizer.params),
+    )
+
+
+def divisor(optimizer: DPOptimizer) -> float:
+    """Return what the noisy sum over all ranks was divided by."""
+    if optimizer.loss_reduction == "sum":
+        return 1.0
+    world = int(getattr(optimizer, "world_size", 1))
+    each = optimizer.expected_batch_size * optimizer.accumulated_iterations
+    return float(each * world)
+
+
+def is_sharded(optimizer: DPOptimizer) -> bool:
+    """Return whether each rank holds a part of every parameter (FSDP)."""
+    return isinstance(optimizer, FSDPOptimizerFastGradientClipping)
+
+
+def summed_grad(optimizer: DPOptimizer, parameter: Any) -> Any:  # noqa: ANN401 (torch)
+    """Return the clipped sum before noise, flat, to be written into."""
+    if is_sharded(optimizer):
+        return local(optimizer.grad_state[parameter]["summed_grad"]).view(-1)
+    if not parameter.summed_grad.is_contiguous():
+        parameter.summed_grad = parameter.summed_grad.contiguous()
+    return parameter.summed_grad.view(-1)
+
+
+def _sampling(data_loader: Loader) -> Sampling:
+    sampler: Any = getattr(data_loader, "batch_sampler", None)
+    match sampler:
+        case (
+            UniformWithReplacementSampler() | DistributedUniformWithReplacementSampler()
+        ):
+            return Poisson(rate=float(sampler.sample_rate))
+        case BatchSampler():
+            size = int(sampler.batch_size)
+            return Shuffling(batches=len(data_loader), records_per_batch=size)
+        case _:
+            raise InvalidInputError(
+                "data_loader must be the loader that make_private returned, got "
+                f"{type(data_loader).__name__} with {type(sampler).__name__}, of which "
+                "it is not known how it samples"
+            )

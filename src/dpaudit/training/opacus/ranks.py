@@ -1,0 +1,45 @@
+"""What the ranks of a distributed run share: a key before it, guesses after it."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import distributed
+
+from dpaudit.game.coins import Key
+
+__all__ = ["gathered", "shared_key"]
+
+_KEY_BYTES = 32
+
+
+def shared_key(device: str | torch.device = "cpu") -> Key:
+    """Return a new key, the same on every rank; without ranks, just a new key.
+
+    Args:
+        device: Where the process group can send from: ``"cuda"`` for nccl.
+    """
+    key = Key.generate()
+    if not distributed.is_initialized():
+        return key
+    sent = torch.frombuffer(bytearray(key.secret), dtype=torch.uint8).to(device)
+    distributed.broadcast(sent, src=0)
+    return Key(bytes(sent.cpu().tolist()))
+
+
+def gathered(values: NDArray[Any], device: torch.device) -> NDArray[Any]:
+    """Return the values of all ranks, one rank after the other."""
+    world = distributed.get_world_size()
+    size = torch.tensor([len(values)], device=device)
+    sizes = [torch.zeros_like(size) for _ in range(world)]
+    distributed.all_gather(sizes, size)
+    most = max(int(each) for each in sizes)
+    padded = np.zeros(most, values.dtype)
+    padded[: len(values)] = values
+    mine = torch.from_numpy(padded).to(device)
+    parts = [torch.zeros_like(mine) for _ in range(world)]
+    distributed.all_gather(parts, mine)
+    return np.concatenate(
+        [part.cpu().numpy()[: int(n)] for part, n in zip(parts, sizes, strict=True)]
+    )

@@ -1,0 +1,234 @@
+"""Canaries as records of the data set: what Opacus does to a record is done to them.
+
+A canary is a record with a number of its own. Opacus' sampler picks it or not, like any
+record; between backward and step its row of every ``grad_sample`` is overwritten: with
+its gradient if its coin includes it, with zeros if not. Clipping, accumulation and
+noise are then Opacus' own. Which rows are canaries is known from the batches of numbers
+that the sampler hands out, noted on the way to the loader; virtual batches are slices
+of them. Works where per-record gradients exist: modes hooks, functorch and ew.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, TypeAlias, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from opacus.optimizers import DPOptimizer
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.training.opacus.places import Canary, Place, Places
+
+__all__ = [
+    "CanaryRecords",
+    "NotedBatches",
+    "RecordInserter",
+    "noted_loader",
+    "with_canaries",
+]
+
+Loader: TypeAlias = DataLoader[Any]
+
+
+@final
+class CanaryRecords(Dataset[Any]):
+    """A data set followed by canaries, each a copy of the first record to look at.
+
+    What a canary looks like does not matter: its gradient is overwritten.
+    """
+
+    def __init__(self, dataset: Dataset[Any], canaries: int) -> None:
+        self.dataset, self.canaries = dataset, canaries
+        self.first = len(dataset)  # type: ignore[arg-type]  # checked by with_canaries
+
+    def __len__(self) -> int:
+        return self.first + self.canaries
+
+    def __getitem__(self, index: int) -> Any:  # noqa: ANN401 (the user's records)
+        return self.dataset[index if index < self.first else 0]
+
+
+def with_canaries(dataset: Dataset[Any], *, canaries: int) -> CanaryRecords:
+    """Return a data set that ends with canaries; give it to ``make_private``.
+
+    They count as records: the sample rate and the accountant's epsilon are those of the
+    larger data set, whatever the coins.
+    """
+    _validate.whole_number("canaries", canaries, least=1)
+    if not hasattr(dataset, "__len__") or not len(dataset):
+        raise InvalidInputError("dataset must have a length, and one record or more")
+    return CanaryRecords(dataset, int(canaries))
+
+
+@final
+class NotedBatches(Sampler[list[int]]):
+    """Hands on a sampler's batches, and notes them in order."""
+
+    def __init__(self, sampler: Any) -> None:  # noqa: ANN401 (any batch sampler)
+        self._sampler = sampler
+        self._notes: deque[NDArray[np.int64]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __iter__(self) -> Iterator[list[int]]:
+        self._notes.clear()  # what an epoch that was broken off left behind
+        for batch in self._sampler:
+            self._notes.append(np.asarray(batch, np.int64))
+            yield batch
+
+    def next(self) -> NDArray[np.int64]:
+        """Return the oldest batch that was not asked for yet."""
+        if not self._notes:
+            raise VoidAuditError(
+                "a step was made on a batch that the audit did not see; train on "
+                "audit.data_loader, and if there is a BatchMemoryManager, give it that"
+            )
+        return self._notes.popleft()
+
+
+def noted_loader(loader: Loader) -> tuple[Loader, NotedBatches]:
+    """Return the same loader with its batches noted."""
+    noted = NotedBatches(loader.batch_sampler)
+    return DataLoader(
+        dataset=loader.dataset,
+        batch_sampler=noted,
+        num_workers=loader.num_workers,
+        collate_fn=loader.collate_fn,
+        pin_memory=loader.pin_memory,
+        timeout=loader.timeout,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+        generator=loader.generator,
+        prefetch_factor=loader.prefetch_factor,
+        persistent_workers=loader.persistent_workers,
+    ), noted
+
+
+@final
+class RecordInserter:
+    """Overwrites the gradients of canary records; knows the coins.
+
+    Args:
+        optimizer: Opacus' optimizer; ``clip_and_accumulate`` and ``add_noise`` are
+            wrapped until ``detach``.
+        places: Where canaries are, all of them.
+        included: For each canary whether its coin includes it.
+        canary: What an included canary's gradient is.
+        noted: The batches.
+        first: Number of the first canary among the records.
+    """
+
+    not_exercised = ("the computation of per-record gradients",)
+
+    def __init__(
+        self,
+        optimizer: DPOptimizer,
+        places: Places,
+        included: NDArray[np.bool_],
+        *,
+        canary: Canary,
+        noted: NotedBatches,
+        first: int,
+    ) -> None:
+        self._optimizer, self._places, self._canary = optimizer, places, canary
+        self._included, self._noted, self._first = included, noted, first
+        self._size = len(included) // places.coordinates
+        self._offsets = [_offsets(place, places.coordinates) for place in places.places]
+        self._batch: NDArray[np.int64] | None = None
+        self._clip, self._add_noise = optimizer.clip_and_accumulate, optimizer.add_noise
+        optimizer.clip_and_accumulate = self._overwrite_then_clip
+        optimizer.add_noise = self._check_then_add_noise
+
+    def detach(self) -> None:
+        """Leave the optimizer as it was."""
+        self._optimizer.clip_and_accumulate = self._clip
+        self._optimizer.add_noise = self._add_noise
+
+    def _overwrite_then_clip(self) -> None:
+        parameters = self._optimizer.params
+        for part in range(_parts(parameters[0])):
+            grads = {p: _part(p, part) for p in parameters}
+            count = len(grads[parameters[0]])
+            self._overwrite(grads, self._next(count))
+        self._clip()
+
+    def _overwrite(
+        self,
+        grads: dict[torch.nn.Parameter, torch.Tensor],
+        records: NDArray[np.int64],
+    ) -> None:
+        """Overwrite the rows of the canaries among a batch's records."""
+        rows = np.flatnonzero(records >= self._first)
+        if not len(rows):
+            return
+        canaries = records[rows] - self._first
+        for grad in grads.values():
+            grad[torch.from_numpy(rows).to(grad.device)] = 0.0
+        inside = self._included[canaries]
+        rows, coordinates = rows[inside], canaries[inside] // self._size
+        size = self._canary.norm * self._places.weight
+        size *= float(self._optimizer.max_grad_norm)
+        for parameter, offset_of in self._offsets:
+            offsets = offset_of[coordinates]
+            here = offsets >= 0
+            _write(grads[parameter], rows[here], offsets[here], size)
+
+    def _next(self, count: int) -> NDArray[np.int64]:
+        """Return the numbers of the next records of the logical batch."""
+        batch = self._noted.next() if self._batch is None else self._batch
+        if not len(batch):  # an empty batch may be stood in for by a random row
+            return batch
+        if count > len(batch):
+            raise VoidAuditError(
+                f"a step was made on {count} records, but the sampler had picked "
+                f"{len(batch)} that were left; every batch of audit.data_loader must "
+                "be used in one step, none skipped and none used twice"
+            )
+        self._batch = batch[count:] if count < len(batch) else None
+        return batch[:count]
+
+    def _check_then_add_noise(self) -> None:
+        if self._batch is not None:
+            raise VoidAuditError(
+                f"a step ended with {len(self._batch)} records of its batch unused; "
+                "every batch of audit.data_loader must be used in one step, none "
+                "skipped and none used twice"
+            )
+        self._add_noise()
+
+
+def _offsets(
+    place: Place, coordinates: int
+) -> tuple[torch.nn.Parameter, NDArray[np.int64]]:
+    """Return a parameter, and each coordinate's place in it, -1 if it has none."""
+    found = np.full(coordinates, -1)
+    found[place.which] = place.offsets.cpu().numpy()
+    return place.parameter, found
+
+
+def _write(
+    grad: torch.Tensor,
+    rows: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    value: float,
+) -> None:
+    """Write a value into each row at an offset, however the tensor is laid out."""
+    inner = np.unravel_index(offsets, tuple(grad.shape[1:]))
+    places = (torch.from_numpy(np.asarray(i)) for i in (rows, *inner))
+    grad[tuple(place.to(grad.device) for place in places)] = value
+
+
+def _parts(parameter: Any) -> int:  # noqa: ANN401 (Opacus' attributes)
+    """Return how many batches' gradients a parameter has accumulated."""
+    kept = parameter.grad_sample
+    return len(kept) if isinstance(kept, list) else 1
+
+
+def _part(parameter: Any, part: int) -> torch.Tensor:  # noqa: ANN401
+    kept = parameter.grad_sample
+    found: torch.Tensor = kept[part] if isinstance(kept, list) else kept
+    return found

@@ -1,0 +1,55 @@
+"""Canaries added to the clipped sum, just before Opacus adds noise.
+
+Once per logical step, so that virtual batches need no care, and in every mode of
+Opacus. Each canary joins by a draw of its own. The loader's sampler and the clipping of
+records are not run through.
+"""
+
+from typing import final
+
+import torch
+from opacus.optimizers import DPOptimizer
+
+from dpaudit.training.draws import Draws
+from dpaudit.training.opacus.facts import is_sharded, summed_grad
+from dpaudit.training.opacus.places import Places
+
+__all__ = ["SumInserter"]
+
+
+@final
+class SumInserter:
+    """Adds the canaries that join to each logical step's sum; knows the coins.
+
+    Args:
+        optimizer: Opacus' optimizer; its ``add_noise`` is wrapped until ``detach``.
+        places: Where this rank puts canaries.
+        draws: Who joins.
+        step: Number of the first step.
+    """
+
+    not_exercised = ("Opacus' sampler", "per-record gradients and their clipping")
+
+    def __init__(
+        self, optimizer: DPOptimizer, places: Places, draws: Draws, *, step: int = 0
+    ) -> None:
+        self.step = step
+        self._optimizer, self._places, self._draws = optimizer, places, draws
+        self._add_noise = optimizer.add_noise
+        optimizer.add_noise = self._insert_then_add_noise
+
+    def _insert_then_add_noise(self) -> None:
+        joining = self._draws.joining(self.step)
+        # The sum of sharded gradients is already divided by the number of ranks.
+        ranks = self._optimizer.world_size if is_sharded(self._optimizer) else 1
+        size = self._places.weight * float(self._optimizer.max_grad_norm) / ranks
+        for place in self._places.places:
+            total = summed_grad(self._optimizer, place.parameter)
+            values = torch.from_numpy(size * joining[place.which]).to(total)
+            total.index_add_(0, place.offsets, values)
+        self.step += 1
+        self._add_noise()
+
+    def detach(self) -> None:
+        """Leave the optimizer as it was."""
+        self._optimizer.add_noise = self._add_noise

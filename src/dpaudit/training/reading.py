@@ -1,0 +1,269 @@
+"""What a guesser keeps of the noisy sums: likelihoods, one step at a time.
+
+It sees the sums at the canaries' coordinates and knows no coin and no draw. Of each
+step it measures the noise, for each group of coordinates by itself, as noise may be
+lacking in one parameter and not in another; it adds the step to the likelihood of the
+number of included canaries at each coordinate, and forgets it. Memory does not grow
+with the steps.
+
+At the second step it looks whether the sums moved at all. Where two steps differ much
+less than coordinates do, the noise (or whatever else is there) was used again; from
+then on it reads the differences of steps, in which that cancels and canaries do not.
+
+A sum that is no finite number is read as a large one: something joined that should not
+have. A step without numbers in half of the coordinates says nothing.
+"""
+
+from collections.abc import Mapping
+from math import sqrt
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpaudit.dpsgd.joining import Differences, JoinLaw, Poisson
+from dpaudit.dpsgd.likelihood import CountLikelihood, checked_rows
+from dpaudit.dpsgd.noise_scale import NoiseScale, quartile_distance
+from dpaudit.dpsgd.shuffling import ShuffledLikelihood, Shuffling
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.training.background import trust
+
+__all__ = ["Sampling", "SumsReading"]
+
+Floats: TypeAlias = NDArray[np.float64]
+Sampling: TypeAlias = Poisson | Shuffling
+
+_ALIKE = 0.5  # of the spread over coordinates; independent noise gives 1.4
+_UNSURE = 6.0  # four standard errors of a quartile distance, times sqrt(n)
+_STEPS = 20  # over which the noise is averaged while it stays the same
+_LEAST_GROUP = 30  # coordinates
+_MOST_GROUPS = 32
+_LARGE = 1e6  # of the clipping norm; larger sums say no more
+
+
+@final
+class SumsReading:
+    """Reads noisy sums step by step.
+
+    Args:
+        coordinates: How many coordinates hold canaries.
+        per_coordinate: Canaries at each.
+        sampling: How canaries join steps, as the run is said to sample.
+        groups: For each coordinate a number; those of one number are alike in noise and
+            in what real gradients leave there. All are alike if left out.
+
+    Attributes:
+        steps: How many steps were seen.
+        odd: How many sums were no finite numbers.
+
+    Example:
+        >>> reading = SumsReading(
+        ...     coordinates=2, per_coordinate=1, sampling=Poisson(rate=1.0)
+        ... )
+        >>> for sums in ([1.2, -0.1], [0.6, 0.2], [0.9, 0.1]):
+        ...     reading.observe(sums)
+        >>> reading.log_likelihood().argmax(axis=1)
+        array([1, 0])
+    """
+
+    def __init__(
+        self,
+        *,
+        coordinates: int,
+        per_coordinate: int,
+        sampling: Sampling,
+        groups: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.steps = self.odd = 0
+        self._coordinates, self._columns = coordinates, per_coordinate + 1
+        self._where = _split(coordinates, groups)
+        self._parts = [
+            _Part(len(where), per_coordinate, sampling) for where in self._where
+        ]
+
+    def observe(self, sums: ArrayLike) -> None:
+        """Add one step's noisy sums at the coordinates, over the clipping norm."""
+        now = np.asarray(sums, np.float64)
+        if now.shape != (self._coordinates,):
+            raise InvalidInputError(
+                f"sums must hold one number for each of {self._coordinates} "
+                f"coordinates, got shape {now.shape}"
+            )
+        self.steps += 1
+        if not np.isfinite(now.sum()):
+            odd = ~np.isfinite(now)
+            self.odd += int(odd.sum())
+            if 2 * odd.sum() > len(now):
+                return
+            now = np.where(odd, _LARGE, now)
+        now = np.clip(now, -_LARGE, _LARGE)
+        for where, part in zip(self._where, self._parts, strict=True):
+            part.observe(now[where])
+
+    def log_likelihood(self) -> Floats:
+        """Return ``ln L(N)`` in row of the coordinate, as far as it can be trusted."""
+        if not self.steps:
+            raise VoidAuditError("no step was seen between attach and finish")
+        rows = np.empty((self._coordinates, self._columns))
+        for where, part in zip(self._where, self._parts, strict=True):
+            rows[where] = part.log_likelihood()
+        return rows
+
+    def saved(self) -> dict[str, NDArray[Any]]:
+        """Return all that was seen, as arrays that ``restore`` takes."""
+        found = {"steps": np.array([self.steps, self.odd])}
+        for i, part in enumerate(self._parts):
+            found |= {f"{i}.{name}": array for name, array in part.saved().items()}
+        return found
+
+    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what ``saved`` returned; nothing may have been seen before."""
+        self.steps, self.odd = (int(each) for each in saved["steps"])
+        for i, part in enumerate(self._parts):
+            own = {
+                name.removeprefix(f"{i}."): array
+                for name, array in saved.items()
+                if name.startswith(f"{i}.")
+            }
+            part.restore(own)
+
+
+@final
+class _Part:
+    """Reads coordinates that are alike."""
+
+    def __init__(
+        self, coordinates: int, per_coordinate: int, sampling: Sampling
+    ) -> None:
+        self._coordinates, self._per_coordinate = coordinates, per_coordinate
+        self._sampling = sampling
+        self._steps = 0
+        self._before: Floats | None = None
+        self._choose(repeats=False)
+
+    def observe(self, now: Floats) -> None:
+        self._steps += 1
+        if self._steps == 1:
+            self._before = now
+        elif self._steps == 2:
+            self._second(now)
+        elif self._repeating:
+            self._add_difference(now)
+        else:
+            self._add(now)
+
+    def log_likelihood(self) -> Floats:
+        if self._steps == 1 and self._before is not None:
+            self._add(self._before)
+            self._before = None
+        rows: Floats = self._likelihood.log_likelihood
+        if not self._added:
+            return rows
+        weight = trust(
+            self._total,
+            noise=self._variance / self._added,
+            steps=self._added,
+            law=self._law,
+        )
+        return np.asarray(rows * weight[:, np.newaxis])
+
+    def saved(self) -> dict[str, NDArray[Any]]:
+        kept = {} if self._before is None else {"before": self._before}
+        return {
+            **self._likelihood.saved(),
+            **kept,
+            "counts": np.array(
+                [self._steps, self._added, self._alike, self._repeating]
+            ),
+            "noise": np.array([self._variance, self._width]),
+            "total": self._total.copy(),
+        }
+
+    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        shape = (self._coordinates,)
+        steps, added, alike, repeating = (int(each) for each in saved["counts"])
+        self._choose(repeats=bool(repeating))
+        self._steps, self._added, self._alike = steps, added, alike
+        self._variance, self._width = (float(each) for each in saved["noise"])
+        self._total = checked_rows(saved["total"], shape)
+        self._before = (
+            checked_rows(saved["before"], shape) if "before" in saved else None
+        )
+        self._likelihood.restore(saved)
+
+    def _choose(self, *, repeats: bool) -> None:
+        """Begin with nothing seen, reading sums or differences of steps."""
+        self._repeating = repeats
+        self._likelihood, self._law = self._likelihood_of(repeats=repeats)
+        self._scale = NoiseScale.among(self._law)
+        self._total = np.zeros(self._coordinates)
+        self._variance, self._width, self._added, self._alike = 0.0, 0.0, 0, 0
+
+    def _likelihood_of(
+        self, *, repeats: bool
+    ) -> tuple[CountLikelihood | ShuffledLikelihood, JoinLaw]:
+        s, sampling = self._per_coordinate, self._sampling
+        if isinstance(sampling, Shuffling):
+            likelihood = ShuffledLikelihood(
+                coordinates=self._coordinates, per_coordinate=s, shuffling=sampling
+            )
+            return likelihood, Poisson(rate=1 / sampling.batches).law(s)
+        joining = Differences(of=sampling) if repeats else sampling
+        return CountLikelihood(
+            coordinates=self._coordinates, per_coordinate=s, joining=joining
+        ), joining.law(s)
+
+    def _second(self, now: Floats) -> None:
+        """Look whether the sums moved, and read the first two steps accordingly."""
+        assert self._before is not None
+        first, self._before = self._before, None
+        same = quartile_distance(now - first) < _ALIKE * quartile_distance(now)
+        if same and not isinstance(self._sampling, Shuffling):
+            self._choose(repeats=True)
+            self._add(now - first)
+        else:
+            self._add(first)
+            self._add(now)
+
+    def _add_difference(self, now: Floats) -> None:
+        """Take steps two by two, so that no two differences share one."""
+        if self._before is None:
+            self._before = now
+        else:
+            self._add(now - self._before)
+            self._before = None
+
+    def _add(self, sums: Floats) -> None:
+        self._added += 1
+        width = quartile_distance(sums)
+        # One step measures the noise roughly: several do it better, if it stays.
+        sure = _UNSURE / sqrt(self._coordinates)
+        if abs(width - self._width) > sure * self._width:
+            self._width, self._alike = width, 0
+        self._alike = min(self._alike + 1, _STEPS)
+        self._width += (width - self._width) / self._alike
+        scale = self._scale.of(self._width)
+        self._likelihood.observe(sums, scale)
+        self._variance += scale**2
+        self._total += sums
+
+
+def _split(
+    coordinates: int, groups: NDArray[np.int64] | None
+) -> list[NDArray[np.int64]]:
+    """Return the coordinates of each group; small neighbours are taken together."""
+    if groups is None or coordinates < 2 * _LEAST_GROUP:
+        return [np.arange(coordinates)]
+    least = max(_LEAST_GROUP, coordinates // _MOST_GROUPS)
+    order = np.argsort(groups, kind="stable")
+    ends = np.flatnonzero(np.diff(groups[order])) + 1
+    parts: list[NDArray[np.int64]] = []
+    start = 0
+    for end in [*ends, coordinates]:
+        if end - start >= least or end == coordinates:
+            parts.append(order[start:end])
+            start = end
+    if len(parts) > 1 and len(parts[-1]) < least:
+        last = parts.pop()
+        parts[-1] = np.concatenate([parts[-1], last])
+    return parts

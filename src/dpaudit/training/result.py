@@ -1,0 +1,145 @@
+"""What an audit of training shows: verdict, bound, and why the bound is not higher.
+
+The claim that counts is the accountant's, and an accountant stands for a whole curve of
+(epsilon, delta). All its points limit the same count of right guesses, so the curve is
+tested at once, at no charge and without assuming anything of the mechanism (tier A).
+Beside it stand the lower bound at the design's delta (tier A) and the parameter of
+Gaussian privacy (tier B), which bounds the mechanism's only if it is of that family.
+"""
+
+from dataclasses import dataclass
+from typing import final
+
+from dpaudit.bounds.bound import ClaimTest, ParameterBound, rounded_down
+from dpaudit.bounds.ceilings import mechanism_ceiling
+from dpaudit.bounds.claims import test_claim
+from dpaudit.bounds.fdp import GaussianFamily
+from dpaudit.bounds.reads import Counts
+from dpaudit.game.design import Commitment
+from dpaudit.game.result import AuditResult, conclude
+from dpaudit.game.transcript import Transcript
+from dpaudit.privacy.guarantee import Guarantee
+
+__all__ = ["TrainingResult", "conclude_training"]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingResult:
+    """What one audited training shows; printing it says all of it.
+
+    Attributes:
+        audit: The lower bound, and the verdict on the claim that the design names.
+        accountant: The verdict on the accountant's whole curve; None if no curve was
+            given, or if the rules test a claim at one point only.
+        family: The parameter of Gaussian privacy (tier B); None unless guesses were
+            counted.
+        transcript: Every guess, for the record.
+        steps: Steps that were seen.
+        remarks: What was noticed without any statistics.
+    """
+
+    audit: AuditResult
+    accountant: ClaimTest | None
+    family: ParameterBound | None
+    transcript: Transcript
+    steps: int
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def claim_test(self) -> ClaimTest:
+        """The verdict that counts: on the accountant's curve, or else the design's."""
+        return self.accountant or self.audit.claim_test
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the claim is refuted; wrongly so with chance at most alpha."""
+        return self.claim_test.refuted
+
+    @property
+    def p_value(self) -> float:
+        """Largest chance, if the claim is true, of evidence this strong."""
+        return self.claim_test.p_value
+
+    def __str__(self) -> str:
+        lines = [self._verdict(), str(self.audit), self._family(), self._reason()]
+        lines += [f"Note: {remark}." for remark in self.remarks]
+        return "\n".join(line for line in lines if line)
+
+    def _verdict(self) -> str:
+        if self.accountant is None:
+            return ""
+        delta = self.audit.design.bound_delta
+        epsilon = self.accountant.claim.epsilon_at(delta)
+        said = str(self.accountant).replace(
+            str(self.accountant.claim),
+            f"of the accountant (a whole curve: epsilon = {epsilon:.3f} at delta = "
+            f"{delta:g})",
+        )
+        return f"{said[0].upper()}{said[1:]} at alpha = {self.accountant.alpha:g}."
+
+    def _family(self) -> str:
+        return "" if self.family is None else f"By the Gaussian family: {self.family}."
+
+    def _reason(self) -> str:
+        """Say what keeps the bound from being higher, and what would be caught."""
+        design = self.audit.design
+        right = f"its bound if every guess were right is {self.audit.ceiling:.3f}"
+        if self.refuted:
+            return f"Why not higher: {right}."
+        reach = mechanism_ceiling(
+            self.claim_test.claim, delta=design.bound_delta, alpha=design.alpha
+        )
+        return (
+            "Why not higher: of a training that just keeps the claim, no one-run audit "
+            f"with alpha = {design.alpha:g} reliably shows more than epsilon = "
+            f"{reach:.3f}; {right}{self._forecast()}."
+        )
+
+    def _forecast(self) -> str:
+        """Say what the plan expected, if there was one."""
+        setting, said = self.audit.design.setting, ""
+        expected, fault = setting.get("expected_epsilon"), setting.get("fault")
+        if isinstance(expected, float):
+            said += f"; the plan expected {rounded_down(expected)}"
+        if isinstance(fault, float):
+            said += (
+                f". It would have caught noise {fault:.2f} times too small with chance "
+                "0.9"
+            )
+        return said
+
+
+def conclude_training(
+    transcript: Transcript,
+    *,
+    commitment: Commitment,
+    claim: Guarantee | None,
+    steps: int,
+    not_exercised: tuple[str, ...],
+    remarks: tuple[str, ...] = (),
+) -> TrainingResult:
+    """Judge a transcript of guesses about a training's canaries.
+
+    Args:
+        transcript: What the referee recorded.
+        commitment: The commitment that the game was opened with.
+        claim: What the accountant stands for, as far as it is known.
+        steps: Steps that were seen.
+        not_exercised: Parts of the training that the audit did not run through.
+        remarks: What was noticed without any statistics.
+    """
+    audit = conclude(transcript, commitment=commitment, not_exercised=not_exercised)
+    design, reading = transcript.design, audit.reading
+    counted = reading if isinstance(reading, Counts) else None
+    return TrainingResult(
+        audit=audit,
+        accountant=claim and counted and test_claim(claim, counted, alpha=design.alpha),
+        family=counted
+        and GaussianFamily().parameter_lower(
+            counted, delta=design.bound_delta, alpha=design.alpha
+        ),
+        transcript=transcript,
+        steps=steps,
+        remarks=remarks,
+    )

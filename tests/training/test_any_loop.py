@@ -1,0 +1,118 @@
+"""The audit of any loop: honest noise stands, too little falls, nobody peeks."""
+
+import numpy as np
+import pytest
+
+from dpaudit import AdaptiveCount, ApproxDP, Coins, Design, Key, OneRun
+from dpaudit.dpsgd.planning import Training, plan_audit
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.training.any_loop import SumsAudit, scattered
+
+KEY = Key(bytes(range(32)))
+CLAIM = ApproxDP(epsilon=2.0, delta=1e-5)
+DESIGN = Design(canaries=1000, rules=OneRun(guesses=100), claim=CLAIM)
+CLIP, DIMENSION = 3.0, 1500
+
+
+def loop(audit, *, noise, steps, seed=0, dimension=DIMENSION):
+    """A loop in plain numpy, with a little of real gradients everywhere."""
+    rng = np.random.default_rng(seed)
+    background = 0.02 * rng.normal(size=dimension)
+    for _ in range(steps):
+        total = CLIP * background
+        total[audit.coordinates] += CLIP * audit.joining()
+        noisy = total + CLIP * noise * rng.normal(size=dimension)
+        audit.observe(noisy[audit.coordinates] / CLIP)
+
+
+def started(design=DESIGN, key=KEY, rate=0.1):
+    return SumsAudit(design=design, key=key, dimension=DIMENSION, sample_rate=rate)
+
+
+@pytest.mark.parametrize(("noise", "refuted"), [(2.26, False), (0.2, True)])
+def test_the_noise_decides(noise, refuted):
+    audit = started()
+    loop(audit, noise=noise, steps=100)
+    result = audit.finish()
+    assert result.refuted is refuted
+    assert result.accountant is None
+    assert result.steps == 100
+    assert "sampling of records" in str(result)
+
+
+def test_a_curve_is_what_counts_if_it_is_given():
+    from dpaudit import GaussianDP  # noqa: PLC0415 (used here only)
+
+    audit = started()
+    loop(audit, noise=0.2, steps=100)
+    result = audit.finish(claim=GaussianDP(mu=0.44))
+    assert result.claim_test is result.accountant
+    assert result.refuted
+    assert result.p_value < result.audit.claim_test.p_value
+    assert "a whole curve" in str(result)
+
+
+def test_a_plan_in_rounds_can_be_played():
+    training = Training(steps=40, rate=1.0, noise=12.0)
+    plan = plan_audit(training, claim=CLAIM, coordinates=1000, per_coordinate=4)
+    audit = started(plan.design(), rate=1.0)
+    loop(audit, noise=12.0, steps=40)
+    result = audit.finish()
+    assert not result.refuted
+    assert result.audit.bound.epsilon_lower > 0
+    assert f"the plan expected {int(100 * plan.expected.mean) / 100}" in str(result)
+
+
+def test_a_resumed_loop_gives_the_same_transcript(tmp_path):
+    rng = np.random.default_rng(5)
+    noise = rng.normal(size=(20, 1000))
+
+    def steps(audit, which):
+        for step in which:
+            audit.observe(audit.joining() + 2 * noise[step])
+
+    whole = started()
+    steps(whole, range(10))
+    whole.save(tmp_path / "state.npz")
+    steps(whole, range(10, 20))
+    again = started()
+    again.resume(tmp_path / "state.npz")
+    steps(again, range(10, 20))
+    one, other = whole.finish(), again.finish()
+    assert one.transcript.to_json() == other.transcript.to_json()
+    assert KEY.secret not in (tmp_path / "state.npz").read_bytes()
+    with pytest.raises(VoidAuditError, match="belongs to another audit"):
+        started(key=Key(bytes(32))).resume(tmp_path / "state.npz")
+    (tmp_path / "state.npz").write_bytes(b"PK\x03\x04 broken")
+    with pytest.raises(InvalidInputError, match="holds no state"):
+        started().resume(tmp_path / "state.npz")
+
+
+def test_what_joins_follows_the_coins():
+    audit = started(rate=1.0)
+    np.testing.assert_array_equal(audit.joining(), Coins(key=KEY, count=1000).bits())
+
+
+def test_a_sum_without_canaries_is_refused():
+    audit = started()
+    with pytest.raises(VoidAuditError, match=r"joining\(\) was not asked"):
+        audit.observe(np.zeros(1000))
+    audit.joining()
+    audit.observe(np.zeros(1000))
+    with pytest.raises(VoidAuditError, match=r"joining\(\) was not asked"):
+        audit.observe(np.zeros(1000))
+
+
+def test_what_cannot_be_played_is_refused():
+    with pytest.raises(InvalidInputError, match="there are only 1500"):
+        started(Design(canaries=1501, rules=OneRun(guesses=1), claim=CLAIM))
+    counted = Design(canaries=1000, rules=AdaptiveCount(guesses=10), claim=CLAIM)
+    with pytest.raises(InvalidInputError, match="training is audited by OneRun"):
+        started(counted)
+
+
+def test_coordinates_are_different_and_public():
+    one, other = scattered(10**10, 1000, seed=1), scattered(10**10, 1000, seed=1)
+    np.testing.assert_array_equal(one, other)
+    assert len(np.unique(one)) == 1000
+    assert one.max() > 5 * 10**9
