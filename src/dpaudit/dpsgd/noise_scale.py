@@ -22,7 +22,7 @@ from dpaudit.mechanisms.exchangeable import log_fair
 __all__ = ["NoiseScale", "quartile_distance"]
 
 _LEAST, _SIZES = 1e-3, 240  # of the clipping norm; sizes in the table
-_ENOUGH = 1 << 14  # coordinates that are looked at: one percent is measured
+_ENOUGH = 1 << 12  # coordinates that are looked at: they measure to two percent
 _HALVINGS = 60
 
 
@@ -72,13 +72,20 @@ class NoiseScale:
 
 
 def quartile_distance(sums: NDArray[np.float64]) -> float:
-    """Return the distance between the quartiles; of very many sums, of the first.
+    """Return the distance between the quartiles; of very many sums, of some.
 
     Example:
         >>> quartile_distance(np.arange(101.0))
         50.0
     """
-    low, high = np.quantile(sums[:_ENOUGH], (0.25, 0.75))
+    some = np.array(sums[:: max(1, len(sums) // _ENOUGH)])
+    last = len(some) - 1
+    below = [last // 4, (3 * last) // 4]
+    some.partition([*below, *(min(i + 1, last) for i in below)])
+    low, high = (
+        some[i] + (last * p - i) * (some[min(i + 1, last)] - some[i])
+        for i, p in zip(below, (0.25, 0.75), strict=True)
+    )
     return float(high - low)
 
 

@@ -148,11 +148,13 @@ class SumsAudit:
 
 
 def scattered(dimension: int, coordinates: int, *, seed: int) -> NDArray[np.int64]:
-    """Return different coordinates of so many, at random from a public seed.
+    """Return different coordinates of so many, at random from a public seed, in order.
+
+    In order, as neighbours are read and written more quickly.
 
     Example:
-        >>> sorted(scattered(3, 3, seed=1))
-        [np.int64(0), np.int64(1), np.int64(2)]
+        >>> scattered(3, 3, seed=1)
+        array([0, 1, 2])
     """
     _validate.whole_number("dimension", dimension, least=1)
     if coordinates > dimension:
@@ -161,4 +163,4 @@ def scattered(dimension: int, coordinates: int, *, seed: int) -> NDArray[np.int6
             f"{dimension}; use fewer canaries, or more of them per coordinate"
         )
     rng = np.random.default_rng(seed)
-    return rng.choice(dimension, coordinates, replace=False, shuffle=False)
+    return np.sort(rng.choice(dimension, coordinates, replace=False, shuffle=False))

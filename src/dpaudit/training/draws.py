@@ -52,14 +52,15 @@ class Draws:
         bits = Coins(key=key, count=canaries).bits()
         self.included: NDArray[np.bool_] = bits.astype(bool)
 
+    def joined(self, step: int) -> NDArray[np.int64]:
+        """Return the coordinate of each included canary that joins a step, in order."""
+        who = drawn(self._key, step, canaries=self._canaries, sample_rate=self._rate)
+        return np.asarray(who[self.included[who]] // self._per_coordinate)
+
     def joining(self, step: int) -> NDArray[np.int64]:
         """Return how many included canaries join a step at each coordinate."""
-        who = drawn(self._key, step, canaries=self._canaries, sample_rate=self._rate)
-        who = who[self.included[who]]
-        return np.bincount(
-            who // self._per_coordinate,
-            minlength=self._canaries // self._per_coordinate,
-        )
+        coordinates = self._canaries // self._per_coordinate
+        return np.bincount(self.joined(step), minlength=coordinates)
 
 
 def drawn(

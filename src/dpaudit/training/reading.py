@@ -37,8 +37,9 @@ _ALIKE = 0.5  # of the spread over coordinates; independent noise gives 1.4
 _UNSURE = 6.0  # four standard errors of a quartile distance, times sqrt(n)
 _STEPS = 20  # over which the noise is averaged while it stays the same
 _LEAST_GROUP = 30  # coordinates
-_MOST_GROUPS = 32
-_LARGE = 1e6  # of the clipping norm; larger sums say no more
+_MOST_GROUPS = 256
+_LARGE = 1e9  # of the clipping norm
+_REACH = 8.0  # standard deviations of the noise, beyond which sums say no more
 
 
 @final
@@ -78,7 +79,8 @@ class SumsReading:
         self._coordinates, self._columns = coordinates, per_coordinate + 1
         self._where = _split(coordinates, groups)
         self._parts = [
-            _Part(len(where), per_coordinate, sampling) for where in self._where
+            _Part(len(np.arange(coordinates)[where]), per_coordinate, sampling)
+            for where in self._where
         ]
 
     def observe(self, sums: ArrayLike) -> None:
@@ -96,7 +98,6 @@ class SumsReading:
             if 2 * odd.sum() > len(now):
                 return
             now = np.where(odd, _LARGE, now)
-        now = np.clip(now, -_LARGE, _LARGE)
         for where, part in zip(self._where, self._parts, strict=True):
             part.observe(now[where])
 
@@ -243,6 +244,9 @@ class _Part:
         self._alike = min(self._alike + 1, _STEPS)
         self._width += (width - self._width) / self._alike
         scale = self._scale.of(self._width)
+        # What nothing explains is as sure as can be, and not surer.
+        reach = _REACH * scale
+        sums = np.clip(sums, self._law.sums[0] - reach, self._law.sums[-1] + reach)
         self._likelihood.observe(sums, scale)
         self._variance += scale**2
         self._total += sums
@@ -250,10 +254,10 @@ class _Part:
 
 def _split(
     coordinates: int, groups: NDArray[np.int64] | None
-) -> list[NDArray[np.int64]]:
+) -> list[NDArray[np.int64] | slice]:
     """Return the coordinates of each group; small neighbours are taken together."""
     if groups is None or coordinates < 2 * _LEAST_GROUP:
-        return [np.arange(coordinates)]
+        return [slice(0, coordinates)]
     least = max(_LEAST_GROUP, coordinates // _MOST_GROUPS)
     order = np.argsort(groups, kind="stable")
     ends = np.flatnonzero(np.diff(groups[order])) + 1
@@ -266,4 +270,6 @@ def _split(
     if len(parts) > 1 and len(parts[-1]) < least:
         last = parts.pop()
         parts[-1] = np.concatenate([parts[-1], last])
-    return parts
+    if np.all(np.diff(order) == 1):  # slices need no copy
+        return [slice(int(part[0]), int(part[-1]) + 1) for part in parts]
+    return list(parts)

@@ -1,12 +1,17 @@
 """The example does what its page says."""
 
-import black_box
+import runpy
+from pathlib import Path
+
 import pytest
 import torch
 
 from dpaudit import Key
 
 torch.set_num_threads(1)
+EXAMPLE = runpy.run_path(
+    str(Path(__file__).resolve().parents[3] / "examples" / "black_box.py")
+)
 
 
 @pytest.mark.filterwarnings(
@@ -18,7 +23,7 @@ def test_training_without_privacy_is_refuted_and_training_with_it_is_not(
     private, capsys
 ):
     torch.manual_seed(0)
-    result, accuracy = black_box.train_and_audit(
+    result, accuracy = EXAMPLE["train_and_audit"](
         private=private, key=Key(bytes(range(32)))
     )
     assert result.claim_test.refuted is not private

@@ -202,7 +202,8 @@ class _Reader:
     ) -> None:
         self.coordinates = np.flatnonzero(mine)
         self._optimizer, self._places = optimizer, places
-        self._number = np.cumsum(mine) - 1  # of a coordinate among those of this rank
+        number = np.cumsum(mine) - 1  # of a coordinate among those of this rank
+        self._numbers = [_stretch(number[place.which]) for place in places.places]
         self._sums = np.zeros(len(self.coordinates))
         self.reading = SumsReading(
             coordinates=len(self.coordinates),
@@ -215,16 +216,22 @@ class _Reader:
     def _read(self, *_: object) -> None:
         unit = float(self._optimizer.max_grad_norm) / divisor(self._optimizer)
         self._sums.fill(0.0)
-        for place in self._places.places:
+        for place, numbers in zip(self._places.places, self._numbers, strict=True):
             grad: Any = place.parameter.grad
-            noisy = local(grad.detach()).reshape(-1)[place.offsets]
-            values = noisy.double().cpu().numpy()
-            self._sums[self._number[place.which]] += values
+            noisy = local(grad.detach()).reshape(-1).take(place.offsets)
+            self._sums[numbers] += noisy.cpu().numpy()
         self.reading.observe(self._sums * (self._places.weight / unit))
 
     def detach(self) -> SumsReading:
         self._hook.remove()
         return self.reading
+
+
+def _stretch(numbers: NDArray[np.int64]) -> slice | NDArray[np.int64]:
+    """Return the same numbers, as a slice if they follow each other."""
+    if len(numbers) and np.all(np.diff(numbers) == 1):
+        return slice(int(numbers[0]), int(numbers[-1]) + 1)
+    return numbers
 
 
 def _canary_records(

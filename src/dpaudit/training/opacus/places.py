@@ -60,6 +60,14 @@ class Place:
     which: NDArray[np.int64]
     offsets: torch.Tensor
 
+    def offset_of(
+        self, coordinates: int
+    ) -> tuple[torch.nn.Parameter, NDArray[np.int64]]:
+        """Return the parameter, and where each coordinate is in it, -1 if nowhere."""
+        found = np.full(coordinates, -1)
+        found[self.which] = self.offsets.cpu().numpy()
+        return self.parameter, found
+
     def only(self, wanted: NDArray[np.bool_]) -> "Place":
         """Return the part of it that is wanted, by number of the coordinate."""
         kept = wanted[self.which]

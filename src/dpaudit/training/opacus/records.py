@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.training.opacus.places import Canary, Place, Places
+from dpaudit.training.opacus.places import Canary, Places
 
 __all__ = [
     "CanaryRecords",
@@ -137,7 +137,7 @@ class RecordInserter:
         self._optimizer, self._places, self._canary = optimizer, places, canary
         self._included, self._noted, self._first = included, noted, first
         self._size = len(included) // places.coordinates
-        self._offsets = [_offsets(place, places.coordinates) for place in places.places]
+        self._offsets = [place.offset_of(places.coordinates) for place in places.places]
         self._batch: NDArray[np.int64] | None = None
         self._clip, self._add_noise = optimizer.clip_and_accumulate, optimizer.add_noise
         optimizer.clip_and_accumulate = self._overwrite_then_clip
@@ -199,15 +199,6 @@ class RecordInserter:
                 "skipped and none used twice"
             )
         self._add_noise()
-
-
-def _offsets(
-    place: Place, coordinates: int
-) -> tuple[torch.nn.Parameter, NDArray[np.int64]]:
-    """Return a parameter, and each coordinate's place in it, -1 if it has none."""
-    found = np.full(coordinates, -1)
-    found[place.which] = place.offsets.cpu().numpy()
-    return place.parameter, found
 
 
 def _write(

@@ -35,18 +35,20 @@ class SumInserter:
     ) -> None:
         self.step = step
         self._optimizer, self._places, self._draws = optimizer, places, draws
+        self._offsets = [place.offset_of(places.coordinates) for place in places.places]
         self._add_noise = optimizer.add_noise
         optimizer.add_noise = self._insert_then_add_noise
 
     def _insert_then_add_noise(self) -> None:
-        joining = self._draws.joining(self.step)
+        joined = self._draws.joined(self.step)
         # The sum of sharded gradients is already divided by the number of ranks.
         ranks = self._optimizer.world_size if is_sharded(self._optimizer) else 1
         size = self._places.weight * float(self._optimizer.max_grad_norm) / ranks
-        for place in self._places.places:
-            total = summed_grad(self._optimizer, place.parameter)
-            values = torch.from_numpy(size * joining[place.which]).to(total)
-            total.index_add_(0, place.offsets, values)
+        for parameter, offset_of in self._offsets:
+            offsets = offset_of[joined]
+            total = summed_grad(self._optimizer, parameter)
+            here = torch.from_numpy(offsets[offsets >= 0]).to(total.device)
+            total.index_add_(0, here, total.new_full((len(here),), size))
         self.step += 1
         self._add_noise()
 
