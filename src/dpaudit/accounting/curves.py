@@ -12,6 +12,7 @@ norm, adding or removing a record. The curve ends where delta is about 1e-12, th
 rounding of the computation.
 """
 
+from functools import lru_cache
 from math import ceil, inf
 from typing import Protocol
 
@@ -52,7 +53,12 @@ def accountant_curve(history: History) -> PrivacyCurve:
         >>> round(curve.epsilon_at(1e-5), 3)
         2.0
     """
-    distribution = composed(steps_by_kind(history))
+    return _curve(tuple(sorted(steps_by_kind(history).items())))
+
+
+@lru_cache(maxsize=64)  # whoever audits many runs of one kind asks for one curve
+def _curve(steps: tuple[tuple[tuple[float, float], int], ...]) -> PrivacyCurve:
+    distribution = composed(dict(steps))
     epsilons = _breakpoints(distribution)
     deltas = np.asarray(distribution.get_delta_for_epsilon(epsilons), np.float64)
     return PrivacyCurve(

@@ -8,6 +8,7 @@ Gaussian privacy (tier B), which bounds the mechanism's only if it is of that fa
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import final
 
 from dpaudit.bounds.bound import ClaimTest, ParameterBound, rounded_down
@@ -135,11 +136,13 @@ def conclude_training(
     return TrainingResult(
         audit=audit,
         accountant=claim and counted and test_claim(claim, counted, alpha=design.alpha),
-        family=counted
-        and GaussianFamily().parameter_lower(
-            counted, delta=design.bound_delta, alpha=design.alpha
-        ),
+        family=counted and _family(counted, design.bound_delta, design.alpha),
         transcript=transcript,
         steps=steps,
         remarks=remarks,
     )
+
+
+@lru_cache(maxsize=1024)  # counts are few, and whoever audits often meets them again
+def _family(counts: Counts, delta: float, alpha: float) -> ParameterBound:
+    return GaussianFamily().parameter_lower(counts, delta=delta, alpha=alpha)
