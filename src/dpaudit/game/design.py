@@ -46,6 +46,7 @@ class ThreatModel(StrEnum):
     """What the guesser sees of a run."""
 
     ALL_ITERATES = "an observer of every iterate"
+    KNOWN_RECORDS = "an observer of every iterate who knows the other records' part"
     FINAL_MODEL = "an observer of the final model only"
     OUTPUT = "an observer of the output"
 

@@ -4,6 +4,10 @@ Canaries live in coordinates that a public seed picks. Before the loop adds nois
 step's sum, it adds what joins the step; afterwards it hands over what the noisy sum
 shows there. Nothing else is asked of the loop, so the sum may come from any framework.
 How the loop samples and clips its own records is not run through.
+
+A loop may also say what the sum was before canaries and noise. Real records are then no
+longer in the way: the guesser is one who knows all records but the canaries, and which
+of them were sampled, as an accountant's proof allows. The threat model says so.
 """
 
 from dataclasses import replace
@@ -41,6 +45,7 @@ class SumsAudit:
         key: The secret of this run; never use one twice.
         dimension: How many coordinates the sum has.
         sample_rate: Chance of a record to join a step; 1 for the full batch.
+        real_sums: Whether the loop will say what its sums were without canaries.
         layout_seed: Public seed of the canaries' coordinates.
 
     Example:
@@ -66,6 +71,7 @@ class SumsAudit:
         key: Key,
         dimension: int,
         sample_rate: float,
+        real_sums: bool = False,
         layout_seed: int = 0,
     ) -> None:
         check_design(design)
@@ -78,7 +84,10 @@ class SumsAudit:
         }
         design = replace(
             design,
-            threat_model=ThreatModel.ALL_ITERATES,  # every noisy sum is read
+            # Every noisy sum is read.
+            threat_model=ThreatModel.KNOWN_RECORDS
+            if real_sums
+            else ThreatModel.ALL_ITERATES,
             setting={**design.setting, **read},
         )
         self._draws = Draws(
@@ -97,7 +106,7 @@ class SumsAudit:
             per_coordinate=size,
             sampling=Poisson(rate=sample_rate),
         )
-        self._asked = False
+        self._real_sums, self._asked = real_sums, False
 
     def joining(self) -> NDArray[np.int64]:
         """Return how many included canaries join the coming step at each coordinate.
@@ -108,18 +117,28 @@ class SumsAudit:
         self._asked = True
         return self._draws.joining(self._reading.steps)
 
-    def observe(self, noisy_sums: ArrayLike) -> None:
+    def observe(
+        self, noisy_sums: ArrayLike, *, real_sums: ArrayLike | None = None
+    ) -> None:
         """Read what a step's noisy sum shows at the coordinates; this ends the step.
 
         Args:
             noisy_sums: One number for each coordinate, over the clipping norm.
+            real_sums: The same of the sum before canaries and noise, if the audit was
+                opened with ``real_sums=True``.
         """
+        if (real_sums is not None) != self._real_sums:
+            raise VoidAuditError(
+                "real_sums belong to an audit that was opened with real_sums=True, "
+                "and to each of its steps: it decides what the guesser knows"
+            )
         if not self._asked:
             raise VoidAuditError(
                 "a noisy sum was handed over, but joining() was not asked for what to "
                 "put into it; add the clipping norm times joining() before the noise"
             )
-        self._reading.observe(noisy_sums)
+        known = 0.0 if real_sums is None else np.asarray(real_sums, np.float64)
+        self._reading.observe(np.asarray(noisy_sums, np.float64) - known)
         self._asked = False
 
     def save(self, path: str | Path) -> None:
@@ -137,12 +156,11 @@ class SumsAudit:
             claim: What an accountant stands for, if a whole curve is known:
                 ``dpaudit.accounting.accountant_curve([(noise, rate, steps)])``.
         """
-        steps = self._reading.steps
         return conclude_training(
             guess(self._referee, self._reading.log_likelihood()),
+            reading=self._reading,
             commitment=self.commitment,
             claim=claim,
-            steps=steps,
             not_exercised=NOT_EXERCISED,
         )
 

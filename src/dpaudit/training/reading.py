@@ -56,6 +56,8 @@ class SumsReading:
     Attributes:
         steps: How many steps were seen.
         odd: How many sums were no finite numbers.
+        trusted: What share of the evidence was left by real gradients in the same
+            coordinates, on average; known once ``log_likelihood`` was asked.
 
     Example:
         >>> reading = SumsReading(
@@ -76,6 +78,7 @@ class SumsReading:
         groups: NDArray[np.int64] | None = None,
     ) -> None:
         self.steps = self.odd = 0
+        self.trusted = 1.0
         self._coordinates, self._columns = coordinates, per_coordinate + 1
         self._where = _split(coordinates, groups)
         self._parts = [
@@ -106,9 +109,11 @@ class SumsReading:
         if not self.steps:
             raise VoidAuditError("no step was seen between attach and finish")
         rows = np.empty((self._coordinates, self._columns))
+        trusted = np.ones(self._coordinates)
         for where, part in zip(self._where, self._parts, strict=True):
-            rows[where] = part.log_likelihood()
-        return rows
+            rows[where], trusted[where] = part.log_likelihood()
+        self.trusted = float(trusted.mean())
+        return rows * trusted[:, np.newaxis]
 
     def saved(self) -> dict[str, NDArray[Any]]:
         """Return all that was seen, as arrays that ``restore`` takes."""
@@ -153,20 +158,20 @@ class _Part:
         else:
             self._add(now)
 
-    def log_likelihood(self) -> Floats:
+    def log_likelihood(self) -> tuple[Floats, Floats]:
+        """Return ``ln L(N)``, and how far each coordinate can be trusted."""
         if self._steps == 1 and self._before is not None:
             self._add(self._before)
             self._before = None
         rows: Floats = self._likelihood.log_likelihood
         if not self._added:
-            return rows
-        weight = trust(
+            return rows, np.ones(len(rows))
+        return rows, trust(
             self._total,
             noise=self._variance / self._added,
             steps=self._added,
             law=self._law,
         )
-        return np.asarray(rows * weight[:, np.newaxis])
 
     def saved(self) -> dict[str, NDArray[Any]]:
         kept = {} if self._before is None else {"before": self._before}

@@ -20,8 +20,11 @@ from dpaudit.game.design import Commitment
 from dpaudit.game.result import AuditResult, conclude
 from dpaudit.game.transcript import Transcript
 from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.training.reading import SumsReading
 
 __all__ = ["TrainingResult", "conclude_training"]
+
+_HIDDEN = 0.95  # of the evidence; with less a forecast does not hold
 
 
 @final
@@ -37,6 +40,7 @@ class TrainingResult:
             counted.
         transcript: Every guess, for the record.
         steps: Steps that were seen.
+        trusted: What share of the evidence real gradients left, on average.
         remarks: What was noticed without any statistics.
     """
 
@@ -45,6 +49,7 @@ class TrainingResult:
     family: ParameterBound | None
     transcript: Transcript
     steps: int
+    trusted: float
     remarks: tuple[str, ...] = ()
 
     @property
@@ -100,6 +105,13 @@ class TrainingResult:
     def _forecast(self) -> str:
         """Say what the plan expected, if there was one."""
         setting, said = self.audit.design.setting, ""
+        if self.trusted < _HIDDEN:
+            hidden = f"{1 - self.trusted:.0%}"
+            return (
+                f". Real gradients in the canaries' coordinates hid {hidden} of the "
+                "evidence, so that the plan's forecast does not hold: larger faults "
+                "than it says may go unseen"
+            )
         expected, fault = setting.get("expected_epsilon"), setting.get("fault")
         if isinstance(expected, float):
             said += f"; the plan expected {rounded_down(expected)}"
@@ -114,9 +126,9 @@ class TrainingResult:
 def conclude_training(
     transcript: Transcript,
     *,
+    reading: SumsReading,
     commitment: Commitment,
     claim: Guarantee | None,
-    steps: int,
     not_exercised: tuple[str, ...],
     remarks: tuple[str, ...] = (),
 ) -> TrainingResult:
@@ -124,21 +136,24 @@ def conclude_training(
 
     Args:
         transcript: What the referee recorded.
+        reading: What the guesser made of the noisy sums.
         commitment: The commitment that the game was opened with.
         claim: What the accountant stands for, as far as it is known.
-        steps: Steps that were seen.
         not_exercised: Parts of the training that the audit did not run through.
         remarks: What was noticed without any statistics.
     """
     audit = conclude(transcript, commitment=commitment, not_exercised=not_exercised)
-    design, reading = transcript.design, audit.reading
-    counted = reading if isinstance(reading, Counts) else None
+    design = transcript.design
+    counted = audit.reading if isinstance(audit.reading, Counts) else None
+    if reading.odd:
+        remarks = (f"{reading.odd} noisy sums were no finite numbers", *remarks)
     return TrainingResult(
         audit=audit,
         accountant=claim and counted and test_claim(claim, counted, alpha=design.alpha),
         family=counted and _family(counted, design.bound_delta, design.alpha),
         transcript=transcript,
-        steps=steps,
+        steps=reading.steps,
+        trusted=reading.trusted,
         remarks=remarks,
     )
 

@@ -6,18 +6,24 @@ accumulation and noise are run through (``records``). Otherwise they are added t
 clipped sum (``sums``), in any mode: ghost clipping, virtual batches, DDP, FSDP. Either
 way every canary is present whatever its coin, so that nothing but the sum depends on
 the coins. Just before the wrapped optimizer steps, after noise, scaling and reduction
-over ranks, the noisy sum is read at the canaries' coordinates: all the guesser sees.
+over ranks, the noisy sum is read at the canaries' coordinates. Where canaries are added
+to a sum that one process holds, the guesser is also told what the sum was before, so
+that real gradients hide nothing: it is one who knows the other records, and which of
+them were sampled, as the accountant's proof allows. That is all it sees.
 
 Insertion and reading are two objects; only the first knows the coins. Under several
 ranks each reads coordinates of its own, and at the end only its surest guesses meet
 those of the others.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 
@@ -38,7 +44,14 @@ from dpaudit.training.guessing import (
     log_odds,
     per_coordinate,
 )
-from dpaudit.training.opacus.facts import Facts, Loader, divisor, is_sharded, read_facts
+from dpaudit.training.opacus.facts import (
+    Facts,
+    Loader,
+    divisor,
+    is_sharded,
+    read_facts,
+    summed_grad,
+)
 from dpaudit.training.opacus.places import Canary, Places, local, place_canaries
 from dpaudit.training.opacus.ranks import gathered
 from dpaudit.training.opacus.records import (
@@ -111,9 +124,16 @@ class OpacusAudit:
         canary = Canary() if canary is None else canary
         facts = read_facts(optimizer, data_loader)
         self._optimizer, self._accountant, self._facts = optimizer, accountant, facts
+        self._world = world = int(getattr(optimizer, "world_size", 1))
         records = _canary_records(optimizer, data_loader, design)
+        known = records is None and (world == 1 or is_sharded(optimizer))
         design = _with_facts(
-            design, facts, canary, layout_seed=layout_seed, records=records is not None
+            design,
+            facts,
+            canary,
+            layout_seed=layout_seed,
+            threat=ThreatModel.KNOWN_RECORDS if known else ThreatModel.ALL_ITERATES,
+            records=records is not None,
         )
         self._referee = Referee(design, key)
         self.commitment = self._referee.commitment
@@ -138,7 +158,12 @@ class OpacusAudit:
         self._inserter: SumInserter | RecordInserter
         if records is None:
             _check_sums(facts, data_loader, canary)
-            self._inserter = SumInserter(optimizer, places.only(mine), draws)
+            self._inserter = SumInserter(
+                optimizer,
+                places.only(mine),
+                draws,
+                before=self._reader.note if known else lambda: None,
+            )
         else:
             self.data_loader, noted = noted_loader(data_loader)
             self._inserter = RecordInserter(
@@ -167,16 +192,16 @@ class OpacusAudit:
         history = [] if self._accountant is None else self._accountant.history
         return conclude_training(
             self._guess(reading),
+            reading=reading,
             commitment=self.commitment,
             claim=accountant_curve(history) if history else None,
-            steps=reading.steps,
             not_exercised=self._inserter.not_exercised,
             remarks=_remarks(self._accountant, self._facts, reading),
         )
 
     def _guess(self, reading: SumsReading) -> Transcript:
         rows, design = reading.log_likelihood(), self._referee.design
-        if int(getattr(self._optimizer, "world_size", 1)) == 1:
+        if self._world == 1:
             return guess(self._referee, rows)
         odds = log_odds(rows)
         best, _ = most_likely(odds, guesses=design.guesses)
@@ -205,6 +230,7 @@ class _Reader:
         number = np.cumsum(mine) - 1  # of a coordinate among those of this rank
         self._numbers = [_stretch(number[place.which]) for place in places.places]
         self._sums = np.zeros(len(self.coordinates))
+        self._real = np.zeros(len(self.coordinates))
         self.reading = SumsReading(
             coordinates=len(self.coordinates),
             per_coordinate=size,
@@ -213,18 +239,35 @@ class _Reader:
         )
         self._hook = optimizer.original_optimizer.register_step_pre_hook(self._read)
 
+    def note(self) -> None:
+        """Note what the sum of real gradients is, before canaries and noise."""
+        ranks = self._optimizer.world_size if is_sharded(self._optimizer) else 1
+        self._gather(self._real, partial(summed_grad, self._optimizer))
+        self._real *= ranks * self._places.weight / self._optimizer.max_grad_norm
+
     def _read(self, *_: object) -> None:
         unit = float(self._optimizer.max_grad_norm) / divisor(self._optimizer)
-        self._sums.fill(0.0)
+        self._gather(self._sums, _noisy_grad)
+        self._sums *= self._places.weight / unit
+        self.reading.observe(self._sums - self._real)
+
+    def _gather(
+        self, into: NDArray[np.float64], of: Callable[[Any], torch.Tensor]
+    ) -> None:
+        """Collect numbers at the coordinates, from a flat tensor of each parameter."""
+        into.fill(0.0)
         for place, numbers in zip(self._places.places, self._numbers, strict=True):
-            grad: Any = place.parameter.grad
-            noisy = local(grad.detach()).reshape(-1).take(place.offsets)
-            self._sums[numbers] += noisy.cpu().numpy()
-        self.reading.observe(self._sums * (self._places.weight / unit))
+            into[numbers] += of(place.parameter).take(place.offsets).cpu().numpy()
 
     def detach(self) -> SumsReading:
         self._hook.remove()
         return self.reading
+
+
+def _noisy_grad(parameter: torch.nn.Parameter) -> torch.Tensor:
+    """Return the noisy gradient that is about to be used, flat."""
+    grad: Any = parameter.grad
+    return local(grad.detach()).reshape(-1)
 
 
 def _stretch(numbers: NDArray[np.int64]) -> slice | NDArray[np.int64]:
@@ -255,7 +298,13 @@ def _canary_records(
 
 
 def _with_facts(
-    design: Design, facts: Facts, canary: Canary, *, layout_seed: int, records: bool
+    design: Design,
+    facts: Facts,
+    canary: Canary,
+    *,
+    layout_seed: int,
+    threat: ThreatModel,
+    records: bool,
 ) -> Design:
     """Return the design with what was read, for the record."""
     read = {
@@ -268,11 +317,7 @@ def _with_facts(
         "canary_spread": canary.spread,
         "canaries_are": "records" if records else "added to sums",
     }
-    return replace(
-        design,
-        threat_model=ThreatModel.ALL_ITERATES,  # every noisy sum is read
-        setting={**design.setting, **read},
-    )
+    return replace(design, threat_model=threat, setting={**design.setting, **read})
 
 
 def _mine(optimizer: DPOptimizer, places: Places) -> NDArray[np.bool_]:
@@ -305,11 +350,9 @@ def _remarks(
     accountant: HasHistory | None, facts: Facts, reading: SumsReading
 ) -> tuple[str, ...]:
     """Return what does not fit, seen without any statistics."""
-    found = []
-    if reading.odd:
-        found.append(f"{reading.odd} noisy sums were no finite numbers")
     if accountant is None:
-        return tuple(found)
+        return ()
+    found = []
     counted = sum(int(each) for _, _, each in accountant.history)
     if counted != reading.steps:
         found.append(

@@ -5,6 +5,7 @@ Opacus. Each canary joins by a draw of its own. The loader's sampler and the cli
 records are not run through.
 """
 
+from collections.abc import Callable
 from typing import final
 
 import torch
@@ -25,21 +26,28 @@ class SumInserter:
         optimizer: Opacus' optimizer; its ``add_noise`` is wrapped until ``detach``.
         places: Where this rank puts canaries.
         draws: Who joins.
-        step: Number of the first step.
+        before: Called at each step before anything is added.
     """
 
     not_exercised = ("Opacus' sampler", "per-record gradients and their clipping")
 
     def __init__(
-        self, optimizer: DPOptimizer, places: Places, draws: Draws, *, step: int = 0
+        self,
+        optimizer: DPOptimizer,
+        places: Places,
+        draws: Draws,
+        *,
+        before: Callable[[], None],
     ) -> None:
-        self.step = step
+        self.step = 0
+        self._before = before
         self._optimizer, self._places, self._draws = optimizer, places, draws
         self._offsets = [place.offset_of(places.coordinates) for place in places.places]
         self._add_noise = optimizer.add_noise
         optimizer.add_noise = self._insert_then_add_noise
 
     def _insert_then_add_noise(self) -> None:
+        self._before()
         joined = self._draws.joined(self.step)
         # The sum of sharded gradients is already divided by the number of ranks.
         ranks = self._optimizer.world_size if is_sharded(self._optimizer) else 1

@@ -1,0 +1,24 @@
+"""Audits of JAX Privacy training; needs the extra ``jax``."""
+
+from dpaudit.errors import MissingExtraError
+
+try:
+    import jax_privacy  # noqa: F401
+except ImportError as error:
+    raise MissingExtraError(
+        "auditing JAX Privacy needs jax and jax-privacy: pip install 'dpaudit[jax]'"
+    ) from error
+
+from dpaudit.training.jax_privacy.audit import JaxPrivacyAudit
+from dpaudit.training.jax_privacy.insertion import Records, Sums
+from dpaudit.training.jax_privacy.privatizer import AuditedState
+from dpaudit.training.jax_privacy.records import CanaryRecords, canary_loss
+
+__all__ = [
+    "AuditedState",
+    "CanaryRecords",
+    "JaxPrivacyAudit",
+    "Records",
+    "Sums",
+    "canary_loss",
+]

@@ -1,0 +1,218 @@
+"""An audit that rides on a JAX Privacy run: gradient canaries in, noisy sums out.
+
+Each canary is a gradient of full clipping norm in one coordinate. The audit wraps the
+privatizer, which is where a clipped sum becomes a noisy one; what the noisy sum shows
+at the canaries' coordinates is all that the guesser sees. Canaries come in one of two
+ways. As *sums*, the audit draws who joins a step and adds them to the clipped sum just
+before the noise: little of the loop changes, and sampling and clipping are not run
+through. As *records*, they are rows of the data set with a loss of their own, and all
+that JAX Privacy does to a record it does to them.
+
+The norm of a clipped record in the sum is read from what ``clipped_grad`` returned, the
+sampling rate from the batch selection, the claim from the event that was accounted for.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import final
+
+import numpy as np
+import optax
+from dp_accounting import DpEvent
+from jax_privacy.batch_selection import CyclicPoissonSampling
+from jax_privacy.clipping import BoundedSensitivityCallable
+from numpy.typing import NDArray
+
+from dpaudit._canonical import Scalar
+from dpaudit.accounting.curves import accountant_curve
+from dpaudit.dpsgd.joining import Poisson
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.coins import Key
+from dpaudit.game.design import Design, ThreatModel
+from dpaudit.game.referee import Referee
+from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.training.any_loop import NOT_EXERCISED, scattered
+from dpaudit.training.draws import Draws
+from dpaudit.training.guessing import check_design, guess, per_coordinate
+from dpaudit.training.jax_privacy.events import history_of
+from dpaudit.training.jax_privacy.insertion import Insertion, Records, Sums
+from dpaudit.training.jax_privacy.layout import Layout, Tree, float_sizes
+from dpaudit.training.jax_privacy.privatizer import audited_privatizer, exchange, find
+from dpaudit.training.jax_privacy.reads import norm_in_sum, sample_rate
+from dpaudit.training.jax_privacy.records import CanaryRecords, canary_records
+from dpaudit.training.reading import SumsReading
+from dpaudit.training.result import TrainingResult, conclude_training
+from dpaudit.training.saving import read_state, write_state
+
+__all__ = ["JaxPrivacyAudit"]
+
+
+@final
+class JaxPrivacyAudit:
+    """Audits one JAX Privacy run.
+
+    Example:
+        See ``examples/jax_privacy.py``; four statements are added to a plain loop::
+
+            audit = JaxPrivacyAudit(
+                params, grad_fn, batch_selection, event, design=design, key=key
+            )
+            privatizer = audit.wrap(privatizer)
+            noise_state = privatizer.init(params)
+            for batch in batches:
+                params, noise_state = train_step(params, noise_state, batch)
+                noise_state = audit.observe(noise_state)
+            print(audit.finish())
+    """
+
+    def __init__(
+        self,
+        params: Tree,
+        clipped_grad: BoundedSensitivityCallable,
+        batch_selection: CyclicPoissonSampling,
+        event: DpEvent | None = None,
+        *,
+        design: Design,
+        key: Key,
+        insertion: Insertion = Sums(),  # noqa: B008 (a frozen value)
+        layout_seed: int = 0,
+    ) -> None:
+        """Read what is to be read; ``wrap`` attaches the audit.
+
+        Args:
+            params: The parameters, or any tree of arrays or shapes like the gradients.
+            clipped_grad: What ``clipped_grad`` or ``clipped_fun`` returned, before
+                ``jax.jit``; the norm of a clipped record is read from it.
+            batch_selection: The Poisson sampling; its rate is read from it.
+            event: What the accountant was told of the run, for example
+                ``dpsgd_event(...)`` or a plan's ``dp_event``. Its whole privacy curve
+                is tested. If left out, only the design's claim is.
+            design: Fixed beforehand. Publish ``self.commitment`` before training.
+            key: The secret of this run; never use one twice.
+            insertion: ``Sums()``, or ``Records(norm=...)``; see ``records``.
+            layout_seed: Public seed of the canaries' coordinates.
+        """
+        check_design(design)
+        self._history = None if event is None else history_of(event)
+        self._norm, rate = norm_in_sum(clipped_grad), sample_rate(batch_selection)
+        self._insertion, size = insertion, per_coordinate(design)
+        dimension = sum(float_sizes(params))
+        # What is added to a sum can be told from what was there; records cannot.
+        self._real_sums = not isinstance(insertion, Records)
+        read: dict[str, Scalar] = {
+            "per_coordinate": size,
+            "dimension": dimension,
+            "sample_rate": rate,
+            "layout_seed": layout_seed,
+            "norm_in_sum": self._norm,
+            "insertion": repr(insertion),
+        }
+        design = replace(
+            design,
+            # Every noisy sum is read.
+            threat_model=ThreatModel.KNOWN_RECORDS
+            if self._real_sums
+            else ThreatModel.ALL_ITERATES,
+            setting={**design.setting, **read},
+        )
+        self._draws = Draws(
+            key=key, canaries=design.canaries, per_coordinate=size, sample_rate=rate
+        )
+        self._referee = Referee(design, key)
+        self.commitment = self._referee.commitment
+        coordinates = scattered(dimension, design.canaries // size, seed=layout_seed)
+        self._layout = Layout.of(params, coordinates)
+        self._reading = SumsReading(
+            coordinates=len(coordinates),
+            per_coordinate=size,
+            sampling=Poisson(rate=rate),
+            groups=self._layout.leaf,
+        )
+
+    def wrap(
+        self, privatizer: optax.GradientTransformation
+    ) -> optax.GradientTransformation:
+        """Return the privatizer with canaries added before it and read after it.
+
+        Use it in the privatizer's place, in compiled code or not. Its state is an
+        ``AuditedState``; after each step hand it to ``observe``.
+        """
+
+        def first() -> tuple[NDArray[np.float64], int]:
+            return self._joining(), self._reading.steps
+
+        return audited_privatizer(
+            privatizer, self._layout, first, real_sums=self._real_sums
+        )
+
+    def records(self, data: Tree) -> tuple[Tree, CanaryRecords]:
+        """Return the data with the canaries' rows appended, and what makes them such.
+
+        For ``insertion=Records(norm=...)``. Sample from all rows, hand each batch its
+        rows of both, and train on ``canary_loss(loss)``.
+
+        Args:
+            data: Arrays, or a tree of arrays, with one row per record.
+        """
+        if not isinstance(self._insertion, Records):
+            raise InvalidInputError(
+                "this audit adds its canaries to sums; for canaries that are records "
+                "pass insertion=Records(norm=l2_clip_norm)"
+            )
+        weights = self._insertion.norm * self._draws.included
+        return canary_records(data, self._layout, weights)
+
+    def observe(self, state: Tree) -> Tree:
+        """Read the step that was taken, and return the state for the next one.
+
+        Call it after every step, outside compiled code.
+
+        Args:
+            state: What the wrapped privatizer's ``update`` returned as its state, or
+                any tree that holds it, such as the state of an ``optax.chain``.
+        """
+        step, seen = find(state)
+        if step != self._reading.steps + 1:
+            raise VoidAuditError(
+                f"the privatizer has taken {step} steps and {self._reading.steps} were "
+                "observed before; call noise_state = audit.observe(noise_state) once "
+                "after every step"
+            )
+        self._reading.observe(seen / self._norm)
+        return exchange(state, self._joining())
+
+    def save(self, path: str | Path) -> None:
+        """Write what was seen so far to a file that holds no key."""
+        write_state(path, self.commitment, self._reading.saved())
+
+    def resume(self, path: str | Path) -> None:
+        """Go on from a file that ``save`` wrote, with the same key and design.
+
+        The privatizer's state is part of the training's own checkpoint.
+        """
+        self._reading.restore(read_state(path, self.commitment))
+
+    def finish(self, *, claim: Guarantee | None = None) -> TrainingResult:
+        """Guess, and judge.
+
+        Args:
+            claim: What the accountant stands for, if not the curve of the event.
+        """
+        if claim is None and self._history:
+            claim = accountant_curve(self._history)
+        return conclude_training(
+            guess(self._referee, self._reading.log_likelihood()),
+            reading=self._reading,
+            commitment=self.commitment,
+            claim=claim,
+            not_exercised=self._not_exercised(),
+        )
+
+    def _joining(self) -> NDArray[np.float64]:
+        """Return what the audit itself adds to the coming step's sum."""
+        if isinstance(self._insertion, Records):
+            return np.zeros(len(self._layout.leaf))
+        return np.float64(self._norm) * self._draws.joining(self._reading.steps)
+
+    def _not_exercised(self) -> tuple[str, ...]:
+        return () if isinstance(self._insertion, Records) else NOT_EXERCISED

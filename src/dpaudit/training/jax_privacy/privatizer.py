@@ -1,0 +1,117 @@
+"""A privatizer that adds canaries before the noise and reads them after it.
+
+JAX Privacy's privatizers are Optax transformations: a function from the clipped sum and
+a state to the noisy sum and the next state. The audited one is another such function,
+and a pure one: what is to be added comes in with the state, and what was seen goes out
+with it. So it may be compiled, alone or within a whole training step, and no Python is
+called back from compiled code. Between two steps the audit takes what was seen out of
+the state and puts in what joins next.
+
+The state is as secret as that of the plain privatizer, which holds the key of all the
+noise to come: this one also holds what joins the coming step.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from numpy.typing import NDArray
+
+from dpaudit.errors import VoidAuditError
+from dpaudit.training.jax_privacy.layout import Layout, Tree
+
+__all__ = ["AuditedState", "audited_privatizer", "exchange", "find"]
+
+
+class AuditedState(NamedTuple):
+    """The state of an audited privatizer, a tuple as Optax' own states are.
+
+    Attributes:
+        inner: The state of the privatizer itself.
+        joining: What to add at each coordinate in the coming step.
+        seen: What the last noisy sum showed at each coordinate, less what real records
+            had put there if that is known.
+        step: How many steps were taken.
+    """
+
+    inner: Tree
+    joining: jax.Array
+    seen: jax.Array
+    step: jax.Array
+
+
+def audited_privatizer(
+    privatizer: optax.GradientTransformation,
+    layout: Layout,
+    first: Callable[[], tuple[NDArray[np.float64], int]],
+    *,
+    real_sums: bool,
+) -> optax.GradientTransformation:
+    """Return a privatizer that adds what is in its state, and reads.
+
+    Args:
+        privatizer: The one that adds noise.
+        layout: Where to add and to read.
+        first: Returns what to add in the coming step, and how many were taken before.
+        real_sums: Whether to take off what the sum was before anything was added.
+    """
+
+    def init(params: Tree) -> AuditedState:
+        joining, step = first()
+        return AuditedState(
+            inner=privatizer.init(params),
+            joining=jnp.asarray(joining, jnp.float32),
+            seen=jnp.zeros(len(joining), jnp.float32),
+            step=jnp.asarray(step, jnp.int32),
+        )
+
+    def update(
+        sum_of_clipped_grads: Tree, noise_state: AuditedState, params: Tree = None
+    ) -> tuple[Tree, AuditedState]:
+        total = layout.add(sum_of_clipped_grads, noise_state.joining)
+        noisy, inner = privatizer.update(total, noise_state.inner, params)
+        real = layout.read(sum_of_clipped_grads) if real_sums else 0.0
+        state = AuditedState(
+            inner=inner,
+            joining=jnp.zeros_like(noise_state.joining),
+            seen=layout.read(noisy) - real,
+            step=noise_state.step + 1,
+        )
+        return noisy, state
+
+    return optax.GradientTransformation(init, update)
+
+
+def exchange(state: Tree, joining: NDArray[np.float64]) -> Tree:
+    """Return the state, or a tree that holds it, with what joins the coming step."""
+
+    def renewed(part: Tree) -> Tree:
+        if not isinstance(part, AuditedState):
+            return part
+        # Added to the zeros that the step left, it stays on their devices; an array
+        # of another kind would have the user's step compiled again.
+        fresh = jnp.asarray(joining, jnp.float32)
+        return part._replace(joining=part.joining + fresh)
+
+    return jax.tree.map(renewed, state, is_leaf=_is_ours)
+
+
+def find(state: Tree) -> tuple[int, NDArray[np.float64]]:
+    """Return how many steps were taken, and what the last one showed."""
+    found = [
+        part for part in jax.tree.leaves(state, is_leaf=_is_ours) if _is_ours(part)
+    ]
+    if len(found) != 1:
+        raise VoidAuditError(
+            "expected the state of one audited privatizer, or a tree that holds it, "
+            f"and found {len(found)}; make the state with the privatizer that "
+            "audit.wrap returned"
+        )
+    return int(found[0].step), np.asarray(found[0].seen, np.float64)
+
+
+def _is_ours(part: object) -> bool:
+    return isinstance(part, AuditedState)

@@ -1,0 +1,112 @@
+"""Canaries as records, whose gradients JAX Privacy itself computes, clips and sums.
+
+A canary's loss is linear: a weight times one parameter. Its gradient is therefore the
+weight in that parameter's coordinate and zero elsewhere, whatever the model, and passes
+through everything that other records' gradients pass through: sampling, microbatches,
+clipping, summation, noise. The weight is that of the insertion if the canary's coin is
+1, and zero if it is 0; the record is there either way, so that the number of records
+does not depend on the coins.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.training.jax_privacy.layout import Layout, Tree, float_sizes
+
+__all__ = ["CanaryRecords", "canary_loss", "canary_records"]
+
+
+class CanaryRecords(NamedTuple):
+    """One row per record: what makes it a canary. A tree, so that it can be batched.
+
+    Attributes:
+        leaf: The leaf of the parameters that its gradient is in; -1: not a canary.
+        offset: The place in the flattened leaf.
+        weight: Its gradient there, before clipping.
+    """
+
+    leaf: jax.Array
+    offset: jax.Array
+    weight: jax.Array
+
+
+def canary_loss(
+    loss: Callable[..., Tree], *, has_aux: bool = False
+) -> Callable[..., Tree]:
+    """Return the loss with one more batch argument, the last: the ``CanaryRecords``.
+
+    Ordinary records have the loss that they had, canaries a linear one.
+
+    Args:
+        loss: Takes the parameters, then anything.
+        has_aux: Whether it returns a pair, of which the first is the loss.
+
+    Example:
+        >>> def loss(weights, pixels):
+        ...     return jnp.sum(jnp.square(pixels - weights))
+        >>> weights, pixels = jnp.zeros(3), jnp.ones(3)
+        >>> canary = CanaryRecords(*map(jnp.asarray, (0, 2, 5.0)))
+        >>> jax.grad(canary_loss(loss))(weights, pixels, canary).tolist()
+        [0.0, 0.0, 5.0]
+        >>> ordinary = canary._replace(leaf=jnp.asarray(-1))
+        >>> jax.grad(canary_loss(loss))(weights, pixels, ordinary).tolist()
+        [-2.0, -2.0, -2.0]
+    """
+
+    def with_canaries(params: Tree, *arguments: Tree, **options: Tree) -> Tree:
+        *batch, canary = arguments
+        # JAX Privacy may leave an axis of length one.
+        leaf, offset, weight = (part.reshape(()) for part in canary)
+        value, aux = _pair(loss(params, *batch, **options), has_aux=has_aux)
+        linear = weight * _parameter(params, leaf, offset)
+        value = jnp.where(leaf >= 0, linear.astype(value.dtype), value)
+        return (value, aux) if has_aux else value
+
+    return with_canaries
+
+
+def _pair(returned: Tree, *, has_aux: bool) -> tuple[jax.Array, Tree]:
+    value, aux = returned if has_aux else (returned, None)
+    return jnp.asarray(value), aux
+
+
+def _parameter(params: Tree, leaf: jax.Array, offset: jax.Array) -> jax.Array:
+    """Return the parameter that a canary is about."""
+    found = jnp.zeros((), jnp.float32)
+    sizes = float_sizes(params)
+    for i, values in enumerate(jax.tree.leaves(params)):
+        if sizes[i]:
+            here = values.reshape(-1)[jnp.clip(offset, 0, sizes[i] - 1)]
+            found = found + jnp.where(leaf == i, here.astype(jnp.float32), 0.0)
+    return found
+
+
+def canary_records(
+    data: Tree, layout: Layout, weights: NDArray[np.floating]
+) -> tuple[Tree, CanaryRecords]:
+    """Return the data with the canaries' rows after them, and what makes them canaries.
+
+    Each canary's row repeats the first record, so that the model can be run on it; the
+    gradient that the record has there is multiplied by zero.
+    """
+    rows = len(jax.tree.leaves(data)[0])
+    count = len(weights)
+    ordinary = np.zeros(rows)
+    s = count // len(layout.leaf)
+    canary = CanaryRecords(
+        leaf=jnp.asarray(np.concatenate([ordinary - 1, layout.leaf.repeat(s)]), int),
+        offset=jnp.asarray(np.concatenate([ordinary, layout.offset.repeat(s)]), int),
+        weight=jnp.asarray(np.concatenate([ordinary, weights]), jnp.float32),
+    )
+    longer = jax.tree.map(lambda part: _extended(part, count), data)
+    return longer, canary
+
+
+def _extended(part: Tree, count: int) -> Tree:
+    numbers = jnp if isinstance(part, jax.Array) else np
+    return numbers.concatenate([part, numbers.repeat(part[:1], count, axis=0)])

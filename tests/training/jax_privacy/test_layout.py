@@ -1,0 +1,63 @@
+"""Coordinates in trees of parameters: every one found, in leaves of every kind."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from dpaudit.errors import InvalidInputError
+from dpaudit.training.jax_privacy.layout import Layout, float_sizes
+
+TREE = {
+    "a": jnp.arange(12.0).reshape(3, 4),
+    "b": [jnp.zeros((2, 0)), jnp.asarray(100.0), None],
+    "c": jnp.arange(5),  # whole numbers are not trained
+    "d": (jnp.arange(20.0, 28.0, dtype=jnp.bfloat16).reshape(2, 2, 2),),
+    "e": jnp.arange(30.0, 33.0, dtype=jnp.float16),
+}
+FLAT = [*range(12), 100, *range(20, 28), 30, 31, 32]  # written out by hand
+
+
+def test_only_numbers_that_are_trained_are_counted():
+    assert float_sizes(TREE) == [12, 0, 1, 0, 8, 3]
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["plain", "compiled"])
+def test_every_coordinate_is_read_where_it_is(wrap):
+    order = np.random.default_rng(0).permutation(24)
+    layout = Layout.of(TREE, order)
+    assert wrap(layout.read)(TREE).tolist() == [FLAT[i] for i in order]
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["plain", "compiled"])
+def test_adding_changes_the_coordinates_named_and_nothing_else(wrap):
+    layout = Layout.of(TREE, np.array([0, 12, 16, 23]))
+    after = wrap(layout.add)(TREE, jnp.asarray([1.0, 2.0, 4.0, 8.0]))
+    change = jax.tree.map(lambda new, old: new - old, after, TREE)
+    expected = np.zeros(24)
+    expected[[0, 12, 16, 23]] = 1, 2, 4, 8
+    found = np.concatenate(
+        [
+            np.ravel(leaf.astype(float))
+            for name in "abde"
+            for leaf in jax.tree.leaves(change[name])
+        ]
+    )
+    assert found.tolist() == expected.tolist()
+    assert not change["c"].any()
+    for new, old in zip(jax.tree.leaves(after), jax.tree.leaves(TREE), strict=True):
+        assert (new.shape, new.dtype) == (old.shape, old.dtype)
+
+
+def test_gradients_of_another_structure_are_refused():
+    layout = Layout.of(TREE, np.arange(3))
+    with pytest.raises(InvalidInputError, match="do not have the structure of params"):
+        layout.read({**TREE, "a": jnp.zeros((4, 3))})
+    with pytest.raises(InvalidInputError, match="do not have the structure of params"):
+        layout.add([TREE], jnp.zeros(3))
+
+
+def test_shapes_are_enough_to_lay_out():
+    shapes = jax.eval_shape(lambda: TREE)
+    layout = Layout.of(shapes, np.array([12, 23]))
+    assert layout.read(TREE).tolist() == [100, 32]
