@@ -336,6 +336,121 @@ def test_ranked_guesses_are_judged_too():
     assert audit.finish().family is None
 
 
+def test_a_step_past_opacus_voids_the_audit():
+    """Without clipping and noise nothing is audited, and nothing may look as if."""
+    run = private_run(mode="ghost")
+    attach(run)
+    base = run.optimizer.original_optimizer
+    pixels, labels = next(iter(run.loader))
+    run.criterion(run.model(pixels), labels).backward()
+    with pytest.raises(VoidAuditError, match="0 steps went through Opacus"):
+        base.step()
+
+
+@pytest.mark.parametrize("canaries", [0, CANARIES])
+def test_one_audit_at_a_time(canaries):
+    run = private_run(canaries=canaries)
+    before = run.optimizer.add_noise
+    audit = attach(run)
+    with pytest.raises(VoidAuditError, match="another audit rides on this"):
+        attach(run)
+    audit.detach()
+    assert run.optimizer.add_noise == before
+    assert not run.optimizer.original_optimizer._optimizer_step_pre_hooks
+    run.train(steps=2)  # as if nothing had been
+    audit = attach(run)
+    run.train(audit.data_loader, steps=2)
+    assert audit.finish().steps == 2
+
+
+def test_a_wrapper_that_came_later_stays_and_canaries_do_not():
+    run = private_run()
+    audit = attach(run)
+    inner = run.optimizer.add_noise
+    called = []
+
+    def later():
+        called.append(1)
+        inner()
+
+    run.optimizer.add_noise = later
+    run.train(steps=2)
+    audit.finish()
+    assert run.optimizer.add_noise is later
+    run.optimizer.noise_multiplier = 0.0
+    eye = Eye(run.optimizer, coordinates=CANARIES, divisor=20)
+    torch.manual_seed(1)
+    run.train(steps=1)
+    assert len(called) == 3
+    assert np.abs(eye.seen).max() < 0.9  # a canary would show as 1
+
+
+@pytest.mark.parametrize("canaries", [0, CANARIES])
+def test_parameters_frozen_after_attaching_void_the_audit(canaries):
+    run = private_run(canaries=canaries)
+    audit = attach(run)
+    run.train(audit.data_loader, steps=2)
+    next(run.model.parameters()).requires_grad_(False)
+    with pytest.raises(VoidAuditError, match="trains other parameters"):
+        run.train(audit.data_loader, steps=2)
+
+
+@pytest.mark.parametrize("canaries", [0, CANARIES])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_other_precisions_are_read(canaries, dtype):
+    run = private_run(canaries=canaries, wrap=lambda model: model.to(dtype))
+    audit = attach(run)
+    loader = ((pixels.to(dtype), labels) for pixels, labels in audit.data_loader)
+    run.train(loader, steps=5)
+    assert not audit.finish().refuted
+
+
+def test_a_refused_audit_leaves_nothing_behind():
+    run = private_run()
+    before = run.optimizer.add_noise
+    with pytest.raises(InvalidInputError, match="for the clipping to cut"):
+        attach(run, canary=Canary(norm=4.0))
+    assert not run.optimizer.original_optimizer._optimizer_step_pre_hooks
+    assert run.optimizer.add_noise == before
+
+
+def test_a_history_that_is_no_claim_costs_the_claim_only():
+    run = private_run()
+    audit = attach(run)
+    run.train(steps=2)
+    run.engine.accountant.history = [(0.0, 0.1, 2)]
+    result = audit.finish()
+    assert result.accountant is None
+    assert "Note: the accountant's history is no claim that can be tested" in str(result)
+
+
+def test_a_small_canary_is_small():
+    run = private_run()
+    run.optimizer.noise_multiplier = 0.0
+    audit = attach(run, canary=Canary(norm=0.25))
+    places = place_canaries(
+        run.optimizer.params, coordinates=CANARIES, spread=1, seed=0
+    )
+    added, own = [], run.optimizer.add_noise
+    before = {}
+
+    def look():
+        for place in places.places:
+            flat = place.parameter.summed_grad.reshape(-1)[place.offsets].clone()
+            before[place.parameter] = flat
+        own()
+        for place in places.places:
+            flat = place.parameter.summed_grad.reshape(-1)[place.offsets]
+            added.append((flat - before[place.parameter]).numpy())
+
+    run.optimizer.add_noise = look
+    run.train(steps=1)
+    audit.finish()
+    found = np.concatenate(added)
+    inside = sums_joined(1)[0]
+    np.testing.assert_allclose(found, 0.25 * inside, atol=1e-6)
+
+
 def test_what_cannot_be_audited_is_refused():
     run = private_run()
     with pytest.raises(InvalidInputError, match="there are only 1404"):

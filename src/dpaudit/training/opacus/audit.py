@@ -16,21 +16,17 @@ ranks each reads coordinates of its own, and at the end only its surest guesses 
 those of the others.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 
-from dpaudit.accounting import accountant_curve
 from dpaudit.accounting.curves import HasHistory
 from dpaudit.dpsgd.joining import Poisson
-from dpaudit.errors import InvalidInputError
+from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design, ThreatModel
 from dpaudit.game.guessers import most_likely
@@ -44,16 +40,16 @@ from dpaudit.training.guessing import (
     log_odds,
     per_coordinate,
 )
+from dpaudit.training.opacus.claim import claim_and_remarks
 from dpaudit.training.opacus.facts import (
     Facts,
     Loader,
-    divisor,
     is_sharded,
     read_facts,
-    summed_grad,
 )
 from dpaudit.training.opacus.places import Canary, Places, local, place_canaries
 from dpaudit.training.opacus.ranks import gathered
+from dpaudit.training.opacus.reader import SumsReader
 from dpaudit.training.opacus.records import (
     CanaryRecords,
     RecordInserter,
@@ -125,7 +121,10 @@ class OpacusAudit:
         facts = read_facts(optimizer, data_loader)
         self._optimizer, self._accountant, self._facts = optimizer, accountant, facts
         self._world = world = int(getattr(optimizer, "world_size", 1))
+        _check_free(optimizer)
         records = _canary_records(optimizer, data_loader, design)
+        if records is None:
+            _check_sums(facts, data_loader, canary)
         known = records is None and (world == 1 or is_sharded(optimizer))
         design = _with_facts(
             design,
@@ -145,24 +144,29 @@ class OpacusAudit:
             seed=layout_seed,
         )
         mine = _mine(optimizer, places)
-        self._reader = _Reader(
-            optimizer, places.only(mine), mine, size, sampling or facts.sampling
-        )
         draws = Draws(
             key=key,
             canaries=design.canaries,
             per_coordinate=size,
             sample_rate=facts.rate,
         )
+        self._reader = SumsReader(
+            optimizer,
+            places.only(mine),
+            mine,
+            size=size,
+            sampling=sampling or facts.sampling,
+            real_sums=known,
+        )
         self.data_loader = data_loader
         self._inserter: SumInserter | RecordInserter
         if records is None:
-            _check_sums(facts, data_loader, canary)
             self._inserter = SumInserter(
                 optimizer,
                 places.only(mine),
                 draws,
-                before=self._reader.note if known else lambda: None,
+                norm=canary.norm,
+                before=self._reader.begin,
             )
         else:
             self.data_loader, noted = noted_loader(data_loader)
@@ -170,9 +174,11 @@ class OpacusAudit:
                 optimizer,
                 places,
                 draws.included,
-                canary=canary,
+                norm=canary.norm,
                 noted=noted,
                 first=records.first,
+                check=self._reader.check_parameters,
+                before=self._reader.begin,
             )
 
     def save(self, path: str | Path) -> None:
@@ -181,22 +187,29 @@ class OpacusAudit:
 
     def resume(self, path: str | Path) -> None:
         """Go on from a file that ``save`` wrote, with the same key and design."""
-        self._reader.reading.restore(read_state(path, self.commitment))
+        self._reader.resume(read_state(path, self.commitment))
         if isinstance(self._inserter, SumInserter):
             self._inserter.step = self._reader.reading.steps
 
+    def detach(self) -> None:
+        """Leave the optimizer as it was, without a result: the audit is given up."""
+        self._inserter.detach()
+        self._reader.detach()
+
     def finish(self) -> TrainingResult:
         """Leave the optimizer as it was, guess, and judge."""
-        self._inserter.detach()
-        reading = self._reader.detach()
-        history = [] if self._accountant is None else self._accountant.history
+        self.detach()
+        reading = self._reader.reading
+        claim, remarks = claim_and_remarks(
+            self._accountant, rate=self._facts.rate, steps=reading.steps
+        )
         return conclude_training(
             self._guess(reading),
             reading=reading,
             commitment=self.commitment,
-            claim=accountant_curve(history) if history else None,
+            claim=claim,
             not_exercised=self._inserter.not_exercised,
-            remarks=_remarks(self._accountant, self._facts, reading),
+            remarks=remarks,
         )
 
     def _guess(self, reading: SumsReading) -> Transcript:
@@ -211,70 +224,6 @@ class OpacusAudit:
         index, surest = gathered(canaries, device), gathered(odds[best], device)
         order = np.argsort(index)  # ties go to the smaller number, as on one rank
         return guess_among(self._referee, index[order], surest[order])
-
-
-@final
-class _Reader:
-    """Reads the noisy sums at the canaries' coordinates; knows no coin and no draw."""
-
-    def __init__(
-        self,
-        optimizer: DPOptimizer,
-        places: Places,
-        mine: NDArray[np.bool_],
-        size: int,
-        sampling: Sampling,
-    ) -> None:
-        self.coordinates = np.flatnonzero(mine)
-        self._optimizer, self._places = optimizer, places
-        number = np.cumsum(mine) - 1  # of a coordinate among those of this rank
-        self._numbers = [_stretch(number[place.which]) for place in places.places]
-        self._sums = np.zeros(len(self.coordinates))
-        self._real = np.zeros(len(self.coordinates))
-        self.reading = SumsReading(
-            coordinates=len(self.coordinates),
-            per_coordinate=size,
-            sampling=sampling,
-            groups=places.groups[mine],
-        )
-        self._hook = optimizer.original_optimizer.register_step_pre_hook(self._read)
-
-    def note(self) -> None:
-        """Note what the sum of real gradients is, before canaries and noise."""
-        ranks = self._optimizer.world_size if is_sharded(self._optimizer) else 1
-        self._gather(self._real, partial(summed_grad, self._optimizer))
-        self._real *= ranks * self._places.weight / self._optimizer.max_grad_norm
-
-    def _read(self, *_: object) -> None:
-        unit = float(self._optimizer.max_grad_norm) / divisor(self._optimizer)
-        self._gather(self._sums, _noisy_grad)
-        self._sums *= self._places.weight / unit
-        self.reading.observe(self._sums - self._real)
-
-    def _gather(
-        self, into: NDArray[np.float64], of: Callable[[Any], torch.Tensor]
-    ) -> None:
-        """Collect numbers at the coordinates, from a flat tensor of each parameter."""
-        into.fill(0.0)
-        for place, numbers in zip(self._places.places, self._numbers, strict=True):
-            into[numbers] += of(place.parameter).take(place.offsets).cpu().numpy()
-
-    def detach(self) -> SumsReading:
-        self._hook.remove()
-        return self.reading
-
-
-def _noisy_grad(parameter: torch.nn.Parameter) -> torch.Tensor:
-    """Return the noisy gradient that is about to be used, flat."""
-    grad: Any = parameter.grad
-    return local(grad.detach()).reshape(-1)
-
-
-def _stretch(numbers: NDArray[np.int64]) -> slice | NDArray[np.int64]:
-    """Return the same numbers, as a slice if they follow each other."""
-    if len(numbers) and np.all(np.diff(numbers) == 1):
-        return slice(int(numbers[0]), int(numbers[-1]) + 1)
-    return numbers
 
 
 def _canary_records(
@@ -330,6 +279,16 @@ def _mine(optimizer: DPOptimizer, places: Places) -> NDArray[np.bool_]:
     return mine
 
 
+def _check_free(optimizer: DPOptimizer) -> None:
+    """Refuse an optimizer that another audit rides on."""
+    owner = getattr(optimizer.add_noise, "__self__", None)
+    if isinstance(owner, SumInserter | RecordInserter):
+        raise VoidAuditError(
+            "another audit rides on this optimizer; call its finish(), or detach() to "
+            "give it up"
+        )
+
+
 def _check_sums(facts: Facts, data_loader: Loader, canary: Canary) -> None:
     if not isinstance(facts.sampling, Poisson):
         raise InvalidInputError(
@@ -344,25 +303,3 @@ def _check_sums(facts: Facts, data_loader: Loader, canary: Canary) -> None:
             "cut, which sums do not run through; make canaries records: "
             "with_canaries(dataset, canaries=...) before make_private"
         )
-
-
-def _remarks(
-    accountant: HasHistory | None, facts: Facts, reading: SumsReading
-) -> tuple[str, ...]:
-    """Return what does not fit, seen without any statistics."""
-    if accountant is None:
-        return ()
-    found = []
-    counted = sum(int(each) for _, _, each in accountant.history)
-    if counted != reading.steps:
-        found.append(
-            f"the accountant counted {counted} steps, but {reading.steps} were made "
-            "under audit"
-        )
-    rates = {float(rate) for _, rate, _ in accountant.history}
-    if any(rate < facts.rate * (1 - 1e-9) for rate in rates):
-        found.append(
-            f"the accountant was told of a sample rate of {min(rates):.6g}, but the "
-            f"loader samples at {facts.rate:.6g}"
-        )
-    return tuple(found)

@@ -9,7 +9,7 @@ of them. Works where per-record gradients exist: modes hooks, functorch and ew.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.training.opacus.places import Canary, Places
+from dpaudit.training.opacus.places import Places
 
 __all__ = [
     "CanaryRecords",
@@ -117,9 +117,11 @@ class RecordInserter:
             wrapped until ``detach``.
         places: Where canaries are, all of them.
         included: For each canary whether its coin includes it.
-        canary: What an included canary's gradient is.
+        norm: An included canary's norm before clipping, over the clipping norm.
         noted: The batches.
         first: Number of the first canary among the records.
+        check: Called before rows are overwritten.
+        before: Called at each logical step before noise is added.
     """
 
     not_exercised = ("the computation of per-record gradients",)
@@ -130,11 +132,14 @@ class RecordInserter:
         places: Places,
         included: NDArray[np.bool_],
         *,
-        canary: Canary,
+        norm: float,
         noted: NotedBatches,
         first: int,
+        check: Callable[[], None],
+        before: Callable[[], None],
     ) -> None:
-        self._optimizer, self._places, self._canary = optimizer, places, canary
+        self._optimizer, self._places, self._norm = optimizer, places, norm
+        self._check, self._before, self._attached = check, before, True
         self._included, self._noted, self._first = included, noted, first
         self._size = len(included) // places.coordinates
         self._offsets = [place.offset_of(places.coordinates) for place in places.places]
@@ -145,10 +150,17 @@ class RecordInserter:
 
     def detach(self) -> None:
         """Leave the optimizer as it was."""
-        self._optimizer.clip_and_accumulate = self._clip
-        self._optimizer.add_noise = self._add_noise
+        self._attached, optimizer = False, self._optimizer
+        if optimizer.clip_and_accumulate == self._overwrite_then_clip:
+            optimizer.clip_and_accumulate = self._clip
+        if optimizer.add_noise == self._check_then_add_noise:
+            optimizer.add_noise = self._add_noise
 
     def _overwrite_then_clip(self) -> None:
+        if not self._attached:  # a wrapper that came later still holds this
+            self._clip()
+            return
+        self._check()
         parameters = self._optimizer.params
         for part in range(_parts(parameters[0])):
             grads = {p: _part(p, part) for p in parameters}
@@ -170,7 +182,7 @@ class RecordInserter:
             grad[torch.from_numpy(rows).to(grad.device)] = 0.0
         inside = self._included[canaries]
         rows, coordinates = rows[inside], canaries[inside] // self._size
-        size = self._canary.norm * self._places.weight
+        size = self._norm * self._places.weight
         size *= float(self._optimizer.max_grad_norm)
         for parameter, offset_of in self._offsets:
             offsets = offset_of[coordinates]
@@ -192,12 +204,16 @@ class RecordInserter:
         return batch[:count]
 
     def _check_then_add_noise(self) -> None:
+        if not self._attached:
+            self._add_noise()
+            return
         if self._batch is not None:
             raise VoidAuditError(
                 f"a step ended with {len(self._batch)} records of its batch unused; "
                 "every batch of audit.data_loader must be used in one step, none "
                 "skipped and none used twice"
             )
+        self._before()
         self._add_noise()
 
 

@@ -26,6 +26,7 @@ class SumInserter:
         optimizer: Opacus' optimizer; its ``add_noise`` is wrapped until ``detach``.
         places: Where this rank puts canaries.
         draws: Who joins.
+        norm: A canary's norm, over the clipping norm.
         before: Called at each step before anything is added.
     """
 
@@ -37,9 +38,10 @@ class SumInserter:
         places: Places,
         draws: Draws,
         *,
+        norm: float,
         before: Callable[[], None],
     ) -> None:
-        self.step = 0
+        self.step, self._norm, self._attached = 0, norm, True
         self._before = before
         self._optimizer, self._places, self._draws = optimizer, places, draws
         self._offsets = [place.offset_of(places.coordinates) for place in places.places]
@@ -47,11 +49,15 @@ class SumInserter:
         optimizer.add_noise = self._insert_then_add_noise
 
     def _insert_then_add_noise(self) -> None:
+        if not self._attached:  # a wrapper that came later still holds this
+            self._add_noise()
+            return
         self._before()
         joined = self._draws.joined(self.step)
         # The sum of sharded gradients is already divided by the number of ranks.
         ranks = self._optimizer.world_size if is_sharded(self._optimizer) else 1
-        size = self._places.weight * float(self._optimizer.max_grad_norm) / ranks
+        size = self._norm * self._places.weight / ranks
+        size *= float(self._optimizer.max_grad_norm)
         for parameter, offset_of in self._offsets:
             offsets = offset_of[joined]
             total = summed_grad(self._optimizer, parameter)
@@ -62,4 +68,6 @@ class SumInserter:
 
     def detach(self) -> None:
         """Leave the optimizer as it was."""
-        self._optimizer.add_noise = self._add_noise
+        self._attached = False
+        if self._optimizer.add_noise == self._insert_then_add_noise:
+            self._optimizer.add_noise = self._add_noise
