@@ -88,7 +88,7 @@ class SumsReading:
 
     def observe(self, sums: ArrayLike) -> None:
         """Add one step's noisy sums at the coordinates, over the clipping norm."""
-        now = np.asarray(sums, np.float64)
+        now = np.asarray(sums, np.float64)  # the caller's; not kept, not changed
         if now.shape != (self._coordinates,):
             raise InvalidInputError(
                 f"sums must hold one number for each of {self._coordinates} "
@@ -150,7 +150,7 @@ class _Part:
     def observe(self, now: Floats) -> None:
         self._steps += 1
         if self._steps == 1:
-            self._before = now
+            self._before = now.copy()
         elif self._steps == 2:
             self._second(now)
         elif self._repeating:
@@ -234,7 +234,7 @@ class _Part:
     def _add_difference(self, now: Floats) -> None:
         """Take steps two by two, so that no two differences share one."""
         if self._before is None:
-            self._before = now
+            self._before = now.copy()
         else:
             self._add(now - self._before)
             self._before = None
@@ -250,8 +250,10 @@ class _Part:
         self._width += (width - self._width) / self._alike
         scale = self._scale.of(self._width)
         # What nothing explains is as sure as can be, and not surer.
-        reach = _REACH * scale
-        sums = np.clip(sums, self._law.sums[0] - reach, self._law.sums[-1] + reach)
+        least = self._law.sums[0] - _REACH * scale
+        most = self._law.sums[-1] + _REACH * scale
+        if sums.max() > most or sums.min() < least:
+            sums = np.clip(sums, least, most)
         self._likelihood.observe(sums, scale)
         self._variance += scale**2
         self._total += sums

@@ -56,6 +56,7 @@ def private_run(
     kind=torch.optim.SGD,
     freeze=False,
     wrap=lambda model: model,
+    **options,
 ):
     """A small model, its optimizer, loader, loss and engine, made private."""
     torch.manual_seed(seed)
@@ -78,6 +79,7 @@ def private_run(
         loss_reduction=reduction,
         poisson_sampling=poisson,
         grad_sample_mode=mode,
+        **options,
     )
     if "ghost" in mode:
         model, optimizer, criterion, loader = made

@@ -5,6 +5,7 @@ import gc
 import numpy as np
 import pytest
 import torch
+from opacus import PrivacyEngine
 from opacus.utils.batch_memory_manager import BatchMemoryManager
 from private_runs import (
     CANARIES,
@@ -19,11 +20,17 @@ from private_runs import (
     slope,
 )
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit import Coins, Key, Ranking
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.training.draws import drawn
-from dpaudit.training.opacus import Canary, OpacusAudit, plan_opacus
+from dpaudit.training.opacus import (
+    Canary,
+    OpacusAudit,
+    plan_opacus,
+    with_canaries,
+)
 from dpaudit.training.opacus.places import place_canaries
 
 pytestmark = pytest.mark.filterwarnings(
@@ -405,6 +412,115 @@ def test_other_precisions_are_read(canaries, dtype):
     assert not audit.finish().refuted
 
 
+@pytest.mark.parametrize("loss", ["sum", "cross-entropy"])
+def test_rows_that_share_memory_are_written_apart(loss):
+    """Opacus gives both biases one tensor; with a plain sum, all rows one number."""
+
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.one, self.two = nn.Linear(30, 4), nn.Linear(30, 4)
+
+        def forward(self, x):
+            return self.one(x) + self.two(x)
+
+    torch.manual_seed(0)
+    model = Two()
+    data = with_canaries(TensorDataset(torch.randn(50, 30)), canaries=100)
+    model, optimizer, loader = PrivacyEngine().make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.01),
+        data_loader=DataLoader(data, batch_size=50),
+        noise_multiplier=0.0,
+        max_grad_norm=1.0,
+        loss_reduction="sum",
+        grad_sample_mode="ew",
+    )
+    seen, clip = [], optimizer.clip_and_accumulate
+
+    def look():
+        flat = [p.grad_sample.reshape(len(p.grad_sample), -1) for p in optimizer.params]
+        seen.append(torch.cat(flat, dim=1).norm(dim=1))
+        clip()
+
+    optimizer.clip_and_accumulate = look
+    audit = OpacusAudit(
+        optimizer, loader, design=design_of(100), key=KEY, canary=Canary(norm=3.0)
+    )
+    noted = []
+    for (pixels,) in audit.data_loader:
+        noted.append(len(pixels))
+        optimizer.zero_grad()
+        out = model(pixels)
+        total = out.sum() if loss == "sum" else out.logsumexp(1).sum()
+        total.backward()
+        optimizer.step()
+    audit.detach()
+    norms = torch.cat(seen).numpy()
+    # A canary's row is 3 or 0, whole; real rows are neither.
+    assert np.isclose(norms, 3.0).sum() > 10
+    assert np.isclose(norms, 0.0).sum() > 10
+    real = norms[~np.isclose(norms, 3.0) & ~np.isclose(norms, 0.0)]
+    assert len(real) > 10
+    assert len(np.unique(real.round(3))) > 10
+
+
+def test_a_parameter_that_is_one_number_can_hold_a_canary():
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = nn.Linear(30, 4)
+            self.scale = nn.Parameter(torch.ones(()))
+
+        def forward(self, x):
+            return self.scale * self.inner(x)
+
+    torch.manual_seed(0)
+    model = Scaled()
+    data = with_canaries(
+        TensorDataset(torch.randn(50, 30), torch.randint(4, (50,))), canaries=125
+    )
+    model, optimizer, loader = PrivacyEngine().make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.01),
+        data_loader=DataLoader(data, batch_size=50),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+        grad_sample_mode="functorch",
+    )
+    audit = OpacusAudit(optimizer, loader, design=design_of(125), key=KEY)
+    for pixels, labels in audit.data_loader:
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(pixels), labels).backward()
+        optimizer.step()
+    assert audit.finish().steps == len(loader)
+
+
+@pytest.mark.parametrize("canaries", [0, CANARIES])
+def test_clipping_that_adapts_is_read_at_its_own_norm(canaries):
+    run = private_run(
+        canaries=canaries,
+        clipping="adaptive",
+        target_unclipped_quantile=0.5,
+        clipbound_learning_rate=0.5,
+        max_clipbound=10.0,
+        min_clipbound=0.01,
+        unclipped_num_std=2.0,
+    )
+    audit = attach(run)
+    run.train(audit.data_loader, steps=10)
+    norm = float(run.optimizer.max_grad_norm)
+    assert abs(norm - 1.0) > 0.05  # it did adapt
+    assert not audit.finish().refuted
+
+
+def test_clipping_of_each_parameter_is_remarked_upon():
+    run = private_run(canaries=CANARIES, clipping="per_layer", clip=[0.5] * 4)
+    audit = attach(run)
+    run.train(audit.data_loader, steps=2)
+    assert "Note: parameters are clipped apart" in str(audit.finish())
+
+
 def test_a_refused_audit_leaves_nothing_behind():
     run = private_run()
     before = run.optimizer.add_noise
@@ -421,7 +537,9 @@ def test_a_history_that_is_no_claim_costs_the_claim_only():
     run.engine.accountant.history = [(0.0, 0.1, 2)]
     result = audit.finish()
     assert result.accountant is None
-    assert "Note: the accountant's history is no claim that can be tested" in str(result)
+    assert "Note: the accountant's history is no claim that can be tested" in str(
+        result
+    )
 
 
 def test_a_small_canary_is_small():

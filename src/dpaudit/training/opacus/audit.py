@@ -6,10 +6,10 @@ accumulation and noise are run through (``records``). Otherwise they are added t
 clipped sum (``sums``), in any mode: ghost clipping, virtual batches, DDP, FSDP. Either
 way every canary is present whatever its coin, so that nothing but the sum depends on
 the coins. Just before the wrapped optimizer steps, after noise, scaling and reduction
-over ranks, the noisy sum is read at the canaries' coordinates. Where canaries are added
-to a sum that one process holds, the guesser is also told what the sum was before, so
-that real gradients hide nothing: it is one who knows the other records, and which of
-them were sampled, as the accountant's proof allows. That is all it sees.
+over ranks, the noisy sum is read at the canaries' coordinates. The guesser is also told
+what real records put there, so that they hide nothing: it is one who knows the other
+records, and which of them were sampled, as the accountant's proof allows. That is all
+it sees.
 
 Insertion and reading are two objects; only the first knows the coins. Under several
 ranks each reads coordinates of its own, and at the end only its surest guesses meet
@@ -120,19 +120,13 @@ class OpacusAudit:
         canary = Canary() if canary is None else canary
         facts = read_facts(optimizer, data_loader)
         self._optimizer, self._accountant, self._facts = optimizer, accountant, facts
-        self._world = world = int(getattr(optimizer, "world_size", 1))
+        self._world = int(getattr(optimizer, "world_size", 1))
         _check_free(optimizer)
         records = _canary_records(optimizer, data_loader, design)
         if records is None:
             _check_sums(facts, data_loader, canary)
-        known = records is None and (world == 1 or is_sharded(optimizer))
         design = _with_facts(
-            design,
-            facts,
-            canary,
-            layout_seed=layout_seed,
-            threat=ThreatModel.KNOWN_RECORDS if known else ThreatModel.ALL_ITERATES,
-            records=records is not None,
+            design, facts, canary, layout_seed=layout_seed, records=records is not None
         )
         self._referee = Referee(design, key)
         self.commitment = self._referee.commitment
@@ -152,11 +146,10 @@ class OpacusAudit:
         )
         self._reader = SumsReader(
             optimizer,
-            places.only(mine),
+            places,
             mine,
             size=size,
             sampling=sampling or facts.sampling,
-            real_sums=known,
         )
         self.data_loader = data_loader
         self._inserter: SumInserter | RecordInserter
@@ -166,7 +159,7 @@ class OpacusAudit:
                 places.only(mine),
                 draws,
                 norm=canary.norm,
-                before=self._reader.begin,
+                reader=self._reader,
             )
         else:
             self.data_loader, noted = noted_loader(data_loader)
@@ -177,8 +170,7 @@ class OpacusAudit:
                 norm=canary.norm,
                 noted=noted,
                 first=records.first,
-                check=self._reader.check_parameters,
-                before=self._reader.begin,
+                reader=self._reader,
             )
 
     def save(self, path: str | Path) -> None:
@@ -209,7 +201,17 @@ class OpacusAudit:
             commitment=self.commitment,
             claim=claim,
             not_exercised=self._inserter.not_exercised,
-            remarks=remarks,
+            remarks=(*remarks, *self._cut()),
+        )
+
+    def _cut(self) -> tuple[str, ...]:
+        """Say so if records are cut to less than the norm that noise is made for."""
+        apart = hasattr(self._optimizer, "max_grad_norms")
+        if not apart or isinstance(self._inserter, SumInserter):
+            return ()
+        return (
+            "parameters are clipped apart, so that a canary in one of them is cut to "
+            "less than the whole norm; Canary(norm=..., spread=...) is in several",
         )
 
     def _guess(self, reading: SumsReading) -> Transcript:
@@ -252,7 +254,6 @@ def _with_facts(
     canary: Canary,
     *,
     layout_seed: int,
-    threat: ThreatModel,
     records: bool,
 ) -> Design:
     """Return the design with what was read, for the record."""
@@ -266,7 +267,11 @@ def _with_facts(
         "canary_spread": canary.spread,
         "canaries_are": "records" if records else "added to sums",
     }
-    return replace(design, threat_model=threat, setting={**design.setting, **read})
+    return replace(
+        design,
+        threat_model=ThreatModel.KNOWN_RECORDS,
+        setting={**design.setting, **read},
+    )
 
 
 def _mine(optimizer: DPOptimizer, places: Places) -> NDArray[np.bool_]:

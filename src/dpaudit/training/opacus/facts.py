@@ -1,8 +1,10 @@
 """What is read from Opacus' optimizer and loader, so that nobody is asked for it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
+import torch
 from opacus.optimizers import DPOptimizer
 from opacus.optimizers.fsdpoptimizer_fast_gradient_clipping import (
     FSDPOptimizerFastGradientClipping,
@@ -19,7 +21,14 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.training.opacus.places import local
 from dpaudit.training.reading import Sampling
 
-__all__ = ["Facts", "divisor", "is_sharded", "read_facts", "summed_grad"]
+__all__ = [
+    "Facts",
+    "clip_factors",
+    "divisor",
+    "is_sharded",
+    "read_facts",
+    "summed_grad",
+]
 
 Loader: TypeAlias = DataLoader[Any]
 
@@ -91,6 +100,21 @@ def summed_grad(optimizer: DPOptimizer, parameter: Any) -> Any:  # noqa: ANN401 
     if not parameter.summed_grad.is_contiguous():
         parameter.summed_grad = parameter.summed_grad.contiguous()
     return parameter.summed_grad.view(-1)
+
+
+def clip_factors(
+    optimizer: DPOptimizer, grads: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Return by what each record's gradient of each parameter is to be multiplied."""
+    norms = [grad.reshape(len(grad), -1).norm(2, dim=-1) for grad in grads]
+    limits = getattr(optimizer, "max_grad_norms", None)
+    if limits is None:
+        whole = torch.stack(norms, dim=1).norm(2, dim=1)
+        limits, norms = [optimizer.max_grad_norm] * len(grads), [whole] * len(grads)
+    return [
+        (limit / (norm + 1e-6)).clamp(max=1.0).to(grad.dtype)
+        for limit, norm, grad in zip(limits, norms, grads, strict=True)
+    ]
 
 
 def _sampling(data_loader: Loader) -> Sampling:

@@ -9,7 +9,7 @@ from torch import distributed
 
 from dpaudit.game.coins import Key
 
-__all__ = ["gathered", "shared_key"]
+__all__ = ["gathered", "shared_key", "summed_over_ranks"]
 
 _KEY_BYTES = 32
 
@@ -26,6 +26,15 @@ def shared_key(device: str | torch.device = "cpu") -> Key:
     sent = torch.frombuffer(bytearray(key.secret), dtype=torch.uint8).to(device)
     distributed.broadcast(sent, src=0)
     return Key(bytes(sent.cpu().tolist()))
+
+
+def summed_over_ranks(
+    values: NDArray[np.float64], device: torch.device
+) -> NDArray[np.float64]:
+    """Return the sum of all ranks' values."""
+    sent = torch.from_numpy(values).to(device)
+    distributed.all_reduce(sent)
+    return np.array(sent.cpu().numpy())
 
 
 def gathered(values: NDArray[Any], device: torch.device) -> NDArray[Any]:

@@ -1,13 +1,14 @@
 """Reads the noisy sums of an Opacus run at the canaries' coordinates.
 
-Knows no coin and no draw. It looks just before the wrapped optimizer steps, when noise,
+Knows no coin and no draw. It is told what real records put into a sum, before canaries
+and noise: it is one who knows the other records and which of them were sampled. Then it
+looks just before the wrapped optimizer steps, when noise,
 scaling and reduction over ranks are done. Every step must have had its canaries put in,
 by the same optimizer and into the same parameters: otherwise it would be the audit of
 another run, and is void.
 """
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from typing import Any, final
 
 import numpy as np
@@ -16,11 +17,19 @@ from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 
 from dpaudit.errors import VoidAuditError
-from dpaudit.training.opacus.facts import divisor, is_sharded, summed_grad
+from dpaudit.training.opacus.facts import (
+    clip_factors,
+    divisor,
+    is_sharded,
+    summed_grad,
+)
 from dpaudit.training.opacus.places import Places, local
+from dpaudit.training.opacus.ranks import summed_over_ranks
 from dpaudit.training.reading import Sampling, SumsReading
 
 __all__ = ["SumsReader"]
+
+_NUMPY = {torch.float16, torch.float32, torch.float64}
 
 
 @final
@@ -29,11 +38,10 @@ class SumsReader:
 
     Args:
         optimizer: Opacus' optimizer.
-        places: Where this rank reads.
-        mine: Which coordinates these are.
+        places: Where canaries are, all of them that this rank can reach.
+        mine: Which coordinates this rank reads.
         size: Canaries per coordinate.
         sampling: How canaries join steps, as far as the guesser knows.
-        real_sums: Whether to take off what the sums were before canaries and noise.
 
     Attributes:
         coordinates: Numbers of the coordinates that this rank reads.
@@ -48,21 +56,22 @@ class SumsReader:
         *,
         size: int,
         sampling: Sampling,
-        real_sums: bool,
     ) -> None:
         self.coordinates = np.flatnonzero(mine)
-        self._optimizer, self._places = optimizer, places
-        number = np.cumsum(mine) - 1  # of a coordinate among those of this rank
-        self._numbers = [_stretch(number[place.which]) for place in places.places]
-        self._sums = np.zeros(len(self.coordinates))
-        self._real = np.zeros(len(self.coordinates))
+        self._optimizer = optimizer
+        self._own = _Spots(places.only(mine), mine)
+        # Ranks add up their parts of a sum, so each knows its part of all coordinates.
+        held = places.held()
+        self._all = self._own if np.array_equal(held, mine) else _Spots(places, held)
+        self._mine = mine[held]
+        self._sums, self._real = self._own.zeros(), self._all.zeros()
         self.reading = SumsReading(
             coordinates=len(self.coordinates),
             per_coordinate=size,
             sampling=sampling,
             groups=places.groups[mine],
         )
-        self._real_sums, self._begun = real_sums, 0
+        self._begun, self._clip = 0, float(optimizer.max_grad_norm)
         self._parameters = [id(parameter) for parameter in optimizer.params]
         self._hook = optimizer.original_optimizer.register_step_pre_hook(self._read)
 
@@ -74,15 +83,35 @@ class SumsReader:
                 "attached; freeze, unfreeze and add parameters before that"
             )
 
+    def begin_records(self, grads: Mapping[Any, torch.Tensor]) -> None:
+        """Take note of a batch of real records, as Opacus is about to clip them.
+
+        Args:
+            grads: Per-record gradients of each parameter; rows of canaries are zero.
+        """
+        if not len(next(iter(grads.values()))):
+            return
+        factors = clip_factors(self._optimizer, list(grads.values()))
+        for (parameter, rows), factor in zip(grads.items(), factors, strict=True):
+            if parameter in self._all.offsets:
+                offsets = self._all.offsets[parameter]
+                columns = rows.reshape(len(rows), -1).index_select(1, offsets)
+                self._all.add(self._real, parameter, factor @ columns)
+
+    def begin_sum(self) -> None:
+        """Take note of the sum of real records, before canaries and noise."""
+        ranks = self._optimizer.world_size if is_sharded(self._optimizer) else 1
+        for parameter, offsets in self._all.offsets.items():
+            total = summed_grad(self._optimizer, parameter)
+            self._all.add(self._real, parameter, total.index_select(0, offsets))
+        self._real *= ranks
+
     def begin(self) -> None:
-        """Take note of a step whose sum is complete but for canaries and noise."""
+        """Take note of a step that is about to be given its noise."""
         self.check_parameters()
         self._begun += 1
-        if not self._real_sums:
-            return
-        ranks = self._optimizer.world_size if is_sharded(self._optimizer) else 1
-        self._gather(self._real, partial(summed_grad, self._optimizer))
-        self._real *= ranks * self._places.weight / self._optimizer.max_grad_norm
+        # Adaptive clipping sets the next step's norm before this one is read.
+        self._clip = float(self._optimizer.max_grad_norm)
 
     def resume(self, saved: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what a reading saved."""
@@ -96,19 +125,22 @@ class SumsReader:
                 f"but {self._begun} steps went through Opacus' add_noise; step the "
                 "optimizer that make_private returned, once for each batch"
             )
-        unit = float(self._optimizer.max_grad_norm) / divisor(self._optimizer)
-        self._gather(self._sums, _noisy_grad)
-        self._sums *= self._places.weight / unit
-        self.reading.observe(self._sums - self._real)
+        self._sums.fill(0.0)
+        for parameter, offsets in self._own.offsets.items():
+            grad = local(parameter.grad.detach()).reshape(-1)
+            self._own.add(self._sums, parameter, grad.index_select(0, offsets))
+        self._sums *= divisor(self._optimizer) / self._clip
+        self._sums -= self._real_sums()
+        self.reading.observe(self._sums)
 
-    def _gather(
-        self, into: NDArray[np.float64], of: Callable[[Any], torch.Tensor]
-    ) -> None:
-        """Collect numbers at the coordinates, from a flat tensor of each parameter."""
-        into.fill(0.0)
-        for place, numbers in zip(self._places.places, self._numbers, strict=True):
-            found = of(place.parameter).take(place.offsets)
-            into[numbers] += found.to(torch.float64).cpu().numpy()
+    def _real_sums(self) -> NDArray[np.float64]:
+        """Return what real records put into the sum, and forget it."""
+        if self._all is not self._own:
+            device = local(self._optimizer.params[0]).device
+            self._real = summed_over_ranks(self._real, device)
+        found = self._real[self._mine] / self._clip
+        self._real.fill(0.0)
+        return found
 
     def detach(self) -> SumsReading:
         """Read no more, and return what was made of the sums."""
@@ -116,10 +148,41 @@ class SumsReader:
         return self.reading
 
 
-def _noisy_grad(parameter: torch.nn.Parameter) -> torch.Tensor:
-    """Return the noisy gradient that is about to be used, flat."""
-    grad: Any = parameter.grad
-    return local(grad.detach()).reshape(-1)
+@final
+class _Spots:
+    """Where in each parameter some coordinates are, and where in an array of them.
+
+    Args:
+        places: Their places.
+        which: Which coordinates they are.
+
+    Attributes:
+        offsets: Where they are in each flattened parameter.
+    """
+
+    def __init__(self, places: Places, which: NDArray[np.bool_]) -> None:
+        self._weight, self._count = places.weight, int(which.sum())
+        number = np.cumsum(which) - 1
+        self.offsets: dict[Any, torch.Tensor] = {
+            place.parameter: place.offsets for place in places.places
+        }
+        self._numbers: dict[Any, slice | NDArray[np.int64]] = {
+            place.parameter: _stretch(number[place.which]) for place in places.places
+        }
+
+    def zeros(self) -> NDArray[np.float64]:
+        """Return an array with a number for each coordinate."""
+        return np.zeros(self._count)
+
+    def add(
+        self, into: NDArray[np.float64], parameter: object, found: torch.Tensor
+    ) -> None:
+        """Add what was found at a parameter's offsets."""
+        if found.dtype not in _NUMPY:
+            found = found.float()
+        values = found.cpu().numpy()
+        numbers = self._numbers[parameter]
+        into[numbers] += values if self._weight == 1 else self._weight * values
 
 
 def _stretch(numbers: NDArray[np.int64]) -> slice | NDArray[np.int64]:

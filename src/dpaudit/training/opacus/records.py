@@ -9,7 +9,7 @@ of them. Works where per-record gradients exist: modes hooks, functorch and ew.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.training.opacus.places import Places
+from dpaudit.training.opacus.reader import SumsReader
 
 __all__ = [
     "CanaryRecords",
@@ -120,8 +121,7 @@ class RecordInserter:
         norm: An included canary's norm before clipping, over the clipping norm.
         noted: The batches.
         first: Number of the first canary among the records.
-        check: Called before rows are overwritten.
-        before: Called at each logical step before noise is added.
+        reader: Is told of each step, and of each batch, canaries' rows being zero.
     """
 
     not_exercised = ("the computation of per-record gradients",)
@@ -135,11 +135,10 @@ class RecordInserter:
         norm: float,
         noted: NotedBatches,
         first: int,
-        check: Callable[[], None],
-        before: Callable[[], None],
+        reader: SumsReader,
     ) -> None:
         self._optimizer, self._places, self._norm = optimizer, places, norm
-        self._check, self._before, self._attached = check, before, True
+        self._reader, self._attached = reader, True
         self._included, self._noted, self._first = included, noted, first
         self._size = len(included) // places.coordinates
         self._offsets = [place.offset_of(places.coordinates) for place in places.places]
@@ -160,10 +159,10 @@ class RecordInserter:
         if not self._attached:  # a wrapper that came later still holds this
             self._clip()
             return
-        self._check()
+        self._reader.check_parameters()
         parameters = self._optimizer.params
         for part in range(_parts(parameters[0])):
-            grads = {p: _part(p, part) for p in parameters}
+            grads = _own_memory(parameters, part)
             count = len(grads[parameters[0]])
             self._overwrite(grads, self._next(count))
         self._clip()
@@ -175,11 +174,10 @@ class RecordInserter:
     ) -> None:
         """Overwrite the rows of the canaries among a batch's records."""
         rows = np.flatnonzero(records >= self._first)
-        if not len(rows):
-            return
         canaries = records[rows] - self._first
         for grad in grads.values():
             grad[torch.from_numpy(rows).to(grad.device)] = 0.0
+        self._reader.begin_records(grads)
         inside = self._included[canaries]
         rows, coordinates = rows[inside], canaries[inside] // self._size
         size = self._norm * self._places.weight
@@ -213,7 +211,7 @@ class RecordInserter:
                 "every batch of audit.data_loader must be used in one step, none "
                 "skipped and none used twice"
             )
-        self._before()
+        self._reader.begin()
         self._add_noise()
 
 
@@ -224,6 +222,9 @@ def _write(
     value: float,
 ) -> None:
     """Write a value into each row at an offset, however the tensor is laid out."""
+    if grad.dim() == 1:  # of a parameter that is one number
+        grad[torch.from_numpy(rows).to(grad.device)] = value
+        return
     inner = np.unravel_index(offsets, tuple(grad.shape[1:]))
     places = (torch.from_numpy(np.asarray(i)) for i in (rows, *inner))
     grad[tuple(place.to(grad.device) for place in places)] = value
@@ -235,7 +236,28 @@ def _parts(parameter: Any) -> int:  # noqa: ANN401 (Opacus' attributes)
     return len(kept) if isinstance(kept, list) else 1
 
 
-def _part(parameter: Any, part: int) -> torch.Tensor:  # noqa: ANN401
-    kept = parameter.grad_sample
-    found: torch.Tensor = kept[part] if isinstance(kept, list) else kept
+def _own_memory(
+    parameters: Sequence[Any], part: int
+) -> dict[torch.nn.Parameter, torch.Tensor]:
+    """Return a batch's gradients of each parameter, none sharing memory with others.
+
+    Opacus may give two parameters one tensor, or all rows one row; what is written for
+    one canary must not be written elsewhere.
+    """
+    found: dict[torch.nn.Parameter, torch.Tensor] = {}
+    taken = set()
+    for parameter in parameters:
+        kept = parameter.grad_sample
+        grad: torch.Tensor = kept[part] if isinstance(kept, list) else kept
+        repeated = any(
+            s == 0 < n - 1 for n, s in zip(grad.shape, grad.stride(), strict=True)
+        )
+        if repeated or grad.data_ptr() in taken:
+            grad = grad.clone(memory_format=torch.contiguous_format)
+            if isinstance(kept, list):
+                kept[part] = grad
+            else:
+                parameter.grad_sample = grad
+        taken.add(grad.data_ptr())
+        found[parameter] = grad
     return found

@@ -5,7 +5,6 @@ Opacus. Each canary joins by a draw of its own. The loader's sampler and the cli
 records are not run through.
 """
 
-from collections.abc import Callable
 from typing import final
 
 import torch
@@ -14,6 +13,7 @@ from opacus.optimizers import DPOptimizer
 from dpaudit.training.draws import Draws
 from dpaudit.training.opacus.facts import is_sharded, summed_grad
 from dpaudit.training.opacus.places import Places
+from dpaudit.training.opacus.reader import SumsReader
 
 __all__ = ["SumInserter"]
 
@@ -27,7 +27,7 @@ class SumInserter:
         places: Where this rank puts canaries.
         draws: Who joins.
         norm: A canary's norm, over the clipping norm.
-        before: Called at each step before anything is added.
+        reader: Is told of each step, and of its sum as it is before canaries.
     """
 
     not_exercised = ("Opacus' sampler", "per-record gradients and their clipping")
@@ -39,10 +39,10 @@ class SumInserter:
         draws: Draws,
         *,
         norm: float,
-        before: Callable[[], None],
+        reader: SumsReader,
     ) -> None:
         self.step, self._norm, self._attached = 0, norm, True
-        self._before = before
+        self._reader = reader
         self._optimizer, self._places, self._draws = optimizer, places, draws
         self._offsets = [place.offset_of(places.coordinates) for place in places.places]
         self._add_noise = optimizer.add_noise
@@ -52,7 +52,8 @@ class SumInserter:
         if not self._attached:  # a wrapper that came later still holds this
             self._add_noise()
             return
-        self._before()
+        self._reader.begin()
+        self._reader.begin_sum()
         joined = self._draws.joined(self.step)
         # The sum of sharded gradients is already divided by the number of ranks.
         ranks = self._optimizer.world_size if is_sharded(self._optimizer) else 1
