@@ -9,7 +9,10 @@ import pytest
 # DPAUDIT_TEST_EXTRAS="" tests the core alone. A missing package is an error otherwise.
 _NEEDS = {
     "accounting": ["accounting"],
-    "opacus": ["training/opacus", "training/black_box"],
+    "opacus": ["training/opacus", "training/black_box", "training/bugzoo"],
+    "jax": ["training/jax_privacy"],
+    "lightning": ["training/opacus/test_lightning.py"],
+    "huggingface": ["training/opacus/test_huggingface.py"],
     "report": ["reporting", "cli/test_reproduce.py", "cli/test_benchmark.py"],
     "sweep": [
         *(f"engines/{name}.py" for name in ("test_local", "test_sweep", "run_sweep")),

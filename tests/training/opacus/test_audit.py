@@ -259,30 +259,47 @@ def test_accumulated_batches_are_one_step(monkeypatch):
 
 
 def test_a_resumed_run_gives_the_same_transcript(tmp_path):
-    def started(state=None):
-        run = private_run()
-        audit = attach(run)
-        if state is not None:
-            audit.resume(state)
-        return run, audit
-
-    run, audit = started()
-    noise_seed = torch.get_rng_state()
+    run = private_run()
+    audit = attach(run)
     run.train(steps=10)
     audit.save(tmp_path / "state.npz")
-    middle = torch.get_rng_state(), run.model.state_dict()
-    weights = {name: value.clone() for name, value in middle[1].items()}
+    random = torch.get_rng_state()
+    weights = {name: value.clone() for name, value in run.model.state_dict().items()}
+    counted = [tuple(each) for each in run.engine.accountant.history]
     run.train(steps=10)
     whole = audit.finish()
 
-    torch.set_rng_state(noise_seed)
-    run, audit = started(tmp_path / "state.npz")
+    run = private_run()
+    audit = attach(run)
+    with pytest.raises(VoidAuditError, match="state is of step 10, but the accountant"):
+        audit.resume(tmp_path / "state.npz")
+    run.engine.accountant.history = counted
+    audit.resume(tmp_path / "state.npz")
     run.model.load_state_dict(weights)
-    torch.set_rng_state(middle[0])
+    torch.set_rng_state(random)
     run.train(steps=10)
     resumed = audit.finish()
     assert resumed.transcript.to_json() == whole.transcript.to_json()
     assert resumed.steps == 20
+
+
+def test_sums_accuse_no_sampler_that_they_did_not_run_through():
+    """Another loader, of a higher rate than the accountant knows, is not believed."""
+    run, other = private_run(), private_run()
+    other.loader.batch_sampler.sample_rate = 1.0
+    eye = Eye(run.optimizer, coordinates=CANARIES, divisor=20)
+    audit = OpacusAudit(
+        run.optimizer,
+        other.loader,
+        design=design_of(),
+        key=KEY,
+        accountant=run.engine.accountant,
+    )
+    run.train()
+    result = audit.finish()
+    assert not result.refuted
+    assert "but the loader samples at 1" in str(result)
+    check_slope(sums_joined(), eye.seen, 1.0)  # drawn at 0.1 all the same
 
 
 def test_the_state_holds_no_key_and_fits_no_other_audit(tmp_path):

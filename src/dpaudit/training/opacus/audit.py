@@ -16,9 +16,10 @@ ranks each reads coordinates of its own, and at the end only its surest guesses 
 those of the others.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,7 +143,8 @@ class OpacusAudit:
             key=key,
             canaries=design.canaries,
             per_coordinate=size,
-            sample_rate=facts.rate,
+            # Sums do not run through the sampler, so they hold no one to its rate.
+            sample_rate=min(facts.rate, facts.accounted_rate),
         )
         self._reader = SumsReader(
             optimizer,
@@ -178,7 +180,11 @@ class OpacusAudit:
         write_state(path, self.commitment, self._reader.reading.saved())
 
     def resume(self, path: str | Path) -> None:
-        """Go on from a file that ``save`` wrote, with the same key and design."""
+        """Go on from a file that ``save`` wrote, with the same key and design.
+
+        Restore the accountant first, from a checkpoint of the same step.
+        """
+        self._check_accountant(read_state(path, self.commitment))
         self._reader.resume(read_state(path, self.commitment))
         if isinstance(self._inserter, SumInserter):
             self._inserter.step = self._reader.reading.steps
@@ -203,6 +209,19 @@ class OpacusAudit:
             not_exercised=self._inserter.not_exercised,
             remarks=(*remarks, *self._cut()),
         )
+
+    def _check_accountant(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        """Refuse to go on from a step that the accountant knows nothing of."""
+        if self._accountant is None:
+            return
+        counted = sum(int(each) for _, _, each in self._accountant.history)
+        if counted != int(saved["steps"][0]):
+            raise VoidAuditError(
+                f"the audit's state is of step {int(saved['steps'][0])}, but the "
+                f"accountant has counted {counted} steps; load the accountant's state "
+                "first, and all checkpoints of the same step. An accountant that lost "
+                "its steps claims too little"
+            )
 
     def _cut(self) -> tuple[str, ...]:
         """Say so if records are cut to less than the norm that noise is made for."""

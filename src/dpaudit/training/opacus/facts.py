@@ -42,8 +42,8 @@ class Facts:
         noise: The noise multiplier.
         clip: The clipping norm.
         sampling: How the loader samples.
-        accounted_rate: The rate that the accountant is told of: one over the number of
-            batches of an epoch.
+        accounted_rate: The rate that the accountant is told of: what the optimizer's
+            hook says, or else one over the number of batches of an epoch.
         dimension: How many parameters are trained.
     """
 
@@ -74,7 +74,7 @@ def read_facts(optimizer: DPOptimizer, data_loader: Loader) -> Facts:
         noise=float(optimizer.noise_multiplier),
         clip=float(optimizer.max_grad_norm),
         sampling=_sampling(data_loader),
-        accounted_rate=1 / len(data_loader),
+        accounted_rate=_hooked_rate(optimizer) or 1 / len(data_loader),
         dimension=sum(parameter.numel() for parameter in optimizer.params),
     )
 
@@ -115,6 +115,16 @@ def clip_factors(
         (limit / (norm + 1e-6)).clamp(max=1.0).to(grad.dtype)
         for limit, norm, grad in zip(limits, norms, grads, strict=True)
     ]
+
+
+def _hooked_rate(optimizer: DPOptimizer) -> float | None:
+    """Return the rate that Opacus' hook hands to its accountant, if it can be read."""
+    hook = getattr(optimizer, "step_hook", None)
+    names = getattr(getattr(hook, "__code__", None), "co_freevars", ())
+    cells = getattr(hook, "__closure__", None) or ()
+    kept = {name: cell.cell_contents for name, cell in zip(names, cells, strict=True)}
+    rate = kept.get("sample_rate")
+    return rate if isinstance(rate, float) and 0 < rate <= 1 else None
 
 
 def _sampling(data_loader: Loader) -> Sampling:

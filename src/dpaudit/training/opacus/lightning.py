@@ -1,0 +1,88 @@
+"""An audit of Opacus training that Lightning runs; needs the extra ``lightning``."""
+
+from typing import Any, final
+
+import numpy as np
+import torch
+
+from dpaudit.errors import InvalidInputError, MissingExtraError
+from dpaudit.training.opacus.riding import Attach, Ride
+from dpaudit.training.result import TrainingResult
+
+try:
+    from lightning.pytorch import Callback, LightningModule, Trainer
+except ImportError as error:
+    raise MissingExtraError(
+        "auditing in Lightning needs lightning: pip install 'dpaudit[lightning]'"
+    ) from error
+
+__all__ = ["AuditCallback"]
+
+
+@final
+class AuditCallback(Callback):
+    """Audits one ``Trainer.fit`` of a model whose optimizer Opacus made.
+
+    The audit is attached when training starts, its state is part of Lightning's
+    checkpoints, and it is finished when training ends.
+
+    Args:
+        attach: From optimizer, loader and number of steps to an ``OpacusAudit``.
+
+    Example:
+        See ``docs/how-to/audit-opacus-with-lightning.md``::
+
+            def attach(optimizer, loader, steps):
+                plan = plan_opacus(optimizer, loader, steps=steps, delta=1e-5)
+                return OpacusAudit(
+                    optimizer,
+                    loader,
+                    design=plan.design(),
+                    key=key,
+                    accountant=privacy_engine.accountant,
+                )
+
+
+            callback = AuditCallback(attach)
+            Trainer(max_epochs=10, callbacks=[callback]).fit(model)
+            print(callback.result)
+    """
+
+    def __init__(self, attach: Attach) -> None:
+        self._ride = Ride(attach)
+        self._saved = b""
+
+    @property
+    def result(self) -> TrainingResult:
+        """What the audit shows, once the training has ended."""
+        return self._ride.result
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Attach, and go on from a checkpoint if one was loaded."""
+        del pl_module
+        if len(trainer.optimizers) != 1:
+            raise InvalidInputError(
+                "the model must have one optimizer, the one that make_private "
+                f"returned, got {len(trainer.optimizers)}"
+            )
+        self._ride.begin(
+            trainer.optimizers[0],
+            trainer.train_dataloader,
+            steps=trainer.estimated_stepping_batches,
+            ranks=trainer.world_size,
+        )
+        self._ride.restore(self._saved, done=trainer.global_step)
+
+    def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Guess, and judge."""
+        del trainer, pl_module
+        self._ride.end()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what was seen so far, as a tensor of bytes; it holds no key."""
+        saved = np.frombuffer(self._ride.saved(), np.uint8)
+        return {"audit": torch.from_numpy(saved.copy())}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Keep what a checkpoint holds until training starts."""
+        self._saved = state_dict["audit"].numpy().tobytes()

@@ -1,0 +1,126 @@
+"""What the callbacks of training frameworks share: attach, keep the state, finish.
+
+A framework runs the loop, so an audit has to be attached when the loop begins, written
+with the framework's checkpoints, and finished when the loop ends. How it is attached is
+the user's: a function from optimizer, loader and number of steps to an audit, which is
+what four lines of a plain loop would do.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TypeAlias, final
+
+from opacus.optimizers import DPOptimizer
+
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.training.opacus.audit import OpacusAudit
+from dpaudit.training.opacus.facts import Loader
+from dpaudit.training.result import TrainingResult
+
+__all__ = ["Attach", "Ride"]
+
+Attach: TypeAlias = Callable[[DPOptimizer, Loader, int], OpacusAudit]
+
+
+@final
+class Ride:
+    """One audit of one training that a framework runs.
+
+    Args:
+        attach: Makes the audit, from optimizer, loader and number of steps.
+    """
+
+    def __init__(self, attach: Attach) -> None:
+        self._attach = attach
+        self._audit: OpacusAudit | None = None
+        self._result: TrainingResult | None = None
+
+    def begin(
+        self,
+        optimizer: DPOptimizer,
+        loader: Loader,
+        *,
+        steps: float,
+        ranks: int,
+    ) -> None:
+        """Attach the audit; the loop is about to begin.
+
+        Args:
+            optimizer: Opacus' optimizer.
+            loader: What the framework will iterate over.
+            steps: How many steps the whole training has.
+            ranks: On how many ranks the framework trains.
+        """
+        if self._audit is not None:
+            raise VoidAuditError(
+                "this callback has audited a training already; a second one needs a "
+                "callback and a key of its own"
+            )
+        if ranks > 1:
+            raise InvalidInputError(
+                f"the framework trains on {ranks} ranks, and wraps the model itself, "
+                "after Opacus; train on one, or write the loop of several ranks "
+                "yourself and attach OpacusAudit to it"
+            )
+        if not steps < float("inf"):
+            raise InvalidInputError(
+                "the number of steps must be known before training; state the number "
+                "of epochs or steps"
+            )
+        audit = self._attach(optimizer, loader, int(steps))
+        if audit.data_loader is not loader:
+            raise InvalidInputError(
+                "canaries that are records need the loop to run on audit.data_loader; "
+                "make the audit before the framework starts, hand audit.data_loader to "
+                "the framework, and pass `lambda *_: audit` to this callback"
+            )
+        self._audit = audit
+
+    def end(self) -> None:
+        """Finish the audit; the loop has ended."""
+        if self._audit is not None and self._result is None:
+            self._result = self._audit.finish()
+
+    @property
+    def result(self) -> TrainingResult:
+        """What the audit shows, once the training has ended."""
+        if self._result is None:
+            raise VoidAuditError("the training has not ended, so nothing was judged")
+        return self._result
+
+    def save(self, path: Path) -> None:
+        """Write what was seen so far; nothing if there is no audit yet."""
+        if self._audit is not None:
+            self._audit.save(path)
+
+    def resume(self, path: Path, *, done: int) -> None:
+        """Go on from what ``save`` wrote, after ``begin``.
+
+        Args:
+            path: The file; none is needed by a training that begins.
+            done: How many steps were made before.
+        """
+        assert self._audit is not None
+        if path.exists():
+            self._audit.resume(path)
+        elif done:
+            raise VoidAuditError(
+                f"training goes on after {done} steps, but the checkpoint holds no "
+                "state of the audit; begin both anew, or go on without the audit"
+            )
+
+    def saved(self) -> bytes:
+        """Return what ``save`` would write; nothing if there is no audit yet."""
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "audit"
+            self.save(path)
+            return path.read_bytes() if path.exists() else b""
+
+    def restore(self, saved: bytes, *, done: int) -> None:
+        """Go on from what ``saved`` returned, after ``begin``; see ``resume``."""
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "audit"
+            if saved:
+                path.write_bytes(saved)
+            self.resume(path, done=done)

@@ -1,0 +1,155 @@
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from private_runs import CANARIES, KEY, attach, private_run
+from transformers import Trainer, TrainerCallback, TrainingArguments
+
+from dpaudit import Key
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.training.opacus.huggingface import AuditCallback
+
+EPOCHS = 4  # of ten steps
+PAGE = "audit-opacus-with-hugging-face.md"
+PAGES = Path(__file__).parents[3] / "docs" / "how-to"
+
+# Trainer remarks on what it does not find, and on itself.
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+class ClearGradients(TrainerCallback):
+    """Clears what Opacus keeps; Trainer itself only clears the model's gradients."""
+
+    def on_step_end(self, args, state, control, **kwargs):
+        kwargs["optimizer"].zero_grad()
+
+
+class PrivateTrainer(Trainer):
+    """A user's trainer: model, optimizer and loader were made private before."""
+
+    def __init__(self, run, arguments, callbacks, loader):
+        plain = torch.optim.lr_scheduler.ConstantLR(
+            run.optimizer.original_optimizer, factor=1.0
+        )
+        super().__init__(
+            model=run.model,
+            args=arguments,
+            optimizers=(run.optimizer, plain),
+            callbacks=[ClearGradients(), *callbacks],
+        )
+        self.model_accepts_loss_kwargs = False
+        self._run, self._loader = run, loader
+
+    def get_train_dataloader(self):
+        return self._loader
+
+    def compute_loss(self, model, inputs, **_):
+        pixels, labels = inputs
+        return self._run.criterion(model(pixels), labels)
+
+
+def fit(run, folder, callbacks, *, loader=None, resume=None, stop=None, save=False):
+    arguments = TrainingArguments(
+        output_dir=str(folder),
+        num_train_epochs=EPOCHS,
+        max_steps=-1,
+        report_to=[],
+        use_cpu=True,
+        save_strategy="epoch" if save else "no",
+        logging_strategy="no",
+        max_grad_norm=0.0,
+        disable_tqdm=True,
+        ignore_data_skip=True,
+    )
+    callbacks = [*callbacks, *([stop] if stop else [])]
+    trainer = PrivateTrainer(run, arguments, callbacks, loader or run.loader)
+    trainer.train(resume_from_checkpoint=resume)
+
+
+class StopAfter(TrainerCallback):
+    """Breaks a training off, as a deadline would."""
+
+    def __init__(self, epochs):
+        self._epochs = epochs
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        control.should_training_stop = state.epoch >= self._epochs
+
+
+def audited(run):
+    return AuditCallback(lambda optimizer, loader, steps: attach(run))
+
+
+def plain_result():
+    run = private_run()
+    audit = attach(run)
+    torch.manual_seed(42)  # the seed that Trainer sets
+    run.train(steps=10 * EPOCHS)
+    return audit.finish()
+
+
+def test_trainer_gives_the_result_of_the_plain_loop(tmp_path):
+    run = private_run()
+    callback = audited(run)
+    fit(run, tmp_path, [callback])
+    assert callback.result == plain_result()
+
+
+def test_canaries_that_are_records_ride_along(tmp_path):
+    run = private_run(canaries=CANARIES)
+    audit = attach(run)
+    callback = AuditCallback(lambda *_: audit)
+    fit(run, tmp_path, [callback], loader=audit.data_loader)
+    assert callback.result.steps == 10 * EPOCHS
+    assert not callback.result.remarks
+
+
+def test_records_on_another_loader_are_refused(tmp_path):
+    run = private_run(canaries=CANARIES)
+    with pytest.raises(InvalidInputError, match=r"audit\.data_loader"):
+        fit(run, tmp_path, [audited(run)])
+
+
+def test_a_training_that_was_broken_off_goes_on_from_its_checkpoint(tmp_path):
+    run = private_run()
+    fit(run, tmp_path, [audited(run)], stop=StopAfter(2), save=True)
+    accountant = run.engine.accountant.state_dict()
+
+    run = private_run()
+    run.engine.accountant.load_state_dict(accountant)
+    callback = audited(run)
+    fit(run, tmp_path, [callback], resume=str(tmp_path / "checkpoint-20"))
+    assert callback.result.steps == 10 * EPOCHS
+    assert not callback.result.remarks
+
+
+def test_an_accountant_that_forgot_the_first_half_is_noticed(tmp_path):
+    run = private_run()
+    fit(run, tmp_path, [audited(run)], stop=StopAfter(2), save=True)
+    run = private_run()
+    callback = audited(run)
+    fit(run, tmp_path, [callback], resume=str(tmp_path / "checkpoint-20"))
+    assert "counted 20 steps, but 40" in callback.result.remarks[0]
+
+
+def test_a_checkpoint_without_the_audit_is_refused(tmp_path):
+    run = private_run()
+    fit(run, tmp_path, [], stop=StopAfter(1), save=True)
+    run = private_run()
+    with pytest.raises(VoidAuditError, match="after 10 steps"):
+        fit(run, tmp_path, [audited(run)], resume=str(tmp_path / "checkpoint-10"))
+
+
+def test_the_page_about_it_runs_as_it_stands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Key, "generate", lambda: KEY)
+    torch.manual_seed(0)
+    text = (PAGES / PAGE).read_text(encoding="utf-8")
+    said: dict = {}
+    for block in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S):
+        exec(compile(block, PAGE, "exec"), said)
+    result = said["callback"].result
+    assert result.steps == 100
+    assert result.accountant is not None
+    assert not result.refuted
