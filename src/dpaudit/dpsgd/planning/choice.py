@@ -31,6 +31,7 @@ from dpaudit.dpsgd.planning.guess_law import Training
 from dpaudit.dpsgd.planning.plan import Plan
 from dpaudit.dpsgd.planning.sizes import SIZES, best_size
 from dpaudit.errors import InvalidInputError
+from dpaudit.game.rules import OneRun
 from dpaudit.privacy.adjacency import Adjacency
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.privacy.guarantees import ApproxDP
@@ -56,7 +57,8 @@ def plan_audit(
         coordinates: How many coordinates can hold canaries.
         alpha: Chance of being wrong.
         per_coordinate: Canaries at each coordinate, if that is fixed.
-        guarantee: What an accountant proves of the training, for the ceiling.
+        guarantee: What an accountant proves of the training, for the ceiling; if it is
+            a whole curve and guesses are counted, faults are held against it.
         in_rounds: Whether rounds may be played. Guesses in one run can be held against
             an accountant's whole curve, guesses in rounds against one point of it.
 
@@ -80,6 +82,9 @@ def plan_audit(
     )
     law = simulated_law(training, s, FINAL, seed=1)
     forecast = best_forecast(law, coordinates, delta, alpha, in_rounds=in_rounds)
+    # Guesses that are counted are held against the accountant's whole curve.
+    counted = isinstance(forecast.rules, OneRun)
+    tested = guarantee if counted and guarantee is not None else claim
     return Plan(
         training=training,
         claim=claim,
@@ -91,7 +96,7 @@ def plan_audit(
         true_epsilon=guarantee and guarantee.epsilon_at(delta),
         ceiling=guarantee and mechanism_ceiling(guarantee, delta=delta, alpha=alpha),
         all_right=all_right(forecast, law, coordinates, delta, alpha),
-        fault=noise_fault(training, forecast.rules, s, coordinates, claim, alpha),
+        fault=noise_fault(training, forecast.rules, s, coordinates, tested, alpha),
         curve=curve,
     )
 

@@ -21,10 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from dpaudit.bounds.strength import least_refuting
 from dpaudit.dpsgd.planning.guess_law import GuessLaw
 from dpaudit.game.rules import OneRun
-from dpaudit.privacy.guarantee import Guarantee
 
 __all__ = [
     "Expected",
@@ -106,13 +104,6 @@ class OneRunForecast:
         bounds = exact_bounds(self.canaries, self.guesses, v, delta=delta, alpha=alpha)
         mean = float(chances @ bounds)
         return Expected(mean=mean, spread=sqrt(float(chances @ (bounds - mean) ** 2)))
-
-    def refutes(self, claim: Guarantee, *, alpha: float) -> float:
-        """Return the chance that a claim is refuted."""
-        least = least_refuting(
-            claim, canaries=self.canaries, guesses=self.guesses, alpha=alpha
-        )
-        return 0.0 if least is None else 1.0 - float(self.at_most(least - 1))
 
 
 def best_one_run(

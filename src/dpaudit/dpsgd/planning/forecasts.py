@@ -6,6 +6,7 @@ it was lucky. A fault is noise that is too small by a factor; the guesser measur
 noise, so its log-odds are those of the noise there is.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from math import log
@@ -15,6 +16,7 @@ import numpy as np
 
 from dpaudit.bounds.ceilings import design_ceiling
 from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.strength import least_refuting
 from dpaudit.dpsgd.planning.expected_one_run import (
     Expected,
     OneRunForecast,
@@ -25,7 +27,7 @@ from dpaudit.dpsgd.planning.expected_rounds import RoundsForecast, played_reject
 from dpaudit.dpsgd.planning.guess_law import GuessLaw, Training, guess_law
 from dpaudit.dpsgd.planning.rounds_search import best_rounds
 from dpaudit.game.rules import AdaptiveRounds, OneRun
-from dpaudit.privacy.guarantees import ApproxDP
+from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.stats.binomial import log_odds_limit
 
 __all__ = [
@@ -135,14 +137,24 @@ def noise_fault(
     rules: OneRun | AdaptiveRounds,
     per_coordinate: int,
     coordinates: int,
-    claim: ApproxDP,
+    claim: Guarantee,
     alpha: float,
 ) -> float | None:
-    """Return the least factor on the noise that is caught with chance 0.9."""
+    """Return the least factor on the noise that is caught with chance 0.9.
+
+    Args:
+        training: What will be trained.
+        rules: What the game is played by.
+        per_coordinate: Canaries at each coordinate.
+        coordinates: How many coordinates.
+        claim: What is tested: one point, or a whole curve if all is guessed at once.
+        alpha: Chance of refuting a true claim.
+    """
+    refutes = _refuted_by(rules, per_coordinate, coordinates, claim, alpha)
 
     def caught(factor: float) -> bool:
         law = simulated_law(training.louder(factor), per_coordinate, _FAULT, seed=2)
-        return _refutes(law, rules, coordinates, claim, alpha) >= _CHANCE
+        return refutes(law) >= _CHANCE
 
     low, high = 1.0, 2.0
     while not caught(high):
@@ -155,27 +167,42 @@ def noise_fault(
     return high
 
 
-def _refutes(
-    law: GuessLaw,
+def _refuted_by(
     rules: OneRun | AdaptiveRounds,
+    per_coordinate: int,
     coordinates: int,
-    claim: ApproxDP,
+    claim: Guarantee,
     alpha: float,
-) -> float:
-    """Return the chance that a claim is refuted."""
+) -> Callable[[GuessLaw], float]:
+    """Return what tells the chance that a claim is refuted from a law of guesses."""
     match rules:
-        case OneRun():
-            surest = np.array([rules.guesses // law.per_coordinate])
-            (forecast,) = forecast_one_run(law, coordinates, surest)
-            return forecast.refutes(claim, alpha=alpha)
-        case AdaptiveRounds():
-            return played_rejection(
-                law,
-                rules,
-                coordinates=coordinates,
-                epsilon=claim.epsilon,
-                delta=claim.delta,
+        case OneRun(guesses=guesses):
+            least = least_refuting(
+                claim,
+                canaries=coordinates * per_coordinate,
+                guesses=guesses,
                 alpha=alpha,
             )
+            surest = np.array([guesses // per_coordinate])
+
+            def by_count(law: GuessLaw) -> float:
+                (forecast,) = forecast_one_run(law, coordinates, surest)
+                return 0.0 if least is None else 1 - float(forecast.at_most(least - 1))
+
+            return by_count
+        case AdaptiveRounds():
+            (epsilon,), (delta,) = claim.points()  # rounds test one point
+
+            def by_rounds(law: GuessLaw) -> float:
+                return played_rejection(
+                    law,
+                    rules,
+                    coordinates=coordinates,
+                    epsilon=float(epsilon),
+                    delta=float(delta),
+                    alpha=alpha,
+                )
+
+            return by_rounds
         case _:
             assert_never(rules)
