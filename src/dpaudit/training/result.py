@@ -9,6 +9,7 @@ Gaussian privacy (tier B), which bounds the mechanism's only if it is of that fa
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import ceil
 from typing import final
 
 from dpaudit.bounds.bound import ClaimTest, ParameterBound, rounded_down
@@ -117,8 +118,8 @@ class TrainingResult:
             said += f"; the plan expected {rounded_down(expected)}"
         if isinstance(fault, float):
             said += (
-                f". It would have caught noise {fault:.2f} times too small with chance "
-                "0.9"
+                f". It would have caught noise {ceil(100 * fault) / 100:.2f} times too "
+                "small with chance 0.9"
             )
         return said
 
