@@ -97,6 +97,23 @@ def test_a_background_costs_the_coordinates_it_is_in_and_not_the_others():
     assert together > best - 10
 
 
+@pytest.mark.parametrize(
+    ("rate", "steps", "sigma"),
+    [(0.5, 60, 1.0), (1.0, 20, 1.0), (1.0, 6, 0.5), (0.1, 500, 1.0), (0.1, 100, 2.3)],
+)
+@pytest.mark.parametrize("seed", range(4))
+def test_where_there_is_no_background_none_is_seen(rate, steps, sigma, seed):
+    """However clearly coins show; a tolerance of three standard errors, fixed seeds."""
+    rng = np.random.default_rng(seed)
+    coins = rng.integers(0, 2, N)
+    reading = SumsReading(coordinates=N, per_coordinate=1, sampling=Poisson(rate=rate))
+    for _ in range(steps):
+        joined = coins * (rng.random(N) < rate)
+        reading.observe(joined + sigma * rng.normal(size=N))
+    reading.log_likelihood()
+    assert reading.trusted > 0.94
+
+
 @pytest.mark.parametrize("steps", [1, 2, 3, 8])
 @pytest.mark.parametrize("same_noise", [False, True])
 def test_it_can_be_saved_anywhere_and_goes_on_the_same(steps, same_noise):

@@ -7,7 +7,7 @@ submitted once. What the design fixed, the referee holds to: the number of guess
 slots of each weight, the number of rounds. Every breach raises and reveals nothing.
 """
 
-from typing import Any, assert_never, final
+from typing import Any, NoReturn, assert_never, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -58,6 +58,9 @@ class Referee:
         self._turns: list[tuple[NDArray[Any], ...]] = []
         self._made = 0
         self._over = False
+
+    def __reduce__(self) -> NoReturn:
+        raise VoidAuditError("a referee holds the key and cannot be pickled")
 
     def submit(
         self, index: ArrayLike, guess: ArrayLike, stake: ArrayLike | None = None

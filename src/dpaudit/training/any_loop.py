@@ -24,7 +24,7 @@ from dpaudit.game.coins import Key
 from dpaudit.game.design import Design, ThreatModel
 from dpaudit.game.referee import Referee
 from dpaudit.privacy.guarantee import Guarantee
-from dpaudit.training.draws import Draws
+from dpaudit.training.draws import Draws, check_rate
 from dpaudit.training.guessing import check_design, guess, per_coordinate
 from dpaudit.training.reading import SumsReading
 from dpaudit.training.result import TrainingResult, conclude_training
@@ -76,6 +76,7 @@ class SumsAudit:
     ) -> None:
         check_design(design)
         size = per_coordinate(design)
+        check_rate(sample_rate)
         read = {
             "per_coordinate": size,
             "dimension": dimension,

@@ -3,8 +3,9 @@
 Real records leave something in a canary's coordinate at every step. It varies little
 from step to step, so over many steps it adds up like a canary does, and no likelihood
 of single steps tells the two apart. But across coordinates it shows: the totals over
-all steps are wider than noise and canaries can make them. What is too much is taken for
-a normal shift of that size in each coordinate.
+all steps, less what the likeliest number of canaries has put there, are wider than
+noise can make them. What is too much is taken for a normal shift of that size in each
+coordinate.
 
 A shift ``b`` of every step moves a log-likelihood ratio by about ``b q T / v``, with
 ``q`` the chance to join, ``T`` steps and noise of variance ``v``. Without it the ratio
@@ -21,18 +22,21 @@ from math import expm1, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from dpaudit.dpsgd.joining import JoinLaw
-from dpaudit.dpsgd.noise_scale import NoiseScale
 from dpaudit.mechanisms.exchangeable import log_fair
 
 __all__ = ["trust"]
 
+_QUARTILES = 2 * float(special.ndtri(0.75))  # between those of a standard normal
 _FAR = 6.0  # standard deviations, beyond which a coordinate is passed over
+_SURE = 1.25  # noise is measured no better where coins show clearly
 _UNSURE = 7.0  # three standard errors of a squared quartile distance, times sqrt(n)
 
 
 def trust(
+    rows: NDArray[np.float64],
     total: NDArray[np.float64],
     *,
     noise: float,
@@ -42,7 +46,8 @@ def trust(
     """Return for each coordinate how much of its log-likelihood counts, from 0 to 1.
 
     Args:
-        total: The sum over steps at each of some coordinates that are alike.
+        rows: ``ln L(N)`` of some coordinates that are alike.
+        total: The sum over steps at each of them.
         noise: Variance of the noise of a step.
         steps: How many steps.
         law: How canaries join a step.
@@ -51,10 +56,11 @@ def trust(
         >>> from dpaudit.dpsgd.joining import Poisson
         >>> rng, law = np.random.default_rng(0), Poisson(rate=0.5).law(1)
         >>> total = 10 * rng.integers(0, 2, 500) + 20 * rng.normal(size=500)
-        >>> trust(total, noise=20.0, steps=20, law=law).mean()
+        >>> rows = np.outer(total - 5, [0.0, 0.025])  # about what such totals say
+        >>> trust(rows, total, noise=20.0, steps=20, law=law).mean()
         np.float64(1.0)
         >>> loud = total + 60 * rng.normal(size=500)
-        >>> trust(loud, noise=20.0, steps=20, law=law)[0] < 0.2
+        >>> trust(rows, loud, noise=20.0, steps=20, law=law)[0] < 0.2
         np.True_
     """
     chances = np.exp(law.log_chances)
@@ -62,12 +68,13 @@ def trust(
     mean = chances @ law.sums
     within = coins @ (chances @ np.square(law.sums) - np.square(mean))
     known = steps * (noise + within)
-    low, middle, high = np.quantile(total, (0.25, 0.5, 0.75))
-    scale = NoiseScale(steps * mean, coins, most=1e3 * steps)
-    seen = scale.of(float(high - low)) ** 2
-    excess = seen - known if seen > known * (1 + _UNSURE / sqrt(len(total))) else 0.0
-    canaries = steps**2 * (coins @ np.square(mean) - np.square(coins @ mean))
-    far = np.abs(total - middle) > _FAR * sqrt(known + canaries + excess)
+    likeliest = (rows + log_fair(len(mean) - 1)).argmax(axis=1)
+    left = total - steps * mean[likeliest]
+    low, middle, high = np.quantile(left, (0.25, 0.5, 0.75))
+    seen = ((high - low) / _QUARTILES) ** 2
+    sure = known * (_SURE + _UNSURE / sqrt(len(total)))
+    excess = seen - known if seen > sure else 0.0
+    far = np.abs(left - middle) > _FAR * sqrt(known + excess)
     return np.where(far, 0.0, _kept(sqrt(excess), noise, steps, mean))
 
 

@@ -7,16 +7,16 @@ drawn. Only the canaries that are drawn are touched: from one to the next is a g
 number of canaries away, which is the same as a draw of its own for each.
 """
 
-from typing import final
+from typing import NoReturn, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit.errors import InvalidInputError
+from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Coins, Key
 
-__all__ = ["Draws", "drawn"]
+__all__ = ["Draws", "check_rate", "drawn"]
 
 
 @final
@@ -42,15 +42,18 @@ class Draws:
     def __init__(
         self, *, key: Key, canaries: int, per_coordinate: int, sample_rate: float
     ) -> None:
-        if not 0 < sample_rate <= 1:
-            raise InvalidInputError(
-                f"sample_rate must be in (0, 1], got sample_rate={sample_rate!r}"
-            )
+        check_rate(sample_rate)
         _validate.whole_number("per_coordinate", per_coordinate, least=1)
         self._key, self._canaries, self._rate = key, canaries, sample_rate
         self._per_coordinate = per_coordinate
         bits = Coins(key=key, count=canaries).bits()
         self.included: NDArray[np.bool_] = bits.astype(bool)
+
+    def __reduce__(self) -> NoReturn:
+        raise VoidAuditError(
+            "an audit holds its key and cannot be pickled; use its save(), which "
+            "writes neither key nor coins"
+        )
 
     def joined(self, step: int) -> NDArray[np.int64]:
         """Return the coordinate of each included canary that joins a step, in order."""
@@ -61,6 +64,14 @@ class Draws:
         """Return how many included canaries join a step at each coordinate."""
         coordinates = self._canaries // self._per_coordinate
         return np.bincount(self.joined(step), minlength=coordinates)
+
+
+def check_rate(sample_rate: float) -> None:
+    """Refuse what cannot be the chance of a record to join a step."""
+    if not 0 < sample_rate <= 1:
+        raise InvalidInputError(
+            f"sample_rate must be in (0, 1], got sample_rate={sample_rate!r}"
+        )
 
 
 def drawn(

@@ -167,6 +167,7 @@ class _Part:
         if not self._added:
             return rows, np.ones(len(rows))
         return rows, trust(
+            rows,
             self._total,
             noise=self._variance / self._added,
             steps=self._added,

@@ -99,16 +99,28 @@ class _Mislabelled(Dataset[Record]):
     def __getitem__(self, index: int) -> Record:
         place = int(self._chosen[index])
         value, label = as_pair("dataset", place, self._dataset[place])
-        if float(label) != int(label) or not 0 <= int(label) < self._classes:
+        number = _whole(label)
+        if number is None or not 0 <= number < self._classes:
             raise InvalidInputError(
                 f"the label of dataset[{place}] must be a whole number from 0 to "
                 f"{self._classes - 1} for classes={self._classes}, got {label!r}"
             )
-        wrong = (int(label) + int(self._moves[index])) % self._classes
+        wrong = (number + int(self._moves[index])) % self._classes
         # Of the same kind as the original, so that both fit into one batch.
         if isinstance(label, torch.Tensor):
             return value, torch.full_like(label, wrong)
+        if isinstance(label, np.ndarray):
+            return value, np.full_like(label, wrong)
         return value, type(label)(wrong)
+
+
+def _whole(label: Any) -> int | None:  # noqa: ANN401 (the user's labels)
+    """Return a label as a whole number, if it is one."""
+    try:
+        number = int(label)
+        return number if number == float(label) else None
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        return None
 
 
 def _chosen(

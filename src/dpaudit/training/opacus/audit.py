@@ -49,11 +49,12 @@ from dpaudit.training.opacus.facts import (
     read_facts,
 )
 from dpaudit.training.opacus.places import Canary, Places, local, place_canaries
-from dpaudit.training.opacus.ranks import gathered
+from dpaudit.training.opacus.ranks import check_ranks, gathered
 from dpaudit.training.opacus.reader import SumsReader
 from dpaudit.training.opacus.records import (
     CanaryRecords,
     RecordInserter,
+    hidden_canaries,
     noted_loader,
 )
 from dpaudit.training.opacus.sums import SumInserter
@@ -122,7 +123,9 @@ class OpacusAudit:
         facts = read_facts(optimizer, data_loader)
         self._optimizer, self._accountant, self._facts = optimizer, accountant, facts
         self._world = int(getattr(optimizer, "world_size", 1))
+        self._ranks = np.array([int(getattr(optimizer, "rank", 0)), self._world])
         _check_free(optimizer)
+        _check_sharded(optimizer)
         records = _canary_records(optimizer, data_loader, design)
         if records is None:
             _check_sums(facts, data_loader, canary)
@@ -139,6 +142,9 @@ class OpacusAudit:
             seed=layout_seed,
         )
         mine = _mine(optimizer, places)
+        if self._world > 1:
+            device = local(optimizer.params[0]).device
+            check_ranks(self.commitment, int(mine.sum()), device)
         draws = Draws(
             key=key,
             canaries=design.canaries,
@@ -177,15 +183,22 @@ class OpacusAudit:
 
     def save(self, path: str | Path) -> None:
         """Write what was seen so far to a file that holds no key; one for each rank."""
-        write_state(path, self.commitment, self._reader.reading.saved())
+        state = {"ranks": self._ranks, **self._reader.reading.saved()}
+        write_state(path, self.commitment, state)
 
     def resume(self, path: str | Path) -> None:
         """Go on from a file that ``save`` wrote, with the same key and design.
 
         Restore the accountant first, from a checkpoint of the same step.
         """
-        self._check_accountant(read_state(path, self.commitment))
-        self._reader.resume(read_state(path, self.commitment))
+        state = read_state(path, self.commitment)
+        if not np.array_equal(state.pop("ranks"), self._ranks):
+            raise VoidAuditError(
+                f"{path} was written by another rank, or with another number of them; "
+                "each rank has a file of its own"
+            )
+        self._check_accountant(state)
+        self._reader.resume(state)
         if isinstance(self._inserter, SumInserter):
             self._inserter.step = self._reader.reading.steps
 
@@ -253,6 +266,11 @@ def _canary_records(
     """Return the data set with canaries, if there is one."""
     data = data_loader.dataset
     if not isinstance(data, CanaryRecords):
+        if hidden_canaries(data):
+            raise InvalidInputError(
+                "the data set holds canaries, but inside another; call "
+                "with_canaries(...) last, on what is given to the loader"
+            )
         return None
     if data.canaries != design.canaries:
         raise InvalidInputError(
@@ -280,8 +298,6 @@ def _with_facts(
         "per_coordinate": per_coordinate(design),
         "layout_seed": layout_seed,
         "sample_rate": facts.rate,
-        "noise_multiplier": facts.noise,
-        "max_grad_norm": facts.clip,
         "canary_norm": canary.norm,
         "canary_spread": canary.spread,
         "canaries_are": "records" if records else "added to sums",
@@ -310,6 +326,14 @@ def _check_free(optimizer: DPOptimizer) -> None:
         raise VoidAuditError(
             "another audit rides on this optimizer; call its finish(), or detach() to "
             "give it up"
+        )
+
+
+def _check_sharded(optimizer: DPOptimizer) -> None:
+    if is_sharded(optimizer) and optimizer.loss_reduction != "mean":
+        raise InvalidInputError(
+            "sharded training is audited with loss_reduction='mean': with 'sum' Opacus "
+            "averages gradients over ranks and not the noise"
         )
 
 

@@ -7,9 +7,11 @@ import torch
 from numpy.typing import NDArray
 from torch import distributed
 
+from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
+from dpaudit.game.design import Commitment
 
-__all__ = ["gathered", "shared_key", "summed_over_ranks"]
+__all__ = ["check_ranks", "gathered", "shared_key", "summed_over_ranks"]
 
 _KEY_BYTES = 32
 
@@ -26,6 +28,28 @@ def shared_key(device: str | torch.device = "cpu") -> Key:
     sent = torch.frombuffer(bytearray(key.secret), dtype=torch.uint8).to(device)
     distributed.broadcast(sent, src=0)
     return Key(bytes(sent.cpu().tolist()))
+
+
+def check_ranks(commitment: Commitment, coordinates: int, device: torch.device) -> None:
+    """Refuse ranks of different keys or designs, and ranks that have nothing to read.
+
+    All ranks refuse alike, so that none waits for another.
+
+    Args:
+        commitment: This rank's.
+        coordinates: How many coordinates it reads.
+        device: Where the process group can send from.
+    """
+    hashes = gathered(np.frombuffer(bytes.fromhex(commitment.sha256), np.uint8), device)
+    if len(np.unique(hashes.reshape(distributed.get_world_size(), -1), axis=0)) > 1:
+        raise VoidAuditError(
+            "ranks have different keys or designs; make one key for all of them with "
+            "shared_key()"
+        )
+    if gathered(np.array([coordinates]), device).min() == 0:
+        raise InvalidInputError(
+            "some rank would have no canary coordinate to read; use more canaries"
+        )
 
 
 def summed_over_ranks(

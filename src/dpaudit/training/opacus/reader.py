@@ -119,12 +119,13 @@ class SumsReader:
         self._begun = self.reading.steps
 
     def _read(self, *_: object) -> None:
-        if self._begun != self.reading.steps + 1:
+        if self._begun <= self.reading.steps:
             raise VoidAuditError(
                 f"step {self.reading.steps + 1} was made by the wrapped optimizer, "
                 f"but {self._begun} steps went through Opacus' add_noise; step the "
                 "optimizer that make_private returned, once for each batch"
             )
+        self._begun = self.reading.steps + 1  # a step that failed midway is forgotten
         self._sums.fill(0.0)
         for parameter, offsets in self._own.offsets.items():
             grad = local(parameter.grad.detach()).reshape(-1)

@@ -27,6 +27,7 @@ __all__ = [
     "CanaryRecords",
     "NotedBatches",
     "RecordInserter",
+    "hidden_canaries",
     "noted_loader",
     "with_canaries",
 ]
@@ -62,6 +63,16 @@ def with_canaries(dataset: Dataset[Any], *, canaries: int) -> CanaryRecords:
     if not hasattr(dataset, "__len__") or not len(dataset):
         raise InvalidInputError("dataset must have a length, and one record or more")
     return CanaryRecords(dataset, int(canaries))
+
+
+def hidden_canaries(data: object) -> bool:
+    """Return whether canaries are among the parts of a data set."""
+    parts = [getattr(data, "dataset", None), *(getattr(data, "datasets", None) or ())]
+    return any(
+        isinstance(part, CanaryRecords) or hidden_canaries(part)
+        for part in parts
+        if part is not None
+    )
 
 
 @final
@@ -209,7 +220,7 @@ class RecordInserter:
             raise VoidAuditError(
                 f"a step ended with {len(self._batch)} records of its batch unused; "
                 "every batch of audit.data_loader must be used in one step, none "
-                "skipped and none used twice"
+                "skipped, none used twice, none fetched ahead of an epoch"
             )
         self._reader.begin()
         self._add_noise()
