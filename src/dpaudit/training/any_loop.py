@@ -138,8 +138,9 @@ class SumsAudit:
                 "a noisy sum was handed over, but joining() was not asked for what to "
                 "put into it; add the clipping norm times joining() before the noise"
             )
-        known = 0.0 if real_sums is None else np.asarray(real_sums, np.float64)
-        self._reading.observe(np.asarray(noisy_sums, np.float64) - known)
+        noisy = _numbers("noisy_sums", noisy_sums)
+        real = 0.0 if real_sums is None else _numbers("real_sums", real_sums)
+        self._reading.observe(noisy - real)
         self._asked = False
 
     def save(self, path: str | Path) -> None:
@@ -164,6 +165,13 @@ class SumsAudit:
             claim=claim,
             not_exercised=NOT_EXERCISED,
         )
+
+
+def _numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError) as error:
+        raise InvalidInputError(f"{name} must hold numbers: {error}") from error
 
 
 def scattered(dimension: int, coordinates: int, *, seed: int) -> NDArray[np.int64]:

@@ -124,6 +124,16 @@ def test_a_checkpoint_without_the_audit_is_refused(tmp_path):
         fit(run, [audited(run)], ckpt_path=tmp_path / "last.ckpt")
 
 
+def test_an_accountant_that_forgot_the_first_half_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(Module, "on_load_checkpoint", lambda self, checkpoint: None)
+    run = private_run()
+    keeper = ModelCheckpoint(dirpath=tmp_path, save_last=True)
+    fit(run, [audited(run), keeper], epochs=1)
+    run = private_run()
+    with pytest.raises(VoidAuditError, match="has counted 0 now"):
+        fit(run, [audited(run)], ckpt_path=tmp_path / "last.ckpt")
+
+
 def test_missing_noise_is_found():
     run = private_run()
     callback = audited(run)

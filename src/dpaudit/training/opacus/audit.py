@@ -11,17 +11,19 @@ what real records put there, so that they hide nothing: it is one who knows the 
 records, and which of them were sampled, as the accountant's proof allows. That is all
 it sees.
 
-Insertion and reading are two objects; only the first knows the coins. Under several
+Insertion and reading are two objects; from what the guesser keeps of the sums, no coin
+can be reached. Under several
 ranks each reads coordinates of its own, and at the end only its surest guesses meet
 those of the others.
 """
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, final
+from typing import final
+from weakref import WeakSet
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 
@@ -63,6 +65,8 @@ from dpaudit.training.result import TrainingResult, conclude_training
 from dpaudit.training.saving import read_state, write_state
 
 __all__ = ["OpacusAudit"]
+
+_RIDDEN: WeakSet[DPOptimizer] = WeakSet()  # optimizers that an audit rides on
 
 
 @final
@@ -181,10 +185,20 @@ class OpacusAudit:
                 reader=self._reader,
             )
 
+        _RIDDEN.add(optimizer)
+
     def save(self, path: str | Path) -> None:
         """Write what was seen so far to a file that holds no key; one for each rank."""
-        state = {"ranks": self._ranks, **self._reader.reading.saved()}
-        write_state(path, self.commitment, state)
+        write_state(
+            path,
+            self.commitment,
+            {
+                "ranks": self._ranks,
+                "counted": np.array([_counted(self._accountant)]),
+                "drawn": np.array([self._inserter.step]),
+                **self._reader.reading.saved(),
+            },
+        )
 
     def resume(self, path: str | Path) -> None:
         """Go on from a file that ``save`` wrote, with the same key and design.
@@ -197,13 +211,13 @@ class OpacusAudit:
                 f"{path} was written by another rank, or with another number of them; "
                 "each rank has a file of its own"
             )
-        self._check_accountant(state)
+        self._check_accountant(int(state.pop("counted")[0]))
+        self._inserter.step = int(state.pop("drawn")[0])
         self._reader.resume(state)
-        if isinstance(self._inserter, SumInserter):
-            self._inserter.step = self._reader.reading.steps
 
     def detach(self) -> None:
         """Leave the optimizer as it was, without a result: the audit is given up."""
+        _RIDDEN.discard(self._optimizer)
         self._inserter.detach()
         self._reader.detach()
 
@@ -220,24 +234,28 @@ class OpacusAudit:
             commitment=self.commitment,
             claim=claim,
             not_exercised=self._inserter.not_exercised,
-            remarks=(*remarks, *self._cut()),
+            remarks=(*remarks, *self._smaller()),
         )
 
-    def _check_accountant(self, saved: Mapping[str, NDArray[Any]]) -> None:
+    def _check_accountant(self, saved: int) -> None:
         """Refuse to go on from a step that the accountant knows nothing of."""
-        if self._accountant is None:
-            return
-        counted = sum(int(each) for _, _, each in self._accountant.history)
-        if counted != int(saved["steps"][0]):
+        counted = _counted(self._accountant)
+        if counted != saved:
             raise VoidAuditError(
-                f"the audit's state is of step {int(saved['steps'][0])}, but the "
-                f"accountant has counted {counted} steps; load the accountant's state "
-                "first, and all checkpoints of the same step. An accountant that lost "
-                "its steps claims too little"
+                f"the accountant had counted {saved} steps when the audit was saved, "
+                f"but has counted {counted} now; load its state first, and all "
+                "checkpoints of the same step. An accountant that lost its steps "
+                "claims too little"
             )
 
-    def _cut(self) -> tuple[str, ...]:
-        """Say so if records are cut to less than the norm that noise is made for."""
+    def _smaller(self) -> tuple[str, ...]:
+        """Say so if canaries may be smaller in the sum than they should be."""
+        dtypes = {parameter.dtype for parameter in self._optimizer.params}
+        if dtypes & {torch.bfloat16, torch.float16}:
+            return (
+                "sums are kept in half precision, in which canaries may be lost beside "
+                "large real gradients",
+            )
         apart = hasattr(self._optimizer, "max_grad_norms")
         if not apart or isinstance(self._inserter, SumInserter):
             return ()
@@ -319,10 +337,16 @@ def _mine(optimizer: DPOptimizer, places: Places) -> NDArray[np.bool_]:
     return mine
 
 
+def _counted(accountant: HasHistory | None) -> int:
+    """Return how many steps an accountant has counted; -1 without one."""
+    if accountant is None:
+        return -1
+    return sum(int(each) for _, _, each in accountant.history)
+
+
 def _check_free(optimizer: DPOptimizer) -> None:
     """Refuse an optimizer that another audit rides on."""
-    owner = getattr(optimizer.add_noise, "__self__", None)
-    if isinstance(owner, SumInserter | RecordInserter):
+    if optimizer in _RIDDEN:
         raise VoidAuditError(
             "another audit rides on this optimizer; call its finish(), or detach() to "
             "give it up"

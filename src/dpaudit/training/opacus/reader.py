@@ -89,6 +89,7 @@ class SumsReader:
         Args:
             grads: Per-record gradients of each parameter; rows of canaries are zero.
         """
+        self._forget_failed()
         if not len(next(iter(grads.values()))):
             return
         factors = clip_factors(self._optimizer, list(grads.values()))
@@ -109,6 +110,7 @@ class SumsReader:
     def begin(self) -> None:
         """Take note of a step that is about to be given its noise."""
         self.check_parameters()
+        self._forget_failed()
         self._begun += 1
         # Adaptive clipping sets the next step's norm before this one is read.
         self._clip = float(self._optimizer.max_grad_norm)
@@ -125,7 +127,6 @@ class SumsReader:
                 f"but {self._begun} steps went through Opacus' add_noise; step the "
                 "optimizer that make_private returned, once for each batch"
             )
-        self._begun = self.reading.steps + 1  # a step that failed midway is forgotten
         self._sums.fill(0.0)
         for parameter, offsets in self._own.offsets.items():
             grad = local(parameter.grad.detach()).reshape(-1)
@@ -133,6 +134,12 @@ class SumsReader:
         self._sums *= divisor(self._optimizer) / self._clip
         self._sums -= self._real_sums()
         self.reading.observe(self._sums)
+
+    def _forget_failed(self) -> None:
+        """Forget a step that began and never came to its end."""
+        if self._begun > self.reading.steps:
+            self._begun = self.reading.steps
+            self._real.fill(0.0)
 
     def _real_sums(self) -> NDArray[np.float64]:
         """Return what real records put into the sum, and forget it."""

@@ -149,7 +149,7 @@ class RecordInserter:
         reader: SumsReader,
     ) -> None:
         self._optimizer, self._places, self._norm = optimizer, places, norm
-        self._reader, self._attached = reader, True
+        self._reader, self._attached, self.step = reader, True, 0
         self._included, self._noted, self._first = included, noted, first
         self._size = len(included) // places.coordinates
         self._offsets = [place.offset_of(places.coordinates) for place in places.places]
@@ -223,6 +223,7 @@ class RecordInserter:
                 "skipped, none used twice, none fetched ahead of an epoch"
             )
         self._reader.begin()
+        self.step += 1
         self._add_noise()
 
 
