@@ -39,7 +39,7 @@ _STEPS = 20  # over which the noise is averaged while it stays the same
 _LEAST_GROUP = 30  # coordinates
 _MOST_GROUPS = 256
 _LARGE = 1e9  # of the clipping norm
-_REACH = 8.0  # standard deviations of the noise, beyond which sums say no more
+_REACH = 5.0  # standard deviations of the noise, beyond which sums say no more
 
 
 @final
