@@ -13,16 +13,21 @@ from dpaudit.training.draws import Draws, drawn
 KEY = Key(bytes(range(32)))
 
 
-def test_every_set_of_canaries_is_drawn_as_often_as_independent_draws_would():
+@pytest.mark.parametrize("rate", [0.02, 0.3])
+def test_every_set_of_canaries_is_drawn_as_often_as_independent_draws_would(rate):
     """Chi-square over all eight sets; a fixed key, passed by 99.9 % of keys."""
-    rate, steps = 0.3, 20_000
+    steps = 20_000
     seen = dict.fromkeys(product((0, 1), repeat=3), 0)
     for step in range(steps):
         who = np.zeros(3, int)
         who[drawn(KEY, step, canaries=3, sample_rate=rate)] = 1
         seen[tuple(who)] += 1
     expected = [steps * np.prod([rate if x else 1 - rate for x in who]) for who in seen]
-    assert stats.chisquare(list(seen.values()), expected).pvalue > 1e-3
+    found, expected = np.array(list(seen.values())), np.array(expected)
+    rare = expected < 5  # sets that hardly ever come up are taken together
+    found = [*found[~rare], found[rare].sum()] if rare.any() else found
+    expected = [*expected[~rare], expected[rare].sum()] if rare.any() else expected
+    assert stats.chisquare(found, expected).pvalue > 1e-3
 
 
 @pytest.mark.parametrize("rate", [1e-4, 0.01, 0.5, 1.0])

@@ -97,13 +97,18 @@ class CountLikelihood:
             scale: Standard deviation of what is not canaries, over the clipping norm:
                 one for all coordinates or one for each.
         """
+        sums = np.asarray(sums)
         scales = checked_step(sums, scale, self._coordinates)
+        # One bound for all: looking at each stretch would cost as much as it saves.
+        size = np.inf if scales.ndim else self._size(sums, float(scales))
         for i, stretch in enumerate(self._stretches):
             part = slice(i * STRETCH, (i + 1) * STRETCH)
             x = np.subtract(sums[part], self._middle, dtype=np.float64)
             if scales.ndim:
                 self._add_log(stretch, x, scales[part])
-            elif (size := self._size(x, float(scales))) <= _STEEP:
+            elif size <= _STEEP or (size := self._size(sums[part], float(scales))) <= (
+                _STEEP
+            ):
                 self._add_factor(stretch, x, float(scales), size)
             else:
                 self._add_log(stretch, x, scales)
@@ -128,10 +133,11 @@ class CountLikelihood:
     def _shape(self) -> tuple[int, int]:
         return self._coordinates, len(self._log_chances)
 
-    def _size(self, x: Floats, scale: float) -> float:
+    def _size(self, sums: NDArray[np.floating], scale: float) -> float:
         """Return a bound on the absolute log of a step's factor."""
-        reach = float(self._offsets[-1])
-        return reach * (max(float(x.max()), -float(x.min())) + reach / 2) / scale**2
+        reach, middle = float(self._offsets[-1]), self._middle
+        most = max(float(sums.max()) - middle, middle - float(sums.min()))
+        return reach * (most + reach / 2) / scale**2
 
     def _add_factor(
         self, stretch: "_Stretch", x: Floats, scale: float, size: float
@@ -236,7 +242,7 @@ def checked_step(
             "scale one for all or one for each; got shapes "
             f"{np.shape(sums)} and {scales.shape}"
         )
-    least, most = float(scales.min()), float(np.abs(sums).max())
+    least, most = float(scales.min()), max(float(sums.max()), -float(sums.min()))
     if not (least > 0 and np.isfinite(scales.max())):
         raise InvalidInputError(
             f"scale must be a finite number > 0, got scale={least!r}; for sums without "

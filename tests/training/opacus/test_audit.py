@@ -270,9 +270,7 @@ def test_a_resumed_run_gives_the_same_transcript(tmp_path):
 
     run = private_run()
     audit = attach(run)
-    with pytest.raises(
-        VoidAuditError, match="had counted 10 steps when"
-    ):
+    with pytest.raises(VoidAuditError, match="had counted 10 steps when"):
         audit.resume(tmp_path / "state.npz")
     run.engine.accountant.history = counted
     audit.resume(tmp_path / "state.npz")

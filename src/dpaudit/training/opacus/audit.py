@@ -93,7 +93,7 @@ class OpacusAudit:
             print(audit.finish())
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each is something that is fixed beforehand)
         self,
         optimizer: DPOptimizer,
         data_loader: Loader,
@@ -103,6 +103,7 @@ class OpacusAudit:
         accountant: HasHistory | None = None,
         canary: Canary | None = None,
         sampling: Sampling | None = None,
+        real_sums: bool = True,
         layout_seed: int = 0,
     ) -> None:
         """Attach to an optimizer and a loader made by ``make_private``.
@@ -120,6 +121,9 @@ class OpacusAudit:
                 if left out.
             sampling: How the guesser is to believe that canaries which are records
                 join steps, if not as the loader says.
+            real_sums: Whether the guesser is told what real records put into the sums.
+                Without it the audit is a little cheaper, and weaker where real
+                gradients are large in a canary's coordinate.
             layout_seed: Public seed of the canaries' coordinates.
         """
         check_design(design)
@@ -134,7 +138,12 @@ class OpacusAudit:
         if records is None:
             _check_sums(facts, data_loader, canary)
         design = _with_facts(
-            design, facts, canary, layout_seed=layout_seed, records=records is not None
+            design,
+            facts,
+            canary,
+            layout_seed=layout_seed,
+            real_sums=real_sums,
+            records=records is not None,
         )
         self._referee = Referee(design, key)
         self.commitment = self._referee.commitment
@@ -162,6 +171,7 @@ class OpacusAudit:
             mine,
             size=size,
             sampling=sampling or facts.sampling,
+            real_sums=real_sums,
         )
         self.data_loader = data_loader
         self._inserter: SumInserter | RecordInserter
@@ -309,6 +319,7 @@ def _with_facts(
     canary: Canary,
     *,
     layout_seed: int,
+    real_sums: bool,
     records: bool,
 ) -> Design:
     """Return the design with what was read, for the record."""
@@ -322,7 +333,9 @@ def _with_facts(
     }
     return replace(
         design,
-        threat_model=ThreatModel.KNOWN_RECORDS,
+        threat_model=ThreatModel.KNOWN_RECORDS
+        if real_sums
+        else ThreatModel.ALL_ITERATES,
         setting={**design.setting, **read},
     )
 

@@ -8,7 +8,7 @@ A sharded parameter (FSDP) is held by rows, some on each rank; a rank then holds
 places of its own rows only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import final
@@ -67,6 +67,27 @@ class Place:
         found = np.full(coordinates, -1)
         found[self.which] = self.offsets.cpu().numpy()
         return self.parameter, found
+
+    def offsets_at(
+        self, coordinates: int
+    ) -> Callable[[NDArray[np.int64]], NDArray[np.int64]]:
+        """Return what finds the offsets of coordinates that are given in order."""
+        flat = self.offsets.cpu().numpy()
+        if len(flat) and np.all(np.diff(self.which) == 1):
+            first, last = self.which[0], self.which[-1]
+
+            def in_a_row(wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+                low, high = np.searchsorted(wanted, (first, last + 1))
+                return np.asarray(flat[wanted[low:high] - first])
+
+            return in_a_row
+        _, offset_of = self.offset_of(coordinates)
+
+        def anywhere(wanted: NDArray[np.int64]) -> NDArray[np.int64]:
+            found = offset_of[wanted]
+            return np.asarray(found[found >= 0])
+
+        return anywhere
 
     def only(self, wanted: NDArray[np.bool_]) -> "Place":
         """Return the part of it that is wanted, by number of the coordinate."""

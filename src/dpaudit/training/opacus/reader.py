@@ -42,6 +42,7 @@ class SumsReader:
         mine: Which coordinates this rank reads.
         size: Canaries per coordinate.
         sampling: How canaries join steps, as far as the guesser knows.
+        real_sums: Whether to take off what real records put into the sums.
 
     Attributes:
         coordinates: Numbers of the coordinates that this rank reads.
@@ -56,6 +57,7 @@ class SumsReader:
         *,
         size: int,
         sampling: Sampling,
+        real_sums: bool,
     ) -> None:
         self.coordinates = np.flatnonzero(mine)
         self._optimizer = optimizer
@@ -63,7 +65,7 @@ class SumsReader:
         # Ranks add up their parts of a sum, so each knows its part of all coordinates.
         held = places.held()
         self._all = self._own if np.array_equal(held, mine) else _Spots(places, held)
-        self._mine = mine[held]
+        self._mine, self._known = mine[held], real_sums
         self._sums, self._real = self._own.zeros(), self._all.zeros()
         self.reading = SumsReading(
             coordinates=len(self.coordinates),
@@ -90,7 +92,7 @@ class SumsReader:
             grads: Per-record gradients of each parameter; rows of canaries are zero.
         """
         self._forget_failed()
-        if not len(next(iter(grads.values()))):
+        if not self._known or not len(next(iter(grads.values()))):
             return
         factors = clip_factors(self._optimizer, list(grads.values()))
         for (parameter, rows), factor in zip(grads.items(), factors, strict=True):
@@ -101,11 +103,14 @@ class SumsReader:
 
     def begin_sum(self) -> None:
         """Take note of the sum of real records, before canaries and noise."""
+        if not self._known:
+            return
         ranks = self._optimizer.world_size if is_sharded(self._optimizer) else 1
         for parameter, offsets in self._all.offsets.items():
             total = summed_grad(self._optimizer, parameter)
             self._all.add(self._real, parameter, total.index_select(0, offsets))
-        self._real *= ranks
+        if ranks > 1:
+            self._real *= ranks
 
     def begin(self) -> None:
         """Take note of a step that is about to be given its noise."""
@@ -131,8 +136,11 @@ class SumsReader:
         for parameter, offsets in self._own.offsets.items():
             grad = local(parameter.grad.detach()).reshape(-1)
             self._own.add(self._sums, parameter, grad.index_select(0, offsets))
-        self._sums *= divisor(self._optimizer) / self._clip
-        self._sums -= self._real_sums()
+        self._sums *= divisor(self._optimizer)
+        if self._known:
+            self._sums -= self._real_sums()
+            self._real.fill(0.0)
+        self._sums /= self._clip
         self.reading.observe(self._sums)
 
     def _forget_failed(self) -> None:
@@ -142,13 +150,11 @@ class SumsReader:
             self._real.fill(0.0)
 
     def _real_sums(self) -> NDArray[np.float64]:
-        """Return what real records put into the sum, and forget it."""
-        if self._all is not self._own:
-            device = local(self._optimizer.params[0]).device
-            self._real = summed_over_ranks(self._real, device)
-        found = self._real[self._mine] / self._clip
-        self._real.fill(0.0)
-        return found
+        """Return what real records put into the sum."""
+        if self._all is self._own:
+            return self._real
+        device = local(self._optimizer.params[0]).device
+        return summed_over_ranks(self._real, device)[self._mine]
 
     def detach(self) -> SumsReading:
         """Read no more, and return what was made of the sums."""

@@ -44,7 +44,10 @@ class SumInserter:
         self.step, self._norm, self._attached = 0, norm, True
         self._reader = reader
         self._optimizer, self._places, self._draws = optimizer, places, draws
-        self._offsets = [place.offset_of(places.coordinates) for place in places.places]
+        self._offsets = [
+            (place.parameter, place.offsets_at(places.coordinates))
+            for place in places.places
+        ]
         self._add_noise = optimizer.add_noise
         optimizer.add_noise = self._insert_then_add_noise
 
@@ -59,10 +62,9 @@ class SumInserter:
         ranks = self._optimizer.world_size if is_sharded(self._optimizer) else 1
         size = self._norm * self._places.weight / ranks
         size *= float(self._optimizer.max_grad_norm)
-        for parameter, offset_of in self._offsets:
-            offsets = offset_of[joined]
+        for parameter, offsets_at in self._offsets:
             total = summed_grad(self._optimizer, parameter)
-            here = torch.from_numpy(offsets[offsets >= 0]).to(total.device)
+            here = torch.from_numpy(offsets_at(joined)).to(total.device)
             total.index_add_(0, here, total.new_full((len(here),), size))
         self.step += 1
         self._add_noise()
