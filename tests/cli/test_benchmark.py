@@ -112,8 +112,13 @@ def test_a_store_filled_elsewhere_shows_the_peer_that_is_not_installed_here(stor
     assert "not installed" not in done.stdout
 
 
-def test_a_peer_that_fails_is_told_of(store, monkeypatch):
+def test_a_peer_that_fails_is_told_of(store, tmp_path, monkeypatch):
     # Said to be there, but the workers cannot import it.
+    broken = tmp_path / "broken" / "jax_privacy.py"
+    broken.parent.mkdir()
+    broken.write_text("raise ImportError('broken')", encoding="utf-8")
+    monkeypatch.syspath_prepend(broken.parent)
+    monkeypatch.setenv("PYTHONPATH", str(broken.parent))
     monkeypatch.setattr(peers, "installed_version", lambda: "0.0.0")
     done = run(store)
     assert done.exit_code == 2

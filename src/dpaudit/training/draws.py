@@ -21,7 +21,7 @@ __all__ = ["Draws", "check_rate", "drawn"]
 
 @final
 class Draws:
-    """Knows the coins and who joins; the one part of an audit that does.
+    """Knows the coins and who joins: the secret part of an audit.
 
     Args:
         key: The secret of the run.

@@ -26,7 +26,7 @@ def test_little_noise_spends_no_less_than_the_bound_says():
         exact = GaussianDP(mu=sqrt(3) / noise).epsilon_at(DELTA)  # every record joins
         assert nearly_noiseless(noise, 1 - 1e-12, 3) <= exact
     # With next to no noise half the squared distance of the two means is spent.
-    assert nearly_noiseless(0.01, 0.1, 100) == pytest.approx(0.125 / 1e-4, rel=0.01)
+    assert nearly_noiseless(0.01, 0.1, 100) == pytest.approx(0.5 / 1e-4, rel=0.01)
 
 
 def test_two_records_spend_no_less_than_the_bound_says():

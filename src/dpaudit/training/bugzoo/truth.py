@@ -124,22 +124,23 @@ def epsilon_of(history: History) -> float:
 def nearly_noiseless(noise: float, rate: float, steps: int) -> float:
     """Return a lower bound on epsilon at ``DELTA``, for little noise.
 
-    If the record is there, some step's sum exceeds half the sensitivity with chance at
-    least ``(1 - (1 - rate)^steps) / 2``: one half or more whenever the record joins. If
-    it is not, with chance at most ``steps Phi(-1 / (2 noise))``. The claim
-    (epsilon, delta) bounds the first by e^epsilon times the second, plus delta.
+    All other records have the zero gradient. If the record is there, some step's sum
+    exceeds the sensitivity with chance at least ``(1 - (1 - rate)^steps) / 2``: a half
+    whenever the record joins. If it is not, with chance at most
+    ``steps Phi(-1 / noise)``. The claim (epsilon, delta) bounds the first by e^epsilon
+    times the second, plus delta.
 
     Args:
-        noise: Standard deviation of the noise over the true sensitivity.
+        noise: Standard deviation of the noise over what the record alone puts in.
         rate: Sample rate.
         steps: Number of steps.
 
     Example:
-        >>> round(nearly_noiseless(0.01, 0.1, 100))
-        1250
+        >>> 4990 < nearly_noiseless(0.01, 0.1, 100) < 5010
+        True
     """
     joined = -special.expm1(steps * log1p(-rate))
-    alarm = log(steps) + float(special.log_ndtr(-1 / (2 * noise)))
+    alarm = log(steps) + float(special.log_ndtr(-1 / noise))
     return log(joined / 2 - DELTA) - alarm
 
 

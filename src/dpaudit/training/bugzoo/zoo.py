@@ -143,11 +143,9 @@ _ALL: Final = (
         plant=clip_whole_batch,
         truth=AtLeast(
             claimed=_BASE.history,
-            epsilon=nearly_noiseless(
-                _BASE.noise / (2 * _BATCH), _BASE.rate, _BASE.steps
-            ),
-            how="a record can turn the clipped sum from -B C to B C: the multiplier is "
-            "sigma / (2 B)",
+            epsilon=nearly_noiseless(_BASE.noise / _BATCH, _BASE.rate, _BASE.steps),
+            how="among records of zero gradient, a record takes the clipped sum from 0 "
+            "to B C: the multiplier is sigma / B",
         ),
         insertion=_LOUD,
         canaries=2000,
@@ -311,7 +309,9 @@ _ALL: Final = (
             claimed=_BASE.history,
             epsilon=few_records(dimension=4890, rate=_BASE.rate, steps=_BASE.steps),
             how="a data set of two records, of which one is removed: noise halves when "
-            "both join; with the 2500 records of this run, about 1.015 times the claim",
+            "both join. For a record alone among 2,500 it is about 1.015 times the "
+            "claim; in a crowd of the opposite gradient at least 2.7 times, with room "
+            "for one canary",
         ),
         insertion=_DIRAC,
         canaries=2000,
@@ -321,7 +321,7 @@ _ALL: Final = (
         visible=False,
         remark="Canaries are there whatever their coins, so the size does not depend "
         "on them. Were they removed instead, the sizes of all steps would tell about "
-        "how many coins are one, at most (1/2) ln(1 + 100 q / (2 (1 - q))) = 0.9 nats, "
+        "how many coins are one, about (1/2) ln(1 + 100 q / (2 (1 - q))) = 0.9 nats, "
         "and nothing about which.",
     ),
     Bug(
@@ -438,7 +438,7 @@ _ALL: Final = (
         plant=forget_embedding_norm,
         truth=Infinite(
             claimed=_BASE.history,
-            how="gradients of the layer are not bounded by anything",
+            how="nothing in the algorithm bounds the layer's part of a gradient",
         ),
         insertion=Examples(),
         canaries=1000,

@@ -1,12 +1,12 @@
 """An audit that rides on a JAX Privacy run: gradient canaries in, noisy sums out.
 
 Each canary is a gradient of full clipping norm in one coordinate. The audit wraps the
-privatizer, which is where a clipped sum becomes a noisy one; what the noisy sum shows
-at the canaries' coordinates is all that the guesser sees. Canaries come in one of two
-ways. As *sums*, the audit draws who joins a step and adds them to the clipped sum just
-before the noise: little of the loop changes, and sampling and clipping are not run
-through. As *records*, they are rows of the data set with a loss of their own, and all
-that JAX Privacy does to a record it does to them.
+privatizer, which is where a clipped sum becomes a noisy one; the guesser sees what the
+noisy sum shows at the canaries' coordinates. Canaries come in one of two ways. As
+*sums*, the audit draws who joins a step and adds them to the clipped sum just before
+the noise: little of the loop changes, and sampling and clipping are not run through;
+the guesser also knows what the sum was before. As *records*, they are rows of the data
+set with a loss of their own, and all that JAX Privacy does to a record it does to them.
 
 The norm of a clipped record in the sum is read from what ``clipped_grad`` returned, the
 sampling rate from the batch selection, the claim from the event that was accounted for.
