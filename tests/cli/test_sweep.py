@@ -27,11 +27,12 @@ from dpaudit.cli._sweeping import (
 from dpaudit.engines.store import Cell, Found, Store
 from dpaudit.engines.sweep import Sweep
 
+SECONDS = float(os.environ.get("TRIAL_SECONDS", "0.02"))
 SWEEP = Sweep(
     name="draw",
     revision=1,
     function=trials.draw,
-    settings=[{"mean": 0.0, "seconds": 0.02}, {"mean": 5.0, "seconds": 0.02}],
+    settings=[{"mean": 0.0, "seconds": SECONDS}, {"mean": 5.0, "seconds": SECONDS}],
     trials=200,
 )
 CELL = Cell(name="draw", revision=1, setting='{"mean":0.0}')
@@ -174,7 +175,10 @@ def test_misuse_is_named(tmp_path, arguments, advice):
 def test_an_interrupt_leaves_a_store_that_the_same_command_goes_on_from(tmp_path):
     path = tmp_path / "s.sqlite"
     script = [sys.executable, __file__, "--store", str(path), "--workers", "2"]
-    environment = os.environ | {"PYTHONPATH": str(Path(trials.__file__).parent)}
+    environment = os.environ | {
+        "PYTHONPATH": str(Path(trials.__file__).parent),
+        "TRIAL_SECONDS": "0.05",  # long enough for a busy machine to interrupt it
+    }
     process = subprocess.Popen(
         script, env=environment, stderr=subprocess.PIPE, text=True, stdout=-1
     )
