@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dpaudit.dpsgd import likelihood as module
 from dpaudit.dpsgd.joining import Differences, PlusMinus, Poisson
-from dpaudit.dpsgd.likelihood import CountLikelihood
+from dpaudit.dpsgd.likelihood import STRETCH, CountLikelihood
 from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior
 
@@ -270,3 +270,13 @@ def test_a_law_sums_to_one():
     ):
         law = joining.law(9)
         np.testing.assert_allclose(np.exp(law.log_chances).sum(axis=1), 1, rtol=1e-13)
+
+
+def test_a_stretch_far_out_is_read_like_one_alone():
+    """Before and after one that is not; each stretch has a bound of its own."""
+    rng = np.random.default_rng(8)
+    near = 0.3 * rng.normal(size=STRETCH)
+    far = 60 * rng.normal(size=STRETCH) + rng.integers(0, 4, STRETCH)
+    together = seen(Poisson(rate=0.3), 3, [np.concatenate([near, far, near])], [0.3])
+    alone = [seen(Poisson(rate=0.3), 3, [part], [0.3]) for part in (near, far, near)]
+    np.testing.assert_allclose(together, np.concatenate(alone), rtol=1e-12, atol=1e-12)

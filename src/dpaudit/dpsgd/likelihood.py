@@ -99,16 +99,17 @@ class CountLikelihood:
         """
         sums = np.asarray(sums)
         scales = checked_step(sums, scale, self._coordinates)
-        # One bound for all: looking at each stretch would cost as much as it saves.
-        size = np.inf if scales.ndim else self._size(sums, float(scales))
+        # One bound serves all stretches, unless some sum is far out.
+        whole = np.inf if scales.ndim else self._size(sums, float(scales))
         for i, stretch in enumerate(self._stretches):
             part = slice(i * STRETCH, (i + 1) * STRETCH)
             x = np.subtract(sums[part], self._middle, dtype=np.float64)
             if scales.ndim:
                 self._add_log(stretch, x, scales[part])
-            elif size <= _STEEP or (size := self._size(sums[part], float(scales))) <= (
-                _STEEP
-            ):
+                continue
+            near = whole <= _STEEP
+            size = whole if near else self._size(sums[part], float(scales))
+            if size <= _STEEP:
                 self._add_factor(stretch, x, float(scales), size)
             else:
                 self._add_log(stretch, x, scales)

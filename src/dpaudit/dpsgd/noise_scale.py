@@ -10,7 +10,7 @@ and neither do a few coordinates that hold anything else.
 An estimate that is off costs power, never validity, as it is a function of the output.
 """
 
-from typing import Self, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from dpaudit.mechanisms.exchangeable import log_fair
 
 __all__ = ["NoiseScale", "quartile_distance"]
 
-_LEAST, _SIZES = 1e-3, 240  # of the clipping norm; sizes in the table
+_LEAST, _MOST, _SIZES = 1e-3, 1e3, 240  # of the clipping norm; sizes in the table
 _ENOUGH = 1 << 12  # coordinates that are looked at: they measure to two percent
 _HALVINGS = 60
 
@@ -31,39 +31,27 @@ class NoiseScale:
     """Reads the noise off the distance between quartiles.
 
     Args:
-        values: What there is beside noise.
-        chances: How likely each value is.
-        most: The largest noise that is told from larger.
+        law: How canaries, each with a fair coin, join a step.
 
     Example:
         >>> from dpaudit.dpsgd.joining import Poisson
-        >>> scale = NoiseScale.among(Poisson(rate=0.5).law(2))
+        >>> scale = NoiseScale(Poisson(rate=0.5).law(2))
         >>> rng = np.random.default_rng(0)
         >>> sums = rng.binomial(2, 0.25, 10_000) + 0.8 * rng.normal(size=10_000)
         >>> round(scale.of(quartile_distance(sums)), 1)
         0.8
     """
 
-    def __init__(
-        self,
-        values: NDArray[np.float64],
-        chances: NDArray[np.float64],
-        *,
-        most: float = 1e3,
-    ) -> None:
-        sizes = np.geomspace(_LEAST, most, _SIZES)
-        low, high = (_quantiles(p, sizes, values, chances) for p in (0.25, 0.75))
+    def __init__(self, law: JoinLaw) -> None:
+        sizes = np.geomspace(_LEAST, _MOST, _SIZES)
+        coins = np.exp(log_fair(len(law.log_chances) - 1))
+        chances = coins @ np.exp(law.log_chances)
+        low, high = (_quantiles(p, sizes, law.sums, chances) for p in (0.25, 0.75))
         # Whole numbers have steps, so that little noise of any size may look the same:
         # the largest is taken, which makes a guesser less sure than it could be.
         widths = np.minimum.accumulate(np.maximum(high - low, 1e-12)[::-1])[::-1]
         last = np.append(np.diff(widths) > 0, True)
         self._log_sizes, self._log_widths = np.log(sizes[last]), np.log(widths[last])
-
-    @classmethod
-    def among(cls, law: JoinLaw) -> Self:
-        """Return what reads the noise of a step that canaries with fair coins join."""
-        coins = np.exp(log_fair(len(law.log_chances) - 1))
-        return cls(law.sums, coins @ np.exp(law.log_chances))
 
     def of(self, width: float) -> float:
         """Return the standard deviation of noise that shows such a distance."""

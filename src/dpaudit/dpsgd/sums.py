@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit.dpsgd.joining import PlusMinus, Poisson
+from dpaudit.dpsgd.joining import Differences, PlusMinus, Poisson
 from dpaudit.dpsgd.likelihood import STRETCH, CountLikelihood
 from dpaudit.dpsgd.shuffling import ShuffledLikelihood, Shuffling
 from dpaudit.dpsgd.simulate import Participation, simulate_sums
@@ -29,7 +29,7 @@ from dpaudit.game.pairs import Pairs
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior
 from dpaudit.privacy.adjacency import Adjacency
 
-__all__ = ["DiracSums", "SeenSums", "count_likelihood"]
+__all__ = ["DiracSums", "SeenSums", "canary_log_odds", "count_likelihood"]
 
 
 @final
@@ -125,9 +125,7 @@ class DiracSums:
 
     def log_odds(self, output: SeenSums) -> NDArray[np.float64]:
         """Return ln P[S = +1 | output] / P[S = -1 | output] for each canary."""
-        # All canaries of a coordinate are alike.
-        first = np.arange(self.coordinates) * self.per_coordinate
-        return np.repeat(self.posterior(output).log_odds(first), self.per_coordinate)
+        return canary_log_odds(output.log_likelihood)
 
     def posterior(self, output: SeenSums) -> ExchangeablePosterior:
         """Return what an output says, ready to learn coins."""
@@ -160,8 +158,27 @@ class DiracSums:
         seen.log_likelihood[part] = likelihood.log_likelihood
 
 
+def canary_log_odds(log_likelihood: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ln P[S = +1 | seen] / P[S = -1 | seen] for each canary.
+
+    Args:
+        log_likelihood: ``ln L(N)`` in row of the coordinate and column N.
+
+    Example:
+        >>> canary_log_odds(np.array([[0.0, 2.0], [1.0, 0.0]]))
+        array([ 2., -1.])
+    """
+    s = log_likelihood.shape[1] - 1
+    first = np.arange(len(log_likelihood)) * s
+    # All canaries of a coordinate are alike.
+    return np.repeat(ExchangeablePosterior(log_likelihood).log_odds(first), s)
+
+
 def count_likelihood(
-    *, coordinates: int, per_coordinate: int, participation: Participation
+    *,
+    coordinates: int,
+    per_coordinate: int,
+    participation: Participation | Differences,
 ) -> CountLikelihood | ShuffledLikelihood:
     """Return the likelihood that belongs to a way of joining, with nothing seen.
 
@@ -174,7 +191,7 @@ def count_likelihood(
         array([[ 0., -1.]])
     """
     match participation:
-        case Poisson() | PlusMinus():
+        case Poisson() | PlusMinus() | Differences():
             return CountLikelihood(
                 coordinates=coordinates,
                 per_coordinate=per_coordinate,

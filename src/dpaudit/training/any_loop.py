@@ -10,7 +10,6 @@ longer in the way: the guesser is one who knows all records but the canaries, an
 of them were sampled, as an accountant's proof allows. The threat model says so.
 """
 
-from dataclasses import replace
 from pathlib import Path
 from typing import final
 
@@ -21,11 +20,11 @@ from dpaudit import _validate
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
-from dpaudit.game.design import Design, ThreatModel
+from dpaudit.game.design import Design
 from dpaudit.game.referee import Referee
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.training.draws import Draws, check_rate
-from dpaudit.training.guessing import check_design, guess, per_coordinate
+from dpaudit.training.guessing import check_design, guess, opened, per_coordinate
 from dpaudit.training.reading import SumsReading
 from dpaudit.training.result import TrainingResult, conclude_training
 from dpaudit.training.saving import read_state, write_state
@@ -83,14 +82,7 @@ class SumsAudit:
             "sample_rate": sample_rate,
             "layout_seed": layout_seed,
         }
-        design = replace(
-            design,
-            # Every noisy sum is read.
-            threat_model=ThreatModel.KNOWN_RECORDS
-            if real_sums
-            else ThreatModel.ALL_ITERATES,
-            setting={**design.setting, **read},
-        )
+        design = opened(design, read, real_sums=real_sums)
         self._draws = Draws(
             key=key,
             canaries=design.canaries,

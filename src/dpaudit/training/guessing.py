@@ -4,23 +4,26 @@ The referee is here handed what the guesser made of the noisy sums; under adapti
 it answers with the coins of each turn.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit._canonical import Scalar
+from dpaudit.dpsgd.sums import canary_log_odds
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.adaptive import drive
 from dpaudit.game.adaptive_guesser import AdaptiveMostLikely
-from dpaudit.game.design import Design
+from dpaudit.game.design import Design, ThreatModel
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.referee import Referee
 from dpaudit.game.rules import AdaptiveRounds, OneRun, Ranking
 from dpaudit.game.transcript import Transcript
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior
 
-__all__ = ["check_design", "guess", "guess_among", "log_odds", "per_coordinate"]
+__all__ = ["check_design", "guess", "guess_among", "opened", "per_coordinate"]
 
 
 def per_coordinate(design: Design) -> int:
@@ -44,20 +47,16 @@ def check_design(design: Design) -> None:
         raise _unplayable(design)
 
 
-def log_odds(log_likelihood: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return ln P[S = +1 | seen] / P[S = -1 | seen] for each canary.
+def opened(design: Design, read: Mapping[str, Scalar], *, real_sums: bool) -> Design:
+    """Return the design that an audit is opened with.
 
     Args:
-        log_likelihood: ``ln L(N)`` in row of the coordinate and column N.
-
-    Example:
-        >>> log_odds(np.array([[0.0, 2.0], [1.0, 0.0]]))
-        array([ 2., -1.])
+        design: The user's.
+        read: What was read of the training, for the record.
+        real_sums: Whether the guesser knows what real records put into the sums.
     """
-    s = log_likelihood.shape[1] - 1
-    first = np.arange(len(log_likelihood)) * s
-    # All canaries of a coordinate are alike.
-    return np.repeat(ExchangeablePosterior(log_likelihood).log_odds(first), s)
+    seen = ThreatModel.KNOWN_RECORDS if real_sums else ThreatModel.ALL_ITERATES
+    return replace(design, threat_model=seen, setting={**design.setting, **read})
 
 
 def guess(referee: Referee, log_likelihood: NDArray[np.float64]) -> Transcript:
@@ -65,7 +64,7 @@ def guess(referee: Referee, log_likelihood: NDArray[np.float64]) -> Transcript:
     rules = referee.design.rules
     match rules:
         case OneRun() | Ranking():
-            odds = log_odds(log_likelihood)
+            odds = canary_log_odds(log_likelihood)
             return guess_among(referee, np.arange(len(odds)), odds)
         case AdaptiveRounds(start=start):
             guesser = AdaptiveMostLikely(

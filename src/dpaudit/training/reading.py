@@ -25,6 +25,7 @@ from dpaudit.dpsgd.joining import Differences, JoinLaw, Poisson
 from dpaudit.dpsgd.likelihood import CountLikelihood, checked_rows
 from dpaudit.dpsgd.noise_scale import NoiseScale, quartile_distance
 from dpaudit.dpsgd.shuffling import ShuffledLikelihood, Shuffling
+from dpaudit.dpsgd.sums import count_likelihood
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.training.background import trust
 
@@ -80,9 +81,9 @@ class SumsReading:
         self.steps = self.odd = 0
         self.trusted = 1.0
         self._coordinates, self._columns = coordinates, per_coordinate + 1
-        self._where = _split(coordinates, groups)
+        self._where, everywhere = _split(coordinates, groups), np.arange(coordinates)
         self._parts = [
-            _Part(len(np.arange(coordinates)[where]), per_coordinate, sampling)
+            _Part(len(everywhere[where]), per_coordinate, sampling)
             for where in self._where
         ]
 
@@ -202,7 +203,7 @@ class _Part:
         """Begin with nothing seen, reading sums or differences of steps."""
         self._repeating = repeats
         self._likelihood, self._law = self._likelihood_of(repeats=repeats)
-        self._scale = NoiseScale.among(self._law)
+        self._scale = NoiseScale(self._law)
         self._total = np.zeros(self._coordinates)
         self._variance, self._width, self._added, self._alike = 0.0, 0.0, 0, 0
 
@@ -210,15 +211,15 @@ class _Part:
         self, *, repeats: bool
     ) -> tuple[CountLikelihood | ShuffledLikelihood, JoinLaw]:
         s, sampling = self._per_coordinate, self._sampling
-        if isinstance(sampling, Shuffling):
-            likelihood = ShuffledLikelihood(
-                coordinates=self._coordinates, per_coordinate=s, shuffling=sampling
-            )
-            return likelihood, Poisson(rate=1 / sampling.batches).law(s)
-        joining = Differences(of=sampling) if repeats else sampling
-        return CountLikelihood(
-            coordinates=self._coordinates, per_coordinate=s, joining=joining
-        ), joining.law(s)
+        joins: Sampling | Differences = sampling
+        if repeats and isinstance(sampling, Poisson):
+            joins = Differences(of=sampling)
+        likelihood = count_likelihood(
+            coordinates=self._coordinates, per_coordinate=s, participation=joins
+        )
+        if isinstance(joins, Shuffling):  # of one step, as if it were alone
+            joins = Poisson(rate=1 / joins.batches)
+        return likelihood, joins.law(s)
 
     def _second(self, now: Floats) -> None:
         """Look whether the sums moved, and read the first two steps accordingly."""

@@ -1,18 +1,13 @@
-import re
-from pathlib import Path
-
 import pytest
 import torch
-from private_runs import CANARIES, KEY, attach, private_run
+from private_runs import CANARIES, attach, page_result, private_run
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
-from dpaudit import Key
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.training.opacus.huggingface import AuditCallback
 
 EPOCHS = 4  # of ten steps
 PAGE = "audit-opacus-with-hugging-face.md"
-PAGES = Path(__file__).parents[3] / "docs" / "how-to"
 
 # Trainer remarks on what it does not find, and on itself.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -141,14 +136,7 @@ def test_a_checkpoint_without_the_audit_is_refused(tmp_path):
 
 
 def test_the_page_about_it_runs_as_it_stands(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Key, "generate", lambda: KEY)
-    torch.manual_seed(0)
-    text = (PAGES / PAGE).read_text(encoding="utf-8")
-    said: dict = {}
-    for block in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S):
-        exec(compile(block, PAGE, "exec"), said)
-    result = said["callback"].result
+    result = page_result(PAGE, monkeypatch, tmp_path)
     assert result.steps == 100
     assert result.accountant is not None
     assert not result.refuted

@@ -1,19 +1,14 @@
-import re
-from pathlib import Path
-
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
-from private_runs import CANARIES, KEY, attach, private_run
+from private_runs import CANARIES, attach, page_result, private_run
 
-from dpaudit import Key
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.training.opacus.lightning import AuditCallback
 
 EPOCHS = 4  # of ten steps
 PAGE = "audit-opacus-with-lightning.md"
-PAGES = Path(__file__).parents[3] / "docs" / "how-to"
 
 # Lightning remarks on few workers, on folders that exist, and on itself.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -170,14 +165,7 @@ def test_unknown_numbers_of_steps_are_refused():
 
 
 def test_the_page_about_it_runs_as_it_stands(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(Key, "generate", lambda: KEY)
-    torch.manual_seed(0)
-    text = (PAGES / PAGE).read_text(encoding="utf-8")
-    said: dict = {}
-    for block in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S):
-        exec(compile(block, PAGE, "exec"), said)
-    result = said["callback"].result
+    result = page_result(PAGE, monkeypatch, tmp_path)
     assert result.steps == 100
     assert result.accountant is not None
     assert not result.refuted

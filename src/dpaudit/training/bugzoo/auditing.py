@@ -22,7 +22,7 @@ from dpaudit.training.bugzoo.bug import (
 )
 from dpaudit.training.bugzoo.distributed import distributed_run, paired_audit
 from dpaudit.training.bugzoo.ghost import audit_examples, coin_weights, ghost_run
-from dpaudit.training.bugzoo.honest import private_run, train
+from dpaudit.training.bugzoo.honest import Run, private_run, train
 from dpaudit.training.bugzoo.processes import Plain, on_two_ranks
 from dpaudit.training.bugzoo.truth import DELTA, claimed_curve, epsilon_of
 from dpaudit.training.bugzoo.zoo import BUGS
@@ -81,10 +81,12 @@ def audit_result(bug: Bug, seed: int) -> TrainingResult:
     match bug.insertion:
         case Records(canary=canary):
             torch.manual_seed(seed)
-            return _with_opacus_audit(bug, canary, bug.canaries, design, key)
+            run = private_run(bug.setting, canaries=bug.canaries)
+            return _with_opacus_audit(bug, run, canary, design, key)
         case Sums():
             torch.manual_seed(seed)
-            return _with_opacus_audit(bug, None, 0, design, key)
+            run = private_run(bug.setting)
+            return _with_opacus_audit(bug, run, None, design, key)
         case Examples():
             torch.manual_seed(seed)
             weights = coin_weights(key, bug.canaries)
@@ -93,16 +95,7 @@ def audit_result(bug: Bug, seed: int) -> TrainingResult:
             return audit_examples(run, criterion, design=design, key=key)
         case Ranks():
             run = distributed_run(bug.setting, seed)
-            bug.plant(run)
-            audit = OpacusAudit(
-                run.optimizer,
-                run.loader,
-                design=design,
-                key=key,
-                accountant=run.engine.accountant,
-            )
-            train(run, audit.data_loader)
-            return audit.finish()
+            return _with_opacus_audit(bug, run, None, design, key)
         case PairedHalves():
             run = distributed_run(bug.setting, seed)
             bug.plant(run)
@@ -115,9 +108,8 @@ def audit_result(bug: Bug, seed: int) -> TrainingResult:
 
 
 def _with_opacus_audit(
-    bug: Bug, canary: Canary | None, records: int, design: Design, key: Key
+    bug: Bug, run: Run, canary: Canary | None, design: Design, key: Key
 ) -> TrainingResult:
-    run = private_run(bug.setting, canaries=records)
     bug.plant(run)
     audit = OpacusAudit(
         run.optimizer,

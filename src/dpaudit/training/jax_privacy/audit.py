@@ -12,7 +12,6 @@ The norm of a clipped record in the sum is read from what ``clipped_grad`` retur
 sampling rate from the batch selection, the claim from the event that was accounted for.
 """
 
-from dataclasses import replace
 from pathlib import Path
 from typing import final
 
@@ -28,12 +27,12 @@ from dpaudit.accounting.curves import accountant_curve
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
-from dpaudit.game.design import Design, ThreatModel
+from dpaudit.game.design import Design
 from dpaudit.game.referee import Referee
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.training.any_loop import NOT_EXERCISED, scattered
 from dpaudit.training.draws import Draws
-from dpaudit.training.guessing import check_design, guess, per_coordinate
+from dpaudit.training.guessing import check_design, guess, opened, per_coordinate
 from dpaudit.training.jax_privacy.events import history_of
 from dpaudit.training.jax_privacy.insertion import Insertion, Records, Sums
 from dpaudit.training.jax_privacy.layout import Layout, Tree, float_sizes
@@ -107,14 +106,7 @@ class JaxPrivacyAudit:
             "norm_in_sum": self._norm,
             "insertion": repr(insertion),
         }
-        design = replace(
-            design,
-            # Every noisy sum is read.
-            threat_model=ThreatModel.KNOWN_RECORDS
-            if self._real_sums
-            else ThreatModel.ALL_ITERATES,
-            setting={**design.setting, **read},
-        )
+        design = opened(design, read, real_sums=self._real_sums)
         self._draws = Draws(
             key=key, canaries=design.canaries, per_coordinate=size, sample_rate=rate
         )

@@ -12,12 +12,10 @@ records, and which of them were sampled, as the accountant's proof allows. That 
 it sees.
 
 Insertion and reading are two objects; from what the guesser keeps of the sums, no coin
-can be reached. Under several
-ranks each reads coordinates of its own, and at the end only its surest guesses meet
-those of the others.
+can be reached. Under several ranks each reads coordinates of its own, and at the end
+only its surest guesses meet those of the others.
 """
 
-from dataclasses import replace
 from pathlib import Path
 from typing import final
 from weakref import WeakSet
@@ -29,9 +27,10 @@ from opacus.optimizers import DPOptimizer
 
 from dpaudit.accounting.curves import HasHistory
 from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.sums import canary_log_odds
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
-from dpaudit.game.design import Design, ThreatModel
+from dpaudit.game.design import Design
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.referee import Referee
 from dpaudit.game.transcript import Transcript
@@ -40,14 +39,15 @@ from dpaudit.training.guessing import (
     check_design,
     guess,
     guess_among,
-    log_odds,
+    opened,
     per_coordinate,
 )
-from dpaudit.training.opacus.claim import claim_and_remarks
+from dpaudit.training.opacus.claim import claim_and_remarks, counted_steps
 from dpaudit.training.opacus.facts import (
     Facts,
     Loader,
     is_sharded,
+    rank_and_world,
     read_facts,
 )
 from dpaudit.training.opacus.places import Canary, Places, local, place_canaries
@@ -130,8 +130,7 @@ class OpacusAudit:
         canary = Canary() if canary is None else canary
         facts = read_facts(optimizer, data_loader)
         self._optimizer, self._accountant, self._facts = optimizer, accountant, facts
-        self._world = int(getattr(optimizer, "world_size", 1))
-        self._ranks = np.array([int(getattr(optimizer, "rank", 0)), self._world])
+        self._rank, self._world = rank_and_world(optimizer)
         _check_free(optimizer)
         _check_sharded(optimizer)
         records = _canary_records(optimizer, data_loader, design)
@@ -203,8 +202,8 @@ class OpacusAudit:
             path,
             self.commitment,
             {
-                "ranks": self._ranks,
-                "counted": np.array([_counted(self._accountant)]),
+                "ranks": np.array([self._rank, self._world]),
+                "counted": np.array([counted_steps(self._accountant)]),
                 "drawn": np.array([self._inserter.step]),
                 **self._reader.reading.saved(),
             },
@@ -216,7 +215,7 @@ class OpacusAudit:
         Restore the accountant first, from a checkpoint of the same step.
         """
         state = read_state(path, self.commitment)
-        if not np.array_equal(state.pop("ranks"), self._ranks):
+        if state.pop("ranks").tolist() != [self._rank, self._world]:
             raise VoidAuditError(
                 f"{path} was written by another rank, or with another number of them; "
                 "each rank has a file of its own"
@@ -249,7 +248,7 @@ class OpacusAudit:
 
     def _check_accountant(self, saved: int) -> None:
         """Refuse to go on from a step that the accountant knows nothing of."""
-        counted = _counted(self._accountant)
+        counted = counted_steps(self._accountant)
         if counted != saved:
             raise VoidAuditError(
                 f"the accountant had counted {saved} steps when the audit was saved, "
@@ -278,7 +277,7 @@ class OpacusAudit:
         rows, design = reading.log_likelihood(), self._referee.design
         if self._world == 1:
             return guess(self._referee, rows)
-        odds = log_odds(rows)
+        odds = canary_log_odds(rows)
         best, _ = most_likely(odds, guesses=design.guesses)
         size = per_coordinate(design)
         canaries = self._reader.coordinates[best // size] * size + best % size
@@ -331,30 +330,16 @@ def _with_facts(
         "canary_spread": canary.spread,
         "canaries_are": "records" if records else "added to sums",
     }
-    return replace(
-        design,
-        threat_model=ThreatModel.KNOWN_RECORDS
-        if real_sums
-        else ThreatModel.ALL_ITERATES,
-        setting={**design.setting, **read},
-    )
+    return opened(design, read, real_sums=real_sums)
 
 
 def _mine(optimizer: DPOptimizer, places: Places) -> NDArray[np.bool_]:
     """Return which coordinates this rank reads: each is some rank's, and no other's."""
     if is_sharded(optimizer):
         return places.held()
-    world = int(getattr(optimizer, "world_size", 1))
-    rank = int(getattr(optimizer, "rank", 0))
+    rank, world = rank_and_world(optimizer)
     mine: NDArray[np.bool_] = np.arange(places.coordinates) % world == rank
     return mine
-
-
-def _counted(accountant: HasHistory | None) -> int:
-    """Return how many steps an accountant has counted; -1 without one."""
-    if accountant is None:
-        return -1
-    return sum(int(each) for _, _, each in accountant.history)
 
 
 def _check_free(optimizer: DPOptimizer) -> None:

@@ -5,9 +5,16 @@ from dpaudit.accounting.curves import HasHistory
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.curve import PrivacyCurve
 
-__all__ = ["claim_and_remarks"]
+__all__ = ["claim_and_remarks", "counted_steps"]
 
 _CLOSE = 1e-9
+
+
+def counted_steps(accountant: HasHistory | None) -> int:
+    """Return how many steps an accountant has counted; -1 without one."""
+    if accountant is None:
+        return -1
+    return sum(int(each) for _, _, each in accountant.history)
 
 
 def claim_and_remarks(
@@ -23,7 +30,7 @@ def claim_and_remarks(
     if accountant is None:
         return None, ()
     history = accountant.history
-    counted = sum(int(each) for _, _, each in history)
+    counted = counted_steps(accountant)
     found = []
     if counted != steps:
         found.append(

@@ -26,6 +26,7 @@ __all__ = [
     "clip_factors",
     "divisor",
     "is_sharded",
+    "rank_and_world",
     "read_facts",
     "summed_grad",
 ]
@@ -40,7 +41,6 @@ class Facts:
 
     Attributes:
         noise: The noise multiplier.
-        clip: The clipping norm.
         sampling: How the loader samples.
         accounted_rate: The rate that the accountant is told of: what the optimizer's
             hook says, or else one over the number of batches of an epoch.
@@ -48,7 +48,6 @@ class Facts:
     """
 
     noise: float
-    clip: float
     sampling: Sampling
     accounted_rate: float
     dimension: int
@@ -72,7 +71,6 @@ def read_facts(optimizer: DPOptimizer, data_loader: Loader) -> Facts:
         )
     return Facts(
         noise=float(optimizer.noise_multiplier),
-        clip=float(optimizer.max_grad_norm),
         sampling=_sampling(data_loader),
         accounted_rate=_hooked_rate(optimizer) or 1 / len(data_loader),
         dimension=sum(parameter.numel() for parameter in optimizer.params),
@@ -83,9 +81,14 @@ def divisor(optimizer: DPOptimizer) -> float:
     """Return what the noisy sum over all ranks was divided by."""
     if optimizer.loss_reduction == "sum":
         return 1.0
-    world = int(getattr(optimizer, "world_size", 1))
+    _, world = rank_and_world(optimizer)
     each = optimizer.expected_batch_size * optimizer.accumulated_iterations
     return float(each * world)
+
+
+def rank_and_world(optimizer: DPOptimizer) -> tuple[int, int]:
+    """Return the number of this rank, and how many there are: 0 of 1 without others."""
+    return int(getattr(optimizer, "rank", 0)), int(getattr(optimizer, "world_size", 1))
 
 
 def is_sharded(optimizer: DPOptimizer) -> bool:

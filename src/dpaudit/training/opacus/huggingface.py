@@ -1,6 +1,6 @@
 """An audit of Opacus training that Hugging Face's ``Trainer`` runs.
 
-Needs the extra ``huggingface``. ``Trainer`` does not know Opacus, so three things have
+Needs the extra ``huggingface``. ``Trainer`` does not know Opacus, so some things have
 to be told it first: ``docs/how-to/audit-opacus-with-hugging-face.md`` says which.
 """
 
