@@ -29,14 +29,17 @@ def fields(source: str, form: str) -> dict[str, Any]:
     Raises:
         InvalidInputError: It is no such document; the message says what is wrong.
     """
-    try:
-        found = json.loads(source)
-    except (TypeError, ValueError) as error:
-        raise InvalidInputError(f"not JSON: {error}") from error
+    found = _parsed(source)
     if not isinstance(found, dict) or found.get("format") != form:
         raise InvalidInputError(f'expected an object with "format": "{form}"')
     del found["format"]
     return found
+
+
+def format_of(source: str) -> str:
+    """Return the format that a JSON document names; "" if it names none."""
+    found = _parsed(source)
+    return str(found.get("format", "")) if isinstance(found, dict) else ""
 
 
 def document(source: str, form: str, names: set[str]) -> dict[str, Any]:
@@ -47,6 +50,13 @@ def document(source: str, form: str, names: set[str]) -> dict[str, Any]:
         what = "lacks the" if odd in names else "has no"
         raise InvalidInputError(f"{form} {what} field {odd!r}")
     return found
+
+
+def _parsed(source: str) -> Any:  # noqa: ANN401 (parsed JSON)
+    try:
+        return json.loads(source)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInputError(f"not JSON: {error}") from error
 
 
 def number(name: str, value: object) -> float:

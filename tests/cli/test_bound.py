@@ -26,7 +26,7 @@ def run(*arguments, stdin=None):
 
 
 def schema(name):
-    folder = resources.files("dpaudit.cli") / "schemas"
+    folder = resources.files("dpaudit") / "schemas"
     return json.loads((folder / f"{name}.schema.json").read_text("utf-8"))
 
 

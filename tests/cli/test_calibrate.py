@@ -7,10 +7,9 @@ from importlib import resources
 
 import jsonschema
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from dpaudit.cli.calibrate import calibrate
+from dpaudit.cli import app
 from dpaudit.engines import sweep
 from dpaudit.engines.store import Store
 from dpaudit.experiments.calibration import table
@@ -46,12 +45,9 @@ WHOLE = (
     ),
 )
 
-app = typer.Typer(pretty_exceptions_enable=False)
-app.command()(calibrate)
-
 
 def run(path, *arguments):
-    return CliRunner().invoke(app, [f"--store={path}", *arguments])
+    return CliRunner().invoke(app, ["calibrate", f"--store={path}", *arguments])
 
 
 @pytest.fixture
@@ -73,7 +69,7 @@ def test_json_gives_every_row_and_the_chance_of_a_false_alarm(tmp_path):
     done = run(tmp_path / "s.sqlite", "--trials=200", "--json")
     assert done.exit_code == 0
     found = json.loads(done.stdout)
-    folder = resources.files("dpaudit.cli") / "schemas"
+    folder = resources.files("dpaudit") / "schemas"
     schema = json.loads((folder / "calibration.schema.json").read_text("utf-8"))
     jsonschema.validate(found, schema)
     assert found["format"] == "dpaudit.calibration.2"

@@ -21,7 +21,7 @@ def rungs(*arguments):
     done = run(*arguments, "--json")
     assert done.exit_code == 0, done.stderr
     found = json.loads(done.stdout)
-    folder = resources.files("dpaudit.cli") / "schemas"
+    folder = resources.files("dpaudit") / "schemas"
     schema = json.loads((folder / "gaps.schema.json").read_text("utf-8"))
     jsonschema.validate(found, schema)
     return {rung["name"]: rung for rung in found["rungs"]}, found

@@ -25,7 +25,7 @@ def found(*arguments):
     done = run(*arguments, "--json")
     assert done.exit_code == 0, done.stderr
     plan = json.loads(done.stdout)
-    folder = resources.files("dpaudit.cli") / "schemas"
+    folder = resources.files("dpaudit") / "schemas"
     schema = json.loads((folder / "plan.schema.json").read_text("utf-8"))
     jsonschema.validate(plan, schema)
     return plan

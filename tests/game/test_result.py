@@ -191,3 +191,11 @@ def test_rounds_are_judged_by_what_was_fixed_beforehand():
     text = transcript.to_json().replace('"index":[0,2,', '"index":[0,3,')
     with pytest.raises(InvalidInputError, match="canary i is played in round i"):
         Transcript.from_json(text)
+
+
+def test_results_of_the_first_format_are_still_read():
+    result = audit(claimed=1.0, true=1.0, seed=0)
+    plain = json.loads(result.to_json())
+    del plain["scores"]
+    old = json.dumps({**plain, "format": "dpaudit.result.1"})
+    assert AuditResult.from_json(old) == result

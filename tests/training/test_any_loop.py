@@ -3,10 +3,19 @@
 import numpy as np
 import pytest
 
-from dpaudit import AdaptiveCount, ApproxDP, Coins, Design, Key, OneRun
+from dpaudit import (
+    AdaptiveCount,
+    ApproxDP,
+    Coins,
+    Design,
+    GaussianDP,
+    Key,
+    OneRun,
+)
 from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.training.any_loop import SumsAudit, scattered
+from dpaudit.training.result import TrainingResult
 
 KEY = Key(bytes(range(32)))
 CLAIM = ApproxDP(epsilon=2.0, delta=1e-5)
@@ -41,8 +50,6 @@ def test_the_noise_decides(noise, refuted):
 
 
 def test_a_curve_is_what_counts_if_it_is_given():
-    from dpaudit import GaussianDP  # noqa: PLC0415 (used here only)
-
     audit = started()
     loop(audit, noise=0.2, steps=100)
     result = audit.finish(claim=GaussianDP(mu=0.44))
@@ -116,3 +123,18 @@ def test_coordinates_are_different_and_public():
     np.testing.assert_array_equal(one, other)
     assert len(np.unique(one)) == 1000
     assert one.max() > 5 * 10**9
+
+
+@pytest.mark.parametrize("curve", [None, GaussianDP(mu=0.44)])
+def test_a_result_is_the_same_after_it_was_written_and_read(curve):
+    audit = started()
+    loop(audit, noise=2.26, steps=20)
+    result = audit.finish(claim=curve)
+    again = TrainingResult.from_json(result.to_json())
+    assert again == result
+    assert str(again) == str(result)
+    assert sum(again.audit.scores.included) == Coins(key=KEY, count=1000).bits().sum()
+    with pytest.raises(InvalidInputError, match="remarks"):
+        TrainingResult.from_json(
+            result.to_json().replace('"remarks":[]', '"remarks":1')
+        )

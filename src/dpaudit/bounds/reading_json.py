@@ -1,6 +1,6 @@
 """Readings as JSON: one document per reading, refused if it is not one.
 
-The format is published in ``dpaudit/cli/schemas/reading.schema.json``.
+The format is published in ``dpaudit/schemas/reading.schema.json``.
 """
 
 from dataclasses import asdict, fields

@@ -27,6 +27,7 @@ from dpaudit.game.rules import (
     Ranking,
     is_adaptive,
 )
+from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
 
 __all__ = ["Referee", "checked"]
@@ -109,6 +110,12 @@ class Referee:
             # The guesser cannot know them: they come from the key.
             uniforms=self._key.generator("uniforms", 0).random(uniforms),
         )
+
+    def summary(self, scores: ArrayLike) -> ScoreSummary:
+        """Return what scores of all canaries looked like, once the game is closed."""
+        if not self._over:
+            raise VoidAuditError("the game is not over: close it first")
+        return ScoreSummary.of(scores, self._bits)
 
     def _check_turn(self) -> None:
         rules = self.design.rules

@@ -28,6 +28,7 @@ from dpaudit.bounds.strength import accuracy_caught
 from dpaudit.bounds.weighted import WeightedGuesses
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.design import Commitment, Design
+from dpaudit.game.notebook import html_fragment
 from dpaudit.game.rules import (
     AdaptiveBets,
     AdaptiveClasses,
@@ -38,6 +39,7 @@ from dpaudit.game.rules import (
     Ranking,
     Rules,
 )
+from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
 from dpaudit.privacy.guarantee import (
     Guarantee,
@@ -46,7 +48,15 @@ from dpaudit.privacy.guarantee import (
 )
 from dpaudit.stats.binomial import log_odds_limit
 
-__all__ = ["AuditResult", "bound_for", "conclude", "judge"]
+__all__ = [
+    "AuditResult",
+    "bound_for",
+    "claim_test_from_plain",
+    "claim_test_to_plain",
+    "conclude",
+    "judge",
+    "score",
+]
 
 
 class JudgingBound(Protocol):
@@ -66,7 +76,8 @@ class JudgingBound(Protocol):
         ...
 
 
-_FORMAT = "dpaudit.result.1"
+_FORMAT = "dpaudit.result.2"
+_EARLIER = "dpaudit.result.1"  # without scores
 _CHANCE = 0.9  # with which a fault counts as caught
 _FIELDS = {
     "design",
@@ -77,6 +88,7 @@ _FIELDS = {
     "claim_test",
     "accuracy_caught",
     "not_exercised",
+    "scores",
 }
 
 
@@ -98,6 +110,7 @@ class AuditResult:
             refute the claim with chance 0.9; None if not even all right would have, or
             if the rules do not count guesses.
         not_exercised: Parts of the mechanism that this audit did not run through.
+        scores: What the guesser's scores looked like, if they were kept; for pictures.
     """
 
     design: Design
@@ -108,6 +121,7 @@ class AuditResult:
     claim_test: ClaimTest
     accuracy_caught: float | None
     not_exercised: tuple[str, ...]
+    scores: ScoreSummary | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AuditResult) and self.to_json() == other.to_json()
@@ -116,7 +130,7 @@ class AuditResult:
         return hash(self.to_json())
 
     def __str__(self) -> str:
-        right, made = _score(self.reading)
+        right, made = score(self.reading)
         said = (
             f"{self.claim_test}: {self.bound}, from {right} of {made} guesses right "
             f"about {self.design.canaries} canaries (all right would have shown "
@@ -124,6 +138,16 @@ class AuditResult:
             f"{self._limits()}."
         )
         return said[0].upper() + said[1:]
+
+    def _repr_html_(self) -> str:
+        return html_fragment(
+            test=self.claim_test,
+            bound=self.bound,
+            ceiling=self.ceiling,
+            score=score(self.reading),
+            canaries=self.design.canaries,
+            threat_model=self.design.threat_model,
+        )
 
     def _caught(self) -> str:
         """Say what would have been caught, where nothing was."""
@@ -144,7 +168,6 @@ class AuditResult:
 
     def to_json(self) -> str:
         """Return the canonical JSON of the result."""
-        test = self.claim_test
         return _canonical.text(
             {
                 "format": _FORMAT,
@@ -153,20 +176,21 @@ class AuditResult:
                 "reading": reading_to_json(self.reading),
                 "bound": asdict(self.bound),
                 "ceiling": self.ceiling,
-                "claim_test": {
-                    "claim": guarantee_to_plain(test.claim),
-                    "p_value": test.p_value,
-                    "alpha": test.alpha,
-                },
+                "claim_test": claim_test_to_plain(self.claim_test),
                 "accuracy_caught": self.accuracy_caught,
                 "not_exercised": list(self.not_exercised),
+                "scores": self.scores and self.scores.to_plain(),
             }
         )
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Return the result that a JSON document holds; nothing in it is re-derived."""
-        plain = _canonical.document(text, _FORMAT, _FIELDS)
+        if _canonical.format_of(text) == _EARLIER:
+            plain = _canonical.document(text, _EARLIER, _FIELDS - {"scores"})
+            plain["scores"] = None
+        else:
+            plain = _canonical.document(text, _FORMAT, _FIELDS)
         caught, parts = plain["accuracy_caught"], plain["not_exercised"]
         if not isinstance(parts, list):
             raise InvalidInputError(f"not_exercised must be a list, got {parts!r}")
@@ -177,9 +201,10 @@ class AuditResult:
             reading=reading_from_json(plain["reading"]),
             bound=_lower_bound(_object("bound", plain["bound"])),
             ceiling=_canonical.number("ceiling", plain["ceiling"]),
-            claim_test=_claim_test(_object("claim_test", plain["claim_test"])),
+            claim_test=claim_test_from_plain(plain["claim_test"]),
             accuracy_caught=caught and _canonical.number("accuracy_caught", caught),
             not_exercised=tuple(str(each) for each in parts),
+            scores=plain["scores"] and ScoreSummary.from_plain(plain["scores"]),
         )
 
 
@@ -188,6 +213,7 @@ def conclude(
     *,
     commitment: Commitment,
     not_exercised: tuple[str, ...] = (),
+    scores: ScoreSummary | None = None,
 ) -> AuditResult:
     """Judge a transcript by the bound that belongs to its rules.
 
@@ -195,12 +221,14 @@ def conclude(
         transcript: What the referee recorded.
         commitment: The commitment that the game was opened with.
         not_exercised: Parts of the mechanism that the audit did not run through.
+        scores: What the guesser's scores looked like.
     """
     return judge(
         transcript.reading(),
         design=transcript.design,
         commitment=commitment,
         not_exercised=not_exercised,
+        scores=scores,
     )
 
 
@@ -211,6 +239,7 @@ def judge(
     commitment: Commitment | None,
     bound: JudgingBound | None = None,
     not_exercised: tuple[str, ...] = (),
+    scores: ScoreSummary | None = None,
 ) -> AuditResult:
     """Judge what was read of a game that was played by the design's rules.
 
@@ -224,6 +253,7 @@ def judge(
         commitment: The commitment that the game was opened with.
         bound: Another bound than that of the rules, if it is valid for the game.
         not_exercised: Parts of the mechanism that the audit did not run through.
+        scores: What the guesser's scores looked like.
     """
     _check_reading(reading, design)
     bound = bound_for(design.rules) if bound is None else bound
@@ -240,6 +270,7 @@ def judge(
         claim_test=claim_test,
         accuracy_caught=caught,
         not_exercised=not_exercised,
+        scores=scores,
     )
 
 
@@ -271,7 +302,7 @@ def _tester(bound: JudgingBound, rules: Rules) -> CountingBound | None:
 
 def _check_reading(reading: Reading, design: Design) -> None:
     """Refuse a reading of another game."""
-    _, made = _score(reading)
+    _, made = score(reading)
     fixed = not isinstance(design.rules, AdaptiveRounds | AdaptiveBets)
     if reading.canaries != design.canaries or (fixed and made != design.guesses):
         raise VoidAuditError(
@@ -345,12 +376,12 @@ def _ceiling(
         case _:
             # With other guesses the game would have gone otherwise; but none shows
             # more than all its guesses right, counted at delta = 0.
-            _, made = _score(reading)
+            _, made = score(reading)
             return log_odds_limit(made, made, log_alpha=log(alpha))
     return bound.epsilon_lower(perfect, delta=delta, alpha=alpha).epsilon_lower
 
 
-def _score(reading: Reading) -> tuple[int, int]:
+def score(reading: Reading) -> tuple[int, int]:
     """Return how many guesses were right, and how many were made."""
     match reading:
         case Counts():
@@ -362,7 +393,7 @@ def _score(reading: Reading) -> tuple[int, int]:
         case Weighted():
             return sum(reading.correct), sum(reading.guesses)
         case Rounds():
-            scores = [_score(played) for played in reading.rounds]
+            scores = [score(played) for played in reading.rounds]
             return sum(v for v, _ in scores), sum(r for _, r in scores)
         case _:
             assert_never(reading)
@@ -383,9 +414,24 @@ def _lower_bound(plain: dict[str, Any]) -> LowerBound:
         raise InvalidInputError(f"bound: {error}") from error
 
 
-def _claim_test(plain: dict[str, Any]) -> ClaimTest:
+def claim_test_to_plain(test: ClaimTest) -> dict[str, _canonical.Json]:
+    """Return a verdict as JSON can hold it."""
+    return {
+        "claim": guarantee_to_plain(test.claim),
+        "p_value": test.p_value,
+        "alpha": test.alpha,
+    }
+
+
+def claim_test_from_plain(value: object) -> ClaimTest:
+    """Return the verdict that a JSON object holds."""
+    plain = _object("claim_test", value)
+    if plain.keys() != {"claim", "p_value", "alpha"}:
+        raise InvalidInputError(
+            f"claim_test must have claim, p_value and alpha, got {sorted(plain)}"
+        )
     return ClaimTest(
-        claim=guarantee_from_plain(_object("claim", plain.get("claim"))),
-        p_value=_canonical.number("p_value", plain.get("p_value")),
-        alpha=_canonical.number("alpha", plain.get("alpha")),
+        claim=guarantee_from_plain(_object("claim", plain["claim"])),
+        p_value=_canonical.number("p_value", plain["p_value"]),
+        alpha=_canonical.number("alpha", plain["alpha"]),
     )

@@ -19,6 +19,7 @@ from dpaudit.game.coins import Coins
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.result import AuditResult, judge
 from dpaudit.game.rules import OneRun, Ranking
+from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.stats.binomial import log_tails
 
 __all__ = ["audit_scores", "read_scores"]
@@ -73,8 +74,13 @@ def audit_scores(
         coins_were_independent=coins_were_independent,
     )
     commitment = Commitment.to(bits.key, design) if isinstance(bits, Coins) else None
+    truth = bits.at(np.asarray(ids, np.int64)) if isinstance(bits, Coins) else bits
     return judge(
-        reading, design=design, commitment=commitment, not_exercised=not_exercised
+        reading,
+        design=design,
+        commitment=commitment,
+        not_exercised=not_exercised,
+        scores=ScoreSummary.of(scores, truth),
     )
 
 

@@ -24,6 +24,7 @@ _WHO = {
     "outputs": "Averaging over outputs",
     "elements": "Averaging over elements",
     "guessing": "Guessing",
+    "exposure": "Exposure",
     "statistics": "Statistics",
 }
 
@@ -35,6 +36,8 @@ _WHY = {
     "elements": "the {guesses} elements guessed are not all as exposed as the one "
     "exposed most",
     "guessing": "the guesser is right less often than the best one",
+    "exposure": "interference, outputs, elements and the guesser, which cannot be told "
+    "apart without a model of the mechanism",
     "statistics": "a bound from {guesses} guesses must allow for luck",
 }
 
@@ -46,6 +49,10 @@ _WHY_MORE = {
     "confidence": "the mechanism's own guarantee is weaker than the claim",
     "outputs": "the most exposed of {elements} elements loses more than the level at "
     "delta / alpha, which exempts the rarest losses",
+    "guessing": "guesses were right more often than those of the best guesser would "
+    "be on average, by luck or because the mechanism leaks more than was said",
+    "exposure": "guesses were right more often than the claim allows, by luck or "
+    "because the mechanism leaks more than is claimed",
     "statistics": "a bound is never negative and grows faster than the accuracy, so "
     "that lucky runs outweigh unlucky ones",
 }
@@ -56,6 +63,8 @@ _ADVICE = {
     "outputs": "abstain when the output says little, or make more runs",
     "elements": "make fewer guesses, about the most exposed elements only",
     "guessing": "use a better guesser, at best the maximum-likelihood one",
+    "exposure": "explain the audit with a model of the mechanism, and use the best "
+    "guesser there is",
     "statistics": "use more canaries",
 }
 
@@ -186,18 +195,28 @@ share an output.
             return f"The mechanism claims no privacy at all (epsilon = infinity{at})."
         return f"The mechanism claims epsilon = {_number(epsilon)}{at}."
 
+    def sentence(self, name: str) -> str:
+        """Return what a step does to the level, and why, as one sentence."""
+        before, after = next(pair for pair in self._steps() if pair[1].name == name)
+        if _minus(before.epsilon, after.epsilon) > _VISIBLE:
+            how, why = _taken(before, after)
+        elif _minus(after.epsilon, before.epsilon) > _VISIBLE:
+            how, why = _added(before, after)
+        else:
+            return f"{_WHO[name]} takes nothing here."
+        because = why.format(
+            alpha=self.alpha, guesses=self.guesses, elements=self.elements
+        )
+        return f"{how}: {because}."
+
+    def advice(self, name: str) -> str:
+        """Return what usually narrows the gap of a step."""
+        return _ADVICE[name]
+
     def _changes(self) -> Iterator[str]:
         for before, after in self._steps():
-            if _sure_drop(before, after) > _VISIBLE:
-                how, why = _taken(before, after)
-            elif _sure_drop(after, before) > _VISIBLE:
-                how, why = _added(before, after)
-            else:
-                continue
-            because = why.format(
-                alpha=self.alpha, guesses=self.guesses, elements=self.elements
-            )
-            yield f"{how}: {because}."
+            if max(_sure_drop(before, after), _sure_drop(after, before)) > _VISIBLE:
+                yield self.sentence(after.name)
 
     def _verdict(self) -> str:
         name = self.largest

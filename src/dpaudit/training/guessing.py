@@ -20,10 +20,18 @@ from dpaudit.game.design import Design, ThreatModel
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.referee import Referee
 from dpaudit.game.rules import AdaptiveRounds, OneRun, Ranking
+from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior
 
-__all__ = ["check_design", "guess", "guess_among", "opened", "per_coordinate"]
+__all__ = [
+    "Played",
+    "check_design",
+    "guess",
+    "guess_among",
+    "opened",
+    "per_coordinate",
+]
 
 
 def per_coordinate(design: Design) -> int:
@@ -59,27 +67,42 @@ def opened(design: Design, read: Mapping[str, Scalar], *, real_sums: bool) -> De
     return replace(design, threat_model=seen, setting={**design.setting, **read})
 
 
-def guess(referee: Referee, log_likelihood: NDArray[np.float64]) -> Transcript:
-    """Guess by the referee's rules, and return the record of the game."""
-    rules = referee.design.rules
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """A game that was played.
+
+    Attributes:
+        transcript: Its record.
+        scores: What the log-odds of all canaries looked like before any coin was
+            revealed; None where no one place knows them all.
+    """
+
+    transcript: Transcript
+    scores: ScoreSummary | None
+
+
+def guess(referee: Referee, log_likelihood: NDArray[np.float64]) -> Played:
+    """Guess by the referee's rules, and return the game."""
+    rules, odds = referee.design.rules, canary_log_odds(log_likelihood)
     match rules:
         case OneRun() | Ranking():
-            odds = canary_log_odds(log_likelihood)
-            return guess_among(referee, np.arange(len(odds)), odds)
+            played = guess_among(referee, np.arange(len(odds)), odds)
         case AdaptiveRounds(start=start):
             guesser = AdaptiveMostLikely(
                 mechanism=_Seen(), threshold=start, rules=rules
             )
             drive(referee, guesser.play(log_likelihood))
-            return referee.close()
+            played = Played(transcript=referee.close(), scores=None)
         case _:
             raise _unplayable(referee.design)
+    return replace(played, scores=referee.summary(odds))
 
 
 def guess_among(
     referee: Referee, index: NDArray[np.int64], odds: NDArray[np.float64]
-) -> Transcript:
-    """Guess the surest of some canaries at once, and return the record of the game.
+) -> Played:
+    """Guess the surest of some canaries at once, and return the game.
 
     Args:
         referee: Of a game in which all guesses come at once.
@@ -88,7 +111,7 @@ def guess_among(
     """
     best, what = most_likely(odds, guesses=referee.design.guesses)
     referee.submit(index[best], what)
-    return referee.close()
+    return Played(transcript=referee.close(), scores=None)
 
 
 def _unplayable(design: Design) -> InvalidInputError:

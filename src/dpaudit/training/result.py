@@ -7,24 +7,42 @@ Beside it stand the lower bound at the design's delta (tier A) and the parameter
 Gaussian privacy (tier B), which bounds the mechanism's only if it is of that family.
 """
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from math import ceil
-from typing import final
+from typing import Self, final
 
+from dpaudit import _canonical, _validate
 from dpaudit.bounds.bound import ClaimTest, ParameterBound, rounded_down
 from dpaudit.bounds.ceilings import mechanism_ceiling
 from dpaudit.bounds.claims import test_claim
 from dpaudit.bounds.fdp import GaussianFamily
 from dpaudit.bounds.reads import Counts
+from dpaudit.errors import InvalidInputError
 from dpaudit.game.design import Commitment
-from dpaudit.game.result import AuditResult, conclude
+from dpaudit.game.result import (
+    AuditResult,
+    claim_test_from_plain,
+    claim_test_to_plain,
+    conclude,
+)
 from dpaudit.game.transcript import Transcript
 from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.training.guessing import Played
 from dpaudit.training.reading import SumsReading
 
 __all__ = ["TrainingResult", "conclude_training"]
 
+_FORMAT = "dpaudit.training-result.1"
+_FIELDS = {
+    "audit",
+    "accountant",
+    "family",
+    "transcript",
+    "steps",
+    "trusted",
+    "remarks",
+}
 _HIDDEN = 0.9  # of the evidence; with less a forecast does not hold
 
 
@@ -72,6 +90,43 @@ class TrainingResult:
         lines = [self._verdict(), str(self.audit), self._family(), self._reason()]
         lines += [f"Note: {remark}." for remark in self.remarks]
         return "\n".join(line for line in lines if line)
+
+    def _repr_html_(self) -> str:
+        return replace(self.audit, claim_test=self.claim_test)._repr_html_()
+
+    def to_json(self) -> str:
+        """Return the canonical JSON of the result, with its transcript."""
+        return _canonical.text(
+            {
+                "format": _FORMAT,
+                "audit": self.audit.to_json(),
+                "accountant": self.accountant and claim_test_to_plain(self.accountant),
+                "family": self.family and asdict(self.family),
+                "transcript": self.transcript.to_json(),
+                "steps": self.steps,
+                "trusted": self.trusted,
+                "remarks": list(self.remarks),
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the result that a JSON document holds; nothing in it is re-derived."""
+        plain = _canonical.document(text, _FORMAT, _FIELDS)
+        remarks = plain["remarks"]
+        if not isinstance(remarks, list):
+            raise InvalidInputError(f"remarks must be a list, got {remarks!r}")
+        _validate.whole_number("steps", plain["steps"])
+        return cls(
+            audit=AuditResult.from_json(plain["audit"]),
+            accountant=plain["accountant"]
+            and claim_test_from_plain(plain["accountant"]),
+            family=plain["family"] and _parameter_bound(plain["family"]),
+            transcript=Transcript.from_json(plain["transcript"]),
+            steps=plain["steps"],
+            trusted=_canonical.number("trusted", plain["trusted"]),
+            remarks=tuple(str(each) for each in remarks),
+        )
 
     def _verdict(self) -> str:
         if self.accountant is None:
@@ -124,8 +179,19 @@ class TrainingResult:
         return said
 
 
+def _parameter_bound(plain: object) -> ParameterBound:
+    if not isinstance(plain, dict):
+        raise InvalidInputError(f"family must be an object, got {plain!r}")
+    for name in ("parameter_lower", "model_epsilon", "delta", "alpha"):
+        _canonical.number(name, plain.get(name))
+    try:
+        return ParameterBound(**plain)
+    except TypeError as error:
+        raise InvalidInputError(f"family: {error}") from error
+
+
 def conclude_training(
-    transcript: Transcript,
+    played: Played,
     *,
     reading: SumsReading,
     commitment: Commitment,
@@ -133,18 +199,23 @@ def conclude_training(
     not_exercised: tuple[str, ...],
     remarks: tuple[str, ...] = (),
 ) -> TrainingResult:
-    """Judge a transcript of guesses about a training's canaries.
+    """Judge a game of guesses about a training's canaries.
 
     Args:
-        transcript: What the referee recorded.
+        played: The game.
         reading: What the guesser made of the noisy sums.
         commitment: The commitment that the game was opened with.
         claim: What the accountant stands for, as far as it is known.
         not_exercised: Parts of the training that the audit did not run through.
         remarks: What was noticed without any statistics.
     """
-    audit = conclude(transcript, commitment=commitment, not_exercised=not_exercised)
-    design = transcript.design
+    transcript, design = played.transcript, played.transcript.design
+    audit = conclude(
+        transcript,
+        commitment=commitment,
+        not_exercised=not_exercised,
+        scores=played.scores,
+    )
     counted = audit.reading if isinstance(audit.reading, Counts) else None
     if reading.odd:
         remarks = (f"{reading.odd} noisy sums were no finite numbers", *remarks)

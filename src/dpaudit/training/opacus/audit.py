@@ -33,9 +33,9 @@ from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.referee import Referee
-from dpaudit.game.transcript import Transcript
 from dpaudit.training.draws import Draws
 from dpaudit.training.guessing import (
+    Played,
     check_design,
     guess,
     guess_among,
@@ -273,7 +273,7 @@ class OpacusAudit:
             "less than the whole norm; Canary(norm=..., spread=...) is in several",
         )
 
-    def _guess(self, reading: SumsReading) -> Transcript:
+    def _guess(self, reading: SumsReading) -> Played:
         rows, design = reading.log_likelihood(), self._referee.design
         if self._world == 1:
             return guess(self._referee, rows)
@@ -326,6 +326,7 @@ def _with_facts(
         "per_coordinate": per_coordinate(design),
         "layout_seed": layout_seed,
         "sample_rate": facts.rate,
+        "noise": facts.noise,
         "canary_norm": canary.norm,
         "canary_spread": canary.spread,
         "canaries_are": "records" if records else "added to sums",

@@ -1,0 +1,1 @@
+"""The record of an audit, and how others check it."""

@@ -1,0 +1,43 @@
+"""Results as files: whichever kind of audit made one, it is read and asked alike."""
+
+from typing import TypeAlias
+
+from dpaudit import _canonical
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.result import AuditResult
+from dpaudit.game.transcript import Transcript
+from dpaudit.training.result import TrainingResult
+
+__all__ = ["Result", "audit_of", "result_from_json", "transcript_of"]
+
+Result: TypeAlias = AuditResult | TrainingResult
+
+
+def result_from_json(text: str) -> Result:
+    """Return the result that a JSON document holds; nothing in it is re-derived.
+
+    Example:
+        >>> result_from_json('{"format": "other.1"}')
+        Traceback (most recent call last):
+        dpaudit.errors.InvalidInputError: expected the JSON of a result, as its \
+to_json() returns it, got the format 'other.1'
+    """
+    form = _canonical.format_of(text)
+    if form.startswith("dpaudit.training-result."):
+        return TrainingResult.from_json(text)
+    if form.startswith("dpaudit.result."):
+        return AuditResult.from_json(text)
+    raise InvalidInputError(
+        f"expected the JSON of a result, as its to_json() returns it, got the format "
+        f"{form!r}"
+    )
+
+
+def audit_of(result: Result) -> AuditResult:
+    """Return the audit in a result: bound, reading and design."""
+    return result.audit if isinstance(result, TrainingResult) else result
+
+
+def transcript_of(result: Result) -> Transcript | None:
+    """Return every guess, if the result keeps them."""
+    return result.transcript if isinstance(result, TrainingResult) else None

@@ -1,0 +1,247 @@
+"""One thing to do about each gap, with the bound to expect of it where it is computed.
+
+With a model of the training, what another design would show is forecast as plans are,
+from the exact posterior. Without one it is what guesses would show that are right as
+often as those that were made, and independently.
+"""
+
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.bounds.ceilings import mechanism_ceiling
+from dpaudit.bounds.independent_runs import IndependentRuns
+from dpaudit.bounds.reads import Counts
+from dpaudit.dpsgd.planning.expected_one_run import (
+    Expected,
+    OneRunForecast,
+    best_one_run,
+    forecast_one_run,
+)
+from dpaudit.dpsgd.planning.forecasts import (
+    FINAL,
+    best_forecast,
+    simulated_law,
+)
+from dpaudit.dpsgd.planning.forecasts import expected_bound as forecast_bound
+from dpaudit.dpsgd.planning.guess_law import GuessLaw
+from dpaudit.dpsgd.planning.rounds_search import best_rounds
+from dpaudit.dpsgd.planning.sizes import SIZES, best_size
+from dpaudit.explanation.model import Model
+from dpaudit.explanation.seen import Seen, expected_bound, likely_counts
+from dpaudit.explanation.values import Advice
+from dpaudit.game.design import Design
+from dpaudit.game.result import AuditResult
+from dpaudit.game.rules import OneRun
+from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.theory.rungs import Gaps
+
+__all__ = ["modelled_advice", "unmodelled_advice"]
+
+_WORTH = 1.02  # times what is expected now, or it is not worth a word
+_MORE = 4  # times as many canaries
+_SHOWS = 0.01  # epsilon
+_PAIRED = 6  # quantiles of each of two runs
+
+
+def modelled_advice(
+    audit: AuditResult, claim: Guarantee, model: Model, law: GuessLaw, gaps: Gaps
+) -> dict[str, Advice]:
+    """Return what to do about each gap of an audit whose training is known."""
+    design = audit.design
+    now = _now(design, model, law)
+    found = {
+        "confidence": _two_runs(audit, claim, model, law),
+        "interference": _in_rounds(design, model, law, now),
+        "elements": _other_number(design, model, law, now),
+        "guessing": _guessing(gaps),
+        "statistics": _other_size(design, model, law, now),
+    }
+    return {name: advice for name, advice in found.items() if advice is not None}
+
+
+def unmodelled_advice(
+    audit: AuditResult, claim: Guarantee, seen: Seen
+) -> dict[str, Advice]:
+    """Return what to do about each gap if only the guesses are known."""
+    found = {
+        "confidence": _two_runs(audit, claim, None, None),
+        "statistics": _more_like_these(audit, seen),
+    }
+    return {name: advice for name, advice in found.items() if advice is not None}
+
+
+def _now(design: Design, model: Model, law: GuessLaw) -> Expected:
+    """Return what was to be expected of the audit as it was made."""
+    delta, alpha = design.bound_delta, design.alpha
+    if isinstance(design.rules, OneRun):
+        whole = max(1, round(design.guesses / model.per_coordinate))
+        (forecast,) = forecast_one_run(law, model.coordinates, np.array([whole]))
+        return forecast.expected(delta=delta, alpha=alpha)
+    best = best_forecast(law, model.coordinates, delta, alpha)
+    return forecast_bound(best, delta, alpha)
+
+
+def _two_runs(
+    audit: AuditResult, claim: Guarantee, model: Model | None, law: GuessLaw | None
+) -> Advice | None:
+    """Return what two runs would show together."""
+    design = audit.design
+    if not design.bound_delta:
+        return None
+    guarantee = model.guarantee if model and model.guarantee else claim
+    reach = [
+        mechanism_ceiling(
+            guarantee, delta=design.bound_delta, alpha=design.alpha, runs=runs
+        )
+        for runs in (1, 2)
+    ]
+    if reach[1] - reach[0] < _SHOWS:
+        return None
+    text = (
+        "combine two independent runs, which together can show up to "
+        f"{reach[1]:.2f} instead of {reach[0]:.2f}"
+    )
+    if not (isinstance(audit.reading, Counts) and isinstance(design.rules, OneRun)):
+        return Advice(text=text)
+    if model is None or law is None:
+        numbers, chances = likely_counts(audit.reading, _PAIRED)
+    else:
+        whole = max(1, round(design.guesses / model.per_coordinate))
+        (forecast,) = forecast_one_run(law, model.coordinates, np.array([whole]))
+        numbers, chances = _quantiles(forecast, design.guesses)
+    both = _pairs(design, numbers, chances)
+    return Advice(text=text, expected=both.mean, spread=both.spread)
+
+
+def _quantiles(
+    forecast: OneRunForecast, guesses: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return numbers of right guesses that stand for their forecast law."""
+    middle = (np.arange(_PAIRED) + 0.5) / _PAIRED
+    below = forecast.at_most(np.arange(guesses + 1))
+    numbers = np.searchsorted(np.maximum.accumulate(below), middle)
+    return np.minimum(numbers, guesses), np.full(_PAIRED, 1 / _PAIRED)
+
+
+def _pairs(
+    design: Design, numbers: NDArray[np.int64], chances: NDArray[np.float64]
+) -> Expected:
+    counts = [
+        Counts(canaries=design.canaries, guesses=design.guesses, correct=int(v))
+        for v in numbers
+    ]
+    known: dict[tuple[int, int], float] = {}
+    mean = square = 0.0
+    for (a, p), (b, q) in product(zip(counts, chances, strict=True), repeat=2):
+        pair = (min(a.correct, b.correct), max(a.correct, b.correct))
+        if pair not in known:
+            known[pair] = (
+                IndependentRuns()
+                .epsilon_lower([a, b], delta=design.bound_delta, alpha=design.alpha)
+                .epsilon_lower
+            )
+        mean += float(p * q) * known[pair]
+        square += float(p * q) * known[pair] ** 2
+    return Expected(mean=mean, spread=max(0.0, square - mean**2) ** 0.5)
+
+
+def _in_rounds(
+    design: Design, model: Model, law: GuessLaw, now: Expected
+) -> Advice | None:
+    """Return what the same canaries would show if coins were revealed on the way."""
+    if not isinstance(design.rules, OneRun) or model.per_coordinate == 1:
+        return None
+    best = best_rounds(
+        law,
+        coordinates=model.coordinates,
+        delta=design.bound_delta,
+        alpha=design.alpha,
+    )
+    if best is None or best.expected().mean < _WORTH * now.mean:
+        return None
+    return _expecting(
+        "reveal coins on the way: play the same canaries in rounds, as dpaudit plan "
+        "lays them out",
+        best.expected(),
+    )
+
+
+def _other_number(
+    design: Design, model: Model, law: GuessLaw, now: Expected
+) -> Advice | None:
+    """Return what another number of guesses would show."""
+    if not isinstance(design.rules, OneRun):
+        return None
+    delta, alpha = design.bound_delta, design.alpha
+    best = best_one_run(law, coordinates=model.coordinates, delta=delta, alpha=alpha)
+    expected = best.expected(delta=delta, alpha=alpha)
+    if expected.mean < _WORTH * now.mean:
+        return Advice(
+            text=f"nothing: {design.guesses} guesses are about the best number"
+        )
+    return _expecting(
+        f"guess the surest {best.guesses} instead of {design.guesses}", expected
+    )
+
+
+def _guessing(gaps: Gaps) -> Advice:
+    """Return whether the guesser can be blamed."""
+    levels = {rung.name: rung for rung in gaps.rungs}
+    best, made = levels["elements"].epsilon, levels["guessing"]
+    if made.low <= best <= made.high:
+        return Advice(
+            text="nothing: the guesses were as accurate as the best can be, within luck"
+        )
+    if made.epsilon > best:
+        return Advice(text="look again: they were luckier than luck usually is")
+    return Advice(
+        text="let the guesser know what real records add to the sums "
+        "(real_sums=True), or give the audit coordinates that they leave alone"
+    )
+
+
+def _other_size(
+    design: Design, model: Model, law: GuessLaw, now: Expected
+) -> Advice | None:
+    """Return what other numbers of canaries would show."""
+    delta, alpha, d = design.bound_delta, design.alpha, model.coordinates
+    s, _ = best_size(model.training, SIZES, coordinates=d, delta=delta, alpha=alpha)
+    if s != model.per_coordinate:
+        other = simulated_law(model.training, s, FINAL, seed=13)
+        best = best_forecast(other, d, delta, alpha)
+        expected = forecast_bound(best, delta, alpha)
+        if expected.mean > _WORTH * now.mean:
+            how = "guessed at once" if isinstance(best.rules, OneRun) else "in rounds"
+            instead = (
+                f"use {s} canaries per coordinate instead of {model.per_coordinate}"
+            )
+            return _expecting(
+                f"{instead}, {how}, as dpaudit plan lays them out", expected
+            )
+    in_rounds = not isinstance(design.rules, OneRun)
+    more = best_forecast(law, _MORE * d, delta, alpha, in_rounds=in_rounds)
+    return _expecting(
+        f"use {_MORE} times as many coordinates", forecast_bound(more, delta, alpha)
+    )
+
+
+def _more_like_these(audit: AuditResult, seen: Seen) -> Advice | None:
+    """Return what more canaries would show that are guessed as well."""
+    reading = audit.reading
+    if not isinstance(reading, Counts) or not isinstance(audit.design.rules, OneRun):
+        return None
+    more = Counts(
+        canaries=_MORE * reading.canaries,
+        guesses=_MORE * seen.guesses,
+        correct=_MORE * reading.correct,
+    )
+    return _expecting(
+        f"use {_MORE} times as many canaries and guesses",
+        expected_bound(more, audit.design),
+    )
+
+
+def _expecting(text: str, expected: Expected) -> Advice:
+    return Advice(text=text, expected=expected.mean, spread=expected.spread)

@@ -1,0 +1,147 @@
+"""From a result to its explanation: what it shows, why not more, what could be done."""
+
+import numpy as np
+
+from dpaudit.evidence.documents import Result, audit_of
+from dpaudit.explanation.advice import modelled_advice, unmodelled_advice
+from dpaudit.explanation.ladder import known, law_of, modelled, unmodelled
+from dpaudit.explanation.model import Model
+from dpaudit.explanation.seen import see
+from dpaudit.explanation.strength import strength
+from dpaudit.explanation.values import Advice, Explanation, Outcome, Step
+from dpaudit.explanation.verdict import verdict
+from dpaudit.game.design import ThreatModel
+from dpaudit.game.result import AuditResult
+from dpaudit.theory.rungs import Gaps
+from dpaudit.training.result import TrainingResult
+
+__all__ = ["explain"]
+
+_VISIBLE = 5e-4
+_LOOK = Advice(
+    text="look for a fault: less noise, records that count for more, other sampling or "
+    "more that is shown than was said"
+)
+_FAULT = {"guessing": _LOOK, "exposure": _LOOK}
+
+
+def explain(
+    result: Result,
+    *,
+    mechanism: object | None = None,
+    rng: np.random.Generator | None = None,
+) -> Explanation:
+    """Return what an audit shows, why not more, and what could be done about it.
+
+    Where the result says which training it was made of, every gap is computed by itself
+    and advice comes with the bound to expect; that takes some seconds. So is it where
+    the mechanism is given and guesses were counted. Otherwise only confidence,
+    statistics and the rest are told apart.
+
+    Args:
+        result: Of any audit.
+        mechanism: What was audited, as ``dpaudit.theory.gaps`` takes it.
+        rng: For a mechanism whose levels must be simulated.
+
+    Example:
+        >>> from dpaudit import Counts, Design, OneRun, PureDP
+        >>> from dpaudit.game.result import judge
+        >>> design = Design(
+        ...     canaries=1000, rules=OneRun(guesses=1000), claim=PureDP(epsilon=1.0)
+        ... )
+        >>> counts = Counts(canaries=1000, guesses=1000, correct=650)
+        >>> explained = explain(judge(counts, design=design, commitment=None))
+        >>> [(step.name, round(step.leaves, 2)) for step in explained.steps]
+        [('confidence', 1.0), ('exposure', 0.62), ('statistics', 0.51)]
+    """
+    audit, claim = audit_of(result), result.claim_test.claim
+    refuted = result.claim_test.refuted
+    # Of a mechanism as claimed, no guess would be sure enough to count up there.
+    at = 0.0 if refuted else audit.bound.epsilon_lower
+    seen, model = see(audit, at), Model.of(result)
+    if mechanism is not None:
+        model, gaps = None, known(audit, claim, mechanism, seen, rng)
+        advice = unmodelled_advice(audit, claim, seen)
+    elif model is None:
+        gaps = unmodelled(audit, claim, seen)
+        advice = unmodelled_advice(audit, claim, seen)
+    else:
+        law = law_of(model)
+        gaps = modelled(audit, claim, model, law, seen, at)
+        advice = {} if refuted else modelled_advice(audit, claim, model, law, gaps)
+    said, could = ("", True) if refuted else strength(audit, claim, model)
+    return Explanation(
+        outcome=_outcome(refuted=refuted, could=could),
+        verdict=verdict(result),
+        claimed=gaps.rungs[0].epsilon,
+        found=audit.bound.epsilon_lower,
+        delta=audit.design.bound_delta,
+        alpha=audit.design.alpha,
+        model=_told(model, mechanism),
+        steps=_steps(gaps, _FAULT if refuted else _with_usual(gaps, advice)),
+        remainder=gaps.remainder or 0.0,
+        strength=said,
+        assumptions=_assumptions(audit),
+        not_exercised=audit.not_exercised,
+        remarks=result.remarks if isinstance(result, TrainingResult) else (),
+    )
+
+
+def _told(model: Model | None, mechanism: object | None) -> str:
+    if mechanism is not None:
+        return f"of {type(mechanism).__name__}"
+    return "only the guesses are known" if model is None else str(model)
+
+
+def _outcome(*, refuted: bool, could: bool) -> Outcome:
+    if refuted:
+        return Outcome.REFUTED
+    return Outcome.NOT_REFUTED if could else Outcome.TOO_WEAK
+
+
+def _steps(gaps: Gaps, advice: dict[str, Advice]) -> tuple[Step, ...]:
+    drops = gaps.drops
+    return tuple(
+        Step(
+            name=rung.name,
+            takes=drops[rung.name],
+            leaves=rung.epsilon,
+            low=rung.low,
+            high=rung.high,
+            sentence=gaps.sentence(rung.name),
+            advice=advice.get(rung.name),
+        )
+        for rung in gaps.rungs[1:]
+    )
+
+
+def _with_usual(gaps: Gaps, advice: dict[str, Advice]) -> dict[str, Advice]:
+    """Return advice with what usually helps where a step takes something."""
+    usual = {
+        name: Advice(text=gaps.advice(name))
+        for name, drop in gaps.drops.items()
+        if drop > _VISIBLE
+    }
+    return usual | advice
+
+
+def _assumptions(audit: AuditResult) -> tuple[str, ...]:
+    """Return what the bound and the verdict rest on."""
+    design = audit.design
+    found = [
+        "the coins were fair, independent and unknown to the program and the guesser"
+        + (", as derived from the committed key" if audit.commitment else ""),
+        "what the design fixes was fixed before the run"
+        + (
+            ""
+            if audit.commitment
+            else "; nothing was committed, so nobody can check it"
+        ),
+        f"tier {audit.bound.tier}: nothing about the mechanism",
+    ]
+    if design.threat_model is ThreatModel.KNOWN_RECORDS:
+        found.append(
+            "the claim holds against one who knows all other records, as an "
+            "accountant's does"
+        )
+    return tuple(found)

@@ -1,0 +1,233 @@
+"""The levels from the claim down to the bound, each computed by itself.
+
+With a model of the training (``Model``) every gap of ``dpaudit.theory.gaps`` is known
+by itself, from the exact posterior of many simulated coordinates. In an adaptive game
+the canary of a coordinate that comes last is guessed when all others are revealed:
+nothing hides it, and what hides the earlier ones is counted among the elements.
+
+Without a model, the accuracy of the guesses is all that is known, and what it falls
+short of the claim by is one step, *exposure*.
+
+In both, the accuracy is the one that was seen, so that a run's luck is in the step
+before the last; the last is the typical bound of guesses with that accuracy.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dpaudit.bounds.ceilings import mechanism_ceiling
+from dpaudit.bounds.reads import Counts
+from dpaudit.dpsgd.planning.expected_one_run import forecast_one_run
+from dpaudit.dpsgd.planning.forecasts import FINAL, simulated_law
+from dpaudit.dpsgd.planning.guess_law import GuessLaw
+from dpaudit.dpsgd.sums import canary_log_odds
+from dpaudit.errors import InvalidInputError
+from dpaudit.explanation.model import Model
+from dpaudit.explanation.seen import Seen, as_epsilon, excess
+from dpaudit.game.result import AuditResult
+from dpaudit.game.rules import AdaptiveBets, AdaptiveRounds, is_adaptive
+from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.theory.gaps import gaps
+from dpaudit.theory.measured import Measured
+from dpaudit.theory.rungs import Gaps, Rung
+
+__all__ = ["known", "law_of", "modelled", "unmodelled"]
+
+_LOSSES = 400_000  # simulated for the level of a hidden canary
+_BATCHES = 8  # from whose scatter its error is read
+
+
+def law_of(model: Model) -> GuessLaw:
+    """Return how surely the canaries of a model can be guessed."""
+    return simulated_law(model.training, model.per_coordinate, FINAL, seed=11)
+
+
+def modelled(
+    audit: AuditResult,
+    claim: Guarantee,
+    model: Model,
+    law: GuessLaw,
+    seen: Seen,
+    at: float,
+) -> Gaps:
+    """Return the levels of an audit whose training is known."""
+    design = audit.design
+    delta, alpha = design.bound_delta, design.alpha
+    top = _confidence(model.guarantee or claim, delta, alpha)
+    hidden = model.per_coordinate > 1 and not is_adaptive(design.rules)
+    rungs = (
+        _claim(claim, delta),
+        top,
+        _hidden(model, delta / alpha) if hidden else _not_hidden(top),
+        _rung(
+            "outputs",
+            as_epsilon(_surest(law, model)),
+            "the most exposed element, on average over outputs",
+        ),
+        _rung(
+            "elements",
+            as_epsilon(_elements(audit, law, model, seen, at)),
+            f"the {seen.guesses} elements guessed, on average",
+        ),
+        _rung("guessing", as_epsilon(seen.accuracy), "the guesses that were made"),
+        _statistics(seen),
+    )
+    return _gaps(audit, rungs, seen)
+
+
+def known(
+    audit: AuditResult,
+    claim: Guarantee,
+    mechanism: object,
+    seen: Seen,
+    rng: np.random.Generator | None,
+) -> Gaps:
+    """Return the levels of an audit whose mechanism is given."""
+    design = audit.design
+    if not isinstance(audit.reading, Counts):
+        raise InvalidInputError(
+            "the gaps of a mechanism are known where guesses are counted, got rules="
+            f"{design.rules!r}; explain the result without the mechanism"
+        )
+    return gaps(
+        mechanism,
+        elements=design.canaries,
+        guesses=seen.guesses,
+        delta=design.bound_delta,
+        alpha=design.alpha,
+        claim=claim,
+        efficacy=seen.accuracy,
+        observed=audit.bound.epsilon_lower,
+        rng=rng,
+    )
+
+
+def unmodelled(audit: AuditResult, claim: Guarantee, seen: Seen) -> Gaps:
+    """Return the levels of an audit of which only the guesses are known."""
+    design = audit.design
+    rungs = (
+        _claim(claim, design.bound_delta),
+        _confidence(claim, design.bound_delta, design.alpha),
+        _rung("exposure", as_epsilon(seen.accuracy), "the guesses that were made"),
+        _statistics(seen),
+    )
+    return _gaps(audit, rungs, seen)
+
+
+def _gaps(audit: AuditResult, rungs: tuple[Rung, ...], seen: Seen) -> Gaps:
+    found = audit.bound.epsilon_lower
+    return Gaps(
+        rungs=rungs,
+        spread=0.0,
+        remainder=found - seen.typical,
+        delta=audit.design.bound_delta,
+        alpha=audit.design.alpha,
+        elements=audit.design.canaries,
+        guesses=seen.guesses,
+    )
+
+
+def _claim(claim: Guarantee, delta: float) -> Rung:
+    level = Measured.exact(claim.epsilon_at(delta))
+    return _rung("claim", level, f"what is claimed at delta = {delta:g}")
+
+
+def _confidence(guarantee: Guarantee, delta: float, alpha: float) -> Rung:
+    level = Measured.exact(mechanism_ceiling(guarantee, delta=delta, alpha=alpha))
+    at = f"the level at delta = {delta / alpha:g}, the most that a valid test can show"
+    return _rung("confidence", level, at if delta else "the level of the mechanism")
+
+
+def _statistics(seen: Seen) -> Rung:
+    typical = Measured.exact(seen.typical)
+    return _rung(
+        "statistics", typical, f"the typical bound from {seen.guesses} guesses"
+    )
+
+
+def _not_hidden(top: Rung) -> Rung:
+    return replace(
+        top, name="interference", meaning="the same: no other canary hides the last one"
+    )
+
+
+def _hidden(model: Model, delta: float) -> Rung:
+    """Return the level to one who does not know the other coins of the coordinate."""
+    s = model.per_coordinate
+    coordinates = max(1000, _LOSSES // s // _BATCHES)
+    rng = np.random.default_rng(12)
+    mechanism = model.training.sufficient().mechanism(
+        coordinates=coordinates, per_coordinate=s
+    )
+    found = []
+    for _ in range(_BATCHES):
+        bits = rng.integers(0, 2, coordinates * s, dtype=np.int8)
+        # All canaries of a coordinate have the same odds: one of them says it all.
+        odds = canary_log_odds(mechanism.run(bits, rng).log_likelihood)[::s]
+        found.append(_level(odds, delta))
+    value = float(np.mean(found))
+    error = 2.6 * float(np.std(found, ddof=1)) / np.sqrt(_BATCHES)
+    level = Measured(value=value, low=max(0.0, value - error), high=value + error)
+    return _rung("interference", level, "the level to one who knows no coin")
+
+
+def _level(odds: NDArray[np.float64], delta: float) -> float:
+    """Return the epsilon at which log-odds leave so much delta, in either direction."""
+    low, high = 0.0, 50.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        deltas = [
+            2 * float(np.mean(np.maximum(0.0, special.expit(x) - _rest(middle, x))))
+            for x in (odds, -odds)
+        ]
+        low, high = (middle, high) if max(deltas) > delta else (low, middle)
+    return high
+
+
+def _rest(epsilon: float, odds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ``e^epsilon`` times the chance that the coin fell the other way."""
+    return np.asarray(np.exp(epsilon + special.log_expit(-odds)))
+
+
+def _surest(law: GuessLaw, model: Model) -> Measured:
+    """Return the mean accuracy about the most exposed canary."""
+    best = np.sort(law.chance().max(axis=0))
+    # The largest of d draws: the i-th of n from above has the chance of being it.
+    n, d = len(best), model.coordinates
+    above = ((np.arange(n) + 1) / n) ** d
+    return Measured.exact(float(np.dot(np.diff(above, prepend=0.0), best)))
+
+
+def _elements(
+    audit: AuditResult, law: GuessLaw, model: Model, seen: Seen, at: float
+) -> Measured:
+    """Return the mean accuracy of the best guesser about as many canaries."""
+    rules = audit.design.rules
+    if isinstance(rules, AdaptiveRounds | AdaptiveBets):
+        guessed = law.surety[law.surety >= rules.start]
+        counts = excess(guessed, at)
+        if not counts.sum():
+            return Measured.exact(0.5)
+        return Measured.exact(
+            float(np.dot(counts, special.expit(guessed)) / counts.sum())
+        )
+    whole = max(1, min(model.coordinates, round(seen.guesses / model.per_coordinate)))
+    if is_adaptive(rules):
+        ranked = np.sort(law.chance().ravel())[::-1]
+        share = max(1, round(len(ranked) * seen.guesses / audit.design.canaries))
+        return Measured.exact(float(ranked[:share].mean()))
+    (forecast,) = forecast_one_run(law, model.coordinates, np.array([whole]))
+    return Measured.exact(forecast.right / forecast.guesses)
+
+
+def _rung(name: str, level: Measured, meaning: str) -> Rung:
+    return Rung(
+        name=name,
+        epsilon=level.value,
+        low=level.low,
+        high=level.high,
+        meaning=meaning,
+    )

@@ -1,0 +1,90 @@
+"""What a result of training says about the training: enough to compute its gaps.
+
+A plan's design names steps, sampling rate and noise; an adapter adds what it read. With
+Dirac canaries of the whole clipping norm that is the exact model of what an observer
+sees, the one that plans are made from.
+"""
+
+from dataclasses import dataclass
+from math import sqrt
+from typing import Self, final
+
+from dpaudit.dpsgd.planning import Training
+from dpaudit.evidence.documents import Result, audit_of
+from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.privacy.guarantees import GaussianDP
+from dpaudit.training.result import TrainingResult
+
+__all__ = ["Model"]
+
+_LONGEST = 20_000  # steps; simulating more would take minutes
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Model:
+    """The training that an audit was made of, as it was said to be.
+
+    Attributes:
+        training: Steps, rate and noise.
+        coordinates: How many coordinates held canaries.
+        per_coordinate: Canaries at each.
+        guarantee: What an accountant proves of it; None if no accountant was at hand.
+    """
+
+    training: Training
+    coordinates: int
+    per_coordinate: int
+    guarantee: Guarantee | None
+
+    @classmethod
+    def of(cls, result: Result) -> Self | None:
+        """Return the model that a result's design describes, if it does."""
+        design = audit_of(result).design
+        said = design.setting
+        steps = (
+            result.steps if isinstance(result, TrainingResult) else said.get("steps")
+        )
+        rate = said.get("sample_rate", said.get("rate"))
+        size = said.get("per_coordinate")
+        whole = said.get("canary_norm", 1) == said.get("canary_spread", 1) == 1
+        match steps, rate, said.get("noise"), size:
+            case (
+                int(steps),
+                float() | int() as rate,
+                float() | int() as noise,
+                int(size),
+            ) if whole and 0 < steps <= _LONGEST and size > 0:
+                pass
+            case _:
+                return None
+        if not 0 < rate <= 1 or not noise > 0 or design.canaries % size:
+            return None
+        training = Training(steps=steps, rate=rate, noise=noise)
+        return cls(
+            training=training,
+            coordinates=design.canaries // size,
+            per_coordinate=size,
+            guarantee=_guarantee(result, training),
+        )
+
+    def __str__(self) -> str:
+        t = self.training
+        return (
+            f"DP-SGD of {t.steps} steps with sampling rate {t.rate:g} and noise "
+            f"{t.noise:.4g}, {self.per_coordinate} Dirac "
+            f"{'canary' if self.per_coordinate == 1 else 'canaries'} at each of "
+            f"{self.coordinates} coordinates"
+        )
+
+
+def _guarantee(result: Result, training: Training) -> Guarantee | None:
+    if isinstance(result, TrainingResult) and result.accountant is not None:
+        return result.accountant.claim
+    if training.rate == 1:
+        return GaussianDP(mu=sqrt(training.steps) / training.noise)
+    try:
+        from dpaudit.accounting import accountant_curve  # noqa: PLC0415 (an extra)
+    except ImportError:
+        return None
+    return accountant_curve([(training.noise, training.rate, training.steps)])

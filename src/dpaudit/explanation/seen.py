@@ -1,0 +1,304 @@
+"""How well the guesses of one audit did, and what bound such guesses typically give.
+
+Guesses that count alike have an accuracy, the share that was right. Where they count by
+their weight, so do right ones: the accuracy is the weight of right guesses over that of
+all. Rounds and bets weigh a guess by how much its log-odds exceed the epsilon that is
+tested. As an epsilon an accuracy is ``ln(a / (1 - a))``, that of randomised response
+which is guessed as well.
+
+The *typical* bound is that of a run with exactly as much luck as is to be expected. For
+counts it is the mean of the bound over the binomial law of the accuracy that was seen.
+For other readings right guesses are spread evenly over the guesses: where guesses have
+stated log-odds, in proportion to the chance ``p(c l)`` of each, with one ``c`` such
+that the weight of the right ones is what was seen; in rankings, at the rate seen in
+each stretch of ranks; committed uniform numbers are 1/2.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Self, assert_never, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.reads import (
+    Bets,
+    Counts,
+    Ranked,
+    Reading,
+    Rounds,
+    Unequal,
+    Weighted,
+)
+from dpaudit.dpsgd.planning.expected_one_run import Expected
+from dpaudit.game.design import Design
+from dpaudit.game.result import AuditResult, bound_for
+from dpaudit.theory.measured import Measured
+
+__all__ = [
+    "Seen",
+    "as_epsilon",
+    "excess",
+    "expected_bound",
+    "likely_counts",
+    "see",
+]
+
+_SURE = 0.95  # that an accuracy lies in its interval
+_POINTS = 33  # of a binomial law
+_STEEPEST = 60.0
+_STARTS = (0.1, 0.3, 0.5, 0.7, 0.9)
+_STRETCH = 1.5  # from one stretch of ranks to the next
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """How well guesses did.
+
+    Attributes:
+        accuracy: The share that was right, by weight, and its interval.
+        guesses: How many of them there were.
+        typical: The bound that such guesses typically give.
+    """
+
+    accuracy: Measured
+    guesses: int
+    typical: float
+
+
+def see(audit: AuditResult, at: float) -> Seen:
+    """Return how well the guesses of an audit did.
+
+    Args:
+        audit: The audit.
+        at: Where guesses of different weight are weighed: the epsilon that is tested.
+    """
+    reading, design, bound = audit.reading, audit.design, bound_for(audit.design.rules)
+
+    def lower(read: Reading) -> float:
+        found = bound.epsilon_lower(read, delta=design.bound_delta, alpha=design.alpha)
+        return found.epsilon_lower
+
+    match reading:
+        case Counts(guesses=r, correct=v):
+            return _counted(v, r, expected_bound(reading, design).mean)
+        case Unequal(correct=v):
+            return _counted(v, reading.guesses_in + reading.guesses_out, lower(reading))
+        case Ranked():
+            k = _best_number(reading, design)
+            typical = _averaged(
+                _evenly_ranked(reading.right),
+                lambda right: lower(replace(reading, right=right)),
+            )
+            return _counted(int(reading.right[:k].sum()), k, typical)
+        case Weighted():
+            return _played((reading,), 0.0, lambda played: lower(played[0]))
+        case Rounds(rounds=rounds):
+            even = replace(reading, uniforms=(0.5,) * len(rounds), noise_uniform=0.5)
+            return _played(
+                rounds, at, lambda played: lower(replace(even, rounds=played))
+            )
+        case Bets():
+            return _staked(reading, at, lower)
+        case _:
+            assert_never(reading)
+
+
+def expected_bound(counts: Counts, design: Design) -> Expected:
+    """Return what to expect of the bound if guesses are right independently.
+
+    Args:
+        counts: How many canaries and guesses, and which share of these is right.
+        design: For the rules, delta and alpha.
+    """
+    bound = bound_for(design.rules)
+    numbers, chances = likely_counts(counts)
+    bounds = np.array(
+        [
+            bound.epsilon_lower(
+                replace(counts, correct=int(v)),
+                delta=design.bound_delta,
+                alpha=design.alpha,
+            ).epsilon_lower
+            for v in numbers
+        ]
+    )
+    mean = float(chances @ bounds)
+    return Expected(mean=mean, spread=float(np.sqrt(chances @ (bounds - mean) ** 2)))
+
+
+def likely_counts(
+    counts: Counts, points: int = _POINTS
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return numbers of right guesses that stand for their binomial law.
+
+    Args:
+        counts: How many guesses, and which share of them is right.
+        points: At how many quantiles the law is read.
+    """
+    middle = (np.arange(points) + 0.5) / points
+    accuracy = counts.correct / max(1, counts.guesses)
+    quantiles = _binomial_quantiles(middle, counts.guesses, accuracy)
+    numbers, times = np.unique(quantiles, return_counts=True)
+    return numbers, times / points
+
+
+def as_epsilon(accuracy: Measured) -> Measured:
+    """Return the epsilon at which guesses are as accurate; never negative."""
+    ends = (accuracy.value, accuracy.low, accuracy.high)
+    value, low, high = (max(0.0, float(special.logit(each))) for each in ends)
+    return Measured(value=value, low=low, high=high)
+
+
+def _counted(right: int, made: int, typical: float) -> Seen:
+    if not made:
+        nothing = Measured(value=0.5, low=0.5, high=0.5)
+        return Seen(accuracy=nothing, guesses=0, typical=typical)
+    rest = (1 - _SURE) / 2
+    low = special.betaincinv(right, made - right + 1, rest) if right else 0.0
+    wrong = made - right
+    high = special.betaincinv(right + 1, wrong, 1 - rest) if wrong else 1.0
+    seen = right / made
+    accuracy = Measured(value=seen, low=min(low, seen), high=max(high, seen))
+    return Seen(accuracy=accuracy, guesses=made, typical=typical)
+
+
+def _binomial_quantiles(
+    at: NDArray[np.float64], trials: int, chance: float
+) -> NDArray[np.int64]:
+    """Return the least numbers that a binomial law exceeds no more often."""
+    low, high = np.zeros(len(at), np.int64), np.full(len(at), trials)
+    while np.any(low < high):
+        middle = (low + high) // 2
+        enough = special.bdtr(middle, trials, chance) >= at
+        low, high = np.where(enough, low, middle + 1), np.where(enough, middle, high)
+    return low
+
+
+def _best_number(ranked: Ranked, design: Design) -> int:
+    """Return the number of guesses that would, alone, have shown the most."""
+    right = np.cumsum(ranked.right)
+    numbers = np.unique(np.geomspace(1, len(right), 40).round().astype(int))
+    shown = [
+        Exact()
+        .epsilon_lower(
+            Counts(canaries=ranked.canaries, guesses=int(k), correct=int(right[k - 1])),
+            delta=design.bound_delta,
+            alpha=design.alpha,
+        )
+        .epsilon_lower
+        for k in numbers
+    ]
+    # Where nothing is shown, all guesses say how accurate they were.
+    return int(numbers[int(np.argmax(shown))]) if max(shown) > 0 else len(right)
+
+
+def _evenly_ranked(right: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the rate of right guesses in each stretch of ranks, for every rank."""
+    ends = [0]
+    while ends[-1] < len(right):
+        ends.append(min(len(right), int(_STRETCH * ends[-1]) + 20))
+    parts = [np.full(b - a, right[a:b].mean()) for a, b in pairwise(ends)]
+    return np.concatenate(parts)
+
+
+def _averaged(
+    chances: NDArray[np.float64], lower: Callable[[NDArray[np.bool_]], float]
+) -> float:
+    """Return the bound if right ones come evenly, each at its own rate.
+
+    Where wrong ones are few it matters which they are: the mean of a few ways.
+    """
+    at = np.cumsum(chances)
+    ways = [np.diff(np.floor(at + start), prepend=0.0) > 0 for start in _STARTS]
+    return float(np.mean([lower(right) for right in ways]))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Guesses:
+    """Guesses in classes: how sure each is, how many, how many right."""
+
+    odds: NDArray[np.float64]
+    counts: NDArray[np.float64]
+    right: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+    @classmethod
+    def against(
+        cls,
+        epsilon: float,
+        odds: NDArray[np.float64],
+        counts: NDArray[np.float64],
+        right: NDArray[np.float64],
+    ) -> Self:
+        """Return guesses with the weight they have where an epsilon is tested."""
+        weights = excess(odds, epsilon)
+        if not np.dot(weights, counts):
+            weights = odds
+        return cls(odds=odds, counts=counts, right=right, weights=weights)
+
+    def chances(self) -> NDArray[np.float64]:
+        """Return chances p(c l) that give right guesses the weight that was seen."""
+        wanted = float(np.dot(self.weights, self.right))
+        low, high = -_STEEPEST, _STEEPEST
+        for _ in range(80):
+            c = (low + high) / 2
+            given = np.dot(self.counts * self.weights, special.expit(c * self.odds))
+            low, high = (c, high) if given < wanted else (low, c)
+        return np.asarray(special.expit(low * self.odds))
+
+    def seen(self, typical: float) -> Seen:
+        """Return the accuracy by weight; its interval is for the eye: normal."""
+        whole = float(np.dot(self.weights, self.counts))
+        if not whole:
+            return _counted(0, 0, typical)
+        a = float(np.dot(self.weights, self.right)) / whole
+        squares = float(np.dot(self.weights**2, self.counts))
+        error = 1.96 * (squares * a * (1 - a)) ** 0.5 / whole
+        return Seen(
+            accuracy=Measured(
+                value=a, low=max(0.0, a - error), high=min(1.0, a + error)
+            ),
+            guesses=int(self.counts[self.weights > 0].sum()),
+            typical=typical,
+        )
+
+
+def excess(odds: NDArray[np.float64], epsilon: float) -> NDArray[np.float64]:
+    """Return what guesses count where an epsilon is tested."""
+    return np.maximum(odds - epsilon, 0.0)
+
+
+def _played(
+    rounds: tuple[Weighted, ...],
+    at: float,
+    lower: Callable[[tuple[Weighted, ...]], float],
+) -> Seen:
+    columns = [(one.weights, one.guesses, one.correct) for one in rounds]
+    odds, counts, right = (
+        np.concatenate([np.array(each[i], float) for each in columns]) for i in range(3)
+    )
+    guesses = _Guesses.against(at, odds, counts, right)
+    ends = np.cumsum([len(one.weights) for one in rounds])[:-1]
+    so_far = np.floor(np.cumsum(counts * guesses.chances()) + 0.5)
+    each = np.minimum(np.diff(so_far, prepend=0.0), counts).astype(int)
+    typical = tuple(
+        replace(one, correct=tuple(part.tolist()))
+        for one, part in zip(rounds, np.split(each, ends), strict=True)
+    )
+    return guesses.seen(lower(typical))
+
+
+def _staked(bets: Bets, at: float, lower: Callable[[Reading], float]) -> Seen:
+    odds = special.logit(np.clip(bets.stakes, 0.5, 1 - 1e-9))
+    ones, right = np.ones(len(odds)), bets.right.astype(float)
+    guesses = _Guesses.against(at, odds, ones, right)
+    typical = _averaged(
+        guesses.chances(), lambda right: lower(replace(bets, right=right))
+    )
+    return guesses.seen(typical)

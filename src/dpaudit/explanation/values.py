@@ -1,0 +1,149 @@
+"""What an explanation says, as values: outcome, steps, advice, strength."""
+
+from dataclasses import dataclass
+from enum import Enum
+from math import isfinite
+from typing import final
+
+from dpaudit.bounds.bound import rounded_down
+
+__all__ = ["Advice", "Explanation", "Outcome", "Step"]
+
+
+@final
+class Outcome(Enum):
+    """How an audit ended."""
+
+    REFUTED = "refuted"
+    NOT_REFUTED = "not refuted"
+    TOO_WEAK = "inconclusive"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advice:
+    """One thing to do about a gap.
+
+    Attributes:
+        text: What to do.
+        expected: The mean bound if it is done, where that was computed.
+        spread: How much that bound varies from run to run.
+
+    Example:
+        >>> print(Advice(text="use 8 canaries per coordinate instead of 1",
+        ...     expected=0.71, spread=0.12))
+        use 8 canaries per coordinate instead of 1; expect a bound of 0.71 on \
+average, give or take 0.12 from run to run
+    """
+
+    text: str
+    expected: float | None = None
+    spread: float | None = None
+
+    def __str__(self) -> str:
+        if self.expected is None or self.spread is None:
+            return self.text
+        return (
+            f"{self.text}; expect a bound of {self.expected:.2f} on average, give or "
+            f"take {self.spread:.2f} from run to run"
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step on the way from the claim to the bound.
+
+    Attributes:
+        name: Of the step.
+        takes: By how much it lowers the level, in epsilon; negative if it raises it.
+        leaves: The level after it.
+        low: Lower end of what that level may be; equal to it if it is exact.
+        high: Upper end.
+        sentence: What the step does, and why.
+        advice: What could be done about it, if anything.
+    """
+
+    name: str
+    takes: float
+    leaves: float
+    low: float
+    high: float
+    sentence: str
+    advice: Advice | None
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What an audit shows, why not more, and what would have been caught.
+
+    Attributes:
+        outcome: How it ended.
+        verdict: One sentence, with the threat model.
+        claimed: The claim's epsilon at delta.
+        found: The lower bound on epsilon at delta.
+        delta: Of both.
+        alpha: Chance of the bound being wrong.
+        model: What the steps were computed from.
+        steps: From the claim to the bound; each level is computed by itself.
+        remainder: The bound found, less what the last step leaves: what no step
+            explains.
+        strength: What the audit would have caught; "" if it caught something.
+        assumptions: What the statements rest on.
+        not_exercised: What was not run through.
+        remarks: What was noticed besides.
+    """
+
+    outcome: Outcome
+    verdict: str
+    claimed: float
+    found: float
+    delta: float
+    alpha: float
+    model: str
+    steps: tuple[Step, ...]
+    remainder: float
+    strength: str
+    assumptions: tuple[str, ...]
+    not_exercised: tuple[str, ...]
+    remarks: tuple[str, ...]
+
+    def table(self) -> str:
+        """Return the steps as lines of text."""
+        rows = [("step", "takes", "leaves"), ("claim", "", _number(self.claimed))]
+        rows += [(s.name, _number(s.takes), _level(s)) for s in self.steps]
+        found = rounded_down(self.found)
+        rows.append(("not explained", _number(-self.remainder), found))
+        one, two = (max(len(row[i]) for row in rows) for i in range(2))
+        return "\n".join(f"{a:<{one}}  {b:>{two}}  {c}" for a, b, c in rows)
+
+    def __str__(self) -> str:
+        parts = [self.verdict]
+        if self.strength:
+            parts.append(self.strength)
+        parts += [f"From the claim to the bound ({self.model}):\n{self.table()}"]
+        parts += [self._step(step) for step in self.steps]
+        for title, lines in (
+            ("This rests on", self.assumptions),
+            ("Not exercised", self.not_exercised),
+            ("Noticed", self.remarks),
+        ):
+            if lines:
+                parts.append("\n".join([f"{title}:", *(f"- {each}" for each in lines)]))
+        return "\n\n".join(parts)
+
+    def _step(self, step: Step) -> str:
+        return step.sentence + (f"\n  To do: {step.advice}." if step.advice else "")
+
+
+def _level(step: Step) -> str:
+    if step.high - step.low < 1e-3:
+        return _number(step.leaves)
+    return f"{_number(step.leaves)} [{_number(step.low)}, {_number(step.high)}]"
+
+
+def _number(value: float) -> str:
+    if not isfinite(value):
+        return "infinity" if value > 0 else "-infinity"
+    return f"{value + 0.0:.3f}"

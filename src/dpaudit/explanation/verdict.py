@@ -1,0 +1,54 @@
+"""The verdict of an audit in one sentence, with who was watching."""
+
+from dpaudit.bounds.bound import rounded_down
+from dpaudit.evidence.documents import Result, audit_of
+from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.privacy.guarantees import ApproxDP, PureDP
+
+__all__ = ["claim_words", "verdict"]
+
+
+def verdict(result: Result) -> str:
+    """Return the verdict in one sentence.
+
+    Example:
+        >>> from dpaudit import Counts, Design, OneRun, PureDP
+        >>> from dpaudit.game.result import judge
+        >>> design = Design(
+        ...     canaries=100, rules=OneRun(guesses=100), claim=PureDP(epsilon=1.0)
+        ... )
+        >>> counts = Counts(canaries=100, guesses=100, correct=90)
+        >>> print(verdict(judge(counts, design=design, commitment=None)))
+        The claim epsilon = 1 is refuted against an observer of the output: epsilon is \
+at least 1.630 (alpha = 0.05, method exact, tier A: any mechanism; p = 2.7e-05).
+    """
+    audit, test = audit_of(result), result.claim_test
+    found = audit.bound
+    who = audit.design.threat_model
+    claim = claim_words(test.claim, found.delta)
+    at = f" at delta = {found.delta:g}" if found.delta else ""
+    shown = (
+        f"epsilon is at least {rounded_down(found.epsilon_lower)}{at} (alpha = "
+        f"{found.alpha:g}, method {found.method}, tier {found.tier}: any mechanism; "
+        f"p {_p(test.p_value)})"
+    )
+    if test.refuted:
+        return f"The claim {claim} is refuted against {who}: {shown}."
+    return (
+        f"The claim {claim} is not refuted against {who}, which does not prove it: all "
+        f"that was shown is that {shown}."
+    )
+
+
+def claim_words(claim: Guarantee, delta: float) -> str:
+    """Return a claim as words: its epsilon at delta, and whether it says more."""
+    epsilon = f"epsilon = {claim.epsilon_at(delta):.4g}"
+    if delta:
+        epsilon += f" at delta = {delta:g}"
+    if isinstance(claim, ApproxDP | PureDP):
+        return epsilon
+    return f"{epsilon} (a whole curve)"
+
+
+def _p(value: float) -> str:
+    return "= 1" if value >= 1 else f"= {value:.2g}" if value >= 1e-300 else "< 1e-300"

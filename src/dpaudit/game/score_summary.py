@@ -1,0 +1,158 @@
+"""Scores of canaries in a few numbers: a histogram of each kind, and the ROC curve.
+
+Kept with a result so that a report can draw what the guesser saw without the scores,
+which may be many, and which may belong to real people. It is a picture only: no bound
+is read off it, as a threshold that was chosen by looking at it would have to be paid.
+"""
+
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Self, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpaudit.errors import InvalidInputError
+
+__all__ = ["ScoreSummary"]
+
+_BINS = 40
+_OUTER = 0.001  # of the scores at each end share the outermost bin
+_POINTS = 128
+_FIELDS = {"edges", "included", "excluded", "false_positive", "true_positive"}
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreSummary:
+    """What scores looked like, for canaries that were included and those that were not.
+
+    Attributes:
+        edges: Of the bins, one more than there are; what lies outside is counted in
+            the outermost.
+        included: How many included canaries scored in each bin.
+        excluded: How many of the others.
+        false_positive: Of the ROC curve, from 0 to 1: the share of excluded canaries
+            at or above each of some thresholds.
+        true_positive: The share of included ones there.
+
+    Example:
+        >>> summary = ScoreSummary.of([0.0, 1.0, 2.0, 3.0], [0, 1, 0, 1])
+        >>> summary.false_positive
+        (0.0, 0.0, 0.5, 0.5, 1.0)
+        >>> summary.true_positive
+        (0.0, 0.5, 0.5, 1.0, 1.0)
+    """
+
+    edges: tuple[float, ...]
+    included: tuple[int, ...]
+    excluded: tuple[int, ...]
+    false_positive: tuple[float, ...]
+    true_positive: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        rising = all(map(isfinite, self.edges)) and bool(
+            np.all(np.diff(self.edges) > 0)
+        )
+        if not (
+            rising
+            and len(self.edges) == len(self.included) + 1 == len(self.excluded) + 1
+        ):
+            raise InvalidInputError(
+                "edges must rise, one more than there are counts of either kind"
+            )
+        if min((*self.included, *self.excluded)) < 0:
+            raise InvalidInputError("counts must be 0 or more")
+        if not (_is_roc(self.false_positive, self.true_positive)):
+            raise InvalidInputError(
+                "the ROC curve must rise from (0, 0) to (1, 1), a point for a point"
+            )
+
+    @classmethod
+    def of(cls, scores: ArrayLike, bits: ArrayLike) -> Self:
+        """Return the summary of scores and coins; the scores must not be NaN."""
+        values, ones = np.asarray(scores, np.float64), np.asarray(bits) == 1
+        if values.ndim != 1 or not len(values) or values.shape != ones.shape:
+            raise InvalidInputError(
+                "scores and bits must be two lists of one length, got shapes "
+                f"{values.shape} and {ones.shape}"
+            )
+        if np.isnan(values).any():
+            raise InvalidInputError("scores must be numbers, and some are NaN")
+        edges = _edges(values)
+        false, true = _roc(values, ones)
+        return cls(
+            edges=tuple(edges.tolist()),
+            included=_counts(values[ones], edges),
+            excluded=_counts(values[~ones], edges),
+            false_positive=false,
+            true_positive=true,
+        )
+
+    def to_plain(self) -> dict[str, list[float] | list[int]]:
+        """Return the summary as JSON can hold it."""
+        return {name: list(getattr(self, name)) for name in sorted(_FIELDS)}
+
+    @classmethod
+    def from_plain(cls, plain: object) -> Self:
+        """Return the summary that a JSON object holds."""
+        if not isinstance(plain, dict) or plain.keys() != _FIELDS:
+            raise InvalidInputError(
+                f"scores must be an object with the fields {', '.join(sorted(_FIELDS))}"
+            )
+        counts = {"included", "excluded"}
+        return cls(
+            **{
+                name: _numbers(name, plain[name], whole=name in counts)
+                for name in plain
+            }
+        )
+
+
+def _edges(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    finite = values[np.isfinite(values)]
+    if not len(finite):
+        return np.array([-0.5, 0.5])
+    low, high = np.quantile(finite, (_OUTER, 1 - _OUTER), method="nearest")
+    edges = np.linspace(low, high, _BINS + 1)
+    # Scores that all but agree leave no room for bins.
+    return edges if np.all(np.diff(edges) > 0) else low + np.array([-0.5, 0.5])
+
+
+def _counts(values: NDArray[np.float64], edges: NDArray[np.float64]) -> tuple[int, ...]:
+    where = np.searchsorted(edges, values, side="right") - 1
+    bins = len(edges) - 1
+    return tuple(np.bincount(np.clip(where, 0, bins - 1), minlength=bins).tolist())
+
+
+def _roc(
+    values: NDArray[np.float64], ones: NDArray[np.bool_]
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the shares of zeros and of ones at or above some thresholds."""
+    order = np.argsort(values)[::-1]
+    ordered, included = values[order], ones[order]
+    above = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))  # ends of ties
+    if len(above) > _POINTS:
+        # As many from either end, closer together the nearer to it.
+        steps = np.geomspace(1, (len(above) + 1) / 2, _POINTS // 2).astype(np.int64) - 1
+        above = above[np.unique(np.concatenate([steps, len(above) - 1 - steps]))]
+    hits = np.cumsum(included)[above]
+    false = (above + 1 - hits) / max(1, len(ones) - int(ones.sum()))
+    true = hits / max(1, int(ones.sum()))
+    return (0.0, *false[:-1].tolist(), 1.0), (0.0, *true[:-1].tolist(), 1.0)
+
+
+def _is_roc(false: tuple[float, ...], true: tuple[float, ...]) -> bool:
+    return len(false) == len(true) >= 2 and all(
+        part[0] == 0 and part[-1] == 1 and bool(np.all(np.diff(part) >= 0))
+        for part in (false, true)
+    )
+
+
+def _numbers(name: str, value: Any, *, whole: bool) -> tuple[Any, ...]:  # noqa: ANN401 (parsed JSON)
+    kinds = int if whole else (int, float)
+    if not isinstance(value, list) or not all(
+        isinstance(each, kinds) and not isinstance(each, bool) for each in value
+    ):
+        raise InvalidInputError(f"{name} must be a list of numbers, got {value!r}")
+    return tuple(value)

@@ -1,0 +1,285 @@
+"""The explanation of an audit: levels against closed forms, sentences against facts."""
+
+from math import exp, log
+
+import numpy as np
+import pytest
+from scipy import stats
+from scipy.integrate import quad
+from scipy.optimize import brentq
+from scipy.special import expit, logit
+
+from dpaudit import (
+    AdaptiveBets,
+    ApproxDP,
+    Bets,
+    Coins,
+    Counts,
+    Design,
+    Exact,
+    GaussianDP,
+    Key,
+    OneRun,
+    PureDP,
+    Ranked,
+    Ranking,
+)
+from dpaudit.dpsgd.planning import Training, plan_audit
+from dpaudit.dpsgd.planning.plan import rehearse
+from dpaudit.errors import InvalidInputError
+from dpaudit.explanation import Outcome, explain, verdict
+from dpaudit.explanation.ladder import law_of, modelled
+from dpaudit.explanation.model import Model
+from dpaudit.explanation.seen import see
+from dpaudit.game.result import judge
+from dpaudit.game.scores import audit_scores
+from dpaudit.mechanisms.local import LocalRandomisedResponse
+from dpaudit.theory.gaps import gaps
+
+CLAIM = ApproxDP(epsilon=2.0, delta=1e-5)
+FULL = Training(steps=1, rate=1.0, noise=2.15)
+
+
+def counted(correct, *, canaries=200, guesses=100, claim=CLAIM):
+    design = Design(canaries=canaries, rules=OneRun(guesses=guesses), claim=claim)
+    counts = Counts(canaries=canaries, guesses=guesses, correct=correct)
+    return judge(counts, design=design, commitment=None)
+
+
+def setting(**change):
+    said = {"steps": 1, "rate": 1.0, "noise": 2.15, "per_coordinate": 1, **change}
+    return {name: value for name, value in said.items() if value is not None}
+
+
+def trained(*, per_coordinate=1, guesses=100, louder=1.0, seed=1, coordinates=1000):
+    design = Design(
+        canaries=coordinates * per_coordinate,
+        rules=OneRun(guesses=guesses),
+        claim=CLAIM,
+        setting=setting(per_coordinate=per_coordinate),
+    )
+    return rehearse(
+        design,
+        FULL.louder(louder),
+        per_coordinate=per_coordinate,
+        rng=np.random.default_rng(seed),
+        key=Key(bytes([seed] * 32)),
+    )
+
+
+def ladder(result):
+    """The levels of a result, without the advice, which takes seconds."""
+    model, at = Model.of(result), result.bound.epsilon_lower
+    seen = see(result, at)
+    found = modelled(result, CLAIM, model, law_of(model), seen, at)
+    assert found.remainder == result.bound.epsilon_lower - seen.typical
+    return found
+
+
+@pytest.fixture(scope="module")
+def one():
+    return ladder(trained())
+
+
+@pytest.fixture(scope="module")
+def two():
+    return explain(trained(per_coordinate=2, guesses=200))
+
+
+def rung(gaps, name):
+    return next(each for each in gaps.rungs if each.name == name)
+
+
+def level(explained, name):
+    return next(step for step in explained.steps if step.name == name)
+
+
+@pytest.mark.parametrize("correct", [50, 63, 80, 100])
+def test_the_typical_bound_of_counts_is_the_mean_over_their_binomial_law(correct):
+    result = counted(correct)
+    law = stats.binom(100, correct / 100).pmf(np.arange(101))
+    bounds = [
+        Exact()
+        .epsilon_lower(
+            Counts(canaries=200, guesses=100, correct=v), delta=1e-5, alpha=0.05
+        )
+        .epsilon_lower
+        for v in range(101)
+    ]
+    seen = see(result, 0.0)
+    assert seen.typical == pytest.approx(law @ bounds, abs=0.01)
+    limits = stats.binomtest(correct, 100).proportion_ci(0.95, method="exact")
+    assert (seen.accuracy.low, seen.accuracy.high) == pytest.approx(tuple(limits))
+
+
+def test_without_a_model_three_steps_lead_from_the_claim_to_the_bound():
+    explained = explain(counted(80))
+    assert [step.name for step in explained.steps] == [
+        "confidence",
+        "exposure",
+        "statistics",
+    ]
+    assert level(explained, "exposure").leaves == pytest.approx(logit(0.8))
+    whole = explained.claimed - sum(step.takes for step in explained.steps)
+    assert whole + explained.remainder == pytest.approx(explained.found)
+    assert "only the guesses are known" in str(explained)
+
+
+def test_confidence_is_the_guarantee_at_delta_over_alpha(one):
+    expected = GaussianDP(mu=1 / 2.15).epsilon_at(1e-5 / 0.05)
+    assert rung(one, "confidence").epsilon == pytest.approx(expected)
+    assert one.drops["interference"] == 0
+
+
+def losses(draws, seed):
+    rng = np.random.default_rng(seed)
+    coins = rng.integers(0, 2, draws)
+    seen = coins + 2.15 * rng.normal(size=draws)
+    return np.abs(2 * seen - 1) / (2 * 2.15**2)
+
+
+def test_outputs_and_elements_are_the_means_of_the_surest(one):
+    chances = np.sort(expit(losses((2000, 1000), 5)), axis=1)
+    # 2,000 drawn runs against 100,000 drawn coordinates: four standard errors.
+    surest, best = chances[:, -1], chances[:, -100:].mean(axis=1)
+    for name, drawn in (("outputs", surest), ("elements", best)):
+        low, high = logit(drawn.mean() + np.array([-4, 4]) * drawn.std() / 2000**0.5)
+        assert low - 0.02 < rung(one, name).epsilon < high + 0.02
+
+
+def test_a_hidden_canary_has_the_level_of_two_mixtures(two):
+    """Of two canaries at a coordinate, one unknown: mixtures of two normals."""
+
+    def delta(epsilon):
+        def density(x, means):
+            return np.mean([stats.norm.pdf(x, m, 2.15) for m in means])
+
+        def over(x):
+            return max(0.0, density(x, (1, 2)) - exp(epsilon) * density(x, (0, 1)))
+
+        return quad(over, -5, 30, limit=200)[0]
+
+    exact = brentq(lambda e: delta(e) - 2e-4, 0.1, 3)
+    step = level(two, "interference")
+    assert step.leaves == pytest.approx(exact, abs=0.05)
+    assert step.leaves < level(two, "confidence").leaves
+
+
+def test_levels_and_remainder_add_up_and_advice_has_numbers(two):
+    left = two.claimed - sum(step.takes for step in two.steps)
+    assert left + two.remainder == pytest.approx(two.found)
+    assert abs(two.remainder) < 0.05 * (two.claimed - two.found)
+    more = level(two, "statistics").advice
+    assert more.expected > two.found - 0.3
+    assert f"expect a bound of {more.expected:.2f}" in str(two)
+    assert "reveal coins" in level(two, "interference").advice.text
+
+
+def test_a_fault_is_named_where_guesses_are_too_good():
+    explained = explain(trained(louder=16.0))
+    assert explained.outcome is Outcome.REFUTED
+    assert level(explained, "guessing").takes < -1
+    assert "look for a fault" in level(explained, "guessing").advice.text
+    assert level(explained, "statistics").advice is None
+    assert explained.strength == ""
+    assert "is refuted against" in explained.verdict
+
+
+def test_an_audit_that_could_not_refute_says_so():
+    weak = explain(counted(10, canaries=10, guesses=10, claim=PureDP(epsilon=4.0)))
+    assert weak.outcome is Outcome.TOO_WEAK
+    assert "could not have refuted" in weak.strength
+    strong = explain(counted(50))
+    assert strong.outcome is Outcome.NOT_REFUTED
+    assert "would have refuted" in strong.strength
+    assert "which does not prove it" in strong.verdict
+
+
+def test_the_strength_of_a_ranking_is_a_leak_that_it_catches():
+    n, rng = 2000, np.random.default_rng(1)
+    coins = Coins(key=Key(bytes(32)), count=n)
+    design = Design(canaries=n, rules=Ranking(guesses=n), claim=PureDP(epsilon=1.0))
+    result = audit_scores(np.arange(n), coins, rng.normal(size=n), design=design)
+    said = explain(result).strength
+    epsilon = float(said.split("epsilon = ")[1].split(",")[0])
+    caught = 0
+    for _ in range(50):
+        right = rng.random(n) < expit(epsilon)
+        ranked = Ranked(canaries=n, right=right)
+        caught += judge(ranked, design=design, commitment=None).claim_test.refuted
+    # At a chance of 0.85 fewer than 35 of 50 come once in a thousand times.
+    assert caught >= 35
+    assert 1.0 < epsilon < 1.6
+
+
+def test_a_ranking_and_bets_leave_little_unexplained():
+    n, rng = 4000, np.random.default_rng(2)
+    coins = Coins(key=Key(bytes(32)), count=n)
+    scores = 2 * coins.bits() + rng.normal(size=n)
+    design = Design(canaries=n, rules=Ranking(guesses=n), claim=PureDP(epsilon=6.0))
+    ranked = explain(audit_scores(np.arange(n), coins, scores, design=design))
+    assert abs(ranked.remainder) < 0.05 * (6.0 - ranked.found)
+    design = Design(canaries=n, rules=AdaptiveBets(), claim=PureDP(epsilon=6.0))
+    odds = np.abs(scores - 1) * 2
+    right = rng.random(n) < expit(odds)
+    bets = Bets(canaries=n, right=right, stakes=expit(odds))
+    staked = explain(judge(bets, design=design, commitment=None))
+    assert abs(staked.remainder) < 0.05 * (6.0 - staked.found)
+
+
+def test_rounds_are_explained_where_nothing_hides_the_last_canary():
+    plan = plan_audit(FULL, claim=CLAIM, coordinates=300, per_coordinate=4)
+    result = plan.rehearse(rng=np.random.default_rng(3), key=Key(bytes(32)))
+    explained = ladder(result)
+    assert explained.drops["interference"] == 0
+    assert abs(explained.remainder) < 0.1 * (2.0 - result.bound.epsilon_lower)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"noise": None},
+        {"noise": 0.0},
+        {"steps": None},
+        {"steps": 10**6},
+        {"rate": 2.0},
+        {"per_coordinate": 3},
+        {"per_coordinate": None},
+        {"canary_norm": 0.5},
+        {"canary_spread": 4},
+        {"noise": "2"},
+    ],
+)
+def test_what_does_not_describe_a_training_is_no_model(change):
+    def model(said):
+        design = Design(
+            canaries=100, rules=OneRun(guesses=10), claim=CLAIM, setting=said
+        )
+        counts = Counts(canaries=100, guesses=10, correct=5)
+        return Model.of(judge(counts, design=design, commitment=None))
+
+    assert model(setting()).training == FULL
+    assert model(setting(**change)) is None
+
+
+def test_a_given_mechanism_explains_its_own_gaps():
+    mechanism = LocalRandomisedResponse(epsilon=1.0)
+    result = counted(70, canaries=100, claim=PureDP(epsilon=1.0))
+    explained = explain(result, mechanism=mechanism)
+    alone = gaps(mechanism, elements=100, guesses=100, claim=PureDP(epsilon=1.0))
+    for name in ("interference", "outputs", "elements"):
+        assert level(explained, name).leaves == pytest.approx(
+            next(rung.epsilon for rung in alone.rungs if rung.name == name)
+        )
+    design = Design(canaries=9, rules=Ranking(guesses=9), claim=PureDP(epsilon=1.0))
+    ranked = Ranked(canaries=9, right=np.ones(9, bool))
+    other = judge(ranked, design=design, commitment=None)
+    with pytest.raises(InvalidInputError, match="counted"):
+        explain(other, mechanism=mechanism)
+
+
+def test_the_verdict_never_rounds_a_bound_up():
+    result = counted(90, claim=PureDP(epsilon=1.0))
+    said = float(verdict(result).split("at least ")[1].split(" ")[0])
+    assert 0 <= result.bound.epsilon_lower - said < 1e-3
+    assert said > log(2)
