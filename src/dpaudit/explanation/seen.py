@@ -9,9 +9,9 @@ which is guessed as well.
 The *typical* bound is that of a run with exactly as much luck as is to be expected. For
 counts it is the mean of the bound over the binomial law of the accuracy that was seen.
 For other readings right guesses are spread evenly over the guesses: where guesses have
-stated log-odds, in proportion to the chance ``p(c l)`` of each, with one ``c`` such
-that the weight of the right ones is what was seen; in rankings, at the rate seen in
-each stretch of ranks; committed uniform numbers are 1/2.
+stated log-odds, in proportion to the chance ``p(c l)`` of each, with one ``c`` (for
+each round) such that the weight of the right ones is what was seen; in rankings, at the
+rate seen in each stretch of ranks. Committed uniform numbers are those of the run.
 """
 
 from collections.abc import Callable
@@ -51,6 +51,8 @@ _SURE = 0.95  # that an accuracy lies in its interval
 _POINTS = 33  # of a binomial law
 _STEEPEST = 60.0
 _STARTS = (0.1, 0.3, 0.5, 0.7, 0.9)
+_WAYS = (0.1, 0.43, 0.77)  # fewer, as a bound from rounds takes longer
+_GOLDEN = 0.618  # from one round to the next, so that they do not round alike
 _STRETCH = 1.5  # from one stretch of ranks to the next
 
 
@@ -98,9 +100,8 @@ def see(audit: AuditResult, at: float) -> Seen:
         case Weighted():
             return _played((reading,), 0.0, lambda played: lower(played[0]))
         case Rounds(rounds=rounds):
-            even = replace(reading, uniforms=(0.5,) * len(rounds), noise_uniform=0.5)
             return _played(
-                rounds, at, lambda played: lower(replace(even, rounds=played))
+                rounds, at, lambda played: lower(replace(reading, rounds=played))
             )
         case Bets():
             return _staked(reading, at, lower)
@@ -279,19 +280,29 @@ def _played(
     at: float,
     lower: Callable[[tuple[Weighted, ...]], float],
 ) -> Seen:
-    columns = [(one.weights, one.guesses, one.correct) for one in rounds]
-    odds, counts, right = (
-        np.concatenate([np.array(each[i], float) for each in columns]) for i in range(3)
-    )
-    guesses = _Guesses.against(at, odds, counts, right)
-    ends = np.cumsum([len(one.weights) for one in rounds])[:-1]
-    so_far = np.floor(np.cumsum(counts * guesses.chances()) + 0.5)
-    each = np.minimum(np.diff(so_far, prepend=0.0), counts).astype(int)
-    typical = tuple(
-        replace(one, correct=tuple(part.tolist()))
-        for one, part in zip(rounds, np.split(each, ends), strict=True)
-    )
-    return guesses.seen(lower(typical))
+    columns = [
+        tuple(np.array(each, float) for each in (one.weights, one.guesses, one.correct))
+        for one in rounds
+    ]
+    each = [_Guesses.against(at, *column) for column in columns]
+    bounds = [
+        lower(
+            tuple(
+                replace(one, correct=_even(guesses, (way + number * _GOLDEN) % 1))
+                for number, (one, guesses) in enumerate(zip(rounds, each, strict=True))
+            )
+        )
+        for way in _WAYS
+    ]
+    odds, counts, right = (np.concatenate(part) for part in zip(*columns, strict=True))
+    return _Guesses.against(at, odds, counts, right).seen(float(np.mean(bounds)))
+
+
+def _even(guesses: _Guesses, start: float) -> tuple[int, ...]:
+    """Return how many are right in each class if right ones come evenly."""
+    so_far = np.floor(np.cumsum(guesses.counts * guesses.chances()) + start)
+    right = np.clip(np.diff(so_far, prepend=0.0), 0.0, guesses.counts)
+    return tuple(right.astype(int).tolist())
 
 
 def _staked(bets: Bets, at: float, lower: Callable[[Reading], float]) -> Seen:
