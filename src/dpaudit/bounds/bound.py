@@ -27,6 +27,7 @@ __all__ = [
     "first_not_rejected",
     "highest_rejected",
     "largest_rejected",
+    "p_value_text",
     "probability",
     "rounded_down",
 ]
@@ -134,7 +135,7 @@ class ClaimTest:
 
     def __str__(self) -> str:
         verdict = "refuted" if self.refuted else "not refuted"
-        return f"the claim {self.claim} is {verdict} (p {_rounded_up(self.p_value)})"
+        return f"the claim {self.claim} is {verdict} (p {p_value_text(self.p_value)})"
 
 
 @final
@@ -251,7 +252,13 @@ def rounded_down(value: float) -> str:
     return "inf" if value == inf else f"{floor(value * 1000) / 1000:.3f}"
 
 
-def _rounded_up(p_value: float) -> str:
+def p_value_text(p_value: float) -> str:
+    """Return a p-value as text, rounded up, with its sign of equality.
+
+    Example:
+        >>> p_value_text(0.0521), p_value_text(0.0)
+        ('= 0.053', '< 1e-300')
+    """
     if p_value < 1e-300:
         return "< 1e-300"
     unit = 10.0 ** (floor(log10(p_value)) - 1)

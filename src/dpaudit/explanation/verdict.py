@@ -1,6 +1,6 @@
 """The verdict of an audit in one sentence, with who was watching."""
 
-from dpaudit.bounds.bound import rounded_down
+from dpaudit.bounds.bound import p_value_text, rounded_down
 from dpaudit.evidence.documents import Result, audit_of
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
@@ -20,7 +20,7 @@ def verdict(result: Result) -> str:
         >>> counts = Counts(canaries=100, guesses=100, correct=90)
         >>> print(verdict(judge(counts, design=design, commitment=None)))
         The claim epsilon = 1 is refuted against an observer of the output: epsilon is \
-at least 1.630 (alpha = 0.05, method exact, tier A: any mechanism; p = 2.7e-05).
+at least 1.630 (alpha = 0.05, method exact, tier A: any mechanism; p = 2.8e-05).
     """
     audit, test = audit_of(result), result.claim_test
     found = audit.bound
@@ -30,7 +30,7 @@ at least 1.630 (alpha = 0.05, method exact, tier A: any mechanism; p = 2.7e-05).
     shown = (
         f"epsilon is at least {rounded_down(found.epsilon_lower)}{at} (alpha = "
         f"{found.alpha:g}, method {found.method}, tier {found.tier}: any mechanism; "
-        f"p {_p(test.p_value)})"
+        f"p {p_value_text(test.p_value)})"
     )
     if test.refuted:
         return f"The claim {claim} is refuted against {who}: {shown}."
@@ -49,6 +49,3 @@ def claim_words(claim: Guarantee, delta: float) -> str:
         return epsilon
     return f"{epsilon} (a whole curve)"
 
-
-def _p(value: float) -> str:
-    return "= 1" if value >= 1 else f"= {value:.2g}" if value >= 1e-300 else "< 1e-300"

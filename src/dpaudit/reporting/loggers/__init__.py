@@ -1,0 +1,1 @@
+"""Results where people already keep theirs: a dict, MLflow, TensorBoard."""

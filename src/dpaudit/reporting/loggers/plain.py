@@ -1,0 +1,93 @@
+"""A result as a flat dict, for whatever logger a project has.
+
+Names are stable: one is never given another meaning. Each number stands beside what it
+needs to be read: the bound beside its delta, alpha, tier and method, the verdict beside
+the claim and the threat model. What assumes a family (tier B) says so in its name. A
+name is left out where a result has nothing to say under it.
+
+Numbers are as the result holds them, so they may be infinite: an accountant's curve may
+promise no epsilon at all at a delta of 0.
+"""
+
+from typing import TypeAlias
+
+from dpaudit.bounds.bound import ParameterBound
+from dpaudit.evidence.documents import Result, audit_of
+from dpaudit.game.result import score
+from dpaudit.training.result import TrainingResult
+
+__all__ = ["Metric", "as_metrics"]
+
+Metric: TypeAlias = float | int | bool | str
+
+
+def as_metrics(result: Result) -> dict[str, Metric]:
+    """Return what a result says as a flat dict with stable names.
+
+    Args:
+        result: Of any audit.
+
+    Example:
+        >>> from dpaudit import Counts, Design, OneRun, PureDP
+        >>> from dpaudit.game.result import judge
+        >>> rules = OneRun(guesses=100)
+        >>> design = Design(canaries=100, rules=rules, claim=PureDP(epsilon=0.5))
+        >>> counts = Counts(canaries=100, guesses=100, correct=75)
+        >>> metrics = as_metrics(judge(counts, design=design, commitment=None))
+        >>> round(metrics["dpaudit/epsilon_lower"], 6), metrics["dpaudit/delta"]
+        (0.702214, 0.0)
+        >>> metrics["dpaudit/refuted"], metrics["dpaudit/tier"]
+        (True, 'A')
+    """
+    found = {**_verdict(result), **_evidence(result)}
+    if isinstance(result, TrainingResult):
+        found |= _training(result)
+    return {f"dpaudit/{name}": value for name, value in found.items()}
+
+
+def _verdict(result: Result) -> dict[str, Metric]:
+    audit = audit_of(result)
+    bound, test = audit.bound, result.claim_test
+    return {
+        "epsilon_lower": bound.epsilon_lower,
+        "delta": bound.delta,
+        "alpha": bound.alpha,
+        "tier": bound.tier,
+        "method": bound.method,
+        "claim": str(test.claim),
+        "claimed_epsilon": test.claim.epsilon_at(bound.delta),
+        "p_value": test.p_value,
+        "refuted": test.refuted,
+        "threat_model": str(audit.design.threat_model),
+    }
+
+
+def _evidence(result: Result) -> dict[str, Metric]:
+    audit = audit_of(result)
+    right, guesses = score(audit.reading)
+    found: dict[str, Metric] = {
+        "ceiling": audit.ceiling,
+        "canaries": audit.design.canaries,
+        "guesses": guesses,
+        "right": right,
+    }
+    if audit.accuracy_caught is not None:
+        found["accuracy_caught"] = audit.accuracy_caught
+    if audit.commitment is not None:
+        found["commitment"] = audit.commitment.sha256
+    if audit.not_exercised:
+        found["not_exercised"] = ", ".join(audit.not_exercised)
+    return found
+
+
+def _training(result: TrainingResult) -> dict[str, Metric]:
+    found: dict[str, Metric] = {"steps": result.steps, "trusted": result.trusted}
+    return found | ({} if result.family is None else _tier_b(result.family))
+
+
+def _tier_b(family: ParameterBound) -> dict[str, Metric]:
+    return {
+        f"tier_b/{family.parameter}_lower": family.parameter_lower,
+        "tier_b/model_epsilon": family.model_epsilon,
+        "tier_b/family": family.family,
+    }

@@ -1,0 +1,164 @@
+"""The section of a model card that says what an audit showed, in Markdown.
+
+A model card is read by people who have a minute. So the section has the verdict with
+its threat model, the numbers that it turns on, what would have been caught, what it
+rests on, what was not run through, and what to cite. Whatever a design or a remark
+holds is text, and stays text: it is escaped.
+
+Hugging Face's cards also have metadata (``model-index``) for results that leaderboards
+rank: a metric of a task on a data set. A lower bound on a leak is of no data set, and
+what is not found is no merit, so none is written.
+"""
+
+import re
+from math import ceil, floor, log10
+
+from dpaudit import _validate
+from dpaudit.bounds.bound import LowerBound, rounded_down
+from dpaudit.errors import InvalidInputError
+from dpaudit.evidence.documents import Result, audit_of
+from dpaudit.explanation import Explanation, Outcome, explain
+from dpaudit.explanation.verdict import claim_words
+from dpaudit.game.result import AuditResult, score
+from dpaudit.training.result import TrainingResult
+
+__all__ = ["model_card_section"]
+
+_LABELS = {
+    Outcome.REFUTED: "refuted",
+    Outcome.NOT_REFUTED: "not refuted, which does not prove the claim",
+    Outcome.TOO_WEAK: "inconclusive: hardly anything could have refuted the claim",
+}
+_PAPER = (
+    "Keinan, Shenfeld and Ligett, *How Well Can Differential Privacy Be Audited in One "
+    "Run?*, 2025, <https://arxiv.org/abs/2503.07199>"
+)
+_ONE_RUN = (
+    "Steinke, Nasr and Jagielski, *Privacy Auditing with One (1) Training Run*, "
+    "NeurIPS 2023, <https://arxiv.org/abs/2305.08846>"
+)
+
+
+def model_card_section(result: Result, *, level: int = 2) -> str:
+    r"""Return the section of a model card, in Markdown.
+
+    Args:
+        result: Of any audit. One of training takes some seconds to explain.
+        level: Of the section's heading, from 1 to 5.
+
+    Example:
+        >>> from dpaudit import Counts, Design, OneRun, PureDP
+        >>> from dpaudit.game.result import judge
+        >>> rules = OneRun(guesses=100)
+        >>> design = Design(canaries=100, rules=rules, claim=PureDP(epsilon=1.0))
+        >>> counts = Counts(canaries=100, guesses=100, correct=90)
+        >>> section = model_card_section(judge(counts, design=design, commitment=None))
+        >>> for line in section.splitlines()[4:10]:
+        ...     print(line)
+        | What | Value |
+        | --- | --- |
+        | Claim | epsilon = 1 (add-remove adjacency) |
+        | Verdict | refuted |
+        | Lower bound | epsilon \>= 1.630 at delta = 0 |
+        | Chance that the bound is wrong | at most alpha = 0.05 |
+    """
+    _validate.whole_number("level", level, least=1)
+    if level > 5:
+        raise InvalidInputError(f"level must be at most 5, got level={level}")
+    explained = explain(result)
+    parts = [
+        f"{'#' * level} Privacy audit",
+        f"**{_text(explained.verdict)}**",
+        _table(result, explained),
+        _bullets("This rests on:", explained.assumptions),
+        _bullets("Not exercised by the audit:", explained.not_exercised),
+        _bullets("Noticed:", explained.remarks),
+        _commitment(audit_of(result)),
+        f"{'#' * (level + 1)} How to cite",
+        _citations(audit_of(result).bound),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _table(result: Result, explained: Explanation) -> str:
+    audit, test = audit_of(result), result.claim_test
+    bound, (right, made) = audit.bound, score(audit.reading)
+    rows = [
+        (
+            "Claim",
+            f"{claim_words(test.claim, bound.delta)} ({test.claim.adjacency} "
+            "adjacency)",
+        ),
+        ("Verdict", _LABELS[explained.outcome]),
+        (
+            "Lower bound",
+            f"epsilon >= {rounded_down(bound.epsilon_lower)} at delta = "
+            f"{bound.delta:g}",
+        ),
+        ("Chance that the bound is wrong", f"at most alpha = {bound.alpha:g}"),
+        ("What it assumes", f"tier {bound.tier}: nothing about the mechanism"),
+        ("Method", bound.method),
+        ("p-value of the claim", _at_most(test.p_value)),
+        ("Threat model", str(audit.design.threat_model)),
+        (
+            "Evidence",
+            f"{right} of {made} guesses right; {audit.design.canaries} canaries",
+        ),
+        ("Most it could have shown", f"epsilon >= {rounded_down(audit.ceiling)}"),
+    ]
+    if explained.strength:
+        rows.append(("What would have been caught", explained.strength))
+    if isinstance(result, TrainingResult) and result.family is not None:
+        rows.append(("If the mechanism is of a family", str(result.family)))
+    lines = [f"| {_text(name)} | {_text(value)} |" for name, value in rows]
+    return "\n".join(["| What | Value |", "| --- | --- |", *lines])
+
+
+def _bullets(title: str, lines: tuple[str, ...]) -> str:
+    if not lines:
+        return ""
+    return "\n".join([f"{title}\n", *(f"- {_text(line)}" for line in lines)])
+
+
+def _commitment(audit: AuditResult) -> str:
+    if audit.commitment is None:
+        return (
+            "The coins were not committed to, so that nobody can check that they came "
+            "first."
+        )
+    return (
+        "Key and design were committed to before the run (SHA-256 "
+        f"`{audit.commitment.sha256}`); whoever is given the evidence can check it "
+        "with `dpaudit verify`."
+    )
+
+
+def _citations(bound: LowerBound) -> str:
+    cited = [
+        "dpaudit: audit differential privacy from one run (the software)",
+        _PAPER,
+        *([] if bound.method == "classic" else [_ONE_RUN]),
+        f"of the bound, method {_text(bound.method)}: {_text(bound.reference)}",
+    ]
+    return "\n".join(f"- {each}" for each in cited)
+
+
+def _at_most(p_value: float) -> str:
+    """Return a p-value, rounded so that it says no more than was shown."""
+    if p_value < 1e-300:
+        return "below 1e-300"
+    unit = 10.0 ** (floor(log10(p_value)) - 1)
+    return f"{min(1.0, ceil(p_value / unit * (1 - 1e-12)) * unit):.2g}"
+
+
+def _text(words: str) -> str:
+    r"""Return text that Markdown takes as such, on one line.
+
+    Example:
+        >>> print(_text("1. a|b <b>*c*</b>"))
+        1\. a\|b \<b\>\*c\*\</b\>
+    """
+    line = " ".join(words.split())
+    line = re.sub(r"([\\`*_{}\[\]<>#|~$&!])", r"\\\1", line)
+    # What would begin a list or a rule, if it stood at the beginning of a line.
+    return re.sub(r"^([-+=])|^(\d+)([.)](?= |$))", r"\2\\\1\3", line)
