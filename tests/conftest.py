@@ -9,18 +9,36 @@ import pytest
 # DPAUDIT_TEST_EXTRAS="" tests the core alone. A missing package is an error otherwise.
 _NEEDS = {
     "accounting": ["accounting"],
-    "opacus": ["training/opacus", "training/black_box", "training/bugzoo"],
+    "opacus": [
+        *(f"training/{name}" for name in ("opacus", "black_box", "bugzoo")),
+        "testing/conformance/test_opacus_adapter.py",
+        "reporting/loggers/test_tensorboard.py",
+    ],
     "jax": ["training/jax_privacy"],
     "lightning": ["training/opacus/test_lightning.py"],
-    "huggingface": ["training/opacus/test_huggingface.py"],
-    "report": ["reporting", "cli/test_reproduce.py", "cli/test_benchmark.py"],
+    "huggingface": [
+        "training/opacus/test_huggingface.py",
+        "reporting/test_model_card_huggingface.py",
+    ],
+    "mlflow": ["reporting/loggers/test_mlflow.py"],
+    "tensorboard": ["reporting/loggers/test_tensorboard.py"],
+    "report": [
+        "reporting",
+        *(f"cli/test_{name}.py" for name in ("reproduce", "benchmark", "report")),
+    ],
     "sweep": [
         *(f"engines/{name}.py" for name in ("test_local", "test_sweep", "run_sweep")),
         *(f"cli/test_{name}.py" for name in ("benchmark", "calibrate", "reproduce")),
         "cli/test_sweep.py",
     ],
     "ray": ["engines/test_cluster.py"],
-    "tables": ["engines/test_export.py"],
+    "sign": [
+        *(f"evidence/test_{name}.py" for name in ("signing", "tampering")),
+        "evidence/evidence_trials.py",
+        "cli/test_signed_evidence.py",
+    ],
+    "tables": ["engines/test_export.py", "tables/test_parquet.py"],
+    "docs": ["docs"],  # the group of that name, and the checkout
 }
 _TESTED = os.environ.get("DPAUDIT_TEST_EXTRAS", " ".join(_NEEDS)).split()
 

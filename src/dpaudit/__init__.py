@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from dpaudit.bounds.exact import Exact
     from dpaudit.bounds.ranked import RankedLooks
     from dpaudit.bounds.reads import Bets, Counts, Ranked, Rounds, Weighted
+    from dpaudit.explanation.explain import explain
     from dpaudit.game.adaptive import audit_adaptive
     from dpaudit.game.adaptive_guesser import AdaptiveMostLikely
     from dpaudit.game.classic import audit_classic
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from dpaudit.game.transcript import Transcript
     from dpaudit.privacy.curve import PrivacyCurve
     from dpaudit.privacy.guarantees import ApproxDP, GaussianDP, PureDP
+    from dpaudit.reporting.report.page import report
 
 __all__ = [
     "AdaptiveBets",
@@ -86,6 +88,8 @@ __all__ = [
     "audit_classic",
     "audit_one_run",
     "audit_scores",
+    "explain",
+    "report",
     "test_claim",
 ]
 
@@ -132,6 +136,8 @@ _HOMES = {
     "audit_classic": "dpaudit.game.classic",
     "audit_one_run": "dpaudit.game.one_run",
     "audit_scores": "dpaudit.game.scores",
+    "explain": "dpaudit.explanation.explain",
+    "report": "dpaudit.reporting.report.page",
     "test_claim": "dpaudit.bounds.claims",
 }
 

@@ -59,10 +59,10 @@ def add_peer(store):
             opened.add(cell, [(trial, found) for trial in range(sweep.trials)])
 
 
-def test_json_gives_the_mean_bound_of_the_numbered_draws(store):
+def test_json_gives_the_mean_bound_of_the_numbered_draws(store, schema):
     done = run(store, "--json")
     assert done.exit_code == 0, done.stderr
-    found = json.loads(done.stdout)
+    found = schema(done.stdout, "benchmark")
     assert found["format"] == "dpaudit.benchmark.1"
     assert [row["method"] for row in found["rows"]] == OURS
     assert (found["mu"], found["delta"], found["alpha"]) == (1.0, 1e-5, 0.05)

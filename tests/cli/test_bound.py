@@ -57,12 +57,21 @@ def test_text_is_one_line():
 
 @pytest.mark.parametrize(("claimed", "code"), [("2.5", 1), ("3.5", 0)])
 def test_a_refuted_claim_is_exit_code_1(claimed, code):
-    done = run(*COUNTS, f"--claim-epsilon={claimed}")
+    done = run(*COUNTS, f"--epsilon={claimed}")
     assert done.exit_code == code
     assert ("is refuted" in done.stdout) is bool(code)
-    found = json.loads(run(*COUNTS, f"--claim-epsilon={claimed}", "--json").stdout)
+    found = json.loads(run(*COUNTS, f"--epsilon={claimed}", "--json").stdout)
     jsonschema.validate(found, schema("bound"))
     assert found["claim"]["refuted"] is bool(code)
+
+
+def test_the_claim_s_epsilon_has_one_name_everywhere_and_its_old_one_still_works():
+    one, old = (
+        run(*COUNTS, f"--{name}=2.5", "--json") for name in ("epsilon", "claim-epsilon")
+    )
+    assert one.exit_code == old.exit_code == 1
+    assert one.stdout == old.stdout
+    assert "claim-epsilon" not in run("--help").stdout
 
 
 def test_compare_shows_every_method_with_tier_and_ceiling():
@@ -104,7 +113,7 @@ def test_a_reading_comes_from_a_file_or_standard_input(tmp_path):
         ([*COUNTS, "--reading=x.json"], "either --reading or the three counts"),
         (["--reading=no-such-file"], "cannot read no-such-file"),
         (["--canaries=5"], "give --canaries, --guesses and --correct"),
-        ([*COUNTS, "--claim-epsilon=-1"], "epsilon must be a finite number >= 0"),
+        ([*COUNTS, "--epsilon=-1"], "epsilon must be a finite number >= 0"),
     ],
 )
 def test_misuse_exits_with_2_and_advice(arguments, advice):

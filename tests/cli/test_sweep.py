@@ -1,6 +1,5 @@
 """``dpaudit sweep``, and how commands that sweep begin and end."""
 
-import json
 import os
 import signal
 import subprocess
@@ -15,6 +14,7 @@ from sweep_tools import stored
 from typer.testing import CliRunner
 
 from dpaudit.cli import app
+from dpaudit.cli._shared import reported
 from dpaudit.cli._sweeping import (
     AddressOption,
     EngineName,
@@ -67,8 +67,8 @@ def test_status_of_cells_shows_each(path):
     assert '1 of 3  {"mean":0.0}' in invoke("status", path, "--cells").stdout
 
 
-def test_status_as_json(path):
-    found = json.loads(invoke("status", path, "--json").stdout)
+def test_status_as_json(path, schema):
+    found = schema(invoke("status", path, "--json").stdout, "sweep")
     assert found["format"] == "dpaudit.sweep.1"
     (cell,) = found["cells"]
     assert (cell["trials"], cell["planned"], cell["setting"]) == (1, 3, {"mean": 0.0})
@@ -144,7 +144,7 @@ def command(
 
 
 drawing = typer.Typer(pretty_exceptions_enable=False)
-drawing.command()(command)
+drawing.command()(reported("dpaudit draw")(command))
 
 
 def draw(*arguments):

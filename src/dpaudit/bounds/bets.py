@@ -29,7 +29,7 @@ from dpaudit.bounds.adaptive import coupling_price
 from dpaudit.bounds.bound import Grid, LowerBound, add_price, first_not_rejected
 from dpaudit.bounds.reads import Bets
 
-__all__ = ["Betting"]
+__all__ = ["Betting", "log_wealth"]
 
 _SUREST = 1 - 1e-9  # no bet may lose everything
 
@@ -54,7 +54,7 @@ mechanism)
     def log_p_value(self, bets: Bets, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value: one over the largest wealth, plus delta's."""
         price = coupling_price(bets.canaries, epsilon, delta)
-        wealth = float(np.max(_log_wealth(bets, epsilon), initial=0.0))
+        wealth = float(np.max(log_wealth(bets, epsilon), initial=0.0))
         return add_price(-wealth, price)
 
     def epsilon_lower(self, bets: Bets, *, delta: float, alpha: float) -> LowerBound:
@@ -70,7 +70,7 @@ mechanism)
         rejected_from = 0
         while rejected_from < len(found):
             price = coupling_price(bets.canaries, epsilon, delta)
-            wealth = np.maximum.accumulate(_log_wealth(bets, epsilon))
+            wealth = np.maximum.accumulate(log_wealth(bets, epsilon))
             enough = np.flatnonzero(np.exp(-wealth) + price <= alpha)
             if not len(enough):
                 break
@@ -81,7 +81,8 @@ mechanism)
         return found
 
 
-def _log_wealth(bets: Bets, epsilon: float) -> NDArray[np.float64]:
+def log_wealth(bets: Bets, epsilon: float) -> NDArray[np.float64]:
+    """Return the log of the wealth after each guess, of who bets against an epsilon."""
     q = np.minimum(bets.stakes, _SUREST)
     bold = q > special.expit(epsilon)
     won = np.log(np.maximum(q, 0.5)) - special.log_expit(epsilon)

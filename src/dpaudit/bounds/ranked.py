@@ -138,7 +138,8 @@ class _Test:
     def _looks(self, epsilon: float) -> list[int]:
         """Choose where to look, from the design alone."""
         last = len(self._right) - 1
-        reach = ceil(log(_FIRST_LEVEL) / float(special.log_expit(epsilon)))
+        surest = min(float(special.log_expit(epsilon)), -1e-300)  # 0 from 745 on
+        reach = ceil(log(_FIRST_LEVEL) / surest)
         price = self._m * self._delta * _LARGEST_STEIN / (_PRICE_SHARE * self._alpha)
         first = max(reach, ceil(price**2 * exp(-epsilon)))
         looks = [first, 3 * first]

@@ -58,6 +58,7 @@ __all__ = [
     "StoufferRounds",
     "guess_weights",
     "left_to_chance",
+    "round_score",
     "round_shares",
     "rounds_price",
 ]
@@ -105,7 +106,7 @@ class StoufferRounds:
         played = zip(shares, rounds.rounds, rounds.uniforms, strict=True)
         for share, guesses, uniform in played:
             step = inf if rounds.jump is None or share == 0 else rounds.jump / share
-            used, score = _score(guesses, epsilon, uniform, step)
+            used, score = round_score(guesses, epsilon, uniform, step)
             evidence += share * used * score
             left -= (share * used) ** 2
         if left > MOST_CHANCE + 1e-9:
@@ -254,7 +255,7 @@ def _cap(
     return float(max(caps[k], a[a > 0][0]))
 
 
-def _score(
+def round_score(
     played: Weighted, epsilon: float, uniform: float, step: float
 ) -> tuple[float, float]:
     """Return how much of its share a round uses, and its limited normal score.

@@ -1,31 +1,73 @@
 """The command ``dpaudit``: one file per command."""
 
+from collections.abc import Callable
+from typing import Annotated
+
 import typer
 
+from dpaudit.cli._shared import EXIT_CODES, reflowed, renamed, reported
+from dpaudit.cli.audit import audit
 from dpaudit.cli.benchmark import benchmark
 from dpaudit.cli.bound import bound
 from dpaudit.cli.calibrate import calibrate
+from dpaudit.cli.combine import combine
+from dpaudit.cli.evidence import evidence
+from dpaudit.cli.explain import explain
 from dpaudit.cli.gaps import gaps
 from dpaudit.cli.plan import plan
+from dpaudit.cli.register import register
+from dpaudit.cli.report import report
 from dpaudit.cli.reproduce import reproduce
 from dpaudit.cli.sweep import sweep
+from dpaudit.cli.verify import verify
 
 __all__ = ["app"]
 
 app = typer.Typer(
     help="Tell how private a program really is, from one run of it.",
+    epilog=EXIT_CODES,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-app.command()(benchmark)
-app.command()(bound)
-app.command()(calibrate)
-app.command()(gaps)
-app.command()(plan)
-app.command()(reproduce)
-app.add_typer(sweep, name="sweep")
+
+_STUDY = "Study auditing itself"
+_COMMANDS: dict[str, list[Callable[..., None]]] = {
+    "Before a run": [plan, register],
+    "After a run": [audit, bound, explain, report],
+    "Check and combine": [evidence, verify, combine],
+    _STUDY: [gaps, reproduce, calibrate, benchmark],
+}
+
+for _panel, _commands in _COMMANDS.items():
+    for _command in _commands:
+        _name = _command.__name__
+        app.command(
+            _name,
+            rich_help_panel=_panel,
+            help=reflowed(_command),
+            context_settings={"token_normalize_func": renamed},
+        )(reported(f"dpaudit {_name}")(_command))
+app.add_typer(sweep, name="sweep", rich_help_panel=_STUDY)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version  # noqa: PLC0415
+
+        typer.echo(f"dpaudit {version('dpaudit')}")
+        raise typer.Exit
 
 
 @app.callback()
-def _root() -> None:
+def _root(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            help="Show the version and exit.",
+        ),
+    ] = False,
+) -> None:
     """Tell how private a program really is, from one run of it."""

@@ -1,18 +1,189 @@
-"""What commands do alike: say that they work, check a picture, write numbers."""
+"""What all commands share: options, how they end, files, patience."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from enum import StrEnum
+from functools import wraps
 from pathlib import Path
 from threading import Timer
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, NoReturn, ParamSpec, TypeAlias
+
+import typer
+
+from dpaudit.errors import DpAuditError, InvalidInputError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["check_picture", "json_number", "patience", "table_console"]
+__all__ = [
+    "EXIT_CODES",
+    "AlphaOption",
+    "DeltaOption",
+    "IndependentOption",
+    "JsonOption",
+    "Observer",
+    "ObserverOption",
+    "PictureOption",
+    "check_picture",
+    "check_writable",
+    "json_number",
+    "leave",
+    "patience",
+    "read_text",
+    "reflowed",
+    "renamed",
+    "reported",
+    "table_console",
+]
+
+P = ParamSpec("P")
 
 _PATIENCE = 2.0  # seconds without a word
 _WIDE = 160  # characters
+_STOPPED = 130  # as shells say of an interrupt
+_PIPE_CLOSED = 141  # and of output that nobody reads any more
+
+EXIT_CODES = (
+    "Exit codes: 0 if all is well; 1 if a claim is refuted, a check fails or something "
+    "is missing; 2 if something is misused or cannot be read; 130 if it was stopped."
+)
+
+DeltaOption: TypeAlias = Annotated[
+    float, typer.Option("--delta", help="Delta of claim and bound.")
+]
+AlphaOption: TypeAlias = Annotated[
+    float, typer.Option("--alpha", help="Chance of being wrong that is accepted.")
+]
+JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+IndependentOption: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--coins-were-independent",
+        help="State that every coin was thrown by itself, if just half are ones.",
+    ),
+]
+PictureOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--picture", help="Draw it too, into this .svg or .png."),
+]
+
+
+class Observer(StrEnum):
+    """What whoever guesses has seen; the names of ``ThreatModel``."""
+
+    ALL_ITERATES = "all-iterates"
+    KNOWN_RECORDS = "known-records"
+    FINAL_MODEL = "final-model"
+    OUTPUT = "output"
+
+
+ObserverOption: TypeAlias = Annotated[
+    Observer | None,
+    typer.Option(
+        "--observer",
+        help="Who sees what the scores are made from: all-iterates, known-records, "
+        "final-model or output.",
+        metavar="<who>",
+        show_default="output",
+    ),
+]
+
+# What options were called once, or are called elsewhere.
+_RENAMED = {
+    "claim-epsilon": "epsilon",
+    "dimension": "coordinates",
+    "sample-rate": "rate",
+}
+
+
+def renamed(token: str) -> str:
+    """Return today's name of an option."""
+    return _RENAMED.get(token, token)
+
+
+def reflowed(command: Callable[..., None]) -> str:
+    """Return a command's docstring with one line for each paragraph."""
+    paragraphs = (command.__doc__ or "").split("\n\n")
+    return "\n\n".join(" ".join(each.split()) for each in paragraphs)
+
+
+def reported(name: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
+    """Make a command end with one line where it cannot go on, and no traceback.
+
+    What is the user's to mend ends with exit code 2 and a message, an interrupt with
+    130. A reader that has seen enough, as in ``dpaudit ... | head -1``, is no error.
+    """
+
+    def decorate(command: Callable[P, None]) -> Callable[P, None]:
+        @wraps(command)
+        def run(*args: P.args, **options: P.kwargs) -> None:
+            try:
+                command(*args, **options)
+            except KeyboardInterrupt:
+                leave(name, "stopped", code=_STOPPED)
+            except BrokenPipeError:
+                _close_quietly()
+                raise typer.Exit(_PIPE_CLOSED) from None
+            except DpAuditError as error:
+                leave(name, f"{error}")
+            except OSError as error:
+                leave(name, _spoken(error))
+            except MemoryError:
+                leave(name, "there is not enough memory for this")
+
+        return run
+
+    return decorate
+
+
+def leave(name: str, message: str, *, code: int = 2) -> NoReturn:
+    """End a command with a message."""
+    typer.echo(f"{name}: {message}", err=True)
+    raise typer.Exit(code)
+
+
+def _spoken(error: OSError) -> str:
+    if error.filename is None or error.strerror is None:
+        return f"{error}"
+    return f"{error.filename}: {error.strerror}"
+
+
+def _close_quietly() -> None:
+    """Let what is left of the output go nowhere, so that nothing complains at exit."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file, or of standard input for "-"."""
+    try:
+        if str(path) == "-":
+            return sys.stdin.read()
+        return path.read_text("utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(
+            f"cannot read {path}: it is not UTF-8 text (byte {error.start})"
+        ) from error
+    except OSError as error:
+        raise InvalidInputError(f"cannot read {path}: {error.strerror}") from error
+
+
+def check_writable(path: Path, option: str) -> None:
+    """Refuse a file that could not be written in the end; make its folder."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        there = path.exists()
+        with path.open("a", encoding="utf-8"):
+            pass
+        if not there:
+            path.unlink()
+    except OSError as error:
+        raise InvalidInputError(
+            f"{path} cannot be written ({error.strerror}); name another place with "
+            f"{option}"
+        ) from error
 
 
 @contextmanager

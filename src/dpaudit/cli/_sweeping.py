@@ -5,9 +5,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, TypeAlias, final
+from typing import TYPE_CHECKING, Annotated, TypeAlias, final
 
 import typer
+
+from dpaudit.cli._shared import leave
+from dpaudit.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from dpaudit.engines.engine import Engine
@@ -88,13 +91,12 @@ class Where:
 def filled(where: Where, sweeps: "Sequence[Sweep]") -> "Iterator[Store]":
     """Run what a store lacks, showing how far it is, and yield the store.
 
-    An interrupt, trials that raised, and errors that are the user's to mend end the
-    command with a message that says what to do; so they do inside the ``with`` block.
+    An interrupt, trials that raised, and a store that cannot be used end the command
+    with a message that says what to do; so they do inside the ``with`` block.
     """
     import sqlite3  # noqa: PLC0415 (so that --help stays light)
 
     from dpaudit.engines.store import Store  # noqa: PLC0415
-    from dpaudit.errors import DpAuditError  # noqa: PLC0415
 
     try:
         engine = _engine(where)
@@ -102,33 +104,27 @@ def filled(where: Where, sweeps: "Sequence[Sweep]") -> "Iterator[Store]":
             _run(where, sweeps, engine, store)
             yield store
     except KeyboardInterrupt:
-        _leave(
-            where,
+        leave(
+            where.command,
             f"stopped; what was done is in {where.store}, and the same command goes on "
             "from there",
             code=130,
         )
-    except DpAuditError as error:
-        _leave(where, f"{error}", code=2)
     except sqlite3.OperationalError as error:
-        _leave(
-            where,
+        leave(
+            where.command,
             f"{where.store} cannot be read or written now ({error}); what is in it "
             "stays, and the same command goes on from there",
-            code=2,
         )
     except sqlite3.Error as error:
-        _leave(
-            where,
+        leave(
+            where.command,
             f"{where.store} cannot be used as a store ({error}); name another file "
             "with --store",
-            code=2,
         )
 
 
 def _engine(where: Where) -> "Engine":
-    from dpaudit.errors import InvalidInputError  # noqa: PLC0415
-
     match where.engine:
         case EngineName.LOCAL:
             from dpaudit.engines.local import LocalEngine  # noqa: PLC0415
@@ -154,14 +150,8 @@ def _run(
         with watched(sweep.name) as progress:
             failed += run(sweep, engine=engine, store=store, progress=progress).failed
     if failed:
-        _leave(
-            where,
+        leave(
+            where.command,
             f"{failed} trials raised and are missing; `dpaudit sweep status "
             f"{where.store}` shows why, and the same command tries them again",
-            code=2,
         )
-
-
-def _leave(where: Where, message: str, *, code: int) -> NoReturn:
-    typer.echo(f"{where.command}: {message}", err=True)
-    raise typer.Exit(code)

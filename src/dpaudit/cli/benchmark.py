@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpaudit.cli._shared import check_picture, table_console
+from dpaudit.cli._shared import JsonOption, PictureOption, check_picture, table_console
 from dpaudit.cli._sweeping import (
     AddressOption,
     EngineName,
@@ -39,35 +39,27 @@ def benchmark(
     engine: EngineOption = EngineName.LOCAL,
     address: AddressOption = None,
     workers: WorkersOption = None,
-    picture: Annotated[
-        Path | None, typer.Option(help="Draw it too, into this .svg or .png.")
-    ] = None,
+    picture: PictureOption = None,
     csv: Annotated[
         Path | None, typer.Option(help="Write the table to this file too.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Compare the bounds that each method gets from the same scores, and its time.
 
     Scores are N(0, 1) for excluded and N(1, 1) for included canaries, delta is 1e-5
     and alpha 0.05. By default there are 200 draws of up to 100,000 canaries and 50 of
-    more. jax-privacy is compared with if it is installed. The exit code is 0, 2 if
+    more. jax-privacy is compared with if it is installed. Exits with 0, or 2 if
     something is misused, or 130 if it was stopped.
     """
-    from dpaudit.errors import DpAuditError  # noqa: PLC0415 (numpy comes with it)
-
     where = Where(
         command=_COMMAND, engine=engine, address=address, workers=workers, store=store
     )
-    try:
-        check_picture(picture)
-        tasks = _tasks(canaries, trials, pairs)
-        comparison, rows = _measured(where, tasks, trials, pairs)
-        _draw(rows, tasks[0], picture)
-        _write(rows, csv)
-    except (DpAuditError, OSError) as error:
-        typer.echo(f"{_COMMAND}: {error}", err=True)
-        raise typer.Exit(2) from error
+    check_picture(picture)
+    tasks = _tasks(canaries, trials, pairs)
+    comparison, rows = _measured(where, tasks, trials, pairs)
+    _draw(rows, tasks[0], picture)
+    _write(rows, csv)
     left_out = _left_out(comparison, rows)
     if json:
         typer.echo(_json(rows, tasks[0], left_out))

@@ -1,12 +1,20 @@
 """``dpaudit bound``: from what was guessed to a lower bound on epsilon."""
 
 import json as json_module
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from dpaudit.cli._shared import (
+    AlphaOption,
+    DeltaOption,
+    JsonOption,
+    patience,
+    read_text,
+)
+from dpaudit.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from dpaudit.bounds.bound import ClaimTest, LowerBound, ParameterBound
@@ -29,28 +37,25 @@ def bound(
         Path | None,
         typer.Option(help="A JSON reading instead of the three counts; - for stdin."),
     ] = None,
-    delta: Annotated[float, typer.Option(help="Delta of the bound.")] = 0.0,
-    alpha: Annotated[float, typer.Option(help="Chance of being wrong.")] = 0.05,
+    delta: DeltaOption = 0.0,
+    alpha: AlphaOption = 0.05,
     method: Annotated[str, typer.Option(help=f"For counts: {_METHODS}.")] = "exact",
-    claim_epsilon: Annotated[
-        float | None, typer.Option(help="Test the claim (this epsilon, delta) too.")
+    epsilon: Annotated[
+        float | None, typer.Option(help="Claimed epsilon, to be tested too.")
     ] = None,
-    compare: Annotated[bool, typer.Option(help="Show every method.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    compare: Annotated[
+        bool, typer.Option("--compare", help="Show every method.")
+    ] = False,
+    json: JsonOption = False,
 ) -> None:
     """Bound epsilon from below, for any mechanism.
 
-    The exit code is 0, or 1 if the claim is refuted, or 2 if something is misused.
+    Exits with 0, or 1 if the claim is refuted, or 2 if something is misused.
     """
-    from dpaudit.errors import DpAuditError  # noqa: PLC0415 (numpy comes with it)
-
-    try:
-        read = _reading(canaries, guesses, correct, reading)
+    read = _reading(canaries, guesses, correct, reading)
+    with patience("bounding epsilon"):
         bounds = _bounds(read, method=method, compare=compare, delta=delta, alpha=alpha)
-        test = _claim_test(read, epsilon=claim_epsilon, delta=delta, alpha=alpha)
-    except DpAuditError as error:
-        typer.echo(f"dpaudit bound: {error}", err=True)
-        raise typer.Exit(2) from error
+        test = _claim_test(read, epsilon=epsilon, delta=delta, alpha=alpha)
     if json:
         typer.echo(_as_json(read, bounds, test, delta=delta, alpha=alpha))
     else:
@@ -63,16 +68,11 @@ def _reading(
 ) -> "Reading":
     from dpaudit.bounds.reading_json import reading_from_json  # noqa: PLC0415
     from dpaudit.bounds.reads import Counts  # noqa: PLC0415
-    from dpaudit.errors import InvalidInputError  # noqa: PLC0415
 
     if path is not None:
         if (canaries, guesses, correct) != (None, None, None):
             raise InvalidInputError("give either --reading or the three counts")
-        try:
-            text = sys.stdin.read() if str(path) == "-" else path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidInputError(f"cannot read {path}: {error}") from error
-        return reading_from_json(text)
+        return reading_from_json(read_text(path))
     if canaries is None or guesses is None or correct is None:
         raise InvalidInputError(
             "give --canaries, --guesses and --correct, or a --reading"
@@ -85,7 +85,6 @@ def _bounds(
 ) -> "list[LowerBound | ParameterBound]":
     from dpaudit.bounds.methods import METHODS, bound_counts, bound_other  # noqa: PLC0415
     from dpaudit.bounds.reads import Counts  # noqa: PLC0415
-    from dpaudit.errors import InvalidInputError  # noqa: PLC0415
 
     if method not in METHODS:
         raise InvalidInputError(f"--method must be one of {_METHODS}, got {method!r}")

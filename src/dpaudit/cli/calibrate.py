@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpaudit.cli._shared import patience, table_console
+from dpaudit.cli._shared import JsonOption, patience, read_text, table_console
 from dpaudit.cli._sweeping import (
     AddressOption,
     EngineName,
@@ -17,6 +17,7 @@ from dpaudit.cli._sweeping import (
     WorkersOption,
     filled,
 )
+from dpaudit.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from dpaudit.experiments.calibration.table import Plan, Row
@@ -57,9 +58,7 @@ def calibrate(
     every: Annotated[
         bool, typer.Option("--every", help="Every row, not the worst of each rule.")
     ] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print JSON: every row.")
-    ] = False,
+    json: JsonOption = False,
     page: Annotated[
         Path | None,
         typer.Option("--page", help="Write the tables into this Markdown page too."),
@@ -68,16 +67,10 @@ def calibrate(
     """Measure how often each rule and each whole audit refutes a true claim.
 
     Ours stand beside those of other tools. Exits with 1 if one of dpaudit's is shown to
-    be wrong more often than it promises, with 2 if something is misused.
+    be wrong more often than it promises, with 2 if something is misused, or else 0.
     """
-    from dpaudit.errors import DpAuditError  # noqa: PLC0415 (numpy comes with it)
-
-    try:
-        _check_page(page, small=small, only=only)
-        planned, template = _plan(trials, small=small, only=only), _read(page)
-    except (DpAuditError, OSError) as error:
-        typer.echo(f"dpaudit calibrate: {error}", err=True)
-        raise typer.Exit(2) from error
+    _check_page(page, small=small, only=only)
+    planned, template = _plan(trials, small=small, only=only), _read(page)
     where = Where(
         command="dpaudit calibrate",
         store=store,
@@ -105,8 +98,6 @@ def _plan(trials: int | None, *, small: bool, only: Only | None) -> "Plan":
 
 def _check_page(page: Path | None, *, small: bool, only: Only | None) -> None:
     """Refuse to fill a page, which shows the whole table, with a part of it."""
-    from dpaudit.errors import InvalidInputError  # noqa: PLC0415 (numpy again)
-
     if page is not None and (small or only is not None):
         given = "--small" if small else f"--only={only}"
         raise InvalidInputError(
@@ -130,7 +121,7 @@ def _read(page: Path | None) -> str:
         return ""
     from dpaudit.experiments.calibration.page import fill  # noqa: PLC0415
 
-    text = page.read_text("utf-8")
+    text = read_text(page)
     fill(text, [])
     return text
 

@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpaudit.cli._shared import check_picture, json_number, patience
+from dpaudit.cli._shared import (
+    AlphaOption,
+    DeltaOption,
+    JsonOption,
+    PictureOption,
+    check_picture,
+    json_number,
+    patience,
+)
 
 if TYPE_CHECKING:
     from dpaudit.mechanisms.names import Parameters
@@ -24,35 +32,28 @@ def gaps(
     guesses: Annotated[
         int | None, typer.Option(help="Guesses of the audit; all if not given.")
     ] = None,
-    delta: Annotated[float, typer.Option(help="Delta of claim and bound.")] = 0.0,
-    alpha: Annotated[float, typer.Option(help="Chance of being wrong.")] = 0.05,
+    delta: DeltaOption = 0.0,
+    alpha: AlphaOption = 0.05,
     observed: Annotated[
         float | None, typer.Option(help="A bound that a run gave, to compare.")
     ] = None,
     seed: Annotated[int, typer.Option(help="For what must be simulated.")] = 0,
-    picture: Annotated[
-        Path | None, typer.Option(help="Draw it too, into this .svg or .png.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    picture: PictureOption = None,
+    json: JsonOption = False,
 ) -> None:
     """Show what an audit of a mechanism loses, and to what.
 
-    The exit code is 0, or 2 if something is misused.
+    Exits with 0, or 2 if something is misused.
     """
-    from dpaudit.errors import DpAuditError  # noqa: PLC0415 (numpy comes with it)
-    from dpaudit.mechanisms.names import Parameters  # noqa: PLC0415
+    from dpaudit.mechanisms.names import Parameters  # noqa: PLC0415 (numpy)
 
     parameters = Parameters(
         elements=n, epsilon=epsilon, sigma=sigma, set_size=set_size, chance=chance
     )
-    try:
-        check_picture(picture)
-        with patience("computing the gaps"):
-            found = _gaps(name, parameters, guesses, delta, alpha, observed, seed)
-        _draw(found, name, picture)
-    except (DpAuditError, OSError) as error:
-        typer.echo(f"dpaudit gaps: {error}", err=True)
-        raise typer.Exit(2) from error
+    check_picture(picture)
+    with patience("computing the gaps"):
+        found = _gaps(name, parameters, guesses, delta, alpha, observed, seed)
+    _draw(found, name, picture)
     typer.echo(_json(name, found) if json else f"{found.table()}\n\n{found}")
 
 

@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpaudit.cli._shared import check_picture, json_number, patience
+from dpaudit.cli._shared import (
+    AlphaOption,
+    DeltaOption,
+    JsonOption,
+    PictureOption,
+    check_picture,
+    json_number,
+    patience,
+)
+from dpaudit.errors import InvalidInputError, MissingExtraError
 
 if TYPE_CHECKING:
     from dpaudit.dpsgd.planning.plan import Plan
@@ -17,13 +26,13 @@ _FORMAT = "dpaudit.plan.1"
 
 
 def plan(
-    delta: Annotated[float, typer.Option(help="Delta of claim and bound.")],
+    delta: DeltaOption,
     steps: Annotated[int, typer.Option(help="Steps of training.")],
     rate: Annotated[float, typer.Option(help="Sampling rate; 1 is the full batch.")],
     epsilon: Annotated[
         float | None,
         typer.Option(
-            help="Of the claim; by default what an accountant proves of the noise "
+            help="Claimed epsilon; by default what an accountant proves of the noise "
             "(extra accounting)."
         ),
     ] = None,
@@ -37,7 +46,7 @@ def plan(
             "asks for (extra accounting)."
         ),
     ] = None,
-    alpha: Annotated[float, typer.Option(help="Chance of being wrong.")] = 0.05,
+    alpha: AlphaOption = 0.05,
     per_coordinate: Annotated[
         int | None, typer.Option(help="Canaries per coordinate, if that is fixed.")
     ] = None,
@@ -45,33 +54,25 @@ def plan(
         float | None,
         typer.Option(help="How many coordinates does a mean bound of this need?"),
     ] = None,
-    picture: Annotated[
-        Path | None, typer.Option(help="Draw it too, into this .svg or .png.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    picture: PictureOption = None,
+    json: JsonOption = False,
 ) -> None:
     """Plan an audit of DP-SGD with Dirac canaries, and say what it will show.
 
-    Nothing of the audit's coins is used, so following the plan keeps it valid. The exit
-    code is 0, or 2 if something is misused.
+    Nothing of the audit's coins is used, so following the plan keeps it valid. Exits
+    with 0, or 2 if something is misused.
     """
-    from dpaudit.errors import DpAuditError  # noqa: PLC0415 (numpy comes with it)
-
-    try:
-        check_picture(picture)
-        with patience("planning the audit"):
-            found, needed = _planned(
-                (epsilon, delta),
-                (steps, rate, noise),
-                coordinates,
-                alpha,
-                per_coordinate,
-                target_epsilon,
-            )
-        _draw(found, picture)
-    except (DpAuditError, OSError) as error:
-        typer.echo(f"dpaudit plan: {error}", err=True)
-        raise typer.Exit(2) from error
+    check_picture(picture)
+    with patience("planning the audit"):
+        found, needed = _planned(
+            (epsilon, delta),
+            (steps, rate, noise),
+            coordinates,
+            alpha,
+            per_coordinate,
+            target_epsilon,
+        )
+    _draw(found, picture)
     if json:
         typer.echo(_json(found, target_epsilon, needed))
     else:
@@ -90,7 +91,6 @@ def _planned(
     from dpaudit.dpsgd.planning import plan_audit  # noqa: PLC0415
     from dpaudit.dpsgd.planning.guess_law import Training  # noqa: PLC0415
     from dpaudit.dpsgd.planning.sizes import canaries_needed  # noqa: PLC0415
-    from dpaudit.errors import InvalidInputError  # noqa: PLC0415
 
     (epsilon, delta), (steps, rate, noise) = claimed, trained
     _validate.error_level("alpha", alpha)
@@ -135,7 +135,6 @@ def _planned(
 def _claim(
     epsilon: float | None, delta: float, guarantee: "Guarantee | None"
 ) -> "ApproxDP":
-    from dpaudit.errors import MissingExtraError  # noqa: PLC0415
     from dpaudit.privacy.guarantees import ApproxDP  # noqa: PLC0415
 
     if epsilon is None:
@@ -149,8 +148,6 @@ def _claim(
 
 
 def _noise(epsilon: float, delta: float, steps: int, rate: float) -> float:
-    from dpaudit.errors import MissingExtraError  # noqa: PLC0415
-
     try:
         from dpaudit.accounting import noise_for  # noqa: PLC0415 (an extra)
     except MissingExtraError as error:
@@ -162,8 +159,6 @@ def _noise(epsilon: float, delta: float, steps: int, rate: float) -> float:
 
 
 def _guarantee(steps: int, rate: float, noise: float) -> "Guarantee | None":
-    from dpaudit.errors import MissingExtraError  # noqa: PLC0415
-
     try:
         from dpaudit.accounting import accountant_curve  # noqa: PLC0415 (an extra)
     except MissingExtraError:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpaudit.cli._shared import check_writable
 from dpaudit.cli._sweeping import (
     AddressOption,
     EngineName,
@@ -15,6 +16,7 @@ from dpaudit.cli._sweeping import (
     WorkersOption,
     filled,
 )
+from dpaudit.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,27 +51,21 @@ def reproduce(
     """Simulate and draw a figure of the paper, and compare it with what is printed.
 
     Repeats are the paper's, and 200 for its one figure without experiments, unless
-    --trials gives others. The exit code is 0, 130 if it was interrupted, or 2 if
-    something is misused.
+    --trials gives others. Exits with 0, or 2 if something is misused, or 130 if it was
+    stopped.
     """
-    from dpaudit.errors import DpAuditError, InvalidInputError  # noqa: PLC0415
-
     where = Where(
         command=_COMMAND, store=store, engine=engine, address=address, workers=workers
     )
-    try:
-        if show:
-            typer.echo(_listed())
-            return
-        if name is None:
-            raise InvalidInputError("name a figure, or all; --list shows what there is")
-        chosen = _chosen(name, trials, out, page)
-        done = [_reproduced(figure, trials, out, where) for figure in chosen]
-        if page is not None:
-            _write_page(done, out, page)
-    except (DpAuditError, OSError) as error:
-        typer.echo(f"{_COMMAND}: {error}", err=True)
-        raise typer.Exit(2) from error
+    if show:
+        typer.echo(_listed())
+        return
+    if name is None:
+        raise InvalidInputError("name a figure, or all; --list shows what there is")
+    chosen = _chosen(name, trials, out, page)
+    done = [_reproduced(figure, trials, out, where) for figure in chosen]
+    if page is not None:
+        _write_page(done, out, page)
 
 
 def _listed() -> str:
@@ -94,28 +90,10 @@ def _chosen(
     for figure in chosen:
         figure.sweeps(trials)
         for suffix in _SUFFIXES:
-            _check_writable(out / f"{figure.name}{suffix}", "--out")
+            check_writable(out / f"{figure.name}{suffix}", "--out")
     if page is not None:
-        _check_writable(page, "--page")
+        check_writable(page, "--page")
     return chosen
-
-
-def _check_writable(path: Path, option: str) -> None:
-    """Refuse a file that could not be written in the end; make its folder."""
-    from dpaudit.errors import InvalidInputError  # noqa: PLC0415
-
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        there = path.exists()
-        with path.open("a", encoding="utf-8"):
-            pass
-        if not there:
-            path.unlink()
-    except OSError as error:
-        raise InvalidInputError(
-            f"{path} cannot be written ({error.strerror}); name another place with "
-            f"{option}"
-        ) from error
 
 
 def _reproduced(

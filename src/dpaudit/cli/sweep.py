@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpaudit.cli._shared import JsonOption, check_writable, patience, reflowed, reported
+from dpaudit.errors import InvalidInputError
+
 if TYPE_CHECKING:
     from dpaudit.engines.store import State, Store
 
@@ -21,17 +24,16 @@ sweep = typer.Typer(
 _StoreArgument = Annotated[Path, typer.Argument(help="The store of a sweep.")]
 
 
-@sweep.command()
 def status(
     store: _StoreArgument,
     cells: Annotated[bool, typer.Option("--cells", help="Show every setting.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    json: JsonOption = False,
 ) -> None:
     """Tell how far each sweep of a store is, and why trials failed.
 
-    The exit code is 0 if nothing is missing, 1 if something is, 2 for misuse.
+    Exits with 0 if nothing is missing, 1 if something is, 2 if something is misused.
     """
-    with _opened(store, "dpaudit sweep status") as opened:
+    with _opened(store) as opened:
         states = opened.states()
         if json:
             typer.echo(_json(states, opened))
@@ -41,38 +43,36 @@ def status(
         raise typer.Exit(1)
 
 
-@sweep.command()
 def export(
     store: _StoreArgument,
     table: Annotated[Path, typer.Argument(help="A .csv or .parquet file to write.")],
 ) -> None:
-    """Write every trial of a store into one flat table."""
+    """Write every trial of a store into one flat table.
+
+    Exits with 0, or 2 if something is misused.
+    """
     from dpaudit.engines.export import export  # noqa: PLC0415
 
-    with _opened(store, "dpaudit sweep export") as opened:
+    check_writable(table, "TABLE")
+    with _opened(store) as opened, patience("writing the table"):
         rows = export(opened, table)
     typer.echo(f"{rows} trials written to {table}")
 
 
 @contextmanager
-def _opened(path: Path, command: str) -> "Iterator[Store]":
+def _opened(path: Path) -> "Iterator[Store]":
     """Open a copy of a store; say what is wrong if there is none."""
     import sqlite3  # noqa: PLC0415 (so that --help stays light)
 
     from dpaudit.engines.store import Store  # noqa: PLC0415
-    from dpaudit.errors import DpAuditError, InvalidInputError  # noqa: PLC0415
 
     try:
         if not path.is_file():
             raise InvalidInputError(f"there is no store {path}")
         with Store.copy(path) as store:
             yield store
-    except (DpAuditError, OSError) as error:
-        typer.echo(f"{command}: {error}", err=True)
-        raise typer.Exit(2) from error
     except sqlite3.Error as error:
-        typer.echo(f"{command}: {path} is not a store ({error})", err=True)
-        raise typer.Exit(2) from error
+        raise InvalidInputError(f"{path} is not a store ({error})") from error
 
 
 def _missing(state: "State") -> int:
@@ -136,4 +136,11 @@ def _json(states: "list[State]", store: "Store") -> str:
                 for state in states
             ],
         }
+    )
+
+
+for _command in (status, export):
+    _name = _command.__name__
+    sweep.command(_name, help=reflowed(_command))(
+        reported(f"dpaudit sweep {_name}")(_command)
     )

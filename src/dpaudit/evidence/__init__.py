@@ -1,1 +1,32 @@
-"""The record of an audit, and how others check it."""
+"""The record of an audit, and how others check it.
+
+Before the run, ``register(design, key)`` is published. After it, ``evidence_of`` puts
+together what came of it, ``seal`` writes it, and anyone may ``verify`` it. Signing
+needs the extra ``sign`` and is in ``dpaudit.evidence.signing``.
+"""
+
+from dpaudit.evidence.envelope import Envelope, open_envelope, seal
+from dpaudit.evidence.files import ScoreFile, ScoreFiles, score_files, tie_rng
+from dpaudit.evidence.gathering import evidence_of
+from dpaudit.evidence.record import Evidence
+from dpaudit.evidence.registration import Registration, register
+from dpaudit.evidence.verification import Check, Finding, Verification
+from dpaudit.evidence.verifying import verify
+
+__all__ = [
+    "Check",
+    "Envelope",
+    "Evidence",
+    "Finding",
+    "Registration",
+    "ScoreFile",
+    "ScoreFiles",
+    "Verification",
+    "evidence_of",
+    "open_envelope",
+    "register",
+    "score_files",
+    "seal",
+    "tie_rng",
+    "verify",
+]

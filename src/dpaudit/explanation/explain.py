@@ -89,7 +89,7 @@ def explain(
 
 def _told(model: Model | None, mechanism: object | None) -> str:
     if mechanism is not None:
-        return f"of {type(mechanism).__name__}"
+        return f"the law of {type(mechanism).__name__}"
     return "only the guesses are known" if model is None else str(model)
 
 

@@ -48,4 +48,3 @@ def claim_words(claim: Guarantee, delta: float) -> str:
     if isinstance(claim, ApproxDP | PureDP):
         return epsilon
     return f"{epsilon} (a whole curve)"
-

@@ -249,6 +249,8 @@ def _taken(before: Rung, after: Rung) -> tuple[str, str]:
 def _added(before: Rung, after: Rung) -> tuple[str, str]:
     gained, to = _number(after.epsilon - before.epsilon), _number(after.epsilon)
     why = _WHY_MORE.get(after.name, "the numbers that it is made of are not exact")
+    if after.epsilon == inf and after.name in ("guessing", "exposure"):
+        return f"{_WHO[after.name]} lifts it to infinity (every guess was right)", why
     return f"{_WHO[after.name]} adds {gained} and gives {to}", why
 
 

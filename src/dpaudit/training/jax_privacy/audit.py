@@ -99,6 +99,7 @@ class JaxPrivacyAudit:
         # What is added to a sum can be told from what was there; records cannot.
         self._real_sums = not isinstance(insertion, Records)
         read: dict[str, Scalar] = {
+            "framework": "JAX Privacy",
             "per_coordinate": size,
             "dimension": dimension,
             "sample_rate": rate,

@@ -25,6 +25,7 @@ import torch
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 
+from dpaudit._canonical import Scalar
 from dpaudit.accounting.curves import HasHistory
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.sums import canary_log_odds
@@ -322,7 +323,8 @@ def _with_facts(
     records: bool,
 ) -> Design:
     """Return the design with what was read, for the record."""
-    read = {
+    read: dict[str, Scalar] = {
+        "framework": "Opacus",
         "per_coordinate": per_coordinate(design),
         "layout_seed": layout_seed,
         "sample_rate": facts.rate,

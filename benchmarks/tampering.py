@@ -1,0 +1,128 @@
+"""What becomes of evidence that was tampered with.
+
+    python benchmarks/tampering.py                   # 10,000 mutants of either
+    python benchmarks/tampering.py --mutants 500
+
+Signed evidence: one field of the payload is changed under the old signature, or one
+field of the envelope, or one place of the file. Each mutant must be found out, or be
+the same payload under the same signature in another spelling. Unsigned evidence: one
+field is changed, and the statement's hashes are put right. Each mutant must be found
+out, or read as the same evidence, or leave less to check, of which verification says
+so; unless its field is among those that verification itself lists as stated.
+"""
+
+import argparse
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+
+from dpaudit.evidence import Evidence, seal
+from dpaudit.evidence.signing import generate_signing_key
+
+# The mutants are those of the tests.
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "evidence"))
+
+from evidence_samples import KINDS, of_scores
+from evidence_trials import SIGNED_WAYS, Trial, signed_trial, unsigned_trial
+
+MOST = 1000
+
+
+def main() -> int:
+    asked = argparse.ArgumentParser(description=__doc__)
+    asked.add_argument("--mutants", type=int, default=10_000)
+    asked.add_argument("--seed", type=int, default=0)
+    arguments = asked.parse_args()
+    rng, start = np.random.default_rng(arguments.seed), time.process_time()
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        kinds = {kind: make() for kind, make in KINDS.items()}
+        kinds["score files"] = of_scores(folder)
+        missed = signed(kinds, folder, arguments.mutants, rng)
+        missed += unsigned(kinds, folder, arguments.mutants, rng)
+    print(f"\n{missed} missed; {time.process_time() - start:.0f} s of one core")
+    return 1 if missed else 0
+
+
+def signed(
+    kinds: dict[str, Evidence], folder: Path, mutants: int, rng: np.random.Generator
+) -> int:
+    key, size = generate_signing_key(), len(kinds) * len(SIGNED_WAYS)
+    print("Signed\n\n| changed | mutants | found out | harmless | missed | by |")
+    print("|---|---|---|---|---|---|")
+    missed, run = 0, 0
+    for way in SIGNED_WAYS:
+        whole = Trial()
+        for evidence in kinds.values():
+            run += 1
+            text, count = seal(evidence, key), mutants * run // size
+            count -= mutants * (run - 1) // size
+            trial = signed_trial(
+                text, key.public_key, way, mutants=count, rng=rng, files=folder
+            )
+            whole.found += trial.found
+            whole.harmless += trial.harmless
+            whole.missed += trial.missed
+            whole.by += trial.by
+            whole.tried += trial.tried
+        print(
+            f"| {way} | {whole.tried.total()} | {whole.found} | {whole.harmless} | "
+            f"{whole.missed.total()} | {said(whole.by)} |"
+        )
+        for name, count in sorted(whole.missed.items()):
+            print(f"  missed: {name} ({count})")
+        missed += whole.missed.total()
+    return missed
+
+
+def unsigned(
+    kinds: dict[str, Evidence], folder: Path, mutants: int, rng: np.random.Generator
+) -> int:
+    print("\nUnsigned\n")
+    print(
+        "| evidence | mutants | fields | found out | harmless | less checked | stated "
+        "| missed |\n|---|---|---|---|---|---|---|---|"
+    )
+    missed, lists = 0, {}
+    for run, (kind, evidence) in enumerate(kinds.items()):
+        count = mutants * (run + 1) // len(kinds) - mutants * run // len(kinds)
+        trial = unsigned_trial(seal(evidence), mutants=count, rng=rng, files=folder)
+        listed = set(trial.missed) - set(trial.unlisted())
+        stated = sum(trial.missed[name] for name in listed)
+        out = trial.missed.total() - stated
+        print(
+            f"| {kind} | {count} | {len(trial.tried)} | {trial.found} | "
+            f"{trial.harmless} | {trial.weaker} | {stated} | {out} |"
+        )
+        for name in trial.unlisted():
+            print(f"  missed: {name} ({trial.missed[name]})")
+        missed += out
+        lists[kind] = ", ".join(
+            f"{name} ({passing(seal(evidence), name, folder, rng)})"
+            for name in trial.stated
+        )
+    print(f"\nListed as stated; which of {MOST} mutants of each was the first to pass")
+    for kind, names in lists.items():
+        print(f"- {kind}: {names}")
+    return missed
+
+
+def passing(text: str, name: str, folder: Path, rng: np.random.Generator) -> str:
+    """Return which mutant of a field was the first that verification let pass."""
+    for tried in range(1, MOST + 1):
+        trial = unsigned_trial(text, mutants=1, rng=rng, files=folder, within=name)
+        if trial.missed:
+            return str(tried)
+    return "none"
+
+
+def said(by: Counter[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in by.most_common())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

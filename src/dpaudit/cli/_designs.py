@@ -1,0 +1,74 @@
+"""Designs as commands take them: from options, or from a file."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dpaudit.cli._shared import Observer, read_text
+from dpaudit.errors import DpAuditError, InvalidInputError, VoidAuditError
+
+if TYPE_CHECKING:
+    from dpaudit.evidence import Registration
+    from dpaudit.game.coins import Key
+    from dpaudit.game.design import Design
+
+__all__ = ["design_from_options", "read_key", "read_registration"]
+
+
+def design_from_options(
+    *,
+    canaries: int,
+    epsilon: float,
+    delta: float,
+    alpha: float,
+    guesses: int | None,
+    observer: Observer,
+    tie_seed: int | None = None,
+) -> "Design":
+    """Return the design of an audit of scores; ranked if no guesses are given."""
+    from dpaudit import _validate  # noqa: PLC0415
+    from dpaudit.game.design import Design, ThreatModel  # noqa: PLC0415 (numpy)
+    from dpaudit.game.rules import OneRun, Ranking  # noqa: PLC0415
+    from dpaudit.privacy.guarantees import ApproxDP  # noqa: PLC0415
+
+    if tie_seed is not None:
+        _validate.whole_number("--tie-seed", tie_seed)
+    return Design(
+        canaries=canaries,
+        rules=Ranking(guesses=canaries) if guesses is None else OneRun(guesses=guesses),
+        claim=ApproxDP(epsilon=epsilon, delta=delta),
+        alpha=alpha,
+        threat_model=ThreatModel[observer.name],
+        setting={} if tie_seed is None else {"tie_seed": tie_seed},
+    )
+
+
+def read_registration(path: Path) -> "Registration":
+    """Return what was registered; a bare design was registered without a key."""
+    from dpaudit import _canonical  # noqa: PLC0415
+    from dpaudit.evidence import Registration  # noqa: PLC0415
+    from dpaudit.game.design import Design  # noqa: PLC0415
+
+    text = read_text(path)
+    try:
+        if _canonical.format_of(text).startswith("dpaudit.design."):
+            return Registration(design=Design.from_json(text), commitment=None)
+        return Registration.from_json(text)
+    except DpAuditError as error:
+        raise InvalidInputError(f"{path}: {error}") from error
+
+
+def read_key(path: Path, registered: "Registration") -> "Key":
+    """Return a key, if it is the one that a design was registered with."""
+    from dpaudit.game.coins import Key  # noqa: PLC0415
+
+    try:
+        key = Key.read(path)
+    except OSError as error:
+        raise InvalidInputError(f"cannot read {path}: {error.strerror}") from error
+    commitment = registered.commitment
+    if commitment is not None and not commitment.holds_for(key, registered.design):
+        raise VoidAuditError(
+            f"{path} is not the key that the design was registered with: the "
+            "commitment does not hold for it"
+        )
+    return key

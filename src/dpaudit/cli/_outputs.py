@@ -1,0 +1,72 @@
+"""What a command may write beside what it prints: result, report, evidence."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from dpaudit.cli._shared import check_writable
+
+if TYPE_CHECKING:
+    from dpaudit.evidence.documents import Result
+    from dpaudit.game.coins import Key
+
+__all__ = ["Outputs", "check_outputs", "write_outputs"]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outputs:
+    """Files to be written; None for none.
+
+    Attributes:
+        save: The result.
+        report: A page about it.
+        evidence: What others can check.
+    """
+
+    save: Path | None = None
+    report: Path | None = None
+    evidence: Path | None = None
+
+
+def check_outputs(outputs: Outputs) -> None:
+    """Refuse, before anything is computed, what could not be written in the end."""
+    for option, path in (
+        ("--save", outputs.save),
+        ("--report", outputs.report),
+        ("--evidence", outputs.evidence),
+    ):
+        if path is not None:
+            check_writable(path, option)
+    if outputs.report is not None:
+        import dpaudit.reporting.report  # noqa: F401, PLC0415 (needs its extra)
+
+
+def write_outputs(
+    outputs: Outputs,
+    result: "Result",
+    *,
+    key: "Key | None",
+    scores: Path | None,
+    coins_were_independent: bool,
+) -> list[str]:
+    """Write what was asked for; return a line about each file."""
+    written = []
+    if outputs.save is not None:
+        outputs.save.write_text(result.to_json() + "\n", "utf-8")
+        written.append(f"Result: {outputs.save}")
+    if outputs.report is not None:
+        from dpaudit.reporting.report import report  # noqa: PLC0415 (needs its extra)
+
+        report(result, outputs.report)
+        written.append(f"Report: {outputs.report}")
+    if outputs.evidence is not None:
+        from dpaudit.evidence import evidence_of, score_files, seal  # noqa: PLC0415
+
+        files = None
+        if scores is not None:
+            files = score_files([scores], coins_were_independent=coins_were_independent)
+        sealed = seal(evidence_of(result, key=key, files=files))
+        outputs.evidence.write_text(sealed + "\n", "utf-8")
+        written.append(f"Evidence: {outputs.evidence}")
+    return written

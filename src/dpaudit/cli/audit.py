@@ -1,0 +1,222 @@
+"""``dpaudit audit``: from a file of scores to a verdict."""
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, final
+
+import typer
+
+from dpaudit.cli._designs import design_from_options, read_key, read_registration
+from dpaudit.cli._outputs import Outputs, check_outputs, write_outputs
+from dpaudit.cli._scores import has_ids, judged, notes_on, read_source
+from dpaudit.cli._shared import (
+    IndependentOption,
+    JsonOption,
+    Observer,
+    ObserverOption,
+    patience,
+)
+from dpaudit.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from dpaudit.game.coins import Key
+    from dpaudit.game.design import Design
+    from dpaudit.game.result import AuditResult
+
+_FORMAT = "dpaudit.audit.1"
+
+
+def audit(
+    scores: Annotated[
+        Path | None,
+        typer.Argument(
+            help="A .parquet, .csv or .npz file with id, score and, without a key, "
+            "bit; or a .npz file with in_scores and out_scores."
+        ),
+    ] = None,
+    included: Annotated[
+        Path | None,
+        typer.Option("--in", help="Scores of included canaries: .npy, .npz or .csv."),
+    ] = None,
+    excluded: Annotated[
+        Path | None, typer.Option("--out", help="Scores of the others.")
+    ] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Claimed epsilon.")] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Claimed delta; 0 for pure privacy.")
+    ] = None,
+    alpha: Annotated[
+        float | None,
+        typer.Option(
+            help="Chance of being wrong that is accepted.", show_default="0.05"
+        ),
+    ] = None,
+    guesses: Annotated[
+        int | None,
+        typer.Option(
+            help="How many guesses count, fixed before anyone saw a coin; if not "
+            "given, guesses are ranked and none has to be fixed."
+        ),
+    ] = None,
+    observer: ObserverOption = None,
+    design: Annotated[
+        Path | None,
+        typer.Option(help="What `dpaudit register` wrote, instead of the claim."),
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option(help="The key that the design was registered with.")
+    ] = None,
+    tie_seed: Annotated[
+        int | None,
+        typer.Option(help="Decides by lot between equal scores; a key does so itself."),
+    ] = None,
+    coins_were_independent: IndependentOption = False,
+    not_exercised: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A part of the program that was not run through.", metavar="<text>"
+        ),
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(help="Write the result to this .json file.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write a report to this .html file.")
+    ] = None,
+    evidence: Annotated[
+        Path | None,
+        typer.Option(help="Write what others can check to this .json file."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Audit a claim from scores: higher where "included" is more likely.
+
+    The claim is --epsilon and --delta, or that of a --design. The coins are the bits
+    of the file, or derived by id from the --key. Exits with 0, or 1 if the claim is
+    refuted, or 2 if something is misused or the audit would be void.
+    """
+    outputs = Outputs(save=save, report=report, evidence=evidence)
+    check_outputs(outputs)
+    claim = _Claim(
+        epsilon=epsilon,
+        delta=delta,
+        alpha=alpha,
+        guesses=guesses,
+        observer=observer,
+        tie_seed=tie_seed,
+    )
+    _check(claim, design, key)
+    with patience("auditing"):
+        source = read_source(scores, included, excluded)
+        fixed, secret = _fixed(claim, source.canaries, design, key)
+        result = judged(
+            source,
+            fixed,
+            secret,
+            independent=coins_were_independent,
+            not_exercised=tuple(not_exercised or ()),
+        )
+        written = write_outputs(
+            outputs,
+            result,
+            key=secret,
+            scores=scores if has_ids(source) else None,
+            coins_were_independent=coins_were_independent,
+        )
+    notes = notes_on(source, result, registered=design is not None)
+    typer.echo(_json(result, notes) if json else _text(result, notes, written))
+    raise typer.Exit(1 if result.claim_test.refuted else 0)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Claim:
+    """What is said on the command line where no design is named."""
+
+    epsilon: float | None
+    delta: float | None
+    alpha: float | None
+    guesses: int | None
+    observer: Observer | None
+    tie_seed: int | None
+
+
+def _check(claim: _Claim, design: Path | None, key: Path | None) -> None:
+    """Refuse options that do not go together, before a large file is read."""
+    if design is not None:
+        for field in fields(claim):
+            if getattr(claim, field.name) is not None:
+                option = field.name.replace("_", "-")
+                raise InvalidInputError(
+                    f"--{option} is fixed by the design {design}; leave it out"
+                )
+        return
+    if key is not None:
+        raise InvalidInputError(
+            "--key needs the --design that it was registered with: dpaudit register"
+        )
+    if claim.epsilon is None or claim.delta is None:
+        raise InvalidInputError(
+            "an audit tests a claim: give --epsilon and --delta (0 for pure privacy), "
+            "or a --design; `dpaudit bound` bounds epsilon without a claim"
+        )
+
+
+def _fixed(
+    claim: _Claim, canaries: int, design: Path | None, key: Path | None
+) -> "tuple[Design, Key | None]":
+    """Return what was fixed beforehand, or is said to have been, and the key."""
+    if design is not None:
+        registered = read_registration(design)
+        if key is not None:
+            return registered.design, read_key(key, registered)
+        if registered.commitment is not None:
+            raise InvalidInputError(
+                f"{design} was registered with a key, from which the coins are "
+                "derived: give it with --key"
+            )
+        return registered.design, None
+    assert claim.epsilon is not None  # checked before the scores were read
+    assert claim.delta is not None
+    fixed = design_from_options(
+        canaries=canaries,
+        epsilon=claim.epsilon,
+        delta=claim.delta,
+        alpha=0.05 if claim.alpha is None else claim.alpha,
+        guesses=claim.guesses,
+        observer=claim.observer or Observer.OUTPUT,
+        tie_seed=claim.tie_seed,
+    )
+    return fixed, None
+
+
+def _text(result: "AuditResult", notes: list[str], written: list[str]) -> str:
+    lines = [str(result), *(f"Note: {note}." for note in notes)]
+    return "\n".join([*lines, *written])
+
+
+def _json(result: "AuditResult", notes: list[str]) -> str:
+    from dataclasses import asdict  # noqa: PLC0415
+
+    from dpaudit import _canonical  # noqa: PLC0415
+    from dpaudit.game.result import claim_test_to_plain, score  # noqa: PLC0415
+
+    right, made = score(result.reading)
+    return _canonical.text(
+        {
+            "format": _FORMAT,
+            "epsilon_lower": result.bound.epsilon_lower,
+            "refuted": result.claim_test.refuted,
+            "claim_test": claim_test_to_plain(result.claim_test),
+            "bound": asdict(result.bound),
+            "ceiling": result.ceiling,
+            "canaries": result.design.canaries,
+            "guesses": made,
+            "correct": right,
+            "commitment": result.commitment and result.commitment.sha256,
+            "threat_model": str(result.design.threat_model),
+            "not_exercised": list(result.not_exercised),
+            "notes": notes,
+            "text": str(result),
+        }
+    )

@@ -1,0 +1,118 @@
+"""``dpaudit combine``: independent runs of one audit, judged together."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpaudit.cli._results import read_result
+from dpaudit.cli._shared import JsonOption, patience
+from dpaudit.errors import VoidAuditError
+
+if TYPE_CHECKING:
+    from dpaudit.evidence.documents import Result
+    from dpaudit.game.combining import CombinedResult
+    from dpaudit.privacy.guarantee import Guarantee
+
+_FORMAT = "dpaudit.combination.1"
+
+
+def combine(
+    results: Annotated[
+        list[Path],
+        typer.Argument(help="The result of every run that was made, or its evidence."),
+    ],
+    alpha: Annotated[
+        float | None,
+        typer.Option(
+            help="Chance of being wrong that is accepted, for all of them together.",
+            show_default="that of the runs",
+        ),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Combine the results of independent runs that audit one claim.
+
+    All runs that were made must be among them: leaving out one that showed nothing
+    voids the rest. Exits with 0, or 1 if the claim is refuted, or 2 if something is
+    misused or two results are of one run.
+    """
+    from dpaudit.evidence.documents import audit_of  # noqa: PLC0415 (numpy)
+    from dpaudit.game.combining import combine_runs  # noqa: PLC0415
+
+    read = [read_result(path) for path in results]
+    with patience("combining the runs"):
+        found = combine_runs(
+            [audit_of(each) for each in read], alpha=alpha, claim=_curve(read)
+        )
+    notes = _notes(found)
+    typer.echo(_json(found, results, notes) if json else _text(found, results, notes))
+    raise typer.Exit(1 if found.claim_test.refuted else 0)
+
+
+def _curve(results: "Sequence[Result]") -> "Guarantee | None":
+    """Return the accountant's curve, if every run was held against the same one."""
+    from dpaudit.privacy.guarantee import guarantee_to_plain  # noqa: PLC0415
+    from dpaudit.training.result import TrainingResult  # noqa: PLC0415
+
+    tests = [
+        each.accountant if isinstance(each, TrainingResult) else None
+        for each in results
+    ]
+    claims = [test.claim for test in tests if test is not None]
+    if not claims:
+        return None
+    first = guarantee_to_plain(claims[0])
+    if len(claims) < len(tests) or any(guarantee_to_plain(c) != first for c in claims):
+        raise VoidAuditError(
+            "the runs were held against different accountants' curves; runs of one "
+            "claim can be combined"
+        )
+    return claims[0]
+
+
+def _notes(found: "CombinedResult") -> list[str]:
+    notes = ["it holds if these are all the runs that were made, and independent ones"]
+    if found.uncommitted:
+        notes.append(
+            f"{found.uncommitted} of {len(found.runs)} runs name no commitment, so "
+            "that one run under two names would not be seen"
+        )
+    return notes
+
+
+def _text(found: "CombinedResult", paths: Sequence[Path], notes: Sequence[str]) -> str:
+    lines = [str(found)]
+    for path, run, p_value in zip(paths, found.runs, found.p_values, strict=True):
+        lines.append(f"  {path}: p = {p_value:.3g}; {run.bound}")
+    return "\n".join([*lines, *(f"Note: {note}." for note in notes)])
+
+
+def _json(found: "CombinedResult", paths: Sequence[Path], notes: Sequence[str]) -> str:
+    from dataclasses import asdict  # noqa: PLC0415
+
+    from dpaudit import _canonical  # noqa: PLC0415
+    from dpaudit.game.result import claim_test_to_plain  # noqa: PLC0415
+
+    runs: list[_canonical.Json] = [
+        {
+            "file": str(path),
+            "commitment": run.commitment and run.commitment.sha256,
+            "p_value": p_value,
+            "epsilon_lower": run.bound.epsilon_lower,
+        }
+        for path, run, p_value in zip(paths, found.runs, found.p_values, strict=True)
+    ]
+    return _canonical.text(
+        {
+            "format": _FORMAT,
+            "epsilon_lower": found.bound.epsilon_lower,
+            "refuted": found.claim_test.refuted,
+            "claim_test": claim_test_to_plain(found.claim_test),
+            "bound": asdict(found.bound),
+            "runs": runs,
+            "notes": list(notes),
+            "text": str(found),
+        }
+    )

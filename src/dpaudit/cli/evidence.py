@@ -1,0 +1,111 @@
+"""``dpaudit evidence``: what others can check, made, redacted or signed."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpaudit.cli._designs import read_key
+from dpaudit.cli._results import ResultArgument, is_sealed, read_evidence
+from dpaudit.cli._shared import IndependentOption, check_writable, patience, read_text
+from dpaudit.errors import DpAuditError, InvalidInputError
+
+if TYPE_CHECKING:
+    from dpaudit.evidence import Evidence, Registration
+    from dpaudit.game.coins import Key
+
+
+def evidence(
+    result: ResultArgument,
+    key: Annotated[
+        Path | None,
+        typer.Option(help="The key of the coins, revealed by this."),
+    ] = None,
+    scores: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="File of scores that was audited; it stays where it is.",
+            metavar="<path>",
+        ),
+    ] = None,
+    coins_were_independent: IndependentOption = False,
+    redact: Annotated[
+        bool,
+        typer.Option(
+            "--redact", help="Leave out what says which records were included."
+        ),
+    ] = False,
+    sign: Annotated[
+        Path | None,
+        typer.Option(help="Sign with this ed25519 key, a .pem file (extra sign)."),
+    ] = None,
+    output: Annotated[
+        Path, typer.Option(help="The file to write; it is overwritten.")
+    ] = Path("evidence.json"),
+) -> None:
+    """Write the evidence for a result; redact or sign it, or evidence that exists.
+
+    The evidence holds the key of the coins, unless it is redacted. Exits with 0, or 2
+    if something is misused.
+    """
+    from dpaudit.evidence import seal  # noqa: PLC0415 (numpy comes with it)
+
+    text = read_text(result)
+    signer = None
+    if sign is not None:
+        from dpaudit.evidence.signing import SigningKey  # noqa: PLC0415 (its extra)
+
+        signer = SigningKey.read(sign)
+    if output.exists() and result.exists() and output.samefile(result):
+        raise InvalidInputError(
+            f"{result} would be overwritten; name another file with --output"
+        )
+    check_writable(output, "--output")
+    with patience("gathering the evidence"):
+        try:
+            found = _evidence(text, key, scores or [], coins_were_independent)
+        except DpAuditError as error:
+            raise InvalidInputError(f"{result}: {error}") from error
+        if redact:
+            found = found.redact()
+        sealed = seal(found, signer)
+    output.write_text(sealed + "\n", "utf-8")
+    typer.echo(f"Evidence: {output}{_said(found, signed=signer is not None)}")
+
+
+def _evidence(
+    text: str, key: Path | None, scores: list[Path], independent: bool
+) -> "Evidence":
+    from dpaudit.evidence import Registration, evidence_of, score_files  # noqa: PLC0415
+    from dpaudit.evidence.documents import audit_of, result_from_json  # noqa: PLC0415
+
+    if is_sealed(text):
+        if key is not None or scores:
+            raise InvalidInputError(
+                "this is evidence already; --key and --scores are for results"
+            )
+        return read_evidence(text)
+    read = result_from_json(text)
+    audit = audit_of(read)
+    registered = Registration(design=audit.design, commitment=audit.commitment)
+    files = None
+    if scores:
+        files = score_files(scores, coins_were_independent=independent)
+    return evidence_of(read, key=_key(key, registered), files=files)
+
+
+def _key(path: Path | None, registered: "Registration") -> "Key | None":
+    if path is not None:
+        return read_key(path, registered)
+    if registered.commitment is not None:
+        raise InvalidInputError(
+            "its coins come from a key: reveal it with --key, and --redact to leave it "
+            "out again"
+        )
+    return None
+
+
+def _said(found: "Evidence", *, signed: bool) -> str:
+    return (", signed" if signed else ", not signed") + (
+        ", redacted" if found.redacted else ""
+    )

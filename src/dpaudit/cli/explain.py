@@ -1,0 +1,67 @@
+"""``dpaudit explain``: why a bound is what it is, and what could be done about it."""
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from dpaudit.cli._results import ResultArgument, read_result
+from dpaudit.cli._shared import JsonOption, json_number, patience
+
+if TYPE_CHECKING:
+    from dpaudit.explanation import Explanation
+
+_FORMAT = "dpaudit.explanation.1"
+
+
+def explain(result: ResultArgument, json: JsonOption = False) -> None:
+    """Explain a result: verdict, what took how much of epsilon, what could be done.
+
+    Exits with 0, whatever the verdict, or 2 if something is misused.
+    """
+    from dpaudit.explanation import explain as explained  # noqa: PLC0415 (numpy)
+
+    read = read_result(result)
+    with patience("explaining the result"):
+        found = explained(read)
+    typer.echo(_json(found) if json else f"{found}")
+
+
+def _json(found: "Explanation") -> str:
+    from dpaudit import _canonical  # noqa: PLC0415
+
+    steps: list[_canonical.Json] = [
+        {
+            "name": step.name,
+            "takes": json_number(step.takes),
+            "leaves": json_number(step.leaves),
+            "low": json_number(step.low),
+            "high": json_number(step.high),
+            "sentence": step.sentence,
+            "advice": step.advice
+            and {
+                "text": str(step.advice),
+                "expected": json_number(step.advice.expected),
+                "spread": json_number(step.advice.spread),
+            },
+        }
+        for step in found.steps
+    ]
+    return _canonical.text(
+        {
+            "format": _FORMAT,
+            "outcome": found.outcome.value,
+            "verdict": found.verdict,
+            "claimed": json_number(found.claimed),
+            "found": json_number(found.found),
+            "delta": found.delta,
+            "alpha": found.alpha,
+            "model": found.model,
+            "steps": steps,
+            "remainder": json_number(found.remainder),
+            "strength": found.strength,
+            "assumptions": list(found.assumptions),
+            "not_exercised": list(found.not_exercised),
+            "remarks": list(found.remarks),
+            "text": str(found),
+        }
+    )

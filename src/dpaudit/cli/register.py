@@ -1,0 +1,115 @@
+"""``dpaudit register``: fix a design, throw the coins, commit to both."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpaudit.cli._designs import design_from_options
+from dpaudit.cli._shared import (
+    AlphaOption,
+    JsonOption,
+    Observer,
+    ObserverOption,
+    check_writable,
+    patience,
+)
+from dpaudit.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from dpaudit.evidence import Registration
+    from dpaudit.game.coins import Key
+
+
+def register(
+    canaries: Annotated[int, typer.Option(help="Canaries, each with its own coin.")],
+    epsilon: Annotated[float, typer.Option(help="Claimed epsilon.")],
+    delta: Annotated[float, typer.Option(help="Claimed delta; 0 for pure privacy.")],
+    key: Annotated[Path, typer.Option(help="New file for the secret key.")],
+    design: Annotated[
+        Path, typer.Option(help="New file for design and commitment.")
+    ] = Path("design.json"),
+    alpha: AlphaOption = 0.05,
+    guesses: Annotated[
+        int | None,
+        typer.Option(
+            help="How many guesses count, the surest from both ends of the scores; "
+            "if not given, guesses are ranked and none has to be fixed."
+        ),
+    ] = None,
+    observer: ObserverOption = None,
+    coins: Annotated[
+        Path | None,
+        typer.Option(help="New .csv file for id and bit of every canary; secret too."),
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Fix an audit of scores before the run, and commit to it.
+
+    Canaries are numbered from 0; canary i is included if its bit is 1. Publish the
+    design before the run; keep the key until it is over, then give both to
+    `dpaudit audit`. No file is overwritten. Exits with 0, or 2 if something is misused.
+    """
+    from dpaudit.evidence import register as committed  # noqa: PLC0415
+    from dpaudit.game.coins import Key  # noqa: PLC0415 (numpy comes with it)
+
+    fixed = design_from_options(
+        canaries=canaries,
+        epsilon=epsilon,
+        delta=delta,
+        alpha=alpha,
+        guesses=guesses,
+        observer=observer or Observer.OUTPUT,
+    )
+    _check_new(design=design, key=key, coins=coins)
+    secret = Key.generate()
+    registration = committed(fixed, secret)
+    secret.write(key)
+    if coins is not None:
+        with patience("writing the coins"):
+            _write_coins(coins, secret, canaries)
+    design.write_text(registration.to_json() + "\n", "utf-8")
+    text = _text(registration, design, key, coins)
+    typer.echo(registration.to_json() if json else text)
+
+
+def _check_new(**paths: Path | None) -> None:
+    """Refuse to overwrite anything, before anything is written."""
+    given = {name: path for name, path in paths.items() if path is not None}
+    if len({path.absolute() for path in given.values()}) < len(given):
+        raise InvalidInputError("--design, --key and --coins must be different files")
+    for name, path in given.items():
+        if path.exists():
+            raise InvalidInputError(
+                f"{path} is there already, and what was registered must not change; "
+                f"name a new file with --{name}"
+            )
+        check_writable(path, f"--{name}")
+
+
+def _write_coins(path: Path, secret: "Key", canaries: int) -> None:
+    import os  # noqa: PLC0415
+
+    from dpaudit.game.coins import Coins  # noqa: PLC0415
+
+    bits = Coins(key=secret, count=canaries).bits()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode=0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write("id,bit\n")
+        file.writelines(f"{i},{bit}\n" for i, bit in enumerate(bits.tolist()))
+
+
+def _text(
+    registration: "Registration", design: Path, key: Path, coins: Path | None
+) -> str:
+    assert registration.commitment is not None  # there is a key
+    listed = "" if coins is None else f" They are listed in {coins}, secret too."
+    return (
+        f"Commitment: {registration.commitment.sha256}\n"
+        f"1. Publish {design} where a date will show that it was there before the "
+        "run.\n"
+        f"2. Include canary i if its coin is 1: Coins(key=Key.read({str(key)!r}), "
+        f"count={registration.design.canaries}).bits()[i].{listed}\n"
+        f"3. Keep {key} from whatever makes the scores. After the run: dpaudit audit "
+        f"scores.parquet --design {design} --key {key}"
+    )

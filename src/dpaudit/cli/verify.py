@@ -1,0 +1,59 @@
+"""``dpaudit verify``: check somebody else's audit without running it again."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dpaudit.cli._designs import read_registration
+from dpaudit.cli._results import is_sealed
+from dpaudit.cli._shared import JsonOption, patience, read_text
+from dpaudit.errors import InvalidInputError
+
+
+def verify(
+    evidence: Annotated[Path, typer.Argument(help="The evidence; - for stdin.")],
+    registration: Annotated[
+        Path | None,
+        typer.Option(help="The design.json that was published before the run."),
+    ] = None,
+    public_key: Annotated[
+        Path | None,
+        typer.Option(help="Of the signer, a .pem file (needs the extra sign)."),
+    ] = None,
+    files: Annotated[
+        Path | None, typer.Option(help="Folder of the files of scores, if any.")
+    ] = None,
+    json: JsonOption = False,
+) -> None:
+    """Check evidence: derive the coins again, count again, find the bound again.
+
+    Says what was established and what was not. Exits with 0 if no check fails, with 1
+    if one does, with 2 if something is misused.
+    """
+    from dpaudit.evidence import verify as verified  # noqa: PLC0415 (numpy)
+
+    text = read_text(evidence)
+    if not is_sealed(text):
+        raise InvalidInputError(
+            f"{evidence} is not evidence; what `dpaudit audit --evidence` or `dpaudit "
+            "evidence` wrote is"
+        )
+    if files is not None and not files.is_dir():
+        raise InvalidInputError(f"--files must be a folder, got {files}")
+    signer = None
+    if public_key is not None:
+        from dpaudit.evidence.signing import PublicKey  # noqa: PLC0415 (its extra)
+
+        signer = PublicKey.read(public_key)
+    with patience("checking the evidence"):
+        found = verified(
+            text,
+            registration=None
+            if registration is None
+            else read_registration(registration),
+            public_key=signer,
+            files=files,
+        )
+    typer.echo(found.to_json() if json else f"{found}")
+    raise typer.Exit(0 if found.sound else 1)

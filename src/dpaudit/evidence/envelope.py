@@ -1,0 +1,200 @@
+"""Evidence in a sealed envelope: an in-toto statement, optionally signed.
+
+The payload is an in-toto statement: its subjects are the hashes of the commitment and
+of the result, its predicate is the evidence. The envelope (DSSE) carries the payload
+as base64, so that a signature is over bytes and not over somebody's way of writing
+JSON. An envelope without a signature is allowed and says so: what verification
+re-derives is shown by arithmetic, whoever wrote it.
+
+This reader takes less than the specifications would let it: fields that it does not
+know, more than one signature, other spellings of base64 and any text of the payload but
+the canonical one are refused, so that there is nothing in the file that is not checked.
+
+Reference: DSSE v1.0.2, https://github.com/secure-systems-lab/dsse; in-toto Statement
+v1, https://github.com/in-toto/attestation.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, final
+
+from dpaudit import _canonical
+from dpaudit.errors import InvalidInputError
+from dpaudit.evidence import strict
+from dpaudit.evidence.record import Evidence
+from dpaudit.evidence.registration import Registration
+
+__all__ = [
+    "PAYLOAD_TYPE",
+    "PREDICATE_TYPE",
+    "Envelope",
+    "Signature",
+    "Signer",
+    "open_envelope",
+    "seal",
+    "subjects",
+]
+
+PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
+PREDICATE_TYPE: Final = "urn:dpaudit:evidence:1"
+_STATEMENT: Final = "https://in-toto.io/Statement/v1"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """A signature, and a name for the key that made it.
+
+    Attributes:
+        key_id: Which key, as the envelope says; the signature does not cover it.
+        value: The signature's bytes.
+    """
+
+    key_id: str
+    value: bytes
+
+
+class Signer(Protocol):
+    """Whoever can sign; ``dpaudit.evidence.signing`` has one."""
+
+    def sign(self, payload: bytes) -> Signature:
+        """Return a signature over a payload of the type ``PAYLOAD_TYPE``."""
+        ...
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Envelope:
+    """What the file holds around the evidence.
+
+    Attributes:
+        payload: The bytes that a signature is over.
+        subject: The hashes that the statement says it is about, by name.
+        signature: None if nobody signed.
+    """
+
+    payload: bytes
+    subject: tuple[tuple[str, str], ...]
+    signature: Signature | None
+
+
+def seal(evidence: Evidence, signer: Signer | None = None) -> str:
+    """Return the text of the file ``evidence.json``.
+
+    Args:
+        evidence: What to seal.
+        signer: Who signs; without one the envelope has no signature.
+    """
+    subject: list[_canonical.Json] = [
+        {"name": name, "digest": {"sha256": digest}}
+        for name, digest in subjects(evidence)
+    ]
+    statement = {
+        "_type": _STATEMENT,
+        "subject": subject,
+        "predicateType": PREDICATE_TYPE,
+        "predicate": strict.parsed(evidence.to_json()),
+    }
+    payload = _canonical.text(statement).encode("ascii")
+    made = [] if signer is None else [signer.sign(payload)]
+    signatures: list[_canonical.Json] = [
+        {"keyid": each.key_id, "sig": strict.to_base64(each.value)} for each in made
+    ]
+    return _canonical.text(
+        {
+            "payload": strict.to_base64(payload),
+            "payloadType": PAYLOAD_TYPE,
+            "signatures": signatures,
+        }
+    )
+
+
+def open_envelope(text: str | bytes) -> tuple[Evidence, Envelope]:
+    """Return what ``seal`` put into a file; nothing is verified yet.
+
+    Raises:
+        InvalidInputError: It is no such file, or could be read in more ways than one.
+    """
+    plain = strict.object_of(
+        strict.parsed(_decoded(text)),
+        "an envelope",
+        {"payload", "payloadType", "signatures"},
+    )
+    if plain["payloadType"] != PAYLOAD_TYPE:
+        raise InvalidInputError(
+            f'expected "payloadType": "{PAYLOAD_TYPE}", got {plain["payloadType"]!r}'
+        )
+    payload = strict.from_base64("payload", plain["payload"])
+    statement = _statement(payload)
+    envelope = Envelope(
+        payload=payload,
+        subject=_subject(statement["subject"]),
+        signature=_signature(plain["signatures"]),
+    )
+    return Evidence.from_json(_canonical.text(statement["predicate"])), envelope
+
+
+def subjects(evidence: Evidence) -> tuple[tuple[str, str], ...]:
+    """Return the hashes that a statement about this evidence names."""
+    return (
+        _registered(evidence.registration),
+        ("result", _digest(evidence.result.to_json())),
+    )
+
+
+def _registered(registration: Registration) -> tuple[str, str]:
+    if registration.commitment is None:
+        return "design", _digest(registration.design.to_json())
+    return "commitment", registration.commitment.sha256
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+def _decoded(text: str | bytes) -> str:
+    try:
+        return text.decode("utf-8") if isinstance(text, bytes) else text
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"not a text in UTF-8: {error}") from error
+
+
+def _statement(payload: bytes) -> dict[str, Any]:
+    found = strict.object_of(
+        strict.canonical(_decoded(payload)),
+        "a statement",
+        {"_type", "subject", "predicateType", "predicate"},
+    )
+    for name, value in (("_type", _STATEMENT), ("predicateType", PREDICATE_TYPE)):
+        if found[name] != value:
+            raise InvalidInputError(
+                f'expected "{name}": "{value}", got {found[name]!r}; a newer version '
+                "of dpaudit may read it"
+            )
+    return found
+
+
+def _subject(plain: object) -> tuple[tuple[str, str], ...]:
+    if not isinstance(plain, list):
+        raise InvalidInputError(f"subject must be a list, got {plain!r:.60}")
+    named = [strict.object_of(each, "a subject", {"name", "digest"}) for each in plain]
+    return tuple(
+        (
+            str(each["name"]),
+            str(strict.object_of(each["digest"], "a digest", {"sha256"})["sha256"]),
+        )
+        for each in named
+    )
+
+
+def _signature(plain: object) -> Signature | None:
+    if not isinstance(plain, list) or len(plain) > 1:
+        raise InvalidInputError("signatures must be a list of one signature or none")
+    if not plain:
+        return None
+    found = strict.object_of(plain[0], "a signature", {"keyid", "sig"})
+    if not isinstance(found["keyid"], str):
+        raise InvalidInputError(f"keyid must be a text, got {found['keyid']!r}")
+    return Signature(
+        key_id=found["keyid"], value=strict.from_base64("sig", found["sig"])
+    )

@@ -1,0 +1,209 @@
+"""Scores that stay in their files: the evidence names each file and its hash.
+
+A score table may be large, or may not be published with the evidence. Whoever holds
+the files can check that they are the ones that were audited and make the tallies anew.
+
+Equal scores are ordered by lot, and the lot must be the same for everyone who looks,
+and nobody's to choose. With a key it is drawn from the key, which the commitment fixed
+before the run; without one, from the whole number ``tie_seed`` in the setting of the
+design, which must be there before the run. With neither, ties are refused.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from re import fullmatch
+from typing import Any, Self, final
+
+import numpy as np
+
+from dpaudit import _canonical, _validate
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.evidence import strict
+from dpaudit.game.coins import Key
+from dpaudit.game.design import Design
+from dpaudit.tables.reading import ScoreTable, read_score_table
+
+__all__ = ["ScoreFile", "ScoreFiles", "read_score_files", "score_files", "tie_rng"]
+
+_FORMAT = "dpaudit.score-files.1"
+_FIELDS = {"format", "files", "coins_were_independent"}
+_BLOCK = 1 << 20
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreFile:
+    """One file of scores.
+
+    Attributes:
+        name: Its name, without a folder.
+        sha256: The hash of its bytes.
+        rows: How many canaries it scores.
+    """
+
+    name: str
+    sha256: str
+    rows: int
+
+    def __post_init__(self) -> None:
+        if (
+            not isinstance(self.name, str)
+            or self.name != Path(self.name).name
+            or self.name in ("", "..")
+            or "\\" in self.name
+            or "\0" in self.name
+        ):
+            raise InvalidInputError(
+                f"name must be that of a file, without a folder, got name={self.name!r}"
+            )
+        if not (
+            isinstance(self.sha256, str) and fullmatch("[0-9a-f]{64}", self.sha256)
+        ):
+            raise InvalidInputError(
+                f"sha256 must be 64 hex digits, got sha256={self.sha256!r}"
+            )
+        if isinstance(self.rows, bool) or not isinstance(self.rows, int):
+            raise InvalidInputError(
+                f"rows must be a whole number, got rows={self.rows!r}"
+            )
+        _validate.whole_number("rows", self.rows, least=1)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreFiles:
+    """All files of an audit of scores, read in the order of their names.
+
+    Attributes:
+        files: Each file, in that order.
+        coins_were_independent: What was told ``audit_scores`` about coins that are in
+            the files and of which exactly half are ones.
+    """
+
+    files: tuple[ScoreFile, ...]
+    coins_were_independent: bool = False
+
+    def __post_init__(self) -> None:
+        names = [file.name for file in self.files]
+        if not names or names != sorted(set(names)):
+            raise InvalidInputError(
+                "files must be one or more, of different names and in the order of "
+                f"these, got {names}"
+            )
+        if not isinstance(self.coins_were_independent, bool):
+            raise InvalidInputError(
+                "coins_were_independent must be true or false, got "
+                f"{self.coins_were_independent!r}"
+            )
+
+    def to_json(self) -> str:
+        """Return the canonical JSON."""
+        plain: list[_canonical.Json] = [
+            {"name": file.name, "sha256": file.sha256, "rows": file.rows}
+            for file in self.files
+        ]
+        return _canonical.text(
+            {
+                "format": _FORMAT,
+                "files": plain,
+                "coins_were_independent": self.coins_were_independent,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the score files that a JSON document names."""
+        plain = strict.object_of(strict.parsed(text), "score files", _FIELDS)
+        if plain["format"] != _FORMAT or not isinstance(plain["files"], list):
+            raise InvalidInputError(f'expected "format": "{_FORMAT}" and a list')
+        return cls(
+            files=tuple(_file(each) for each in plain["files"]),
+            coins_were_independent=plain["coins_were_independent"],
+        )
+
+
+def _file(plain: Any) -> ScoreFile:  # noqa: ANN401 (parsed JSON)
+    return ScoreFile(**strict.object_of(plain, "a file", {"name", "sha256", "rows"}))
+
+
+def score_files(
+    paths: Iterable[str | Path], *, coins_were_independent: bool = False
+) -> ScoreFiles:
+    """Return the names, hashes and sizes of files of scores.
+
+    Args:
+        paths: The files. They are read in the order of their names, so that nobody
+            can choose another one.
+        coins_were_independent: As told ``audit_scores``.
+    """
+    files = tuple(
+        ScoreFile(
+            name=Path(path).name,
+            sha256=_digest(Path(path)),
+            rows=len(read_score_table(path).ids),
+        )
+        for path in sorted(paths, key=lambda path: Path(path).name)
+    )
+    return ScoreFiles(files=files, coins_were_independent=coins_were_independent)
+
+
+def read_score_files(named: ScoreFiles, folder: Path) -> ScoreTable:
+    """Return the scores of all files, each checked against its hash.
+
+    Raises:
+        VoidAuditError: A file is missing, or is not the one that was named.
+    """
+    tables = [_read(file, folder / file.name) for file in named.files]
+    bits = [table.bits for table in tables if table.bits is not None]
+    if bits and len(bits) < len(tables):
+        raise VoidAuditError("some files hold coins and others do not")
+    return ScoreTable(
+        ids=np.concatenate([table.ids for table in tables]),
+        bits=np.concatenate(bits) if bits else None,
+        scores=np.concatenate([table.scores for table in tables]),
+    )
+
+
+def _read(file: ScoreFile, path: Path) -> ScoreTable:
+    if not path.is_file():
+        raise VoidAuditError(f"{file.name} is not in the folder given")
+    if _digest(path) != file.sha256:
+        raise VoidAuditError(
+            f"{file.name} is not the file that was audited: its SHA-256 differs"
+        )
+    table = read_score_table(path)
+    if len(table.ids) != file.rows:
+        raise VoidAuditError(
+            f"{file.name} has {len(table.ids)} rows, and the evidence says {file.rows}"
+        )
+    return table
+
+
+def tie_rng(design: Design, key: Key | None) -> np.random.Generator | None:
+    """Return what decides between equal scores; None if nothing was fixed for it.
+
+    Example:
+        >>> from dpaudit import OneRun, PureDP
+        >>> claim = PureDP(epsilon=1.0)
+        >>> design = Design(canaries=9, rules=OneRun(guesses=5), claim=claim)
+        >>> tie_rng(design, Key(bytes(32))).permutation(5)
+        array([3, 4, 1, 0, 2])
+        >>> tie_rng(design, None) is None
+        True
+    """
+    if key is not None:
+        return key.generator("ties", 0)
+    seed = design.setting.get("tie_seed")
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        return None
+    return np.random.default_rng(seed)
+
+
+def _digest(path: Path) -> str:
+    found = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK):
+            found.update(block)
+    return found.hexdigest()

@@ -1,0 +1,103 @@
+"""The parts of one audit, put together as evidence; parts of two are refused."""
+
+import platform
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+from dpaudit.bounds.reading_json import reading_to_json
+from dpaudit.errors import InvalidInputError
+from dpaudit.evidence.documents import Result, audit_of, transcript_of
+from dpaudit.evidence.files import ScoreFiles
+from dpaudit.evidence.record import Evidence
+from dpaudit.evidence.registration import Registration
+from dpaudit.game.coins import Key
+from dpaudit.game.transcript import Transcript
+
+__all__ = ["evidence_of"]
+
+# Packages that decide on numbers, by the modules that show they were in use.
+_PACKAGES = {
+    "numpy": "numpy",
+    "scipy": "scipy",
+    "torch": "torch",
+    "opacus": "opacus",
+    "jax": "jax",
+    "jax_privacy": "jax-privacy",
+    "dp_accounting": "dp-accounting",
+}
+
+
+def evidence_of(
+    result: Result,
+    *,
+    key: Key | None,
+    transcript: Transcript | None = None,
+    files: ScoreFiles | None = None,
+) -> Evidence:
+    """Return the evidence for a result.
+
+    Args:
+        result: What the audit returned.
+        key: The key of its coins; None if they did not come from one.
+        transcript: Every guess, from ``play_one_run``, ``play_adaptive`` or a referee.
+            The result of a training has its own.
+        files: The files that hold the scores, for ``audit_scores``.
+
+    Raises:
+        InvalidInputError: The parts are not of one audit.
+
+    Example:
+        >>> from dpaudit import OneRun, PureDP, Referee
+        >>> from dpaudit.game.design import Design
+        >>> from dpaudit.game.result import conclude
+        >>> rules, claim = OneRun(guesses=2), PureDP(epsilon=1.0)
+        >>> design = Design(canaries=10, rules=rules, claim=claim)
+        >>> key = Key(bytes(32))
+        >>> referee = Referee(design, key)
+        >>> _ = referee.submit(index=[0, 3], guess=[1, -1])
+        >>> transcript = referee.close()
+        >>> result = conclude(transcript, commitment=referee.commitment)
+        >>> evidence = evidence_of(result, key=key, transcript=transcript)
+        >>> Evidence.from_json(evidence.to_json()) == evidence
+        True
+    """
+    audit, kept = audit_of(result), transcript_of(result)
+    if files is not None and (transcript or kept) is not None:
+        raise InvalidInputError(
+            "the guesses are either in a transcript or in files of scores; pass one"
+        )
+    guesses = transcript if kept is None else kept
+    if kept is not None and transcript not in (None, kept):
+        raise InvalidInputError("transcript is not that of the result; leave it out")
+    if (audit.commitment is None) != (key is None) or (
+        key is not None
+        and audit.commitment is not None
+        and not audit.commitment.holds_for(key, audit.design)
+    ):
+        raise InvalidInputError(
+            "key is not the one that the result's commitment was made with"
+        )
+    if guesses is not None and (
+        guesses.design != audit.design
+        or reading_to_json(guesses.reading()) != reading_to_json(audit.reading)
+    ):
+        raise InvalidInputError("transcript is of another game than the result")
+    return Evidence(
+        registration=Registration(design=audit.design, commitment=audit.commitment),
+        key=key,
+        guesses=files if guesses is None else guesses,
+        result=result,
+        versions=_versions(),
+    )
+
+
+def _versions() -> dict[str, str]:
+    """Return the versions of what was in use."""
+    found = {"python": platform.python_version()}
+    used = [name for module, name in _PACKAGES.items() if module in sys.modules]
+    for name in ("dpaudit", *used):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "unknown"
+    return found

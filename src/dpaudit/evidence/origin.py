@@ -1,0 +1,205 @@
+"""Checks of where evidence comes from: signature, registration, key."""
+
+import json
+from typing import Any, Protocol
+
+from dpaudit.evidence.comparing import differences
+from dpaudit.evidence.documents import audit_of, transcript_of
+from dpaudit.evidence.envelope import Envelope, Signature, subjects
+from dpaudit.evidence.record import Evidence
+from dpaudit.evidence.registration import Registration
+from dpaudit.evidence.verification import Check, fails, holds, open_question
+from dpaudit.game.coins import Coins
+from dpaudit.game.design import Design
+from dpaudit.game.transcript import Transcript
+
+__all__ = [
+    "Verifier",
+    "check_commitment",
+    "check_designs",
+    "check_registration",
+    "check_signature",
+    "check_subject",
+    "wrong_coins",
+]
+
+
+class Verifier(Protocol):
+    """A public key; ``dpaudit.evidence.signing`` reads one from a file."""
+
+    @property
+    def key_id(self) -> str:
+        """The name by which envelopes call it."""
+        ...
+
+    def holds(self, signature: Signature, payload: bytes) -> bool:
+        """Return whether it made that signature over that payload."""
+        ...
+
+
+def check_signature(envelope: Envelope, public_key: Verifier | None) -> Check:
+    """Check who signed."""
+    name, signature = "signature", envelope.signature
+    match signature, public_key:
+        case None, None:
+            return open_question(name, "it is not signed; anyone could have written it")
+        case None, _:
+            return fails(name, "a public key was given, but nobody signed this")
+        case Signature(key_id=key_id), None:
+            return open_question(
+                name,
+                f"it says that the key {key_id[:16]!r} signed it; no public key was "
+                "given to check that with",
+            )
+        case Signature(), _:
+            return _signed(signature, envelope.payload, public_key)
+    raise AssertionError  # pragma: no cover (all four cases are above)
+
+
+def _signed(signature: Signature, payload: bytes, key: Verifier) -> Check:
+    name, same = "signature", signature.key_id == key.key_id
+    if key.holds(signature, payload):
+        if same:
+            return holds(name, f"the key {key.key_id[:16]} signed these very bytes")
+        return fails(
+            name,
+            f"the key given signed these bytes, but the envelope names another, "
+            f"{signature.key_id[:16]!r}: it was changed afterwards",
+        )
+    if not same:
+        return fails(
+            name,
+            f"another signer: the envelope names the key {signature.key_id[:16]!r}, "
+            f"and the one given is {key.key_id[:16]}",
+        )
+    return fails(
+        name,
+        "the signature is not over this evidence: either it was taken from another "
+        "envelope, or the evidence was changed after it was signed",
+    )
+
+
+def check_subject(evidence: Evidence, envelope: Envelope) -> Check:
+    """Check that the statement is about what it holds."""
+    named, held = envelope.subject, subjects(evidence)
+    if named == held:
+        names = " and ".join(f"the {name}" for name, _ in held)
+        return holds("subject", f"the statement is about {names} that it holds")
+    odd = [name for name, digest in held if (name, digest) not in named]
+    return fails(
+        "subject",
+        f"the statement is about another {' and '.join(odd) or 'thing too'}: its "
+        "hashes are not those of what it holds",
+    )
+
+
+def check_registration(evidence: Evidence, given: Registration | None) -> list[Check]:
+    """Check against a copy of what was registered."""
+    name, held = "registration", evidence.registration
+    if given is None:
+        return [
+            open_question(
+                name,
+                "no copy of the registration was given; nothing shows that design and "
+                "commitment were fixed before the run",
+            )
+        ]
+    if given == held:
+        return [
+            holds(name, "design and commitment are those of the registration given"),
+            open_question(
+                "time",
+                "that they came before the run rests on the date of your copy of the "
+                "registration, which the evidence cannot show",
+            ),
+        ]
+    odd = _unlike(held.design, given.design)
+    if odd:
+        return [fails(name, f"the wrong design: it was registered otherwise; {odd}")]
+    return [
+        fails(
+            name,
+            "the wrong commitment: the design is the one registered, but not the key, "
+            "so that these are other coins",
+        )
+    ]
+
+
+def check_designs(evidence: Evidence) -> Check:
+    """Check that registration, guesses and result speak of one design."""
+    audit, registered = audit_of(evidence.result), evidence.registration
+    parts = {"result": audit.design}
+    if isinstance(evidence.guesses, Transcript):
+        parts["transcript"] = evidence.guesses.design
+    elif (kept := transcript_of(evidence.result)) is not None:
+        parts["emptied transcript"] = kept.design
+    for part, design in parts.items():
+        odd = _unlike(design, registered.design)
+        if odd:
+            return fails(
+                "design", f"the {part} is of another design than the registered; {odd}"
+            )
+    if audit.commitment != registered.commitment:
+        return fails("design", "the result names another commitment than registered")
+    return holds("design", f"{_listed(['registration', *parts])} have one design")
+
+
+def check_commitment(evidence: Evidence) -> Check:
+    """Check that key and design give the commitment."""
+    name, registered = "commitment", evidence.registration
+    if registered.commitment is None:
+        return open_question(
+            name,
+            "the coins do not come from a key; nothing shows that they were fair and "
+            "thrown before the run",
+        )
+    if evidence.key is None:
+        return open_question(
+            name,
+            "the key was kept back; the commitment is stated, and whoever has the key "
+            "can check it",
+        )
+    if registered.commitment.holds_for(evidence.key, registered.design):
+        return holds(
+            name,
+            f"key and design give the commitment {registered.commitment.sha256[:16]}",
+        )
+    said = "key and design do not give the commitment"
+    if not isinstance(evidence.guesses, Transcript):
+        return fails(name, f"{said}: the wrong key, or the wrong design")
+    if wrong_coins(evidence.guesses, evidence):
+        return fails(
+            name,
+            f"{said}: the wrong key, as the coins in the transcript are not its coins",
+        )
+    return fails(
+        name,
+        f"{said}: the wrong design, or another commitment; the coins in the "
+        "transcript are the key's",
+    )
+
+
+def wrong_coins(transcript: Transcript, evidence: Evidence) -> int:
+    """Return how many coins of a transcript are not those of the key."""
+    assert evidence.key is not None
+    coins = Coins(key=evidence.key, count=transcript.design.canaries)
+    derived = 2 * coins.at(transcript.index).astype(int) - 1
+    return int((derived != transcript.truth).sum())
+
+
+def _unlike(design: Design, registered: Design) -> str:
+    """Return the first thing in which a design differs, or nothing."""
+    if design.to_json() == registered.to_json():
+        return ""
+    found = differences(_plain(design), _plain(registered))
+    # Two spellings of one number differ as texts, which is what the commitment is to.
+    first = found[0] if found else "a number is written otherwise"
+    return first.replace("derives as", "was registered as")
+
+
+def _plain(design: Design) -> Any:  # noqa: ANN401 (parsed JSON)
+    return json.loads(design.to_json())
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:-1]) + " and " + names[-1]

@@ -1,0 +1,233 @@
+"""The record of one audit: what was registered, what came of it, and the key.
+
+With the key anyone can derive the coins again; with the guesses, count them; with the
+counts, find the bound. What the record says beyond that is stated and not shown.
+
+Where canaries are real records, key and guesses say who was in the training set. The
+redacted form leaves both out, and the picture of the scores. It keeps counts, from
+which the bound still follows. A reading that lists guesses one by one cannot be
+redacted: whoever can compute the scores learns from their order whose coin each was.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Self, TypeAlias, final
+
+from dpaudit import _canonical
+from dpaudit.bounds.reads import Counts, Weighted
+from dpaudit.errors import InvalidInputError
+from dpaudit.evidence import strict
+from dpaudit.evidence.documents import (
+    Result,
+    audit_of,
+    result_from_json,
+    transcript_of,
+)
+from dpaudit.evidence.files import ScoreFiles
+from dpaudit.evidence.registration import Registration
+from dpaudit.game.coins import Key
+from dpaudit.game.transcript import Transcript
+from dpaudit.training.result import TrainingResult
+
+__all__ = ["Evidence", "Guesses"]
+
+Guesses: TypeAlias = Transcript | ScoreFiles
+
+_FORMAT = "dpaudit.evidence.1"
+_FIELDS = {
+    "format",
+    "registration",
+    "key",
+    "guesses",
+    "result",
+    "versions",
+    "redacted",
+}
+_COLUMNS = ("index", "guess", "truth", "stake", "turn", "uniforms")
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Evidence:
+    """Everything that is handed to someone who shall check an audit.
+
+    Attributes:
+        registration: What was published before the run.
+        key: The key, revealed; None if redacted, or if there never was one.
+        guesses: Every guess, or the names of the files that hold the scores; None if
+            redacted, or if only tallies were kept.
+        result: What the audit showed.
+        versions: The software it ran with.
+        redacted: Whether key and guesses were left out on purpose.
+    """
+
+    registration: Registration
+    key: Key | None
+    guesses: Guesses | None
+    result: Result
+    versions: Mapping[str, str]
+    redacted: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "versions", _checked_versions(self.versions))
+        if not isinstance(self.redacted, bool):
+            raise InvalidInputError(
+                f"redacted must be true or false, got redacted={self.redacted!r}"
+            )
+        committed = self.registration.commitment is not None
+        if self.redacted:
+            self._check_redacted()
+        elif committed and self.key is None:
+            raise InvalidInputError(
+                "the key is missing: without it nobody can check the coins; evidence "
+                "that keeps it back is made by redact()"
+            )
+        if self.key is not None and not committed:
+            raise InvalidInputError(
+                "there is a key, but the registration holds no commitment to it"
+            )
+        kept = transcript_of(self.result)
+        same = self.guesses is kept or self.guesses == kept
+        if kept is not None and not self.redacted and not same:
+            raise InvalidInputError("guesses must be the transcript of the result")
+
+    def _check_redacted(self) -> None:
+        kept, audit = transcript_of(self.result), audit_of(self.result)
+        if (
+            self.key is not None
+            or self.guesses is not None
+            or (kept is not None and len(kept.index) + len(kept.uniforms))
+            or audit.scores is not None
+        ):
+            raise InvalidInputError(
+                "redacted evidence holds no key, no guesses and no scores"
+            )
+        if not isinstance(audit.reading, Counts | Weighted):
+            raise _telling(audit.reading)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Evidence) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
+    def redact(self) -> Self:
+        """Return the same without anything that says who was in the training set.
+
+        Counts stay. Where nearly every guess was right, or a class has few guesses,
+        they alone tell someone who can compute the scores much about the coins: think
+        before you publish.
+
+        Raises:
+            InvalidInputError: The rules' reading lists guesses one by one.
+        """
+        audit = audit_of(self.result)
+        if not isinstance(audit.reading, Counts | Weighted):
+            raise _telling(audit.reading)
+        bare = replace(audit, scores=None)
+        if isinstance(self.result, TrainingResult):
+            emptied = _emptied(self.result.transcript)
+            result: Result = replace(self.result, audit=bare, transcript=emptied)
+        else:
+            result = bare
+        return replace(self, key=None, guesses=None, result=result, redacted=True)
+
+    def to_json(self) -> str:
+        """Return the canonical JSON of the evidence."""
+        # A training's result holds its transcript; once is enough.
+        apart = self.guesses is not None and transcript_of(self.result) is None
+        return _canonical.text(
+            {
+                "format": _FORMAT,
+                "registration": self.registration.to_json(),
+                "key": self.key and self.key.secret.hex(),
+                "guesses": self.guesses.to_json() if apart and self.guesses else None,
+                "result": self.result.to_json(),
+                "versions": dict(self.versions),
+                "redacted": self.redacted,
+            }
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the evidence that a canonical JSON document holds.
+
+        Nothing in it is re-derived: ``dpaudit.evidence.verify`` does that.
+        """
+        plain = strict.object_of(strict.canonical(text), "evidence", _FIELDS)
+        if plain["format"] != _FORMAT:
+            raise InvalidInputError(
+                f'expected "format": "{_FORMAT}", got {plain["format"]!r}'
+            )
+        try:
+            return cls._of(plain)
+        except (AttributeError, LookupError, OverflowError, TypeError) as error:
+            raise InvalidInputError(
+                f"a part of the evidence is not what it should be: {error}"
+            ) from error
+
+    @classmethod
+    def _of(cls, plain: Mapping[str, Any]) -> Self:
+        result = result_from_json(plain["result"])
+        guesses = _guesses(plain["guesses"])
+        kept = transcript_of(result)
+        if kept is not None and guesses is not None:
+            raise InvalidInputError(
+                "guesses must be null, as the result holds the transcript"
+            )
+        if kept is not None and plain["redacted"] is not True:
+            guesses = kept
+        return cls(
+            registration=Registration.from_json(plain["registration"]),
+            key=_key(plain["key"]),
+            guesses=guesses,
+            result=result,
+            versions=plain["versions"],
+            redacted=plain["redacted"],
+        )
+
+
+def _checked_versions(versions: Mapping[str, str]) -> dict[str, str]:
+    if not isinstance(versions, Mapping) or not all(
+        isinstance(name, str) and isinstance(value, str)
+        for name, value in versions.items()
+    ):
+        raise InvalidInputError(
+            f"versions must map names to versions, got versions={versions!r}"
+        )
+    return dict(versions)
+
+
+def _telling(reading: object) -> InvalidInputError:
+    return InvalidInputError(
+        f"{type(reading).__name__} lists guesses one by one, and whoever can compute "
+        "the scores learns from their order who was in the training set; keep this "
+        "evidence to yourself, or audit real records by OneRun(guesses=...)"
+    )
+
+
+def _emptied(transcript: Transcript) -> Transcript:
+    columns = {name: getattr(transcript, name)[:0] for name in _COLUMNS}
+    return replace(transcript, **columns)
+
+
+def _key(value: object) -> Key | None:
+    if value is None:
+        return None
+    try:
+        key = Key(bytes.fromhex(str(value)))
+    except ValueError as error:
+        raise InvalidInputError(f"key must be hex digits: {error}") from error
+    if key.secret.hex() != value:
+        raise InvalidInputError("key must be small hex digits without spaces")
+    return key
+
+
+def _guesses(value: object) -> Guesses | None:
+    if value is None:
+        return None
+    if not isinstance(value, str):
+        raise InvalidInputError(f"guesses must be a text, got {value!r:.60}")
+    if _canonical.format_of(value).startswith("dpaudit.score-files."):
+        return ScoreFiles.from_json(value)
+    return Transcript.from_json(value)

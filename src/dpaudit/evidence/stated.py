@@ -1,0 +1,77 @@
+"""Which fields of evidence are the auditor's word, and stay so after every check.
+
+Guesses are in part. That they were made, and about which canary, is stated; that they
+obey the rules, that their coins are the key's and that their tally is the one reported
+is checked. Where a change of one guess would change the tally, it is not listed.
+"""
+
+from dpaudit.evidence.files import ScoreFiles
+from dpaudit.evidence.record import Evidence
+from dpaudit.game.rules import (
+    AdaptiveBets,
+    AdaptiveClasses,
+    AdaptiveRounds,
+    Classes,
+    Rules,
+    is_adaptive,
+)
+from dpaudit.game.transcript import Transcript
+from dpaudit.training.result import TrainingResult
+
+__all__ = ["stated_fields"]
+
+
+def stated_fields(
+    evidence: Evidence, *, files_given: bool, registration_given: bool
+) -> tuple[str, ...]:
+    """Return the names of fields that nothing in the evidence can show.
+
+    Args:
+        evidence: What was verified.
+        files_given: Whether the score files were there to be read.
+        registration_given: Whether a copy of the registration was there to compare.
+    """
+    training = isinstance(evidence.result, TrainingResult)
+    audit = "result.audit" if training else "result"
+    found = ["versions", f"{audit}.not_exercised"]
+    match evidence.guesses:
+        case Transcript():
+            at = "result.transcript" if training else "guesses"
+            free = [f"{at}.{column}" for column in _free(evidence)]
+            found += free if evidence.key else [at]
+            found += [f"{audit}.scores"]
+        case ScoreFiles():
+            found += ["guesses.coins_were_independent"]
+            if not files_given:
+                found += ["guesses.files", f"{audit}.reading", f"{audit}.scores"]
+        case None:
+            found += [f"{audit}.reading"]
+            if not evidence.redacted:
+                found += [f"{audit}.scores"]
+    if training:
+        # Of the accountant: which curve it stands for; the verdict on it is re-derived.
+        own = ("accountant", "steps", "trusted", "remarks")
+        found += [f"result.{name}" for name in own]
+    if evidence.key is None and not registration_given:
+        found += ["registration"]
+    return tuple(sorted(found))
+
+
+def _free(evidence: Evidence) -> list[str]:
+    """Return the columns of a transcript in which a change may leave the tally."""
+    rules = evidence.registration.design.rules
+    counted = not isinstance(rules, AdaptiveRounds | AdaptiveBets)
+    free = ["index"]
+    if counted:
+        free.append("guess")  # a wrong one and one not made count the same
+    if isinstance(rules, Classes | AdaptiveClasses):
+        free.append("stake")
+    if _turns_are_free(rules):
+        free.append("turn")
+    return free
+
+
+def _turns_are_free(rules: Rules) -> bool:
+    if isinstance(rules, AdaptiveRounds):
+        return rules.jump is None
+    return is_adaptive(rules)

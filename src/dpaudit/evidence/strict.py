@@ -1,0 +1,141 @@
+"""JSON and base64 that can be read in one way only.
+
+Whoever checks a document and whoever shows it to others must see the same thing. JSON
+with a key that appears twice, or base64 with bits to spare, is read differently by
+different readers, and a forger can use that. Here such texts are refused. A canonical
+document is in addition written in the one way that ``dpaudit._canonical`` writes it,
+and so is every document that it holds as text.
+"""
+
+import base64
+import json
+from math import isfinite
+from typing import Any
+
+from dpaudit import _canonical
+from dpaudit.errors import InvalidInputError
+
+__all__ = ["canonical", "from_base64", "object_of", "parsed", "to_base64"]
+
+# Fields that hold another document as text, wherever they stand.
+_DOCUMENTS = frozenset(
+    {
+        "audit",
+        "commitment",
+        "design",
+        "guesses",
+        "reading",
+        "registration",
+        "result",
+        "transcript",
+    }
+)
+
+
+def parsed(text: str) -> Any:  # noqa: ANN401 (parsed JSON)
+    """Return the value of a JSON text, if there is only one way to read it.
+
+    Example:
+        >>> parsed('{"a": 1, "a": 2}')
+        Traceback (most recent call last):
+        dpaudit.errors.InvalidInputError: not JSON that can be read in one way only: \
+the key 'a' appears twice
+    """
+    try:
+        return json.loads(
+            text,
+            object_pairs_hook=_once,
+            parse_float=_finite,
+            parse_constant=_finite,
+        )
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInputError(
+            f"not JSON that can be read in one way only: {error}"
+        ) from error
+
+
+def object_of(value: object, what: str, names: set[str]) -> dict[str, Any]:
+    """Return a JSON object that has exactly these fields."""
+    if not isinstance(value, dict):
+        raise InvalidInputError(f"{what} must be an object, got {value!r:.60}")
+    if value.keys() != names:
+        odd = sorted(value.keys() ^ names)[0]
+        lacks = "lacks the" if odd in names else "has no"
+        raise InvalidInputError(f"{what} {lacks} field {odd!r}")
+    return value
+
+
+def canonical(text: str) -> Any:  # noqa: ANN401 (parsed JSON)
+    """Return the value of a canonical JSON text; documents in it must be so too."""
+    value = parsed(text)
+    try:
+        same = _canonical.text(value) == text
+        _check_documents(value)
+    except RecursionError as error:
+        raise InvalidInputError("the document is nested too deeply") from error
+    if not same:
+        raise InvalidInputError(
+            "the document is not in canonical form: keys sorted, no spaces, numbers as "
+            "Python writes them"
+        )
+    return value
+
+
+def to_base64(data: bytes) -> str:
+    """Return bytes as base64 text.
+
+    Example:
+        >>> to_base64(b"coin")
+        'Y29pbg=='
+    """
+    return base64.b64encode(data).decode("ascii")
+
+
+def from_base64(name: str, value: object) -> bytes:
+    """Return the bytes of a base64 text, if it is the one text for them.
+
+    Example:
+        >>> from_base64("payload", "Y29pbg==")
+        b'coin'
+        >>> from_base64("payload", "Y29pbh==")  # the same bytes, other spare bits
+        Traceback (most recent call last):
+        dpaudit.errors.InvalidInputError: payload must be standard base64 with nothing \
+to spare
+    """
+    try:
+        found = base64.b64decode(str(value), validate=True)
+    except ValueError as error:
+        raise InvalidInputError(f"{name} must be base64: {error}") from error
+    if to_base64(found) != value:
+        raise InvalidInputError(f"{name} must be standard base64 with nothing to spare")
+    return found
+
+
+def _check_documents(value: object) -> None:
+    match value:
+        case dict():
+            for name, each in value.items():
+                if name in _DOCUMENTS and isinstance(each, str):
+                    canonical(each)
+                else:
+                    _check_documents(each)
+        case list():
+            for each in value:
+                if isinstance(each, dict | list):
+                    _check_documents(each)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"the key {name!r} appears twice")
+        found[name] = value
+    return found
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if not isfinite(value):
+        raise ValueError(f"{number} is no finite number")
+    return value

@@ -1,0 +1,110 @@
+"""What a verification found, in plain words: what holds, what fails, what is open."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import final
+
+from dpaudit import _canonical
+
+__all__ = ["Check", "Finding", "Verification", "fails", "holds", "open_question"]
+
+_FORMAT = "dpaudit.verification.1"
+
+
+class Finding(StrEnum):
+    """How a check ended."""
+
+    HOLDS = "holds"
+    FAILS = "fails"
+    NOT_CHECKED = "not checked"
+
+
+_HEADINGS = (
+    (Finding.FAILS, "What is wrong:"),
+    (Finding.HOLDS, "What was established:"),
+    (Finding.NOT_CHECKED, "What was not established:"),
+)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One thing that was looked at.
+
+    Attributes:
+        name: Which, in a word or two; the same in every verification.
+        finding: How it ended.
+        sentence: What that means.
+    """
+
+    name: str
+    finding: Finding
+    sentence: str
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """All checks of one piece of evidence; printing it says them all.
+
+    Attributes:
+        checks: Each check.
+        stated: Fields whose truth nothing in the evidence can show.
+    """
+
+    checks: tuple[Check, ...]
+    stated: tuple[str, ...] = ()
+
+    @property
+    def sound(self) -> bool:
+        """Whether no check fails; read what was not established as well."""
+        return not any(check.finding is Finding.FAILS for check in self.checks)
+
+    def __str__(self) -> str:
+        lines = [
+            "Nothing in this evidence is contradicted."
+            if self.sound
+            else "This evidence does not hold."
+        ]
+        for finding, heading in _HEADINGS:
+            said = [c for c in self.checks if c.finding is finding]
+            if said:
+                lines += ["", heading]
+                lines += [f"- {check.name}: {check.sentence}" for check in said]
+        if self.stated:
+            lines += ["", "Stated, not checked: " + ", ".join(self.stated) + "."]
+        return "\n".join(lines)
+
+    def to_json(self) -> str:
+        """Return the canonical JSON of the verification."""
+        checks: list[_canonical.Json] = [
+            {
+                "name": check.name,
+                "finding": str(check.finding),
+                "sentence": check.sentence,
+            }
+            for check in self.checks
+        ]
+        return _canonical.text(
+            {
+                "format": _FORMAT,
+                "sound": self.sound,
+                "checks": checks,
+                "stated": list(self.stated),
+            }
+        )
+
+
+def holds(name: str, sentence: str) -> Check:
+    """Return a check that ended well."""
+    return Check(name=name, finding=Finding.HOLDS, sentence=sentence)
+
+
+def fails(name: str, sentence: str) -> Check:
+    """Return a check that found something wrong."""
+    return Check(name=name, finding=Finding.FAILS, sentence=sentence)
+
+
+def open_question(name: str, sentence: str) -> Check:
+    """Return a check that could not be made."""
+    return Check(name=name, finding=Finding.NOT_CHECKED, sentence=sentence)

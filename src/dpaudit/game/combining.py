@@ -1,0 +1,274 @@
+"""Results of several independent runs, judged as one.
+
+Each run has a p-value of its own for every claim, whatever its rules were. Where the
+runs are independent, Fisher's product is a p-value of the claim for all of them. Bets
+are simpler still: those of one run follow those of the run before, and the wealth is
+multiplied.
+
+The combined lower bound tests every epsilon in this way. Where all runs made their
+guesses at once and counted them, the combined p-value rises with epsilon, and the
+largest that is rejected counts. Elsewhere it is the last of a fixed grid before the
+first that is not rejected. Counts of adaptive guesses and weights pay for delta more
+at a small epsilon than at a larger one; there a run's p-value at an epsilon is the
+least of its p-values at that epsilon and at a few fixed ones above it, which is a
+p-value too: all of them bound the chance of one event, and whoever is private at a
+small epsilon is so at a larger one.
+
+All runs that were made must be combined. Leaving out one that showed nothing is a
+choice that looks at the coins, and no bound holds after that.
+
+Reference: docs/explanation/ceilings.md.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import combinations
+from math import log
+from typing import Any, ClassVar, final
+
+from dpaudit import _validate
+from dpaudit.bounds.bets import Betting
+from dpaudit.bounds.bound import (
+    Bound,
+    ClaimTest,
+    Grid,
+    LowerBound,
+    first_not_rejected,
+    probability,
+)
+from dpaudit.bounds.claims import CountingBound, test_claim
+from dpaudit.bounds.classic import Classic
+from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.independent_runs import IndependentRuns, bets_in_a_row
+from dpaudit.bounds.ranked import RankedLooks
+from dpaudit.bounds.reads import Bets, Counts, Reading, Weighted
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.result import AuditResult, bound_for, score
+from dpaudit.game.rules import AdaptiveBets, AdaptiveRounds
+from dpaudit.privacy.guarantee import Guarantee, guarantee_to_plain
+from dpaudit.stats.binomial import log_odds_limit
+from dpaudit.stats.combine import fisher
+
+__all__ = ["CombinedResult", "combine_runs"]
+
+_LADDER = (0.5, 1.0, 1.5, 2.0, 3.0, 4.0)  # epsilons; any fixed ones would be valid
+_SMALLEST = 5e-324  # a p-value below any float is at most this
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CombinedResult:
+    """What several independent runs show together; printing it gives one sentence.
+
+    Attributes:
+        runs: The result of each.
+        bound: Lower bound on epsilon from all of them.
+        claim_test: Verdict on the claim from all of them.
+        p_values: What each run alone says of the claim.
+    """
+
+    runs: tuple[AuditResult, ...]
+    bound: LowerBound
+    claim_test: ClaimTest
+    p_values: tuple[float, ...]
+
+    @property
+    def uncommitted(self) -> int:
+        """How many runs name no commitment, so that none can tell them apart."""
+        return sum(run.commitment is None for run in self.runs)
+
+    def __str__(self) -> str:
+        observers = sorted({str(run.design.threat_model) for run in self.runs})
+        said = (
+            f"{self.claim_test} by {len(self.runs)} independent runs together: "
+            f"{self.bound}, against {' or '.join(observers)}."
+        )
+        return said[0].upper() + said[1:]
+
+
+def combine_runs(
+    results: Sequence[AuditResult],
+    *,
+    alpha: float | None = None,
+    claim: Guarantee | None = None,
+) -> CombinedResult:
+    """Judge independent runs of audits of one claim together.
+
+    Args:
+        results: The result of every run that was made.
+        alpha: Chance of a wrong statement; by default that of the runs' designs.
+        claim: The claim to test; by default that of the runs' designs.
+
+    Raises:
+        VoidAuditError: Two results are of one run, or they do not belong together.
+
+    Example:
+        >>> from dpaudit import ApproxDP, Design, Key, OneRun
+        >>> from dpaudit.game.design import Commitment
+        >>> from dpaudit.game.result import judge
+        >>> claim = ApproxDP(epsilon=1.5, delta=1e-5)
+        >>> design = Design(canaries=100, rules=OneRun(guesses=100), claim=claim)
+        >>> runs = [
+        ...     judge(
+        ...         Counts(canaries=100, guesses=100, correct=88),
+        ...         design=design,
+        ...         commitment=Commitment.to(Key(bytes([run] * 32)), design),
+        ...     )
+        ...     for run in range(3)
+        ... ]
+        >>> runs[0].claim_test.refuted, combine_runs(runs).claim_test.refuted
+        (False, True)
+    """
+    runs = tuple(results)
+    if len(runs) < 2:
+        raise InvalidInputError(f"there must be two runs or more, got {len(runs)}")
+    _check_distinct(runs)
+    claim = _one_claim(runs) if claim is None else claim
+    delta, alpha = _one_delta(runs), _one_alpha(runs) if alpha is None else alpha
+    _validate.error_level("alpha", alpha)
+    p_values = tuple(_p_value(run, claim) for run in runs)
+    return CombinedResult(
+        runs=runs,
+        bound=_lower(runs, delta=delta, alpha=alpha),
+        claim_test=ClaimTest(
+            claim=claim, p_value=_combined(runs, claim, p_values), alpha=alpha
+        ),
+        p_values=p_values,
+    )
+
+
+def _check_distinct(runs: Sequence[AuditResult]) -> None:
+    for (i, one), (j, other) in combinations(enumerate(runs, 1), 2):
+        same = one.commitment is not None and one.commitment == other.commitment
+        if same or one == other:
+            raise VoidAuditError(
+                f"results {i} and {j} are of one run"
+                + (f" (commitment {one.commitment.sha256})" if one.commitment else "")
+                + "; a run counts once"
+            )
+
+
+def _one_claim(runs: Sequence[AuditResult]) -> Guarantee:
+    claims = [run.design.claim for run in runs]
+    for number, other in enumerate(claims[1:], 2):
+        if guarantee_to_plain(other) != guarantee_to_plain(claims[0]):
+            raise VoidAuditError(
+                f"result 1 is about the claim {claims[0]} and result {number} about "
+                f"{other}; runs of one claim can be combined"
+            )
+    return claims[0]
+
+
+def _one_delta(runs: Sequence[AuditResult]) -> float:
+    deltas = {run.design.bound_delta for run in runs}
+    if len(deltas) > 1:
+        raise VoidAuditError(
+            f"the runs state their bounds at delta = "
+            f"{', '.join(f'{delta:g}' for delta in sorted(deltas))}; only at one delta "
+            "can they be combined"
+        )
+    return deltas.pop()
+
+
+def _one_alpha(runs: Sequence[AuditResult]) -> float:
+    alphas = {run.design.alpha for run in runs}
+    if len(alphas) > 1:
+        raise VoidAuditError(
+            f"the runs were designed for alpha = "
+            f"{', '.join(f'{alpha:g}' for alpha in sorted(alphas))}; say which holds "
+            "for all of them together, alpha=..."
+        )
+    return alphas.pop()
+
+
+def _bound(run: AuditResult) -> Bound[Any]:
+    """Return the bound that a run was judged by."""
+    if run.bound.method == Classic.method:
+        return Classic()
+    own = bound_for(run.design.rules)
+    if isinstance(own, RankedLooks):
+        return RankedLooks(level=run.design.alpha)
+    return own  # type: ignore[return-value]  # all of them have p-values too
+
+
+def _p_value(run: AuditResult, claim: Guarantee) -> float:
+    own = _bound(run)
+    tester = own if isinstance(own, CountingBound) else None
+    test = test_claim(claim, run.reading, alpha=run.design.alpha, bound=tester)
+    return test.p_value
+
+
+def _combined(
+    runs: Sequence[AuditResult], claim: Guarantee, p_values: Sequence[float]
+) -> float:
+    readings = [run.reading for run in runs]
+    if all(isinstance(reading, Bets) for reading in readings):
+        bets = bets_in_a_row(readings)  # type: ignore[arg-type]  # all of them are
+        return test_claim(claim, bets, alpha=0.05).p_value
+    return probability(fisher([log(max(p, _SMALLEST)) for p in p_values]))
+
+
+def _lower(runs: Sequence[AuditResult], *, delta: float, alpha: float) -> LowerBound:
+    readings, bounds = [run.reading for run in runs], [_bound(run) for run in runs]
+    grid = _grid(runs, alpha)
+    if all(isinstance(bound, Exact) for bound in bounds):
+        counts = [reading for reading in readings if isinstance(reading, Counts)]
+        return IndependentRuns().epsilon_lower(counts, delta=delta, alpha=alpha)
+    if all(isinstance(reading, Bets) for reading in readings):
+        bets = bets_in_a_row(readings)  # type: ignore[arg-type]  # all of them are
+        return Betting(grid=grid).epsilon_lower(bets, delta=delta, alpha=alpha)
+    return first_not_rejected(
+        _Fisher(),
+        list(zip(bounds, readings, strict=True)),
+        delta=delta,
+        alpha=alpha,
+        grid=grid,
+    )
+
+
+def _grid(runs: Sequence[AuditResult], alpha: float) -> Grid:
+    """Return the epsilons to test: from where all designs begin, up to all right."""
+    starts = [
+        run.design.rules.start
+        for run in runs
+        if isinstance(run.design.rules, AdaptiveRounds | AdaptiveBets)
+    ]
+    made = sum(score(run.reading)[1] for run in runs)
+    # Committed chance may be lucky; no game shows more than all its guesses right.
+    stop = log_odds_limit(made, made, log_alpha=log(alpha))
+    return Grid(start=max(starts, default=0.0), stop=stop)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Fisher:
+    """The combined p-value of runs, each with its own bound."""
+
+    method: ClassVar[str] = IndependentRuns.method
+    reference: ClassVar[str] = IndependentRuns.reference
+
+    def log_p_value(
+        self, runs: Sequence[tuple[Bound[Any], Any]], *, epsilon: float, delta: float
+    ) -> float:
+        return fisher(
+            [_log_p(bound, reading, epsilon, delta) for bound, reading in runs]
+        )
+
+
+def _log_p(bound: Bound[Any], reading: Reading, epsilon: float, delta: float) -> float:
+    """Return the log of a run's p-value at an epsilon, or at one above if smaller."""
+    if isinstance(bound, CountingBound) or (
+        isinstance(reading, Weighted) and reading.committed
+    ):
+        above = (each for each in _LADDER if each > epsilon)
+        tried = (epsilon, *above)
+        return min(_remembered(bound, reading, e, delta) for e in tried)  # type: ignore[arg-type]  # a frozen value
+    return bound.log_p_value(reading, epsilon=epsilon, delta=delta)
+
+
+@lru_cache(maxsize=4096)  # the same few epsilons above, for every one of a grid
+def _remembered(
+    bound: Bound[Any], reading: Counts | Weighted, epsilon: float, delta: float
+) -> float:
+    return bound.log_p_value(reading, epsilon=epsilon, delta=delta)

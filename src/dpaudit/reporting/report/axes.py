@@ -1,0 +1,192 @@
+"""Axes of the report's pictures: where a value stands, and which values are named."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, floor, inf, isfinite, log10
+from typing import TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.reporting.report import svg
+from dpaudit.reporting.report.numbers import scientific, superscript
+from dpaudit.reporting.report.words import typeset
+
+__all__ = ["Even", "Plot", "Powers", "thinned"]
+
+_WIDTH, _HEIGHT = 480.0, 330.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 66.0, 14.0, 12.0, 52.0
+_STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
+_WIDE = 1e4
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Even:
+    """An axis on which equal differences look equal.
+
+    Example:
+        >>> Even(low=0.0, high=2.3).ticks()
+        ((0.0, '0'), (0.5, '0.5'), (1.0, '1'), (1.5, '1.5'), (2.0, '2'))
+    """
+
+    low: float
+    high: float
+
+    def share(self, value: float) -> float:
+        """Return how far along the axis a value stands: 0 is its low end."""
+        return (value - self.low) / (self.high - self.low)
+
+    def ticks(self, most: int = 6) -> tuple[tuple[float, str], ...]:
+        """Return a few round values on the axis, with their names."""
+        rough = (self.high - self.low) / most
+        unit = 10.0 ** floor(log10(rough))
+        step = next(s * unit for s in _STEPS if s * unit >= rough * (1 - 1e-9))
+        first = ceil(self.low / step - 1e-9)
+        last = floor(self.high / step + 1e-9)
+        return tuple((i * step, _name(i * step, step)) for i in range(first, last + 1))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Powers:
+    """An axis of powers of ten; what is zero or less stands below it.
+
+    Example:
+        >>> Powers(low=1e-4, high=1.0).ticks()
+        ((0.0001, '10⁻⁴'), (0.001, '10⁻³'), (0.01, '10⁻²'), (0.1, '10⁻¹'), (1.0, '1'))
+    """
+
+    low: float
+    high: float
+
+    def share(self, value: float) -> float:
+        """Return how far along the axis a value stands: 0 is its low end."""
+        if not value > 0:
+            return -inf
+        return log10(value / self.low) / log10(self.high / self.low)
+
+    def ticks(self, most: int = 7) -> tuple[tuple[float, str], ...]:
+        """Return a few powers of ten on the axis, with their names."""
+        first, last = ceil(log10(self.low) - 1e-9), floor(log10(self.high) + 1e-9)
+        every = max(1, ceil((last - first) / most))
+        powers = range(last, first - 1, -every)
+        return tuple((10.0**p, _power(p)) for p in reversed(powers))
+
+
+Axis: TypeAlias = Even | Powers
+Values: TypeAlias = Sequence[float] | NDArray[np.float64]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """A frame with two axes; its verbs turn values into marks.
+
+    Attributes:
+        x: The axis from left to right.
+        y: The axis from bottom to top.
+        x_name: What the first shows.
+        y_name: What the second shows.
+        height: Of the whole picture, which is 480 wide.
+    """
+
+    x: Axis
+    y: Axis
+    x_name: str
+    y_name: str
+    height: float = _HEIGHT
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        """Return where a pair of values stands in the picture."""
+        across, up = self.x.share(x), self.y.share(y)
+        wide, high = _WIDTH - _LEFT - _RIGHT, self.height - _TOP - _BOTTOM
+        return _LEFT + across * wide, self.height - _BOTTOM - up * high
+
+    def line(self, xs: Values, ys: Values, look: str) -> str:
+        """Return a line through pairs of values."""
+        return svg.path(self._points(xs, ys), look)
+
+    def area(self, xs: Values, ys: Values, look: str) -> str:
+        """Return the area within pairs of values."""
+        return svg.area(self._points(xs, ys), look)
+
+    def bar(self, low: float, high: float, value: float, look: str) -> str:
+        """Return a bar over an interval, from the bottom of the frame."""
+        (left, top), (right, floor_) = self.at(low, value), self.at(high, self.y.low)
+        return svg.rect(left, top, right - left, floor_ - top, look)
+
+    def dot(self, x: float, y: float, look: str) -> str:
+        """Return a mark at a pair of values."""
+        return svg.dot(*self.at(x, y), look)
+
+    def level(self, y: float, look: str) -> str:
+        """Return a line from left to right at one value."""
+        return self.line([self.x.low, self.x.high], [y, y], look)
+
+    def picture(self, marks: str, *, title: str, description: str) -> str:
+        """Return the whole: grid, names, and the marks within the frame."""
+        frame = svg.group(
+            marks,
+            left=_LEFT,
+            top=_TOP - 6,
+            width=_WIDTH - _LEFT - _RIGHT + 6,
+            height=self.height - _TOP - _BOTTOM + 7,
+        )
+        return svg.picture(
+            width=_WIDTH,
+            height=self.height,
+            title=title,
+            description=description,
+            content=self._grid() + frame + self._names(),
+        )
+
+    def _points(self, xs: Values, ys: Values) -> list[tuple[float, float]]:
+        return [self.at(float(x), float(y)) for x, y in zip(xs, ys, strict=True)]
+
+    def _grid(self) -> str:
+        base, right = self.height - _BOTTOM, _WIDTH - _RIGHT
+        rows = [(self.at(self.x.low, v)[1], words) for v, words in self.y.ticks()]
+        columns = [(self.at(v, self.y.low)[0], words) for v, words in self.x.ticks()]
+        return "".join(
+            [
+                *(svg.line(_LEFT, y, right, y, "grid") for y, _ in rows),
+                svg.line(_LEFT, base, right, base, "axis"),
+                *(svg.line(x, base, x, base + 5, "axis") for x, _ in columns),
+                *(svg.text(_LEFT - 8, y + 4, w, anchor="end") for y, w in rows),
+                *(svg.text(x, base + 19, w, anchor="middle") for x, w in columns),
+            ]
+        )
+
+    def _names(self) -> str:
+        middle = _LEFT + (_WIDTH - _LEFT - _RIGHT) / 2
+        upright = _TOP + (self.height - _TOP - _BOTTOM) / 2
+        return svg.text(
+            middle, self.height - 10, typeset(self.x_name), anchor="middle"
+        ) + svg.text(15, upright, typeset(self.y_name), anchor="middle", turn=-90)
+
+
+def thinned(total: int, most: int) -> list[int]:
+    """Return at most so many of the numbers below a total, the last among them.
+
+    Example:
+        >>> thinned(5, 10), thinned(101, 3)
+        ([0, 1, 2, 3, 4], [0, 50, 100])
+    """
+    if total <= most:
+        return list(range(total))
+    return sorted({round(i * (total - 1) / (most - 1)) for i in range(most)})
+
+
+def _name(value: float, step: float) -> str:
+    if not isfinite(value) or abs(value) >= _WIDE * 10 or step < 1e-4:
+        return scientific(value)
+    digits = max(0, -floor(log10(step) + 1e-9))
+    shown = f"{value:,.{digits + 1}f}"
+    shown = shown.rstrip("0").rstrip(".") if "." in shown else shown
+    return "0" if shown in ("-0", "") else shown.replace("-", "\N{MINUS SIGN}")
+
+
+def _power(power: int) -> str:
+    named = {0: "1", 1: "10"}
+    return named.get(power, "10" + superscript(power))

@@ -1,0 +1,140 @@
+"""The figure of the whole curve: what the counts certify, and what is claimed.
+
+A privacy claim is a curve: for every epsilon the smallest delta. Counts of right
+guesses certify, at all epsilons at once, how large delta must be at least. Where the
+claim's curve lies below that, it is refuted.
+
+Reference: ``dpaudit.bounds.certificate``; docs/explanation/exact-bound.md.
+"""
+
+from math import floor, log10
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.bounds.certificate import CurveCertificate
+from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.reads import Counts
+from dpaudit.reporting.report.axes import Even, Plot, Powers
+from dpaudit.reporting.report.figure import Drawn, Figure, LeftOut, Mark, Table
+from dpaudit.reporting.report.numbers import plain, scientific
+from dpaudit.reporting.report.subject import Subject
+
+__all__ = ["certificate_figure"]
+
+_HEADING = "The whole privacy curve"
+_POINTS = 161
+_ROWS = 9
+_NO_DELTA = 1e-6  # where the axis ends for a claim without delta
+_LEAST = 1e-16
+
+
+def certificate_figure(subject: Subject) -> Figure:
+    """Return the certificate of the counts against the claim's curve."""
+    reading = subject.audit.reading
+    if not isinstance(reading, Counts) or subject.audit.bound.method != Exact.method:
+        return LeftOut(
+            heading=_HEADING,
+            why="A certificate for every epsilon at once is read off guesses that were "
+            "made all at once and counted, by the exact bound; this audit was judged "
+            f"by the method “{subject.audit.bound.method}”, at one delta.",
+        )
+    certificate = CurveCertificate(counts=reading, alpha=subject.alpha)
+    claim = subject.claim_test.claim
+    epsilons = np.linspace(0.0, subject.reach(), _POINTS)
+    certified = certificate.delta_lower(epsilons)
+    claimed = np.array([claim.delta_at(float(e)) for e in epsilons])
+    return Drawn(
+        name="curve",
+        heading=_HEADING,
+        svg=_drawn(subject, epsilons, certified, claimed),
+        legend=_legend(subject),
+        caption=_caption(subject),
+        table=_table(certificate, subject),
+    )
+
+
+def _drawn(
+    subject: Subject,
+    epsilons: NDArray[np.float64],
+    certified: NDArray[np.float64],
+    claimed: NDArray[np.float64],
+) -> str:
+    low = subject.delta / 30 if subject.delta else _NO_DELTA
+    low = 10.0 ** floor(log10(max(low, _LEAST)))
+    plot = Plot(
+        x=Even(low=0.0, high=float(epsilons[-1])),
+        y=Powers(low=low, high=1.0),
+        x_name="epsilon",
+        y_name="delta at that epsilon",
+    )
+    under = np.maximum(certified, low / 1e3)
+    marks = [
+        plot.area(
+            [*epsilons, epsilons[-1], 0.0], [*under, low / 1e3, low / 1e3], "ruled-out"
+        ),
+        plot.line(epsilons, under, "found"),
+        plot.line(epsilons, np.maximum(claimed, low / 1e3), "claim"),
+    ]
+    if subject.delta > 0 and subject.found > 0:
+        marks.append(plot.dot(subject.found, subject.delta, "found-dot"))
+    return plot.picture(
+        "".join(marks),
+        title="Delta against epsilon: certified and claimed",
+        description=_description(subject),
+    )
+
+
+def _description(subject: Subject) -> str:
+    verdict = (
+        "somewhere below the certified line, so the claim is refuted"
+        if subject.claim_test.refuted
+        else "nowhere below the certified line, so the claim is not refuted"
+    )
+    return (
+        "The certified line falls as epsilon grows and bounds delta from below; the "
+        f"claim's line is {verdict}. The numbers are in the table that follows."
+    )
+
+
+def _legend(subject: Subject) -> tuple[Mark, ...]:
+    whose = (
+        "the accountant's curve" if _accountant(subject) else "what the claim allows"
+    )
+    marks = (
+        Mark(look="found", solid=False, words="certified: delta is at least this"),
+        Mark(look="ruled-out", solid=True, words="ruled out for the true curve"),
+        Mark(look="claim", solid=False, words=whose),
+    )
+    dot = Mark(look="found-dot", solid=True, words="the bound stated above")
+    return (*marks, dot) if subject.delta > 0 and subject.found > 0 else marks
+
+
+def _accountant(subject: Subject) -> bool:
+    return subject.training is not None and subject.training.accountant is not None
+
+
+def _caption(subject: Subject) -> tuple[str, ...]:
+    seen = (
+        "Here the claim's line enters it: the claim is refuted."
+        if subject.claim_test.refuted
+        else "The claim's line stays out of it: these guesses do not refute the claim."
+    )
+    return (
+        "A mechanism's privacy is a curve: for every epsilon the smallest delta. The "
+        "true curve does not enter the shaded area, except with chance at most alpha "
+        f"= {scientific(subject.alpha)} for all epsilon together. {seen}",
+    )
+
+
+def _table(certificate: CurveCertificate, subject: Subject) -> Table:
+    epsilons = np.linspace(0.0, subject.reach(), _ROWS)
+    claim = subject.claim_test.claim
+    certified = certificate.delta_lower(epsilons)
+    return Table(
+        head=("epsilon", "delta certified, at least", "delta claimed, at most"),
+        rows=tuple(
+            (plain(e), scientific(float(c)), scientific(claim.delta_at(float(e))))
+            for e, c in zip(epsilons.tolist(), certified, strict=True)
+        ),
+    )

@@ -1,0 +1,166 @@
+"""The report: one page that says what an audit showed, and what it rests on.
+
+The page is one file that asks for nothing else: no script, no font, no picture from
+elsewhere, and a policy in its head that forbids them. Pictures are inline SVG in the
+page's own colours, so that light, dark and paper work alike. Whatever a design or a
+remark holds is text and is escaped. The same result gives the same bytes, as long as
+the versions named in it are the same. Needs the extra ``report``.
+"""
+
+import os
+from importlib import resources
+from pathlib import Path
+
+from dpaudit.errors import InvalidInputError, MissingExtraError
+from dpaudit.evidence.documents import Result
+from dpaudit.explanation import Explanation, Outcome, explain
+from dpaudit.game.transcript import Transcript
+from dpaudit.reporting.report import facts
+from dpaudit.reporting.report.by_k import by_k_figure
+from dpaudit.reporting.report.certificate import certificate_figure
+from dpaudit.reporting.report.course_figure import course_figure
+from dpaudit.reporting.report.figure import Drawn, LeftOut
+from dpaudit.reporting.report.scores import histogram_figure, roc_figure
+from dpaudit.reporting.report.subject import Subject
+from dpaudit.reporting.report.waterfall import rungs
+from dpaudit.reporting.report.words import headline, sentence, typeset
+
+try:
+    import jinja2
+except ImportError as error:
+    raise MissingExtraError(
+        "reports are written with jinja2: pip install 'dpaudit[report]'"
+    ) from error
+
+__all__ = ["report", "report_html"]
+
+_SUFFIXES = (".html", ".htm")
+_LABELS = {
+    Outcome.REFUTED: ("refuted", "Claim refuted"),
+    Outcome.NOT_REFUTED: ("not-refuted", "Claim not refuted"),
+    Outcome.TOO_WEAK: ("too-weak", "Inconclusive"),
+}
+_FIGURES = (
+    certificate_figure,
+    histogram_figure,
+    roc_figure,
+    by_k_figure,
+    course_figure,
+)
+
+
+def report(
+    result: Result,
+    path: str | Path,
+    *,
+    transcript: Transcript | None = None,
+    explanation: Explanation | None = None,
+) -> None:
+    """Write the report of a result: one HTML file that opens offline.
+
+    Args:
+        result: What an audit returned, or ``dpaudit.evidence`` read from a file.
+        path: Where to; the suffix is .html or .htm. An existing file is replaced, in
+            one go.
+        transcript: Every guess, where the result does not hold it and it is at hand;
+            some figures need the order of the guesses.
+        explanation: Of this result, where more is known than the result says:
+            ``explain(result, mechanism=...)``.
+
+    Raises:
+        InvalidInputError: The suffix is another one, or the transcript is of another
+            audit.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> import numpy as np
+        >>> from dpaudit import Coins, Design, Key, PureDP, Ranking, audit_scores
+        >>> coins = Coins(key=Key(bytes(32)), count=100)
+        >>> rules, claim = Ranking(guesses=100), PureDP(epsilon=1.0)
+        >>> design = Design(canaries=100, rules=rules, claim=claim)
+        >>> scores = coins.bits() + np.random.default_rng(0).normal(size=100)
+        >>> result = audit_scores(np.arange(100), coins, scores, design=design)
+        >>> with TemporaryDirectory() as folder:
+        ...     report(result, f"{folder}/audit.html")
+    """
+    path = Path(path)
+    if path.suffix.lower() not in _SUFFIXES:
+        raise InvalidInputError(
+            f"a report is an HTML page, so path must end in .html, got path="
+            f"{str(path)!r}; for other formats print the page from a browser"
+        )
+    _write(path, report_html(result, transcript=transcript, explanation=explanation))
+
+
+def report_html(
+    result: Result,
+    *,
+    transcript: Transcript | None = None,
+    explanation: Explanation | None = None,
+) -> str:
+    """Return the report of a result as the text of an HTML page.
+
+    Args:
+        result: What an audit returned.
+        transcript: Every guess, where the result does not hold it.
+        explanation: Of this result; made from it if not given.
+    """
+    subject = Subject.of(result, transcript)
+    explanation = explain(result) if explanation is None else explanation
+    figures = [figure(subject) for figure in _FIGURES]
+    kind, label = _LABELS[explanation.outcome]
+    commitment = subject.audit.commitment
+    first, shown = headline(explanation.verdict)
+    return _template().render(
+        css=_resource("page.css"),
+        kind=kind,
+        label=label,
+        first=first,
+        shown=shown,
+        explanation=explanation,
+        threat_model=str(subject.audit.design.threat_model),
+        key_facts=facts.key_facts(subject),
+        more_facts=facts.more_facts(subject),
+        rungs=rungs(explanation),
+        figures=[each for each in figures if isinstance(each, Drawn)],
+        left_out=_together([each for each in figures if isinstance(each, LeftOut)]),
+        design_facts=facts.design_facts(subject),
+        setting_facts=facts.setting_facts(subject),
+        versions=facts.versions(),
+        commitment=commitment and commitment.sha256,
+        references=facts.references(subject),
+    )
+
+
+def _together(figures: list[LeftOut]) -> dict[str, list[str]]:
+    """Return the figures that are left out, by the reason why."""
+    found: dict[str, list[str]] = {}
+    for figure in figures:
+        found.setdefault(figure.why, []).append(figure.heading)
+    return found
+
+
+def _template() -> jinja2.Template:
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"sentence": sentence, "typeset": typeset}
+    return environment.from_string(_resource("page.html"))
+
+
+def _resource(name: str) -> str:
+    folder = resources.files("dpaudit.reporting.report")
+    return (folder / name).read_text(encoding="utf-8")
+
+
+def _write(path: Path, text: str) -> None:
+    """Write a file so that nobody ever sees half of it."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.write_text(text, encoding="utf-8")
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,0 +1,211 @@
+"""The figures of the scores: how the two kinds of canaries differ, and how much.
+
+A score is what the guesser saw of a canary. The histogram shows those of included and
+excluded canaries side by side; the ROC curve shows, for every threshold, which share of
+either lies above it. A privacy claim limits how far the ROC curve of any one canary may
+rise: with a share ``x`` of false alarms, no more than what its trade-off curve leaves.
+
+Both are pictures. What is proved of the claim is the test's p-value, which pays for
+chance and for where one looks.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.game.score_summary import ScoreSummary
+from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.reporting.report.axes import Even, Plot
+from dpaudit.reporting.report.figure import Drawn, Figure, LeftOut, Mark, Table
+from dpaudit.reporting.report.numbers import count, plain
+from dpaudit.reporting.report.subject import Subject
+
+__all__ = ["allowed", "histogram_figure", "roc_figure"]
+
+_SCORES = "Scores of the canaries"
+_ROC = "How well the scores tell canaries apart"
+_FALSE_ALARMS = (0.001, 0.01, 0.05, 0.1, 0.25, 0.5)
+_NO_SCORES = (
+    "No scores were kept with this result: they are kept by audits of score tables and "
+    "of training, not where a guesser hands in guesses alone."
+)
+_MOST_ROWS = 12
+
+
+def histogram_figure(subject: Subject) -> Figure:
+    """Return the histogram of scores, included beside excluded."""
+    scores = subject.audit.scores
+    if scores is None:
+        return LeftOut(heading=_SCORES, why=_NO_SCORES)
+    return Drawn(
+        name="scores",
+        heading=_SCORES,
+        svg=_histogram(scores),
+        legend=(
+            Mark(look="included", solid=True, words="included canaries"),
+            Mark(look="excluded", solid=False, words="excluded canaries"),
+        ),
+        caption=(
+            "If the mechanism hid every canary perfectly, both would have one and the "
+            "same shape, up to chance. Scores beyond the ends are counted in the "
+            "outermost bars.",
+        ),
+        table=_bins(scores),
+    )
+
+
+def roc_figure(subject: Subject) -> Figure:
+    """Return the ROC curve within what the claim allows."""
+    scores = subject.audit.scores
+    if scores is None:
+        return LeftOut(heading=_ROC, why=_NO_SCORES)
+    claim = subject.claim_test.claim
+    return Drawn(
+        name="roc",
+        heading=_ROC,
+        svg=_roc(scores, claim),
+        legend=(
+            Mark(look="found", solid=False, words="measured"),
+            Mark(look="allowed", solid=True, words="what the claim allows one canary"),
+            Mark(look="chance", solid=False, words="blind guessing"),
+        ),
+        caption=(
+            "For every threshold, the share of included canaries at or above it "
+            "against the share of excluded ones.",
+            "A line that leaves the shaded region is no proof by itself: it varies by "
+            "chance, and one looks at all its points. The p-value above accounts for "
+            "both.",
+        ),
+        table=_rates(scores, claim),
+    )
+
+
+def allowed(claim: Guarantee, false_alarms: float) -> float:
+    """Return the largest chance to detect that a claim leaves at a rate of alarms.
+
+    Example:
+        >>> from dpaudit import PureDP
+        >>> round(allowed(PureDP(epsilon=1.0), 0.1), 4)
+        0.2718
+    """
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        if claim.complement_inverse(middle) <= false_alarms:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _histogram(scores: ScoreSummary) -> str:
+    edges, most = scores.edges, max(*scores.included, *scores.excluded, 1)
+    plot = Plot(
+        x=Even(low=edges[0], high=edges[-1]),
+        y=Even(low=0.0, high=1.06 * most),
+        x_name="score",
+        y_name="canaries",
+    )
+    bars = [
+        plot.bar(low, high, number, "included")
+        for low, high, number in zip(edges, edges[1:], scores.included, strict=False)
+    ]
+    outlines = [
+        plot.line(*_outline(edges, scores.included), "included"),
+        plot.line(*_outline(edges, scores.excluded), "excluded"),
+    ]
+    return plot.picture(
+        "".join([*bars, *outlines]),
+        title="Histogram of the canaries' scores",
+        description=f"{sum(scores.included)} included canaries as bars, "
+        f"{sum(scores.excluded)} excluded ones as an outline; the numbers are in the "
+        "table that follows.",
+    )
+
+
+def _outline(
+    edges: tuple[float, ...], counts: tuple[int, ...]
+) -> tuple[list[float], list[float]]:
+    """Return the steps round the bars of a histogram, up from 0 and down to it."""
+    xs = [edge for edge in edges for _ in range(2)]
+    ys = [0.0, *(float(each) for each in counts for _ in range(2)), 0.0]
+    return xs, ys
+
+
+def _roc(scores: ScoreSummary, claim: Guarantee) -> str:
+    plot = Plot(
+        x=Even(low=0.0, high=1.0),
+        y=Even(low=0.0, high=1.0),
+        x_name="share of excluded canaries above the threshold",
+        y_name="share of included ones",
+        height=400.0,
+    )
+    # Dense near both ends, where the claim's edge is steep, and its corner, if any.
+    spread = 0.5 * (1 - np.cos(np.linspace(0.0, np.pi, 61)))
+    chances = np.sort(np.append(spread, _corner(claim)))
+    least = [claim.complement_inverse(float(c)) for c in chances]
+    edge_x = [0.0, *least, 1.0, *(1 - x for x in least)]
+    edge_y = [0.0, *chances, 1.0, *(1 - c for c in chances)]
+    marks = [
+        plot.area(edge_x, edge_y, "allowed"),
+        plot.line([0.0, 1.0], [0.0, 1.0], "chance"),
+        plot.line(scores.false_positive, scores.true_positive, "found"),
+    ]
+    return plot.picture(
+        "".join(marks),
+        title="ROC curve of the scores, with the region that the claim allows",
+        description="The further the curve rises above the diagonal, the better the "
+        "scores tell included from excluded canaries; the numbers are in the table "
+        "that follows.",
+    )
+
+
+def _corner(claim: Guarantee) -> float:
+    """Return the chance to detect where as many are missed as there are alarms."""
+    low, high = 0.5, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        if claim.complement_inverse(middle) <= 1 - middle:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _bins(scores: ScoreSummary) -> Table:
+    """Return the counts, several bins to a row where there are many."""
+    bins = len(scores.included)
+    each = -(-bins // _MOST_ROWS)
+    rows = []
+    for first in range(0, bins, each):
+        last = min(bins, first + each)
+        rows.append(
+            (
+                f"{plain(scores.edges[first])} to {plain(scores.edges[last])}",
+                count(sum(scores.included[first:last])),
+                count(sum(scores.excluded[first:last])),
+            )
+        )
+    return Table(head=("score", "included", "excluded"), rows=tuple(rows))
+
+
+def _rates(scores: ScoreSummary, claim: Guarantee) -> Table:
+    x, y = np.array(scores.false_positive), np.array(scores.true_positive)
+    return Table(
+        head=("excluded at or above", "included there", "the claim allows"),
+        rows=tuple(
+            (
+                f"{share:.1%}",
+                f"{float(np.interp(share, *_upper(x, y))):.1%}",
+                f"{allowed(claim, share):.1%}",
+            )
+            for share in _FALSE_ALARMS
+        ),
+    )
+
+
+def _upper(
+    x: NDArray[np.float64], y: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the highest point over each place, as interpolation asks for."""
+    places, last = np.unique(x[::-1], return_index=True)
+    return places, y[::-1][last]

@@ -1,0 +1,125 @@
+"""A table of scores from a file: an id, perhaps a coin, and a score for each canary.
+
+Parquet, CSV and .npz say the same in three ways: columns ``id``, ``bit`` and ``score``,
+in any order, the bit being left out where coins are derived from a key. Other columns
+are left alone. A table that cannot be what it should is refused with the file, the
+column and the row; whether it makes a valid audit is ``audit_scores``'s to say.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.errors import InvalidInputError
+from dpaudit.tables.columns import check_flat, refuse, to_bits, to_ids, to_scores
+from dpaudit.tables.csv_files import read_csv
+from dpaudit.tables.npy_files import read_npz
+
+__all__ = ["ScoreTable", "check_file", "read_score_table"]
+
+Columns = Mapping[str, NDArray[Any]]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ScoreTable:
+    """What a file says of each canary; rows may be in any order.
+
+    Attributes:
+        ids: The canaries: whole numbers, or text.
+        bits: 1 for each that was included and 0 for each that was not; None where the
+            file does not say.
+        scores: How much the output speaks for "included", on any scale.
+    """
+
+    ids: NDArray[Any]
+    bits: NDArray[np.uint8] | None
+    scores: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.ids), len(self.scores)}
+        if self.bits is not None:
+            lengths.add(len(self.bits))
+        if len(lengths) > 1:
+            raise InvalidInputError(
+                f"ids, bits and scores must have one length, got {sorted(lengths)}"
+            )
+
+    @property
+    def canaries(self) -> int:
+        """How many canaries there are."""
+        return len(self.ids)
+
+
+def read_score_table(path: str | Path) -> ScoreTable:
+    r"""Return the table that a .parquet, .csv or .npz file holds.
+
+    Args:
+        path: The file. Parquet needs the extra ``tables``.
+
+    Raises:
+        InvalidInputError: It holds no such table; the message says where, and what to
+            do.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "scores.csv"
+        ...     _ = path.write_text("score,id,bit\n0.5,1,1\n-2,0,0\n")
+        ...     table = read_score_table(path)
+        >>> table.ids, table.bits, table.scores
+        (array([1, 0]), array([1, 0], dtype=uint8), array([ 0.5, -2. ]))
+    """
+    path = Path(path)
+    columns = _READERS[check_file(path, tuple(_READERS))](path)
+    for needed in ("id", "score"):
+        if needed not in columns:
+            raise InvalidInputError(
+                f"{path}: there is no column {needed!r}; a table has the columns id, "
+                "score and, unless coins are derived from a key, bit"
+            )
+    for meaning, column in columns.items():
+        check_flat(path, meaning, column)
+    if not len(columns["score"]):
+        raise InvalidInputError(f"{path}: there is no row; every canary needs one")
+    sizes = {meaning: len(column) for meaning, column in columns.items()}
+    for meaning, size in sizes.items():
+        if size != sizes["score"]:
+            raise refuse(
+                path, meaning, None, f"{size} rows beside {sizes['score']} scores"
+            )
+    bits = columns.get("bit")
+    return ScoreTable(
+        ids=to_ids(path, "id", columns["id"]),
+        bits=None if bits is None else to_bits(path, "bit", bits),
+        scores=to_scores(path, "score", columns["score"]),
+    )
+
+
+def check_file(path: Path, suffixes: tuple[str, ...]) -> str:
+    """Return the ending of a file's name, if the file is there and can be read."""
+    suffix = path.suffix.lower()
+    if path.is_dir():
+        raise InvalidInputError(f"{path} is a directory; name one file")
+    if suffix not in suffixes:
+        known = " or ".join(suffixes)
+        raise InvalidInputError(f"the name must end in {known}, got {path}")
+    if not path.is_file():
+        raise InvalidInputError(f"there is no file {path}")
+    return suffix
+
+
+def _read_parquet(path: Path) -> Columns:
+    from dpaudit.tables.parquet_files import read_parquet  # noqa: PLC0415 (an extra)
+
+    return read_parquet(path)
+
+
+_READERS: Final[MappingProxyType[str, Callable[[Path], Columns]]] = MappingProxyType(
+    {".parquet": _read_parquet, ".csv": read_csv, ".npz": read_npz}
+)

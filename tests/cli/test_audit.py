@@ -1,0 +1,368 @@
+"""``dpaudit audit`` and ``dpaudit register``, as a user runs them."""
+
+import json
+import math
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpaudit import AuditResult, Coins, Commitment, Key
+from dpaudit.cli import _scores
+from dpaudit.evidence import Registration
+from dpaudit.game import scores as scores_module
+
+CLAIM = ["--epsilon=1", "--delta=0"]
+
+
+def by_hand(bits, scores, guesses):
+    """Count right guesses: the highest half are said to be in, the lowest out."""
+    ranked = [bit for _, bit in sorted(zip(scores, bits, strict=True))]
+    half = guesses // 2
+    return sum(ranked[-half:]) + half - sum(ranked[:half])
+
+
+def tail(right, guesses, epsilon):
+    p = math.exp(epsilon) / (1 + math.exp(epsilon))
+    return sum(
+        math.comb(guesses, k) * p**k * (1 - p) ** (guesses - k)
+        for k in range(right, guesses + 1)
+    )
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A table of 300 canaries, as a CSV file; returns bits and scores."""
+    rng = np.random.default_rng(5)
+    bits = rng.integers(0, 2, 300)
+    scores = rng.standard_normal(300) + 1.5 * bits
+    rows = zip(range(300), bits.tolist(), scores.tolist(), strict=True)
+    lines = [f"canary-{i},{bit},{score!r}" for i, bit, score in rows]
+    (tmp_path / "scores.csv").write_text("\n".join(["id,bit,score", *lines]))
+    return bits, scores
+
+
+# The claim from options, the coins from the table.
+
+
+def test_guesses_and_p_value_are_those_done_by_hand(dpaudit, schema, table):
+    said = dpaudit("audit", "scores.csv", *CLAIM, "--guesses=40", "--json", code=1)
+    found = schema(said.stdout, "audit")
+    right = by_hand(*table, 40)
+    assert (found["canaries"], found["guesses"], found["correct"]) == (300, 40, right)
+    p_value = found["claim_test"]["p_value"]
+    assert p_value == pytest.approx(tail(right, 40, 1.0), rel=1e-9)
+    assert found["refuted"] is True
+    # The largest epsilon that is rejected.
+    assert tail(right, 40, found["epsilon_lower"] - 1e-6) < 0.05
+    assert tail(right, 40, found["epsilon_lower"] + 1e-6) > 0.05
+    assert (found["bound"]["method"], found["bound"]["tier"]) == ("exact", "A")
+
+
+@pytest.mark.usefixtures("table")
+def test_without_a_number_of_guesses_they_are_ranked(dpaudit, schema):
+    found = schema(
+        dpaudit("audit", "scores.csv", *CLAIM, "--json", code=1).stdout, "audit"
+    )
+    assert (found["bound"]["method"], found["guesses"]) == ("ranked", 300)
+
+
+@pytest.mark.usefixtures("table")
+def test_the_text_says_what_cannot_be_seen(dpaudit):
+    said = dpaudit(
+        "audit",
+        "scores.csv",
+        *CLAIM,
+        "--observer=final-model",
+        "--not-exercised=the sampler",
+        "--not-exercised=clipping",
+        code=1,
+    ).stdout
+    assert "is refuted" in said
+    assert "an observer of the final model only" in said
+    assert "not exercised: the sampler, clipping; the coins were not committed" in said
+    assert "is the auditor's word" in said
+    assert "chosen without looking at the coins" in said
+    assert "score lower" not in said
+
+
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize(("epsilon", "code"), [("0.2", 1), ("6", 0)])
+def test_a_refuted_claim_is_exit_code_1(dpaudit, epsilon, code):
+    dpaudit("audit", "scores.csv", f"--epsilon={epsilon}", "--delta=1e-5", code=code)
+
+
+@pytest.mark.usefixtures("table")
+def test_alpha_is_taken(dpaudit, schema):
+    said = dpaudit("audit", "scores.csv", *CLAIM, "--alpha=0.2", "--json", code=1)
+    assert schema(said.stdout, "audit")["claim_test"]["alpha"] == 0.2
+
+
+@pytest.mark.usefixtures("table")
+def test_scores_that_are_turned_round_are_noticed_and_not_turned_back(dpaudit):
+    lines = Path("scores.csv").read_text().splitlines()
+    turned = [lines[0]]
+    for line in lines[1:]:
+        name, bit, score = line.split(",")
+        turned.append(f"{name},{bit},{-float(score)!r}")
+    Path("scores.csv").write_text("\n".join(turned))
+    said = dpaudit("audit", "scores.csv", *CLAIM).stdout
+    assert "included canaries score lower than the others" in said
+    assert "would double the chance of being wrong" in said
+    assert "epsilon >= 0.000" in said
+
+
+# A registered design, the coins from its key.
+
+
+def test_register_commits_to_design_and_key_and_shows_no_key(dpaudit):
+    said = dpaudit(
+        "register",
+        "--canaries=50",
+        "--epsilon=2",
+        "--delta=1e-5",
+        "--key=audit.key",
+        "--coins=coins.csv",
+        "--observer=all-iterates",
+        "--alpha=0.01",
+    ).stdout
+    registration = Registration.from_json(Path("design.json").read_text())
+    key, design = Key.read("audit.key"), registration.design
+    assert registration.commitment == Commitment.to(key, design)
+    assert registration.commitment.sha256 in said
+    assert (design.canaries, design.claim.epsilon, design.alpha) == (50, 2.0, 0.01)
+    assert design.threat_model.name == "ALL_ITERATES"
+    assert key.secret.hex() not in said + Path("design.json").read_text()
+    for secret in ("audit.key", "coins.csv"):
+        assert stat.S_IMODE(Path(secret).stat().st_mode) == 0o600
+    bits = Coins(key=key, count=50).bits().tolist()
+    listed = Path("coins.csv").read_text().splitlines()
+    assert listed == ["id,bit", *(f"{i},{bit}" for i, bit in enumerate(bits))]
+
+
+def test_two_registrations_throw_different_coins(dpaudit, schema):
+    options = ["--canaries=50", "--epsilon=2", "--delta=1e-5", "--json"]
+    one, other = (
+        schema(
+            dpaudit(
+                "register", *options, f"--key={i}.key", f"--design={i}.json"
+            ).stdout,
+            "registration",
+        )
+        for i in range(2)
+    )
+    assert one["design"] == other["design"]
+    assert one["commitment"] != other["commitment"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--key=k", "--design=there"], "there is there already"),
+        (["--key=there"], "name a new file with --key"),
+        (["--key=k", "--coins=there"], "name a new file with --coins"),
+        (["--key=design.json"], "must be different files"),
+        (["--key=k", "--alpha=0.95"], "for confidence 0.95 pass 0.05"),
+        (["--key=k", "--guesses=51"], "cannot guess guesses=51 of canaries=50"),
+        (["--key=there/k"], "there/k cannot be written"),
+    ],
+)
+def test_register_overwrites_nothing_and_writes_nothing_if_it_fails(
+    dpaudit, options, said
+):
+    Path("there").write_text("precious")
+    claim = ["--canaries=50", "--epsilon=2", "--delta=1e-5"]
+    done = dpaudit("register", *claim, *options, code=2)
+    assert said in done.stderr
+    assert done.stderr.startswith("dpaudit register: ")
+    assert [path.name for path in Path().iterdir()] == ["there"]
+    assert Path("there").read_text() == "precious"
+
+
+def test_with_design_and_key_coins_are_derived_by_id(dpaudit, schema, registered):
+    _, bits, scores = registered
+    said = dpaudit(
+        "audit",
+        "scores.npz",
+        "--design=design.json",
+        "--key=audit.key",
+        "--json",
+        "--save=result.json",
+        "--evidence=evidence.json",
+        code=1,
+    )
+    found = schema(said.stdout, "audit")
+    assert found["correct"] == by_hand(bits, scores, 60)
+    assert found["notes"] == []
+    registration = Registration.from_json(Path("design.json").read_text())
+    assert found["commitment"] == registration.commitment.sha256
+    result = AuditResult.from_json(Path("result.json").read_text())
+    assert result.commitment == registration.commitment
+    assert str(result) == found["text"]
+
+
+@pytest.mark.usefixtures("registered")
+def test_what_is_written_is_named(dpaudit):
+    said = dpaudit(
+        "audit",
+        "scores.npz",
+        "--design=design.json",
+        "--key=audit.key",
+        "--save=new/result.json",
+        "--evidence=evidence.json",
+        code=1,
+    ).stdout.splitlines()
+    assert said[1:] == ["Result: new/result.json", "Evidence: evidence.json"]
+
+
+def test_a_table_whose_bits_are_not_the_key_s_coins_is_void(dpaudit, registered):
+    ids, bits, scores = registered
+    good = np.array(bits)
+    np.savez("scores.npz", id=ids, bit=good, score=scores)
+    options = ["--design=design.json", "--key=audit.key"]
+    dpaudit("audit", "scores.npz", *options, code=1)
+    bad = good.copy()
+    bad[[4, 9]] ^= 1
+    np.savez("scores.npz", id=ids, bit=bad, score=scores)
+    said = dpaudit("audit", "scores.npz", *options, code=2).stderr
+    assert (
+        f"2 of 400 bits are not the key's coins (the first in row 5, id {ids[4]}"
+        in said
+    )
+
+
+def test_ties_are_decided_by_the_key(dpaudit, schema, registered):
+    ids, _, scores = registered
+    np.savez("ties.npz", id=ids, score=np.round(scores))
+    options = ["--design=design.json", "--key=audit.key", "--json"]
+    one, two = (
+        schema(dpaudit("audit", "ties.npz", *options, code=1).stdout, "audit")
+        for _ in range(2)
+    )
+    assert one == two
+
+
+@pytest.mark.usefixtures("registered")
+def test_another_key_is_refused(dpaudit):
+    Key.generate().write("other.key")
+    said = dpaudit(
+        "audit", "scores.npz", "--design=design.json", "--key=other.key", code=2
+    ).stderr
+    assert "is not the key that the design was registered with" in said
+
+
+def test_a_design_without_a_commitment_takes_the_bits_of_the_table(
+    dpaudit, schema, registered
+):
+    ids, bits, scores = registered
+    registration = Registration.from_json(Path("design.json").read_text())
+    Path("bare.json").write_text(registration.design.to_json())
+    np.savez("bits.npz", id=ids, bit=bits, score=scores)
+    said = dpaudit("audit", "bits.npz", "--design=bare.json", "--json", code=1)
+    found = schema(said.stdout, "audit")
+    assert found["commitment"] is None
+    assert found["correct"] == by_hand(bits, scores, 60)
+
+
+# Lists.
+
+
+def test_lists_in_two_files_or_in_one_say_the_same(dpaudit, schema, table):
+    bits, scores = table
+    np.save("in.npy", scores[bits == 1])
+    Path("out.csv").write_text("\n".join(map(repr, scores[bits == 0].tolist())))
+    np.savez("both.npz", in_scores=scores[bits == 1], out_scores=scores[bits == 0])
+    options = [*CLAIM, "--guesses=40", "--json"]
+    two = dpaudit("audit", "--in=in.npy", "--out=out.csv", *options, code=1).stdout
+    one = dpaudit("audit", "both.npz", *options, code=1).stdout
+    assert one == two
+    found = schema(one, "audit")
+    assert found["correct"] == by_hand(bits, scores, 40)
+    assert "lists without ids cannot show" in found["notes"][0]
+
+
+def test_lists_with_a_key_carry_its_commitment(dpaudit, schema, registered):
+    _, bits, scores = registered
+    np.savez("both.npz", in_scores=scores[bits == 1], out_scores=scores[bits == 0])
+    options = ["--design=design.json", "--key=audit.key", "--json"]
+    found = schema(dpaudit("audit", "both.npz", *options, code=1).stdout, "audit")
+    assert found["commitment"] is not None
+    assert len(found["notes"]) == 1
+    np.savez("both.npz", in_scores=scores[bits == 0], out_scores=scores[bits == 1])
+    said = dpaudit("audit", "both.npz", *options, code=2).stderr
+    assert "not the scores of the run that was registered" in said
+
+
+def test_lists_of_one_length_need_a_word(dpaudit):
+    rng = np.random.default_rng(0)
+    np.savez(
+        "both.npz",
+        in_scores=rng.standard_normal(50),
+        out_scores=rng.standard_normal(50),
+    )
+    said = dpaudit("audit", "both.npz", *CLAIM, code=2).stderr
+    assert "exactly half" in said
+    assert "give --coins-were-independent" in said
+    dpaudit("audit", "both.npz", *CLAIM, "--coins-were-independent")
+
+
+# Misuse.
+
+
+@pytest.mark.usefixtures("table")
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (["scores.csv"], "give --epsilon and --delta (0 for pure privacy)"),
+        (["scores.csv", "--epsilon=1"], "give --epsilon and --delta"),
+        ([*CLAIM], "give either a file of scores, or --in and --out"),
+        (["scores.csv", "--in=a.npy", *CLAIM], "give either a file of scores"),
+        (["--in=a.npy", *CLAIM], "give either a file of scores"),
+        (["none.csv", *CLAIM], "there is no file none.csv"),
+        ([".", *CLAIM], ". is a directory; name one file"),
+        (["scores.csv", "--key=k", *CLAIM], "--key needs the --design"),
+        (["scores.csv", "--design=d.json", "--alpha=0.1"], "--alpha is fixed by the"),
+        (["scores.csv", "--design=d.json", "--tie-seed=1"], "--tie-seed is fixed by"),
+        (["scores.csv", "--design=d.json"], "cannot read d.json"),
+        (["scores.csv", "--design=scores.csv"], "scores.csv: not JSON"),
+        (["scores.csv", *CLAIM, "--alpha=0.95"], "for confidence 0.95 pass 0.05"),
+        (["scores.csv", *CLAIM, "--guesses=999"], "cannot guess guesses=999"),
+        (["scores.csv", *CLAIM, "--tie-seed=-1"], "--tie-seed must be a whole number"),
+        (["scores.csv", *CLAIM, "--save=/dev/null/x"], "cannot be written"),
+        (
+            ["nobits.csv", *CLAIM],
+            "has no column 'bit', so the coins must come from a k",
+        ),
+        (["ties.csv", *CLAIM], "give --tie-seed N to decide by lot"),
+        (["twice.csv", *CLAIM], "an id appears twice"),
+    ],
+)
+def test_misuse_exits_with_2_and_advice(dpaudit, arguments, advice):
+    Path("nobits.csv").write_text("id,score\n1,0.5\n")
+    Path("ties.csv").write_text("id,bit,score\n1,1,0.5\n2,1,0.5\n3,0,1\n4,1,7\n")
+    Path("twice.csv").write_text("id,bit,score\n1,1,0.5\n1,1,0.25\n3,0,1\n4,1,7\n")
+    done = dpaudit("audit", *arguments, code=2)
+    assert done.stderr.startswith("dpaudit audit: ")
+    assert advice in done.stderr
+    assert done.stdout == ""
+
+
+def test_ties_are_decided_by_the_seed(dpaudit):
+    lines = [f"{i},{int(i % 3 == 0)},{i % 2}" for i in range(40)]
+    Path("ties.csv").write_text("\n".join(["id,bit,score", *lines]))
+    options = ["ties.csv", *CLAIM, "--guesses=10", "--json"]
+    seen = {
+        json.loads(dpaudit("audit", *options, f"--tie-seed={seed}").stdout)["correct"]
+        for seed in (1, 1, 2, 3, 4)
+    }
+    assert len(seen) > 1
+    one, two = (dpaudit("audit", *options, "--tie-seed=1").stdout for _ in range(2))
+    assert one == two
+
+
+def test_advice_of_the_library_that_is_translated_is_what_it_says():
+    """So that a change of its words does not leave Python's in a command's message."""
+    source = Path(scores_module.__file__).read_text("utf-8")
+    joined = " ".join(source.replace('"\n', "").replace('"', "").split())
+    assert [said for said in _scores._SPOKEN if said.strip(", ") not in joined] == []

@@ -1,0 +1,145 @@
+"""``dpaudit evidence``, ``verify`` and ``explain``, on one registered audit."""
+
+import base64
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpaudit import Key
+
+KEY = ["--design=design.json", "--key=audit.key"]
+FILES = ["--save=result.json", "--evidence=evidence.json"]
+
+
+@pytest.fixture
+def audited(dpaudit, registered):
+    """The registered audit with its result and its evidence."""
+    dpaudit("audit", "scores.npz", *KEY, *FILES, code=1)
+    return registered
+
+
+def findings(found):
+    return {check["name"]: check["finding"] for check in found["checks"]}
+
+
+@pytest.mark.usefixtures("audited")
+def test_evidence_of_an_audit_is_verified_as_far_as_files_are_given(dpaudit, schema):
+    bare = dpaudit("verify", "evidence.json", "--json").stdout
+    found = schema(bare, "verification")
+    assert found["sound"] is True
+    assert findings(found)["tally"] == "not checked"
+    assert findings(found)["registration"] == "not checked"
+    options = ["--registration=design.json", "--files=.", "--json"]
+    full = schema(dpaudit("verify", "evidence.json", *options).stdout, "verification")
+    assert findings(full)["tally"] == "holds"
+    assert findings(full)["registration"] == "holds"
+    said = dpaudit("verify", "-", stdin=Path("evidence.json").read_text()).stdout
+    assert "What was established:" in said
+    assert "What was not established:" in said
+
+
+@pytest.mark.usefixtures("audited")
+def test_evidence_made_from_the_result_is_that_of_the_audit(dpaudit):
+    said = dpaudit(
+        "evidence",
+        "result.json",
+        "--key=audit.key",
+        "--scores=scores.npz",
+        "--output=again.json",
+    ).stdout
+    assert said == "Evidence: again.json, not signed\n"
+    assert Path("again.json").read_text() == Path("evidence.json").read_text()
+
+
+def test_changed_scores_fail_and_exit_with_1(dpaudit, audited):
+    ids, _, scores = audited
+    np.savez("scores.npz", id=ids, score=scores + 1)
+    said = dpaudit("verify", "evidence.json", "--files=.", code=1).stdout
+    assert said.startswith("This evidence does not hold.")
+
+
+@pytest.mark.usefixtures("audited")
+def test_another_registration_fails(dpaudit):
+    dpaudit(
+        "register",
+        "--canaries=400",
+        "--epsilon=1",
+        "--delta=1e-5",
+        "--guesses=60",
+        "--key=other.key",
+        "--design=other.json",
+    )
+    options = ["--registration=other.json", "--json"]
+    done = dpaudit("verify", "evidence.json", *options, code=1)
+    assert findings(json.loads(done.stdout))["registration"] == "fails"
+
+
+@pytest.mark.usefixtures("audited")
+def test_redacted_evidence_holds_no_key_and_still_verifies(dpaudit):
+    done = dpaudit("evidence", "evidence.json", "--redact", "--output=public.json")
+    assert done.stdout == "Evidence: public.json, not signed, redacted\n"
+    secret = Key.read("audit.key").secret.hex()
+
+    def payload(name):
+        return base64.b64decode(json.loads(Path(name).read_text())["payload"]).decode()
+
+    assert secret in payload("evidence.json")
+    assert secret not in payload("public.json")
+    dpaudit("verify", "public.json", "--registration=design.json")
+
+
+@pytest.mark.usefixtures("audited")
+def test_a_result_and_its_evidence_are_explained_alike(dpaudit, schema):
+    one, two = (
+        dpaudit("explain", name, "--json").stdout
+        for name in ("result.json", "evidence.json")
+    )
+    assert one == two
+    found = schema(one, "explanation")
+    assert found["outcome"] == "refuted"
+    assert found["claimed"] == 1.0
+    assert (found["delta"], found["alpha"]) == (1e-5, 0.05)
+    said = dpaudit("explain", "result.json").stdout
+    assert said == found["text"] + "\n"
+    assert said.startswith(found["verdict"])
+
+
+@pytest.mark.usefixtures("audited")
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        (["verify", "result.json"], "result.json is not evidence"),
+        (["verify", "none.json"], "cannot read none.json"),
+        (["verify", "evidence.json", "--files=none"], "--files must be a folder"),
+        (["verify", "evidence.json", "--registration=x"], "cannot read x"),
+        (["verify", "evidence.json", "--registration=scores.npz"], "not UTF-8"),
+        (["evidence", "result.json"], "reveal it with --key"),
+        (["evidence", "result.json", "--key=none"], "cannot read none"),
+        (["evidence", "result.json", "--key=scores.npz"], "does not hold a key"),
+        (
+            ["evidence", "evidence.json", "--key=audit.key", "--output=new.json"],
+            "this is evidence already",
+        ),
+        (["evidence", "evidence.json", "--redact"], "would be overwritten"),
+        (["evidence", "design.json"], "expected the JSON of a result"),
+        (["explain", "design.json"], "design.json: expected the JSON of a result"),
+        (["explain", "cut.json"], "cut.json: "),
+    ],
+)
+def test_misuse_exits_with_2_and_advice(dpaudit, arguments, advice):
+    whole = Path("evidence.json").read_text()
+    Path("cut.json").write_text(whole[: len(whole) // 2])
+    done = dpaudit(*arguments, code=2)
+    assert done.stderr.startswith(f"dpaudit {arguments[0]}: ")
+    assert advice in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.stdout == ""
+
+
+@pytest.mark.usefixtures("audited")
+def test_evidence_that_was_cut_off_does_not_hold(dpaudit):
+    whole = Path("evidence.json").read_text()
+    Path("cut.json").write_text(whole[:-20])
+    assert "does not hold" in dpaudit("verify", "cut.json", code=1).stdout

@@ -1,0 +1,139 @@
+"""Trials by tampering: so many mutants of some evidence, and what became of them.
+
+A mutant is *found out* if verification says that the evidence does not hold, and
+*harmless* if it says the same in another spelling. If it leaves something out, so that
+a check that was made can no longer be made, verification says so, and the mutant is
+*weaker*. What is left was *missed*.
+"""
+
+import json
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from evidence_mutants import (
+    broken_bytes,
+    broken_envelope,
+    broken_evidence,
+    broken_payload,
+    contents,
+    same,
+)
+
+from dpaudit.evidence import open_envelope, verify
+from dpaudit.evidence.signing import PublicKey
+
+__all__ = ["SIGNED_WAYS", "Trial", "signed_trial", "unsigned_trial"]
+
+
+@dataclass
+class Trial:
+    """What became of mutants.
+
+    Attributes:
+        found: How many were found out.
+        harmless: How many say the same in another spelling.
+        weaker: How many left less to check.
+        missed: The fields, or kinds of damage, of all others.
+        by: Which check found how many.
+        tried: How many mutants each field had.
+        stated: What verification lists as stated of the evidence itself.
+    """
+
+    found: int = 0
+    harmless: int = 0
+    weaker: int = 0
+    missed: Counter[str] = field(default_factory=Counter)
+    by: Counter[str] = field(default_factory=Counter)
+    tried: Counter[str] = field(default_factory=Counter)
+    stated: tuple[str, ...] = ()
+
+    def unlisted(self) -> list[str]:
+        """Return the fields that were missed and that are not listed as stated."""
+        return sorted(name for name in self.missed if not _within(name, self.stated))
+
+    def untouched(self) -> list[str]:
+        """Return what is listed as stated although no change of it was missed."""
+        return [
+            name
+            for name in self.stated
+            if not any(_within(each, (name,)) for each in self.missed)
+        ]
+
+
+def _within(name: str, listed: tuple[str, ...]) -> bool:
+    return any(name == each or name.startswith(f"{each}.") for each in listed)
+
+
+def _pretty(text, rng):
+    return broken_bytes(json.dumps(json.loads(text), indent=2), rng)
+
+
+SIGNED_WAYS = {
+    "a field of the payload": broken_payload,
+    "a field of the envelope": broken_envelope,
+    "a place of the file": broken_bytes,
+    "a place of the file, indented": _pretty,
+}
+
+
+def signed_trial(
+    text: str,
+    public_key: PublicKey,
+    way: str,
+    *,
+    mutants: int,
+    rng: np.random.Generator,
+    files: Path | None = None,
+) -> Trial:
+    """Tamper with signed evidence."""
+    original = contents(text)
+    trial = Trial()
+    for _ in range(mutants):
+        broken, what = SIGNED_WAYS[way](text, rng)
+        found = verify(broken, public_key=public_key, files=files)
+        trial.tried[what] += 1
+        if not found.sound:
+            trial.found += 1
+            trial.by[first_failure(found)] += 1
+        elif contents(broken) == original:
+            trial.harmless += 1
+        else:
+            trial.missed[what] += 1
+    return trial
+
+
+def unsigned_trial(
+    text: str,
+    *,
+    mutants: int,
+    rng: np.random.Generator,
+    files: Path | None = None,
+    within: str = "",
+) -> Trial:
+    """Tamper with unsigned evidence, or one field of it, and put its hashes right."""
+    original, before = open_envelope(text)[0].to_json(), verify(text, files=files)
+    trial = Trial(stated=before.stated)
+    for _ in range(mutants):
+        broken, what = broken_evidence(text, rng, within)
+        found = verify(broken, files=files)
+        trial.tried[what] += 1
+        if not found.sound:
+            trial.found += 1
+            trial.by[first_failure(found)] += 1
+        elif same(open_envelope(broken)[0].to_json(), original):
+            trial.harmless += 1
+        elif established(found) < established(before):
+            trial.weaker += 1
+        else:
+            trial.missed[what] += 1
+    return trial
+
+
+def established(found) -> set[str]:
+    return {check.name for check in found.checks if check.finding == "holds"}
+
+
+def first_failure(found) -> str:
+    return next(check.name for check in found.checks if check.finding == "fails")

@@ -1,0 +1,85 @@
+"""Texts that two readers could read in two ways are refused."""
+
+import base64
+import json
+
+import pytest
+
+from dpaudit.errors import InvalidInputError
+from dpaudit.evidence import strict
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"a": 1, "a": 1}',
+        '{"b": {"a": 1, "a": 2}}',
+        "[NaN]",
+        "[Infinity]",
+        "[1e999]",
+        "[1,]",
+        "",
+        "\ufeff{}",
+        "[" * 100_000,
+        "9" * 5000,
+    ],
+)
+def test_json_that_is_read_in_two_ways_or_none_is_refused(text):
+    with pytest.raises(InvalidInputError, match="not JSON"):
+        strict.parsed(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"b":1,"a":2}',
+        '{"a": 1}',
+        '{"a":1}\n',
+        '{"a":1.50}',
+        '{"a":"\\u0041"}',
+        '{"a":"é"}',
+        '{"a":1E5}',
+    ],
+)
+def test_a_text_that_is_not_the_canonical_one_is_refused(text):
+    json.loads(text)  # it is JSON
+    with pytest.raises(InvalidInputError, match="canonical"):
+        strict.canonical(text)
+
+
+@pytest.mark.parametrize("inner", ['{"b":1,"a":2}', '{"a": 1}', '{"a":1,"a":1}', "no"])
+def test_a_document_within_a_document_must_be_canonical_too(inner):
+    text = json.dumps({"x": {"design": inner}}, separators=(",", ":"))
+    with pytest.raises(InvalidInputError):
+        strict.canonical(text)
+
+
+def test_documents_may_be_nested_but_not_without_end():
+    text = "{}"
+    for _ in range(5):
+        text = json.dumps({"design": text}, separators=(",", ":"))
+    assert strict.canonical(text).keys() == {"design"}
+    for depth in (5_000, 100_000):
+        with pytest.raises(InvalidInputError):
+            strict.canonical('{"a":' * depth + "1" + "}" * depth)
+
+
+def test_base64_has_one_spelling():
+    data = bytes(range(256))
+    text = base64.b64encode(data).decode()
+    assert strict.from_base64("sig", text) == data
+    assert strict.to_base64(data) == text
+    spellings = [
+        text.replace("+", "-").replace("/", "_"),
+        text.rstrip("="),
+        text + "=",
+        text[:8] + "\n" + text[8:],
+        " " + text,
+        text[:-3] + chr(ord(text[-3]) + 1) + text[-2:],  # bits that decode to nothing
+        None,
+        5,
+        "é",
+    ]
+    for other in spellings:
+        with pytest.raises(InvalidInputError, match="sig must be"):
+            strict.from_base64("sig", other)

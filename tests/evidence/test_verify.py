@@ -1,0 +1,347 @@
+"""Verification: honest evidence stands, and fraud is called by its name."""
+
+import base64
+import hashlib
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from evidence_mutants import collapsed, contents, expanded, forged
+from evidence_samples import (
+    CLAIM,
+    KEY,
+    KINDS,
+    OTHER_KEY,
+    design_of,
+    of_classic,
+    of_game,
+    of_training,
+    of_transcript,
+    played,
+    training,
+)
+
+from dpaudit import ApproxDP, Design, OneRun, Ranking, Referee
+from dpaudit.bounds.exact import Exact
+from dpaudit.evidence import Evidence, Finding, evidence_of, register, seal, verify
+from dpaudit.game.design import Commitment
+
+RULES = OneRun(guesses=30)
+HONEST = of_game(RULES)
+
+
+def findings(found):
+    return {check.name: check.finding for check in found.checks}
+
+
+def failure(found):
+    """Return the one check that fails, with its sentence."""
+    wrong = [check for check in found.checks if check.finding is Finding.FAILS]
+    assert len(wrong) == 1, str(found)
+    return wrong[0].name, wrong[0].sentence
+
+
+def edited(evidence, change):
+    """Return an envelope whose payload was changed by whoever can compute hashes."""
+    statement = json.loads(contents(seal(evidence))[0])
+    tree = expanded(statement["predicate"])
+    change(tree)
+    statement["predicate"] = collapsed(tree)
+    return forged(statement)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_honest_evidence_of_every_kind_stands(kind):
+    evidence = KINDS[kind]()
+    found = verify(seal(evidence), registration=evidence.registration)
+    assert found.sound, str(found)
+    assert findings(found)["registration"] is Finding.HOLDS
+    assert findings(found)["bound"] is Finding.HOLDS
+    assert findings(found)["peeking"] is Finding.NOT_CHECKED
+
+
+def test_what_is_established_is_said_in_words():
+    said = str(verify(seal(HONEST)))
+    assert said.startswith("Nothing in this evidence is contradicted.")
+    for words in (
+        "it is not signed",
+        "nothing shows that design and commitment were fixed before the run",
+        "the coins in the transcript are those of the key",
+        "a referee takes the guesses by the rules registered",
+        "the guesser saw nothing but the output",
+        "Stated, not checked: guesses.guess, guesses.index, result.not_exercised",
+    ):
+        assert words in said, words
+
+
+def test_a_wrong_key_is_named():
+    text = edited(HONEST, lambda tree: tree.update(key=OTHER_KEY.secret.hex()))
+    name, said = failure(verify(text))
+    assert name == "commitment"
+    assert "the wrong key" in said
+    assert "design," not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("alpha", 0.01), ("canaries", 61), ("setting", {})]
+)
+def test_a_wrong_design_is_named_wherever_it_was_changed(name, value):
+    def everywhere(tree):
+        for part in (tree["registration"], tree["guesses"], tree["result"]):
+            part["design"][name] = value
+
+    check, said = failure(verify(edited(HONEST, everywhere)))
+    assert check == "commitment"
+    assert "the wrong design" in said
+
+    def registered(tree):
+        tree["registration"]["design"][name] = value
+
+    found = verify(edited(HONEST, registered))
+    wrong = [c.sentence for c in found.checks if c.finding is Finding.FAILS]
+    assert any(f"another design than the registered; {name}" in said for said in wrong)
+
+
+def test_a_design_that_was_not_registered_is_named():
+    tighter = Design(canaries=60, rules=RULES, claim=ApproxDP(epsilon=0.1, delta=1e-6))
+    other = register(replace(HONEST.registration.design, claim=tighter.claim), KEY)
+    name, said = failure(verify(seal(HONEST), registration=other))
+    assert name == "registration"
+    assert "the wrong design" in said
+    assert "claim.epsilon is stated as 0.5 and was registered as 0.1" in said
+
+
+def test_another_key_than_the_registered_is_named():
+    """Someone throws again until the coins please, and everything else is in order."""
+    registered = register(HONEST.registration.design, OTHER_KEY)
+    name, said = failure(verify(seal(HONEST), registration=registered))
+    assert name == "registration"
+    assert "other coins" in said
+
+
+def test_a_transcript_of_another_run_is_named():
+    other = played(HONEST.registration.design, OTHER_KEY)
+
+    def swap(tree):
+        tree["guesses"] = type(tree["guesses"])(expanded(json.loads(other.to_json())))
+
+    name, said = failure(verify(edited(HONEST, swap)))
+    assert name == "coins"
+    assert "the transcript is of another run" in said
+
+
+def test_other_guesses_about_the_same_coins_do_not_give_the_tally():
+    other = played(HONEST.registration.design, seed=1)
+    assert other.reading() != HONEST.result.reading
+
+    def swap(tree):
+        tree["guesses"] = type(tree["guesses"])(expanded(json.loads(other.to_json())))
+
+    name, said = failure(verify(edited(HONEST, swap)))
+    assert name == "tally"
+    assert "reading.correct" in said
+
+
+def test_a_result_that_is_right_in_itself_but_of_other_guesses_fails():
+    """One right guess more, with the bound that would belong to it."""
+    design = HONEST.registration.design
+    reading = replace(HONEST.result.reading, correct=HONEST.result.reading.correct + 1)
+    better = Exact().epsilon_lower(reading, delta=CLAIM.delta, alpha=0.05)
+
+    def improve(tree):
+        tree["result"]["reading"]["correct"] += 1
+        tree["result"]["bound"]["epsilon_lower"] = better.epsilon_lower
+
+    found = verify(edited(HONEST, improve))
+    wrong = {c.name for c in found.checks if c.finding is Finding.FAILS}
+    assert "tally" in wrong
+    assert design.canaries == 60
+
+
+def test_a_bound_that_does_not_follow_is_named():
+    def improve(tree):
+        tree["result"]["bound"]["epsilon_lower"] += 0.01
+
+    name, said = failure(verify(edited(HONEST, improve)))
+    assert name == "bound"
+    assert "bound.epsilon_lower is stated as" in said
+
+
+def test_last_digits_may_differ_between_machines():
+    def rounded(tree):
+        bound = tree["result"]["bound"]
+        bound["epsilon_lower"] = float(np.nextafter(bound["epsilon_lower"], 2))
+        test = tree["result"]["claim_test"]
+        test["p_value"] = float(np.nextafter(test["p_value"], 1))
+
+    assert verify(edited(HONEST, rounded)).sound
+
+
+@pytest.mark.parametrize(
+    ("kind", "at"),
+    [
+        ("training", ("accountant", "p_value")),
+        ("training", ("family", "parameter_lower")),
+        ("training", ("family", "model_epsilon")),
+        ("training", ("audit", "claim_test", "p_value")),
+        ("training", ("audit", "ceiling")),
+        ("redacted training", ("family", "parameter_lower")),
+        ("redacted", ("bound", "epsilon_lower")),
+        ("redacted", ("accuracy_caught",)),
+        ("classic", ("bound", "epsilon_lower")),
+        ("rounds", ("bound", "epsilon_lower")),
+        ("bets", ("claim_test", "p_value")),
+    ],
+)
+def test_every_number_of_a_result_is_made_anew(kind, at):
+    def change(tree):
+        part = tree["result"]
+        for name in at[:-1]:
+            part = part[name]
+        part[at[-1]] *= 0.999
+
+    assert verify(seal(KINDS[kind]())).sound
+    name, said = failure(verify(edited(KINDS[kind](), change)))
+    assert name == "bound"
+    assert at[-1] in said
+
+
+def test_guesses_that_break_the_rules_are_named():
+    """Two guesses more than were committed to, both wrong: the tally is the same."""
+    few = OneRun(guesses=20)
+    transcript = played(design_of(few))
+    unused = np.setdiff1d(np.arange(60), transcript.index)[:2]
+    truth = 2 * np.array(_bits(KEY))[unused] - 1
+
+    def cheat(tree):
+        guesses = tree["guesses"]
+        for canary, coin in zip(unused.tolist(), truth.tolist(), strict=True):
+            guesses["index"].append(canary)
+            guesses["guess"].append(-coin)
+            guesses["truth"].append(coin)
+            guesses["stake"].append(1.0)
+            guesses["turn"].append(0)
+
+    name, said = failure(verify(edited(of_transcript(transcript), cheat)))
+    assert name == "rules"
+    assert "the design allows guesses=20" in said
+
+
+def _bits(key):
+    """Return the coins, straight from the hash that they are defined by."""
+    seed = b"dpaudit 1" + key.secret + bytes(8) + b"coins"
+    data = hashlib.shake_256(seed).digest(8)
+    return [data[i // 8] >> (i % 8) & 1 for i in range(60)]
+
+
+def test_uniforms_that_are_not_the_keys_are_named():
+    def luckier(tree):
+        tree["guesses"]["uniforms"][0] = 0.999
+        tree["result"]["reading"]["uniforms"][0] = 0.999
+
+    found = verify(edited(KINDS["rounds"](), luckier))
+    wrong = {c.name: c.sentence for c in found.checks if c.finding is Finding.FAILS}
+    assert "uniforms" in wrong["rules"]
+
+
+def test_guesses_in_later_turns_of_a_game_of_one_turn_break_the_rules():
+    def later(tree):
+        tree["guesses"]["turn"] = [1] * len(tree["guesses"]["turn"])
+
+    assert failure(verify(edited(HONEST, later)))[0] == "rules"
+
+
+def test_a_reading_of_another_kind_than_the_rules_give_is_refused():
+    ranked = of_game(Ranking(guesses=30)).result.reading
+
+    def exchange(tree):
+        kind = type(tree["result"]["reading"])
+        tree["result"]["reading"] = kind(
+            format="dpaudit.reading.1",
+            kind="ranked",
+            canaries=60,
+            right=ranked.right.tolist(),
+        )
+
+    bare = evidence_of(HONEST.result, key=KEY)
+    name, said = failure(verify(edited(bare, exchange)))
+    assert name == "bound"
+    assert "read as Counts, and the result holds Ranked" in said
+    assert failure(verify(edited(HONEST.redact(), exchange)))[0] == "form"
+
+
+def test_that_runs_were_independent_is_never_established():
+    found = verify(seal(of_classic()))
+    assert findings(found)["independent runs"] is Finding.NOT_CHECKED
+    assert "independent runs" not in findings(verify(seal(HONEST)))
+
+
+def test_without_guesses_the_tally_is_not_checked_and_verify_says_so():
+    bare = evidence_of(HONEST.result, key=KEY)
+    found = verify(seal(bare))
+    assert found.sound
+    assert findings(found)["tally"] is Finding.NOT_CHECKED
+    assert "result.reading" in found.stated
+    assert "tallies were not checked" in str(found)
+
+
+def test_redacted_evidence_says_what_can_still_be_checked():
+    redacted = of_training().redact()
+    found = verify(seal(redacted), registration=redacted.registration)
+    seen = findings(found)
+    assert seen["registration"] is seen["design"] is seen["bound"] is Finding.HOLDS
+    assert seen["commitment"] is seen["tally"] is Finding.NOT_CHECKED
+    assert "coins" not in seen
+    assert "the key was kept back" in str(found)
+    assert "registration" not in found.stated
+    assert "registration" in verify(seal(redacted)).stated
+
+
+def test_a_statement_about_something_else_is_named():
+    plain = json.loads(contents(seal(HONEST))[0])
+    plain["subject"][1]["digest"]["sha256"] = 64 * "0"
+    payload = json.dumps(plain, sort_keys=True, separators=(",", ":")).encode()
+    envelope = json.loads(seal(HONEST))
+    envelope["payload"] = base64.b64encode(payload).decode()
+    name, said = failure(verify(json.dumps(envelope)))
+    assert name == "subject"
+    assert "another result" in said
+
+
+def test_a_training_that_names_another_commitment_than_it_registered_fails():
+    other = Commitment(sha256=64 * "0")
+    result = training()
+    evidence = of_training()
+
+    def rename(tree):
+        tree["result"]["audit"]["commitment"]["sha256"] = other.sha256
+
+    name, said = failure(verify(edited(evidence, rename)))
+    assert (name, "another commitment" in said) == ("design", True)
+    assert result.audit.commitment != other
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "[]",
+        "null",
+        b"\xff\xfe",
+        '{"payload":"","payloadType":"x"}',
+        "[" * 9999,
+    ],
+)
+def test_whatever_a_file_holds_there_is_an_answer(text):
+    found = verify(text)
+    assert not found.sound
+    assert failure(found)[0] == "form"
+
+
+def test_a_game_in_which_nothing_was_guessed_is_evidence_too():
+    referee = Referee(design_of(RULES), KEY)
+    evidence = of_transcript(referee.close())
+    assert isinstance(evidence, Evidence)
+    assert verify(seal(evidence)).sound

@@ -1,0 +1,252 @@
+"""Independent runs judged together: the product of p-values, and when it is void."""
+
+import math
+from dataclasses import replace
+from itertools import combinations_with_replacement
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from dpaudit import (
+    AdaptiveBets,
+    AdaptiveClasses,
+    AdaptiveCount,
+    ApproxDP,
+    Bets,
+    Commitment,
+    Counts,
+    Design,
+    GaussianDP,
+    Key,
+    OneRun,
+    Ranked,
+    Ranking,
+    Weighted,
+)
+from dpaudit.bounds.classic import Classic
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.combining import combine_runs
+from dpaudit.game.result import judge
+
+CLAIM = ApproxDP(epsilon=1.0, delta=0.0)
+P = math.e / (1 + math.e)
+
+
+def run(correct, *, number=0, canaries=40, claim=CLAIM, alpha=0.05, bound=None):
+    rules = OneRun(guesses=canaries)
+    design = Design(canaries=canaries, rules=rules, claim=claim, alpha=alpha)
+    counts = Counts(canaries=canaries, guesses=canaries, correct=correct)
+    return judge(
+        counts, design=design, commitment=commitment(number, design), bound=bound
+    )
+
+
+def commitment(number, design):
+    return Commitment.to(Key(number.to_bytes(32, "big")), design)
+
+
+def fisher(p_values):
+    return stats.combine_pvalues(p_values, method="fisher").pvalue
+
+
+def tail(correct, n, epsilon):
+    return stats.binom.sf(correct - 1, n, 1 / (1 + math.exp(-epsilon)))
+
+
+@pytest.mark.parametrize("corrects", [(35, 33), (31, 30, 36, 28), (40, 0)])
+def test_counts_are_combined_by_fisher_s_product(corrects):
+    found = combine_runs([run(v, number=i) for i, v in enumerate(corrects)])
+    tails = [tail(v, 40, 1.0) for v in corrects]
+    assert found.p_values == pytest.approx(tails, rel=1e-9)
+    assert found.claim_test.p_value == pytest.approx(fisher(tails), rel=1e-9)
+    epsilon = found.bound.epsilon_lower
+    if epsilon:
+        at = [
+            fisher([tail(v, 40, epsilon + d) for v in corrects]) for d in (-1e-6, 1e-6)
+        ]
+        assert at[0] <= 0.05 <= at[1]
+
+
+def test_a_true_claim_is_refuted_with_chance_alpha_at_most():
+    """Exact: every pair of counts of two runs that attain the claim, 13 each."""
+    law = stats.binom.pmf(range(13), 12, P)
+    runs = [[run(v, number=i, canaries=12) for v in range(13)] for i in range(2)]
+    refuted = sum(
+        law[one] * law[two] * (1 if one == two else 2)
+        for one, two in combinations_with_replacement(range(6, 13), 2)
+        if combine_runs([runs[0][one], runs[1][two]]).claim_test.refuted
+    )
+    # Nobody refutes with half of the guesses right or fewer.
+    assert not combine_runs([runs[0][5], runs[1][12]]).claim_test.refuted
+    assert 0.01 < refuted <= 0.05
+
+
+def test_two_weak_runs_refute_what_neither_does():
+    one, two = run(34), run(34, number=1)
+    assert not one.claim_test.refuted
+    assert combine_runs([one, two]).claim_test.refuted
+
+
+def test_a_silent_run_beside_another_shows_nothing_new():
+    alone = run(36)
+    found = combine_runs([alone, run(20, number=1)])
+    assert found.bound.epsilon_lower < alone.bound.epsilon_lower
+
+
+def ranked(number, right, delta=0.0):
+    rules, claim = Ranking(guesses=len(right)), ApproxDP(epsilon=1.0, delta=delta)
+    design = Design(canaries=len(right), rules=rules, claim=claim)
+    reading = Ranked(canaries=len(right), right=np.array(right, bool))
+    return judge(reading, design=design, commitment=commitment(number, design))
+
+
+def test_rankings_are_combined_and_show_more_together():
+    rights = [np.random.default_rng(seed).random(300) < 0.93 for seed in (1, 2)]
+    runs = [ranked(i, right, delta=1e-5) for i, right in enumerate(rights)]
+    found = combine_runs(runs)
+    p_values = [each.claim_test.p_value for each in runs]
+    assert found.claim_test.p_value == pytest.approx(fisher(p_values), rel=1e-6)
+    best = max(each.bound.epsilon_lower for each in runs)
+    assert best < found.bound.epsilon_lower < 3.0
+    assert found.bound.method == "independent runs"
+
+
+def adaptive(number, correct, *, canaries=10_000, delta=1e-5):
+    rules, claim = AdaptiveCount(guesses=200), ApproxDP(epsilon=1.0, delta=delta)
+    design = Design(canaries=canaries, rules=rules, claim=claim)
+    counts = Counts(canaries=canaries, guesses=200, correct=correct)
+    return judge(counts, design=design, commitment=commitment(number, design))
+
+
+def slots(number, correct, *, canaries):
+    rules = AdaptiveClasses(weights=(2.0, 1.0), guesses=(100, 100))
+    claim = ApproxDP(epsilon=1.0, delta=1e-5)
+    design = Design(canaries=canaries, rules=rules, claim=claim)
+    reading = Weighted(
+        canaries=canaries,
+        weights=(2.0, 1.0),
+        guesses=(100, 100),
+        correct=correct,
+        committed=True,
+    )
+    return judge(reading, design=design, commitment=commitment(number, design))
+
+
+def test_where_delta_is_dear_at_small_epsilons_larger_ones_still_count():
+    """At epsilon = 0 delta costs 20,000 * 1e-5 / 2 = 0.1: neither run rejects it.
+
+    Fisher's product of 0.1 and 0.1 is 0.056, so that both together do not either.
+    """
+    runs = [slots(i, (98, 90), canaries=20_000) for i in range(2)]
+    best = max(each.bound.epsilon_lower for each in runs)
+    assert best > 1.5
+    assert fisher([0.1, 0.1]) > 0.05
+    assert combine_runs(runs).bound.epsilon_lower > best
+
+
+def test_runs_of_different_rules_and_a_classic_audit_can_be_combined():
+    one, two = adaptive(1, 180, canaries=200, delta=0.0), ranked(2, [True] * 60)
+    three = run(30, number=3, canaries=40, bound=Classic())
+    rules = AdaptiveClasses(weights=(2.0, 1.0), guesses=(20, 20))
+    design = Design(canaries=100, rules=rules, claim=CLAIM)
+    read = Weighted(
+        canaries=100,
+        weights=(2.0, 1.0),
+        guesses=(20, 20),
+        correct=(20, 15),
+        committed=True,
+    )
+    four = judge(read, design=design, commitment=commitment(4, design))
+    runs = [one, two, three, four]
+    found = combine_runs(runs)
+    p_values = [each.claim_test.p_value for each in runs]
+    assert found.p_values == pytest.approx(p_values, rel=1e-9)
+    assert found.claim_test.p_value == pytest.approx(fisher(p_values), rel=1e-6)
+    assert found.bound.epsilon_lower > 1.0
+
+
+def test_bets_multiply_their_wealth():
+    rules = AdaptiveBets()
+    design = Design(canaries=30, rules=rules, claim=CLAIM)
+    rights = [np.arange(30) % 10 > 0, np.arange(30) % 6 > 0]
+    runs = [
+        judge(
+            Bets(canaries=30, right=right, stakes=np.full(30, 0.85)),
+            design=design,
+            commitment=commitment(i, design),
+        )
+        for i, right in enumerate(rights)
+    ]
+    wealth, most = 1.0, 1.0
+    for right in np.concatenate(rights):
+        wealth *= 0.85 / P if right else 0.15 / (1 - P)
+        most = max(most, wealth)
+    found = combine_runs(runs)
+    assert found.claim_test.p_value == pytest.approx(1 / most, rel=1e-9)
+    assert found.bound.method == "betting"
+
+
+def test_a_curve_can_be_the_claim():
+    runs = [run(35, number=i) for i in range(2)]
+    found = combine_runs(runs, claim=GaussianDP(mu=0.5))
+    assert str(found.claim_test.claim) == "(mu = 0.5)-GDP"
+    assert found.claim_test.p_value < min(found.p_values) < 0.05
+
+
+def test_alpha_may_be_named_for_all():
+    runs = [run(34), run(34, number=1, alpha=0.01)]
+    with pytest.raises(VoidAuditError, match=r"alpha = 0\.01, 0\.05; say which holds"):
+        combine_runs(runs)
+    found = combine_runs(runs, alpha=0.2)
+    assert (found.claim_test.alpha, found.bound.alpha) == (0.2, 0.2)
+    with pytest.raises(InvalidInputError, match=r"for confidence 0\.95 pass 0\.05"):
+        combine_runs(runs, alpha=0.95)
+
+
+def test_one_run_counts_once():
+    with pytest.raises(VoidAuditError, match="results 1 and 3 are of one run"):
+        combine_runs([run(30), run(31, number=1), run(29)])
+    bare = replace(run(30), commitment=None)
+    with pytest.raises(VoidAuditError, match="results 1 and 2 are of one run"):
+        combine_runs([bare, replace(bare)])
+    other = replace(run(31), commitment=None)
+    assert combine_runs([bare, other]).uncommitted == 2
+
+
+@pytest.mark.parametrize(
+    ("other", "said"),
+    [
+        (ApproxDP(epsilon=2.0, delta=0.0), "result 1 is about the claim"),
+        (ApproxDP(epsilon=1.0, delta=1e-5), "result 1 is about the claim"),
+    ],
+)
+def test_runs_about_different_claims_do_not_belong_together(other, said):
+    with pytest.raises(VoidAuditError, match=said):
+        combine_runs([run(30), run(30, number=1, claim=other)])
+
+
+def test_bounds_at_different_deltas_cannot_be_combined():
+    claim = GaussianDP(mu=1.0)
+    designs = [
+        Design(canaries=10, rules=OneRun(guesses=10), claim=claim, delta=delta)
+        for delta in (1e-5, 1e-6)
+    ]
+    counts = Counts(canaries=10, guesses=10, correct=9)
+    runs = [judge(counts, design=d, commitment=commitment(0, d)) for d in designs]
+    with pytest.raises(VoidAuditError, match="at delta = 1e-06, 1e-05; only at one"):
+        combine_runs(runs)
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_fewer_than_two_are_nothing_to_combine(number):
+    with pytest.raises(InvalidInputError, match="two runs or more"):
+        combine_runs([run(30)] * number)
+
+
+def test_it_prints_one_sentence_with_all_it_rests_on():
+    said = str(combine_runs([run(35), run(36, number=1)]))
+    assert said.startswith("The claim (epsilon = 1, delta = 0)-DP is refuted (p = ")
+    assert "by 2 independent runs together: epsilon >= " in said
+    assert "alpha = 0.05, method independent runs, tier A: any mechanism" in said
+    assert said.endswith("against an observer of the output.")

@@ -1,0 +1,97 @@
+"""What a notebook shows of a result."""
+
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from dpaudit import ApproxDP, Counts, Design, GaussianDP, Key, OneRun
+from dpaudit.bounds.bound import ClaimTest, LowerBound
+from dpaudit.game.notebook import html_fragment
+from dpaudit.game.result import judge
+from dpaudit.training.any_loop import SumsAudit
+
+CLAIM = ApproxDP(epsilon=1.0, delta=1e-5)
+
+
+def words(fragment):
+    found = []
+    reader = HTMLParser()
+    reader.handle_data = found.append
+    reader.feed(fragment)
+    return " ".join(" ".join(found).split())
+
+
+def result(correct):
+    design = Design(canaries=2000, rules=OneRun(guesses=1000), claim=CLAIM)
+    counts = Counts(canaries=2000, guesses=1000, correct=correct)
+    return judge(counts, design=design, commitment=None)
+
+
+@pytest.mark.parametrize(
+    ("correct", "verdict"), [(900, "refuted"), (600, "not refuted")]
+)
+def test_a_result_shows_its_verdict_and_six_rows(correct, verdict):
+    fragment = result(correct)._repr_html_()
+    assert f"The claim is {verdict} against an observer of the output" in words(
+        fragment
+    )
+    assert fragment.count("<tr") == fragment.count('scope="row"') == 6
+    assert f"{correct} of 1,000 ({correct / 1000:.1%})" in fragment
+    assert fragment.count("<") == fragment.count(">")
+
+
+def test_nothing_is_rounded_in_favour_of_the_auditor():
+    fragment = html_fragment(
+        test=ClaimTest(claim=CLAIM, p_value=0.050001, alpha=0.05),
+        bound=LowerBound(
+            epsilon_lower=1.23499, delta=1e-5, alpha=0.05, method="m", reference="r"
+        ),
+        ceiling=9.9999,
+        score=(1, 2),
+        canaries=3,
+        threat_model="anyone",
+    )
+    assert "epsilon = 1.234 " in fragment
+    assert "p = 0.051" in fragment
+    assert "9.999" in fragment
+
+
+def test_it_keeps_the_colours_of_the_notebook_and_loads_nothing():
+    fragment = result(900)._repr_html_()
+    assert not re.search(r"(?<!-)color:(?!inherit)|src=|href=|<script|<style", fragment)
+
+
+def test_what_comes_from_outside_is_escaped():
+    fragment = html_fragment(
+        test=ClaimTest(claim=CLAIM, p_value=0.0, alpha=0.05),
+        bound=LowerBound(
+            epsilon_lower=float("inf"),
+            delta=1e-5,
+            alpha=0.05,
+            method="<script>",
+            reference="r",
+        ),
+        ceiling=float("inf"),
+        score=(0, 0),
+        canaries=3,
+        threat_model="<b onclick=x>",
+    )
+    assert "<script" not in fragment
+    assert "<b " not in fragment
+    assert "&lt;b onclick=x&gt;" in fragment
+    assert "p &lt; 1e-300" in fragment
+
+
+def test_training_shows_the_verdict_that_counts():
+    design = Design(canaries=200, rules=OneRun(guesses=50), claim=CLAIM)
+    key = Key(bytes(32))
+    audit = SumsAudit(design=design, key=key, dimension=200, sample_rate=1.0)
+    noise = np.random.default_rng(0).normal(size=200)
+    audit.observe(audit.joining() + 0.5 * noise)
+    trained = audit.finish(claim=GaussianDP(mu=8.0))
+    assert trained.audit.claim_test.refuted
+    assert not trained.refuted
+    assert "not refuted" in words(trained._repr_html_())
+    assert "a whole curve" in words(trained._repr_html_())

@@ -1,0 +1,199 @@
+"""Lists of scores in and out: read, checked as far as they can be, audited."""
+
+import math
+
+import numpy as np
+import pytest
+
+from dpaudit import ApproxDP, Coins, Commitment, Design, Key, OneRun, Ranking
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.tables.lists import (
+    ScoreLists,
+    audit_score_lists,
+    holds_lists,
+    read_both_lists,
+    read_score_list,
+)
+
+CLAIM = ApproxDP(epsilon=1.0, delta=0.0)
+
+
+def design(canaries, guesses=None):
+    rules = OneRun(guesses=guesses) if guesses else Ranking(guesses=canaries)
+    return Design(canaries=canaries, rules=rules, claim=CLAIM)
+
+
+def lists(included, excluded, *, shift=1.5, seed=0):
+    rng = np.random.default_rng(seed)
+    return ScoreLists(
+        included=rng.standard_normal(included) + shift,
+        excluded=rng.standard_normal(excluded),
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("s.csv", "0.5\n-1\n2e3\n"),
+        ("s.csv", "score\n0.5\n-1\n2e3\n"),
+        ("s.csv", "id,score\na,0.5\nb,-1\nc,2e3\n"),
+        ("s.npy", None),
+        ("s.npz", {"anything": True}),
+        ("s.npz", {"scores": True, "other": False}),
+    ],
+)
+def test_a_list_is_read_from_any_of_its_formats(tmp_path, name, content):
+    path, values = tmp_path / name, np.array([0.5, -1.0, 2000.0])
+    if isinstance(content, str):
+        path.write_text(content)
+    elif content is None:
+        np.save(path, values.astype(">f4"))
+    else:
+        arrays = {key: values if real else [0] for key, real in content.items()}
+        np.savez(path, **arrays)
+    assert read_score_list(path).tolist() == values.tolist()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("s.csv", "", "is empty"),
+        ("s.csv", "loss\n1\n", "expected a number a line, or a column 'score'"),
+        ("s.csv", "1\nx\n", "row 2: 'x' is not a number"),
+        ("s.csv", "1\n2,3\n", "expected 1 fields, got 2"),
+        ("s.npz", {"a": [1.0], "b": [2.0]}, "expected one array, or one called"),
+        ("s.npy", np.zeros((2, 2)), "expected a list, got an array of shape (2, 2)"),
+        ("s.npy", np.array([1.0, np.nan]), "row 2: the score is not a number"),
+        ("s.txt", "1\n", "the name must end in"),
+    ],
+)
+def test_a_bad_list_is_refused_with_its_place(tmp_path, name, content, said):
+    path = tmp_path / name
+    if isinstance(content, str):
+        path.write_text(content)
+    elif isinstance(content, dict):
+        np.savez(path, **content)
+    else:
+        np.save(path, content)
+    with pytest.raises(InvalidInputError) as caught:
+        read_score_list(path)
+    assert said in str(caught.value)
+
+
+def test_a_truncated_npy_file_is_named(tmp_path):
+    path = tmp_path / "s.npy"
+    np.save(path, np.arange(20.0))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(InvalidInputError, match="it says that it takes 160 bytes"):
+        read_score_list(path)
+
+
+def test_both_lists_may_be_in_one_file(tmp_path):
+    path = tmp_path / "both.npz"
+    np.savez(path, in_scores=[1.0, 2.0], out_scores=[0.0])
+    assert holds_lists(path)
+    both = read_both_lists(path)
+    assert (both.included.tolist(), both.excluded.tolist()) == ([1.0, 2.0], [0.0])
+    assert both.canaries == 3
+    np.savez(path, in_scores=[1.0, 2.0])
+    with pytest.raises(InvalidInputError, match="expected one array 'out_scores'"):
+        read_both_lists(path)
+    np.savez(path, id=[1], score=[2.0])
+    assert not holds_lists(path)
+
+
+def test_the_count_and_the_p_value_are_those_done_by_hand():
+    seen = lists(52, 45)
+    result = audit_score_lists(seen, design=design(97, guesses=30))
+    rows = [(s, 1) for s in seen.included] + [(s, 0) for s in seen.excluded]
+    ranked = [bit for _, bit in sorted(rows)]
+    right = sum(ranked[-15:]) + 15 - sum(ranked[:15])
+    assert result.reading.correct == right
+    p = math.e / (1 + math.e)
+    tail = sum(math.comb(30, k) * p**k * (1 - p) ** (30 - k) for k in range(right, 31))
+    assert result.claim_test.p_value == pytest.approx(tail, rel=1e-9)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_the_order_of_a_list_does_not_matter(ties):
+    seen, rng = lists(60, 50), np.random.default_rng(3)
+    if ties:
+        seen = ScoreLists(
+            included=np.round(seen.included), excluded=np.round(seen.excluded)
+        )
+    shuffled = ScoreLists(
+        included=rng.permutation(seen.included), excluded=seen.excluded[::-1]
+    )
+    one, other = (
+        audit_score_lists(
+            each, design=design(110), tie_rng=np.random.default_rng(7) if ties else None
+        )
+        for each in (seen, shuffled)
+    )
+    assert one == other
+
+
+def test_ties_are_decided_by_lot_and_not_by_the_list_they_stand_in():
+    """All scores equal: guesses are coins. 400 seeds, 40 guesses each.
+
+    The mean of right guesses is 20 with deviation 0.158 (less, as they are drawn
+    without replacement); 0.8 is five deviations: a false alarm in 1.7 million.
+    """
+    seen = ScoreLists(included=np.zeros(52), excluded=np.zeros(48))
+    rights = [
+        audit_score_lists(
+            seen, design=design(100, guesses=40), tie_rng=np.random.default_rng(seed)
+        ).reading.correct
+        for seed in range(400)
+    ]
+    assert abs(np.mean(rights) - 20) < 0.8
+    with pytest.raises(VoidAuditError, match="some scores are equal"):
+        audit_score_lists(seen, design=design(100))
+
+
+def test_lengths_that_fair_coins_do_not_give_are_refused():
+    """900 in and 100 out, without leakage, would certify epsilon about 2 elsewhere."""
+    with pytest.raises(VoidAuditError, match="less than once in a million times"):
+        audit_score_lists(lists(900, 100, shift=0), design=design(1000))
+
+
+def test_exactly_half_is_refused_unless_it_is_said_to_be_chance():
+    seen = lists(50, 50)
+    with pytest.raises(VoidAuditError, match="exactly half of the coins are ones"):
+        audit_score_lists(seen, design=design(100))
+    result = audit_score_lists(seen, design=design(100), coins_were_independent=True)
+    assert result.commitment is None
+
+
+def test_with_a_key_as_many_must_be_in_as_its_coins_say():
+    key = Key(bytes(32))
+    coins = Coins(key=key, count=100)
+    ones = int(coins.bits().sum())
+    fixed = design(100)
+    result = audit_score_lists(lists(ones, 100 - ones), design=fixed, coins=coins)
+    assert result.commitment == Commitment.to(key, fixed)
+    for included, total in ((ones + 1, 100), (ones, 101)):
+        with pytest.raises(VoidAuditError, match=r"coins put \d+ in|101 scores"):
+            audit_score_lists(
+                lists(included, total - included), design=fixed, coins=coins
+            )
+
+
+def test_scores_that_say_nothing_refute_a_true_claim_rarely():
+    """400 audits of epsilon = 0, alpha = 0.05: more than 38 has a chance below 1e-3."""
+    rng = np.random.default_rng(11)
+    fixed = Design(
+        canaries=60,
+        rules=OneRun(guesses=60),
+        claim=ApproxDP(epsilon=0.0, delta=0.0),
+    )
+    refuted = 0
+    for seed in range(400):
+        ones = int(rng.binomial(60, 0.5))
+        result = audit_score_lists(
+            lists(ones, 60 - ones, shift=0, seed=seed),
+            design=fixed,
+            coins_were_independent=True,
+        )
+        refuted += result.claim_test.refuted
+    assert refuted <= 38
