@@ -8,9 +8,13 @@ lint:
 test *arguments:
     pytest -n auto {{arguments}}
 
-# the README to the letter, in a fresh environment
+# the README and the first tutorial to the letter, in a fresh environment
 walk:
     python .ci/walk.py
+
+# the documentation: built strictly, and every block on its pages run
+docs:
+    .ci/docs
 
 # all that CI runs
 ci:

@@ -1,43 +1,98 @@
-"""Follow the README to the letter, as a stranger would, in a fresh environment.
+"""Follow pages to the letter, every block of them (page.py says how).
 
-Every fenced block is run, in order: ``console`` blocks command by command (lines that
-start with ``$``), ``python`` blocks as scripts, ``pycon`` blocks as doctests. What a
-block shows as output must come out; ``...`` stands for anything. A block in any other
-language is an error, so nothing in the README goes unrun.
-
-    python .ci/walk.py [README.md]
+python .ci/walk.py [PAGE ...]      as a stranger would: README.md and the first
+                                   tutorial, or the pages named, in a copy of the
+                                   checkout and a fresh environment
+python .ci/walk.py --here [PAGE ...]
+                                   every page of docs/, or those named, each in a
+                                   scratch folder, in the environment that is there
 """
 
-import doctest
+import argparse
 import os
-import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
 import venv
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+RUNNER = Path(__file__).with_name("page.py")
+COLD = [ROOT / "README.md", ROOT / "docs" / "tutorials" / "first-audit.md"]
 
 
 def main() -> None:
-    """Copy the checkout, make an environment, and walk."""
-    readme = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT / "README.md").resolve()
+    """Walk in a fresh environment, or here."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("pages", nargs="*", type=Path)
+    parser.add_argument("--here", action="store_true")
+    parser.add_argument("--jobs", type=int, default=2)
+    arguments = parser.parse_args()
+    pages = [page.resolve() for page in arguments.pages]
+    if arguments.here:
+        others = {*(ROOT / "docs").rglob("*.md")} - {*COLD}
+        walk_here(pages or sorted(others), arguments.jobs)
+    else:
+        walk_cold(pages or COLD)
+
+
+def walk_cold(pages: list[Path]) -> None:
+    """Copy the checkout, make an environment, and walk one page after the other."""
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder) / "checkout"
         copy_checkout(home)
         venv.create(Path(folder) / "venv", with_pip=True)
-        environment = os.environ | {
-            "PATH": f"{folder}/venv/bin{os.pathsep}{os.environ['PATH']}",
-            "PYTHONWARNINGS": "ignore",
-        }
-        environment.pop("PYTHONPATH", None)
-        for language, text in blocks(readme.read_text(encoding="utf-8")):
-            RUN[language](text, home, environment)
+        for page in pages:
+            print(page.relative_to(ROOT), flush=True)
+            binaries = Path(folder) / "venv" / "bin"
+            command = [str(binaries / "python"), str(RUNNER), str(page)]
+            if subprocess.run(
+                command, cwd=home, env=around(binaries), check=False
+            ).returncode:
+                sys.exit(1)
+
+
+def walk_here(pages: list[Path], jobs: int) -> None:
+    """Walk each page in a scratch folder of its own, some at a time."""
+    with ThreadPoolExecutor(jobs) as pool:
+        walks = list(pool.map(walk_in_scratch, pages))
+    if not all(walks):
+        sys.exit(1)
+
+
+def walk_in_scratch(page: Path) -> bool:
+    """Run the page's blocks in an empty folder; say how it went."""
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "examples").symlink_to(ROOT / "examples")
+        done = subprocess.run(
+            [sys.executable, str(RUNNER), "--installed", str(page)],
+            cwd=folder,
+            env=around(Path(sys.executable).parent),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+    if done.returncode or done.stdout:
+        took = f"{time.monotonic() - start:.1f} s"
+        print(f"{page.relative_to(ROOT)}: {took}\n{done.stdout}", end="", flush=True)
+    if done.returncode:
+        print(done.stderr, file=sys.stderr, flush=True)
+    return done.returncode == 0
+
+
+def around(binaries: Path) -> dict[str, str]:
+    """Return the environment with these programs first, and nothing else of ours."""
+    environment = os.environ | {
+        "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONWARNINGS": "ignore",
+        "COLUMNS": "100",
+    }
+    environment.pop("PYTHONPATH", None)
+    return environment
 
 
 def copy_checkout(home: Path) -> None:
@@ -54,50 +109,6 @@ def copy_checkout(home: Path) -> None:
             (home / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, home / name)
 
-
-def blocks(text: str) -> Iterator[tuple[str, str]]:
-    """Yield the language and the text of each fenced block."""
-    for match in re.finditer(r"^```(\S*)\n(.*?)^```$", text, re.M | re.S):
-        if match[1] not in RUN:
-            sys.exit(f"a block of language {match[1]!r} cannot be run:\n{match[2]}")
-        yield match[1], match[2]
-
-
-def run_console(text: str, home: Path, environment: dict[str, str]) -> None:
-    """Run each ``$`` line and compare what the block shows below it."""
-    for part in re.split(r"^\$ ", text, flags=re.M)[1:]:
-        command, _, want = part.partition("\n")
-        got = run(["bash", "-c", command], command, home, environment)
-        if want and not doctest.OutputChecker().check_output(want, got, FLAGS):
-            sys.exit(f"expected:\n{want}\ngot:\n{got}")
-
-
-def run_python(text: str, home: Path, environment: dict[str, str]) -> None:
-    """Run the block as a script."""
-    run(["python", "-c", text], "a python block", home, environment)
-
-
-def run_pycon(text: str, home: Path, environment: dict[str, str]) -> None:
-    """Run the block as a doctest."""
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-        file.write(text)
-        file.flush()
-        run(["python", "-m", "doctest", file.name], "a session", home, environment)
-
-
-def run(command: list[str], name: str, home: Path, environment: dict[str, str]) -> str:
-    """Run a command and return what it printed; stop the walk if it fails."""
-    start = time.monotonic()
-    done = subprocess.run(
-        command, cwd=home, env=environment, capture_output=True, text=True, check=False
-    )
-    print(f"{time.monotonic() - start:6.1f} s  {name}", flush=True)
-    if done.returncode:
-        sys.exit(f"exit code {done.returncode}\n{done.stdout}{done.stderr}")
-    return done.stdout
-
-
-RUN = {"console": run_console, "python": run_python, "pycon": run_pycon}
 
 if __name__ == "__main__":
     main()

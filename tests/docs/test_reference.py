@@ -1,0 +1,50 @@
+"""The reference pages leave nothing out that the package has."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from dpaudit.cli import app
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "_extensions"))
+
+import reference
+
+SCHEMAS = Path(sys.modules["dpaudit"].__path__[0]) / "schemas"
+
+
+@pytest.fixture(scope="module")
+def commands():
+    return "\n".join(reference.command_lines())
+
+
+def asked(*words):
+    """Return the options that a command's own help lists, one on a line."""
+    shown = CliRunner().invoke(app, [*words, "--help"]).stdout
+    return set(re.findall(r"^\W*(--[a-z-]+)  ", shown, re.MULTILINE)) - {"--help"}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("plan", "register", "audit", "bound", "explain", "report", "evidence"),
+        *("verify", "combine", "gaps", "reproduce", "calibrate", "benchmark"),
+        *("sweep status", "sweep export"),
+    ],
+)
+def test_every_option_of_a_command_is_listed(commands, path):
+    begin = commands.index(f"\n## `dpaudit {path}`\n")
+    section = commands[begin:].partition("\n## ")[2].partition("\n## ")[0]
+    options = asked(*path.split())
+    assert options or path.startswith("sweep")  # those have arguments alone
+    for option in options:
+        assert f"`{option}`" in section
+
+
+def test_every_schema_is_listed():
+    listed = [name for name, _ in reference.schemas()]
+    assert listed == sorted(file.name for file in SCHEMAS.glob("*.schema.json"))
+    assert listed
