@@ -245,11 +245,14 @@ def test_uniforms_that_are_not_the_keys_are_named():
     assert "uniforms" in wrong["rules"]
 
 
-def test_guesses_in_later_turns_of_a_game_of_one_turn_break_the_rules():
+@pytest.mark.parametrize("turn", [1, 10**15])
+def test_guesses_in_later_turns_of_a_game_of_one_turn_break_the_rules(turn):
     def later(tree):
-        tree["guesses"]["turn"] = [1] * len(tree["guesses"]["turn"])
+        tree["guesses"]["turn"] = [turn] * len(tree["guesses"]["turn"])
 
-    assert failure(verify(edited(HONEST, later)))[0] == "rules"
+    name, said = failure(verify(edited(HONEST, later)))
+    assert name == "rules"
+    assert f"turn {turn} is one that the rules do not have" in said
 
 
 def test_a_reading_of_another_kind_than_the_rules_give_is_refused():

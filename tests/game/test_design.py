@@ -244,3 +244,12 @@ def test_a_jump_so_small_that_nothing_counts_is_refused():
 def test_a_commitment_is_64_hex_digits(sha256):
     with pytest.raises(InvalidInputError, match="64 hex digits"):
         Commitment(sha256=sha256)
+
+
+def test_whole_numbers_are_written_as_they_are_read_back():
+    rules = OneRun(guesses=5)
+    whole = Design(canaries=10, rules=rules, claim=ApproxDP(epsilon=1, delta=0))
+    assert Design.from_json(whole.to_json()).to_json() == whole.to_json()
+    key = Key(bytes(32))
+    again = Design.from_json(whole.to_json())
+    assert Commitment.to(key, whole) == Commitment.to(key, again)

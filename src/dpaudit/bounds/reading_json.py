@@ -65,7 +65,9 @@ def reading_from_json(text: str) -> Reading:
     return reading
 
 
-def _build(cls: type, values: dict[str, Any]) -> Any:  # noqa: ANN401 (one of Reading)
+def _build(cls: type, values: Any) -> Any:  # noqa: ANN401 (one of Reading)
+    if not isinstance(values, dict):
+        raise InvalidInputError(f"{cls.__name__} must be an object, got {values!r}")
     unknown = values.keys() - {field.name for field in fields(cls)}
     if unknown:
         raise InvalidInputError(f"{cls.__name__} has no field {sorted(unknown)[0]!r}")
@@ -84,6 +86,8 @@ def _value(cls: type, name: str, value: Any) -> Any:  # noqa: ANN401 (parsed JSO
         return np.array(value, bool)
     if cls is Bets and name == "stakes":
         return np.array(value, np.float64)
+    if name == "committed" and not isinstance(value, bool):
+        raise InvalidInputError(f"committed must be true or false, got {value!r}")
     if isinstance(value, list):
         return tuple(value)
     if isinstance(value, str) or (isinstance(value, bool) and name != "committed"):

@@ -215,7 +215,7 @@ class Design:
                 "leave it out"
             )
         _validate.probability("delta", own)
-        return own
+        return float(own)  # as it is read back: equal designs, equal texts
 
 
 def _check_kinds(rules: Rules, claim: Guarantee) -> None:

@@ -91,6 +91,7 @@ class SumsAudit:
         )
         self._referee = Referee(design, key)
         self.commitment = self._referee.commitment
+        self.design = self._referee.design
         self.coordinates: NDArray[np.int64] = scattered(
             dimension, design.canaries // size, seed=layout_seed
         )

@@ -113,6 +113,7 @@ class JaxPrivacyAudit:
         )
         self._referee = Referee(design, key)
         self.commitment = self._referee.commitment
+        self.design = self._referee.design
         coordinates = scattered(dimension, design.canaries // size, seed=layout_seed)
         self._layout = Layout.of(params, coordinates)
         self._reading = SumsReading(

@@ -76,6 +76,7 @@ class OpacusAudit:
 
     Attributes:
         commitment: To publish before training.
+        design: As it is committed to: the one given, with what was read.
         data_loader: To train on: the loader that was given, with its batches noted if
             canaries are records.
 
@@ -147,6 +148,7 @@ class OpacusAudit:
         )
         self._referee = Referee(design, key)
         self.commitment = self._referee.commitment
+        self.design = self._referee.design
         size = per_coordinate(design)
         places = place_canaries(
             optimizer.params,
