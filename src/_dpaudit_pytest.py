@@ -1,0 +1,370 @@
+"""The pytest plugin of dpaudit: the fixture ``dp_audit``.
+
+    def test_laplace(dp_audit):
+        dp_audit(laplace, pairs=(0, 1), epsilon=1.0)
+
+It stands beside the package so that pytest, which loads every plugin when it starts,
+does not import numpy in suites that audit nothing.
+
+The chance of a false alarm is shared: when the tests to be run are known, and before
+any of them runs, the audits among them are counted, and each gets ``alpha`` divided by
+their number. By Bonferroni's inequality a whole run refutes a true claim with chance at
+most ``alpha``. Under xdist every worker collects the same tests, so all of them divide
+by the same number; with ``--dist=each`` that number is multiplied by the workers. A
+test that is run again because it failed (pytest-rerunfailures) fails only if every one
+of its runs does, which makes false alarms rarer.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import shlex
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, final
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from dpaudit.testing.functions import FunctionResult
+
+_ALPHA = 0.001  # of a whole run: a suite runs at every commit, and cries wolf seldom
+_SECONDS = 2.0
+_PROPERTY = "dp_audit"
+_SEED = re.compile(r"([0-9a-f]{16})(?:-(\d+)-(\d+))?")
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seed:
+    """From what the coins of a run are derived, and how to repeat one of its audits.
+
+    Attributes:
+        text: What the keys of all audits are derived from.
+        calls: Calls of the audit to be repeated; None for a new run.
+        audits: How many audits shared alpha in the run that is repeated.
+    """
+
+    text: str
+    calls: int | None = None
+    audits: int | None = None
+
+    def __str__(self) -> str:
+        again = "" if self.calls is None else f"-{self.calls}-{self.audits}"
+        return self.text + again
+
+
+@final
+@dataclass(slots=True, kw_only=True)
+class _Run:
+    """What all audits of one run share."""
+
+    seed: _Seed
+    alpha: float
+    seconds: float
+    folder: Path | None
+    copies: int
+    declared: dict[str, int]  # how often each test may call the fixture
+    counted: int  # how often all tests to be run may
+
+    @property
+    def audits(self) -> int:
+        """Among how many audits alpha is shared; a seed cannot make them fewer."""
+        return max(self.counted * self.copies, self.seed.audits or 1)
+
+
+_RUN = pytest.StashKey[_Run]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the options, and the same for the configuration file."""
+    group = parser.getgroup("dpaudit", "audits of differential privacy")
+    group.addoption(
+        "--dp-audit-alpha",
+        type=float,
+        help="chance that the whole run refutes a claim that is true "
+        f"(default {_ALPHA}, or dp_audit_alpha of the configuration)",
+    )
+    group.addoption(
+        "--dp-audit-seconds",
+        type=float,
+        help="about how long one audit may take "
+        f"(default {_SECONDS}, or dp_audit_seconds of the configuration)",
+    )
+    group.addoption(
+        "--dp-audit-seed",
+        help="seed of all coins, as it was printed, to repeat an audit",
+    )
+    group.addoption(
+        "--dp-audit-report",
+        metavar="DIR",
+        help="folder to which the result of every audit is written as JSON",
+    )
+    parser.addini("dp_audit_alpha", "chance of a false alarm in a whole run")
+    parser.addini("dp_audit_seconds", "about how long one audit may take")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Read the options."""
+    config.addinivalue_line(
+        "markers",
+        "dp_audits(count): how many times a test calls dp_audit, if more than once",
+    )
+    given = getattr(config, "workerinput", {})
+    config.stash[_RUN] = _Run(
+        seed=_seed(given.get("dp_audit_seed") or config.getoption("dp_audit_seed")),
+        alpha=_number(config, "dp_audit_alpha", _ALPHA, most=0.5),
+        seconds=_number(config, "dp_audit_seconds", _SECONDS, most=float("inf")),
+        folder=_folder(config),
+        copies=given.get("dp_audit_copies", 1),
+        declared={},
+        counted=0,
+    )
+
+
+def _seed(text: str | None) -> _Seed:
+    if text is None:
+        return _Seed(text=secrets.token_hex(8))
+    found = _SEED.fullmatch(text)
+    if found is None:
+        raise pytest.UsageError(
+            f"--dp-audit-seed must be a seed as it was printed, got {text!r}"
+        )
+    if found[2] is None:
+        return _Seed(text=found[1])
+    return _Seed(text=found[1], calls=int(found[2]), audits=int(found[3]))
+
+
+def _number(config: pytest.Config, name: str, default: float, *, most: float) -> float:
+    value = config.getoption(name)
+    try:
+        if value is None:
+            value = float(config.getini(name) or default)
+    except ValueError as error:
+        raise pytest.UsageError(f"{name} must be a number: {error}") from error
+    if not 0 < value < most:
+        raise pytest.UsageError(f"{name} must be in (0, {most}), got {value}")
+    return float(value)
+
+
+def _folder(config: pytest.Config) -> Path | None:
+    given = config.getoption("dp_audit_report")
+    return None if given is None else config.invocation_params.dir / given
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:  # noqa: ANN401 (xdist has no types)
+    """Tell each worker of xdist the seed, and how many run every test."""
+    node.workerinput["dp_audit_seed"] = str(node.config.stash[_RUN].seed)
+    each = node.config.getoption("dist") == "each"
+    node.workerinput["dp_audit_copies"] = len(node.nodemanager.specs) if each else 1
+
+
+@pytest.hookimpl(tryfirst=True)  # before the terminal says how many there are
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Count the audits of the tests that will be run: now, before any is."""
+    run = session.config.stash[_RUN]
+    audits = [i for i in session.items if "dp_audit" in getattr(i, "fixturenames", ())]
+    run.declared = {item.nodeid: _declared(item) for item in audits}
+    run.counted = sum(run.declared[item.nodeid] for item in audits)
+
+
+def _declared(item: pytest.Item) -> int:
+    marker = item.get_closest_marker("dp_audits")
+    if marker is None:
+        return 1
+    count = marker.args[0] if len(marker.args) == 1 and not marker.kwargs else None
+    if not isinstance(count, int) or count < 1:
+        raise pytest.UsageError(
+            f"{item.nodeid}: the marker takes the number of calls of dp_audit, as in "
+            "@pytest.mark.dp_audits(3)"
+        )
+    return count
+
+
+def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
+    """Say how alpha is shared, if there is anything to share it."""
+    run = config.stash[_RUN]
+    if not run.declared:
+        return []
+    return [
+        f"dp_audit: {run.audits} audits share alpha = {run.alpha:g}; seed {run.seed}"
+    ]
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """With -v, say of each audit what it showed; the reports come from all workers."""
+    if terminalreporter.verbosity < 1:
+        return
+    lines = [
+        f"{report.nodeid}: {text}"
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        for name, text in getattr(report, "user_properties", ())
+        if name == _PROPERTY and getattr(report, "when", "") == "call"
+    ]
+    if lines:
+        terminalreporter.section("audits of differential privacy")
+        for line in lines:
+            terminalreporter.line(line)
+
+
+@pytest.fixture
+def dp_audit(request: pytest.FixtureRequest) -> Auditor:
+    """Audit a function: the test fails if it leaks more than it claims.
+
+    Each test may call it once, or as often as ``@pytest.mark.dp_audits(count)`` says.
+    """
+    run = request.config.stash[_RUN]
+    if request.node.nodeid not in run.declared:
+        pytest.fail(
+            "dp_audit must be an argument of the test, or of a fixture it uses: audits "
+            "are counted before the first of them runs, and one that is fetched by "
+            "getfixturevalue was not",
+            pytrace=False,
+        )
+    return Auditor(request.node, run)
+
+
+@final
+class Auditor:
+    """What the fixture ``dp_audit`` gives to a test: call it."""
+
+    def __init__(self, item: pytest.Item, run: _Run) -> None:
+        self._item, self._run, self._made = item, run, 0
+
+    def __call__(  # noqa: PLR0913 (each is one thing that a test may fix)
+        self,
+        mechanism: Callable[..., object],
+        *,
+        pairs: tuple[object, object],
+        epsilon: float,
+        delta: float = 0.0,
+        data: object = None,
+        index: int | None = None,
+        seconds: float | None = None,
+        calls: int | None = None,
+        must_catch: float | None = None,
+        raising: Iterable[type[Exception]] = (),
+    ) -> FunctionResult:
+        """Audit a function and fail the test if its claim is refuted.
+
+        Args:
+            mechanism: Called with one value, or with ``data``; if it has a parameter
+                ``rng``, it is given a numpy generator.
+            pairs: The two values x and y, or with ``data`` the two records, that are
+                claimed to be hard to tell apart.
+            epsilon: What is claimed for them.
+            delta: What is claimed for them.
+            data: A data set, for a function of one: list, tuple or array.
+            index: Which of its records is x or y.
+            seconds: About how long the audit may take.
+            calls: How many calls to audit, instead of a time: with a fixed seed the
+                audit then is the same every time.
+            must_catch: Fail unless a planted leak of this epsilon would be caught with
+                chance 0.9.
+            raising: Exceptions that are outputs, as users see them.
+        """
+        from dpaudit.errors import DpAuditError  # noqa: PLC0415 (only if needed)
+        from dpaudit.testing.functions import audit_function  # noqa: PLC0415
+
+        __tracebackhide__ = True
+        self._count()
+        try:
+            found = audit_function(
+                mechanism,
+                neighbours=_neighbours(pairs, data, index),
+                claim=_claim(epsilon, delta),
+                # Bonferroni's inequality: the shares add up to the run's alpha.
+                alpha=self._run.alpha / self._run.audits,
+                budget=self._budget(seconds, calls),
+                must_catch=must_catch,
+                raising=tuple(raising),
+                key=self._key(),
+            )
+        except DpAuditError as error:
+            raise pytest.fail.Exception(f"dp_audit: {error}", pytrace=False) from None
+        self._keep(found)
+        if found.refuted:
+            name = getattr(mechanism, "__name__", type(mechanism).__name__)
+            pytest.fail(f"{name}: {self._said(found)}", pytrace=False)
+        return found
+
+    def _count(self) -> None:
+        allowed = self._run.declared[self._item.nodeid]
+        self._made += 1
+        if self._made > allowed:
+            pytest.fail(
+                f"dp_audit was called more often than was declared ({allowed}); alpha "
+                "was shared before the tests ran, so say how often this one calls it: "
+                f"@pytest.mark.dp_audits({self._made})",
+                pytrace=False,
+            )
+
+    def _key(self) -> Any:  # noqa: ANN401 (a Key; its module is not imported yet)
+        from dpaudit.game.coins import Key  # noqa: PLC0415
+
+        name = f"{self._run.seed.text} {self._made} {self._item.nodeid}"
+        return Key(hashlib.sha256(name.encode()).digest())
+
+    def _budget(self, seconds: float | None, calls: int | None) -> Any:  # noqa: ANN401
+        from dpaudit.testing.functions import Calls, Seconds  # noqa: PLC0415
+
+        fixed = calls if self._run.seed.calls is None else self._run.seed.calls
+        if fixed is not None:
+            return Calls(calls=fixed)
+        return Seconds(seconds=self._run.seconds if seconds is None else seconds)
+
+    def _keep(self, found: FunctionResult) -> None:
+        """Keep the result where -v, junitxml and people find it."""
+        said = self._said(found)
+        self._item.user_properties.append((_PROPERTY, said.replace("\n", " ")))
+        if not found.refuted:
+            self._item.add_report_section("call", "dp_audit", said)
+        folder = self._run.folder
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+            name = re.sub(r"[^\w.-]+", "_", self._item.nodeid)
+            digest = hashlib.sha256(self._item.nodeid.encode()).hexdigest()[:8]
+            path = folder / f"{name}-{digest}-{self._made}.json"
+            path.write_text(found.audit.to_json() + "\n", encoding="utf-8")
+
+    def _said(self, found: FunctionResult) -> str:
+        seed = _Seed(
+            text=self._run.seed.text, calls=found.calls, audits=self._run.audits
+        )
+        return (
+            f"{found.verdict()}\n{found.evidence()}\n{found.strength()}\n"
+            f"To repeat: pytest {shlex.quote(self._item.nodeid)} "
+            f"--dp-audit-seed={seed}"
+        )
+
+
+def _neighbours(pairs: tuple[object, object], data: object, index: int | None) -> Any:  # noqa: ANN401
+    from dpaudit.errors import InvalidInputError  # noqa: PLC0415
+    from dpaudit.testing.functions import OneRecord, OneValue  # noqa: PLC0415
+
+    if not isinstance(pairs, tuple) or len(pairs) != 2:
+        raise InvalidInputError(f"pairs must be two inputs (x, y), got pairs={pairs!r}")
+    if (data is None) != (index is None):
+        raise InvalidInputError(
+            "data and index go together: index says which record of data is x or y"
+        )
+    if index is None:
+        return OneValue(x=pairs[0], y=pairs[1])
+    return OneRecord(data=data, index=index, x=pairs[0], y=pairs[1])
+
+
+def _claim(epsilon: float, delta: float) -> Any:  # noqa: ANN401
+    from dpaudit.privacy.adjacency import Adjacency  # noqa: PLC0415
+    from dpaudit.privacy.guarantees import ApproxDP, PureDP  # noqa: PLC0415
+
+    # An input is replaced by another, whatever that does to a data set in it.
+    if delta == 0:
+        return PureDP(epsilon=epsilon, adjacency=Adjacency.REPLACE_ONE)
+    return ApproxDP(epsilon=epsilon, delta=delta, adjacency=Adjacency.REPLACE_ONE)

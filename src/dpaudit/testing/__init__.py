@@ -1,0 +1,44 @@
+"""For tests of other people's code: audits of functions, and conformance checks."""
+
+from dpaudit.errors import ConformanceError
+from dpaudit.testing.conformance import Conformance
+from dpaudit.testing.conformance_adapter import Adapter, Trained, check_adapter
+from dpaudit.testing.conformance_bound import AnyBound, check_bound
+from dpaudit.testing.conformance_games import (
+    ClassedGame,
+    CountedGame,
+    Game,
+    RankedGame,
+    SeparateRuns,
+)
+from dpaudit.testing.conformance_guesser import check_guesser
+from dpaudit.testing.functions import (
+    Calls,
+    FunctionResult,
+    OneRecord,
+    OneValue,
+    Seconds,
+    audit_function,
+)
+
+__all__ = [
+    "Adapter",
+    "AnyBound",
+    "Calls",
+    "ClassedGame",
+    "Conformance",
+    "ConformanceError",
+    "CountedGame",
+    "FunctionResult",
+    "Game",
+    "OneRecord",
+    "OneValue",
+    "RankedGame",
+    "Seconds",
+    "SeparateRuns",
+    "Trained",
+    "audit_function",
+    "check_adapter",
+    "check_bound",
+    "check_guesser",
+]

@@ -1,0 +1,123 @@
+"""How many calls an audit makes, and the calls it learns from.
+
+A budget is a time or a number of calls. With a time, calls are made and timed until
+their share of it is up; as many again will be audited. So the number is fixed before
+the coins of the audit are thrown, by calls that are no part of it. It is never so small
+that the claim could not be refuted: a busy machine makes an audit longer, not empty.
+"""
+
+from dataclasses import dataclass
+from math import ceil, exp, log, log1p
+from time import perf_counter
+from typing import Any, TypeAlias, assert_never, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit import _validate
+from dpaudit.errors import VoidAuditError
+from dpaudit.game.coins import Key
+from dpaudit.testing.calling import Calling
+from dpaudit.testing.choosing import Aim
+from dpaudit.testing.outputs import Table, tabulate
+
+__all__ = ["Budget", "Calls", "Seconds", "calibrate"]
+
+_MOST = 50_000  # calls to learn from, and again as many to audit
+_SHARE = 0.35  # of the time goes to the calls to learn from, as much to the audit's
+_LONGER = 5.0  # times as long as asked it may take to get calls that can refute,
+_PATIENCE = 10.0  # and at least so many seconds: a busy machine fails no test
+_ROOM = 4  # times as many calls as are needed if every guess is right
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seconds:
+    """As many calls as fit into a time.
+
+    Attributes:
+        seconds: About how long the whole audit may take.
+    """
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        _validate.positive("seconds", self.seconds)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calls:
+    """So many calls, however long they take: for an audit that can be repeated.
+
+    Attributes:
+        calls: How many calls are audited; as many again are learned from.
+    """
+
+    calls: int
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("calls", self.calls, least=12)
+
+
+Budget: TypeAlias = Seconds | Calls
+
+
+def calibrate(
+    calling: Calling, budget: Budget, aim: Aim, key: Key
+) -> tuple[Table, NDArray[Any]]:
+    """Make the calls to learn from, and find how many fit."""
+    __tracebackhide__ = True
+    rng = key.generator("calibration", 0)
+    match budget:
+        case Calls(calls=calls):
+            bits = key.generator("calibration coins", 0).integers(0, 2, calls)
+            return tabulate(calling.run(bits, rng)), bits
+        case Seconds(seconds=seconds):
+            bits = key.generator("calibration coins", 0).integers(0, 2, _MOST)
+            outputs = _timed(calling, bits, rng, seconds=seconds, aim=aim)
+            return tabulate(outputs), bits[: len(outputs)]
+        case _:
+            assert_never(budget)
+
+
+def _timed(
+    calling: Calling,
+    bits: NDArray[Any],
+    rng: np.random.Generator,
+    *,
+    seconds: float,
+    aim: Aim,
+) -> list[object]:
+    """Call until the time is up, and at least until a claim could be refuted."""
+    __tracebackhide__ = True
+    outputs: list[object] = []
+    start, batch, least = perf_counter(), 1, _least_calls(aim)
+    while len(outputs) < len(bits):
+        outputs += calling.run(bits[len(outputs) : len(outputs) + batch], rng)
+        spent = perf_counter() - start
+        rate = len(outputs) / max(spent, 1e-9)
+        if len(outputs) >= least and spent >= _SHARE * seconds:
+            break
+        if len(outputs) < least and spent >= max(_LONGER * seconds, _PATIENCE):
+            raise VoidAuditError(
+                f"one call takes {1 / rate:.2g} s, and the test needs {2 * least} of "
+                "them to be able to fail; allow about seconds="
+                f"{ceil(least / rate / _SHARE)}"
+            )
+        # Half of what still fits, so that no batch overruns the time by much.
+        fits = int(rate * (_SHARE * seconds - spent) / 2)
+        batch = max(1, len(outputs) // 4, min(fits, 4 * len(outputs)))
+    return outputs
+
+
+def _least_calls(aim: Aim) -> int:
+    """Return how many calls leave room to refute the claim and catch what must be."""
+    epsilon = float(aim.claim.points()[0].max())
+    calls = max(60, ceil(-_ROOM * log(aim.alpha) / log1p(exp(-epsilon))))
+    while aim.must_catch is not None and calls < _MOST:
+        caught = aim.caught(canaries=calls, guesses=calls)
+        if caught is not None and caught <= aim.must_catch:
+            break
+        calls += ceil(calls / 4)
+    return min(_MOST, calls)

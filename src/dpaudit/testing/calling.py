@@ -1,0 +1,172 @@
+"""How the function under test is called: with which input, and what counts as output.
+
+Every call gets an input of its own, so that a function that changes its argument does
+not change the next call. A function with a parameter named ``rng`` is given a generator
+that comes from the audit's key; the generators of ``random`` and ``numpy.random`` are
+seeded from it for the time of the audit, and put back as they were. So an audit can be
+repeated exactly, unless the function takes its randomness from somewhere else.
+
+An exception is an error of the test and leaves it as such, with a note that says which
+input caused it. Exceptions that are part of what users of the function see can be named
+beforehand; they then are outputs.
+"""
+
+import copy
+import inspect
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.coins import Key
+
+__all__ = ["Calling", "Neighbours", "OneRecord", "OneValue", "seeded"]
+
+_AS_THEY_ARE = (int, float, complex, str, bytes, type(None), np.generic)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OneValue:
+    """Two values for a function of one value; they may be whole data sets.
+
+    Attributes:
+        x: What a call gets if its coin is 0.
+        y: What it gets if its coin is 1.
+    """
+
+    x: object
+    y: object
+
+    def input(self, bit: int) -> object:
+        """Return a call's input."""
+        value = self.y if bit else self.x
+        return value if isinstance(value, _AS_THEY_ARE) else copy.deepcopy(value)
+
+    def __str__(self) -> str:
+        return f"pairs of values than ({_short(self.x)}, {_short(self.y)})"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class OneRecord:
+    """A data set for a function of one, and two records for one place of it.
+
+    Attributes:
+        data: A list, a tuple or an array; it is not changed.
+        index: Which place.
+        x: The record there if a call's coin is 0.
+        y: The record there if it is 1.
+    """
+
+    data: Any
+    index: int
+    x: Any
+    y: Any
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("index", self.index)
+        if not isinstance(self.data, list | tuple | np.ndarray):
+            raise InvalidInputError(
+                "data must be a list, a tuple or an array, got "
+                f"{type(self.data).__name__}; for another data set pass both of its "
+                "versions as pairs=(x, y), without data and index"
+            )
+        if self.index >= len(self.data):
+            raise InvalidInputError(
+                f"there is no index={self.index} among {len(self.data)} records"
+            )
+
+    def input(self, bit: int) -> object:
+        """Return a call's input."""
+        record = self.y if bit else self.x
+        if isinstance(self.data, np.ndarray):
+            # A type that holds data and records alike: nothing is rounded or cut off.
+            kind = np.result_type(self.data, np.asarray(self.x), np.asarray(self.y))
+            array = self.data.astype(kind)
+            array[self.index] = record
+            return array
+        records = copy.deepcopy(list(self.data))
+        records[self.index] = copy.deepcopy(record)
+        return type(self.data)(records) if type(self.data) is tuple else records
+
+    def __str__(self) -> str:
+        pair = f"({_short(self.x)}, {_short(self.y)})"
+        return f"data, places and pairs of records than {pair} at {self.index}"
+
+
+Neighbours: TypeAlias = OneValue | OneRecord
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Calling:
+    """A function as a mechanism of many coins, one call for each.
+
+    Attributes:
+        function: What is audited.
+        neighbours: What it is called with.
+        raising: Exceptions that count as outputs.
+    """
+
+    function: Callable[..., object]
+    neighbours: Neighbours
+    raising: tuple[type[Exception], ...]
+
+    def run(self, data: NDArray[Any], rng: np.random.Generator) -> list[object]:
+        """Call the function once for every coin and return what it returned."""
+        __tracebackhide__ = True  # pytest shows the function's frames, not ours
+        given = rng if _takes_rng(self.function) else None
+        outputs = []
+        for bit in data:
+            outputs.append(self._call(int(bit), given))
+        return outputs
+
+    def _call(self, bit: int, rng: np.random.Generator | None) -> object:
+        __tracebackhide__ = True
+        given = self.neighbours.input(bit)
+        try:
+            if rng is None:
+                return self.function(given)
+            return self.function(given, rng=rng)
+        except self.raising as error:
+            return ("raised", type(error).__name__, str(error))
+        except Exception as error:
+            error.add_note(
+                f"dp_audit called the mechanism with {_short(given)}; if users are "
+                f"meant to see this exception, name it: raising=("
+                f"{type(error).__name__},)"
+            )
+            raise
+
+
+def _takes_rng(function: Callable[..., object]) -> bool:
+    try:
+        return "rng" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # some built-in functions have no signature
+        return False
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+@contextmanager
+def seeded(key: Key) -> Iterator[None]:
+    """Seed the global generators from a key; put them back afterwards."""
+    seed = key.stream("global generators", 0, 32)
+    plain, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    random.seed(seed)
+    np.random.seed(list(seed))  # noqa: NPY002 (it is the function's to use)
+    try:
+        yield
+    finally:
+        random.setstate(plain)
+        np.random.set_state(legacy)  # noqa: NPY002

@@ -1,0 +1,254 @@
+"""Which guesser, and how many guesses: fixed before the coins are thrown.
+
+Guessers were learned on some calls with known coins; others, held out, say how often
+each kind is right among its surest guesses. Of all guessers and numbers of guesses the
+one is taken that is expected to refute the claim most clearly; where none is, the one
+that is expected to give the highest bound. Shares of right guesses are taken at the
+lower end of what the held-out calls allow, so that a few lucky ones do not decide.
+
+An audit that could not refute the claim even if every guess were right is a test that
+cannot fail; it is refused. What it does catch is known beforehand: a copy of the
+mechanism that tells its input as randomised response of some epsilon does has guesses
+that are right with chance ``e^epsilon / (1 + e^epsilon)``, independently.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf, sqrt
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dpaudit.bounds.claims import test_claim
+from dpaudit.bounds.classic import Classic
+from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.strength import accuracy_caught
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.privacy.guarantee import Guarantee
+
+__all__ = ["CHANCE", "Aim", "Choice", "choose", "graded"]
+
+CHANCE = 0.9  # with which a leak counts as caught,
+_READ = 0.97  # if its guesser were known; learning one may lose the rest
+_GRADE = 0.25  # of log-odds; guesses that differ by less are equally sure
+_CAUTIOUS = 0.1  # the share of right guesses is taken at this quantile,
+_MORE_CAUTIOUS = 0.04  # and at this if some are passed: those may only be luckier
+_NUMBERS = 24  # of guesses, that are tried
+_SHORTLIST = 60  # of the most promising, for which the p-value is computed
+_FEW = 5  # of them, for which the bound itself is
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aim:
+    """What will be tested, and how.
+
+    Attributes:
+        claim: What is claimed.
+        delta: Where the lower bound will be stated.
+        alpha: Chance of refuting it wrongly.
+        separate: Whether every call is a run of its own.
+        must_catch: The epsilon of a planted leak that must be caught; None if any will
+            do.
+    """
+
+    claim: Guarantee
+    delta: float
+    alpha: float
+    separate: bool
+    must_catch: float | None = None
+
+    def __post_init__(self) -> None:
+        claimed = float(self.claim.points()[0].max())
+        if self.must_catch is not None and not self.must_catch > claimed:
+            raise InvalidInputError(
+                "must_catch is the epsilon of a leak and must be above the claim's, "
+                f"{claimed:g}, got must_catch={self.must_catch!r}"
+            )
+
+    @property
+    def bound(self) -> Classic | Exact:
+        """The bound that belongs to it."""
+        return Classic() if self.separate else Exact()
+
+    def p_value(self, counts: Counts) -> float:
+        """Return the p-value of the claim."""
+        bound = Classic() if self.separate else None
+        return test_claim(self.claim, counts, alpha=self.alpha, bound=bound).p_value
+
+    def caught(self, *, canaries: int, guesses: int) -> float | None:
+        """Return the epsilon of the least planted leak that is caught, if any is."""
+        return _caught(self, canaries, guesses)
+
+
+@lru_cache(maxsize=4096)
+def _caught(aim: Aim, canaries: int, guesses: int) -> float | None:
+    right = accuracy_caught(
+        aim.claim,
+        canaries=canaries,
+        guesses=guesses,
+        alpha=aim.alpha,
+        chance=_READ,
+        bound=Classic() if aim.separate else None,
+    )
+    return None if right is None else max(0.0, float(special.logit(right)))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Choice:
+    """What was fixed.
+
+    Attributes:
+        name: The kind of guesser.
+        canaries: How many calls will be audited.
+        guesses: How many of them will be guessed.
+        caught: The epsilon of the least planted leak that would be caught.
+    """
+
+    name: str
+    canaries: int
+    guesses: int
+    caught: float
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Option:
+    name: str
+    canaries: int
+    guesses: int
+    correct: int  # expected, cautiously
+
+    @property
+    def counts(self) -> Counts:
+        return Counts(
+            canaries=self.canaries, guesses=self.guesses, correct=self.correct
+        )
+
+
+def choose(
+    held_out: Mapping[str, NDArray[np.float64]],
+    bits: NDArray[Any],
+    *,
+    calls: int,
+    aim: Aim,
+) -> Choice:
+    """Fix guesser, canaries and guesses.
+
+    Args:
+        held_out: For each kind of guesser its scores of calls that it has not seen.
+        bits: The coins of these calls.
+        calls: How many calls there may be in the audit.
+        aim: What will be tested.
+
+    Raises:
+        VoidAuditError: So few calls cannot refute the claim, or not catch the leak that
+            must be caught.
+    """
+    options = [
+        option
+        for name, scores in held_out.items()
+        for option in _options(name, graded(scores), bits, calls)
+    ]
+    for option in _ranked(options, aim):
+        caught = aim.caught(canaries=option.canaries, guesses=option.guesses)
+        if caught is not None and caught <= (aim.must_catch or inf):
+            return Choice(
+                name=option.name,
+                canaries=option.canaries,
+                guesses=option.guesses,
+                caught=caught,
+            )
+    raise VoidAuditError(_too_few(calls, aim))
+
+
+def _options(
+    name: str, scores: NDArray[np.float64], bits: NDArray[Any], calls: int
+) -> Iterator[_Option]:
+    """Yield numbers of guesses, with how many are expected to be right."""
+    right = _right_among_surest(scores, bits)
+    h = len(right)
+    made = np.unique(np.geomspace(1, h, _NUMBERS).astype(int))
+    doubt = np.where(made == h, _CAUTIOUS, _MORE_CAUTIOUS)
+    low = special.betaincinv(right[made - 1] + 0.5, made - right[made - 1] + 0.5, doubt)
+    for j, a in zip(made, low, strict=True):
+        # So few that there are hardly ever fewer as sure as those seen.
+        expected = calls * j / h
+        k = max(1, int(expected - sqrt(expected * (1 - j / h))))
+        yield _Option(name=name, canaries=calls, guesses=k, correct=int(a * k))
+
+
+def graded(scores: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Round how sure guesses are, so that what differs by chance counts the same.
+
+    Otherwise the luckiest of equally good guesses would be taken for the best.
+    """
+    sure = np.round(np.abs(np.nan_to_num(scores)) / _GRADE) * _GRADE
+    return np.copysign(sure + _GRADE / 100, np.where(scores >= 0, 1.0, -1.0))
+
+
+def _right_among_surest(
+    scores: NDArray[np.float64], bits: NDArray[Any]
+) -> NDArray[np.float64]:
+    """Return how many of the surest 1, 2, 3, ... guesses are right; ties share."""
+    _, group, sizes = np.unique(
+        -np.abs(scores), return_inverse=True, return_counts=True
+    )
+    right = (scores >= 0) == (bits == 1)
+    share = np.bincount(group, weights=right) / sizes
+    return np.cumsum(np.repeat(share, sizes))
+
+
+def _ranked(options: Iterable[_Option], aim: Aim) -> list[_Option]:
+    """Return the options, the most promising first."""
+    strongest = sorted(options, key=lambda o: -_quick_bound(o, aim.alpha))
+    # No point of the claim is refuted by counts whose bound at delta = 0 is below it.
+    least = float(aim.claim.points()[0].min())
+    hopeful = [o for o in strongest if _quick_bound(o, aim.alpha) >= least]
+    p_values = {o: aim.p_value(o.counts) for o in hopeful[:_SHORTLIST]}
+    refuting = [o for o in p_values if p_values[o] <= aim.alpha]
+    # Stable: where p-values underflow to one least number, the higher bound decides.
+    first = sorted(refuting, key=lambda o: p_values[o])
+    if not first and aim.delta > 0:
+        first = _by_bound(strongest, aim)
+    return [*first, *(o for o in strongest if o not in first)]
+
+
+def _by_bound(strongest: list[_Option], aim: Aim) -> list[_Option]:
+    """Return those first whose bound, delta paid for, is highest."""
+    found = {
+        o: aim.bound.epsilon_lower(
+            o.counts, delta=aim.delta, alpha=aim.alpha
+        ).epsilon_lower
+        for o in {*strongest[:_FEW], *(o for o in strongest if o.guesses == o.canaries)}
+    }
+    return sorted(found, key=lambda o: -found[o])
+
+
+@lru_cache(maxsize=4096)
+def _quick_bound(option: _Option, alpha: float) -> float:
+    """Return the lower bound on epsilon at delta = 0, roughly."""
+    v, k = option.correct, option.guesses
+    if v == 0:
+        return -inf
+    return float(special.logit(special.betaincinv(v, k - v + 1, alpha)))
+
+
+def _too_few(calls: int, aim: Aim) -> str:
+    caught = aim.caught(canaries=calls, guesses=calls)
+    if caught is None:
+        return (
+            f"{calls} calls cannot refute {aim.claim} at alpha = {aim.alpha:.3g}, "
+            "even if every guess is right, so this test could not fail; allow more "
+            "calls with seconds=... or calls=..."
+        )
+    return (
+        f"{calls} calls are too few to catch a leak of epsilon = {aim.must_catch:g} "
+        f"with chance {CHANCE:g} (from {caught:.3g} on they would); allow more with "
+        "seconds=... or calls=..., or ask for less with must_catch=..."
+    )

@@ -1,0 +1,260 @@
+"""Does an adapter audit the training, and nothing but the training?
+
+An adapter puts canaries into somebody's training and reads what the noisy sums show of
+them. It is checked by four short trainings of a kind that its author writes once: with
+the noise that is claimed, with a twentieth of it, with a million times as much, and
+with the claimed noise again to see what is left on disk.
+
+*What joins arrives, once.* Of what the guesser saw (over the clipping norm), regressed
+on what joined, the slope is 1, and what is left varies at least as much as the noise.
+*Only included canaries join.* *The coins are those of the key*, and the commitment
+holds for key and design. *Honest noise stands*: the p-value is not below what a valid
+one falls below hardly ever. *Hardly any noise falls.* *In noise that drowns everything
+guesses are right by chance*: the guesser has no other source. *No file that was saved
+holds the key or the coins.*
+
+The slope is judged by the normal law and the rest by exact tails; together they refuse
+an adapter that conforms with chance ``false_alarm`` at most, as far as thousands of
+sums are normal.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import log, sqrt
+from pathlib import Path
+from typing import Any, Protocol, final
+from zipfile import ZipFile, is_zipfile
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dpaudit import _validate
+from dpaudit.errors import ConformanceError, InvalidInputError
+from dpaudit.game.coins import Coins, Key
+from dpaudit.stats.binomial import log_tails
+from dpaudit.testing.conformance import Conformance
+from dpaudit.training.guessing import per_coordinate
+from dpaudit.training.result import TrainingResult
+
+__all__ = ["Adapter", "Trained", "check_adapter"]
+
+_TOO_LITTLE, _DROWNING = 0.05, 1e6  # times the claimed noise
+_HARDLY = 0.01  # log-odds of what drowned sums may tell
+_SOUGHT = 128  # coins in a row
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Trained:
+    """One training under an audit, as its author saw it from both sides.
+
+    Attributes:
+        result: What the adapter's audit returned.
+        joined: How many included canaries joined each step at each coordinate, a row
+            for each step.
+        seen: What the guesser was shown for it, over the clipping norm; of the same
+            shape.
+    """
+
+    result: TrainingResult
+    joined: NDArray[Any]
+    seen: NDArray[np.float64]
+
+    def __post_init__(self) -> None:
+        if self.joined.shape != self.seen.shape or self.joined.ndim != 2:
+            raise InvalidInputError(
+                "joined and seen must be two tables of one shape, steps by "
+                f"coordinates, got shapes {self.joined.shape} and {self.seen.shape}"
+            )
+
+
+class Adapter(Protocol):
+    """A short training under the audit of an adapter."""
+
+    def train(self, *, key: Key, noise: float, folder: Path) -> Trained:
+        """Train once.
+
+        Args:
+            key: Of the audit's coins.
+            noise: The standard deviation of the noise, over the clipping norm.
+            folder: Where to save the audit's state on the way, if it has any.
+        """
+        ...
+
+
+def check_adapter(
+    adapter: Adapter,
+    *,
+    noise: float,
+    folder: Path,
+    rng: np.random.Generator,
+    false_alarm: float = 1e-6,
+) -> Conformance:
+    """Check an adapter by four short trainings.
+
+    Args:
+        adapter: A training under your adapter's audit. Its design should be able to
+            refute the claim (a plan says so), by rules of one run.
+        noise: With which the design's claim holds.
+        folder: An empty one, for states.
+        rng: For keys.
+        false_alarm: The chance that an adapter that conforms is refused.
+
+    Raises:
+        ConformanceError: It does not conform; the message says how.
+    """
+    _validate.positive("noise", noise)
+    _validate.error_level("false_alarm", false_alarm)
+    if any(folder.iterdir()):
+        raise InvalidInputError(f"folder must be empty, got folder={str(folder)!r}")
+    name, each = repr(adapter), false_alarm / 5  # five tests: Boole's inequality
+
+    def train(times: float) -> tuple[Key, Trained]:
+        key = Key(rng.bytes(32))
+        return key, adapter.train(key=key, noise=times * noise, folder=folder)
+
+    key, honest = train(1.0)
+    _check_coins(name, key, honest)
+    _check_sums(name, honest, noise, each)
+    _check_honest(name, honest, each)
+    files = _check_files(name, key, honest, folder)
+    _check_drowned(name, train(_DROWNING)[1], each)
+    _check_faulty(name, train(_TOO_LITTLE)[1])
+    return Conformance(
+        subject=name,
+        checked=(
+            "the coins are those of the key, and only included canaries join",
+            "what joins arrives once: the slope is 1, and the noise is no less",
+            "the claimed noise is not refuted",
+            f"{_TOO_LITTLE:g} times the noise is refuted",
+            "in noise that drowns everything, guesses are right by chance",
+            f"neither key nor coins are in the {files} files saved"
+            if files
+            else "no state was saved",
+        ),
+    )
+
+
+def _check_coins(name: str, key: Key, trained: Trained) -> None:
+    audit, transcript = trained.result.audit, trained.result.transcript
+    design = audit.design
+    if audit.commitment is None or not audit.commitment.holds_for(key, design):
+        raise ConformanceError(
+            f"{name}: the commitment does not hold for the key it was given and the "
+            "design of the result"
+        )
+    bits = Coins(key=key, count=design.canaries).bits()
+    if not np.array_equal(transcript.truth, 2 * bits[transcript.index].astype(int) - 1):
+        raise ConformanceError(f"{name}: the transcript's coins are not the key's")
+    most = _included(key, trained)
+    if trained.joined.shape[1] != len(most):
+        raise ConformanceError(
+            f"{name}: {len(most)} coordinates hold canaries, but joined has "
+            f"{trained.joined.shape[1]} columns"
+        )
+    over = np.argwhere((trained.joined > most) | (trained.joined < 0))
+    if len(over):
+        step, where = over[0]
+        raise ConformanceError(
+            f"{name}: in step {step}, {trained.joined[step, where]} canaries joined at "
+            f"coordinate {where}, where the coins include {most[where]}"
+        )
+
+
+def _check_sums(name: str, trained: Trained, noise: float, false_alarm: float) -> None:
+    """Regress what was seen on what joined."""
+    x, y = trained.joined.ravel().astype(float), trained.seen.ravel()
+    if not np.ptp(x):
+        raise ConformanceError(f"{name}: as many canaries join every step everywhere")
+    slope, rest = np.polyfit(x, y, 1)
+    left = float(np.std(y - slope * x - rest))
+    error = left / (float(np.std(x)) * sqrt(len(x)))
+    reach = -float(special.ndtri(false_alarm / 2))
+    if abs(slope - 1) > reach * error:
+        raise ConformanceError(
+            f"{name}: a canary that joins raises what the guesser sees by {slope:.3f} "
+            f"± {error:.3f} clipping norms, and should by 1: is it clipped, scaled or "
+            "averaged on the way?"
+        )
+    if left < noise * (1 - reach / sqrt(2 * len(x))):
+        raise ConformanceError(
+            f"{name}: what the guesser sees varies by {left:.3f} clipping norms, less "
+            f"than the noise of {noise:g} it was to have: does the audit read it "
+            "before all of the noise is added?"
+        )
+
+
+def _check_honest(name: str, trained: Trained, false_alarm: float) -> None:
+    if trained.result.p_value <= false_alarm:
+        raise ConformanceError(
+            f"{name}: a training with the claimed noise is refuted, with p = "
+            f"{trained.result.p_value:.2g}: does the claim hold with that noise?"
+        )
+
+
+def _check_faulty(name: str, trained: Trained) -> None:
+    if not trained.result.refuted:
+        raise ConformanceError(
+            f"{name}: a training with {_TOO_LITTLE:g} times the claimed noise is not "
+            f"refuted (p = {trained.result.p_value:.2g}): do the guesses follow what "
+            "was seen, and can the design refute the claim at all?"
+        )
+
+
+def _check_drowned(name: str, trained: Trained, false_alarm: float) -> None:
+    transcript = trained.result.transcript
+    made = transcript.guess != 0
+    right = int((transcript.guess == transcript.truth)[made].sum())
+    log_p, _ = log_tails(right, int(made.sum()), _HARDLY)
+    if log_p <= log(false_alarm):
+        raise ConformanceError(
+            f"{name}: with {_DROWNING:g} times the noise {right} of {made.sum()} "
+            "guesses are still right: the guesser knows the coins from elsewhere"
+        )
+
+
+def _check_files(name: str, key: Key, trained: Trained, folder: Path) -> int:
+    """Look for the key and the coins in all that was saved; return how many files."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    sought = dict(_secrets(key, trained))
+    for path in files:
+        for part, content in _contents(path):
+            for what, secret in sought.items():
+                if secret in content:
+                    raise ConformanceError(f"{name}: {what} in the file {part}")
+    return len(files)
+
+
+def _secrets(key: Key, trained: Trained) -> Iterator[tuple[str, bytes]]:
+    yield "the key is", key.secret
+    yield "the key is, in hex digits,", key.secret.hex().encode()
+    bits = Coins(key=key, count=trained.result.audit.design.canaries).bits()
+    for order in ("big", "little"):
+        packed = np.packbits(bits[:_SOUGHT], bitorder=order)
+        if len(packed) >= 8:
+            yield f"the coins are, packed {order} end first,", packed.tobytes()
+    for values in (bits, _included(key, trained)):
+        for kind in (np.int8, np.int32, np.int64, np.float32, np.float64):
+            plain = values[:_SOUGHT].astype(kind)
+            yield f"the coins are, as {kind.__name__},", plain.tobytes()
+            yield (
+                f"the coins are, as signs of {kind.__name__},",
+                (2 * plain - 1).astype(kind).tobytes(),
+            )
+
+
+def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
+    yield path.name, path.read_bytes()
+    if is_zipfile(path):
+        with ZipFile(path) as archive:
+            for member in archive.namelist():
+                yield f"{path.name}/{member}", archive.read(member)
+
+
+def _included(key: Key, trained: Trained) -> NDArray[np.int64]:
+    """Return how many canaries the coins include at each coordinate."""
+    design = trained.result.audit.design
+    bits = Coins(key=key, count=design.canaries).bits()
+    at_each = bits.reshape(-1, per_coordinate(design)).astype(np.int64)
+    return np.asarray(at_each.sum(axis=1))

@@ -1,0 +1,253 @@
+"""Does a bound keep its word? Everything that can be added up about it, is.
+
+A lower bound on epsilon is wrong if it exceeds the mechanism's epsilon, and may be so
+with chance at most alpha. In a small game that chance is a sum over all outcomes, and
+the epsilons at which it is largest are known: just below each value that the bound can
+take. So in the games it is given, under the laws that these know, validity is decided
+and not sampled. That is no proof for games of other sizes: the docstring of a bound
+should point to one.
+
+Beside it: a bound says 0 where guesses are no better than chance, and something where
+all are right; it never falls when one more guess is right; it is finite, and carries
+delta, alpha, its method, a reference and tier A; it says the same when asked again; a
+delta or alpha without meaning is refused; and if it gives p-values, what it reports was
+rejected, not just missed.
+"""
+
+from collections.abc import Sequence
+from math import isfinite, log, nan
+from typing import Any, Generic, Protocol, TypeVar, final, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.bounds.bound import LowerBound
+from dpaudit.errors import ConformanceError
+from dpaudit.testing.conformance import Conformance
+from dpaudit.testing.conformance_games import CountedGame, Game
+
+__all__ = ["AnyBound", "check_bound"]
+
+R = TypeVar("R")
+R_contra = TypeVar("R_contra", contravariant=True)
+
+_GAMES = (CountedGame(canaries=30, guesses=30), CountedGame(canaries=200, guesses=20))
+_EPSILONS = (0.0, 0.5, 1.0, 2.0, 4.0)
+_ROUNDING = 1e-6  # of alpha
+_NARROW = 1e-9  # of epsilon
+
+
+class AnyBound(Protocol[R_contra]):
+    """What is checked: something that turns a reading into a lower bound."""
+
+    def epsilon_lower(
+        self, reading: R_contra, /, *, delta: float, alpha: float
+    ) -> LowerBound:
+        """Return the lower bound."""
+        ...
+
+
+@runtime_checkable
+class _HasPValue(Protocol):
+    def log_p_value(
+        self,
+        reading: Any,  # noqa: ANN401 (what the bound reads)
+        /,
+        *,
+        epsilon: float,
+        delta: float,
+    ) -> float: ...
+
+
+def check_bound(
+    bound: AnyBound[Any],
+    *,
+    games: Sequence[Game[Any]] = _GAMES,
+    deltas: Sequence[float] = (0.0, 1e-3, 0.02),
+    alphas: Sequence[float] = (0.05, 0.2),
+) -> Conformance:
+    """Check a bound in games that can be added up.
+
+    Args:
+        bound: Yours.
+        games: Where; by default guesses that are counted in one run. What a bound reads
+            must be what the games give.
+        deltas: At which; ``(0.0,)`` for a bound of pure privacy.
+        alphas: At which.
+
+    Raises:
+        ConformanceError: It does not keep its word; the message names a case.
+
+    Example:
+        >>> from dpaudit import Exact
+        >>> found = check_bound(Exact(), games=[CountedGame(canaries=50, guesses=20)])
+        >>> for sentence in found.checked[:3]:
+        ...     print(sentence)
+        carries delta, alpha, method, reference and tier A
+        is 0 at or below chance, and above 0 if all guesses are right
+        never falls when one more guess is right
+    """
+    worst = (0.0, "")
+    for game in games:
+        for delta in deltas:
+            for alpha in alphas:
+                table = _Table(bound, game, delta=delta, alpha=alpha)
+                table.check_silence()
+                table.check_order()
+                table.check_rejected()
+                worst = max(worst, table.check_validity(), key=lambda found: found[0])
+    _check_refusals(bound, games[0].outcomes()[-1], deltas[0])
+    return Conformance(
+        subject=repr(bound),
+        checked=(
+            "carries delta, alpha, method, reference and tier A",
+            "is 0 at or below chance, and above 0 if all guesses are right",
+            "never falls when one more guess is right",
+            f"is wrong with chance at most {worst[0]:.3f} of alpha (the worst: "
+            f"{worst[1]})",
+            *(["rejected what it reports"] if isinstance(bound, _HasPValue) else []),
+            "refuses an alpha or delta without meaning",
+        ),
+    )
+
+
+@final
+class _Table(Generic[R]):
+    """What a bound says of every outcome of a game."""
+
+    def __init__(
+        self, bound: AnyBound[R], game: Game[R], *, delta: float, alpha: float
+    ) -> None:
+        self._bound, self._game, self._delta, self._alpha = bound, game, delta, alpha
+        self._outcomes = game.outcomes()
+        said = [self._ask(outcome) for outcome in self._outcomes]
+        self._values: NDArray[np.float64] = np.array(said)
+        again = self._ask(self._outcomes[-1])
+        if again != said[-1]:
+            raise self._error("says something else when asked again", -1)
+
+    def check_silence(self) -> None:
+        loud = np.flatnonzero(self._game.silent() & (self._values > 0))
+        if len(loud):
+            raise self._error(
+                "must say 0 where guesses are no better than chance", int(loud[-1])
+            )
+        if self._delta == 0 and self._values[-1] == 0:
+            raise self._error("says 0 though every guess is right", -1)
+
+    def check_order(self) -> None:
+        for less, more in self._game.better():
+            if self._values[more] < self._values[less] - _NARROW:
+                raise self._error(
+                    f"says less, {self._values[more]:.6g}, when one more guess is "
+                    f"right, {self._outcomes[more]!r}",
+                    less,
+                )
+
+    def check_rejected(self) -> None:
+        """What is reported was itself rejected, so it errs on the low side."""
+        if not isinstance(self._bound, _HasPValue):
+            return
+        for i in map(int, np.flatnonzero(self._values)):
+            log_p = self._bound.log_p_value(
+                self._outcomes[i], epsilon=float(self._values[i]), delta=self._delta
+            )
+            if not log_p <= log(self._alpha) + _ROUNDING:
+                raise self._error(
+                    f"reports an epsilon that its own p-value, {np.exp(log_p):.6g}, "
+                    "does not reject",
+                    i,
+                )
+
+    def check_validity(self) -> tuple[float, str]:
+        """Return the largest chance of being wrong, as a share of alpha, and where."""
+        worst, where = 0.0, ""
+        for epsilon in self._epsilons():
+            wrong = self._values > epsilon
+            for what, law in self._laws(epsilon, wrong):
+                chance = float(law[wrong].sum())
+                if chance > self._alpha * (1 + _ROUNDING):
+                    raise self._error(
+                        f"is wrong too often: of a mechanism that is ({epsilon:.6g}, "
+                        f"{self._delta:g})-DP and no worse ({what}) it says more than "
+                        f"that with chance {chance:.6g}, where {self._alpha:g} is "
+                        "allowed",
+                        int(np.flatnonzero(wrong)[0]),
+                    )
+                if chance > worst * self._alpha:
+                    worst = chance / self._alpha
+                    where = (
+                        f"{what}, in {self._game!r} at epsilon = {epsilon:.3g}, "
+                        f"delta = {self._delta:g}, alpha = {self._alpha:g}"
+                    )
+        return worst, where
+
+    def _epsilons(self) -> NDArray[np.float64]:
+        """Return where it can be wrong most often: just below what it can say."""
+        below = np.unique(self._values[self._values > 0])
+        return np.append(np.maximum(0, below * (1 - _NARROW) - _NARROW), _EPSILONS)
+
+    def _laws(
+        self, epsilon: float, wrong: NDArray[np.bool_]
+    ) -> list[tuple[str, NDArray[np.float64]]]:
+        if not wrong.any():
+            return []
+        laws = self._game.laws(epsilon=float(epsilon), delta=self._delta, wrong=wrong)
+        return list(laws)
+
+    def _ask(self, outcome: R) -> float:
+        said = self._bound.epsilon_lower(outcome, delta=self._delta, alpha=self._alpha)
+        if not isinstance(said, LowerBound):
+            raise ConformanceError(
+                f"{self._bound!r} must return a LowerBound, which carries what it "
+                f"rests on, got {said!r}"
+            )
+        _check_carried(self._bound, said, delta=self._delta, alpha=self._alpha)
+        if not (isfinite(said.epsilon_lower) and said.epsilon_lower >= 0):
+            raise ConformanceError(
+                f"{self._bound!r} must say a finite epsilon, 0 or more, got "
+                f"epsilon_lower={said.epsilon_lower!r} for {outcome!r}"
+            )
+        return float(said.epsilon_lower)
+
+    def _error(self, what: str, outcome: int) -> ConformanceError:
+        return ConformanceError(
+            f"{self._bound!r} {what}. It says {self._values[outcome]:.6g} for "
+            f"{self._outcomes[outcome]!r} at delta = {self._delta:g}, alpha = "
+            f"{self._alpha:g}, in {self._game!r}"
+        )
+
+
+def _check_carried(
+    bound: object, said: LowerBound, *, delta: float, alpha: float
+) -> None:
+    """A number without these cannot be read."""
+    if (said.delta, said.alpha) != (delta, alpha):
+        raise ConformanceError(
+            f"{bound!r} was asked for {delta=}, {alpha=} and says that it used "
+            f"delta={said.delta!r}, alpha={said.alpha!r}"
+        )
+    if not (said.method and said.reference):
+        raise ConformanceError(
+            f"{bound!r} must name its method and where its proof stands, got "
+            f"method={said.method!r}, reference={said.reference!r}"
+        )
+    if said.tier != "A":
+        raise ConformanceError(
+            f"{bound!r} returns a LowerBound of tier {said.tier!r}; only what holds "
+            "for any mechanism, tier A, is one: return a ParameterBound"
+        )
+
+
+def _check_refusals(bound: AnyBound[R], outcome: R, delta: float) -> None:
+    nonsense = [(delta, alpha) for alpha in (0.0, 1.0, 0.95, -0.05, nan)]
+    nonsense += [(bad, 0.05) for bad in (-1e-5, 1.5, nan)]
+    for bad_delta, bad_alpha in nonsense:
+        try:
+            said = bound.epsilon_lower(outcome, delta=bad_delta, alpha=bad_alpha)
+        except ValueError:
+            continue
+        raise ConformanceError(
+            f"{bound!r} must refuse delta={bad_delta!r}, alpha={bad_alpha!r} with an "
+            f"InvalidInputError, or another ValueError, and says {said}"
+        )

@@ -1,0 +1,331 @@
+"""Games small enough to be added up, and the worst that may happen in each.
+
+A bound is checked in a game of which every outcome can be listed. For each epsilon and
+delta the game knows laws of its outcomes under mechanisms that are (epsilon, delta)-DP
+and as misleading as that allows; how often a bound is wrong under one of them is then a
+sum, not a simulation.
+
+*Randomised response* answers every coin with odds ``e^epsilon``. *Publishing* ``k`` of
+``m`` coins, drawn at random, with chance ``m delta / k`` gives each coin away with
+chance delta; the other guesses are randomised response. *Attaining* is the law under
+which a count is reached as often as any mechanism can (docs/explanation/exact-bound.md,
+attainment): no count of guesses made in one run is more likely to be large. In
+*separate runs* coins cannot fail together, and each is guessed with chance at most
+``(e^epsilon + delta) / (1 + e^epsilon)``.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Protocol, TypeAlias, TypeVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dpaudit import _validate
+from dpaudit.bounds.reads import Counts, Ranked, Weighted
+from dpaudit.errors import InvalidInputError
+from dpaudit.experiments.calibration.draws import binomial_law
+
+__all__ = ["ClassedGame", "CountedGame", "Game", "RankedGame", "SeparateRuns"]
+
+R_co = TypeVar("R_co", covariant=True)
+Mask: TypeAlias = NDArray[np.bool_]
+Law: TypeAlias = NDArray[np.float64]
+
+_MOST_RANKED = 14  # guesses; there are two to the power of them outcomes
+
+
+class Game(Protocol[R_co]):
+    """A game whose outcomes are listed, and laws that it may have."""
+
+    def outcomes(self) -> Sequence[R_co]:
+        """Return every outcome, as a bound reads it; the last is the best."""
+        ...
+
+    def silent(self) -> Mask:
+        """Return which outcomes are no better than chance: a bound must say 0."""
+        ...
+
+    def better(self) -> Iterator[tuple[int, int]]:
+        """Yield pairs of outcomes of which the second has one right guess more."""
+        ...
+
+    def laws(
+        self, *, epsilon: float, delta: float, wrong: Mask
+    ) -> Iterator[tuple[str, Law]]:
+        """Yield what a mechanism does, and the chance that it gives each outcome.
+
+        Args:
+            epsilon: The mechanism is (epsilon, delta)-DP, and no more private.
+            delta: As above.
+            wrong: The outcomes of which a bound says too much; a game may look for
+                laws that favour them.
+        """
+        ...
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedGame:
+    """One run, all guesses counted alike.
+
+    Attributes:
+        canaries: Coins.
+        guesses: How many of them are guessed, a number fixed beforehand.
+
+    Example:
+        >>> game = CountedGame(canaries=4, guesses=2)
+        >>> [outcome.correct for outcome in game.outcomes()], game.silent()
+        ([0, 1, 2], array([ True,  True, False]))
+        >>> wrong = np.array([False, False, True])
+        >>> for what, law in game.laws(epsilon=0.0, delta=0.05, wrong=wrong):
+        ...     print(what, law.round(4))
+        randomised response [0.25 0.5  0.25]
+        reaching 2 right guesses as often as any mechanism can [0.225 0.45  0.325]
+    """
+
+    canaries: int
+    guesses: int
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("guesses", self.guesses, least=1)
+        if self.guesses > self.canaries:
+            raise InvalidInputError(
+                f"cannot guess guesses={self.guesses} of canaries={self.canaries}"
+            )
+
+    def outcomes(self) -> Sequence[Counts]:
+        """Return every count of right guesses."""
+        return _counts(self.canaries, self.guesses)
+
+    def silent(self) -> Mask:
+        """Return the counts of half the guesses, or fewer."""
+        return _half(self.guesses)
+
+    def better(self) -> Iterator[tuple[int, int]]:
+        """Yield neighbouring counts."""
+        return ((v, v + 1) for v in range(self.guesses))
+
+    def laws(
+        self, *, epsilon: float, delta: float, wrong: Mask
+    ) -> Iterator[tuple[str, Law]]:
+        """Yield randomised response, and what attains each count that is wrong."""
+        m, r = self.canaries, self.guesses
+        response = binomial_law(r, epsilon)
+        yield "randomised response", response
+        starts = np.flatnonzero(np.diff(wrong, prepend=False) & wrong)
+        for v in starts[starts > 0] if delta else ():
+            yield (
+                f"reaching {v} right guesses as often as any mechanism can",
+                _attaining(response, int(v), price=m * delta),
+            )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeparateRuns:
+    """One coin in each of many independent runs, every one guessed.
+
+    Attributes:
+        runs: How many.
+
+    Example:
+        >>> runs, wrong = SeparateRuns(runs=2), np.zeros(3, bool)
+        >>> [law.round(4) for _, law in runs.laws(epsilon=0.0, delta=0.2, wrong=wrong)]
+        [array([0.16, 0.48, 0.36])]
+    """
+
+    runs: int
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("runs", self.runs, least=1)
+
+    def outcomes(self) -> Sequence[Counts]:
+        """Return every count of right guesses."""
+        return _counts(self.runs, self.runs)
+
+    def silent(self) -> Mask:
+        """Return the counts of half the guesses, or fewer."""
+        return _half(self.runs)
+
+    def better(self) -> Iterator[tuple[int, int]]:
+        """Yield neighbouring counts."""
+        return ((v, v + 1) for v in range(self.runs))
+
+    def laws(
+        self,
+        *,
+        epsilon: float,
+        delta: float,
+        wrong: Mask,  # noqa: ARG002 (one law is the worst, whatever is wrong)
+    ) -> Iterator[tuple[str, Law]]:
+        """Yield the law of runs that are each guessed as well as can be."""
+        chance = (1 - delta) * special.expit(epsilon) + delta
+        law = binomial_law(self.runs, float(special.logit(chance)))
+        yield "each run gives its coin away as often as it may", law
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassedGame:
+    """One run, guesses in classes of different weight.
+
+    Attributes:
+        canaries: Coins.
+        weights: The weight of each class, the heaviest first.
+        guesses: How many guesses of each, fixed beforehand.
+    """
+
+    canaries: int
+    weights: tuple[float, ...]
+    guesses: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if list(self.weights) != sorted(self.weights, reverse=True):
+            raise InvalidInputError(
+                f"weights must have the heaviest first, got weights={self.weights}"
+            )
+        self.outcomes()  # refuses what has no meaning
+
+    def outcomes(self) -> Sequence[Weighted]:
+        """Return every choice of right guesses in each class."""
+        return [
+            Weighted(
+                canaries=self.canaries,
+                weights=self.weights,
+                guesses=self.guesses,
+                correct=correct,
+                committed=True,
+            )
+            for correct in self._correct()
+        ]
+
+    def silent(self) -> Mask:
+        """Return the outcomes with half the guesses right in each class, or fewer."""
+        half = np.array(self.guesses) / 2
+        return np.array([bool(np.all(c <= half)) for c in np.array(self._correct())])
+
+    def better(self) -> Iterator[tuple[int, int]]:
+        """Yield outcomes that differ by one guess of one class."""
+        place = {correct: i for i, correct in enumerate(self._correct())}
+        for correct, here in place.items():
+            for c, v in enumerate(correct):
+                more = (*correct[:c], v + 1, *correct[c + 1 :])
+                if more in place:
+                    yield here, place[more]
+
+    def laws(
+        self,
+        *,
+        epsilon: float,
+        delta: float,
+        wrong: Mask,  # noqa: ARG002 (the laws are the same, whatever is wrong)
+    ) -> Iterator[tuple[str, Law]]:
+        """Yield randomised response, and what publishes some coins for sure guesses."""
+        response = self._law(epsilon, known=0)
+        yield "randomised response", response
+        for k in range(1, sum(self.guesses) + 1) if delta else ():
+            chance = min(1.0, self.canaries * delta / k)
+            law = chance * self._law(epsilon, known=k) + (1 - chance) * response
+            yield f"publishing {k} of {self.canaries} coins, chance {chance:.3g}", law
+
+    def _correct(self) -> list[tuple[int, ...]]:
+        return list(product(*(range(r + 1) for r in self.guesses)))
+
+    def _law(self, epsilon: float, *, known: int) -> Law:
+        """Return the law if the ``known`` heaviest guesses are right for certain."""
+        law = np.ones(1)
+        for r in self.guesses:
+            sure = min(r, known)
+            known -= sure
+            alone = np.append(np.zeros(sure), binomial_law(r - sure, epsilon))
+            law = np.multiply.outer(law, alone).ravel()
+        return law
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedGame:
+    """One run, guesses in order of confidence.
+
+    Attributes:
+        canaries: Coins.
+        guesses: How many are ranked; small, as there are 2^guesses outcomes.
+    """
+
+    canaries: int
+    guesses: int
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("guesses", self.guesses, least=1)
+        if self.guesses > min(self.canaries, _MOST_RANKED):
+            raise InvalidInputError(
+                f"guesses must be at most {_MOST_RANKED} and no more than canaries="
+                f"{self.canaries}, got guesses={self.guesses}"
+            )
+
+    def outcomes(self) -> Sequence[Ranked]:
+        """Return every pattern of right and wrong guesses."""
+        return [Ranked(canaries=self.canaries, right=row) for row in self._right()]
+
+    def silent(self) -> Mask:
+        """Return the patterns that are never ahead, however few guesses are taken."""
+        ahead = 2 * np.cumsum(self._right(), axis=1) > np.arange(1, self.guesses + 1)
+        return np.asarray(~ahead.any(axis=1))
+
+    def better(self) -> Iterator[tuple[int, int]]:
+        """Yield patterns that differ by one guess."""
+        for here, row in enumerate(self._right()):
+            for i in np.flatnonzero(~row):
+                yield here, here + (1 << int(i))
+
+    def laws(
+        self,
+        *,
+        epsilon: float,
+        delta: float,
+        wrong: Mask,  # noqa: ARG002 (the laws are the same, whatever is wrong)
+    ) -> Iterator[tuple[str, Law]]:
+        """Yield randomised response, and what publishes coins, which come first."""
+        response = self._law(epsilon, known=0)
+        yield "randomised response", response
+        for k in range(1, self.guesses + 1) if delta else ():
+            chance = min(1.0, self.canaries * delta / k)
+            law = chance * self._law(epsilon, known=k) + (1 - chance) * response
+            yield f"publishing {k} of {self.canaries} coins, chance {chance:.3g}", law
+
+    def _right(self) -> Mask:
+        """Return all patterns; bit i of a row's number is guess i."""
+        number, place = np.arange(1 << self.guesses), np.arange(self.guesses)
+        return np.asarray((number[:, np.newaxis] >> place) & 1, np.bool_)
+
+    def _law(self, epsilon: float, *, known: int) -> Law:
+        """Return the law if the first ``known`` guesses are right for certain."""
+        right = self._right()
+        odds = np.where(np.arange(self.guesses) < known, np.inf, epsilon)
+        return np.asarray(special.expit(np.where(right, odds, -odds)).prod(axis=1))
+
+
+def _counts(canaries: int, guesses: int) -> Sequence[Counts]:
+    return [
+        Counts(canaries=canaries, guesses=guesses, correct=v)
+        for v in range(guesses + 1)
+    ]
+
+
+def _half(guesses: int) -> Mask:
+    return np.asarray(2 * np.arange(guesses + 1) <= guesses)
+
+
+def _attaining(response: Law, v: int, *, price: float) -> Law:
+    """Return the law that spends ``price = m delta`` on reaching ``v``.
+
+    It is the binomial law, lower by one factor below v and higher by another from
+    there on; the largest price of use makes v certain.
+    """
+    tail = float(response[v:].sum())
+    slack = min(price / (v * float(response[v])), 1 / tail)
+    factors = 1 - slack * tail + slack * (np.arange(len(response)) >= v)
+    return np.asarray(factors * response)

@@ -1,0 +1,267 @@
+"""Does a guesser play fair? It sees an output and revealed coins, and nothing else.
+
+*It repeats itself.* The same output, and the same coins revealed, give the same
+guesses, and the output is left as it was. So what was revealed in one game is of no use
+in the next, and chance of its own has no part in it.
+
+*It obeys the rules.* A referee takes its guesses.
+
+*It knows no coin that the output does not tell.* A game is played about some coins, and
+its guesses are compared with other coins, on which the mechanism ran, too. These are
+independent of all that it may know, so each guess is right with chance one half,
+whatever was guessed and however often: an exact binomial tail says whether it did
+better. (A guesser that finds the data of the very run it is shown looks like a clever
+one; only an audit whose claim is known to hold tells them apart.)
+
+*It means what it says.* Where a stake states a chance (bets) or log-odds (rounds),
+guesses are right as often as stated (``conformance_stakes.py``).
+"""
+
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from math import log
+from typing import Any, Protocol, TypeAlias, final, runtime_checkable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit import _validate
+from dpaudit.errors import ConformanceError, InvalidInputError, VoidAuditError
+from dpaudit.game.coins import Coins, Key
+from dpaudit.game.design import Design
+from dpaudit.game.guessers import AdaptiveGuesser, Guesser, Play, Submission
+from dpaudit.game.mechanism import Mechanism
+from dpaudit.game.one_run import check_pairs
+from dpaudit.game.pairs import Pairs
+from dpaudit.game.referee import Referee
+from dpaudit.game.rules import AdaptiveBets, AdaptiveRounds, Rules, is_adaptive
+from dpaudit.game.transcript import Transcript
+from dpaudit.stats.binomial import log_tails
+from dpaudit.testing.conformance import Conformance
+from dpaudit.testing.conformance_stakes import StatedChances
+
+__all__ = ["check_guesser"]
+
+Signs: TypeAlias = NDArray[np.int8]
+Answers: TypeAlias = Callable[[Submission], Signs]
+
+
+def check_guesser(
+    guesser: Guesser[Any] | AdaptiveGuesser[Any],
+    mechanism: Mechanism[Any],
+    *,
+    pairs: Pairs,
+    design: Design,
+    rng: np.random.Generator,
+    games: int = 20,
+    false_alarm: float = 1e-6,
+) -> Conformance:
+    """Check a guesser by playing games with it.
+
+    Args:
+        guesser: Yours: with ``guess(output)`` for one-run rules, or ``play(output)``.
+        mechanism: What it guesses about.
+        pairs: Two records for each coin to choose from.
+        design: Of the games; a hundred canaries or so will do.
+        rng: For coins and for the mechanism.
+        games: How many are played. In games of one turn, stated chances of 0.95 that
+            should be 0.88 were noticed in forty games, of 0.65 that should be 0.84 in a
+            hundred; with more turns fewer will do.
+        false_alarm: The chance that a guesser that plays fair is refused.
+
+    Raises:
+        ConformanceError: It does not play fair; the message says how.
+
+    Example:
+        >>> from dpaudit import Everyone, OneRun
+        >>> from dpaudit.mechanisms.local import LocalLaplace
+        >>> laplace = LocalLaplace(epsilon=1.0)
+        >>> rules, claim = OneRun(guesses=100), laplace.guarantee
+        >>> print(check_guesser(
+        ...     Everyone(mechanism=laplace),
+        ...     laplace,
+        ...     pairs=laplace.pairs,
+        ...     design=Design(canaries=100, rules=rules, claim=claim),
+        ...     rng=np.random.default_rng(0),
+        ... ))
+        Everyone(mechanism=LocalLaplace(epsilon=1.0)) conforms:
+        - says the same of the same output, and leaves it as it was
+        - obeys the rules, OneRun(guesses=100)
+        - knows no coin that the output does not tell
+    """
+    _validate.whole_number("games", games, least=1)
+    _validate.error_level("false_alarm", false_alarm)
+    check_pairs(pairs, design)
+    table = _Table(guesser, mechanism, pairs, design, rng)
+    told, stated = _Told(), StatedChances()
+    for _ in range(games):
+        game, shown = table.deal()
+        transcript = table.play(game, shown)
+        table.check_again(transcript, shown)
+        told.add(transcript, table.others)
+        if isinstance(design.rules, AdaptiveBets | AdaptiveRounds):
+            stated.add(transcript, design.rules)
+    # Half of the false alarms for each: Boole's inequality.
+    told.check(guesser, false_alarm / 2)
+    stated.check(guesser, false_alarm / 2)
+    return Conformance(subject=repr(guesser), checked=_checked(design.rules))
+
+
+def _checked(rules: Rules) -> tuple[str, ...]:
+    states = ["is right as often as it states"]
+    return (
+        "says the same of the same output, and leaves it as it was",
+        f"obeys the rules, {rules!r}",
+        "knows no coin that the output does not tell",
+        *(states if isinstance(rules, AdaptiveBets | AdaptiveRounds) else []),
+    )
+
+
+@runtime_checkable
+class _AtOnce(Protocol):
+    def guess(self, output: Any, /) -> Submission: ...  # noqa: ANN401 (any output)
+
+
+@runtime_checkable
+class _InTurns(Protocol):
+    def play(self, output: Any, /) -> Play: ...  # noqa: ANN401 (any output)
+
+
+@final
+class _Table:
+    """Where games are dealt and played.
+
+    Attributes:
+        others: Coins that the mechanism ran on last, and no game is about.
+    """
+
+    def __init__(
+        self,
+        guesser: Guesser[Any] | AdaptiveGuesser[Any],
+        mechanism: Mechanism[Any],
+        pairs: Pairs,
+        design: Design,
+        rng: np.random.Generator,
+    ) -> None:
+        needed = _InTurns if is_adaptive(design.rules) else _AtOnce
+        if not isinstance(guesser, needed):
+            raise InvalidInputError(
+                "adaptive rules need a guesser with play(output), one-run rules one "
+                f"with guess(output), got {design.rules!r} and {guesser!r}"
+            )
+        self._guesser, self._mechanism, self._pairs = guesser, mechanism, pairs
+        self._design, self._rng = design, rng
+        self.others: Signs = np.zeros(0, np.int8)
+
+    def deal(self) -> tuple[Key, Any]:
+        """Return a game's key and the output of its run; then run on other coins."""
+        game, other = Key(self._rng.bytes(32)), Key(self._rng.bytes(32))
+        shown = self._run(game)
+        self._run(other)
+        self.others = _signs(other, self._design.canaries)
+        return game, shown
+
+    def play(self, game: Key, shown: Any) -> Transcript:  # noqa: ANN401 (any output)
+        """Play by the rules, with a referee."""
+        referee = Referee(self._design, game)
+        try:
+            for _ in self._turns(
+                shown, lambda turn: referee.submit(turn.index, turn.guess, turn.stake)
+            ):
+                pass
+        except VoidAuditError as error:
+            raise ConformanceError(
+                f"{self._guesser!r} breaks the rules, {self._design.rules!r}: {error}"
+            ) from error
+        return referee.close()
+
+    def check_again(self, first: Transcript, shown: Any) -> None:  # noqa: ANN401
+        """Show the same output and answer with the same coins."""
+        truth = np.zeros(self._design.canaries, np.int8)
+        truth[first.index] = first.truth
+        again = self._turns(shown, lambda turn: truth[turn.index])
+        turns = int(first.turn[-1]) + 1 if len(first.turn) else 1
+        number = -1
+        for number, turn in enumerate(again):
+            here = first.turn == number
+            if not _equal(turn, first.index[here], first.guess[here]):
+                raise self._other(f"in turn {number}")
+        if number + 1 < turns:
+            raise self._other(f"it stops after turn {number}")
+
+    def _other(self, where: str) -> ConformanceError:
+        return ConformanceError(
+            f"{self._guesser!r} says something else of the same output when asked "
+            f"again ({where}): it must go by the output and by the coins revealed "
+            "before, and by nothing else"
+        )
+
+    def _turns(self, shown: Any, answers: Answers) -> Iterator[Submission]:  # noqa: ANN401
+        """Show an output, yield every turn's guesses, and answer with coins."""
+        output = deepcopy(shown)
+        if is_adaptive(self._design.rules):
+            assert isinstance(self._guesser, _InTurns)
+            play = self._guesser.play(output)
+            turn = next(play, None)
+            while turn is not None:
+                yield turn
+                try:
+                    turn = play.send(answers(turn))
+                except StopIteration:
+                    turn = None
+        else:
+            assert isinstance(self._guesser, _AtOnce)
+            turn = self._guesser.guess(output)
+            answers(turn)
+            yield turn
+        if not _unchanged(output, shown):
+            raise ConformanceError(
+                f"{self._guesser!r} changes the output that it is shown; work on a copy"
+            )
+
+    def _run(self, key: Key) -> Any:  # noqa: ANN401 (any output)
+        bits = Coins(key=key, count=self._design.canaries).bits()
+        return self._mechanism.run(self._pairs.choose(bits), self._rng)
+
+
+@final
+class _Told:
+    """Counts how often guesses match coins that nothing was told of."""
+
+    def __init__(self) -> None:
+        self._right = self._made = 0
+
+    def add(self, transcript: Transcript, others: Signs) -> None:
+        made = transcript.guess != 0
+        right = transcript.guess[made] == others[transcript.index[made]]
+        self._right += int(right.sum())
+        self._made += len(right)
+
+    def check(self, guesser: object, false_alarm: float) -> None:
+        log_p, _ = log_tails(self._right, self._made, 0.0)
+        if log_p <= log(false_alarm):
+            raise ConformanceError(
+                f"{guesser!r} knows coins that the output does not tell: of coins "
+                "whose output it was not shown, it guessed "
+                f"{self._right} of {self._made} rightly, for which chance alone is "
+                f"{np.exp(log_p):.2g}; does it, or the mechanism, keep the data?"
+            )
+
+
+def _signs(key: Key, canaries: int) -> Signs:
+    return 2 * Coins(key=key, count=canaries).bits().astype(np.int8) - 1
+
+
+def _equal(turn: Submission, index: NDArray[np.int64], guess: NDArray[np.int8]) -> bool:
+    return np.array_equal(turn.index, index) and np.array_equal(turn.guess, guess)
+
+
+def _unchanged(output: object, shown: object) -> bool:
+    """Return whether two outputs are the same, as far as can be told."""
+    if isinstance(shown, np.ndarray):
+        return np.array_equal(np.asarray(output), shown)
+    if isinstance(shown, list | tuple) and isinstance(output, list | tuple):
+        pairs = zip(output, shown, strict=False)
+        return len(output) == len(shown) and all(_unchanged(a, b) for a, b in pairs)
+    same = output == shown
+    return same if isinstance(same, bool) else True

@@ -1,0 +1,313 @@
+"""Guessers learned from calls with known coins, of several kinds.
+
+A mechanism leaks where nobody looks, so several guessers look at different things:
+
+- ``values``: how often each exact output was seen with either coin. Finds what discrete
+  outputs and text say, outputs that only one of the two inputs can give, and noise that
+  comes again.
+- ``parts``: the same for each place of an output, added up.
+- ``bins``: how often a number, or the sum, the least and the largest of several, fell
+  between given quantiles: any difference in law, not only in mean.
+- ``lattice``: the binary exponent of a float together with its lowest set bit. Adding
+  noise rounds to the spacing of floats near the sum, which depends on the input: the
+  attack of Mironov (2012) and of Haney et al. (2022).
+- ``steps``: the difference to the outputs of the calls before and after. Finds noise
+  that is reused by neighbouring calls.
+- ``linear``: the best linear combination of all numbers: for long vectors.
+- ``logistic``: a regression on the 64 bits of floats and more (``game/learned.py``).
+
+Each is fitted to calls whose coins are known and then fixed. Whatever was learned, the
+audit that follows throws fresh coins, and its bound holds for every guesser.
+
+Reference: Mironov, https://doi.org/10.1145/2382196.2382264; Haney et al.,
+https://arxiv.org/abs/2207.13793.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, Protocol, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.game.learned import LearnedLoss, learn_loss
+from dpaudit.game.pairs import Pairs
+from dpaudit.testing.outputs import Table
+
+__all__ = ["LEARNERS", "LOOKED_AT", "Learner", "Scorer"]
+
+_BINS = 32
+_PRIOR = 0.5  # imagined observations of every value with either coin
+_BITWISE = 4  # numbers of an output whose 64 bits each are looked at
+_BY_CHANCE = 2.5  # standard deviations; a column that differs less is left out
+_COLUMNS = 64  # places that are counted one by one: those that differ most
+_REGRESSED = 10_000  # numbers that a regression is fitted to
+_LINEAR = 600  # columns of a linear combination
+
+
+class Scorer(Protocol):
+    """Says of every output how much it speaks for y, the input of coin 1."""
+
+    def scores(self, table: Table) -> NDArray[np.float64]:
+        """Return one number per output: its sign is the guess, its size how sure."""
+        ...
+
+
+Keys = Callable[[Table], NDArray[np.int64]]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Counted:
+    """Log-ratios of how often values were seen with either coin, column by column.
+
+    Attributes:
+        keys: What is counted of an output.
+        widths: Of the table that it was counted in.
+        columns: Which columns are used.
+        known: The values seen in each column, sorted.
+        ratios: The log-ratio of each; a value never seen adds nothing.
+    """
+
+    keys: Keys
+    widths: tuple[int, int]
+    columns: NDArray[np.int64]
+    known: tuple[NDArray[np.int64], ...]
+    ratios: tuple[NDArray[np.float64], ...]
+
+    def scores(self, table: Table) -> NDArray[np.float64]:
+        """Return the sum of the log-ratios of an output's values."""
+        keys = self.keys(table.with_widths(self.widths))
+        found = np.zeros(len(table))
+        for j, known, ratios in zip(self.columns, self.known, self.ratios, strict=True):
+            place = np.minimum(np.searchsorted(known, keys[:, j]), len(known) - 1)
+            found += np.where(known[place] == keys[:, j], ratios[place], 0.0)
+        return found
+
+
+def _count(keys: Keys, table: Table, bits: NDArray[Any]) -> Counted:
+    """Count values in the columns that differ most between the coins."""
+    values = keys(table)
+    counted = [_ratios(column, bits) for column in values.T]
+    gains = np.array([gain for _, _, gain in counted])
+    best = np.argsort(-gains, kind="stable")[:_COLUMNS]
+    # Those that may differ by chance only add noise to the sum; one is kept anyway.
+    columns = np.sort(best[: max(1, int(np.sum(gains[best] > _BY_CHANCE)))])
+    return Counted(
+        keys=keys,
+        widths=table.widths,
+        columns=columns,
+        known=tuple(counted[j][0] for j in columns),
+        ratios=tuple(counted[j][1] for j in columns),
+    )
+
+
+def _ratios(
+    column: NDArray[np.int64], bits: NDArray[Any]
+) -> tuple[NDArray[np.int64], NDArray[np.float64], float]:
+    """Return a column's values, their log-ratios, and how clearly these differ from 0.
+
+    The last is the chi-square statistic of the table in its standard deviations.
+    """
+    known, place = np.unique(column, return_inverse=True)
+    ones = np.bincount(place, weights=bits, minlength=len(known))
+    seen = np.bincount(place, minlength=len(known))
+    ratios = np.log((ones + _PRIOR) / (seen - ones + _PRIOR))
+    excess = float(np.sum((2 * ones - seen) ** 2 / seen)) - len(known)
+    return known, ratios, excess / float(np.sqrt(2 * len(known)))
+
+
+def _learn_values(table: Table, bits: NDArray[Any]) -> Scorer | None:
+    return _count(lambda seen: seen.whole[:, None], table, bits)
+
+
+def _learn_parts(table: Table, bits: NDArray[Any]) -> Scorer | None:
+    return _count(_parts, table, bits)
+
+
+def _parts(table: Table) -> NDArray[np.int64]:
+    numbers = np.ascontiguousarray(table.numbers).view(np.int64)
+    return np.concatenate([table.kinds[:, None], numbers, table.texts], axis=1)
+
+
+def _learn_bins(table: Table, bits: NDArray[Any]) -> Scorer | None:
+    shown = _shown(table)
+    if not shown.shape[1]:
+        return None
+    levels = np.linspace(0, 1, _BINS + 1)[1:-1]
+    edges = [_quantiles(column, levels) for column in shown.T]
+
+    def binned(seen: Table) -> NDArray[np.int64]:
+        columns = _shown(seen)
+        found = [
+            np.where(np.isnan(c), -1, np.searchsorted(e, c))
+            for e, c in zip(edges, columns.T, strict=True)
+        ]
+        return np.stack(found, axis=1).astype(np.int64)
+
+    return _count(binned, table, bits)
+
+
+def _quantiles(
+    column: NDArray[np.float64], levels: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    known = column[np.isfinite(column)]
+    if not len(known):
+        return np.zeros(1)
+    return np.unique(np.quantile(known, levels, method="lower"))
+
+
+def _shown(table: Table) -> NDArray[np.float64]:
+    """Return an output's numbers, and what of them does not depend on their order."""
+    return np.concatenate([table.numbers, table.ordered()], axis=1)
+
+
+def _learn_lattice(table: Table, bits: NDArray[Any]) -> Scorer | None:
+    if not table.numbers.shape[1]:
+        return None
+    return _count(_lattice, table, bits)
+
+
+def _lattice(table: Table) -> NDArray[np.int64]:
+    """Return sign, binary exponent and lowest set bit of every number, as one code."""
+    numbers = np.nan_to_num(table.numbers, nan=0.0, posinf=0.0, neginf=0.0)
+    fraction, exponent = np.frexp(numbers)
+    digits = np.abs(fraction * 2.0**53).astype(np.int64)
+    lowest = np.log2(np.maximum(digits & -digits, 1)).astype(np.int64)
+    grid = exponent.astype(np.int64) + lowest
+    code = (exponent.astype(np.int64) + 2048) * 8192 + grid + 2048
+    signed: NDArray[np.int64] = np.where(numbers < 0, -code, code)
+    return signed
+
+
+def _learn_steps(table: Table, bits: NDArray[Any]) -> Scorer | None:
+    if table.numbers.shape[1] != 1:
+        return None
+    return _count(_steps, table, bits)
+
+
+def _steps(table: Table) -> NDArray[np.int64]:
+    """Return the differences to the neighbouring calls, to nine digits after zero."""
+    column = np.nan_to_num(table.numbers[:, 0], posinf=0.0, neginf=0.0)
+    step = np.diff(column, prepend=column[0], append=column[-1])
+    rounded = np.round(np.clip(step, -1e9, 1e9) * 1e9).astype(np.int64)
+    return np.stack([rounded[:-1], rounded[1:]], axis=1)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Linear:
+    """A linear combination of numbers on an even scale.
+
+    Attributes:
+        widths: Of the table that it was fitted to.
+        centre: What is subtracted from each number.
+        weights: What each adds.
+    """
+
+    widths: tuple[int, int]
+    centre: NDArray[np.float64]
+    weights: NDArray[np.float64]
+
+    def scores(self, table: Table) -> NDArray[np.float64]:
+        """Return the combination for every output."""
+        rows = _even(table.with_widths(self.widths))
+        return np.asarray((rows - self.centre) @ self.weights)
+
+
+def _learn_linear(table: Table, bits: NDArray[Any]) -> Scorer | None:
+    """Fit the direction in which the two coins' outputs lie furthest apart."""
+    if not table.numbers.shape[1] or len(set(bits.tolist())) < 2:
+        return None
+    rows = _even(table)
+    one, zero = rows[bits == 1].mean(axis=0), rows[bits == 0].mean(axis=0)
+    spread = np.atleast_2d(np.cov(rows, rowvar=False))
+    ridge = np.trace(spread) / len(rows) + 1e-12
+    weights = np.linalg.solve(spread + ridge * np.eye(len(spread)), one - zero)
+    return Linear(widths=table.widths, centre=(one + zero) / 2, weights=weights)
+
+
+def _even(table: Table) -> NDArray[np.float64]:
+    """Return an output's numbers on a scale where no size dwarfs the others."""
+    shown = np.nan_to_num(_shown(table), posinf=1e300, neginf=-1e300)
+    return np.asarray(np.arcsinh(shown[:, :_LINEAR]))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Bitwise:
+    """The logistic regression of ``game/learned.py``, on one row per call.
+
+    Attributes:
+        widths: Of the table that it was fitted to.
+        loss: The regression.
+    """
+
+    widths: tuple[int, int]
+    loss: LearnedLoss[Any]
+
+    def scores(self, table: Table) -> NDArray[np.float64]:
+        """Return the fitted log-odds of every output."""
+        numbers = table.with_widths(self.widths).numbers
+        return replace(self.loss, canaries=len(table)).log_odds(numbers)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Replay:
+    """Gives again what was seen, row by row: what the regression asks of a run."""
+
+    numbers: NDArray[np.float64]
+    bits: NDArray[Any]
+
+    def run(self, data: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:  # noqa: ARG002
+        """Return for each coin a row that was seen with it."""
+        rows = np.empty((len(data), self.numbers.shape[1]))
+        for bit in (0, 1):
+            seen = self.numbers[self.bits == bit]
+            rows[data == bit] = np.resize(seen, (np.sum(data == bit), seen.shape[1]))
+        return rows
+
+
+def _learn_logistic(table: Table, bits: NDArray[Any]) -> Scorer | None:
+    width = table.numbers.shape[1]
+    if not 0 < width <= _BITWISE or len(set(bits.tolist())) < 2:
+        return None
+    few = slice(_REGRESSED // width)
+    table, bits = table.rows(few), bits[few]
+    loss = learn_loss(
+        _Replay(numbers=table.numbers, bits=bits),
+        pairs=Pairs(x=0, y=1),
+        canaries=len(table),
+        runs=1,
+        rng=np.random.default_rng(0),  # the order of rows already seen, no secret
+    )
+    return Bitwise(widths=table.widths, loss=loss)
+
+
+Learner: TypeAlias = Callable[[Table, NDArray[Any]], Scorer | None]
+
+LEARNERS: Mapping[str, Learner] = MappingProxyType(
+    {
+        "values": _learn_values,
+        "parts": _learn_parts,
+        "bins": _learn_bins,
+        "lattice": _learn_lattice,
+        "steps": _learn_steps,
+        "linear": _learn_linear,
+        "logistic": _learn_logistic,
+    }
+)
+
+LOOKED_AT: Mapping[str, str] = MappingProxyType(
+    {
+        "values": "how often each output occurs",
+        "parts": "how often each part of the output occurs",
+        "bins": "the range that a number, or a sum, a least or a largest one lies in",
+        "lattice": "the exponent and the lowest set bit of floating-point numbers",
+        "steps": "the differences between one call's output and the next's",
+        "linear": "a weighted sum of all numbers",
+        "logistic": "a regression on the bits of floating-point numbers",
+    }
+)

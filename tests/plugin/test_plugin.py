@@ -1,0 +1,327 @@
+"""The pytest plugin, run by pytest on small suites of its own.
+
+Suites audit randomised response at twice and at exactly what it claims, with a fixed
+seed, so that nothing here is left to chance.
+"""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import scipy.optimize  # noqa: F401 (once; each inner run forgets what it imported)
+
+import dpaudit.testing.functions  # noqa: F401
+from dpaudit import AuditResult
+
+pytest_plugins = ["pytester"]
+
+SEED = "--dp-audit-seed=0123456789abcdef"
+MECHANISMS = """
+    import math, random
+    import pytest
+
+    def honest(bit):
+        return bit if random.random() < math.e / (1 + math.e) else 1 - bit
+
+    def leaky(bit):
+        return bit if random.random() < 0.9 else 1 - bit
+"""
+
+
+@pytest.fixture
+def suite(pytester):
+    def run(tests, *options, seed=SEED):
+        pytester.makepyfile(test_suite=MECHANISMS + tests)
+        return pytester.runpytest_inprocess("-p", "no:cacheprovider", seed, *options)
+
+    return run
+
+
+def results(pytester):
+    return {
+        path.stem: AuditResult.from_json(path.read_text("utf-8"))
+        for path in sorted((pytester.path / "out").glob("*.json"))
+    }
+
+
+def test_a_leak_fails_with_one_sentence_and_what_is_honest_passes(suite):
+    done = suite("""
+    def test_honest(dp_audit):
+        dp_audit(honest, pairs=(0, 1), epsilon=1.0, calls=500)
+
+    def test_leaky(dp_audit):
+        dp_audit(leaky, pairs=(0, 1), epsilon=1.0, calls=500)
+    """)
+    done.assert_outcomes(passed=1, failed=1)
+    done.stdout.fnmatch_lines(
+        [
+            "dp_audit: 2 audits share alpha = 0.001; seed 0123456789abcdef",
+            "leaky: The claim epsilon = 1 is refuted against an observer*",
+            "Of * guesses about 500 calls * right, made from how often each output*",
+            "A planted leak of epsilon = * would be caught with chance 0.9.",
+            "To repeat: pytest test_suite.py::test_leaky "
+            "--dp-audit-seed=0123456789abcdef-500-2",
+        ]
+    )
+
+
+FOUR = """
+    @pytest.mark.parametrize("value", [1, 2])
+    def test_two_of_them(dp_audit, value):
+        dp_audit(honest, pairs=(0, 1), epsilon=1.0, calls=300)
+
+    @pytest.mark.dp_audits(2)
+    def test_twice(dp_audit):
+        for _ in range(2):
+            dp_audit(honest, pairs=(0, 1), epsilon=1.0, calls=300)
+
+    def test_of_something_else():
+        pass
+"""
+
+
+def test_alpha_is_shared_among_all_audits_to_be_run(suite, pytester):
+    suite(FOUR, "--dp-audit-report=out", "--dp-audit-alpha=0.02").assert_outcomes(
+        passed=4
+    )
+    found = results(pytester)
+    assert len(found) == 4
+    assert {result.design.alpha for result in found.values()} == {0.02 / 4}
+    assert (
+        len({result.commitment for result in found.values()}) == 4
+    )  # and as many keys
+
+
+def test_tests_that_are_deselected_take_no_share(suite, pytester):
+    suite(FOUR, "--dp-audit-report=out", "-k", "twice").assert_outcomes(
+        passed=1, deselected=3
+    )
+    assert {r.design.alpha for r in results(pytester).values()} == {0.001 / 2}
+
+
+@pytest.fixture
+def only_what_is_needed(monkeypatch):
+    """Let each worker import less."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    return "-p", "xdist", "-p", "_dpaudit_pytest", "-n2", "--dp-audit-report=out"
+
+
+def test_workers_of_xdist_share_one_alpha_and_one_seed(
+    suite, pytester, only_what_is_needed
+):
+    def found():
+        return {name: result.to_json() for name, result in results(pytester).items()}
+
+    suite(FOUR, "--dp-audit-report=out", *only_what_is_needed[:4]).assert_outcomes(
+        passed=4
+    )
+    alone = found()
+    suite(FOUR, *only_what_is_needed).assert_outcomes(passed=4)
+    assert found() == alone
+
+
+def test_a_test_that_every_worker_runs_counts_for_each(
+    suite, pytester, only_what_is_needed
+):
+    done = suite(FOUR, *only_what_is_needed, "--dist=each", "-k", "twice")
+    done.assert_outcomes(passed=2)
+    assert {r.design.alpha for r in results(pytester).values()} == {0.001 / 4}
+
+
+LEAK = """
+    def test_leaky(dp_audit):
+        dp_audit(lambda bit: bit, pairs=(0, 1), epsilon=1.0, seconds=0.01)
+
+    def test_honest(dp_audit):
+        dp_audit(honest, pairs=(0, 1), epsilon=1.0, calls=100)
+"""
+
+
+def test_the_seed_that_is_printed_repeats_an_audit_alone(suite, pytester):
+    """Though the time allowed another number of calls, and no other audit shares."""
+    first = suite(LEAK, "--dp-audit-report=out")
+    seed = next(line for line in first.outlines if line.startswith("To repeat: "))
+    (before,) = [r for n, r in results(pytester).items() if "leaky" in n]
+    again = suite(LEAK, "--dp-audit-report=out", "-k", "leaky", seed=seed.split()[-1])
+    again.assert_outcomes(failed=1, deselected=1)
+    (after,) = [r for n, r in results(pytester).items() if "leaky" in n]
+    assert after.to_json() == before.to_json()
+
+
+def test_a_seed_of_one_audit_gives_a_whole_run_no_more_alpha(suite, pytester):
+    suite(FOUR, "--dp-audit-report=out", seed=SEED + "-300-1")
+    assert {r.design.alpha for r in results(pytester).values()} == {0.001 / 4}
+
+
+def test_tests_that_are_named_twice_count_twice(suite, pytester):
+    names = ["test_suite.py", "test_suite.py"]
+    done = suite(LEAK, "--dp-audit-report=out", "--keep-duplicates", *names)
+    done.assert_outcomes(passed=2, failed=2)
+    assert {r.design.alpha for r in results(pytester).values()} == {0.001 / 4}
+
+
+def test_another_seed_throws_other_coins(suite, pytester):
+    suite(FOUR, "--dp-audit-report=out")
+    before = results(pytester)
+    suite(FOUR, "--dp-audit-report=out", seed="--dp-audit-seed=" + 16 * "f")
+    after = results(pytester)
+    assert all(after[name].commitment != before[name].commitment for name in before)
+
+
+def test_without_a_seed_every_run_has_a_new_one(suite):
+    said = [suite(FOUR, "--co", seed="-v").stdout.str() for _ in range(2)]
+    seeds = [text.partition("; seed ")[2][:16] for text in said]
+    assert seeds[0] != seeds[1]
+
+
+@pytest.mark.parametrize(
+    ("body", "advice"),
+    [
+        (
+            "dp_audit(honest, pairs=(0, 1), epsilon=1.0, calls=100)\n        " * 2,
+            "*@pytest.mark.dp_audits(2)",
+        ),
+        (
+            "dp_audit(honest, pairs=(0, 1), epsilon=1.0, calls=12)",
+            "dp_audit: 12 calls cannot refute*could not fail; allow more calls*",
+        ),
+        (
+            "dp_audit(honest, pairs=(0, 1), epsilon=1.0, calls=200, must_catch=1.1)",
+            "dp_audit: 200 calls are too few to catch a leak of epsilon = 1.1*",
+        ),
+        (
+            "dp_audit(honest, pairs=(0, 1), epsilon=1.0, data=[0])",
+            "dp_audit: data and index go together*",
+        ),
+        ("dp_audit(honest, pairs=[0, 1], epsilon=1.0)", "dp_audit: pairs must be two*"),
+    ],
+)
+def test_a_call_that_shows_nothing_fails_and_says_what_to_do(suite, body, advice):
+    done = suite(f"""
+    def test_it(dp_audit):
+        {body}
+    """)
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines([advice])
+
+
+def test_an_audit_that_was_not_counted_is_refused(suite):
+    done = suite("""
+    def test_it(request):
+        request.getfixturevalue("dp_audit")
+    """)
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["dp_audit must be an argument of the test*"])
+
+
+def test_an_audit_through_another_fixture_is_counted(suite, pytester):
+    done = suite(
+        """
+    @pytest.fixture
+    def one_percent(dp_audit):
+        return lambda mechanism: dp_audit(
+            mechanism, pairs=(0, 1), epsilon=1.0, calls=300
+        )
+
+    def test_it(one_percent):
+        one_percent(honest)
+    """,
+        "--dp-audit-report=out",
+    )
+    done.assert_outcomes(passed=1)
+    assert {r.design.alpha for r in results(pytester).values()} == {0.001}
+
+
+def test_an_exception_is_an_error_with_a_note(suite):
+    done = suite("""
+    def fragile(bit):
+        if bit:
+            raise RuntimeError("no such bit")
+        return honest(bit)
+
+    def test_error(dp_audit):
+        dp_audit(fragile, pairs=(0, 1), epsilon=1.0, calls=300)
+
+    def test_output(dp_audit):
+        dp_audit(
+            fragile, pairs=(0, 1), epsilon=1.0, calls=300, raising=[RuntimeError]
+        )
+    """)
+    done.assert_outcomes(failed=2)
+    done.stdout.fnmatch_lines(
+        [
+            "E * RuntimeError: no such bit",
+            "E * dp_audit called the mechanism with 1; *raising=(RuntimeError,)",
+            "fragile: The claim epsilon = 1 is refuted*",
+        ]
+    )
+
+
+def test_a_record_of_a_data_set_is_audited_classically(suite, pytester):
+    done = suite(
+        """
+    def total(records):
+        return sum(honest(record) for record in records)
+
+    def test_it(dp_audit):
+        dp_audit(
+            total, data=[1, 0, 1], index=1, pairs=(0, 1), epsilon=1.0, calls=300
+        )
+    """,
+        "--dp-audit-report=out",
+        "-v",
+    )
+    done.assert_outcomes(passed=1)
+    (result,) = results(pytester).values()
+    assert result.bound.method == "classic"
+    assert result.not_exercised == (
+        "other data, places and pairs of records than (0, 1) at 1",
+    )
+    done.stdout.fnmatch_lines(
+        ["*audits of differential privacy*", "test_suite.py::test_it: The claim*"]
+    )
+
+
+def test_the_configuration_file_sets_alpha_and_time(suite, pytester):
+    pytester.makeini("[pytest]\ndp_audit_alpha = 0.04\ndp_audit_seconds = 0.01")
+    done = suite(
+        """
+    def test_it(dp_audit):
+        result = dp_audit(honest, pairs=(0, 1), epsilon=2.0)
+        assert result.calls < 20_000
+    """,
+        "--dp-audit-report=out",
+    )
+    done.assert_outcomes(passed=1)
+    assert {r.design.alpha for r in results(pytester).values()} == {0.04}
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["--dp-audit-alpha=0.95", "--dp-audit-seconds=0", "--dp-audit-seed=12"],
+)
+def test_an_option_without_meaning_is_a_usage_error(suite, option):
+    done = suite("", option, seed="-v")
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["ERROR: *dp?audit?*"])
+
+
+def test_the_marker_must_be_a_number(suite):
+    done = suite("""
+    @pytest.mark.dp_audits("many")
+    def test_it(dp_audit):
+        pass
+    """)
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+
+
+def test_loading_the_plugin_imports_nothing_heavy():
+    code = "import sys, _dpaudit_pytest; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run(
+        [sys.executable, "-c", f"import json; {code}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert not {"numpy", "scipy", "dpaudit"} & set(json.loads(done.stdout))
