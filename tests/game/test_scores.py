@@ -153,3 +153,22 @@ def test_scores_that_say_nothing_refute_nothing_more_often_than_alpha(rules):
         result = audit_scores(IDS, coins, rng.random(N), design=design)
         wrong += result.claim_test.refuted or result.bound.epsilon_lower > 0
     assert rate_limits(wrong, 300, alpha=2e-6)[0] <= 0.05
+
+
+def test_rows_in_another_order_are_the_same_audit_even_with_ties():
+    n, rng = 400, np.random.default_rng(1)
+    coins = Coins(key=Key(bytes(32)), count=n)
+    scores = np.round(coins.bits() + rng.normal(size=n))
+    design = Design(canaries=n, rules=Ranking(guesses=n), claim=PureDP(epsilon=1.0))
+    found = set()
+    for _ in range(10):
+        order = rng.permutation(n)
+        result = audit_scores(
+            order,
+            coins,
+            scores[order],
+            design=design,
+            tie_rng=np.random.default_rng(7),
+        )
+        found.add(result.to_json())
+    assert len(found) == 1

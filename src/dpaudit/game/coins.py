@@ -82,6 +82,14 @@ class Key:
         seed = int.from_bytes(self.stream(label, index, 32), "little")
         return np.random.Generator(np.random.PCG64(seed))
 
+    def uniforms(self, count: int) -> NDArray[np.float64]:
+        """Return the committed uniform numbers of a game, in [0, 1).
+
+        Made from raw words, whose stream is the same in every version of numpy.
+        """
+        raw = self.generator("uniforms", 0).bit_generator.random_raw(count)
+        return np.asarray((raw >> np.uint64(11)) * 2.0**-53)
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,7 +108,7 @@ class Referee:
             stake=stake,
             turn=turn.astype(np.int64),
             # The guesser cannot know them: they come from the key.
-            uniforms=self._key.generator("uniforms", 0).random(uniforms),
+            uniforms=self._key.uniforms(uniforms),
         )
 
     def summary(self, scores: ArrayLike) -> ScoreSummary:

@@ -1,8 +1,12 @@
 """Scores of canaries in a few numbers: a histogram of each kind, and the ROC curve.
 
 Kept with a result so that a report can draw what the guesser saw without the scores,
-which may be many, and which may belong to real people. It is a picture only: no bound
-is read off it, as a threshold that was chosen by looking at it would have to be paid.
+which may be many. It is a picture only: no bound is read off it, as a threshold that
+was chosen by looking at it would have to be paid.
+
+It is no secret keeper: whoever can rank the canaries by score reads many of their coins
+off the ends of the curve. Where canaries are real records, publish redacted evidence
+(``dpaudit.evidence``), which drops it, and a report that was made from that.
 """
 
 from dataclasses import dataclass

@@ -101,7 +101,7 @@ def read_scores(
     else:
         truth = np.asarray(bits)
         _check_coins(truth, len(names), said_independent=coins_were_independent)
-    ranks = _ranks(values.astype(np.float64), tie_rng)
+    ranks = _ranks(names, values.astype(np.float64), tie_rng)
     return _reading(ranks, truth == 1, design)
 
 
@@ -170,7 +170,9 @@ def _check_coins(
 
 
 def _ranks(
-    values: NDArray[np.float64], tie_rng: np.random.Generator | None
+    names: NDArray[np.generic],
+    values: NDArray[np.float64],
+    tie_rng: np.random.Generator | None,
 ) -> NDArray[np.int64]:
     """Return the rows from the lowest score to the highest."""
     order = np.argsort(values, kind="stable")
@@ -183,7 +185,11 @@ def _ranks(
         )
     if tie_rng is None:
         return order
-    lots = tie_rng.permutation(len(values))
+    # A lot for each id, not for each row: rows in another order are the same audit.
+    # Raw words, as their stream stays the same in every version of numpy.
+    lots = np.empty(len(values), np.uint64)
+    by_id = np.argsort(names)
+    lots[by_id] = tie_rng.bit_generator.random_raw(len(values))
     return np.lexsort((lots, values))
 
 
