@@ -34,6 +34,7 @@ from dpaudit import (
     OneRun,
     PureDP,
     Ranking,
+    ThreatModel,
     audit_adaptive,
     audit_one_run,
 )
@@ -208,6 +209,7 @@ def audited(name: str, d: int, s: int, guesses: int) -> Design:
         canaries=d * s,
         rules=OneRun(guesses=guesses),
         claim=claimed(name),
+        threat_model=ThreatModel.ALL_ITERATES,
         setting={
             "steps": training.steps,
             "rate": training.rate,

@@ -8,6 +8,7 @@ reads back to the same float. Every document names its format, with a version.
 import json
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
+from math import inf
 from typing import Any, TypeAlias, TypeVar
 
 from dpaudit.errors import InvalidInputError
@@ -63,6 +64,8 @@ def number(name: str, value: object) -> float:
     """Return a JSON number, and refuse what is none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidInputError(f"{name} must be a number, got {value!r}")
+    if not abs(value) < inf:
+        raise InvalidInputError(f"{name} must be a finite number, got {value!r}")
     return value
 
 

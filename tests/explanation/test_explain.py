@@ -1,5 +1,6 @@
 """The explanation of an audit: levels against closed forms, sentences against facts."""
 
+import re
 from math import exp, log
 
 import numpy as np
@@ -13,6 +14,7 @@ from dpaudit import (
     AdaptiveBets,
     ApproxDP,
     Bets,
+    Classes,
     Coins,
     Counts,
     Design,
@@ -23,8 +25,13 @@ from dpaudit import (
     PureDP,
     Ranked,
     Ranking,
+    ThreatModel,
+    Weighted,
+    test_claim,
 )
+from dpaudit.bounds.classic import Classic
 from dpaudit.dpsgd.planning import Training, plan_audit
+from dpaudit.dpsgd.planning.forecasts import noise_fault
 from dpaudit.dpsgd.planning.plan import rehearse
 from dpaudit.errors import InvalidInputError
 from dpaudit.explanation import Outcome, explain, verdict
@@ -33,8 +40,11 @@ from dpaudit.explanation.model import Model
 from dpaudit.explanation.seen import see
 from dpaudit.game.result import judge
 from dpaudit.game.scores import audit_scores
+from dpaudit.game.transcript import Transcript
 from dpaudit.mechanisms.local import LocalRandomisedResponse
+from dpaudit.privacy.adjacency import Adjacency
 from dpaudit.theory.gaps import gaps
+from dpaudit.training.result import TrainingResult
 
 CLAIM = ApproxDP(epsilon=2.0, delta=1e-5)
 FULL = Training(steps=1, rate=1.0, noise=2.15)
@@ -56,6 +66,7 @@ def trained(*, per_coordinate=1, guesses=100, louder=1.0, seed=1, coordinates=10
         canaries=coordinates * per_coordinate,
         rules=OneRun(guesses=guesses),
         claim=CLAIM,
+        threat_model=ThreatModel.ALL_ITERATES,
         setting=setting(per_coordinate=per_coordinate),
     )
     return rehearse(
@@ -251,14 +262,19 @@ def test_rounds_are_explained_where_nothing_hides_the_last_canary():
     ],
 )
 def test_what_does_not_describe_a_training_is_no_model(change):
-    def model(said):
+    def model(said, seen=ThreatModel.ALL_ITERATES):
         design = Design(
-            canaries=100, rules=OneRun(guesses=10), claim=CLAIM, setting=said
+            canaries=100,
+            rules=OneRun(guesses=10),
+            claim=CLAIM,
+            threat_model=seen,
+            setting=said,
         )
         counts = Counts(canaries=100, guesses=10, correct=5)
         return Model.of(judge(counts, design=design, commitment=None))
 
     assert model(setting()).training == FULL
+    assert model(setting(), ThreatModel.FINAL_MODEL) is None
     assert model(setting(**change)) is None
 
 
@@ -283,3 +299,161 @@ def test_the_verdict_never_rounds_a_bound_up():
     said = float(verdict(result).split("at least ")[1].split(" ")[0])
     assert 0 <= result.bound.epsilon_lower - said < 1e-3
     assert said > log(2)
+
+
+def trained_result(*, claim, accountant, correct=97, trusted=1.0):
+    """A result of training whose two claims may differ."""
+    design = Design(
+        canaries=1000,
+        rules=OneRun(guesses=100),
+        claim=claim,
+        threat_model=ThreatModel.ALL_ITERATES,
+        setting=setting(),
+    )
+    counts = Counts(canaries=1000, guesses=100, correct=correct)
+    index = np.arange(100)
+    truth = np.where(index < correct, 1, -1).astype(np.int8)
+    transcript = Transcript(
+        design=design,
+        index=index,
+        guess=np.ones(100, np.int8),
+        truth=truth,
+        stake=np.ones(100),
+        turn=np.zeros(100, np.int64),
+        uniforms=np.zeros(0),
+    )
+    return TrainingResult(
+        audit=judge(counts, design=design, commitment=None),
+        accountant=test_claim(accountant, counts, alpha=0.05),
+        family=None,
+        transcript=transcript,
+        steps=1,
+        trusted=trusted,
+    )
+
+
+def test_a_claim_that_the_design_names_is_not_passed_over():
+    weaker = trained_result(
+        claim=ApproxDP(epsilon=1.0, delta=1e-5), accountant=GaussianDP(mu=3.0)
+    )
+    assert not weaker.refuted
+    said = verdict(weaker)
+    assert "not refuted" in said
+    assert (
+        "The claim that the design names, epsilon = 1 at delta = 1e-05, is refuted"
+        in said
+    )
+
+
+def test_the_strength_is_of_the_claim_that_was_tested():
+    """97 of 100 right did not refute it, so no smaller share can be said to."""
+    result = trained_result(
+        claim=ApproxDP(epsilon=1.0, delta=1e-5),
+        accountant=GaussianDP(mu=3.0),
+        trusted=0.5,
+    )
+    said = explain(result).strength
+    share = re.search(r"right ([\d.]+) %", said)
+    assert share is None or float(share[1]) > 97
+    assert "fell short" in said
+
+
+def test_what_a_model_forecasts_is_not_promised_where_guesses_fell_short():
+    explained = explain(trained(louder=0.05))  # twenty times the noise
+    assert explained.outcome is not Outcome.REFUTED
+    assert "times too small" not in explained.strength
+    assert "fell short" in explained.strength
+    advised = [s.advice for s in explained.steps if s.advice is not None]
+    assert all(advice.expected is None for advice in advised)
+
+
+def test_only_an_accuracy_beyond_the_claim_is_called_more_than_it_allows():
+    """The claim allows 73 %, and 70 % were right; the level before is lower."""
+    claim = ApproxDP(epsilon=1.0, delta=1e-2)
+    within = explain(counted(700, canaries=1000, guesses=1000, claim=claim))
+    assert level(within, "exposure").takes < 0
+    assert "than the claim allows" not in level(within, "exposure").sentence
+    beyond = explain(counted(900, canaries=1000, guesses=1000, claim=claim))
+    assert "more often than the claim allows" in level(beyond, "exposure").sentence
+
+
+def test_the_interval_of_a_ranking_pays_for_the_number_that_looked_best():
+    n, rng = 400, np.random.default_rng(5)
+    design = Design(canaries=n, rules=Ranking(guesses=n), claim=PureDP(epsilon=1.0))
+    above = 0
+    for _ in range(200):
+        right = rng.random(n) < expit(1.0)
+        result = judge(Ranked(canaries=n, right=right), design=design, commitment=None)
+        above += see(result, 0.0).accuracy.low > expit(1.0)
+    # At 2.5 % more than 13 of 200 come less than once in a thousand times.
+    assert above <= 13
+
+
+def test_a_classic_audit_is_explained_by_its_own_bound():
+    claim = GaussianDP(mu=1.0)
+    design = Design(canaries=1000, rules=OneRun(guesses=1000), claim=claim, delta=0.01)
+    counts = Counts(canaries=1000, guesses=1000, correct=690)
+    result = judge(counts, design=design, commitment=None, bound=Classic())
+    explained = explain(result)
+    assert level(explained, "confidence").leaves > explained.found
+    assert abs(explained.remainder) < 0.02
+    assert level(explained, "statistics").advice.expected > explained.found
+    assert level(explained, "confidence").advice is None or (
+        "two independent runs" not in level(explained, "confidence").advice.text
+    )
+
+
+def test_guesses_that_may_be_chance_promise_nothing():
+    unsure = explain(counted(14, canaries=20, guesses=20))
+    assert level(unsure, "statistics").advice.expected is None
+    claim = PureDP(epsilon=8.0)
+    sure = explain(counted(100, canaries=100, guesses=100, claim=claim))
+    more = level(sure, "statistics").advice
+    assert more.spread > 0  # that all were right is not known to last
+
+
+def test_what_more_canaries_show_is_foretold_on_average():
+    rng, promised, followed = np.random.default_rng(6), [], []
+    for _ in range(60):
+        result = counted(int(rng.binomial(300, 0.75)), canaries=300, guesses=300)
+        promised.append(level(explain(result), "statistics").advice.expected)
+        more = int(rng.binomial(1200, 0.75))
+        followed.append(counted(more, canaries=1200, guesses=1200).bound.epsilon_lower)
+    assert np.mean(promised) == pytest.approx(np.mean(followed), rel=0.05)
+
+
+def test_coins_of_several_records_have_their_own_scale():
+    design = Design(
+        canaries=400,
+        rules=OneRun(guesses=400),
+        claim=PureDP(epsilon=3.0, adjacency=Adjacency.REPLACE_ONE),
+    )
+    counts = Counts(canaries=400, guesses=400, correct=300, alternatives=4)
+    result = judge(counts, design=design, commitment=None)
+    explained = explain(result)
+    assert level(explained, "exposure").leaves == pytest.approx(log(0.75 / 0.25 * 3))
+    assert abs(explained.remainder) < 0.05
+    assert level(explained, "statistics").advice.expected > explained.found - 0.05
+
+
+def test_classes_that_could_not_refute_say_so():
+    design = Design(
+        canaries=6,
+        rules=Classes(weights=(2.0, 1.0), guesses=(3, 3)),
+        claim=PureDP(epsilon=10.0),
+    )
+    weighted = Weighted(
+        canaries=6, weights=(2.0, 1.0), guesses=(3, 3), correct=(3, 3), committed=True
+    )
+    explained = explain(judge(weighted, design=design, commitment=None))
+    assert explained.outcome is Outcome.TOO_WEAK
+
+
+def test_any_number_of_guesses_has_a_strength():
+    """Of canaries that come by eights, 23 can be guessed about as well as 24."""
+    claim = PureDP(epsilon=1.0)
+    faults = [
+        noise_fault(FULL, OneRun(guesses=r), 8, 2000, claim, 0.05) for r in (23, 24)
+    ]
+    assert None not in faults
+    assert 1 <= faults[0] / faults[1] < 1.3

@@ -28,6 +28,7 @@ from dpaudit.bounds.classic import Classic
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.combining import combine_runs
 from dpaudit.game.result import judge
+from dpaudit.game.score_summary import ScoreSummary
 
 CLAIM = ApproxDP(epsilon=1.0, delta=0.0)
 P = math.e / (1 + math.e)
@@ -208,8 +209,11 @@ def test_one_run_counts_once():
     with pytest.raises(VoidAuditError, match="results 1 and 3 are of one run"):
         combine_runs([run(30), run(31, number=1), run(29)])
     bare = replace(run(30), commitment=None)
+    assert combine_runs([bare, replace(bare)]).uncommitted == 2  # counts may be equal
+    scores = ScoreSummary.of([0.0, 1.0], [0, 1])
+    seen = [replace(run(v), commitment=None, scores=scores) for v in (30, 31)]
     with pytest.raises(VoidAuditError, match="results 1 and 2 are of one run"):
-        combine_runs([bare, replace(bare)])
+        combine_runs(seen)
     other = replace(run(31), commitment=None)
     assert combine_runs([bare, other]).uncommitted == 2
 

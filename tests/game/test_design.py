@@ -225,7 +225,16 @@ def test_a_game_whose_delta_costs_all_of_alpha_is_refused():
         Design(canaries=20_000, rules=AdaptiveBets(), claim=claim)
     with pytest.raises(InvalidInputError, match="a larger start"):
         Design(canaries=20_000, rules=AdaptiveRounds(weights=(1.0,)), claim=claim)
+    claim = ApproxDP(epsilon=3.0, delta=1e-5)
     Design(canaries=20_000, rules=AdaptiveBets(start=2.0), claim=claim)
+
+
+@pytest.mark.parametrize(
+    "rules", [AdaptiveBets(start=3.0), AdaptiveRounds(weights=(1.0,) * 4, start=3.0)]
+)
+def test_a_bound_that_starts_above_the_claim_would_contradict_its_test(rules):
+    with pytest.raises(InvalidInputError, match="above the claim's epsilon 1"):
+        Design(canaries=1000, rules=rules, claim=ApproxDP(epsilon=1.0, delta=2e-6))
 
 
 def test_a_jump_so_small_that_nothing_counts_is_refused():

@@ -134,7 +134,7 @@ def test_a_claim_is_tested_by_the_rules_whatever_bound_is_brought():
 def test_the_start_of_a_game_is_where_its_bound_starts():
     right = np.ones(2000, bool)
     bets = Bets(canaries=20_000, right=right, stakes=np.full(2000, 0.999))
-    claim = ApproxDP(epsilon=1.0, delta=1e-5)
+    claim = ApproxDP(epsilon=3.0, delta=1e-5)
     design = Design(canaries=20_000, rules=AdaptiveBets(start=2.0), claim=claim)
     result = judge(bets, design=design, commitment=None)
     assert 2.0 <= result.bound.epsilon_lower <= result.ceiling
@@ -199,3 +199,21 @@ def test_results_of_the_first_format_are_still_read():
     del plain["scores"]
     old = json.dumps({**plain, "format": "dpaudit.result.1"})
     assert AuditResult.from_json(old) == result
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"epsilon_lower":', '"epsilon_lower":Infinity,"_":'),
+        ('"epsilon_lower":', '"epsilon_lower":-1,"_":'),
+        ('"p_value":', '"p_value":NaN,"_":'),
+        ('"p_value":', '"p_value":2,"_":'),
+        ('"scores":null', '"scores":0'),
+        ('"ceiling":', '"ceiling":Infinity,"_":'),
+    ],
+)
+def test_numbers_that_no_audit_gives_are_refused(old, new):
+    text = audit(claimed=1.0, true=1.0, seed=0).to_json()
+    assert old in text
+    with pytest.raises(InvalidInputError):
+        AuditResult.from_json(text.replace(old, new))

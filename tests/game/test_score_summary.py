@@ -41,7 +41,16 @@ def test_many_scores_keep_both_ends_of_the_curve():
     assert area(summary) == pytest.approx(0.7602, abs=0.005)
 
 
-@pytest.mark.parametrize("scores", [[np.inf, -np.inf, 0.0], [np.inf] * 3, [7.0] * 3])
+@pytest.mark.parametrize(
+    "scores",
+    [
+        [np.inf, -np.inf, 0.0],
+        [np.inf] * 3,
+        [7.0] * 3,
+        [1e17] * 3,
+        [-1e308, 1e308, 0.0],
+    ],
+)
 def test_endless_and_equal_scores_have_bins_too(scores):
     summary = ScoreSummary.of(scores, [1, 0, 1])
     assert (sum(summary.included), sum(summary.excluded)) == (2, 1)

@@ -5,7 +5,7 @@ number of right guesses on. How accurate guesses must be to get there with a giv
 chance needs no model of the mechanism: it is a property of the binomial law.
 """
 
-from math import nextafter
+from math import ulp
 
 from scipy import special
 
@@ -25,6 +25,8 @@ def least_refuting(
     guesses: int,
     alpha: float,
     bound: CountingBound | None = None,
+    alternatives: int = 2,
+    records_per_coin: int = 1,
 ) -> int | None:
     """Return the least number of right guesses that refutes a claim, if any does.
 
@@ -34,6 +36,8 @@ def least_refuting(
         guesses: Guesses of the design.
         alpha: Chance of refuting a true claim.
         bound: For guesses that are not made all at once: the bound for how they are.
+        alternatives: How many records a coin chooses among.
+        records_per_coin: How many records one coin controls.
 
     Example:
         >>> from dpaudit.privacy.guarantees import PureDP
@@ -43,7 +47,13 @@ def least_refuting(
     """
 
     def refutes(correct: int) -> bool:
-        counts = Counts(canaries=canaries, guesses=guesses, correct=correct)
+        counts = Counts(
+            canaries=canaries,
+            guesses=guesses,
+            correct=correct,
+            alternatives=alternatives,
+            records_per_coin=records_per_coin,
+        )
         return test_claim(claim, counts, alpha=alpha, bound=bound).refuted
 
     return least_yes(refutes, 0, guesses)
@@ -57,6 +67,8 @@ def accuracy_caught(
     alpha: float,
     chance: float = 0.9,
     bound: CountingBound | None = None,
+    alternatives: int = 2,
+    records_per_coin: int = 1,
 ) -> float | None:
     """Return how accurate independent guesses must be to refute a claim.
 
@@ -70,6 +82,8 @@ def accuracy_caught(
         alpha: Chance of refuting a true claim.
         chance: How surely the claim must be refuted.
         bound: For guesses that are not made all at once: the bound for how they are.
+        alternatives: How many records a coin chooses among.
+        records_per_coin: How many records one coin controls.
 
     Example:
         >>> from dpaudit.privacy.guarantees import PureDP
@@ -80,13 +94,20 @@ def accuracy_caught(
     """
     _validate.probability("chance", chance)
     v = least_refuting(
-        claim, canaries=canaries, guesses=guesses, alpha=alpha, bound=bound
+        claim,
+        canaries=canaries,
+        guesses=guesses,
+        alpha=alpha,
+        bound=bound,
+        alternatives=alternatives,
+        records_per_coin=records_per_coin,
     )
     if v is None:
         return None
     if v == 0:
         return 0.0
     a = float(special.betaincinv(v, guesses - v + 1, chance))
+    step = ulp(a)
     while special.betainc(v, guesses - v + 1, a) < chance:  # round up
-        a = nextafter(a, 1.0)
+        a, step = min(1.0, a + step), 2 * step
     return a

@@ -66,14 +66,17 @@ def _curve(results: "Sequence[Result]") -> "Guarantee | None":
     first = guarantee_to_plain(claims[0])
     if len(claims) < len(tests) or any(guarantee_to_plain(c) != first for c in claims):
         raise VoidAuditError(
-            "the runs were held against different accountants' curves; runs of one "
+            "the runs were not all held against one accountant's curve; runs of one "
             "claim can be combined"
         )
     return claims[0]
 
 
 def _notes(found: "CombinedResult") -> list[str]:
-    notes = ["it holds if these are all the runs that were made, and independent ones"]
+    notes = [
+        "it holds if these are all the runs that were made, and independent ones; one "
+        "run that was judged by two designs would not always be noticed"
+    ]
     if found.uncommitted:
         notes.append(
             f"{found.uncommitted} of {len(found.runs)} runs name no commitment, so "

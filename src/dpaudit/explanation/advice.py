@@ -2,15 +2,17 @@
 
 With a model of the training, what another design would show is forecast as plans are,
 from the exact posterior. Without one it is what guesses would show that are right as
-often as those that were made, and independently.
+often as those that were made, and independently; how often that is, is known from one
+run only, and the spread says so.
 """
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.bounds.ceilings import mechanism_ceiling
+from dpaudit.bounds.classic import Classic
 from dpaudit.bounds.independent_runs import IndependentRuns
 from dpaudit.bounds.reads import Counts
 from dpaudit.dpsgd.planning.expected_one_run import (
@@ -28,8 +30,9 @@ from dpaudit.dpsgd.planning.forecasts import expected_bound as forecast_bound
 from dpaudit.dpsgd.planning.guess_law import GuessLaw
 from dpaudit.dpsgd.planning.rounds_search import best_rounds
 from dpaudit.dpsgd.planning.sizes import SIZES, best_size
+from dpaudit.explanation.ladder import reach
 from dpaudit.explanation.model import Model
-from dpaudit.explanation.seen import Seen, expected_bound, likely_counts
+from dpaudit.explanation.seen import Seen, expected_bound, likely_accuracies
 from dpaudit.explanation.values import Advice
 from dpaudit.game.design import Design
 from dpaudit.game.result import AuditResult
@@ -88,31 +91,21 @@ def _two_runs(
 ) -> Advice | None:
     """Return what two runs would show together."""
     design = audit.design
-    if not design.bound_delta:
+    if not design.bound_delta or audit.bound.method == Classic.method:
         return None
     guarantee = model.guarantee if model and model.guarantee else claim
-    reach = [
-        mechanism_ceiling(
-            guarantee, delta=design.bound_delta, alpha=design.alpha, runs=runs
-        )
-        for runs in (1, 2)
-    ]
-    if reach[1] - reach[0] < _SHOWS:
+    one, two = (reach(guarantee, audit, times=times) for times in (1, 2))
+    if two - one < _SHOWS:
         return None
     text = (
         "combine two independent runs, which together can show up to "
-        f"{reach[1]:.2f} instead of {reach[0]:.2f}"
+        f"{two:.2f} instead of {one:.2f}"
     )
-    if not (isinstance(audit.reading, Counts) and isinstance(design.rules, OneRun)):
+    if model is None or law is None or not isinstance(design.rules, OneRun):
         return Advice(text=text)
-    if model is None or law is None:
-        numbers, chances = likely_counts(audit.reading, _PAIRED)
-    else:
-        whole = max(1, round(design.guesses / model.per_coordinate))
-        (forecast,) = forecast_one_run(law, model.coordinates, np.array([whole]))
-        numbers, chances = _quantiles(forecast, design.guesses)
-    both = _pairs(design, numbers, chances)
-    return Advice(text=text, expected=both.mean, spread=both.spread)
+    whole = max(1, round(design.guesses / model.per_coordinate))
+    (forecast,) = forecast_one_run(law, model.coordinates, np.array([whole]))
+    return _expecting(text, _pairs(design, *_quantiles(forecast, design.guesses)))
 
 
 def _quantiles(
@@ -230,16 +223,17 @@ def _other_size(
 def _more_like_these(audit: AuditResult, seen: Seen) -> Advice | None:
     """Return what more canaries would show that are guessed as well."""
     reading = audit.reading
-    if not isinstance(reading, Counts) or not isinstance(audit.design.rules, OneRun):
-        return None
-    more = Counts(
+    if not isinstance(reading, Counts) or seen.accuracy.low <= 0.5:
+        return None  # guesses that may be no better than chance promise nothing
+    more = replace(
+        reading,
         canaries=_MORE * reading.canaries,
-        guesses=_MORE * seen.guesses,
+        guesses=_MORE * reading.guesses,
         correct=_MORE * reading.correct,
     )
     return _expecting(
-        f"use {_MORE} times as many canaries and guesses",
-        expected_bound(more, audit.design),
+        f"use {_MORE} times as many canaries and guesses, if they are guessed as well",
+        expected_bound(audit, more, likely_accuracies(reading)),
     )
 
 

@@ -18,9 +18,14 @@ from dpaudit.training.result import TrainingResult
 __all__ = ["explain"]
 
 _VISIBLE = 5e-4
+_HIDDEN = 0.9  # of the evidence; with less a forecast does not hold
 _LOOK = Advice(
     text="look for a fault: less noise, records that count for more, other sampling or "
     "more that is shown than was said"
+)
+_SHORT = (
+    "The guesses fell short of what the model of the training says, so that forecasts "
+    "from it do not hold: larger faults may go unseen."
 )
 _FAULT = {"guessing": _LOOK, "exposure": _LOOK}
 
@@ -59,6 +64,7 @@ def explain(
     # Of a mechanism as claimed, no guess would be sure enough to count up there.
     at = 0.0 if refuted else audit.bound.epsilon_lower
     seen, model = see(audit, at), Model.of(result)
+    told, short = _told(model, mechanism), False
     if mechanism is not None:
         model, gaps = None, known(audit, claim, mechanism, seen, rng)
         advice = unmodelled_advice(audit, claim, seen)
@@ -69,7 +75,13 @@ def explain(
         law = law_of(model)
         gaps = modelled(audit, claim, model, law, seen, at)
         advice = {} if refuted else modelled_advice(audit, claim, model, law, gaps)
+        short = not refuted and _fell_short(result, gaps)
+        if short:
+            # What the model forecasts did not come true; it must not be promised.
+            model, advice = None, {"guessing": advice["guessing"]}
     said, could = ("", True) if refuted else strength(audit, claim, model)
+    if short:
+        said = f"{said} {_SHORT}".strip()
     return Explanation(
         outcome=_outcome(refuted=refuted, could=could),
         verdict=verdict(result),
@@ -77,7 +89,7 @@ def explain(
         found=audit.bound.epsilon_lower,
         delta=audit.design.bound_delta,
         alpha=audit.design.alpha,
-        model=_told(model, mechanism),
+        model=told,
         steps=_steps(gaps, _FAULT if refuted else _with_usual(gaps, advice)),
         remainder=gaps.remainder or 0.0,
         strength=said,
@@ -85,6 +97,13 @@ def explain(
         not_exercised=audit.not_exercised,
         remarks=result.remarks if isinstance(result, TrainingResult) else (),
     )
+
+
+def _fell_short(result: Result, gaps: Gaps) -> bool:
+    """Return whether guesses did worse than the model says, beyond luck."""
+    levels = {rung.name: rung for rung in gaps.rungs}
+    hidden = isinstance(result, TrainingResult) and result.trusted < _HIDDEN
+    return hidden or levels["guessing"].high < levels["elements"].epsilon
 
 
 def _told(model: Model | None, mechanism: object | None) -> str:

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit.bounds.ceilings import mechanism_ceiling
+from dpaudit.bounds.classic import Classic
 from dpaudit.bounds.reads import Counts
 from dpaudit.dpsgd.planning.expected_one_run import forecast_one_run
 from dpaudit.dpsgd.planning.forecasts import FINAL, simulated_law
@@ -34,7 +35,7 @@ from dpaudit.theory.gaps import gaps
 from dpaudit.theory.measured import Measured
 from dpaudit.theory.rungs import Gaps, Rung
 
-__all__ = ["known", "law_of", "modelled", "unmodelled"]
+__all__ = ["known", "law_of", "modelled", "reach", "unmodelled"]
 
 _LOSSES = 400_000  # simulated for the level of a hidden canary
 _BATCHES = 8  # from whose scatter its error is read
@@ -56,7 +57,7 @@ def modelled(
     """Return the levels of an audit whose training is known."""
     design = audit.design
     delta, alpha = design.bound_delta, design.alpha
-    top = _confidence(model.guarantee or claim, delta, alpha)
+    top = _confidence(model.guarantee or claim, audit)
     hidden = model.per_coordinate > 1 and not is_adaptive(design.rules)
     rungs = (
         _claim(claim, delta),
@@ -110,8 +111,12 @@ def unmodelled(audit: AuditResult, claim: Guarantee, seen: Seen) -> Gaps:
     design = audit.design
     rungs = (
         _claim(claim, design.bound_delta),
-        _confidence(claim, design.bound_delta, design.alpha),
-        _rung("exposure", as_epsilon(seen.accuracy), "the guesses that were made"),
+        _confidence(claim, audit),
+        _rung(
+            "exposure",
+            as_epsilon(seen.accuracy, audit.reading),
+            "the guesses that were made",
+        ),
         _statistics(seen),
     )
     return _gaps(audit, rungs, seen)
@@ -135,10 +140,28 @@ def _claim(claim: Guarantee, delta: float) -> Rung:
     return _rung("claim", level, f"what is claimed at delta = {delta:g}")
 
 
-def _confidence(guarantee: Guarantee, delta: float, alpha: float) -> Rung:
-    level = Measured.exact(mechanism_ceiling(guarantee, delta=delta, alpha=alpha))
-    at = f"the level at delta = {delta / alpha:g}, the most that a valid test can show"
-    return _rung("confidence", level, at if delta else "the level of the mechanism")
+def _confidence(guarantee: Guarantee, audit: AuditResult) -> Rung:
+    at = "the most that a valid audit reliably shows"
+    if not audit.design.bound_delta:
+        at = "the level of the mechanism"
+    return _rung("confidence", Measured.exact(reach(guarantee, audit)), at)
+
+
+def reach(guarantee: Guarantee, audit: AuditResult, *, times: int = 1) -> float:
+    """Return the most that audits like this one can reliably show of a guarantee.
+
+    Args:
+        guarantee: What the mechanism satisfies.
+        audit: The audit; a classic one has as many runs as coins.
+        times: How many such audits together.
+    """
+    classic = audit.bound.method == Classic.method
+    return mechanism_ceiling(
+        guarantee,
+        delta=audit.design.bound_delta,
+        alpha=audit.design.alpha,
+        runs=times * (audit.design.canaries if classic else 1),
+    )
 
 
 def _statistics(seen: Seen) -> Rung:
@@ -169,7 +192,8 @@ def _hidden(model: Model, delta: float) -> Rung:
         odds = canary_log_odds(mechanism.run(bits, rng).log_likelihood)[::s]
         found.append(_level(odds, delta))
     value = float(np.mean(found))
-    error = 2.6 * float(np.std(found, ddof=1)) / np.sqrt(_BATCHES)
+    # 2.36: the 0.975 quantile of Student's law with 7 degrees of freedom.
+    error = 2.36 * float(np.std(found, ddof=1)) / np.sqrt(_BATCHES)
     level = Measured(value=value, low=max(0.0, value - error), high=value + error)
     return _rung("interference", level, "the level to one who knows no coin")
 

@@ -11,6 +11,7 @@ from typing import Self, final
 
 from dpaudit.dpsgd.planning import Training
 from dpaudit.evidence.documents import Result, audit_of
+from dpaudit.game.design import ThreatModel
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.privacy.guarantees import GaussianDP
 from dpaudit.training.result import TrainingResult
@@ -48,6 +49,10 @@ class Model:
         rate = said.get("sample_rate", said.get("rate"))
         size = said.get("per_coordinate")
         whole = said.get("canary_norm", 1) == said.get("canary_spread", 1) == 1
+        # A model of the sums says nothing to who sees the final model only.
+        seen = (ThreatModel.ALL_ITERATES, ThreatModel.KNOWN_RECORDS)
+        if design.threat_model not in seen:
+            return None
         match steps, rate, said.get("noise"), size:
             case (
                 int(steps),

@@ -17,6 +17,7 @@ rate seen in each stretch of ranks. Committed uniform numbers are those of the r
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from math import log
 from typing import Self, assert_never, final
 
 import numpy as np
@@ -35,7 +36,7 @@ from dpaudit.bounds.reads import (
 )
 from dpaudit.dpsgd.planning.expected_one_run import Expected
 from dpaudit.game.design import Design
-from dpaudit.game.result import AuditResult, bound_for
+from dpaudit.game.result import AuditResult, bound_of
 from dpaudit.theory.measured import Measured
 
 __all__ = [
@@ -43,6 +44,7 @@ __all__ = [
     "as_epsilon",
     "excess",
     "expected_bound",
+    "likely_accuracies",
     "likely_counts",
     "see",
 ]
@@ -79,7 +81,7 @@ def see(audit: AuditResult, at: float) -> Seen:
         audit: The audit.
         at: Where guesses of different weight are weighed: the epsilon that is tested.
     """
-    reading, design, bound = audit.reading, audit.design, bound_for(audit.design.rules)
+    reading, design, bound = audit.reading, audit.design, bound_of(audit)
 
     def lower(read: Reading) -> float:
         found = bound.epsilon_lower(read, delta=design.bound_delta, alpha=design.alpha)
@@ -87,16 +89,16 @@ def see(audit: AuditResult, at: float) -> Seen:
 
     match reading:
         case Counts(guesses=r, correct=v):
-            return _counted(v, r, expected_bound(reading, design).mean)
+            return _counted(v, r, expected_bound(audit, reading).mean)
         case Unequal(correct=v):
             return _counted(v, reading.guesses_in + reading.guesses_out, lower(reading))
         case Ranked():
-            k = _best_number(reading, design)
+            k, tried = _best_number(reading, design)
             typical = _averaged(
                 _evenly_ranked(reading.right),
                 lambda right: lower(replace(reading, right=right)),
             )
-            return _counted(int(reading.right[:k].sum()), k, typical)
+            return _counted(int(reading.right[:k].sum()), k, typical, looks=tried)
         case Weighted():
             return _played((reading,), 0.0, lambda played: lower(played[0]))
         case Rounds(rounds=rounds):
@@ -109,15 +111,18 @@ def see(audit: AuditResult, at: float) -> Seen:
             assert_never(reading)
 
 
-def expected_bound(counts: Counts, design: Design) -> Expected:
+def expected_bound(
+    audit: AuditResult, counts: Counts, accuracies: NDArray[np.float64] | None = None
+) -> Expected:
     """Return what to expect of the bound if guesses are right independently.
 
     Args:
+        audit: For its bound, delta and alpha.
         counts: How many canaries and guesses, and which share of these is right.
-        design: For the rules, delta and alpha.
+        accuracies: Equally likely chances of being right, if not that share.
     """
-    bound = bound_for(design.rules)
-    numbers, chances = likely_counts(counts)
+    bound, design = bound_of(audit), audit.design
+    numbers, chances = likely_counts(counts, accuracies=accuracies)
     bounds = np.array(
         [
             bound.epsilon_lower(
@@ -133,33 +138,55 @@ def expected_bound(counts: Counts, design: Design) -> Expected:
 
 
 def likely_counts(
-    counts: Counts, points: int = _POINTS
+    counts: Counts,
+    points: int = _POINTS,
+    accuracies: NDArray[np.float64] | None = None,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return numbers of right guesses that stand for their binomial law.
+    """Return numbers of right guesses that stand for their law.
 
     Args:
         counts: How many guesses, and which share of them is right.
         points: At how many quantiles the law is read.
+        accuracies: Equally likely chances of being right, if not that share.
     """
     middle = (np.arange(points) + 0.5) / points
-    accuracy = counts.correct / max(1, counts.guesses)
-    quantiles = _binomial_quantiles(middle, counts.guesses, accuracy)
+    if accuracies is None:
+        accuracies = np.array([counts.correct / max(1, counts.guesses)])
+    quantiles = _binomial_quantiles(middle, counts.guesses, accuracies)
     numbers, times = np.unique(quantiles, return_counts=True)
     return numbers, times / points
 
 
-def as_epsilon(accuracy: Measured) -> Measured:
-    """Return the epsilon at which guesses are as accurate; never negative."""
+def as_epsilon(accuracy: Measured, reading: Reading | None = None) -> Measured:
+    """Return the epsilon at which guesses are as accurate; never negative.
+
+    Args:
+        accuracy: The share that is right.
+        reading: Of what; coins may choose among several records, or control several.
+    """
+    more, share = 0.0, 1
+    if isinstance(reading, Counts):
+        more, share = log(reading.alternatives - 1), reading.records_per_coin
     ends = (accuracy.value, accuracy.low, accuracy.high)
-    value, low, high = (max(0.0, float(special.logit(each))) for each in ends)
+    value, low, high = (
+        max(0.0, float(special.logit(each)) + more) / share for each in ends
+    )
     return Measured(value=value, low=low, high=high)
 
 
-def _counted(right: int, made: int, typical: float) -> Seen:
+def likely_accuracies(counts: Counts) -> NDArray[np.float64]:
+    """Return accuracies that are equally likely, given what was seen (Jeffreys)."""
+    middle = (np.arange(_POINTS) + 0.5) / _POINTS
+    v, wrong = counts.correct, counts.guesses - counts.correct
+    return np.asarray(special.betaincinv(v + 0.5, wrong + 0.5, middle))
+
+
+def _counted(right: int, made: int, typical: float, *, looks: int = 1) -> Seen:
+    """Return the share that was right; its interval holds for all looks together."""
     if not made:
         nothing = Measured(value=0.5, low=0.5, high=0.5)
         return Seen(accuracy=nothing, guesses=0, typical=typical)
-    rest = (1 - _SURE) / 2
+    rest = (1 - _SURE) / 2 / looks
     low = special.betaincinv(right, made - right + 1, rest) if right else 0.0
     wrong = made - right
     high = special.betaincinv(right + 1, wrong, 1 - rest) if wrong else 1.0
@@ -169,19 +196,20 @@ def _counted(right: int, made: int, typical: float) -> Seen:
 
 
 def _binomial_quantiles(
-    at: NDArray[np.float64], trials: int, chance: float
+    at: NDArray[np.float64], trials: int, chances: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Return the least numbers that a binomial law exceeds no more often."""
+    """Return the least numbers that a mixture of binomials exceeds no more often."""
     low, high = np.zeros(len(at), np.int64), np.full(len(at), trials)
     while np.any(low < high):
         middle = (low + high) // 2
-        enough = special.bdtr(middle, trials, chance) >= at
+        below = special.bdtr(middle[:, np.newaxis], trials, chances).mean(axis=1)
+        enough = below >= at
         low, high = np.where(enough, low, middle + 1), np.where(enough, middle, high)
     return low
 
 
-def _best_number(ranked: Ranked, design: Design) -> int:
-    """Return the number of guesses that would, alone, have shown the most."""
+def _best_number(ranked: Ranked, design: Design) -> tuple[int, int]:
+    """Return the number that would, alone, have shown the most; how many were tried."""
     right = np.cumsum(ranked.right)
     numbers = np.unique(np.geomspace(1, len(right), 40).round().astype(int))
     shown = [
@@ -195,7 +223,9 @@ def _best_number(ranked: Ranked, design: Design) -> int:
         for k in numbers
     ]
     # Where nothing is shown, all guesses say how accurate they were.
-    return int(numbers[int(np.argmax(shown))]) if max(shown) > 0 else len(right)
+    if not max(shown) > 0:
+        return len(right), 1
+    return int(numbers[int(np.argmax(shown))]), len(numbers)
 
 
 def _evenly_ranked(right: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -254,16 +284,24 @@ class _Guesses:
         return np.asarray(special.expit(low * self.odds))
 
     def seen(self, typical: float) -> Seen:
-        """Return the accuracy by weight; its interval is for the eye: normal."""
+        """Return the accuracy by weight."""
         whole = float(np.dot(self.weights, self.counts))
         if not whole:
             return _counted(0, 0, typical)
         a = float(np.dot(self.weights, self.right)) / whole
+        # As many equal guesses as have the same variance; an interval for the eye.
         squares = float(np.dot(self.weights**2, self.counts))
-        error = 1.96 * (squares * a * (1 - a)) ** 0.5 / whole
+        like = whole**2 / squares
+        rest = (1 - _SURE) / 2
+        low = special.betaincinv(a * like, like - a * like + 1, rest) if a else 0.0
+        high = (
+            special.betaincinv(a * like + 1, like - a * like, 1 - rest)
+            if a < 1
+            else 1.0
+        )
         return Seen(
             accuracy=Measured(
-                value=a, low=max(0.0, a - error), high=min(1.0, a + error)
+                value=a, low=min(a, float(low)), high=max(a, float(high))
             ),
             guesses=int(self.counts[self.weights > 0].sum()),
             typical=typical,

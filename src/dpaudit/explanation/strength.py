@@ -13,13 +13,16 @@ from math import ceil
 import numpy as np
 from scipy import special
 
-from dpaudit.bounds.claims import test_claim
+from dpaudit.bounds.claims import CountingBound, test_claim
 from dpaudit.bounds.reads import Bets, Counts, Ranked
+from dpaudit.bounds.strength import accuracy_caught
 from dpaudit.dpsgd.planning.forecasts import noise_fault
 from dpaudit.explanation.model import Model
-from dpaudit.game.result import AuditResult
+from dpaudit.explanation.seen import as_epsilon
+from dpaudit.game.result import AuditResult, bound_of
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.theory.measured import Measured
 
 __all__ = ["strength"]
 
@@ -37,9 +40,15 @@ def strength(
         return _noise(audit, claim, model)
     reading = audit.reading
     if isinstance(reading, Counts):
-        return _accuracy(audit)
+        return _accuracy(audit, claim, reading)
     if isinstance(reading, Ranked | Bets):
         return _leak(audit, claim, reading)
+    if audit.ceiling < claim.epsilon_at(audit.design.bound_delta):
+        return (
+            "It could not have refuted the claim: with every guess right the bound "
+            "would still be below it.",
+            False,
+        )
     return "", True
 
 
@@ -73,15 +82,26 @@ def _noise(audit: AuditResult, claim: Guarantee, model: Model) -> tuple[str, boo
     )
 
 
-def _accuracy(audit: AuditResult) -> tuple[str, bool]:
-    a = audit.accuracy_caught
+def _accuracy(audit: AuditResult, claim: Guarantee, counts: Counts) -> tuple[str, bool]:
+    own = bound_of(audit)
+    a = accuracy_caught(
+        claim,
+        canaries=counts.canaries,
+        guesses=counts.guesses,
+        alpha=audit.design.alpha,
+        chance=_CHANCE,
+        bound=own if isinstance(own, CountingBound) else None,
+        alternatives=counts.alternatives,
+        records_per_coin=counts.records_per_coin,
+    )
     if a is None:
         return (
             "It could not have refuted the claim, or hardly: not even with every guess "
             f"right would it have done so with chance {_CHANCE:g}.",
             False,
         )
-    epsilon = float(special.logit(a)) if 0 < a < 1 else 0.0
+    share = Measured.exact(a)
+    epsilon = as_epsilon(share, counts).value if 0 < a < 1 else 0.0
     return (
         f"Guesses right {ceil(1000 * a) / 10:g} % of the time would have refuted it "
         f"with chance {_CHANCE:g}, as those about randomised response of epsilon = "

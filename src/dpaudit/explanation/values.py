@@ -138,7 +138,7 @@ class Explanation:
 
 
 def _level(step: Step) -> str:
-    if step.high - step.low < 1e-3:
+    if step.high == step.low or step.high - step.low < 1e-3:
         return _number(step.leaves)
     return f"{_number(step.leaves)} [{_number(step.low)}, {_number(step.high)}]"
 

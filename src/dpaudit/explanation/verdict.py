@@ -33,10 +33,31 @@ at least 1.630 (alpha = 0.05, method exact, tier A: any mechanism; p = 2.8e-05).
         f"p {p_value_text(test.p_value)})"
     )
     if test.refuted:
-        return f"The claim {claim} is refuted against {who}: {shown}."
+        said = f"The claim {claim} is refuted against {who}: {shown}."
+        if found.epsilon_lower < test.claim.epsilon_at(found.delta):
+            said += (
+                " The claim is tested by itself; a bound must hold against every "
+                "smaller epsilon too, and is lower."
+            )
+    else:
+        said = (
+            f"The claim {claim} is not refuted against {who}, which does not prove it: "
+            f"all that was shown is that {shown}."
+        )
+    return said + _other_verdict(result)
+
+
+def _other_verdict(result: Result) -> str:
+    """Return the verdict on the design's claim where it is another one."""
+    audit, test = audit_of(result), result.claim_test
+    own = audit.claim_test
+    if own is test or own.refuted == test.refuted:
+        return ""
+    claim = claim_words(own.claim, audit.design.bound_delta)
+    how = "is refuted" if own.refuted else "is not refuted"
     return (
-        f"The claim {claim} is not refuted against {who}, which does not prove it: all "
-        f"that was shown is that {shown}."
+        f" The claim that the design names, {claim}, {how} "
+        f"(p {p_value_text(own.p_value)})."
     )
 
 

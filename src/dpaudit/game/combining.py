@@ -38,13 +38,12 @@ from dpaudit.bounds.bound import (
     probability,
 )
 from dpaudit.bounds.claims import CountingBound, test_claim
-from dpaudit.bounds.classic import Classic
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.independent_runs import IndependentRuns, bets_in_a_row
 from dpaudit.bounds.ranked import RankedLooks
-from dpaudit.bounds.reads import Bets, Counts, Reading, Weighted
+from dpaudit.bounds.reads import Bets, Counts, Ranked, Reading, Rounds, Weighted
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.game.result import AuditResult, bound_for, score
+from dpaudit.game.result import AuditResult, bound_of, score
 from dpaudit.game.rules import AdaptiveBets, AdaptiveRounds
 from dpaudit.privacy.guarantee import Guarantee, guarantee_to_plain
 from dpaudit.stats.binomial import log_odds_limit
@@ -141,7 +140,10 @@ def combine_runs(
 def _check_distinct(runs: Sequence[AuditResult]) -> None:
     for (i, one), (j, other) in combinations(enumerate(runs, 1), 2):
         same = one.commitment is not None and one.commitment == other.commitment
-        if same or one == other:
+        scored = one.scores is not None and one.scores == other.scores
+        # Bare counts of two runs may well be equal; guesses in their order may not.
+        ordered = one == other and isinstance(one.reading, Ranked | Rounds | Bets)
+        if same or scored or ordered:
             raise VoidAuditError(
                 f"results {i} and {j} are of one run"
                 + (f" (commitment {one.commitment.sha256})" if one.commitment else "")
@@ -183,10 +185,8 @@ def _one_alpha(runs: Sequence[AuditResult]) -> float:
 
 
 def _bound(run: AuditResult) -> Bound[Any]:
-    """Return the bound that a run was judged by."""
-    if run.bound.method == Classic.method:
-        return Classic()
-    own = bound_for(run.design.rules)
+    """Return the bound that a run was judged by, with its level."""
+    own = bound_of(run)
     if isinstance(own, RankedLooks):
         return RankedLooks(level=run.design.alpha)
     return own  # type: ignore[return-value]  # all of them have p-values too

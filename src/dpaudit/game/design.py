@@ -127,6 +127,13 @@ class Design:
                 remedy = "a larger start"
             case _:
                 return
+        claimed = self.claim.epsilon_at(self.bound_delta)
+        if start > claimed:
+            raise InvalidInputError(
+                f"start={start:g} lies above the claim's epsilon {claimed:g}: a bound "
+                "could exceed the claim without a test of it; start at the claim or "
+                "below"
+            )
         if price >= self.alpha:
             raise InvalidInputError(
                 f"delta costs {price:.3g} at start={start:g}, no less than "

@@ -5,11 +5,12 @@ from functools import lru_cache
 from math import ceil, log
 from typing import Any, Protocol, Self, assert_never, final
 
-from dpaudit import _canonical
+from dpaudit import _canonical, _validate
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.bound import ClaimTest, Grid, LowerBound
 from dpaudit.bounds.claims import CountingBound, test_claim
+from dpaudit.bounds.classic import Classic
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.reading_json import reading_from_json, reading_to_json
@@ -25,6 +26,7 @@ from dpaudit.bounds.reads import (
 from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.bounds.slots import AdaptiveSlots
 from dpaudit.bounds.strength import accuracy_caught
+from dpaudit.bounds.unequal import UnequalCoins
 from dpaudit.bounds.weighted import WeightedGuesses
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.design import Commitment, Design
@@ -51,6 +53,7 @@ from dpaudit.stats.binomial import log_odds_limit
 __all__ = [
     "AuditResult",
     "bound_for",
+    "bound_of",
     "claim_test_from_plain",
     "claim_test_to_plain",
     "conclude",
@@ -133,7 +136,7 @@ class AuditResult:
         right, made = score(self.reading)
         said = (
             f"{self.claim_test}: {self.bound}, from {right} of {made} guesses right "
-            f"about {self.design.canaries} canaries (all right would have shown "
+            f"about {self.design.canaries} canaries ({self._most()} "
             f"{self.ceiling:.3g}{self._caught()}), against {self.design.threat_model}"
             f"{self._limits()}."
         )
@@ -148,6 +151,12 @@ class AuditResult:
             canaries=self.design.canaries,
             threat_model=self.design.threat_model,
         )
+
+    def _most(self) -> str:
+        """Say what the ceiling is the ceiling of."""
+        if isinstance(self.reading, Counts | Weighted):
+            return "all right would have shown"
+        return "no audit with so many guesses shows more than"
 
     def _caught(self) -> str:
         """Say what would have been caught, where nothing was."""
@@ -202,9 +211,13 @@ class AuditResult:
             bound=_lower_bound(_object("bound", plain["bound"])),
             ceiling=_canonical.number("ceiling", plain["ceiling"]),
             claim_test=claim_test_from_plain(plain["claim_test"]),
-            accuracy_caught=caught and _canonical.number("accuracy_caught", caught),
+            accuracy_caught=None
+            if caught is None
+            else _canonical.number("accuracy_caught", caught),
             not_exercised=tuple(str(each) for each in parts),
-            scores=plain["scores"] and ScoreSummary.from_plain(plain["scores"]),
+            scores=None
+            if plain["scores"] is None
+            else ScoreSummary.from_plain(plain["scores"]),
         )
 
 
@@ -334,6 +347,8 @@ def _accuracy_caught(
         alpha=alpha,
         chance=_CHANCE,
         bound=bound,
+        alternatives=reading.alternatives,
+        records_per_coin=reading.records_per_coin,
     )
 
 
@@ -362,6 +377,15 @@ def bound_for(rules: Rules) -> JudgingBound:  # noqa: PLR0911 (one return per ru
             return Betting(grid=Grid(start=start))
         case _:
             assert_never(rules)
+
+
+def bound_of(audit: AuditResult) -> JudgingBound:
+    """Return the bound that an audit was judged by."""
+    if audit.bound.method == Classic.method:
+        return Classic()
+    if isinstance(audit.reading, Unequal):
+        return UnequalCoins()
+    return bound_for(audit.design.rules)
 
 
 def _ceiling(
@@ -408,6 +432,7 @@ def _object(name: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 (parsed JS
 def _lower_bound(plain: dict[str, Any]) -> LowerBound:
     for name in ("epsilon_lower", "delta", "alpha"):
         _canonical.number(name, plain.get(name))
+    _validate.nonnegative("epsilon_lower", plain["epsilon_lower"])
     try:
         return LowerBound(**plain)
     except TypeError as error:
@@ -430,8 +455,10 @@ def claim_test_from_plain(value: object) -> ClaimTest:
         raise InvalidInputError(
             f"claim_test must have claim, p_value and alpha, got {sorted(plain)}"
         )
+    p_value = _canonical.number("p_value", plain["p_value"])
+    _validate.probability("p_value", p_value)
     return ClaimTest(
         claim=guarantee_from_plain(_object("claim", plain["claim"])),
-        p_value=_canonical.number("p_value", plain["p_value"]),
+        p_value=p_value,
         alpha=_canonical.number("alpha", plain["alpha"]),
     )

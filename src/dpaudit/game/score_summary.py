@@ -118,9 +118,13 @@ def _edges(values: NDArray[np.float64]) -> NDArray[np.float64]:
     if not len(finite):
         return np.array([-0.5, 0.5])
     low, high = np.quantile(finite, (_OUTER, 1 - _OUTER), method="nearest")
-    edges = np.linspace(low, high, _BINS + 1)
-    # Scores that all but agree leave no room for bins.
-    return edges if np.all(np.diff(edges) > 0) else low + np.array([-0.5, 0.5])
+    share = np.linspace(0.0, 1.0, _BINS + 1)
+    edges = low * (1 - share) + high * share  # a difference might be too large
+    if np.all(np.diff(edges) > 0):
+        return np.asarray(edges)
+    # Scores that all but agree leave no room for bins: one holds them all.
+    room = max(0.5, abs(low) * 1e-6)
+    return np.array([low - room, low + room])
 
 
 def _counts(values: NDArray[np.float64], edges: NDArray[np.float64]) -> tuple[int, ...]:

@@ -55,6 +55,7 @@ def guarantee_from_plain(plain: Mapping[str, Any]) -> Guarantee:
         )
     values["adjacency"] = _canonical.member(Adjacency, values.get("adjacency"))
     try:
-        return _KINDS[kind](**values)
-    except (TypeError, ValueError) as error:
+        whole = {n: float(v) for n, v in values.items() if type(v) is int}
+        return _KINDS[kind](**{**values, **whole})
+    except (TypeError, ValueError, OverflowError) as error:
         raise InvalidInputError(f"a claim of kind {kind!r}: {error}") from error

@@ -57,6 +57,11 @@ _WHY_MORE = {
     "that lucky runs outweigh unlucky ones",
 }
 
+_WITHIN_CLAIM = (
+    "guesses were more accurate than the level before, which exempts rare losses, by "
+    "no more than the claim or luck allows"
+)
+
 _ADVICE = {
     "confidence": "combine independent runs, or accept a larger alpha",
     "interference": "audit adaptively, or let fewer elements share an output",
@@ -202,6 +207,8 @@ share an output.
             how, why = _taken(before, after)
         elif _minus(after.epsilon, before.epsilon) > _VISIBLE:
             how, why = _added(before, after)
+            if name == "exposure" and after.low <= self.rungs[0].epsilon:
+                why = _WITHIN_CLAIM
         else:
             return f"{_WHO[name]} takes nothing here."
         because = why.format(

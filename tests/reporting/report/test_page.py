@@ -222,7 +222,7 @@ def test_the_waterfall_tells_every_number_of_an_explanation(honest):
     text = Page(report_html(honest[0], explanation=explanation())).text
     assert "takes −1.000" in text  # noqa: RUF001 (as it is read)
     assert "leaves 1.000" in text
-    assert "within 0.900 to 1.100" in text
+    assert "Within 0.900 to 1.100 (95 %)" in text
     assert "−0.050" in text  # noqa: RUF001 (as it is read)
     assert "It would have caught something." in text
     assert "Use more canaries; expect a bound of 1.50 on average" in text

@@ -9,7 +9,7 @@ noise, so its log-odds are those of the noise there is.
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from math import log
+from math import ceil, log
 from typing import TypeAlias, assert_never, final
 
 import numpy as np
@@ -183,11 +183,16 @@ def _refuted_by(
                 guesses=guesses,
                 alpha=alpha,
             )
-            surest = np.array([guesses // per_coordinate])
+            # Whole coordinates; of the last one's guesses some are not made, and it
+            # does no harm to take those for right ones that are asked for as well.
+            surest = np.array([ceil(guesses / per_coordinate)])
+            more = int(surest[0]) * per_coordinate - guesses
 
             def by_count(law: GuessLaw) -> float:
+                if least is None:
+                    return 0.0
                 (forecast,) = forecast_one_run(law, coordinates, surest)
-                return 0.0 if least is None else 1 - float(forecast.at_most(least - 1))
+                return 1 - float(forecast.at_most(least + more - 1))
 
             return by_count
         case AdaptiveRounds():

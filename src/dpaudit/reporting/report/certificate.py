@@ -87,14 +87,22 @@ def _drawn(
 
 def _description(subject: Subject) -> str:
     verdict = (
-        "somewhere below the certified line, so the claim is refuted"
-        if subject.claim_test.refuted
-        else "nowhere below the certified line, so the claim is not refuted"
+        "somewhere below the certified line"
+        if _enters(subject)
+        else "nowhere below the certified line"
     )
     return (
         "The certified line falls as epsilon grows and bounds delta from below; the "
         f"claim's line is {verdict}. The numbers are in the table that follows."
     )
+
+
+def _enters(subject: Subject) -> bool:
+    """Return whether the claim's line enters what is ruled out."""
+    reading = subject.audit.reading
+    assert isinstance(reading, Counts)  # no figure is drawn otherwise
+    certificate = CurveCertificate(counts=reading, alpha=subject.alpha)
+    return certificate.refutes(subject.claim_test.claim)
 
 
 def _legend(subject: Subject) -> tuple[Mark, ...]:
@@ -115,11 +123,15 @@ def _accountant(subject: Subject) -> bool:
 
 
 def _caption(subject: Subject) -> tuple[str, ...]:
-    seen = (
-        "Here the claim's line enters it: the claim is refuted."
-        if subject.claim_test.refuted
-        else "The claim's line stays out of it: these guesses do not refute the claim."
-    )
+    if _enters(subject):
+        seen = "Here the claim's line enters it: the claim is refuted."
+    elif subject.claim_test.refuted:
+        seen = (
+            "The claim's line stays out of it: no point of the claim is refuted by "
+            "itself, but several points of its curve are together."
+        )
+    else:
+        seen = "The claim's line stays out: these guesses do not refute the claim."
     return (
         "A mechanism's privacy is a curve: for every epsilon the smallest delta. The "
         "true curve does not enter the shaded area, except with chance at most alpha "

@@ -9,6 +9,7 @@ from typing import final
 from dpaudit.bounds.bound import p_value_text
 from dpaudit.bounds.ceilings import mechanism_ceiling
 from dpaudit.bounds.classic import Classic
+from dpaudit.bounds.reads import Counts, Weighted
 from dpaudit.game.result import score
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
 from dpaudit.reporting.report.numbers import (
@@ -86,7 +87,9 @@ def more_facts(subject: Subject) -> tuple[Fact, ...]:
         Fact(
             name="Most that this audit could have shown",
             value=f"epsilon ≥ {at_least(audit.ceiling)}",
-            note="if every guess had been right",
+            note="if every guess had been right"
+            if isinstance(audit.reading, Counts | Weighted)
+            else "no audit with so many guesses shows more",
         ),
         _reach(subject),
         Fact(
@@ -223,8 +226,8 @@ def _reach(subject: Subject) -> Fact:
     return Fact(
         name="Most that any audit could reliably show of such a claim",
         value=f"epsilon = {plain(reach)}",
-        note=f"no valid {audits} with this alpha shows more of a mechanism that just "
-        "keeps the claim",
+        note=f"no valid {audits} with this alpha reliably shows more of a mechanism "
+        "that just keeps the claim",
     )
 
 
@@ -236,7 +239,8 @@ def _training(subject: Subject) -> tuple[Fact, ...]:
         Fact(
             name="Training",
             value=f"{count(training.steps)} steps seen",
-            note=f"real gradients left {training.trusted:.0%} of the evidence",
+            note=f"real gradients left {training.trusted:.0%} of the evidence, as far "
+            "as sums tell",
         )
     ]
     if training.family is not None:

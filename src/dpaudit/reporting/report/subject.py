@@ -76,6 +76,6 @@ class Subject:
         nothing else would be seen.
         """
         near = [v for v in (self.found, *others) if isfinite(v)]
-        widest = 4 * max(*near, 0.25)
+        widest = 4 * max([*near, 0.25])
         claim = self.claimed if isfinite(self.claimed) else 0.0
-        return 1.12 * max(*near, min(claim, widest), 0.1)
+        return 1.12 * max([*near, min(claim, widest), 0.1])
