@@ -12,12 +12,14 @@ their number. By Bonferroni's inequality a whole run refutes a true claim with c
 most ``alpha``. Under xdist every worker collects the same tests, so all of them divide
 by the same number; with ``--dist=each`` that number is multiplied by the workers. A
 test that is run again because it failed (pytest-rerunfailures) fails only if every one
-of its runs does, which makes false alarms rarer.
+of its runs does, so false alarms are no more frequent. They need not be rarer: the run
+gets the same key again, and a function that is seeded by it repeats itself.
 """
 
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 import secrets
 import shlex
@@ -36,6 +38,12 @@ if TYPE_CHECKING:
 _ALPHA = 0.001  # of a whole run: a suite runs at every commit, and cries wolf seldom
 _SECONDS = 2.0
 _PROPERTY = "dp_audit"
+_LONGEST = 120  # characters of a test's name in that of a file
+# Where pytest finds its root, if it is given a path below; --rootdir overrules them.
+_ROOTS = (
+    *("pytest.ini", ".pytest.ini", "pytest.toml", ".pytest.toml", "pyproject.toml"),
+    *("tox.ini", "setup.cfg", "setup.py"),
+)
 _SEED = re.compile(r"([0-9a-f]{16})(?:-(\d+)-(\d+))?")
 
 
@@ -172,6 +180,16 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     audits = [i for i in session.items if "dp_audit" in getattr(i, "fixturenames", ())]
     run.declared = {item.nodeid: _declared(item) for item in audits}
     run.counted = sum(run.declared[item.nodeid] for item in audits)
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput[_PROPERTY] = run.counted
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:  # noqa: ANN401 (xdist has no types)
+    """Hear from a worker of xdist how many audits it counted."""
+    run = node.config.stash[_RUN]
+    run.counted = max(run.counted, getattr(node, "workeroutput", {}).get(_PROPERTY, 0))
+    run.copies = max(run.copies, node.workerinput["dp_audit_copies"])
 
 
 def _declared(item: pytest.Item) -> int:
@@ -190,15 +208,20 @@ def _declared(item: pytest.Item) -> int:
 def pytest_report_collectionfinish(config: pytest.Config) -> list[str]:
     """Say how alpha is shared, if there is anything to share it."""
     run = config.stash[_RUN]
-    if not run.declared:
-        return []
-    return [
-        f"dp_audit: {run.audits} audits share alpha = {run.alpha:g}; seed {run.seed}"
-    ]
+    return [_shared(run)] if run.declared else []
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+def _shared(run: _Run) -> str:
+    return f"dp_audit: {run.audits} audits share alpha = {run.alpha:g}; seed {run.seed}"
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
     """With -v, say of each audit what it showed; the reports come from all workers."""
+    run = config.stash[_RUN]
+    if run.counted and not run.declared:  # by workers: they have no terminal
+        terminalreporter.line(_shared(run))
     if terminalreporter.verbosity < 1:
         return
     lines = [
@@ -329,9 +352,9 @@ class Auditor:
         folder = self._run.folder
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            name = re.sub(r"[^\w.-]+", "_", self._item.nodeid)
+            plain = re.sub(r"[^\w.-]+", "_", self._item.nodeid, flags=re.ASCII)
             digest = hashlib.sha256(self._item.nodeid.encode()).hexdigest()[:8]
-            path = folder / f"{name}-{digest}-{self._made}.json"
+            path = folder / f"{plain[:_LONGEST]}-{digest}-{self._made}.json"
             path.write_text(found.audit.to_json() + "\n", encoding="utf-8")
 
     def _said(self, found: FunctionResult) -> str:
@@ -340,9 +363,22 @@ class Auditor:
         )
         return (
             f"{found.verdict()}\n{found.evidence()}\n{found.strength()}\n"
-            f"To repeat: pytest {shlex.quote(self._item.nodeid)} "
-            f"--dp-audit-seed={seed}"
+            f"To repeat: {_command(self._item, self._run)} --dp-audit-seed={seed}"
         )
+
+
+def _command(item: pytest.Item, run: _Run) -> str:
+    """Return the command that runs a test alone, from where pytest was started."""
+    here, root = item.config.invocation_params.dir, item.config.rootpath
+    path = os.path.relpath(item.path, here)
+    words = ["pytest", path + item.nodeid[len(item.nodeid.partition("::")[0]) :]]
+    between = [f for f in item.path.parents if f != root and f.is_relative_to(root)]
+    nested = any((folder / name).exists() for folder in between for name in _ROOTS)
+    if root != here or nested:  # the name of a test, and so its key, depend on the root
+        words.append(f"--rootdir={os.path.relpath(root, here)}")
+    if run.alpha != _ALPHA:
+        words.append(f"--dp-audit-alpha={run.alpha!r}")
+    return shlex.join(words)
 
 
 def _neighbours(pairs: tuple[object, object], data: object, index: int | None) -> Any:  # noqa: ANN401

@@ -5,6 +5,7 @@ seed, so that nothing here is left to chance.
 """
 
 import json
+import shlex
 import subprocess
 import sys
 
@@ -117,8 +118,12 @@ def test_workers_of_xdist_share_one_alpha_and_one_seed(
         passed=4
     )
     alone = found()
-    suite(FOUR, *only_what_is_needed).assert_outcomes(passed=4)
+    done = suite(FOUR, *only_what_is_needed)
+    done.assert_outcomes(passed=4)
     assert found() == alone
+    done.stdout.fnmatch_lines(
+        ["dp_audit: 4 audits share alpha = 0.001; seed 0123456789abcdef"]
+    )
 
 
 def test_a_test_that_every_worker_runs_counts_for_each(
@@ -127,6 +132,7 @@ def test_a_test_that_every_worker_runs_counts_for_each(
     done = suite(FOUR, *only_what_is_needed, "--dist=each", "-k", "twice")
     done.assert_outcomes(passed=2)
     assert {r.design.alpha for r in results(pytester).values()} == {0.001 / 4}
+    done.stdout.fnmatch_lines(["dp_audit: 4 audits share*"])
 
 
 LEAK = """
@@ -147,6 +153,47 @@ def test_the_seed_that_is_printed_repeats_an_audit_alone(suite, pytester):
     again.assert_outcomes(failed=1, deselected=1)
     (after,) = [r for n, r in results(pytester).items() if "leaky" in n]
     assert after.to_json() == before.to_json()
+
+
+@pytest.mark.parametrize("nested", [True, False])
+def test_what_is_printed_repeats_an_audit_from_where_pytest_was_started(
+    pytester, monkeypatch, nested
+):
+    """The root is above, as was said, or another is below: a test's name depends."""
+    folder = pytester.mkdir("sub") / "deeper"
+    folder.mkdir()
+    if nested:
+        pytester.makeini("[pytest]")
+        (folder / "setup.cfg").write_text("[tool:pytest]\n")
+    else:
+        monkeypatch.chdir(folder.parent)
+    (folder / "test_below.py").write_text(
+        "def test_it(dp_audit):\n"
+        "    dp_audit(lambda bit: bit, pairs=(0, 1), epsilon=1.0, seconds=0.01)\n"
+    )
+    more = ["-p", "no:cacheprovider", f"--dp-audit-report={pytester.path / 'out'}"]
+    arguments = [f"--rootdir={pytester.path}", "--dp-audit-alpha=0.004"]
+    first = pytester.runpytest_inprocess(*arguments, *more)
+    (before,) = results(pytester).values()
+    command = next(line for line in first.outlines if line.startswith("To repeat: "))
+    words = shlex.split(command.removeprefix("To repeat: "))
+    assert words[0] == "pytest"
+    pytester.runpytest_inprocess(*words[1:], *more).assert_outcomes(failed=1)
+    (after,) = results(pytester).values()
+    assert after.to_json() == before.to_json()
+    assert after.design.alpha == 0.004
+
+
+def test_a_test_with_a_long_name_is_reported_too(suite, pytester):
+    suite(
+        """
+    @pytest.mark.parametrize("name", ["a" * 300, "a" * 299 + "b"], ids=str)
+    def test_it(dp_audit, name):
+        dp_audit(honest, pairs=(0, 1), epsilon=1.0, calls=100)
+    """,
+        "--dp-audit-report=out",
+    ).assert_outcomes(passed=2)
+    assert len(results(pytester)) == 2
 
 
 def test_a_seed_of_one_audit_gives_a_whole_run_no_more_alpha(suite, pytester):
@@ -193,6 +240,10 @@ def test_without_a_seed_every_run_has_a_new_one(suite):
         (
             "dp_audit(honest, pairs=(0, 1), epsilon=1.0, data=[0])",
             "dp_audit: data and index go together*",
+        ),
+        (
+            "dp_audit(lambda bit: iter([bit]), pairs=(0, 1), epsilon=1.0)",
+            "dp_audit: the mechanism returned *list_iterator*return what it yields*",
         ),
         ("dp_audit(honest, pairs=[0, 1], epsilon=1.0)", "dp_audit: pairs must be two*"),
     ],

@@ -4,6 +4,9 @@ A budget is a time or a number of calls. With a time, calls are made and timed u
 their share of it is up; as many again will be audited. So the number is fixed before
 the coins of the audit are thrown, by calls that are no part of it. It is never so small
 that the claim could not be refuted: a busy machine makes an audit longer, not empty.
+
+Outputs are read within the time, and learning from them takes some too: of wide ones
+fewer are asked for, so many that about the same number of values is learned from.
 """
 
 from dataclasses import dataclass
@@ -19,12 +22,14 @@ from dpaudit.errors import VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.testing.calling import Calling
 from dpaudit.testing.choosing import Aim
-from dpaudit.testing.outputs import Table, tabulate
+from dpaudit.testing.outputs import Row, Table, collect
 
 __all__ = ["Budget", "Calls", "Seconds", "calibrate"]
 
 _MOST = 50_000  # calls to learn from, and again as many to audit
 _SHARE = 0.35  # of the time goes to the calls to learn from, as much to the audit's
+_VALUES = 500_000  # to learn from in a second of the budget: calls times places,
+_MOST_VALUES = 4_000_000  # and in all: they are held in memory
 _LONGER = 5.0  # times as long as asked it may take to get calls that can refute,
 _PATIENCE = 10.0  # and at least so many seconds: a busy machine fails no test
 _ROOM = 4  # times as many calls as are needed if every guess is right
@@ -72,11 +77,11 @@ def calibrate(
     match budget:
         case Calls(calls=calls):
             bits = key.generator("calibration coins", 0).integers(0, 2, calls)
-            return tabulate(calling.run(bits, rng)), bits
+            return collect(calling.run(bits, rng)), bits
         case Seconds(seconds=seconds):
             bits = key.generator("calibration coins", 0).integers(0, 2, _MOST)
-            outputs = _timed(calling, bits, rng, seconds=seconds, aim=aim)
-            return tabulate(outputs), bits[: len(outputs)]
+            rows = _timed(calling, bits, rng, seconds=seconds, aim=aim)
+            return collect(rows), bits[: len(rows)]
         case _:
             assert_never(budget)
 
@@ -88,18 +93,21 @@ def _timed(
     *,
     seconds: float,
     aim: Aim,
-) -> list[object]:
+) -> list[Row]:
     """Call until the time is up, and at least until a claim could be refuted."""
     __tracebackhide__ = True
-    outputs: list[object] = []
-    start, batch, least = perf_counter(), 1, _least_calls(aim)
-    while len(outputs) < len(bits):
-        outputs += calling.run(bits[len(outputs) : len(outputs) + batch], rng)
+    rows: list[Row] = []
+    values = min(_VALUES * seconds, _MOST_VALUES)
+    start, batch, least, width = perf_counter(), 1, _least_calls(aim), 1
+    while len(rows) < min(len(bits), max(least, values // width)):
+        new = calling.run(bits[len(rows) : len(rows) + batch], rng)
+        rows += new
+        width = max(width, *(len(row.numbers) + len(row.texts) for row in new))
         spent = perf_counter() - start
-        rate = len(outputs) / max(spent, 1e-9)
-        if len(outputs) >= least and spent >= _SHARE * seconds:
+        rate = len(rows) / max(spent, 1e-9)
+        if len(rows) >= least and spent >= _SHARE * seconds:
             break
-        if len(outputs) < least and spent >= max(_LONGER * seconds, _PATIENCE):
+        if len(rows) < least and spent >= max(_LONGER * seconds, _PATIENCE):
             raise VoidAuditError(
                 f"one call takes {1 / rate:.2g} s, and the test needs {2 * least} of "
                 "them to be able to fail; allow about seconds="
@@ -107,8 +115,9 @@ def _timed(
             )
         # Half of what still fits, so that no batch overruns the time by much.
         fits = int(rate * (_SHARE * seconds - spent) / 2)
-        batch = max(1, len(outputs) // 4, min(fits, 4 * len(outputs)))
-    return outputs
+        batch = max(1, len(rows) // 4, min(fits, 4 * len(rows)))
+        batch = min(batch, max(1, int(max(least, values // width)) - len(rows)))
+    return rows
 
 
 def _least_calls(aim: Aim) -> int:

@@ -8,7 +8,8 @@ repeated exactly, unless the function takes its randomness from somewhere else.
 
 An exception is an error of the test and leaves it as such, with a note that says which
 input caused it. Exceptions that are part of what users of the function see can be named
-beforehand; they then are outputs.
+beforehand; they then are outputs. Every output is read before the next call is made,
+so that a function may use the array that it returned again.
 """
 
 import copy
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Key
+from dpaudit.testing.outputs import Row, read
 
 __all__ = ["Calling", "Neighbours", "OneRecord", "OneValue", "seeded"]
 
@@ -119,14 +121,14 @@ class Calling:
     neighbours: Neighbours
     raising: tuple[type[Exception], ...]
 
-    def run(self, data: NDArray[Any], rng: np.random.Generator) -> list[object]:
-        """Call the function once for every coin and return what it returned."""
+    def run(self, data: NDArray[Any], rng: np.random.Generator) -> list[Row]:
+        """Call the function once for every coin and return what is kept of each."""
         __tracebackhide__ = True  # pytest shows the function's frames, not ours
         given = rng if _takes_rng(self.function) else None
-        outputs = []
+        rows = []
         for bit in data:
-            outputs.append(self._call(int(bit), given))
-        return outputs
+            rows.append(read(self._call(int(bit), given)))
+        return rows
 
     def _call(self, bit: int, rng: np.random.Generator | None) -> object:
         __tracebackhide__ = True

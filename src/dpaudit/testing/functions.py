@@ -41,7 +41,7 @@ from dpaudit.testing.budgets import Budget, Calls, Seconds, calibrate
 from dpaudit.testing.calling import Calling, Neighbours, OneRecord, OneValue, seeded
 from dpaudit.testing.choosing import CHANCE, Aim, Choice, choose, graded
 from dpaudit.testing.guessers import LEARNERS, LOOKED_AT, Learner, Scorer
-from dpaudit.testing.outputs import Table, tabulate
+from dpaudit.testing.outputs import Table, collect
 
 __all__ = [
     "Budget",
@@ -122,7 +122,8 @@ def audit_function(
 
     Args:
         function: Called with one input; if it has a parameter ``rng``, with a generator
-            too. Its outputs may be anything: numbers, arrays, text, tuples of them.
+            too. Its outputs may be numbers, arrays, text, tuples of them: whatever can
+            be compared.
         neighbours: What it is called with: ``OneValue`` or ``OneRecord``.
         claim: What it is claimed to satisfy, for replacing x by y.
         alpha: Chance of refuting a true claim.
@@ -132,6 +133,7 @@ def audit_function(
         key: The secret of all coins, to be used once; a new one if left out.
 
     Raises:
+        InvalidInputError: An output cannot be compared with another.
         VoidAuditError: The budget is too small for the test to fail, or to catch what
             it must.
 
@@ -168,7 +170,7 @@ def audit_function(
         referee = Referee(_design(choice, aim, calls=len(table)), key)
         coins = Coins(key=key, count=choice.canaries).bits()
         outputs = calling.run(coins, key.generator("audit", 0))
-    scores = graded(scorer.scores(tabulate(outputs)))
+    scores = graded(scorer.scores(collect(outputs, widths=table.widths)))
     referee.submit(*most_likely(scores, guesses=choice.guesses))
     transcript = referee.close()
     audit = judge(
@@ -233,5 +235,7 @@ def _design(choice: Choice, aim: Aim, *, calls: int) -> Design:
             "guesser": choice.name,
             "calls_learned_from": calls,
             "caught_epsilon": choice.caught,
+            # What the classic bound assumes, registered before the coins are thrown.
+            **({"runs": "independent"} if aim.separate else {}),
         },
     )

@@ -42,8 +42,11 @@ _PRIOR = 0.5  # imagined observations of every value with either coin
 _BITWISE = 4  # numbers of an output whose 64 bits each are looked at
 _BY_CHANCE = 2.5  # standard deviations; a column that differs less is left out
 _COLUMNS = 64  # places that are counted one by one: those that differ most
+_SCREENED = 250_000  # values among which these are looked for,
+_SCREENING = 500  # and at least so many calls
 _REGRESSED = 10_000  # numbers that a regression is fitted to
 _LINEAR = 600  # columns of a linear combination
+_ODD = 0.005  # the share of least and of largest numbers that it cuts off
 
 
 class Scorer(Protocol):
@@ -89,11 +92,13 @@ class Counted:
 def _count(keys: Keys, table: Table, bits: NDArray[Any]) -> Counted:
     """Count values in the columns that differ most between the coins."""
     values = keys(table)
-    counted = [_ratios(column, bits) for column in values.T]
-    gains = np.array([gain for _, _, gain in counted])
-    best = np.argsort(-gains, kind="stable")[:_COLUMNS]
+    few = _few(*values.shape)
+    screened = [_ratios(column[few], bits[few])[2] for column in values.T]
+    best = np.argsort(-np.array(screened), kind="stable")[:_COLUMNS]
+    counted = {j: _ratios(values[:, j], bits) for j in best}
     # Those that may differ by chance only add noise to the sum; one is kept anyway.
-    columns = np.sort(best[: max(1, int(np.sum(gains[best] > _BY_CHANCE)))])
+    first = max(best, key=lambda j: counted[j][2])
+    columns = np.sort([j for j in best if j == first or counted[j][2] > _BY_CHANCE])
     return Counted(
         keys=keys,
         widths=table.widths,
@@ -101,6 +106,11 @@ def _count(keys: Keys, table: Table, bits: NDArray[Any]) -> Counted:
         known=tuple(counted[j][0] for j in columns),
         ratios=tuple(counted[j][1] for j in columns),
     )
+
+
+def _few(n: int, width: int) -> slice:
+    """Return as many rows of a wide table as say which of its columns matter."""
+    return slice(n if width <= _COLUMNS else max(_SCREENING, _SCREENED // width))
 
 
 def _ratios(
@@ -114,6 +124,8 @@ def _ratios(
     ones = np.bincount(place, weights=bits, minlength=len(known))
     seen = np.bincount(place, minlength=len(known))
     ratios = np.log((ones + _PRIOR) / (seen - ones + _PRIOR))
+    # The coins are fair, whichever of them came more often here.
+    ratios -= np.log((np.sum(bits) + _PRIOR) / (np.sum(1 - bits) + _PRIOR))
     excess = float(np.sum((2 * ones - seen) ** 2 / seen)) - len(known)
     return known, ratios, excess / float(np.sqrt(2 * len(known)))
 
@@ -136,7 +148,8 @@ def _learn_bins(table: Table, bits: NDArray[Any]) -> Scorer | None:
     if not shown.shape[1]:
         return None
     levels = np.linspace(0, 1, _BINS + 1)[1:-1]
-    edges = [_quantiles(column, levels) for column in shown.T]
+    found = _quantiles(shown[_few(*shown.shape)], levels)
+    edges = [np.unique(column) for column in found.T]
 
     def binned(seen: Table) -> NDArray[np.int64]:
         columns = _shown(seen)
@@ -150,12 +163,14 @@ def _learn_bins(table: Table, bits: NDArray[Any]) -> Scorer | None:
 
 
 def _quantiles(
-    column: NDArray[np.float64], levels: NDArray[np.float64]
+    columns: NDArray[np.float64], levels: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    known = column[np.isfinite(column)]
-    if not len(known):
-        return np.zeros(1)
-    return np.unique(np.quantile(known, levels, method="lower"))
+    """Return quantiles of what is finite in each column, one row for each level."""
+    finite = np.isfinite(columns)
+    known = np.sort(np.where(finite, columns, np.nan), axis=0)  # what is not comes last
+    last = np.maximum(finite.sum(axis=0) - 1, 0)
+    place = (levels[:, None] * last).astype(int)
+    return np.asarray(np.nan_to_num(np.take_along_axis(known, place, axis=0)))
 
 
 def _shown(table: Table) -> NDArray[np.float64]:
@@ -182,7 +197,7 @@ def _lattice(table: Table) -> NDArray[np.int64]:
 
 
 def _learn_steps(table: Table, bits: NDArray[Any]) -> Scorer | None:
-    if table.numbers.shape[1] != 1:
+    if table.usual != 1:
         return None
     return _count(_steps, table, bits)
 
@@ -202,17 +217,21 @@ class Linear:
 
     Attributes:
         widths: Of the table that it was fitted to.
-        centre: What is subtracted from each number.
+        limits: To which each number is cut, so that a few odd outputs decide nothing.
+        means: What stands for a number that an output does not have.
+        centre: What is subtracted from each number, less its mean.
         weights: What each adds.
     """
 
     widths: tuple[int, int]
+    limits: NDArray[np.float64]
+    means: NDArray[np.float64]
     centre: NDArray[np.float64]
     weights: NDArray[np.float64]
 
     def scores(self, table: Table) -> NDArray[np.float64]:
         """Return the combination for every output."""
-        rows = _even(table.with_widths(self.widths))
+        rows = _filled(_even(table.with_widths(self.widths)), self.limits, self.means)
         return np.asarray((rows - self.centre) @ self.weights)
 
 
@@ -220,18 +239,43 @@ def _learn_linear(table: Table, bits: NDArray[Any]) -> Scorer | None:
     """Fit the direction in which the two coins' outputs lie furthest apart."""
     if not table.numbers.shape[1] or len(set(bits.tolist())) < 2:
         return None
-    rows = _even(table)
+    even = _even(table)
+    levels = np.array([_ODD, 1 - _ODD])
+    limits = _quantiles(even[_few(*even.shape)], levels)
+    means = _means(np.clip(even, *limits))
+    rows = _filled(even, limits, means)
     one, zero = rows[bits == 1].mean(axis=0), rows[bits == 0].mean(axis=0)
     spread = np.atleast_2d(np.cov(rows, rowvar=False))
     ridge = np.trace(spread) / len(rows) + 1e-12
-    weights = np.linalg.solve(spread + ridge * np.eye(len(spread)), one - zero)
-    return Linear(widths=table.widths, centre=(one + zero) / 2, weights=weights)
+    return Linear(
+        widths=table.widths,
+        limits=limits,
+        means=means,
+        centre=(one + zero) / 2,
+        weights=np.linalg.solve(spread + ridge * np.eye(len(spread)), one - zero),
+    )
+
+
+def _filled(
+    even: NDArray[np.float64], limits: NDArray[np.float64], means: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return differences from the means; 0 for what an output does not have."""
+    return np.nan_to_num(np.clip(even, *limits) - means, nan=0.0)
+
+
+def _means(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the mean of each column where there is something; 0 if nowhere."""
+    there = ~np.isnan(rows)
+    total = np.where(there, rows, 0.0).sum(axis=0)
+    return np.asarray(total / np.maximum(there.sum(axis=0), 1))
 
 
 def _even(table: Table) -> NDArray[np.float64]:
     """Return an output's numbers on a scale where no size dwarfs the others."""
-    shown = np.nan_to_num(_shown(table), posinf=1e300, neginf=-1e300)
-    return np.asarray(np.arcsinh(shown[:, :_LINEAR]))
+    shown = _shown(table)[:, :_LINEAR]
+    return np.asarray(
+        np.arcsinh(np.nan_to_num(shown, nan=np.nan, posinf=1e300, neginf=-1e300))
+    )
 
 
 @final
@@ -240,16 +284,16 @@ class Bitwise:
     """The logistic regression of ``game/learned.py``, on one row per call.
 
     Attributes:
-        widths: Of the table that it was fitted to.
+        width: How many numbers of an output it was fitted to.
         loss: The regression.
     """
 
-    widths: tuple[int, int]
+    width: int
     loss: LearnedLoss[Any]
 
     def scores(self, table: Table) -> NDArray[np.float64]:
         """Return the fitted log-odds of every output."""
-        numbers = table.with_widths(self.widths).numbers
+        numbers = table.with_widths((self.width, 0)).numbers
         return replace(self.loss, canaries=len(table)).log_odds(numbers)
 
 
@@ -271,11 +315,11 @@ class _Replay:
 
 
 def _learn_logistic(table: Table, bits: NDArray[Any]) -> Scorer | None:
-    width = table.numbers.shape[1]
+    width = table.usual
     if not 0 < width <= _BITWISE or len(set(bits.tolist())) < 2:
         return None
     few = slice(_REGRESSED // width)
-    table, bits = table.rows(few), bits[few]
+    table, bits = table.rows(few).with_widths((width, 0)), bits[few]
     loss = learn_loss(
         _Replay(numbers=table.numbers, bits=bits),
         pairs=Pairs(x=0, y=1),
@@ -283,7 +327,7 @@ def _learn_logistic(table: Table, bits: NDArray[Any]) -> Scorer | None:
         runs=1,
         rng=np.random.default_rng(0),  # the order of rows already seen, no secret
     )
-    return Bitwise(widths=table.widths, loss=loss)
+    return Bitwise(width=width, loss=loss)
 
 
 Learner: TypeAlias = Callable[[Table, NDArray[Any]], Scorer | None]

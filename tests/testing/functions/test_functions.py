@@ -150,6 +150,59 @@ def test_faults_are_found_by_who_looks_for_them(function, guesser):
     assert result.guesser == guesser
 
 
+class Opaque:
+    def __init__(self, bit):
+        self.bit = bit
+
+
+async def waits(bit):
+    return bit
+
+
+def yields(bit):
+    yield bit
+
+
+@pytest.mark.parametrize("function", [waits, yields, Opaque, lambda b: [Opaque(b)]])
+def test_a_leak_in_what_cannot_be_compared_does_not_pass(function):
+    with pytest.raises(InvalidInputError, match="cannot be compared"):
+        audit(function)
+
+
+@pytest.mark.parametrize("buffer", [np.zeros(3), [0, 0, 0], [0, "text", 0]])
+def test_a_leak_in_what_is_returned_again_and_again_is_caught(buffer):
+    def reuse(bit):
+        buffer[0] = bit
+        return buffer
+
+    assert audit(reuse, alpha=1e-3).refuted
+
+
+@pytest.mark.parametrize("odd", [None, 7.5, "sorry"])
+def test_a_rare_output_of_another_kind_hides_no_leak(odd):
+    """Randomised response of 2.2 that claims 1: 1000 calls always refute it."""
+
+    def seldom(bit, rng):
+        return odd if rng.random() < 1 / 1000 else response(bit, rng, 0.9)
+
+    found = [audit(seldom, number=i, calls=1000, alpha=1e-3) for i in range(6)]
+    assert all(result.refuted for result in found)
+
+
+def test_that_runs_are_independent_is_registered_where_it_is_assumed():
+    approximate = ApproxDP(epsilon=1.0, delta=0.1, adjacency=Adjacency.REPLACE_ONE)
+    record = OneRecord(data=[0, 0], index=0, x=0, y=1)
+    found = {
+        "runs": audit(response, claim=approximate),
+        "records": audit(lambda d, rng: response(d[0], rng), neighbours=record),
+        "one run": audit(response),
+    }
+    said = {name: r.audit.design.setting.get("runs") for name, r in found.items()}
+    assert said == {"runs": "independent", "records": "independent", "one run": None}
+    methods = {name: r.audit.bound.method for name, r in found.items()}
+    assert methods == {"runs": "classic", "records": "classic", "one run": "exact"}
+
+
 def test_delta_is_covered_by_the_claim():
     """With chance 0.1 the bit is shown: (0, 0.1)-DP, and not (0, 0.001)-DP."""
 
@@ -275,6 +328,19 @@ def test_calls_fit_into_the_time():
         slow, neighbours=BIT, claim=pure(1.0), budget=Seconds(seconds=0.4), key=key(1)
     )
     assert few < len(made) - few
+
+
+@pytest.mark.parametrize("wide", [lambda v: v.tolist(), np.asarray, lambda v: [*v, ""]])
+def test_of_wide_outputs_fewer_are_learned_from(wide):
+    """Or learning would take many times as long as the calls."""
+    result = audit_function(
+        lambda bit, rng: wide(np.tile(rng.random(10), 50)),
+        neighbours=BIT,
+        claim=pure(1.0),
+        budget=Seconds(seconds=0.2),
+        key=key(1),
+    )
+    assert 60 <= result.calls <= 200
 
 
 def test_what_must_be_caught_takes_as_many_calls_as_it_needs():

@@ -60,6 +60,44 @@ def test_outputs_of_any_kind_are_counted(name, wrap):
     assert share_right(name, lambda b, rng: wrap(response(b, rng))) == about(0.75)
 
 
+ODD = [None, (1.0, 2.0, 3.0), math.inf, np.zeros(20)]
+
+
+@pytest.mark.parametrize(
+    "name", ["values", "parts", "bins", "lattice", "linear", "logistic"]
+)
+@pytest.mark.parametrize("odd", ODD, ids=[type(o).__name__ for o in ODD])
+def test_a_rare_output_of_another_kind_costs_no_guesser_anything(name, odd):
+    """Once in 500 calls; other columns may take some of the guesses, not many."""
+
+    def sometimes(bit, rng):
+        return odd if rng.random() < 1 / 500 else response(bit, rng)
+
+    assert share_right(name, sometimes) > 0.75 - 0.05
+
+
+def test_a_rare_output_of_another_kind_is_guessed_by_chance_if_never_seen():
+    learned = [response(0, np.random.default_rng(i)) for i in range(400)]
+    bits = np.array(learned)
+    for name in ("values", "parts", "bins", "linear", "logistic"):
+        scorer = LEARNERS[name](tabulate(learned), bits)
+        plain = scorer.scores(tabulate([0, 1]))
+        mixed = scorer.scores(tabulate([0, None, 1, "x", (1.0, 2.0)]))
+        np.testing.assert_array_equal(mixed[[0, 2]], plain)
+        assert np.isfinite(mixed).all()
+
+
+@pytest.mark.parametrize("name", ["parts", "bins", "lattice"])
+def test_of_many_places_the_one_that_tells_is_found(name):
+    def last_but_one(bit, rng):
+        values = np.round(rng.normal(size=400), 1)
+        values[398] = 4.0 * response(bit, rng)
+        return values
+
+    # Others look different by chance and take some of the guesses.
+    assert share_right(name, last_but_one) > 0.65
+
+
 @pytest.mark.parametrize("name", ["bins", "linear", "logistic"])
 def test_noisy_numbers_are_guessed_by_their_side(name):
     """Laplace noise of scale 1 around 0 or 1: right with chance 1 - e^(-1/2) / 2."""
@@ -109,8 +147,12 @@ def test_noise_shared_by_neighbouring_calls_is_seen_in_steps():
             return bit + held[0]
         return bit + held.pop()
 
+    def seldom_odd(bit, rng):
+        return (0.0, 0.0) if rng.random() < 1 / 1000 else shared(bit, rng)
+
     # In half of the pairs the inputs differ, and the step shows both.
     assert share_right("steps", shared, surest=0.4) > 0.99
+    assert share_right("steps", seldom_odd, surest=0.4) > 0.95
     assert share_right("bins", shared, surest=0.4) < 0.7
 
 
