@@ -1,9 +1,12 @@
 """How strong a test is: against a search through every count."""
 
+from types import SimpleNamespace
+
 import pytest
-from scipy import stats
+from scipy import special, stats
 
 from dpaudit import ApproxDP, Counts, GaussianDP, PureDP, test_claim
+from dpaudit.bounds import strength
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.strength import accuracy_caught, least_refuting
 
@@ -56,3 +59,22 @@ def test_a_claim_that_no_guess_can_refute_has_no_least_count():
     claim = PureDP(epsilon=9.0)
     assert least_refuting(claim, canaries=9, guesses=9, alpha=0.05) is None
     assert accuracy_caught(claim, canaries=9, guesses=9, alpha=0.05) is None
+
+
+def test_rounding_up_takes_few_steps_however_many_guesses_there_are(monkeypatch):
+    """One float after the other took millions of steps with 1e15 guesses."""
+    calls = []
+
+    def counted(*args):
+        calls.append(args)
+        return special.betainc(*args)
+
+    functions = SimpleNamespace(betainc=counted, betaincinv=special.betaincinv)
+    monkeypatch.setattr(strength, "special", functions)
+    claim = ApproxDP(epsilon=1.0, delta=1e-5)
+    n = 10**15
+    found = accuracy_caught(claim, canaries=n, guesses=n, alpha=0.05)
+    assert 0 < len(calls) < 60
+    least = least_refuting(claim, canaries=n, guesses=n, alpha=0.05)
+    assert special.betainc(least, n - least + 1, found) >= 0.9
+    assert found < least / n + 1e-6

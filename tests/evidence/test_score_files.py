@@ -1,6 +1,7 @@
 """Scores in files: tallies are made anew from the very files that were audited."""
 
 import json
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -31,6 +32,11 @@ from dpaudit.evidence.files import read_score_files
 
 def tally(found):
     return next(check for check in found.checks if check.name == "tally")
+
+
+def named_only(files):
+    """Return score files as somebody else has them, who cannot look where they were."""
+    return ScoreFiles.from_json(files.to_json())
 
 
 @pytest.mark.parametrize("rules", [OneRun(guesses=40), Ranking(guesses=40)])
@@ -70,9 +76,10 @@ def test_the_right_guesses_are_those_that_counting_by_hand_gives(tmp_path):
     top = ordered[-1]
     text = path.read_text().replace(f"{top},{scores[top]!r}", f"{top},-99")
     path.write_text(text)
-    found = verify(
-        seal(evidence_of(result, key=KEY, files=score_files([path]))), files=tmp_path
-    )
+    with pytest.raises(InvalidInputError, match="another tally"):
+        evidence_of(result, key=KEY, files=score_files([path]))
+    changed = evidence_of(result, key=KEY, files=named_only(score_files([path])))
+    found = verify(seal(changed), files=tmp_path)
     assert tally(found).finding is Finding.FAILS
 
 
@@ -113,7 +120,9 @@ def test_ties_are_decided_by_the_key_and_by_nobody_else(tmp_path):
 
     drawn = (audit(np.random.default_rng(seed)) for seed in range(30))
     other = next(r for r in drawn if r.to_json() != evidence.result.to_json())
-    chosen = evidence_of(other, key=KEY, files=evidence.guesses)
+    with pytest.raises(InvalidInputError, match=r"tie_rng=tie_rng\(design, key\)"):
+        evidence_of(other, key=KEY, files=evidence.guesses)
+    chosen = evidence_of(other, key=KEY, files=named_only(evidence.guesses))
     assert tally(verify(seal(chosen), files=tmp_path)).finding is Finding.FAILS
     again = audit(tie_rng(design, KEY))
     assert again.to_json() == evidence.result.to_json()
@@ -131,7 +140,7 @@ def test_coins_in_the_files_must_be_the_keys(tmp_path):
         result = audit_scores(
             table.ids, coins, table.scores, design=design, tie_rng=lots
         )
-        return seal(evidence_of(result, key=key, files=files))
+        return seal(evidence_of(result, key=key, files=named_only(files)))
 
     assert verify(sealed(KEY), files=tmp_path).sound
     found = verify(sealed(OTHER_KEY), files=tmp_path)
@@ -159,7 +168,10 @@ def test_coins_that_come_from_no_key_are_the_auditors_word(tmp_path):
     assert "registration" in found.stated
     # Without a seed in the design, nothing decides between equal scores.
     bare = replace(result, design=design_of(OneRun(guesses=20)))
-    found = verify(seal(evidence_of(bare, key=None, files=files)), files=tmp_path)
+    with pytest.raises(InvalidInputError, match="some scores are equal"):
+        evidence_of(bare, key=None, files=files)
+    unseeded = evidence_of(bare, key=None, files=named_only(files))
+    found = verify(seal(unseeded), files=tmp_path)
     assert "some scores are equal" in tally(found).sentence
 
 
@@ -174,7 +186,10 @@ def test_only_a_whole_number_is_a_seed(seed):
     assert tie_rng(design, None) is None
 
 
-@pytest.mark.parametrize("name", ["../x.csv", "a/b.csv", "a\\b.csv", "", ".", "..", 5])
+@pytest.mark.parametrize(
+    "name",
+    ["../x.csv", "a/b.csv", "a\\b.csv", "", ".", "..", 5, "a\n- bound: b", "\ud800"],
+)
 def test_a_name_that_leads_elsewhere_is_refused(name):
     with pytest.raises(InvalidInputError, match="without a folder"):
         ScoreFile(name=name, sha256=64 * "0", rows=1)
@@ -196,6 +211,40 @@ def test_odd_score_files_are_refused():
     plain["files"][0]["folder"] = "/"
     with pytest.raises(InvalidInputError, match="folder"):
         ScoreFiles.from_json(json.dumps(plain))
+
+
+def test_a_result_without_a_picture_of_its_scores_holds_too(tmp_path):
+    """Results of the first format had none."""
+    evidence = of_scores(tmp_path)
+    bare = replace(evidence.result, scores=None)
+    found = verify(seal(replace(evidence, result=bare)), files=tmp_path)
+    assert found.sound, str(found)
+    assert tally(found).finding is Finding.HOLDS
+
+
+def test_files_may_come_from_several_folders(tmp_path):
+    evidence = of_scores(tmp_path)
+    moved = tmp_path / "elsewhere"
+    moved.mkdir()
+    paths = [tmp_path / "scores-0.csv", moved / "scores-1.csv"]
+    (tmp_path / "scores-1.csv").rename(paths[1])
+    again = evidence_of(evidence.result, key=KEY, files=score_files(paths))
+    assert again == evidence
+
+
+def test_a_file_that_only_the_verifier_cannot_read_is_not_held_against_the_auditor(
+    tmp_path, monkeypatch
+):
+    evidence = of_scores(tmp_path)
+    file = evidence.guesses.files[0]
+    (tmp_path / "scores-0.parquet").write_bytes((tmp_path / file.name).read_bytes())
+    named = ScoreFiles(files=(replace(file, name="scores-0.parquet"),))
+    # As if the extra were not installed.
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.delitem(sys.modules, "dpaudit.tables.parquet_files", raising=False)
+    found = verify(seal(replace(evidence, guesses=named)), files=tmp_path)
+    assert tally(found).finding is Finding.NOT_CHECKED
+    assert "pip install 'dpaudit[tables]'" in tally(found).sentence
 
 
 def test_the_order_in_which_files_are_named_does_not_matter(tmp_path):

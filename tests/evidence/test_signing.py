@@ -205,7 +205,7 @@ def test_without_the_extra_the_error_names_it():
     assert "pip install 'dpaudit[sign]'" in done.stdout
 
 
-@pytest.mark.parametrize("kind", ["", "-training", "-redacted", "-rounds", "-scores"])
+@pytest.mark.parametrize("kind", ["", "-training", "-redacted", "-rounds"])
 def test_the_first_signatures_still_hold(kind):
     public = PublicKey.read(DATA / "signer-1.pub")
     found = verify((DATA / f"evidence-1{kind}.json").read_bytes(), public_key=public)

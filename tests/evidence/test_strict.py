@@ -49,9 +49,16 @@ def test_a_text_that_is_not_the_canonical_one_is_refused(text):
 
 @pytest.mark.parametrize("inner", ['{"b":1,"a":2}', '{"a": 1}', '{"a":1,"a":1}', "no"])
 def test_a_document_within_a_document_must_be_canonical_too(inner):
-    text = json.dumps({"x": {"design": inner}}, separators=(",", ":"))
-    with pytest.raises(InvalidInputError):
-        strict.canonical(text)
+    middle = json.dumps({"design": inner}, separators=(",", ":"))
+    for text in (middle, json.dumps({"result": middle}, separators=(",", ":"))):
+        with pytest.raises(InvalidInputError):
+            strict.canonical(text)
+
+
+@pytest.mark.parametrize("value", ["March", '{"b": 1', '{"b":NaN}', '{"b": 1}'])
+def test_names_that_the_user_chose_hold_no_documents(value):
+    text = json.dumps({"setting": {"design": value}}, separators=(",", ":"))
+    assert strict.canonical(text) == {"setting": {"design": value}}
 
 
 def test_documents_may_be_nested_but_not_without_end():

@@ -70,7 +70,11 @@ def test_what_is_established_is_said_in_words():
         "the coins in the transcript are those of the key",
         "a referee takes the guesses by the rules registered",
         "the guesser saw nothing but the output",
-        "Stated, not checked: guesses.guess, guesses.index, result.not_exercised",
+        "that it was drawn at random and used once",
+        "the best of many leaves the same record",
+        "Stated, not checked: guesses.guess, guesses.index, "
+        "registration.design.setting, registration.design.threat_model, "
+        "result.not_exercised",
     ):
         assert words in said, words
 

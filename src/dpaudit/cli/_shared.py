@@ -161,7 +161,7 @@ def read_text(path: Path) -> str:
     try:
         if str(path) == "-":
             return sys.stdin.read()
-        return path.read_text("utf-8")
+        return path.read_text("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidInputError(
             f"cannot read {path}: it is not UTF-8 text (byte {error.start})"

@@ -28,8 +28,8 @@ def verify(
 ) -> None:
     """Check evidence: derive the coins again, count again, find the bound again.
 
-    Says what was established and what was not. Exits with 0 if no check fails, with 1
-    if one does, with 2 if something is misused.
+    Says what was established and what was not. Exits with 0 if no check fails and bound
+    and verdict were found again, with 1 otherwise, with 2 if something is misused.
     """
     from dpaudit.evidence import verify as verified  # noqa: PLC0415 (numpy)
 

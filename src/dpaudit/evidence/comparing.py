@@ -10,6 +10,8 @@ from math import isclose
 from types import MappingProxyType
 from typing import Any
 
+from dpaudit.evidence.strict import DOCUMENTS
+
 __all__ = ["differences"]
 
 _CLOSE = 1e-7
@@ -37,7 +39,9 @@ def differences(stated: Any, found: Any, path: str = "") -> list[str]:  # noqa: 
             each
             for name in sorted(stated.keys() | found.keys())
             for each in differences(
-                _part(stated.get(name)), _part(found.get(name)), f"{path}.{name}"
+                _part(stated.get(name), name, path),
+                _part(found.get(name), name, path),
+                f"{path}.{name}",
             )
         ]
     if isinstance(stated, list) and isinstance(found, list):
@@ -53,17 +57,25 @@ def differences(stated: Any, found: Any, path: str = "") -> list[str]:  # noqa: 
     return [f"{path[1:]} is stated as {stated!r:.60} and derives as {found!r:.60}"]
 
 
-def _part(value: Any) -> Any:  # noqa: ANN401 (parsed JSON)
-    """Return the document that a text holds, if it does."""
-    if isinstance(value, str) and value.startswith('{"'):
+def _part(value: Any, name: str, path: str) -> Any:  # noqa: ANN401 (parsed JSON)
+    """Return the document that a text holds, if the field is one for documents."""
+    if not isinstance(value, str) or name not in DOCUMENTS or _is_free(path):
+        return value
+    try:
         return json.loads(value)
-    return value
+    except (ValueError, RecursionError):
+        return value
+
+
+def _is_free(path: str) -> bool:
+    """Return whether names at a path are the user's own."""
+    return f"{path}.".find(".setting.") >= 0
 
 
 def _same(stated: Any, found: Any, path: str) -> bool:  # noqa: ANN401 (parsed JSON)
     if type(stated) is not type(found):
         return False
     tiny = _COMPUTED.get(path.rpartition(".")[2].partition("[")[0])
-    if tiny is None or not isinstance(stated, float):
+    if tiny is None or not isinstance(stated, float) or _is_free(path):
         return bool(stated == found)
     return isclose(stated, found, rel_tol=_CLOSE, abs_tol=tiny)

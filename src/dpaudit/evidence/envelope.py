@@ -15,6 +15,7 @@ v1, https://github.com/in-toto/attestation.
 """
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, final
 
@@ -22,7 +23,6 @@ from dpaudit import _canonical
 from dpaudit.errors import InvalidInputError
 from dpaudit.evidence import strict
 from dpaudit.evidence.record import Evidence
-from dpaudit.evidence.registration import Registration
 
 __all__ = [
     "PAYLOAD_TYPE",
@@ -32,7 +32,6 @@ __all__ = [
     "Signer",
     "open_envelope",
     "seal",
-    "subjects",
 ]
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
@@ -70,11 +69,13 @@ class Envelope:
     Attributes:
         payload: The bytes that a signature is over.
         subject: The hashes that the statement says it is about, by name.
+        held: The hashes of what it holds, of the texts as they stand there.
         signature: None if nobody signed.
     """
 
     payload: bytes
     subject: tuple[tuple[str, str], ...]
+    held: tuple[tuple[str, str], ...]
     signature: Signature | None
 
 
@@ -85,15 +86,16 @@ def seal(evidence: Evidence, signer: Signer | None = None) -> str:
         evidence: What to seal.
         signer: Who signs; without one the envelope has no signature.
     """
+    predicate = strict.parsed(evidence.to_json())
     subject: list[_canonical.Json] = [
         {"name": name, "digest": {"sha256": digest}}
-        for name, digest in subjects(evidence)
+        for name, digest in _held(predicate)
     ]
     statement = {
         "_type": _STATEMENT,
         "subject": subject,
         "predicateType": PREDICATE_TYPE,
-        "predicate": strict.parsed(evidence.to_json()),
+        "predicate": predicate,
     }
     payload = _canonical.text(statement).encode("ascii")
     made = [] if signer is None else [signer.sign(payload)]
@@ -116,7 +118,7 @@ def open_envelope(text: str | bytes) -> tuple[Evidence, Envelope]:
         InvalidInputError: It is no such file, or could be read in more ways than one.
     """
     plain = strict.object_of(
-        strict.parsed(_decoded(text)),
+        strict.parsed(strict.without_mark(_decoded(text))),
         "an envelope",
         {"payload", "payloadType", "signatures"},
     )
@@ -126,26 +128,25 @@ def open_envelope(text: str | bytes) -> tuple[Evidence, Envelope]:
         )
     payload = strict.from_base64("payload", plain["payload"])
     statement = _statement(payload)
+    evidence = Evidence.from_json(_canonical.text(statement["predicate"]))
     envelope = Envelope(
         payload=payload,
         subject=_subject(statement["subject"]),
+        held=_held(statement["predicate"]),
         signature=_signature(plain["signatures"]),
     )
-    return Evidence.from_json(_canonical.text(statement["predicate"])), envelope
+    return evidence, envelope
 
 
-def subjects(evidence: Evidence) -> tuple[tuple[str, str], ...]:
-    """Return the hashes that a statement about this evidence names."""
-    return (
-        _registered(evidence.registration),
-        ("result", _digest(evidence.result.to_json())),
-    )
-
-
-def _registered(registration: Registration) -> tuple[str, str]:
-    if registration.commitment is None:
-        return "design", _digest(registration.design.to_json())
-    return "commitment", registration.commitment.sha256
+def _held(predicate: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return the hashes of what evidence holds, of the very texts."""
+    registered = strict.parsed(predicate["registration"])
+    commitment, design = registered["commitment"], registered["design"]
+    if commitment is None:
+        first = "design", _digest(design)
+    else:
+        first = "commitment", str(strict.parsed(commitment)["sha256"])
+    return first, ("result", _digest(predicate["result"]))
 
 
 def _digest(text: str) -> str:

@@ -11,7 +11,7 @@ design, which must be there before the run. With neither, ties are refused.
 
 import hashlib
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from re import fullmatch
 from typing import Any, Self, final
@@ -53,10 +53,11 @@ class ScoreFile:
             or self.name != Path(self.name).name
             or self.name in ("", "..")
             or "\\" in self.name
-            or "\0" in self.name
+            or not self.name.isprintable()
         ):
             raise InvalidInputError(
-                f"name must be that of a file, without a folder, got name={self.name!r}"
+                "name must be that of a file, without a folder and of characters that "
+                f"can be printed, got name={self.name!r}"
             )
         if not (
             isinstance(self.sha256, str) and fullmatch("[0-9a-f]{64}", self.sha256)
@@ -80,10 +81,12 @@ class ScoreFiles:
         files: Each file, in that order.
         coins_were_independent: What was told ``audit_scores`` about coins that are in
             the files and of which exactly half are ones.
+        paths: Where the files were when they were named; not part of the record.
     """
 
     files: tuple[ScoreFile, ...]
     coins_were_independent: bool = False
+    paths: tuple[Path, ...] = field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         names = [file.name for file in self.files]
@@ -138,24 +141,32 @@ def score_files(
             can choose another one.
         coins_were_independent: As told ``audit_scores``.
     """
+    ordered = tuple(sorted(map(Path, paths), key=lambda path: path.name))
     files = tuple(
         ScoreFile(
-            name=Path(path).name,
-            sha256=_digest(Path(path)),
+            name=path.name,
+            sha256=_digest(path),
             rows=len(read_score_table(path).ids),
         )
-        for path in sorted(paths, key=lambda path: Path(path).name)
+        for path in ordered
     )
-    return ScoreFiles(files=files, coins_were_independent=coins_were_independent)
+    return ScoreFiles(
+        files=files, coins_were_independent=coins_were_independent, paths=ordered
+    )
 
 
-def read_score_files(named: ScoreFiles, folder: Path) -> ScoreTable:
+def read_score_files(named: ScoreFiles, folder: Path | None = None) -> ScoreTable:
     """Return the scores of all files, each checked against its hash.
+
+    Args:
+        named: The files.
+        folder: Where they are now; left out, they are looked for where they were.
 
     Raises:
         VoidAuditError: A file is missing, or is not the one that was named.
     """
-    tables = [_read(file, folder / file.name) for file in named.files]
+    paths = [folder / file.name for file in named.files] if folder else named.paths
+    tables = [_read(*each) for each in zip(named.files, paths, strict=True)]
     bits = [table.bits for table in tables if table.bits is not None]
     if bits and len(bits) < len(tables):
         raise VoidAuditError("some files hold coins and others do not")

@@ -5,12 +5,14 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 
 from dpaudit.bounds.reading_json import reading_to_json
-from dpaudit.errors import InvalidInputError
+from dpaudit.errors import DpAuditError, InvalidInputError
 from dpaudit.evidence.documents import Result, audit_of, transcript_of
-from dpaudit.evidence.files import ScoreFiles
+from dpaudit.evidence.files import ScoreFiles, read_score_files
 from dpaudit.evidence.record import Evidence
+from dpaudit.evidence.rederive import check_method, scored_again
 from dpaudit.evidence.registration import Registration
 from dpaudit.game.coins import Key
+from dpaudit.game.result import AuditResult
 from dpaudit.game.transcript import Transcript
 
 __all__ = ["evidence_of"]
@@ -41,10 +43,12 @@ def evidence_of(
         key: The key of its coins; None if they did not come from one.
         transcript: Every guess, from ``play_one_run``, ``play_adaptive`` or a referee.
             The result of a training has its own.
-        files: The files that hold the scores, for ``audit_scores``.
+        files: The files that hold the scores, for ``audit_scores``. They are read
+            once more: equal scores must have been decided between by ``tie_rng``.
 
     Raises:
         InvalidInputError: The parts are not of one audit.
+        VoidAuditError: The result is of a bound that its design does not permit.
 
     Example:
         >>> from dpaudit import OneRun, PureDP, Referee
@@ -82,6 +86,9 @@ def evidence_of(
         or reading_to_json(guesses.reading()) != reading_to_json(audit.reading)
     ):
         raise InvalidInputError("transcript is of another game than the result")
+    check_method(result, audit.design)
+    if files is not None and files.paths:
+        _check_files(files, audit, key)
     return Evidence(
         registration=Registration(design=audit.design, commitment=audit.commitment),
         key=key,
@@ -89,6 +96,25 @@ def evidence_of(
         result=result,
         versions=_versions(),
     )
+
+
+def _check_files(files: ScoreFiles, audit: AuditResult, key: Key | None) -> None:
+    """Refuse files from which nobody could make the result anew."""
+    advice = (
+        "if some scores are equal, decide between them by tie_rng=tie_rng(design, key) "
+        "of dpaudit.evidence, so that others come to the same order"
+    )
+    try:
+        table = read_score_files(files)
+        reading, _ = scored_again(table, files, design=audit.design, key=key)
+    except DpAuditError as error:
+        raise InvalidInputError(
+            f"the files do not give the result: {error}; {advice}"
+        ) from error
+    if reading_to_json(reading) != reading_to_json(audit.reading):
+        raise InvalidInputError(
+            f"the files give another tally than the result has; {advice}"
+        )
 
 
 def _versions() -> dict[str, str]:

@@ -5,7 +5,7 @@ from typing import Any, Protocol
 
 from dpaudit.evidence.comparing import differences
 from dpaudit.evidence.documents import audit_of, transcript_of
-from dpaudit.evidence.envelope import Envelope, Signature, subjects
+from dpaudit.evidence.envelope import Envelope, Signature
 from dpaudit.evidence.record import Evidence
 from dpaudit.evidence.registration import Registration
 from dpaudit.evidence.verification import Check, fails, holds, open_question
@@ -79,9 +79,9 @@ def _signed(signature: Signature, payload: bytes, key: Verifier) -> Check:
     )
 
 
-def check_subject(evidence: Evidence, envelope: Envelope) -> Check:
+def check_subject(envelope: Envelope) -> Check:
     """Check that the statement is about what it holds."""
-    named, held = envelope.subject, subjects(evidence)
+    named, held = envelope.subject, envelope.held
     if named == held:
         names = " and ".join(f"the {name}" for name, _ in held)
         return holds("subject", f"the statement is about {names} that it holds")
@@ -116,6 +116,24 @@ def check_registration(evidence: Evidence, given: Registration | None) -> list[C
     odd = _unlike(held.design, given.design)
     if odd:
         return [fails(name, f"the wrong design: it was registered otherwise; {odd}")]
+    if given.commitment is None:
+        return [
+            holds(name, "the design is that of the copy given"),
+            open_question(
+                "time",
+                "the copy given is of the design alone, without a commitment: nothing "
+                "shows that the key was fixed before the run, and that the design was "
+                "rests on the date of your copy",
+            ),
+        ]
+    if held.commitment is None:
+        return [
+            fails(
+                name,
+                "a commitment to a key was registered, and the evidence has none: its "
+                "coins are not those registered",
+            )
+        ]
     return [
         fails(
             name,

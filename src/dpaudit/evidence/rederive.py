@@ -1,8 +1,6 @@
 """A result made anew from what it rests on: guesses, coins, score files, tallies."""
 
-from dataclasses import replace
 from functools import lru_cache
-from itertools import pairwise
 from typing import assert_never
 
 import numpy as np
@@ -18,8 +16,7 @@ from dpaudit.evidence.files import ScoreFiles, tie_rng
 from dpaudit.evidence.registration import Registration
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
-from dpaudit.game.referee import Referee
-from dpaudit.game.result import AuditResult, judge
+from dpaudit.game.result import AuditResult, judge, score
 from dpaudit.game.rules import (
     AdaptiveBets,
     AdaptiveClasses,
@@ -29,15 +26,19 @@ from dpaudit.game.rules import (
     OneRun,
     Ranking,
     Rules,
-    is_adaptive,
 )
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.scores import read_scores
-from dpaudit.game.transcript import Transcript
 from dpaudit.tables.reading import ScoreTable
 from dpaudit.training.result import TrainingResult
 
-__all__ = ["is_classic", "judged_again", "played_again", "scored_again"]
+__all__ = [
+    "check_method",
+    "check_reading",
+    "is_classic",
+    "judged_again",
+    "scored_again",
+]
 
 
 def is_classic(audit: AuditResult) -> bool:
@@ -47,8 +48,67 @@ def is_classic(audit: AuditResult) -> bool:
     )
 
 
+def check_method(stated: Result, design: Design) -> None:
+    """Refuse the bound for independent runs where they were not registered.
+
+    Raises:
+        VoidAuditError: The design does not say that every coin has a run of its own,
+            or the result is that of one training.
+    """
+    if isinstance(stated, TrainingResult):
+        if is_classic(stated.audit):
+            raise VoidAuditError("a training is one run, and not a run for every coin")
+    elif is_classic(stated) and design.setting.get("runs") != "independent":
+        raise VoidAuditError(
+            "the bound is one for a run of its own for every coin, which the design "
+            'must say beforehand, by setting={"runs": "independent"}'
+        )
+
+
+def check_reading(reading: Reading, design: Design) -> None:
+    """Refuse a reading that no game by a design can have.
+
+    Raises:
+        VoidAuditError: It is of another kind, size or weight than the rules give.
+    """
+    rules, kind = design.rules, _read(design.rules)
+    if not isinstance(reading, kind):
+        raise VoidAuditError(
+            f"by its rules the audit is read as {kind.__name__}, and the result holds "
+            f"{type(reading).__name__}"
+        )
+    if reading.canaries != design.canaries:
+        raise VoidAuditError(
+            f"the reading is of {reading.canaries} canaries, and the design has "
+            f"{design.canaries}"
+        )
+    made, fixed = score(reading)[1], not isinstance(reading, Rounds | Bets)
+    if fixed and made != design.guesses:
+        raise VoidAuditError(
+            f"the reading is of {made} guesses, and the design has {design.guesses}"
+        )
+    match reading:
+        case Counts() if (reading.alternatives, reading.records_per_coin) != (2, 1):
+            raise VoidAuditError(
+                "coins of a design choose between two, and each decides over one "
+                f"record; the reading says alternatives={reading.alternatives} and "
+                f"records_per_coin={reading.records_per_coin}"
+            )
+        case Weighted() if isinstance(rules, Classes | AdaptiveClasses) and (
+            (reading.weights, reading.guesses, reading.committed)
+            != (rules.weights, rules.guesses, True)
+        ):
+            raise VoidAuditError("the reading's classes are not those of the rules")
+        case Rounds() if any(
+            each.canaries != design.canaries or each.committed
+            for each in reading.rounds
+        ):
+            raise VoidAuditError("the reading's rounds are not those of the design")
+
+
 def judged_again(stated: Result, registration: Registration) -> Result:
     """Return what the stated reading shows, judged by the registered design."""
+    check_method(stated, registration.design)
     if isinstance(stated, AuditResult):
         return _audit(stated, registration)
     audit, design = _audit(stated.audit, registration), registration.design
@@ -71,12 +131,7 @@ def _family(counts: Counts, delta: float, alpha: float) -> ParameterBound:
 
 
 def _audit(stated: AuditResult, registration: Registration) -> AuditResult:
-    kind = _read(registration.design.rules)
-    if not isinstance(stated.reading, kind):
-        raise VoidAuditError(
-            f"by its rules the audit is read as {kind.__name__}, and the result holds "
-            f"{type(stated.reading).__name__}"
-        )
+    check_reading(stated.reading, registration.design)
     return judge(
         stated.reading,
         design=registration.design,
@@ -102,37 +157,6 @@ def _read(rules: Rules) -> type[Reading]:
             return Bets
         case _:
             assert_never(rules)
-
-
-def played_again(transcript: Transcript, design: Design, key: Key) -> Transcript:
-    """Return what a referee records who is handed the same guesses.
-
-    Turns in which nothing was submitted leave no trace; they are skipped where only
-    the order of turns counts.
-
-    Raises:
-        VoidAuditError: The guesses break the rules of the design.
-    """
-    referee, rules = Referee(design, key), design.rules
-    ordered = is_adaptive(rules) and not isinstance(rules, AdaptiveRounds)
-    turn = np.unique(transcript.turn, return_inverse=True)[1] if ordered else None
-    turn = transcript.turn if turn is None else turn.astype(np.int64)
-    last = int(turn.max(initial=-1))
-    if not ordered and last >= _most_turns(rules):
-        raise VoidAuditError(f"turn {last} is one that the rules do not have")
-    starts = np.searchsorted(turn, np.arange(last + 2))
-    staked = isinstance(
-        rules, Classes | AdaptiveClasses | AdaptiveRounds | AdaptiveBets
-    )
-    for first, end in pairwise(starts.tolist()):
-        here = slice(first, end)
-        stake = transcript.stake[here] if staked else None
-        referee.submit(transcript.index[here], transcript.guess[here], stake)
-    return replace(referee.close(), turn=transcript.turn)
-
-
-def _most_turns(rules: Rules) -> int:
-    return len(rules.weights) if isinstance(rules, AdaptiveRounds) else 1
 
 
 def scored_again(

@@ -47,7 +47,9 @@ class Registration:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Return the registration that a JSON document holds."""
-        plain = strict.object_of(strict.parsed(text), "a registration", _FIELDS)
+        plain = strict.object_of(
+            strict.parsed(strict.without_mark(text)), "a registration", _FIELDS
+        )
         if plain["format"] != _FORMAT:
             raise InvalidInputError(
                 f'expected "format": "{_FORMAT}", got {plain["format"]!r}'

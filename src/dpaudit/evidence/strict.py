@@ -15,10 +15,19 @@ from typing import Any
 from dpaudit import _canonical
 from dpaudit.errors import InvalidInputError
 
-__all__ = ["canonical", "from_base64", "object_of", "parsed", "to_base64"]
+__all__ = [
+    "DOCUMENTS",
+    "canonical",
+    "from_base64",
+    "object_of",
+    "parsed",
+    "to_base64",
+    "without_mark",
+]
 
-# Fields that hold another document as text, wherever they stand.
-_DOCUMENTS = frozenset(
+# Fields of a document that hold another document as text. Names that the user chose,
+# as in a design's setting, are those of an object within a document, and not meant.
+DOCUMENTS = frozenset(
     {
         "audit",
         "commitment",
@@ -81,6 +90,11 @@ def canonical(text: str) -> Any:  # noqa: ANN401 (parsed JSON)
     return value
 
 
+def without_mark(text: str) -> str:
+    """Return a text without the mark (BOM) that some editors put before UTF-8."""
+    return text.removeprefix("\ufeff")
+
+
 def to_base64(data: bytes) -> str:
     """Return bytes as base64 text.
 
@@ -112,17 +126,10 @@ to spare
 
 
 def _check_documents(value: object) -> None:
-    match value:
-        case dict():
-            for name, each in value.items():
-                if name in _DOCUMENTS and isinstance(each, str):
-                    canonical(each)
-                else:
-                    _check_documents(each)
-        case list():
-            for each in value:
-                if isinstance(each, dict | list):
-                    _check_documents(each)
+    if isinstance(value, dict):
+        for name in value.keys() & DOCUMENTS:
+            if isinstance(value[name], str):
+                canonical(value[name])
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

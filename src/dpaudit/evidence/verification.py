@@ -57,20 +57,33 @@ class Verification:
 
     @property
     def sound(self) -> bool:
-        """Whether no check fails; read what was not established as well."""
-        return not any(check.finding is Finding.FAILS for check in self.checks)
+        """Whether no check fails, and bound and verdict were found again.
+
+        Read what was not established as well.
+        """
+        return not self._contradicted and any(
+            check.name == "bound" and check.finding is Finding.HOLDS
+            for check in self.checks
+        )
+
+    @property
+    def _contradicted(self) -> bool:
+        return any(check.finding is Finding.FAILS for check in self.checks)
+
+    def _headline(self) -> str:
+        if self._contradicted:
+            return "This evidence does not hold."
+        if not self.sound:
+            return "This evidence could not be checked to the end."
+        return "Nothing in this evidence is contradicted."
 
     def __str__(self) -> str:
-        lines = [
-            "Nothing in this evidence is contradicted."
-            if self.sound
-            else "This evidence does not hold."
-        ]
+        lines = [self._headline()]
         for finding, heading in _HEADINGS:
             said = [c for c in self.checks if c.finding is finding]
             if said:
                 lines += ["", heading]
-                lines += [f"- {check.name}: {check.sentence}" for check in said]
+                lines += [f"- {c.name}: {_on_one_line(c.sentence)}" for c in said]
         if self.stated:
             lines += ["", "Stated, not checked: " + ", ".join(self.stated) + "."]
         return "\n".join(lines)
@@ -93,6 +106,14 @@ class Verification:
                 "stated": list(self.stated),
             }
         )
+
+
+def _on_one_line(sentence: str) -> str:
+    """Return a sentence in which a text from the evidence cannot begin another line."""
+    return "".join(
+        each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
+        for each in sentence
+    )
 
 
 def holds(name: str, sentence: str) -> Check:

@@ -1,12 +1,13 @@
 """Checking somebody else's audit, without running it again.
 
 The evidence is taken apart, and everything in it that follows from something else is
-made anew: the commitment from key and design, the coins from the key, the rules by
-handing the guesses to a referee once more, the tally from guesses and coins, the bound
-from the tally. What follows from nothing is listed as stated. Each failure says what is
-wrong. Whatever a file holds, verification ends with an answer and does not raise.
+made anew: the commitment from key and design, the coins from the key, the tally from
+guesses and coins, the bound from the tally; guesses are held against the rules. What
+follows from nothing is listed as stated. Each failure says what is wrong. Whatever a
+file holds, verification ends with an answer and does not raise.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 from dpaudit.evidence.envelope import Envelope, open_envelope
@@ -42,6 +43,17 @@ _NEVER = (
     open_question(
         "the run", "that the program named was run, and that the output was its output"
     ),
+    open_question(
+        "other runs",
+        "that this was the only run, and these the only guesses or scores, under this "
+        "registration; the best of many leaves the same record",
+    ),
+)
+_SHORT = "this machine has too little memory"
+_KEY = open_question(
+    "the key",
+    "that it was drawn at random and used once; one that was chosen leaves the same "
+    "record",
 )
 
 
@@ -70,6 +82,8 @@ def verify(
     """
     try:
         evidence, envelope = open_envelope(text)
+    except MemoryError:
+        return Verification(checks=(open_question("form", f"{_SHORT} to read it"),))
     except Exception as error:
         return Verification(checks=(fails("form", f"it cannot be read: {error}"),))
     folder = None if files is None else Path(files)
@@ -79,9 +93,11 @@ def verify(
         said = "not looked at, as it is not of the design and the key registered"
         found.append(open_question("result", said))
     else:
-        found += _following(evidence, folder)
+        found += _guarded("tally", lambda: check_guesses(evidence, folder))
+        found += _guarded("bound", lambda: check_bound(evidence))
+    keyed = evidence.registration.commitment is not None
     return Verification(
-        checks=(*found, *_NEVER),
+        checks=(*found, *_NEVER, *((_KEY,) if keyed else ())),
         stated=stated_fields(
             evidence,
             files_given=folder is not None,
@@ -90,25 +106,29 @@ def verify(
     )
 
 
-def _following(evidence: Evidence, folder: Path | None) -> list[Check]:
-    try:
-        return [*check_guesses(evidence, folder), *check_bound(evidence)]
-    except Exception as error:
-        said = f"making it anew ended in an error ({type(error).__name__}: {error})"
-        return [fails("result", said)]
-
-
 def _origin(
     evidence: Evidence,
     envelope: Envelope,
     registration: Registration | None,
     public_key: Verifier | None,
 ) -> list[Check]:
+    """Return where the evidence comes from, and whether it is of one audit."""
     return [
         holds("form", "it is a statement in an envelope, and can be read in one way"),
-        check_signature(envelope, public_key),
-        check_subject(evidence, envelope),
-        *check_registration(evidence, registration),
-        check_designs(evidence),
-        check_commitment(evidence),
+        *_guarded("signature", lambda: [check_signature(envelope, public_key)]),
+        *_guarded("subject", lambda: [check_subject(envelope)]),
+        *_guarded("registration", lambda: check_registration(evidence, registration)),
+        *_guarded("design", lambda: [check_designs(evidence)]),
+        *_guarded("commitment", lambda: [check_commitment(evidence)]),
     ]
+
+
+def _guarded(name: str, check: Callable[[], list[Check]]) -> list[Check]:
+    """Return what a check finds; whatever the evidence holds, there is an answer."""
+    try:
+        return check()
+    except MemoryError:
+        return [open_question(name, f"{_SHORT} to check it")]
+    except Exception as error:
+        said = f"checking it ended in an error ({type(error).__name__}: {error})"
+        return [fails(name, said)]

@@ -9,6 +9,7 @@ Jagielski, Ullman and Oprea, https://arxiv.org/abs/2006.07709.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -51,7 +52,9 @@ def audit_classic(
         place: Which record.
         pair: The two records x and y; records that are rows of several values as lists
             of one row.
-        design: Fixed beforehand. ``canaries`` is the number of runs.
+        design: Fixed beforehand. ``canaries`` is the number of runs. That they are
+            independent is part of it: ``setting={"runs": "independent"}``, which is
+            put in if left out; who publishes the design first writes it there.
         rng: The mechanism's randomness, unrelated to the coins.
         key: The secret of the coins, to be used once; a new one if left out.
 
@@ -84,6 +87,7 @@ def audit_classic(
     if place >= len(base):
         raise InvalidInputError(f"there is no place={place} among {len(base)} records")
     check_adjacency(pair, design)
+    design = replace(design, setting={**design.setting, "runs": "independent"})
     key = Key.generate() if key is None else key
     referee = Referee(design, key)
     bits = Coins(key=key, count=design.canaries).bits()

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dpaudit import _canonical
 from dpaudit.bounds.reads import Bets, Counts, Ranked, Reading, Rounds, Weighted
-from dpaudit.errors import InvalidInputError
+from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.design import Design
 from dpaudit.game.rules import (
     AdaptiveBets,
@@ -20,7 +20,7 @@ from dpaudit.game.rules import (
     Ranking,
 )
 
-__all__ = ["Transcript"]
+__all__ = ["Transcript", "check_number"]
 
 _FORMAT = "dpaudit.transcript.1"
 _TYPES = {
@@ -63,7 +63,12 @@ class Transcript:
         return hash(self.to_json())
 
     def reading(self) -> Reading:
-        """Return what the bound for these rules reads; what is missing is wrong."""
+        """Return what the bound for these rules reads; what is missing is wrong.
+
+        Raises:
+            VoidAuditError: There are more guesses than the rules allow.
+        """
+        check_number(self)
         rules, n = self.design.rules, self.design.canaries
         made = self.guess != 0
         right = (self.guess == self.truth)[made]
@@ -161,4 +166,24 @@ class Transcript:
         ):
             raise InvalidInputError(
                 "with a jump, canary i is played in round i modulo the number of rounds"
+            )
+
+
+def check_number(transcript: Transcript) -> None:
+    """Refuse more guesses, or more of one weight, than the rules allow."""
+    design, made = transcript.design, transcript.guess != 0
+    number, rules = int(np.count_nonzero(made)), design.rules
+    if number > design.guesses:
+        raise VoidAuditError(
+            f"{number} guesses were made, but the design allows guesses="
+            f"{design.guesses}; the number must be fixed before the run"
+        )
+    if not isinstance(rules, Classes | AdaptiveClasses):
+        return
+    for weight, slots in zip(rules.weights, rules.guesses, strict=True):
+        used = int(np.count_nonzero(transcript.stake[made] == weight))
+        if used > slots:
+            raise VoidAuditError(
+                f"{used} guesses of weight {weight:g} were made, but the design has "
+                f"{slots} slots for them"
             )

@@ -1,0 +1,130 @@
+"""Whether a transcript keeps to the rules of its design, whatever coins it holds.
+
+A referee refuses guesses as they come in. A record of them is looked at all at once:
+each canary is named once, the turns are those that the rules have, no more guesses are
+made and no more slots taken than were fixed, every stake is one that the rules know.
+Coins do not matter for any of it, so it is checked with a key and without one, and it
+takes memory for the guesses that were made and not for the canaries.
+"""
+
+from typing import assert_never
+
+import numpy as np
+
+from dpaudit.errors import VoidAuditError
+from dpaudit.game.coins import Key
+from dpaudit.game.rules import (
+    LARGEST_WEIGHT,
+    AdaptiveBets,
+    AdaptiveClasses,
+    AdaptiveCount,
+    AdaptiveRounds,
+    Classes,
+    OneRun,
+    Ranking,
+    is_adaptive,
+)
+from dpaudit.game.transcript import Transcript, check_number
+
+__all__ = ["check_obeyed"]
+
+
+def check_obeyed(transcript: Transcript, key: Key | None) -> None:
+    """Refuse a transcript that no referee would have written.
+
+    Raises:
+        VoidAuditError: It breaks the rules of its design.
+
+    Example:
+        >>> from dpaudit import Design, PureDP
+        >>> rules, claim = OneRun(guesses=2), PureDP(epsilon=1.0)
+        >>> design = Design(canaries=10**12, rules=rules, claim=claim)
+        >>> ones = np.ones(3, np.int8)
+        >>> blind = Transcript(
+        ...     design=design,
+        ...     index=np.arange(3),
+        ...     guess=ones,
+        ...     truth=ones,
+        ...     stake=np.ones(3),
+        ...     turn=np.zeros(3, np.int64),
+        ...     uniforms=np.zeros(0),
+        ... )
+        >>> check_obeyed(blind, None)
+        Traceback (most recent call last):
+        dpaudit.errors.VoidAuditError: 3 guesses were made, but the design allows \
+guesses=2; the number must be fixed before the run
+    """
+    _check_canaries(transcript)
+    _check_turns(transcript)
+    _check_stakes(transcript)
+    check_number(transcript)
+    _check_uniforms(transcript, key)
+
+
+def _check_canaries(transcript: Transcript) -> None:
+    index, n = transcript.index, transcript.design.canaries
+    if len(index) and not (index.min() >= 0 and int(index.max()) < n):
+        raise VoidAuditError(f"a canary is none of those numbered from 0 to {n - 1}")
+    if len(np.unique(index)) < len(index):
+        raise VoidAuditError("a canary was named twice; each may be guessed once")
+    if not np.isin(transcript.guess, (-1, 0, 1)).all():
+        raise VoidAuditError("a guess is -1, 1, or 0 for a pass")
+
+
+def _check_turns(transcript: Transcript) -> None:
+    turn, rules = transcript.turn, transcript.design.rules
+    if not ((turn >= 0).all() and (turn[1:] >= turn[:-1]).all()):
+        raise VoidAuditError("turns must come in order")
+    rounds = len(rules.weights) if isinstance(rules, AdaptiveRounds) else 1
+    last = int(turn.max(initial=0))
+    # Elsewhere turns in which nothing was submitted leave no trace, and do not count.
+    counted = isinstance(rules, AdaptiveRounds) or not is_adaptive(rules)
+    if counted and last >= rounds:
+        raise VoidAuditError(f"turn {last} is one that the rules do not have")
+    if (
+        isinstance(rules, AdaptiveRounds)
+        and rules.jump is not None
+        and (transcript.index % rounds != turn).any()
+    ):
+        raise VoidAuditError(
+            f"with a jump, canary i is played in round i modulo {rounds}"
+        )
+
+
+def _check_stakes(transcript: Transcript) -> None:
+    rules, stake, made = (
+        transcript.design.rules,
+        transcript.stake,
+        transcript.guess != 0,
+    )
+    puts = stake[made]
+    match rules:
+        case OneRun() | Ranking() | AdaptiveCount():
+            fine = (stake == 1).all()
+        case Classes() | AdaptiveClasses():
+            fine = np.isin(puts, rules.weights).all()
+        case AdaptiveRounds():
+            fine = ((puts >= 1 / LARGEST_WEIGHT) & (puts <= LARGEST_WEIGHT)).all()
+        case AdaptiveBets():
+            fine = ((puts >= 0) & (puts <= 1)).all()
+        case _:
+            assert_never(rules)
+    passed = (
+        isinstance(rules, OneRun | Ranking | AdaptiveCount) or not stake[~made].any()
+    )
+    if not (fine and passed):
+        raise VoidAuditError(
+            f"a stake is none that {type(rules).__name__} has, or is put on a pass"
+        )
+
+
+def _check_uniforms(transcript: Transcript, key: Key | None) -> None:
+    """Check committed chance: one number for each round, and one for the end."""
+    rules, held = transcript.design.rules, transcript.uniforms
+    size = len(rules.weights) + 1 if isinstance(rules, AdaptiveRounds) else 0
+    if len(held) != size:
+        raise VoidAuditError(
+            f"there are {len(held)} uniforms, and the rules need {size}"
+        )
+    if key is not None and not np.array_equal(held, key.uniforms(size)):
+        raise VoidAuditError("the uniforms are not those of the key")

@@ -1,0 +1,241 @@
+"""Forgeries by someone who keeps every hash right, and what is said of them."""
+
+import hashlib
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from evidence_mutants import contents, forged
+from evidence_samples import (
+    KEY,
+    KINDS,
+    design_of,
+    of_classic,
+    of_game,
+    of_training,
+    played,
+)
+from evidence_trials import unsigned_trial
+
+from dpaudit import (
+    AdaptiveCount,
+    Classes,
+    Design,
+    GaussianDP,
+    OneRun,
+    PureDP,
+    Ranking,
+)
+from dpaudit.bounds.bound import ClaimTest
+from dpaudit.bounds.claims import test_claim as verdict_on
+from dpaudit.bounds.classic import Classic
+from dpaudit.bounds.reads import Counts, Weighted
+from dpaudit.errors import VoidAuditError
+from dpaudit.evidence import Evidence, Finding, evidence_of, register, seal, verify
+from dpaudit.game.design import Commitment
+from dpaudit.game.result import judge
+from dpaudit.privacy.adjacency import Adjacency
+
+RULES = OneRun(guesses=30)
+
+
+def check(found, name):
+    return next(each for each in found.checks if each.name == name)
+
+
+def names(found):
+    return {each.name for each in found.checks}
+
+
+def with_accountant(claim):
+    result = of_training().result
+    test = verdict_on(claim, result.audit.reading, alpha=0.05)
+    return replace(of_training(), result=replace(result, accountant=test))
+
+
+def test_a_verdict_on_another_curve_does_not_stand_for_the_registered_claim():
+    """The registered claim is refuted; a curve of epsilon = 33 is not."""
+    evidence = with_accountant(GaussianDP(mu=5.0))
+    assert evidence.result.audit.claim_test.refuted
+    assert not evidence.result.refuted
+    found = verify(seal(evidence), registration=evidence.registration)
+    bound = check(found, "bound")
+    assert bound.finding is Finding.HOLDS
+    assert "the claim (epsilon = 0.5, delta = 1e-06)-DP is refuted" in bound.sentence
+    assert "mu" not in bound.sentence
+    asked = check(found, "accountant")
+    assert asked.finding is Finding.NOT_CHECKED
+    assert "This curve was not registered" in asked.sentence
+    # Of mu = 5 at delta = 1e-6, in 40 digits: 35.5663...
+    assert "epsilon = 35.57," in asked.sentence
+    assert "epsilon = 0.5." in asked.sentence
+    assert "not refuted (p = " in asked.sentence
+
+
+def test_a_curve_that_was_registered_is_no_open_question():
+    result = of_training().result
+    same = ClaimTest(
+        claim=result.audit.claim_test.claim,
+        p_value=result.audit.claim_test.p_value,
+        alpha=0.05,
+    )
+    evidence = replace(of_training(), result=replace(result, accountant=same))
+    assert "accountant" not in names(verify(seal(evidence)))
+    assert "accountant" in names(verify(seal(of_training())))
+
+
+def classic_instead(evidence):
+    """Judge what was read as if every coin had had a run of its own."""
+    audit = evidence.result
+    return judge(
+        audit.reading, design=audit.design, commitment=audit.commitment, bound=Classic()
+    )
+
+
+def test_that_runs_were_independent_must_be_registered():
+    honest = of_game(RULES)
+    better = classic_instead(honest)
+    with pytest.raises(VoidAuditError, match="independent"):
+        evidence_of(better, key=KEY, transcript=honest.guesses)
+    found = verify(seal(replace(honest, result=better)))
+    assert check(found, "bound").finding is Finding.FAILS
+    assert '{"runs": "independent"}' in check(found, "bound").sentence
+    registered = of_classic()
+    assert registered.registration.design.setting["runs"] == "independent"
+    assert verify(seal(registered)).sound
+
+
+def test_a_training_is_never_many_runs():
+    result = of_training().result
+    design = replace(result.audit.design, setting={"runs": "independent"})
+    transcript = replace(result.transcript, design=design)
+    audit = judge(
+        result.audit.reading,
+        design=design,
+        commitment=Commitment.to(KEY, design),
+        bound=Classic(),
+    )
+    many = replace(result, audit=audit, transcript=transcript)
+    evidence = Evidence(
+        registration=register(design, KEY),
+        key=KEY,
+        guesses=transcript,
+        result=many,
+        versions={},
+    )
+    found = verify(seal(evidence))
+    assert "a training is one run" in check(found, "bound").sentence
+    with pytest.raises(VoidAuditError, match="one run"):
+        evidence_of(many, key=KEY)
+
+
+@pytest.mark.parametrize("more", [{"alternatives": 1000}, {"records_per_coin": 3}])
+def test_coins_of_another_kind_than_the_games_are_refused(more):
+    """With 1000 records to choose among, half of the guesses right would be many."""
+    claim = PureDP(epsilon=1.0, adjacency=Adjacency.REPLACE_ONE)
+    design = Design(canaries=60, rules=RULES, claim=claim)
+    registration = register(design, KEY)
+    counts = Counts(canaries=60, guesses=30, correct=20, **more)
+    result = judge(counts, design=design, commitment=registration.commitment)
+    for redacted, key in ((True, None), (False, KEY)):
+        evidence = Evidence(
+            registration=registration,
+            key=key,
+            guesses=None,
+            result=result,
+            versions={},
+            redacted=redacted,
+        )
+        found = verify(seal(evidence), registration=registration)
+        assert not found.sound
+        assert "choose between two" in check(found, "bound").sentence
+
+
+def test_classes_that_were_chosen_afterwards_are_refused():
+    design = design_of(Classes(weights=(1.0, 2.0), guesses=(20, 20)))
+    registration = register(design, KEY)
+
+    def found(weights, guesses):
+        reading = Weighted(
+            canaries=60,
+            weights=weights,
+            guesses=guesses,
+            correct=(8, 19),
+            committed=True,
+        )
+        result = judge(reading, design=design, commitment=registration.commitment)
+        evidence = Evidence(
+            registration=registration,
+            key=None,
+            guesses=None,
+            result=result,
+            versions={},
+            redacted=True,
+        )
+        return verify(seal(evidence))
+
+    assert found((1.0, 2.0), (20, 20)).sound
+    for weights, guesses in (((0.1, 2.0), (20, 20)), ((1.0, 2.0), (19, 21))):
+        other = found(weights, guesses)
+        assert "classes are not those" in check(other, "bound").sentence
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [AdaptiveCount(guesses=10**15), Ranking(guesses=10**15)],
+    ids=["count", "ranking"],
+)
+def test_a_number_that_is_quick_to_write_is_not_counted_to(rules):
+    """Nothing is made that is as long as the number; what cannot be done is said."""
+    honest = of_game(RULES)
+    design = replace(honest.registration.design, rules=rules, canaries=10**15)
+    registration = register(design, KEY)
+    counts = Counts(canaries=10**15, guesses=10**15, correct=10**14)
+    commitment = registration.commitment
+    result = replace(
+        honest.result, design=design, commitment=commitment, reading=counts
+    )
+    transcript = replace(played(design_of(RULES)), design=design)
+    for guesses in (None, transcript):
+        evidence = Evidence(
+            registration=registration,
+            key=KEY,
+            guesses=guesses,
+            result=result,
+            versions={},
+        )
+        found = verify(seal(evidence))
+        assert not found.sound
+        bound = check(found, "bound")
+        if isinstance(rules, Ranking):
+            assert "read as Ranked" in bound.sentence
+        else:
+            assert bound.finding is Finding.NOT_CHECKED
+            assert "1000000000000000 guesses are too many" in bound.sentence
+            if guesses is None:
+                headline = "This evidence could not be checked to the end."
+                assert str(found).startswith(headline)
+
+
+def test_hashes_are_of_the_texts_as_they_stand():
+    """A result of the first format is written otherwise today."""
+    statement = json.loads(contents(seal(of_game(RULES)))[0])
+    result = json.loads(statement["predicate"]["result"])
+    result["format"] = "dpaudit.result.1"
+    del result["scores"]
+    text = json.dumps(result, sort_keys=True, separators=(",", ":"))
+    statement["predicate"]["result"] = text
+    found = verify(forged(statement))
+    assert found.sound, str(found)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    assert statement["subject"][1]["digest"]["sha256"] == digest
+
+
+@pytest.mark.parametrize("kind", ["one run", "training", "classic"])
+def test_a_setting_cannot_be_changed_although_its_truth_is_only_stated(kind):
+    rng = np.random.default_rng(11)
+    for field in ("registration.design.setting", "registration.design.threat_model"):
+        trial = unsigned_trial(seal(KINDS[kind]()), mutants=20, rng=rng, within=field)
+        assert field in trial.stated
+        assert not trial.missed
