@@ -180,7 +180,13 @@ def test_an_interrupt_leaves_a_store_that_the_same_command_goes_on_from(tmp_path
         "TRIAL_SECONDS": "0.05",  # long enough for a busy machine to interrupt it
     }
     process = subprocess.Popen(
-        script, env=environment, stderr=subprocess.PIPE, text=True, stdout=-1
+        script,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        stdout=-1,
+        # A shell starts what it runs in the background with interrupts ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     while stored(path) < 10 and process.poll() is None:
         time.sleep(0.02)

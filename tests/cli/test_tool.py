@@ -162,12 +162,16 @@ def test_an_interrupt_ends_with_130_and_a_word(tmp_path):
     fifo = tmp_path / "reading.json"
     os.mkfifo(fifo)
     process = subprocess.Popen(
-        [*TOOL, "bound", f"--reading={fifo}"], stderr=subprocess.PIPE, text=True
+        [*TOOL, "bound", f"--reading={fifo}"],
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell starts what it runs in the background with interrupts ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
     )
     with fifo.open("w"):  # opens when the command has opened it too
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)
-        assert process.communicate()[1] == "dpaudit bound: stopped\n"
+        assert process.communicate(timeout=60)[1] == "dpaudit bound: stopped\n"
     assert process.returncode == 130
 
 
