@@ -35,6 +35,7 @@ from dpaudit.dpsgd.planning.forecasts import noise_fault
 from dpaudit.dpsgd.planning.plan import rehearse
 from dpaudit.errors import InvalidInputError
 from dpaudit.explanation import Outcome, explain, verdict
+from dpaudit.explanation.advice import unmodelled_advice
 from dpaudit.explanation.ladder import law_of, modelled
 from dpaudit.explanation.model import Model
 from dpaudit.explanation.seen import see
@@ -378,15 +379,15 @@ def test_only_an_accuracy_beyond_the_claim_is_called_more_than_it_allows():
 
 
 def test_the_interval_of_a_ranking_pays_for_the_number_that_looked_best():
-    n, rng = 400, np.random.default_rng(5)
+    n, rng = 200, np.random.default_rng(5)
     design = Design(canaries=n, rules=Ranking(guesses=n), claim=PureDP(epsilon=1.0))
     above = 0
-    for _ in range(200):
+    for _ in range(40):
         right = rng.random(n) < expit(1.0)
         result = judge(Ranked(canaries=n, right=right), design=design, commitment=None)
         above += see(result, 0.0).accuracy.low > expit(1.0)
-    # At 2.5 % more than 13 of 200 come less than once in a thousand times.
-    assert above <= 13
+    # At 2.5 % more than 5 of 40 come less than once in a thousand times.
+    assert above <= 5
 
 
 def test_a_classic_audit_is_explained_by_its_own_bound():
@@ -414,12 +415,14 @@ def test_guesses_that_may_be_chance_promise_nothing():
 
 def test_what_more_canaries_show_is_foretold_on_average():
     rng, promised, followed = np.random.default_rng(6), [], []
-    for _ in range(60):
+    for _ in range(16):
         result = counted(int(rng.binomial(300, 0.75)), canaries=300, guesses=300)
-        promised.append(level(explain(result), "statistics").advice.expected)
+        advice = unmodelled_advice(result, CLAIM, see(result, 0.0))
+        promised.append(advice["statistics"].expected)
         more = int(rng.binomial(1200, 0.75))
         followed.append(counted(more, canaries=1200, guesses=1200).bound.epsilon_lower)
-    assert np.mean(promised) == pytest.approx(np.mean(followed), rel=0.05)
+    # The mean of 16 promises has a standard error of 3 %.
+    assert np.mean(promised) == pytest.approx(np.mean(followed), rel=0.12)
 
 
 def test_coins_of_several_records_have_their_own_scale():

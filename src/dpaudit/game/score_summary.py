@@ -119,9 +119,11 @@ def _edges(values: NDArray[np.float64]) -> NDArray[np.float64]:
         return np.array([-0.5, 0.5])
     low, high = np.quantile(finite, (_OUTER, 1 - _OUTER), method="nearest")
     share = np.linspace(0.0, 1.0, _BINS + 1)
-    edges = low * (1 - share) + high * share  # a difference might be too large
+    exact = low * (1 - share) + high * share  # a difference might be too large
+    # To nine digits: a run that was stopped and resumed may differ in the last ones.
+    edges = np.array([float(f"{each:.9g}") for each in exact])
     if np.all(np.diff(edges) > 0):
-        return np.asarray(edges)
+        return edges
     # Scores that all but agree leave no room for bins: one holds them all.
     room = max(0.5, abs(low) * 1e-6)
     return np.array([low - room, low + room])

@@ -364,6 +364,7 @@ def test_the_design_states_what_was_read():
     run(audit, audit.wrap(plain), steps=1)
     result = audit.finish()
     assert result.audit.design.setting == {
+        "framework": "JAX Privacy",
         "per_coordinate": 1,
         "dimension": 621,
         "sample_rate": RATE,

@@ -193,9 +193,11 @@ def test_the_result_says_what_was_read():
     run.train(steps=2)
     result = audit.finish()
     assert result.audit.design.setting == {
+        "framework": "Opacus",
         "per_coordinate": 1,
         "layout_seed": 0,
         "sample_rate": 0.1,
+        "noise": 1.5,
         "canary_norm": 1.0,
         "canary_spread": 1,
         "canaries_are": "added to sums",
