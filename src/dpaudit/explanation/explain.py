@@ -103,7 +103,9 @@ def _fell_short(result: Result, gaps: Gaps) -> bool:
     """Return whether guesses did worse than the model says, beyond luck."""
     levels = {rung.name: rung for rung in gaps.rungs}
     hidden = isinstance(result, TrainingResult) and result.trusted < _HIDDEN
-    return hidden or levels["guessing"].high < levels["elements"].epsilon
+    made, best = levels["guessing"], levels["elements"].epsilon
+    # 1.6 times the 95 % interval: luck alone does it once in a thousand audits.
+    return hidden or made.epsilon + 1.6 * (made.high - made.epsilon) < best
 
 
 def _told(model: Model | None, mechanism: object | None) -> str:
