@@ -33,7 +33,10 @@ _NEEDS = {
     ],
     "ray": ["engines/test_cluster.py"],
     "sign": [
-        *(f"evidence/test_{name}.py" for name in ("signing", "tampering")),
+        *(
+            f"evidence/test_{name}.py"
+            for name in ("forgeries", "honest", "signing", "tampering")
+        ),
         "evidence/evidence_trials.py",
         "cli/test_signed_evidence.py",
     ],

@@ -77,3 +77,17 @@ def test_a_missing_extra_says_what_to_install(package, module, extra):
     assert done.returncode == 1
     assert "MissingExtraError: " in done.stderr
     assert f"pip install 'dpaudit[{extra}]'" in done.stderr
+
+
+def test_a_report_without_its_extra_says_what_to_install():
+    done = python(
+        "import sys; sys.modules['jinja2'] = None\n"
+        "from dpaudit import Counts, Design, OneRun, PureDP, report\n"
+        "from dpaudit.game.result import judge\n"
+        "rules, claim = OneRun(guesses=9), PureDP(epsilon=1.0)\n"
+        "design = Design(canaries=9, rules=rules, claim=claim)\n"
+        "counts = Counts(canaries=9, guesses=9, correct=9)\n"
+        "report(judge(counts, design=design, commitment=None), 'audit.html')"
+    )
+    assert "MissingExtraError: " in done.stderr
+    assert "pip install 'dpaudit[report]'" in done.stderr

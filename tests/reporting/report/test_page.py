@@ -1,8 +1,6 @@
 """The page: whole, safe, self-contained, and readable by anyone."""
 
 import re
-import subprocess
-import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 
@@ -294,17 +292,6 @@ def test_other_formats_are_refused_with_advice(tmp_path, name, honest):
     with pytest.raises(InvalidInputError, match=r"must end in \.html.*from a browser"):
         report(honest[0], tmp_path / name)
     assert not list(tmp_path.iterdir())
-
-
-def test_without_jinja2_the_error_says_what_to_install():
-    code = (
-        "import sys; sys.modules['jinja2'] = None\nimport dpaudit.reporting.report.page"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 1
-    assert "pip install 'dpaudit[report]'" in done.stderr
 
 
 def luminance(colour):

@@ -10,6 +10,7 @@ the versions named in it are the same. Needs the extra ``report``.
 import os
 from importlib import resources
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dpaudit.errors import InvalidInputError, MissingExtraError
 from dpaudit.evidence.documents import Result
@@ -25,12 +26,8 @@ from dpaudit.reporting.report.subject import Subject
 from dpaudit.reporting.report.waterfall import rungs
 from dpaudit.reporting.report.words import headline, sentence, typeset
 
-try:
+if TYPE_CHECKING:
     import jinja2
-except ImportError as error:
-    raise MissingExtraError(
-        "reports are written with jinja2: pip install 'dpaudit[report]'"
-    ) from error
 
 __all__ = ["report", "report_html"]
 
@@ -140,7 +137,14 @@ def _together(figures: list[LeftOut]) -> dict[str, list[str]]:
     return found
 
 
-def _template() -> jinja2.Template:
+def _template() -> "jinja2.Template":
+    # Here, as the name is on the package's face, which needs no extra.
+    try:
+        import jinja2  # noqa: PLC0415
+    except ImportError as error:
+        raise MissingExtraError(
+            "reports are written with jinja2: pip install 'dpaudit[report]'"
+        ) from error
     environment = jinja2.Environment(
         autoescape=True,
         undefined=jinja2.StrictUndefined,
