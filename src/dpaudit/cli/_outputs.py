@@ -39,7 +39,9 @@ def check_outputs(outputs: Outputs) -> None:
         if path is not None:
             check_writable(path, option)
     if outputs.report is not None:
-        import dpaudit.reporting.report  # noqa: F401, PLC0415 (needs its extra)
+        from dpaudit.reporting.report.page import check_extra  # noqa: PLC0415 (slow)
+
+        check_extra()
 
 
 def write_outputs(

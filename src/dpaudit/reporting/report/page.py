@@ -29,7 +29,7 @@ from dpaudit.reporting.report.words import headline, sentence, typeset
 if TYPE_CHECKING:
     import jinja2
 
-__all__ = ["report", "report_html"]
+__all__ = ["check_extra", "report", "report_html"]
 
 _SUFFIXES = (".html", ".htm")
 _LABELS = {
@@ -102,13 +102,13 @@ def report_html(
         transcript: Every guess, where the result does not hold it.
         explanation: Of this result; made from it if not given.
     """
-    subject = Subject.of(result, transcript)
+    template, subject = _template(), Subject.of(result, transcript)
     explanation = explain(result) if explanation is None else explanation
     figures = [figure(subject) for figure in _FIGURES]
     kind, label = _LABELS[explanation.outcome]
     commitment = subject.audit.commitment
     first, shown = headline(explanation.verdict)
-    return _template().render(
+    return template.render(
         css=_resource("page.css"),
         kind=kind,
         label=label,
@@ -135,6 +135,11 @@ def _together(figures: list[LeftOut]) -> dict[str, list[str]]:
     for figure in figures:
         found.setdefault(figure.why, []).append(figure.heading)
     return found
+
+
+def check_extra() -> None:
+    """Refuse to go on without the extra, before anything is computed."""
+    _template()
 
 
 def _template() -> "jinja2.Template":
