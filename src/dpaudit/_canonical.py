@@ -6,9 +6,10 @@ reads back to the same float. Every document names its format, with a version.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from enum import StrEnum
-from math import inf
+from math import isfinite
 from typing import Any, TypeAlias, TypeVar
 
 from dpaudit.errors import InvalidInputError
@@ -18,10 +19,19 @@ Json: TypeAlias = "Scalar | Sequence[Json] | Mapping[str, Json]"
 
 E = TypeVar("E", bound=StrEnum)
 
+_LARGEST = sys.float_info.max
+
 
 def text(value: Json) -> str:
-    """Return the canonical JSON of a value."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    """Return the canonical JSON of a value.
+
+    Raises:
+        InvalidInputError: It holds what JSON cannot, such as NaN.
+    """
+    try:
+        return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInputError(f"this cannot be written as JSON: {error}") from error
 
 
 def fields(source: str, form: str) -> dict[str, Any]:
@@ -54,18 +64,48 @@ def document(source: str, form: str, names: set[str]) -> dict[str, Any]:
 
 
 def _parsed(source: str) -> Any:  # noqa: ANN401 (parsed JSON)
+    return parsed(source, "not JSON")
+
+
+def parsed(
+    source: Any,  # noqa: ANN401 (what is no text is refused)
+    wrong: str,
+    pairs: Callable[[list[tuple[str, Any]]], dict[str, Any]] | None = None,
+) -> Any:  # noqa: ANN401 (parsed JSON)
+    """Return the value of a JSON text of which every number is finite.
+
+    Args:
+        source: The text.
+        wrong: How to begin the message if it is none.
+        pairs: What makes an object of its names and values.
+    """
     try:
-        return json.loads(source)
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInputError(f"not JSON: {error}") from error
+        return json.loads(
+            source,
+            object_pairs_hook=pairs,
+            parse_float=_finite,
+            parse_constant=_finite,
+        )
+    except RecursionError as error:
+        raise InvalidInputError(f"{wrong}: it is nested too deeply") from error
+    except (TypeError, ValueError) as error:
+        said = str(error).partition("; use sys.")[0]  # of an int of 4,300 digits
+        raise InvalidInputError(f"{wrong}: {said}") from error
+
+
+def _finite(token: str) -> float:
+    value = float(token)
+    if not isfinite(value):
+        raise ValueError(f"{token:.40} is no finite number")
+    return value
 
 
 def number(name: str, value: object) -> float:
     """Return a JSON number, and refuse what is none."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidInputError(f"{name} must be a number, got {value!r}")
-    if not abs(value) < inf:
-        raise InvalidInputError(f"{name} must be a finite number, got {value!r}")
+    if not abs(value) <= _LARGEST:
+        raise InvalidInputError(f"{name} must be a finite number below 1e308")
     return value
 
 

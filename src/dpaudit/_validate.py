@@ -1,21 +1,28 @@
 """Checks shared by every constructor; each names the argument and shows its value."""
 
 import math
+from typing import Final
 
 from dpaudit.errors import InvalidInputError
 
+_MOST: Final = 2**63 - 1  # that can be counted
+
 
 def whole_number(name: str, value: int, *, least: int = 0) -> None:
-    """Check that the value is a whole number, ``least`` or more."""
-    if not (math.isfinite(value) and value == int(value) and value >= least):
+    """Check that the value is a whole number, ``least`` or more, of 64 bits."""
+    if not (_is_finite(name, value) and value == int(value) and value >= least):
         raise InvalidInputError(
             f"{name} must be a whole number >= {least}, got {name}={value!r}"
+        )
+    if value > _MOST:
+        raise InvalidInputError(
+            f"{name} must be a whole number below 2**63, got {name}={value:.3g}"
         )
 
 
 def nonnegative(name: str, value: float) -> None:
     """Check that the value is a finite number, zero or more."""
-    if not (math.isfinite(value) and value >= 0):
+    if not (_is_finite(name, value) and value >= 0):
         raise InvalidInputError(
             f"{name} must be a finite number >= 0, got {name}={value!r}"
         )
@@ -23,7 +30,7 @@ def nonnegative(name: str, value: float) -> None:
 
 def positive(name: str, value: float) -> None:
     """Check that the value is a finite number above zero."""
-    if not (math.isfinite(value) and value > 0):
+    if not (_is_finite(name, value) and value > 0):
         raise InvalidInputError(
             f"{name} must be a finite number > 0, got {name}={value!r}"
         )
@@ -31,16 +38,31 @@ def positive(name: str, value: float) -> None:
 
 def probability(name: str, value: float) -> None:
     """Check that the value lies in [0, 1]."""
-    if math.isnan(value) or not 0 <= value <= 1:
+    if not (_is_finite(name, value) and 0 <= value <= 1):
         raise InvalidInputError(f"{name} must be in [0, 1], got {name}={value!r}")
 
 
 def error_level(name: str, value: float) -> None:
     """Check that the value can be an allowed probability of error."""
-    if 0.5 <= value < 1:
+    finite = _is_finite(name, value)
+    if finite and 0.5 <= value < 1:
         raise InvalidInputError(
             f"{name} is the chance of being wrong and must be below 0.5, got "
             f"{name}={value!r}; for confidence {value:g} pass {1 - value:.6g}"
         )
-    if math.isnan(value) or not 0 < value < 1:
+    if not (finite and 0 < value < 1):
         raise InvalidInputError(f"{name} must be in (0, 0.5), got {name}={value!r}")
+
+
+def _is_finite(name: str, value: float) -> bool:
+    """Return whether it is a number, and a finite one; refuse one that no float is."""
+    try:
+        return math.isfinite(value)
+    except TypeError:
+        return False
+    except OverflowError as error:
+        # Not shown: Python refuses to write numbers of more than 4,300 digits.
+        raise InvalidInputError(
+            f"{name} must be a number below 1e308, got one of about "
+            f"{int(math.log10(abs(value)))} digits"
+        ) from error

@@ -14,11 +14,13 @@ from dpaudit.cli.combine import combine
 from dpaudit.cli.evidence import evidence
 from dpaudit.cli.explain import explain
 from dpaudit.cli.gaps import gaps
+from dpaudit.cli.merge import merge
 from dpaudit.cli.plan import plan
 from dpaudit.cli.register import register
 from dpaudit.cli.report import report
 from dpaudit.cli.reproduce import reproduce
 from dpaudit.cli.sweep import sweep
+from dpaudit.cli.tally import tally
 from dpaudit.cli.verify import verify
 
 __all__ = ["app"]
@@ -34,6 +36,7 @@ _STUDY = "Study auditing itself"
 _COMMANDS: dict[str, list[Callable[..., None]]] = {
     "Before a run": [plan, register],
     "After a run": [audit, bound, explain, report],
+    "Large tables": [tally, merge],
     "Check and combine": [evidence, verify, combine],
     _STUDY: [gaps, reproduce, calibrate, benchmark],
 }

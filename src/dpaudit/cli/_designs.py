@@ -11,7 +11,12 @@ if TYPE_CHECKING:
     from dpaudit.game.coins import Key
     from dpaudit.game.design import Design
 
-__all__ = ["design_from_options", "read_key", "read_registration"]
+__all__ = [
+    "design_from_options",
+    "read_key",
+    "read_registration",
+    "registered_design",
+]
 
 
 def design_from_options(
@@ -24,17 +29,23 @@ def design_from_options(
     observer: Observer,
     tie_seed: int | None = None,
 ) -> "Design":
-    """Return the design of an audit of scores; ranked if no guesses are given."""
+    """Return the design of an audit of scores; ranked if no guesses are given.
+
+    All are ranked, or as many of the surest as a tally can keep in order.
+    """
     from dpaudit import _validate  # noqa: PLC0415
     from dpaudit.game.design import Design, ThreatModel  # noqa: PLC0415 (numpy)
     from dpaudit.game.rules import OneRun, Ranking  # noqa: PLC0415
     from dpaudit.privacy.guarantees import ApproxDP  # noqa: PLC0415
+    from dpaudit.tables.tally import MOST_RANKED  # noqa: PLC0415
 
     if tie_seed is not None:
         _validate.whole_number("--tie-seed", tie_seed)
     return Design(
         canaries=canaries,
-        rules=Ranking(guesses=canaries) if guesses is None else OneRun(guesses=guesses),
+        rules=Ranking(guesses=min(canaries, MOST_RANKED))
+        if guesses is None
+        else OneRun(guesses=guesses),
         claim=ApproxDP(epsilon=epsilon, delta=delta),
         alpha=alpha,
         threat_model=ThreatModel[observer.name],
@@ -72,3 +83,16 @@ def read_key(path: Path, registered: "Registration") -> "Key":
             "commitment does not hold for it"
         )
     return key
+
+
+def registered_design(path: Path, key: Path | None) -> "tuple[Design, Key | None]":
+    """Return what was registered, and the key if it was registered with one."""
+    registered = read_registration(path)
+    if key is not None:
+        return registered.design, read_key(key, registered)
+    if registered.commitment is not None:
+        raise InvalidInputError(
+            f"{path} was registered with a key, from which the coins are derived: give "
+            "it with --key"
+        )
+    return registered.design, None

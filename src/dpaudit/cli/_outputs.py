@@ -2,15 +2,44 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Annotated, TypeAlias, final
+
+import typer
 
 from dpaudit.cli._shared import check_writable
 
 if TYPE_CHECKING:
     from dpaudit.evidence.documents import Result
     from dpaudit.game.coins import Key
+    from dpaudit.game.result import AuditResult
 
-__all__ = ["Outputs", "check_outputs", "write_outputs"]
+__all__ = [
+    "NotExercisedOption",
+    "Outputs",
+    "ReportOption",
+    "SaveOption",
+    "audit_json",
+    "audit_text",
+    "check_outputs",
+    "write_outputs",
+]
+
+_FORMAT = "dpaudit.audit.1"
+
+SaveOption: TypeAlias = Annotated[
+    Path | None, typer.Option("--save", help="Write the result to this .json file.")
+]
+ReportOption: TypeAlias = Annotated[
+    Path | None, typer.Option("--report", help="Write a report to this .html file.")
+]
+NotExercisedOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--not-exercised",
+        help="A part of the program that was not run through.",
+        metavar="<text>",
+    ),
+]
 
 
 @final
@@ -72,3 +101,37 @@ def write_outputs(
         outputs.evidence.write_text(sealed + "\n", "utf-8")
         written.append(f"Evidence: {outputs.evidence}")
     return written
+
+
+def audit_text(result: "AuditResult", notes: list[str], written: list[str]) -> str:
+    """Return what a command says of an audit."""
+    lines = [str(result), *(f"Note: {note}." for note in notes)]
+    return "\n".join([*lines, *written])
+
+
+def audit_json(result: "AuditResult", notes: list[str]) -> str:
+    """Return what a command says of an audit, as JSON."""
+    from dataclasses import asdict  # noqa: PLC0415
+
+    from dpaudit import _canonical  # noqa: PLC0415
+    from dpaudit.game.result import claim_test_to_plain, score  # noqa: PLC0415
+
+    right, made = score(result.reading)
+    return _canonical.text(
+        {
+            "format": _FORMAT,
+            "epsilon_lower": result.bound.epsilon_lower,
+            "refuted": result.claim_test.refuted,
+            "claim_test": claim_test_to_plain(result.claim_test),
+            "bound": asdict(result.bound),
+            "ceiling": result.ceiling,
+            "canaries": result.design.canaries,
+            "guesses": made,
+            "correct": right,
+            "commitment": result.commitment and result.commitment.sha256,
+            "threat_model": str(result.design.threat_model),
+            "not_exercised": list(result.not_exercised),
+            "notes": notes,
+            "text": str(result),
+        }
+    )

@@ -6,6 +6,7 @@ What nobody can see from a file of scores is said in notes beside the verdict.
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpaudit.cli._tallying import Directory, find_files, tallied
 from dpaudit.errors import InvalidInputError, VoidAuditError
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from dpaudit.tables.lists import ScoreLists
     from dpaudit.tables.reading import ScoreTable
 
-__all__ = ["has_ids", "judged", "notes_on", "read_source"]
+__all__ = ["check_source", "has_ids", "judged", "notes_on", "read_source", "spoken"]
 
 # What a library's advice is called on the command line.
 _SPOKEN = {
@@ -29,14 +30,30 @@ _SPOKEN = {
 _FAR = 4.0  # standard deviations, beyond which scores are said to be turned round
 
 
+def check_source(
+    scores: Path | None, *, evidence: Path | None, skip_id_checks: bool
+) -> None:
+    """Refuse options that do not go with what is to be read."""
+    directory = scores is not None and scores.is_dir()
+    if directory and evidence is not None:
+        raise InvalidInputError(
+            "--evidence names single files of scores. Of a directory, keep the tallies "
+            "(dpaudit tally), from which dpaudit merge gives the result again"
+        )
+    if skip_id_checks and not directory:
+        raise InvalidInputError("--skip-id-checks is for a directory of scores")
+
+
 def read_source(
     scores: Path | None, included: Path | None, excluded: Path | None
-) -> "ScoreTable | ScoreLists":
-    """Return what the files named hold."""
+) -> "ScoreTable | ScoreLists | Directory":
+    """Return what the files named hold; of a directory, which files there are."""
     from dpaudit.tables import lists  # noqa: PLC0415
     from dpaudit.tables.reading import read_score_table  # noqa: PLC0415
 
     if scores is not None and included is None and excluded is None:
+        if scores.is_dir():
+            return find_files([scores])
         if lists.holds_lists(scores):
             return lists.read_both_lists(scores)
         return read_score_table(scores)
@@ -48,30 +65,39 @@ def read_source(
     raise InvalidInputError("give either a file of scores, or --in and --out")
 
 
-def has_ids(source: "ScoreTable | ScoreLists") -> bool:
-    """Return whether scores come with ids; lists do not."""
+def has_ids(source: "ScoreTable | ScoreLists | Directory") -> bool:
+    """Return whether scores come in a file with ids; lists do not."""
     from dpaudit.tables.reading import ScoreTable  # noqa: PLC0415 (numpy)
 
     return isinstance(source, ScoreTable)
 
 
 def judged(
-    source: "ScoreTable | ScoreLists",
+    source: "ScoreTable | ScoreLists | Directory",
     design: "Design",
     key: "Key | None",
     *,
     independent: bool,
+    check_ids: bool,
     not_exercised: tuple[str, ...],
 ) -> "AuditResult":
     """Return the result of an audit of these scores."""
     from dpaudit.evidence import tie_rng  # noqa: PLC0415
     from dpaudit.game.coins import Coins  # noqa: PLC0415
     from dpaudit.game.scores import audit_scores  # noqa: PLC0415
+    from dpaudit.tables.cells import LOTS_ADVICE  # noqa: PLC0415
+    from dpaudit.tables.concluding import conclude_scores  # noqa: PLC0415
     from dpaudit.tables.lists import ScoreLists, audit_score_lists  # noqa: PLC0415
 
     coins = key and Coins(key=key, count=design.canaries)
     lots = tie_rng(design, key)
     try:
+        if isinstance(source, Directory):
+            return conclude_scores(
+                [tallied(source, design, key, check_ids=check_ids)],
+                coins_were_independent=independent,
+                not_exercised=not_exercised,
+            )
         if isinstance(source, ScoreLists):
             return audit_score_lists(
                 source,
@@ -91,7 +117,9 @@ def judged(
             not_exercised=not_exercised,
         )
     except VoidAuditError as error:
-        raise VoidAuditError(_spoken(str(error))) from error
+        # Where the design comes from options, a tie seed is one of them.
+        said = str(error).replace(LOTS_ADVICE, "give --tie-seed N, or a key")
+        raise VoidAuditError(spoken(said)) from error
     if coins is not None:
         _check_bits(source, coins)
     return result
@@ -122,7 +150,7 @@ def _check_bits(table: "ScoreTable", coins: "Coins") -> None:
         )
 
 
-def _spoken(message: str) -> str:
+def spoken(message: str) -> str:
     """Return advice with the names that it has on the command line."""
     for inside, here in _SPOKEN.items():
         message = message.replace(inside, here)
@@ -130,13 +158,20 @@ def _spoken(message: str) -> str:
 
 
 def notes_on(
-    source: "ScoreTable | ScoreLists", result: "AuditResult", *, registered: bool
+    source: "ScoreTable | ScoreLists | Directory",
+    result: "AuditResult",
+    *,
+    registered: bool,
+    ids_checked: bool = True,
 ) -> list[str]:
     """Return what the numbers rest on that nobody can see from them."""
-    from dpaudit.tables.lists import UNSEEN  # noqa: PLC0415
+    from dpaudit.tables.concluding import UNCHECKED_IDS  # noqa: PLC0415
+    from dpaudit.tables.lists import UNSEEN, ScoreLists  # noqa: PLC0415
 
     notes = []
-    if not has_ids(source):
+    if not ids_checked:
+        notes.append(UNCHECKED_IDS)
+    if isinstance(source, ScoreLists):
         notes.append(UNSEEN)
     elif result.commitment is None:
         notes.append(

@@ -187,19 +187,21 @@ def check_writable(path: Path, option: str) -> None:
 
 
 @contextmanager
-def patience(doing: str) -> Iterator[None]:
-    """Say what is being done if it takes long."""
+def patience(doing: str, *, quiet: bool = False) -> Iterator[None]:
+    """Say what is being done if it takes long, unless something else says it."""
     from rich.console import Console  # noqa: PLC0415 (slow to import)
 
     status = Console(stderr=True).status(f"{doing} ...")
     timer = Timer(_PATIENCE, status.start)
     timer.daemon = True
-    timer.start()
+    if not quiet:
+        timer.start()
     try:
         yield
     finally:
         timer.cancel()
-        timer.join()  # so that a status about to start is started, then stopped
+        if not quiet:
+            timer.join()  # so that a status about to start is started, then stopped
         status.stop()
 
 

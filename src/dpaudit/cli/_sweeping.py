@@ -25,6 +25,7 @@ __all__ = [
     "TrialsOption",
     "Where",
     "WorkersOption",
+    "chosen_engine",
     "filled",
 ]
 
@@ -99,7 +100,9 @@ def filled(where: Where, sweeps: "Sequence[Sweep]") -> "Iterator[Store]":
     from dpaudit.engines.store import Store  # noqa: PLC0415
 
     try:
-        engine = _engine(where)
+        engine = chosen_engine(
+            where.engine, address=where.address, workers=where.workers
+        )
         with Store(where.store) as store:
             _run(where, sweeps, engine, store)
             yield store
@@ -124,19 +127,21 @@ def filled(where: Where, sweeps: "Sequence[Sweep]") -> "Iterator[Store]":
         )
 
 
-def _engine(where: Where) -> "Engine":
-    match where.engine:
+def chosen_engine(
+    engine: EngineName, *, address: str | None, workers: int | None
+) -> "Engine":
+    """Return what runs tasks, as options say."""
+    match engine:
         case EngineName.LOCAL:
             from dpaudit.engines.local import LocalEngine  # noqa: PLC0415
 
-            if where.address is not None:
+            if address is not None:
                 raise InvalidInputError("--address is for --engine ray")
-            workers = 1 if where.workers is None else where.workers
-            return LocalEngine(workers=workers)
+            return LocalEngine(workers=1 if workers is None else workers)
         case EngineName.RAY:
             from dpaudit.engines.cluster import RayEngine  # noqa: PLC0415
 
-            return RayEngine(workers=where.workers, address=where.address)
+            return RayEngine(workers=workers, address=address)
 
 
 def _run(

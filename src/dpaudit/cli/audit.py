@@ -6,9 +6,18 @@ from typing import TYPE_CHECKING, Annotated, final
 
 import typer
 
-from dpaudit.cli._designs import design_from_options, read_key, read_registration
-from dpaudit.cli._outputs import Outputs, check_outputs, write_outputs
-from dpaudit.cli._scores import has_ids, judged, notes_on, read_source
+from dpaudit.cli._designs import design_from_options, registered_design
+from dpaudit.cli._outputs import (
+    NotExercisedOption,
+    Outputs,
+    ReportOption,
+    SaveOption,
+    audit_json,
+    audit_text,
+    check_outputs,
+    write_outputs,
+)
+from dpaudit.cli._scores import check_source, has_ids, judged, notes_on, read_source
 from dpaudit.cli._shared import (
     IndependentOption,
     JsonOption,
@@ -16,14 +25,12 @@ from dpaudit.cli._shared import (
     ObserverOption,
     patience,
 )
+from dpaudit.cli._tallying import SkipIdsOption
 from dpaudit.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from dpaudit.game.coins import Key
     from dpaudit.game.design import Design
-    from dpaudit.game.result import AuditResult
-
-_FORMAT = "dpaudit.audit.1"
 
 
 def audit(
@@ -31,7 +38,8 @@ def audit(
         Path | None,
         typer.Argument(
             help="A .parquet, .csv or .npz file with id, score and, without a key, "
-            "bit; or a .npz file with in_scores and out_scores."
+            "bit; a directory of such .parquet files; or a .npz file with in_scores "
+            "and out_scores."
         ),
     ] = None,
     included: Annotated[
@@ -71,18 +79,10 @@ def audit(
         typer.Option(help="Decides by lot between equal scores; a key does so itself."),
     ] = None,
     coins_were_independent: IndependentOption = False,
-    not_exercised: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A part of the program that was not run through.", metavar="<text>"
-        ),
-    ] = None,
-    save: Annotated[
-        Path | None, typer.Option(help="Write the result to this .json file.")
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="Write a report to this .html file.")
-    ] = None,
+    skip_id_checks: SkipIdsOption = False,
+    not_exercised: NotExercisedOption = None,
+    save: SaveOption = None,
+    report: ReportOption = None,
     evidence: Annotated[
         Path | None,
         typer.Option(help="Write what others can check to this .json file."),
@@ -106,7 +106,8 @@ def audit(
         tie_seed=tie_seed,
     )
     _check(claim, design, key)
-    with patience("auditing"):
+    check_source(scores, evidence=evidence, skip_id_checks=skip_id_checks)
+    with patience("auditing", quiet=scores is not None and scores.is_dir()):
         source = read_source(scores, included, excluded)
         fixed, secret = _fixed(claim, source.canaries, design, key)
         result = judged(
@@ -114,6 +115,7 @@ def audit(
             fixed,
             secret,
             independent=coins_were_independent,
+            check_ids=not skip_id_checks,
             not_exercised=tuple(not_exercised or ()),
         )
         written = write_outputs(
@@ -123,8 +125,15 @@ def audit(
             scores=scores if has_ids(source) else None,
             coins_were_independent=coins_were_independent,
         )
-    notes = notes_on(source, result, registered=design is not None)
-    typer.echo(_json(result, notes) if json else _text(result, notes, written))
+    notes = notes_on(
+        source,
+        result,
+        registered=design is not None,
+        ids_checked=not skip_id_checks or secret is not None,
+    )
+    typer.echo(
+        audit_json(result, notes) if json else audit_text(result, notes, written)
+    )
     raise typer.Exit(1 if result.claim_test.refuted else 0)
 
 
@@ -167,15 +176,7 @@ def _fixed(
 ) -> "tuple[Design, Key | None]":
     """Return what was fixed beforehand, or is said to have been, and the key."""
     if design is not None:
-        registered = read_registration(design)
-        if key is not None:
-            return registered.design, read_key(key, registered)
-        if registered.commitment is not None:
-            raise InvalidInputError(
-                f"{design} was registered with a key, from which the coins are "
-                "derived: give it with --key"
-            )
-        return registered.design, None
+        return registered_design(design, key)
     assert claim.epsilon is not None  # checked before the scores were read
     assert claim.delta is not None
     fixed = design_from_options(
@@ -188,35 +189,3 @@ def _fixed(
         tie_seed=claim.tie_seed,
     )
     return fixed, None
-
-
-def _text(result: "AuditResult", notes: list[str], written: list[str]) -> str:
-    lines = [str(result), *(f"Note: {note}." for note in notes)]
-    return "\n".join([*lines, *written])
-
-
-def _json(result: "AuditResult", notes: list[str]) -> str:
-    from dataclasses import asdict  # noqa: PLC0415
-
-    from dpaudit import _canonical  # noqa: PLC0415
-    from dpaudit.game.result import claim_test_to_plain, score  # noqa: PLC0415
-
-    right, made = score(result.reading)
-    return _canonical.text(
-        {
-            "format": _FORMAT,
-            "epsilon_lower": result.bound.epsilon_lower,
-            "refuted": result.claim_test.refuted,
-            "claim_test": claim_test_to_plain(result.claim_test),
-            "bound": asdict(result.bound),
-            "ceiling": result.ceiling,
-            "canaries": result.design.canaries,
-            "guesses": made,
-            "correct": right,
-            "commitment": result.commitment and result.commitment.sha256,
-            "threat_model": str(result.design.threat_model),
-            "not_exercised": list(result.not_exercised),
-            "notes": notes,
-            "text": str(result),
-        }
-    )

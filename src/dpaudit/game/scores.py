@@ -10,19 +10,31 @@ Nothing is tuned on the coins: the number of guesses is part of the rules, or, w
 ``Ranking``, the bound pays for choosing it afterwards.
 """
 
+from collections.abc import Sequence
+from itertools import accumulate
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpaudit.bounds.reads import Counts, Ranked
+from dpaudit.bounds.reads import Counts, Ranked, Weighted
 from dpaudit.errors import VoidAuditError
 from dpaudit.game.coins import Coins
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.result import AuditResult, judge
-from dpaudit.game.rules import OneRun, Ranking
+from dpaudit.game.rules import Classes, OneRun, Ranking
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.stats.binomial import log_tails
 
-__all__ = ["audit_scores", "read_scores"]
+__all__ = [
+    "audit_scores",
+    "check_fair",
+    "check_rows",
+    "check_rules",
+    "cuts",
+    "read_counts",
+    "read_right",
+    "read_scores",
+]
 
 _UNFAIR = 1e-6  # fair coins are taken for unfair no more often than this
 
@@ -45,7 +57,8 @@ def audit_scores(
             from which they are derived.
         scores: For each row how much the output speaks for "included"; any scale.
         design: Fixed beforehand; its rules are ``OneRun`` (the highest and the lowest
-            halves of its guesses are guessed) or ``Ranking``.
+            halves of its guesses are guessed), ``Ranking``, or ``Classes`` (the surest
+            are of the heaviest class).
         tie_rng: Decides between equal scores; without it ties are refused.
         coins_were_independent: States that every coin was thrown by itself, should
             there happen to be exactly as many ones as zeros.
@@ -92,7 +105,7 @@ def read_scores(
     design: Design,
     tie_rng: np.random.Generator | None = None,
     coins_were_independent: bool = False,
-) -> Counts | Ranked:
+) -> Counts | Ranked | Weighted:
     """Guess from scores, without judging; refuses what ``audit_scores`` refuses."""
     names, values = np.asarray(ids), np.asarray(scores)
     _check_rows(names, values, design)
@@ -113,11 +126,7 @@ def _check_rows(
             f"ids and scores must be two lists of one length, got shapes {names.shape} "
             f"and {values.shape}"
         )
-    if len(names) != design.canaries:
-        raise VoidAuditError(
-            f"{len(names)} rows for canaries={design.canaries}; every canary whose "
-            "coin was thrown needs a row, or those left out were chosen by someone"
-        )
+    check_rows(len(names), design)
     if values.dtype.kind not in "fiub" or np.any(np.isnan(values.astype(np.float64))):
         raise VoidAuditError(
             "scores must be numbers; a missing score must be replaced by one that does "
@@ -130,6 +139,15 @@ def _check_rows(
     if different < len(names):
         raise VoidAuditError(
             "an id appears twice: each canary has one coin and one score"
+        )
+
+
+def check_rows(rows: int, design: Design) -> None:
+    """Refuse a table in which canaries are missing."""
+    if rows != design.canaries:
+        raise VoidAuditError(
+            f"{rows} rows for canaries={design.canaries}; every canary whose "
+            "coin was thrown needs a row, or those left out were chosen by someone"
         )
 
 
@@ -154,7 +172,11 @@ def _check_coins(
         raise VoidAuditError(
             "bits must hold 0 or 1 for every row, or be the Coins of the audit"
         )
-    ones = int(np.count_nonzero(truth))
+    check_fair(int(np.count_nonzero(truth)), rows, said_independent=said_independent)
+
+
+def check_fair(ones: int, rows: int, *, said_independent: bool) -> None:
+    """Refuse coins that fair ones would hardly be, or that seem to be arranged."""
     more = max(ones, rows - ones)
     if 2 * np.exp(log_tails(more, rows, 0.0)[0]) < _UNFAIR:
         raise VoidAuditError(
@@ -195,19 +217,62 @@ def _ranks(
 
 def _reading(
     ranks: NDArray[np.int64], included: NDArray[np.bool_], design: Design
-) -> Counts | Ranked:
+) -> Counts | Ranked | Weighted:
     """Guess from both ends inwards: the surest are the highest and the lowest."""
-    n, rules = design.canaries, design.rules
-    if not isinstance(rules, OneRun | Ranking):
-        raise VoidAuditError(
-            "scores are guessed all at once: the rules must be OneRun(guesses=...) or "
-            f"Ranking(guesses=...), got {type(rules).__name__}"
-        )
+    n = design.canaries
+    check_rules(design)
     high, low = ranks[::-1][: (n + 1) // 2], ranks[: n // 2]
     right = np.empty(n, bool)
     right[0::2] = included[high]
     right[1::2] = ~included[low]
-    right = right[: rules.guesses]
-    if isinstance(rules, Ranking):
-        return Ranked(canaries=n, right=right)
-    return Counts(canaries=n, guesses=rules.guesses, correct=int(right.sum()))
+    return read_right(right[: design.guesses], design)
+
+
+def check_rules(design: Design) -> None:
+    """Refuse rules by which guesses do not come all at once."""
+    if not isinstance(design.rules, OneRun | Ranking | Classes):
+        raise VoidAuditError(
+            "scores are guessed all at once: the rules must be OneRun(guesses=...), "
+            "Ranking(guesses=...) or Classes(...), got "
+            f"{type(design.rules).__name__}"
+        )
+
+
+def read_right(right: NDArray[np.bool_], design: Design) -> Counts | Ranked | Weighted:
+    """Return what a bound reads of guesses that were right or not, the surest first."""
+    if isinstance(design.rules, Ranking):
+        return Ranked(canaries=design.canaries, right=right)
+    so_far = np.append(0, np.cumsum(right, dtype=np.int64))
+    return read_counts([int(so_far[cut]) for cut in cuts(design)], design)
+
+
+def cuts(design: Design) -> list[int]:
+    """Return after how many guesses the right ones are counted, the surest first.
+
+    The surest guesses are those of the heaviest class.
+    """
+    rules = design.rules
+    if not isinstance(rules, Classes):
+        return [design.guesses]
+    return list(accumulate(rules.guesses[place] for place in _heaviest_first(rules)))
+
+
+def read_counts(right: Sequence[int], design: Design) -> Counts | Weighted:
+    """Return what a bound reads of how many guesses were right up to each cut."""
+    n, rules = design.canaries, design.rules
+    if not isinstance(rules, Classes):
+        return Counts(canaries=n, guesses=design.guesses, correct=right[-1])
+    correct = dict(
+        zip(_heaviest_first(rules), np.diff([0, *right]).tolist(), strict=True)
+    )
+    return Weighted(
+        canaries=n,
+        weights=rules.weights,
+        guesses=rules.guesses,
+        correct=tuple(correct[place] for place in range(len(rules.weights))),
+        committed=True,
+    )
+
+
+def _heaviest_first(rules: Classes) -> list[int]:
+    return sorted(range(len(rules.weights)), key=lambda place: -rules.weights[place])

@@ -1,21 +1,39 @@
-"""A sweep while it runs: a bar on a terminal, a plain line now and then elsewhere."""
+"""A long run, as it goes: a bar on a terminal, a plain line now and then elsewhere."""
 
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 from dpaudit.engines.progress import Progress
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Speed", "line", "watched"]
+__all__ = ["ROWS", "TRIALS", "Speed", "Words", "line", "watched"]
 
 LINE_SECONDS: Final = 10.0  # between plain lines
 _MEANS: Final = 4  # shown at most
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """What is counted, and what it comes in.
+
+    Attributes:
+        ones: What is done one by one.
+        groups: What these belong to; None if that is not told.
+    """
+
+    ones: str
+    groups: str | None
+
+
+TRIALS: Final = Words(ones="trials", groups="settings")
+ROWS: Final = Words(ones="rows", groups=None)
 
 
 @dataclass(slots=True)
@@ -48,7 +66,7 @@ class Speed:
         return (progress.total - progress.done - progress.failed) / speed
 
 
-def line(doing: str, progress: Progress, speed: Speed) -> str:
+def line(doing: str, progress: Progress, speed: Speed, words: Words = TRIALS) -> str:
     """Return in one line how far a sweep is.
 
     Example:
@@ -56,13 +74,12 @@ def line(doing: str, progress: Progress, speed: Speed) -> str:
         >>> line("drawing", halfway, Speed())
         'drawing: 50 of 100 trials, 1 of 4 settings'
     """
-    parts = [
-        f"{doing}: {progress.done:,} of {progress.total:,} trials",
-        f"{progress.cells_done} of {progress.cells} settings",
-    ]
+    parts = [f"{doing}: {progress.done:,} of {progress.total:,} {words.ones}"]
+    if words.groups is not None:
+        parts.append(f"{progress.cells_done} of {progress.cells} {words.groups}")
     per_second, left = speed.per_second(progress), speed.left(progress)
     if per_second is not None and left is not None:
-        parts += [f"{per_second:.3g} trials/s", f"{_duration(left)} left"]
+        parts += [f"{per_second:.3g} {words.ones}/s", f"{_duration(left)} left"]
     if progress.failed:
         parts.append(f"{progress.failed} failed")
     return "; ".join([", ".join(parts), *_means(progress)])
@@ -70,13 +87,14 @@ def line(doing: str, progress: Progress, speed: Speed) -> str:
 
 @contextmanager
 def watched(
-    doing: str, console: "Console | None" = None
+    doing: str, console: "Console | None" = None, *, words: Words = TRIALS
 ) -> Iterator[Callable[[Progress], None]]:
     """Show a sweep while it runs, on standard error.
 
     Args:
         doing: What is being done, in a word or two.
         console: Where to show it instead.
+        words: What is counted.
 
     Yields:
         What ``run`` tells its progress to.
@@ -85,12 +103,14 @@ def watched(
 
     console = console or Console(stderr=True)
     shown = _bar if console.is_terminal else _lines
-    with shown(doing, console) as show:
+    with shown(doing, console, words) as show:
         yield show
 
 
 @contextmanager
-def _lines(doing: str, console: "Console") -> Iterator[Callable[[Progress], None]]:
+def _lines(
+    doing: str, console: "Console", words: Words
+) -> Iterator[Callable[[Progress], None]]:
     speed, last = Speed(), time.monotonic()
 
     def show(progress: Progress) -> None:
@@ -98,13 +118,16 @@ def _lines(doing: str, console: "Console") -> Iterator[Callable[[Progress], None
         speed.per_second(progress)  # starts its clock
         if time.monotonic() - last >= LINE_SECONDS:
             last = time.monotonic()
-            console.print(line(doing, progress, speed), soft_wrap=True, markup=False)
+            said = line(doing, progress, speed, words)
+            console.print(said, soft_wrap=True, markup=False)
 
     yield show
 
 
 @contextmanager
-def _bar(doing: str, console: "Console") -> Iterator[Callable[[Progress], None]]:
+def _bar(
+    doing: str, console: "Console", words: Words
+) -> Iterator[Callable[[Progress], None]]:
     from rich.console import Group  # noqa: PLC0415
     from rich.live import Live  # noqa: PLC0415
     from rich.progress_bar import ProgressBar  # noqa: PLC0415
@@ -116,7 +139,7 @@ def _bar(doing: str, console: "Console") -> Iterator[Callable[[Progress], None]]
         def show(progress: Progress) -> None:
             ran = progress.done + progress.failed
             bar = ProgressBar(total=max(progress.total, 1), completed=ran, width=40)
-            text, *means = line(doing, progress, speed).split("; ")
+            text, *means = line(doing, progress, speed, words).split("; ")
             live.update(Group(Text(text), bar, *(Text(m, style="dim") for m in means)))
 
         yield show

@@ -21,8 +21,10 @@ __all__ = [
     "SPELLINGS",
     "check_flat",
     "check_size",
+    "check_unpacked",
     "found",
     "refuse",
+    "text_column",
     "to_bits",
     "to_ids",
     "to_scores",
@@ -33,6 +35,8 @@ SPELLINGS: Final = MappingProxyType(
     {"id": ("id", "ids"), "bit": ("bit", "bits"), "score": ("score", "scores")}
 )
 MOST_BYTES: Final = 8 << 30  # that a column may take; so many scores are a billion
+_UNPACKED: Final = 256 << 20  # bytes that a small file may grow to
+_GROWTH: Final = 100  # times; no column that means something is packed so well
 MISSING: Final = (
     "a missing score must be replaced by one that does not depend on the coin, for "
     "example the median; a canary left out was chosen by someone"
@@ -76,6 +80,30 @@ def check_size(path: Path, column: str, size: int) -> None:
         )
 
 
+def check_unpacked(path: Path, column: str, size: int, packed: int) -> None:
+    """Refuse a column that would fill memory from a few bytes of a file."""
+    if size > _UNPACKED and size > _GROWTH * packed:
+        raise refuse(
+            path,
+            column,
+            None,
+            f"it would take {size:,} bytes of memory, and only {packed:,} bytes of it "
+            "are in the file; write it without compression, or divide the table",
+        )
+
+
+def text_column(path: Path, column: str, texts: list[str]) -> NDArray[np.str_]:
+    """Return texts as an array, in which all take as much memory as the longest."""
+    longest = max(map(len, texts), default=0)
+    size = 4 * longest * len(texts)
+    check_size(path, column, size)
+    check_unpacked(path, column, size, sum(map(len, texts)))
+    try:
+        return np.array(texts, np.str_)
+    except UnicodeEncodeError as error:  # halves of surrogate pairs
+        raise refuse(path, column, None, "it is not Unicode text") from error
+
+
 def check_flat(path: Path, column: str, values: NDArray[Any]) -> None:
     """Refuse a column that is no list."""
     if values.ndim != 1:
@@ -102,7 +130,9 @@ def to_ids(path: Path, column: str, values: NDArray[Any]) -> NDArray[Any]:
     return values.astype({"i": np.int64, "u": np.uint64}.get(kind, values.dtype))
 
 
-def to_bits(path: Path, column: str, values: NDArray[Any]) -> NDArray[np.uint8]:
+def to_bits(
+    path: Path, column: str, values: NDArray[Any], *, first: int = 1
+) -> NDArray[np.uint8]:
     """Return bits, which may have been written as numbers or as truth values."""
     if values.dtype.kind not in "iufb":
         raise refuse(
@@ -116,22 +146,26 @@ def to_bits(path: Path, column: str, values: NDArray[Any]) -> NDArray[np.uint8]:
         raise refuse(
             path,
             column,
-            int(odd[0]) + 1,
+            int(odd[0]) + first,
             f"{values[odd[0]]} is neither 0 nor 1; write 1 for included and 0 for not",
         )
     return np.asarray(values == 1, np.uint8)
 
 
-def to_scores(path: Path, column: str, values: NDArray[Any]) -> NDArray[np.float64]:
+def to_scores(
+    path: Path, column: str, values: NDArray[Any], *, first: int = 1
+) -> NDArray[np.float64]:
     """Return scores as floats."""
     if values.dtype.kind not in "iufb":
         raise refuse(
             path, column, None, f"it holds {values.dtype}, and scores are numbers"
         )
-    scores = values.astype(np.float64)
-    missing = np.flatnonzero(np.isnan(scores))
-    if len(missing):
+    with np.errstate(over="ignore", invalid="ignore"):  # of long doubles
+        scores = np.asarray(values, np.float64)
+    # NaN is the least of all, for numpy.
+    if len(scores) and np.isnan(scores.min()):
+        missing = int(np.flatnonzero(np.isnan(scores))[0])
         raise refuse(
-            path, column, int(missing[0]) + 1, f"the score is not a number; {MISSING}"
+            path, column, missing + first, f"the score is not a number; {MISSING}"
         )
     return scores

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.tables.columns import MISSING, found, refuse
+from dpaudit.tables.columns import MISSING, found, refuse, text_column
 
 __all__ = ["read_csv", "read_csv_list"]
 
@@ -101,10 +101,10 @@ def _ids(path: Path, column: str, texts: list[str]) -> NDArray[Any]:
     try:
         numbers = np.array(texts, np.int64)
     except (ValueError, OverflowError):
-        return np.array(texts, np.str_)
+        return text_column(path, column, texts)
     # 007 and 7 are two ids.
     same = all(map(str.__eq__, map(str, numbers.tolist()), texts))
-    return numbers if same else np.array(texts, np.str_)
+    return numbers if same else text_column(path, column, texts)
 
 
 def _bits(path: Path, column: str, texts: list[str]) -> NDArray[Any]:

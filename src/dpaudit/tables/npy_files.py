@@ -1,7 +1,8 @@
 """Arrays of .npy and .npz files, without pickle, and no larger than they are.
 
 The header of such an array says how large it is. It is believed only if the file holds
-that many bytes, so that a few bytes cannot ask for a machine's whole memory.
+that many bytes, so that a few bytes cannot ask for a machine's whole memory. Members of
+an archive are stored or deflated, as numpy writes them, and are never written to disk.
 """
 
 import lzma
@@ -20,9 +21,11 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.tables.columns import check_size, found, refuse
+from dpaudit.tables.columns import check_size, check_unpacked, found, refuse
 
 __all__ = ["array_names", "read_arrays", "read_npy", "read_npz"]
+
+_LONGEST_HEADER = 1 << 16  # bytes; numpy itself takes no more than 10,000
 
 
 def read_npz(path: Path) -> Mapping[str, NDArray[Any]]:
@@ -41,21 +44,38 @@ def array_names(path: Path) -> tuple[str, ...]:
 def read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     """Return the arrays of a .npz file that are named, which must be there."""
     with _opened(path) as archive:
-        members = {
-            member.filename.removesuffix(".npy"): member
-            for member in archive.infolist()
-        }
         arrays = {}
         for name in names:
-            with archive.open(members[name]) as stream:
-                arrays[name] = _array(path, name, stream, members[name].file_size)
+            member = _member(path, name, archive)
+            with archive.open(member) as stream:
+                arrays[name] = _array(
+                    path, name, stream, member.file_size, member.compress_size
+                )
         return arrays
+
+
+def _member(path: Path, name: str, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
+    here = [
+        each
+        for each in archive.infolist()
+        if each.filename.removesuffix(".npy") == name
+    ]
+    if len(here) != 1:
+        raise refuse(
+            path, name, None, f"there are {len(here)} arrays of this name; keep one"
+        )
+    if here[0].compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise refuse(
+            path, name, None, "it is compressed in another way than numpy's savez does"
+        )
+    return here[0]
 
 
 def read_npy(path: Path) -> NDArray[Any]:
     """Return the array of a .npy file."""
     with path.open("rb") as stream:
-        return _array(path, "score", stream, path.stat().st_size)
+        size = path.stat().st_size
+        return _array(path, "score", stream, size, size)
 
 
 @contextmanager
@@ -82,8 +102,11 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         ) from error
 
 
-def _array(path: Path, name: str, stream: IO[bytes], size: int) -> NDArray[Any]:
-    shape, dtype, head = _header(path, name, stream)
+def _array(
+    path: Path, name: str, stream: IO[bytes], size: int, packed: int
+) -> NDArray[Any]:
+    """Return an array of which a file says that it takes so many bytes, packed."""
+    shape, by_columns, dtype, head = _header(path, name, stream)
     if dtype.hasobject:
         raise refuse(
             path,
@@ -92,6 +115,8 @@ def _array(path: Path, name: str, stream: IO[bytes], size: int) -> NDArray[Any]:
             "its entries are Python objects, which only pickle reads, and pickle can "
             "run anything; save numbers, or text as numpy.array(..., dtype=str)",
         )
+    if not dtype.itemsize:
+        raise refuse(path, name, None, "its entries take no bytes")
     declared = prod(shape) * dtype.itemsize
     check_size(path, name, declared)
     if head + declared != size:
@@ -102,19 +127,21 @@ def _array(path: Path, name: str, stream: IO[bytes], size: int) -> NDArray[Any]:
             f"it says that it takes {declared:,} bytes, and {max(0, size - head):,} "
             "are there; is the file cut off?",
         )
+    check_unpacked(path, name, declared, packed)
     data = stream.read(declared)
     if len(data) != declared:
         raise refuse(path, name, None, "the file ends before it does")
-    if not declared:
-        return np.empty(0, dtype)
-    # A single axis is the same in either order of axes; others are refused later.
-    return np.frombuffer(data, dtype).reshape(shape)
+    flat = np.frombuffer(data, dtype) if declared else np.empty(0, dtype)
+    try:
+        return flat.reshape(shape, order="F" if by_columns else "C")
+    except (TypeError, ValueError) as error:
+        raise refuse(path, name, None, f"it has no shape, but {shape}") from error
 
 
 def _header(
     path: Path, name: str, stream: IO[bytes]
-) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """Return the shape, the type, and how many bytes the header takes."""
+) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Return the shape, the order, the type, and how many bytes the header takes."""
     counted = _Counted(stream)
     try:
         version = npy.read_magic(counted)
@@ -124,14 +151,14 @@ def _header(
         }[version]
         with warnings.catch_warnings():  # about headers of Python 2, if they are that
             warnings.simplefilter("ignore")
-            shape, _, dtype = read(counted)
+            shape, by_columns, dtype = read(counted)
     except Exception as error:  # whatever a parser of foreign bytes may raise
         raise refuse(
             path, name, None, f"it is not an array that numpy wrote ({error})"
         ) from error
     if any(length < 0 for length in shape):
         raise refuse(path, name, None, f"its shape is {shape}")
-    return shape, dtype, counted.taken
+    return shape, bool(by_columns), dtype, counted.taken
 
 
 class _Counted:
@@ -141,6 +168,8 @@ class _Counted:
         self._stream, self.taken = stream, 0
 
     def read(self, size: int = -1, /) -> bytes:
+        if size > _LONGEST_HEADER:
+            raise ValueError(f"a header of {size:,} bytes")
         data = self._stream.read(size)
         self.taken += len(data)
         return data

@@ -1,0 +1,82 @@
+"""``dpaudit merge``: from the tallies of all shards to a verdict."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpaudit.cli._outputs import (
+    NotExercisedOption,
+    Outputs,
+    ReportOption,
+    SaveOption,
+    audit_json,
+    audit_text,
+    check_outputs,
+    write_outputs,
+)
+from dpaudit.cli._scores import notes_on, spoken
+from dpaudit.cli._shared import IndependentOption, JsonOption, patience, read_text
+from dpaudit.cli._tallying import Directory
+from dpaudit.errors import DpAuditError, InvalidInputError, VoidAuditError
+
+if TYPE_CHECKING:
+    from dpaudit.tables.tally import ScoreTally
+
+
+def merge(
+    tallies: Annotated[
+        list[Path], typer.Argument(help="What `dpaudit tally` wrote, of every shard.")
+    ],
+    coins_were_independent: IndependentOption = False,
+    not_exercised: NotExercisedOption = None,
+    save: SaveOption = None,
+    report: ReportOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Merge the tallies of all shards of an audit, and judge the claim.
+
+    The result is that of one pass over all files, whatever the division and the order.
+    Exits with 0, or 1 if the claim is refuted, or 2 if something is misused or the
+    audit would be void, as it is when a shard is missing or is there twice.
+    """
+    from dpaudit.tables.concluding import conclude_scores  # noqa: PLC0415 (numpy)
+
+    outputs = Outputs(save=save, report=report)
+    check_outputs(outputs)
+    with patience("merging the tallies"):
+        found = [_read(path) for path in tallies]
+        try:
+            result = conclude_scores(
+                found,
+                coins_were_independent=coins_were_independent,
+                not_exercised=tuple(not_exercised or ()),
+            )
+        except VoidAuditError as error:
+            raise VoidAuditError(spoken(str(error))) from error
+        written = write_outputs(
+            outputs,
+            result,
+            key=None,
+            scores=None,
+            coins_were_independent=coins_were_independent,
+        )
+    notes = notes_on(
+        Directory(files=(), canaries=result.design.canaries),
+        result,
+        registered=True,
+        ids_checked=bool(found[0].ids),
+    )
+    typer.echo(
+        audit_json(result, notes) if json else audit_text(result, notes, written)
+    )
+    raise typer.Exit(1 if result.claim_test.refuted else 0)
+
+
+def _read(path: Path) -> "ScoreTally":
+    from dpaudit.tables.tally_json import tally_from_json  # noqa: PLC0415
+
+    try:
+        return tally_from_json(read_text(path))
+    except DpAuditError as error:
+        raise InvalidInputError(f"{path}: {error}") from error

@@ -1,0 +1,80 @@
+"""``dpaudit tally``: one pass over some of the scores of a large audit."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dpaudit.cli._designs import registered_design
+from dpaudit.cli._shared import JsonOption, check_writable
+from dpaudit.cli._sweeping import (
+    AddressOption,
+    EngineName,
+    EngineOption,
+    WorkersOption,
+    chosen_engine,
+)
+from dpaudit.cli._tallying import SkipIdsOption, find_files, tallied, tallied_by
+from dpaudit.errors import VoidAuditError
+
+if TYPE_CHECKING:
+    from dpaudit.game.coins import Key
+    from dpaudit.tables.tally import ScoreTally
+
+
+def tally(
+    scores: Annotated[
+        list[Path],
+        typer.Argument(
+            help=".parquet files, or directories of them, with id, score and, without "
+            "a key, bit."
+        ),
+    ],
+    design: Annotated[Path, typer.Option(help="What `dpaudit register` wrote.")],
+    save: Annotated[Path, typer.Option(help="Write the tally to this .json file.")],
+    key: Annotated[
+        Path | None, typer.Option(help="The key that the design was registered with.")
+    ] = None,
+    skip_id_checks: SkipIdsOption = False,
+    engine: EngineOption = EngineName.LOCAL,
+    address: AddressOption = None,
+    workers: WorkersOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Tally some of the scores of an audit, so that tallies can be merged.
+
+    Every shard of a large table is tallied where it lies; `dpaudit merge` makes the
+    result of all tallies. Files are read one by one, or on several workers with
+    --workers or --engine ray. Exits with 0, or 2 if something is misused or the audit
+    would be void.
+    """
+    from dpaudit.tables.tally_json import tally_to_json  # noqa: PLC0415 (numpy)
+
+    check_writable(save, "--save")
+    fixed, secret = registered_design(design, key)
+    source = find_files(scores)
+    check = not skip_id_checks
+    if engine is EngineName.LOCAL and workers in (None, 1) and address is None:
+        found = tallied(source, fixed, secret, check_ids=check)
+    else:
+        runner = chosen_engine(engine, address=address, workers=workers)
+        found = tallied_by(runner, source, fixed, key, check_ids=check)
+        _check_key(found, secret)
+    text = tally_to_json(found)
+    save.write_text(text + "\n", "utf-8")
+    said = (
+        f"{found.rows:,} of {fixed.canaries:,} canaries, {found.ones:,} of them "
+        f"included: {save}"
+    )
+    typer.echo(text if json else said)
+
+
+def _check_key(found: "ScoreTally", key: "Key | None") -> None:
+    """Refuse coins of another key, that workers found under the same name."""
+    if found.commitment is not None and (
+        key is None or not found.commitment.holds_for(key, found.design)
+    ):
+        raise VoidAuditError(
+            "the workers read another key: the file that --key names must be the same "
+            "on every machine"
+        )

@@ -1,0 +1,170 @@
+"""All scores of a stream in cells, as fine as a fixed number of cells allows.
+
+A cell is the sign, the exponent and the first bits of the mantissa of a score: the top
+bits of its float, which are in the order of the scores on either side of zero. How many
+bits of the mantissa are kept follows from how many pairs of sign and exponent occur
+(octaves), so that there are no more than a fixed number of cells: scores near 1000 with
+a spread of 1 get cells of 0.002, and scores that spread over forty octaves some 4,096
+cells in each.
+
+An octave only ever comes in, so the cells only ever become coarser, two becoming one.
+Whatever the order of the stream and however it was divided, the cells in the end are
+those that the octaves of all scores ask for, and their counts are sums.
+"""
+
+from dataclasses import dataclass
+from typing import Final, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.errors import InvalidInputError
+from dpaudit.tables.cells import Cells
+
+__all__ = ["MOST_CELLS", "Histogram", "HistogramSoFar"]
+
+MOST_CELLS: Final = 1 << 18
+_FINEST = 18  # bits of the mantissa
+_MANTISSA, _OCTAVES = 52, 1 << 12  # of a float: bits, and signs with exponents
+_NEGATIVE = _OCTAVES // 2
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Histogram:
+    """Scores in cells.
+
+    Attributes:
+        mantissa_bits: How many bits of the mantissa tell cells apart.
+        keys: The cells that are not empty, lowest first: exponent and bits of the
+            mantissa as one whole number, with the sign of the score.
+        counts: How many canaries scored in each.
+        ones: How many of them were included.
+    """
+
+    mantissa_bits: int
+    keys: NDArray[np.int64]
+    counts: NDArray[np.int64]
+    ones: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.mantissa_bits <= _FINEST:
+            raise InvalidInputError(
+                f"mantissa_bits must be from 0 to {_FINEST}, got {self.mantissa_bits}"
+            )
+        if not (self.keys.shape == self.counts.shape == self.ones.shape):
+            raise InvalidInputError("a histogram has a count and ones for every key")
+        if np.any(np.diff(self.keys) <= 0) or (
+            len(self.keys)
+            and max(-self.keys[0], self.keys[-1]) >> self.mantissa_bits >= _NEGATIVE
+        ):
+            raise InvalidInputError("the keys of a histogram must rise, and be scores'")
+        if np.any(self.counts < 1) or np.any(
+            (self.ones < 0) | (self.ones > self.counts)
+        ):
+            raise InvalidInputError(
+                "a histogram has counts of 1 or more, and no more ones than canaries"
+            )
+
+    def merged(self, other: Self) -> Self:
+        """Return the histogram of all canaries of two shards."""
+        bits = min(self.mantissa_bits, other.mantissa_bits)
+        parts = [each._coarser(bits) for each in (self, other)]
+        both = self._summed(
+            bits,
+            np.concatenate([part.keys for part in parts]),
+            np.concatenate([part.counts for part in parts]),
+            np.concatenate([part.ones for part in parts]),
+        )
+        return both._coarser(_bits_for(both._octaves()))
+
+    def cells(self, rows: int, ones: int) -> Cells:
+        """Return all canaries in cells."""
+        if int(self.counts.sum()) != rows or int(self.ones.sum()) != ones:
+            raise InvalidInputError("the histogram does not hold all rows and coins")
+        return Cells(counts=self.counts, ones=self.ones)
+
+    def _octaves(self) -> int:
+        return len(np.unique(_shifted(self.keys, self.mantissa_bits)))
+
+    def _coarser(self, bits: int) -> Self:
+        if bits >= self.mantissa_bits:
+            return self
+        keys = _shifted(self.keys, self.mantissa_bits - bits)
+        return self._summed(bits, keys, self.counts, self.ones)
+
+    @classmethod
+    def _summed(
+        cls,
+        bits: int,
+        keys: NDArray[np.int64],
+        counts: NDArray[np.int64],
+        ones: NDArray[np.int64],
+    ) -> Self:
+        """Return the histogram of keys of which some are there more than once."""
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        new = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
+        if len(new):
+            counts = np.add.reduceat(counts[order], new)
+            ones = np.add.reduceat(ones[order], new)
+        return cls(mantissa_bits=bits, keys=keys[new], counts=counts, ones=ones)
+
+
+@final
+class HistogramSoFar:
+    """The histogram of a stream of scores."""
+
+    def __init__(self) -> None:
+        self._bits = _FINEST
+        self._start = np.full(_OCTAVES, -1, np.int64)  # of an octave, among the counts
+        self._octaves: list[int] = []
+        self._counted = np.zeros(0, np.int64)  # by page, bits of the mantissa, coin
+
+    def add(self, scores: NDArray[np.float64], bits: NDArray[np.uint8]) -> None:
+        """Take in some canaries; no score may be NaN."""
+        words = np.ascontiguousarray(scores, np.float64).view(np.uint64)
+        octave = (words >> np.uint64(_MANTISSA)).view(np.int64)
+        place = self._start.take(octave)
+        if len(place) and place.min() < 0:
+            self._make_room(np.unique(octave[place < 0]).tolist())
+            place = self._start.take(octave)
+        # Twice the first bits of the mantissa, as every cell has two counts.
+        words = words >> np.uint64(_MANTISSA - self._bits - 1)
+        words &= np.uint64((1 << (self._bits + 1)) - 2)
+        place += words.view(np.int64)
+        place += bits
+        np.add.at(self._counted, place, 1)
+
+    def found(self) -> Histogram:
+        """Return the histogram of all canaries so far."""
+        counted = self._counted.reshape(-1, 2)
+        full = np.flatnonzero(counted.any(axis=1))
+        page, mantissa = full >> self._bits, full & ((1 << self._bits) - 1)
+        octave = np.array(self._octaves, np.int64)[page]
+        size = (octave & (_NEGATIVE - 1)) << self._bits | mantissa
+        return Histogram._summed(
+            self._bits,
+            np.where(octave < _NEGATIVE, size, -size),
+            counted[full].sum(axis=1),
+            counted[full, 1],
+        )
+
+    def _make_room(self, octaves: list[int]) -> None:
+        self._octaves += octaves
+        # Plus and minus zero are one octave.
+        bits = _bits_for(len({each % _NEGATIVE and each for each in self._octaves}))
+        old = self._counted.reshape(-1, 1 << (self._bits - bits), 2).sum(axis=1)
+        self._counted = np.zeros(len(self._octaves) << (bits + 1), np.int64)
+        self._counted[: old.size] = old.ravel()
+        self._bits = bits
+        self._start[self._octaves] = np.arange(len(self._octaves)) << (bits + 1)
+
+
+def _bits_for(octaves: int) -> int:
+    """Return how many bits of the mantissa so many octaves leave room for."""
+    return min(_FINEST, (MOST_CELLS // max(1, octaves)).bit_length() - 1)
+
+
+def _shifted(keys: NDArray[np.int64], bits: int) -> NDArray[np.int64]:
+    return np.asarray(np.sign(keys) * (np.abs(keys) >> bits))

@@ -1,0 +1,157 @@
+"""Which ids a stream of canaries has named: each from 0 to n - 1, each once.
+
+One bit per canary, a billion in 125 MB, of which only what is touched takes memory. An
+id that is out of range or comes a second time is refused at once, by name. If as many
+rows were seen as there are canaries, every canary was: nothing else fits.
+
+Shards elsewhere cannot see each other's bits. A shard of an unbroken run of ids says
+which run, and runs are put together exactly. Of any other set of ids it says a sum,
+modulo 2^64, of numbers mixed from each id and a salt; the sums of all shards must add
+up to that of all ids. Wrong sets do so by accident about once in 2^64 times. The salt
+comes from the key of the audit, if it has one: whoever writes the files cannot know it
+and aim at the sum.
+
+Reference for the mixing: Steele, Lea and Flood, "Fast splittable pseudorandom number
+generators", 2014 (SplitMix64).
+"""
+
+from dataclasses import dataclass
+from typing import NoReturn, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.errors import InvalidInputError, VoidAuditError
+
+__all__ = ["IdSet", "SeenIds", "fingerprint_of_run"]
+
+_STEP = np.uint64(0x9E3779B97F4A7C15)
+_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_BLOCK = 1 << 20
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdSet:
+    """The ids of a shard, all different, in a few numbers.
+
+    Attributes:
+        first: The least.
+        last: The largest.
+        count: How many there are.
+        fingerprint: A sum over them; None if they are an unbroken run, which says all.
+    """
+
+    first: int
+    last: int
+    count: int
+    fingerprint: int | None
+
+    def __post_init__(self) -> None:
+        unbroken = self.last - self.first + 1
+        if not (0 <= self.first <= self.last and 1 <= self.count <= unbroken):
+            raise InvalidInputError(
+                f"{self.count} different ids do not fit from {self.first} to "
+                f"{self.last}"
+            )
+        if (self.fingerprint is None) != (self.count == unbroken) or not (
+            0 <= (self.fingerprint or 0) < 1 << 64
+        ):
+            raise InvalidInputError(
+                "an unbroken run of ids has no fingerprint, and other sets one of 64 "
+                "bits"
+            )
+
+
+@final
+class SeenIds:
+    """The ids that were seen so far."""
+
+    def __init__(self, canaries: int) -> None:
+        self._canaries, self._count = canaries, 0
+        self._seen = np.zeros((canaries + 7) // 8, np.uint8)
+        self._first, self._last = canaries, -1
+
+    def add(self, ids: NDArray[np.int64]) -> None:
+        """Take in some ids; one that is unknown, or not new, is refused."""
+        first, last = int(ids.min()), int(ids.max())
+        if first < 0 or last >= self._canaries:
+            raise VoidAuditError(
+                f"id {first if first < 0 else last} is unknown: the design has "
+                f"canaries={self._canaries}, with ids from 0 to {self._canaries - 1}"
+            )
+        if last - first == len(ids) - 1 and np.all(ids[1:] - ids[:-1] == 1):
+            self._add_run(first, last)
+        else:
+            # Half the bits are sorted in half the time.
+            kind = np.uint32 if last < 1 << 32 else np.int64
+            self._add_sorted(np.sort(ids.astype(kind)))
+        self._count += len(ids)
+        self._first, self._last = min(self._first, first), max(self._last, last)
+
+    def found(self, salt: int) -> IdSet:
+        """Return the set of all ids so far."""
+        first, last, count = self._first, self._last, self._count
+        unbroken = count == last - first + 1
+        total = None if unbroken else self._fingerprint(salt)
+        return IdSet(first=first, last=last, count=count, fingerprint=total)
+
+    def _add_run(self, first: int, last: int) -> None:
+        """Take in an unbroken run, whole bytes at once."""
+        head = min(last + 1, -(-first // 8) * 8)
+        tail = max(head, (last + 1) // 8 * 8)
+        for edge in (range(first, head), range(tail, last + 1)):
+            if len(edge):
+                self._add_sorted(np.arange(edge.start, edge.stop))
+        whole = slice(head // 8, tail // 8)
+        if self._seen[whole].any():
+            self._refuse(np.arange(head, tail))
+        self._seen[whole] = 255
+
+    def _add_sorted(self, ordered: NDArray[np.integer]) -> None:
+        again = ordered[1:] == ordered[:-1]
+        if again.any():
+            self._refuse(ordered[1:][again])
+        byte = ordered >> 3
+        bit = np.left_shift(np.uint8(1), (ordered & 7).astype(np.uint8))
+        new = np.flatnonzero(np.append(True, byte[1:] != byte[:-1]))
+        byte, bit = byte[new], np.bitwise_or.reduceat(bit, new)
+        before = self._seen[byte]
+        if np.any(before & bit):
+            self._refuse(ordered)
+        self._seen[byte] = before | bit
+
+    def _refuse(self, ids: NDArray[np.integer]) -> NoReturn:
+        """Name an id that was there before, or else the first of these."""
+        before = self._seen[ids >> 3] >> (ids & 7).astype(np.uint8) & 1
+        named = ids[before == 1] if before.any() else ids
+        raise VoidAuditError(
+            f"id {int(named[0])} appears twice: each canary has one coin and one score"
+        )
+
+    def _fingerprint(self, salt: int) -> int:
+        total = 0
+        for start in range(self._first // _BLOCK * _BLOCK, self._last + 1, _BLOCK):
+            part = self._seen[start // 8 : (start + _BLOCK) // 8]
+            here = np.flatnonzero(np.unpackbits(part, bitorder="little"))
+            total += _mixed(here + start, salt)
+        return total % 2**64
+
+
+def fingerprint_of_run(first: int, last: int, salt: int) -> int:
+    """Return the fingerprint of an unbroken run of ids."""
+    total = 0
+    for start in range(first, last + 1, _BLOCK):
+        total += _mixed(np.arange(start, min(start + _BLOCK, last + 1)), salt)
+    return total % 2**64
+
+
+def _mixed(ids: NDArray[np.int64], salt: int) -> int:
+    """Return the sum of what each id is mixed to, modulo 2^64."""
+    x = (ids.view(np.uint64) + np.uint64(1)) * _STEP + np.uint64(salt)
+    x ^= x >> np.uint64(30)
+    x *= _FIRST
+    x ^= x >> np.uint64(27)
+    x *= _SECOND
+    x ^= x >> np.uint64(31)
+    return int(x.sum(dtype=np.uint64))

@@ -1,0 +1,296 @@
+"""Tallies of scores: what a shard of a large table leaves, and how shards add up.
+
+A table of a billion canaries lies in many files, perhaps on many machines. One pass
+over some of them leaves a tally of a few kilobytes to a few megabytes, and tallies of
+all shards make the result that one pass over all files would have made, bit for bit:
+
+- the highest and the lowest scores with their coins, exactly, where the design guesses
+  no more than ``MOST_EXACT`` of them (``ends``);
+- or else all scores in cells, a lot deciding where guesses end within one
+  (``histogram``);
+- how many rows and how many ones there were, and which ids (``seen_ids``).
+
+Coins are those of the files, or derived from the key by id; where both are there they
+must agree. What is guessed is decided by rank from both ends, as in ``audit_scores``.
+"""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.coins import Coins, Key
+from dpaudit.game.design import Commitment, Design
+from dpaudit.game.rules import Ranking
+from dpaudit.game.scores import check_rules
+from dpaudit.tables.coin_table import CoinTable
+from dpaudit.tables.ends import Ends, EndsSoFar
+from dpaudit.tables.histogram import Histogram, HistogramSoFar
+from dpaudit.tables.seen_ids import IdSet, SeenIds
+
+__all__ = [
+    "MOST_CANARIES",
+    "MOST_EXACT",
+    "MOST_RANKED",
+    "ScoreTally",
+    "Shard",
+    "tally_scores",
+]
+
+MOST_CANARIES: Final = 1 << 36  # a bit for each takes 8 GiB
+MOST_EXACT: Final = 1 << 16  # guesses whose scores are kept one by one
+MOST_RANKED: Final = 1 << 20  # guesses in order of confidence: a result lists them all
+
+Found: TypeAlias = Ends | Histogram
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ScoreTally:
+    """What one pass over some of the scores of an audit found.
+
+    Attributes:
+        design: What the audit was opened with.
+        commitment: The commitment to key and design; None if coins are the files'.
+        salt: Decides lots and mixes ids, the same for all shards; from the key, or
+            else from the design.
+        rows: How many canaries.
+        ones: How many of them were included.
+        coin_sum: The sum of the ids of those that were, modulo 2^64, so that lots
+            differ where coins do; 0 if ids were not checked.
+        ids: Which they are; a set for each shard; empty if ids were not checked.
+        found: Their scores.
+    """
+
+    design: Design
+    commitment: Commitment | None
+    salt: str
+    rows: int
+    ones: int
+    coin_sum: int
+    ids: tuple[IdSet, ...]
+    found: Found
+
+    def __post_init__(self) -> None:
+        _check_canaries(self.design)
+        if self.rows > self.design.canaries:
+            raise VoidAuditError(
+                f"{self.rows} rows are more than canaries={self.design.canaries}: "
+                "some are there twice, or are not of this audit"
+            )
+        if not (0 <= self.ones <= self.rows and 0 <= self.coin_sum < 1 << 64):
+            raise InvalidInputError(
+                f"{self.ones} ones among {self.rows} rows, coin_sum={self.coin_sum}"
+            )
+        if self.ids and sum(each.count for each in self.ids) != self.rows:
+            raise InvalidInputError("a tally has as many ids as rows")
+        if not _is_for(self.found, self.design, self.rows):
+            raise InvalidInputError("the tally was not made for its design's rules")
+        self.found.cells(self.rows, self.ones)  # refuses what does not add up
+
+    def merged(self, other: Self) -> Self:
+        """Return the tally of the canaries of both."""
+        if (other.design, other.commitment, other.salt) != (
+            self.design,
+            self.commitment,
+            self.salt,
+        ):
+            raise VoidAuditError("the tallies belong to different audits")
+        if bool(self.ids) != bool(other.ids):
+            raise VoidAuditError(
+                "ids were checked in one tally and not in another; make them alike"
+            )
+        return type(self)(
+            design=self.design,
+            commitment=self.commitment,
+            salt=self.salt,
+            rows=self.rows + other.rows,
+            ones=self.ones + other.ones,
+            coin_sum=(self.coin_sum + other.coin_sum) % 2**64,
+            ids=_joined(self.ids + other.ids),
+            found=_merged(self.found, other.found),
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shard:
+    """Files to be tallied in one pass, and what is needed for it.
+
+    Attributes:
+        files: Parquet files.
+        design: What the audit was opened with.
+        key: Of the coins; None if the files hold them.
+        check_ids: Whether to see that ids are whole numbers from 0, each once. What
+            is derived from a key always is.
+    """
+
+    files: tuple[Path, ...]
+    design: Design
+    key: Key | None = None
+    check_ids: bool = True
+
+    def __post_init__(self) -> None:
+        _guesses(self.design)
+        _check_canaries(self.design)
+
+
+def tally_scores(
+    shard: Shard, *, progress: Callable[[int], None] = lambda _rows: None
+) -> ScoreTally:
+    """Tally the scores of some files in one pass.
+
+    Args:
+        shard: The files and the design.
+        progress: Told how many rows were read since it was told last.
+
+    Raises:
+        InvalidInputError: A file holds no such table; the message says where.
+        VoidAuditError: The table voids the audit: an id is unknown or there twice, a
+            bit is not the key's coin, or there is no coin.
+    """
+    from dpaudit.tables.parquet_batches import read_batches  # noqa: PLC0415 (an extra)
+
+    design, key = shard.design, shard.key
+    so_far = _so_far(design)
+    with_ids = shard.check_ids or key is not None
+    seen = SeenIds(design.canaries) if with_ids else None
+    coins = key and CoinTable(Coins(key=key, count=design.canaries))
+    rows = ones = coin_sum = 0
+    for path in shard.files:
+        for batch in read_batches(path, with_ids=with_ids):
+            if seen is not None and batch.ids is not None:
+                seen.add(batch.ids)
+            bits = _bits(path, batch.ids, batch.bits, coins)
+            so_far.add(batch.scores, bits)
+            rows, ones = rows + len(bits), ones + int(np.count_nonzero(bits))
+            if batch.ids is not None:
+                coin_sum += int(np.einsum("i,i", batch.ids, bits))
+            if rows > design.canaries:
+                raise VoidAuditError(
+                    f"there are more rows than canaries={design.canaries}: in {path}, "
+                    "or before it, canaries appear that the design has not"
+                )
+            progress(len(bits))
+    if not rows:
+        raise InvalidInputError("there is no row in any file")
+    salt = _salt(design, key)
+    return ScoreTally(
+        design=design,
+        commitment=key and Commitment.to(key, design),
+        salt=salt,
+        rows=rows,
+        ones=ones,
+        coin_sum=coin_sum % 2**64,
+        ids=() if seen is None else (seen.found(int(salt[:16], 16)),),
+        found=so_far.found(),
+    )
+
+
+def _check_canaries(design: Design) -> None:
+    if design.canaries > MOST_CANARIES:
+        raise InvalidInputError(
+            f"canaries={design.canaries} are more than a table may hold "
+            f"({MOST_CANARIES})"
+        )
+
+
+def _guesses(design: Design) -> int:
+    check_rules(design)
+    if isinstance(design.rules, Ranking) and design.guesses > MOST_RANKED:
+        raise VoidAuditError(
+            f"guesses={design.guesses} are too many to be kept in order; rank the "
+            f"surest, Ranking(guesses={MOST_RANKED}), or count all, OneRun(guesses=...)"
+        )
+    return design.guesses
+
+
+def _so_far(design: Design) -> EndsSoFar | HistogramSoFar:
+    if _guesses(design) > MOST_EXACT:
+        return HistogramSoFar()
+    high, low = _halves(design)
+    return EndsSoFar(most_high=high, most_low=low)
+
+
+def _halves(design: Design) -> tuple[int, int]:
+    """Return how many guesses are made from the top, and from the bottom."""
+    return (design.guesses + 1) // 2, design.guesses // 2
+
+
+def _is_for(found: Found, design: Design, rows: int) -> bool:
+    """Return whether scores are kept as the design needs them, and far enough."""
+    exact = _guesses(design) <= MOST_EXACT
+    if not isinstance(found, Ends):
+        return not exact
+    return (
+        exact
+        and (found.most_high, found.most_low) == _halves(design)
+        and found.covers(rows)
+    )
+
+
+def _bits(
+    path: Path,
+    ids: NDArray[np.int64] | None,
+    bits: NDArray[np.uint8] | None,
+    coins: CoinTable | None,
+) -> NDArray[np.uint8]:
+    """Return the coins of some rows: the file's, or the key's."""
+    if coins is None:
+        if bits is None:
+            raise InvalidInputError(
+                f"{path}: there is no column 'bit', so the coins must come from a key"
+            )
+        return bits
+    assert ids is not None  # they were asked for, as there is a key
+    derived = coins.at(ids)
+    if bits is not None and np.any(bits != derived):
+        odd = int(np.flatnonzero(bits != derived)[0])
+        raise VoidAuditError(
+            f"{path}: the bit of id {ids[odd]} is not the key's coin: the run did not "
+            "follow them, or the table is of another run"
+        )
+    return derived
+
+
+def _salt(design: Design, key: Key | None) -> str:
+    if key is None:
+        return hashlib.sha256(
+            b"dpaudit tally 1" + design.to_json().encode()
+        ).hexdigest()
+    return key.stream("tally", 0, 32).hex()
+
+
+def _merged(one: Found, other: Found) -> Found:
+    match one, other:
+        case (Ends(), Ends()):
+            return one.merged(other)
+        case (Histogram(), Histogram()):
+            return one.merged(other)
+        case _:
+            raise VoidAuditError("the tallies belong to different audits")
+
+
+def _joined(sets: tuple[IdSet, ...]) -> tuple[IdSet, ...]:
+    """Return sets of ids with runs that follow each other made one."""
+    runs: list[IdSet] = []
+    for each in sorted(sets, key=lambda found: (found.first, found.last)):
+        if each.fingerprint is not None:
+            continue
+        if runs and each.first <= runs[-1].last:
+            raise VoidAuditError(
+                f"ids {each.first} to {min(each.last, runs[-1].last)} are in two "
+                "tallies: each canary has one coin and one score"
+            )
+        if runs and each.first == runs[-1].last + 1:
+            first, last = runs.pop().first, each.last
+            each = IdSet(  # noqa: PLW2901
+                first=first, last=last, count=last - first + 1, fingerprint=None
+            )
+        runs.append(each)
+    return (*runs, *(each for each in sets if each.fingerprint is not None))

@@ -1,0 +1,196 @@
+"""Tallies as JSON documents, and what is refused in them.
+
+A document may come from another machine: every list is checked for its length and its
+numbers before an array is made of it. The format is published in
+``dpaudit/schemas/tally.schema.json``.
+"""
+
+from math import isfinite
+from re import fullmatch
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit import _canonical
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.design import Commitment, Design
+from dpaudit.tables.ends import Ends, Tail
+from dpaudit.tables.histogram import MOST_CELLS, Histogram
+from dpaudit.tables.seen_ids import IdSet
+from dpaudit.tables.tally import MOST_CANARIES, MOST_EXACT, Found, ScoreTally
+
+__all__ = ["tally_from_json", "tally_to_json"]
+
+_FORMAT: Final = "dpaudit.tally.1"
+_FIELDS: Final = {
+    *("design", "commitment", "salt", "rows", "ones", "coin_sum", "ids", "found")
+}
+_MOST_KEYS: Final = 2 * MOST_CELLS  # the octave around zero has two signs
+
+
+def tally_to_json(tally: ScoreTally) -> str:
+    """Return the canonical JSON of a tally."""
+    return _canonical.text(
+        {
+            "format": _FORMAT,
+            "design": tally.design.to_json(),
+            "commitment": tally.commitment and tally.commitment.to_json(),
+            "salt": tally.salt,
+            "rows": tally.rows,
+            "ones": tally.ones,
+            "coin_sum": f"{tally.coin_sum:016x}",
+            "ids": [_id_set_to_plain(each) for each in tally.ids],
+            "found": _found_to_plain(tally.found),
+        }
+    )
+
+
+def tally_from_json(text: str) -> ScoreTally:
+    """Return the tally that a JSON document holds.
+
+    Raises:
+        InvalidInputError: It is no tally; the message says what is wrong.
+    """
+    plain = _canonical.document(text, _FORMAT, _FIELDS)
+    if not isinstance(plain["ids"], list):
+        raise InvalidInputError(f"ids must be a list, got {str(plain['ids'])[:40]!r}")
+    return ScoreTally(
+        design=Design.from_json(plain["design"]),
+        commitment=None
+        if plain["commitment"] is None
+        else Commitment.from_json(plain["commitment"]),
+        salt=_salt(plain["salt"]),
+        rows=_whole("rows", plain["rows"]),
+        ones=_whole("ones", plain["ones"]),
+        coin_sum=_word("coin_sum", plain["coin_sum"]),
+        ids=tuple(_id_set(each) for each in plain["ids"]),
+        found=_found(plain["found"]),
+    )
+
+
+def _id_set_to_plain(found: IdSet) -> _canonical.Json:
+    mark = found.fingerprint
+    return {
+        "first": found.first,
+        "last": found.last,
+        "count": found.count,
+        "fingerprint": None if mark is None else f"{mark:016x}",
+    }
+
+
+def _found_to_plain(found: Found) -> _canonical.Json:
+    if isinstance(found, Histogram):
+        return {
+            "mantissa_bits": found.mantissa_bits,
+            "keys": found.keys.tolist(),
+            "counts": found.counts.tolist(),
+            "ones": found.ones.tolist(),
+        }
+    return {
+        "most_high": found.most_high,
+        "most_low": found.most_low,
+        "high": _tail_to_plain(found.high),
+        "low": _tail_to_plain(found.low),
+    }
+
+
+def _tail_to_plain(tail: Tail) -> _canonical.Json:
+    return {
+        # Infinite scores are scores; JSON has no number for them.
+        "scores": [s if isfinite(s) else str(s) for s in tail.scores.tolist()],
+        "counts": tail.counts.tolist(),
+        "ones": tail.ones.tolist(),
+    }
+
+
+def _found(plain: Any) -> Found:  # noqa: ANN401 (parsed JSON)
+    if isinstance(plain, dict) and "keys" in plain:
+        _names("found", plain, {"mantissa_bits", "keys", "counts", "ones"})
+        return Histogram(
+            mantissa_bits=_whole("mantissa_bits", plain["mantissa_bits"]),
+            keys=_wholes("keys", plain["keys"], _MOST_KEYS, least=-MOST_CANARIES),
+            counts=_wholes("counts", plain["counts"], _MOST_KEYS),
+            ones=_wholes("ones", plain["ones"], _MOST_KEYS),
+        )
+    _names("found", plain, {"most_high", "most_low", "high", "low"})
+    return Ends(
+        high=_tail("high", plain["high"]),
+        low=_tail("low", plain["low"]),
+        most_high=_whole("most_high", plain["most_high"]),
+        most_low=_whole("most_low", plain["most_low"]),
+    )
+
+
+def _tail(name: str, plain: Any) -> Tail:  # noqa: ANN401 (parsed JSON)
+    _names(name, plain, {"scores", "counts", "ones"})
+    _list("scores", plain["scores"], MOST_EXACT)
+    scores = [
+        float(each) if each in ("inf", "-inf") else _canonical.number("scores", each)
+        for each in plain["scores"]
+    ]
+    return Tail(
+        scores=np.array(scores, np.float64) + 0.0,  # not -0.0
+        counts=_wholes("counts", plain["counts"], MOST_EXACT),
+        ones=_wholes("ones", plain["ones"], MOST_EXACT),
+    )
+
+
+def _id_set(plain: Any) -> IdSet:  # noqa: ANN401 (parsed JSON)
+    _names("ids", plain, {"first", "last", "count", "fingerprint"})
+    mark = plain["fingerprint"]
+    return IdSet(
+        first=_whole("first", plain["first"]),
+        last=_whole("last", plain["last"]),
+        count=_whole("count", plain["count"]),
+        fingerprint=None if mark is None else _word("fingerprint", mark),
+    )
+
+
+def _word(name: str, value: object) -> int:
+    if not (isinstance(value, str) and fullmatch("[0-9a-f]{16}", value)):
+        raise InvalidInputError(
+            f"{name} must be 16 hex digits, got {str(value)[:40]!r}"
+        )
+    return int(value, 16)
+
+
+def _salt(value: object) -> str:
+    if not (isinstance(value, str) and fullmatch("[0-9a-f]{64}", value)):
+        raise InvalidInputError(
+            f"salt must be 64 hex digits, got salt={str(value)[:80]!r}"
+        )
+    return value
+
+
+def _names(name: str, plain: object, names: set[str]) -> None:
+    if not isinstance(plain, dict) or plain.keys() != names:
+        raise InvalidInputError(
+            f"{name} must be an object with the fields {', '.join(sorted(names))}"
+        )
+
+
+def _whole(name: str, value: object, *, least: int = 0) -> int:
+    # The sum of any list of numbers no larger than these stays below 2^63.
+    if type(value) is not int or not least <= value <= MOST_CANARIES:
+        raise InvalidInputError(
+            f"{name} must be a whole number from {least} to {MOST_CANARIES}, got "
+            f"{str(value)[:40]!r}"
+        )
+    return value
+
+
+def _list(name: str, value: object, most: int) -> None:
+    if not isinstance(value, list) or len(value) > most:
+        raise InvalidInputError(f"{name} must be a list of at most {most} numbers")
+
+
+def _wholes(
+    name: str,
+    value: Any,  # noqa: ANN401 (parsed JSON)
+    most: int,
+    *,
+    least: int = 0,
+) -> NDArray[np.int64]:
+    _list(name, value, most)
+    return np.array([_whole(name, each, least=least) for each in value], np.int64)
