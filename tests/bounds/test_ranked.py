@@ -235,6 +235,18 @@ def test_says_nothing_at_or_below_chance(canaries, delta):
     assert lower(even, delta=delta) == lower(none, delta=delta) == 0.0
 
 
+@pytest.mark.parametrize("epsilon", [700.0, 745.0, 746.0, 1e6])
+@pytest.mark.parametrize("delta", [0.0, 1e-5])
+def test_nothing_speaks_against_a_claim_that_expects_every_guess_to_be_right(
+    epsilon, delta
+):
+    """From 745 on the log of the chance of a right guess is 0, or all but 0."""
+    assert special.log_expit(746.0) == 0.0
+    for wrong in (0, 1, 35):
+        reading = ranked((35 - wrong, 35), canaries=60)
+        assert p_value(reading, epsilon=epsilon, delta=delta) == 1.0
+
+
 def test_a_ranking_is_by_confidence_and_a_guess_by_sign():
     log_odds = np.array([0.1, -3.0, 2.0, -0.5])
     bits = np.array([1, 0, 0, 0], np.uint8)

@@ -41,15 +41,15 @@ def test_the_accuracy_caught_is_the_least_that_refutes(m, r, claim):
     "claim", [ApproxDP(epsilon=1.0, delta=1e-4), GaussianDP(mu=0.5)]
 )
 def test_the_least_count_refutes_and_the_one_below_does_not(claim, bound):
-    least = least_refuting(claim, canaries=80, guesses=40, alpha=0.05, bound=bound)
+    least = least_refuting(claim, canaries=40, guesses=20, alpha=0.05, bound=bound)
     refuted = [
         test_claim(
             claim,
-            Counts(canaries=80, guesses=40, correct=v),
+            Counts(canaries=40, guesses=20, correct=v),
             alpha=0.05,
             bound=bound,
         ).refuted
-        for v in range(41)
+        for v in range(21)
     ]
     assert least == refuted.index(True)
     assert all(refuted[least:])

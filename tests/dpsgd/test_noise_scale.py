@@ -60,3 +60,10 @@ def test_no_noise_and_any_noise_give_finite_numbers():
     scale = NoiseScale(Poisson(rate=0.1).law(1))
     assert 0 < scale.of(0.0) < 2e-3
     assert scale.of(1e9) == pytest.approx(1e3)
+
+
+@pytest.mark.parametrize("many", [1, 2, 3, 6, 50, 1003, 4096])
+def test_the_distance_is_that_of_interpolated_quartiles(many):
+    sums = np.random.default_rng(many).normal(size=many)
+    want = np.subtract(*np.quantile(sums, (0.75, 0.25)))
+    assert quartile_distance(sums) == pytest.approx(want, abs=1e-12)

@@ -108,4 +108,48 @@ def test_a_window_holds_the_whole_law(r, log_odds):
 def test_the_complement_loses_nothing(log_p):
     with mpmath.workdps(60):
         want = mpmath.log(-mpmath.expm1(mpmath.mpf(log_p)))
-    assert log_complement(log_p) == pytest.approx(float(want), rel=1e-12)
+    assert log_complement(log_p) == pytest.approx(float(want), rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize("log_p", [0.0, 1e-17, 1e-3])
+def test_nothing_is_left_of_all(log_p):
+    """Rounding may bring a log chance to 0 or a little above."""
+    assert log_complement(log_p) == -math.inf
+
+
+@pytest.mark.parametrize("r", range(1, 7))
+@pytest.mark.parametrize("odds", [1, 3, 40])
+def test_every_count_of_few_trials_agrees_with_exact_arithmetic(r, odds):
+    q = Fraction(odds, 1 + odds)
+    pmf = [math.comb(r, k) * q**k * (1 - q) ** (r - k) for k in range(r + 1)]
+    for v in range(r + 1):
+        upper, lower = log_tails(v, r, math.log(odds))
+        assert math.exp(upper) == pytest.approx(float(sum(pmf[v:])), rel=1e-13)
+        assert math.exp(lower) == pytest.approx(float(sum(pmf[:v])), rel=1e-12)
+        mass = float(log_mass(v, r, math.log(odds)))
+        assert math.exp(mass) == pytest.approx(float(pmf[v]), rel=1e-13)
+
+
+def test_more_than_all_never_happens_and_a_sure_success_never_fails():
+    assert log_tails(11, 10, 0.3) == (-math.inf, 0.0)
+    upper, lower = log_tails(5, 10, 800.0)
+    assert upper == 0.0
+    assert lower < 6 * -800 + math.log(math.comb(10, 4)) + 1e-6  # six must fail
+
+
+def test_no_tail_is_above_one():
+    """Near one, rounding must not carry a chance across."""
+    for r in (1, 7, 100, 5000):
+        for log_odds in (0.0, 0.7, 3.0, 12.0, 35.0):
+            for v in {1, 2, r // 2, int(r / (1 + math.exp(-log_odds))), r - 1, r}:
+                assert max(log_tails(v, r, log_odds)) <= 0.0
+                assert max(log_tails(v, r, -log_odds)) <= 0.0
+
+
+@pytest.mark.parametrize("v", [15, 16, 17, 19, 25, 60])
+def test_the_mass_in_the_middle_keeps_twelve_digits(v):
+    """Where the table of Stirling's errors ends and their series begins."""
+    with mpmath.workdps(40):
+        want = mpmath.log(mpmath.binomial(2 * v, v)) - 2 * v * mpmath.log(2)
+    found = float(log_mass(v, 2 * v, 0.0))
+    assert found == pytest.approx(float(want), rel=3e-13, abs=0)

@@ -95,3 +95,15 @@ def test_p_values_that_lean_on_the_past_are_wrong_no_more_often_than_alpha(alpha
 def test_only_the_ratios_of_weights_count(unit):
     want = stats.norm.sf((stats.norm.isf(0.3) + stats.norm.isf(0.8)) / math.sqrt(2))
     assert stouffer([0.3, 0.8], [unit, unit]) == pytest.approx(want, rel=1e-12)
+
+
+def test_nothing_and_one_together_say_nothing():
+    """Plus and minus infinity have no sum; the safe answer is one."""
+    assert stouffer([0.0, 1.0], [1.0, 1.0]) == 1.0
+
+
+@pytest.mark.parametrize("many", [2, 5, 50, 400])
+def test_no_product_has_a_chance_above_one(many):
+    """All near one: rounding alone decides, and must not decide for more than one."""
+    for x in np.geomspace(1e-9, 1.0, 60):
+        assert fisher([-x / many] * many) <= 0.0

@@ -93,3 +93,30 @@ def test_extremes_are_finite(uniform):
         found = score([(1, 50)], at, log_odds=0.0, uniform=uniform, step=0.4)
         assert abs(found) < 8
     assert abs(empty_score(uniform)) < 8
+
+
+@pytest.mark.parametrize(
+    "with_empty", [[(9, 0), (2, 5)], [(2, 5), (9, 0)], [(1, 0), (9, 0), (2, 5)]]
+)
+@pytest.mark.parametrize("step", [np.inf, 0.3])
+def test_a_class_of_nobody_changes_nothing(with_empty, step):
+    for at in range(0, 11, 2):
+        got = score(with_empty, at, log_odds=0.4, uniform=0.3, step=step)
+        want = score([(2, 5)], at, log_odds=0.4, uniform=0.3, step=step)
+        assert got == pytest.approx(want, abs=1e-12)
+
+
+@pytest.mark.parametrize("uniform", [0.01, 0.5, 0.8])
+def test_with_nobody_at_all_it_is_pure_chance(uniform):
+    got = score([(1, 0), (3, 0)], 0, log_odds=0.4, uniform=uniform, step=0.3)
+    assert got == pytest.approx(stats.norm.isf(uniform), abs=1e-9)
+
+
+@pytest.mark.parametrize("uniform", [0.0, 0.5, 1.0])
+def test_far_beyond_all_that_is_resolved_the_score_is_cut(uniform):
+    """None or all of a hundred thousand fair coins, 316 standard deviations out."""
+    cut = stats.norm.isf(1e-14)
+    for classes, most in (([(1, 100_000)], 100_000), ([(2, 30_000), (5, 7)], 60_035)):
+        for at, want in ((0, -cut), (1, -cut), (most - 1, cut), (most, cut)):
+            got = score(classes, at, log_odds=0.0, uniform=uniform)
+            assert got == pytest.approx(want, abs=1e-6)

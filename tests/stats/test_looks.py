@@ -184,8 +184,20 @@ def test_a_crossing_that_cannot_be_has_no_chance_and_one_that_must_be_has_one():
 @pytest.mark.parametrize("n", [300, 1000, 100_000])
 def test_a_threshold_far_out_is_not_priced_too_low(n):
     """Eight to twelve standard deviations out, where the windows end."""
-    for deviations in np.arange(8, 12, 0.25):
+    for deviations in [*np.arange(8, 12, 0.25), *np.arange(-12, -8, 0.25)]:
         count = min(n, int(n / 2 + deviations * math.sqrt(n) / 2))
         upper, lower = log_tails(count, n, 0.0)
         want = math.exp(upper + lower - float(log_mass(count, n, 0.0))) / count
         assert crossing([n], [count], 0.0).price >= want * (1 - 1e-12)
+
+
+def test_a_look_that_nearly_always_crosses_leaves_nothing_to_the_next():
+    """Ten of a thousand fair coins, 31 standard deviations below what they show."""
+    found = crossing([1000, 2000], [10, 1500], 0.0)
+    assert 1 - 1e-12 <= found.chance <= 1.0
+    assert 1 - 1e-12 <= crossing([1000], [10], 0.0).chance <= 1.0
+
+
+def test_a_tail_that_is_exactly_the_level_is_small_enough():
+    """One head of one has chance 1/2, two of two 1/4: both are floats."""
+    assert thresholds([1, 2], 0.0, [0.5, 0.25]) == [1, 2]

@@ -177,3 +177,22 @@ def test_a_threshold_one_digit_above_a_sum_is_within_the_slack():
     want = sum(math.comb(8, k) for k in range(9) if sums[k] >= threshold) / 2**8
     assert math.exp(tail.log_upper) >= want
     assert math.exp(tail.log_upper - tail.slack) <= want * (1 + 1e-9)
+
+
+def test_where_the_chance_is_known_for_sure_there_is_no_slack():
+    for threshold in (-1.0, 0.0):
+        assert weighted_tail([2.0], [3], [0.0], threshold).slack == 0.0
+    assert weighted_tail([2.0], [3], [0.0], 6.1).slack == 0.0
+
+
+def test_no_chance_is_above_one():
+    """Ten near-certain successes of which one is needed: all but 1e-130."""
+    assert weighted_tail([1.0], [10], [30.0], 1).log_upper <= 0.0
+    assert weighted_tail([0.3, 0.7], [10, 10], [30.0, 30.0], 0.3).log_upper <= 0.0
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1.17, 1e200])
+def test_between_two_sums_the_unit_of_the_weights_costs_nothing(unit):
+    tail = weighted_tail([unit], [8], [0.0], 4.5 * unit)
+    assert math.exp(tail.log_upper) == pytest.approx(stats.binom.sf(4, 8, 0.5))
+    assert 0 <= tail.slack < 1e-6

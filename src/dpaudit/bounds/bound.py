@@ -35,6 +35,8 @@ __all__ = [
 R_contra = TypeVar("R_contra", contravariant=True)
 R = TypeVar("R")
 
+_BEYOND = 1e12  # an epsilon that nothing shows; thousandths of it are no longer exact
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -249,7 +251,9 @@ def _lower(
 
 def rounded_down(value: float) -> str:
     """Return a lower bound as text that does not say more than was shown."""
-    return "inf" if value == inf else f"{floor(value * 1000) / 1000:.3f}"
+    if value >= _BEYOND:
+        return "inf" if value == inf else f"{_BEYOND:g}"
+    return f"{floor(value * 1000) / 1000:.3f}"
 
 
 def p_value_text(p_value: float) -> str:

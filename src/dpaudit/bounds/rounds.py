@@ -56,6 +56,7 @@ __all__ = [
     "MOST_CHANCE",
     "ROOM",
     "StoufferRounds",
+    "evidence_by_round",
     "guess_weights",
     "left_to_chance",
     "round_score",
@@ -101,19 +102,11 @@ class StoufferRounds:
             epsilon=epsilon,
             delta=delta,
         )
-        evidence, left = 0.0, 1.0
-        shares = round_shares(rounds.weights, rounds.noise)
-        played = zip(shares, rounds.rounds, rounds.uniforms, strict=True)
-        for share, guesses, uniform in played:
-            step = inf if rounds.jump is None or share == 0 else rounds.jump / share
-            used, score = round_score(guesses, epsilon, uniform, step)
-            evidence += share * used * score
-            left -= (share * used) ** 2
+        evidence, left = evidence_by_round(rounds, epsilon)
         if left > MOST_CHANCE + 1e-9:
             return 0.0  # hardly a guess speaks against the claim
-        evidence += sqrt(max(left, 0.0)) * empty_score(rounds.noise_uniform)
-        unresolved = (len(shares) + 1) * UNRESOLVED
-        return add_price(float(special.log_ndtr(-evidence)), price + unresolved)
+        unresolved = (len(rounds.rounds) + 1) * UNRESOLVED
+        return add_price(float(special.log_ndtr(-evidence[-1])), price + unresolved)
 
     def epsilon_lower(
         self, rounds: Rounds, *, delta: float, alpha: float
@@ -125,6 +118,26 @@ class StoufferRounds:
         return first_not_rejected(
             self, rounds, delta=delta, alpha=alpha, grid=replace(self.grid, stop=top)
         )
+
+
+def evidence_by_round(rounds: Rounds, epsilon: float) -> tuple[list[float], float]:
+    """Return the sum of scores against an epsilon as it grew, and what chance decided.
+
+    Returns:
+        The sum after nothing, after each round, and last with committed chance; and
+        the share of the variance that was left to that.
+    """
+    shares = round_shares(rounds.weights, rounds.noise)
+    evidence, left = [0.0], 1.0
+    for share, played, uniform in zip(
+        shares, rounds.rounds, rounds.uniforms, strict=True
+    ):
+        step = inf if rounds.jump is None or share == 0 else rounds.jump / share
+        used, score = round_score(played, epsilon, uniform, step)
+        evidence.append(evidence[-1] + share * used * score)
+        left -= (share * used) ** 2
+    chance = sqrt(max(left, 0.0)) * empty_score(rounds.noise_uniform)
+    return [*evidence, evidence[-1] + chance], left
 
 
 def rounds_price(

@@ -114,9 +114,8 @@ def _print_failures(group: "list[State]", store: "Store") -> None:
 
 
 def _json(states: "list[State]", store: "Store") -> str:
-    import json as json_module  # noqa: PLC0415
-
     from dpaudit import _canonical  # noqa: PLC0415
+    from dpaudit.engines.store import entries  # noqa: PLC0415
 
     return _canonical.text(
         {
@@ -125,7 +124,7 @@ def _json(states: "list[State]", store: "Store") -> str:
                 {
                     "name": state.cell.name,
                     "revision": state.cell.revision,
-                    "setting": json_module.loads(state.cell.setting),
+                    "setting": entries(state.cell.setting),
                     "trials": state.trials,
                     "planned": state.planned,
                     "failures": [

@@ -22,7 +22,7 @@ space where even those underflow.
 """
 
 from collections.abc import Mapping
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,10 +35,11 @@ from dpaudit.mechanisms.exchangeable import SAFE, log_sum
 __all__ = [
     "STRETCH",
     "CountLikelihood",
-    "checked_rows",
     "checked_step",
     "fill_powers",
     "log_kernel",
+    "saved_counts",
+    "saved_rows",
 ]
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -127,7 +128,7 @@ class CountLikelihood:
 
     def restore(self, saved: Mapping[str, NDArray[np.generic]]) -> None:
         """Go on from what ``saved`` returned; nothing may have been seen before."""
-        rows = checked_rows(saved["log_likelihood"], self._shape())
+        rows = saved_rows(saved, "log_likelihood", self._shape())
         for i, stretch in enumerate(self._stretches):
             stretch.add(rows[i * STRETCH : (i + 1) * STRETCH].T)
 
@@ -257,11 +258,35 @@ def checked_step(
     return scales
 
 
-def checked_rows(rows: NDArray[np.generic], shape: tuple[int, ...]) -> Floats:
+def saved_rows(
+    saved: Mapping[str, NDArray[np.generic]], name: str, shape: tuple[int, ...]
+) -> Floats:
     """Return saved numbers as floats; refuse those of something else."""
+    rows = _saved(saved, name)
     if rows.shape != shape or rows.dtype != np.float64 or np.isnan(rows).any():
         raise InvalidInputError(
-            f"saved numbers must be floats of shape {shape} without NaN, got "
+            f"saved numbers {name!r} must be floats of shape {shape} without NaN, got "
             f"{rows.dtype} of shape {rows.shape}; they belong to another audit"
         )
     return np.array(rows, np.float64)  # whoever saved them keeps theirs
+
+
+def saved_counts(
+    saved: Mapping[str, NDArray[np.generic]], name: str, size: int
+) -> list[int]:
+    """Return saved whole numbers, none below 0; refuse those of something else."""
+    found: NDArray[Any] = _saved(saved, name)
+    if found.shape != (size,) or found.dtype.kind not in "iub" or (found < 0).any():
+        raise InvalidInputError(
+            f"saved numbers {name!r} must be {size} counts, got {found.dtype} of shape "
+            f"{found.shape}; they belong to another audit"
+        )
+    return [int(each) for each in found]
+
+
+def _saved(saved: Mapping[str, NDArray[np.generic]], name: str) -> NDArray[np.generic]:
+    if name not in saved:
+        raise InvalidInputError(
+            f"saved numbers {name!r} are missing; they belong to another audit"
+        )
+    return saved[name]

@@ -29,7 +29,13 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
 from dpaudit.dpsgd.joining import log_binomial
-from dpaudit.dpsgd.likelihood import STRETCH, checked_rows, checked_step, log_kernel
+from dpaudit.dpsgd.likelihood import (
+    STRETCH,
+    checked_step,
+    log_kernel,
+    saved_counts,
+    saved_rows,
+)
 from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.exchangeable import SAFE, log_sum
 
@@ -180,9 +186,14 @@ class ShuffledLikelihood:
 
     def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what ``saved`` returned; nothing may have been seen before."""
-        self._past = checked_rows(saved["past"], self._past.shape)
-        self._epoch = checked_rows(saved["epoch"], self._epoch.shape)
-        self._seen = int(saved["batches_seen"][0])
+        self._past = saved_rows(saved, "past", self._past.shape)
+        self._epoch = saved_rows(saved, "epoch", self._epoch.shape)
+        (self._seen,) = saved_counts(saved, "batches_seen", 1)
+        if self._seen >= self._shuffling.batches:
+            raise InvalidInputError(
+                f"{self._seen} of {self._shuffling.batches} batches of an epoch were "
+                "seen, as was saved; that belongs to another audit"
+            )
 
 
 def _joined(split: Floats, kernel: Floats, before: Floats) -> Floats:

@@ -8,14 +8,13 @@ store must not change meanwhile: give a copy of one that is in use.
 """
 
 import csv
-import json
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from dpaudit.engines.store import Store
+from dpaudit.engines.store import Store, entries
 from dpaudit.errors import InvalidInputError, MissingExtraError
 
 __all__ = ["export"]
@@ -60,8 +59,8 @@ class _Counted:
 def _rows(store: Store) -> Iterator[dict[str, Any]]:
     for name, revision, setting, trial, outcome in store.rows():
         row = {"name": name, "revision": revision, "trial": trial}
-        row |= {f"setting.{k}": v for k, v in json.loads(setting).items()}
-        row |= {f"outcome.{k}": v for k, v in json.loads(outcome).items()}
+        row |= {f"setting.{k}": v for k, v in entries(setting).items()}
+        row |= {f"outcome.{k}": v for k, v in entries(outcome).items()}
         yield row
 
 

@@ -7,19 +7,18 @@ trials that raised, with their traceback, until they succeed; and how many trial
 each setting were planned, so that a store alone tells how far it is.
 """
 
-import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, Self, TypeAlias, final
 
 from dpaudit import _canonical
 from dpaudit.errors import InvalidInputError
 
-__all__ = ["Cell", "Found", "Outcome", "Setting", "State", "Store"]
+__all__ = ["Cell", "Found", "Outcome", "Setting", "State", "Store", "entries"]
 
 Setting: TypeAlias = Mapping[str, _canonical.Scalar]
 Outcome: TypeAlias = Mapping[str, _canonical.Scalar]
@@ -44,6 +43,14 @@ _SINCE_FORMAT_2 = (
         {_KEY}, trials integer not null, primary key (name, revision, setting)
     ) without rowid
     """,
+)
+_CELL = (("name", "text"), ("revision", "integer"), ("setting", "text"))
+_KINDS = MappingProxyType(
+    {
+        "trials": (*_CELL, ("trial", "integer"), ("outcome", "text")),
+        "failures": (*_CELL, ("trial", "integer"), ("traceback", "text")),
+        "plans": (*_CELL, ("trials", "integer")),
+    }
 )
 _PATIENCE_SECONDS = 60
 _THIS_CELL = "where name = ? and revision = ? and setting = ?"
@@ -136,6 +143,7 @@ class Store:
             with found._connection:
                 found._connection.execute("begin immediate")
                 _prepare(found._connection, path, new=False)
+                _check_kinds(found._connection, path)
         except BaseException:
             found._connection.close()
             raise
@@ -205,11 +213,11 @@ class Store:
     def outcomes(self, cell: Cell, most: int | None = None) -> Iterator[dict[str, Any]]:
         """Yield the outcomes of a cell, all or so many, ordered by trial."""
         rows = islice(self._select("outcome", "trials", cell), most)
-        return (json.loads(outcome) for (outcome,) in rows)
+        return (entries(outcome) for (outcome,) in rows)
 
     def failures(self, cell: Cell) -> Iterator[tuple[int, str]]:
         """Yield the trials of a cell that raised, with their tracebacks."""
-        yield from self._select("trial, traceback", "failures", cell)
+        return self._select("trial, traceback", "failures", cell)
 
     def states(self) -> list[State]:
         """Return how far each cell is, in an order that is always the same."""
@@ -237,23 +245,66 @@ class Store:
 
     def rows(self) -> Iterator[tuple[str, int, str, int, str]]:
         """Yield every outcome, in an order that depends on the content alone."""
-        yield from self._connection.execute(
-            "select name, revision, setting, trial, outcome from trials "
-            "order by name, revision, setting, trial"
+        return _fetched(
+            self._connection.execute(
+                "select name, revision, setting, trial, outcome from trials "
+                "order by name, revision, setting, trial"
+            )
         )
 
     def _select(
         self, columns: str, table: str, cell: Cell
     ) -> Iterator[tuple[Any, ...]]:
-        yield from self._connection.execute(
-            f"select {columns} from {table} {_THIS_CELL} order by trial",
-            (cell.name, cell.revision, cell.setting),
+        return _fetched(
+            self._connection.execute(
+                f"select {columns} from {table} {_THIS_CELL} order by trial",
+                (cell.name, cell.revision, cell.setting),
+            )
         )
 
 
+def _fetched(cursor: sqlite3.Cursor) -> Iterator[tuple[Any, ...]]:
+    """Yield rows; one that is left half way says nothing when its store is closed."""
+    while (row := cursor.fetchone()) is not None:
+        yield row
+
+
 def _tables(connection: sqlite3.Connection) -> set[str]:
-    rows = connection.execute("select name from sqlite_master where type = 'table'")
-    return {name for (name,) in rows}
+    try:
+        rows = connection.execute("select name from sqlite_master where type = 'table'")
+        return {name for (name,) in rows}
+    except UnicodeDecodeError as error:  # in what SQLite says of a broken schema
+        raise sqlite3.DatabaseError("its schema is no text") from error
+
+
+def entries(text: str) -> dict[str, Any]:
+    """Return a setting or an outcome from its JSON.
+
+    Raises:
+        InvalidInputError: It is no object of plain values.
+    """
+    found = _canonical.parsed(text, "a store holds what is not JSON")
+    if not isinstance(found, dict) or not all(
+        value is None or isinstance(value, str | int | float)
+        for value in found.values()
+    ):
+        raise InvalidInputError(
+            f"a store holds {text!r:.80} where names and plain values should be; it "
+            "was not written by a sweep"
+        )
+    return found
+
+
+def _check_kinds(connection: sqlite3.Connection, path: str | Path) -> None:
+    """Refuse a store with values of other kinds than were written; SQLite takes any."""
+    for table, columns in _KINDS.items():
+        odd = " or ".join(f"typeof({name}) <> '{kind}'" for name, kind in columns)
+        query = f"select 1 from {table} where {odd} limit 1"
+        if connection.execute(query).fetchone() is not None:
+            raise InvalidInputError(
+                f"{path} is not the store of a sweep: a column of its table {table} "
+                "holds values of another kind; use another file"
+            )
 
 
 def _prepare(connection: sqlite3.Connection, path: str | Path, *, new: bool) -> None:

@@ -16,12 +16,11 @@ from dpaudit.evidence.origin import wrong_coins
 from dpaudit.evidence.record import Evidence
 from dpaudit.evidence.rederive import (
     check_reading,
-    is_classic,
     judged_again,
     scored_again,
 )
 from dpaudit.evidence.verification import Check, Finding, fails, holds, open_question
-from dpaudit.game.result import score
+from dpaudit.game.result import is_classic, score
 from dpaudit.game.rules import OneRun
 from dpaudit.game.transcript import Transcript
 from dpaudit.privacy.guarantee import guarantee_to_plain

@@ -7,15 +7,11 @@ Coins do not matter for any of it, so it is checked with a key and without one, 
 takes memory for the guesses that were made and not for the canaries.
 """
 
-from typing import assert_never
-
 import numpy as np
 
 from dpaudit.errors import VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.rules import (
-    LARGEST_WEIGHT,
-    AdaptiveBets,
     AdaptiveClasses,
     AdaptiveCount,
     AdaptiveRounds,
@@ -23,8 +19,9 @@ from dpaudit.game.rules import (
     OneRun,
     Ranking,
     is_adaptive,
+    stake_range,
 )
-from dpaudit.game.transcript import Transcript, check_number
+from dpaudit.game.transcript import Transcript
 
 __all__ = ["check_obeyed"]
 
@@ -57,7 +54,7 @@ guesses=2; the number must be fixed before the run
     _check_canaries(transcript)
     _check_turns(transcript)
     _check_stakes(transcript)
-    check_number(transcript)
+    transcript.check_number()
     _check_uniforms(transcript, key)
 
 
@@ -92,26 +89,14 @@ def _check_turns(transcript: Transcript) -> None:
 
 
 def _check_stakes(transcript: Transcript) -> None:
-    rules, stake, made = (
-        transcript.design.rules,
-        transcript.stake,
-        transcript.guess != 0,
-    )
-    puts = stake[made]
-    match rules:
-        case OneRun() | Ranking() | AdaptiveCount():
-            fine = (stake == 1).all()
-        case Classes() | AdaptiveClasses():
-            fine = np.isin(puts, rules.weights).all()
-        case AdaptiveRounds():
-            fine = ((puts >= 1 / LARGEST_WEIGHT) & (puts <= LARGEST_WEIGHT)).all()
-        case AdaptiveBets():
-            fine = ((puts >= 0) & (puts <= 1)).all()
-        case _:
-            assert_never(rules)
-    passed = (
-        isinstance(rules, OneRun | Ranking | AdaptiveCount) or not stake[~made].any()
-    )
+    rules, stake = transcript.design.rules, transcript.stake
+    made, (low, high) = transcript.guess != 0, stake_range(rules)
+    fine = ((stake[made] >= low) & (stake[made] <= high)).all()
+    if isinstance(rules, Classes | AdaptiveClasses):
+        fine = np.isin(stake[made], rules.weights).all()
+    # Where all guesses count alike, passes are written down as if they did too.
+    alike = isinstance(rules, OneRun | Ranking | AdaptiveCount)
+    passed = (stake[~made] == (1 if alike else 0)).all()
     if not (fine and passed):
         raise VoidAuditError(
             f"a stake is none that {type(rules).__name__} has, or is put on a pass"

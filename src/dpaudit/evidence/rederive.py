@@ -1,14 +1,10 @@
 """A result made anew from what it rests on: guesses, coins, score files, tallies."""
 
-from functools import lru_cache
 from typing import assert_never
 
 import numpy as np
 
-from dpaudit.bounds.bound import ParameterBound
-from dpaudit.bounds.claims import test_claim
 from dpaudit.bounds.classic import Classic
-from dpaudit.bounds.fdp import GaussianFamily
 from dpaudit.bounds.reads import Bets, Counts, Ranked, Reading, Rounds, Weighted
 from dpaudit.errors import VoidAuditError
 from dpaudit.evidence.documents import Result
@@ -16,7 +12,7 @@ from dpaudit.evidence.files import ScoreFiles, tie_rng
 from dpaudit.evidence.registration import Registration
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
-from dpaudit.game.result import AuditResult, judge, score
+from dpaudit.game.result import AuditResult, is_classic, judge, score
 from dpaudit.game.rules import (
     AdaptiveBets,
     AdaptiveClasses,
@@ -30,22 +26,14 @@ from dpaudit.game.rules import (
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.scores import read_scores
 from dpaudit.tables.reading import ScoreTable
-from dpaudit.training.result import TrainingResult
+from dpaudit.training.result import TrainingResult, judge_accountant
 
 __all__ = [
     "check_method",
     "check_reading",
-    "is_classic",
     "judged_again",
     "scored_again",
 ]
-
-
-def is_classic(audit: AuditResult) -> bool:
-    """Return whether a result says that every coin had a run of its own."""
-    return audit.bound.method == Classic.method and isinstance(
-        audit.design.rules, OneRun
-    )
 
 
 def check_method(stated: Result, design: Design) -> None:
@@ -111,23 +99,18 @@ def judged_again(stated: Result, registration: Registration) -> Result:
     check_method(stated, registration.design)
     if isinstance(stated, AuditResult):
         return _audit(stated, registration)
-    audit, design = _audit(stated.audit, registration), registration.design
-    counted = audit.reading if isinstance(audit.reading, Counts) else None
-    claim, alpha, delta = stated.accountant, design.alpha, design.bound_delta
+    audit = _audit(stated.audit, registration)
+    claim = None if stated.accountant is None else stated.accountant.claim
+    accountant, family = judge_accountant(audit, claim)
     return TrainingResult(
         audit=audit,
-        accountant=claim and counted and test_claim(claim.claim, counted, alpha=alpha),
-        family=counted and _family(counted, delta, alpha),
+        accountant=accountant,
+        family=family,
         transcript=stated.transcript,
         steps=stated.steps,
         trusted=stated.trusted,
         remarks=stated.remarks,
     )
-
-
-@lru_cache(maxsize=1024)  # whoever verifies many meets the same counts
-def _family(counts: Counts, delta: float, alpha: float) -> ParameterBound:
-    return GaussianFamily().parameter_lower(counts, delta=delta, alpha=alpha)
 
 
 def _audit(stated: AuditResult, registration: Registration) -> AuditResult:

@@ -8,8 +8,6 @@ and so is every document that it holds as text.
 """
 
 import base64
-import json
-from math import isfinite
 from typing import Any
 
 from dpaudit import _canonical
@@ -50,17 +48,7 @@ def parsed(text: str) -> Any:  # noqa: ANN401 (parsed JSON)
         dpaudit.errors.InvalidInputError: not JSON that can be read in one way only: \
 the key 'a' appears twice
     """
-    try:
-        return json.loads(
-            text,
-            object_pairs_hook=_once,
-            parse_float=_finite,
-            parse_constant=_finite,
-        )
-    except (TypeError, ValueError, RecursionError) as error:
-        raise InvalidInputError(
-            f"not JSON that can be read in one way only: {error}"
-        ) from error
+    return _canonical.parsed(text, "not JSON that can be read in one way only", _once)
 
 
 def object_of(value: object, what: str, names: set[str]) -> dict[str, Any]:
@@ -139,10 +127,3 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             raise ValueError(f"the key {name!r} appears twice")
         found[name] = value
     return found
-
-
-def _finite(number: str) -> float:
-    value = float(number)
-    if not isfinite(value):
-        raise ValueError(f"{number} is no finite number")
-    return value

@@ -12,7 +12,6 @@ from itertools import product
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.bounds.classic import Classic
 from dpaudit.bounds.independent_runs import IndependentRuns
 from dpaudit.bounds.reads import Counts
 from dpaudit.dpsgd.planning.expected_one_run import (
@@ -35,12 +34,12 @@ from dpaudit.explanation.model import Model
 from dpaudit.explanation.seen import Seen, expected_bound, likely_accuracies
 from dpaudit.explanation.values import Advice
 from dpaudit.game.design import Design
-from dpaudit.game.result import AuditResult
+from dpaudit.game.result import AuditResult, is_classic
 from dpaudit.game.rules import OneRun
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.theory.rungs import Gaps
 
-__all__ = ["modelled_advice", "unmodelled_advice"]
+__all__ = ["guessing_advice", "modelled_advice", "unmodelled_advice"]
 
 _WORTH = 1.02  # times what is expected now, or it is not worth a word
 _MORE = 4  # times as many canaries
@@ -58,7 +57,7 @@ def modelled_advice(
         "confidence": _two_runs(audit, claim, model, law),
         "interference": _in_rounds(design, model, law, now),
         "elements": _other_number(design, model, law, now),
-        "guessing": _guessing(gaps),
+        "guessing": guessing_advice(gaps),
         "statistics": _other_size(design, model, law, now),
     }
     return {name: advice for name, advice in found.items() if advice is not None}
@@ -91,7 +90,7 @@ def _two_runs(
 ) -> Advice | None:
     """Return what two runs would show together."""
     design = audit.design
-    if not design.bound_delta or audit.bound.method == Classic.method:
+    if not design.bound_delta or is_classic(audit):
         return None
     guarantee = model.guarantee if model and model.guarantee else claim
     one, two = (reach(guarantee, audit, times=times) for times in (1, 2))
@@ -179,7 +178,7 @@ def _other_number(
     )
 
 
-def _guessing(gaps: Gaps) -> Advice:
+def guessing_advice(gaps: Gaps) -> Advice:
     """Return whether the guesser can be blamed."""
     levels = {rung.name: rung for rung in gaps.rungs}
     best, made = levels["elements"].epsilon, levels["guessing"]

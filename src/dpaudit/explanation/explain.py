@@ -3,7 +3,11 @@
 import numpy as np
 
 from dpaudit.evidence.documents import Result, audit_of
-from dpaudit.explanation.advice import modelled_advice, unmodelled_advice
+from dpaudit.explanation.advice import (
+    guessing_advice,
+    modelled_advice,
+    unmodelled_advice,
+)
 from dpaudit.explanation.ladder import known, law_of, modelled, unmodelled
 from dpaudit.explanation.model import Model
 from dpaudit.explanation.seen import see
@@ -18,7 +22,6 @@ from dpaudit.training.result import TrainingResult
 __all__ = ["explain"]
 
 _VISIBLE = 5e-4
-_HIDDEN = 0.9  # of the evidence; with less a forecast does not hold
 _LOOK = Advice(
     text="look for a fault: less noise, records that count for more, other sampling or "
     "more that is shown than was said"
@@ -74,11 +77,14 @@ def explain(
     else:
         law = law_of(model)
         gaps = modelled(audit, claim, model, law, seen, at)
-        advice = {} if refuted else modelled_advice(audit, claim, model, law, gaps)
         short = not refuted and _fell_short(result, gaps)
-        if short:
+        if refuted:
+            advice = {}
+        elif short:
             # What the model forecasts did not come true; it must not be promised.
-            model, advice = None, {"guessing": advice["guessing"]}
+            model, advice = None, {"guessing": guessing_advice(gaps)}
+        else:
+            advice = modelled_advice(audit, claim, model, law, gaps)
     said, could = ("", True) if refuted else strength(audit, claim, model)
     if short:
         said = f"{said} {_SHORT}".strip()
@@ -102,7 +108,7 @@ def explain(
 def _fell_short(result: Result, gaps: Gaps) -> bool:
     """Return whether guesses did worse than the model says, beyond luck."""
     levels = {rung.name: rung for rung in gaps.rungs}
-    hidden = isinstance(result, TrainingResult) and result.trusted < _HIDDEN
+    hidden = isinstance(result, TrainingResult) and result.hidden
     made, best = levels["guessing"], levels["elements"].epsilon
     # 1.6 times the 95 % interval: luck alone does it once in a thousand audits.
     return hidden or made.epsilon + 1.6 * (made.high - made.epsilon) < best

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit.bounds.ceilings import mechanism_ceiling
-from dpaudit.bounds.classic import Classic
 from dpaudit.bounds.reads import Counts
 from dpaudit.dpsgd.planning.expected_one_run import forecast_one_run
 from dpaudit.dpsgd.planning.forecasts import FINAL, simulated_law
@@ -28,7 +27,7 @@ from dpaudit.dpsgd.sums import canary_log_odds
 from dpaudit.errors import InvalidInputError
 from dpaudit.explanation.model import Model
 from dpaudit.explanation.seen import Seen, as_epsilon, excess
-from dpaudit.game.result import AuditResult
+from dpaudit.game.result import AuditResult, is_classic
 from dpaudit.game.rules import AdaptiveBets, AdaptiveRounds, is_adaptive
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.theory.gaps import gaps
@@ -63,17 +62,17 @@ def modelled(
         _claim(claim, delta),
         top,
         _hidden(model, delta / alpha) if hidden else _not_hidden(top),
-        _rung(
+        Rung.of(
             "outputs",
             as_epsilon(_surest(law, model)),
             "the most exposed element, on average over outputs",
         ),
-        _rung(
+        Rung.of(
             "elements",
             as_epsilon(_elements(audit, law, model, seen, at)),
             f"the {seen.guesses} elements guessed, on average",
         ),
-        _rung("guessing", as_epsilon(seen.accuracy), "the guesses that were made"),
+        Rung.of("guessing", as_epsilon(seen.accuracy), "the guesses that were made"),
         _statistics(seen),
     )
     return _gaps(audit, rungs, seen)
@@ -112,7 +111,7 @@ def unmodelled(audit: AuditResult, claim: Guarantee, seen: Seen) -> Gaps:
     rungs = (
         _claim(claim, design.bound_delta),
         _confidence(claim, audit),
-        _rung(
+        Rung.of(
             "exposure",
             as_epsilon(seen.accuracy, audit.reading),
             "the guesses that were made",
@@ -137,14 +136,14 @@ def _gaps(audit: AuditResult, rungs: tuple[Rung, ...], seen: Seen) -> Gaps:
 
 def _claim(claim: Guarantee, delta: float) -> Rung:
     level = Measured.exact(claim.epsilon_at(delta))
-    return _rung("claim", level, f"what is claimed at delta = {delta:g}")
+    return Rung.of("claim", level, f"what is claimed at delta = {delta:g}")
 
 
 def _confidence(guarantee: Guarantee, audit: AuditResult) -> Rung:
     at = "the most that a valid audit reliably shows"
     if not audit.design.bound_delta:
         at = "the level of the mechanism"
-    return _rung("confidence", Measured.exact(reach(guarantee, audit)), at)
+    return Rung.of("confidence", Measured.exact(reach(guarantee, audit)), at)
 
 
 def reach(guarantee: Guarantee, audit: AuditResult, *, times: int = 1) -> float:
@@ -155,18 +154,17 @@ def reach(guarantee: Guarantee, audit: AuditResult, *, times: int = 1) -> float:
         audit: The audit; a classic one has as many runs as coins.
         times: How many such audits together.
     """
-    classic = audit.bound.method == Classic.method
     return mechanism_ceiling(
         guarantee,
         delta=audit.design.bound_delta,
         alpha=audit.design.alpha,
-        runs=times * (audit.design.canaries if classic else 1),
+        runs=times * (audit.design.canaries if is_classic(audit) else 1),
     )
 
 
 def _statistics(seen: Seen) -> Rung:
     typical = Measured.exact(seen.typical)
-    return _rung(
+    return Rung.of(
         "statistics", typical, f"the typical bound from {seen.guesses} guesses"
     )
 
@@ -195,7 +193,7 @@ def _hidden(model: Model, delta: float) -> Rung:
     # 2.36: the 0.975 quantile of Student's law with 7 degrees of freedom.
     error = 2.36 * float(np.std(found, ddof=1)) / np.sqrt(_BATCHES)
     level = Measured(value=value, low=max(0.0, value - error), high=value + error)
-    return _rung("interference", level, "the level to one who knows no coin")
+    return Rung.of("interference", level, "the level to one who knows no coin")
 
 
 def _level(odds: NDArray[np.float64], delta: float) -> float:
@@ -245,13 +243,3 @@ def _elements(
         return Measured.exact(float(ranked[:share].mean()))
     (forecast,) = forecast_one_run(law, model.coordinates, np.array([whole]))
     return Measured.exact(forecast.right / forecast.guesses)
-
-
-def _rung(name: str, level: Measured, meaning: str) -> Rung:
-    return Rung(
-        name=name,
-        epsilon=level.value,
-        low=level.low,
-        high=level.high,
-        meaning=meaning,
-    )

@@ -37,6 +37,7 @@ from dpaudit.bounds.reads import (
 from dpaudit.dpsgd.planning.expected_one_run import Expected
 from dpaudit.game.design import Design
 from dpaudit.game.result import AuditResult, bound_of
+from dpaudit.stats.binomial import rate_limits
 from dpaudit.theory.measured import Measured
 
 __all__ = [
@@ -45,7 +46,6 @@ __all__ = [
     "excess",
     "expected_bound",
     "likely_accuracies",
-    "likely_counts",
     "see",
 ]
 
@@ -122,7 +122,7 @@ def expected_bound(
         accuracies: Equally likely chances of being right, if not that share.
     """
     bound, design = bound_of(audit), audit.design
-    numbers, chances = likely_counts(counts, accuracies=accuracies)
+    numbers, chances = _likely_counts(counts, accuracies)
     bounds = np.array(
         [
             bound.epsilon_lower(
@@ -137,24 +137,16 @@ def expected_bound(
     return Expected(mean=mean, spread=float(np.sqrt(chances @ (bounds - mean) ** 2)))
 
 
-def likely_counts(
-    counts: Counts,
-    points: int = _POINTS,
-    accuracies: NDArray[np.float64] | None = None,
+def _likely_counts(
+    counts: Counts, accuracies: NDArray[np.float64] | None
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Return numbers of right guesses that stand for their law.
-
-    Args:
-        counts: How many guesses, and which share of them is right.
-        points: At how many quantiles the law is read.
-        accuracies: Equally likely chances of being right, if not that share.
-    """
-    middle = (np.arange(points) + 0.5) / points
+    """Return numbers of right guesses that stand for their law."""
+    middle = (np.arange(_POINTS) + 0.5) / _POINTS
     if accuracies is None:
         accuracies = np.array([counts.correct / max(1, counts.guesses)])
     quantiles = _binomial_quantiles(middle, counts.guesses, accuracies)
     numbers, times = np.unique(quantiles, return_counts=True)
-    return numbers, times / points
+    return numbers, times / _POINTS
 
 
 def as_epsilon(accuracy: Measured, reading: Reading | None = None) -> Measured:
@@ -186,13 +178,14 @@ def _counted(right: int, made: int, typical: float, *, looks: int = 1) -> Seen:
     if not made:
         nothing = Measured(value=0.5, low=0.5, high=0.5)
         return Seen(accuracy=nothing, guesses=0, typical=typical)
-    rest = (1 - _SURE) / 2 / looks
-    low = special.betaincinv(right, made - right + 1, rest) if right else 0.0
-    wrong = made - right
-    high = special.betaincinv(right + 1, wrong, 1 - rest) if wrong else 1.0
-    seen = right / made
-    accuracy = Measured(value=seen, low=min(low, seen), high=max(high, seen))
+    limits = rate_limits(right, made, alpha=(1 - _SURE) / looks)
+    accuracy = _around(right / made, limits)
     return Seen(accuracy=accuracy, guesses=made, typical=typical)
+
+
+def _around(seen: float, limits: tuple[float, float]) -> Measured:
+    low, high = limits
+    return Measured(value=seen, low=min(low, seen), high=max(high, seen))
 
 
 def _binomial_quantiles(
@@ -292,17 +285,8 @@ class _Guesses:
         # As many equal guesses as have the same variance; an interval for the eye.
         squares = float(np.dot(self.weights**2, self.counts))
         like = whole**2 / squares
-        rest = (1 - _SURE) / 2
-        low = special.betaincinv(a * like, like - a * like + 1, rest) if a else 0.0
-        high = (
-            special.betaincinv(a * like + 1, like - a * like, 1 - rest)
-            if a < 1
-            else 1.0
-        )
         return Seen(
-            accuracy=Measured(
-                value=a, low=min(a, float(low)), high=max(a, float(high))
-            ),
+            accuracy=_around(a, rate_limits(a * like, like, alpha=1 - _SURE)),
             guesses=int(self.counts[self.weights > 0].sum()),
             typical=typical,
         )

@@ -5,7 +5,8 @@ knows which canaries it holds derives only their blocks, and a billion coins nee
 more memory than one. Other randomness of a run that must be reproducible and secret
 comes from the same key under another label; by the design of SHAKE-256 nothing about
 one stream can be told from another. The key is a file of its own: it is never written
-into a design, a log or a checkpoint, and neither ``repr`` nor ``str`` shows it.
+into a design, a log or a checkpoint, neither ``repr`` nor ``str`` shows it, and it
+refuses to be pickled along with whatever holds it.
 """
 
 import hashlib
@@ -13,13 +14,13 @@ import os
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self, final
+from typing import NoReturn, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _canonical, _validate
-from dpaudit.errors import InvalidInputError
+from dpaudit.errors import InvalidInputError, VoidAuditError
 
 __all__ = ["Coins", "Key"]
 
@@ -49,6 +50,19 @@ class Key:
                 f"a key has {_KEY_BYTES} bytes, got {len(self.secret)}; "
                 "make one with Key.generate()"
             )
+
+    def __reduce__(self) -> NoReturn:
+        raise VoidAuditError(
+            "a key cannot be pickled, so that no checkpoint or task carries it along "
+            "unnoticed; keep it with key.write(path), and read it where it is needed "
+            "with Key.read(path)"
+        )
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
 
     @classmethod
     def generate(cls) -> Self:

@@ -124,7 +124,17 @@ def combine_runs(
         raise InvalidInputError(f"there must be two runs or more, got {len(runs)}")
     _check_distinct(runs)
     claim = _one_claim(runs) if claim is None else claim
-    delta, alpha = _one_delta(runs), _one_alpha(runs) if alpha is None else alpha
+    delta = _one(
+        {run.design.bound_delta for run in runs},
+        "the runs state their bounds at delta",
+        "only at one delta can they be combined",
+    )
+    if alpha is None:
+        alpha = _one(
+            {run.design.alpha for run in runs},
+            "the runs were designed for alpha",
+            "say which holds for all of them together, alpha=...",
+        )
     _validate.error_level("alpha", alpha)
     p_values = tuple(_p_value(run, claim) for run in runs)
     return CombinedResult(
@@ -162,26 +172,12 @@ def _one_claim(runs: Sequence[AuditResult]) -> Guarantee:
     return claims[0]
 
 
-def _one_delta(runs: Sequence[AuditResult]) -> float:
-    deltas = {run.design.bound_delta for run in runs}
-    if len(deltas) > 1:
-        raise VoidAuditError(
-            f"the runs state their bounds at delta = "
-            f"{', '.join(f'{delta:g}' for delta in sorted(deltas))}; only at one delta "
-            "can they be combined"
-        )
-    return deltas.pop()
-
-
-def _one_alpha(runs: Sequence[AuditResult]) -> float:
-    alphas = {run.design.alpha for run in runs}
-    if len(alphas) > 1:
-        raise VoidAuditError(
-            f"the runs were designed for alpha = "
-            f"{', '.join(f'{alpha:g}' for alpha in sorted(alphas))}; say which holds "
-            "for all of them together, alpha=..."
-        )
-    return alphas.pop()
+def _one(values: set[float], of_what: str, advice: str) -> float:
+    """Return the one value that all runs have."""
+    if len(values) > 1:
+        shown = ", ".join(f"{each:g}" for each in sorted(values))
+        raise VoidAuditError(f"{of_what} = {shown}; {advice}")
+    return values.pop()
 
 
 def _bound(run: AuditResult) -> Bound[Any]:

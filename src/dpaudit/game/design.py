@@ -246,14 +246,26 @@ def _settings(
         isinstance(name, str) and isinstance(value, str | int | float | None)
         for name, value in setting.items()
     )
-    if not plain or any(
-        isinstance(value, float) and not isfinite(value) for value in setting.values()
-    ):
+    if not plain or not all(map(_can_be_written, setting.values())):
         raise InvalidInputError(
-            "setting must map names to text, finite numbers, true, false or null, got "
-            f"setting={setting!r}"
+            "setting must map names to text, finite numbers (below 1e308), true, false "
+            f"or null, got setting={_shown(setting)}"
         )
     return dict(setting)
+
+
+def _can_be_written(value: _canonical.Scalar) -> bool:
+    try:
+        return not isinstance(value, int | float) or isfinite(value)
+    except OverflowError:
+        return False
+
+
+def _shown(setting: object) -> str:
+    try:
+        return repr(setting)
+    except ValueError:  # of whole numbers with more than 4,300 digits
+        return "numbers of thousands of digits"
 
 
 @final

@@ -48,8 +48,8 @@ class Pairs:
         y: object,
         adjacency: Adjacency = Adjacency.REPLACE_ONE,
     ) -> None:
-        object.__setattr__(self, "x", np.asarray(x))
-        object.__setattr__(self, "y", np.asarray(y))
+        object.__setattr__(self, "x", _records("x", x))
+        object.__setattr__(self, "y", _records("y", y))
         object.__setattr__(self, "adjacency", adjacency)
         if self.x.shape != self.y.shape:
             raise InvalidInputError(
@@ -105,6 +105,13 @@ class Pairs:
             y=document["y"],
             adjacency=_canonical.member(Adjacency, document["adjacency"]),
         )
+
+
+def _records(name: str, values: object) -> NDArray[Any]:
+    try:
+        return np.asarray(values)
+    except (OverflowError, ValueError) as error:  # rows of different lengths
+        raise InvalidInputError(f"{name} must be an array: {error}") from error
 
 
 def _choose_one(x: NDArray[Any], y: NDArray[Any], bits: NDArray[Any]) -> NDArray[Any]:

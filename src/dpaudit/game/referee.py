@@ -25,7 +25,10 @@ from dpaudit.game.rules import (
     Classes,
     OneRun,
     Ranking,
+    check_number,
+    check_slots,
     is_adaptive,
+    stake_range,
 )
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
@@ -169,43 +172,25 @@ class Referee:
                 f"stake must be as long as guess, got shapes {puts.shape} and "
                 f"{what.shape}"
             )
-        made = puts[what != 0]
-        if isinstance(rules, AdaptiveBets):
-            if not np.all((made >= 0) & (made <= 1)):
+        made, (low, high) = puts[what != 0], stake_range(rules)
+        if not np.all((made >= low) & (made <= high)):
+            if isinstance(rules, AdaptiveBets):
                 raise VoidAuditError("a stake is a chance and must be in [0, 1]")
-        elif not np.all((made >= 1 / LARGEST_WEIGHT) & (made <= LARGEST_WEIGHT)):
             kind = "log-odds" if isinstance(rules, AdaptiveRounds) else "a weight"
             raise VoidAuditError(
-                f"a stake is {kind} and must be positive, from "
-                f"{1 / LARGEST_WEIGHT:g} to {LARGEST_WEIGHT:g}"
+                f"a stake is {kind} and must be positive, from {low:g} to {high:g}"
             )
         return np.where(what != 0, puts, 0.0)
 
     def _check_number(self, what: NDArray[Any], puts: NDArray[np.float64]) -> None:
-        rules, made = self.design.rules, np.count_nonzero(what)
-        if isinstance(rules, Classes | AdaptiveClasses):
-            self._check_slots(rules, puts[what != 0])
-        elif self._made + made > self.design.guesses:
-            raise VoidAuditError(
-                f"{self._made + made} guesses were made, but the design allows "
-                f"guesses={self.design.guesses}; the number must be fixed before the "
-                "run"
-            )
-
-    def _check_slots(
-        self, rules: Classes | AdaptiveClasses, puts: NDArray[np.float64]
-    ) -> None:
-        if not np.all(np.isin(puts, rules.weights)):
+        rules = self.design.rules
+        if not isinstance(rules, Classes | AdaptiveClasses):
+            made = self._made + int(np.count_nonzero(what))
+            return check_number(made, self.design.guesses)
+        if not np.all(np.isin(puts[what != 0], rules.weights)):
             raise VoidAuditError(f"a stake must be one of the weights {rules.weights}")
         before = [turn[3] for turn in self._turns]
-        taken = np.concatenate([*before, puts])
-        for weight, slots in zip(rules.weights, rules.guesses, strict=True):
-            used = int(np.sum(taken == weight))
-            if used > slots:
-                raise VoidAuditError(
-                    f"{used} guesses of weight {weight:g} were made, but the design "
-                    f"has {slots} slots for them"
-                )
+        return check_slots(rules, np.concatenate([*before, puts]))
 
 
 def _numbers(stake: ArrayLike) -> NDArray[np.float64]:

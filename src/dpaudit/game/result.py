@@ -57,6 +57,7 @@ __all__ = [
     "claim_test_from_plain",
     "claim_test_to_plain",
     "conclude",
+    "is_classic",
     "judge",
     "score",
 ]
@@ -205,8 +206,9 @@ class AuditResult:
             raise InvalidInputError(f"not_exercised must be a list, got {parts!r}")
         return cls(
             design=Design.from_json(plain["design"]),
-            commitment=plain["commitment"]
-            and Commitment.from_json(plain["commitment"]),
+            commitment=None
+            if plain["commitment"] is None
+            else Commitment.from_json(plain["commitment"]),
             reading=reading_from_json(plain["reading"]),
             bound=_lower_bound(_object("bound", plain["bound"])),
             ceiling=_canonical.number("ceiling", plain["ceiling"]),
@@ -379,9 +381,16 @@ def bound_for(rules: Rules) -> JudgingBound:  # noqa: PLR0911 (one return per ru
             assert_never(rules)
 
 
+def is_classic(audit: AuditResult) -> bool:
+    """Return whether a result says that every coin had a run of its own."""
+    return audit.bound.method == Classic.method and isinstance(
+        audit.design.rules, OneRun
+    )
+
+
 def bound_of(audit: AuditResult) -> JudgingBound:
     """Return the bound that an audit was judged by."""
-    if audit.bound.method == Classic.method:
+    if is_classic(audit):
         return Classic()
     if isinstance(audit.reading, Unequal):
         return UnequalCoins()

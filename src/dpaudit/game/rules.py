@@ -23,11 +23,14 @@ been fixed, is not among them: docs/explanation/errata.md shows why.
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, final
+from typing import Any, Final, TypeAlias, assert_never, final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit import _canonical, _validate
 from dpaudit.bounds.reads import check_jump
-from dpaudit.errors import InvalidInputError
+from dpaudit.errors import InvalidInputError, VoidAuditError
 
 __all__ = [
     "LARGEST_WEIGHT",
@@ -39,10 +42,13 @@ __all__ = [
     "OneRun",
     "Ranking",
     "Rules",
+    "check_number",
+    "check_slots",
     "committed_guesses",
     "is_adaptive",
     "rules_from_plain",
     "rules_to_plain",
+    "stake_range",
 ]
 
 LARGEST_WEIGHT: Final = 1e9  # larger ratios make one class all that counts
@@ -243,6 +249,44 @@ def committed_guesses(rules: Rules, canaries: int) -> int:
             return canaries
 
 
+def check_number(made: int, allowed: int) -> None:
+    """Refuse more guesses than a design allows."""
+    if made > allowed:
+        raise VoidAuditError(
+            f"{made} guesses were made, but the design allows guesses={allowed}; the "
+            "number must be fixed before the run"
+        )
+
+
+def check_slots(rules: Classes | AdaptiveClasses, stakes: NDArray[np.float64]) -> None:
+    """Refuse more guesses of one weight than there are slots for them."""
+    for weight, slots in zip(rules.weights, rules.guesses, strict=True):
+        used = int(np.count_nonzero(stakes == weight))
+        if used > slots:
+            raise VoidAuditError(
+                f"{used} guesses of weight {weight:g} were made, but the design has "
+                f"{slots} slots for them"
+            )
+
+
+def stake_range(rules: Rules) -> tuple[float, float]:
+    """Return the least and the largest stake that a guess may have.
+
+    Example:
+        >>> stake_range(OneRun(guesses=10)), stake_range(AdaptiveBets())
+        ((1.0, 1.0), (0.0, 1.0))
+    """
+    match rules:
+        case OneRun() | Ranking() | AdaptiveCount():
+            return 1.0, 1.0
+        case Classes() | AdaptiveClasses() | AdaptiveRounds():
+            return 1 / LARGEST_WEIGHT, LARGEST_WEIGHT
+        case AdaptiveBets():
+            return 0.0, 1.0
+        case _:
+            assert_never(rules)
+
+
 def rules_to_plain(rules: Rules) -> dict[str, _canonical.Json]:
     """Return the rules as plain JSON values."""
     kind = next(name for name, cls in _KINDS.items() if type(rules) is cls)
@@ -263,7 +307,7 @@ def rules_from_plain(plain: Mapping[str, Any]) -> Rules:
         )
     try:
         rules: Rules = _KINDS[kind](**values)
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise InvalidInputError(f"rules of kind {kind!r}: {error}") from error
     return rules
 
@@ -271,7 +315,7 @@ def rules_from_plain(plain: Mapping[str, Any]) -> Rules:
 def _weights(weights: Iterable[float]) -> tuple[float, ...]:
     try:
         return tuple(float(w) for w in weights)
-    except (TypeError, ValueError) as error:
+    except (OverflowError, TypeError, ValueError) as error:
         raise InvalidInputError(
             f"weights must be a list of numbers, got weights={weights!r}"
         ) from error

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from dpaudit import _canonical
 from dpaudit.bounds.reads import Bets, Counts, Ranked, Reading, Rounds, Weighted
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError
 from dpaudit.game.design import Design
 from dpaudit.game.rules import (
     AdaptiveBets,
@@ -18,9 +18,11 @@ from dpaudit.game.rules import (
     Classes,
     OneRun,
     Ranking,
+    check_number,
+    check_slots,
 )
 
-__all__ = ["Transcript", "check_number"]
+__all__ = ["Transcript"]
 
 _FORMAT = "dpaudit.transcript.1"
 _TYPES = {
@@ -68,7 +70,7 @@ class Transcript:
         Raises:
             VoidAuditError: There are more guesses than the rules allow.
         """
-        check_number(self)
+        self.check_number()
         rules, n = self.design.rules, self.design.canaries
         made = self.guess != 0
         right = (self.guess == self.truth)[made]
@@ -104,6 +106,13 @@ class Transcript:
             case AdaptiveBets():
                 return Bets(canaries=n, right=right, stakes=self.stake[made])
 
+    def check_number(self) -> None:
+        """Refuse more guesses, or more of one weight, than the rules allow."""
+        design, made = self.design, self.guess != 0
+        check_number(int(np.count_nonzero(made)), design.guesses)
+        if isinstance(design.rules, Classes | AdaptiveClasses):
+            check_slots(design.rules, self.stake[made])
+
     def _round(self, turn: int) -> Weighted:
         """Return what was guessed in one round; an empty one has no guess at all."""
         here = (self.turn == turn) & (self.guess != 0)
@@ -137,8 +146,11 @@ class Transcript:
             columns = {name: np.array(plain[name], _TYPES[name]) for name in _TYPES}
         except (TypeError, ValueError, OverflowError) as error:
             raise InvalidInputError(f"a transcript's column: {error}") from error
-        if len({columns[name].shape for name in _TYPES if name != "uniforms"}) > 1:
-            raise InvalidInputError("a transcript's columns must have one length")
+        shapes = {columns[name].shape for name in _TYPES if name != "uniforms"}
+        if len(shapes) > 1 or any(each.ndim != 1 for each in columns.values()):
+            raise InvalidInputError(
+                "a transcript's columns must be lists of one length"
+            )
         found = cls(design=Design.from_json(plain["design"]), **columns)
         found._check()
         return found
@@ -166,24 +178,4 @@ class Transcript:
         ):
             raise InvalidInputError(
                 "with a jump, canary i is played in round i modulo the number of rounds"
-            )
-
-
-def check_number(transcript: Transcript) -> None:
-    """Refuse more guesses, or more of one weight, than the rules allow."""
-    design, made = transcript.design, transcript.guess != 0
-    number, rules = int(np.count_nonzero(made)), design.rules
-    if number > design.guesses:
-        raise VoidAuditError(
-            f"{number} guesses were made, but the design allows guesses="
-            f"{design.guesses}; the number must be fixed before the run"
-        )
-    if not isinstance(rules, Classes | AdaptiveClasses):
-        return
-    for weight, slots in zip(rules.weights, rules.guesses, strict=True):
-        used = int(np.count_nonzero(transcript.stake[made] == weight))
-        if used > slots:
-            raise VoidAuditError(
-                f"{used} guesses of weight {weight:g} were made, but the design has "
-                f"{slots} slots for them"
             )

@@ -124,8 +124,11 @@ def log_odds_limit(hits: int, trials: int, *, log_alpha: float) -> float:
     return largest_yes(lambda x: log_tails(hits, trials, x)[0] <= log_alpha)
 
 
-def rate_limits(hits: int, trials: int, *, alpha: float) -> tuple[float, float]:
+def rate_limits(hits: float, trials: float, *, alpha: float) -> tuple[float, float]:
     """Return Clopper-Pearson limits for a rate; each is wrong at most ``alpha / 2``.
+
+    Numbers that are not whole stand for trials of unequal weight, and the limits are
+    then rough ones.
 
     Example:
         >>> low, high = rate_limits(0, 300, alpha=0.05)

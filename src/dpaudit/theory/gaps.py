@@ -107,7 +107,7 @@ def gaps(  # noqa: PLR0913 (an audit, and what is known of it)
         rungs=(
             *_guaranteed(mechanism, claim, found, delta),
             *_achievable(found, efficacy or found.best),
-            _rung("statistics", expected, f"the expected bound from {k} guesses"),
+            Rung.of("statistics", expected, f"the expected bound from {k} guesses"),
         ),
         spread=spread,
         remainder=None if observed is None else observed - expected.value,
@@ -156,8 +156,8 @@ def _guaranteed(
         claimed = worst_case(mechanism, elements=found.elements, delta=delta)
     at, later = (f"at delta = {d:g}" if d else "" for d in (delta, found.delta))
     return (
-        _rung("claim", Measured.exact(claimed), f"what is claimed {at}".strip()),
-        _rung(
+        Rung.of("claim", Measured.exact(claimed), f"what is claimed {at}".strip()),
+        Rung.of(
             "confidence",
             Measured.exact(found.worst_case),
             f"the level {later}, the most that a valid test can certify"
@@ -171,32 +171,22 @@ def _achievable(found: Levels, efficacy: Measured) -> tuple[Rung, ...]:
     """Return the rungs that an audit in one run could reach with endless data."""
     at = f", at delta = {found.delta:g}" if found.delta else ""
     return (
-        _rung(
+        Rung.of(
             "interference",
             found.distributional,
             f"the level to one who knows no coin{at}",
         ),
-        _rung(
+        Rung.of(
             "outputs",
             found.as_epsilon(found.average_case),
             "the most exposed element, on average over outputs",
         ),
-        _rung(
+        Rung.of(
             "elements",
             found.as_epsilon(found.best),
             f"the {found.guesses} most exposed elements on average",
         ),
-        _rung("guessing", found.as_epsilon(efficacy), "the guesser in use"),
-    )
-
-
-def _rung(name: str, level: Measured, meaning: str) -> Rung:
-    return Rung(
-        name=name,
-        epsilon=level.value,
-        low=level.low,
-        high=level.high,
-        meaning=meaning,
+        Rung.of("guessing", found.as_epsilon(efficacy), "the guesser in use"),
     )
 
 

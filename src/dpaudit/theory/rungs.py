@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, isnan
-from typing import final
+from typing import Self, final
 
 from dpaudit.errors import InvalidInputError
+from dpaudit.theory.measured import Measured
 
 __all__ = ["Gaps", "Rung"]
 
@@ -101,6 +102,17 @@ class Rung:
                 f"expected low <= epsilon <= high, got low={self.low!r}, "
                 f"epsilon={self.epsilon!r}, high={self.high!r}"
             )
+
+    @classmethod
+    def of(cls, name: str, level: Measured, meaning: str) -> Self:
+        """Return the rung of a level that is known exactly, or within an interval."""
+        return cls(
+            name=name,
+            epsilon=level.value,
+            low=level.low,
+            high=level.high,
+            meaning=meaning,
+        )
 
     @property
     def shown(self) -> str:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpaudit.dpsgd.joining import Differences, JoinLaw, Poisson
-from dpaudit.dpsgd.likelihood import CountLikelihood, checked_rows
+from dpaudit.dpsgd.likelihood import CountLikelihood, saved_counts, saved_rows
 from dpaudit.dpsgd.noise_scale import NoiseScale, quartile_distance
 from dpaudit.dpsgd.shuffling import ShuffledLikelihood, Shuffling
 from dpaudit.dpsgd.sums import count_likelihood
@@ -125,7 +125,7 @@ class SumsReading:
 
     def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what ``saved`` returned; nothing may have been seen before."""
-        self.steps, self.odd = (int(each) for each in saved["steps"])
+        self.steps, self.odd = saved_counts(saved, "steps", 2)
         for i, part in enumerate(self._parts):
             own = {
                 name.removeprefix(f"{i}."): array
@@ -189,14 +189,14 @@ class _Part:
 
     def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
         shape = (self._coordinates,)
-        steps, added, alike, repeating = (int(each) for each in saved["counts"])
+        steps, added, alike, repeating = saved_counts(saved, "counts", 4)
         self._choose(repeats=bool(repeating))
         self._steps, self._added, self._alike = steps, added, alike
-        self._variance, self._width = (float(each) for each in saved["noise"])
-        self._total = checked_rows(saved["total"], shape)
-        self._before = (
-            checked_rows(saved["before"], shape) if "before" in saved else None
-        )
+        self._variance, self._width = map(float, saved_rows(saved, "noise", (2,)))
+        self._total = saved_rows(saved, "total", shape)
+        self._before = None
+        if "before" in saved or steps == 1:  # the first step waits for the second
+            self._before = saved_rows(saved, "before", shape)
         self._likelihood.restore(saved)
 
     def _choose(self, *, repeats: bool) -> None:

@@ -31,7 +31,7 @@ from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.training.guessing import Played
 from dpaudit.training.reading import SumsReading
 
-__all__ = ["TrainingResult", "conclude_training"]
+__all__ = ["TrainingResult", "conclude_training", "judge_accountant"]
 
 _FORMAT = "dpaudit.training-result.1"
 _FIELDS = {
@@ -82,6 +82,11 @@ class TrainingResult:
         return self.claim_test.refuted
 
     @property
+    def hidden(self) -> bool:
+        """Whether real gradients hid so much that no forecast of the audit holds."""
+        return self.trusted < _HIDDEN
+
+    @property
     def p_value(self) -> float:
         """Largest chance, if the claim is true, of evidence this strong."""
         return self.claim_test.p_value
@@ -119,9 +124,12 @@ class TrainingResult:
         _validate.whole_number("steps", plain["steps"])
         return cls(
             audit=AuditResult.from_json(plain["audit"]),
-            accountant=plain["accountant"]
-            and claim_test_from_plain(plain["accountant"]),
-            family=plain["family"] and _parameter_bound(plain["family"]),
+            accountant=None
+            if plain["accountant"] is None
+            else claim_test_from_plain(plain["accountant"]),
+            family=None
+            if plain["family"] is None
+            else _parameter_bound(plain["family"]),
             transcript=Transcript.from_json(plain["transcript"]),
             steps=plain["steps"],
             trusted=_canonical.number("trusted", plain["trusted"]),
@@ -161,7 +169,7 @@ class TrainingResult:
     def _forecast(self) -> str:
         """Say what the plan expected, if there was one."""
         setting, said = self.audit.design.setting, ""
-        if self.trusted < _HIDDEN:
+        if self.hidden:
             hidden = f"{1 - self.trusted:.0%}"
             return (
                 f". Real gradients in the canaries' coordinates hid {hidden} of the "
@@ -209,30 +217,47 @@ def conclude_training(
         not_exercised: Parts of the training that the audit did not run through.
         remarks: What was noticed without any statistics.
     """
-    transcript, design = played.transcript, played.transcript.design
     audit = conclude(
-        transcript,
+        played.transcript,
         commitment=commitment,
         not_exercised=not_exercised,
         scores=played.scores,
     )
-    counted = audit.reading if isinstance(audit.reading, Counts) else None
     if reading.odd:
         remarks = (f"{reading.odd} noisy sums were no finite numbers", *remarks)
-    if claim is not None and counted is None:
+    if claim is not None and not isinstance(audit.reading, Counts):
         said = "the accountant's whole curve was not tested, as that needs guesses that"
         remarks = (*remarks, f"{said} are counted: OneRun(guesses=...)")
+    accountant, family = judge_accountant(audit, claim)
     return TrainingResult(
         audit=audit,
-        accountant=claim and counted and test_claim(claim, counted, alpha=design.alpha),
-        family=counted and _family(counted, design.bound_delta, design.alpha),
-        transcript=transcript,
+        accountant=accountant,
+        family=family,
+        transcript=played.transcript,
         steps=reading.steps,
         trusted=reading.trusted,
         remarks=remarks,
     )
 
 
-@lru_cache(maxsize=1024)  # counts are few, and whoever audits often meets them again
+def judge_accountant(
+    audit: AuditResult, claim: Guarantee | None
+) -> tuple[ClaimTest | None, ParameterBound | None]:
+    """Return the verdict on an accountant's curve, and the Gaussian parameter.
+
+    Args:
+        audit: Of the training; there is neither unless its guesses were counted.
+        claim: What the accountant stands for; without it there is no verdict.
+    """
+    counts, design = audit.reading, audit.design
+    if not isinstance(counts, Counts):
+        return None, None
+    family = _family(counts, design.bound_delta, design.alpha)
+    if claim is None:
+        return None, family
+    return test_claim(claim, counts, alpha=design.alpha), family
+
+
+@lru_cache(maxsize=1024)  # whoever audits or verifies often meets the same counts
 def _family(counts: Counts, delta: float, alpha: float) -> ParameterBound:
     return GaussianFamily().parameter_lower(counts, delta=delta, alpha=alpha)

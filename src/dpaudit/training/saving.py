@@ -9,13 +9,13 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.design import Commitment
+from dpaudit.tables.npy_files import array_names, read_arrays
 
 __all__ = ["read_state", "write_state"]
 
@@ -43,15 +43,15 @@ def write_state(
 
 def read_state(path: str | Path, commitment: Commitment) -> dict[str, NDArray[Any]]:
     """Return the state that a file holds, if it is this audit's."""
+    path = Path(path)
+    if not path.is_file():
+        raise InvalidInputError(f"there is no file {path}")
     try:
-        with (
-            Path(path).open("rb") as opened,
-            np.load(opened, allow_pickle=False) as file,
-        ):
-            state = {name: file[name] for name in file.files}
-    except (OSError, ValueError, BadZipFile) as error:
+        state = read_arrays(path, array_names(path))
+    except InvalidInputError as error:
         raise InvalidInputError(
-            f"{path} holds no state of an audit: {error}"
+            f"{path} holds no state of an audit, or not a whole one ({error}); go on "
+            "from another checkpoint"
         ) from error
     if str(state.pop("format", "")) != _FORMAT:
         raise InvalidInputError(

@@ -4,12 +4,15 @@ from math import inf
 
 import numpy as np
 import pytest
+from key_traces import STRETCH, traces, written
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
-from dpaudit import PureDP
+from dpaudit import Key, PureDP
 from dpaudit.reporting.loggers.plain import as_metrics
 from dpaudit.reporting.loggers.tensorboard import log_to_tensorboard
+
+KEY = Key(bytes(range(32)))  # of the results
 
 
 def read_back(folder, *logged):
@@ -80,3 +83,12 @@ def test_an_infinite_number_is_told_and_not_drawn(tmp_path, without_epsilon):
     log = read_back(tmp_path, (0, without_epsilon))
     assert "dpaudit/claimed_epsilon" not in log.Tags()["scalars"]
     assert "| dpaudit/claimed_epsilon | inf |" in text(log)
+
+
+def test_no_log_holds_a_trace_of_the_key_or_its_coins(tmp_path, trained):
+    """In the file as it is; what the result itself writes has the coins it guessed."""
+    read_back(tmp_path, (0, trained))
+    count = trained.audit.design.canaries
+    assert count >= STRETCH
+    for name, content in written(tmp_path).items():
+        assert not traces(KEY, count, content), name

@@ -1,7 +1,4 @@
-"""Noise of one step on two ranks, with and without bugs, printed as JSON."""
-
-import json
-import sys
+"""Noise of a few steps on two ranks, with and without bugs."""
 
 import torch
 from torch import distributed
@@ -12,7 +9,6 @@ from dpaudit.training.bugzoo.distributed import (
     same_noise_in_every_shard,
 )
 from dpaudit.training.bugzoo.honest import Setting, train
-from dpaudit.training.bugzoo.processes import on_two_ranks
 
 PLANTS = {
     "honest": lambda run: None,
@@ -52,7 +48,3 @@ def look(name, seed):
         "rank 1": float(each[1].std()),
         "halves differ": float((halves[:, 0] - halves[:, 1]).std()),
     }
-
-
-if __name__ == "__main__":
-    print(json.dumps({name: on_two_ranks(look, name, 0) for name in sys.argv[1:]}))

@@ -44,12 +44,14 @@ def certificate_figure(subject: Subject) -> Figure:
     epsilons = np.linspace(0.0, subject.reach(), _POINTS)
     certified = certificate.delta_lower(epsilons)
     claimed = np.array([claim.delta_at(float(e)) for e in epsilons])
+    enters = certificate.refutes(claim)
+    description = _description(enters=enters)
     return Drawn(
         name="curve",
         heading=_HEADING,
-        svg=_drawn(subject, epsilons, certified, claimed),
+        svg=_drawn(subject, epsilons, certified, claimed, description),
         legend=_legend(subject),
-        caption=_caption(subject),
+        caption=_caption(subject, enters=enters),
         table=_table(certificate, subject),
     )
 
@@ -59,6 +61,7 @@ def _drawn(
     epsilons: NDArray[np.float64],
     certified: NDArray[np.float64],
     claimed: NDArray[np.float64],
+    description: str,
 ) -> str:
     low = subject.delta / 30 if subject.delta else _NO_DELTA
     low = 10.0 ** floor(log10(max(low, _LEAST)))
@@ -81,28 +84,17 @@ def _drawn(
     return plot.picture(
         "".join(marks),
         title="Delta against epsilon: certified and claimed",
-        description=_description(subject),
+        description=description,
     )
 
 
-def _description(subject: Subject) -> str:
-    verdict = (
-        "somewhere below the certified line"
-        if _enters(subject)
-        else "nowhere below the certified line"
-    )
+def _description(*, enters: bool) -> str:
+    where = "somewhere" if enters else "nowhere"
     return (
         "The certified line falls as epsilon grows and bounds delta from below; the "
-        f"claim's line is {verdict}. The numbers are in the table that follows."
+        f"claim's line is {where} below the certified line. The numbers are in the "
+        "table that follows."
     )
-
-
-def _enters(subject: Subject) -> bool:
-    """Return whether the claim's line enters what is ruled out."""
-    reading = subject.audit.reading
-    assert isinstance(reading, Counts)  # no figure is drawn otherwise
-    certificate = CurveCertificate(counts=reading, alpha=subject.alpha)
-    return certificate.refutes(subject.claim_test.claim)
 
 
 def _legend(subject: Subject) -> tuple[Mark, ...]:
@@ -122,8 +114,8 @@ def _accountant(subject: Subject) -> bool:
     return subject.training is not None and subject.training.accountant is not None
 
 
-def _caption(subject: Subject) -> tuple[str, ...]:
-    if _enters(subject):
+def _caption(subject: Subject, *, enters: bool) -> tuple[str, ...]:
+    if enters:
         seen = "Here the claim's line enters it: the claim is refuted."
     elif subject.claim_test.refuted:
         seen = (

@@ -20,7 +20,7 @@ Reference: docs/explanation/adaptive-rules.md.
 """
 
 from dataclasses import dataclass
-from math import inf, log, sqrt
+from math import inf, log
 from typing import final
 
 import numpy as np
@@ -32,11 +32,11 @@ from dpaudit.bounds.adaptive import Adaptive, coupling_price
 # The parts of two p-values, one guess or one round at a time.
 from dpaudit.bounds.bets import log_wealth
 from dpaudit.bounds.reads import Bets, Rounds
-from dpaudit.bounds.rounds import MOST_CHANCE, round_score, round_shares, rounds_price
+from dpaudit.bounds.rounds import MOST_CHANCE, evidence_by_round, rounds_price
 from dpaudit.bounds.strength import least_refuting
 from dpaudit.game.transcript import Transcript
 from dpaudit.privacy.guarantees import ApproxDP
-from dpaudit.stats.limited import UNRESOLVED, empty_score
+from dpaudit.stats.limited import UNRESOLVED
 
 __all__ = ["Course", "of_bets", "of_counts", "of_rounds"]
 
@@ -83,18 +83,7 @@ def of_rounds(rounds: Rounds, *, epsilon: float, delta: float, alpha: float) -> 
 
     Where more than half would be chance, no game refutes the claim.
     """
-    shares = round_shares(rounds.weights, rounds.noise)
-    evidence, left = [0.0], 1.0
-    for share, played, uniform in zip(
-        shares, rounds.rounds, rounds.uniforms, strict=True
-    ):
-        step = inf if rounds.jump is None or share == 0 else rounds.jump / share
-        used, score = round_score(played, epsilon, uniform, step)
-        evidence.append(evidence[-1] + share * used * score)
-        left -= (share * used) ** 2
-    evidence.append(
-        evidence[-1] + sqrt(max(left, 0.0)) * empty_score(rounds.noise_uniform)
-    )
+    evidence, left = evidence_by_round(rounds, epsilon)
     price = rounds_price(
         canaries=rounds.canaries,
         weights=rounds.weights,
@@ -103,7 +92,7 @@ def of_rounds(rounds: Rounds, *, epsilon: float, delta: float, alpha: float) -> 
         epsilon=epsilon,
         delta=delta,
     )
-    rest = alpha - price - (len(shares) + 1) * UNRESOLVED
+    rest = alpha - price - (len(rounds.rounds) + 1) * UNRESOLVED
     possible = rest > 0 and left <= MOST_CHANCE + 1e-9
     return Course(
         evidence=np.array(evidence),

@@ -7,10 +7,9 @@ from platform import python_version
 from typing import final
 
 from dpaudit.bounds.bound import p_value_text
-from dpaudit.bounds.ceilings import mechanism_ceiling
-from dpaudit.bounds.classic import Classic
 from dpaudit.bounds.reads import Counts, Weighted
-from dpaudit.game.result import score
+from dpaudit.explanation.ladder import reach
+from dpaudit.game.result import is_classic, score
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
 from dpaudit.reporting.report.numbers import (
     at_least,
@@ -156,7 +155,7 @@ def references(subject: Subject) -> tuple[Reference, ...]:
             link="https://arxiv.org/abs/2503.07199",
         ),
     ]
-    if bound.method == Classic.method:
+    if is_classic(subject.audit):
         found.append(
             Reference(
                 what_for="auditing in many runs",
@@ -214,20 +213,13 @@ def _claim(subject: Subject) -> str:
 
 
 def _reach(subject: Subject) -> Fact:
-    runs = subject.audit.design.canaries
-    many = subject.audit.bound.method == Classic.method
-    reach = mechanism_ceiling(
-        subject.claim_test.claim,
-        delta=subject.delta,
-        alpha=subject.alpha,
-        runs=runs if many else 1,
-    )
-    audits = f"audit of {count(runs)} runs" if many else "audit of one run"
+    audit = subject.audit
+    runs = f"{count(audit.design.canaries)} runs" if is_classic(audit) else "one run"
     return Fact(
         name="Most that any audit could reliably show of such a claim",
-        value=f"epsilon = {plain(reach)}",
-        note=f"no valid {audits} with this alpha reliably shows more of a mechanism "
-        "that just keeps the claim",
+        value=f"epsilon = {plain(reach(subject.claim_test.claim, audit))}",
+        note=f"no valid audit of {runs} with this alpha reliably shows more of a "
+        "mechanism that just keeps the claim",
     )
 
 

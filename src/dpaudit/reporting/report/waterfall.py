@@ -36,13 +36,13 @@ class Rung:
     """
 
     name: str
-    takes: str
+    takes: str = ""
     leaves: str
-    within: str
+    within: str = ""
     bar: str
     sentence: str
-    advice: str
-    end: bool
+    advice: str = ""
+    end: bool = False
 
 
 def rungs(explanation: Explanation) -> tuple[Rung, ...]:
@@ -73,12 +73,9 @@ def _claimed(explanation: Explanation, scale: float) -> Rung:
     claimed = plain(explanation.claimed)
     return Rung(
         name="claimed",
-        takes="",
         leaves=claimed,
-        within="",
         bar=_bar([(0.0, explanation.claimed, "left")], f"claimed: {claimed}", scale),
         sentence="What the mechanism is said to keep, at the delta of this audit.",
-        advice="",
         end=True,
     )
 
@@ -100,7 +97,6 @@ def _rung(step: Step, above: float, scale: float) -> Rung:
         ),
         sentence=step.sentence,
         advice="" if step.advice is None else str(step.advice),
-        end=False,
     )
 
 
@@ -110,12 +106,9 @@ def _remainder(explanation: Explanation, above: float, scale: float) -> Rung:
         name="not explained",
         takes=change,
         leaves=at_least(explanation.found),
-        within="",
         bar=_bar(_parts(above, explanation.found), f"not explained: {change}", scale),
         sentence="What no step accounts for: the luck of this run, and what the levels "
         "above are uncertain by.",
-        advice="",
-        end=False,
     )
 
 
@@ -123,12 +116,9 @@ def _found(explanation: Explanation, scale: float) -> Rung:
     found = at_least(explanation.found)
     return Rung(
         name="found",
-        takes="",
         leaves=found,
-        within="",
         bar=_bar([(0.0, explanation.found, "bound")], f"found: {found}", scale),
         sentence="The lower bound on epsilon that this audit states.",
-        advice="",
         end=True,
     )
 

@@ -28,6 +28,7 @@ from opacus.optimizers import DPOptimizer
 from dpaudit._canonical import Scalar
 from dpaudit.accounting.curves import HasHistory
 from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.likelihood import saved_counts
 from dpaudit.dpsgd.sums import canary_log_odds
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
@@ -218,13 +219,14 @@ class OpacusAudit:
         Restore the accountant first, from a checkpoint of the same step.
         """
         state = read_state(path, self.commitment)
-        if state.pop("ranks").tolist() != [self._rank, self._world]:
+        if saved_counts(state, "ranks", 2) != [self._rank, self._world]:
             raise VoidAuditError(
                 f"{path} was written by another rank, or with another number of them; "
                 "each rank has a file of its own"
             )
-        self._check_accountant(int(state.pop("counted")[0]))
-        self._inserter.step = int(state.pop("drawn")[0])
+        (counted,) = saved_counts(state, "counted", 1)
+        self._check_accountant(counted)
+        (self._inserter.step,) = saved_counts(state, "drawn", 1)
         self._reader.resume(state)
 
     def detach(self) -> None:
