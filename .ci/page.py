@@ -57,6 +57,7 @@ LONG = {
     "dpaudit benchmark ": "minutes; tests run it small",
     "dpaudit calibrate ": "minutes; tests run it small",
     "dpaudit plan ": "the README runs it",
+    "dpaudit tally --engine ray ": "starts Ray, as a test does",
     "python examples/opacus_digits.py": "the README runs it",
     "python examples/opacus_digits.py ": "the README runs it",
     "python examples/opacus_mnist.py": "minutes, and fetches MNIST",

@@ -30,8 +30,9 @@ _NEEDS = {
         *(f"engines/{name}.py" for name in ("test_local", "test_sweep", "run_sweep")),
         *(f"cli/test_{name}.py" for name in ("benchmark", "calibrate", "reproduce")),
         "cli/test_sweep.py",
+        "tables/test_tallies_divided.py",
     ],
-    "ray": ["engines/test_cluster.py"],
+    "ray": ["engines/test_cluster.py", "tables/test_tallies_divided.py"],
     "sign": [
         *(
             f"evidence/test_{name}.py"
@@ -40,8 +41,15 @@ _NEEDS = {
         "evidence/evidence_trials.py",
         "cli/test_signed_evidence.py",
     ],
-    "tables": ["engines/test_export.py", "tables/test_parquet.py"],
-    "docs": ["docs"],  # the group of that name, and the checkout
+    "tables": [
+        "engines/test_export.py",
+        *(
+            f"tables/test_{name}.py"
+            for name in ("parquet", "tallies_divided", "tallies_parquet")
+        ),
+        "cli/test_tally.py",
+    ],
+    "docs": ["docs", "benchmarks"],  # the group of that name, and the checkout
 }
 _TESTED = os.environ.get("DPAUDIT_TEST_EXTRAS", " ".join(_NEEDS)).split()
 

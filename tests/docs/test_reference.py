@@ -31,7 +31,16 @@ def asked(*words):
     "path",
     [
         *("plan", "register", "audit", "bound", "explain", "report", "evidence"),
-        *("verify", "combine", "gaps", "reproduce", "calibrate", "benchmark"),
+        *(
+            "tally",
+            "merge",
+            "verify",
+            "combine",
+            "gaps",
+            "reproduce",
+            "calibrate",
+            "benchmark",
+        ),
         *("sweep status", "sweep export"),
     ],
 )

@@ -7,6 +7,7 @@ from dpaudit import (
     AdaptiveBets,
     ApproxDP,
     AuditResult,
+    Classes,
     Coins,
     Design,
     Key,
@@ -16,6 +17,7 @@ from dpaudit import (
     audit_scores,
 )
 from dpaudit.errors import VoidAuditError
+from dpaudit.game.scores import read_scores
 from dpaudit.stats.binomial import rate_limits
 
 N = 200
@@ -56,6 +58,50 @@ def test_a_ranking_puts_the_surest_first():
     right = audit_scores(IDS, COINS, scores, design=design).reading.right
     few = min(bits.sum(), N - bits.sum())
     assert right[: 2 * few].all()
+
+
+def test_classes_are_filled_from_the_surest_in_order_of_weight():
+    """Highest, lowest, second highest, ...: the first 7 are of weight 5."""
+    bits = COINS.bits()
+    scores = scores_of(bits, 0)
+    rules = Classes(weights=(2.0, 5.0, 1.0), guesses=(11, 7, 20))
+    design = Design(canaries=N, rules=rules, claim=CLAIM)
+    read = audit_scores(IDS, COINS, scores, design=design).reading
+    order, right = np.argsort(scores).tolist(), []
+    while len(right) < 38:
+        right.append(
+            bits[order.pop(-1 if len(right) % 2 == 0 else 0)] == len(right) % 2
+        )
+    right = [not each for each in right]
+    assert read.correct == (sum(right[7:18]), sum(right[:7]), sum(right[18:38]))
+    assert (read.guesses, read.weights) == (rules.guesses, rules.weights)
+    assert read.committed  # to weights and numbers, which are the design's
+
+
+def test_one_class_says_what_plain_counts_say():
+    scores = scores_of(COINS.bits(), 3)
+    found = []
+    for rules in (Classes(weights=(1.0,), guesses=(100,)), OneRun(guesses=100)):
+        design = Design(canaries=N, rules=rules, claim=CLAIM)
+        found.append(audit_scores(IDS, COINS, scores, design=design))
+    assert found[0].reading.correct == (found[1].reading.correct,)
+    p_values = [each.claim_test.p_value for each in found]
+    assert p_values[0] == pytest.approx(p_values[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("guesses", [1, 2, 3, 7, N - 1, N])
+def test_the_first_guesses_of_a_ranking_are_those_of_a_shorter_one(guesses):
+    scores = scores_of(COINS.bits(), 4)
+    read = [
+        audit_scores(
+            IDS,
+            COINS,
+            scores,
+            design=Design(canaries=N, rules=Ranking(guesses=n), claim=CLAIM),
+        ).reading.right
+        for n in (guesses, N)
+    ]
+    assert read[0].tolist() == read[1][:guesses].tolist()
 
 
 def test_bits_may_be_given_instead_of_coins_and_the_result_says_so():
@@ -139,6 +185,20 @@ def test_rules_of_other_games_are_refused():
     design = Design(canaries=N, rules=AdaptiveBets(), claim=CLAIM)
     with pytest.raises(VoidAuditError, match="got AdaptiveBets"):
         audit_scores(IDS, COINS, IDS, design=design)
+
+
+def test_scores_that_say_nothing_are_right_in_every_class_as_often_as_coins():
+    """Fixed seeds; a valid audit would fail this once in a million choices of them."""
+    rules = Classes(weights=(1.0, 3.0), guesses=(60, 21))
+    design = Design(canaries=N, rules=rules, claim=CLAIM)
+    right = np.zeros(2, int)
+    for seed in range(300):
+        rng = np.random.default_rng(seed)
+        coins = Coins(key=Key(rng.bytes(32)), count=N)
+        right += read_scores(IDS, coins, rng.random(N), design=design).correct
+    for correct, guesses in zip(right.tolist(), rules.guesses, strict=True):
+        low, high = rate_limits(correct, 300 * guesses, alpha=1e-6)
+        assert low <= 0.5 <= high
 
 
 @pytest.mark.parametrize("rules", [OneRun(guesses=20), Ranking(guesses=N)])

@@ -115,13 +115,14 @@ def test_what_cannot_be_drawn_is_refused(tmp_path):
 
 
 def test_the_command_draws_and_says_what_it_says_without(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "jax_privacy", None)
+    for name in ("jax_privacy", "privacy_guard"):
+        monkeypatch.setitem(sys.modules, name, None)
     task, store = Task(canaries=60), tmp_path / "power.sqlite"
     plan = Guesses(exact=20, steinke=20, weighted=24)
     with Store(store) as opened:
         opened.add(plan_sweep([task]).cell(asdict(task)), [(0, asdict(plan))])
-    arguments = ["benchmark", "--canaries=60", "--trials=2", "--pairs=1"]
-    arguments.append(f"--store={store}")
+    arguments = ["benchmark", "--only=bounds", "--canaries=60", "--trials=2"]
+    arguments += ["--pairs=0", f"--store={store}"]
     path = tmp_path / "power.svg"
     done = CliRunner().invoke(app, [*arguments, f"--picture={path}"])
     assert done.exit_code == 0, done.stderr

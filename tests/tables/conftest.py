@@ -1,10 +1,48 @@
-"""One small table that every format must tell alike."""
+"""One small table that every format must tell alike, and tallies of rows in memory."""
 
+import numpy as np
 import pytest
 
+from dpaudit.tables.ends import EndsSoFar
+from dpaudit.tables.histogram import HistogramSoFar
+from dpaudit.tables.seen_ids import SeenIds
+from dpaudit.tables.tally import MOST_EXACT, ScoreTally
+
 ROWS = [(7, 1, 0.5), (3, 0, -2.0), (12, 1, 3.25), (0, 0, 0.125)]
+SALT = "0123456789abcdef" * 4
 
 
 @pytest.fixture
 def rows():
     return ROWS
+
+
+@pytest.fixture
+def tally_of():
+    """Return the tally of some rows, put together from its parts."""
+    return _tally_of
+
+
+def _tally_of(design, ids, bits, scores, *, commitment=None, salt=SALT, check=True):
+    ids, bits = np.asarray(ids, np.int64), np.asarray(bits, np.uint8)
+    guesses = design.guesses
+    found = HistogramSoFar()
+    if guesses <= MOST_EXACT:
+        found = EndsSoFar(most_high=(guesses + 1) // 2, most_low=guesses // 2)
+    found.add(np.asarray(scores, np.float64), bits)
+    sets, coin_sum = (), 0
+    if check:
+        seen = SeenIds(design.canaries)
+        seen.add(ids)
+        sets = (seen.found(int(salt[:16], 16)),)
+        coin_sum = sum(ids[bits == 1].tolist()) % 2**64
+    return ScoreTally(
+        design=design,
+        commitment=commitment,
+        salt=salt,
+        rows=len(ids),
+        ones=int(bits.sum()),
+        coin_sum=coin_sum,
+        ids=sets,
+        found=found.found(),
+    )

@@ -11,6 +11,7 @@ from dpaudit import (
     GaussianDP,
     Key,
     OneRun,
+    PureDP,
 )
 from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.errors import InvalidInputError, VoidAuditError
@@ -57,6 +58,16 @@ def test_a_curve_is_what_counts_if_it_is_given():
     assert result.refuted
     assert result.p_value < result.audit.claim_test.p_value
     assert "a whole curve" in str(result)
+
+
+def test_a_pure_claim_has_no_gaussian_parameter_and_can_be_written():
+    """At delta = 0 every Gaussian mechanism has an infinite epsilon."""
+    design = Design(canaries=1000, rules=OneRun(guesses=100), claim=PureDP(epsilon=2.0))
+    audit = started(design)
+    loop(audit, noise=0.2, steps=20)
+    result = audit.finish()
+    assert result.family is None
+    assert TrainingResult.from_json(result.to_json()) == result
 
 
 def test_a_plan_in_rounds_can_be_played():

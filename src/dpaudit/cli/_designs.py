@@ -13,10 +13,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "design_from_options",
+    "note_on_ranking",
     "read_key",
     "read_registration",
     "registered_design",
 ]
+
+_LARGE_PRODUCT = 30.0  # of canaries and delta; docs/how-to/audit-a-large-table.md
 
 
 def design_from_options(
@@ -50,6 +53,19 @@ def design_from_options(
         alpha=alpha,
         threat_model=ThreatModel[observer.name],
         setting={} if tie_seed is None else {"tie_seed": tie_seed},
+    )
+
+
+def note_on_ranking(design: "Design") -> str | None:
+    """Say that a ranking will show little, where delta is large for its canaries."""
+    from dpaudit.game.rules import Ranking  # noqa: PLC0415 (numpy)
+
+    product = design.canaries * design.bound_delta
+    if not isinstance(design.rules, Ranking) or product <= _LARGE_PRODUCT:
+        return None
+    return (
+        f"canaries times delta is {product:.3g}: so much delta leaves little to a "
+        "ranking, and a number of guesses fixed before the run (--guesses) shows more"
     )
 
 

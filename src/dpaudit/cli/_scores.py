@@ -6,6 +6,7 @@ What nobody can see from a file of scores is said in notes beside the verdict.
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpaudit.cli._designs import note_on_ranking
 from dpaudit.cli._tallying import Directory, find_files, tallied
 from dpaudit.errors import InvalidInputError, VoidAuditError
 
@@ -118,7 +119,8 @@ def judged(
         )
     except VoidAuditError as error:
         # Where the design comes from options, a tie seed is one of them.
-        said = str(error).replace(LOTS_ADVICE, "give --tie-seed N, or a key")
+        advice = "give --tie-seed N, or a design with a key"
+        said = str(error).replace(LOTS_ADVICE, advice)
         raise VoidAuditError(spoken(said)) from error
     if coins is not None:
         _check_bits(source, coins)
@@ -183,6 +185,9 @@ def notes_on(
             "the verdict holds if claim, alpha and guesses were chosen without looking "
             "at the coins"
         )
+    little = note_on_ranking(result.design)
+    if little is not None:
+        notes.append(little)
     if _turned_round(result):
         notes.append(
             "included canaries score lower than the others. Where a high score speaks "

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, ParamSpec, TypeAlias
 
 import typer
 
-from dpaudit.errors import DpAuditError, InvalidInputError
+from dpaudit.errors import DpAuditError, InvalidInputError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -140,7 +140,7 @@ def reported(name: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
 
 def leave(name: str, message: str, *, code: int = 2) -> NoReturn:
     """End a command with a message."""
-    typer.echo(f"{name}: {message}", err=True)
+    typer.echo(f"{name}: {printable(message)}", err=True)
     raise typer.Exit(code)
 
 
@@ -172,6 +172,10 @@ def read_text(path: Path) -> str:
 
 def check_writable(path: Path, option: str) -> None:
     """Refuse a file that could not be written in the end; make its folder."""
+    if not str(path).isprintable():
+        raise InvalidInputError(
+            f"{path} cannot be printed; name another place with {option}"
+        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         there = path.exists()

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, final
 
 import typer
 
+from dpaudit.errors import InvalidInputError
+
 if TYPE_CHECKING:
     from dpaudit.engines.engine import Engine
     from dpaudit.game.coins import Key
@@ -47,7 +49,10 @@ def find_files(paths: Sequence[Path]) -> Directory:
     )
 
     files = parquet_files(paths)
-    return Directory(files=tuple(files), canaries=count_rows(files))
+    rows = count_rows(files)
+    if not rows:
+        raise InvalidInputError(f"there is no row in any file of {paths[0]}")
+    return Directory(files=tuple(files), canaries=rows)
 
 
 def tallied(

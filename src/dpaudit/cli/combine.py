@@ -8,7 +8,7 @@ import typer
 
 from dpaudit.cli._results import read_result
 from dpaudit.cli._shared import JsonOption, patience
-from dpaudit.errors import VoidAuditError
+from dpaudit.errors import VoidAuditError, on_one_line
 
 if TYPE_CHECKING:
     from dpaudit.evidence.documents import Result
@@ -88,7 +88,7 @@ def _notes(found: "CombinedResult") -> list[str]:
 def _text(found: "CombinedResult", paths: Sequence[Path], notes: Sequence[str]) -> str:
     lines = [str(found)]
     for path, run, p_value in zip(paths, found.runs, found.p_values, strict=True):
-        lines.append(f"  {path}: p = {p_value:.3g}; {run.bound}")
+        lines.append(f"  {on_one_line(str(path))}: p = {p_value:.3g}; {run.bound}")
     return "\n".join([*lines, *(f"Note: {note}." for note in notes)])
 
 

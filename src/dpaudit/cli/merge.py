@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpaudit.cli._designs import read_registration
 from dpaudit.cli._outputs import (
     NotExercisedOption,
     Outputs,
@@ -28,6 +29,10 @@ def merge(
     tallies: Annotated[
         list[Path], typer.Argument(help="What `dpaudit tally` wrote, of every shard.")
     ],
+    design: Annotated[
+        Path | None,
+        typer.Option(help="See that they are of what `dpaudit register` wrote."),
+    ] = None,
     coins_were_independent: IndependentOption = False,
     not_exercised: NotExercisedOption = None,
     save: SaveOption = None,
@@ -46,6 +51,7 @@ def merge(
     check_outputs(outputs)
     with patience("merging the tallies"):
         found = [_read(path) for path in tallies]
+        _check_registered(found, design)
         try:
             result = conclude_scores(
                 found,
@@ -73,10 +79,27 @@ def merge(
     raise typer.Exit(1 if result.claim_test.refuted else 0)
 
 
+def _check_registered(found: "list[ScoreTally]", design: Path | None) -> None:
+    """Refuse tallies of another audit than the one that was registered."""
+    if design is None:
+        return
+    registered = read_registration(design)
+    for tally in found:
+        if (tally.design, tally.commitment) != (
+            registered.design,
+            registered.commitment,
+        ):
+            raise VoidAuditError(
+                f"the tallies are not of what {design} registered: its design or its "
+                "commitment is another"
+            )
+
+
 def _read(path: Path) -> "ScoreTally":
     from dpaudit.tables.tally_json import tally_from_json  # noqa: PLC0415
 
+    text = read_text(path)
     try:
-        return tally_from_json(read_text(path))
+        return tally_from_json(text)
     except DpAuditError as error:
         raise InvalidInputError(f"{path}: {error}") from error

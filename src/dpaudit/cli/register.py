@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpaudit.cli._designs import design_from_options
+from dpaudit.cli._designs import design_from_options, note_on_ranking
 from dpaudit.cli._shared import (
     AlphaOption,
     JsonOption,
@@ -103,6 +103,8 @@ def _text(
     registration: "Registration", design: Path, key: Path, coins: Path | None
 ) -> str:
     assert registration.commitment is not None  # there is a key
+    little = note_on_ranking(registration.design)
+    note = "" if little is None else f"\nNote: {little}."
     listed = "" if coins is None else f" They are listed in {coins}, secret too."
     return (
         f"Commitment: {registration.commitment.sha256}\n"
@@ -111,5 +113,5 @@ def _text(
         f"2. Include canary i if its coin is 1: Coins(key=Key.read({str(key)!r}), "
         f"count={registration.design.canaries}).bits()[i].{listed}\n"
         f"3. Keep {key} from whatever makes the scores. After the run: dpaudit audit "
-        f"scores.parquet --design {design} --key {key}"
+        f"scores.parquet --design {design} --key {key}{note}"
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpaudit.cli._shared import JsonOption, check_writable, patience, reflowed, reported
-from dpaudit.errors import InvalidInputError
+from dpaudit.errors import InvalidInputError, on_one_line
 
 if TYPE_CHECKING:
     from dpaudit.engines.store import State, Store
@@ -90,12 +90,13 @@ def _print(states: "list[State]", store: "Store", *, cells: bool) -> None:
         done, missing = sum(s.trials for s in group), sum(map(_missing, group))
         complete = sum(not _missing(s) for s in group)
         typer.echo(
-            f"{name} (revision {revision}): {done:,} trials, {missing:,} missing; "
-            f"{complete} of {len(group)} settings complete"
+            f"{on_one_line(name)} (revision {revision}): {done:,} trials, {missing:,} "
+            f"missing; {complete} of {len(group)} settings complete"
         )
         for state in group if cells else ():
             wanted = "" if state.planned is None else f" of {state.planned}"
-            typer.echo(f"  {state.trials}{wanted}  {state.cell.setting}")
+            setting = on_one_line(state.cell.setting)
+            typer.echo(f"  {state.trials}{wanted}  {setting}")
         _print_failures(group, store)
 
 
@@ -108,9 +109,10 @@ def _print_failures(group: "list[State]", store: "Store") -> None:
     failed = sum(state.failed for state in failing)
     typer.echo(
         f"  {failed} failed, in {len(failing)} settings; the first is trial {trial} of "
-        f"{failing[0].cell.setting}:"
+        f"{on_one_line(failing[0].cell.setting)}:"
     )
-    typer.echo("".join(f"    {row}\n" for row in trace.splitlines()), nl=False)
+    rows = trace.splitlines()
+    typer.echo("".join(f"    {on_one_line(row)}\n" for row in rows), nl=False)
 
 
 def _json(states: "list[State]", store: "Store") -> str:

@@ -4,7 +4,7 @@ This is all that guesses from both ends need. Where a cut falls between two cell
 ones above it are known. Where it falls into a cell, a lot decides which of the cell's
 canaries lie above: each arrangement of them is equally likely, so the number of ones
 above has a hypergeometric law, and it is drawn from it. So a cell is a tie, decided as
-ties are elsewhere: by chance that knows nothing of coins.
+ties are elsewhere: by chance that is independent of coins.
 
 Lots are raw words of a generator, whose stream is the same in every version of numpy.
 """

@@ -21,6 +21,7 @@ __all__ = [
     "SPELLINGS",
     "check_flat",
     "check_size",
+    "check_texts",
     "check_unpacked",
     "found",
     "refuse",
@@ -92,12 +93,23 @@ def check_unpacked(path: Path, column: str, size: int, packed: int) -> None:
         )
 
 
+def check_texts(path: Path, column: str, longest: int, rows: int, packed: int) -> None:
+    """Refuse texts that would fill memory, as each takes as much as the longest."""
+    size = 4 * longest * rows
+    if size > MOST_BYTES or (size > _UNPACKED and size > _GROWTH * packed):
+        raise refuse(
+            path,
+            column,
+            None,
+            f"its longest text has {longest:,} characters, so that {rows:,} rows would "
+            f"take {size:,} bytes of memory; use shorter ids, or whole numbers",
+        )
+
+
 def text_column(path: Path, column: str, texts: list[str]) -> NDArray[np.str_]:
     """Return texts as an array, in which all take as much memory as the longest."""
     longest = max(map(len, texts), default=0)
-    size = 4 * longest * len(texts)
-    check_size(path, column, size)
-    check_unpacked(path, column, size, sum(map(len, texts)))
+    check_texts(path, column, longest, len(texts), sum(map(len, texts)))
     try:
         return np.array(texts, np.str_)
     except UnicodeEncodeError as error:  # halves of surrogate pairs

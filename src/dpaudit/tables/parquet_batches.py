@@ -19,11 +19,11 @@ from dpaudit.tables.parquet_files import holds_numbers, opened, values_of
 
 __all__ = ["Batch", "count_rows", "parquet_files", "read_batches"]
 
-_ROWS: Final = 1 << 18  # of a batch: a column fits into a processor's cache
+_ROWS: Final = 1 << 20  # of a batch; ids in no order are seen faster by the million
 _SUFFIX: Final = ".parquet"
 _DENSE: Final = (
-    "ids are checked where they are whole numbers from 0, and can be left unchecked "
-    "otherwise"
+    "ids are checked where they are whole numbers from 0, and others can be left "
+    "unchecked (check_ids=False, or --skip-id-checks)"
 )
 
 

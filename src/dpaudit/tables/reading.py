@@ -106,7 +106,7 @@ def check_file(path: Path, suffixes: tuple[str, ...]) -> str:
     suffix = path.suffix.lower()
     if path.is_dir():
         raise InvalidInputError(f"{path} is a directory; name one file")
-    if suffix not in suffixes:
+    if suffix not in suffixes and (suffix or path.exists()):
         known = " or ".join(suffixes)
         raise InvalidInputError(f"the name must end in {known}, got {path}")
     if not path.is_file():

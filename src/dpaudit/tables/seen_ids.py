@@ -8,8 +8,8 @@ Shards elsewhere cannot see each other's bits. A shard of an unbroken run of ids
 which run, and runs are put together exactly. Of any other set of ids it says a sum,
 modulo 2^64, of numbers mixed from each id and a salt; the sums of all shards must add
 up to that of all ids. Wrong sets do so by accident about once in 2^64 times. The salt
-comes from the key of the audit, if it has one: whoever writes the files cannot know it
-and aim at the sum.
+comes from the key of the audit, if it has one: whoever writes the files cannot know it,
+until a tally is shown, and aim at the sum.
 
 Reference for the mixing: Steele, Lea and Flood, "Fast splittable pseudorandom number
 generators", 2014 (SplitMix64).
@@ -28,6 +28,7 @@ __all__ = ["IdSet", "SeenIds", "fingerprint_of_run"]
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _BLOCK = 1 << 20
+_SPREAD = 16  # times as far apart as there are ids is still close together
 
 
 @final
@@ -82,6 +83,8 @@ class SeenIds:
             )
         if last - first == len(ids) - 1 and np.all(ids[1:] - ids[:-1] == 1):
             self._add_run(first, last)
+        elif last - first < _SPREAD * len(ids):
+            self._add_near(ids, first, last)
         else:
             # Half the bits are sorted in half the time.
             kind = np.uint32 if last < 1 << 32 else np.int64
@@ -107,6 +110,17 @@ class SeenIds:
         if self._seen[whole].any():
             self._refuse(np.arange(head, tail))
         self._seen[whole] = 255
+
+    def _add_near(self, ids: NDArray[np.int64], first: int, last: int) -> None:
+        """Take in ids that lie close together, in any order."""
+        start, stop = first // 8, last // 8 + 1
+        here = np.zeros((stop - start) * 8, bool)
+        here[ids - start * 8] = True
+        packed = np.packbits(here, bitorder="little")
+        known = self._seen[start:stop]
+        if np.count_nonzero(here) < len(ids) or np.any(known & packed):
+            self._add_sorted(np.sort(ids))  # finds which, and refuses it
+        known |= packed
 
     def _add_sorted(self, ordered: NDArray[np.integer]) -> None:
         again = ordered[1:] == ordered[:-1]

@@ -89,6 +89,8 @@ class ScoreTally:
             )
         if self.ids and sum(each.count for each in self.ids) != self.rows:
             raise InvalidInputError("a tally has as many ids as rows")
+        if self.coin_sum and not self.ids:
+            raise InvalidInputError("a tally without ids has no sum of them")
         if not _is_for(self.found, self.design, self.rows):
             raise InvalidInputError("the tally was not made for its design's rules")
         self.found.cells(self.rows, self.ones)  # refuses what does not add up
@@ -165,7 +167,7 @@ def tally_scores(
     for path in shard.files:
         for batch in read_batches(path, with_ids=with_ids):
             if seen is not None and batch.ids is not None:
-                seen.add(batch.ids)
+                _see(path, seen, batch.ids)
             bits = _bits(path, batch.ids, batch.bits, coins)
             so_far.add(batch.scores, bits)
             rows, ones = rows + len(bits), ones + int(np.count_nonzero(bits))
@@ -198,6 +200,13 @@ def _check_canaries(design: Design) -> None:
             f"canaries={design.canaries} are more than a table may hold "
             f"({MOST_CANARIES})"
         )
+
+
+def _see(path: Path, seen: SeenIds, ids: NDArray[np.int64]) -> None:
+    try:
+        seen.add(ids)
+    except VoidAuditError as error:
+        raise VoidAuditError(f"{path}: {error}") from error
 
 
 def _guesses(design: Design) -> int:
@@ -244,7 +253,8 @@ def _bits(
     if coins is None:
         if bits is None:
             raise InvalidInputError(
-                f"{path}: there is no column 'bit', so the coins must come from a key"
+                f"{path}: there is no column 'bit', so the coins must come from the "
+                "key of a registered design (--design and --key)"
             )
         return bits
     assert ids is not None  # they were asked for, as there is a key

@@ -18,7 +18,7 @@ from dpaudit.bounds.ceilings import mechanism_ceiling
 from dpaudit.bounds.claims import test_claim
 from dpaudit.bounds.fdp import GaussianFamily
 from dpaudit.bounds.reads import Counts
-from dpaudit.errors import InvalidInputError
+from dpaudit.errors import InvalidInputError, on_one_line
 from dpaudit.game.design import Commitment
 from dpaudit.game.result import (
     AuditResult,
@@ -93,7 +93,7 @@ class TrainingResult:
 
     def __str__(self) -> str:
         lines = [self._verdict(), str(self.audit), self._family(), self._reason()]
-        lines += [f"Note: {remark}." for remark in self.remarks]
+        lines += [f"Note: {on_one_line(remark)}." for remark in self.remarks]
         return "\n".join(line for line in lines if line)
 
     def _repr_html_(self) -> str:
@@ -192,6 +192,10 @@ def _parameter_bound(plain: object) -> ParameterBound:
         raise InvalidInputError(f"family must be an object, got {plain!r}")
     for name in ("parameter_lower", "model_epsilon", "delta", "alpha"):
         _canonical.number(name, plain.get(name))
+    for name in ("parameter_lower", "model_epsilon"):
+        _validate.nonnegative(name, plain[name])
+    for name in ("parameter", "family", "method", "reference", "tier"):
+        _canonical.words(name, plain.get(name))
     try:
         return ParameterBound(**plain)
     except TypeError as error:
@@ -252,7 +256,9 @@ def judge_accountant(
     counts, design = audit.reading, audit.design
     if not isinstance(counts, Counts):
         return None, None
-    family = _family(counts, design.bound_delta, design.alpha)
+    # At delta = 0 no Gaussian mechanism is private: there is no parameter to state.
+    delta = design.bound_delta
+    family = _family(counts, delta, design.alpha) if delta else None
     if claim is None:
         return None, family
     return test_claim(claim, counts, alpha=design.alpha), family

@@ -1,0 +1,26 @@
+"""One audit of a sweep, in a file that its workers import quickly: for ``soak.py``."""
+
+import numpy as np
+
+from dpaudit import ApproxDP, AuditResult, Coins, Design, Key, OneRun, audit_scores
+from dpaudit.engines.store import Outcome, Setting
+from dpaudit.game.rules import Rules
+
+__all__ = ["CANARIES", "scored", "trial"]
+
+CANARIES = 300
+
+
+def scored(rng: np.random.Generator, rules: Rules) -> AuditResult:
+    """Return an audit of scores that leak some."""
+    coins = Coins(key=Key(rng.bytes(32)), count=CANARIES)
+    scores = 1.5 * coins.bits() + rng.normal(size=CANARIES)
+    claim = ApproxDP(epsilon=1.0, delta=1e-5)
+    design = Design(canaries=CANARIES, rules=rules, claim=claim)
+    return audit_scores(np.arange(CANARIES), coins, scores, design=design)
+
+
+def trial(setting: Setting, rng: np.random.Generator) -> Outcome:
+    """Run in a worker."""
+    result = scored(rng, OneRun(guesses=int(setting["guesses"] or 0)))
+    return {"epsilon": result.bound.epsilon_lower}
