@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import numpy as np
-from processes import below
 from sweeping import stored
 
 from dpaudit.engines.cluster import RayEngine
@@ -32,6 +31,7 @@ from dpaudit.engines.engine import Engine
 from dpaudit.engines.local import LocalEngine
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep, run
+from dpaudit.experiments.benchmark.processes import below
 from dpaudit.reporting.live import watched
 
 T = TypeVar("T")

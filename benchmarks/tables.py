@@ -26,12 +26,12 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from dpaudit import ApproxDP, Design, OneRun, Ranking
+from dpaudit.experiments.benchmark.tables import GUESSES, bare
 from dpaudit.experiments.power.timing import cpu, ratio_of
 from dpaudit.tables.concluding import conclude_scores
 from dpaudit.tables.tally import ScoreTally, Shard, tally_scores
 from dpaudit.tables.tally_json import tally_from_json, tally_to_json
 
-GUESSES = 1000
 RULES = {
     "counted": lambda rows: OneRun(guesses=min(GUESSES, rows)),
     "ranked": lambda rows: Ranking(guesses=min(1 << 20, rows)),
@@ -65,36 +65,6 @@ def _write(path: Path, first: int, last: int, *, shuffled: bool) -> None:
     unfinished.rename(path)
 
 
-def bare(paths: list[Path]) -> tuple[int, int]:
-    """Keep the ends in one pass, with nothing but pyarrow and numpy."""
-    half = GUESSES // 2
-    high, low = [], []
-    floor, roof, waiting = -np.inf, np.inf, 0
-    for path in paths:
-        with parquet.ParquetFile(path) as file:
-            for rows in file.iter_batches(1 << 18, columns=["score", "bit"]):
-                scores = rows.column("score").to_numpy()
-                bits = rows.column("bit").to_numpy()
-                beyond = scores > floor
-                high.append((scores[beyond], bits[beyond]))
-                beyond = scores < roof
-                low.append((scores[beyond], bits[beyond]))
-                waiting += len(high[-1][0]) + len(low[-1][0])
-                if waiting > 1 << 18:
-                    high, low = [_kept(high, half, 1)], [_kept(low, half, -1)]
-                    floor, roof, waiting = high[0][0].min(), low[0][0].max(), 0
-    top, bottom = _kept(high, half, 1), _kept(low, half, -1)
-    return int(top[1].sum()), half - int(bottom[1].sum())
-
-
-def _kept(parts: list, half: int, sign: int) -> tuple[np.ndarray, np.ndarray]:
-    scores, bits = (np.concatenate(part) for part in zip(*parts, strict=True))
-    if len(scores) <= half:
-        return scores, bits
-    surest = np.argpartition(-sign * scores, half)[:half]
-    return scores[surest], bits[surest]
-
-
 def tallied(paths: list[Path], rows: int, rule: str, *, check_ids: bool) -> ScoreTally:
     design = Design(
         canaries=rows, rules=RULES[rule](rows), claim=CLAIM, setting={"tie_seed": 1}
@@ -110,7 +80,7 @@ def ours(paths: list[Path], rows: int, rule: str, ids: str) -> str:
 
 def compare(paths: list[Path], rows: int, pairs: int) -> None:
     """Print the ratio of CPU times, interleaved."""
-    right = sum(bare(paths))
+    right = bare(tuple(paths))
     found = json.loads(json.loads(ours(paths, rows, "counted", "checked"))["reading"])
     print(f"right among {GUESSES}: bare {right}, ours {found['correct']}")
     ways = [("counted", "unchecked"), ("counted", "checked"), ("ranked", "unchecked")]
@@ -118,7 +88,7 @@ def compare(paths: list[Path], rows: int, pairs: int) -> None:
     base = {way: [] for way in ways}
     for _ in range(pairs):
         for way in ways:
-            base[way].append(cpu(bare, paths))
+            base[way].append(cpu(bare, tuple(paths)))
             times[way].append(cpu(ours, paths, rows, *way))
     for rule, ids in ways:
         way = (rule, ids)

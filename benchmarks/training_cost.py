@@ -6,10 +6,10 @@
 
 ``ghost``: a network of 2.1 million parameters on pictures of 784 numbers, batches of
 256, ghost clipping, 100,000 canary coordinates with 1 or 10 canaries each; once without
-telling the guesser what real records put into the sums. ``digits``:
-the digits network of ``data.py``, hooks, 1,000 canaries. An audited training and a
-plain one take turns, so many steps each; what is compared is the CPU time of all
-threads of the process. One thread.
+telling the guesser what real records put into the sums. ``digits``: a network for the
+digits, hooks, 1,000 canaries. An audited training and a plain one take turns, so many
+steps each; what is compared is the CPU time of all threads of the process. One thread.
+``dpaudit benchmark --only adapters`` is a shorter comparison of two of them.
 """
 
 import argparse
@@ -17,16 +17,9 @@ import resource
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Iterator
-from typing import Any
 
-import torch
-from opacus import PrivacyEngine
-from torch import nn
-
-from dpaudit import ApproxDP, Design, Key, OneRun
+from dpaudit.experiments.benchmark.adapters import KINDS, training
 from dpaudit.experiments.power.timing import cpu, ratio_of
-from dpaudit.training.opacus import OpacusAudit
 
 PAIRS = 20
 CASES = {
@@ -42,76 +35,15 @@ LIMITS = {
 }
 
 
-def network(kind: str) -> tuple[nn.Module, int, int, int, str, int]:
-    """Return model, inputs, records, batch, mode and canary coordinates of a kind."""
-    if kind == "ghost":
-        layers = [nn.Linear(784, 1100), nn.ReLU(), nn.Linear(1100, 1100), nn.ReLU()]
-        model = nn.Sequential(*layers, nn.Linear(1100, 10))
-        return model, 784, 2560, 256, "ghost", 100_000
-    model = nn.Sequential(nn.Linear(64, 226), nn.ReLU(), nn.Linear(226, 10))
-    return model, 64, 1440, 144, "hooks", 1000
-
-
-def training(
-    kind: str, per_coordinate: int, *, audited: bool, real_sums: bool = True
-) -> tuple[Callable[[int], None], Any]:
-    """Return what makes so many steps, and the audit if there is one."""
-    torch.manual_seed(0)
-    model, inputs, records, batch, mode, coordinates = network(kind)
-    data = torch.utils.data.TensorDataset(
-        torch.randn(records, inputs), torch.randint(10, (records,))
-    )
-    made = PrivacyEngine().make_private(
-        module=model,
-        optimizer=torch.optim.SGD(model.parameters(), lr=0.05),
-        data_loader=torch.utils.data.DataLoader(data, batch_size=batch),
-        criterion=nn.CrossEntropyLoss(),
-        noise_multiplier=1.0,
-        max_grad_norm=1.0,
-        grad_sample_mode=mode,
-    )
-    if mode == "ghost":
-        model, optimizer, criterion, loader = made
-    else:
-        (model, optimizer, loader), criterion = made, nn.CrossEntropyLoss()
-    audit = None
-    if audited:
-        design = Design(
-            canaries=coordinates * per_coordinate,
-            rules=OneRun(guesses=1000),
-            claim=ApproxDP(epsilon=2.0, delta=1e-5),
-            setting={"per_coordinate": per_coordinate},
-        )
-        audit = OpacusAudit(
-            optimizer,
-            loader,
-            design=design,
-            key=Key.generate(),
-            real_sums=real_sums,
-        )
-
-    def batches() -> Iterator[Any]:
-        while True:
-            yield from loader
-
-    endless = batches()
-
-    def steps(count: int) -> None:
-        for _ in range(count):
-            pixels, labels = next(endless)
-            optimizer.zero_grad()
-            criterion(model(pixels), labels).backward()
-            optimizer.step()
-
-    return steps, audit
-
-
 def times(count: int) -> None:
     for name, (kind, per_coordinate, real_sums) in CASES.items():
         with_audit, audit = training(
-            kind, per_coordinate, audited=True, real_sums=real_sums
+            KINDS[kind],
+            audited=True,
+            per_coordinate=per_coordinate,
+            real_sums=real_sums,
         )
-        plain, _ = training(kind, per_coordinate, audited=False)
+        plain, _ = training(KINDS[kind], audited=False)
         with_audit(5)
         plain(5)
         pairs = [(cpu(with_audit, count), cpu(plain, count)) for _ in range(PAIRS)]
@@ -126,7 +58,7 @@ def times(count: int) -> None:
 
 
 def peak(kind: str, per_coordinate: int, *, audited: bool) -> None:
-    steps, audit = training(kind, per_coordinate, audited=audited)
+    steps, audit = training(KINDS[kind], audited=audited, per_coordinate=per_coordinate)
     steps(12)
     if audit is not None:
         audit.finish()
@@ -141,8 +73,9 @@ def memory() -> None:
             command += [str(per_coordinate), str(int(audited))]
             out = subprocess.run(command, check=True, capture_output=True, text=True)
             found[audited] = int(out.stdout) / 1024
-        *_, coordinates = network(kind)
-        limit = 16 * coordinates * (per_coordinate + 1) / 2**20 + 50e6 / 2**20
+        limit = (
+            16 * KINDS[kind].coordinates * (per_coordinate + 1) / 2**20 + 50e6 / 2**20
+        )
         print(
             f"{name}: {found[True] - found[False]:.0f} MiB over {found[False]:.0f} "
             f"(limit {limit:.0f})"
@@ -151,7 +84,7 @@ def memory() -> None:
 
 def flat() -> None:
     """Compare steps early and late in one long audited run."""
-    steps, _ = training("digits", 1, audited=True)
+    steps, _ = training(KINDS["digits"], audited=True)
     steps(20)
     early, before = [], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     early = [cpu(steps, 20) for _ in range(PAIRS)]
@@ -166,7 +99,6 @@ def flat() -> None:
 
 def main() -> None:
     warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("what", choices=["time", "memory", "steps", "peak"])
     parser.add_argument("rest", nargs="*")

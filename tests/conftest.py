@@ -12,6 +12,7 @@ _NEEDS = {
     "opacus": [
         *(f"training/{name}" for name in ("opacus", "black_box", "bugzoo")),
         "testing/conformance/test_opacus_adapter.py",
+        "experiments/benchmark/test_adapters.py",
         "reporting/loggers/test_tensorboard.py",
     ],
     "jax": ["training/jax_privacy"],
@@ -31,6 +32,7 @@ _NEEDS = {
         *(f"cli/test_{name}.py" for name in ("benchmark", "calibrate", "reproduce")),
         "cli/test_sweep.py",
         "tables/test_tallies_divided.py",
+        "experiments/benchmark/test_engines.py",
     ],
     "ray": ["engines/test_cluster.py", "tables/test_tallies_divided.py"],
     "sign": [
@@ -48,6 +50,7 @@ _NEEDS = {
             for name in ("parquet", "tallies_divided", "tallies_parquet")
         ),
         "cli/test_tally.py",
+        "experiments/benchmark/test_tables.py",
     ],
     "docs": ["docs", "benchmarks"],  # the group of that name, and the checkout
 }

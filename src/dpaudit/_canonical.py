@@ -109,6 +109,15 @@ def number(name: str, value: object) -> float:
     return value
 
 
+def words(name: str, value: object) -> str:
+    """Return a JSON text that can be printed as it is, and refuse any other."""
+    if not isinstance(value, str) or not value.isprintable():
+        raise InvalidInputError(
+            f"{name} must be a text that can be printed, got {value!r}"
+        )
+    return value
+
+
 def member(kind: type[E], value: object) -> E:
     """Return the member of an enumeration that a JSON text names."""
     try:

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy import special, stats
 
@@ -34,6 +34,9 @@ def all_counts(draw, most=40):
 
 
 @given(all_counts(), st.integers(1, 20), st.sampled_from([0, 1e-6, 1e-3, 0.1]))
+@example(Counts(canaries=1, guesses=1, correct=1), 3, 0.1)
+@example(Counts(canaries=2, guesses=2, correct=1), 3, 0)
+@example(Counts(canaries=2, guesses=2, correct=0), 3, 0)
 def test_p_value_agrees_with_every_ramp_in_exact_arithmetic(counts, odds, delta):
     m, r, v = counts.canaries, counts.guesses, counts.correct
     q = Fraction(odds, 1 + odds)

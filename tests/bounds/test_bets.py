@@ -15,6 +15,7 @@ from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.bound import Grid
 from dpaudit.bounds.independent_runs import bets_in_a_row
 from dpaudit.bounds.reads import Bets
+from dpaudit.errors import InvalidInputError
 from dpaudit.stats.binomial import rate_limits
 
 
@@ -157,6 +158,11 @@ def test_independent_runs_are_bets_in_a_row():
     assert both.canaries == 120
     assert lower(both) > lower(run) > 0
     assert p_value(both, epsilon=0.5) <= p_value(run, epsilon=0.5)
+
+
+def test_no_runs_are_no_bets():
+    with pytest.raises(InvalidInputError, match=r"^there must be at least one run"):
+        bets_in_a_row([])
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-5])

@@ -1,8 +1,11 @@
 """What results say: never more than was shown."""
 
+import math
+
 import pytest
 
 from dpaudit import ApproxDP, ClaimTest, Counts, LowerBound
+from dpaudit.bounds.bound import Grid, probability
 from dpaudit.errors import InvalidInputError
 
 
@@ -13,7 +16,14 @@ def bound(epsilon):
 
 
 @pytest.mark.parametrize(
-    ("epsilon", "shown"), [(2.8028, "2.802"), (2.8029999, "2.802"), (0.0, "0.000")]
+    ("epsilon", "shown"),
+    [
+        (2.8028, "2.802"),
+        (2.8029999, "2.802"),
+        (0.0, "0.000"),
+        (1e300, "1e+12"),
+        (math.inf, "inf"),
+    ],
 )
 def test_a_lower_bound_is_printed_rounded_down(epsilon, shown):
     assert str(bound(epsilon)).startswith(f"epsilon >= {shown} at delta = 1e-05")
@@ -27,6 +37,7 @@ def test_a_lower_bound_names_alpha_method_and_tier():
     ("p_value", "shown", "refuted"),
     [
         (0.0511, "not refuted (p = 0.052)", False),
+        (0.0321, "refuted (p = 0.033)", True),
         (0.05, "refuted (p = 0.05)", True),
         (1.0, "not refuted (p = 1)", False),
         (1.234e-7, "refuted (p = 1.3e-07)", True),
@@ -46,3 +57,21 @@ def test_a_p_value_is_printed_rounded_up(p_value, shown, refuted):
 def test_counts_that_cannot_be_are_refused(canaries, guesses, correct):
     with pytest.raises(InvalidInputError, match="got"):
         Counts(canaries=canaries, guesses=guesses, correct=correct)
+
+
+def test_no_p_value_is_above_one():
+    """Bounds on a chance may exceed one before they are read as a p-value."""
+    assert probability(0.3) == 1.0
+    assert probability(-math.inf) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("grid", "message"),
+    [
+        ({"start": -0.1}, "^start must be a finite number >= 0"),
+        ({"step": 0.0}, "^step must be"),
+    ],
+)
+def test_a_grid_that_leads_nowhere_is_refused(grid, message):
+    with pytest.raises(InvalidInputError, match=message):
+        Grid(**grid)

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from dpaudit import Counts, CurveCertificate, Exact, GaussianDP
+from dpaudit import Counts, CurveCertificate, Exact, GaussianDP, PureDP
+from dpaudit.errors import InvalidInputError
 
 
 @pytest.mark.parametrize(
@@ -70,3 +71,40 @@ def test_what_a_group_shows_is_shared_by_its_records():
         p_value = Exact().p_value(seen, epsilon=epsilon, delta=delta)
         assert p_value == pytest.approx(0.05, rel=1e-9)
     assert certificate.delta_lower(1.0) == 0.0
+
+
+@pytest.mark.parametrize(("faces", "records"), [(2, 3), (5, 1), (3, 2)])
+def test_so_it_is_for_coins_of_other_kinds(faces, records):
+    seen = Counts(
+        canaries=400,
+        guesses=100,
+        correct=90,
+        alternatives=faces,
+        records_per_coin=records,
+    )
+    certificate = CurveCertificate(counts=seen, alpha=0.05)
+    deltas = certificate.delta_lower([0.0, 0.2, 0.4])
+    assert np.all(deltas > 0)
+    for epsilon, delta in zip((0.0, 0.2, 0.4), deltas, strict=True):
+        p_value = Exact().p_value(seen, epsilon=epsilon, delta=float(delta))
+        assert p_value == pytest.approx(0.05, rel=1e-9)
+
+
+def test_one_guess_among_a_hundred_faces_already_says_something():
+    """Right by chance once in a hundred; delta = 4/99 would make it one in twenty."""
+    seen = Counts(canaries=1, guesses=1, correct=1, alternatives=100)
+    (delta,) = CurveCertificate(counts=seen, alpha=0.05).delta_lower(0.0)
+    assert delta == pytest.approx((0.05 - 0.01) / (1 - 0.01))
+
+
+@pytest.mark.parametrize("correct", [0, 50, 57])
+def test_what_says_nothing_refutes_nothing(correct):
+    seen = Counts(canaries=100, guesses=100, correct=correct)
+    certificate = CurveCertificate(counts=seen, alpha=0.05)
+    assert not certificate.refutes(PureDP(epsilon=1.0))
+    assert not certificate.refutes(GaussianDP(mu=1.0))
+
+
+def test_a_chance_of_being_wrong_that_is_none_is_refused():
+    with pytest.raises(InvalidInputError, match=r"^alpha is the chance of being wrong"):
+        CurveCertificate(counts=Counts(canaries=1, guesses=1, correct=1), alpha=0.95)

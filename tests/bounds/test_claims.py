@@ -1,6 +1,7 @@
 """One test of claims for every reading, and refusals where none would be valid."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -120,7 +121,7 @@ def test_bets_of_two_runs_multiply():
 
 
 def test_no_runs_cannot_be_combined():
-    with pytest.raises(InvalidInputError, match="at least one run"):
+    with pytest.raises(InvalidInputError, match=r"^there must be at least one run"):
         IndependentRuns().epsilon_lower([], delta=0.0, alpha=0.05)
 
 
@@ -145,3 +146,65 @@ def test_an_estimate_is_named_one(correct, epsilon):
     found = estimate(Counts(canaries=100, guesses=100, correct=correct))
     assert found.epsilon_estimate == pytest.approx(epsilon)
     assert "an estimate, not a bound" in str(found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "epsilon"),
+    [
+        ({"alternatives": 5}, math.log(3 * 4)),
+        ({"records_per_coin": 2}, math.log(3) / 2),
+    ],
+)
+def test_an_estimate_knows_its_coins(kind, epsilon):
+    """75 of 100 right: odds of 3, of 3 to 1/4 among five, shared by two records."""
+    found = estimate(Counts(canaries=100, guesses=100, correct=75, **kind))
+    assert found.epsilon_estimate == pytest.approx(epsilon)
+
+
+def test_an_estimate_needs_a_guess_and_one_is_enough():
+    with pytest.raises(InvalidInputError, match=r"^an estimate needs at least one"):
+        estimate(Counts(canaries=1, guesses=0, correct=0))
+    one = Counts(canaries=1, guesses=1, correct=1)
+    assert estimate(one).epsilon_estimate == math.inf
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"delta": 1.5}, "^delta must be in"),
+        ({"alpha": 0.95}, "^alpha is the chance of being wrong"),
+        ({"runs": 0}, "^runs must be a whole number >= 1"),
+    ],
+)
+def test_a_ceiling_of_no_audit_is_refused(change, message):
+    plan = {"delta": 1e-5, "alpha": 0.05, "runs": 1} | change
+    with pytest.raises(InvalidInputError, match=message):
+        mechanism_ceiling(GaussianDP(mu=1.0), **plan)
+
+
+def test_where_delta_is_above_alpha_nothing_can_be_certified():
+    assert mechanism_ceiling(GaussianDP(mu=1.0), delta=0.5, alpha=0.05) == 0.0
+
+
+@pytest.mark.parametrize("reading", STRONG, ids=lambda r: type(r).__name__)
+def test_a_chance_of_being_wrong_that_is_none_is_refused(reading):
+    with pytest.raises(InvalidInputError, match=r"^alpha is the chance of being wrong"):
+        test_claim(PureDP(epsilon=1.0), reading, alpha=0.95)
+
+
+def test_classes_that_the_output_chose_are_tested_at_one_point():
+    chosen = replace(PLAYED, committed=False)
+    claim = ApproxDP(epsilon=1.0, delta=1e-6)
+    assert test_claim(claim, chosen, alpha=0.05).refuted
+    assert not test_claim(PureDP(epsilon=6.0), chosen, alpha=0.05).refuted
+    dearer = test_claim(claim, chosen, alpha=0.05).p_value
+    assert test_claim(claim, PLAYED, alpha=0.05).p_value < dearer
+    with pytest.raises(InvalidInputError, match=r"^weighted guesses are tested at one"):
+        test_claim(GaussianDP(mu=1.0), chosen, alpha=0.05)
+
+
+def test_a_group_claim_beyond_all_floats_claims_nothing():
+    """300 for each of three: e^600 and more times delta."""
+    assert group_claim(300.0, 1e-5, records=3) == (900.0, 1.0)
+    assert group_claim(300.0, 0.0, records=3) == (900.0, 0.0)
+    assert group_claim(2.0, 1e-5, records=1) == (2.0, 1e-5)

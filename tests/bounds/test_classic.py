@@ -13,6 +13,7 @@ from scipy import optimize, stats
 from dpaudit.bounds.classic import Classic
 from dpaudit.bounds.exact import Exact, group_claim
 from dpaudit.bounds.reads import Counts
+from dpaudit.errors import InvalidInputError
 
 
 def runs(right, total, guesses=None):
@@ -198,3 +199,16 @@ def test_one_of_several_records_is_named_as_often_as_the_exact_bound_says(
     want = Exact().p_value(counts, epsilon=epsilon, delta=delta)
     assert -solved.fun == pytest.approx(want, abs=1e-8)
     assert p_value(counts, epsilon=epsilon, delta=delta) == want
+
+
+@pytest.mark.parametrize("records", [2, 3])
+def test_a_coin_for_several_records_is_guessed_as_often_as_they_allow_together(records):
+    """A coin that moves g records may have odds of e^(g epsilon)."""
+    seen = Counts(canaries=40, guesses=40, correct=35, records_per_coin=records)
+    group = stats.binom.sf(34, 40, 1 / (1 + math.exp(-0.4 * records)))
+    assert p_value(seen, epsilon=0.4, delta=0.0) == pytest.approx(group, rel=1e-9)
+
+
+def test_a_delta_that_is_no_chance_is_refused():
+    with pytest.raises(InvalidInputError, match=r"^delta must be in"):
+        p_value(runs(30, 40), epsilon=1.0, delta=1.5)

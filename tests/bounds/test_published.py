@@ -94,3 +94,22 @@ def test_pure_with_every_guess_right_has_a_closed_form(r):
 def test_pure_refuses_a_delta():
     with pytest.raises(InvalidInputError, match="is for delta=0, got delta=1e-05"):
         Pure().epsilon_lower(counts(10, 10, 9), delta=1e-5, alpha=0.05)
+
+
+@pytest.mark.parametrize("kind", [{"alternatives": 3}, {"records_per_coin": 2}])
+def test_steinke_refuses_coins_it_was_not_published_for(kind):
+    seen = Counts(canaries=10, guesses=10, correct=9, **kind)
+    with pytest.raises(InvalidInputError, match=r"^the published bound is for in/out"):
+        Steinke().log_p_value(seen, epsilon=1.0, delta=0.0)
+
+
+@pytest.mark.parametrize("v", [1, 60, 75, 100])
+def test_steinke_without_delta_is_the_tail(v):
+    got = Steinke().log_p_value(counts(300, 100, v), epsilon=0.5, delta=0.0)
+    want = stats.binom.sf(v - 1, 100, special.expit(0.5))
+    assert math.exp(got) == pytest.approx(want, rel=1e-9)
+
+
+@pytest.mark.parametrize(("v", "delta"), [(0, 0.0), (0, 0.1), (40, 0.5), (100, 1.0)])
+def test_no_published_p_value_is_above_one(v, delta):
+    assert Steinke().log_p_value(counts(300, 100, v), epsilon=0.5, delta=delta) == 0.0

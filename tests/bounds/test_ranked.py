@@ -9,9 +9,9 @@ from scipy import special, stats
 
 from dpaudit.bounds.bound import LowerBound
 from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.ranked import RankedLooks
+from dpaudit.bounds.ranked import RankedLooks, _price_cap
 from dpaudit.bounds.reads import Counts, Ranked
-from dpaudit.stats.looks import crossing
+from dpaudit.stats.looks import crossing, shell_cap
 
 LOOKS = [7, 21, 35]  # where it looks at 35 guesses, if epsilon = delta = 0
 
@@ -251,3 +251,21 @@ def test_a_ranking_is_by_confidence_and_a_guess_by_sign():
     log_odds = np.array([0.1, -3.0, 2.0, -0.5])
     bits = np.array([1, 0, 0, 0], np.uint8)
     assert Ranked.of(log_odds, bits).right.tolist() == [True, False, True, True]
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, 4.0])
+def test_the_rough_price_is_at_least_that_of_every_shell(epsilon):
+    looks = [10, 30, 100, 400, 2000, 9000]
+    sizes = [10, 20, 70, 300, 1600, 7000]
+    dearest = max(shell_cap(size, epsilon) for size in sizes)
+    assert dearest <= _price_cap(looks, epsilon) < 3 * dearest
+    alone = [_price_cap([n, 2 * n, 4 * n], epsilon) for n in (10, 100)]
+    assert alone[1] < alone[0]
+
+
+def test_a_small_epsilon_is_found_too():
+    """Two in three of a thousand are right: log-odds of 0.7, less what is paid."""
+    right = np.arange(1000) % 3 > 0
+    reading = Ranked(canaries=1000, right=right)
+    found = RankedLooks().epsilon_lower(reading, delta=0.0, alpha=0.05)
+    assert 0.3 < found.epsilon_lower < 0.7

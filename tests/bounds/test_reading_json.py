@@ -44,7 +44,7 @@ def test_a_reading_survives_the_journey(reading):
         ({"correct": 6}, "expected correct <= guesses"),
         ({"correct": 0.5}, "correct must be a whole number"),
         ({"correct": None}, "Counts:"),
-        ({"correct": 1e999}, "correct must be a whole number"),
+        ({"correct": 1e999}, "Infinity is no finite number"),
     ],
 )
 def test_what_is_no_reading_is_refused(change, message):
@@ -57,3 +57,32 @@ def test_what_is_no_reading_is_refused(change, message):
 def test_a_missing_field_is_named():
     with pytest.raises(InvalidInputError, match="guesses"):
         reading_from_json('{"format":"dpaudit.reading.1","kind":"counts","canaries":1}')
+
+
+@pytest.mark.parametrize(
+    ("reading", "change", "message"),
+    [
+        (2, {"right": [1, 0]}, "^Ranked: right must hold true and false only"),
+        (5, {"right": [True, 0]}, "^Bets: right must hold true and false only"),
+        (3, {"committed": 1}, "^Weighted: committed must be true or false, got 1"),
+        (4, {"rounds": [5]}, "^Rounds: Weighted must be an object, got 5"),
+        (0, {"kind": None}, "^kind must be one of counts, unequal"),
+    ],
+)
+def test_numbers_do_not_stand_for_yes_and_no(reading, change, message):
+    good = json.loads(reading_to_json(READINGS[reading]))
+    with pytest.raises(InvalidInputError, match=message):
+        reading_from_json(json.dumps(good | change))
+
+
+def test_a_document_without_a_kind_is_refused():
+    with pytest.raises(InvalidInputError, match=r"^kind must be one of"):
+        reading_from_json('{"format":"dpaudit.reading.1","canaries":1}')
+
+
+def test_no_bets_and_whole_stakes_are_bets_all_the_same():
+    text = '{"format":"dpaudit.reading.1","kind":"bets","canaries":3'
+    none = reading_from_json(text + ',"right":[],"stakes":[]}')
+    assert (none.right.dtype, none.stakes.dtype) == (bool, np.float64)
+    whole = reading_from_json(text + ',"right":[true],"stakes":[1]}')
+    assert whole.stakes.dtype == np.float64

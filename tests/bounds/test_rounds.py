@@ -404,3 +404,36 @@ def test_ten_million_guesses_need_no_more_than_their_spread():
     many = played((SURE,), (10**7,), (5 * 10**6,))
     reading = game([many], [0.5], jump=0.3)
     assert p_value(reading, epsilon=0.0) == pytest.approx(0.5, abs=1e-3)
+
+
+@pytest.mark.parametrize("jump", [0.2, 0.35, 0.6])
+@pytest.mark.parametrize("epsilon", [0.0, 1.0])
+def test_one_right_guess_more_adds_no_more_than_the_jump(epsilon, jump):
+    """Every step of a small round beside a large one, the p-value read as evidence."""
+    fixed = {"weights": (1.0, 0.7), "canaries": 400, "jump": jump, "noise": 0.02}
+
+    def evidence(large, small):
+        rounds = [
+            played((3.0, 1.5), (60, 60), (large, 40)),
+            played((2.0,), (9,), (small,)),
+        ]
+        reading = game(rounds, (0.3, 0.6), noise_uniform=0.4, **fixed)
+        return stats.norm.isf(p_value(reading, epsilon=epsilon))
+
+    steps = [evidence(v + 1, 7) - evidence(v, 7) for v in range(40, 60)]
+    steps += [evidence(55, v + 1) - evidence(55, v) for v in range(9)]
+    assert min(steps) >= -1e-9
+    assert max(steps) <= jump + 1e-6
+    assert max(steps) > jump / 3  # most of what is allowed is used
+
+
+def test_a_round_that_counts_for_nothing_adds_nothing():
+    rounds = [played((2.0,), (50,), (45,)), played((2.0,), (50,), (50,))]
+    both, first = (
+        game(some, u, weights=w, canaries=200, jump=0.4)
+        for some, u, w in (
+            (rounds, (0.3, 0.6), (1.0, 0.0)),
+            (rounds[:1], (0.3,), (1.0,)),
+        )
+    )
+    assert p_value(both, epsilon=0.5) == pytest.approx(p_value(first, epsilon=0.5))

@@ -1,5 +1,6 @@
 """How strong a test is: against a search through every count."""
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -8,7 +9,10 @@ from scipy import special, stats
 from dpaudit import ApproxDP, Counts, GaussianDP, PureDP, test_claim
 from dpaudit.bounds import strength
 from dpaudit.bounds.adaptive import Adaptive
+from dpaudit.bounds.classic import Classic
 from dpaudit.bounds.strength import accuracy_caught, least_refuting
+from dpaudit.errors import InvalidInputError
+from dpaudit.privacy.adjacency import Adjacency
 
 
 @pytest.mark.parametrize(
@@ -78,3 +82,43 @@ def test_rounding_up_takes_few_steps_however_many_guesses_there_are(monkeypatch)
     least = least_refuting(claim, canaries=n, guesses=n, alpha=0.05)
     assert special.betainc(least, n - least + 1, found) >= 0.9
     assert found < least / n + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("claim", "kind", "chance"),
+    [
+        (PureDP(epsilon=0.4), {"records_per_coin": 3}, special.expit(1.2)),
+        (
+            PureDP(epsilon=1.0, adjacency=Adjacency.REPLACE_ONE),
+            {"alternatives": 4},
+            math.e / (3 + math.e),
+        ),
+        (
+            ApproxDP(epsilon=1.0, delta=0.02),
+            {"bound": Classic()},
+            (math.e + 0.02) / (1 + math.e),
+        ),
+    ],
+)
+def test_coins_and_rules_of_other_kinds_have_their_own_least_count(claim, kind, chance):
+    """Right guesses are binomial at most, with a chance known for each kind."""
+    n, alpha = 100, 0.05
+    least = next(v for v in range(n + 1) if stats.binom.sf(v - 1, n, chance) <= alpha)
+    design = {"canaries": n, "guesses": n, "alpha": alpha}
+    assert least_refuting(claim, **design, **kind) == least
+    found = accuracy_caught(claim, **design, **kind)
+    assert stats.binom.sf(least - 1, n, found) == pytest.approx(0.9, abs=1e-9)
+
+
+def test_one_guess_among_a_hundred_faces_must_be_right_that_often():
+    claim = PureDP(epsilon=0.0, adjacency=Adjacency.REPLACE_ONE)
+    found = accuracy_caught(
+        claim, canaries=1, guesses=1, alpha=0.05, chance=0.8, alternatives=100
+    )
+    assert found == pytest.approx(0.8)
+
+
+def test_a_chance_that_is_none_is_refused():
+    claim = PureDP(epsilon=1.0)
+    with pytest.raises(InvalidInputError, match=r"^chance must be in"):
+        accuracy_caught(claim, canaries=9, guesses=9, alpha=0.05, chance=1.1)

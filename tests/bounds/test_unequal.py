@@ -14,6 +14,7 @@ from dpaudit.bounds.adaptive import coupling_price
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.reads import Counts, Unequal
 from dpaudit.bounds.unequal import UnequalCoins
+from dpaudit.errors import InvalidInputError
 
 
 def unequal(inclusion, ins, outs, correct, *, canaries=None):
@@ -152,3 +153,12 @@ def test_says_nothing_at_or_below_chance(inclusion, delta):
     assert lower(unequal(inclusion, 200, 0, usual), delta=delta) == 0.0
     assert lower(unequal(inclusion, 0, 200, 200 - usual), delta=delta) == 0.0
     assert lower(unequal(inclusion, 100, 100, 0), delta=delta) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "message"),
+    [(-0.1, 0.0, "^epsilon must be a finite"), (1.0, 1.5, "^delta must be in")],
+)
+def test_a_claim_that_is_none_is_refused(epsilon, delta, message):
+    with pytest.raises(InvalidInputError, match=message):
+        p_value(unequal(0.3, 5, 5, 6), epsilon=epsilon, delta=delta)

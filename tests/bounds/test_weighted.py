@@ -259,3 +259,63 @@ def test_says_nothing_at_or_below_chance(delta):
     assert lower(guesses((2, 1), (20, 30), (10, 15)), delta=delta) == 0.0
     assert lower(guesses((2, 1), (20, 30), (0, 0)), delta=delta) == 0.0
     assert lower(guesses((2, 1), (0, 0), (0, 0)), delta=delta) == 0.0
+
+
+def test_without_delta_it_does_not_matter_who_chose_the_classes():
+    found = [
+        WeightedGuesses().epsilon_lower(
+            Weighted(
+                canaries=200,
+                weights=(3.0, 1.0),
+                guesses=(40, 60),
+                correct=(38, 50),
+                committed=committed,
+            ),
+            delta=0.0,
+            alpha=0.05,
+        )
+        for committed in (False, True)
+    ]
+    assert found[0].epsilon_lower == found[1].epsilon_lower > 1
+
+
+def price_written_out(weights, sizes, epsilon):
+    """Each guess is waited for by the class that needs the least for its weight."""
+    most = 1 / (1 + math.exp(epsilon))
+    dearest = 0.0
+    for c, weight in enumerate(weights):
+        if not sizes[c]:
+            continue
+        least = most
+        for d, other in enumerate(weights):
+            left = sizes[d] - (1 if d == c else 0)
+            if left:
+                steps = math.ceil(weight / other)
+                spread = math.sqrt(math.exp(-epsilon) / left)
+                least = min(least, 2 * 0.46883 * steps * spread)
+        dearest = max(dearest, least)
+    return dearest
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, 3.0])
+@pytest.mark.parametrize(
+    ("weights", "sizes"),
+    [
+        ((2.0, 1.0), (50, 100)),
+        ((5.0, 1.0), (40, 3000)),
+        ((3.0,), (1,)),
+        ((3.0,), (400,)),
+        ((1.0, 2.5), (0, 60)),
+        ((1.0, 7.0), (1, 1)),
+    ],
+)
+def test_the_price_is_that_of_the_theorem(weights, sizes, epsilon):
+    weighted = Weighted(
+        canaries=4000,
+        weights=weights,
+        guesses=sizes,
+        correct=(0,) * len(sizes),
+        committed=True,
+    )
+    want = price_written_out(weights, sizes, epsilon)
+    assert weighted_price(weighted, epsilon) == pytest.approx(want, rel=1e-12)

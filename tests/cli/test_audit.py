@@ -320,7 +320,6 @@ def test_lists_of_one_length_need_a_word(dpaudit):
         (["scores.csv", "--in=a.npy", *CLAIM], "give either a file of scores"),
         (["--in=a.npy", *CLAIM], "give either a file of scores"),
         (["none.csv", *CLAIM], "there is no file none.csv"),
-        ([".", *CLAIM], ". holds no .parquet file"),
         (["scores.csv", "--key=k", *CLAIM], "--key needs the --design"),
         (["scores.csv", "--design=d.json", "--alpha=0.1"], "--alpha is fixed by the"),
         (["scores.csv", "--design=d.json", "--tie-seed=1"], "--tie-seed is fixed by"),

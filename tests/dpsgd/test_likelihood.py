@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dpaudit.dpsgd import likelihood as module
 from dpaudit.dpsgd.joining import Differences, PlusMinus, Poisson
-from dpaudit.dpsgd.likelihood import STRETCH, CountLikelihood
+from dpaudit.dpsgd.likelihood import STRETCH, CountLikelihood, saved_counts
 from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior
 
@@ -280,3 +280,58 @@ def test_a_stretch_far_out_is_read_like_one_alone():
     together = seen(Poisson(rate=0.3), 3, [np.concatenate([near, far, near])], [0.3])
     alone = [seen(Poisson(rate=0.3), 3, [part], [0.3]) for part in (near, far, near)]
     np.testing.assert_allclose(together, np.concatenate(alone), rtol=1e-12, atol=1e-12)
+
+
+def test_what_was_saved_goes_on_as_if_nothing_had_happened():
+    """More coordinates than one stretch; saved after two of four steps."""
+    rng = np.random.default_rng(8)
+    steps = rng.normal(size=(4, STRETCH + 3))
+
+    def fresh():
+        return CountLikelihood(
+            coordinates=STRETCH + 3, per_coordinate=2, joining=Poisson(rate=0.4)
+        )
+
+    whole, first, second = fresh(), fresh(), fresh()
+    for sums in steps:
+        whole.observe(sums, 1.2)
+    for sums in steps[:2]:
+        first.observe(sums, 1.2)
+    saved = first.saved()
+    kept = {name: values.copy() for name, values in saved.items()}
+    second.restore(saved)
+    for sums in steps[2:]:
+        second.observe(sums, 1.2)
+    np.testing.assert_allclose(
+        second.log_likelihood, whole.log_likelihood, atol=1e-10, rtol=0
+    )
+    for name, values in kept.items():
+        np.testing.assert_array_equal(saved[name], values)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        np.zeros((3, 3)),
+        np.zeros((2, 4)),
+        np.zeros((2, 3), np.float32),
+        np.full((2, 3), np.nan),
+    ],
+)
+def test_what_another_audit_saved_is_refused(rows):
+    found = CountLikelihood(coordinates=2, per_coordinate=2, joining=Poisson(rate=0.4))
+    with pytest.raises(
+        InvalidInputError, match=r"^saved numbers 'log_likelihood' must"
+    ):
+        found.restore({"log_likelihood": rows})
+    with pytest.raises(InvalidInputError, match=r"^saved numbers 'log_likelihood' are"):
+        found.restore({})
+
+
+@pytest.mark.parametrize(
+    "counts", [np.array([-1]), np.array([1.0]), np.array([1, 2]), np.array(1)]
+)
+def test_saved_counts_are_whole_numbers_as_many_as_asked(counts):
+    with pytest.raises(InvalidInputError, match=r"^saved numbers 'n' must be 1 counts"):
+        saved_counts({"n": counts}, "n", 1)
+    assert saved_counts({"n": np.array([0, 7])}, "n", 2) == [0, 7]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from dpaudit import ApproxDP, Counts, Design, Exact, GaussianDP, Key
+from dpaudit import ApproxDP, Counts, Design, Exact, GaussianDP, Key, ThreatModel
 from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.dpsgd.planning import plan_audit
 from dpaudit.dpsgd.planning.expected_one_run import (
@@ -356,6 +356,9 @@ def test_a_plan_is_the_same_every_time_and_becomes_a_design(planned):
     assert (again.design(), design.canaries) == (design, 750)
     assert design.rules == planned.rules
     assert Design.from_json(design.to_json()) == design
+    assert design.threat_model is ThreatModel.ALL_ITERATES
+    said = {"coordinates": 250, "per_coordinate": 3, "fault": planned.fault}
+    assert said.items() <= design.setting.items()
 
 
 def test_a_plan_says_what_it_rests_on(planned):

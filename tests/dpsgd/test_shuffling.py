@@ -130,3 +130,47 @@ def test_more_canaries_than_places_are_refused():
             per_coordinate=5,
             shuffling=Shuffling(batches=2, records_per_batch=2),
         )
+
+
+@pytest.mark.parametrize("saved_after", [0, 1, 2, 3, 4])
+def test_what_was_saved_goes_on_as_if_nothing_had_happened(saved_after):
+    """Epochs of two batches; saved within and between them."""
+    steps = np.random.default_rng(9).normal(size=(5, 3))
+
+    def fresh():
+        shuffling = Shuffling(batches=2, records_per_batch=5)
+        return ShuffledLikelihood(coordinates=3, per_coordinate=2, shuffling=shuffling)
+
+    whole, first, second = fresh(), fresh(), fresh()
+    for sums in steps:
+        whole.observe(sums, 0.9)
+    for sums in steps[:saved_after]:
+        first.observe(sums, 0.9)
+    second.restore(first.saved())
+    for sums in steps[saved_after:]:
+        second.observe(sums, 0.9)
+    np.testing.assert_allclose(
+        second.log_likelihood, whole.log_likelihood, atol=1e-10, rtol=0
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"past": np.zeros((3, 9))}, "^saved numbers 'past' must be floats"),
+        ({"epoch": np.zeros(3)}, "^saved numbers 'epoch' must be floats"),
+        ({"batches_seen": np.array([-1])}, "^saved numbers 'batches_seen' must be 1"),
+        ({"batches_seen": np.array([2])}, "^2 of 2 batches of an epoch were seen"),
+    ],
+)
+def test_what_another_audit_saved_is_refused(change, message):
+    shuffling = Shuffling(batches=2, records_per_batch=5)
+    found = ShuffledLikelihood(coordinates=3, per_coordinate=2, shuffling=shuffling)
+    with pytest.raises(InvalidInputError, match=message):
+        found.restore(found.saved() | change)
+
+
+def test_somewhere_there_must_be_a_coordinate():
+    shuffling = Shuffling(batches=2, records_per_batch=5)
+    with pytest.raises(InvalidInputError, match=r"^coordinates must be a whole number"):
+        ShuffledLikelihood(coordinates=0, per_coordinate=2, shuffling=shuffling)

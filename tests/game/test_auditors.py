@@ -1,8 +1,10 @@
 """The auditors: whole audits on mechanisms that one can see through."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from scipy import special
+from scipy import special, stats
 
 from dpaudit import (
     AdaptiveBets,
@@ -10,10 +12,13 @@ from dpaudit import (
     AdaptiveCount,
     AdaptiveMostLikely,
     AdaptiveRounds,
+    ApproxDP,
     Classes,
     Coins,
+    Counts,
     Design,
     Everyone,
+    Exact,
     Extremes,
     Key,
     MostLikely,
@@ -26,9 +31,12 @@ from dpaudit import (
     audit_classic,
     audit_one_run,
 )
+from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.demonstrations import full_knowledge, stopping_when_ahead
+from dpaudit.game.design import Commitment
 from dpaudit.game.guessers import Confident, Echo
+from dpaudit.game.result import judge
 from dpaudit.game.shards import conclude_tallies, tally_local
 from dpaudit.mechanisms.local import LocalRandomisedResponse
 from dpaudit.privacy.adjacency import Adjacency
@@ -71,6 +79,7 @@ def test_a_false_claim_is_refuted_in_one_run(guesser, rules):
         AdaptiveCount(guesses=100),
         AdaptiveClasses(weights=(1.0, 4.0), guesses=(50, 50)),
         AdaptiveRounds(weights=(1.0,)),
+        AdaptiveRounds(weights=(1.0, 2.0, 1.0), jump=0.4),
         AdaptiveBets(),
     ],
 )
@@ -79,8 +88,31 @@ def test_a_false_claim_is_refuted_adaptively(rules):
     result = audit_adaptive(
         SURE, guesser, pairs=SURE.pairs, design=design(rules), rng=rng(), key=KEY
     )
+    assert result.commitment == Commitment.to(KEY, design(rules))
     assert result.claim_test.refuted
     assert 1.0 < result.bound.epsilon_lower <= result.ceiling
+
+
+@pytest.mark.parametrize(
+    ("rules", "bound"),
+    [(AdaptiveCount(guesses=100), Adaptive()), (OneRun(guesses=100), Exact())],
+)
+def test_the_accuracy_that_would_be_caught_is_that_of_the_rules(rules, bound):
+    """Delta costs an adaptive game more, so its guesses must be better."""
+    claim = ApproxDP(epsilon=1.0, delta=1e-3, adjacency=Adjacency.REPLACE_ONE)
+    plan = Design(canaries=200, rules=rules, claim=claim)
+    counts = Counts(canaries=200, guesses=100, correct=80)
+    found = judge(counts, design=plan, commitment=None)
+    least = next(
+        v
+        for v in range(101)
+        if bound.log_p_value(replace(counts, correct=v), epsilon=1.0, delta=1e-3)
+        <= np.log(0.05)
+    )
+    chance = stats.binom.sf(least - 1, 100, found.accuracy_caught)
+    assert chance == pytest.approx(0.9, abs=1e-9)
+    p_value = np.exp(bound.log_p_value(counts, epsilon=1.0, delta=1e-3))
+    assert found.claim_test.p_value == pytest.approx(p_value)
 
 
 def test_an_audit_repeats_itself_from_key_and_seed():
@@ -180,6 +212,19 @@ def test_rules_of_the_other_game_are_refused():
         )
 
 
+@pytest.mark.parametrize("audit", [audit_one_run, audit_adaptive])
+def test_pairs_of_other_canaries_are_refused(audit):
+    rules = {audit_one_run: OneRun, audit_adaptive: AdaptiveCount}[audit]
+    with pytest.raises(InvalidInputError, match=r"^3 pairs were given for canaries"):
+        audit(
+            SURE,
+            Quiet(),
+            pairs=Pairs(x=np.zeros(3), y=np.ones(3)),
+            design=design(rules(guesses=10)),
+            rng=rng(),
+        )
+
+
 def test_an_adjacency_that_the_pairs_do_not_test_is_refused():
     pairs = Pairs(x=-1, y=1, adjacency=Adjacency.ADD_REMOVE)
     with pytest.raises(VoidAuditError, match="the pairs test add-remove adjacency"):
@@ -214,6 +259,7 @@ def test_classic_auditing_sees_what_interference_hides_from_one_run():
     )
     assert result.claim_test.refuted
     assert result.bound.method == "classic"
+    assert result.design.setting["runs"] == "independent"
     assert base[0] == 0  # the caller's data are left as they were
 
 
@@ -228,6 +274,26 @@ def test_classic_auditing_passes_are_wrong_guesses():
         rng=rng(),
     )
     assert result.reading.correct == 0
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        (3, "^there is no place=3 among 3 records"),
+        (-1, "^place must be a whole number"),
+    ],
+)
+def test_a_place_that_is_none_is_refused(place, message):
+    with pytest.raises(InvalidInputError, match=message):
+        audit_classic(
+            NoisySum(),
+            lambda total: 0,
+            base=np.zeros(3),
+            place=place,
+            pair=Pairs(x=0, y=1),
+            design=design(OneRun(guesses=20), canaries=20),
+            rng=rng(),
+        )
 
 
 @pytest.mark.parametrize("shards", [2, 3, 7])
@@ -252,6 +318,61 @@ def test_shards_add_up_to_the_whole(shards):
     # Five standard deviations: false alarm 6e-7.
     rate = sum(part.correct for part in parts) / n
     assert abs(rate - special.expit(1.0)) < 5 * 0.5 / np.sqrt(n)
+
+
+class Shown:
+    """Shows what it is given."""
+
+    def run(self, data, rng):
+        return data
+
+
+class Odd:
+    """Guesses "in" where the record is odd."""
+
+    def guess(self, output):
+        guess = np.where(output % 2, 1, -1).astype(np.int8)
+        return Submission(index=np.arange(len(output)), guess=guess)
+
+
+def test_every_block_has_its_own_pairs():
+    """Records that say which element they are of: a block too far would show."""
+    n = 65536 + 100
+    x = 2 * np.arange(n)
+    plan = design(OneRun(guesses=n), canaries=n)
+    seen = []
+
+    class Looks(Odd):
+        def guess(self, output):
+            seen.append((output[0] // 2, output[-1] // 2))
+            return super().guess(output)
+
+    tally = tally_local(
+        Shown(), Looks(), pairs=Pairs(x=x, y=x + 1), design=plan, key=KEY
+    )
+    assert (tally.guesses, tally.correct) == (n, n)
+    assert seen == [(0, 65535), (65536, n - 1)]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"shard": 2}, "^there is no shard=2 of shards=2"),
+        ({"shard": -1}, "^shard must be a whole number >= 0"),
+        ({"shards": 0}, "^shards must be a whole number >= 1"),
+    ],
+)
+def test_a_shard_that_is_none_is_refused(change, message):
+    plan = design(OneRun(guesses=10), canaries=10)
+    with pytest.raises(InvalidInputError, match=message):
+        tally_local(
+            SURE,
+            Echo(),
+            pairs=SURE.pairs,
+            design=plan,
+            key=KEY,
+            **{"shard": 0, "shards": 2} | change,
+        )
 
 
 def test_a_tally_is_the_same_whichever_way_the_guesses_are_named():
@@ -355,6 +476,53 @@ def test_demonstrations_are_no_results():
     ahead = stopping_when_ahead(50, stop=lambda k, v: v == k == 1, rng=rng())
     assert not ahead.valid
     assert ahead.guesses in (1, 50)
+
+
+class Adds:
+    """Adds up the records, without noise."""
+
+    def run(self, data, rng):
+        return int(np.sum(data))
+
+
+def test_who_is_shown_all_other_coins_sees_the_last_in_a_sum():
+    shown = []
+
+    def guess(i, total, others):
+        shown.append(others)
+        assert others[i] == 0
+        assert set(np.delete(others, i)) <= {-1, 1}
+        return 0 if i < 10 else 1 if total > np.sum(others > 0) else -1
+
+    found = full_knowledge(Adds(), guess, pairs=Pairs(x=0, y=1), canaries=60, rng=rng())
+    assert (found.guesses, found.correct) == (50, 50)
+    assert 10 < np.sum(shown[0] > 0) < 50  # 60 fair coins: outside once in 10^7
+    assert "not dominated by a binomial" in found.why
+    with pytest.raises(
+        InvalidInputError, match=r"^canaries must be a whole number >= 1"
+    ):
+        full_knowledge(Adds(), guess, pairs=Pairs(x=0, y=1), canaries=0, rng=rng())
+
+
+def test_who_stops_when_ahead_has_the_count_of_that_moment():
+    asked = []
+
+    def stop(made, right):
+        asked.append((made, right))
+        return made == 40
+
+    found = stopping_when_ahead(100, stop=stop, rng=rng())
+    assert (found.guesses, found.correct) == asked[-1]
+    assert [made for made, _ in asked] == list(range(1, 41))
+    assert set(np.diff([right for _, right in asked])) == {0, 1}
+    never = stopping_when_ahead(10_000, stop=lambda made, right: False, rng=rng())
+    assert never.guesses == 10_000
+    assert abs(never.correct - 5000) < 250  # five standard deviations
+    assert "right more often than half the time" in never.why
+    with pytest.raises(
+        InvalidInputError, match=r"^canaries must be a whole number >= 1"
+    ):
+        stopping_when_ahead(0, stop=stop, rng=rng())
 
 
 def test_classes_are_submitted_with_their_weights():

@@ -1,6 +1,9 @@
 """Coins: fair, reproducible, secret."""
 
+import copy
 import hashlib
+import json
+import pickle
 import stat
 
 import numpy as np
@@ -10,7 +13,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpaudit import Coins, Key
-from dpaudit.errors import InvalidInputError
+from dpaudit.errors import InvalidInputError, VoidAuditError
 
 KEY = Key(bytes(range(32)))
 BLOCK = 1 << 16
@@ -27,6 +30,18 @@ def test_coins_follow_the_written_format():
     coins = Coins(key=KEY, count=2 * BLOCK + 5)
     want = by_the_book(KEY, 0) + by_the_book(KEY, 1) + by_the_book(KEY, 2)[:5]
     np.testing.assert_array_equal(coins.bits(), want)
+
+
+def test_uniforms_and_generators_follow_the_written_format():
+    def seed(label, index):
+        text = b"dpaudit 1" + KEY.secret + index.to_bytes(8, "little") + label
+        return int.from_bytes(hashlib.shake_256(text).digest(32), "little")
+
+    words = np.random.PCG64(seed(b"uniforms", 0)).random_raw(4)
+    want = [int(word) // 2**11 / 2**53 for word in words]
+    assert KEY.uniforms(4).tolist() == want
+    draws = np.random.Generator(np.random.PCG64(seed(b"mechanism", 3))).random(2)
+    assert KEY.generator("mechanism", 3).random(2).tolist() == draws.tolist()
 
 
 @given(st.integers(0, 3 * BLOCK - 1), st.integers(1, 2 * BLOCK))
@@ -101,3 +116,23 @@ def test_a_stretch_outside_is_refused(start, stop):
 def test_a_coin_that_was_never_thrown_is_refused(index):
     with pytest.raises(InvalidInputError, match="from 0 to 9"):
         Coins(key=KEY, count=10).at(np.array([index]))
+
+
+@pytest.mark.parametrize("count", [0, -1, 2.5])
+def test_as_many_coins_as_canaries(count):
+    with pytest.raises(InvalidInputError, match=r"^count must be a whole number >= 1"):
+        Coins(key=KEY, count=count)
+
+
+@pytest.mark.parametrize("key", ["hello", 5])
+def test_coins_of_no_key_are_refused(key):
+    plain = json.loads(Coins(key=KEY, count=3).to_json()) | {"key": key}
+    with pytest.raises(InvalidInputError, match=r"^key must be hex digits"):
+        Coins.from_json(json.dumps(plain))
+
+
+def test_a_key_does_not_travel_unnoticed_but_may_be_copied():
+    with pytest.raises(VoidAuditError, match=r"^a key cannot be pickled"):
+        pickle.dumps(KEY)
+    assert copy.copy(KEY) is KEY
+    assert copy.deepcopy(KEY) is KEY

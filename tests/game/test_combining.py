@@ -24,6 +24,7 @@ from dpaudit import (
     Ranking,
     Weighted,
 )
+from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.classic import Classic
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.combining import combine_runs
@@ -254,3 +255,20 @@ def test_it_prints_one_sentence_with_all_it_rests_on():
     assert "by 2 independent runs together: epsilon >= " in said
     assert "alpha = 0.05, method independent runs, tier A: any mechanism" in said
     assert said.endswith("against an observer of the output.")
+
+
+def test_runs_of_adaptive_games_are_combined_by_what_adaptive_games_pay():
+    """Delta is dearer where coins are revealed; the p-values must say so."""
+    claim = ApproxDP(epsilon=1.0, delta=1e-4)
+    counts = Counts(canaries=200, guesses=100, correct=85)
+
+    def played(rules, number):
+        design = Design(canaries=200, rules=rules, claim=claim)
+        return judge(counts, design=design, commitment=commitment(number, design))
+
+    adaptive = [played(AdaptiveCount(guesses=100), n) for n in (0, 1)]
+    found = combine_runs(adaptive)
+    want = math.exp(Adaptive().log_p_value(counts, epsilon=1.0, delta=1e-4))
+    assert found.p_values == pytest.approx([want, want])
+    once = combine_runs([played(OneRun(guesses=100), n) for n in (2, 3)])
+    assert max(once.p_values) < 0.9 * want

@@ -95,3 +95,23 @@ def test_training_shows_the_verdict_that_counts():
     assert not trained.refuted
     assert "not refuted" in words(trained._repr_html_())
     assert "a whole curve" in words(trained._repr_html_())
+
+
+def test_each_row_says_what_it_is():
+    shown = words(result(900)._repr_html_())
+    for row in (
+        "claimed epsilon = 1 at delta = 1e-05",
+        "found, at least epsilon = 2.",
+        "; refuted at 0.05 or less most it could",
+        "most it could have shown epsilon = 5.",
+        "right guesses 900 of 1,000 (90.0%), 2,000 canaries",
+        "method exact, tier A: any mechanism",
+    ):
+        assert row in shown
+    assert "evidence p = " in shown
+
+
+def test_the_verdict_has_its_own_colour():
+    one, other = (result(n)._repr_html_().partition("<p")[0] for n in (900, 600))
+    assert one != other
+    assert "None" not in one + other

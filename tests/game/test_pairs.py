@@ -72,3 +72,18 @@ def test_pairs_must_match_each_other_and_the_canaries():
 def test_pairs_read_back_as_themselves(pairs):
     assert Pairs.from_json(pairs.to_json()) == pairs
     assert Pairs.from_json(pairs.to_json()).adjacency is pairs.adjacency
+
+
+@pytest.mark.parametrize("name", ["x", "y"])
+def test_rows_of_different_lengths_are_no_records(name):
+    records = {"x": [[0, 1], [2, 3]], "y": [[4, 5], [6, 7]]}
+    with pytest.raises(InvalidInputError, match=f"^{name} must be an array"):
+        Pairs(**records | {name: [[0, 1], [2]]})
+
+
+@pytest.mark.parametrize(
+    ("x", "y"), [(1, 0.5), (0.5, 1), (np.uint8(3), -4), (True, 7), (2**40, 0)]
+)
+def test_a_pair_of_different_types_is_chosen_without_loss(x, y):
+    chosen = Pairs(x=x, y=y).choose(np.array([0, 1, 1, 0], np.uint8))
+    assert chosen.tolist() == [x, y, y, x]

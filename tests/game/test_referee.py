@@ -1,6 +1,8 @@
 """The referee: every breach of the rules raises, and reveals nothing."""
 
 import json
+import pickle
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -162,6 +164,23 @@ def test_classes_count_what_is_right_in_each(rules_of):
     assert reading.committed
 
 
+def test_a_class_counts_its_own_and_no_other():
+    referee = opened(Classes(weights=(1.0, 3.0), guesses=(3, 2)))
+    referee.submit([0, 1, 2, 3], SIGNS[:4], [1.0, 1.0, 1.0, 3.0])
+    assert referee.close().reading().correct == (3, 1)
+
+
+def test_a_record_of_more_guesses_than_planned_is_not_read():
+    referee = opened(OneRun(guesses=2))
+    referee.submit([4, 9], [1, -1])
+    transcript = referee.close()
+    assert len(transcript.uniforms) == 0
+    fewer = replace(transcript.design, rules=OneRun(guesses=1))
+    plain = json.loads(transcript.to_json()) | {"design": fewer.to_json()}
+    with pytest.raises(VoidAuditError, match=r"^2 guesses were made"):
+        Transcript.from_json(json.dumps(plain)).reading()
+
+
 @pytest.mark.parametrize(
     ("stake", "message"),
     [
@@ -192,11 +211,14 @@ def test_rounds_are_as_many_as_planned_and_empty_ones_count():
     referee = opened(AdaptiveRounds(weights=(1.0, 1.0, 0.5)))
     referee.submit([0, 1], [SIGNS[0], -SIGNS[1]], [2.0, 2.0])
     referee.submit([2], [0])
-    reading = referee.close().reading()
+    transcript = referee.close()
+    reading = transcript.reading()
     assert [played.guesses for played in reading.rounds] == [(2,), (0,), (0,)]
     assert reading.rounds[0].correct == (1,)
     assert reading.rounds[0].weights == (2.0,)
     assert len({*reading.uniforms, reading.noise_uniform}) == 4
+    assert [*reading.uniforms, reading.noise_uniform] == transcript.uniforms.tolist()
+    assert transcript.uniforms.tolist() == KEY.uniforms(4).tolist()
 
 
 def test_with_a_jump_every_canary_has_its_round():
@@ -250,6 +272,24 @@ def test_rules_that_count_alike_take_no_stakes():
         opened(OneRun(guesses=3)).submit([0], [1], [2.0])
 
 
+@pytest.mark.parametrize("kind", [float, np.float32, np.int8, np.int64, object])
+def test_guesses_may_be_numbers_of_any_type(kind):
+    referee = opened(OneRun(guesses=3))
+    referee.submit([0, 1, 2], np.array([SIGNS[0], 0, -SIGNS[2]], kind))
+    assert referee.close().reading().correct == 1
+
+
+@pytest.mark.parametrize("guess", [[0.5], [2.0], [-2], [np.nan], [True + 1]])
+def test_what_is_no_guess_is_refused(guess):
+    with pytest.raises(VoidAuditError, match=r"^guess must hold -1, 0 or 1 only"):
+        opened(OneRun(guesses=3)).submit([0], guess)
+
+
+def test_a_referee_does_not_travel():
+    with pytest.raises(VoidAuditError, match=r"^a referee holds the key"):
+        pickle.dumps(opened(OneRun(guesses=3)))
+
+
 def test_a_game_without_a_turn_is_all_wrong():
     assert opened(OneRun(guesses=3)).close().reading().correct == 0
 
@@ -287,9 +327,21 @@ def test_a_transcript_with_ragged_columns_is_refused():
         {"index": [4, 4]},
         {"index": [4, 100]},
         {"turn": [1, 0]},
+        {"turn": [-1, 0]},
     ):
         with pytest.raises(InvalidInputError, match="names each canary once"):
             Transcript.from_json(json.dumps({**plain, **change}))
+
+
+def test_a_transcript_s_uniforms_are_from_zero_to_below_one():
+    referee = opened(AdaptiveRounds(weights=(1.0,)))
+    referee.submit([4], [1], [2.0])
+    plain = json.loads(referee.close().to_json())
+    read = Transcript.from_json(json.dumps({**plain, "uniforms": [0.0, 0.5]}))
+    assert read.uniforms.tolist() == [0.0, 0.5]
+    for uniforms in ([1.0, 0.5], [-0.1, 0.5]):
+        with pytest.raises(InvalidInputError):
+            Transcript.from_json(json.dumps({**plain, "uniforms": uniforms}))
 
 
 def test_coins_read_back_as_themselves_and_only_where_the_key_is_shown():

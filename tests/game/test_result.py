@@ -1,6 +1,7 @@
 """A whole game on randomised response: valid, and useful, and it says what it did."""
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -21,14 +22,17 @@ from dpaudit import (
     Design,
     Key,
     OneRun,
+    Ranked,
     Ranking,
     Referee,
     Weighted,
 )
+from dpaudit.bounds.reads import Unequal
 from dpaudit.bounds.slots import AdaptiveSlots
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.guessers import most_likely
-from dpaudit.game.result import conclude, judge
+from dpaudit.game.result import conclude, judge, score
+from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
 from dpaudit.stats.binomial import rate_limits
 
@@ -100,6 +104,78 @@ def test_a_document_that_is_no_result_is_refused(change):
         AuditResult.from_json(json.dumps(plain))
 
 
+@pytest.mark.parametrize(
+    ("part", "name", "value"),
+    [
+        (None, "ceiling", "much"),
+        (None, "ceiling", -1.0),
+        (None, "accuracy_caught", "often"),
+        (None, "accuracy_caught", 1.5),
+        (None, "not_exercised", "abc"),
+        (None, "bound", 5),
+        (None, "claim_test", 5),
+        ("bound", "epsilon_lower", "much"),
+        ("bound", "delta", None),
+        ("bound", "alpha", "x"),
+        ("bound", "method", 3),
+        ("bound", "reference", 3),
+        ("claim_test", "p_value", "small"),
+        ("claim_test", "p_value", 1.5),
+        ("claim_test", "alpha", "x"),
+        ("claim_test", "claim", 7),
+    ],
+)
+def test_what_is_wrong_with_a_document_is_named(part, name, value):
+    plain = json.loads(audit(claimed=1.0, true=1.0, seed=0).to_json())
+    (plain if part is None else plain[part])[name] = value
+    with pytest.raises(InvalidInputError, match=rf"\b{name}\b"):
+        AuditResult.from_json(json.dumps(plain))
+
+
+def test_the_ceiling_is_the_bound_if_all_were_right():
+    """Of a hundred guesses all right: 0.05 = (e^eps / (1 + e^eps))^100."""
+    want = -math.log(0.05**-0.01 - 1)
+    assert audit(claimed=1.0, true=1.0, seed=0).ceiling == pytest.approx(want)
+    rules = Classes(weights=(1.0, 1.5), guesses=(40, 60))
+    claim = ApproxDP(epsilon=1.0, delta=0.0)
+    seen = Weighted(
+        canaries=100,
+        weights=(1.0, 1.5),
+        guesses=(40, 60),
+        correct=(20, 30),
+        committed=True,
+    )
+    plan = Design(canaries=100, rules=rules, claim=claim)
+    found = judge(seen, design=plan, commitment=None)
+    assert found.ceiling == pytest.approx(want, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("reading", "right_and_made"),
+    [
+        (Counts(canaries=9, guesses=7, correct=5), (5, 7)),
+        (
+            Unequal(canaries=9, inclusion=0.5, guesses_in=2, guesses_out=4, correct=5),
+            (5, 6),
+        ),
+        (Ranked(canaries=9, right=np.array([True, False, True])), (2, 3)),
+        (
+            Weighted(
+                canaries=9,
+                weights=(1.0, 2.0),
+                guesses=(3, 4),
+                correct=(1, 3),
+                committed=True,
+            ),
+            (4, 7),
+        ),
+        (Bets(canaries=9, right=np.array([True, False]), stakes=np.ones(2)), (1, 2)),
+    ],
+)
+def test_what_was_right_and_what_was_made_are_counted(reading, right_and_made):
+    assert score(reading) == right_and_made
+
+
 def test_a_reading_of_another_game_is_refused():
     design = audit(claimed=1.0, true=1.0, seed=0).design
     for canaries, guesses in ((10, 10), (100, 10)):
@@ -144,6 +220,26 @@ def test_a_result_reads_back_as_itself():
     result = audit(claimed=1.0, true=1.0, seed=0)
     assert AuditResult.from_json(result.to_json()) == result
     assert AuditResult.from_json(result.to_json()).bound == result.bound
+
+
+def test_a_result_with_scores_and_without_an_accuracy_reads_back_too():
+    design = Design(
+        canaries=40,
+        rules=Ranking(guesses=40),
+        claim=ApproxDP(epsilon=1.0, delta=0.0),
+    )
+    right = np.arange(40) < 30
+    scores = ScoreSummary.of(np.linspace(-1, 1, 40), np.arange(40) % 2)
+    result = judge(
+        Ranked(canaries=40, right=right), design=design, commitment=None, scores=scores
+    )
+    assert result.scores == scores
+    assert result.accuracy_caught is None
+    again = AuditResult.from_json(result.to_json())
+    assert again == result
+    assert hash(again) == hash(result)
+    assert again.scores == scores
+    assert again.accuracy_caught is None
 
 
 def test_a_claim_that_no_outcome_could_refute_is_said_to_be_out_of_reach():

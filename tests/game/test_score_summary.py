@@ -85,3 +85,27 @@ def test_what_no_scores_give_is_refused(change):
 def test_no_number_is_refused():
     with pytest.raises(InvalidInputError, match="NaN"):
         ScoreSummary.of([np.nan, 1.0], [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("scores", "bits"), [([], []), ([1.0, 2.0], [1]), ([[1.0, 2.0]], [[1, 0]])]
+)
+def test_scores_without_coins_are_refused(scores, bits):
+    with pytest.raises(InvalidInputError, match=r"^scores and bits must be two lists"):
+        ScoreSummary.of(scores, bits)
+
+
+@pytest.mark.parametrize("name", ["included", "excluded"])
+def test_a_part_of_a_canary_is_refused(name):
+    plain = ScoreSummary.of([1.0, 2.0, 3.0], [1, 0, 1]).to_plain()
+    plain[name] = [count + 0.5 for count in plain[name]]
+    with pytest.raises(InvalidInputError, match=name):
+        ScoreSummary.from_plain(plain)
+
+
+def test_bins_reach_from_the_lowest_to_the_highest_score():
+    summary = ScoreSummary.of(np.linspace(-3.0, 5.0, 101), np.arange(101) % 2)
+    assert (summary.edges[0], summary.edges[-1]) == (-3.0, 5.0)
+    assert np.ptp(np.diff(summary.edges)) < 1e-6
+    endless = ScoreSummary.of([np.inf, -np.inf], [1, 0])
+    assert endless.edges == (-0.5, 0.5)

@@ -17,7 +17,8 @@ from dpaudit import (
     audit_scores,
 )
 from dpaudit.errors import VoidAuditError
-from dpaudit.game.scores import read_scores
+from dpaudit.game.score_summary import ScoreSummary
+from dpaudit.game.scores import check_fair, read_scores
 from dpaudit.stats.binomial import rate_limits
 
 N = 200
@@ -232,3 +233,25 @@ def test_rows_in_another_order_are_the_same_audit_even_with_ties():
         )
         found.add(result.to_json())
     assert len(found) == 1
+
+
+def test_the_scores_are_summed_up_beside_the_verdict():
+    scores = scores_of(COINS.bits(), 5)
+    result = audit_scores(IDS, COINS, scores, design=DESIGN)
+    assert result.scores == ScoreSummary.of(scores, COINS.bits())
+
+
+@pytest.mark.parametrize("ones", [60, 140])
+def test_seven_in_ten_ones_are_no_fair_coins(ones):
+    """Fair coins: once in 70 million times; coins of 73 %: every other time."""
+    with pytest.raises(VoidAuditError, match=f"^{ones} of 200 coins are ones"):
+        check_fair(ones, 200, said_independent=True)
+
+
+def test_one_or_two_coins_may_be_half_ones_only_if_that_was_chance():
+    check_fair(1, 1, said_independent=False)
+    check_fair(3, 4, said_independent=False)
+    check_fair(100, 200, said_independent=True)
+    for ones, rows in ((1, 2), (1, 3), (2, 3), (100, 200), (100, 201)):
+        with pytest.raises(VoidAuditError, match=r"^exactly half of the coins"):
+            check_fair(ones, rows, said_independent=False)

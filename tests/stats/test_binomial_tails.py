@@ -49,8 +49,10 @@ def test_rare_successes_keep_their_digits(trials, count):
 
 @pytest.mark.parametrize("trials", [3, 90, 10**5])
 def test_no_chance_is_below_nothing_or_above_one(trials):
-    """Where a tail is nearly all or nearly nothing, rounding must not cross the edge."""
-    chances = np.concatenate([np.geomspace(1e-17, 0.5, 200), 1 - np.geomspace(1e-16, 1)])
+    """Where a tail is nearly all or nothing, rounding must not cross the edge."""
+    chances = np.concatenate(
+        [np.geomspace(1e-17, 0.5, 200), 1 - np.geomspace(1e-16, 1)]
+    )
     for count in range(1, min(trials, 128) + 1, 3):
         for tail in (fewer(count, trials, chances), at_least(count, trials, chances)):
             assert tail.min() >= 0

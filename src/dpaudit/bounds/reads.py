@@ -28,6 +28,7 @@ __all__ = [
 ]
 
 
+_HEAVIEST = 1e100  # a weight; sums of squares of larger ones are no floats
 WIDEST_JUMP = 10.0  # standard deviations; a larger jump would limit nothing
 
 
@@ -51,11 +52,10 @@ class Counts:
     records_per_coin: int = 1
 
     def __post_init__(self) -> None:
-        _validate.whole_number("canaries", self.canaries)
-        _validate.whole_number("guesses", self.guesses)
-        _validate.whole_number("correct", self.correct)
-        _validate.whole_number("alternatives", self.alternatives, least=2)
-        _validate.whole_number("records_per_coin", self.records_per_coin, least=1)
+        for name in ("canaries", "guesses", "correct"):
+            _make_whole(self, name)
+        _make_whole(self, "alternatives", least=2)
+        _make_whole(self, "records_per_coin", least=1)
         if not self.correct <= self.guesses <= self.canaries:
             raise InvalidInputError(
                 "expected correct <= guesses <= canaries, got "
@@ -85,7 +85,7 @@ class Unequal:
 
     def __post_init__(self) -> None:
         for name in ("canaries", "guesses_in", "guesses_out", "correct"):
-            _validate.whole_number(name, getattr(self, name))
+            _make_whole(self, name)
         if not 0 < self.inclusion < 1:
             raise InvalidInputError(
                 "inclusion is the known chance that a canary is included and must be "
@@ -114,7 +114,7 @@ class Ranked:
     right: NDArray[np.bool_]
 
     def __post_init__(self) -> None:
-        _validate.whole_number("canaries", self.canaries, least=1)
+        _make_whole(self, "canaries", least=1)
         if self.right.ndim != 1 or not 1 <= len(self.right) <= self.canaries:
             raise InvalidInputError(
                 f"right must list between 1 and canaries={self.canaries} guesses, got "
@@ -156,14 +156,17 @@ class Weighted:
     committed: bool
 
     def __post_init__(self) -> None:
-        _validate.whole_number("canaries", self.canaries, least=1)
+        _make_whole(self, "canaries", least=1)
         if not len(self.weights) == len(self.guesses) == len(self.correct) > 0:
             raise InvalidInputError(
                 "weights, guesses and correct must have one entry per class, got "
                 f"{len(self.weights)}, {len(self.guesses)} and {len(self.correct)}"
             )
-        if not all(np.isfinite(w) and w > 0 for w in self.weights):
-            raise InvalidInputError(f"weights must be positive, got {self.weights}")
+        if not all(0 < w <= _HEAVIEST for w in self.weights):
+            raise InvalidInputError(
+                f"weights must be positive and at most {_HEAVIEST:g}, got "
+                f"{self.weights}"
+            )
         pairs = zip(self.correct, self.guesses, strict=True)
         if not all(0 <= v <= r for v, r in pairs) or sum(self.guesses) > self.canaries:
             raise InvalidInputError(
@@ -171,6 +174,10 @@ class Weighted:
                 f"than canaries={self.canaries}, got correct={self.correct}, "
                 f"guesses={self.guesses}"
             )
+        for name in ("guesses", "correct"):
+            for number in getattr(self, name):
+                _validate.whole_number(name, number)
+            object.__setattr__(self, name, tuple(map(int, getattr(self, name))))
 
     @property
     def score(self) -> float:
@@ -206,15 +213,16 @@ class Rounds:
     noise_uniform: float = 0.5
 
     def __post_init__(self) -> None:
-        _validate.whole_number("canaries", self.canaries, least=1)
+        _make_whole(self, "canaries", least=1)
         if not len(self.rounds) == len(self.weights) == len(self.uniforms) > 0:
             raise InvalidInputError(
                 "rounds, weights and uniforms must have one entry per round, got "
                 f"{len(self.rounds)}, {len(self.weights)} and {len(self.uniforms)}"
             )
-        if not all(0 <= w < np.inf for w in self.weights) or not any(self.weights):
+        if not all(0 <= w <= _HEAVIEST for w in self.weights) or not any(self.weights):
             raise InvalidInputError(
-                f"weights must be >= 0, finite and not all 0, got {self.weights}"
+                f"weights must be >= 0, finite and not all 0, and at most "
+                f"{_HEAVIEST:g}, got {self.weights}"
             )
         if sum(sum(r.guesses) for r in self.rounds) > self.canaries:
             raise InvalidInputError(f"more guesses than canaries={self.canaries}")
@@ -247,7 +255,7 @@ class Bets:
     stakes: NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        _validate.whole_number("canaries", self.canaries, least=1)
+        _make_whole(self, "canaries", least=1)
         if self.right.shape != self.stakes.shape or self.right.ndim != 1:
             raise InvalidInputError(
                 "right and stakes must be two lists of one length, got shapes "
@@ -260,6 +268,13 @@ class Bets:
             )
         if not np.all((self.stakes >= 0) & (self.stakes <= 1)):
             raise InvalidInputError("stakes must hold chances in [0, 1]")
+
+
+def _make_whole(reading: object, name: str, *, least: int = 0) -> None:
+    """Check that a field is a whole number, and make it an int: 3.0 is one too."""
+    value = getattr(reading, name)
+    _validate.whole_number(name, value, least=least)
+    object.__setattr__(reading, name, int(value))
 
 
 def check_jump(jump: float | None, noise: float) -> None:

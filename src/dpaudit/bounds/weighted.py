@@ -24,7 +24,7 @@ Reference: docs/explanation/weighted-bound.md.
 """
 
 from dataclasses import dataclass
-from math import ceil, exp
+from math import exp
 from typing import ClassVar, final
 
 import numpy as np
@@ -93,8 +93,9 @@ def weighted_price(weighted: Weighted, epsilon: float) -> float:
     prices = []
     for c in np.flatnonzero(n):
         others = n - (np.arange(len(n)) == c)
-        ratios = np.array([ceil(w[c] / other) for other in w])
         spread = np.sqrt(exp(-epsilon) / np.maximum(others, 1))
-        bounds = np.where(others > 0, 2 * _CONCENTRATION * ratios * spread, most)
-        prices.append(min(most, float(bounds.min())))
+        with np.errstate(over="ignore", invalid="ignore"):  # beside tiny weights
+            ratios = np.ceil(w[c] / w)
+            bounds = np.where(others > 0, 2 * _CONCENTRATION * ratios * spread, most)
+        prices.append(min(most, float(np.nan_to_num(bounds, nan=most).min())))
     return max(prices, default=0.0)

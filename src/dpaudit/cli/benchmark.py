@@ -1,12 +1,17 @@
-"""``dpaudit benchmark``: what each method shows of the same scores, and its time."""
+"""``dpaudit benchmark``: what dpaudit shows and costs, beside other tools."""
 
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpaudit.cli._shared import JsonOption, PictureOption, check_picture, table_console
+from dpaudit.cli._shared import (
+    JsonOption,
+    PictureOption,
+    check_picture,
+    read_text,
+)
 from dpaudit.cli._sweeping import (
     AddressOption,
     EngineName,
@@ -19,11 +24,10 @@ from dpaudit.cli._sweeping import (
 )
 
 if TYPE_CHECKING:
-    from dpaudit._canonical import Scalar
-    from dpaudit.experiments.power.table import Comparison, Row
+    from dpaudit.experiments.benchmark.bounds import Bounds
+    from dpaudit.experiments.benchmark.row import Comparison, Part, Row
     from dpaudit.experiments.power.task import Task
 
-_FORMAT = "dpaudit.benchmark.1"
 _COMMAND = "dpaudit benchmark"
 
 
@@ -33,8 +37,21 @@ def benchmark(
     ] = "1000,10000,100000,1000000",
     trials: TrialsOption = None,
     pairs: Annotated[
-        int, typer.Option(help="Draws on which methods are timed in turn; 0 for none.")
+        int,
+        typer.Option(
+            help="How often methods are timed in turn; 0 for no times and no memory."
+        ),
     ] = 20,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            help="Parts, with commas between: bounds, guessers, sweeps, adapters, "
+            "tables; all if not given."
+        ),
+    ] = None,
+    small: Annotated[
+        bool, typer.Option("--small", help="Smaller tasks in all parts but the bounds.")
+    ] = False,
     store: StoreOption = Path("power.sqlite"),
     engine: EngineOption = EngineName.LOCAL,
     address: AddressOption = None,
@@ -43,28 +60,86 @@ def benchmark(
     csv: Annotated[
         Path | None, typer.Option(help="Write the table to this file too.")
     ] = None,
+    page: Annotated[
+        Path | None,
+        typer.Option("--page", help="Write the tables into this Markdown page too."),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
-    """Compare the bounds that each method gets from the same scores, and its time.
+    """Compare what dpaudit shows and costs with other tools, on the same data.
 
-    Scores are N(0, 1) for excluded and N(1, 1) for included canaries, delta is 1e-5
-    and alpha 0.05. By default there are 200 draws of up to 100,000 canaries and 50 of
-    more. jax-privacy is compared with if it is installed. Exits with 0, or 2 if
-    something is misused, or 130 if it was stopped.
+    Bounds from the same scores; guessers on the same noisy sums; sweeps beside the
+    engine that runs them; audited training beside plain; tables of scores beside
+    pyarrow. Time, memory, bound, and how often it is above a truth that is known. By
+    default bounds are of 200 draws, 50 of more than 100,000 canaries, fewer by tools
+    that take long; what is not installed is left out. Exits with 0, or 2 if something
+    is misused, or 130 if it was stopped.
     """
+    from dpaudit.cli import _benchmark_shown as shown  # noqa: PLC0415 (slow to import)
+    from dpaudit.experiments.benchmark.row import Part  # noqa: PLC0415
+
     where = Where(
         command=_COMMAND, engine=engine, address=address, workers=workers, store=store
     )
     check_picture(picture)
+    wanted = _wanted(only)
+    template = _template(page, only, small=small)
     tasks = _tasks(canaries, trials, pairs)
-    comparison, rows = _measured(where, tasks, trials, pairs)
-    _draw(rows, tasks[0], picture)
-    _write(rows, csv)
-    left_out = _left_out(comparison, rows)
+    rows: list[Row] = []
+    left_out: list[str] = []
+    if Part.BOUNDS in wanted:
+        bounds = _bounds(where, tasks, trials, pairs)
+        with filled(where, bounds.sweeps()) as held:
+            rows += bounds.rows(held)
+            left_out += bounds.left_out(held)
+            if picture is not None:
+                shown.draw(bounds.comparison.table(held), tasks[0], picture)
+    for compared, own in _others(wanted, where, trials, pairs, small=small):
+        with filled(own, compared.sweeps()) as held:
+            rows += compared.rows(held)
+            left_out += compared.left_out(held)
+    if csv is not None:
+        shown.write_csv(rows, csv)
+    if page is not None:
+        shown.write_page(rows, left_out, page, template)
     if json:
-        typer.echo(_json(rows, tasks[0], left_out))
+        typer.echo(shown.as_json(rows, tasks[0], left_out))
     else:
-        _print(rows, tasks[0], left_out)
+        shown.show(rows, tasks[0], left_out)
+
+
+def _wanted(only: str | None) -> "list[Part]":
+    from dpaudit.errors import InvalidInputError  # noqa: PLC0415
+    from dpaudit.experiments.benchmark.row import Part  # noqa: PLC0415
+
+    if only is None:
+        return list(Part)
+    names = [name.strip() for name in only.split(",")]
+    if unknown := [name for name in names if name not in list(Part)]:
+        raise InvalidInputError(
+            f"--only takes parts with commas between, some of {', '.join(Part)}, got "
+            f"{', '.join(map(repr, unknown))}"
+        )
+    return [part for part in Part if part in names]
+
+
+def _template(page: Path | None, only: str | None, *, small: bool) -> str:
+    """Return a page, if its tables can be written, before anything is measured."""
+    if page is None:
+        return ""
+    from dpaudit.errors import InvalidInputError  # noqa: PLC0415
+    from dpaudit.experiments.benchmark.page import fill  # noqa: PLC0415
+
+    if small or only is not None:
+        given = "--small" if small else f"--only={only}"
+        raise InvalidInputError(
+            f"a page shows the whole benchmark of one date, and {given} is less; leave "
+            f"out {given}, or --page={page}"
+        )
+
+    text = read_text(page)
+    fill(text, {})
+    return text
 
 
 def _tasks(canaries: str, trials: int | None, pairs: int) -> "list[Task]":
@@ -85,155 +160,53 @@ def _tasks(canaries: str, trials: int | None, pairs: int) -> "list[Task]":
     return [Task(canaries=number) for number in numbers]
 
 
-def _measured(
+def _bounds(
     where: Where, tasks: "list[Task]", trials: int | None, pairs: int
-) -> "tuple[Comparison, list[Row]]":
-    from dpaudit.experiments.power import peers, sweeps  # noqa: PLC0415
+) -> "Bounds":
+    """Return the comparison of bounds, once the numbers of guesses are planned."""
+    from dpaudit.experiments.benchmark.bounds import Bounds  # noqa: PLC0415
+    from dpaudit.experiments.power import sweeps  # noqa: PLC0415
+    from dpaudit.experiments.power.peers import PEERS  # noqa: PLC0415
     from dpaudit.experiments.power.table import Comparison  # noqa: PLC0415
 
     with filled(where, [sweeps.plan_sweep(tasks)]) as store:
         plans = sweeps.plans(store, tasks)
-    installed = peers.installed_version()
+    there = {name: peer.installed() for name, peer in PEERS.items()}
     comparison = Comparison(
         plans=plans,
         trials={task: trials or sweeps.default_trials(task) for task in tasks},
         pairs=pairs,
-        peer=installed or peers.MEASURED_VERSION,
+        versions={name: there[name] or PEERS[name].measured for name in PEERS},
     )
-    wanted = comparison.sweeps()
-    if installed:
-        wanted += comparison.peer_sweeps()
-    with filled(where, wanted) as store:
-        return comparison, comparison.table(store)
+    installed = tuple(peer for name, peer in PEERS.items() if there[name])
+    return Bounds(comparison=comparison, installed=installed)
 
 
-def _left_out(comparison: "Comparison", rows: "list[Row]") -> list[str]:
-    """Say which rows are missing, and why."""
-    from dpaudit.experiments.power.peers import HOW_TO_GET_IT  # noqa: PLC0415
-
-    said = [
-        f"weighted guesses are left out at {task.canaries} canaries: planned, they "
-        "are expected to show no more than counting does"
-        for task, guesses in comparison.plans.items()
-        if guesses.weighted is None
-    ]
-    if not any(row.method.startswith("jax-privacy") for row in rows):
-        said.append(
-            "jax-privacy is not installed, so its rows are left out; to get them, in "
-            f"an environment of their own: {HOW_TO_GET_IT}"
-        )
-    return said
-
-
-def _draw(rows: "list[Row]", task: "Task", picture: Path | None) -> None:
-    if picture is None:
-        return
-    from dpaudit.reporting.power_picture import (  # noqa: PLC0415 (needs its extra)
-        Curve,
-        Point,
-        power_picture,
+def _others(
+    wanted: "list[Part]", where: Where, trials: int | None, pairs: int, *, small: bool
+) -> "list[tuple[Comparison, Where]]":
+    """Return the other comparisons, and where each is run."""
+    from dpaudit.experiments.benchmark import (  # noqa: PLC0415
+        adapters,
+        engines,
+        guessers,
+        tables,
     )
+    from dpaudit.experiments.benchmark.row import Part  # noqa: PLC0415
 
-    names = {row.method: row.ours for row in rows}
-    curves = [
-        Curve(
-            name=name,
-            ours=ours,
-            points=tuple(
-                Point(
-                    canaries=row.canaries,
-                    mean=row.mean,
-                    error=row.error,
-                    seconds=row.seconds,
-                )
-                for row in rows
-                if row.method == name
-            ),
-        )
-        for name, ours in names.items()
-    ]
-    draws = sorted({row.draws for row in rows})
-    caption = (
-        f"Scores N(0, 1) and N({task.mu:g}, 1), delta = {task.delta:g}, alpha = "
-        f"{task.alpha:g}; the truth is {task.truth:.3f}. {draws[0]}"
-        + (f" to {draws[-1]}" if len(draws) > 1 else "")
-        + " draws, the same for all methods;\nbars are standard errors."
-    )
-    power_picture(curves, picture, ceiling=task.ceiling, caption=caption)
-
-
-def _plain(row: "Row") -> "dict[str, Scalar]":
-    ratio = row.ratio
-    return {
-        "canaries": row.canaries,
-        "method": row.method,
-        "ours": row.ours,
-        "guesses": row.guesses,
-        "draws": row.draws,
-        "mean": row.mean,
-        "error": row.error,
-        "seconds": row.seconds,
-        "ratio": ratio and ratio.middle,
-        "ratio_low": ratio and ratio.low,
-        "ratio_high": ratio and ratio.high,
-        "pairs": ratio and ratio.pairs,
+    games = guessers.SMALL_GAMES if small else guessers.GAMES
+    loads = engines.SMALL_LOADS if small else engines.LOADS
+    kinds = adapters.SMALL_KINDS if small else tuple(adapters.KINDS)
+    size = tables.SMALL_ROWS if small else tables.ROWS
+    # What times whole engines and trainings is run here, and one after the other.
+    alone = replace(where, engine=EngineName.LOCAL, address=None, workers=1)
+    every: dict[Part, tuple[Comparison, Where]] = {
+        Part.GUESSERS: (
+            guessers.Guessers(trials=trials or 200, pairs=pairs, games=games),
+            where,
+        ),
+        Part.SWEEPS: (engines.engines(pairs=pairs, loads=loads), alone),
+        Part.ADAPTERS: (adapters.adapters(pairs=pairs, kinds=kinds), alone),
+        Part.TABLES: (tables.tables(pairs=pairs, rows=size), alone),
     }
-
-
-def _write(rows: "list[Row]", path: Path | None) -> None:
-    if path is None:
-        return
-    import csv  # noqa: PLC0415
-
-    plain = [_plain(row) for row in rows]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, plain[0])
-        writer.writeheader()
-        writer.writerows(plain)
-
-
-def _json(rows: "list[Row]", task: "Task", left_out: Sequence[str]) -> str:
-    from dpaudit import _canonical  # noqa: PLC0415
-
-    return _canonical.text(
-        {
-            "format": _FORMAT,
-            "mu": task.mu,
-            "delta": task.delta,
-            "alpha": task.alpha,
-            "truth": task.truth,
-            "ceiling": task.ceiling,
-            "rows": [_plain(row) for row in rows],
-            "left_out": left_out,
-        }
-    )
-
-
-def _print(rows: "list[Row]", task: "Task", left_out: Sequence[str]) -> None:
-    from rich.table import Table  # noqa: PLC0415
-
-    console = table_console()
-    shown = Table()
-    shown.add_column("canaries", justify="right", no_wrap=True)
-    shown.add_column("method")
-    for heading in ("guesses", "draws", "mean bound", "CPU s", "of ranked's [95 %]"):
-        shown.add_column(heading, justify="right", no_wrap=True)
-    for row in rows:
-        shown.add_row(
-            f"{row.canaries}",
-            row.method,
-            "" if row.guesses is None else f"{row.guesses}",
-            f"{row.draws}",
-            f"{row.mean:.3f}" + ("" if row.error is None else f" ± {row.error:.3f}"),
-            "" if row.seconds is None else f"{row.seconds:.3g}",
-            "" if row.ratio is None else f"{row.ratio}",
-        )
-    console.print(shown)
-    console.print(
-        f"scores N(0, 1) and N({task.mu:g}, 1), delta = {task.delta:g}, alpha = "
-        f"{task.alpha:g}: the truth is {task.truth:.3f}, and no valid audit of one run "
-        f"reliably shows more than {task.ceiling:.3f}",
-        highlight=False,
-    )
-    for line in left_out:
-        console.print(line, highlight=False)
+    return [every[part] for part in wanted if part in every]

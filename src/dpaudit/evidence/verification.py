@@ -5,6 +5,7 @@ from enum import StrEnum
 from typing import final
 
 from dpaudit import _canonical
+from dpaudit.errors import on_one_line
 
 __all__ = ["Check", "Finding", "Verification", "fails", "holds", "open_question"]
 
@@ -83,7 +84,7 @@ class Verification:
             said = [c for c in self.checks if c.finding is finding]
             if said:
                 lines += ["", heading]
-                lines += [f"- {c.name}: {_on_one_line(c.sentence)}" for c in said]
+                lines += [f"- {c.name}: {on_one_line(c.sentence)}" for c in said]
         if self.stated:
             lines += ["", "Stated, not checked: " + ", ".join(self.stated) + "."]
         return "\n".join(lines)
@@ -106,14 +107,6 @@ class Verification:
                 "stated": list(self.stated),
             }
         )
-
-
-def _on_one_line(sentence: str) -> str:
-    """Return a sentence in which a text from the evidence cannot begin another line."""
-    return "".join(
-        each if each.isprintable() else each.encode("unicode_escape").decode("ascii")
-        for each in sentence
-    )
 
 
 def holds(name: str, sentence: str) -> Check:

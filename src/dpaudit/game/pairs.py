@@ -100,11 +100,14 @@ class Pairs:
     def from_json(cls, text: str) -> Self:
         """Return the pairs that a JSON document holds."""
         document = _canonical.document(text, _FORMAT, {"adjacency", "x", "y"})
-        return cls(
+        found = cls(
             x=document["x"],
             y=document["y"],
             adjacency=_canonical.member(Adjacency, document["adjacency"]),
         )
+        for name in ("x", "y"):
+            _check_whole(name, document[name])
+        return found
 
 
 def _records(name: str, values: object) -> NDArray[Any]:
@@ -112,6 +115,18 @@ def _records(name: str, values: object) -> NDArray[Any]:
         return np.asarray(values)
     except (OverflowError, ValueError) as error:  # rows of different lengths
         raise InvalidInputError(f"{name} must be an array: {error}") from error
+
+
+def _check_whole(name: str, value: object) -> None:
+    """Refuse whole numbers that numpy would take for others, as floats."""
+    if isinstance(value, list):
+        for each in value:
+            _check_whole(name, each)
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise InvalidInputError(
+            f"{name} must hold whole numbers of 64 bits, got one of "
+            f"{value.bit_length()} bits"
+        )
 
 
 def _choose_one(x: NDArray[Any], y: NDArray[Any], bits: NDArray[Any]) -> NDArray[Any]:

@@ -28,7 +28,7 @@ from dpaudit.bounds.slots import AdaptiveSlots
 from dpaudit.bounds.strength import accuracy_caught
 from dpaudit.bounds.unequal import UnequalCoins
 from dpaudit.bounds.weighted import WeightedGuesses
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, VoidAuditError, on_one_line
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.notebook import html_fragment
 from dpaudit.game.rules import (
@@ -172,7 +172,7 @@ class AuditResult:
 
     def _limits(self) -> str:
         """Say what the audit did not run through, and what nobody can check."""
-        missed = "; not exercised: " + ", ".join(self.not_exercised)
+        missed = "; not exercised: " + on_one_line(", ".join(self.not_exercised))
         uncommitted = "" if self.commitment else "; the coins were not committed"
         return (missed if self.not_exercised else "") + uncommitted
 
@@ -202,6 +202,9 @@ class AuditResult:
         else:
             plain = _canonical.document(text, _FORMAT, _FIELDS)
         caught, parts = plain["accuracy_caught"], plain["not_exercised"]
+        _validate.nonnegative("ceiling", plain["ceiling"])
+        if caught is not None:
+            _validate.probability("accuracy_caught", caught)
         if not isinstance(parts, list):
             raise InvalidInputError(f"not_exercised must be a list, got {parts!r}")
         return cls(
@@ -442,6 +445,8 @@ def _lower_bound(plain: dict[str, Any]) -> LowerBound:
     for name in ("epsilon_lower", "delta", "alpha"):
         _canonical.number(name, plain.get(name))
     _validate.nonnegative("epsilon_lower", plain["epsilon_lower"])
+    for name in ("method", "reference", "tier"):
+        _canonical.words(name, plain.get(name))
     try:
         return LowerBound(**plain)
     except TypeError as error:

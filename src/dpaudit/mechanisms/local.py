@@ -16,7 +16,6 @@ Reference: Warner, "Randomized response", 1965; Keinan, Shenfeld and Ligett, Def
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp
 from typing import Any, final
 
 import numpy as np
@@ -148,7 +147,7 @@ class LocalLaplace:
         """Return P[|l| >= t]: the noisy 1 lies outside (-t / epsilon, t / epsilon)."""
         half = self.epsilon / 2
         t = np.clip(sizes, 0.0, self.epsilon) / 2
-        inside = 0.5 * exp(-half) * (np.exp(t) - np.exp(-t))
+        inside = 0.5 * (np.exp(t - half) - np.exp(-t - half))
         return np.where(sizes > self.epsilon, 0.0, 1.0 - inside)
 
 

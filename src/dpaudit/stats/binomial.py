@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
+from dpaudit.errors import UncertifiedError
 from dpaudit.stats.search import largest_yes
 
 __all__ = [
@@ -28,6 +29,9 @@ __all__ = [
     "window",
 ]
 
+_SUREST = 1e280  # log-odds; times any number of trials it is still a float
+_BLOCK = 1 << 20  # terms of a series at once
+_MOST_MASSES = 1 << 25  # a quarter of a gigabyte
 _TABLE = np.array(
     [0.0]
     + [lgamma(n + 1) - (n + 0.5) * log(n) + n - log(2 * pi) / 2 for n in range(1, 16)]
@@ -36,6 +40,7 @@ _TABLE = np.array(
 
 def log_mass(v: ArrayLike, r: int, log_odds: float) -> NDArray[np.float64]:
     """Return log P[B = v] for B ~ Bin(r, expit(log_odds)), for one v or many."""
+    log_odds = min(max(log_odds, -_SUREST), _SUREST)
     right = np.asarray(v, np.float64)
     wrong = r - right
     inner = (right > 0) & (wrong > 0)
@@ -94,8 +99,16 @@ def masses(
     Returns:
         The least count of the window, and the masses from there upwards. They are
         right to about 1e-12 of themselves, far from the mean too.
+
+    Raises:
+        UncertifiedError: There are more of them than memory should be asked for.
     """
     low, high = window(r, log_odds, spread=spread)
+    if high - low > _MOST_MASSES:
+        raise UncertifiedError(
+            f"{r:.3g} trials have {high - low:,} counts that matter, too many to sum "
+            "over; with at most 1e12 trials there is memory for them"
+        )
     top = min(high, max(low, int((r + 1) * float(special.expit(log_odds)))))
     k = np.arange(low, high + 1, dtype=np.float64)
     up = (r - k[top - low : -1]) / (k[top - low : -1] + 1) * exp(min(log_odds, 700.0))
@@ -179,7 +192,7 @@ def _mills(ahead: int, behind: int, log_odds: float) -> float:
         i = np.arange(start + 1, min(start + size, ahead) + 1, dtype=np.float64)
         terms = term * np.cumprod((ahead - i + 1) / (behind + i) * odds)
         total += float(terms.sum())
-        term, start, size = float(terms[-1]), start + len(i), 4 * size
+        term, start, size = float(terms[-1]), start + len(i), min(4 * size, _BLOCK)
         ratio = (ahead - start) / (behind + start + 1) * odds
         if term * ratio <= 1e-17 * total * (1 - ratio):
             break

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError, VoidAuditError
 
-__all__ = ["IdSet", "SeenIds", "fingerprint_of_run"]
+__all__ = ["IdSet", "SeenIds", "fingerprint_of_run", "joined"]
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -150,6 +150,26 @@ class SeenIds:
             here = np.flatnonzero(np.unpackbits(part, bitorder="little"))
             total += _mixed(here + start, salt)
         return total % 2**64
+
+
+def joined(sets: tuple[IdSet, ...]) -> tuple[IdSet, ...]:
+    """Return sets of ids with runs that follow each other made one."""
+    runs: list[IdSet] = []
+    for each in sorted(sets, key=lambda found: (found.first, found.last)):
+        if each.fingerprint is not None:
+            continue
+        if runs and each.first <= runs[-1].last:
+            raise VoidAuditError(
+                f"ids {each.first} to {min(each.last, runs[-1].last)} are in two "
+                "tallies: each canary has one coin and one score"
+            )
+        if runs and each.first == runs[-1].last + 1:
+            first, last = runs.pop().first, each.last
+            each = IdSet(  # noqa: PLW2901
+                first=first, last=last, count=last - first + 1, fingerprint=None
+            )
+        runs.append(each)
+    return (*runs, *(each for each in sets if each.fingerprint is not None))
 
 
 def fingerprint_of_run(first: int, last: int, salt: int) -> int:

@@ -31,7 +31,7 @@ from dpaudit.game.scores import check_rules
 from dpaudit.tables.coin_table import CoinTable
 from dpaudit.tables.ends import Ends, EndsSoFar
 from dpaudit.tables.histogram import Histogram, HistogramSoFar
-from dpaudit.tables.seen_ids import IdSet, SeenIds
+from dpaudit.tables.seen_ids import IdSet, SeenIds, joined
 
 __all__ = [
     "MOST_CANARIES",
@@ -114,7 +114,7 @@ class ScoreTally:
             rows=self.rows + other.rows,
             ones=self.ones + other.ones,
             coin_sum=(self.coin_sum + other.coin_sum) % 2**64,
-            ids=_joined(self.ids + other.ids),
+            ids=joined(self.ids + other.ids),
             found=_merged(self.found, other.found),
         )
 
@@ -284,23 +284,3 @@ def _merged(one: Found, other: Found) -> Found:
             return one.merged(other)
         case _:
             raise VoidAuditError("the tallies belong to different audits")
-
-
-def _joined(sets: tuple[IdSet, ...]) -> tuple[IdSet, ...]:
-    """Return sets of ids with runs that follow each other made one."""
-    runs: list[IdSet] = []
-    for each in sorted(sets, key=lambda found: (found.first, found.last)):
-        if each.fingerprint is not None:
-            continue
-        if runs and each.first <= runs[-1].last:
-            raise VoidAuditError(
-                f"ids {each.first} to {min(each.last, runs[-1].last)} are in two "
-                "tallies: each canary has one coin and one score"
-            )
-        if runs and each.first == runs[-1].last + 1:
-            first, last = runs.pop().first, each.last
-            each = IdSet(  # noqa: PLW2901
-                first=first, last=last, count=last - first + 1, fingerprint=None
-            )
-        runs.append(each)
-    return (*runs, *(each for each in sets if each.fingerprint is not None))

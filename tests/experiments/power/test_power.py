@@ -2,11 +2,9 @@
 
 import itertools
 import math
-import sys
 import time
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import cache
-from types import ModuleType
 
 import mpmath
 import numpy as np
@@ -20,7 +18,6 @@ from dpaudit.bounds.weighted import WeightedGuesses
 from dpaudit.engines.store import Store
 from dpaudit.engines.sweep import Sweep, run
 from dpaudit.errors import InvalidInputError
-from dpaudit.experiments.power import peers
 from dpaudit.experiments.power.law import right_among
 from dpaudit.experiments.power.methods import (
     RankedAll,
@@ -28,12 +25,11 @@ from dpaudit.experiments.power.methods import (
     SurestWeighted,
     methods,
 )
+from dpaudit.experiments.power.nulls import NULLS
 from dpaudit.experiments.power.peers import (
-    JaxPrivacyDefault,
-    JaxPrivacySplit,
-    peer_bound_sweep,
-    peer_bound_trial,
-    peer_time_sweep,
+    PEERS,
+    peer_null_sweep,
+    peer_sweep,
 )
 from dpaudit.experiments.power.plan import (
     Guesses,
@@ -46,6 +42,7 @@ from dpaudit.experiments.power.plan import (
 from dpaudit.experiments.power.sweeps import (
     bound_sweep,
     default_trials,
+    null_sweep,
     plan_sweep,
     plans,
     time_sweep,
@@ -327,6 +324,10 @@ def test_ratios_are_taken_pair_by_pair():
     assert (ratio.middle, ratio.pairs) == (2.0, 3)
 
 
+JAX = PEERS["jax-privacy"]
+VERSIONS = {"jax-privacy": "2.0.0"}
+
+
 def filled(store, comparison, *, peer):
     """Put made-up outcomes into a store: bounds 1, 2 and times in simple ratios."""
     (task,) = comparison.plans
@@ -334,21 +335,31 @@ def filled(store, comparison, *, peer):
     ours = bound_sweep(task, guesses, trials=2)
     base = {"exact": 1.0, "ranked": 2.0, "weighted": 3.0, "steinke": 0.5}
     later = {key: value + 1 for key, value in base.items()}
-    store.add(ours.cell(ours.settings[0]), [(0, base), (1, later)])
-    timed = time_sweep(task, guesses, pairs=2)
-    store.add(timed.cell(timed.settings[0]), [(0, base), (1, base)])
+    add(store, ours, base, later)
+    add(store, time_sweep(task, guesses, pairs=2), base, base)
+    for null in NULLS:
+        known = null_sweep(task, guesses, null, trials=6)
+        add(store, known, *[dict.fromkeys(base, 0.5)] * 6)
     if peer:
-        bounds = peer_bound_sweep(task, version="2.0.0", trials=2)
-        shown = {"jax_privacy": 0.25, "jax_privacy_split": 0.75}
-        store.add(bounds.cell(bounds.settings[0]), [(0, shown), (1, shown)])
-        times = peer_time_sweep(task, version="2.0.0", pairs=2)
+        theirs = peer_sweep(JAX, "2.0.0", task, guesses, trials=2)
+        shown = {"jax_privacy": 0.25, "jax_privacy_split": 0.75, "ranked": 2.0}
         taken = {"ranked": 4.0, "jax_privacy": 40.0, "jax_privacy_split": 8.0}
-        store.add(times.cell(times.settings[0]), [(0, taken), (1, taken)])
+        seconds = {f"{key} seconds": value for key, value in taken.items()}
+        add(store, theirs, *[shown | seconds] * 2)
+        for null in NULLS:
+            known = peer_null_sweep(JAX, "2.0.0", task, guesses, null, trials=6)
+            outcome = {"jax_privacy": 2.0, "jax_privacy_split": 0.0}
+            add(store, known, *[outcome] * 6)
+
+
+def add(store, sweep, *outcomes):
+    (setting,) = sweep.settings
+    store.add(sweep.cell(setting), list(enumerate(outcomes)))
 
 
 def comparison(**changes):
-    whole = {"plans": {SMALL: PLAN}, "trials": {SMALL: 2}, "pairs": 2, "peer": "2.0.0"}
-    return Comparison(**(whole | changes))
+    whole = {"plans": {SMALL: PLAN}, "trials": {SMALL: 2}, "pairs": 2}
+    return Comparison(**(whole | {"versions": VERSIONS} | changes))
 
 
 def test_the_table_says_what_the_store_holds():
@@ -364,6 +375,17 @@ def test_the_table_says_what_the_store_holds():
     assert (jax.seconds, jax.ratio.middle, jax.ratio.pairs) == (40.0, 10.0, 2)
 
 
+def test_the_table_counts_how_often_a_known_truth_is_exceeded():
+    with Store(":memory:") as store:
+        filled(store, comparison(), peer=True)
+        rows = {row.key: row.wrong for row in comparison().table(store)}
+    # Bounds of 0.5 exceed 0 and not 1; of 2, both; of 0, neither.
+    hits = {key: [each.hits for each in wrong] for key, wrong in rows.items()}
+    assert hits["exact"] == hits["ranked"] == [6, 0]
+    assert (hits["jax_privacy"], hits["jax_privacy_split"]) == ([6, 6], [0, 0])
+    assert {each.draws for wrong in rows.values() for each in wrong} == {6}
+
+
 def test_the_table_leaves_out_what_is_not_there():
     with Store(":memory:") as store:
         filled(store, comparison(), peer=False)
@@ -374,43 +396,17 @@ def test_the_table_leaves_out_what_is_not_there():
     }
 
 
+def test_truths_are_not_looked_at_with_very_many_canaries():
+    many = replace(SMALL, canaries=10**5)
+    small = comparison()
+    large = comparison(plans={many: PLAN}, trials={many: 2})
+    assert len(small.sweeps()) == len(large.sweeps()) + len(NULLS)
+    assert len(small.peer_sweeps(JAX)) == len(large.peer_sweeps(JAX)) + len(NULLS)
+    assert large.peer_sweeps(PEERS["PrivacyGuard"]) == []
+
+
 def test_a_comparison_of_nothing_is_refused():
     with pytest.raises(InvalidInputError, match="trials must be a whole number >= 1"):
         comparison(trials={SMALL: 0})
     with pytest.raises(InvalidInputError, match="pairs must be a whole number >= 0"):
         comparison(pairs=-1)
-
-
-class Auditor:
-    """Stands where jax-privacy's auditor would, and answers with what it was given."""
-
-    def __init__(self, included, excluded):
-        self.sums = included.sum() - excluded.sum()
-
-    def epsilon_one_run(self, significance, delta, *, threshold_strategy=0.0):
-        return np.float64(self.sums + 1e6 * significance + delta + threshold_strategy)
-
-
-def test_the_peer_is_asked_with_the_same_draw(monkeypatch):
-    module = ModuleType("jax_privacy.auditing")
-    module.CanaryScoreAuditor = Auditor
-    module.Split = lambda *, seed: 1e9 * (seed + 1)
-    monkeypatch.setitem(sys.modules, "jax_privacy", ModuleType("jax_privacy"))
-    monkeypatch.setitem(sys.modules, "jax_privacy.auditing", module)
-    sweep = peer_bound_sweep(SMALL, version="2.0.0", trials=3)
-    assert sweep.function is peer_bound_trial
-    with Store(":memory:") as store:
-        run(sweep, engine=InOrder(), store=store)
-        found = list(store.outcomes(sweep.cell(asdict(SMALL) | {"version": "2.0.0"})))
-    for number, outcome in enumerate(found):
-        drawn = draw(SMALL, number)
-        signed = float((drawn.scores * (2.0 * drawn.bits - 1)).sum())
-        plain = signed + 1e6 * SMALL.alpha + SMALL.delta
-        assert outcome[JaxPrivacyDefault().key] == pytest.approx(plain)
-        split = plain + 1e9 * (number + 1)
-        assert outcome[JaxPrivacySplit().key] == pytest.approx(split)
-
-
-def test_a_peer_that_is_absent_has_no_version(monkeypatch):
-    monkeypatch.setitem(sys.modules, "jax_privacy", None)
-    assert peers.installed_version() is None

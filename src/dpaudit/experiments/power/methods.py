@@ -2,7 +2,7 @@
 
 Ours, and the bound that Steinke, Nasr and Jagielski published. Those that count a
 number of guesses are told the best one (``plan``); the ranked bound is told
-nothing. Peers are in a file of their own (``peers``).
+nothing. Peers are in files of their own (``peers``).
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,14 @@ from dpaudit.bounds.weighted import WeightedGuesses
 from dpaudit.experiments.power.plan import WEIGHTS, Guesses, class_sizes
 from dpaudit.experiments.power.task import Draw
 
-__all__ = ["Method", "RankedAll", "SurestCounted", "SurestWeighted", "methods"]
+__all__ = [
+    "Method",
+    "RankedAll",
+    "SurestCounted",
+    "SurestWeighted",
+    "methods",
+    "surest_right",
+]
 
 
 class Method(Protocol):
@@ -53,7 +60,7 @@ class SurestCounted:
 
     def epsilon_lower(self, drawn: Draw) -> float:
         """Return the bound at the task's delta and alpha."""
-        task, right = drawn.task, _surest_right(drawn, self.guesses)
+        task, right = drawn.task, surest_right(drawn, self.guesses)
         counts = Counts(
             canaries=task.canaries, guesses=self.guesses, correct=int(right.sum())
         )
@@ -76,7 +83,7 @@ class SurestWeighted:
 
     def epsilon_lower(self, drawn: Draw) -> float:
         """Return the bound at the task's delta and alpha."""
-        task, right = drawn.task, _surest_right(drawn, self.guesses)
+        task, right = drawn.task, surest_right(drawn, self.guesses)
         sizes = class_sizes(self.guesses)
         ends = np.cumsum([0, *sizes])
         reading = Weighted(
@@ -125,7 +132,7 @@ def methods(guesses: Guesses) -> tuple[Method, ...]:
     return (*always, SurestWeighted(guesses=guesses.weighted))
 
 
-def _surest_right(drawn: Draw, guesses: int) -> NDArray[np.bool_]:
+def surest_right(drawn: Draw, guesses: int) -> NDArray[np.bool_]:
     """Return which of the surest guesses are right, the surest first."""
     above = drawn.scores - drawn.task.mu / 2
     # The surest are found first and only they are sorted.

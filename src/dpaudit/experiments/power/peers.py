@@ -1,136 +1,199 @@
-"""What jax-privacy shows of the same scores, and how long it takes.
+"""Other tools that get the same scores, and how their trials are kept beside ours.
 
-Its one-run bound is Steinke, Nasr and Jagielski's, for guesses "included" above a
-threshold only. The default takes the best of all thresholds at a level divided by their
-number (Bonferroni); ``Split`` chooses the threshold on one half of the canaries and
-bounds on the other. Both are called as its documentation says, with scores of included
-and of excluded canaries.
-
-jax-privacy is no dependency of dpaudit: it is imported where it is called, and nothing
-here needs it otherwise. Its trials are stored under its version, beside ours.
-
-Reference: jax_privacy.auditing.CanaryScoreAuditor.epsilon_one_run,
-https://github.com/google-deepmind/jax_privacy; https://arxiv.org/abs/2305.08846.
+A peer is no dependency of dpaudit: it is imported where it is called. Its trials are
+stored under its version, so that a table can be made where it is not installed from a
+store that was filled where it is. One call gives both the bound and its time; our
+ranked bound is timed on the same draw, in turn.
 """
 
-from dataclasses import asdict, dataclass
-from importlib import import_module
-from importlib.metadata import version
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import Any, Final, final
+from types import MappingProxyType
+from typing import Final, final
 
 import numpy as np
 
 from dpaudit.engines.store import Outcome, Setting
 from dpaudit.engines.sweep import Sweep
+from dpaudit.experiments.power import jax_privacy, privacy_guard, published
+from dpaudit.experiments.power.jax_privacy import JaxPrivacyDefault, JaxPrivacySplit
 from dpaudit.experiments.power.methods import Method, RankedAll
-from dpaudit.experiments.power.task import Draw, Task, draw, draw_number, task_of
+from dpaudit.experiments.power.nulls import Null, null_draw
+from dpaudit.experiments.power.plan import Guesses, guesses_of, planned_setting
+from dpaudit.experiments.power.privacy_guard import PrivacyGuardNode
+from dpaudit.experiments.power.published import PublishedLoop
+from dpaudit.experiments.power.task import Task, draw, draw_number, task_of
 from dpaudit.experiments.power.timing import cpu
 
 __all__ = [
-    "HOW_TO_GET_IT",
-    "MEASURED_VERSION",
-    "JaxPrivacyDefault",
-    "JaxPrivacySplit",
-    "installed_version",
-    "peer_bound_sweep",
-    "peer_bound_trial",
-    "peer_time_sweep",
-    "peer_time_trial",
+    "PEERS",
+    "Peer",
+    "peer_null_sweep",
+    "peer_null_trial",
+    "peer_sweep",
+    "peer_trial",
 ]
 
-HOW_TO_GET_IT: Final = "pip install -r benchmarks/peers-requirements.txt"
-MEASURED_VERSION: Final = "2.0.0"  # that of benchmarks/peers-requirements.txt
-
-_REVISION = 1
+_REVISION = 2
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JaxPrivacyDefault:
-    """jax-privacy's one-run bound as it comes: Bonferroni over all thresholds.
+class Peer:
+    """Another tool, and how much of it there is time for.
 
     Attributes:
-        key: Its name in a store.
+        name: Its name here and in a store.
+        module: What is imported; None if nothing is.
+        package: What is installed, of which there are versions.
+        measured: The version that was measured last, for stores filled elsewhere.
+        how_to_get_it: The command.
+        load: Imports it.
+        methods: What it offers, given the guesses that were planned.
+        most_canaries: More take too long.
+        canaries: How many there is time for, in all draws of a task together.
+        few: Draws that there are at least, if there are as many of ours.
+        nulls: The most draws of known truth.
     """
 
-    key: str = "jax_privacy"
+    name: str
+    module: str | None
+    package: str
+    measured: str
+    how_to_get_it: str
+    load: Callable[[], object]
+    methods: Callable[[Guesses], tuple[Method, ...]]
+    most_canaries: int
+    canaries: int
+    few: int
+    nulls: int
 
-    def epsilon_lower(self, drawn: Draw) -> float:
-        """Return the bound at the task's delta and alpha."""
-        auditor = _auditor(drawn)
-        return float(auditor.epsilon_one_run(drawn.task.alpha, drawn.task.delta))
+    def installed(self) -> str | None:
+        """Return the version that is installed, if any is."""
+        if self.module is None:
+            return self.measured
+        if find_spec(self.module) is None:
+            return None
+        try:
+            return version(self.package)
+        except PackageNotFoundError:
+            return "of unknown version"
+
+    def takes(self, task: Task) -> bool:
+        """Return whether there is time for the task."""
+        return task.canaries <= self.most_canaries
+
+    def draws(self, task: Task, trials: int) -> int:
+        """Return of how many draws there is time for, if ours are so many."""
+        return min(trials, max(self.few, self.canaries // task.canaries))
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JaxPrivacySplit:
-    """jax-privacy's one-run bound, its threshold chosen on half of the canaries.
+_REQUIREMENTS: Final = "pip install -r benchmarks/peers-requirements.txt"
 
-    Attributes:
-        key: Its name in a store.
-    """
-
-    key: str = "jax_privacy_split"
-
-    def epsilon_lower(self, drawn: Draw) -> float:
-        """Return the bound at the task's delta and alpha."""
-        half = _auditing().Split(seed=drawn.number)
-        found = _auditor(drawn).epsilon_one_run(
-            drawn.task.alpha, drawn.task.delta, threshold_strategy=half
+PEERS: Mapping[str, Peer] = MappingProxyType(
+    {
+        peer.name: peer
+        for peer in (
+            Peer(
+                name="Steinke et al.",
+                module=None,
+                package="",
+                measured="2305.08846",
+                how_to_get_it="",
+                load=published.load,
+                methods=lambda planned: (PublishedLoop(guesses=planned.steinke),),
+                most_canaries=100_000,
+                canaries=0,
+                few=20,
+                nulls=0,  # the same number as by our way
+            ),
+            Peer(
+                name="jax-privacy",
+                module="jax_privacy",
+                package="jax-privacy",
+                measured="2.0.0",
+                how_to_get_it=_REQUIREMENTS,
+                load=jax_privacy.load,
+                methods=lambda _planned: (JaxPrivacyDefault(), JaxPrivacySplit()),
+                most_canaries=10**9,
+                canaries=2_000_000,
+                few=10,
+                nulls=10**9,
+            ),
+            Peer(
+                name="PrivacyGuard",
+                module="privacy_guard",
+                package="privacyguard-platform",
+                measured="0.0.2",
+                how_to_get_it="pip install --no-deps privacyguard-platform==0.0.2",
+                load=privacy_guard.load,
+                methods=lambda planned: (PrivacyGuardNode(guesses=planned.steinke),),
+                most_canaries=1000,
+                canaries=0,
+                few=10,
+                nulls=10,
+            ),
         )
-        return float(found)
+    }
+)
 
 
-def _auditing() -> Any:  # noqa: ANN401 (a module that need not be there)
-    return import_module("jax_privacy.auditing")
+def peer_trial(setting: Setting, rng: np.random.Generator) -> Outcome:
+    """Bound by a peer the draw that ours bound in the trial so numbered, and time it.
 
-
-def _auditor(drawn: Draw) -> Any:  # noqa: ANN401 (of that module)
-    included = drawn.bits == 1
-    return _auditing().CanaryScoreAuditor(
-        drawn.scores[included], drawn.scores[~included]
-    )
-
-
-_PEERS: tuple[Method, ...] = (JaxPrivacyDefault(), JaxPrivacySplit())
-
-
-def installed_version() -> str | None:
-    """Return the version of jax-privacy that is installed, if any is."""
-    return version("jax-privacy") if find_spec("jax_privacy") else None
-
-
-def peer_bound_trial(setting: Setting, rng: np.random.Generator) -> Outcome:
-    """Bound by jax-privacy the draw that our methods bound in the trial so numbered."""
+    The key of a method gives its bound, with " seconds" after it the CPU time.
+    """
     drawn = draw(task_of(setting), draw_number(rng))
-    return {method.key: method.epsilon_lower(drawn) for method in _PEERS}
+    PEERS[str(setting["peer"])].load()  # its import is not timed
+    found: dict[str, float] = {}
+    for method in (RankedAll(), *_methods(setting)):
+        bounds: list[float] = []
+        seconds = cpu(lambda m, to: to.append(m.epsilon_lower(drawn)), method, bounds)
+        found |= {method.key: bounds[0], f"{method.key} seconds": seconds}
+    return found
 
 
-def peer_time_trial(setting: Setting, rng: np.random.Generator) -> Outcome:
-    """Time jax-privacy and our ranked bound in turn on one draw, in CPU seconds."""
-    drawn = draw(task_of(setting), draw_number(rng))
-    _auditing()  # its import is not timed
-    return {m.key: cpu(m.epsilon_lower, drawn) for m in (RankedAll(), *_PEERS)}
+def peer_null_trial(setting: Setting, rng: np.random.Generator) -> Outcome:
+    """Bound by a peer the null draw that ours bound in the trial so numbered."""
+    null = Null(epsilon=float(setting["null"] or 0))
+    drawn = null_draw(task_of(setting), null, draw_number(rng))
+    return {method.key: method.epsilon_lower(drawn) for method in _methods(setting)}
 
 
-def peer_bound_sweep(task: Task, *, version: str, trials: int) -> Sweep:
-    """Return what bounds that many draws of a task by jax-privacy."""
+def peer_sweep(
+    peer: Peer, version: str, task: Task, guesses: Guesses, *, trials: int
+) -> Sweep:
+    """Return what bounds draws of a task by a peer, as many as there is time for."""
     return Sweep(
-        name="power, bounds with jax-privacy",
+        name=f"power, {peer.name}",
         revision=_REVISION,
-        function=peer_bound_trial,
-        settings=[{**asdict(task), "version": version}],
-        trials=trials,
+        function=peer_trial,
+        settings=[_setting(peer, version, task, guesses)],
+        trials=peer.draws(task, trials),
     )
 
 
-def peer_time_sweep(task: Task, *, version: str, pairs: int) -> Sweep:
-    """Return what times jax-privacy beside us on that many draws of a task."""
+def peer_null_sweep(
+    peer: Peer, version: str, task: Task, guesses: Guesses, null: Null, *, trials: int
+) -> Sweep:
+    """Return what bounds null draws by a peer, as many as there is time for."""
     return Sweep(
-        name="power, times with jax-privacy",
+        name=f"power, {peer.name} where the truth is known",
         revision=_REVISION,
-        function=peer_time_trial,
-        settings=[{**asdict(task), "version": version}],
-        trials=pairs,
+        function=peer_null_trial,
+        settings=[_setting(peer, version, task, guesses) | {"null": null.epsilon}],
+        trials=min(trials, peer.nulls),
     )
+
+
+def _setting(
+    peer: Peer, version: str, task: Task, guesses: Guesses
+) -> dict[str, str | int | float | None]:
+    named = {"peer": peer.name, "version": version}
+    return {**planned_setting(task, guesses), **named}
+
+
+def _methods(setting: Setting) -> tuple[Method, ...]:
+    return PEERS[str(setting["peer"])].methods(guesses_of(setting))

@@ -16,7 +16,7 @@ Plans only choose. The bound of an audit is valid whatever was planned.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from math import floor
 from typing import TypeAlias, final
@@ -30,6 +30,7 @@ from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.reads import Counts, Weighted
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.bounds.weighted import WeightedGuesses
+from dpaudit.engines.store import Setting
 from dpaudit.experiments.power.law import right_among, right_chances
 from dpaudit.experiments.power.task import Task
 from dpaudit.stats.search import least_yes
@@ -41,7 +42,9 @@ __all__ = [
     "class_sizes",
     "expected_bound",
     "expected_weighted",
+    "guesses_of",
     "planned",
+    "planned_setting",
 ]
 
 WEIGHTS = (4, 2, 1)
@@ -229,3 +232,19 @@ def _with_score(score: int, sizes: tuple[int, ...]) -> tuple[int, ...]:
         found.append(min(size, floor(score / weight)))
         score -= weight * found[-1]
     return tuple(found)
+
+
+def planned_setting(task: Task, guesses: Guesses) -> dict[str, int | float | None]:
+    """Return the setting of a task with its plan."""
+    counted = {f"{key}_guesses": number for key, number in asdict(guesses).items()}
+    return {**asdict(task), **counted}
+
+
+def guesses_of(setting: Setting) -> Guesses:
+    """Return the plan of a setting."""
+    weighted = setting["weighted_guesses"]
+    return Guesses(
+        exact=int(setting["exact_guesses"] or 0),
+        steinke=int(setting["steinke_guesses"] or 0),
+        weighted=None if weighted is None else int(weighted),
+    )

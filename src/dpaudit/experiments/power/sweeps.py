@@ -3,11 +3,12 @@
 Every method turns the same scores and coins into a lower bound on epsilon, at the same
 delta and alpha; the one that shows more is better, as long as it is valid.
 
-Three sweeps fill a store: *plans*, the numbers of guesses that are fixed before any
+Four sweeps fill a store: *plans*, the numbers of guesses that are fixed before any
 draw; *bounds*, what each method shows of each draw; *times*, the CPU seconds of each
-from scores to bound, one method after the other on one draw. Only the times depend on
-the machine. What peers show is in sweeps of their own (``peers``), so that ours
-are the same whether or not a peer is installed.
+from scores to bound, one method after the other on one draw; and what each shows of
+draws *where the truth is known*. Only the times depend on the machine. What peers show
+is in sweeps of their own (``peers``), so that ours are the same whether or not a peer
+is installed.
 
 Reference: docs/explanation/power.md.
 """
@@ -20,7 +21,13 @@ import numpy as np
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep
 from dpaudit.experiments.power.methods import methods
-from dpaudit.experiments.power.plan import Guesses, planned
+from dpaudit.experiments.power.nulls import Null, null_draw
+from dpaudit.experiments.power.plan import (
+    Guesses,
+    guesses_of,
+    planned,
+    planned_setting,
+)
 from dpaudit.experiments.power.task import Task, draw, draw_number, task_of
 from dpaudit.experiments.power.timing import cpu
 
@@ -28,6 +35,8 @@ __all__ = [
     "bound_sweep",
     "bound_trial",
     "default_trials",
+    "null_sweep",
+    "null_trial",
     "plan_sweep",
     "plan_trial",
     "plans",
@@ -47,13 +56,20 @@ def plan_trial(setting: Setting, rng: np.random.Generator) -> Outcome:
 def bound_trial(setting: Setting, rng: np.random.Generator) -> Outcome:
     """Bound one draw by every method."""
     drawn = draw(task_of(setting), draw_number(rng))
-    return {m.key: m.epsilon_lower(drawn) for m in methods(_guesses_of(setting))}
+    return {m.key: m.epsilon_lower(drawn) for m in methods(guesses_of(setting))}
 
 
 def time_trial(setting: Setting, rng: np.random.Generator) -> Outcome:
     """Time every method on one draw, one after the other, in CPU seconds."""
     drawn = draw(task_of(setting), draw_number(rng))
-    return {m.key: cpu(m.epsilon_lower, drawn) for m in methods(_guesses_of(setting))}
+    return {m.key: cpu(m.epsilon_lower, drawn) for m in methods(guesses_of(setting))}
+
+
+def null_trial(setting: Setting, rng: np.random.Generator) -> Outcome:
+    """Bound one draw of known truth by every method."""
+    null = Null(epsilon=float(setting["null"] or 0))
+    drawn = null_draw(task_of(setting), null, draw_number(rng))
+    return {m.key: m.epsilon_lower(drawn) for m in methods(guesses_of(setting))}
 
 
 def plan_sweep(tasks: Iterable[Task]) -> Sweep:
@@ -83,7 +99,7 @@ def bound_sweep(task: Task, guesses: Guesses, *, trials: int) -> Sweep:
         name="power, bounds",
         revision=_REVISION,
         function=bound_trial,
-        settings=[_planned_setting(task, guesses)],
+        settings=[planned_setting(task, guesses)],
         trials=trials,
     )
 
@@ -94,25 +110,22 @@ def time_sweep(task: Task, guesses: Guesses, *, pairs: int) -> Sweep:
         name="power, times",
         revision=_REVISION,
         function=time_trial,
-        settings=[_planned_setting(task, guesses)],
+        settings=[planned_setting(task, guesses)],
         trials=pairs,
+    )
+
+
+def null_sweep(task: Task, guesses: Guesses, null: Null, *, trials: int) -> Sweep:
+    """Return what bounds that many draws of known truth by every method of ours."""
+    return Sweep(
+        name="power, where the truth is known",
+        revision=_REVISION,
+        function=null_trial,
+        settings=[planned_setting(task, guesses) | {"null": null.epsilon}],
+        trials=trials,
     )
 
 
 def default_trials(task: Task) -> int:
     """Return how many draws make the standard error small, for the time it takes."""
     return 200 if task.canaries <= 100_000 else 50
-
-
-def _planned_setting(task: Task, guesses: Guesses) -> dict[str, int | float | None]:
-    counted = {f"{key}_guesses": number for key, number in asdict(guesses).items()}
-    return {**asdict(task), **counted}
-
-
-def _guesses_of(setting: Setting) -> Guesses:
-    weighted = setting["weighted_guesses"]
-    return Guesses(
-        exact=int(setting["exact_guesses"] or 0),
-        steinke=int(setting["steinke_guesses"] or 0),
-        weighted=None if weighted is None else int(weighted),
-    )

@@ -21,7 +21,7 @@ from dpaudit.engines.store import Setting
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import GaussianDP
 
-__all__ = ["Draw", "Task", "draw", "draw_number", "task_of"]
+__all__ = ["Draw", "Task", "draw", "draw_number", "numbered", "task_of"]
 
 _FEWEST_CANARIES = 20  # with fewer hardly any bound says anything
 
@@ -93,12 +93,22 @@ def draw(task: Task, number: int) -> Draw:
         >>> bool(np.all(one.scores == two.scores))
         True
     """
-    named = _canonical.text(["dpaudit power", task.canaries, task.mu, number])
-    seed = int.from_bytes(hashlib.sha256(named.encode()).digest(), "little")
-    rng = np.random.Generator(np.random.PCG64(seed))
+    rng = numbered("dpaudit power", task.canaries, task.mu, number)
     bits = rng.integers(0, 2, task.canaries, np.uint8)
     scores = rng.normal(size=task.canaries) + task.mu * bits
     return Draw(task=task, number=number, scores=scores, bits=bits)
+
+
+def numbered(*name: str | float) -> np.random.Generator:
+    """Return the generator of that name: in the same state for whoever asks.
+
+    Example:
+        >>> one, two = numbered("a", 1000, 7), numbered("a", 1000, 7)
+        >>> bool(one.random() == two.random())
+        True
+    """
+    digest = hashlib.sha256(_canonical.text(list(name)).encode()).digest()
+    return np.random.Generator(np.random.PCG64(int.from_bytes(digest, "little")))
 
 
 def draw_number(rng: np.random.Generator) -> int:

@@ -12,7 +12,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpaudit.errors import InvalidInputError, MissingExtraError
+from dpaudit.errors import InvalidInputError, MissingExtraError, printable
 from dpaudit.evidence.documents import Result
 from dpaudit.explanation import Explanation, Outcome, explain
 from dpaudit.game.transcript import Transcript
@@ -152,12 +152,18 @@ def _template() -> "jinja2.Template":
         ) from error
     environment = jinja2.Environment(
         autoescape=True,
+        finalize=_shown,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters |= {"sentence": sentence, "typeset": typeset}
     return environment.from_string(_resource("page.html"))
+
+
+def _shown(value: object) -> object:
+    """Return what may stand on a page: a file's text holds no control characters."""
+    return printable(value) if type(value) is str else value
 
 
 def _resource(name: str) -> str:

@@ -1,0 +1,73 @@
+"""Which bound reads what: each by its own, and all of them see a strong leak."""
+
+import numpy as np
+import pytest
+
+from dpaudit import Bets, Ranked, Rounds, Weighted
+from dpaudit.bounds.bets import Betting
+from dpaudit.bounds.methods import METHODS, bound_counts, bound_other
+from dpaudit.bounds.ranked import RankedLooks
+from dpaudit.bounds.reads import Counts, Unequal
+from dpaudit.bounds.rounds import StoufferRounds
+from dpaudit.bounds.unequal import UnequalCoins
+from dpaudit.bounds.weighted import WeightedGuesses
+from dpaudit.errors import InvalidInputError
+
+PLAYED = Weighted(
+    canaries=90, weights=(2, 1), guesses=(30, 30), correct=(30, 28), committed=True
+)
+READINGS = [
+    (
+        UnequalCoins(),
+        Unequal(canaries=90, inclusion=0.4, guesses_in=30, guesses_out=30, correct=58),
+    ),
+    (RankedLooks(), Ranked(canaries=90, right=np.arange(90) < 80)),
+    (WeightedGuesses(), PLAYED),
+    (
+        StoufferRounds(),
+        Rounds(canaries=90, rounds=(PLAYED,), weights=(1,), uniforms=(0.5,)),
+    ),
+    (Betting(), Bets(canaries=90, right=np.arange(90) > 1, stakes=np.full(90, 0.95))),
+]
+
+
+@pytest.mark.parametrize(("bound", "reading"), READINGS, ids=lambda x: type(x).__name__)
+def test_every_reading_goes_to_its_bound(bound, reading):
+    found = bound_other(reading, delta=1e-4, alpha=0.02)
+    assert found == bound.epsilon_lower(reading, delta=1e-4, alpha=0.02)
+    assert found.epsilon_lower > 0.5
+    assert (found.method, found.delta, found.alpha) == (bound.method, 1e-4, 0.02)
+
+
+def test_counts_are_not_among_the_others():
+    counts = Counts(canaries=1, guesses=1, correct=1)
+    with pytest.raises(AssertionError, match="Counts"):
+        bound_other(counts, delta=0.0, alpha=0.05)
+
+
+@pytest.mark.parametrize(("bound", "reading"), READINGS, ids=lambda x: type(x).__name__)
+def test_every_bound_refuses_levels_and_claims_that_are_none(bound, reading):
+    with pytest.raises(InvalidInputError, match=r"^delta must be in"):
+        bound.epsilon_lower(reading, delta=1.5, alpha=0.05)
+    with pytest.raises(InvalidInputError, match=r"^alpha is the chance of being wrong"):
+        bound.epsilon_lower(reading, delta=0.0, alpha=0.95)
+    with pytest.raises(InvalidInputError, match=r"^epsilon must be a finite number"):
+        bound.log_p_value(reading, epsilon=-0.5, delta=0.0)
+    with pytest.raises(InvalidInputError, match=r"^delta must be in"):
+        bound.log_p_value(reading, epsilon=0.5, delta=-0.1)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_bound_on_counts_refuses_them_too(name):
+    counts = Counts(canaries=10, guesses=10, correct=9)
+    with pytest.raises(InvalidInputError, match=r"^alpha is the chance of being wrong"):
+        bound_counts(name, counts, delta=0.0, alpha=0.95)
+    with pytest.raises(InvalidInputError, match=r"^(delta must be in|the pure bound)"):
+        bound_counts(name, counts, delta=1.5, alpha=0.05)
+
+
+@pytest.mark.parametrize("name", ["exact", "adaptive", "steinke", "classic"])
+def test_no_p_value_of_counts_is_above_one(name):
+    for correct in (0, 3, 10):
+        counts = Counts(canaries=30, guesses=10, correct=correct)
+        assert METHODS[name].log_p_value(counts, epsilon=0.0, delta=0.9) == 0.0
