@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-sys.path.insert(0, str(BENCHMARKS))
+sys.path.append(str(BENCHMARKS))  # last: names there are not those of tests
 
 import soak  # noqa: E402 (found by the line above)
 

@@ -289,3 +289,10 @@ def test_a_mechanism_needs_noise(sigma):
 def test_data_of_another_size_are_refused():
     with pytest.raises(InvalidInputError, match="8000 canaries"):
         PAPER.run(np.zeros(7999), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("name", ["coordinates", "per_coordinate", "steps"])
+def test_a_game_of_nothing_is_refused(name):
+    fixed = {"coordinates": 2, "per_coordinate": 3, "steps": 4, "sigma": 1.0}
+    with pytest.raises(InvalidInputError, match=f"^{name} must be a whole number >= 1"):
+        DiracSums(participation=Poisson(rate=0.5), **fixed | {name: 0})

@@ -9,6 +9,7 @@ from evidence_samples import KINDS, of_training
 
 from dpaudit import Coins, Design, OneRun, Pairs, PureDP
 from dpaudit.bounds.bound import rounded_down
+from dpaudit.bounds.methods import bound_other
 from dpaudit.bounds.reading_json import reading_from_json
 from dpaudit.bounds.reads import Counts, Rounds, Weighted
 from dpaudit.bounds.weighted import weighted_price
@@ -241,3 +242,23 @@ def test_counts_are_whole_numbers_however_they_are_written():
     assert repr(reading.guesses + reading.correct) == "(3, 3, 2, 2)"
     with pytest.raises(InvalidInputError, match="guesses must be a whole number"):
         Weighted(guesses=(3.5, 3), correct=(2, 2), **weights)
+
+
+def test_weights_are_floats_however_they_are_written():
+    """One of 31 digits made an array of Python objects, of which there is no root."""
+    counts = {"guesses": (3, 3), "correct": (2, 2), "committed": False}
+    played = Weighted(canaries=9, weights=(1, 10**30), **counts)
+    assert repr(played.weights) == "(1.0, 1e+30)"
+    rounds = Rounds(canaries=9, rounds=(played,), weights=(1,), uniforms=(0.5,))
+    assert bound_other(rounds, delta=0.0, alpha=0.05).epsilon_lower >= 0
+
+
+def test_a_weight_far_above_another_gives_a_bound_without_a_warning():
+    reading = Weighted(
+        canaries=9,
+        weights=(1.0, 2.0**32),
+        guesses=(3, 3),
+        correct=(2, 3),
+        committed=False,
+    )
+    assert bound_other(reading, delta=0.0, alpha=0.05).epsilon_lower >= 0

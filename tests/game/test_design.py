@@ -262,3 +262,9 @@ def test_whole_numbers_are_written_as_they_are_read_back():
     key = Key(bytes(32))
     again = Design.from_json(whole.to_json())
     assert Commitment.to(key, whole) == Commitment.to(key, again)
+
+
+@pytest.mark.parametrize("canaries", [0, -3, 2.5])
+def test_a_design_has_a_canary(canaries):
+    with pytest.raises(InvalidInputError, match=r"^canaries must be a whole number"):
+        replace(DESIGN, canaries=canaries)

@@ -100,7 +100,7 @@ def test_training_shows_the_verdict_that_counts():
 def test_each_row_says_what_it_is():
     shown = words(result(900)._repr_html_())
     for row in (
-        "claimed epsilon = 1 at delta = 1e-05",
+        "claimed epsilon = 1 at delta = 1e-05 found",
         "found, at least epsilon = 2.",
         "; refuted at 0.05 or less most it could",
         "most it could have shown epsilon = 5.",

@@ -167,6 +167,7 @@ class Weighted:
                 f"weights must be positive and at most {_HEAVIEST:g}, got "
                 f"{self.weights}"
             )
+        object.__setattr__(self, "weights", tuple(map(float, self.weights)))
         pairs = zip(self.correct, self.guesses, strict=True)
         if not all(0 <= v <= r for v, r in pairs) or sum(self.guesses) > self.canaries:
             raise InvalidInputError(
@@ -224,6 +225,7 @@ class Rounds:
                 f"weights must be >= 0, finite and not all 0, and at most "
                 f"{_HEAVIEST:g}, got {self.weights}"
             )
+        object.__setattr__(self, "weights", tuple(map(float, self.weights)))
         if sum(sum(r.guesses) for r in self.rounds) > self.canaries:
             raise InvalidInputError(f"more guesses than canaries={self.canaries}")
         for uniform in (*self.uniforms, self.noise_uniform):

@@ -84,7 +84,8 @@ def weighted_tail(
         return Tail(log_upper=-inf, slack=0.0)
     theta = _tilt(w, n, odds, threshold)
     step = _grid_step(w, n, odds + theta * w)
-    start, law = _tilted_law(w, n, odds, theta=theta, step=step)
+    with np.errstate(over="ignore", invalid="ignore"):  # such a law is refused below
+        start, law = _tilted_law(w, n, odds, theta=theta, step=step)
     # log of the product of the tilts' normalising constants
     scale = float(n @ (np.logaddexp(0, odds + theta * w) - np.logaddexp(0, odds)))
     log_scale = scale - theta * threshold
