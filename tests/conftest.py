@@ -25,6 +25,7 @@ _NEEDS = {
     "tensorboard": ["reporting/loggers/test_tensorboard.py"],
     "report": [
         "reporting",
+        "fuzzing/test_report_mutants.py",
         *(f"cli/test_{name}.py" for name in ("reproduce", "benchmark", "report")),
     ],
     "sweep": [
@@ -42,6 +43,7 @@ _NEEDS = {
         ),
         "evidence/evidence_trials.py",
         "cli/test_signed_evidence.py",
+        "fuzzing/test_public_key_mutants.py",
     ],
     "tables": [
         "engines/test_export.py",
@@ -50,6 +52,7 @@ _NEEDS = {
             for name in ("parquet", "tallies_divided", "tallies_parquet")
         ),
         "cli/test_tally.py",
+        "fuzzing/test_parquet_mutants.py",
         "experiments/benchmark/test_tables.py",
     ],
     "docs": ["docs", "benchmarks"],  # the group of that name, and the checkout

@@ -21,7 +21,7 @@ from pathlib import Path
 from mutants import Mutant, mutants
 from run import HERE, TRIED, WORK, known, modules, table
 
-UNKNOWN = "not yet explained"
+UNKNOWN = "open"
 _TOKEN = re.compile(r"\w+|\s+|.")
 
 
@@ -75,8 +75,9 @@ def listed(path: Path, rules: list[dict]) -> tuple[str, int]:
     lines = [f"### {name}", ""]
     for (function, why), changes in groups.items():
         what = "; ".join(dict.fromkeys(changes)) if "wording" not in why else ""
-        many = f"({len(changes)}) " if len(changes) > 1 else ""
-        lines.append(f"- `{function}` {many}{what}: {why}.")
+        many = f"({len(changes)})" if len(changes) > 1 else ""
+        head = " ".join(filter(None, [f"`{function}`", many, what]))
+        lines.append(f"- {head}: {why}.")
     return "\n".join(lines), unknown
 
 

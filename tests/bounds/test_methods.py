@@ -37,6 +37,7 @@ def test_every_reading_goes_to_its_bound(bound, reading):
     assert found == bound.epsilon_lower(reading, delta=1e-4, alpha=0.02)
     assert found.epsilon_lower > 0.5
     assert (found.method, found.delta, found.alpha) == (bound.method, 1e-4, 0.02)
+    assert found.reference == bound.reference
 
 
 def test_counts_are_not_among_the_others():

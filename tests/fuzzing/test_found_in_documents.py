@@ -19,7 +19,7 @@ from dpaudit.errors import (
     UncertifiedError,
     on_one_line,
 )
-from dpaudit.evidence import Evidence
+from dpaudit.evidence import Evidence, ScoreFile
 from dpaudit.evidence.documents import result_from_json
 from dpaudit.game.transcript import Transcript
 from dpaudit.mechanisms.local import LocalLaplace
@@ -186,6 +186,14 @@ def test_a_transcript_has_lists_for_columns():
         plain[name] = 1
     with pytest.raises(InvalidInputError, match="lists of one length"):
         Transcript.from_json(canonical(plain))
+
+
+def test_files_of_scores_have_names_that_a_file_can_have():
+    """Looking for one of 300 letters is an error of the system."""
+    for name in ("a" * 300, "\u00e9" * 130):
+        with pytest.raises(InvalidInputError, match="of at most 255 bytes"):
+            ScoreFile(name=name, sha256="0" * 64, rows=1)
+    assert ScoreFile(name="a" * 255, sha256="0" * 64, rows=1).rows == 1
 
 
 def test_evidence_of_huge_weights_is_refused():

@@ -272,3 +272,14 @@ def test_runs_of_adaptive_games_are_combined_by_what_adaptive_games_pay():
     assert found.p_values == pytest.approx([want, want])
     once = combine_runs([played(OneRun(guesses=100), n) for n in (2, 3)])
     assert max(once.p_values) < 0.9 * want
+
+
+def test_one_ranking_counts_once_even_without_a_commitment():
+    """Two runs may have equal counts, but hardly the same order of rights."""
+    design = Design(canaries=40, rules=Ranking(guesses=40), claim=CLAIM)
+    ranked = Ranked(canaries=40, right=np.arange(40) % 5 > 0)
+    alone = judge(ranked, design=design, commitment=None)
+    with pytest.raises(VoidAuditError, match=r"^results 1 and 2 are of one run"):
+        combine_runs([alone, alone])
+    counted = replace(run(30), commitment=None)
+    assert len(combine_runs([counted, counted]).p_values) == 2

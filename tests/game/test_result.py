@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy import special
+from scipy import special, stats
 
 from dpaudit import (
     AdaptiveBets,
@@ -27,8 +27,10 @@ from dpaudit import (
     Referee,
     Weighted,
 )
+from dpaudit.bounds.classic import Classic
 from dpaudit.bounds.reads import Unequal
 from dpaudit.bounds.slots import AdaptiveSlots
+from dpaudit.bounds.weighted import WeightedGuesses
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.result import conclude, judge, score
@@ -133,11 +135,15 @@ def test_what_is_wrong_with_a_document_is_named(part, name, value):
 
 
 def test_the_ceiling_is_the_bound_if_all_were_right():
-    """Of a hundred guesses all right: 0.05 = (e^eps / (1 + e^eps))^100."""
-    want = -math.log(0.05**-0.01 - 1)
-    assert audit(claimed=1.0, true=1.0, seed=0).ceiling == pytest.approx(want)
+    """All of a hundred right has chance b + delta (1 - b), b = expit(epsilon)^100."""
+    delta = 1e-3
+    rate = ((0.05 - delta) / (1 - delta)) ** 0.01
+    claim = ApproxDP(epsilon=1.0, delta=delta)
+    seen = Counts(canaries=100, guesses=100, correct=60)
+    plan = Design(canaries=100, rules=OneRun(guesses=100), claim=claim)
+    found = judge(seen, design=plan, commitment=None)
+    assert found.ceiling == pytest.approx(math.log(rate / (1 - rate)), abs=1e-6)
     rules = Classes(weights=(1.0, 1.5), guesses=(40, 60))
-    claim = ApproxDP(epsilon=1.0, delta=0.0)
     seen = Weighted(
         canaries=100,
         weights=(1.0, 1.5),
@@ -146,8 +152,31 @@ def test_the_ceiling_is_the_bound_if_all_were_right():
         committed=True,
     )
     plan = Design(canaries=100, rules=rules, claim=claim)
+    best = WeightedGuesses().epsilon_lower(
+        replace(seen, correct=(40, 60)), delta=delta, alpha=0.05
+    )
     found = judge(seen, design=plan, commitment=None)
-    assert found.ceiling == pytest.approx(want, abs=1e-6)
+    assert found.ceiling == best.epsilon_lower
+
+
+def test_a_bound_that_is_brought_tests_the_claim_too():
+    claim = ApproxDP(epsilon=1.0, delta=0.01)
+    plan = Design(canaries=100, rules=OneRun(guesses=100), claim=claim)
+    seen = Counts(canaries=100, guesses=100, correct=83)
+    found = judge(seen, design=plan, commitment=None, bound=Classic())
+    chance = (math.e + 0.01) / (1 + math.e)
+    tail = stats.binom.sf(82, 100, chance)
+    assert found.claim_test.p_value == pytest.approx(tail, rel=1e-9)
+
+
+def test_the_accuracy_caught_knows_how_many_records_a_coin_moves():
+    claim = ApproxDP(epsilon=0.4, delta=0.0)
+    plan = Design(canaries=100, rules=OneRun(guesses=100), claim=claim)
+    seen = Counts(canaries=100, guesses=100, correct=80, records_per_coin=3)
+    found = judge(seen, design=plan, commitment=None).accuracy_caught
+    rate = special.expit(1.2)
+    least = next(v for v in range(101) if stats.binom.sf(v - 1, 100, rate) <= 0.05)
+    assert stats.binom.sf(least - 1, 100, found) == pytest.approx(0.9, abs=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from dpaudit import (
 )
 from dpaudit.errors import VoidAuditError
 from dpaudit.game.score_summary import ScoreSummary
-from dpaudit.game.scores import check_fair, read_scores
+from dpaudit.game.scores import check_fair, read_right, read_scores
 from dpaudit.stats.binomial import rate_limits
 
 N = 200
@@ -255,3 +255,14 @@ def test_one_or_two_coins_may_be_half_ones_only_if_that_was_chance():
     for ones, rows in ((1, 2), (1, 3), (2, 3), (100, 200), (100, 201)):
         with pytest.raises(VoidAuditError, match=r"^exactly half of the coins"):
             check_fair(ones, rows, said_independent=False)
+
+
+@pytest.mark.parametrize("weights", [(2.0, 5.0, 1.0), (1.0, 2.0, 5.0)])
+def test_the_heaviest_class_takes_the_surest_also_where_some_are_wrong(weights):
+    """Right for seven, wrong for eleven, right for twenty: no two classes alike."""
+    right = np.repeat([True, False, True], [7, 11, 20])
+    sizes = dict(zip((5.0, 2.0, 1.0), (7, 11, 20), strict=True))
+    hits = dict(zip((5.0, 2.0, 1.0), (7, 0, 20), strict=True))
+    rules = Classes(weights=weights, guesses=tuple(sizes[w] for w in weights))
+    design = Design(canaries=N, rules=rules, claim=CLAIM)
+    assert read_right(right, design).correct == tuple(hits[w] for w in weights)

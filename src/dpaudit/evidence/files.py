@@ -30,6 +30,7 @@ __all__ = ["ScoreFile", "ScoreFiles", "read_score_files", "score_files", "tie_rn
 _FORMAT = "dpaudit.score-files.1"
 _FIELDS = {"format", "files", "coins_were_independent"}
 _BLOCK = 1 << 20
+_LONGEST_NAME = 255  # bytes; no usual file system has longer ones
 
 
 @final
@@ -54,10 +55,12 @@ class ScoreFile:
             or self.name in ("", "..")
             or "\\" in self.name
             or not self.name.isprintable()
+            or len(self.name.encode()) > _LONGEST_NAME
         ):
             raise InvalidInputError(
-                "name must be that of a file, without a folder and of characters that "
-                f"can be printed, got name={self.name!r}"
+                "name must be that of a file, without a folder, of characters that can "
+                f"be printed and of at most {_LONGEST_NAME} bytes, got "
+                f"name={self.name!r}"
             )
         if not (
             isinstance(self.sha256, str) and fullmatch("[0-9a-f]{64}", self.sha256)

@@ -9,8 +9,8 @@ Gaussian privacy (tier B), which bounds the mechanism's only if it is of that fa
 
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from math import ceil
-from typing import Self, final
+from math import ceil, inf
+from typing import Any, Self, final
 
 from dpaudit import _canonical, _validate
 from dpaudit.bounds.bound import ClaimTest, ParameterBound, rounded_down
@@ -44,6 +44,7 @@ _FIELDS = {
     "remarks",
 }
 _HIDDEN = 0.9  # of the evidence; with less a forecast does not hold
+_INFINITE = "inf"
 
 
 @final
@@ -106,7 +107,7 @@ class TrainingResult:
                 "format": _FORMAT,
                 "audit": self.audit.to_json(),
                 "accountant": self.accountant and claim_test_to_plain(self.accountant),
-                "family": self.family and asdict(self.family),
+                "family": self.family and _parameter_bound_to_plain(self.family),
                 "transcript": self.transcript.to_json(),
                 "steps": self.steps,
                 "trusted": self.trusted,
@@ -187,9 +188,18 @@ class TrainingResult:
         return said
 
 
+def _parameter_bound_to_plain(found: ParameterBound) -> dict[str, Any]:
+    """Return it as JSON can hold it: at delta = 0 a Gaussian's epsilon is infinite."""
+    model = found.model_epsilon
+    return {**asdict(found), "model_epsilon": _INFINITE if model == inf else model}
+
+
 def _parameter_bound(plain: object) -> ParameterBound:
     if not isinstance(plain, dict):
         raise InvalidInputError(f"family must be an object, got {plain!r}")
+    if plain.get("model_epsilon") == _INFINITE:
+        finite = _parameter_bound({**plain, "model_epsilon": 0.0})
+        return replace(finite, model_epsilon=inf)
     for name in ("parameter_lower", "model_epsilon", "delta", "alpha"):
         _canonical.number(name, plain.get(name))
     for name in ("parameter_lower", "model_epsilon"):
@@ -256,9 +266,7 @@ def judge_accountant(
     counts, design = audit.reading, audit.design
     if not isinstance(counts, Counts):
         return None, None
-    # At delta = 0 no Gaussian mechanism is private: there is no parameter to state.
-    delta = design.bound_delta
-    family = _family(counts, delta, design.alpha) if delta else None
+    family = _family(counts, design.bound_delta, design.alpha)
     if claim is None:
         return None, family
     return test_claim(claim, counts, alpha=design.alpha), family

@@ -11,7 +11,7 @@ from dpaudit.training.bugzoo.processes import on_two_ranks
 def test_noise_on_two_ranks_is_shared_repeated_or_missing_as_the_bugs_say(monkeypatch):
     """24,000 numbers of noise 2.25: five standard errors are 2.3 %, fixed seed."""
     monkeypatch.syspath_prepend(Path(__file__).parent)  # where ranks find what they run
-    look = import_module("ranks").look
+    look = import_module("zoo_ranks").look
     names = ("honest", "noise-same-in-shards", "noise-after-reduce")
     honest, same, after = (on_two_ranks(look, name, 0) for name in names)
 
