@@ -52,7 +52,7 @@ _NEEDS = {
             for name in ("parquet", "tallies_divided", "tallies_parquet")
         ),
         "cli/test_tally.py",
-        "fuzzing/test_parquet_mutants.py",
+        *(f"fuzzing/{name}.py" for name in ("fuzz_parquet", "test_parquet_mutants")),
         "experiments/benchmark/test_tables.py",
     ],
     "docs": ["docs", "benchmarks"],  # the group of that name, and the checkout
