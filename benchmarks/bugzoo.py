@@ -11,7 +11,6 @@ fewer than 19 of 20 runs, unless we know no audit of one run that could see it.
 """
 
 import argparse
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +29,7 @@ from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.sums import DiracSums
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep, run
+from dpaudit.experiments.pages import fill_page
 from dpaudit.game.guessers import most_likely
 from dpaudit.reporting.live import watched
 from dpaudit.stats.binomial import rate_limits
@@ -41,7 +41,6 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _REVISION = 2  # to be raised whenever the zoo or the audit changes
-_MARKED = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -226,10 +225,8 @@ def main() -> None:
     print(results_table(rows))
     if arguments.page:
         page = arguments.page.read_text(encoding="utf-8")
-        filled_page = _MARKED.sub(
-            lambda mark: f"{mark[1]}\n{TABLES[mark[2]](rows)}\n\n{mark[3]}", page
-        )
-        arguments.page.write_text(filled_page, encoding="utf-8")
+        filled = fill_page(page, TABLES, lambda name: TABLES[name](rows))
+        arguments.page.write_text(filled, encoding="utf-8")
     raise SystemExit(1 if any(row.misses for row in rows) else 0)
 
 

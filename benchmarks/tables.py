@@ -22,11 +22,9 @@ import time
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-from pyarrow import parquet
 
 from dpaudit import ApproxDP, Design, OneRun, Ranking
-from dpaudit.experiments.benchmark.tables import GUESSES, bare
+from dpaudit.experiments.benchmark.tables import GUESSES, bare, write_table
 from dpaudit.experiments.power.timing import cpu, ratio_of
 from dpaudit.tables.concluding import conclude_scores
 from dpaudit.tables.tally import ScoreTally, Shard, tally_scores
@@ -44,25 +42,7 @@ def made(folder: Path, rows: int, files: int, *, shuffled: bool = False) -> list
     kind = "shuffled" if shuffled else "in-order"
     place = folder / f"{kind}-{rows}-{files}"
     place.mkdir(parents=True, exist_ok=True)
-    paths = [place / f"part-{number:04}.parquet" for number in range(files)]
-    for number, path in enumerate(paths):
-        if not path.exists():
-            first, last = rows * number // files, rows * (number + 1) // files
-            _write(path, first, last, shuffled=shuffled)
-    return paths
-
-
-def _write(path: Path, first: int, last: int, *, shuffled: bool) -> None:
-    rng = np.random.default_rng([1, first])
-    ids = np.arange(first, last)
-    if shuffled:
-        rng.shuffle(ids)
-    bits = rng.integers(0, 2, last - first).astype(np.int8)
-    scores = rng.standard_normal(last - first) + bits
-    table = pa.table({"id": ids, "bit": bits, "score": scores})
-    unfinished = path.with_suffix(".part")
-    parquet.write_table(table, unfinished, row_group_size=1 << 20, compression="zstd")
-    unfinished.rename(path)
+    return list(write_table(place, rows, files, shuffled=shuffled))
 
 
 def tallied(paths: list[Path], rows: int, rule: str, *, check_ids: bool) -> ScoreTally:

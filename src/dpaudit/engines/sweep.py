@@ -19,7 +19,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias, cast, final
+from typing import Any, Final, TypeAlias, cast, final
 
 import numpy as np
 
@@ -66,6 +66,11 @@ class Sweep:
         return Cell(
             name=self.name, revision=self.revision, setting=_canonical.text(setting)
         )
+
+    def columns(self, store: Store, setting: Setting) -> dict[str, list[Any]]:
+        """Return what a store holds of the setting's trials, name by name."""
+        found = list(store.outcomes(self.cell(setting), self.trials))
+        return {key: [each[key] for each in found] for key in (found or [{}])[0]}
 
 
 def run(

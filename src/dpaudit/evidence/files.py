@@ -23,6 +23,7 @@ from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.evidence import strict
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
+from dpaudit.game.scores import tie_seed
 from dpaudit.tables.reading import ScoreTable, read_score_table
 
 __all__ = ["ScoreFile", "ScoreFiles", "read_score_files", "score_files", "tie_rng"]
@@ -209,10 +210,8 @@ def tie_rng(design: Design, key: Key | None) -> np.random.Generator | None:
     """
     if key is not None:
         return key.generator("ties", 0)
-    seed = design.setting.get("tie_seed")
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        return None
-    return np.random.default_rng(seed)
+    seed = tie_seed(design)
+    return None if seed is None else np.random.default_rng(seed)
 
 
 def _digest(path: Path) -> str:

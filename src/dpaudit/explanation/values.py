@@ -6,7 +6,7 @@ from math import isfinite
 from typing import final
 
 from dpaudit.bounds.bound import rounded_down
-from dpaudit.errors import printable
+from dpaudit.errors import on_one_line
 
 __all__ = ["Advice", "Explanation", "Outcome", "Step"]
 
@@ -131,17 +131,12 @@ class Explanation:
             ("Noticed", self.remarks),
         ):
             if lines:
-                said = (f"- {_on_one_line(each)}" for each in lines)
+                said = (f"- {on_one_line(each)}" for each in lines)
                 parts.append("\n".join([f"{title}:", *said]))
         return "\n\n".join(parts)
 
     def _step(self, step: Step) -> str:
         return step.sentence + (f"\n  To do: {step.advice}." if step.advice else "")
-
-
-def _on_one_line(text: str) -> str:
-    """Return a text that was read from a file and may hold anything."""
-    return printable(text).replace("\n", "\\n")
 
 
 def _level(step: Step) -> str:

@@ -14,7 +14,7 @@ import os
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn, Self, final
+from typing import Final, NoReturn, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 from dpaudit import _canonical, _validate
 from dpaudit.errors import InvalidInputError, VoidAuditError
 
-__all__ = ["Coins", "Key"]
+__all__ = ["BLOCK", "Coins", "Key"]
 
 _KEY_BYTES = 32
-_BLOCK = 1 << 16  # coins; part of the format, never to change
+BLOCK: Final = 1 << 16  # coins; part of the format, never to change
 _FORMAT = "dpaudit.coins.1"
 
 
@@ -129,21 +129,27 @@ class Coins:
             raise InvalidInputError(
                 f"expected 0 <= start < stop <= {self.count}, got {start=}, {stop=}"
             )
-        blocks = range(start // _BLOCK, (stop - 1) // _BLOCK + 1)
-        bits = np.concatenate([self._block(block) for block in blocks])
-        first = start - blocks.start * _BLOCK
+        blocks = range(start // BLOCK, (stop - 1) // BLOCK + 1)
+        packed = np.concatenate([self.packed(block) for block in blocks])
+        bits = np.unpackbits(packed, bitorder="little")
+        first = start - blocks.start * BLOCK
         return bits[first : first + stop - start]
 
     def at(self, index: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Return the coins of the canaries named, deriving only their blocks."""
         if len(index) and not (index.min() >= 0 and index.max() < self.count):
             raise InvalidInputError(f"coins are numbered from 0 to {self.count - 1}")
-        found = np.empty(len(index), np.uint8)
-        block_of = index // _BLOCK
-        for block in np.unique(block_of):
-            here = block_of == block
-            found[here] = self._block(int(block))[index[here] % _BLOCK]
-        return found
+        if not len(index):
+            return np.empty(0, np.uint8)
+        blocks, place = np.unique(index // BLOCK, return_inverse=True)
+        packed = np.stack([self.packed(int(block)) for block in blocks])
+        inside = index % BLOCK
+        bits = packed[place, inside >> 3] >> (inside & 7).astype(np.uint8) & 1
+        return np.asarray(bits)
+
+    def packed(self, block: int) -> NDArray[np.uint8]:
+        """Return the coins of a whole block, eight to a byte, the first the lowest."""
+        return np.frombuffer(self.key.stream("coins", block, BLOCK // 8), np.uint8)
 
     def to_json(self) -> str:
         """Return the canonical JSON. It holds the key: only for after the run."""
@@ -164,7 +170,3 @@ class Coins:
         except (TypeError, ValueError) as error:
             raise InvalidInputError("key must be hex digits") from error
         return cls(key=Key(secret), count=plain["count"])
-
-    def _block(self, block: int) -> NDArray[np.uint8]:
-        data = np.frombuffer(self.key.stream("coins", block, _BLOCK // 8), np.uint8)
-        return np.unpackbits(data, bitorder="little")

@@ -34,6 +34,7 @@ __all__ = [
     "read_counts",
     "read_right",
     "read_scores",
+    "tie_seed",
 ]
 
 _UNFAIR = 1e-6  # fair coins are taken for unfair no more often than this
@@ -236,6 +237,24 @@ def check_rules(design: Design) -> None:
             "Ranking(guesses=...) or Classes(...), got "
             f"{type(design.rules).__name__}"
         )
+
+
+def tie_seed(design: Design) -> int | None:
+    """Return what a design fixes for deciding between equal scores, if it does.
+
+    Example:
+        >>> from dpaudit import PureDP
+        >>> claim, rules = PureDP(epsilon=1.0), Ranking(guesses=5)
+        >>> tie_seed(Design(canaries=9, rules=rules, claim=claim, setting={})) is None
+        True
+        >>> fixed = {"tie_seed": 7}
+        >>> tie_seed(Design(canaries=9, rules=rules, claim=claim, setting=fixed))
+        7
+    """
+    seed = design.setting.get("tie_seed")
+    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
+        return None
+    return seed
 
 
 def read_right(right: NDArray[np.bool_], design: Design) -> Counts | Ranked | Weighted:

@@ -1,4 +1,4 @@
-"""Limits of a mean that hold for any number of draws.
+"""The error of a mean, and limits of it that hold for any number of draws.
 
 Independent draws from an interval have a mean whose error is bounded by their own
 variance and a term that vanishes faster (empirical Bernstein); no normal law is needed.
@@ -7,9 +7,23 @@ Reference: Maurer and Pontil, "Empirical Bernstein bounds and sample variance
 penalization", Theorem 4, https://arxiv.org/abs/0907.3740.
 """
 
-from math import log
+from collections.abc import Sequence
+from math import log, sqrt
 
-__all__ = ["mean_limits"]
+import numpy as np
+
+__all__ = ["mean_limits", "standard_error"]
+
+
+def standard_error(draws: Sequence[float]) -> float | None:
+    """Return the standard error of the mean of some draws; None of a single one.
+
+    Example:
+        >>> standard_error([0.0, 2.0]), standard_error([1.0])
+        (1.0, None)
+    """
+    n = len(draws)
+    return float(np.std(draws, ddof=1)) / sqrt(n) if n > 1 else None
 
 
 def mean_limits(

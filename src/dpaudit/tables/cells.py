@@ -11,15 +11,17 @@ Lots are raw words of a generator, whose stream is the same in every version of 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Final, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.errors import VoidAuditError
+from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.stats.hypergeometric import hypergeometric_quantile
 
-__all__ = ["LOTS_ADVICE", "Cells", "Lots"]
+__all__ = ["LOTS_ADVICE", "Cells", "Lots", "check_counts", "summed"]
+
+K = TypeVar("K", np.float64, np.int64)
 
 LOTS_ADVICE: Final = "register the design with a key, or with a tie_seed in its setting"
 
@@ -96,6 +98,35 @@ class Cells:
         return (
             _arranged(self.counts[::-1], self.ones[::-1], high, above, lots),
             _arranged(self.counts, self.ones, low, every - rest, lots),
+        )
+
+
+def summed(
+    keys: NDArray[K], counts: NDArray[np.int64], ones: NDArray[np.int64]
+) -> tuple[NDArray[K], NDArray[np.int64], NDArray[np.int64]]:
+    """Return every key once, in rising order, with its counts and ones added up.
+
+    Example:
+        >>> summed(np.array([2.0, 1.0, 2.0]), np.array([1, 5, 3]), np.array([0, 4, 3]))
+        (array([1., 2.]), array([5, 4]), array([4, 3]))
+    """
+    order = np.argsort(keys, kind="stable")
+    keys, counts, ones = keys[order], counts[order], ones[order]
+    new = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
+    if not len(new):
+        return keys, counts, ones
+    return keys[new], np.add.reduceat(counts, new), np.add.reduceat(ones, new)
+
+
+def check_counts(
+    what: str, keys: NDArray[K], counts: NDArray[np.int64], ones: NDArray[np.int64]
+) -> None:
+    """Refuse counts that are not those of the keys, or ones that are not among them."""
+    if not (keys.shape == counts.shape == ones.shape):
+        raise InvalidInputError(f"{what} has a count and ones for every key")
+    if np.any(counts < 1) or np.any((ones < 0) | (ones > counts)):
+        raise InvalidInputError(
+            f"{what} has counts of 1 or more, and no more ones than canaries"
         )
 
 

@@ -10,11 +10,9 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.game.coins import Coins
+from dpaudit.game.coins import BLOCK, Coins
 
 __all__ = ["CoinTable"]
-
-_BLOCK = 1 << 16
 
 
 @final
@@ -24,19 +22,16 @@ class CoinTable:
     def __init__(self, coins: Coins) -> None:
         self._coins = coins
         self._bits = np.zeros((coins.count + 7) // 8, np.uint8)
-        self._derived = np.zeros((coins.count - 1) // _BLOCK + 1, bool)
+        self._derived = np.zeros((coins.count - 1) // BLOCK + 1, bool)
 
     def at(self, ids: NDArray[np.int64]) -> NDArray[np.uint8]:
         """Return the coins of canaries whose ids are known to be in range."""
-        first, last = int(ids.min()), int(ids.max())
-        for block in range(first // _BLOCK, last // _BLOCK + 1):
-            if not self._derived[block]:
-                self._derive(block)
+        first, last = int(ids.min()) // BLOCK, int(ids.max()) // BLOCK
+        for block in first + np.flatnonzero(~self._derived[first : last + 1]):
+            self._derive(int(block))
         return np.asarray(self._bits[ids >> 3] >> (ids & 7).astype(np.uint8) & 1)
 
     def _derive(self, block: int) -> None:
-        start = block * _BLOCK
-        bits = self._coins.bits(start, min(start + _BLOCK, self._coins.count))
-        packed = np.packbits(bits, bitorder="little")
-        self._bits[start // 8 : start // 8 + len(packed)] = packed
+        here = self._bits[block * BLOCK // 8 : (block + 1) * BLOCK // 8]
+        here[:] = self._coins.packed(block)[: len(here)]  # the last may be shorter
         self._derived[block] = True

@@ -19,7 +19,14 @@ from dpaudit.bounds.reads import Counts, Ranked, Weighted
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.result import AuditResult, judge
 from dpaudit.game.rules import Ranking
-from dpaudit.game.scores import check_fair, check_rows, cuts, read_counts, read_right
+from dpaudit.game.scores import (
+    check_fair,
+    check_rows,
+    cuts,
+    read_counts,
+    read_right,
+    tie_seed,
+)
 from dpaudit.tables.cells import Cells, Lots
 from dpaudit.tables.seen_ids import IdSet, fingerprint_of_run
 from dpaudit.tables.tally import ScoreTally
@@ -98,9 +105,7 @@ def _reading(tally: ScoreTally) -> Counts | Ranked | Weighted:
 
 def _lots(tally: ScoreTally, cells: Cells) -> Lots | None:
     """Return what decides within cells; None if nothing was fixed for it."""
-    seed = tally.design.setting.get("tie_seed")
-    named = isinstance(seed, int) and not isinstance(seed, bool) and seed >= 0
-    if tally.commitment is None and not named:
+    if tally.commitment is None and tie_seed(tally.design) is None:
         return None
     seen = np.stack([cells.counts, cells.ones]).astype("<i8").tobytes()
     word = tally.coin_sum.to_bytes(8, "big")

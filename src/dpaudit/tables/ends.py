@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.tables.cells import Cells
+from dpaudit.tables.cells import Cells, check_counts, summed
 
 __all__ = ["Ends", "EndsSoFar", "Tail"]
 
@@ -41,46 +41,25 @@ class Tail:
         rising = bool(np.all(self.scores[1:] > self.scores[:-1]))
         if np.isnan(self.scores).any() or not rising:
             raise InvalidInputError("the scores of a tail must rise")
-        if not (self.scores.shape == self.counts.shape == self.ones.shape):
-            raise InvalidInputError("a tail has a count and a number of ones per score")
-        if np.any(self.counts < 1) or np.any(
-            (self.ones < 0) | (self.ones > self.counts)
-        ):
-            raise InvalidInputError(
-                "a tail has counts of 1 or more, and no more ones than canaries"
-            )
+        check_counts("a tail", self.scores, self.counts, self.ones)
 
     @classmethod
     def of(cls, parts: Iterable[Self]) -> Self:
         """Return the tail with all scores of some."""
         parts = list(parts)
-        scores = np.concatenate([part.scores for part in parts])
-        order = np.argsort(scores, kind="stable")
-        scores = scores[order]
-        new = np.flatnonzero(np.append(True, scores[1:] != scores[:-1])[: len(scores)])
-        counts = np.concatenate([part.counts for part in parts])[order]
-        ones = np.concatenate([part.ones for part in parts])[order]
-        if not len(new):
-            return cls(scores=scores, counts=counts, ones=ones)
-        return cls(
-            scores=scores[new],
-            counts=np.add.reduceat(counts, new),
-            ones=np.add.reduceat(ones, new),
+        scores, counts, ones = summed(
+            np.concatenate([part.scores for part in parts]),
+            np.concatenate([part.counts for part in parts]),
+            np.concatenate([part.ones for part in parts]),
         )
+        return cls(scores=scores, counts=counts, ones=ones)
 
     @classmethod
     def of_rows(cls, scores: NDArray[np.float64], bits: NDArray[np.uint8]) -> Self:
         """Return the tail of a canary after the other."""
-        order = np.argsort(scores, kind="stable")
-        ordered = scores[order]
-        new = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
-        new = new[: len(ordered)]
-        ones = bits[order].astype(np.int64)
-        return cls(
-            scores=ordered[new] + 0.0,  # not -0.0
-            counts=np.diff(np.append(new, len(ordered))),
-            ones=np.add.reduceat(ones, new) if len(new) else ones,
-        )
+        single = np.ones(len(scores), np.int64)
+        distinct, counts, ones = summed(scores, single, bits.astype(np.int64))
+        return cls(scores=distinct + 0.0, counts=counts, ones=ones)  # not -0.0
 
     def highest(self, canaries: int) -> Self:
         """Return no more scores than cover so many canaries from the top."""

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.tables.cells import Cells
+from dpaudit.tables.cells import Cells, check_counts, summed
 
 __all__ = ["MOST_CELLS", "Histogram", "HistogramSoFar"]
 
@@ -52,19 +52,12 @@ class Histogram:
             raise InvalidInputError(
                 f"mantissa_bits must be from 0 to {_FINEST}, got {self.mantissa_bits}"
             )
-        if not (self.keys.shape == self.counts.shape == self.ones.shape):
-            raise InvalidInputError("a histogram has a count and ones for every key")
         if np.any(np.diff(self.keys) <= 0) or (
             len(self.keys)
             and max(-self.keys[0], self.keys[-1]) >> self.mantissa_bits >= _NEGATIVE
         ):
             raise InvalidInputError("the keys of a histogram must rise, and be scores'")
-        if np.any(self.counts < 1) or np.any(
-            (self.ones < 0) | (self.ones > self.counts)
-        ):
-            raise InvalidInputError(
-                "a histogram has counts of 1 or more, and no more ones than canaries"
-            )
+        check_counts("a histogram", self.keys, self.counts, self.ones)
 
     def merged(self, other: Self) -> Self:
         """Return the histogram of all canaries of two shards."""
@@ -102,13 +95,8 @@ class Histogram:
         ones: NDArray[np.int64],
     ) -> Self:
         """Return the histogram of keys of which some are there more than once."""
-        order = np.argsort(keys, kind="stable")
-        keys = keys[order]
-        new = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
-        if len(new):
-            counts = np.add.reduceat(counts[order], new)
-            ones = np.add.reduceat(ones[order], new)
-        return cls(mantissa_bits=bits, keys=keys[new], counts=counts, ones=ones)
+        distinct, counts, ones = summed(keys, counts, ones)
+        return cls(mantissa_bits=bits, keys=distinct, counts=counts, ones=ones)
 
 
 @final

@@ -21,7 +21,7 @@ import numpy as np
 
 from dpaudit.engines.store import Outcome, Setting
 from dpaudit.errors import MissingExtraError
-from dpaudit.experiments.benchmark.costs import BARE, Costs
+from dpaudit.experiments.benchmark.costs import BARE, Costs, not_installed
 from dpaudit.experiments.benchmark.memory import growth
 from dpaudit.experiments.benchmark.row import Part
 from dpaudit.experiments.power.timing import cpu
@@ -224,10 +224,6 @@ def adapters(*, pairs: int = 20, kinds: tuple[str, ...] = tuple(KINDS)) -> Costs
         kinds: Names of what is trained.
     """
     there = find_spec("opacus") is not None
-    absent = (
-        "opacus is not installed, so its rows are left out: pip install "
-        "'dpaudit[opacus]'"
-    )
     return Costs(
         part=Part.ADAPTERS,
         settings=[
@@ -238,7 +234,7 @@ def adapters(*, pairs: int = 20, kinds: tuple[str, ...] = tuple(KINDS)) -> Costs
         memory=memory_trial,
         size=_size,
         names=_names,
-        missing=() if there else (absent,),
+        missing=() if there else (not_installed("opacus", "opacus"),),
         pairs=pairs,
     )
 

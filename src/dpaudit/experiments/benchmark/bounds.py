@@ -14,7 +14,7 @@ import numpy as np
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep
 from dpaudit.experiments.benchmark.memory import growth
-from dpaudit.experiments.benchmark.row import Bound, Cost, Part, Row, columns
+from dpaudit.experiments.benchmark.row import Bound, Cost, Part, Row
 from dpaudit.experiments.power import table
 from dpaudit.experiments.power.methods import Method, methods
 from dpaudit.experiments.power.peers import PEERS, Peer
@@ -99,7 +99,7 @@ class Bounds:
     def _row(self, store: Store, row: table.Row) -> Row:
         (task,) = [t for t in self.comparison.plans if t.canaries == row.canaries]
         setting = self._memory_setting(task, row.key)
-        memory = columns(store, _memory_sweep([setting]), setting).get("memory")
+        memory = _memory_sweep([setting]).columns(store, setting).get("memory")
         return Row(
             part=Part.BOUNDS,
             size=f"{row.canaries:,} canaries",

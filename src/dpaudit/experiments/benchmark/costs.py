@@ -12,9 +12,9 @@ from typing import Final, final
 from dpaudit import _validate
 from dpaudit.engines.store import Setting, Store
 from dpaudit.engines.sweep import Sweep, TrialFunction
-from dpaudit.experiments.benchmark.row import Part, Row, columns, cost_of
+from dpaudit.experiments.benchmark.row import Part, Row, cost_of
 
-__all__ = ["BARE", "Costs"]
+__all__ = ["BARE", "Costs", "not_installed"]
 
 BARE: Final = "bare"
 
@@ -64,7 +64,7 @@ class Costs:
         return list(self.missing)
 
     def _rows(self, store: Store, setting: Setting) -> Iterator[Row]:
-        times, memory = (columns(store, sweep, setting) for sweep in self.sweeps())
+        times, memory = (sweep.columns(store, setting) for sweep in self.sweeps())
         for way, name in self.names(setting).items() if times else ():
             yield Row(
                 part=self.part,
@@ -82,3 +82,11 @@ class Costs:
             settings=self.settings,
             trials=trials,
         )
+
+
+def not_installed(package: str, extra: str) -> str:
+    """Say that a package is not there, and how to get it."""
+    return (
+        f"{package} is not installed, so its rows are left out: pip install "
+        f"'dpaudit[{extra}]'"
+    )

@@ -25,7 +25,7 @@ from dpaudit.engines.engine import Engine
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep, run
 from dpaudit.engines.tries import ONE_THREAD
-from dpaudit.experiments.benchmark.costs import BARE, Costs
+from dpaudit.experiments.benchmark.costs import BARE, Costs, not_installed
 from dpaudit.experiments.benchmark.memory import growth
 from dpaudit.experiments.benchmark.processes import PROC, Tree
 from dpaudit.experiments.benchmark.row import Part
@@ -271,10 +271,7 @@ def _names(setting: Setting) -> dict[str, str]:
 def _missing(name: str) -> str:
     if not PROC.exists():
         return f"sweeps by {name} are left out: their time is read from {PROC} of Linux"
-    return (
-        f"{name} is not installed, so its rows are left out: pip install "
-        f"'dpaudit[{_EXTRAS[name]}]'"
-    )
+    return not_installed(name, _EXTRAS[name])
 
 
 _EXTRAS: Final = {"loky": "sweep", "ray": "ray"}

@@ -32,7 +32,7 @@ from dpaudit.dpsgd.sums import canary_log_odds, count_likelihood
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep, TrialFunction
 from dpaudit.experiments.benchmark.memory import growth
-from dpaudit.experiments.benchmark.row import Bound, Part, Row, columns, cost_of
+from dpaudit.experiments.benchmark.row import Bound, Part, Row, cost_of
 from dpaudit.experiments.paper.training import EPSILON, NOISE
 from dpaudit.experiments.power.nulls import Wrong
 from dpaudit.experiments.power.task import draw_number, numbered
@@ -232,7 +232,7 @@ class Guessers:
 
     def _rows(self, store: Store, game: Game) -> Iterable[Row]:
         bounds, silent, times, memory = (
-            columns(store, sweep, asdict(game)) for sweep in self.sweeps()
+            sweep.columns(store, asdict(game)) for sweep in self.sweeps()
         )
         for key in bounds:
             yield Row(
@@ -245,7 +245,10 @@ class Guessers:
                     times.get(key, []), times.get("sums", []), memory.get(key, [])
                 ),
                 bound=Bound.of(bounds[key]),
-                wrong=(_wrong(0.0, silent[key]), _wrong(EPSILON, bounds[key])),
+                wrong=(
+                    Wrong.of(silent[key], epsilon=0.0, truth=0.0),
+                    Wrong.of(bounds[key], epsilon=EPSILON, truth=EPSILON),
+                ),
                 guesses=game.guesses,
             )
 
@@ -269,11 +272,6 @@ class Guessers:
             settings=[asdict(game) for game in self.games],
             trials=trials,
         )
-
-
-def _wrong(epsilon: float, bounds: list[float]) -> Wrong:
-    hits = sum(bound > epsilon for bound in bounds)
-    return Wrong(epsilon=epsilon, draws=len(bounds), hits=hits)
 
 
 def _game(setting: Setting) -> Game:

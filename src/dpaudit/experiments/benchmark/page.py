@@ -1,23 +1,19 @@
 """The benchmark as Markdown, between the markers of a page that says what it means.
 
-A page has pairs of comments, ``<!-- table: NAME -->`` and ``<!-- end -->``. What stands
-between them is written anew; the rest is left as it is. Names are those of the parts,
-and ``when`` for the line with date, machine and versions.
+Names are those of the parts, and ``when`` for the line with date, machine and versions.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 
-from dpaudit.errors import InvalidInputError
 from dpaudit.experiments.benchmark.machine import cores, today, versions
 from dpaudit.experiments.benchmark.row import Part, Row
+from dpaudit.experiments.pages import fill_page
 from dpaudit.experiments.power.nulls import Wrong
 
 __all__ = ["ALPHA", "cells", "fill", "headings_of", "tables"]
 
 ALPHA = 0.05  # at which a rate is said to fail
 
-_MARKED = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 _NAMES = ("when", *Part)
 
 
@@ -27,22 +23,8 @@ def fill(page: str, found: Mapping[str, str]) -> str:
     Args:
         page: Text with markers.
         found: What to write, by name; markers without are left as they are.
-
-    Raises:
-        InvalidInputError: The page has no markers, or unknown ones.
     """
-    names = [name for _, name, _ in _MARKED.findall(page)]
-    if not names or any(name not in _NAMES for name in names):
-        raise InvalidInputError(
-            "a page names its tables by comments <!-- table: NAME --> and <!-- end "
-            f"-->, NAME one of {', '.join(_NAMES)}; got {', '.join(names) or 'none'}"
-        )
-    return _MARKED.sub(
-        lambda mark: (
-            f"{mark[1]}\n{found[mark[2]]}\n\n{mark[3]}" if mark[2] in found else mark[0]
-        ),
-        page,
-    )
+    return fill_page(page, _NAMES, found.get)
 
 
 def tables(rows: Sequence[Row], left_out: Sequence[str]) -> dict[str, str]:

@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from math import sqrt
 from typing import Protocol, Self, final
 
 import numpy as np
 
-from dpaudit.engines.store import Setting, Store
+from dpaudit.engines.store import Store
 from dpaudit.engines.sweep import Sweep
 from dpaudit.errors import InvalidInputError
 from dpaudit.experiments.power.nulls import Wrong
 from dpaudit.experiments.power.timing import Ratio, ratio_of
+from dpaudit.stats.means import standard_error
 
-__all__ = ["Bound", "Comparison", "Cost", "Part", "Row", "columns", "cost_of"]
+__all__ = ["Bound", "Comparison", "Cost", "Part", "Row", "cost_of"]
 
 
 class Part(StrEnum):
@@ -52,9 +52,8 @@ class Bound:
         """
         if not bounds:
             raise InvalidInputError("a mean needs at least one bound, got none")
-        n = len(bounds)
-        error = float(np.std(bounds, ddof=1)) / sqrt(n) if n > 1 else None
-        return cls(mean=float(np.mean(bounds)), error=error, draws=n)
+        mean, error = float(np.mean(bounds)), standard_error(bounds)
+        return cls(mean=mean, error=error, draws=len(bounds))
 
 
 @final
@@ -115,12 +114,6 @@ class Comparison(Protocol):
     def left_out(self, store: Store) -> list[str]:
         """Return which rows are missing, and how to get them."""
         ...
-
-
-def columns(store: Store, sweep: Sweep, setting: Setting) -> dict[str, list[float]]:
-    """Return the outcomes of one setting of a sweep, name by name."""
-    found = list(store.outcomes(sweep.cell(setting), sweep.trials))
-    return {key: [outcome[key] for outcome in found] for key in (found or [{}])[0]}
 
 
 def cost_of(

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.engines.store import Outcome, Setting
-from dpaudit.experiments.benchmark.costs import BARE, Costs
+from dpaudit.experiments.benchmark.costs import BARE, Costs, not_installed
 from dpaudit.experiments.benchmark.memory import growth
 from dpaudit.experiments.benchmark.row import Part
 from dpaudit.experiments.power.timing import cpu
@@ -40,20 +40,39 @@ _Paths: TypeAlias = tuple[Path, ...]
 _Part: TypeAlias = tuple[NDArray[np.float64], NDArray[np.int8]]
 
 
-def write_table(folder: Path, rows: int, files: int = _FILES) -> _Paths:
-    """Write a table of so many rows into so many files of a folder."""
+def write_table(
+    folder: Path, rows: int, files: int = _FILES, *, shuffled: bool = False
+) -> _Paths:
+    """Write a table of so many rows into the files of a folder that are not there.
+
+    Args:
+        folder: Where to write it.
+        rows: How many canaries.
+        files: How many files.
+        shuffled: Whether ids are in no order within a file.
+    """
+    paths = tuple(folder / f"part-{number:04}.parquet" for number in range(files))
+    for number, path in enumerate(paths):
+        if not path.exists():
+            first, last = rows * number // files, rows * (number + 1) // files
+            _write(path, first, last, shuffled=shuffled)
+    return paths
+
+
+def _write(path: Path, first: int, last: int, *, shuffled: bool) -> None:
     import pyarrow as pa  # noqa: PLC0415 (an extra)
     from pyarrow import parquet  # noqa: PLC0415 (an extra)
 
-    paths = tuple(folder / f"part-{number:04}.parquet" for number in range(files))
-    for number, path in enumerate(paths):
-        first, last = rows * number // files, rows * (number + 1) // files
-        rng = np.random.default_rng([1, first])
-        bits = rng.integers(0, 2, last - first).astype(np.int8)
-        scores = rng.standard_normal(last - first) + bits
-        table = pa.table({"id": np.arange(first, last), "bit": bits, "score": scores})
-        parquet.write_table(table, path, row_group_size=1 << 20, compression="zstd")
-    return paths
+    rng = np.random.default_rng([1, first])
+    ids = np.arange(first, last)
+    if shuffled:
+        rng.shuffle(ids)
+    bits = rng.integers(0, 2, last - first).astype(np.int8)
+    scores = rng.standard_normal(last - first) + bits
+    table = pa.table({"id": ids, "bit": bits, "score": scores})
+    unfinished = path.with_suffix(".part")
+    parquet.write_table(table, unfinished, row_group_size=1 << 20, compression="zstd")
+    unfinished.rename(path)
 
 
 def bare(paths: _Paths) -> int:
@@ -154,10 +173,6 @@ def tables(*, pairs: int = 20, rows: int = ROWS) -> Costs:
         rows: Of the table, one for each canary.
     """
     there = find_spec("pyarrow") is not None
-    absent = (
-        "pyarrow is not installed, so its rows are left out: pip install "
-        "'dpaudit[tables]'"
-    )
     return Costs(
         part=Part.TABLES,
         settings=[{"rows": rows, "version": version("pyarrow")}] if there else [],
@@ -169,6 +184,6 @@ def tables(*, pairs: int = 20, rows: int = ROWS) -> Costs:
             "unchecked": "an audit of the table, ids not checked",
             BARE: f"pyarrow {setting['version']}, bare",
         },
-        missing=() if there else (absent,),
+        missing=() if there else (not_installed("pyarrow", "tables"),),
         pairs=pairs,
     )

@@ -1,20 +1,13 @@
-"""The table as Markdown, between the markers of a page that says what it means.
+"""The table as Markdown, between the markers of a page that says what it means."""
 
-A page has pairs of comments, ``<!-- table: NAME -->`` and ``<!-- end -->``. What stands
-between them is written anew from the rows; the rest is left as it is.
-"""
-
-import re
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from types import MappingProxyType
 
-from dpaudit.errors import InvalidInputError
 from dpaudit.experiments.calibration.table import Part, Row
+from dpaudit.experiments.pages import fill_page
 
 __all__ = ["TABLES", "fill", "worst"]
-
-_MARKED = re.compile(r"(<!-- table: (.+?) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def fill(page: str, rows: Sequence[Row]) -> str:
@@ -24,16 +17,7 @@ def fill(page: str, rows: Sequence[Row]) -> str:
         page: Text with markers.
         rows: The rows of the whole table.
     """
-    names = [name for _, name, _ in _MARKED.findall(page)]
-    unknown = [name for name in names if name not in TABLES]
-    if unknown or not names:
-        raise InvalidInputError(
-            "a page names its tables by comments <!-- table: NAME --> and <!-- end "
-            f"-->, NAME one of {', '.join(TABLES)}; got {', '.join(names) or 'none'}"
-        )
-    return _MARKED.sub(
-        lambda found: f"{found[1]}\n{TABLES[found[2]](rows)}\n\n{found[3]}", page
-    )
+    return fill_page(page, TABLES, lambda name: TABLES[name](rows))
 
 
 def worst(rows: Iterable[Row]) -> list[Row]:

@@ -10,9 +10,10 @@ What exceeds ``e^(epsilon - t)`` times the other chance is ``1 - e^(-t/2)``, so 
 the truth is ``epsilon + 2 ln(1 - delta)``.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import log1p
-from typing import Final, final
+from typing import Final, Self, final
 
 from dpaudit import _validate
 from dpaudit.experiments.power.task import Draw, Task, numbered
@@ -73,6 +74,12 @@ class Wrong:
     def __post_init__(self) -> None:
         _validate.whole_number("draws", self.draws, least=1)
         _validate.whole_number("hits", self.hits)
+
+    @classmethod
+    def of(cls, bounds: Sequence[float], *, epsilon: float, truth: float) -> Self:
+        """Count the bounds that are above the truth, of which epsilon is the name."""
+        hits = sum(bound > truth for bound in bounds)
+        return cls(epsilon=epsilon, draws=len(bounds), hits=hits)
 
     @property
     def rate(self) -> float:

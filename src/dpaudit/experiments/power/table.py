@@ -10,7 +10,6 @@ store that was filled where it is.
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from itertools import chain
-from math import sqrt
 from typing import final
 
 import numpy as np
@@ -24,6 +23,7 @@ from dpaudit.experiments.power.plan import Guesses
 from dpaudit.experiments.power.sweeps import bound_sweep, null_sweep, time_sweep
 from dpaudit.experiments.power.task import Task
 from dpaudit.experiments.power.timing import Ratio, ratio_of
+from dpaudit.stats.means import standard_error
 
 __all__ = ["COMPARED_WITH", "NAMES", "PEER_OF", "Comparison", "Row"]
 
@@ -140,7 +140,6 @@ class Comparison:
     ) -> Row:
         bounds, times = column.bounds, column.times
         draws = len(bounds)
-        error = float(np.std(bounds, ddof=1)) / sqrt(draws) if draws > 1 else None
         whose = PEER_OF.get(key, "")
         return Row(
             canaries=task.canaries,
@@ -150,7 +149,7 @@ class Comparison:
             guesses=asdict(self.plans[task]).get(_PLANNED_AS.get(key, key)),
             draws=draws,
             mean=float(np.mean(bounds)),
-            error=error,
+            error=standard_error(bounds),
             seconds=float(np.median(times)) if times else None,
             ratio=ratio_of(times, column.beside) if times else None,
             wrong=wrong,
@@ -185,8 +184,7 @@ class Comparison:
                 bounds |= _outcomes(store, self._peer_nulls(peer, task, null))
             truth = null.truth(task.delta) + _ROUNDING
             for key, seen in bounds.items():
-                hits = sum(bound > truth for bound in seen)
-                wrong = Wrong(epsilon=null.epsilon, draws=len(seen), hits=hits)
+                wrong = Wrong.of(seen, epsilon=null.epsilon, truth=truth)
                 found[key] = (*found.get(key, ()), wrong)
         return found
 
@@ -233,5 +231,4 @@ class _Column:
 def _outcomes(store: Store, sweep: Sweep) -> dict[str, list[float]]:
     """Return the outcomes of a sweep of one setting, name by name."""
     (setting,) = sweep.settings
-    outcomes = list(store.outcomes(sweep.cell(setting), sweep.trials))
-    return {key: [o[key] for o in outcomes] for key in (outcomes or [{}])[0]}
+    return sweep.columns(store, setting)
