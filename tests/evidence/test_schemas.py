@@ -18,7 +18,7 @@ SCHEMAS = {
     "dpaudit.registration.1": "registration",
     "dpaudit.transcript.1": "transcript",
     "dpaudit.reading.1": "reading",
-    "dpaudit.result.2": "result",
+    "dpaudit.result.3": "result",
     "dpaudit.training-result.1": "training-result",
     "dpaudit.score-files.1": "score-files",
     "dpaudit.evidence.1": "evidence",

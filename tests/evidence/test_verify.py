@@ -74,7 +74,7 @@ def test_what_is_established_is_said_in_words():
         "the best of many leaves the same record",
         "Stated, not checked: guesses.guess, guesses.index, "
         "registration.design.setting, registration.design.threat_model, "
-        "result.not_exercised",
+        "result.controls, result.not_exercised",
     ):
         assert words in said, words
 

@@ -31,7 +31,7 @@ READERS = {
     "score files": (ScoreFiles.from_json, "dpaudit.score-files.1"),
     "transcript": (Transcript.from_json, "dpaudit.transcript.1"),
     "reading": (reading_from_json, "dpaudit.reading.1"),
-    "result": (result_from_json, "dpaudit.result.2"),
+    "result": (result_from_json, "dpaudit.result.3"),
     "training": (result_from_json, "dpaudit.training-result.1"),
 }
 VALUES = st.recursive(

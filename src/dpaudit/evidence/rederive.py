@@ -121,6 +121,7 @@ def _audit(stated: AuditResult, registration: Registration) -> AuditResult:
         commitment=registration.commitment,
         bound=Classic() if is_classic(stated) else None,
         not_exercised=stated.not_exercised,
+        controls=stated.controls,
         scores=stated.scores,
     )
 

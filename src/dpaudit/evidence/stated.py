@@ -33,7 +33,7 @@ def stated_fields(
     """
     training = isinstance(evidence.result, TrainingResult)
     audit = "result.audit" if training else "result"
-    found = ["versions", f"{audit}.not_exercised"]
+    found = ["versions", f"{audit}.not_exercised", f"{audit}.controls"]
     # Fixed by the commitment, and yet no more than the auditor's description.
     found += ["registration.design.setting", "registration.design.threat_model"]
     match evidence.guesses:

@@ -43,22 +43,33 @@ from dpaudit.game.rules import (
 )
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
+from dpaudit.game.verdict import (
+    SURE,
+    Control,
+    Verdict,
+    better_than_chance,
+    verdict_of,
+)
 from dpaudit.privacy.guarantee import (
     Guarantee,
     guarantee_from_plain,
     guarantee_to_plain,
 )
+from dpaudit.privacy.guarantees import PureDP
 from dpaudit.stats.binomial import log_odds_limit
 
 __all__ = [
     "AuditResult",
     "bound_for",
     "bound_of",
+    "check_verdict",
     "claim_test_from_plain",
     "claim_test_to_plain",
     "conclude",
+    "effect_seen",
     "is_classic",
     "judge",
+    "opening",
     "score",
 ]
 
@@ -80,10 +91,14 @@ class JudgingBound(Protocol):
         ...
 
 
-_FORMAT = "dpaudit.result.2"
-_EARLIER = "dpaudit.result.1"  # without scores
+_FORMAT = "dpaudit.result.3"
+_EARLIER = {  # what results of earlier formats do not hold
+    "dpaudit.result.2": {"verdict", "controls"},
+    "dpaudit.result.1": {"verdict", "controls", "scores"},
+}
 _CHANCE = 0.9  # with which a fault counts as caught
 _FIELDS = {
+    "verdict",
     "design",
     "commitment",
     "reading",
@@ -92,6 +107,7 @@ _FIELDS = {
     "claim_test",
     "accuracy_caught",
     "not_exercised",
+    "controls",
     "scores",
 }
 
@@ -114,6 +130,7 @@ class AuditResult:
             refute the claim with chance 0.9; None if not even all right would have, or
             if the rules do not count guesses.
         not_exercised: Parts of the mechanism that this audit did not run through.
+        controls: What was looked at to see whether there was anything to see.
         scores: What the guesser's scores looked like, if they were kept; for pictures.
     """
 
@@ -125,7 +142,33 @@ class AuditResult:
     claim_test: ClaimTest
     accuracy_caught: float | None
     not_exercised: tuple[str, ...]
+    controls: tuple[Control, ...] = ()
     scores: ScoreSummary | None = None
+
+    @property
+    def verdict(self) -> Verdict:
+        """How the audit ended, in one word."""
+        return self._ended()[0]
+
+    @property
+    def reason(self) -> str:
+        """Why the audit is void or inconclusive; "" otherwise."""
+        return self._ended()[1]
+
+    @property
+    def could_refute(self) -> bool:
+        """Whether the claim could have been refuted, had guesses been right."""
+        if isinstance(self.reading, Counts):
+            return self.claim_test.refuted or self.accuracy_caught is not None
+        claimed = self.claim_test.claim.epsilon_at(self.design.bound_delta)
+        return self.ceiling >= claimed
+
+    def _ended(self) -> tuple[Verdict, str]:
+        return verdict_of(
+            refuted=self.claim_test.refuted,
+            could=self.could_refute,
+            controls=self.controls,
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AuditResult) and self.to_json() == other.to_json()
@@ -134,6 +177,11 @@ class AuditResult:
         return hash(self.to_json())
 
     def __str__(self) -> str:
+        said = opening(self.verdict, self.reason)
+        return said if self.verdict is Verdict.VOID else f"{said} {self.details()}"
+
+    def details(self) -> str:
+        """Return what was shown of the claim, in one sentence."""
         right, made = score(self.reading)
         said = (
             f"{self.claim_test}: {self.bound}, from {right} of {made} guesses right "
@@ -181,6 +229,7 @@ class AuditResult:
         return _canonical.text(
             {
                 "format": _FORMAT,
+                "verdict": str(self.verdict),
                 "design": self.design.to_json(),
                 "commitment": self.commitment and self.commitment.to_json(),
                 "reading": reading_to_json(self.reading),
@@ -189,6 +238,7 @@ class AuditResult:
                 "claim_test": claim_test_to_plain(self.claim_test),
                 "accuracy_caught": self.accuracy_caught,
                 "not_exercised": list(self.not_exercised),
+                "controls": [each.to_plain() for each in self.controls],
                 "scores": self.scores and self.scores.to_plain(),
             }
         )
@@ -196,18 +246,19 @@ class AuditResult:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Return the result that a JSON document holds; nothing in it is re-derived."""
-        if _canonical.format_of(text) == _EARLIER:
-            plain = _canonical.document(text, _EARLIER, _FIELDS - {"scores"})
-            plain["scores"] = None
-        else:
-            plain = _canonical.document(text, _FORMAT, _FIELDS)
+        form = _canonical.format_of(text)
+        absent = _EARLIER.get(form, set())
+        names = _FIELDS - absent
+        plain = _canonical.document(text, form if absent else _FORMAT, names)
+        plain = {"verdict": None, "controls": [], "scores": None} | plain
         caught, parts = plain["accuracy_caught"], plain["not_exercised"]
         _validate.nonnegative("ceiling", plain["ceiling"])
         if caught is not None:
             _validate.probability("accuracy_caught", caught)
-        if not isinstance(parts, list):
-            raise InvalidInputError(f"not_exercised must be a list, got {parts!r}")
-        return cls(
+        for name in ("not_exercised", "controls"):
+            if not isinstance(plain[name], list):
+                raise InvalidInputError(f"{name} must be a list, got {plain[name]!r}")
+        found = cls(
             design=Design.from_json(plain["design"]),
             commitment=None
             if plain["commitment"] is None
@@ -220,10 +271,13 @@ class AuditResult:
             if caught is None
             else _canonical.number("accuracy_caught", caught),
             not_exercised=tuple(str(each) for each in parts),
+            controls=tuple(map(Control.from_plain, plain["controls"])),
             scores=None
             if plain["scores"] is None
             else ScoreSummary.from_plain(plain["scores"]),
         )
+        check_verdict(plain["verdict"], found.verdict)
+        return found
 
 
 def conclude(
@@ -231,6 +285,7 @@ def conclude(
     *,
     commitment: Commitment,
     not_exercised: tuple[str, ...] = (),
+    controls: tuple[Control, ...] = (),
     scores: ScoreSummary | None = None,
 ) -> AuditResult:
     """Judge a transcript by the bound that belongs to its rules.
@@ -239,6 +294,7 @@ def conclude(
         transcript: What the referee recorded.
         commitment: The commitment that the game was opened with.
         not_exercised: Parts of the mechanism that the audit did not run through.
+        controls: What was looked at to see whether there was anything to see.
         scores: What the guesser's scores looked like.
     """
     return judge(
@@ -246,6 +302,7 @@ def conclude(
         design=transcript.design,
         commitment=commitment,
         not_exercised=not_exercised,
+        controls=controls,
         scores=scores,
     )
 
@@ -257,6 +314,7 @@ def judge(
     commitment: Commitment | None,
     bound: JudgingBound | None = None,
     not_exercised: tuple[str, ...] = (),
+    controls: tuple[Control, ...] = (),
     scores: ScoreSummary | None = None,
 ) -> AuditResult:
     """Judge what was read of a game that was played by the design's rules.
@@ -271,6 +329,8 @@ def judge(
         commitment: The commitment that the game was opened with.
         bound: Another bound than that of the rules, if it is valid for the game.
         not_exercised: Parts of the mechanism that the audit did not run through.
+        controls: What was looked at to see whether there was anything to see:
+            ``effect_seen`` where nothing else shows that canaries went in.
         scores: What the guesser's scores looked like.
     """
     _check_reading(reading, design)
@@ -288,8 +348,50 @@ def judge(
         claim_test=claim_test,
         accuracy_caught=caught,
         not_exercised=not_exercised,
+        controls=controls,
         scores=scores,
     )
+
+
+def effect_seen(reading: Reading, *, design: Design) -> Control:
+    """Return whether guesses show by themselves that canaries went in.
+
+    Guesses about a program that no canary ever reached are right by chance alone, and
+    so are those of a guesser that cannot tell; neither tests the claim.
+
+    Example:
+        >>> from dpaudit import OneRun
+        >>> rules, claim = OneRun(guesses=100), PureDP(epsilon=1.0)
+        >>> design = Design(canaries=100, rules=rules, claim=claim)
+        >>> lucky = Counts(canaries=100, guesses=100, correct=58)
+        >>> print(effect_seen(lucky, design=design).spoils)
+        inconclusive
+    """
+    nothing = PureDP(epsilon=0.0, adjacency=design.claim.adjacency)
+    tester = _tester(bound_for(design.rules), design.rules)
+    return better_than_chance(test_claim(nothing, reading, alpha=SURE, bound=tester))
+
+
+def opening(verdict: Verdict, reason: str) -> str:
+    """Return the first sentence about an audit: the word, and why if it is no answer.
+
+    Example:
+        >>> opening(Verdict.VOID, "no canary arrived")
+        'Void: no canary arrived. Nothing is said about the claim.'
+    """
+    said = (
+        verdict[0].upper() + verdict[1:] + (f": {on_one_line(reason)}" * bool(reason))
+    )
+    silent = " Nothing is said about the claim." * (verdict is Verdict.VOID)
+    return f"{said}.{silent}"
+
+
+def check_verdict(stated: object, derived: Verdict) -> None:
+    """Refuse a document whose word is not what the rest of it says."""
+    if stated is not None and stated != derived:
+        raise InvalidInputError(
+            f"verdict is stated as {stated!r}, and the rest says {str(derived)!r}"
+        )
 
 
 # What counts say is a short table; whoever plays many games looks it up.

@@ -20,7 +20,7 @@ from dpaudit.bounds.reads import Counts, Ranked, Weighted
 from dpaudit.errors import VoidAuditError
 from dpaudit.game.coins import Coins
 from dpaudit.game.design import Commitment, Design
-from dpaudit.game.result import AuditResult, judge
+from dpaudit.game.result import AuditResult, effect_seen, judge
 from dpaudit.game.rules import Classes, OneRun, Ranking
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.stats.binomial import log_tails
@@ -94,6 +94,7 @@ def audit_scores(
         design=design,
         commitment=commitment,
         not_exercised=not_exercised,
+        controls=(effect_seen(reading, design=design),),
         scores=ScoreSummary.of(scores, truth),
     )
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from dpaudit.bounds.reads import Counts, Ranked, Weighted
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.game.result import AuditResult, judge
+from dpaudit.game.result import AuditResult, effect_seen, judge
 from dpaudit.game.rules import Ranking
 from dpaudit.game.scores import (
     check_fair,
@@ -64,11 +64,13 @@ def conclude_scores(
         _check_ids(whole.ids, whole.rows, int(whole.salt[:16], 16))
     if whole.commitment is None:
         check_fair(whole.ones, whole.rows, said_independent=coins_were_independent)
+    reading = _reading(whole)
     return judge(
-        _reading(whole),
+        reading,
         design=whole.design,
         commitment=whole.commitment,
         not_exercised=not_exercised,
+        controls=(effect_seen(reading, design=whole.design),),
     )
 
 

@@ -25,8 +25,10 @@ from dpaudit.game.result import (
     claim_test_from_plain,
     claim_test_to_plain,
     conclude,
+    opening,
 )
 from dpaudit.game.transcript import Transcript
+from dpaudit.game.verdict import Verdict, verdict_of
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.training.guessing import Played
 from dpaudit.training.reading import SumsReading
@@ -83,6 +85,31 @@ class TrainingResult:
         return self.claim_test.refuted
 
     @property
+    def verdict(self) -> Verdict:
+        """How the audit ended, in one word."""
+        return self._ended()[0]
+
+    @property
+    def reason(self) -> str:
+        """Why the audit is void or inconclusive; "" otherwise."""
+        return self._ended()[1]
+
+    def _ended(self) -> tuple[Verdict, str]:
+        return verdict_of(
+            refuted=self.refuted,
+            could=self._could_refute(),
+            controls=self.audit.controls,
+        )
+
+    def _could_refute(self) -> bool:
+        counts = self.audit.reading
+        if self.accountant is None or not isinstance(counts, Counts):
+            return self.audit.could_refute
+        perfect = replace(counts, correct=counts.guesses)
+        test = self.accountant
+        return test_claim(test.claim, perfect, alpha=test.alpha).refuted
+
+    @property
     def hidden(self) -> bool:
         """Whether real gradients hid so much that no forecast of the audit holds."""
         return self.trusted < _HIDDEN
@@ -93,7 +120,10 @@ class TrainingResult:
         return self.claim_test.p_value
 
     def __str__(self) -> str:
-        lines = [self._verdict(), str(self.audit), self._family(), self._reason()]
+        lines = [opening(self.verdict, self.reason)]
+        if self.verdict is not Verdict.VOID:
+            lines += [self._verdict(), self.audit.details(), self._family()]
+            lines += [self._reason()]
         lines += [f"Note: {on_one_line(remark)}." for remark in self.remarks]
         return "\n".join(line for line in lines if line)
 
