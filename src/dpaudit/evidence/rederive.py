@@ -108,6 +108,7 @@ def judged_again(stated: Result, registration: Registration) -> Result:
         family=family,
         transcript=stated.transcript,
         steps=stated.steps,
+        arrival=stated.arrival,
         trusted=stated.trusted,
         remarks=stated.remarks,
     )

@@ -52,7 +52,7 @@ def stated_fields(
                 found += [f"{audit}.scores"]
     if training:
         # Of the accountant: which curve it stands for; the verdict on it is re-derived.
-        own = ("accountant", "steps", "trusted", "remarks")
+        own = ("accountant", "arrival", "steps", "trusted", "remarks")
         found += [f"result.{name}" for name in own]
     if evidence.key is None and not registration_given:
         found += ["registration"]

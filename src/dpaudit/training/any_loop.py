@@ -23,6 +23,7 @@ from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
 from dpaudit.game.referee import Referee
 from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.training.arrival import Arrivals
 from dpaudit.training.draws import Draws, check_rate
 from dpaudit.training.guessing import check_design, guess, opened, per_coordinate
 from dpaudit.training.reading import SumsReading
@@ -100,7 +101,9 @@ class SumsAudit:
             per_coordinate=size,
             sampling=Poisson(rate=sample_rate),
         )
-        self._real_sums, self._asked = real_sums, False
+        self._real_sums = real_sums
+        self._arrivals = Arrivals(len(self.coordinates), key)
+        self._joined: NDArray[np.int64] | None = None  # what was asked for, this step
 
     def joining(self) -> NDArray[np.int64]:
         """Return how many included canaries join the coming step at each coordinate.
@@ -108,8 +111,8 @@ class SumsAudit:
         Secret: add the clipping norm times this to the sum, before noise, and keep it
         from whatever reads the noisy sums.
         """
-        self._asked = True
-        return self._draws.joining(self._reading.steps)
+        self._joined = self._draws.joining(self._reading.steps)
+        return self._joined.copy()
 
     def observe(
         self, noisy_sums: ArrayLike, *, real_sums: ArrayLike | None = None
@@ -126,7 +129,7 @@ class SumsAudit:
                 "real_sums belong to an audit that was opened with real_sums=True, "
                 "and to each of its steps: it decides what the guesser knows"
             )
-        if not self._asked:
+        if self._joined is None:
             raise VoidAuditError(
                 "a noisy sum was handed over, but joining() was not asked for what to "
                 "put into it; add the clipping norm times joining() before the noise"
@@ -134,15 +137,19 @@ class SumsAudit:
         noisy = _numbers("noisy_sums", noisy_sums)
         real = 0.0 if real_sums is None else _numbers("real_sums", real_sums)
         self._reading.observe(noisy - real)
-        self._asked = False
+        self._arrivals.observe(noisy - real, self._joined)
+        self._joined = None
 
     def save(self, path: str | Path) -> None:
         """Write what was seen so far to a file that holds no key."""
-        write_state(path, self.commitment, self._reading.saved())
+        seen = self._reading.saved() | self._arrivals.saved()
+        write_state(path, self.commitment, seen)
 
     def resume(self, path: str | Path) -> None:
         """Go on from a file that ``save`` wrote, with the same key and design."""
-        self._reading.restore(read_state(path, self.commitment))
+        state = read_state(path, self.commitment)
+        self._reading.restore(state)
+        self._arrivals.restore(state)
 
     def finish(self, *, claim: Guarantee | None = None) -> TrainingResult:
         """Guess, and judge.
@@ -154,6 +161,7 @@ class SumsAudit:
         return conclude_training(
             guess(self._referee, self._reading.log_likelihood()),
             reading=self._reading,
+            arrival=self._arrivals.found(),
             commitment=self.commitment,
             claim=claim,
             not_exercised=NOT_EXERCISED,

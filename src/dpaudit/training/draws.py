@@ -44,7 +44,7 @@ class Draws:
     ) -> None:
         check_rate(sample_rate)
         _validate.whole_number("per_coordinate", per_coordinate, least=1)
-        self._key, self._canaries, self._rate = key, canaries, sample_rate
+        self._key, self._canaries, self.sample_rate = key, canaries, sample_rate
         self._per_coordinate = per_coordinate
         bits = Coins(key=key, count=canaries).bits()
         self.included: NDArray[np.bool_] = bits.astype(bool)
@@ -57,7 +57,8 @@ class Draws:
 
     def joined(self, step: int) -> NDArray[np.int64]:
         """Return the coordinate of each included canary that joins a step, in order."""
-        who = drawn(self._key, step, canaries=self._canaries, sample_rate=self._rate)
+        rate = self.sample_rate
+        who = drawn(self._key, step, canaries=self._canaries, sample_rate=rate)
         return np.asarray(who[self.included[who]] // self._per_coordinate)
 
     def joining(self, step: int) -> NDArray[np.int64]:

@@ -6,10 +6,12 @@ it answers with the coins of each turn.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import final
+from math import log
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import special
 
 from dpaudit._canonical import Scalar
 from dpaudit.dpsgd.sums import canary_log_odds
@@ -22,6 +24,7 @@ from dpaudit.game.referee import Referee
 from dpaudit.game.rules import AdaptiveRounds, OneRun, Ranking
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
+from dpaudit.game.verdict import Control, Verdict
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior
 
 __all__ = [
@@ -32,6 +35,8 @@ __all__ = [
     "opened",
     "per_coordinate",
 ]
+
+_FAR_FEWER: Final = 1e-6  # chance of so few right guesses by what was stated
 
 
 def per_coordinate(design: Design) -> int:
@@ -76,10 +81,35 @@ class Played:
         transcript: Its record.
         scores: What the log-odds of all canaries looked like before any coin was
             revealed; None where no one place knows them all.
+        surety: For each guess the log-odds of being right that its guesser stated.
     """
 
     transcript: Transcript
     scores: ScoreSummary | None
+    surety: NDArray[np.float64]
+
+    def promise(self) -> Control:
+        """Return whether guesses were right as often as they said they would be.
+
+        The chance of so few right guesses, if each is right with the chance that was
+        stated when it was made, is bounded by Chernoff's inequality.
+        """
+        chances = special.expit(self.surety)
+        made = self.transcript.guess != 0
+        right = int(np.sum(self.transcript.guess[made] == self.transcript.truth[made]))
+        rates = np.geomspace(1e-3, 30.0, 60)
+        tail = min(
+            float(rate * right + np.log1p(chances * np.expm1(-rate)).sum())
+            for rate in rates
+        )
+        said = f"{right} of {len(chances)} guesses right, {chances.sum():.0f} expected"
+        if tail > log(_FAR_FEWER):
+            return Control(said=f"guesses were as good as the guesser said: {said}")
+        return Control(
+            said="guesses were far worse than the guesser said, so that its model of "
+            f"this run is wrong and faults may go unseen: {said}",
+            spoils=Verdict.INCONCLUSIVE,
+        )
 
 
 def guess(referee: Referee, log_likelihood: NDArray[np.float64]) -> Played:
@@ -93,7 +123,9 @@ def guess(referee: Referee, log_likelihood: NDArray[np.float64]) -> Played:
                 mechanism=_Seen(), threshold=start, rules=rules
             )
             drive(referee, guesser.play(log_likelihood))
-            played = Played(transcript=referee.close(), scores=None)
+            transcript = referee.close()
+            surety = transcript.stake[transcript.guess != 0]
+            played = Played(transcript=transcript, scores=None, surety=surety)
         case _:
             raise _unplayable(referee.design)
     return replace(played, scores=referee.summary(odds))
@@ -111,7 +143,7 @@ def guess_among(
     """
     best, what = most_likely(odds, guesses=referee.design.guesses)
     referee.submit(index[best], what)
-    return Played(transcript=referee.close(), scores=None)
+    return Played(transcript=referee.close(), scores=None, surety=np.abs(odds[best]))
 
 
 def _unplayable(design: Design) -> InvalidInputError:

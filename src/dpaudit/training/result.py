@@ -22,21 +22,26 @@ from dpaudit.errors import InvalidInputError, on_one_line
 from dpaudit.game.design import Commitment
 from dpaudit.game.result import (
     AuditResult,
+    check_verdict,
     claim_test_from_plain,
     claim_test_to_plain,
     conclude,
     opening,
 )
 from dpaudit.game.transcript import Transcript
-from dpaudit.game.verdict import Verdict, verdict_of
+from dpaudit.game.verdict import Control, Verdict, verdict_of
 from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.training.arrival import Arrival
 from dpaudit.training.guessing import Played
 from dpaudit.training.reading import SumsReading
 
 __all__ = ["TrainingResult", "conclude_training", "judge_accountant"]
 
-_FORMAT = "dpaudit.training-result.1"
+_FORMAT = "dpaudit.training-result.2"
+_EARLIER = "dpaudit.training-result.1"  # without verdict and arrival
 _FIELDS = {
+    "verdict",
+    "arrival",
     "audit",
     "accountant",
     "family",
@@ -45,6 +50,10 @@ _FIELDS = {
     "trusted",
     "remarks",
 }
+_NOT_SEEN = Control(
+    said="nothing shows that any canary arrived",
+    spoils=Verdict.INCONCLUSIVE,
+)
 _HIDDEN = 0.9  # of the evidence; with less a forecast does not hold
 _INFINITE = "inf"
 
@@ -61,6 +70,8 @@ class TrainingResult:
         family: The parameter of Gaussian privacy (tier B); None unless guesses were
             counted.
         transcript: Every guess, for the record.
+        arrival: How the noisy sums answered to the canaries; None if that was not
+            seen, for example as none joined a step.
         steps: Steps that were seen.
         trusted: What share of the evidence real gradients left, on average.
         remarks: What was noticed without any statistics.
@@ -72,6 +83,7 @@ class TrainingResult:
     transcript: Transcript
     steps: int
     trusted: float
+    arrival: Arrival | None = None
     remarks: tuple[str, ...] = ()
 
     @property
@@ -82,7 +94,7 @@ class TrainingResult:
     @property
     def refuted(self) -> bool:
         """Whether the claim is refuted; wrongly so with chance at most alpha."""
-        return self.claim_test.refuted
+        return self.verdict is Verdict.REFUTED
 
     @property
     def verdict(self) -> Verdict:
@@ -96,7 +108,7 @@ class TrainingResult:
 
     def _ended(self) -> tuple[Verdict, str]:
         return verdict_of(
-            refuted=self.refuted,
+            refuted=self.claim_test.refuted,
             could=self._could_refute(),
             controls=self.audit.controls,
         )
@@ -124,6 +136,11 @@ class TrainingResult:
         if self.verdict is not Verdict.VOID:
             lines += [self._verdict(), self.audit.details(), self._family()]
             lines += [self._reason()]
+        lines += [
+            f"Control: {on_one_line(each.said)}."
+            for each in self.audit.controls
+            if each.said not in self.reason
+        ]
         lines += [f"Note: {on_one_line(remark)}." for remark in self.remarks]
         return "\n".join(line for line in lines if line)
 
@@ -135,6 +152,8 @@ class TrainingResult:
         return _canonical.text(
             {
                 "format": _FORMAT,
+                "verdict": str(self.verdict),
+                "arrival": self.arrival and self.arrival.to_plain(),
                 "audit": self.audit.to_json(),
                 "accountant": self.accountant and claim_test_to_plain(self.accountant),
                 "family": self.family and _parameter_bound_to_plain(self.family),
@@ -148,12 +167,17 @@ class TrainingResult:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Return the result that a JSON document holds; nothing in it is re-derived."""
-        plain = _canonical.document(text, _FORMAT, _FIELDS)
+        if _canonical.format_of(text) == _EARLIER:
+            absent = {"verdict", "arrival"}
+            plain = _canonical.document(text, _EARLIER, _FIELDS - absent)
+            plain |= dict.fromkeys(absent)
+        else:
+            plain = _canonical.document(text, _FORMAT, _FIELDS)
         remarks = plain["remarks"]
         if not isinstance(remarks, list):
             raise InvalidInputError(f"remarks must be a list, got {remarks!r}")
         _validate.whole_number("steps", plain["steps"])
-        return cls(
+        found = cls(
             audit=AuditResult.from_json(plain["audit"]),
             accountant=None
             if plain["accountant"] is None
@@ -164,8 +188,13 @@ class TrainingResult:
             transcript=Transcript.from_json(plain["transcript"]),
             steps=plain["steps"],
             trusted=_canonical.number("trusted", plain["trusted"]),
+            arrival=None
+            if plain["arrival"] is None
+            else Arrival.from_plain(plain["arrival"]),
             remarks=tuple(str(each) for each in remarks),
         )
+        check_verdict(plain["verdict"], found.verdict)
+        return found
 
     def _verdict(self) -> str:
         if self.accountant is None:
@@ -246,9 +275,11 @@ def conclude_training(
     played: Played,
     *,
     reading: SumsReading,
+    arrival: Arrival | None,
     commitment: Commitment,
     claim: Guarantee | None,
     not_exercised: tuple[str, ...],
+    controls: tuple[Control, ...] = (),
     remarks: tuple[str, ...] = (),
 ) -> TrainingResult:
     """Judge a game of guesses about a training's canaries.
@@ -256,9 +287,11 @@ def conclude_training(
     Args:
         played: The game.
         reading: What the guesser made of the noisy sums.
+        arrival: How the sums answered to canaries; None if that was not seen.
         commitment: The commitment that the game was opened with.
         claim: What the accountant stands for, as far as it is known.
         not_exercised: Parts of the training that the audit did not run through.
+        controls: What else was looked at to see whether there was anything to see.
         remarks: What was noticed without any statistics.
     """
     audit = conclude(
@@ -273,11 +306,16 @@ def conclude_training(
         said = "the accountant's whole curve was not tested, as that needs guesses that"
         remarks = (*remarks, f"{said} are counted: OneRun(guesses=...)")
     accountant, family = judge_accountant(audit, claim)
+    refuted = (accountant or audit.claim_test).refuted
+    arrived = _NOT_SEEN
+    if arrival is not None:
+        arrived = arrival.control(refuted=refuted)
     return TrainingResult(
-        audit=audit,
+        audit=replace(audit, controls=(arrived, played.promise(), *controls)),
         accountant=accountant,
         family=family,
         transcript=played.transcript,
+        arrival=arrival,
         steps=reading.steps,
         trusted=reading.trusted,
         remarks=remarks,

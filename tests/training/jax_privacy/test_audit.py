@@ -223,6 +223,35 @@ def run(audit, privatizer, *, steps, state=None):
     return state
 
 
+def scaling(privatizer, factor):
+    """A program that multiplies its sums before it adds noise."""
+
+    def update(sums, state, params=None):
+        scaled = jax.tree.map(lambda part: factor * part, sums)
+        return privatizer.update(scaled, state, params)
+
+    return optax.GradientTransformation(privatizer.init, update)
+
+
+@pytest.mark.parametrize("factor", [1.0, 0.0, -1.0, 0.01, 0.5, 100.0])
+def test_a_run_that_loses_its_canaries_is_not_reassured(factor):
+    """The error is about 0.045: each fault lies 11 or more from a slope of 1."""
+    audit, plain = attach()
+    run(audit, audit.wrap(scaling(plain, factor)), steps=STEPS)
+    text = str(audit.finish())
+    assert text.startswith("Void: ") is (factor != 1.0)
+    assert "slope" in text
+
+
+def test_of_records_the_slope_is_known_from_the_coins():
+    result, *_ = audit_of_records(clip=2.0, claimed_clip=2.0)
+    arrival = result.arrival
+    # 2 * 1.5 / (0.1 * sqrt(400 * 60)) = 0.194: joins are not seen, only expected.
+    assert arrival.error == pytest.approx(0.194, rel=0.2)
+    assert abs(arrival.slope - 1) < 4 * arrival.error
+    assert arrival.by_program
+
+
 def test_compiled_or_not_the_noise_is_that_of_the_plain_privatizer():
     audit, plain = attach()
     wrapped = audit.wrap(plain)

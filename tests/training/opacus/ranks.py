@@ -67,6 +67,7 @@ def train(mode, rank):
         "included": draws.included.tolist(),
         "joined": np.array(joined).tolist(),
         "transcript": result.transcript.to_json(),
+        "arrival": result.arrival.to_plain(),
         "epsilon": run.engine.get_epsilon(1e-5),
     }
 

@@ -57,6 +57,18 @@ def test_the_sum_over_ranks_rises_by_the_clipping_norm(found, mode):
 
 
 @pytest.mark.parametrize("mode", list(MODES))
+def test_the_audit_finds_that_canaries_arrived_over_all_ranks(found, mode):
+    """Four standard errors: fails once in 16,000 times."""
+    one, other = (each[mode]["arrival"] for each in found)
+    assert one == other
+    assert abs(one["slope"] - 1) < 4 * one["error"]
+    # Noise over the root of what joined; records join on either of two ranks.
+    assert one["error"] == pytest.approx(
+        NOISE / np.sqrt(400 * STEPS * 0.1 / 2), rel=0.4
+    )
+
+
+@pytest.mark.parametrize("mode", list(MODES))
 def test_every_rank_comes_to_the_same_result(found, mode):
     first, second = (each[mode] for each in found)
     assert first["transcript"] == second["transcript"]

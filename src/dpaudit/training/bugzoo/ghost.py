@@ -130,6 +130,7 @@ def audit_examples(
         commitment=referee.commitment,
         claim=accountant_curve(accountant.history),
         reading=reading,
+        arrival=None,
         not_exercised=("records with larger gradients than these",),
     )
 

@@ -31,6 +31,7 @@ from dpaudit.game.design import Design
 from dpaudit.game.referee import Referee
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.training.any_loop import NOT_EXERCISED, scattered
+from dpaudit.training.arrival import Arrivals
 from dpaudit.training.draws import Draws
 from dpaudit.training.guessing import check_design, guess, opened, per_coordinate
 from dpaudit.training.jax_privacy.events import history_of
@@ -122,6 +123,9 @@ class JaxPrivacyAudit:
             sampling=Poisson(rate=rate),
             groups=self._layout.leaf,
         )
+        self._arrivals = Arrivals(
+            len(coordinates), key, by_program=isinstance(insertion, Records)
+        )
 
     def wrap(
         self, privatizer: optax.GradientTransformation
@@ -172,19 +176,24 @@ class JaxPrivacyAudit:
                 "observed before; call noise_state = audit.observe(noise_state) once "
                 "after every step"
             )
+        joined = self._expected()
         self._reading.observe(seen / self._norm)
+        self._arrivals.observe(seen / self._norm, joined)
         return exchange(state, self._joining())
 
     def save(self, path: str | Path) -> None:
         """Write what was seen so far to a file that holds no key."""
-        write_state(path, self.commitment, self._reading.saved())
+        seen = self._reading.saved() | self._arrivals.saved()
+        write_state(path, self.commitment, seen)
 
     def resume(self, path: str | Path) -> None:
         """Go on from a file that ``save`` wrote, with the same key and design.
 
         The privatizer's state is part of the training's own checkpoint.
         """
-        self._reading.restore(read_state(path, self.commitment))
+        state = read_state(path, self.commitment)
+        self._reading.restore(state)
+        self._arrivals.restore(state)
 
     def finish(self, *, claim: Guarantee | None = None) -> TrainingResult:
         """Guess, and judge.
@@ -197,6 +206,7 @@ class JaxPrivacyAudit:
         return conclude_training(
             guess(self._referee, self._reading.log_likelihood()),
             reading=self._reading,
+            arrival=self._arrivals.found(),
             commitment=self.commitment,
             claim=claim,
             not_exercised=self._not_exercised(),
@@ -207,6 +217,16 @@ class JaxPrivacyAudit:
         if isinstance(self._insertion, Records):
             return np.zeros(len(self._layout.leaf))
         return np.float64(self._norm) * self._draws.joining(self._reading.steps)
+
+    def _expected(self) -> NDArray[np.float64]:
+        """Return what canaries put into the coming step's sum, over a record's norm.
+
+        Which records a batch holds is not seen; of those, it is what coins expect.
+        """
+        if not isinstance(self._insertion, Records):
+            return self._joining() / self._norm
+        inside = self._draws.included.reshape(len(self._layout.leaf), -1).sum(axis=1)
+        return np.asarray(self._draws.sample_rate * inside)
 
     def _not_exercised(self) -> tuple[str, ...]:
         return () if isinstance(self._insertion, Records) else NOT_EXERCISED

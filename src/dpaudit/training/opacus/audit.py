@@ -35,6 +35,7 @@ from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.referee import Referee
+from dpaudit.training.arrival import Arrival, Arrivals
 from dpaudit.training.draws import Draws
 from dpaudit.training.guessing import (
     Played,
@@ -44,10 +45,15 @@ from dpaudit.training.guessing import (
     opened,
     per_coordinate,
 )
-from dpaudit.training.opacus.claim import claim_and_remarks, counted_steps
+from dpaudit.training.opacus.claim import (
+    claim_and_remarks,
+    counted_steps,
+    steps_unseen,
+)
 from dpaudit.training.opacus.facts import (
     Facts,
     Loader,
+    hooked_accountant,
     is_sharded,
     rank_and_world,
     read_facts,
@@ -176,6 +182,9 @@ class OpacusAudit:
             sampling=sampling or facts.sampling,
             real_sums=real_sums,
         )
+        self._arrivals = Arrivals(
+            len(self._reader.coordinates), key, by_program=records is not None
+        )
         self.data_loader = data_loader
         self._inserter: SumInserter | RecordInserter
         if records is None:
@@ -185,6 +194,7 @@ class OpacusAudit:
                 draws,
                 norm=canary.norm,
                 reader=self._reader,
+                arrivals=self._arrivals,
             )
         else:
             self.data_loader, noted = noted_loader(data_loader)
@@ -196,6 +206,7 @@ class OpacusAudit:
                 noted=noted,
                 first=records.first,
                 reader=self._reader,
+                arrivals=self._arrivals,
             )
 
         _RIDDEN.add(optimizer)
@@ -210,6 +221,7 @@ class OpacusAudit:
                 "counted": np.array([counted_steps(self._accountant)]),
                 "drawn": np.array([self._inserter.step]),
                 **self._reader.reading.saved(),
+                **self._arrivals.saved(),
             },
         )
 
@@ -228,6 +240,7 @@ class OpacusAudit:
         self._check_accountant(counted)
         (self._inserter.step,) = saved_counts(state, "drawn", 1)
         self._reader.resume(state)
+        self._arrivals.restore(state)
 
     def detach(self) -> None:
         """Leave the optimizer as it was, without a result: the audit is given up."""
@@ -242,14 +255,23 @@ class OpacusAudit:
         claim, remarks = claim_and_remarks(
             self._accountant, rate=self._facts.rate, steps=reading.steps
         )
+        counting = self._accountant or hooked_accountant(self._optimizer)
         return conclude_training(
             self._guess(reading),
             reading=reading,
+            arrival=self._arrival(),
+            controls=steps_unseen(counting, steps=reading.steps),
             commitment=self.commitment,
             claim=claim,
             not_exercised=self._inserter.not_exercised,
             remarks=(*remarks, *self._smaller()),
         )
+
+    def _arrival(self) -> Arrival | None:
+        if self._world == 1:
+            return self._arrivals.found()
+        device = local(self._optimizer.params[0]).device
+        return self._arrivals.found(lambda own: gathered(own, device))
 
     def _check_accountant(self, saved: int) -> None:
         """Refuse to go on from a step that the accountant knows nothing of."""

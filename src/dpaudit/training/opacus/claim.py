@@ -3,9 +3,10 @@
 from dpaudit.accounting import accountant_curve
 from dpaudit.accounting.curves import HasHistory
 from dpaudit.errors import InvalidInputError
+from dpaudit.game.verdict import Control, Verdict
 from dpaudit.privacy.curve import PrivacyCurve
 
-__all__ = ["claim_and_remarks", "counted_steps"]
+__all__ = ["claim_and_remarks", "counted_steps", "steps_unseen"]
 
 _CLOSE = 1e-9
 
@@ -15,6 +16,23 @@ def counted_steps(accountant: HasHistory | None) -> int:
     if accountant is None:
         return -1
     return sum(int(each) for _, _, each in accountant.history)
+
+
+def steps_unseen(accountant: HasHistory | None, *, steps: int) -> tuple[Control, ...]:
+    """Return that an accountant counted more steps than the audit saw, if it did.
+
+    Its claim is about all of them; what was done in the others was not looked at.
+    """
+    counted = counted_steps(accountant)
+    if counted <= steps:
+        return ()
+    return (
+        Control(
+            said=f"{counted - steps} of {counted} steps were made without the audit, "
+            "which must be attached before the first of them",
+            spoils=Verdict.INCONCLUSIVE,
+        ),
+    )
 
 
 def claim_and_remarks(
@@ -32,7 +50,7 @@ def claim_and_remarks(
     history = accountant.history
     counted = counted_steps(accountant)
     found = []
-    if counted != steps:
+    if counted < steps:
         found.append(
             f"the accountant counted {counted} steps, but {steps} were made under audit"
         )

@@ -4,7 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from opacus.accountants import IAccountant
 from opacus.optimizers import DPOptimizer
 from opacus.optimizers.fsdpoptimizer_fast_gradient_clipping import (
     FSDPOptimizerFastGradientClipping,
@@ -15,16 +18,19 @@ from opacus.utils.uniform_sampler import (
 )
 from torch.utils.data import BatchSampler, DataLoader
 
+from dpaudit.accounting.curves import HasHistory
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.shuffling import Shuffling
 from dpaudit.errors import InvalidInputError
-from dpaudit.training.opacus.places import local
+from dpaudit.training.opacus.places import Places, local
 from dpaudit.training.reading import Sampling
 
 __all__ = [
     "Facts",
     "clip_factors",
+    "clipped_size",
     "divisor",
+    "hooked_accountant",
     "is_sharded",
     "rank_and_world",
     "read_facts",
@@ -120,14 +126,45 @@ def clip_factors(
     ]
 
 
+def clipped_size(
+    optimizer: DPOptimizer, places: Places, norm: float
+) -> NDArray[np.float64]:
+    """Return what clipping leaves of a canary record at each coordinate.
+
+    Args:
+        optimizer: Opacus' optimizer.
+        places: Where the canaries are.
+        norm: Their norm before clipping, over the clipping norm, as is what is left.
+    """
+    limits = getattr(optimizer, "max_grad_norms", None)
+    if limits is None:
+        return np.full(places.coordinates, min(norm, 1.0))
+    of_parameter = dict(zip(optimizer.params, limits, strict=True))
+    left = np.zeros(places.coordinates)
+    for place in places.places:
+        limit = float(of_parameter[place.parameter]) / float(optimizer.max_grad_norm)
+        left[place.which] += places.weight * min(norm * places.weight, limit)
+    return left
+
+
+def hooked_accountant(optimizer: DPOptimizer) -> HasHistory | None:
+    """Return the accountant that Opacus' hook tells of each step, if it can be read."""
+    found = _hooked(optimizer).get("self")
+    return found if isinstance(found, IAccountant) else None
+
+
 def _hooked_rate(optimizer: DPOptimizer) -> float | None:
     """Return the rate that Opacus' hook hands to its accountant, if it can be read."""
+    rate = _hooked(optimizer).get("sample_rate")
+    return rate if isinstance(rate, float) and 0 < rate <= 1 else None
+
+
+def _hooked(optimizer: DPOptimizer) -> dict[str, Any]:
+    """Return what Opacus' hook after each step holds on to."""
     hook = getattr(optimizer, "step_hook", None)
     names = getattr(getattr(hook, "__code__", None), "co_freevars", ())
     cells = getattr(hook, "__closure__", None) or ()
-    kept = {name: cell.cell_contents for name, cell in zip(names, cells, strict=True)}
-    rate = kept.get("sample_rate")
-    return rate if isinstance(rate, float) and 0 < rate <= 1 else None
+    return {name: cell.cell_contents for name, cell in zip(names, cells, strict=True)}
 
 
 def _sampling(data_loader: Loader) -> Sampling:

@@ -47,6 +47,7 @@ class SumsReader:
     Attributes:
         coordinates: Numbers of the coordinates that this rank reads.
         reading: What was made of the sums.
+        last: What the last noisy sum showed at each of them, over the clipping norm.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class SumsReader:
         held = places.held()
         self._all = self._own if np.array_equal(held, mine) else _Spots(places, held)
         self._mine, self._known = mine[held], real_sums
-        self._sums, self._real = self._own.zeros(), self._all.zeros()
+        self.last, self._real = self._own.zeros(), self._all.zeros()
         self.reading = SumsReading(
             coordinates=len(self.coordinates),
             per_coordinate=size,
@@ -132,16 +133,16 @@ class SumsReader:
                 f"but {self._begun} steps went through Opacus' add_noise; step the "
                 "optimizer that make_private returned, once for each batch"
             )
-        self._sums.fill(0.0)
+        self.last.fill(0.0)
         for parameter, offsets in self._own.offsets.items():
             grad = local(parameter.grad.detach()).reshape(-1)
-            self._own.add(self._sums, parameter, grad.index_select(0, offsets))
-        self._sums *= divisor(self._optimizer)
+            self._own.add(self.last, parameter, grad.index_select(0, offsets))
+        self.last *= divisor(self._optimizer)
         if self._known:
-            self._sums -= self._real_sums()
+            self.last -= self._real_sums()
             self._real.fill(0.0)
-        self._sums /= self._clip
-        self.reading.observe(self._sums)
+        self.last /= self._clip
+        self.reading.observe(self.last)
 
     def _forget_failed(self) -> None:
         """Forget a step that began and never came to its end."""

@@ -20,7 +20,10 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.training.opacus.places import Places
+from dpaudit.training.arrival import Arrivals
+from dpaudit.training.opacus.facts import clipped_size, rank_and_world
+from dpaudit.training.opacus.places import Places, local
+from dpaudit.training.opacus.ranks import summed_over_ranks
 from dpaudit.training.opacus.reader import SumsReader
 
 __all__ = [
@@ -133,6 +136,7 @@ class RecordInserter:
         noted: The batches.
         first: Number of the first canary among the records.
         reader: Is told of each step, and of each batch, canaries' rows being zero.
+        arrivals: Is told what joined, and what was read.
     """
 
     not_exercised = ("the computation of per-record gradients",)
@@ -147,9 +151,11 @@ class RecordInserter:
         noted: NotedBatches,
         first: int,
         reader: SumsReader,
+        arrivals: Arrivals,
     ) -> None:
         self._optimizer, self._places, self._norm = optimizer, places, norm
         self._reader, self._attached, self.step = reader, True, 0
+        self._arrivals, self._joined = arrivals, np.zeros(places.coordinates)
         self._included, self._noted, self._first = included, noted, first
         self._size = len(included) // places.coordinates
         self._offsets = [place.offset_of(places.coordinates) for place in places.places]
@@ -157,10 +163,13 @@ class RecordInserter:
         self._clip, self._add_noise = optimizer.clip_and_accumulate, optimizer.add_noise
         optimizer.clip_and_accumulate = self._overwrite_then_clip
         optimizer.add_noise = self._check_then_add_noise
+        # After the reader's own, which was there first: it has read by then.
+        self._hook = optimizer.original_optimizer.register_step_pre_hook(self._arrived)
 
     def detach(self) -> None:
         """Leave the optimizer as it was."""
         self._attached, optimizer = False, self._optimizer
+        self._hook.remove()
         if optimizer.clip_and_accumulate == self._overwrite_then_clip:
             optimizer.clip_and_accumulate = self._clip
         if optimizer.add_noise == self._check_then_add_noise:
@@ -191,6 +200,7 @@ class RecordInserter:
         self._reader.begin_records(grads)
         inside = self._included[canaries]
         rows, coordinates = rows[inside], canaries[inside] // self._size
+        self._joined += np.bincount(coordinates, minlength=len(self._joined))
         size = self._norm * self._places.weight
         size *= float(self._optimizer.max_grad_norm)
         for parameter, offset_of in self._offsets:
@@ -225,6 +235,15 @@ class RecordInserter:
         self._reader.begin()
         self.step += 1
         self._add_noise()
+
+    def _arrived(self, *_: object) -> None:
+        joined, optimizer = self._joined, self._optimizer
+        if rank_and_world(optimizer)[1] > 1:
+            joined = summed_over_ranks(joined, local(optimizer.params[0]).device)
+        size = clipped_size(optimizer, self._places, self._norm)
+        here = self._reader.coordinates
+        self._arrivals.observe(self._reader.last, (size * joined)[here])
+        self._joined.fill(0.0)
 
 
 def _write(

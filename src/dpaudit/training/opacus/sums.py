@@ -7,9 +7,12 @@ records are not run through.
 
 from typing import final
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 
+from dpaudit.training.arrival import Arrivals
 from dpaudit.training.draws import Draws
 from dpaudit.training.opacus.facts import is_sharded, summed_grad
 from dpaudit.training.opacus.places import Places
@@ -28,6 +31,7 @@ class SumInserter:
         draws: Who joins.
         norm: A canary's norm, over the clipping norm.
         reader: Is told of each step, and of its sum as it is before canaries.
+        arrivals: Is told what joined, and what was read.
     """
 
     not_exercised = ("Opacus' sampler", "per-record gradients and their clipping")
@@ -40,9 +44,11 @@ class SumInserter:
         *,
         norm: float,
         reader: SumsReader,
+        arrivals: Arrivals,
     ) -> None:
         self.step, self._norm, self._attached = 0, norm, True
-        self._reader = reader
+        self._reader, self._arrivals = reader, arrivals
+        self._joined: NDArray[np.floating] = np.zeros(0)
         self._optimizer, self._places, self._draws = optimizer, places, draws
         self._offsets = [
             (place.parameter, place.offsets_at(places.coordinates))
@@ -50,6 +56,8 @@ class SumInserter:
         ]
         self._add_noise = optimizer.add_noise
         optimizer.add_noise = self._insert_then_add_noise
+        # After the reader's own, which was there first: it has read by then.
+        self._hook = optimizer.original_optimizer.register_step_pre_hook(self._arrived)
 
     def _insert_then_add_noise(self) -> None:
         if not self._attached:  # a wrapper that came later still holds this
@@ -58,6 +66,8 @@ class SumInserter:
         self._reader.begin()
         self._reader.begin_sum()
         joined = self._draws.joined(self.step)
+        count = np.bincount(joined, minlength=self._places.coordinates)
+        self._joined = self._norm * count[self._reader.coordinates]
         # The sum of sharded gradients is already divided by the number of ranks.
         ranks = self._optimizer.world_size if is_sharded(self._optimizer) else 1
         size = self._norm * self._places.weight / ranks
@@ -69,8 +79,12 @@ class SumInserter:
         self.step += 1
         self._add_noise()
 
+    def _arrived(self, *_: object) -> None:
+        self._arrivals.observe(self._reader.last, self._joined)
+
     def detach(self) -> None:
         """Leave the optimizer as it was."""
         self._attached = False
+        self._hook.remove()
         if self._optimizer.add_noise == self._insert_then_add_noise:
             self._optimizer.add_noise = self._add_noise

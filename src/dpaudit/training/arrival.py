@@ -1,0 +1,227 @@
+"""Did the canaries arrive? A control that costs nothing.
+
+Whoever put canaries into the sums knows how many joined each step at each coordinate.
+If they arrived, the noisy sums answer to that: where one more joins, the sum is higher
+by one clipping norm. So the slope of the noisy sums on what joined must be 1. A slope
+of 0 says that nothing arrived, and then "not refuted" says nothing; -1 that the sign is
+wrong, 100 or 0.01 the scale, 0.5 that half was lost on the way.
+
+Joins are taken less their mean over the coordinates of a step, so that what all
+coordinates share, such as a common part of real gradients, does not count. The error of
+the slope is made of what is left at each coordinate over all steps: noise that a faulty
+program repeats from step to step, or real gradients that stay, widen it.
+
+All of it is kept on the side that knows the coins, is looked at only once the game is
+closed, and never reaches the guesser. It does not touch the chance of refuting a true
+claim, which is over all runs, void ones included: a void run is spent, and whoever runs
+again until one is not void has another chance of being wrong than alpha.
+"""
+
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from math import isfinite, sqrt
+from typing import Any, Final, NoReturn, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit import _canonical, _validate
+from dpaudit.dpsgd.likelihood import saved_counts
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.coins import Key
+from dpaudit.game.verdict import Control, Verdict
+
+__all__ = ["Arrival", "Arrivals"]
+
+_ERRORS: Final = 5.0  # that a slope may be from where it should be: luck does it
+# once in two million runs
+_CLOSE: Final = 0.1  # a slope this close to 1 is fine however small its error
+_VAGUE: Final = 0.25  # an error from which on 0 and 1 cannot be told apart
+_SEALED: Final = "arrival"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """How the noisy sums answered to the canaries that were put in.
+
+    Attributes:
+        slope: What of a canary showed, over its size; 1 if it arrived as it was.
+        error: The standard error of the slope.
+        steps: Over how many steps it was measured.
+        by_program: Whether the program itself, and not the audit, put the canaries into
+            the sums, as it does with records.
+
+    Example:
+        >>> print(Arrival(slope=0.998, error=0.031, steps=100))
+        canaries arrived: slope 1.00 ± 0.03
+        >>> print(Arrival(slope=0.02, error=0.031, steps=100))
+        no canary arrived: slope 0.02 ± 0.03, where 1 is expected
+    """
+
+    slope: float
+    error: float
+    steps: int
+    by_program: bool = False
+
+    @property
+    def vague(self) -> bool:
+        """Whether it may be 1, but the error is too large to tell it from 0."""
+        return not self.off and self.error > _VAGUE
+
+    @property
+    def off(self) -> bool:
+        """Whether the slope is far from 1."""
+        return not self._near(1.0)
+
+    def __str__(self) -> str:
+        digits = 2 if self.error >= 0.01 else 3
+        slope = f"slope {self.slope:.{digits}f} ± {self.error:.{digits}f}"
+        if self.vague:
+            return (
+                f"whether canaries arrived cannot be told: {slope}, where 1 is expected"
+            )
+        if not self.off:
+            return f"canaries arrived: {slope}"
+        if abs(self.slope) <= _ERRORS * self.error:
+            what = "no canary arrived"
+        elif self._near(-1.0):
+            what = "canaries arrived with the wrong sign"
+        else:
+            what = f"canaries arrived at {self.slope:.3g} times their size"
+        return f"{what}: {slope}, where 1 is expected"
+
+    def control(self, *, refuted: bool) -> Control:
+        """Return what the slope makes of a verdict.
+
+        A claim that was refuted stays so where no canary put in more than a record may:
+        whatever showed, the program showed it.
+
+        Args:
+            refuted: Whether the claim is refuted.
+        """
+        if self.vague:
+            return Control(said=str(self), spoils=Verdict.INCONCLUSIVE)
+        no_more = self.by_program or abs(self.slope) < 1
+        if self.off and not (refuted and no_more):
+            return Control(said=str(self), spoils=Verdict.VOID)
+        return Control(said=str(self))
+
+    def to_plain(self) -> dict[str, _canonical.Json]:
+        """Return it as JSON can hold it."""
+        return asdict(self)
+
+    @classmethod
+    def from_plain(cls, plain: object) -> Self:
+        """Return the arrival that a JSON object holds."""
+        names = {"slope", "error", "steps", "by_program"}
+        if not isinstance(plain, dict) or plain.keys() != names:
+            raise InvalidInputError(
+                f"arrival must have {', '.join(sorted(names))}, got {plain!r}"
+            )
+        slope, error = (_canonical.number(n, plain[n]) for n in ("slope", "error"))
+        _validate.nonnegative("error", error)
+        _validate.whole_number("steps", plain["steps"])
+        if not isinstance(plain["by_program"], bool):
+            raise InvalidInputError("by_program must be true or false")
+        return cls(**plain | {"slope": slope, "error": error})
+
+    def _near(self, value: float) -> bool:
+        return abs(self.slope - value) <= max(_CLOSE, _ERRORS * self.error)
+
+
+@final
+class Arrivals:
+    """Gathers how noisy sums answer to what joined; knows the coins.
+
+    Args:
+        coordinates: How many coordinates are read here.
+        key: Of the run; what is saved is sealed with it, as it tells the coins.
+        by_program: Whether the program itself puts the canaries into the sums.
+
+    Example:
+        >>> arrivals = Arrivals(4, Key(bytes(32)))
+        >>> for joined in ([1, 0, 0, 1], [0, 1, 0, 1]):
+        ...     arrivals.observe(np.array(joined) + 0.5, np.array(joined))
+        >>> arrivals.found().slope
+        1.0
+    """
+
+    def __init__(self, coordinates: int, key: Key, *, by_program: bool = False) -> None:
+        self._key, self._steps, self._by_program = key, 0, by_program
+        self._sums = np.zeros((2, coordinates))  # of products, and of squares
+
+    def __reduce__(self) -> NoReturn:
+        raise VoidAuditError("what tells the coins cannot be pickled")
+
+    def observe(self, sums: NDArray[Any], joined: NDArray[Any]) -> None:
+        """Add one step.
+
+        Args:
+            sums: The noisy sum at each coordinate, over the clipping norm, less what
+                real records put there as far as that is known.
+            joined: What the canaries put there, likewise over the clipping norm.
+        """
+        self._steps += 1
+        finite = np.isfinite(sums)
+        more = np.where(finite, joined - joined.mean(), 0.0)
+        self._sums[0] += more * np.where(finite, sums, 0.0)
+        self._sums[1] += more * joined
+
+    def found(
+        self, gathered: Callable[[NDArray[Any]], NDArray[Any]] = lambda own: own
+    ) -> Arrival | None:
+        """Return the slope with its error; None if nothing joined.
+
+        Only for after the game: it says something about the coins.
+
+        Args:
+            gathered: From the numbers of this rank's coordinates to those of all.
+        """
+        products, squares = (gathered(each) for each in self._sums)
+        whole = float(squares.sum())
+        if not whole > 0:
+            return None
+        slope = float(products.sum()) / whole
+        error = sqrt(float(np.square(products - slope * squares).sum())) / whole
+        if not (isfinite(slope) and isfinite(error)):
+            return None
+        return Arrival(
+            slope=slope,
+            error=error,
+            steps=self._steps,
+            by_program=self._by_program,
+        )
+
+    def saved(self) -> dict[str, NDArray[Any]]:
+        """Return what was gathered, in a form that only the key can read."""
+        # A number of its own for every save: no two are sealed alike.
+        number = secrets.randbits(63)
+        return {
+            f"{_SEALED}.steps": np.array([self._steps, number]),
+            _SEALED: self._sealed(
+                np.frombuffer(self._sums.tobytes(), np.uint8), number
+            ),
+        }
+
+    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what ``saved`` returned."""
+        steps, number = saved_counts(saved, f"{_SEALED}.steps", 2)
+        sealed = saved.get(_SEALED)
+        if (
+            sealed is None
+            or sealed.dtype != np.uint8
+            or sealed.shape != (self._sums.nbytes,)
+        ):
+            raise InvalidInputError(
+                "the state does not hold what the audit gathered of its canaries"
+            )
+        opened = np.frombuffer(self._sealed(sealed, number).tobytes())
+        if not np.isfinite(opened).all():
+            raise InvalidInputError("the state was changed, or is of another key")
+        self._sums, self._steps = opened.reshape(self._sums.shape).copy(), steps
+
+    def _sealed(self, plain: NDArray[np.uint8], number: int) -> NDArray[np.uint8]:
+        stream = self._key.stream("arrival", number, len(plain))
+        return plain ^ np.frombuffer(stream, np.uint8)

@@ -1,0 +1,260 @@
+"""Did the canaries arrive? Slopes against an oracle, and loops that lose them."""
+
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+
+from dpaudit import ApproxDP, Coins, Design, Key, OneRun
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.referee import Referee
+from dpaudit.training.any_loop import SumsAudit
+from dpaudit.training.arrival import Arrival, Arrivals
+from dpaudit.training.guessing import guess_among
+from dpaudit.training.result import TrainingResult
+
+KEY = Key(bytes(range(32)))
+CLAIM = ApproxDP(epsilon=3.0, delta=1e-5)
+N, STEPS, NOISE = 500, 40, 1.5
+
+
+def audited(step, *, seed=0, real_sums=True, canaries=N, claim=CLAIM):
+    """The result of a loop in which a step goes as it is told."""
+    rules = OneRun(guesses=canaries // 5)
+    design = Design(canaries=canaries, rules=rules, claim=claim)
+    rng = np.random.default_rng(seed)
+    audit = SumsAudit(
+        design=design,
+        key=Key(rng.bytes(32)),
+        dimension=canaries,
+        sample_rate=0.2,
+        real_sums=real_sums,
+    )
+    for _ in range(STEPS):
+        real = 0.3 * rng.normal(size=canaries) + 0.1
+        noise = NOISE * rng.normal(size=canaries)
+        noisy, known = step(audit.joining(), real, noise)
+        audit.observe(noisy, **({"real_sums": known} if real_sums else {}))
+    return audit.finish()
+
+
+def honest(joined, real, noise):
+    return real + joined + noise, real
+
+
+@cache
+def honest_run(seed, *, real_sums=True):
+    return audited(honest, seed=seed, real_sums=real_sums)
+
+
+FAULTS = {
+    "never arrived": lambda j, real, noise: (real + noise, real),
+    "negated": lambda j, real, noise: (real - j + noise, real),
+    "scaled by 100": lambda j, real, noise: (real + 100 * j + noise, real),
+    "scaled by 0.01": lambda j, real, noise: (real + 0.01 * (j + noise), real),
+    "halved": lambda j, real, noise: (real + 0.5 * j + noise, real),
+    "the real part holds the canaries": lambda j, real, noise: (
+        real + j + noise,
+        real + j,
+    ),
+    "another model": lambda j, real, noise: (noise, real),
+}
+
+
+@pytest.mark.parametrize("fault", list(FAULTS))
+def test_a_loop_that_loses_its_canaries_is_not_reassured(fault):
+    """Errors are about 0.035: each fault lies 14 or more from a slope of 1."""
+    text = str(audited(FAULTS[fault]))
+    assert text.startswith("Void: ")
+    assert "Nothing is said about the claim." in text
+
+
+@pytest.mark.parametrize("real_sums", [True, False])
+def test_an_honest_loop_is_not_void(real_sums):
+    """Five errors of 50 slopes: a false alarm once in 30,000 times."""
+    for seed in range(40 if real_sums else 10):
+        result = honest_run(seed, real_sums=real_sums)
+        arrival = result.arrival
+        assert arrival.error < 0.08
+        assert abs(arrival.slope - 1) < 5 * arrival.error
+        assert result.verdict == "no violation found"
+
+
+def test_the_error_is_that_of_slopes_from_run_to_run():
+    found = [honest_run(seed).arrival for seed in range(40)]
+    spread = np.std([each.slope for each in found], ddof=1)
+    # A standard deviation of 40 draws has an error of 11 %: four of these.
+    assert spread == pytest.approx(np.mean([e.error for e in found]), rel=0.45)
+
+
+def test_the_slope_is_that_of_least_squares():
+    """With a constant for each step, as an own regression finds it."""
+    rng = np.random.default_rng(5)
+    joined = rng.integers(0, 3, (7, 30))
+    sums = 0.8 * joined + rng.normal(size=(7, 30)) + rng.normal(size=(7, 1))
+    arrivals = Arrivals(30, KEY)
+    for s, j in zip(sums, joined, strict=True):
+        arrivals.observe(s, j)
+    steps = np.repeat(np.eye(7), 30, axis=0)
+    design = np.column_stack([joined.ravel(), steps])
+    best = np.linalg.lstsq(design, sums.ravel(), rcond=None)[0][0]
+    assert arrivals.found().slope == pytest.approx(best, abs=1e-12)
+
+
+def test_sums_that_are_no_numbers_are_passed_over():
+    arrivals = Arrivals(4, KEY)
+    joined = np.array([1.0, 0.0, 1.0, 0.0])
+    arrivals.observe(np.array([1.0, 0.0, np.nan, np.inf]), joined)
+    assert arrivals.found().slope == 1.0
+
+
+def test_nothing_that_joined_has_no_slope():
+    arrivals = Arrivals(4, KEY)
+    arrivals.observe(np.ones(4), np.zeros(4))
+    assert arrivals.found() is None
+
+
+@pytest.mark.parametrize(
+    ("slope", "error", "said"),
+    [
+        (1.08, 0.001, "canaries arrived: slope 1.080 ± 0.001"),
+        (1.2, 0.05, "canaries arrived: slope 1.20 ± 0.05"),
+        (1.2, 0.03, "canaries arrived at 1.2 times their size"),
+        (0.1, 0.03, "no canary arrived"),
+        (0.01, 0.001, "canaries arrived at 0.01 times their size"),
+        (-1.1, 0.03, "canaries arrived with the wrong sign"),
+        (100.0, 0.03, "canaries arrived at 100 times their size"),
+        (100.0, 3.0, "canaries arrived at 100 times their size"),
+        (0.9, 0.3, "whether canaries arrived cannot be told"),
+        (0.0, np.inf, "whether canaries arrived cannot be told"),
+    ],
+)
+def test_a_slope_is_put_into_words(slope, error, said):
+    assert str(Arrival(slope=slope, error=error, steps=9)).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("slope", "by_program", "refuted", "spoils"),
+    [
+        (1.0, False, False, None),
+        (1.0, False, True, None),
+        # The audit itself put in more than a record may.
+        (2.0, False, True, "void"),
+        # The program did, and shows it.
+        (2.0, True, True, None),
+        (2.0, True, False, "void"),
+        # Less than a record may, and the claim is refuted all the same.
+        (0.5, False, True, None),
+        (-1.0, False, False, "void"),
+        (0.0, True, False, "void"),
+    ],
+)
+def test_a_refutation_stands_if_no_more_went_in_than_a_record_may(
+    slope, by_program, refuted, spoils
+):
+    arrival = Arrival(slope=slope, error=0.01, steps=9, by_program=by_program)
+    assert arrival.control(refuted=refuted).spoils == spoils
+
+
+def test_few_canaries_cannot_show_that_they_arrived():
+    result = audited(honest, canaries=10, claim=ApproxDP(epsilon=0.1, delta=0.0))
+    assert result.arrival.error > 0.2
+    assert result.verdict == "inconclusive"
+
+
+def test_an_audit_that_put_in_too_much_does_not_accuse():
+    result = audited(FAULTS["scaled by 100"])
+    assert result.claim_test.refuted
+    assert not result.refuted
+
+
+@pytest.mark.parametrize(("truly", "kept"), [(3.0, True), (0.0, False)])
+def test_guesses_far_below_their_own_promise_are_told_of(truly, kept):
+    """Stated log-odds of 3, guesses that are right so often, or by chance."""
+    rng = np.random.default_rng(11)
+    design = Design(canaries=N, rules=OneRun(guesses=100), claim=CLAIM)
+    right = rng.random(N) < 1 / (1 + np.exp(-truly))
+    included = Coins(key=KEY, count=N).bits() == 1
+    odds = np.where(right == included, 3.0, -3.0)
+    promise = guess_among(Referee(design, KEY), np.arange(N), odds).promise()
+    assert (promise.spoils is None) is kept
+    assert "95 expected" in promise.said  # 100 / (1 + e^-3)
+
+
+def test_honest_guesses_keep_their_promise():
+    """The guesser measures its noise; no run in 40 is one in a million by its word."""
+    for seed in range(40):
+        assert honest_run(seed).audit.controls[1].spoils is None
+
+
+def test_the_arrival_survives_json():
+    result = honest_run(0)
+    again = TrainingResult.from_json(result.to_json())
+    assert again.arrival == result.arrival
+    assert again == result
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"arrival": {"slope": 1.0, "error": 0.1}},
+        {"arrival": {"slope": 1.0, "error": -0.1, "steps": 9, "by_program": False}},
+        {"arrival": {"slope": 1.0, "error": 0.1, "steps": 9, "by_program": 0}},
+        {"arrival": []},
+        {"verdict": "refuted"},
+    ],
+)
+def test_what_is_no_arrival_is_refused(changes):
+    plain = json.loads(honest_run(0).to_json())
+    with pytest.raises(InvalidInputError):
+        TrainingResult.from_json(json.dumps(plain | changes))
+
+
+def test_a_resumed_audit_has_the_slope_of_one_that_went_through(tmp_path):
+    design = Design(canaries=N, rules=OneRun(guesses=100), claim=CLAIM)
+
+    def go(audit, steps, rng):
+        for _ in range(steps):
+            audit.observe(audit.joining() + NOISE * rng.normal(size=N))
+
+    def started():
+        return SumsAudit(design=design, key=KEY, dimension=N, sample_rate=0.2)
+
+    whole = started()
+    go(whole, 40, np.random.default_rng(3))
+    rng, first = np.random.default_rng(3), started()
+    go(first, 25, rng)
+    first.save(tmp_path / "state.npz")
+    second = started()
+    second.resume(tmp_path / "state.npz")
+    go(second, 15, rng)
+    assert second.finish().arrival == whole.finish().arrival
+
+
+def test_what_is_saved_tells_the_coins_to_no_one_without_the_key():
+    """Sealed twice it looks different each time, and opens with its key only."""
+    arrivals = Arrivals(64, KEY)
+    arrivals.observe(np.arange(64.0), np.arange(64) % 2)
+    one, two = arrivals.saved(), arrivals.saved()
+    assert np.mean(one["arrival"] == two["arrival"]) < 0.05
+    opened = Arrivals(64, KEY)
+    opened.restore(two)
+    assert opened.found() == arrivals.found()
+    bits = np.unpackbits(one["arrival"])
+    assert abs(bits.mean() - 0.5) < 5 * 0.5 / np.sqrt(len(bits))
+
+
+@pytest.mark.parametrize("sealed", [np.zeros(3, np.uint8), np.zeros(1024), None])
+def test_a_state_that_holds_something_else_is_refused(sealed):
+    arrivals = Arrivals(64, KEY)
+    state = {k: v for k, v in arrivals.saved().items() if k != "arrival"}
+    if sealed is not None:
+        state["arrival"] = sealed
+    with pytest.raises(InvalidInputError):
+        arrivals.restore(state)
+
+
+def test_what_tells_the_coins_cannot_be_pickled():
+    with pytest.raises(VoidAuditError):
+        Arrivals(4, KEY).__reduce__()
