@@ -20,6 +20,7 @@ exceeds alpha.
 import argparse
 import math
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +60,22 @@ ALPHA = 0.05
 
 
 def make_private(
-    *, mode: str, noise: float, clip: float, canaries: int, rate: float, hidden: int
+    *,
+    mode: str,
+    noise: float,
+    clip: float,
+    canaries: int,
+    rate: float,
+    hidden: int,
+    wrap: Callable[[nn.Module], nn.Module] = lambda model: model,
 ) -> tuple[Any, ...]:
     """Return model, optimizer, criterion, loader and engine of a small training."""
     pixels, labels = torch.randn(200, 30), torch.randint(4, (200,))
     data = TensorDataset(pixels, labels)
     if canaries:
         data = with_canaries(data, canaries=canaries)
-    model = nn.Sequential(nn.Linear(30, hidden), nn.ReLU(), nn.Linear(hidden, 4))
+    layers = nn.Linear(30, hidden), nn.ReLU(), nn.Linear(hidden, 4)
+    model = wrap(nn.Sequential(*layers))
     engine = PrivacyEngine()
     made = engine.make_private(
         module=model,
@@ -77,7 +86,7 @@ def make_private(
         max_grad_norm=clip,
         grad_sample_mode=mode,
     )
-    if mode == "ghost":
+    if "ghost" in mode:
         model, optimizer, criterion, loader = made
     else:
         (model, optimizer, loader), criterion = made, nn.CrossEntropyLoss()
