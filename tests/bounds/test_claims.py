@@ -30,7 +30,14 @@ PLAYED = Weighted(
 )
 STRONG = [
     Counts(canaries=400, guesses=200, correct=196),
-    Unequal(canaries=400, inclusion=0.5, guesses_in=100, guesses_out=100, correct=196),
+    Unequal(
+        canaries=400,
+        inclusion=0.5,
+        guesses_in=100,
+        guesses_out=100,
+        correct=196,
+        committed=True,
+    ),
     Ranked(canaries=400, right=np.arange(400) < 390),
     PLAYED,
     Rounds(canaries=400, rounds=(PLAYED, PLAYED), weights=(1, 1), uniforms=(0.5, 0.5)),

@@ -19,7 +19,14 @@ PLAYED = Weighted(
 READINGS = [
     (
         UnequalCoins(),
-        Unequal(canaries=90, inclusion=0.4, guesses_in=30, guesses_out=30, correct=58),
+        Unequal(
+            canaries=90,
+            inclusion=0.4,
+            guesses_in=30,
+            guesses_out=30,
+            correct=58,
+            committed=True,
+        ),
     ),
     (RankedLooks(), Ranked(canaries=90, right=np.arange(90) < 80)),
     (WeightedGuesses(), PLAYED),

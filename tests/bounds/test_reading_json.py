@@ -1,6 +1,7 @@
 """Readings as JSON: there and back, and clear refusals."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,11 +16,20 @@ PLAYED = Weighted(
 )
 READINGS = [
     Counts(canaries=10**9, guesses=5, correct=4, alternatives=3, records_per_coin=2),
-    Unequal(canaries=9, inclusion=0.25, guesses_in=2, guesses_out=3, correct=4),
+    Unequal(
+        canaries=9,
+        inclusion=0.25,
+        guesses_in=2,
+        guesses_out=3,
+        correct=4,
+        committed=True,
+    ),
     Ranked(canaries=9, right=np.array([True, False, True])),
     PLAYED,
     Rounds(canaries=9, rounds=(PLAYED,), weights=(1.0,), uniforms=(0.25,)),
     Bets(canaries=9, right=np.array([True, False]), stakes=np.array([0.9, 0.6])),
+    Counts(canaries=9, guesses=5, correct=4, adaptive=True),
+    replace(PLAYED, adaptive=True),
 ]
 
 
@@ -64,7 +74,8 @@ def test_a_missing_field_is_named():
     [
         (2, {"right": [1, 0]}, "^Ranked: right must hold true and false only"),
         (5, {"right": [True, 0]}, "^Bets: right must hold true and false only"),
-        (3, {"committed": 1}, "^Weighted: committed must be true or false, got 1"),
+        (3, {"committed": 1}, "^Weighted: committed must be true or false, got"),
+        (0, {"adaptive": 1}, "^Counts: adaptive must be true or false, got"),
         (4, {"rounds": [5]}, "^Rounds: Weighted must be an object, got 5"),
         (0, {"kind": None}, "^kind must be one of counts, unequal"),
     ],
@@ -86,3 +97,49 @@ def test_no_bets_and_whole_stakes_are_bets_all_the_same():
     assert (none.right.dtype, none.stakes.dtype) == (bool, np.float64)
     whole = reading_from_json(text + ',"right":[true],"stakes":[1]}')
     assert whole.stakes.dtype == np.float64
+
+
+@pytest.mark.parametrize("place", [0, 1, 3, 4])
+def test_which_game_it_was_must_be_said(place):
+    plain = json.loads(reading_to_json(READINGS[place]))
+    name = "committed" if plain["kind"] == "unequal" else "adaptive"
+    del (plain["rounds"][0] if plain["kind"] == "rounds" else plain)[name]
+    with pytest.raises(InvalidInputError, match=f"lacks the field '{name}'"):
+        reading_from_json(json.dumps(plain))
+
+
+def first_version(reading):
+    """Return a reading as the first version wrote it, which did not say the game."""
+    plain = json.loads(reading_to_json(reading))
+    plain["format"] = "dpaudit.reading.1"
+    for each in (plain, *plain.get("rounds", ())):
+        each.pop("adaptive", None)
+    if plain["kind"] == "unequal":
+        del plain["committed"]
+    return plain
+
+
+@pytest.mark.parametrize("place", [0, 3])
+def test_an_old_document_is_of_the_game_that_something_else_says(place):
+    text = json.dumps(first_version(READINGS[place]))
+    assert reading_from_json(text, adaptive=False) == READINGS[place]
+    assert reading_from_json(text, adaptive=True) == replace(
+        READINGS[place], adaptive=True
+    )
+
+
+def test_an_old_document_alone_is_read_as_the_game_in_which_less_is_proved():
+    counts, unequal, _, weighted, rounds, _ = (
+        reading_from_json(json.dumps(first_version(each))) for each in READINGS[:6]
+    )
+    assert (counts.adaptive, weighted.adaptive) == (True, True)
+    assert unequal.committed is False
+    assert rounds == READINGS[4]  # its rounds are at once by nature
+
+
+def test_an_old_document_has_no_new_fields():
+    for place in (0, 1, 3):
+        plain = json.loads(reading_to_json(READINGS[place]))
+        plain["format"] = "dpaudit.reading.1"
+        with pytest.raises(InvalidInputError, match="has no field"):
+            reading_from_json(json.dumps(plain))

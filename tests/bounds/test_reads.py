@@ -15,6 +15,7 @@ GOOD = {
         "guesses_in": 2,
         "guesses_out": 2,
         "correct": 3,
+        "committed": False,
     },
     Ranked: {"canaries": 5, "right": np.array([True, False])},
     Weighted: {
@@ -53,6 +54,10 @@ def test_what_can_have_been_is_accepted_up_to_the_edge(kind):
         (Counts, {"records_per_coin": 0}, "records_per_coin must be a whole num"),
         (Counts, {"correct": 5}, "expected correct <= guesses <= canaries, got"),
         (Counts, {"guesses": 6}, "expected correct <= guesses <= canaries, got"),
+        (Counts, {"adaptive": 1}, "adaptive must be true or false, got adaptive=1"),
+        (Unequal, {"committed": None}, "committed must be true or false"),
+        (Weighted, {"committed": 0}, "committed must be true or false"),
+        (Weighted, {"adaptive": "no"}, "adaptive must be true or false"),
         (Unequal, {"guesses_in": -1}, "guesses_in must be a whole number"),
         (Unequal, {"guesses_out": 0.5}, "guesses_out must be a whole number"),
         (Unequal, {"correct": -1}, "correct must be a whole number"),
@@ -143,3 +148,9 @@ def test_guesses_are_ranked_by_how_far_they_are_from_even():
 
 def test_the_score_is_the_weight_of_what_was_right():
     assert PLAYED.score == 2.0 * 1 + 1.0 * 3
+
+
+def test_the_guesses_of_a_round_are_made_at_once():
+    adaptive = Weighted(**GOOD[Weighted], adaptive=True)
+    with pytest.raises(InvalidInputError, match=r"round are made all at once"):
+        Rounds(**GOOD[Rounds] | {"rounds": (PLAYED, adaptive)})

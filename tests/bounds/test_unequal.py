@@ -10,6 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
+from dpaudit import ApproxDP, GaussianDP
+from dpaudit.bounds import claims
 from dpaudit.bounds.adaptive import coupling_price
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.reads import Counts, Unequal
@@ -17,13 +19,14 @@ from dpaudit.bounds.unequal import UnequalCoins
 from dpaudit.errors import InvalidInputError
 
 
-def unequal(inclusion, ins, outs, correct, *, canaries=None):
+def unequal(inclusion, ins, outs, correct, *, canaries=None, committed=True):
     return Unequal(
         canaries=canaries or ins + outs,
         inclusion=inclusion,
         guesses_in=ins,
         guesses_out=outs,
         correct=correct,
+        committed=committed,
     )
 
 
@@ -162,3 +165,112 @@ def test_says_nothing_at_or_below_chance(inclusion, delta):
 def test_a_claim_that_is_none_is_refused(epsilon, delta, message):
     with pytest.raises(InvalidInputError, match=message):
         p_value(unequal(0.3, 5, 5, 6), epsilon=epsilon, delta=delta)
+
+
+# The output may decide how many guesses are "in" and how many "out"
+
+
+def every_guess(m):
+    return list(itertools.product([None, False, True], repeat=m))
+
+
+def seen(guesses, coins, inclusion):
+    """Return what a run in which the output chose the guesses is read as."""
+    return unequal(
+        inclusion,
+        sum(guess is True for guess in guesses),
+        sum(guess is False for guess in guesses),
+        sum(map(operator.eq, guesses, coins)),
+        canaries=len(coins),
+        committed=False,
+    )
+
+
+CHOSEN = [
+    (1, 0.3, 0.0, 0.1),
+    (2, 0.3, 0.0, 0.05),
+    (2, 0.1, 0.5, 0.1),
+    (3, 0.8, 0, 0.05),
+]
+
+
+@pytest.mark.parametrize(("m", "inclusion", "epsilon", "delta"), CHOSEN)
+@pytest.mark.parametrize("alpha", [0.1, 0.3, 0.45])
+def test_a_claim_is_tested_as_well_if_the_output_chooses_the_split(
+    m, inclusion, epsilon, delta, alpha, largest_chance
+):
+    """The linear program over all mechanisms and all guesses that look at the output.
+
+    So a chosen split is no fault at one epsilon: the proof is in the module.
+    """
+
+    def rejects(guesses, coins):
+        counts = seen(guesses, coins, inclusion)
+        return p_value(counts, epsilon=epsilon, delta=delta) <= alpha
+
+    most = largest_chance(
+        m=m,
+        outputs=every_guess(m),
+        wins=rejects,
+        epsilon=epsilon,
+        delta=delta,
+        inclusion=inclusion,
+    )
+    assert most <= alpha + 1e-9
+
+
+@pytest.mark.parametrize("alpha", [0.2, 0.45])
+def test_the_bound_for_a_chosen_split_is_wrong_no_more_often_than_it_says(
+    alpha, largest_chance
+):
+    def wrong(guesses, coins):
+        return lower(seen(guesses, coins, 0.3), delta=0.05, alpha=alpha) > 0.5
+
+    most = largest_chance(
+        m=2,
+        outputs=every_guess(2),
+        wins=wrong,
+        epsilon=0.5,
+        delta=0.05,
+        inclusion=0.3,
+    )
+    assert most <= alpha + 1e-9
+
+
+def test_a_split_that_is_chosen_as_if_it_cost_nothing_is_wrong_too_often(
+    largest_chance,
+):
+    """The program can tell: without what delta costs, the level is exceeded."""
+
+    def rejects(guesses, coins):
+        counts = seen(guesses, coins, 0.3)
+        return p_value(counts, epsilon=0.0, delta=0.0) <= 0.305
+
+    most = largest_chance(
+        m=2,
+        outputs=every_guess(2),
+        wins=rejects,
+        epsilon=0.0,
+        delta=0.05,
+        inclusion=0.3,
+    )
+    assert most > 0.33
+
+
+def test_a_chosen_split_shows_no_more_and_nothing_where_delta_is_dear_below():
+    """At epsilon = 0 delta costs 0.1, more than alpha: the grid ends where it begins."""
+    chosen, fixed = (
+        unequal(0.5, 500, 500, 900, canaries=20_000, committed=committed)
+        for committed in (False, True)
+    )
+    assert lower(chosen, delta=1e-5) == 0.0
+    assert lower(fixed, delta=1e-5) > 1.8
+    assert lower(chosen, delta=0.0) == lower(fixed, delta=0.0) > 1.8
+
+
+def test_a_curve_is_no_claim_for_a_chosen_split():
+    chosen = unequal(0.5, 50, 50, 90, committed=False)
+    with pytest.raises(InvalidInputError, match="tested at one point of a curve"):
+        claims.test_claim(GaussianDP(mu=1.0), chosen, alpha=0.05)
+    point = claims.test_claim(ApproxDP(epsilon=1.0, delta=0.0), chosen, alpha=0.05)
+    assert point.p_value == pytest.approx(p_value(chosen, epsilon=1.0, delta=0.0))

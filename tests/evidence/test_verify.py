@@ -274,7 +274,7 @@ def test_a_reading_of_another_kind_than_the_rules_give_is_refused():
     bare = evidence_of(HONEST.result, key=KEY)
     name, said = failure(verify(edited(bare, exchange)))
     assert name == "bound"
-    assert "read as Counts, and the result holds Ranked" in said
+    assert "the audit is read as Counts, and the result holds Ranked" in said
     assert failure(verify(edited(HONEST.redact(), exchange)))[0] == "form"
 
 

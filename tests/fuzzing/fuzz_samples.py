@@ -84,7 +84,14 @@ def readings() -> Iterator[bytes]:
     )
     for reading in (
         Counts(canaries=100, guesses=50, correct=40),
-        Unequal(canaries=100, inclusion=0.3, guesses_in=20, guesses_out=20, correct=30),
+        Unequal(
+            canaries=100,
+            inclusion=0.3,
+            guesses_in=20,
+            guesses_out=20,
+            correct=30,
+            committed=True,
+        ),
         Ranked(canaries=4, right=np.array([True, False, True])),
         weighted,
         Rounds(canaries=9, rounds=(weighted,), weights=(1.0,), uniforms=(0.5,)),

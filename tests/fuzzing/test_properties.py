@@ -24,15 +24,15 @@ from dpaudit.tables.reading import read_score_table
 
 READERS = {
     "design": (Design.from_json, "dpaudit.design.2"),
-    "commitment": (Commitment.from_json, "dpaudit.commitment.1"),
+    "commitment": (Commitment.from_json, "dpaudit.commitment.2"),
     "coins": (Coins.from_json, "dpaudit.coins.1"),
     "pairs": (Pairs.from_json, "dpaudit.pairs.1"),
     "registration": (Registration.from_json, "dpaudit.registration.1"),
     "score files": (ScoreFiles.from_json, "dpaudit.score-files.1"),
     "transcript": (Transcript.from_json, "dpaudit.transcript.1"),
-    "reading": (reading_from_json, "dpaudit.reading.1"),
+    "reading": (reading_from_json, "dpaudit.reading.2"),
     "result": (result_from_json, "dpaudit.result.3"),
-    "training": (result_from_json, "dpaudit.training-result.1"),
+    "training": (result_from_json, "dpaudit.training-result.2"),
 }
 VALUES = st.recursive(
     st.none()

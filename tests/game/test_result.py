@@ -30,6 +30,7 @@ from dpaudit import (
 from dpaudit.bounds.classic import Classic
 from dpaudit.bounds.reads import Unequal
 from dpaudit.bounds.slots import AdaptiveSlots
+from dpaudit.bounds.unequal import UnequalCoins
 from dpaudit.bounds.weighted import WeightedGuesses
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.guessers import most_likely
@@ -184,7 +185,14 @@ def test_the_accuracy_caught_knows_how_many_records_a_coin_moves():
     [
         (Counts(canaries=9, guesses=7, correct=5), (5, 7)),
         (
-            Unequal(canaries=9, inclusion=0.5, guesses_in=2, guesses_out=4, correct=5),
+            Unequal(
+                canaries=9,
+                inclusion=0.5,
+                guesses_in=2,
+                guesses_out=4,
+                correct=5,
+                committed=True,
+            ),
             (5, 6),
         ),
         (Ranked(canaries=9, right=np.array([True, False, True])), (2, 3)),
@@ -230,6 +238,7 @@ def test_a_claim_is_tested_by_the_rules_whatever_bound_is_brought():
         guesses=rules.guesses,
         correct=(84, 82),
         committed=True,
+        adaptive=True,
     )
     own = judge(reading, design=design, commitment=None)
     brought = judge(reading, design=design, commitment=None, bound=Forwarding())
@@ -343,3 +352,73 @@ def test_numbers_that_no_audit_gives_are_refused(old, new):
     assert old in text
     with pytest.raises(InvalidInputError):
         AuditResult.from_json(text.replace(old, new))
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_unequal_coins_are_refused_since_no_rules_fix_their_guesses(committed):
+    reading = Unequal(
+        canaries=100,
+        inclusion=0.3,
+        guesses_in=50,
+        guesses_out=50,
+        correct=90,
+        committed=committed,
+    )
+    claim = ApproxDP(epsilon=1.0, delta=0.0)
+    design = Design(canaries=100, rules=OneRun(guesses=100), claim=claim)
+    for bound in (None, UnequalCoins()):
+        with pytest.raises(
+            VoidAuditError, match=r"use UnequalCoins\(\)\.epsilon_lower"
+        ):
+            judge(reading, design=design, commitment=None, bound=bound)
+
+
+AT_ONCE = Counts(canaries=100, guesses=40, correct=30)
+CLASSES = Weighted(
+    canaries=100, weights=(2.0, 1.0), guesses=(20, 20), correct=(9, 9), committed=True
+)
+SLOTS = {"weights": (2.0, 1.0), "guesses": (20, 20)}
+
+
+@pytest.mark.parametrize(
+    ("rules", "reading", "said"),
+    [
+        (OneRun(guesses=40), replace(AT_ONCE, adaptive=True), "while coins were"),
+        (AdaptiveCount(guesses=40), AT_ONCE, "of guesses made all at once"),
+        (Classes(**SLOTS), replace(CLASSES, adaptive=True), "while coins were"),
+        (AdaptiveClasses(**SLOTS), CLASSES, "of guesses made all at once"),
+        (OneRun(guesses=40), CLASSES, "read as Counts, and the result holds Weighted"),
+        (Classes(**SLOTS), AT_ONCE, "read as Weighted, and the result holds Counts"),
+        (AdaptiveBets(), AT_ONCE, "read as Bets, and the result holds Counts"),
+        (
+            Classes(**SLOTS),
+            replace(CLASSES, weights=(3.0, 1.0)),
+            "classes are not those of the rules",
+        ),
+        (
+            Classes(**SLOTS),
+            replace(CLASSES, committed=False),
+            "classes are not those of the rules",
+        ),
+    ],
+)
+def test_a_reading_of_another_game_than_the_rules_is_refused(rules, reading, said):
+    claim = ApproxDP(epsilon=1.0, delta=0.0)
+    design = Design(canaries=100, rules=rules, claim=claim)
+    with pytest.raises(VoidAuditError, match=said):
+        judge(reading, design=design, commitment=None)
+
+
+@pytest.mark.parametrize("rules", [OneRun(guesses=40), AdaptiveCount(guesses=40)])
+def test_an_old_result_is_of_the_game_of_its_rules(rules):
+    """Its reading did not say so, but its design does."""
+    claim = ApproxDP(epsilon=1.0, delta=1e-4)
+    design = Design(canaries=100, rules=rules, claim=claim)
+    adaptive = isinstance(rules, AdaptiveCount)
+    counts = replace(AT_ONCE, adaptive=adaptive)
+    result = judge(counts, design=design, commitment=None)
+    plain = json.loads(result.to_json())
+    reading = json.loads(plain["reading"])
+    del reading["adaptive"]
+    plain["reading"] = json.dumps(reading | {"format": "dpaudit.reading.1"})
+    assert AuditResult.from_json(json.dumps(plain)) == result

@@ -43,7 +43,9 @@ class Adaptive:
     """The ramp bound.
 
     Example:
-        >>> counts = Counts(canaries=100_000, guesses=1510, correct=1439)
+        >>> counts = Counts(
+        ...     canaries=100_000, guesses=1510, correct=1439, adaptive=True
+        ... )
         >>> print(Adaptive().epsilon_lower(counts, delta=1e-5, alpha=0.05))
         epsilon >= 2.766 at delta = 1e-05 (alpha = 0.05, method adaptive, tier A: any \
 mechanism)

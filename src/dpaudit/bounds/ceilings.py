@@ -17,6 +17,7 @@ from dataclasses import replace
 from math import inf, log
 
 from dpaudit import _validate
+from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.bound import Estimate
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.reads import Counts
@@ -27,7 +28,7 @@ __all__ = ["design_ceiling", "estimate", "mechanism_ceiling"]
 
 
 def design_ceiling(counts: Counts, *, delta: float, alpha: float) -> float:
-    """Return the exact bound if every guess of the design were right.
+    """Return the bound of the game if every guess of the design were right.
 
     Example:
         >>> counts = Counts(canaries=1000, guesses=100, correct=0)
@@ -35,7 +36,8 @@ def design_ceiling(counts: Counts, *, delta: float, alpha: float) -> float:
         3.49
     """
     perfect = replace(counts, correct=counts.guesses)
-    return Exact().epsilon_lower(perfect, delta=delta, alpha=alpha).epsilon_lower
+    bound = Adaptive() if counts.adaptive else Exact()
+    return bound.epsilon_lower(perfect, delta=delta, alpha=alpha).epsilon_lower
 
 
 def mechanism_ceiling(

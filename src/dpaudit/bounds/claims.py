@@ -1,10 +1,11 @@
 """The test of a claim, whatever the claim and whatever was read.
 
-A claim (epsilon, delta) is tested by the bound that fits the reading. A claim that is a
-whole curve implies one such claim per point; where all their p-values bound the chance
-of one event (counts and weights), the least is a p-value of the curve, without any
-charge for the many points. Rankings, rounds and bets are tested differently at each
-point, so a curve must be read at one delta that was named beforehand.
+A claim (epsilon, delta) is tested by the bound of the game that the reading is of. A
+claim that is a whole curve implies one such claim per point; where all their p-values
+bound the chance of one event (counts and weights), the least is a p-value of the curve,
+without any charge for the many points. Rankings, rounds and bets are tested differently
+at each point, and so are weights and splits that the output decided on; there a curve
+must be read at one delta that was named beforehand.
 """
 
 from typing import Any, TypeAlias, assert_never
@@ -16,6 +17,7 @@ from dpaudit.bounds.bound import Bound, ClaimTest, probability
 from dpaudit.bounds.classic import Classic
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.fdp import curve_log_p_value
+from dpaudit.bounds.pure import Pure
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.reads import (
     Bets,
@@ -28,6 +30,7 @@ from dpaudit.bounds.reads import (
 )
 from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.bounds.slots import AdaptiveSlots
+from dpaudit.bounds.steinke import Steinke
 from dpaudit.bounds.unequal import UnequalCoins
 from dpaudit.bounds.weighted import WeightedGuesses
 from dpaudit.errors import InvalidInputError, VoidAuditError
@@ -47,7 +50,7 @@ def test_claim(
     reading: Reading,
     *,
     alpha: float,
-    bound: CountingBound | None = None,  # noqa: PT028 (this is no test)
+    bound: CountingBound | Exact | Pure | Steinke | None = None,  # noqa: PT028 (no test)
 ) -> ClaimTest:
     """Return whether a reading refutes a claim at level ``alpha``.
 
@@ -55,8 +58,8 @@ def test_claim(
         claim: What the mechanism is claimed to satisfy.
         reading: What was guessed.
         alpha: Chance of refuting a true claim that is accepted.
-        bound: For counts and weights that were not guessed all at once: the bound that
-            belongs to how they were.
+        bound: Another bound on counts or weights than that of the reading's game, if
+            it holds for it; all points of a claim are tested by it.
 
     Example:
         >>> counts = Counts(canaries=100_000, guesses=1510, correct=1439)
@@ -66,6 +69,8 @@ def test_claim(
         the claim (mu = 1)-GDP is not refuted (p = 0.87)
     """
     _validate.error_level("alpha", alpha)
+    if isinstance(reading, Counts):
+        _check_adjacency(claim, reading)
     if bound is None:
         log_p = _log_p_value(claim, reading, alpha=alpha)
     else:
@@ -81,13 +86,18 @@ def _log_p_value(  # noqa: PLR0911 (one return per kind of reading)
     claim: Guarantee, reading: Reading, *, alpha: float
 ) -> float:
     match reading:
+        case Counts(adaptive=True):
+            return _least(Adaptive(), reading, claim)
         case Counts():
-            _check_adjacency(claim, reading)
             if isinstance(claim, GaussianDP | PrivacyCurve):
                 return curve_log_p_value(reading, claim)
             return _least(Exact(), reading, claim)
-        case Unequal():
+        case Unequal() if reading.committed:
             return _least(UnequalCoins(), reading, claim)
+        case Unequal():
+            return _single(UnequalCoins(), reading, claim)
+        case Weighted(adaptive=True):
+            return _least(AdaptiveSlots(), reading, claim)
         case Weighted() if reading.committed:
             return _least(WeightedGuesses(), reading, claim)
         case Weighted():

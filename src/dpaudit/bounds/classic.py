@@ -20,7 +20,7 @@ import numpy as np
 from dpaudit import _validate
 from dpaudit.bounds.bound import LowerBound, largest_rejected
 from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.reads import Counts, check_at_once
 from dpaudit.stats.binomial import log_tails
 
 __all__ = ["Classic"]
@@ -43,6 +43,7 @@ mechanism)
 
     def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value of a claim."""
+        check_at_once(counts, self.method)
         _validate.probability("delta", delta)
         one_run = Exact().log_p_value(counts, epsilon=epsilon, delta=delta)
         plain = counts.alternatives == 2 and counts.records_per_coin == 1

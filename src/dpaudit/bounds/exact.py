@@ -27,7 +27,7 @@ import numpy as np
 
 from dpaudit import _validate
 from dpaudit.bounds.bound import LowerBound, largest_rejected, probability
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.reads import Counts, check_at_once
 from dpaudit.stats.binomial import log_mass, log_tails
 
 __all__ = ["Exact", "group_claim", "group_growth"]
@@ -50,6 +50,7 @@ mechanism)
 
     def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value, which may be far below any float."""
+        check_at_once(counts, self.method)
         epsilon, delta = group_claim(epsilon, delta, records=counts.records_per_coin)
         m, r, v = counts.canaries, counts.guesses, counts.correct
         if v == 0:

@@ -30,7 +30,7 @@ from dpaudit import _validate
 from dpaudit.bounds.bound import ParameterBound
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.lines import lines_log_p_value
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.reads import Counts, check_at_once
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.privacy.guarantees import GaussianDP
@@ -87,6 +87,7 @@ def recursion(counts: Counts, claim: Guarantee, *, log_tail: float) -> bool:
         claim: The curve.
         log_tail: Log of the chance, of as many right guesses or more, that is refuted.
     """
+    check_at_once(counts, GaussianFamily.method)
     if counts.records_per_coin != 1:
         raise InvalidInputError("the recursion is for coins of one record each")
     m, r, v = counts.canaries, counts.guesses, counts.correct

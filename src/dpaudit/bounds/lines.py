@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.reads import Counts, check_at_once
 from dpaudit.privacy.guarantee import Guarantee
 
 __all__ = ["certified_tail", "lines_log_p_value"]
@@ -46,6 +46,7 @@ def lines_log_p_value(counts: Counts, claim: Guarantee, *, lines: int) -> float:
         >>> round(float(np.exp(log_p)), 2)
         0.15
     """
+    check_at_once(counts, "lines")
     plain = counts.alternatives == 2 and counts.records_per_coin == 1
     if not plain or not counts.correct > 0 or counts.guesses > _MOST_GUESSES:
         return 0.0

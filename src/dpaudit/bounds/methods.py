@@ -13,11 +13,19 @@ from dpaudit.bounds.pure import Pure
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.reads import Bets, Counts, Ranked, Rounds, Unequal, Weighted
 from dpaudit.bounds.rounds import StoufferRounds
+from dpaudit.bounds.slots import AdaptiveSlots
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.bounds.unequal import UnequalCoins
 from dpaudit.bounds.weighted import WeightedGuesses
 
-__all__ = ["ABOUT", "METHODS", "CountsMethod", "bound_counts", "bound_other"]
+__all__ = [
+    "ABOUT",
+    "METHODS",
+    "CountsMethod",
+    "bound_counts",
+    "bound_other",
+    "proved_methods",
+]
 
 CountsMethod: TypeAlias = Exact | Pure | Steinke | Adaptive | Classic | GaussianFamily
 
@@ -34,7 +42,7 @@ METHODS: MappingProxyType[str, CountsMethod] = MappingProxyType(
 
 ABOUT: MappingProxyType[str, str] = MappingProxyType(
     {
-        "exact": "all guesses at once; the default",
+        "exact": "all guesses at once",
         "pure": "delta = 0 only",
         "adaptive": "coins revealed after each guess",
         "steinke": "as published; for comparison",
@@ -42,6 +50,18 @@ ABOUT: MappingProxyType[str, str] = MappingProxyType(
         "gdp": "only if the mechanism is Gaussian-private",
     }
 )
+
+
+def proved_methods(counts: Counts) -> tuple[str, ...]:
+    """Return the names of the bounds that hold for the game of counts, its own first.
+
+    Example:
+        >>> proved_methods(Counts(canaries=9, guesses=2, correct=1))
+        ('exact', 'pure', 'adaptive', 'steinke', 'classic', 'gdp')
+        >>> proved_methods(Counts(canaries=9, guesses=2, correct=1, adaptive=True))
+        ('adaptive',)
+    """
+    return ("adaptive",) if counts.adaptive else tuple(METHODS)
 
 
 def bound_counts(
@@ -63,12 +83,18 @@ def bound_counts(
 def bound_other(
     reading: Unequal | Ranked | Weighted | Rounds | Bets, *, delta: float, alpha: float
 ) -> LowerBound:
-    """Return what the one bound for such a reading makes of it."""
+    """Return what the one bound for such a reading makes of it.
+
+    Raises:
+        VoidAuditError: No bound is proved for the game that it is of.
+    """
     match reading:
         case Unequal():
             return UnequalCoins().epsilon_lower(reading, delta=delta, alpha=alpha)
         case Ranked():
             return RankedLooks().epsilon_lower(reading, delta=delta, alpha=alpha)
+        case Weighted(adaptive=True):
+            return AdaptiveSlots().epsilon_lower(reading, delta=delta, alpha=alpha)
         case Weighted():
             return WeightedGuesses().epsilon_lower(reading, delta=delta, alpha=alpha)
         case Rounds():

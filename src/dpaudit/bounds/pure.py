@@ -16,7 +16,7 @@ from typing import ClassVar, final
 
 from dpaudit.bounds.bound import LowerBound, largest_rejected
 from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.reads import Counts, check_at_once
 from dpaudit.errors import InvalidInputError
 
 __all__ = ["Pure"]
@@ -38,6 +38,7 @@ class Pure:
 
     def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value of the claim; delta must be 0."""
+        check_at_once(counts, self.method)
         if delta != 0:
             raise InvalidInputError(
                 f"the pure bound is for delta=0, got {delta=}; use the exact bound"

@@ -1,6 +1,9 @@
 """Readings as JSON: one document per reading, refused if it is not one.
 
-The format is published in ``dpaudit/schemas/reading.schema.json``.
+The format is published in ``dpaudit/schemas/reading.schema.json``. The first version of
+it did not say which game counts and weights were of, nor whether the numbers of unequal
+guesses were fixed beforehand. Where nothing else says so, the case is assumed whose
+bound holds in both.
 """
 
 from dataclasses import asdict, fields
@@ -22,7 +25,8 @@ from dpaudit.errors import InvalidInputError
 
 __all__ = ["reading_from_json", "reading_to_json"]
 
-_FORMAT = "dpaudit.reading.1"
+_FORMAT = "dpaudit.reading.2"
+_EARLIER = "dpaudit.reading.1"  # without what a reading must say by now
 _KINDS = {
     "counts": Counts,
     "unequal": Unequal,
@@ -31,6 +35,7 @@ _KINDS = {
     "rounds": Rounds,
     "bets": Bets,
 }
+_SAID = {Counts: "adaptive", Weighted: "adaptive", Unequal: "committed"}
 
 
 def reading_to_json(reading: Reading) -> str:
@@ -38,8 +43,8 @@ def reading_to_json(reading: Reading) -> str:
 
     Example:
         >>> reading_to_json(Counts(canaries=3, guesses=2, correct=1))
-        '{"alternatives":2,"canaries":3,"correct":1,"format":"dpaudit.reading.1",\
-"guesses":2,"kind":"counts","records_per_coin":1}'
+        '{"adaptive":false,"alternatives":2,"canaries":3,"correct":1,\
+"format":"dpaudit.reading.2","guesses":2,"kind":"counts","records_per_coin":1}'
     """
     kind = next(name for name, cls in _KINDS.items() if isinstance(reading, cls))
     plain = {
@@ -49,20 +54,47 @@ def reading_to_json(reading: Reading) -> str:
     return _canonical.text({"format": _FORMAT, "kind": kind, **plain})
 
 
-def reading_from_json(text: str) -> Reading:
+def reading_from_json(text: str, *, adaptive: bool = True) -> Reading:
     """Return the reading that a JSON document holds.
+
+    Args:
+        text: The document.
+        adaptive: Whether coins were revealed between guesses, for counts and weights of
+            the first version of the format, which did not say so. The bound for
+            adaptive guesses holds for those made at once too.
 
     Raises:
         InvalidInputError: It is no reading; the message says what is wrong.
     """
-    rest = _canonical.fields(text, _FORMAT)
+    earlier = _canonical.format_of(text) == _EARLIER
+    rest = _canonical.fields(text, _EARLIER if earlier else _FORMAT)
     kind = rest.pop("kind", None)
     if not isinstance(kind, str) or kind not in _KINDS:
         raise InvalidInputError(
             f"kind must be one of {', '.join(_KINDS)}, got {kind!r}"
         )
+    if earlier:
+        rest = _completed(_KINDS[kind], rest, adaptive=adaptive)
     reading: Reading = _build(_KINDS[kind], rest)
     return reading
+
+
+def _completed(cls: type, values: dict[str, Any], *, adaptive: bool) -> dict[str, Any]:
+    """Return the fields of the first version with what it did not say."""
+    if cls is Rounds and isinstance(values.get("rounds"), list):
+        rounds = [
+            _completed(Weighted, played, adaptive=False)
+            if isinstance(played, dict)
+            else played
+            for played in values["rounds"]
+        ]
+        return {**values, "rounds": rounds}
+    name = _SAID.get(cls)
+    if name is None:
+        return values
+    if name in values:
+        raise InvalidInputError(f"{_EARLIER} has no field {name!r}")
+    return {**values, name: adaptive if name == "adaptive" else False}
 
 
 def _build(cls: type, values: Any) -> Any:  # noqa: ANN401 (one of Reading)
@@ -71,6 +103,8 @@ def _build(cls: type, values: Any) -> Any:  # noqa: ANN401 (one of Reading)
     unknown = values.keys() - {field.name for field in fields(cls)}
     if unknown:
         raise InvalidInputError(f"{cls.__name__} has no field {sorted(unknown)[0]!r}")
+    if cls in _SAID and _SAID[cls] not in values:
+        raise InvalidInputError(f"{cls.__name__} lacks the field {_SAID[cls]!r}")
     try:
         return cls(**{name: _value(cls, name, v) for name, v in values.items()})
     except (TypeError, ValueError, OverflowError) as error:
@@ -86,10 +120,10 @@ def _value(cls: type, name: str, value: Any) -> Any:  # noqa: ANN401 (parsed JSO
         return np.array(value, bool)
     if cls is Bets and name == "stakes":
         return np.array(value, np.float64)
-    if name == "committed" and not isinstance(value, bool):
-        raise InvalidInputError(f"committed must be true or false, got {value!r}")
+    if name in ("committed", "adaptive"):
+        return value  # the reading refuses what is neither true nor false
     if isinstance(value, list):
         return tuple(value)
-    if isinstance(value, str) or (isinstance(value, bool) and name != "committed"):
+    if isinstance(value, str | bool):
         raise InvalidInputError(f"{name} must be a number, got {value!r}")
     return value

@@ -4,6 +4,11 @@
 of confidence, ``Weighted`` sorts guesses into classes of different weight, ``Rounds``
 is a sequence of games of which each may use what the earlier ones revealed, and
 ``Bets`` is a sequence of single guesses with a stake on each.
+
+A reading says which game it is of. Counts and weights come from two: all guesses were
+made at once, or one after the other with coins revealed in between (``adaptive``).
+Delta costs less where they were made at once, and that price is not proved for an
+adaptive guesser, so a bound for the one refuses a reading of the other.
 """
 
 from dataclasses import dataclass
@@ -13,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit.errors import InvalidInputError
+from dpaudit.errors import InvalidInputError, VoidAuditError
 
 __all__ = [
     "WIDEST_JUMP",
@@ -24,6 +29,7 @@ __all__ = [
     "Rounds",
     "Unequal",
     "Weighted",
+    "check_at_once",
     "check_jump",
 ]
 
@@ -43,6 +49,7 @@ class Counts:
         correct: Guesses that matched the coin; one not made counts as wrong.
         alternatives: How many records a coin chooses among; 2 is in or out.
         records_per_coin: How many records of the data one coin controls.
+        adaptive: Whether coins were revealed while guesses were still to be made.
     """
 
     canaries: int
@@ -50,12 +57,14 @@ class Counts:
     correct: int
     alternatives: int = 2
     records_per_coin: int = 1
+    adaptive: bool = False
 
     def __post_init__(self) -> None:
         for name in ("canaries", "guesses", "correct"):
             _make_whole(self, name)
         _make_whole(self, "alternatives", least=2)
         _make_whole(self, "records_per_coin", least=1)
+        _check_flag("adaptive", self.adaptive)
         if not self.correct <= self.guesses <= self.canaries:
             raise InvalidInputError(
                 "expected correct <= guesses <= canaries, got "
@@ -72,9 +81,11 @@ class Unequal:
     Attributes:
         canaries: Canaries, each included independently with the same probability.
         inclusion: That probability.
-        guesses_in: Guesses "included" committed to before the run.
-        guesses_out: Guesses "excluded" committed to before the run.
+        guesses_in: Guesses "included".
+        guesses_out: Guesses "excluded".
         correct: Right guesses of both kinds; one not made counts as wrong.
+        committed: Whether ``guesses_in`` and ``guesses_out`` were fixed before the run.
+            If the output decided on them, less is shown at delta > 0.
     """
 
     canaries: int
@@ -82,10 +93,12 @@ class Unequal:
     guesses_in: int
     guesses_out: int
     correct: int
+    committed: bool
 
     def __post_init__(self) -> None:
         for name in ("canaries", "guesses_in", "guesses_out", "correct"):
             _make_whole(self, name)
+        _check_flag("committed", self.committed)
         if not 0 < self.inclusion < 1:
             raise InvalidInputError(
                 "inclusion is the known chance that a canary is included and must be "
@@ -147,6 +160,7 @@ class Weighted:
         correct: How many of them were right.
         committed: Whether ``weights`` and ``guesses`` were fixed before the run. If the
             output decided on them, delta costs more.
+        adaptive: Whether coins were revealed while guesses were still to be made.
     """
 
     canaries: int
@@ -154,9 +168,12 @@ class Weighted:
     guesses: tuple[int, ...]
     correct: tuple[int, ...]
     committed: bool
+    adaptive: bool = False
 
     def __post_init__(self) -> None:
         _make_whole(self, "canaries", least=1)
+        for name in ("committed", "adaptive"):
+            _check_flag(name, getattr(self, name))
         if not len(self.weights) == len(self.guesses) == len(self.correct) > 0:
             raise InvalidInputError(
                 "weights, guesses and correct must have one entry per class, got "
@@ -226,6 +243,10 @@ class Rounds:
                 f"{_HEAVIEST:g}, got {self.weights}"
             )
         object.__setattr__(self, "weights", tuple(map(float, self.weights)))
+        if any(played.adaptive for played in self.rounds):
+            raise InvalidInputError(
+                "the guesses of a round are made all at once, got adaptive=True"
+            )
         if sum(sum(r.guesses) for r in self.rounds) > self.canaries:
             raise InvalidInputError(f"more guesses than canaries={self.canaries}")
         for uniform in (*self.uniforms, self.noise_uniform):
@@ -277,6 +298,29 @@ def _make_whole(reading: object, name: str, *, least: int = 0) -> None:
     value = getattr(reading, name)
     _validate.whole_number(name, value, least=least)
     object.__setattr__(reading, name, int(value))
+
+
+def _check_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise InvalidInputError(f"{name} must be true or false, got {name}={value!r}")
+
+
+def check_at_once(reading: Counts | Weighted, method: str) -> None:
+    """Refuse adaptive guesses where a bound is proved for guesses made at once.
+
+    Example:
+        >>> counts = Counts(canaries=9, guesses=2, correct=1, adaptive=True)
+        >>> check_at_once(counts, "exact")
+        Traceback (most recent call last):
+        dpaudit.errors.VoidAuditError: the exact bound is proved for guesses made all \
+at once, and these were made while coins were revealed; use the adaptive bound
+    """
+    if reading.adaptive:
+        proved = "adaptive" if isinstance(reading, Counts) else "slots"
+        raise VoidAuditError(
+            f"the {method} bound is proved for guesses made all at once, and these "
+            f"were made while coins were revealed; use the {proved} bound"
+        )
 
 
 def check_jump(jump: float | None, noise: float) -> None:

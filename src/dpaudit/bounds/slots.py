@@ -23,8 +23,8 @@ from typing import ClassVar, final
 from dpaudit.bounds.adaptive import coupling_price
 from dpaudit.bounds.bound import LowerBound, add_price, highest_rejected
 from dpaudit.bounds.reads import Weighted
-from dpaudit.bounds.weighted import WeightedGuesses
 from dpaudit.errors import VoidAuditError
+from dpaudit.stats.weighted import weighted_tail
 
 __all__ = ["AdaptiveSlots"]
 
@@ -37,7 +37,7 @@ class AdaptiveSlots:
     Example:
         >>> slots = Weighted(
         ...     canaries=1000, weights=(2, 1), guesses=(50, 100), correct=(48, 80),
-        ...     committed=True,
+        ...     committed=True, adaptive=True,
         ... )
         >>> print(AdaptiveSlots().epsilon_lower(slots, delta=1e-5, alpha=0.05))
         epsilon >= 1.546 at delta = 1e-05 (alpha = 0.05, method slots, tier A: any \
@@ -55,8 +55,9 @@ mechanism)
                 "how many guesses to make of which weight can stop when ahead"
             )
         price = coupling_price(slots.canaries, epsilon, delta)
-        tail = WeightedGuesses().log_p_value(slots, epsilon=epsilon, delta=0.0)
-        return add_price(tail, price)
+        odds = [epsilon] * len(slots.weights)
+        tail = weighted_tail(slots.weights, slots.guesses, odds, slots.score)
+        return add_price(tail.log_upper, price)
 
     def epsilon_lower(
         self, slots: Weighted, *, delta: float, alpha: float

@@ -16,7 +16,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from dpaudit.bounds.bound import LowerBound, largest_rejected
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.reads import Counts, check_at_once
 from dpaudit.errors import InvalidInputError
 from dpaudit.stats.binomial import log_tails, masses
 
@@ -40,6 +40,7 @@ mechanism)
 
     def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
         """Return the log of the published p-value."""
+        check_at_once(counts, self.method)
         if counts.alternatives != 2 or counts.records_per_coin != 1:
             raise InvalidInputError(
                 "the published bound is for in/out coins of one record each; use exact"

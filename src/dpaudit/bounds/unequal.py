@@ -8,7 +8,13 @@ coupling fails with chance at most ``delta (pi (1 - p_in) + (1 - pi) (1 - p_out)
 which is added for all of them. Guessing "in" where most are in is no evidence, and here
 it is none.
 
-Both parts bound the chance of one event, "so many right or more".
+If both numbers of guesses are fixed before the run, both parts bound the chance of one
+event, "so many right or more", at every epsilon. If the output decided on the split,
+the p-value at one epsilon is as good as before: given the output the split is what it
+is, the coins that the guesses are coupled with are independent with its chances, and
+what is added for failed couplings does not depend on it. But the event then differs
+from one output to the next, and which epsilon rejects it may differ too; so epsilons
+are tested one after the other, on a fixed grid.
 
 Reference: docs/explanation/exact-bound.md, unequal inclusion.
 """
@@ -20,7 +26,13 @@ from typing import ClassVar, final
 from scipy import special
 
 from dpaudit import _validate
-from dpaudit.bounds.bound import LowerBound, add_price, highest_rejected
+from dpaudit.bounds.bound import (
+    Grid,
+    LowerBound,
+    add_price,
+    first_not_rejected,
+    highest_rejected,
+)
 from dpaudit.bounds.reads import Unequal
 from dpaudit.stats.weighted import weighted_tail
 
@@ -35,7 +47,7 @@ class UnequalCoins:
     Example:
         >>> nothing = Unequal(
         ...     canaries=1000, inclusion=0.9, guesses_in=1000, guesses_out=0,
-        ...     correct=905,
+        ...     correct=905, committed=True,
         ... )
         >>> UnequalCoins().epsilon_lower(nothing, delta=0.0, alpha=0.05).epsilon_lower
         0.0
@@ -65,4 +77,8 @@ class UnequalCoins:
         self, counts: Unequal, *, delta: float, alpha: float
     ) -> LowerBound:
         """Return a high epsilon that the counts reject at level ``alpha``."""
+        if delta > 0 and not counts.committed:
+            return first_not_rejected(
+                self, counts, delta=delta, alpha=alpha, grid=Grid()
+            )
         return highest_rejected(self, counts, delta=delta, alpha=alpha)

@@ -38,7 +38,7 @@ from dpaudit.bounds.bound import (
     first_not_rejected,
     highest_rejected,
 )
-from dpaudit.bounds.reads import Weighted
+from dpaudit.bounds.reads import Weighted, check_at_once
 from dpaudit.stats.weighted import weighted_tail
 
 __all__ = ["WeightedGuesses", "weighted_price"]
@@ -66,6 +66,7 @@ mechanism)
 
     def log_p_value(self, weighted: Weighted, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value of a claim."""
+        check_at_once(weighted, self.method)
         _validate.nonnegative("epsilon", epsilon)
         _validate.probability("delta", delta)
         odds = [epsilon] * len(weighted.weights)

@@ -39,7 +39,13 @@ def bound(
     ] = None,
     delta: DeltaOption = 0.0,
     alpha: AlphaOption = 0.05,
-    method: Annotated[str, typer.Option(help=f"For counts: {_METHODS}.")] = "exact",
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help=f"For counts: {_METHODS}.",
+            show_default="adaptive if a reading says so, or else exact",
+        ),
+    ] = None,
     epsilon: Annotated[
         float | None, typer.Option(help="Claimed epsilon, to be tested too.")
     ] = None,
@@ -50,21 +56,36 @@ def bound(
 ) -> None:
     """Bound epsilon from below, for any mechanism.
 
-    Exits with 0, or 1 if the claim is refuted, or 2 if something is misused.
+    A claim is tested by the method that gives the bound. Exits with 0, or 1 if the
+    claim is refuted, or 2 if something is misused.
     """
-    read = _reading(canaries, guesses, correct, reading)
+    read = _reading(
+        canaries,
+        guesses,
+        correct,
+        reading,
+        adaptive=method == "adaptive" and not compare,
+    )
+    method = _method(read, method, compare=compare, claimed=epsilon is not None)
     with patience("bounding epsilon"):
         bounds = _bounds(read, method=method, compare=compare, delta=delta, alpha=alpha)
-        test = _claim_test(read, epsilon=epsilon, delta=delta, alpha=alpha)
+        test = _claim_test(
+            read, method=method, epsilon=epsilon, delta=delta, alpha=alpha
+        )
     if json:
-        typer.echo(_as_json(read, bounds, test, delta=delta, alpha=alpha))
+        typer.echo(_as_json(read, bounds, test, method, delta=delta, alpha=alpha))
     else:
-        _print(read, bounds, test, compare=compare, delta=delta, alpha=alpha)
+        _print(read, bounds, test, method, compare=compare, delta=delta, alpha=alpha)
     raise typer.Exit(1 if test and test.refuted else 0)
 
 
 def _reading(
-    canaries: int | None, guesses: int | None, correct: int | None, path: Path | None
+    canaries: int | None,
+    guesses: int | None,
+    correct: int | None,
+    path: Path | None,
+    *,
+    adaptive: bool,
 ) -> "Reading":
     from dpaudit.bounds.reading_json import reading_from_json  # noqa: PLC0415
     from dpaudit.bounds.reads import Counts  # noqa: PLC0415
@@ -77,34 +98,71 @@ def _reading(
         raise InvalidInputError(
             "give --canaries, --guesses and --correct, or a --reading"
         )
-    return Counts(canaries=canaries, guesses=guesses, correct=correct)
+    return Counts(
+        canaries=canaries, guesses=guesses, correct=correct, adaptive=adaptive
+    )
+
+
+def _method(
+    read: "Reading", asked: str | None, *, compare: bool, claimed: bool
+) -> str | None:
+    """Return the method for counts; None for a reading that only one bound reads."""
+    from dpaudit.bounds.methods import METHODS, proved_methods  # noqa: PLC0415
+    from dpaudit.bounds.reads import Counts  # noqa: PLC0415
+
+    if asked is not None and asked not in METHODS:
+        raise InvalidInputError(f"--method must be one of {_METHODS}, got {asked!r}")
+    if not isinstance(read, Counts):
+        if compare or asked is not None:
+            raise InvalidInputError("--method and --compare are for counts")
+        return None
+    if asked == "gdp" and claimed:
+        raise InvalidInputError(
+            "--method gdp bounds the mu of a mechanism that is Gaussian-private and "
+            "tests no (epsilon, delta) claim; leave out --epsilon, or test the claim "
+            "by another method"
+        )
+    return proved_methods(read)[0] if asked is None else asked
 
 
 def _bounds(
-    read: "Reading", *, method: str, compare: bool, delta: float, alpha: float
+    read: "Reading", *, method: str | None, compare: bool, delta: float, alpha: float
 ) -> "list[LowerBound | ParameterBound]":
-    from dpaudit.bounds.methods import METHODS, bound_counts, bound_other  # noqa: PLC0415
+    from dpaudit.bounds.methods import (  # noqa: PLC0415
+        bound_counts,
+        bound_other,
+        proved_methods,
+    )
     from dpaudit.bounds.reads import Counts  # noqa: PLC0415
 
-    if method not in METHODS:
-        raise InvalidInputError(f"--method must be one of {_METHODS}, got {method!r}")
-    if not isinstance(read, Counts):
-        if compare or method != "exact":
-            raise InvalidInputError("--method and --compare are for counts")
+    if not isinstance(read, Counts) or method is None:
+        assert not isinstance(read, Counts)  # they have a method
         return [bound_other(read, delta=delta, alpha=alpha)]
-    names = [n for n in METHODS if n != "pure" or delta == 0] if compare else [method]
+    names = [method]
+    if compare:
+        names = [n for n in proved_methods(read) if n != "pure" or delta == 0]
     return [bound_counts(name, read, delta=delta, alpha=alpha) for name in names]
 
 
 def _claim_test(
-    read: "Reading", *, epsilon: float | None, delta: float, alpha: float
+    read: "Reading",
+    *,
+    method: str | None,
+    epsilon: float | None,
+    delta: float,
+    alpha: float,
 ) -> "ClaimTest | None":
     from dpaudit.bounds.claims import test_claim  # noqa: PLC0415
+    from dpaudit.bounds.fdp import GaussianFamily  # noqa: PLC0415
+    from dpaudit.bounds.methods import METHODS  # noqa: PLC0415
     from dpaudit.privacy.guarantees import ApproxDP  # noqa: PLC0415
 
     if epsilon is None:
         return None
-    return test_claim(ApproxDP(epsilon=epsilon, delta=delta), read, alpha=alpha)
+    bound = None if method is None else METHODS[method]
+    assert not isinstance(bound, GaussianFamily)  # it tests no such claim
+    claim = ApproxDP(epsilon=epsilon, delta=delta)
+    return test_claim(claim, read, alpha=alpha, bound=bound)
 
 
 def _ceiling(read: "Reading", *, delta: float, alpha: float) -> float | None:
@@ -120,6 +178,7 @@ def _as_json(
     read: "Reading",
     bounds: "list[LowerBound | ParameterBound]",
     test: "ClaimTest | None",
+    method: str | None,
     *,
     delta: float,
     alpha: float,
@@ -137,13 +196,15 @@ def _as_json(
             "reading": json_module.loads(reading_to_json(read)),
             "bounds": [asdict(b) for b in bounds],
             "ceiling": _ceiling(read, delta=delta, alpha=alpha),
-            "claim": _claim_json(test),
+            "claim": _claim_json(test, method or bounds[0].method),
             **found,
         }
     )
 
 
-def _claim_json(test: "ClaimTest | None") -> "dict[str, float | bool] | None":
+def _claim_json(
+    test: "ClaimTest | None", method: str
+) -> "dict[str, float | bool | str] | None":
     if test is None:
         return None
     ((epsilon,), (delta,)) = test.claim.points()
@@ -153,6 +214,7 @@ def _claim_json(test: "ClaimTest | None") -> "dict[str, float | bool] | None":
         "p_value": test.p_value,
         "alpha": test.alpha,
         "refuted": test.refuted,
+        "method": method,
     }
 
 
@@ -160,13 +222,14 @@ def _print(
     read: "Reading",
     bounds: "list[LowerBound | ParameterBound]",
     test: "ClaimTest | None",
+    method: str | None,
     *,
     compare: bool,
     delta: float,
     alpha: float,
 ) -> None:
     if test:
-        said = str(test)
+        said = str(test) + (f", by the {method} method" if compare else "")
         typer.echo(said[0].upper() + said[1:])
     if not compare:
         typer.echo(bounds[0])
@@ -183,5 +246,5 @@ def _print(
     ceiling = _ceiling(read, delta=delta, alpha=alpha)
     typer.echo(
         f"all at delta = {delta:g}, alpha = {alpha:g}; with every guess right the "
-        f"exact bound would be {ceiling:.3f}"
+        f"{bounds[0].method} bound would be {ceiling:.3f}"
     )

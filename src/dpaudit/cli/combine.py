@@ -73,14 +73,11 @@ def _curve(results: "Sequence[Result]") -> "Guarantee | None":
 
 
 def _notes(found: "CombinedResult") -> list[str]:
-    notes = [
-        "it holds if these are all the runs that were made, and independent ones; one "
-        "run that was judged by two designs would not always be noticed"
-    ]
-    if found.uncommitted:
+    notes = ["it holds if these are all the runs that were made, and independent ones"]
+    if found.nameless:
         notes.append(
-            f"{found.uncommitted} of {len(found.runs)} runs name no commitment, so "
-            "that one run under two names would not be seen"
+            f"{found.nameless} of {len(found.runs)} runs name no hash of their key, so "
+            "that one run under two names or designs would not always be noticed"
         )
     return notes
 

@@ -10,7 +10,7 @@ from dpaudit.evidence.record import Evidence
 from dpaudit.evidence.registration import Registration
 from dpaudit.evidence.verification import Check, fails, holds, open_question
 from dpaudit.game.coins import Coins
-from dpaudit.game.design import Design
+from dpaudit.game.design import Commitment, Design
 from dpaudit.game.transcript import Transcript
 
 __all__ = [
@@ -104,7 +104,8 @@ def check_registration(evidence: Evidence, given: Registration | None) -> list[C
                 "commitment were fixed before the run",
             )
         ]
-    if given == held:
+    odd = _unlike(held.design, given.design)
+    if not odd and _published(held.commitment, given.commitment):
         return [
             holds(name, "design and commitment are those of the registration given"),
             open_question(
@@ -113,7 +114,6 @@ def check_registration(evidence: Evidence, given: Registration | None) -> list[C
                 "registration, which the evidence cannot show",
             ),
         ]
-    odd = _unlike(held.design, given.design)
     if odd:
         return [fails(name, f"the wrong design: it was registered otherwise; {odd}")]
     if given.commitment is None:
@@ -141,6 +141,12 @@ def check_registration(evidence: Evidence, given: Registration | None) -> list[C
             "so that these are other coins",
         )
     ]
+
+
+def _published(held: Commitment | None, given: Commitment | None) -> bool:
+    if held is None or given is None:
+        return held is given
+    return held.was_published_as(given)
 
 
 def check_designs(evidence: Evidence) -> Check:

@@ -1,28 +1,17 @@
 """A result made anew from what it rests on: guesses, coins, score files, tallies."""
 
-from typing import assert_never
-
 import numpy as np
 
 from dpaudit.bounds.classic import Classic
-from dpaudit.bounds.reads import Bets, Counts, Ranked, Reading, Rounds, Weighted
+from dpaudit.bounds.reads import Counts, Reading, Rounds
 from dpaudit.errors import VoidAuditError
 from dpaudit.evidence.documents import Result
 from dpaudit.evidence.files import ScoreFiles, tie_rng
 from dpaudit.evidence.registration import Registration
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
-from dpaudit.game.result import AuditResult, is_classic, judge, score
-from dpaudit.game.rules import (
-    AdaptiveBets,
-    AdaptiveClasses,
-    AdaptiveCount,
-    AdaptiveRounds,
-    Classes,
-    OneRun,
-    Ranking,
-    Rules,
-)
+from dpaudit.game.result import AuditResult, is_classic, judge
+from dpaudit.game.result import check_reading as check_game
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.scores import read_scores
 from dpaudit.tables.reading import ScoreTable
@@ -54,27 +43,12 @@ def check_method(stated: Result, design: Design) -> None:
 
 
 def check_reading(reading: Reading, design: Design) -> None:
-    """Refuse a reading that no game by a design can have.
+    """Refuse a reading that no game by a design can have, nor any file of one.
 
     Raises:
         VoidAuditError: It is of another kind, size or weight than the rules give.
     """
-    rules, kind = design.rules, _read(design.rules)
-    if not isinstance(reading, kind):
-        raise VoidAuditError(
-            f"by its rules the audit is read as {kind.__name__}, and the result holds "
-            f"{type(reading).__name__}"
-        )
-    if reading.canaries != design.canaries:
-        raise VoidAuditError(
-            f"the reading is of {reading.canaries} canaries, and the design has "
-            f"{design.canaries}"
-        )
-    made, fixed = score(reading)[1], not isinstance(reading, Rounds | Bets)
-    if fixed and made != design.guesses:
-        raise VoidAuditError(
-            f"the reading is of {made} guesses, and the design has {design.guesses}"
-        )
+    check_game(reading, design)
     match reading:
         case Counts() if (reading.alternatives, reading.records_per_coin) != (2, 1):
             raise VoidAuditError(
@@ -82,11 +56,6 @@ def check_reading(reading: Reading, design: Design) -> None:
                 f"record; the reading says alternatives={reading.alternatives} and "
                 f"records_per_coin={reading.records_per_coin}"
             )
-        case Weighted() if isinstance(rules, Classes | AdaptiveClasses) and (
-            (reading.weights, reading.guesses, reading.committed)
-            != (rules.weights, rules.guesses, True)
-        ):
-            raise VoidAuditError("the reading's classes are not those of the rules")
         case Rounds() if any(
             each.canaries != design.canaries or each.committed
             for each in reading.rounds
@@ -125,23 +94,6 @@ def _audit(stated: AuditResult, registration: Registration) -> AuditResult:
         controls=stated.controls,
         scores=stated.scores,
     )
-
-
-def _read(rules: Rules) -> type[Reading]:
-    """Return what a game by these rules is read as."""
-    match rules:
-        case OneRun() | AdaptiveCount():
-            return Counts
-        case Ranking():
-            return Ranked
-        case Classes() | AdaptiveClasses():
-            return Weighted
-        case AdaptiveRounds():
-            return Rounds
-        case AdaptiveBets():
-            return Bets
-        case _:
-            assert_never(rules)
 
 
 def scored_again(

@@ -15,7 +15,9 @@ p-value too: all of them bound the chance of one event, and whoever is private a
 small epsilon is so at a larger one.
 
 All runs that were made must be combined. Leaving out one that showed nothing is a
-choice that looks at the coins, and no bound holds after that.
+choice that looks at the coins, and no bound holds after that. And each must be there
+once: the results of one run, under whatever designs, know the same coins. A run is
+known by its key, of which the commitment holds a hash.
 
 Reference: docs/explanation/ceilings.md.
 """
@@ -43,7 +45,7 @@ from dpaudit.bounds.independent_runs import IndependentRuns, bets_in_a_row
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.reads import Bets, Counts, Ranked, Reading, Rounds, Weighted
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.game.result import AuditResult, bound_of, score
+from dpaudit.game.result import AuditResult, bound_of, check_reading, score
 from dpaudit.game.rules import AdaptiveBets, AdaptiveRounds
 from dpaudit.privacy.guarantee import Guarantee, guarantee_to_plain
 from dpaudit.stats.binomial import log_odds_limit
@@ -73,9 +75,10 @@ class CombinedResult:
     p_values: tuple[float, ...]
 
     @property
-    def uncommitted(self) -> int:
-        """How many runs name no commitment, so that none can tell them apart."""
-        return sum(run.commitment is None for run in self.runs)
+    def nameless(self) -> int:
+        """How many runs name no hash of their key, so that none can tell them apart."""
+        named = (run.commitment for run in self.runs)
+        return sum(each is None or each.run is None for each in named)
 
     def __str__(self) -> str:
         observers = sorted({str(run.design.threat_model) for run in self.runs})
@@ -120,6 +123,8 @@ def combine_runs(
         (False, True)
     """
     runs = tuple(results)
+    for run in runs:
+        check_reading(run.reading, run.design)
     if len(runs) < 2:
         raise InvalidInputError(f"there must be two runs or more, got {len(runs)}")
     _check_distinct(runs)
@@ -149,7 +154,11 @@ def combine_runs(
 
 def _check_distinct(runs: Sequence[AuditResult]) -> None:
     for (i, one), (j, other) in combinations(enumerate(runs, 1), 2):
-        same = one.commitment is not None and one.commitment == other.commitment
+        same = (
+            one.commitment is not None
+            and other.commitment is not None
+            and one.commitment.is_of_run(other.commitment)
+        )
         scored = one.scores is not None and one.scores == other.scores
         # Bare counts of two runs may well be equal; guesses in their order may not.
         ordered = one == other and isinstance(one.reading, Ranked | Rounds | Bets)
@@ -157,7 +166,7 @@ def _check_distinct(runs: Sequence[AuditResult]) -> None:
             raise VoidAuditError(
                 f"results {i} and {j} are of one run"
                 + (f" (commitment {one.commitment.sha256})" if one.commitment else "")
-                + "; a run counts once"
+                + "; a run counts once, under whatever designs it was judged"
             )
 
 

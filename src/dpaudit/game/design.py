@@ -5,6 +5,9 @@ which rules, which claim, which level. All of it is the design; it is public. Th
 commitment is the SHA-256 of the key and the design's canonical JSON. Published before
 the run, it binds the auditor to both and shows nothing of the coins; with the key
 revealed afterwards, anyone can check it and derive the coins again.
+
+The coins come from the key alone. So a run is known by its key, whatever design it is
+judged by, and the commitment names it by a second hash, of the key alone.
 """
 
 import hashlib
@@ -39,6 +42,8 @@ from dpaudit.privacy.guarantees import ApproxDP, PureDP
 __all__ = ["Commitment", "Design", "ThreatModel"]
 
 _FORMAT = "dpaudit.design.2"
+_COMMITMENT = "dpaudit.commitment.2"
+_FIRST = "dpaudit.commitment.1"  # without the hash of the key alone
 _FIELDS = {"canaries", "rules", "claim", "delta", "alpha", "threat_model", "setting"}
 
 
@@ -271,7 +276,12 @@ def _shown(setting: object) -> str:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Commitment:
-    """A hash that binds an auditor to a key and a design.
+    """Hashes that bind an auditor to a key and a design, and name the run.
+
+    Attributes:
+        sha256: Of key and design.
+        run: Of the key alone: two commitments of one run have the same, whatever their
+            designs. None in documents of the first version, which did not have it.
 
     Example:
         >>> from dpaudit import OneRun
@@ -285,33 +295,55 @@ class Commitment:
     """
 
     sha256: str
+    run: str | None = None
 
     def __post_init__(self) -> None:
-        if not (
-            isinstance(self.sha256, str) and fullmatch("[0-9a-f]{64}", self.sha256)
-        ):
-            raise InvalidInputError(
-                f"sha256 must be 64 hex digits, got sha256={self.sha256!r}"
-            )
+        _check_hash("sha256", self.sha256)
+        if self.run is not None:
+            _check_hash("run", self.run)
 
     @classmethod
     def to(cls, key: Key, design: Design) -> Self:
         """Return the commitment to a key and a design."""
         # The key's length is fixed, so key and design cannot run into each other.
         message = b"dpaudit commitment 1" + key.secret + design.to_json().encode()
-        return cls(sha256=hashlib.sha256(message).hexdigest())
+        run = b"dpaudit run 1" + key.secret
+        return cls(
+            sha256=hashlib.sha256(message).hexdigest(),
+            run=hashlib.sha256(run).hexdigest(),
+        )
 
     def holds_for(self, key: Key, design: Design) -> bool:
         """Return whether this is the commitment to that key and that design."""
-        return Commitment.to(key, design) == self
+        return Commitment.to(key, design).was_published_as(self)
+
+    def was_published_as(self, published: "Commitment") -> bool:
+        """Return whether another is this one, or it as the first version wrote it."""
+        return self.sha256 == published.sha256 and published.run in (None, self.run)
+
+    def is_of_run(self, other: "Commitment") -> bool:
+        """Return whether both are known to be of one run: they were made by one key."""
+        same = self.run is not None and self.run == other.run
+        return same or self.sha256 == other.sha256
 
     def to_json(self) -> str:
         """Return the canonical JSON of the commitment."""
+        if self.run is None:  # as it was written, so that its hashes stay
+            return _canonical.text({"format": _FIRST, "sha256": self.sha256})
         return _canonical.text(
-            {"format": "dpaudit.commitment.1", "sha256": self.sha256}
+            {"format": _COMMITMENT, "sha256": self.sha256, "run": self.run}
         )
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Return the commitment that a JSON document holds."""
-        return cls(**_canonical.document(text, "dpaudit.commitment.1", {"sha256"}))
+        if _canonical.format_of(text) == _FIRST:
+            return cls(**_canonical.document(text, _FIRST, {"sha256"}))
+        plain = _canonical.document(text, _COMMITMENT, {"sha256", "run"})
+        _check_hash("run", plain["run"])
+        return cls(**plain)
+
+
+def _check_hash(name: str, value: object) -> None:
+    if not (isinstance(value, str) and fullmatch("[0-9a-f]{64}", value)):
+        raise InvalidInputError(f"{name} must be 64 hex digits, got {name}={value!r}")

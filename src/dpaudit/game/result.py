@@ -40,6 +40,7 @@ from dpaudit.game.rules import (
     OneRun,
     Ranking,
     Rules,
+    is_adaptive,
 )
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
@@ -62,6 +63,7 @@ __all__ = [
     "AuditResult",
     "bound_for",
     "bound_of",
+    "check_reading",
     "check_verdict",
     "claim_test_from_plain",
     "claim_test_to_plain",
@@ -258,12 +260,15 @@ class AuditResult:
         for name in ("not_exercised", "controls"):
             if not isinstance(plain[name], list):
                 raise InvalidInputError(f"{name} must be a list, got {plain[name]!r}")
+        design = Design.from_json(plain["design"])
         found = cls(
-            design=Design.from_json(plain["design"]),
+            design=design,
             commitment=None
             if plain["commitment"] is None
             else Commitment.from_json(plain["commitment"]),
-            reading=reading_from_json(plain["reading"]),
+            reading=reading_from_json(
+                plain["reading"], adaptive=is_adaptive(design.rules)
+            ),
             bound=_lower_bound(_object("bound", plain["bound"])),
             ceiling=_canonical.number("ceiling", plain["ceiling"]),
             claim_test=claim_test_from_plain(plain["claim_test"]),
@@ -332,8 +337,11 @@ def judge(
         controls: What was looked at to see whether there was anything to see:
             ``effect_seen`` where nothing else shows that canaries went in.
         scores: What the guesser's scores looked like.
+
+    Raises:
+        VoidAuditError: The reading is not of a game by these rules.
     """
-    _check_reading(reading, design)
+    check_reading(reading, design)
     bound = bound_for(design.rules) if bound is None else bound
     found = _found if isinstance(reading, Counts | Weighted) else _found.__wrapped__
     lower, ceiling, claim_test, caught = found(
@@ -420,8 +428,22 @@ def _tester(bound: JudgingBound, rules: Rules) -> CountingBound | None:
     return own if isinstance(own, CountingBound) else None
 
 
-def _check_reading(reading: Reading, design: Design) -> None:
-    """Refuse a reading of another game."""
+def check_reading(reading: Reading, design: Design) -> None:
+    """Refuse a reading that no game by a design can have.
+
+    Raises:
+        VoidAuditError: It is of another game, kind, size or weight than the rules give.
+
+    Example:
+        >>> from dpaudit import AdaptiveCount, PureDP
+        >>> rules = AdaptiveCount(guesses=2)
+        >>> design = Design(canaries=9, rules=rules, claim=PureDP(epsilon=1.0))
+        >>> check_reading(Counts(canaries=9, guesses=2, correct=1), design)
+        Traceback (most recent call last):
+        dpaudit.errors.VoidAuditError: by AdaptiveCount coins are revealed between \
+guesses, and the reading is of guesses made all at once
+    """
+    _check_game(reading, design.rules)
     _, made = score(reading)
     fixed = not isinstance(design.rules, AdaptiveRounds | AdaptiveBets)
     if reading.canaries != design.canaries or (fixed and made != design.guesses):
@@ -430,6 +452,13 @@ def _check_reading(reading: Reading, design: Design) -> None:
             f"design of {design.guesses} guesses about {design.canaries}"
         )
     rules = design.rules
+    if (
+        isinstance(reading, Weighted)
+        and isinstance(rules, Classes | AdaptiveClasses)
+        and (reading.weights, reading.guesses, reading.committed)
+        != (rules.weights, rules.guesses, True)
+    ):
+        raise VoidAuditError("the reading's classes are not those of the rules")
     if (
         isinstance(reading, Rounds)
         and isinstance(rules, AdaptiveRounds)
@@ -440,6 +469,47 @@ def _check_reading(reading: Reading, design: Design) -> None:
             "the reading's rounds, jump and noise are not those that were fixed "
             "beforehand"
         )
+
+
+def _check_game(reading: Reading, rules: Rules) -> None:
+    name, kind = type(rules).__name__, _read(rules)
+    if isinstance(reading, Unequal):
+        raise VoidAuditError(
+            'no rules of a design fix how many "in" and "out" guesses are made, which '
+            "unequal coins need; use UnequalCoins().epsilon_lower(reading, "
+            "delta=..., alpha=...)"
+        )
+    if not isinstance(reading, kind):
+        raise VoidAuditError(
+            f"by its rules, {name}, the audit is read as {kind.__name__}, and the "
+            f"result holds {type(reading).__name__}"
+        )
+    if not isinstance(reading, Counts | Weighted):
+        return
+    if reading.adaptive != is_adaptive(rules):
+        when = ("made all at once", "made while coins were revealed")[reading.adaptive]
+        how = ("are not", "are")[is_adaptive(rules)]
+        raise VoidAuditError(
+            f"by {name} coins {how} revealed between guesses, and the reading is of "
+            f"guesses {when}"
+        )
+
+
+def _read(rules: Rules) -> type[Reading]:
+    """Return what a game by these rules is read as."""
+    match rules:
+        case OneRun() | AdaptiveCount():
+            return Counts
+        case Ranking():
+            return Ranked
+        case Classes() | AdaptiveClasses():
+            return Weighted
+        case AdaptiveRounds():
+            return Rounds
+        case AdaptiveBets():
+            return Bets
+        case _:
+            assert_never(rules)
 
 
 def _accuracy_caught(

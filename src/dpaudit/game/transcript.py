@@ -20,6 +20,7 @@ from dpaudit.game.rules import (
     Ranking,
     check_number,
     check_slots,
+    is_adaptive,
 )
 
 __all__ = ["Transcript"]
@@ -77,7 +78,10 @@ class Transcript:
         match rules:
             case OneRun() | AdaptiveCount():
                 return Counts(
-                    canaries=n, guesses=rules.guesses, correct=int(right.sum())
+                    canaries=n,
+                    guesses=rules.guesses,
+                    correct=int(right.sum()),
+                    adaptive=is_adaptive(rules),
                 )
             case Ranking():
                 ranked = np.zeros(rules.guesses, bool)
@@ -92,6 +96,7 @@ class Transcript:
                     guesses=rules.guesses,
                     correct=hits,
                     committed=True,
+                    adaptive=is_adaptive(rules),
                 )
             case AdaptiveRounds():
                 return Rounds(

@@ -84,7 +84,12 @@ def test_unequal_coins_are_counted_from_both_ends():
         order = np.argsort(-log_odds, kind="stable")
         right = bits[order[:50]].sum() + (bits[order[-5:]] == 0).sum()
         reading = Unequal(
-            canaries=100, inclusion=0.9, guesses_in=50, guesses_out=5, correct=right
+            canaries=100,
+            inclusion=0.9,
+            guesses_in=50,
+            guesses_out=5,
+            correct=right,
+            committed=True,
         )
         p = UnequalCoins().log_p_value(reading, epsilon=1.0, delta=0.0)
         expected.append(p <= log(0.2))

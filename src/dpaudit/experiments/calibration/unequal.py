@@ -102,6 +102,7 @@ def _critical(rule: UnequalRule, canaries: int, claim: ApproxDP, alpha: float) -
             guesses_in=top,
             guesses_out=bottom,
             correct=correct,
+            committed=True,
         )
         found = UnequalCoins().log_p_value(
             reading, epsilon=claim.epsilon, delta=claim.delta

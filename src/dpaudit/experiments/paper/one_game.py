@@ -82,7 +82,9 @@ class OneGame(Generic[O]):
         played = self._play(AdaptiveCount(guesses=self.canaries), threshold)
         made = int(np.count_nonzero(played.guess))
         right = int(np.sum(played.guess == played.truth))
-        return Counts(canaries=self.canaries, guesses=made, correct=right)
+        return Counts(
+            canaries=self.canaries, guesses=made, correct=right, adaptive=True
+        )
 
     def judged(
         self, rules: AdaptiveCount | AdaptiveBets | AdaptiveRounds, threshold: float

@@ -201,7 +201,7 @@ class BlackBoxAudit:
                 "score() returns, or CanaryScores(ids=..., values=..., "
                 f"commitment=audit.commitment); got {type(scores).__name__}"
             )
-        if scores.commitment != self.commitment:
+        if scores.commitment.sha256 != self.commitment.sha256:
             raise VoidAuditError(
                 "the scores belong to another audit: they carry commitment "
                 f"{scores.commitment.sha256[:12]}..., this is "
