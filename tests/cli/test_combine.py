@@ -78,7 +78,7 @@ def test_runs_without_commitments_are_noted(dpaudit):
         claim = ["--epsilon=1", "--delta=0", "--guesses=20"]
         dpaudit("audit", "s.csv", *claim, f"--save={number}.json", code=None)
     said = dpaudit("combine", "0.json", "1.json").stdout
-    assert "2 of 2 runs name no commitment" in said
+    assert "2 of 2 runs name no hash of their key" in said
 
 
 @pytest.mark.parametrize(

@@ -156,15 +156,18 @@ def test_classes_that_were_chosen_afterwards_are_refused():
     design = design_of(Classes(weights=(1.0, 2.0), guesses=(20, 20)))
     registration = register(design, KEY)
 
+    honest = Weighted(
+        canaries=60,
+        weights=(1.0, 2.0),
+        guesses=(20, 20),
+        correct=(8, 19),
+        committed=True,
+    )
+    judged = judge(honest, design=design, commitment=registration.commitment)
+
     def found(weights, guesses):
-        reading = Weighted(
-            canaries=60,
-            weights=weights,
-            guesses=guesses,
-            correct=(8, 19),
-            committed=True,
-        )
-        result = judge(reading, design=design, commitment=registration.commitment)
+        reading = replace(honest, weights=weights, guesses=guesses)
+        result = replace(judged, reading=reading)
         evidence = Evidence(
             registration=registration,
             key=None,
@@ -191,7 +194,7 @@ def test_a_number_that_is_quick_to_write_is_not_counted_to(rules):
     honest = of_game(RULES)
     design = replace(honest.registration.design, rules=rules, canaries=10**15)
     registration = register(design, KEY)
-    counts = Counts(canaries=10**15, guesses=10**15, correct=10**14)
+    counts = Counts(canaries=10**15, guesses=10**15, correct=10**14, adaptive=True)
     commitment = registration.commitment
     result = replace(
         honest.result, design=design, commitment=commitment, reading=counts

@@ -49,9 +49,11 @@ RESPONSE = LocalRandomisedResponse(epsilon=1.0)
 
 def masked(text, key, design=DESIGN):
     """Return a text without the commitment, which must be in it."""
-    sha256 = register(design, key).commitment.sha256
-    assert sha256 in text
-    return text.replace(sha256, "-" * 64)
+    commitment = register(design, key).commitment
+    for each in (commitment.sha256, commitment.run):
+        assert each in text
+        text = text.replace(each, "-" * 64)
+    return text
 
 
 # The search finds what was planted

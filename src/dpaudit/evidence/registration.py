@@ -27,8 +27,8 @@ class Registration:
 
     Attributes:
         design: What the audit fixes beforehand.
-        commitment: SHA-256 of key and design; None if the coins do not come from a
-            key, so that nobody can show later that they were thrown before.
+        commitment: SHA-256 of key and design, and of the key; None if the coins do not
+            come from a key, so that nobody can show later that they were thrown before.
     """
 
     design: Design

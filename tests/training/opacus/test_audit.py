@@ -23,7 +23,9 @@ from private_runs import (
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from dpaudit import Coins, Key, Ranking
+from dpaudit import Coins, Key, Ranking, ThreatModel
+from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.shuffling import Shuffling
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.training.draws import drawn
 from dpaudit.training.opacus import (
@@ -244,7 +246,7 @@ def test_frozen_layers_hold_no_canary():
 def test_accumulated_batches_are_one_step(monkeypatch):
     run = private_run(canaries=CANARIES, poisson=False)
     run.model.allow_grad_accumulation()
-    audit = attach(run)
+    audit = attach(run, real_sums=False)
     eye = Eye(run.optimizer, coordinates=CANARIES, divisor=120)
     fetched = Fetched(run, monkeypatch)
     for _ in range(2 * STEPS // 10):
@@ -666,6 +668,23 @@ def test_what_cannot_be_audited_is_refused():
         attach(private_run(mode="ghost", canaries=CANARIES))
     with pytest.raises(InvalidInputError, match="given canaries=10, but the design"):
         attach(private_run(canaries=10))
+
+
+@pytest.mark.parametrize("believed", [None, Poisson(rate=0.1)])
+def test_of_shuffled_batches_the_real_part_is_not_told(believed):
+    """It would tell how many canaries are in a batch, whatever the guesser believes."""
+    run = private_run(canaries=CANARIES, poisson=False)
+    with pytest.raises(InvalidInputError, match=r"shuffles: .*pass real_sums=False"):
+        attach(run, sampling=believed)
+    audit = attach(run, sampling=believed, real_sums=False)
+    assert audit.design.threat_model is ThreatModel.ALL_ITERATES
+    audit.detach()
+    # What counts is how the loader samples: here it draws by Poisson sampling.
+    poisson = private_run(canaries=CANARIES)
+    shuffling = Shuffling(batches=10, records_per_batch=12)
+    told = attach(poisson, sampling=shuffling)
+    assert told.design.threat_model is ThreatModel.KNOWN_RECORDS
+    told.detach()
 
 
 def test_batches_that_the_audit_did_not_see_void_it():

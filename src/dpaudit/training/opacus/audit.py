@@ -132,7 +132,8 @@ class OpacusAudit:
                 join steps, if not as the loader says.
             real_sums: Whether the guesser is told what real records put into the sums.
                 Without it the audit is a little cheaper, and weaker where real
-                gradients are large in a canary's coordinate.
+                gradients are large in a canary's coordinate. Where the loader shuffles
+                it must be False.
             layout_seed: Public seed of the canaries' coordinates.
         """
         check_design(design)
@@ -145,6 +146,8 @@ class OpacusAudit:
         records = _canary_records(optimizer, data_loader, design)
         if records is None:
             _check_sums(facts, data_loader, canary)
+        else:
+            _check_told(facts, real_sums=real_sums)
         design = _with_facts(
             design,
             facts,
@@ -385,6 +388,22 @@ def _check_sharded(optimizer: DPOptimizer) -> None:
         raise InvalidInputError(
             "sharded training is audited with loss_reduction='mean': with 'sum' Opacus "
             "averages gradients over ranks and not the noise"
+        )
+
+
+def _check_told(facts: Facts, *, real_sums: bool) -> None:
+    """Refuse to tell what no accountant's proof lets the observer know.
+
+    Poisson draws are independent, so what real records put into a sum says nothing
+    about the draws of canaries. Of a shuffled batch of a fixed size it says how many of
+    its records are canaries.
+    """
+    if real_sums and not isinstance(facts.sampling, Poisson):
+        raise InvalidInputError(
+            "the loader shuffles: what real records put into a batch of fixed size "
+            "tells how many canaries are in it, which no accountant of shuffling "
+            "lets the observer know, so that a true claim could be refuted; pass "
+            "real_sums=False"
         )
 
 
