@@ -1,17 +1,33 @@
 """Which bound reads what: each by its own, and all of them see a strong leak."""
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from dpaudit import Bets, Ranked, Rounds, Weighted
+from dpaudit import (
+    ApproxDP,
+    Bets,
+    CurveCertificate,
+    GaussianDP,
+    Ranked,
+    Rounds,
+    Weighted,
+)
+from dpaudit.bounds import claims
+from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.bets import Betting
+from dpaudit.bounds.independent_runs import IndependentRuns
+from dpaudit.bounds.lines import lines_log_p_value
 from dpaudit.bounds.methods import METHODS, bound_counts, bound_other
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.reads import Counts, Unequal
 from dpaudit.bounds.rounds import StoufferRounds
+from dpaudit.bounds.slots import AdaptiveSlots
 from dpaudit.bounds.unequal import UnequalCoins
 from dpaudit.bounds.weighted import WeightedGuesses
-from dpaudit.errors import InvalidInputError
+from dpaudit.errors import InvalidInputError, VoidAuditError
 
 PLAYED = Weighted(
     canaries=90, weights=(2, 1), guesses=(30, 30), correct=(30, 28), committed=True
@@ -79,3 +95,50 @@ def test_no_p_value_of_counts_is_above_one(name):
     for correct in (0, 3, 10):
         counts = Counts(canaries=30, guesses=10, correct=correct)
         assert METHODS[name].log_p_value(counts, epsilon=0.0, delta=0.9) == 0.0
+
+
+ADAPTIVE = Counts(canaries=90, guesses=60, correct=55, adaptive=True)
+SLOTS = replace(PLAYED, adaptive=True)
+LEVELS = {"delta": 0.0, "alpha": 0.05}
+
+
+@pytest.mark.parametrize(
+    "bounded",
+    [
+        *(
+            lambda name=name: bound_counts(name, ADAPTIVE, **LEVELS)
+            for name in METHODS
+            if name != "adaptive"
+        ),
+        lambda: WeightedGuesses().epsilon_lower(SLOTS, **LEVELS),
+        lambda: IndependentRuns().epsilon_lower([ADAPTIVE, ADAPTIVE], **LEVELS),
+        lambda: CurveCertificate(counts=ADAPTIVE, alpha=0.05),
+        lambda: lines_log_p_value(ADAPTIVE, GaussianDP(mu=1.0), lines=2),
+    ],
+)
+def test_what_is_proved_for_guesses_at_once_refuses_adaptive_ones(bounded):
+    with pytest.raises(VoidAuditError, match="proved for guesses made all at once"):
+        bounded()
+
+
+@pytest.mark.parametrize(
+    ("reading", "bound"), [(ADAPTIVE, Adaptive()), (SLOTS, AdaptiveSlots())]
+)
+def test_adaptive_guesses_are_tested_and_bounded_by_their_own_bound(reading, bound):
+    claim = ApproxDP(epsilon=1.0, delta=1e-3)
+    found = claims.test_claim(claim, reading, alpha=0.05).p_value
+    own = math.exp(bound.log_p_value(reading, epsilon=1.0, delta=1e-3))
+    at_once = claims.test_claim(claim, replace(reading, adaptive=False), alpha=0.05)
+    assert found == pytest.approx(own)
+    assert found > 1.05 * at_once.p_value
+    if isinstance(reading, Weighted):
+        lower = bound_other(reading, delta=1e-3, alpha=0.05)
+        assert lower == bound.epsilon_lower(reading, delta=1e-3, alpha=0.05)
+
+
+def test_adaptive_weights_that_were_not_fixed_have_no_bound():
+    loose = replace(SLOTS, committed=False)
+    with pytest.raises(VoidAuditError, match="fixed before the run"):
+        bound_other(loose, delta=0.0, alpha=0.05)
+    with pytest.raises(VoidAuditError, match="fixed before the run"):
+        claims.test_claim(ApproxDP(epsilon=1.0, delta=0.0), loose, alpha=0.05)

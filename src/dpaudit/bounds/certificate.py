@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
 from dpaudit.bounds.exact import group_growth
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.reads import Counts, check_at_once
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.stats.binomial import log_mass, log_tails
 
@@ -48,6 +48,7 @@ class CurveCertificate:
     alpha: float
 
     def __post_init__(self) -> None:
+        check_at_once(self.counts, "exact")
         _validate.error_level("alpha", self.alpha)
 
     def delta_lower(self, epsilons: ArrayLike) -> NDArray[np.float64]:
