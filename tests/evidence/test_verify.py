@@ -124,6 +124,29 @@ def test_another_key_than_the_registered_is_named():
     assert "other coins" in said
 
 
+def test_a_run_under_another_name_is_named():
+    """Its hash is of the key, so that one run cannot be told as two."""
+
+    def rename(tree):
+        tree["registration"]["commitment"]["run"] = 64 * "0"
+        tree["result"]["commitment"]["run"] = 64 * "0"
+
+    name, said = failure(verify(edited(HONEST, rename)))
+    assert name == "commitment"
+    assert "key and design do not give the commitment" in said
+
+
+def test_a_registration_from_before_runs_had_names_is_still_the_one():
+    registered = HONEST.registration
+    old = replace(
+        registered, commitment=Commitment(sha256=registered.commitment.sha256)
+    )
+    assert verify(seal(HONEST), registration=old).sound
+    other = Commitment(sha256=64 * "0")
+    found = verify(seal(HONEST), registration=replace(registered, commitment=other))
+    assert failure(found)[0] == "registration"
+
+
 def test_a_transcript_of_another_run_is_named():
     other = played(HONEST.registration.design, OTHER_KEY)
 

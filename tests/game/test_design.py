@@ -268,3 +268,37 @@ def test_whole_numbers_are_written_as_they_are_read_back():
 def test_a_design_has_a_canary(canaries):
     with pytest.raises(InvalidInputError, match=r"^canaries must be a whole number"):
         replace(DESIGN, canaries=canaries)
+
+
+def test_the_run_is_a_plain_hash_of_the_key_alone():
+    expected = hashlib.sha256(b"dpaudit run 1" + KEY.secret).hexdigest()
+    other = replace(DESIGN, alpha=0.01)
+    one, two = Commitment.to(KEY, DESIGN), Commitment.to(KEY, other)
+    assert one.run == two.run == expected
+    assert one.sha256 != two.sha256
+    assert one.is_of_run(two)
+    assert not one.is_of_run(Commitment.to(Key(bytes([7] * 32)), DESIGN))
+
+
+def test_a_commitment_with_another_run_does_not_hold():
+    made = Commitment.to(KEY, DESIGN)
+    assert made.holds_for(KEY, DESIGN)
+    assert not replace(made, run="0" * 64).holds_for(KEY, DESIGN)
+
+
+def test_a_commitment_of_the_first_version_is_read_written_and_held_to():
+    made = Commitment.to(KEY, DESIGN)
+    text = f'{{"format":"dpaudit.commitment.1","sha256":"{made.sha256}"}}'
+    old = Commitment.from_json(text)
+    assert (old.run, old.to_json()) == (None, text)
+    assert old.holds_for(KEY, DESIGN)
+    assert made.was_published_as(old)
+    assert not old.was_published_as(made)
+    assert old != made
+
+
+@pytest.mark.parametrize("run", [None, 5, "00", "G" * 64])
+def test_a_new_commitment_names_its_run(run):
+    plain = {"format": "dpaudit.commitment.2", "sha256": "0" * 64, "run": run}
+    with pytest.raises(InvalidInputError, match=r"^run must be 64 hex digits"):
+        Commitment.from_json(json.dumps(plain))
