@@ -12,6 +12,7 @@ from dpaudit import AuditResult, Coins, Commitment, Key
 from dpaudit.cli import _scores
 from dpaudit.evidence import Registration
 from dpaudit.game import scores as scores_module
+from dpaudit.tables import concluding as concluding_module
 
 CLAIM = ["--epsilon=1", "--delta=0"]
 
@@ -333,7 +334,7 @@ def test_lists_of_one_length_need_a_word(dpaudit):
             ["nobits.csv", *CLAIM],
             "has no column 'bit', so the coins must come from a k",
         ),
-        (["ties.csv", *CLAIM], "give --tie-seed N to decide by lot"),
+        (["ties.csv", *CLAIM], "give --tie-seed N to decide by a lot for each id"),
         (["twice.csv", *CLAIM], "an id appears twice"),
     ],
 )
@@ -362,6 +363,7 @@ def test_ties_are_decided_by_the_seed(dpaudit):
 
 def test_advice_of_the_library_that_is_translated_is_what_it_says():
     """So that a change of its words does not leave Python's in a command's message."""
-    source = Path(scores_module.__file__).read_text("utf-8")
+    modules = scores_module, concluding_module
+    source = "".join(Path(each.__file__).read_text("utf-8") for each in modules)
     joined = " ".join(source.replace('"\n', "").replace('"', "").split())
     assert [said for said in _scores._SPOKEN if said.strip(", ") not in joined] == []

@@ -188,7 +188,7 @@ def test_tallies_of_two_audits_are_told_apart(dpaudit):
         (["tally", "scores", *KEYED, "--save=one.csv/t.json"], "cannot be written"),
         (["merge", "nowhere.json"], "cannot read nowhere.json"),
         (["merge", "one.csv"], "one.csv: not JSON"),
-        (["merge", "design.json"], 'one object|"format": "dpaudit.tally.1"'),
+        (["merge", "design.json"], 'one object|"format": "dpaudit.tally.2"'),
         (["merge"], "Missing argument"),
     ],
 )
@@ -283,7 +283,6 @@ def test_a_saved_tally_is_read_in_python(dpaudit, keyed):
     dpaudit("tally", "scores", *KEYED, "--save=t.json")
     found = tally_from_json(Path("t.json").read_text())
     assert (found.rows, found.ones) == (N, keyed[0].sum())
-    assert found.coin_sum == int(np.flatnonzero(keyed[0]).sum())
 
 
 @pytest.mark.usefixtures("keyed")

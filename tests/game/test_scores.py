@@ -1,5 +1,8 @@
 """Scores from elsewhere: what can be seen to void an audit is refused."""
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -122,22 +125,7 @@ def test_the_result_names_what_the_scores_could_not_see():
     assert "not exercised: the sampler, the clipping" in str(result)
 
 
-def test_ties_by_lot_do_not_follow_the_rows():
-    """Rows sorted by coin, all scores equal: nothing may be learned from the order.
-
-    Fixed seeds; a fair lot would fail this once in a million choices of them.
-    """
-    bits = np.sort(COINS.bits())
-    wrong = sum(
-        audit_scores(
-            IDS, bits, np.zeros(N), design=DESIGN, tie_rng=np.random.default_rng(seed)
-        ).claim_test.refuted
-        for seed in range(300)
-    )
-    assert rate_limits(wrong, 300, alpha=2e-6)[0] <= 0.05
-
-
-HALF = np.arange(N) % 2
+HALF = np.random.default_rng(0).permutation(np.arange(N) % 2)
 UNFAIR = (np.arange(N) < 180).astype(int)
 
 
@@ -153,7 +141,8 @@ UNFAIR = (np.arange(N) < 180).astype(int)
         (IDS * 1.0, COINS, IDS, "an id is unknown"),
         (IDS, COINS.bits(), np.where(IDS == 3, np.nan, IDS), "must be numbers"),
         (IDS, COINS.bits(), [str(i) for i in IDS], "must be numbers"),
-        (IDS, COINS.bits(), IDS // 2, "some scores are equal"),
+        (IDS, COINS.bits(), IDS // 3, "some scores are equal"),
+        (IDS, np.sort(COINS.bits()), IDS, "1 of 199 coins differ from the one before"),
         (IDS, COINS.bits() + 1, IDS, "0 or 1 for every row"),
         (IDS, COINS.bits()[1:], IDS, "0 or 1 for every row"),
         (IDS[1:], COINS.bits()[1:], IDS[1:], "199 rows for canaries=200"),
@@ -180,6 +169,41 @@ def test_ids_of_mixed_kinds_are_refused():
 
 def test_exactly_half_is_taken_if_it_was_chance():
     audit_scores(IDS, HALF, IDS, design=DESIGN, coins_were_independent=True)
+
+
+def test_coins_of_pairs_of_which_one_is_in_are_refused_though_said_to_be_chance():
+    """Within a pair the coins differ; from pair to pair they do so every other time."""
+    first = COINS.bits()[::2]
+    pairs = np.stack([first, 1 - first], axis=1).ravel()
+    changes = 100 + np.count_nonzero(first[1:] == first[:-1])
+    with pytest.raises(VoidAuditError, match=f"{changes} of 199 coins differ"):
+        audit_scores(IDS, pairs, IDS, design=DESIGN, coins_were_independent=True)
+    # Names that were there before are in another order, and those are what counts.
+    names = np.random.default_rng(1).permutation(N)
+    audit_scores(names, pairs, IDS, design=DESIGN, coins_were_independent=True)
+
+
+@pytest.mark.parametrize(("n", "least"), [(40, 5), (60, 11), (200, 65)])
+def test_coins_that_seldom_change_by_id_are_refused_once_in_a_million_times(n, least):
+    """The chance of so few changes, or so many, is a sum of whole numbers."""
+
+    def chance(changes):
+        ways = sum(math.comb(n - 1, k) for k in range(changes + 1))
+        return Fraction(2 * ways, 2 ** (n - 1))
+
+    def read(changes):
+        bits = np.arange(n) * (changes + 1) // n % 2
+        assert np.count_nonzero(np.diff(bits)) == changes
+        design = Design(canaries=n, rules=OneRun(guesses=2), claim=CLAIM)
+        said = {"design": design, "coins_were_independent": True}
+        read_scores(np.arange(n), bits, np.arange(n), **said)
+
+    assert chance(least - 1) < Fraction(1, 10**6) <= chance(least)
+    for changes in (least, n - 1 - least):
+        read(changes)
+    for changes in (least - 1, n - least):
+        with pytest.raises(VoidAuditError, match=f"{changes} of {n - 1} coins differ"):
+            read(changes)
 
 
 def test_rules_of_other_games_are_refused():

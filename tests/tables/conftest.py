@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from dpaudit import Commitment
+from dpaudit.game.lots import Lots
 from dpaudit.tables.ends import EndsSoFar
 from dpaudit.tables.histogram import HistogramSoFar
 from dpaudit.tables.seen_ids import SeenIds
@@ -23,26 +25,28 @@ def tally_of():
     return _tally_of
 
 
-def _tally_of(design, ids, bits, scores, *, commitment=None, salt=SALT, check=True):
+def _tally_of(design, ids, bits, scores, *, key=None, salt=SALT, check=True):
     ids, bits = np.asarray(ids, np.int64), np.asarray(bits, np.uint8)
-    guesses = design.guesses
-    found = HistogramSoFar()
+    guesses, mix = design.guesses, int(salt[:16], 16)
+    found = HistogramSoFar(mix)
     if guesses <= MOST_EXACT:
-        found = EndsSoFar(most_high=(guesses + 1) // 2, most_low=guesses // 2)
-    found.add(np.asarray(scores, np.float64), bits)
-    sets, coin_sum = (), 0
+        found = EndsSoFar(
+            most_high=(guesses + 1) // 2,
+            most_low=guesses // 2,
+            lots=Lots.of(design, key) if check else None,
+        )
+    found.add(np.asarray(scores, np.float64), bits, ids if check else None)
+    sets = ()
     if check:
         seen = SeenIds(design.canaries)
         seen.add(ids)
-        sets = (seen.found(int(salt[:16], 16)),)
-        coin_sum = sum(ids[bits == 1].tolist()) % 2**64
+        sets = (seen.found(mix),)
     return ScoreTally(
         design=design,
-        commitment=commitment,
+        commitment=key and Commitment.to(key, design),
         salt=salt,
         rows=len(ids),
         ones=int(bits.sum()),
-        coin_sum=coin_sum,
         ids=sets,
         found=found.found(),
     )

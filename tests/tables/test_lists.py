@@ -1,6 +1,7 @@
 """Lists of scores in and out: read, checked as far as they can be, audited."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -116,7 +117,9 @@ def test_the_count_and_the_p_value_are_those_done_by_hand():
 
 @pytest.mark.parametrize("ties", [False, True])
 def test_the_order_of_a_list_does_not_matter(ties):
-    seen, rng = lists(60, 50), np.random.default_rng(3)
+    coins = Coins(key=Key(bytes(32)), count=110)
+    ones = int(coins.bits().sum())
+    seen, rng = lists(ones, 110 - ones), np.random.default_rng(3)
     if ties:
         seen = ScoreLists(
             included=np.round(seen.included), excluded=np.round(seen.excluded)
@@ -125,30 +128,61 @@ def test_the_order_of_a_list_does_not_matter(ties):
         included=rng.permutation(seen.included), excluded=seen.excluded[::-1]
     )
     one, other = (
-        audit_score_lists(
-            each, design=design(110), tie_rng=np.random.default_rng(7) if ties else None
-        )
+        audit_score_lists(each, design=design(110), coins=coins if ties else None)
         for each in (seen, shuffled)
     )
     assert one == other
 
 
-def test_ties_are_decided_by_lot_and_not_by_the_list_they_stand_in():
-    """All scores equal: guesses are coins. 400 seeds, 40 guesses each.
+def test_ties_are_decided_by_the_key_and_not_by_the_list_they_stand_in():
+    """All scores equal: guesses are coins. 400 keys, 40 guesses each.
 
-    The mean of right guesses is 20 with deviation 0.158 (less, as they are drawn
-    without replacement); 0.8 is five deviations: a false alarm in 1.7 million.
+    The mean of right guesses is 20 with deviation 0.158; 0.8 is five deviations: a
+    false alarm in 1.7 million.
     """
-    seen = ScoreLists(included=np.zeros(52), excluded=np.zeros(48))
-    rights = [
-        audit_score_lists(
-            seen, design=design(100, guesses=40), tie_rng=np.random.default_rng(seed)
-        ).reading.correct
-        for seed in range(400)
-    ]
+    rights = []
+    for number in range(400):
+        coins = Coins(key=Key(number.to_bytes(32, "big")), count=100)
+        ones = int(coins.bits().sum())
+        seen = ScoreLists(included=np.zeros(ones), excluded=np.zeros(100 - ones))
+        fixed = design(100, guesses=40)
+        found = audit_score_lists(seen, design=fixed, coins=coins)
+        rights.append(found.reading.correct)
     assert abs(np.mean(rights) - 20) < 0.8
-    with pytest.raises(VoidAuditError, match="some scores are equal"):
-        audit_score_lists(seen, design=design(100))
+
+
+@pytest.mark.parametrize("setting", [{}, {"tie_seed": 7}])
+@pytest.mark.parametrize("guesses", [None, 39, 40])
+def test_ties_without_a_key_are_refused_with_what_to_do(setting, guesses):
+    seen = ScoreLists(included=np.zeros(52), excluded=np.zeros(48))
+    fixed = replace(design(100, guesses), setting=setting)
+    with pytest.raises(VoidAuditError) as refusal:
+        audit_score_lists(seen, design=fixed)
+    said = str(refusal.value)
+    for part in (
+        "some scores are equal",
+        "with a tie_seed, which is public, some lots would always go to the included",
+        "a table with ids instead (dpaudit audit table.csv)",
+        "register the design with a key",
+        "add a little chance of its own to every score before",
+    ):
+        assert part in said
+
+
+@pytest.mark.parametrize(
+    ("guesses", "right"), [(2, 2), (8, 6), (7, None), (9, None), (11, None)]
+)
+def test_equal_scores_are_taken_where_no_guess_ends_between_them(guesses, right):
+    """Scores 1, then 2 and 5 and 8, each three times, then 9; counted by hand."""
+    seen = ScoreLists(
+        included=np.array([9.0, 8, 8, 5, 2]), excluded=np.array([8.0, 5, 5, 2, 2, 1])
+    )
+    said = {"design": design(11, guesses), "coins_were_independent": True}
+    if right is None:
+        with pytest.raises(VoidAuditError, match="some scores are equal"):
+            audit_score_lists(seen, **said)
+    else:
+        assert audit_score_lists(seen, **said).reading.correct == right
 
 
 def test_lengths_that_fair_coins_do_not_give_are_refused():

@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dpaudit.errors import InvalidInputError
+from dpaudit.game.lots import Lots
 from dpaudit.tables import ends as ends_module
 from dpaudit.tables import histogram as histogram_module
 from dpaudit.tables.ends import Ends, EndsSoFar, Tail
@@ -61,11 +62,13 @@ def merged(parts, rng):
 def plain(found):
     if isinstance(found, Histogram):
         lists = (found.keys, found.counts, found.ones)
+        assert found.coins == 0
         return found.mantissa_bits, *(each.tolist() for each in lists)
     tails = (found.high, found.low)
     return [
         (
             [score.hex() for score in tail.scores.tolist()],
+            tail.lots.tolist(),
             tail.counts.tolist(),
             tail.ones.tolist(),
         )
@@ -100,6 +103,7 @@ def ends_by_sorting(rows, high, low):
     return [
         (
             [float(score).hex() for score, _, _ in tail],
+            [0] * len(tail),
             [count for _, count, _ in tail],
             [ones for _, _, ones in tail],
         )
@@ -151,6 +155,62 @@ def test_what_lies_between_the_ends_is_one_cell(rows, guesses):
     assert found == [(count, ones) for _, count, ones in expected]
 
 
+def lot(number, salt):
+    """SplitMix64, from its paper, in whole numbers."""
+    z = ((number + 1) * 0x9E3779B97F4A7C15 + salt) % 2**64
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) % 2**64
+    return z ^ (z >> 31)
+
+
+@settings(max_examples=100)
+@given(
+    ROWS,
+    st.integers(1, 12),
+    st.integers(0, 1),
+    SEEDS,
+    st.integers(0, 9),
+    st.integers(0, 2**64 - 1),
+)
+@example([(0.0, i & 1) for i in range(40)], 5, 1, 0, 3, 2**64 - 1)
+@example([(0.0, 1), (-0.0, 0), (5e-324, 1), (-0.0, 1)], 2, 1, 0, 0, 0)
+def test_any_division_keeps_those_whose_score_and_then_whose_lot_is_at_an_end(
+    rows, high, less, seed, pending, salt
+):
+    rng, low = np.random.default_rng(seed), high - less
+    ranked = sorted((s + 0.0, lot(i, salt), bit) for i, (s, bit) in enumerate(rows))
+    expected = [
+        (
+            [float(score).hex() for score, _, _ in part],
+            [each for _, each, _ in part],
+            [1] * len(part),
+            [bit for _, _, bit in part],
+        )
+        for part in (ranked[max(0, len(ranked) - high) :], ranked[:low])
+    ]
+
+    def kept(ids):
+        found = EndsSoFar(most_high=high, most_low=low, lots=Lots(salt=salt))
+        edges = np.sort(rng.integers(0, len(ids) + 1, rng.integers(0, 6))).tolist()
+        for first, last in pairwise([0, *edges, len(ids)]):
+            part = ids[first:last]
+            found.add(*columns([rows[i] for i in part]), np.array(part, np.int64))
+        return found.found()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ends_module, "_PENDING", pending)
+        assert plain(kept(range(len(rows)))) == expected
+        parts = [kept(part) for part in shards(list(range(len(rows))), rng)]
+        whole = merged(parts, rng)
+        assert plain(whole) == expected
+    # Each canary is a cell of its own but for those between the ends.
+    n, ones = len(rows), sum(bit for _, bit in rows)
+    cells = whole.cells(n, ones)
+    middle = max(0, n - high - low)
+    assert sorted(cells.counts) == sorted([1] * (n - middle) + [middle])
+    assert cells.ones.sum() == ones
+
+
 def test_a_long_stream_that_rises_or_falls_leaves_its_ends():
     """More rows than wait to be sorted, in the orders that let everything through."""
     n = 600_000
@@ -191,11 +251,33 @@ def test_tied_ends_are_kept_whole():
 )
 def test_what_is_no_tail_is_refused(scores, counts, ones):
     with pytest.raises(InvalidInputError, match="tail"):
-        Tail(scores=np.array(scores), counts=np.array(counts), ones=np.array(ones))
+        Tail(
+            scores=np.array(scores),
+            lots=np.zeros(len(scores), np.uint64),
+            counts=np.array(counts),
+            ones=np.array(ones),
+        )
+
+
+@pytest.mark.parametrize("lots", [[1, 0], [1, 1], [0], [0, 1, 2]])
+def test_lots_that_do_not_rise_with_equal_scores_are_refused(lots):
+    one = np.array([1, 1])
+    with pytest.raises(InvalidInputError, match="tail"):
+        Tail(
+            scores=np.array([1.0, 1.0]),
+            lots=np.array(lots, np.uint64),
+            counts=one,
+            ones=one,
+        )
 
 
 def test_ends_that_hold_more_than_the_rows_are_refused():
-    tail = Tail(scores=np.array([1.0]), counts=np.array([3]), ones=np.array([2]))
+    tail = Tail(
+        scores=np.array([1.0]),
+        lots=np.array([0], np.uint64),
+        counts=np.array([3]),
+        ones=np.array([2]),
+    )
     found = Ends(high=tail, low=tail, most_high=1, most_low=1)
     for rows, ones in ((2, 2), (3, 1), (4, 4)):
         with pytest.raises(InvalidInputError, match="more canaries or coins"):
@@ -298,6 +380,7 @@ def test_what_is_no_histogram_is_refused(bits, keys, counts, ones, message):
             keys=np.array(keys),
             counts=np.array(counts),
             ones=np.array(ones),
+            coins=0,
         )
 
 

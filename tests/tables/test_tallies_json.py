@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dpaudit import Classes, Coins, Commitment, Design, Key, OneRun, PureDP, Ranking
+from dpaudit import Classes, Coins, Design, Key, OneRun, PureDP, Ranking
 from dpaudit.errors import DpAuditError, InvalidInputError, VoidAuditError
 from dpaudit.tables.concluding import conclude_scores
 from dpaudit.tables.tally_json import tally_from_json, tally_to_json
@@ -44,7 +44,7 @@ def exact(tally_of):
         [i for i in range(N) if i != 5],
         np.delete(bits, 5),
         np.delete(scores, 5),
-        commitment=Commitment.to(KEY, EXACT),
+        key=KEY,
     )
 
 
@@ -82,7 +82,7 @@ def test_a_result_is_the_same_from_documents(tally_of):
 # What is broken in one place. Each is refused, with a typed error and no warning.
 
 HUGE = 10**400
-UNCHECKED = {"ids": [], "coin_sum": "0" * 16}
+UNCHECKED = {"ids": [], "found__coins": "0" * 16}
 ANYTHING = [
     None,
     True,
@@ -198,13 +198,13 @@ def test_numbers_that_do_not_add_up_are_refused(exact, cells):
     refusal(plain, "more canaries or coins", ones=0)
     refusal(plain, "not made for its design", found__most_high=3)
     refusal(plain, "not made for its design", found__most_low=4)
-    nothing = {"scores": [], "counts": [], "ones": []}
+    nothing = {"scores": [], "lots": [], "counts": [], "ones": []}
     refusal(plain, "not made for its design", found__high=nothing)
     refusal(plain, "not made for its design", found__low=nothing)
     plain = json.loads(tally_to_json(cells))
     refusal(plain, "does not hold all rows", ones=plain["ones"] + 1)
     refusal(plain, "does not hold all rows", rows=plain["rows"] - 1, **UNCHECKED)
-    refusal(plain, "without ids has no sum of them", ids=[])
+    refusal(plain, "without ids has no lots, nor a fingerprint", ids=[])
     changes = {"design": EXACT.to_json(), "rows": 30, "ones": 9}
     refusal(plain, "not made for its design", **UNCHECKED, **changes)
 
@@ -247,6 +247,7 @@ def test_sums_of_the_largest_numbers_do_not_overflow(exact, cells):
     assert 2**19 * most < 2**63
     plain = json.loads(tally_to_json(exact))
     tail = {"scores": list(range(99)), "counts": [most] * 99, "ones": [most] * 99}
+    tail["lots"] = ["0" * 16] * 99
     refusal(plain, "more canaries or coins", found__high=tail, found__low=tail)
     plain = json.loads(tally_to_json(cells))
     found = {
@@ -254,6 +255,7 @@ def test_sums_of_the_largest_numbers_do_not_overflow(exact, cells):
         "keys": list(range(-99, 99)),
         "counts": [most] * 198,
         "ones": [most] * 198,
+        "coins": "0" * 16,
     }
     refusal(plain, "does not hold all rows", found=found)
 
@@ -272,12 +274,12 @@ def test_minus_zero_is_zero(exact):
         "",
         "[]",
         "null",
-        '{"format":"dpaudit.tally.2"}',
         '{"format":"dpaudit.tally.1"}',
-        '{"format":"dpaudit.tally.1","rows":NaN}',
-        '{"format":"dpaudit.tally.1","rows":1e999}',
+        '{"format":"dpaudit.tally.2"}',
+        '{"format":"dpaudit.tally.2","rows":NaN}',
+        '{"format":"dpaudit.tally.2","rows":1e999}',
         "[" * 100_000,
-        '{"format":"dpaudit.tally.1","rows":' + "9" * 5000 + "}",
+        '{"format":"dpaudit.tally.2","rows":' + "9" * 5000 + "}",
     ],
 )
 def test_what_is_no_tally_is_refused(text):
@@ -298,19 +300,28 @@ DESIGN = Design(
 )
 TEXT = json.dumps(
     {
-        "format": "dpaudit.tally.1",
+        "format": "dpaudit.tally.2",
         "design": DESIGN.to_json(),
         "commitment": None,
         "salt": "0" * 64,
         "rows": 9,
         "ones": 4,
-        "coin_sum": "0" * 16,
         "ids": [{"first": 0, "last": 8, "count": 9, "fingerprint": None}],
         "found": {
             "most_high": 2,
             "most_low": 2,
-            "high": {"scores": [1.5, "inf"], "counts": [1, 1], "ones": [1, 0]},
-            "low": {"scores": ["-inf", -2], "counts": [1, 1], "ones": [0, 1]},
+            "high": {
+                "scores": [1.5, "inf"],
+                "lots": ["0" * 16, "f" * 16],
+                "counts": [1, 1],
+                "ones": [1, 0],
+            },
+            "low": {
+                "scores": ["-inf", -2],
+                "lots": ["0123456789abcdef", "0" * 16],
+                "counts": [1, 1],
+                "ones": [0, 1],
+            },
         },
     }
 ).encode()
@@ -340,9 +351,7 @@ def test_tallies_of_other_audits_do_not_merge(tally_of):
     tallies = [tally_of(design, range(5, 10), bits, scores) for design in others]
     tallies += [
         tally_of(EXACT, range(5, 10), bits, scores, salt="f" * 64),
-        tally_of(
-            EXACT, range(5, 10), bits, scores, commitment=Commitment.to(KEY, EXACT)
-        ),
+        tally_of(EXACT, range(5, 10), bits, scores, key=KEY),
     ]
     for other in tallies:
         with pytest.raises(VoidAuditError, match="belong to different audits"):

@@ -142,9 +142,13 @@ class Ranked:
             log_odds: Any function of the output; its sign is the guess, its size the
                 confidence.
             bits: The coins.
+
+        Where guesses are equally sure the wrong ones come first. No order of them, by
+        lot or by row, has fewer right among the first so many, so a bound that holds
+        for one chosen before the coins holds for this.
         """
-        surest_last = np.argsort(np.abs(log_odds))
         right = (log_odds >= 0) == (bits == 1)
+        surest_last = np.lexsort((~right, np.abs(log_odds)))
         return cls(canaries=len(bits), right=right[surest_last[::-1]])
 
 

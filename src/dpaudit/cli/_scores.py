@@ -25,6 +25,7 @@ __all__ = ["check_source", "has_ids", "judged", "notes_on", "read_source", "spok
 # What a library's advice is called on the command line.
 _SPOKEN = {
     "pass tie_rng=np.random.default_rng(...)": "give --tie-seed N",
+    "leave out check_ids=False": "leave out --skip-id-checks",
     "pass coins_were_independent=True": "give --coins-were-independent",
     ", or be the Coins of the audit": ", or be derived from a --key",
 }
@@ -83,15 +84,13 @@ def judged(
     not_exercised: tuple[str, ...],
 ) -> "AuditResult":
     """Return the result of an audit of these scores."""
-    from dpaudit.evidence import tie_rng  # noqa: PLC0415
     from dpaudit.game.coins import Coins  # noqa: PLC0415
+    from dpaudit.game.lots import tie_rng  # noqa: PLC0415
     from dpaudit.game.scores import audit_scores  # noqa: PLC0415
-    from dpaudit.tables.cells import LOTS_ADVICE  # noqa: PLC0415
-    from dpaudit.tables.concluding import conclude_scores  # noqa: PLC0415
+    from dpaudit.tables.concluding import LOTS_ADVICE, conclude_scores  # noqa: PLC0415
     from dpaudit.tables.lists import ScoreLists, audit_score_lists  # noqa: PLC0415
 
     coins = key and Coins(key=key, count=design.canaries)
-    lots = tie_rng(design, key)
     try:
         if isinstance(source, Directory):
             return conclude_scores(
@@ -104,7 +103,6 @@ def judged(
                 source,
                 design=design,
                 coins=coins,
-                tie_rng=lots,
                 coins_were_independent=independent,
                 not_exercised=not_exercised,
             )
@@ -113,7 +111,7 @@ def judged(
             _bits(source) if coins is None else coins,
             source.scores,
             design=design,
-            tie_rng=lots,
+            tie_rng=tie_rng(design, key),
             coins_were_independent=independent,
             not_exercised=not_exercised,
         )

@@ -6,12 +6,13 @@ needs the extra ``sign`` and is in ``dpaudit.evidence.signing``.
 """
 
 from dpaudit.evidence.envelope import Envelope, open_envelope, seal
-from dpaudit.evidence.files import ScoreFile, ScoreFiles, score_files, tie_rng
+from dpaudit.evidence.files import ScoreFile, ScoreFiles, score_files
 from dpaudit.evidence.gathering import evidence_of
 from dpaudit.evidence.record import Evidence
 from dpaudit.evidence.registration import Registration, register
 from dpaudit.evidence.verification import Check, Finding, Verification
 from dpaudit.evidence.verifying import verify
+from dpaudit.game.lots import tie_rng
 
 __all__ = [
     "Check",

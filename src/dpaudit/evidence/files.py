@@ -3,10 +3,9 @@
 A score table may be large, or may not be published with the evidence. Whoever holds
 the files can check that they are the ones that were audited and make the tallies anew.
 
-Equal scores are ordered by lot, and the lot must be the same for everyone who looks,
-and nobody's to choose. With a key it is drawn from the key, which the commitment fixed
-before the run; without one, from the whole number ``tie_seed`` in the setting of the
-design, which must be there before the run. With neither, ties are refused.
+Equal scores are ordered by lot, and the lots are those that key or design fixed before
+the run (``tie_rng``), the same for everyone who looks and nobody's to choose. With
+neither, ties are refused.
 """
 
 import hashlib
@@ -21,12 +20,9 @@ import numpy as np
 from dpaudit import _canonical, _validate
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.evidence import strict
-from dpaudit.game.coins import Key
-from dpaudit.game.design import Design
-from dpaudit.game.scores import tie_seed
 from dpaudit.tables.reading import ScoreTable, read_score_table
 
-__all__ = ["ScoreFile", "ScoreFiles", "read_score_files", "score_files", "tie_rng"]
+__all__ = ["ScoreFile", "ScoreFiles", "read_score_files", "score_files"]
 
 _FORMAT = "dpaudit.score-files.1"
 _FIELDS = {"format", "files", "coins_were_independent"}
@@ -194,24 +190,6 @@ def _read(file: ScoreFile, path: Path) -> ScoreTable:
             f"{file.name} has {len(table.ids)} rows, and the evidence says {file.rows}"
         )
     return table
-
-
-def tie_rng(design: Design, key: Key | None) -> np.random.Generator | None:
-    """Return what decides between equal scores; None if nothing was fixed for it.
-
-    Example:
-        >>> from dpaudit import OneRun, PureDP
-        >>> claim = PureDP(epsilon=1.0)
-        >>> design = Design(canaries=9, rules=OneRun(guesses=5), claim=claim)
-        >>> tie_rng(design, Key(bytes(32))).permutation(5)
-        array([3, 4, 1, 0, 2])
-        >>> tie_rng(design, None) is None
-        True
-    """
-    if key is not None:
-        return key.generator("ties", 0)
-    seed = tie_seed(design)
-    return None if seed is None else np.random.default_rng(seed)
 
 
 def _digest(path: Path) -> str:

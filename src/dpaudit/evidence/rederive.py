@@ -6,10 +6,11 @@ from dpaudit.bounds.classic import Classic
 from dpaudit.bounds.reads import Counts, Reading, Rounds
 from dpaudit.errors import VoidAuditError
 from dpaudit.evidence.documents import Result
-from dpaudit.evidence.files import ScoreFiles, tie_rng
+from dpaudit.evidence.files import ScoreFiles
 from dpaudit.evidence.registration import Registration
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
+from dpaudit.game.lots import tie_rng
 from dpaudit.game.result import AuditResult, is_classic, judge
 from dpaudit.game.result import check_reading as check_game
 from dpaudit.game.score_summary import ScoreSummary

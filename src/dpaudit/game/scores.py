@@ -3,8 +3,10 @@
 Each canary has an id, a coin and a score, higher where "included" is more likely. The
 coins must be independent and fair, and nothing but the output may have made the scores.
 Both cannot be seen from a table, but some breaches can, and those are refused: coins
-that are far from fair, exactly as many ones as zeros, ids that appear twice, scores
-that are no numbers, ties that the order of the rows would decide.
+that are far from fair, exactly as many ones as zeros, coins that follow the ids, ids
+that appear twice, scores that are no numbers, ties that the order of the rows would
+decide. Between equal scores a lot for each id decides (``lots``), for which the ids
+must have been there before the coins.
 
 Nothing is tuned on the coins: the number of guesses is part of the rules, or, with
 ``Ranking``, the bound pays for choosing it afterwards.
@@ -20,6 +22,7 @@ from dpaudit.bounds.reads import Counts, Ranked, Weighted
 from dpaudit.errors import VoidAuditError
 from dpaudit.game.coins import Coins
 from dpaudit.game.design import Commitment, Design
+from dpaudit.game.lots import Lots
 from dpaudit.game.result import AuditResult, effect_seen, judge
 from dpaudit.game.rules import Classes, OneRun, Ranking
 from dpaudit.game.score_summary import ScoreSummary
@@ -30,14 +33,20 @@ __all__ = [
     "check_fair",
     "check_rows",
     "check_rules",
+    "check_scores",
     "cuts",
     "read_counts",
+    "read_ranks",
     "read_right",
     "read_scores",
-    "tie_seed",
+    "to_decide",
 ]
 
 _UNFAIR = 1e-6  # fair coins are taken for unfair no more often than this
+_ROWS_DECIDE = (
+    "the order of the rows, which may follow the coins, would decide between them; "
+    "pass tie_rng=np.random.default_rng(...) to decide by a lot for each id"
+)
 
 
 def audit_scores(
@@ -53,14 +62,16 @@ def audit_scores(
     """Audit from ids, coins and scores.
 
     Args:
-        ids: The canary of each row. With ``Coins``, its number from 0.
+        ids: The canary of each row, named before its coin was thrown. With ``Coins``,
+            its number from 0.
         bits: For each row 1 if the canary was included and 0 if not; or the coins,
             from which they are derived.
         scores: For each row how much the output speaks for "included"; any scale.
         design: Fixed beforehand; its rules are ``OneRun`` (the highest and the lowest
             halves of its guesses are guessed), ``Ranking``, or ``Classes`` (the surest
             are of the heaviest class).
-        tie_rng: Decides between equal scores; without it ties are refused.
+        tie_rng: Decides between equal scores, by a lot for each id; without it such as
+            have to be decided between are refused.
         coins_were_independent: States that every coin was thrown by itself, should
             there happen to be exactly as many ones as zeros.
         not_exercised: Parts of the mechanism that the audit did not run through.
@@ -115,9 +126,14 @@ def read_scores(
         truth = _derived(names, bits, design)
     else:
         truth = np.asarray(bits)
-        _check_coins(truth, len(names), said_independent=coins_were_independent)
-    ranks = _ranks(names, values.astype(np.float64), tie_rng)
-    return _reading(ranks, truth == 1, design)
+        _check_coins(truth, names, said_independent=coins_were_independent)
+    lots = None
+    if tie_rng is not None:
+        # A lot for each id, not for each row: rows in another order are the same audit.
+        place = np.empty(len(names), np.int64)
+        place[np.argsort(names)] = np.arange(len(names))
+        lots = Lots.drawn(tie_rng).at(place)
+    return read_ranks(values, truth == 1, lots, design=design, advice=_ROWS_DECIDE)
 
 
 def _check_rows(
@@ -129,11 +145,7 @@ def _check_rows(
             f"and {values.shape}"
         )
     check_rows(len(names), design)
-    if values.dtype.kind not in "fiub" or np.any(np.isnan(values.astype(np.float64))):
-        raise VoidAuditError(
-            "scores must be numbers; a missing score must be replaced by one that does "
-            "not depend on the coin, for example the median"
-        )
+    check_scores(values)
     try:
         different = len(np.unique(names))
     except TypeError as error:
@@ -141,6 +153,15 @@ def _check_rows(
     if different < len(names):
         raise VoidAuditError(
             "an id appears twice: each canary has one coin and one score"
+        )
+
+
+def check_scores(values: NDArray[np.generic]) -> None:
+    """Refuse scores that are no numbers."""
+    if values.dtype.kind not in "fiub" or np.any(np.isnan(values.astype(np.float64))):
+        raise VoidAuditError(
+            "scores must be numbers; a missing score must be replaced by one that does "
+            "not depend on the coin, for example the median"
         )
 
 
@@ -168,19 +189,42 @@ def _derived(
 
 
 def _check_coins(
-    truth: NDArray[np.generic], rows: int, *, said_independent: bool
+    truth: NDArray[np.generic], names: NDArray[np.generic], *, said_independent: bool
 ) -> None:
+    rows = len(names)
     if truth.shape != (rows,) or not np.all(np.isin(truth, (0, 1))):
         raise VoidAuditError(
             "bits must hold 0 or 1 for every row, or be the Coins of the audit"
         )
     check_fair(int(np.count_nonzero(truth)), rows, said_independent=said_independent)
+    _check_order(truth[np.argsort(names)])
+
+
+def _check_order(truth: NDArray[np.generic]) -> None:
+    """Refuse coins that follow the ids, such as canaries numbered the included first.
+
+    Whether a coin differs from the one before it is a fair coin again, independent of
+    the other such: the number of changes is binomial.
+    """
+    pairs = len(truth) - 1
+    changes = int(np.count_nonzero(truth[1:] != truth[:-1]))
+    if _hardly_fair(changes, pairs):
+        raise VoidAuditError(
+            f"in the order of the ids, {changes} of {pairs} coins differ from the one "
+            "before, which fair coins do less than once in a million times: ids must "
+            "be there before the coins are thrown, and each coin be thrown by itself"
+        )
+
+
+def _hardly_fair(ones: int, coins: int) -> bool:
+    """Return whether fair coins are so far from half less than once in a million."""
+    more = max(ones, coins - ones)
+    return coins > 0 and 2 * np.exp(log_tails(more, coins, 0.0)[0]) < _UNFAIR
 
 
 def check_fair(ones: int, rows: int, *, said_independent: bool) -> None:
     """Refuse coins that fair ones would hardly be, or that seem to be arranged."""
-    more = max(ones, rows - ones)
-    if 2 * np.exp(log_tails(more, rows, 0.0)[0]) < _UNFAIR:
+    if _hardly_fair(ones, rows):
         raise VoidAuditError(
             f"{ones} of {rows} coins are ones, which fair coins do less than once in a "
             "million times; the bound is for fair coins, one per canary"
@@ -193,41 +237,58 @@ def check_fair(ones: int, rows: int, *, said_independent: bool) -> None:
         )
 
 
-def _ranks(
-    names: NDArray[np.generic],
-    values: NDArray[np.float64],
-    tie_rng: np.random.Generator | None,
-) -> NDArray[np.int64]:
-    """Return the rows from the lowest score to the highest."""
-    order = np.argsort(values, kind="stable")
-    ordered = values[order]
-    if tie_rng is None and np.any(ordered[1:] == ordered[:-1]):
-        raise VoidAuditError(
-            "some scores are equal, and the order of the rows, which may follow the "
-            "coins, would decide between them; pass tie_rng=np.random.default_rng(...) "
-            "to decide by lot"
-        )
-    if tie_rng is None:
-        return order
-    # A lot for each id, not for each row: rows in another order are the same audit.
-    # Raw words, as their stream stays the same in every version of numpy.
-    lots = np.empty(len(values), np.uint64)
-    by_id = np.argsort(names)
-    lots[by_id] = tie_rng.bit_generator.random_raw(len(values))
-    return np.lexsort((lots, values))
-
-
-def _reading(
-    ranks: NDArray[np.int64], included: NDArray[np.bool_], design: Design
+def read_ranks(
+    values: NDArray[np.generic],
+    included: NDArray[np.bool_],
+    lots: NDArray[np.uint64] | None,
+    *,
+    design: Design,
+    advice: str,
 ) -> Counts | Ranked | Weighted:
-    """Guess from both ends inwards: the surest are the highest and the lowest."""
-    n = design.canaries
+    """Guess from both ends inwards: the surest are the highest and the lowest.
+
+    Args:
+        values: The scores.
+        included: Whether each canary was.
+        lots: Decide between equal scores.
+        design: What the guesses go by.
+        advice: What is said where nothing decides between scores and something must.
+    """
     check_rules(design)
+    n, scores = design.canaries, values.astype(np.float64)
+    keys = (scores,) if lots is None else (lots, scores)
+    ranks = np.lexsort(keys)
+    if lots is None:
+        above = to_decide(design)
+        ordered = scores[ranks]
+        if np.any(ordered[n - above - 1] == ordered[n - above]):
+            raise VoidAuditError(f"some scores are equal, and {advice}")
     high, low = ranks[::-1][: (n + 1) // 2], ranks[: n // 2]
     right = np.empty(n, bool)
     right[0::2] = included[high]
     right[1::2] = ~included[low]
     return read_right(right[: design.guesses], design)
+
+
+def to_decide(design: Design) -> NDArray[np.int64]:
+    """Return the numbers of canaries that must be told from all below them.
+
+    Where guesses are counted these are the ends of what is counted; where they are
+    ranked, each place that is guessed. What is not among them may be equal.
+
+    Example:
+        >>> from dpaudit import PureDP
+        >>> claim, rules = PureDP(epsilon=1.0), OneRun(guesses=5)
+        >>> to_decide(Design(canaries=9, rules=rules, claim=claim))
+        array([3, 7])
+        >>> to_decide(Design(canaries=9, rules=Ranking(guesses=5), claim=claim))
+        array([1, 2, 3, 7, 8])
+    """
+    n, ends = design.canaries, np.array(cuts(design))
+    if isinstance(design.rules, Ranking):
+        ends = np.arange(1, design.guesses + 1)
+    edges = np.unique(np.concatenate([(ends + 1) // 2, n - ends // 2]))
+    return np.asarray(edges[edges < n])
 
 
 def check_rules(design: Design) -> None:
@@ -238,24 +299,6 @@ def check_rules(design: Design) -> None:
             "Ranking(guesses=...) or Classes(...), got "
             f"{type(design.rules).__name__}"
         )
-
-
-def tie_seed(design: Design) -> int | None:
-    """Return what a design fixes for deciding between equal scores, if it does.
-
-    Example:
-        >>> from dpaudit import PureDP
-        >>> claim, rules = PureDP(epsilon=1.0), Ranking(guesses=5)
-        >>> tie_seed(Design(canaries=9, rules=rules, claim=claim, setting={})) is None
-        True
-        >>> fixed = {"tie_seed": 7}
-        >>> tie_seed(Design(canaries=9, rules=rules, claim=claim, setting=fixed))
-        7
-    """
-    seed = design.setting.get("tie_seed")
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        return None
-    return seed
 
 
 def read_right(right: NDArray[np.bool_], design: Design) -> Counts | Ranked | Weighted:

@@ -1,45 +1,30 @@
 """Scores in order, cell by cell: how many fell into each, and how many are ones.
 
 This is all that guesses from both ends need. Where a cut falls between two cells the
-ones above it are known. Where it falls into a cell, a lot decides which of the cell's
-canaries lie above: each arrangement of them is equally likely, so the number of ones
-above has a hypergeometric law, and it is drawn from it. So a cell is a tie, decided as
-ties are elsewhere: by chance that is independent of coins.
-
-Lots are raw words of a generator, whose stream is the same in every version of numpy.
+ones above it are known. Where it falls into a cell, either lots decide how many of the
+cell's ones lie above: each arrangement of its canaries is equally likely, so the number
+has a hypergeometric law, and it is drawn from it. Or, where nothing may decide, the cut
+is counted against the guesser: the cell's zeros lie above its ones, so that guesses
+"included" from above and "excluded" from below are as wrong as any arrangement of the
+cell makes them. No lot gives fewer right guesses, after however many of them, so what
+is shown with these is shown whatever decides.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar, final
+from typing import Any, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.lots import Lots
 from dpaudit.stats.hypergeometric import hypergeometric_quantile
 
-__all__ = ["LOTS_ADVICE", "Cells", "Lots", "check_counts", "summed"]
+__all__ = ["Cells", "check_counts", "summed"]
 
-K = TypeVar("K", np.float64, np.int64)
-
-LOTS_ADVICE: Final = "register the design with a key, or with a tie_seed in its setting"
-
-
-@final
-class Lots:
-    """Chance that decides between canaries that cannot be told apart."""
-
-    def __init__(self, seed: int) -> None:
-        self._words = np.random.PCG64(seed)
-
-    def uniform(self) -> float:
-        """Return a uniform number in [0, 1)."""
-        return int(self.words(1)[0] >> np.uint64(11)) * 2.0**-53
-
-    def words(self, count: int) -> NDArray[np.uint64]:
-        """Return that many words of 64 random bits."""
-        return np.asarray(self._words.random_raw(count), np.uint64)
+_TOP: Final = 1 << 40  # the first number of the lots of guesses from above
+_BOTTOM: Final = 1 << 41  # and of those from below; cuts have the numbers from 0
 
 
 @final
@@ -52,36 +37,57 @@ class Cells:
         ones: How many of them were included.
 
     Example:
-        >>> cells = Cells(counts=np.array([2, 1, 3]), ones=np.array([0, 1, 3]))
+        >>> cells = Cells(counts=np.array([2, 1, 3]), ones=np.array([0, 1, 2]))
         >>> cells.highest([3, 4], None)
-        [3, 4]
+        [2, 3]
+        >>> cells.highest([2], None)
+        [1]
     """
 
     counts: NDArray[np.int64]
     ones: NDArray[np.int64]
+
+    def widest(self, cuts: NDArray[np.int64]) -> int:
+        """Return how many canaries the largest cell has that a cut falls into.
+
+        Args:
+            cuts: Numbers of canaries from the highest on.
+
+        Example:
+            >>> cells = Cells(counts=np.array([2, 1, 3]), ones=np.array([0, 1, 2]))
+            >>> cells.widest(np.array([3, 4])), cells.widest(np.array([2, 5]))
+            (0, 3)
+        """
+        counts = self.counts[::-1]
+        ends = np.cumsum(counts)
+        cell = np.searchsorted(ends, cuts)
+        return int(np.max(counts[cell], initial=0, where=cuts < ends[cell]))
 
     def highest(self, cuts: Sequence[int], lots: Lots | None) -> list[int]:
         """Return how many ones are among the highest, for several numbers of those.
 
         Args:
             cuts: Numbers of canaries, rising.
-            lots: Decide where a cut falls into a cell.
+            lots: Decide where a cut falls into a cell; without them it is counted
+                against the guesser.
         """
         counts, ones = self.counts[::-1], self.ones[::-1]
         ends, above = np.cumsum(counts), np.cumsum(ones)
         found, last, drawn, got = [], -1, 0, 0
-        for cut in cuts:
+        for number, cut in enumerate(cuts):
             cell = int(np.searchsorted(ends, cut))
             size, has = int(counts[cell]), int(ones[cell])
             inside = cut - int(ends[cell]) + size
             if cell != last:
                 last, drawn, got = cell, 0, 0
             if 0 < inside < size:
-                got += hypergeometric_quantile(
-                    _known(lots).uniform(),
-                    ones=has - got,
-                    zeros=size - drawn - (has - got),
-                    drawn=inside - drawn,
+                zeros, more = size - drawn - (has - got), inside - drawn
+                got += (
+                    max(0, more - zeros)
+                    if lots is None
+                    else hypergeometric_quantile(
+                        lots.uniform(number), ones=has - got, zeros=zeros, drawn=more
+                    )
                 )
                 drawn = inside
             else:
@@ -95,31 +101,41 @@ class Cells:
         """Return which of the highest, from the top, and of the lowest are ones."""
         size, every = int(self.counts.sum()), int(self.ones.sum())
         above, rest = self.highest([high, size - low], lots)
-        return (
-            _arranged(self.counts[::-1], self.ones[::-1], high, above, lots),
-            _arranged(self.counts, self.ones, low, every - rest, lots),
+        zeros = self.counts - self.ones
+        top = _arranged(
+            self.counts[::-1], zeros[::-1], high, high - above, lots, first=_TOP
         )
+        bottom = _arranged(self.counts, self.ones, low, every - rest, lots, _BOTTOM)
+        return ~top, bottom
 
 
 def summed(
-    keys: NDArray[K], counts: NDArray[np.int64], ones: NDArray[np.int64]
-) -> tuple[NDArray[K], NDArray[np.int64], NDArray[np.int64]]:
+    keys: Sequence[NDArray[Any]], counts: NDArray[np.int64], ones: NDArray[np.int64]
+) -> tuple[list[NDArray[Any]], NDArray[np.int64], NDArray[np.int64]]:
     """Return every key once, in rising order, with its counts and ones added up.
 
+    Args:
+        keys: The parts of a key, the first the weightiest; an array for each part.
+        counts: How many canaries each has.
+        ones: How many of them were included.
+
     Example:
-        >>> summed(np.array([2.0, 1.0, 2.0]), np.array([1, 5, 3]), np.array([0, 4, 3]))
-        (array([1., 2.]), array([5, 4]), array([4, 3]))
+        >>> keys = [np.array([2.0, 1.0, 2.0]), np.array([0, 0, 0])]
+        >>> summed(keys, np.array([1, 5, 3]), np.array([0, 4, 3]))
+        ([array([1., 2.]), array([0, 0])], array([5, 4]), array([4, 3]))
     """
-    order = np.argsort(keys, kind="stable")
-    keys, counts, ones = keys[order], counts[order], ones[order]
-    new = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
-    if not len(new):
+    order = np.lexsort(keys[::-1])
+    keys, counts, ones = [key[order] for key in keys], counts[order], ones[order]
+    if not len(order):
         return keys, counts, ones
-    return keys[new], np.add.reduceat(counts, new), np.add.reduceat(ones, new)
+    differ = np.any([key[1:] != key[:-1] for key in keys], axis=0)
+    new = np.flatnonzero(np.append(True, differ))
+    each = [key[new] for key in keys]
+    return each, np.add.reduceat(counts, new), np.add.reduceat(ones, new)
 
 
 def check_counts(
-    what: str, keys: NDArray[K], counts: NDArray[np.int64], ones: NDArray[np.int64]
+    what: str, keys: NDArray[Any], counts: NDArray[np.int64], ones: NDArray[np.int64]
 ) -> None:
     """Refuse counts that are not those of the keys, or ones that are not among them."""
     if not (keys.shape == counts.shape == ones.shape):
@@ -132,32 +148,24 @@ def check_counts(
 
 def _arranged(
     counts: NDArray[np.int64],
-    ones: NDArray[np.int64],
+    wrong: NDArray[np.int64],
     taken: int,
     among: int,
     lots: Lots | None,
+    first: int,
 ) -> NDArray[np.bool_]:
-    """Return which of the first so many are ones, given how many there are."""
+    """Return which of the first so many are wrong, given how many there are."""
     ends = np.cumsum(counts)
     last = int(np.searchsorted(ends, taken)) + 1
-    counts, ones = counts[:last].copy(), ones[:last].copy()
+    counts, wrong = counts[:last].copy(), wrong[:last].copy()
     counts[-1] -= ends[last - 1] - taken
-    ones[-1] = among - ones[:-1].sum()
+    wrong[-1] = among - wrong[:-1].sum()
     starts = np.cumsum(counts) - counts
     cell = np.repeat(np.arange(last), counts)
-    included = np.arange(taken) - starts[cell] < ones[cell]
+    found = np.arange(taken) - starts[cell] < wrong[cell]
     mixed = np.flatnonzero((counts > 1)[cell])
-    if len(mixed):
-        words = _known(lots).words(len(mixed))
+    if lots is not None and len(mixed):
+        words = lots.at(first + np.arange(len(mixed)))
         # A stable order by lot within each cell; the cells stay where they are.
-        included[mixed] = included[mixed[np.lexsort((words, cell[mixed]))]]
-    return included
-
-
-def _known(lots: Lots | None) -> Lots:
-    if lots is None:
-        raise VoidAuditError(
-            "some scores are equal, or so close that one cell holds them, and lots "
-            f"decide between them: {LOTS_ADVICE}"
-        )
-    return lots
+        found[mixed] = found[mixed[np.lexsort((words, cell[mixed]))]]
+    return found

@@ -3,20 +3,25 @@
 Checked are what only all shards together can show: that every canary is there, once,
 and that the coins of the files are no worse than fair ones.
 
-Lots are drawn with the salt and with all that was tallied. With the salt alone, which
-may be public and the same in many audits, a lot would be a number that everyone knows
-before the coins are thrown: scores that are all equal would then be judged alike
-whatever the coins were, and for some salts refute every claim.
+Equal scores that were kept one by one are in the order of their ids' lots
+(``dpaudit.game.lots``), and nothing is left to decide. Within a cell a lot is drawn, if
+ids were checked and key or design fixed lots; ``histogram`` says by what, and why that
+holds for every salt. Where nothing may decide, scores that are equal and must be told
+apart are refused. A cell is not always a tie: scores that differ fall into one cell
+because cells are coarse. So it is counted against the guesser instead (``cells``), as
+long as that costs next to nothing.
 """
 
 import hashlib
 from collections.abc import Sequence
 from functools import reduce
+from typing import Final
 
 import numpy as np
 
 from dpaudit.bounds.reads import Counts, Ranked, Weighted
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.lots import Lots, tie_seed
 from dpaudit.game.result import AuditResult, effect_seen, judge
 from dpaudit.game.rules import Ranking
 from dpaudit.game.scores import (
@@ -25,13 +30,24 @@ from dpaudit.game.scores import (
     cuts,
     read_counts,
     read_right,
-    tie_seed,
+    to_decide,
 )
-from dpaudit.tables.cells import Cells, Lots
+from dpaudit.tables.cells import Cells
+from dpaudit.tables.ends import Ends
 from dpaudit.tables.seen_ids import IdSet, fingerprint_of_run
 from dpaudit.tables.tally import ScoreTally
 
-__all__ = ["UNCHECKED_IDS", "conclude_scores"]
+__all__ = ["LOTS_ADVICE", "UNCHECKED_IDS", "conclude_scores"]
+
+_LEAST = 1000  # guesses, of which one may be lost to a cell that nothing decides in
+
+LOTS_ADVICE: Final = "register the design with a key, or with a tie_seed in its setting"
+_NO_IDS: Final = (
+    "ids were not checked, so that rows are all there is to draw lots for. These may "
+    "follow the coins, and with a tie_seed, which is public, lots would; check ids "
+    "(leave out check_ids=False), register the design with a key, or add a little "
+    "chance of its own to every score"
+)
 
 UNCHECKED_IDS = (
     "ids were not checked; that every canary is there, and none twice, is the "
@@ -96,6 +112,8 @@ def _reading(tally: ScoreTally) -> Counts | Ranked | Weighted:
     design = tally.design
     cells = tally.found.cells(tally.rows, tally.ones)
     lots = _lots(tally, cells)
+    if lots is None:
+        _check_decided(tally, cells)
     if not isinstance(design.rules, Ranking):
         return read_counts(_right(cells, cuts(design), lots), design)
     guesses = design.guesses
@@ -106,13 +124,24 @@ def _reading(tally: ScoreTally) -> Counts | Ranked | Weighted:
 
 
 def _lots(tally: ScoreTally, cells: Cells) -> Lots | None:
-    """Return what decides within cells; None if nothing was fixed for it."""
-    if tally.commitment is None and tie_seed(tally.design) is None:
+    """Return what decides within cells; None if nothing may."""
+    fixed = tally.commitment is not None or tie_seed(tally.design) is not None
+    if isinstance(tally.found, Ends) or not (tally.ids and fixed):
         return None
     seen = np.stack([cells.counts, cells.ones]).astype("<i8").tobytes()
-    word = tally.coin_sum.to_bytes(8, "big")
-    found = hashlib.sha256(b"dpaudit lots 1" + bytes.fromhex(tally.salt) + word + seen)
-    return Lots(int.from_bytes(found.digest(), "big"))
+    word = tally.found.coins.to_bytes(8, "big")
+    found = hashlib.sha256(b"dpaudit lots 2" + bytes.fromhex(tally.salt) + word + seen)
+    return Lots(salt=int.from_bytes(found.digest()[:8], "big"))
+
+
+def _check_decided(tally: ScoreTally, cells: Cells) -> None:
+    """Refuse equal scores that nothing decides between and that must be told apart."""
+    lost = 0 if isinstance(tally.found, Ends) else tally.design.guesses // _LEAST
+    if cells.widest(to_decide(tally.design)) > lost:
+        raise VoidAuditError(
+            "some scores are equal, or so close that one cell holds them, and nothing "
+            f"decides between them: {LOTS_ADVICE if tally.ids else _NO_IDS}"
+        )
 
 
 def _right(cells: Cells, guesses: list[int], lots: Lots | None) -> list[int]:

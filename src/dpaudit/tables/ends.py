@@ -1,65 +1,93 @@
 """The highest and the lowest scores of a stream, exactly, with their coins.
 
-Kept are distinct scores with how often each was seen and how many of those were ones,
-from the top until as many canaries as needed are covered, and from the bottom likewise.
-The last score kept is kept whole, ties and all. A score that some shard dropped lies
-below enough others of that shard alone, so it is not among the highest of all shards
-either: merging shards gives what one pass over all of them gives.
+Kept are scores with their lots, with how many canaries have both and how many of those
+were included, from the top until as many canaries as needed are covered, and from the
+bottom likewise. Where ids are known each has a lot of its own, which ranks it among
+those of the same score (``dpaudit.game.lots``), so each canary stands by itself. Where
+they are not all lots are 0: equal scores are kept together, the last of them whole.
+
+What some shard dropped lies below enough others of that shard alone, so it is not among
+the highest of all shards either: merging shards gives what one pass over all of them
+gives.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Self, final
+from typing import Self, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError
+from dpaudit.game.lots import Lots
 from dpaudit.tables.cells import Cells, check_counts, summed
 
 __all__ = ["Ends", "EndsSoFar", "Tail"]
 
 _PENDING = 1 << 17  # scores that wait until they are sorted in
+_LAST = np.uint64(2**64 - 1)
+
+_Pair: TypeAlias = tuple[float, np.uint64]  # score and lot
+_Rows: TypeAlias = tuple[NDArray[np.float64], NDArray[np.uint64], NDArray[np.uint8]]
+_Waiting: TypeAlias = tuple[NDArray[np.float64], NDArray[np.uint8], NDArray[np.int64]]
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tail:
-    """Distinct scores from one end, lowest first.
+    """Distinct pairs of score and lot from one end, lowest first.
 
     Attributes:
         scores: The scores.
-        counts: How many canaries have each.
+        lots: Decide between equal ones; 0 where there are none.
+        counts: How many canaries have each pair.
         ones: How many of these were included.
     """
 
     scores: NDArray[np.float64]
+    lots: NDArray[np.uint64]
     counts: NDArray[np.int64]
     ones: NDArray[np.int64]
 
     def __post_init__(self) -> None:
-        rising = bool(np.all(self.scores[1:] > self.scores[:-1]))
-        if np.isnan(self.scores).any() or not rising:
-            raise InvalidInputError("the scores of a tail must rise")
         check_counts("a tail", self.scores, self.counts, self.ones)
+        if self.lots.shape != self.scores.shape:
+            raise InvalidInputError("a tail has a lot for every score")
+        higher = _above(
+            self.scores[1:], self.lots[1:], self.scores[:-1], self.lots[:-1]
+        )
+        if np.isnan(self.scores).any() or not np.all(higher):
+            raise InvalidInputError("the scores of a tail must rise, or their lots")
 
     @classmethod
     def of(cls, parts: Iterable[Self]) -> Self:
         """Return the tail with all scores of some."""
         parts = list(parts)
-        scores, counts, ones = summed(
-            np.concatenate([part.scores for part in parts]),
+        keys, counts, ones = summed(
+            [
+                np.concatenate([part.scores for part in parts]),
+                np.concatenate([part.lots for part in parts]),
+            ],
             np.concatenate([part.counts for part in parts]),
             np.concatenate([part.ones for part in parts]),
         )
-        return cls(scores=scores, counts=counts, ones=ones)
+        return cls(scores=keys[0], lots=keys[1], counts=counts, ones=ones)
 
     @classmethod
-    def of_rows(cls, scores: NDArray[np.float64], bits: NDArray[np.uint8]) -> Self:
+    def of_rows(
+        cls,
+        scores: NDArray[np.float64],
+        lots: NDArray[np.uint64],
+        bits: NDArray[np.uint8],
+    ) -> Self:
         """Return the tail of a canary after the other."""
         single = np.ones(len(scores), np.int64)
-        distinct, counts, ones = summed(scores, single, bits.astype(np.int64))
-        return cls(scores=distinct + 0.0, counts=counts, ones=ones)  # not -0.0
+        keys, counts, ones = summed(
+            [scores + 0.0, lots],  # not -0.0
+            single,
+            bits.astype(np.int64),
+        )
+        return cls(scores=keys[0], lots=keys[1], counts=counts, ones=ones)
 
     def highest(self, canaries: int) -> Self:
         """Return no more scores than cover so many canaries from the top."""
@@ -76,6 +104,7 @@ class Tail:
     def _slice(self, first: int, last: int) -> Self:
         return type(self)(
             scores=self.scores[first:last],
+            lots=self.lots[first:last],
             counts=self.counts[first:last],
             ones=self.ones[first:last],
         )
@@ -107,6 +136,11 @@ class Ends:
             most_low=self.most_low,
         )
 
+    @property
+    def by_id(self) -> bool:
+        """Whether there are lots, and so something of who the canaries are."""
+        return bool(self.high.lots.any() or self.low.lots.any())
+
     def covers(self, rows: int) -> bool:
         """Return whether the ends are those of so many canaries, not fewer."""
         return int(self.high.counts.sum()) >= min(self.most_high, rows) and (
@@ -117,10 +151,10 @@ class Ends:
         """Return all canaries in cells: what lies between the ends is one cell."""
         low, high = self.low, self.high
         if len(low.scores) and len(high.scores):
-            # A score that both ends reached is there twice, whole.
+            # What both ends reached is there twice, whole.
+            above = _above(high.scores, high.lots, low.scores[-1], low.lots[-1])
             high = high._slice(
-                int(np.searchsorted(high.scores, low.scores[-1], side="right")),
-                len(high.scores),
+                len(high.scores) - np.count_nonzero(above), len(high.scores)
             )
         middle = rows - int(low.counts.sum() + high.counts.sum())
         between = ones - int(low.ones.sum() + high.ones.sum())
@@ -138,21 +172,35 @@ class Ends:
 class EndsSoFar:
     """The ends of a stream of scores."""
 
-    def __init__(self, *, most_high: int, most_low: int) -> None:
-        self._most = most_high, most_low
-        nothing = Tail.of_rows(np.empty(0), np.empty(0, np.uint8))
+    def __init__(
+        self, *, most_high: int, most_low: int, lots: Lots | None = None
+    ) -> None:
+        self._most, self._lots = (most_high, most_low), lots
+        nothing = Tail.of_rows(
+            np.empty(0), np.empty(0, np.uint64), np.empty(0, np.uint8)
+        )
         self._ends = Ends(
             high=nothing, low=nothing, most_high=most_high, most_low=most_low
         )
-        # Only what lies beyond these can be among the ends any more.
-        self._floor, self._roof = -np.inf, np.inf
-        self._waiting: list[tuple[NDArray[np.float64], NDArray[np.uint8]]] = []
+        # Only what lies beyond these, or on them, can be among the ends any more.
+        self._floor: _Pair = (-np.inf, np.uint64(0))
+        self._roof: _Pair = (np.inf, _LAST)
+        self._waiting: list[_Waiting] = []
         self._rows = 0
 
-    def add(self, scores: NDArray[np.float64], bits: NDArray[np.uint8]) -> None:
-        """Take in some canaries; no score may be NaN."""
-        beyond = (scores >= self._floor) | (scores <= self._roof)
-        self._waiting.append((scores[beyond], bits[beyond]))
+    def add(
+        self,
+        scores: NDArray[np.float64],
+        bits: NDArray[np.uint8],
+        ids: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Take in some canaries; no score may be NaN. With lots, ids are needed."""
+        beyond = (scores >= self._floor[0]) | (scores <= self._roof[0])
+        named = np.empty(0, np.int64)
+        if self._lots is not None:
+            assert ids is not None  # who has lots has ids to draw them for
+            named = ids[beyond]
+        self._waiting.append((scores[beyond], bits[beyond], named))
         self._rows += len(self._waiting[-1][0])
         if self._rows > _PENDING:
             self.found()
@@ -160,9 +208,8 @@ class EndsSoFar:
     def found(self) -> Ends:
         """Return the ends of all canaries so far."""
         if self._waiting:
-            scores, bits = (np.concatenate(part) for part in zip(*self._waiting))  # noqa: B905
             high, low = self._most
-            rows = Tail.of_rows(*_outer(scores, bits, high, low))
+            rows = Tail.of_rows(*_outer(*self._beyond(), high, low))
             self._ends = self._ends.merged(
                 Ends(high=rows, low=rows, most_high=high, most_low=low)
             )
@@ -170,22 +217,50 @@ class EndsSoFar:
             self._close_in()
         return self._ends
 
+    def _beyond(self) -> _Rows:
+        """Return the rows that wait, with their lots, without what these leave out."""
+        scores, bits, ids = (np.concatenate(part) for part in zip(*self._waiting))  # noqa: B905
+        if self._lots is None:
+            return scores, np.zeros(len(scores), np.uint64), bits
+        lots = self._lots.at(ids)
+        below = _above(*self._floor, scores, lots)
+        here = ~(below & _above(scores, lots, *self._roof))
+        return scores[here], lots[here], bits[here]
+
     def _close_in(self) -> None:
         high, low = self._ends.high, self._ends.low
         if high.counts.sum() >= self._ends.most_high:
-            self._floor = float(high.scores[0]) if self._ends.most_high else np.inf
+            self._floor = np.inf, _LAST
+            if self._ends.most_high:
+                self._floor = float(high.scores[0]), high.lots[0]
         if low.counts.sum() >= self._ends.most_low:
-            self._roof = float(low.scores[-1]) if self._ends.most_low else -np.inf
+            self._roof = -np.inf, np.uint64(0)
+            if self._ends.most_low:
+                self._roof = float(low.scores[-1]), low.lots[-1]
 
 
 def _outer(
-    scores: NDArray[np.float64], bits: NDArray[np.uint8], high: int, low: int
-) -> tuple[NDArray[np.float64], NDArray[np.uint8]]:
+    scores: NDArray[np.float64],
+    lots: NDArray[np.uint64],
+    bits: NDArray[np.uint8],
+    high: int,
+    low: int,
+) -> _Rows:
     """Return the rows that can be among the ends, so that fewer have to be sorted."""
     size = len(scores)
     if size <= 2 * (high + low):
-        return scores, bits
+        return scores, lots, bits
     edges = np.partition(scores, (max(0, low - 1), min(size - high, size - 1)))
     roof, floor = edges[max(0, low - 1)], edges[min(size - high, size - 1)]
     outer = (scores <= roof) | (scores >= floor)
-    return scores[outer], bits[outer]
+    return scores[outer], lots[outer], bits[outer]
+
+
+def _above(
+    scores: NDArray[np.float64] | float,
+    lots: NDArray[np.uint64] | np.uint64,
+    than: NDArray[np.float64] | float,
+    lot: NDArray[np.uint64] | np.uint64,
+) -> NDArray[np.bool_]:
+    """Return where a pair of score and lot ranks above another."""
+    return np.asarray(np.greater(scores, than) | ((scores == than) & (lots > lot)))

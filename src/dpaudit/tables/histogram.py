@@ -10,6 +10,20 @@ cells in each.
 An octave only ever comes in, so the cells only ever become coarser, two becoming one.
 Whatever the order of the stream and however it was divided, the cells in the end are
 those that the octaves of all scores ask for, and their counts are sums.
+
+Where guesses end within a cell a lot decides, but not one for each canary: which of a
+cell's canaries lie above is not kept. What is drawn is how many of its ones do. A draw
+that was fixed before the coins, by a salt that may be public, would be the same
+whatever they are: scores that are all equal would be judged alike, and for some salts
+refute every claim. So it is drawn by a hash of the salt and of all that was tallied, a
+fingerprint of the included canaries' ids among it (``seen_ids``): the draw is another
+for other coins. With one salt it is then no draw at all but a function of the coins,
+and the level is right for that salt as far as the coins are many. They are: cells are
+used for more than 65,536 canaries, whose coins fall in 2^65536 ways, and two of these
+have the same fingerprint once in 2^64 times. With a hash that cannot be told from a
+random function, the chance of refuting a true claim differs between salts with a
+variance of at most alpha / 2^64: by some 10^-10, and whoever tried a million million
+salts would gain ten times that.
 """
 
 from dataclasses import dataclass
@@ -20,6 +34,7 @@ from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError
 from dpaudit.tables.cells import Cells, check_counts, summed
+from dpaudit.tables.seen_ids import fingerprint
 
 __all__ = ["MOST_CELLS", "Histogram", "HistogramSoFar"]
 
@@ -40,12 +55,14 @@ class Histogram:
             mantissa as one whole number, with the sign of the score.
         counts: How many canaries scored in each.
         ones: How many of them were included.
+        coins: The fingerprint of the ids of those; 0 if ids were not checked.
     """
 
     mantissa_bits: int
     keys: NDArray[np.int64]
     counts: NDArray[np.int64]
     ones: NDArray[np.int64]
+    coins: int
 
     def __post_init__(self) -> None:
         if not 0 <= self.mantissa_bits <= _FINEST:
@@ -58,6 +75,15 @@ class Histogram:
         ):
             raise InvalidInputError("the keys of a histogram must rise, and be scores'")
         check_counts("a histogram", self.keys, self.counts, self.ones)
+        if not 0 <= self.coins < 1 << 64:
+            raise InvalidInputError(
+                f"the fingerprint of coins has 64 bits, got coins={self.coins}"
+            )
+
+    @property
+    def by_id(self) -> bool:
+        """Whether something was kept of who the canaries are."""
+        return self.coins != 0
 
     def merged(self, other: Self) -> Self:
         """Return the histogram of all canaries of two shards."""
@@ -68,6 +94,7 @@ class Histogram:
             np.concatenate([part.keys for part in parts]),
             np.concatenate([part.counts for part in parts]),
             np.concatenate([part.ones for part in parts]),
+            (self.coins + other.coins) % 2**64,
         )
         return both._coarser(_bits_for(both._octaves()))
 
@@ -84,7 +111,7 @@ class Histogram:
         if bits >= self.mantissa_bits:
             return self
         keys = _shifted(self.keys, self.mantissa_bits - bits)
-        return self._summed(bits, keys, self.counts, self.ones)
+        return self._summed(bits, keys, self.counts, self.ones, self.coins)
 
     @classmethod
     def _summed(
@@ -93,24 +120,35 @@ class Histogram:
         keys: NDArray[np.int64],
         counts: NDArray[np.int64],
         ones: NDArray[np.int64],
+        coins: int,
     ) -> Self:
         """Return the histogram of keys of which some are there more than once."""
-        distinct, counts, ones = summed(keys, counts, ones)
-        return cls(mantissa_bits=bits, keys=distinct, counts=counts, ones=ones)
+        (distinct,), counts, ones = summed([keys], counts, ones)
+        return cls(
+            mantissa_bits=bits, keys=distinct, counts=counts, ones=ones, coins=coins
+        )
 
 
 @final
 class HistogramSoFar:
-    """The histogram of a stream of scores."""
+    """The histogram of a stream of scores, with a salt for the ids if they are told."""
 
-    def __init__(self) -> None:
+    def __init__(self, salt: int = 0) -> None:
+        self._salt, self._coins = salt, 0
         self._bits = _FINEST
         self._start = np.full(_OCTAVES, -1, np.int64)  # of an octave, among the counts
         self._octaves: list[int] = []
         self._counted = np.zeros(0, np.int64)  # by page, bits of the mantissa, coin
 
-    def add(self, scores: NDArray[np.float64], bits: NDArray[np.uint8]) -> None:
+    def add(
+        self,
+        scores: NDArray[np.float64],
+        bits: NDArray[np.uint8],
+        ids: NDArray[np.int64] | None = None,
+    ) -> None:
         """Take in some canaries; no score may be NaN."""
+        if ids is not None:
+            self._coins += fingerprint(ids[bits.view(bool)], self._salt)
         words = np.ascontiguousarray(scores, np.float64).view(np.uint64)
         octave = (words >> np.uint64(_MANTISSA)).view(np.int64)
         place = self._start.take(octave)
@@ -136,6 +174,7 @@ class HistogramSoFar:
             np.where(octave < _NEGATIVE, size, -size),
             counted[full].sum(axis=1),
             counted[full, 1],
+            self._coins % 2**64,
         )
 
     def _make_room(self, octaves: list[int]) -> None:

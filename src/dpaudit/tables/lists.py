@@ -5,13 +5,15 @@ one). Such lists have no ids and no order, so nobody can see from them whether e
 canary's coin was thrown by itself. Some breaches do show: lengths that fair coins do
 not give, and lengths that are exactly equal, as they are where half of the canaries
 were chosen to be in. With the key of a registered design there is one more check: as
-many are in as the key's coins say. What stays unseen is said, not passed over: that
-every score stands in the list of its own coin, and that no canary was left out or
-scored in another way because of it.
+many are in as the key's coins say. The key also decides between equal scores. Without
+it nothing may: with no ids there is nothing that lots could be drawn for but a score's
+place in its list, and which list that is the coin decided. What stays unseen is said,
+not passed over: that every score stands in the list of its own coin, and that no canary
+was left out or scored in another way because of it.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, final
@@ -22,8 +24,10 @@ from numpy.typing import NDArray
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Coins
 from dpaudit.game.design import Commitment, Design
-from dpaudit.game.result import AuditResult
-from dpaudit.game.scores import audit_scores
+from dpaudit.game.lots import Lots
+from dpaudit.game.result import AuditResult, judge
+from dpaudit.game.score_summary import ScoreSummary
+from dpaudit.game.scores import check_fair, check_rows, check_scores, read_ranks
 from dpaudit.tables.columns import SPELLINGS, check_flat, to_scores
 from dpaudit.tables.csv_files import read_csv_list
 from dpaudit.tables.npy_files import array_names, read_arrays, read_npy
@@ -43,6 +47,13 @@ UNSEEN: Final = (
     "that every score stands in the list of its own coin; that is the auditor's word"
 )
 _BOTH: Final = ("in_scores", "out_scores")
+_LISTS_DECIDE: Final = (
+    "two lists hold no ids to draw lots for: a lot could only go by where a score "
+    "stands, which its coin decided, and with a tie_seed, which is public, some lots "
+    "would always go to the included. Give a table with ids instead (dpaudit audit "
+    "table.csv), register the design with a key, or add a little chance of its own to "
+    "every score before they are split into lists"
+)
 
 
 @final
@@ -105,7 +116,6 @@ def audit_score_lists(
     *,
     design: Design,
     coins: Coins | None = None,
-    tie_rng: np.random.Generator | None = None,
     coins_were_independent: bool = False,
     not_exercised: tuple[str, ...] = (),
 ) -> AuditResult:
@@ -115,8 +125,9 @@ def audit_score_lists(
         lists: The scores.
         design: As for ``audit_scores``.
         coins: Of the registered key, if there is one: as many canaries must be in as
-            they say, and the result carries the commitment.
-        tie_rng: Decides between equal scores; without it ties are refused.
+            they say, the result carries the commitment, and lots from the key decide
+            between equal scores. Without a key such as have to be decided between are
+            refused.
         coins_were_independent: States that every coin was thrown by itself, should
             there be as many in as out.
         not_exercised: Parts of the mechanism that the audit did not run through.
@@ -135,22 +146,32 @@ def audit_score_lists(
         >>> audit_score_lists(lists, design=design).claim_test.refuted
         True
     """
+    ones, rows = len(lists.included), lists.canaries
+    # Sorted, so that the result is the same whatever the order was.
+    scores = np.concatenate([np.sort(lists.included), np.sort(lists.excluded)])
+    bits = np.repeat(np.array([1, 0], np.uint8), [ones, rows - ones])
+    lots = None
     if coins is not None:
         _check_number(lists, coins, design)
-    # Sorted, so that one seed for ties gives one result whatever the order was.
-    included, excluded = np.sort(lists.included), np.sort(lists.excluded)
-    result = audit_scores(
-        np.arange(lists.canaries),
-        np.repeat(np.array([1, 0], np.uint8), [len(included), len(excluded)]),
-        np.concatenate([included, excluded]),
+        lots = Lots.of(design, coins.key)
+    else:
+        check_rows(rows, design)
+        check_fair(ones, rows, said_independent=coins_were_independent)
+    check_scores(scores)
+    reading = read_ranks(
+        scores,
+        bits == 1,
+        None if lots is None else lots.at(np.arange(rows)),
         design=design,
-        tie_rng=tie_rng,
-        coins_were_independent=coins_were_independent or coins is not None,
-        not_exercised=not_exercised,
+        advice=_LISTS_DECIDE,
     )
-    if coins is None:
-        return result
-    return replace(result, commitment=Commitment.to(coins.key, design))
+    return judge(
+        reading,
+        design=design,
+        commitment=None if coins is None else Commitment.to(coins.key, design),
+        not_exercised=not_exercised,
+        scores=ScoreSummary.of(scores, bits),
+    )
 
 
 def _check_number(lists: ScoreLists, coins: Coins, design: Design) -> None:

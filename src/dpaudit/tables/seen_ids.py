@@ -10,9 +10,6 @@ modulo 2^64, of numbers mixed from each id and a salt; the sums of all shards mu
 up to that of all ids. Wrong sets do so by accident about once in 2^64 times. The salt
 comes from the key of the audit, if it has one: whoever writes the files cannot know it,
 until a tally is shown, and aim at the sum.
-
-Reference for the mixing: Steele, Lea and Flood, "Fast splittable pseudorandom number
-generators", 2014 (SplitMix64).
 """
 
 from dataclasses import dataclass
@@ -22,11 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.lots import mixed
 
-__all__ = ["IdSet", "SeenIds", "fingerprint_of_run", "joined"]
+__all__ = ["IdSet", "SeenIds", "fingerprint", "fingerprint_of_run", "joined"]
 
-_STEP = np.uint64(0x9E3779B97F4A7C15)
-_FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _BLOCK = 1 << 20
 _SPREAD = 16  # times as far apart as there are ids is still close together
 
@@ -148,7 +144,7 @@ class SeenIds:
         for start in range(self._first // _BLOCK * _BLOCK, self._last + 1, _BLOCK):
             part = self._seen[start // 8 : (start + _BLOCK) // 8]
             here = np.flatnonzero(np.unpackbits(part, bitorder="little"))
-            total += _mixed(here + start, salt)
+            total += fingerprint(here + start, salt)
         return total % 2**64
 
 
@@ -176,16 +172,10 @@ def fingerprint_of_run(first: int, last: int, salt: int) -> int:
     """Return the fingerprint of an unbroken run of ids."""
     total = 0
     for start in range(first, last + 1, _BLOCK):
-        total += _mixed(np.arange(start, min(start + _BLOCK, last + 1)), salt)
+        total += fingerprint(np.arange(start, min(start + _BLOCK, last + 1)), salt)
     return total % 2**64
 
 
-def _mixed(ids: NDArray[np.int64], salt: int) -> int:
+def fingerprint(ids: NDArray[np.int64], salt: int) -> int:
     """Return the sum of what each id is mixed to, modulo 2^64."""
-    x = (ids.view(np.uint64) + np.uint64(1)) * _STEP + np.uint64(salt)
-    x ^= x >> np.uint64(30)
-    x *= _FIRST
-    x ^= x >> np.uint64(27)
-    x *= _SECOND
-    x ^= x >> np.uint64(31)
-    return int(x.sum(dtype=np.uint64))
+    return int(mixed(ids, salt).sum(dtype=np.uint64))

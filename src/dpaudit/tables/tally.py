@@ -5,7 +5,8 @@ over some of them leaves a tally of a few kilobytes to a few megabytes, and tall
 all shards make the result that one pass over all files would have made, bit for bit:
 
 - the highest and the lowest scores with their coins, exactly, where the design guesses
-  no more than ``MOST_EXACT`` of them (``ends``);
+  no more than ``MOST_EXACT`` of them, equal ones in the order of the lots of their ids
+  (``ends``);
 - or else all scores in cells, a lot deciding where guesses end within one
   (``histogram``);
 - how many rows and how many ones there were, and which ids (``seen_ids``).
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Commitment, Design
+from dpaudit.game.lots import Lots
 from dpaudit.game.rules import Ranking
 from dpaudit.game.scores import check_rules
 from dpaudit.tables.coin_table import CoinTable
@@ -57,12 +59,10 @@ class ScoreTally:
     Attributes:
         design: What the audit was opened with.
         commitment: The commitment to key and design; None if coins are the files'.
-        salt: Decides lots and mixes ids, the same for all shards; from the key, or
-            else from the design.
+        salt: Mixes ids, and decides lots within cells, the same for all shards; from
+            the key, or else from the design.
         rows: How many canaries.
         ones: How many of them were included.
-        coin_sum: The sum of the ids of those that were, modulo 2^64, so that lots
-            differ where coins do; 0 if ids were not checked.
         ids: Which they are; a set for each shard; empty if ids were not checked.
         found: Their scores.
     """
@@ -72,7 +72,6 @@ class ScoreTally:
     salt: str
     rows: int
     ones: int
-    coin_sum: int
     ids: tuple[IdSet, ...]
     found: Found
 
@@ -83,14 +82,14 @@ class ScoreTally:
                 f"{self.rows} rows are more than canaries={self.design.canaries}: "
                 "some are there twice, or are not of this audit"
             )
-        if not (0 <= self.ones <= self.rows and 0 <= self.coin_sum < 1 << 64):
-            raise InvalidInputError(
-                f"{self.ones} ones among {self.rows} rows, coin_sum={self.coin_sum}"
-            )
+        if not 0 <= self.ones <= self.rows:
+            raise InvalidInputError(f"{self.ones} ones among {self.rows} rows")
         if self.ids and sum(each.count for each in self.ids) != self.rows:
             raise InvalidInputError("a tally has as many ids as rows")
-        if self.coin_sum and not self.ids:
-            raise InvalidInputError("a tally without ids has no sum of them")
+        if self.found.by_id and not self.ids:
+            raise InvalidInputError(
+                "a tally without ids has no lots, nor a fingerprint"
+            )
         if not _is_for(self.found, self.design, self.rows):
             raise InvalidInputError("the tally was not made for its design's rules")
         self.found.cells(self.rows, self.ones)  # refuses what does not add up
@@ -113,7 +112,6 @@ class ScoreTally:
             salt=self.salt,
             rows=self.rows + other.rows,
             ones=self.ones + other.ones,
-            coin_sum=(self.coin_sum + other.coin_sum) % 2**64,
             ids=joined(self.ids + other.ids),
             found=_merged(self.found, other.found),
         )
@@ -159,20 +157,19 @@ def tally_scores(
     from dpaudit.tables.parquet_batches import read_batches  # noqa: PLC0415 (an extra)
 
     design, key = shard.design, shard.key
-    so_far = _so_far(design)
-    with_ids = shard.check_ids or key is not None
+    salt, with_ids = _salt(design, key), shard.check_ids or key is not None
+    mix = int(salt[:16], 16)
+    so_far = _so_far(design, Lots.of(design, key) if with_ids else None, mix)
     seen = SeenIds(design.canaries) if with_ids else None
     coins = key and CoinTable(Coins(key=key, count=design.canaries))
-    rows = ones = coin_sum = 0
+    rows = ones = 0
     for path in shard.files:
         for batch in read_batches(path, with_ids=with_ids):
             if seen is not None and batch.ids is not None:
                 _see(path, seen, batch.ids)
             bits = _bits(path, batch.ids, batch.bits, coins)
-            so_far.add(batch.scores, bits)
+            so_far.add(batch.scores, bits, batch.ids)
             rows, ones = rows + len(bits), ones + int(np.count_nonzero(bits))
-            if batch.ids is not None:
-                coin_sum += int(np.einsum("i,i", batch.ids, bits))
             if rows > design.canaries:
                 raise VoidAuditError(
                     f"there are more rows than canaries={design.canaries}: in {path}, "
@@ -181,15 +178,13 @@ def tally_scores(
             progress(len(bits))
     if not rows:
         raise InvalidInputError("there is no row in any file")
-    salt = _salt(design, key)
     return ScoreTally(
         design=design,
         commitment=key and Commitment.to(key, design),
         salt=salt,
         rows=rows,
         ones=ones,
-        coin_sum=coin_sum % 2**64,
-        ids=() if seen is None else (seen.found(int(salt[:16], 16)),),
+        ids=() if seen is None else (seen.found(mix),),
         found=so_far.found(),
     )
 
@@ -219,11 +214,11 @@ def _guesses(design: Design) -> int:
     return design.guesses
 
 
-def _so_far(design: Design) -> EndsSoFar | HistogramSoFar:
+def _so_far(design: Design, lots: Lots | None, salt: int) -> EndsSoFar | HistogramSoFar:
     if _guesses(design) > MOST_EXACT:
-        return HistogramSoFar()
+        return HistogramSoFar(salt)
     high, low = _halves(design)
-    return EndsSoFar(most_high=high, most_low=low)
+    return EndsSoFar(most_high=high, most_low=low, lots=lots)
 
 
 def _halves(design: Design) -> tuple[int, int]:
@@ -271,7 +266,7 @@ def _bits(
 def _salt(design: Design, key: Key | None) -> str:
     if key is None:
         return hashlib.sha256(
-            b"dpaudit tally 1" + design.to_json().encode()
+            b"dpaudit tally 2" + design.to_json().encode()
         ).hexdigest()
     return key.stream("tally", 0, 32).hex()
 

@@ -22,10 +22,8 @@ from dpaudit.tables.tally import MOST_CANARIES, MOST_EXACT, Found, ScoreTally
 
 __all__ = ["tally_from_json", "tally_to_json"]
 
-_FORMAT: Final = "dpaudit.tally.1"
-_FIELDS: Final = {
-    *("design", "commitment", "salt", "rows", "ones", "coin_sum", "ids", "found")
-}
+_FORMAT: Final = "dpaudit.tally.2"
+_FIELDS: Final = {"design", "commitment", "salt", "rows", "ones", "ids", "found"}
 _MOST_KEYS: Final = 2 * MOST_CELLS  # the octave around zero has two signs
 
 
@@ -39,7 +37,6 @@ def tally_to_json(tally: ScoreTally) -> str:
             "salt": tally.salt,
             "rows": tally.rows,
             "ones": tally.ones,
-            "coin_sum": f"{tally.coin_sum:016x}",
             "ids": [_id_set_to_plain(each) for each in tally.ids],
             "found": _found_to_plain(tally.found),
         }
@@ -63,7 +60,6 @@ def tally_from_json(text: str) -> ScoreTally:
         salt=_salt(plain["salt"]),
         rows=_whole("rows", plain["rows"]),
         ones=_whole("ones", plain["ones"]),
-        coin_sum=_word("coin_sum", plain["coin_sum"]),
         ids=tuple(_id_set(each) for each in plain["ids"]),
         found=_found(plain["found"]),
     )
@@ -86,6 +82,7 @@ def _found_to_plain(found: Found) -> _canonical.Json:
             "keys": found.keys.tolist(),
             "counts": found.counts.tolist(),
             "ones": found.ones.tolist(),
+            "coins": f"{found.coins:016x}",
         }
     return {
         "most_high": found.most_high,
@@ -99,6 +96,7 @@ def _tail_to_plain(tail: Tail) -> _canonical.Json:
     return {
         # Infinite scores are scores; JSON has no number for them.
         "scores": [s if isfinite(s) else str(s) for s in tail.scores.tolist()],
+        "lots": [f"{lot:016x}" for lot in tail.lots.tolist()],
         "counts": tail.counts.tolist(),
         "ones": tail.ones.tolist(),
     }
@@ -106,12 +104,13 @@ def _tail_to_plain(tail: Tail) -> _canonical.Json:
 
 def _found(plain: Any) -> Found:  # noqa: ANN401 (parsed JSON)
     if isinstance(plain, dict) and "keys" in plain:
-        _names("found", plain, {"mantissa_bits", "keys", "counts", "ones"})
+        _names("found", plain, {"mantissa_bits", "keys", "counts", "ones", "coins"})
         return Histogram(
             mantissa_bits=_whole("mantissa_bits", plain["mantissa_bits"]),
             keys=_wholes("keys", plain["keys"], _MOST_KEYS, least=-MOST_CANARIES),
             counts=_wholes("counts", plain["counts"], _MOST_KEYS),
             ones=_wholes("ones", plain["ones"], _MOST_KEYS),
+            coins=_word("coins", plain["coins"]),
         )
     _names("found", plain, {"most_high", "most_low", "high", "low"})
     return Ends(
@@ -123,14 +122,16 @@ def _found(plain: Any) -> Found:  # noqa: ANN401 (parsed JSON)
 
 
 def _tail(name: str, plain: Any) -> Tail:  # noqa: ANN401 (parsed JSON)
-    _names(name, plain, {"scores", "counts", "ones"})
+    _names(name, plain, {"scores", "lots", "counts", "ones"})
     _list("scores", plain["scores"], MOST_EXACT)
+    _list("lots", plain["lots"], MOST_EXACT)
     scores = [
         float(each) if each in ("inf", "-inf") else _canonical.number("scores", each)
         for each in plain["scores"]
     ]
     return Tail(
         scores=np.array(scores, np.float64) + 0.0,  # not -0.0
+        lots=np.array([_word("lots", each) for each in plain["lots"]], np.uint64),
         counts=_wholes("counts", plain["counts"], MOST_EXACT),
         ones=_wholes("ones", plain["ones"], MOST_EXACT),
     )
