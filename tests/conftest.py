@@ -7,6 +7,7 @@ import pytest
 
 # An extra's tests are collected unless the run says that it is absent on purpose:
 # DPAUDIT_TEST_EXTRAS="" tests the core alone. A missing package is an error otherwise.
+_TALLIES = ("tallies_divided", "tallies_parquet", "tallies_ties")
 _NEEDS = {
     "accounting": ["accounting"],
     "opacus": [
@@ -47,10 +48,7 @@ _NEEDS = {
     ],
     "tables": [
         "engines/test_export.py",
-        *(
-            f"tables/test_{name}.py"
-            for name in ("parquet", "tallies_divided", "tallies_parquet")
-        ),
+        *(f"tables/test_{name}.py" for name in ("parquet", *_TALLIES)),
         "cli/test_tally.py",
         *(f"fuzzing/{name}.py" for name in ("fuzz_parquet", "test_parquet_mutants")),
         "experiments/benchmark/test_tables.py",

@@ -222,7 +222,7 @@ def test_cells_that_say_nothing_seem_to_say_something_no_more_often_than_alpha(
 def test_lots_within_a_cell_are_others_where_other_canaries_are_in(tally_of):
     """As many are in, and the ids of those have the same sum: only who differs."""
     design = large({"tie_seed": 1})
-    bits = np.anp.arange(MANY) % 2
+    bits = np.arange(MANY) % 2
     seen = set()
     for place in range(0, 80, 4):
         now = bits.copy()

@@ -13,6 +13,7 @@ Nothing is tuned on the coins: the number of guesses is part of the rules, or, w
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import accumulate
 
 import numpy as np
@@ -216,10 +217,11 @@ def _check_order(truth: NDArray[np.generic]) -> None:
         )
 
 
+@lru_cache(maxsize=1024)
 def _hardly_fair(ones: int, coins: int) -> bool:
     """Return whether fair coins are so far from half less than once in a million."""
     more = max(ones, coins - ones)
-    return coins > 0 and 2 * np.exp(log_tails(more, coins, 0.0)[0]) < _UNFAIR
+    return coins > 0 and bool(2 * np.exp(log_tails(more, coins, 0.0)[0]) < _UNFAIR)
 
 
 def check_fair(ones: int, rows: int, *, said_independent: bool) -> None:
