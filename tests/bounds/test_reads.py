@@ -1,5 +1,7 @@
 """What a run may have shown: refused, by name, where it cannot have been so."""
 
+from itertools import permutations
+
 import numpy as np
 import pytest
 
@@ -144,6 +146,15 @@ def test_guesses_are_ranked_by_how_far_they_are_from_even():
     ranked = Ranked.of(log_odds, np.array([0, 0, 1, 1], np.uint8))
     assert ranked.canaries == 4
     assert ranked.right.tolist() == [True, True, False, True]
+
+
+@pytest.mark.parametrize("order", list(permutations(range(4))))
+def test_the_order_of_rows_gains_nothing_where_guesses_are_equally_sure(order):
+    """Rows may follow the coins: one right guess of 2.0 and two of three of 1.0."""
+    log_odds = np.array([2.0, -1.0, 1.0, 1.0])[list(order)]
+    bits = np.array([1, 0, 0, 1], np.uint8)[list(order)]
+    right = Ranked.of(log_odds, bits).right
+    assert right.tolist() == [True, False, True, True]
 
 
 def test_the_score_is_the_weight_of_what_was_right():

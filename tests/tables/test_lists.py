@@ -8,6 +8,7 @@ import pytest
 
 from dpaudit import ApproxDP, Coins, Commitment, Design, Key, OneRun, Ranking
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.stats.binomial import rate_limits
 from dpaudit.tables.lists import (
     ScoreLists,
     audit_score_lists,
@@ -149,6 +150,23 @@ def test_ties_are_decided_by_the_key_and_not_by_the_list_they_stand_in():
         found = audit_score_lists(seen, design=fixed, coins=coins)
         rights.append(found.reading.correct)
     assert abs(np.mean(rights) - 20) < 0.8
+
+
+def test_with_a_key_tied_lists_refute_epsilon_0_no_more_often_than_alpha():
+    """300 keys; 20 of 30 coins are guessed once in 20 times (0.0494).
+
+    Fixed keys; a valid audit fails this once in a thousand choices of them.
+    """
+    n, wrong = 30, 0
+    fixed = replace(design(n, guesses=n), claim=ApproxDP(epsilon=0.0, delta=0.0))
+    for number in range(300):
+        coins = Coins(key=Key(number.to_bytes(32, "big")), count=n)
+        ones = int(coins.bits().sum())
+        seen = ScoreLists(included=np.zeros(ones), excluded=np.zeros(n - ones))
+        found = audit_score_lists(seen, design=fixed, coins=coins)
+        wrong += found.claim_test.refuted
+        assert found.claim_test.refuted == (found.reading.correct >= 20)
+    assert rate_limits(wrong, 300, alpha=2e-3)[0] <= 0.05
 
 
 @pytest.mark.parametrize("setting", [{}, {"tie_seed": 7}])
