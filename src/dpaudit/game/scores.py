@@ -287,9 +287,10 @@ def to_decide(design: Design) -> NDArray[np.int64]:
         array([1, 2, 3, 7, 8])
     """
     n, ends = design.canaries, np.array(cuts(design))
+    high, low = (ends + 1) // 2, ends // 2
     if isinstance(design.rules, Ranking):
-        ends = np.arange(1, design.guesses + 1)
-    edges = np.unique(np.concatenate([(ends + 1) // 2, n - ends // 2]))
+        high, low = np.arange(1, high[0] + 1), np.arange(low[0], 0, -1)
+    edges = np.concatenate([high, n - low])
     return np.asarray(edges[edges < n])
 
 

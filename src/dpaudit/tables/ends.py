@@ -154,7 +154,7 @@ class Ends:
             # What both ends reached is there twice, whole.
             above = _above(high.scores, high.lots, low.scores[-1], low.lots[-1])
             high = high._slice(
-                len(high.scores) - np.count_nonzero(above), len(high.scores)
+                len(high.scores) - int(np.count_nonzero(above)), len(high.scores)
             )
         middle = rows - int(low.counts.sum() + high.counts.sum())
         between = ones - int(low.ones.sum() + high.ones.sum())
