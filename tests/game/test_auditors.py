@@ -101,7 +101,8 @@ def test_the_accuracy_that_would_be_caught_is_that_of_the_rules(rules, bound):
     """Delta costs an adaptive game more, so its guesses must be better."""
     claim = ApproxDP(epsilon=1.0, delta=1e-3, adjacency=Adjacency.REPLACE_ONE)
     plan = Design(canaries=200, rules=rules, claim=claim)
-    counts = Counts(canaries=200, guesses=100, correct=80)
+    adaptive = isinstance(rules, AdaptiveCount)
+    counts = Counts(canaries=200, guesses=100, correct=80, adaptive=adaptive)
     found = judge(counts, design=plan, commitment=None)
     least = next(
         v
