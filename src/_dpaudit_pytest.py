@@ -274,6 +274,7 @@ class Auditor:
         calls: int | None = None,
         must_catch: float | None = None,
         raising: Iterable[type[Exception]] = (),
+        allow_unseen: bool = False,
     ) -> FunctionResult:
         """Audit a function and fail the test if its claim is refuted.
 
@@ -281,7 +282,7 @@ class Auditor:
             mechanism: Called with one value, or with ``data``; if it has a parameter
                 ``rng``, it is given a numpy generator.
             pairs: The two values x and y, or with ``data`` the two records, that are
-                claimed to be hard to tell apart.
+                claimed to be hard to tell apart; they must differ.
             epsilon: What is claimed for them.
             delta: What is claimed for them.
             data: A data set, for a function of one: list, tuple or array.
@@ -289,9 +290,11 @@ class Auditor:
             seconds: About how long the audit may take.
             calls: How many calls to audit, instead of a time: with a fixed seed the
                 audit then is the same every time.
-            must_catch: Fail unless a planted leak of this epsilon would be caught with
-                chance 0.9.
+            must_catch: Fail unless a planted leak of this epsilon, in any one place of
+                the output, would be caught with chance 0.9.
             raising: Exceptions that are outputs, as users see them.
+            allow_unseen: Go on though an output has more places than are looked at;
+                what is said names them.
         """
         from dpaudit.errors import DpAuditError  # noqa: PLC0415 (only if needed)
         from dpaudit.testing.functions import audit_function  # noqa: PLC0415
@@ -308,6 +311,7 @@ class Auditor:
                 budget=self._budget(seconds, calls),
                 must_catch=must_catch,
                 raising=tuple(raising),
+                allow_unseen=allow_unseen,
                 key=self._key(),
             )
         except DpAuditError as error:
@@ -361,10 +365,8 @@ class Auditor:
         seed = _Seed(
             text=self._run.seed.text, calls=found.calls, audits=self._run.audits
         )
-        return (
-            f"{found.verdict()}\n{found.evidence()}\n{found.strength()}\n"
-            f"To repeat: {_command(self._item, self._run)} --dp-audit-seed={seed}"
-        )
+        again = f"{_command(self._item, self._run)} --dp-audit-seed={seed}"
+        return "\n".join([*found.sentences(), f"To repeat: {again}"])
 
 
 def _command(item: pytest.Item, run: _Run) -> str:

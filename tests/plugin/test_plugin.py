@@ -60,7 +60,7 @@ def test_a_leak_fails_with_one_sentence_and_what_is_honest_passes(suite):
             "dp_audit: 2 audits share alpha = 0.001; seed 0123456789abcdef",
             "leaky: The claim epsilon = 1 is refuted against an observer*",
             "Of * guesses about 500 calls * right, made from how often each output*",
-            "A planted leak of epsilon = * would be caught with chance 0.9.",
+            "A planted leak of epsilon = * would be caught with chance 0.9, if it*",
             "To repeat: pytest test_suite.py::test_leaky "
             "--dp-audit-seed=0123456789abcdef-500-2",
         ]
@@ -255,6 +255,119 @@ def test_a_call_that_shows_nothing_fails_and_says_what_to_do(suite, body, advice
     """)
     done.assert_outcomes(failed=1)
     done.stdout.fnmatch_lines([advice])
+
+
+# Where nobody looked: each of these passed, and said what it would have caught.
+
+SECRET = """
+    import numpy as np
+
+    def secret(places, at):
+        def tell(value):
+            values = np.random.normal(size=places)
+            values[at] = 10.0 * value  # as it is, without any noise
+            return values
+        return tell
+"""
+
+
+@pytest.mark.parametrize("call", [
+    "secret(2000, 511), pairs=(0, 1), epsilon=1.0",
+    "secret(2000, 512), pairs=(0, 1), epsilon=1.0",
+    "lambda x: secret(600, 512)(x).tolist(), pairs=(0, 1), epsilon=1.0",
+    "secret(2000, 512), pairs=(0, 1), epsilon=1.0, must_catch=4.0",
+    "secret(20_000, 19_999), pairs=(0, 1), epsilon=1.0, calls=150",
+    "lambda x: [str(v) for v in secret(600, 512)(x)], pairs=(0, 1), epsilon=1.0",
+    "lambda x: dict.fromkeys('ab' if x else 'ba', 0), pairs=(0, 1), epsilon=1.0",
+])  # fmt: skip
+def test_a_secret_is_found_at_whichever_place_it_stands(suite, call):
+    done = suite(f"""{SECRET}
+    def test_it(dp_audit):
+        dp_audit({call}, seconds=0.2)
+    """)
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["*: The claim epsilon = 1 is refuted*"])
+
+
+@pytest.mark.parametrize("call", [
+    "lambda x: x, pairs=(1, 1), must_catch=4.0",
+    "lambda x: x, pairs=(1, 1)",
+    "lambda x: x, pairs=(float('nan'), float('nan'))",
+    "lambda x: x[0], pairs=(np.zeros(3), np.zeros(3))",
+    "sum, data=[1, 2], index=0, pairs=([1], [1])",
+    "lambda x: x[0], data=np.arange(3), index=0, pairs=(1, True)",
+])  # fmt: skip
+def test_a_pair_of_equal_inputs_is_refused(suite, call):
+    done = suite(f"""{SECRET}
+    def test_it(dp_audit):
+        dp_audit({call}, epsilon=1.0, seconds=0.1)
+    """)
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(["dp_audit: x and y must differ, got *"])
+
+
+HIDDEN = """
+    import numpy as np
+
+    class Model:
+        def __init__(self, secret):
+            self.secret = secret
+        def __repr__(self):
+            return "Model()"
+
+    def wide(x):
+        return np.append(np.zeros(70_000), x)
+
+    def long(x):
+        return f"{random.random()} {x}"
+"""
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "named"),
+    [
+        ("wide", "4465 places of the output beyond the first 65536"),
+        ("Model", "what the repr of *Model does not show"),
+        ("long", "what stands inside texts that hardly ever come again, at 1 place"),
+    ],
+)
+def test_what_is_not_looked_at_is_named_and_nothing_is_promised_of_it(
+    suite, mechanism, named
+):
+    """That the whole is compared gives the first away; it is noise that hides it."""
+    done = suite(
+        f"""{HIDDEN}
+    def test_it(dp_audit):
+        dp_audit(
+            {mechanism}, pairs=(0, 1), epsilon=1.0, calls=60, allow_unseen=True
+        )
+
+    def test_must(dp_audit):
+        dp_audit(
+            {mechanism}, pairs=(0, 1), epsilon=1.0, calls=60, allow_unseen=True,
+            must_catch=4.0,
+        )
+    """,
+        "-rA",
+    )
+    done.stdout.fnmatch_lines_random(
+        [
+            f"Not looked at: {named}.",
+            "A planted leak * in one place of the output that was looked at:*",
+            f"dp_audit: a leak of epsilon = 4 must be caught, and could*: {named};*",
+        ]
+    )
+
+
+def test_an_output_with_too_many_places_is_refused_unless_that_is_allowed(suite):
+    done = suite(f"""{HIDDEN}
+    def test_it(dp_audit):
+        dp_audit(wide, pairs=(0, 1), epsilon=1.0)
+    """)
+    done.assert_outcomes(failed=1)
+    done.stdout.fnmatch_lines(
+        ["dp_audit: the output has 70001 places and 65536 are looked at*allow_unseen*"]
+    )
 
 
 def test_an_audit_that_was_not_counted_is_refused(suite):

@@ -6,7 +6,9 @@ the coins of the audit are thrown, by calls that are no part of it. It is never 
 that the claim could not be refuted: a busy machine makes an audit longer, not empty.
 
 Outputs are read within the time, and learning from them takes some too: of wide ones
-fewer are asked for, so many that about the same number of values is learned from.
+fewer are asked for, so many that about the same number of values is learned from. All
+places of all calls that are learned from are held in memory; what does not fit is
+refused, as places that were left out would be places where nobody looks.
 """
 
 from dataclasses import dataclass
@@ -18,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit.errors import VoidAuditError
+from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.testing.calling import Calling
 from dpaudit.testing.choosing import Aim
-from dpaudit.testing.outputs import Row, Table, collect
+from dpaudit.testing.outputs import WIDEST, Row, Table, collect
 
 __all__ = ["Budget", "Calls", "Seconds", "calibrate"]
 
@@ -30,6 +32,8 @@ _MOST = 50_000  # calls to learn from, and again as many to audit
 _SHARE = 0.35  # of the time goes to the calls to learn from, as much to the audit's
 _VALUES = 500_000  # to learn from in a second of the budget: calls times places,
 _MOST_VALUES = 4_000_000  # and in all: they are held in memory
+_SCREENED = 0.25  # of a value's time for one beyond the widest: it is compared once
+_HELD = 32_000_000  # values of wide outputs, at most
 _LONGER = 5.0  # times as long as asked it may take to get calls that can refute,
 _PATIENCE = 10.0  # and at least so many seconds: a busy machine fails no test
 _ROOM = 4  # times as many calls as are needed if every guess is right
@@ -77,13 +81,38 @@ def calibrate(
     match budget:
         case Calls(calls=calls):
             bits = key.generator("calibration coins", 0).integers(0, 2, calls)
-            return collect(calling.run(bits, rng)), bits
+            return collect(_held(calling, bits, rng)), bits
         case Seconds(seconds=seconds):
             bits = key.generator("calibration coins", 0).integers(0, 2, _MOST)
             rows = _timed(calling, bits, rng, seconds=seconds, aim=aim)
             return collect(rows), bits[: len(rows)]
         case _:
             assert_never(budget)
+
+
+def _held(calling: Calling, bits: NDArray[Any], rng: np.random.Generator) -> list[Row]:
+    """Make all calls, unless their outputs are too many and too wide to be held."""
+    __tracebackhide__ = True
+    rows: list[Row] = []
+    while len(rows) < len(bits):
+        batch = max(1, len(rows))  # outputs may grow; memory is asked for before it is
+        rows += calling.run(bits[len(rows) : len(rows) + batch], rng)
+        _must_fit(len(bits), _width(rows))
+    return rows
+
+
+def _width(rows: list[Row]) -> int:
+    """Return how many places an output has, at most."""
+    return max(len(row.numbers) + len(row.texts) for row in rows)
+
+
+def _must_fit(calls: int, width: int) -> None:
+    if width > 2 * WIDEST and calls * width > _HELD:
+        raise InvalidInputError(
+            f"{calls} calls with outputs of {width} places each are more than can be "
+            f"looked at; with calls={_HELD // width} all places are, or return fewer "
+            "places"
+        )
 
 
 def _timed(
@@ -99,10 +128,11 @@ def _timed(
     rows: list[Row] = []
     values = min(_VALUES * seconds, _MOST_VALUES)
     start, batch, least, width = perf_counter(), 1, _least_calls(aim), 1
-    while len(rows) < min(len(bits), max(least, values // width)):
+    while len(rows) < min(len(bits), max(least, values // _worth(width))):
         new = calling.run(bits[len(rows) : len(rows) + batch], rng)
         rows += new
-        width = max(width, *(len(row.numbers) + len(row.texts) for row in new))
+        width = max(width, _width(new))
+        _must_fit(max(least, len(rows)), width)
         spent = perf_counter() - start
         rate = len(rows) / max(spent, 1e-9)
         if len(rows) >= least and spent >= _SHARE * seconds:
@@ -116,8 +146,13 @@ def _timed(
         # Half of what still fits, so that no batch overruns the time by much.
         fits = int(rate * (_SHARE * seconds - spent) / 2)
         batch = max(1, len(rows) // 4, min(fits, 4 * len(rows)))
-        batch = min(batch, max(1, int(max(least, values // width)) - len(rows)))
+        batch = min(batch, max(1, int(max(least, values // _worth(width))) - len(rows)))
     return rows
+
+
+def _worth(width: int) -> float:
+    """Return how many places cost as much time as so many do."""
+    return min(width, WIDEST) + _SCREENED * max(0, width - WIDEST)
 
 
 def _least_calls(aim: Aim) -> int:

@@ -10,10 +10,15 @@ An exception is an error of the test and leaves it as such, with a note that say
 input caused it. Exceptions that are part of what users of the function see can be named
 beforehand; they then are outputs. Every output is read before the next call is made,
 so that a function may use the array that it returned again.
+
+Two inputs must differ: no function tells its input from itself, so a test of such a
+pair could not fail. Inputs differ if any function could tell them apart: 1 and True
+do, 0.0 and -0.0 do, NaN and NaN do not.
 """
 
 import copy
 import inspect
+import pickle
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -26,7 +31,7 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Key
-from dpaudit.testing.outputs import Row, read
+from dpaudit.testing.outputs import PLACES, Row, read
 
 __all__ = ["Calling", "Neighbours", "OneRecord", "OneValue", "seeded"]
 
@@ -45,6 +50,9 @@ class OneValue:
 
     x: object
     y: object
+
+    def __post_init__(self) -> None:
+        _must_differ(self.x, self.y, x=self.x, y=self.y)
 
     def input(self, bit: int) -> object:
         """Return a call's input."""
@@ -84,19 +92,25 @@ class OneRecord:
             raise InvalidInputError(
                 f"there is no index={self.index} among {len(self.data)} records"
             )
+        in_array = isinstance(self.data, np.ndarray)  # 1 and True are one there
+        placed = [self._array(r)[self.index] for r in (self.x, self.y) if in_array]
+        _must_differ(*(placed or (self.x, self.y)), x=self.x, y=self.y)
 
     def input(self, bit: int) -> object:
         """Return a call's input."""
         record = self.y if bit else self.x
         if isinstance(self.data, np.ndarray):
-            # A type that holds data and records alike: nothing is rounded or cut off.
-            kind = np.result_type(self.data, np.asarray(self.x), np.asarray(self.y))
-            array = self.data.astype(kind)
-            array[self.index] = record
-            return array
+            return self._array(record)
         records = copy.deepcopy(list(self.data))
         records[self.index] = copy.deepcopy(record)
         return type(self.data)(records) if type(self.data) is tuple else records
+
+    def _array(self, record: object) -> NDArray[Any]:
+        # A type that holds data and records alike: nothing is rounded or cut off.
+        kind = np.result_type(self.data, np.asarray(self.x), np.asarray(self.y))
+        array: NDArray[Any] = self.data.astype(kind)
+        array[self.index] = record
+        return array
 
     def __str__(self) -> str:
         pair = f"({_short(self.x)}, {_short(self.y)})"
@@ -104,6 +118,35 @@ class OneRecord:
 
 
 Neighbours: TypeAlias = OneValue | OneRecord
+
+
+def _must_differ(first: object, second: object, *, x: object, y: object) -> None:
+    if _same(first, second):
+        raise InvalidInputError(
+            f"x and y must differ, got x={_short(x)} and y={_short(y)}: no function "
+            "tells an input from itself, so this test could not fail; pass two inputs "
+            "that should be hard to tell apart"
+        )
+
+
+def _same(first: object, second: object) -> bool:
+    """Return whether no function could tell two inputs apart, as far as can be seen."""
+    if first is second or type(first) is not type(second):
+        return first is second
+    try:
+        rows = read(first), read(second)
+    except (InvalidInputError, MemoryError):  # of another kind than outputs are
+        return _same_pickles(first, second)
+    if rows[0].whole != rows[1].whole:
+        return False
+    return not rows[0].through or _same_pickles(first, second)
+
+
+def _same_pickles(first: object, second: object) -> bool:
+    try:
+        return pickle.dumps(first) == pickle.dumps(second)
+    except Exception:  # noqa: BLE001 (an object may refuse to be pickled as it likes)
+        return False
 
 
 @final
@@ -115,11 +158,13 @@ class Calling:
         function: What is audited.
         neighbours: What it is called with.
         raising: Exceptions that count as outputs.
+        allow_unseen: Whether outputs may have places that are not looked at.
     """
 
     function: Callable[..., object]
     neighbours: Neighbours
     raising: tuple[type[Exception], ...]
+    allow_unseen: bool = False
 
     def run(self, data: NDArray[Any], rng: np.random.Generator) -> list[Row]:
         """Call the function once for every coin and return what is kept of each."""
@@ -127,8 +172,20 @@ class Calling:
         given = rng if _takes_rng(self.function) else None
         rows = []
         for bit in data:
-            rows.append(read(self._call(int(bit), given)))
+            rows.append(self._read(self._call(int(bit), given)))
         return rows
+
+    def _read(self, output: object) -> Row:
+        row = read(output)
+        if row.left_out and not self.allow_unseen:
+            places = len(row.numbers) + len(row.texts) + row.left_out
+            raise InvalidInputError(
+                f"the output has {places} places and {places - row.left_out} are "
+                f"looked at (up to {PLACES} numbers and as many texts), so a leak in "
+                "the others would pass; return fewer, or allow it with "
+                "allow_unseen=True: the result then names them"
+            )
+        return row
 
     def _call(self, bit: int, rng: np.random.Generator | None) -> object:
         __tracebackhide__ = True

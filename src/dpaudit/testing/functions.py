@@ -10,7 +10,8 @@ run may leak everything at once with chance delta, calls that share nothing cann
 
 The guesser is learned first, on calls with coins of their own: see ``guessers.py``.
 Then everything is fixed (which guesser, how many calls, how many guesses), then the
-coins of the audit are thrown. Whatever was learned, a true claim is refuted with chance
+coins of the audit are thrown. Of wide outputs the places that tell most are chosen, by
+calls that are learned from: see ``places.py``. Whatever was learned, a true claim is refuted with chance
 at most alpha. That holds for every function whose calls are private each by itself; one
 whose calls share their randomness is not, and is refuted for it.
 
@@ -27,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.bounds.reads import Counts
+from dpaudit.errors import VoidAuditError
 from dpaudit.explanation import verdict
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
@@ -41,7 +43,8 @@ from dpaudit.testing.budgets import Budget, Calls, Seconds, calibrate
 from dpaudit.testing.calling import Calling, Neighbours, OneRecord, OneValue, seeded
 from dpaudit.testing.choosing import CHANCE, Aim, Choice, choose, graded
 from dpaudit.testing.guessers import LEARNERS, LOOKED_AT, Learner, Scorer
-from dpaudit.testing.outputs import Table, collect
+from dpaudit.testing.outputs import WIDEST, Table, collect, joined
+from dpaudit.testing.places import Places, most_telling, narrow, unseen
 
 __all__ = [
     "Budget",
@@ -55,12 +58,13 @@ __all__ = [
 
 _PARTS = 3  # of these calls: two are learned from, one judges what was learned
 _FEW = 10_000  # calls up to which each part judges in turn
+_AT_ONCE = 4_000_000  # values of wide outputs that the audit holds
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionResult:
-    """What an audit of a function shows; printing it says it in three sentences.
+    """What an audit of a function shows; printing it says it in a few sentences.
 
     Attributes:
         audit: Verdict and lower bound.
@@ -69,7 +73,10 @@ class FunctionResult:
         calls: How many calls were learned from: with ``Calls(calls=...)`` of this
             number and the same key the audit is repeated.
         caught: The epsilon of the least planted leak that would have been caught with
-            chance 0.9: of a copy that tells its input as randomised response does.
+            chance 0.9: of a copy that tells its input in one place of its output, as
+            randomised response does.
+        unseen: What of the outputs was not looked at, each in a few words; a leak
+            there would not be caught.
     """
 
     audit: AuditResult
@@ -77,6 +84,7 @@ class FunctionResult:
     guesser: str
     calls: int
     caught: float
+    unseen: tuple[str, ...] = ()
 
     @property
     def refuted(self) -> bool:
@@ -84,7 +92,16 @@ class FunctionResult:
         return self.audit.claim_test.refuted
 
     def __str__(self) -> str:
-        return f"{self.verdict()} {self.evidence()} {self.strength()}"
+        return " ".join(self.sentences())
+
+    def sentences(self) -> tuple[str, ...]:
+        """Say all: what was found, what was not looked at, from what, how strong."""
+        return (
+            self.verdict(),
+            *([f"Not looked at: {'; '.join(self.unseen)}."] if self.unseen else []),
+            self.evidence(),
+            self.strength(),
+        )
 
     def verdict(self) -> str:
         """Say in one sentence what was found."""
@@ -100,10 +117,13 @@ class FunctionResult:
         )
 
     def strength(self) -> str:
-        """Say what the audit could have caught."""
+        """Say what the audit could have caught, of what it looked at."""
+        where = " that was looked at" if self.unseen else ""
         return (
             f"A planted leak of epsilon = {ceil(1000 * self.caught) / 1000:g} would be "
-            f"caught with chance {CHANCE:g}."
+            f"caught with chance {CHANCE:g}, if it shows in one place of the output"
+            f"{where}: a value there that tells the input, and lies as often as "
+            "randomised response of that epsilon does."
         )
 
 
@@ -116,6 +136,7 @@ def audit_function(
     budget: Budget = Seconds(seconds=2.0),  # noqa: B008 (a frozen value)
     must_catch: float | None = None,
     raising: tuple[type[Exception], ...] = (),
+    allow_unseen: bool = False,
     key: Key | None = None,
 ) -> FunctionResult:
     """Audit a function.
@@ -130,12 +151,15 @@ def audit_function(
         budget: ``Seconds`` or ``Calls``.
         must_catch: The epsilon of a planted leak that the audit must be able to catch.
         raising: Exceptions that count as outputs; any other leaves the audit.
+        allow_unseen: Go on though an output has more places than are looked at; the
+            result names them.
         key: The secret of all coins, to be used once; a new one if left out.
 
     Raises:
-        InvalidInputError: An output cannot be compared with another.
+        InvalidInputError: An output cannot be compared with another, or has more places
+            than are looked at.
         VoidAuditError: The budget is too small for the test to fail, or to catch what
-            it must.
+            it must; or something must be caught and not all can be looked at.
 
     Example:
         >>> from dpaudit import PureDP
@@ -163,14 +187,21 @@ def audit_function(
         separate=isinstance(neighbours, OneRecord) or _delta(claim) > 0,
         must_catch=must_catch,
     )
-    calling = Calling(function=function, neighbours=neighbours, raising=raising)
+    calling = Calling(
+        function=function,
+        neighbours=neighbours,
+        raising=raising,
+        allow_unseen=allow_unseen,
+    )
     with seeded(key):
         table, bits = calibrate(calling, budget, aim, key)
-        choice, scorer = _learn(table, bits, aim)
+        _must_see(table, aim)
+        choice, places, scorer = _learn(table, bits, aim)
         referee = Referee(_design(choice, aim, calls=len(table)), key)
         coins = Coins(key=key, count=choice.canaries).bits()
-        outputs = calling.run(coins, key.generator("audit", 0))
-    scores = graded(scorer.scores(collect(outputs, widths=table.widths)))
+        outputs = _outputs(calling, coins, key, widths=table.widths, places=places)
+    scores = graded(scorer.scores(outputs))
+    not_seen = unseen(table, outputs)
     referee.submit(*most_likely(scores, guesses=choice.guesses))
     transcript = referee.close()
     audit = judge(
@@ -178,7 +209,7 @@ def audit_function(
         design=referee.design,
         commitment=referee.commitment,
         bound=aim.bound,
-        not_exercised=(f"other {neighbours}",),
+        not_exercised=(f"other {neighbours}", *not_seen),
         scores=ScoreSummary.of(scores, coins),
     )
     return FunctionResult(
@@ -187,7 +218,37 @@ def audit_function(
         guesser=choice.name,
         calls=len(table),
         caught=choice.caught,
+        unseen=not_seen,
     )
+
+
+def _must_see(table: Table, aim: Aim) -> None:
+    """Refuse to promise that a leak is caught where nobody looks."""
+    hidden = unseen(table)
+    if aim.must_catch is not None and hidden:
+        raise VoidAuditError(
+            f"a leak of epsilon = {aim.must_catch:g} must be caught, and could hide in "
+            f"what is not looked at: {'; '.join(hidden)}; return the values themselves, "
+            "fewer of them if they are too many, or leave out must_catch=..."
+        )
+
+
+def _outputs(
+    calling: Calling,
+    coins: NDArray[Any],
+    key: Key,
+    *,
+    widths: tuple[int, int],
+    places: Places,
+) -> Table:
+    """Make the calls of the audit; of wide outputs keep only what is guessed from."""
+    __tracebackhide__ = True
+    rng = key.generator("audit", 0)
+    wide = max(widths) > WIDEST
+    few = max(1, _AT_ONCE // sum(widths)) if wide else len(coins)
+    batches = [coins[i : i + few] for i in range(0, len(coins), few)]
+    made = (collect(calling.run(batch, rng), widths=widths) for batch in batches)
+    return joined([narrow(table, places) for table in made])
 
 
 def _delta(claim: Guarantee) -> float:
@@ -196,31 +257,50 @@ def _delta(claim: Guarantee) -> float:
     return float(deltas[0]) if len(epsilons) == 1 else 1e-5
 
 
-def _learn(table: Table, bits: NDArray[Any], aim: Aim) -> tuple[Choice, Scorer]:
+def _learn(table: Table, bits: NDArray[Any], aim: Aim) -> tuple[Choice, Places, Scorer]:
     """Choose a kind of guesser on calls it has not seen; learn it on all of them."""
-    learned = [(name, _held_out(table, bits, LEARNERS[name])) for name in LEARNERS]
+    parts = [_Part.of(table, bits, part) for part in _judged(table)]
+    learned = [(name, _held_out(parts, LEARNERS[name])) for name in LEARNERS]
     scores = {name: found for name, found in learned if found is not None}
     judged = len(next(iter(scores.values())))
     choice = choose(scores, bits[-judged:], calls=len(table), aim=aim)
-    scorer = LEARNERS[choice.name](table, bits)
+    places = most_telling(table, bits, np.arange(len(table)))
+    scorer = LEARNERS[choice.name](narrow(table, places), bits)
     assert scorer is not None  # it was there when there were fewer calls
-    return choice, scorer
+    return choice, places, scorer
 
 
-def _held_out(
-    table: Table, bits: NDArray[Any], learner: Learner
-) -> NDArray[np.float64] | None:
-    """Return scores of calls by guessers that were learned on the other parts."""
+def _judged(table: Table) -> list[NDArray[np.int64]]:
+    """Return the parts that judge what was learned on the others."""
     parts = np.array_split(np.arange(len(table)), _PARTS)
     # With many calls one part of them says enough.
-    judged = parts if len(table) <= _FEW else parts[-1:]
-    found = []
-    for part in judged:
+    return parts if len(table) <= _FEW else parts[-1:]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Part:
+    """Calls that judge, and the others, at the places that these others chose."""
+
+    others: Table
+    bits: NDArray[Any]
+    judging: Table
+
+    @classmethod
+    def of(cls, table: Table, bits: NDArray[Any], part: NDArray[np.int64]) -> "_Part":
         rest = np.delete(np.arange(len(table)), part)
-        scorer = learner(table.rows(rest), bits[rest])
+        seen = narrow(table, most_telling(table, bits, rest))
+        return cls(others=seen.rows(rest), bits=bits[rest], judging=seen.rows(part))
+
+
+def _held_out(parts: list[_Part], learner: Learner) -> NDArray[np.float64] | None:
+    """Return scores of calls by guessers that were learned on the other parts."""
+    found = []
+    for part in parts:
+        scorer = learner(part.others, part.bits)
         if scorer is None:
             return None
-        found.append(scorer.scores(table.rows(part)))
+        found.append(scorer.scores(part.judging))
     return np.concatenate(found)
 
 

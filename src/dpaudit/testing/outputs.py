@@ -13,32 +13,49 @@ What cannot be compared is refused: a coroutine, an iterator, an object whose ``
 shows where it lies in memory. A guesser would learn nothing from it, however much it
 says, and the test would pass.
 
+What could not be looked at is kept count of, so that a result can name it: places
+beyond the widest that is read, and objects that show themselves by their ``repr`` only.
+
 Vectors also get what does not depend on the order of their entries: sum, least,
-largest, where these stand, and the entries sorted.
+largest, where these stand, and the entries sorted. Mappings get the order of theirs.
 """
 
 import dataclasses
 import inspect
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from datetime import date, time, timedelta, tzinfo
 from decimal import Decimal
+from enum import Enum
 from numbers import Real
+from pathlib import PurePath
 from struct import pack
 from typing import Any, NamedTuple, final
+from uuid import UUID
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError
 
-__all__ = ["Row", "Table", "collect", "read", "tabulate"]
+__all__ = ["PLACES", "WIDEST", "Row", "Table", "collect", "joined", "read", "tabulate"]
 
-_WIDEST = 512  # places of an output that are looked at one by one
+PLACES = 65_536  # of an output that are read, and looked at one by one;
+WIDEST = 512  # of them are guessed from: if there are more, those that tell most
+_AT_ONCE = 1_000_000  # values of wide outputs that are sorted through at once
 _SORTED = 16  # entries of a vector up to which they are sorted
 _PLAIN = frozenset((float, int, bool, np.float64, np.int64, np.bool_))
 _EXACT = 2.0**53  # floats hold all whole numbers up to this one
+# Objects whose ``repr`` shows all there is.
+_SHOWN = (
+    *(Real, Decimal, date, time, timedelta, tzinfo, UUID, Enum, PurePath),
+    *(range, type, np.generic, type(...), type(NotImplemented)),
+)
+_ASIDE = frozenset(("exactly", "key", "order"))  # texts that only add to other places
+_THROUGH = "repr of "
 _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
 
 
@@ -50,12 +67,18 @@ class Row(NamedTuple):
         whole: The code of the exact value.
         numbers: Its numbers, place by place.
         texts: The codes of its texts.
+        own: How many of these texts, the first ones, are outputs in their own right.
+        left_out: How many places it has beyond those that are read.
+        through: The types of objects that were looked at through their ``repr`` only.
     """
 
     kind: int
     whole: int
     numbers: Sequence[float] | NDArray[np.float64]
     texts: Sequence[int]
+    own: int = 0
+    left_out: int = 0
+    through: frozenset[str] = frozenset()
 
 
 @final
@@ -69,6 +92,11 @@ class Table:
         numbers: The numbers of each output, place by place.
         texts: The codes of its texts, place by place.
         usual: How many numbers an output usually has: a few odd ones change nothing.
+        own: How many of the places for texts hold outputs in their own right.
+        left_out: How many places an output has beyond those that are read, at most.
+        through: The types of objects that were looked at through their ``repr`` only.
+        order: What ``ordered`` returns, if it is known: of wide outputs it is computed
+            once, and kept where only some of their places are.
     """
 
     whole: NDArray[np.int64]
@@ -76,6 +104,10 @@ class Table:
     numbers: NDArray[np.float64]
     texts: NDArray[np.int64]
     usual: int
+    own: int = 0
+    left_out: int = 0
+    through: frozenset[str] = frozenset()
+    order: NDArray[np.float64] | None = None
 
     def __len__(self) -> int:
         return len(self.whole)
@@ -88,6 +120,7 @@ class Table:
             kinds=self.kinds[which],
             numbers=self.numbers[which],
             texts=self.texts[which],
+            order=None if self.order is None else self.order[which],
         )
 
     @property
@@ -103,31 +136,36 @@ class Table:
             self,
             numbers=_fit(self.numbers, widths[0], np.nan),
             texts=_fit(self.texts, widths[1], 0),
+            order=None,
         )
 
     def ordered(self) -> NDArray[np.float64]:
         """Return what of vectors does not depend on the order of their entries."""
-        n, width = self.numbers.shape
-        if width < 2:
-            return np.zeros((n, 0))
-        missing = np.isnan(self.numbers)
-        low = np.where(missing, np.inf, self.numbers)
-        high = np.where(missing, -np.inf, self.numbers)
-        filled = np.where(missing, 0.0, self.numbers)
-        with np.errstate(all="ignore"):
-            found = [
-                filled.sum(axis=1),
-                low.min(axis=1),
-                high.max(axis=1),
-                low.argmin(axis=1),
-                high.argmax(axis=1),
-                np.count_nonzero(filled, axis=1),
-            ]
-        columns = [np.stack(found, axis=1)]
-        columns[0][missing.all(axis=1)] = np.nan
-        if width <= _SORTED:
-            columns.append(np.sort(self.numbers, axis=1))
-        return np.concatenate(columns, axis=1)
+        return _ordered(self.numbers) if self.order is None else self.order
+
+
+def _ordered(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    n, width = numbers.shape
+    if width < 2:
+        return np.zeros((n, 0))
+    missing = np.isnan(numbers)
+    low = np.where(missing, np.inf, numbers)
+    high = np.where(missing, -np.inf, numbers)
+    filled = np.where(missing, 0.0, numbers)
+    with np.errstate(all="ignore"):
+        found = [
+            filled.sum(axis=1),
+            low.min(axis=1),
+            high.max(axis=1),
+            low.argmin(axis=1),
+            high.argmax(axis=1),
+            np.count_nonzero(filled, axis=1),
+        ]
+    columns = [np.stack(found, axis=1)]
+    columns[0][missing.all(axis=1)] = np.nan
+    if width <= _SORTED:
+        columns.append(np.sort(numbers, axis=1))
+    return np.concatenate(columns, axis=1)
 
 
 def _fit(columns: NDArray[Any], width: int, absent: float) -> NDArray[Any]:
@@ -152,12 +190,42 @@ def collect(rows: Sequence[Row], *, widths: tuple[int, int] | None = None) -> Ta
     lengths = np.array([len(row.numbers) for row in rows], int)
     most = (int(lengths.max(initial=0)), max((len(r.texts) for r in rows), default=0))
     for_numbers, for_texts = most if widths is None else widths
+    numbers = _columns([r.numbers for r in rows], for_numbers, np.nan, np.float64)
     return Table(
         whole=np.array([row.whole for row in rows], np.int64),
         kinds=np.array([row.kind for row in rows], np.int64),
-        numbers=_columns([r.numbers for r in rows], for_numbers, np.nan, np.float64),
+        numbers=numbers,
         texts=_columns([row.texts for row in rows], for_texts, 0, np.int64),
         usual=min(most[0], max(1, int(np.median(lengths)))) if len(rows) else 0,
+        own=max((row.own for row in rows), default=0),
+        left_out=max((row.left_out for row in rows), default=0),
+        through=frozenset().union(*(row.through for row in rows)),
+        order=_order_of_wide(numbers),
+    )
+
+
+def _order_of_wide(numbers: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """Return what does not depend on order, a few rows at a time; None of narrow."""
+    n, width = numbers.shape
+    if width <= WIDEST or not n:
+        return None
+    few = max(1, _AT_ONCE // width)
+    return np.concatenate([_ordered(numbers[i : i + few]) for i in range(0, n, few)])
+
+
+def joined(tables: Sequence[Table]) -> Table:
+    """Return the rows of tables with equal places as one table."""
+    first, orders = tables[0], [t.order for t in tables if t.order is not None]
+    return dataclasses.replace(
+        first,
+        whole=np.concatenate([t.whole for t in tables]),
+        kinds=np.concatenate([t.kinds for t in tables]),
+        numbers=np.concatenate([t.numbers for t in tables]),
+        texts=np.concatenate([t.texts for t in tables]),
+        own=max(t.own for t in tables),
+        left_out=max(t.left_out for t in tables),
+        through=frozenset().union(*(t.through for t in tables)),
+        order=np.concatenate(orders) if orders else None,
     )
 
 
@@ -170,7 +238,10 @@ def _columns(
     for length in np.unique(lengths):
         which = np.flatnonzero(lengths == length)
         used = min(int(length), width)
-        if used:
+        if used > WIDEST:  # without a second copy of all
+            for i in which:
+                found[i, :used] = rows[int(i)][:used]
+        elif used:
             found[which, :used] = np.array([rows[int(i)] for i in which], kind)[
                 :, :used
             ]
@@ -191,17 +262,32 @@ def read(output: object) -> Row:
     array = _numeric(output)
     if array is not None:
         layout = f"{_name(kind)} {array.dtype}{array.shape}"
-        numbers = array.ravel()[:_WIDEST].astype(np.float64)
-        return Row(hash(layout), hash((layout, array.tobytes())), numbers, ())
-    leaves = list(_leaves(output))
+        numbers = array.ravel()[:PLACES].astype(np.float64)
+        whole = hash((layout, array.tobytes()))
+        beyond = max(0, array.size - PLACES)
+        return Row(hash(layout), whole, numbers, (), left_out=beyond)
+    return _taken_apart(list(_leaves(output)))
+
+
+def _taken_apart(leaves: list[tuple[str, float | str]]) -> Row:
     kinds = "/".join(name for name, _ in leaves)
     floats = [value for _, value in leaves if isinstance(value, float)]
-    texts = [hash(value) for _, value in leaves if isinstance(value, str)]
+    texts = [(name, hash(value)) for name, value in leaves if isinstance(value, str)]
+    own = [code for name, code in texts if name not in _ASIDE]
+    aside = [code for name, code in texts if name in _ASIDE]
+    wide = len(floats) > WIDEST
     return Row(
         kind=hash(kinds),
         whole=hash((kinds, *(_exactly(value) for _, value in leaves))),
-        numbers=floats[:_WIDEST],
-        texts=texts[:_WIDEST],
+        numbers=np.array(floats[:PLACES]) if wide else floats,
+        texts=[*own, *aside][:PLACES],
+        own=min(len(own), PLACES),
+        left_out=max(0, len(floats) - PLACES) + max(0, len(texts) - PLACES),
+        through=frozenset(
+            name.removeprefix(_THROUGH)
+            for name, _ in leaves
+            if name.startswith(_THROUGH)
+        ),
     )
 
 
@@ -258,6 +344,7 @@ def _leaves(output: object) -> Iterator[tuple[str, float | str]]:
             yield kind, str(output)
         case Mapping():
             yield f"{kind}{len(output)}", ""
+            yield "order", repr([_text(name) for name in output])
             for name in sorted(output, key=_text):
                 yield "key", _text(name)
                 yield from _leaves(output[name])
@@ -265,7 +352,7 @@ def _leaves(output: object) -> Iterator[tuple[str, float | str]]:
             yield f"{kind}{len(output)}", ""
             for value in sorted(output, key=_text):
                 yield from _leaves(value)
-        case tuple() | list():
+        case tuple() | list() | deque():
             yield f"{kind}{len(output)}", ""
             for value in output:
                 yield from _leaves(value)
@@ -284,7 +371,8 @@ def _rarer_leaves(output: object, kind: str) -> Iterator[tuple[str, float | str]
         for field in dataclasses.fields(output):
             yield from _leaves(getattr(output, field.name))
     else:
-        yield kind, _text(output)
+        shown = isinstance(output, _SHOWN)
+        yield kind if shown else _THROUGH + kind, _text(output)
         if isinstance(output, Real | Decimal):
             yield "about", _number(output)
 

@@ -187,7 +187,7 @@ def yields():
         (lambda: {Opaque(): 1}, "of type Opaque"),
         (lambda: {"a": Opaque()}, "of type Opaque"),
         (lambda: Answer(Opaque()), "of type Opaque"),
-        (lambda: deque([Opaque()]), "of type deque"),
+        (lambda: deque([Opaque()]), "of type Opaque"),
         (lambda: np.array([Opaque()]), "of type Opaque"),
         (lambda: (waits(),), "await it"),
     ],

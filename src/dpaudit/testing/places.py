@@ -1,0 +1,174 @@
+"""Which places of a wide output are guessed from, and what is not looked at at all.
+
+Guessers look at a few hundred places one by one. Of an output with more of them, those
+are chosen that tell most: of every place it is asked, over all calls with known coins,
+how far the two coins' outputs lie apart in what stands there, in standard deviations.
+What is compared is five things, the one that differs most counts: the number (on an
+even scale), its square, how fine a grid it lies on, and two random numbers that stand
+for its exact value, equal for equal ones. A place with two values, one for each coin,
+lies as far apart in a random number as the coins do. Sum, least and largest are of all
+places, chosen or not.
+
+Places are chosen by calls that are learned from, never by those of the audit, so its
+bound holds as for any guesser. Where a guesser is judged on calls held out, the places
+were chosen without these, or those that differ by chance would look like a leak.
+
+What nothing can be learned from is named: places beyond the widest that is read, what
+an object's ``repr`` does not show, and texts that hardly ever come again.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.testing.outputs import PLACES, WIDEST, Table
+
+__all__ = ["Places", "most_telling", "narrow", "unseen"]
+
+_AT_ONCE = 1_000_000  # values that are compared at once
+_ALWAYS = 16  # of the first places are kept, if outputs usually have no more
+_ONCE = 0.25  # the share of calls with a text seen once, from which on it is unread
+# Odd, and without pattern: a product's high bits depend on all bits of what is hashed.
+_ODD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Places:
+    """The places of an output that are looked at.
+
+    Attributes:
+        numbers: Which of its numbers, in order; None for all.
+        texts: Which of its texts.
+    """
+
+    numbers: NDArray[np.int64] | None
+    texts: NDArray[np.int64] | None
+
+
+def most_telling(table: Table, bits: NDArray[Any], rows: NDArray[np.int64]) -> Places:
+    """Choose the places in which the coins of some calls show most.
+
+    Example:
+        >>> from dpaudit.testing.outputs import tabulate
+        >>> bits = np.arange(60) % 2
+        >>> outputs = np.random.default_rng(0).normal(size=(60, 3000))
+        >>> outputs[:, 2718] = bits
+        >>> places = most_telling(tabulate(list(outputs)), bits, np.arange(60))
+        >>> len(places.numbers), 2718 in places.numbers
+        (512, True)
+    """
+    first = range(table.usual if table.usual <= _ALWAYS else 0)
+    return Places(
+        numbers=_chosen(table.numbers, bits, rows, first),
+        texts=_chosen(table.texts, bits, rows, range(0)),
+    )
+
+
+def narrow(table: Table, places: Places) -> Table:
+    """Return the table with these places only."""
+    if places.numbers is None and places.texts is None:
+        return table
+    numbers, texts = places.numbers, places.texts
+    return replace(
+        table,
+        numbers=table.numbers if numbers is None else table.numbers[:, numbers],
+        texts=table.texts if texts is None else table.texts[:, texts],
+        own=table.own if texts is None else int(np.sum(texts < table.own)),
+        order=table.ordered(),
+    )
+
+
+def _chosen(
+    columns: NDArray[Any], bits: NDArray[Any], rows: NDArray[np.int64], first: range
+) -> NDArray[np.int64] | None:
+    """Return the columns that differ most, and the first; None if all are few."""
+    n, width = columns.shape
+    if width <= WIDEST:
+        return None
+    few = max(1, _AT_ONCE // max(n, 1))
+    signs = 2.0 * bits[rows] - 1.0
+    found = np.concatenate(
+        [_distances(columns[rows, i : i + few], signs) for i in range(0, width, few)]
+    )
+    found[list(first)] = np.inf
+    return np.sort(np.argsort(-found, kind="stable")[:WIDEST])
+
+
+def _distances(columns: NDArray[Any], signs: NDArray[np.float64]) -> NDArray[Any]:
+    """Return how far apart the coins lie in each column, in what differs most."""
+    centred = signs - signs.mean()
+    found = np.zeros(columns.shape[1])
+    for shown in _shown(np.ascontiguousarray(columns)):
+        even = shown - shown.mean(axis=0)
+        size = np.sqrt(np.einsum("ij,ij->j", even, even))
+        apart = np.abs(centred @ even)
+        np.maximum(found, apart / np.where(size > 0, size, np.inf), out=found)
+    return found
+
+
+def _shown(columns: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
+    """Yield what is compared of numbers, or of codes of texts."""
+    codes = columns.view(np.uint64)
+    for odd in _ODD:
+        yield (codes * np.uint64(odd) >> np.uint64(40)).astype(np.float64)
+    if columns.dtype != np.float64:
+        return
+    numbers = np.arcsinh(np.nan_to_num(columns, posinf=1e300, neginf=-1e300))
+    yield numbers
+    yield (numbers - numbers.mean(axis=0)) ** 2
+    yield _grid(columns)
+
+
+def _grid(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the binary logarithm of the lowest set bit of floats, roughly."""
+    codes = numbers.view(np.int64)
+    digits = codes & ((1 << 52) - 1) | (1 << 52)
+    exponent = (codes >> 52) & 2047
+    lowest = np.log2((digits & -digits).astype(np.float64))
+    return np.asarray(exponent + lowest)
+
+
+def unseen(*tables: Table) -> tuple[str, ...]:
+    """Return what of outputs was not looked at, each in a few words.
+
+    Example:
+        >>> from dpaudit.testing.outputs import tabulate
+        >>> unseen(tabulate(["yes", "no"] * 9))
+        ()
+        >>> unseen(tabulate([f"{i} says yes" for i in range(9)]))
+        ('what stands inside texts that hardly ever come again, at 1 place',)
+    """
+    beyond = max(table.left_out for table in tables)
+    through = frozenset().union(*(table.through for table in tables))
+    unread = max(_unread(table) for table in tables)
+    return (
+        *(
+            [f"{beyond} places of the output beyond the first {PLACES}"]
+            if beyond
+            else []
+        ),
+        *(f"what the repr of {name} does not show" for name in sorted(through)),
+        *(
+            [
+                "what stands inside texts that hardly ever come again, at "
+                f"{unread} place{'s' * (unread > 1)}"
+            ]
+            if unread
+            else []
+        ),
+    )
+
+
+def _unread(table: Table) -> int:
+    """Return at how many places there are texts that are seen once."""
+    codes = np.sort(table.texts[:, : table.own], axis=0)
+    if not codes.size:
+        return 0
+    new = np.ones((len(codes) + 1, codes.shape[1]), bool)
+    new[1:-1] = codes[1:] != codes[:-1]
+    once = new[1:] & new[:-1] & (codes != 0)
+    return int(np.sum(once.mean(axis=0) > _ONCE))
