@@ -145,7 +145,7 @@ def _same(first: object, second: object) -> bool:
 def _same_pickles(first: object, second: object) -> bool:
     try:
         return pickle.dumps(first) == pickle.dumps(second)
-    except Exception:  # noqa: BLE001 (an object may refuse to be pickled as it likes)
+    except Exception:  # an object may refuse to be pickled in its own way
         return False
 
 

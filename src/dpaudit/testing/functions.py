@@ -11,9 +11,9 @@ run may leak everything at once with chance delta, calls that share nothing cann
 The guesser is learned first, on calls with coins of their own: see ``guessers.py``.
 Then everything is fixed (which guesser, how many calls, how many guesses), then the
 coins of the audit are thrown. Of wide outputs the places that tell most are chosen, by
-calls that are learned from: see ``places.py``. Whatever was learned, a true claim is refuted with chance
-at most alpha. That holds for every function whose calls are private each by itself; one
-whose calls share their randomness is not, and is refuted for it.
+calls that are learned from: see ``places.py``. Whatever was learned, a true claim is
+refuted with chance at most alpha. That holds for every function whose calls are private
+each by itself; one whose calls share their randomness is not, and is refuted for it.
 
 Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, algorithms 1
 and 2.
@@ -127,7 +127,7 @@ class FunctionResult:
         )
 
 
-def audit_function(
+def audit_function(  # noqa: PLR0913 (each is one thing that a test may fix)
     function: Callable[..., object],
     *,
     neighbours: Neighbours,
@@ -228,8 +228,8 @@ def _must_see(table: Table, aim: Aim) -> None:
     if aim.must_catch is not None and hidden:
         raise VoidAuditError(
             f"a leak of epsilon = {aim.must_catch:g} must be caught, and could hide in "
-            f"what is not looked at: {'; '.join(hidden)}; return the values themselves, "
-            "fewer of them if they are too many, or leave out must_catch=..."
+            f"what is not looked at: {'; '.join(hidden)}; return the values "
+            "themselves, fewer of them if they are too many, or leave must_catch out"
         )
 
 

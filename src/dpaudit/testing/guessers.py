@@ -6,6 +6,8 @@ A mechanism leaks where nobody looks, so several guessers look at different thin
   outputs and text say, outputs that only one of the two inputs can give, and noise that
   comes again.
 - ``parts``: the same for each place of an output, added up.
+- ``place``: the same for one place, that which differs most. Of many places some differ
+  by chance, and their sum drowns a leak in one of them.
 - ``bins``: how often a number, or the sum, the least and the largest of several, fell
   between given quantiles: any difference in law, not only in mean.
 - ``lattice``: the binary exponent of a float together with its lowest set bit. Adding
@@ -41,6 +43,7 @@ _BINS = 32
 _PRIOR = 0.5  # imagined observations of every value with either coin
 _BITWISE = 4  # numbers of an output whose 64 bits each are looked at
 _BY_CHANCE = 2.5  # standard deviations; a column that differs less is left out
+_SEVERAL = 16  # places of an output; of so few, their sum drowns nothing
 _COLUMNS = 64  # places that are counted one by one: those that differ most
 _SCREENED = 250_000  # values among which these are looked for,
 _SCREENING = 500  # and at least so many calls
@@ -89,12 +92,14 @@ class Counted:
         return found
 
 
-def _count(keys: Keys, table: Table, bits: NDArray[Any]) -> Counted:
+def _count(
+    keys: Keys, table: Table, bits: NDArray[Any], *, most: int = _COLUMNS
+) -> Counted:
     """Count values in the columns that differ most between the coins."""
     values = keys(table)
     few = _few(*values.shape)
     screened = [_ratios(column[few], bits[few])[2] for column in values.T]
-    best = np.argsort(-np.array(screened), kind="stable")[:_COLUMNS]
+    best = np.argsort(-np.array(screened), kind="stable")[:most]
     counted = {j: _ratios(values[:, j], bits) for j in best}
     # Those that may differ by chance only add noise to the sum; one is kept anyway.
     first = max(best, key=lambda j: counted[j][2])
@@ -136,6 +141,12 @@ def _learn_values(table: Table, bits: NDArray[Any]) -> Scorer | None:
 
 def _learn_parts(table: Table, bits: NDArray[Any]) -> Scorer | None:
     return _count(_parts, table, bits)
+
+
+def _learn_place(table: Table, bits: NDArray[Any]) -> Scorer | None:
+    if sum(table.widths) <= _SEVERAL:
+        return None
+    return _count(_parts, table, bits, most=1)
 
 
 def _parts(table: Table) -> NDArray[np.int64]:
@@ -336,6 +347,7 @@ LEARNERS: Mapping[str, Learner] = MappingProxyType(
     {
         "values": _learn_values,
         "parts": _learn_parts,
+        "place": _learn_place,
         "bins": _learn_bins,
         "lattice": _learn_lattice,
         "steps": _learn_steps,
@@ -348,6 +360,7 @@ LOOKED_AT: Mapping[str, str] = MappingProxyType(
     {
         "values": "how often each output occurs",
         "parts": "how often each part of the output occurs",
+        "place": "how often each value occurs at one place of the output",
         "bins": "the range that a number, or a sum, a least or a largest one lies in",
         "lattice": "the exponent and the lowest set bit of floating-point numbers",
         "steps": "the differences between one call's output and the next's",
