@@ -294,7 +294,7 @@ def test_a_secret_is_found_at_whichever_place_it_stands(suite, call):
     "lambda x: x, pairs=(1, 1)",
     "lambda x: x, pairs=(float('nan'), float('nan'))",
     "lambda x: x[0], pairs=(np.zeros(3), np.zeros(3))",
-    "sum, data=[1, 2], index=0, pairs=([1], [1])",
+    "len, data=[1, 2], index=0, pairs=([1], [1])",
     "lambda x: x[0], data=np.arange(3), index=0, pairs=(1, True)",
 ])  # fmt: skip
 def test_a_pair_of_equal_inputs_is_refused(suite, call):
