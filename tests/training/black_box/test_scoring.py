@@ -150,7 +150,7 @@ class Diverged(nn.Module):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_losses_that_are_not_finite_are_refused(value):
-    with pytest.raises(VoidAuditError, match=r"1 of 50 .* first is canary 3\)"):
+    with pytest.raises(VoidAuditError, match=r"1 of 50 .* first is number 3\)"):
         scores(Diverged(value))
 
 

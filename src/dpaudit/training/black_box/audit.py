@@ -33,7 +33,8 @@ its mean, records dropped for being odd, a stop that its losses decide.
 bugs in any of them can show; but a real record rarely has the worst gradient, and a
 final model hides most of what its iterates showed. A black-box audit of honest DP-SGD
 therefore finds far less than the accountant allows (Nasr et al.), and silence is no
-proof. For more power audit the sums: ``dpaudit.training.opacus``.
+proof. Where guesses are no better than chance the audit is inconclusive, unless control
+records (``Controls``) show that scores can tell. For more power audit the sums: ``dpaudit.training.opacus``.
 
 Reference: Steinke, Nasr and Jagielski, https://arxiv.org/abs/2305.08846 (one run, many
 canaries); Nasr, Song, Thakurta, Papernot and Carlini, https://arxiv.org/abs/2101.04535
@@ -54,6 +55,7 @@ from dpaudit.game.result import AuditResult
 from dpaudit.game.rules import OneRun, Ranking
 from dpaudit.game.scores import audit_scores
 from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.training.black_box.controls import Controls, seen_of_controls
 from dpaudit.training.black_box.records import Record, digests, size
 from dpaudit.training.black_box.scores import CanaryScores
 from dpaudit.training.black_box.scoring import Loss, Reference, score_canaries
@@ -75,7 +77,7 @@ class BlackBoxAudit:
 
     Attributes:
         design: The design that is committed to: the one given, against an observer of
-            the final model, with the digests of the canaries (and fillers).
+            the final model, with the digests of the canaries (fillers, controls).
         commitment: To be published before the run.
 
     Example:
@@ -97,6 +99,7 @@ class BlackBoxAudit:
         design: Design,
         key: Key,
         fillers: Dataset[Record] | None = None,
+        controls: Controls | None = None,
     ) -> None:
         """Commit to canaries, design and key.
 
@@ -108,10 +111,14 @@ class BlackBoxAudit:
             key: The secret of this run; never use one twice.
             fillers: What stands in the place of an excluded canary: one record for
                 each, or a single one for all. Nothing if left out.
+            controls: Public records that show whether scores can tell what was trained
+                on. Without them, an audit whose guesses are no better than chance is
+                inconclusive.
         """
         _check_design(design, size("canaries", canaries), fillers=fillers is not None)
         self._canaries, self._fillers, self._key = canaries, fillers, key
-        self.design = _completed(design, digests(canaries, fillers))
+        self._controls = controls
+        self.design = _completed(design, self._fixed())
         self.commitment = Commitment.to(key, self.design)
         self._judged: tuple[CanaryScores, AuditResult] | None = None
 
@@ -119,8 +126,14 @@ class BlackBoxAudit:
         """Return what the coins put into the training set. Secret, as the coins are.
 
         Without fillers these are the included canaries; how many is secret too. With
-        fillers there is a record for each canary, itself or its filler.
+        fillers there is a record for each canary, itself or its filler. Controls come
+        last, so that whatever cuts the training set short is noticed by them.
         """
+        if self._controls is None:
+            return self._included()
+        return ConcatDataset([self._included(), self._controls.included(self._key)])
+
+    def _included(self) -> Dataset[Record]:
         n = self.design.canaries
         bits = Coins(key=self._key, count=n).bits().astype(bool)
         if self._fillers is None:
@@ -137,7 +150,7 @@ class BlackBoxAudit:
         reference: Reference = None,
         batch_size: int = 256,
     ) -> CanaryScores:
-        """Score every canary by the final model; no coin is used.
+        """Score every canary and control by the final model; no coin is used.
 
         Args:
             model: The final model.
@@ -146,7 +159,7 @@ class BlackBoxAudit:
                 ``OtherLabels``; or None.
             batch_size: How many records the model sees at once.
         """
-        now = digests(self._canaries, self._fillers)
+        now = self._fixed()
         if any(self.design.setting[name] != now[name] for name in now):
             raise VoidAuditError(
                 "the canaries are not those that were committed to: their data set "
@@ -160,6 +173,7 @@ class BlackBoxAudit:
             reference=reference,
             commitment=self.commitment,
             batch_size=batch_size,
+            controls=self._controls and self._controls.records,
         )
 
     def finish(self, scores: CanaryScores) -> AuditResult:
@@ -185,14 +199,37 @@ class BlackBoxAudit:
     def _result(self, scores: CanaryScores) -> AuditResult:
         # By id, so that neither rows nor lots depend on the order they came in.
         order = np.argsort(scores.ids)
-        return audit_scores(
+        coins = Coins(key=self._key, count=self.design.canaries)
+        values = scores.values[order]
+        result = audit_scores(
             scores.ids[order],
-            Coins(key=self._key, count=self.design.canaries),
-            scores.values[order],
+            coins,
+            values,
             design=self.design,
             tie_rng=self._key.generator("ties", 0),
             not_exercised=_NOT_EXERCISED,
         )
+        if self._controls is None:
+            return result
+        (effect,) = result.controls
+        seen, unknown = seen_of_controls(
+            effect,
+            self._controls,
+            scores=scores.controls,
+            excluded=values[coins.bits() == 0],
+            key=self._key,
+        )
+        return replace(
+            result, controls=seen, not_exercised=result.not_exercised + unknown
+        )
+
+    def _fixed(self) -> dict[str, str | int]:
+        """Return what identifies the records, as they are now."""
+        controls = self._controls
+        if controls is None:
+            return {**digests(self._canaries, self._fillers)}
+        found = digests(self._canaries, self._fillers, controls.records)
+        return {**found, "controls_repeats": controls.repeats}
 
     def _check(self, scores: CanaryScores) -> None:
         if not isinstance(scores, CanaryScores):
@@ -215,6 +252,12 @@ class BlackBoxAudit:
                 f"every one of {n} canaries needs a score: {len(missing)} ids are "
                 f"missing (such as {missing[:3].tolist()}) and {len(unknown)} unknown "
                 f"(such as {unknown[:3].tolist()})"
+            )
+        records = 0 if self._controls is None else len(self._controls.records)
+        if len(scores.controls) != records:
+            raise VoidAuditError(
+                f"there are {len(scores.controls)} scores for {records} control "
+                "records; each needs one: CanaryScores(..., controls=...)"
             )
 
 
@@ -240,14 +283,17 @@ def _check_design(design: Design, count: int, *, fillers: bool) -> None:
         )
 
 
-def _completed(design: Design, found: dict[str, str]) -> Design:
+def _completed(design: Design, found: dict[str, str | int]) -> Design:
     """Return the design with what else is fixed: who looks, and which records."""
-    for name, digest in found.items():
-        if design.setting.get(name, digest) != digest:
+    for name, value in found.items():
+        if design.setting.get(name, value) != value:
             raise VoidAuditError(
                 f"the design was made for other records: {name} is "
-                f"{design.setting[name]}, but those given have {digest}"
+                f"{design.setting[name]}, but those given have {value}"
             )
+    for name in ("fillers", "controls"):
+        if f"{name}_sha256" in design.setting.keys() - found.keys():
+            raise VoidAuditError(f"the design was made with {name}; pass them again")
     return replace(
         design,
         threat_model=ThreatModel.FINAL_MODEL,

@@ -19,13 +19,28 @@ Record: TypeAlias = tuple[Any, Any]
 
 
 def digests(
-    canaries: Dataset[Record], fillers: Dataset[Record] | None
+    canaries: Dataset[Record],
+    fillers: Dataset[Record] | None,
+    controls: Dataset[Record] | None = None,
 ) -> dict[str, str]:
-    """Return what identifies the records; refuse a canary that equals its filler."""
+    """Return what identifies the records; refuse those that should differ and do not.
+
+    A canary must not equal its filler, and no control another record of the audit.
+    """
     own = _each("canaries", canaries)
-    if fillers is None:
-        return {"canaries_sha256": _together(own)}
-    other = _each("fillers", fillers)
+    other = [] if fillers is None else _each("fillers", fillers)
+    found = {"canaries_sha256": _together(own)}
+    if fillers is not None:
+        _check_fillers(own, other)
+        found["fillers_sha256"] = _together(other)
+    if controls is not None:
+        shown = _each("controls", controls)
+        _check_controls(shown, {*own, *other})
+        found["controls_sha256"] = _together(shown)
+    return found
+
+
+def _check_fillers(own: list[bytes], other: list[bytes]) -> None:
     if len(other) not in (1, len(own)):
         raise InvalidInputError(
             f"there are {len(other)} fillers for {len(own)} canaries; give one for "
@@ -37,7 +52,16 @@ def digests(
             f"{len(same)} canaries equal their filler (the first is canary {same[0]}): "
             "a coin that changes nothing cannot be guessed"
         )
-    return {"canaries_sha256": _together(own), "fillers_sha256": _together(other)}
+
+
+def _check_controls(shown: list[bytes], others: set[bytes]) -> None:
+    same = [i for i, digest in enumerate(shown) if digest in others | {*shown[:i]}]
+    if same:
+        raise VoidAuditError(
+            f"{len(same)} control records equal a canary, a filler or another control "
+            f"(the first is control {same[0]}): what is left out must not be trained "
+            "on under another name. Divide one set by set_aside(...)"
+        )
 
 
 def size(name: str, dataset: Dataset[Any]) -> int:

@@ -27,6 +27,8 @@ class CanaryScores:
         ids: The canaries, numbered from 0 as in their data set.
         values: How much the model speaks for "included", on any scale.
         commitment: Of the audit that the scores belong to.
+        controls: The scores of the audit's control records, in the order of their data
+            set; empty without any.
 
     Example:
         >>> scores = CanaryScores(
@@ -39,6 +41,7 @@ class CanaryScores:
     ids: NDArray[np.int64]
     values: NDArray[np.float64]
     commitment: Commitment
+    controls: NDArray[np.float64]
 
     def __init__(
         self,
@@ -46,9 +49,11 @@ class CanaryScores:
         ids: NDArray[np.int64] | Sequence[int],
         values: NDArray[Any] | Sequence[float],
         commitment: Commitment,
+        controls: NDArray[Any] | Sequence[float] = (),
     ) -> None:
         object.__setattr__(self, "ids", _ids(ids))
-        object.__setattr__(self, "values", _values(values))
+        object.__setattr__(self, "values", _values("values", values))
+        object.__setattr__(self, "controls", _values("controls", controls))
         object.__setattr__(self, "commitment", commitment)
         if self.ids.shape != self.values.shape:
             raise InvalidInputError(
@@ -75,16 +80,18 @@ def _ids(ids: NDArray[np.int64] | Sequence[int]) -> NDArray[np.int64]:
     return _read_only(found.astype(np.int64))
 
 
-def _values(values: NDArray[Any] | Sequence[float]) -> NDArray[np.float64]:
+def _values(
+    name: str, values: NDArray[Any] | Sequence[float]
+) -> NDArray[np.float64]:
     found = np.asarray(values)
     if found.ndim != 1 or found.dtype.kind not in "fiub":
         raise InvalidInputError(
-            f"values must be a list of numbers, got {found.dtype} of shape "
+            f"{name} must be a list of numbers, got {found.dtype} of shape "
             f"{found.shape}"
         )
     if np.any(np.isnan(found)):
         raise InvalidInputError(
-            f"values[{np.flatnonzero(np.isnan(found))[0]}] is not a number; replace a "
+            f"{name}[{np.flatnonzero(np.isnan(found))[0]}] is not a number; replace a "
             "missing score by one that does not depend on the coin, such as the median"
         )
     return _read_only(found.astype(np.float64))

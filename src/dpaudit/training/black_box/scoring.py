@@ -64,6 +64,7 @@ def score_canaries(
     reference: Reference,
     commitment: Commitment,
     batch_size: int = 256,
+    controls: Dataset[Record] | None = None,
 ) -> CanaryScores:
     """Score canaries by the loss of the final model against a reference.
 
@@ -78,20 +79,27 @@ def score_canaries(
         reference: A model that never saw the coins, ``OtherLabels``, or None.
         commitment: Of the audit that the scores are for.
         batch_size: How many records the model sees at once.
+        controls: All control records, trained on or not, if the audit has any.
 
     Raises:
         VoidAuditError: A loss is not finite, or all scores are the same.
     """
     _validate.whole_number("batch_size", batch_size, least=1)
     _check_models(model, reference)
-    values = [
-        _scores(model, reference, loss, batch)
-        for batch in _batches(canaries, batch_size)
-    ]
-    scores = np.concatenate(values)
-    _check_scores(scores)
+
+    def scores_of(name: str, records: Dataset[Record]) -> NDArray[np.float64]:
+        batches = _batches(name, records, batch_size)
+        found = [_scores(model, reference, loss, batch) for batch in batches]
+        _check_finite(name, scores := np.concatenate(found))
+        return scores
+
+    values = scores_of("canaries", canaries)
+    _check_different(values)
     return CanaryScores(
-        ids=np.arange(len(scores)), values=scores, commitment=commitment
+        ids=np.arange(len(values)),
+        values=values,
+        commitment=commitment,
+        controls=() if controls is None else scores_of("controls", controls),
     )
 
 
@@ -181,12 +189,14 @@ def _as_the_model(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
     return inputs
 
 
-def _batches(canaries: Dataset[Record], batch_size: int) -> Iterator[Record]:
-    """Yield the canaries in order; no batch depends on a coin."""
-    count = size("canaries", canaries)
+def _batches(
+    name: str, dataset: Dataset[Record], batch_size: int
+) -> Iterator[Record]:
+    """Yield the records in order; no batch depends on a coin."""
+    count = size(name, dataset)
     for start in range(0, count, batch_size):
         records = [
-            as_pair("canaries", i, canaries[i])
+            as_pair(name, i, dataset[i])
             for i in range(start, min(start + batch_size, count))
         ]
         inputs, targets = default_collate(records)
@@ -194,7 +204,7 @@ def _batches(canaries: Dataset[Record], batch_size: int) -> Iterator[Record]:
             targets, torch.Tensor
         ):
             raise InvalidInputError(
-                "canaries must be pairs of tensors, arrays or numbers, got a batch of "
+                f"{name} must be pairs of tensors, arrays or numbers, got a batch of "
                 f"{type(inputs).__name__} and {type(targets).__name__}"
             )
         yield inputs, targets
@@ -217,15 +227,18 @@ def _check_models(model: nn.Module, reference: Reference) -> None:
         )
 
 
-def _check_scores(scores: NDArray[np.float64]) -> None:
+def _check_finite(name: str, scores: NDArray[np.float64]) -> None:
     odd = np.flatnonzero(~np.isfinite(scores))
     if len(odd):
         raise VoidAuditError(
-            f"the losses of {len(odd)} of {len(scores)} canaries are not finite (the "
-            f"first is canary {odd[0]}): the training may have diverged. A loss that "
+            f"the losses of {len(odd)} of {len(scores)} {name} are not finite (the "
+            f"first is number {odd[0]}): the training may have diverged. A loss that "
             "is finite by a rule of its own, such as torch.nan_to_num of yours, keeps "
             "the audit valid"
         )
+
+
+def _check_different(scores: NDArray[np.float64]) -> None:
     if len(scores) > 1 and np.all(scores == scores[0]):
         raise VoidAuditError(
             f"all {len(scores)} scores are {scores[0]:g}, so nothing could be guessed; "
