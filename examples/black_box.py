@@ -2,10 +2,11 @@
 
     python examples/black_box.py
 
-Trains a small network on scikit-learn's digits twice, each time with a thousand
-mislabelled canaries of which a secret half or so is included: once without any privacy,
-and once by Opacus to epsilon = 2. The same claim, epsilon = 2, is made of both. The
-audit sees nothing but the final models.
+Trains a small network on scikit-learn's digits, each time with a thousand mislabelled
+canaries of which a secret half or so is included: without any privacy, by Opacus to
+epsilon = 2, and by Opacus once more with control records, which show that the silence
+of the canaries is not that of a model that was never asked. The same claim, epsilon =
+2, is made of all. The audit sees nothing but the final models.
 """
 
 import copy
@@ -19,11 +20,17 @@ from torch import nn
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, TensorDataset
 
 from dpaudit import ApproxDP, AuditResult, Design, Key, OneRun
-from dpaudit.training.black_box import BlackBoxAudit, mislabelled
+from dpaudit.training.black_box import (
+    BlackBoxAudit,
+    Controls,
+    mislabelled,
+    set_aside,
+)
 
 CLAIM = ApproxDP(epsilon=2.0, delta=1e-5)  # add-remove: a canary is there or not
 CANARIES, GUESSES = 1000, 200
 EPOCHS, BATCHES = 20, 10
+CONTROLS, REPEATS = 30, 50  # half of the control records is trained on, so many times
 
 
 def digits() -> TensorDataset:
@@ -53,6 +60,7 @@ def train_privately(model: nn.Module, data: Dataset) -> None:
 
     The number of records depends on the coins. Sample rate and steps follow from the
     number of batches alone, which is fixed here, and so is the learning rate of a sum.
+    (How many records the controls add is public, and may be counted or not.)
     """
     expected_batch = (len(digits()) + CANARIES / 2) / BATCHES  # public
     batch_size = math.ceil(len(data) / BATCHES)
@@ -77,12 +85,25 @@ def train_privately(model: nn.Module, data: Dataset) -> None:
     print(f"accountant: epsilon = {engine.get_epsilon(CLAIM.delta):.3f}")
 
 
-def train_and_audit(*, private: bool, key: Key) -> tuple[AuditResult, float]:
+def planted(data: Dataset) -> tuple[Dataset, Dataset]:
+    """Return control records and canaries: mislabelled records, divided by lot."""
+    wrong = mislabelled(data, count=CANARIES + CONTROLS, classes=10, seed=0)
+    return set_aside(wrong, count=CONTROLS, seed=0)
+
+
+def opened(data: Dataset, *, key: Key, controlled: bool) -> BlackBoxAudit:
+    records, canaries = planted(data)
+    design = Design(canaries=CANARIES, rules=OneRun(guesses=GUESSES), claim=CLAIM)
+    controls = Controls(records=records, repeats=REPEATS) if controlled else None
+    return BlackBoxAudit(canaries, design=design, key=key, controls=controls)
+
+
+def train_and_audit(
+    *, private: bool, key: Key, controlled: bool = False
+) -> tuple[AuditResult, float]:
     """Return the audit's result and the model's accuracy on the digits."""
     data = digits()
-    canaries = mislabelled(data, count=CANARIES, classes=10, seed=0)
-    design = Design(canaries=CANARIES, rules=OneRun(guesses=GUESSES), claim=CLAIM)
-    audit = BlackBoxAudit(canaries, design=design, key=key)
+    audit = opened(data, key=key, controlled=controlled)
     print(f"commitment: {audit.commitment.sha256}")  # before the run
 
     model = network()
@@ -103,10 +124,16 @@ def accuracy(model: nn.Module, data: TensorDataset) -> float:
 def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    for name, private in (("without privacy", False), ("by Opacus", True)):
+    for name, private, controlled in (
+        ("without privacy", False, False),
+        ("by Opacus", True, False),
+        ("by Opacus, with control records", True, True),
+    ):
         start = time.perf_counter()
         print(f"\n{name}:")
-        result, right = train_and_audit(private=private, key=Key.generate())
+        result, right = train_and_audit(
+            private=private, key=Key.generate(), controlled=controlled
+        )
         print(f"accuracy: {right:.1%}, {time.perf_counter() - start:.1f} s")
         print(result)
 

@@ -10,6 +10,7 @@ Reference: Mann and Whitney, Annals of Mathematical Statistics 18 (1947), 50-60.
 """
 
 from fractions import Fraction
+from functools import lru_cache
 from math import comb
 
 import numpy as np
@@ -52,6 +53,7 @@ def rank_sum_p_value(
     return float(Fraction(int(_ways(k, m)[pairs:].sum()), comb(k + m, k)))
 
 
+@lru_cache(maxsize=8)
 def _ways(k: int, m: int) -> NDArray[np.object_]:
     """Return for each u how many choices of k from k + m give it."""
     k, m = min(k, m), max(k, m)
@@ -61,4 +63,5 @@ def _ways(k: int, m: int) -> NDArray[np.object_]:
         ways[m + i :] -= ways[: max(0, len(ways) - m - i)].copy()
         for start in range(i):  # division of a power series by 1 - q^i
             ways[start::i] = np.cumsum(ways[start::i])
+    ways.flags.writeable = False
     return ways

@@ -18,14 +18,21 @@ EXAMPLE = runpy.run_path(
     "ignore:Secure RNG turned off:UserWarning",
     "ignore:Optimal order is the:UserWarning",
 )
-@pytest.mark.parametrize("private", [False, True])
-def test_training_without_privacy_is_refuted_and_training_with_it_is_not(
-    private, capsys
+@pytest.mark.parametrize(
+    ("private", "controlled", "word"),
+    [
+        (False, False, "refuted"),
+        (True, False, "inconclusive"),
+        (True, True, "no violation found"),
+    ],
+)
+def test_training_is_refuted_without_privacy_and_silence_counts_with_controls(
+    private, controlled, word, capsys
 ):
     torch.manual_seed(0)
     result, accuracy = EXAMPLE["train_and_audit"](
-        private=private, key=Key(bytes(range(32)))
+        private=private, key=Key(bytes(range(32))), controlled=controlled
     )
-    assert result.claim_test.refuted is not private
-    assert accuracy > 0.85
+    assert result.verdict == word
+    assert accuracy > (0.75 if controlled else 0.85)  # many wrong labels cost something
     assert capsys.readouterr().out.startswith("commitment: ")
