@@ -84,9 +84,7 @@ def refuted(seed: int, *, controlled: bool) -> bool:
         controls=Controls(records=others, repeats=5) if controlled else None,
     )
     included = audit.included()
-    inside = np.isin(
-        np.arange(n), [int(included[i][0]) for i in range(len(included))]
-    )
+    inside = np.isin(np.arange(n), [int(included[i][0]) for i in range(len(included))])
     rng = np.random.default_rng([seed, 1])
     true = rng.random(n) < 1 / (1 + np.exp(-1.0))
     said = CanaryScores(

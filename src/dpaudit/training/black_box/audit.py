@@ -34,7 +34,8 @@ bugs in any of them can show; but a real record rarely has the worst gradient, a
 final model hides most of what its iterates showed. A black-box audit of honest DP-SGD
 therefore finds far less than the accountant allows (Nasr et al.), and silence is no
 proof. Where guesses are no better than chance the audit is inconclusive, unless control
-records (``Controls``) show that scores can tell. For more power audit the sums: ``dpaudit.training.opacus``.
+records (``Controls``) show that scores can tell. For more power audit the sums:
+``dpaudit.training.opacus``.
 
 Reference: Steinke, Nasr and Jagielski, https://arxiv.org/abs/2305.08846 (one run, many
 canaries); Nasr, Song, Thakurta, Papernot and Carlini, https://arxiv.org/abs/2101.04535

@@ -80,9 +80,7 @@ def _ids(ids: NDArray[np.int64] | Sequence[int]) -> NDArray[np.int64]:
     return _read_only(found.astype(np.int64))
 
 
-def _values(
-    name: str, values: NDArray[Any] | Sequence[float]
-) -> NDArray[np.float64]:
+def _values(name: str, values: NDArray[Any] | Sequence[float]) -> NDArray[np.float64]:
     found = np.asarray(values)
     if found.ndim != 1 or found.dtype.kind not in "fiub":
         raise InvalidInputError(

@@ -189,9 +189,7 @@ def _as_the_model(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
     return inputs
 
 
-def _batches(
-    name: str, dataset: Dataset[Record], batch_size: int
-) -> Iterator[Record]:
+def _batches(name: str, dataset: Dataset[Record], batch_size: int) -> Iterator[Record]:
     """Yield the records in order; no batch depends on a coin."""
     count = size(name, dataset)
     for start in range(0, count, batch_size):
