@@ -254,7 +254,9 @@ class BlackBoxAudit:
                 f"missing (such as {missing[:3].tolist()}) and {len(unknown)} unknown "
                 f"(such as {unknown[:3].tolist()})"
             )
-        records = 0 if self._controls is None else len(self._controls.records)
+        records = (
+            0 if self._controls is None else size("controls", self._controls.records)
+        )
         if len(scores.controls) != records:
             raise VoidAuditError(
                 f"there are {len(scores.controls)} scores for {records} control "
