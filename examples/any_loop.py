@@ -5,7 +5,7 @@
 
 Logistic regression on scikit-learn's digits. The loop samples, clips, sums and adds
 noise by itself; the audit asks for two lines in it: what joins a step's sum before
-noise, and what the noisy sum shows. The exit code is 1 if the claim is refuted.
+noise, and what the noisy sum shows. The exit code is the verdict's: 1 if refuted.
 """
 
 import argparse
@@ -94,7 +94,7 @@ def main() -> None:
     )
     print(f"accuracy: {accuracy:.2f}")
     print(result)
-    raise SystemExit(1 if result.refuted else 0)
+    raise SystemExit(result.verdict.exit_code)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 
 The second run adds a quarter of the noise that the accountant is told of. With
 ``--records`` the canaries are rows of the data, which JAX Privacy itself samples and
-clips. The exit code is 1 if the claim is refuted.
+clips. The exit code is the verdict's: 1 if refuted.
 """
 
 import argparse
@@ -127,7 +127,7 @@ def main() -> None:
         key=Key.generate(),
     )
     print(result)
-    raise SystemExit(1 if result.refuted else 0)
+    raise SystemExit(result.verdict.exit_code)
 
 
 if __name__ == "__main__":

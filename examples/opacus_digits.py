@@ -4,7 +4,7 @@
     python examples/opacus_digits.py --divide-noise-by 4    # the same with a bug
 
 The second run adds a quarter of the noise that the accountant believes in, as a
-library with a wrong scale would. The exit code is 1 if the claim is refuted.
+library with a wrong scale would. The exit code is the verdict's: 1 if refuted.
 """
 
 import argparse
@@ -114,7 +114,7 @@ def main() -> None:
     )
     print(f"Opacus' accountant: epsilon = {accounted:.3f} at delta = {DELTA:g}")
     print(result)
-    raise SystemExit(1 if result.refuted else 0)
+    raise SystemExit(result.verdict.exit_code)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ device's number. Reports come as Parquet files of id and score, where a high sco
 speaks for a true bit of 1: here it is the report itself. A piece is written, tallied
 and deleted before the next, so that neither memory nor disk grows with the fleet; a
 tally of a few hundred bytes is what is left of it. A piece whose tally is there is not
-done again: after Ctrl-C the same command goes on. The exit code is 1 if the claim is
-refuted.
+done again: after Ctrl-C the same command goes on. The exit code is the
+verdict's: 1 if refuted.
 """
 
 import argparse
@@ -163,7 +163,7 @@ def main() -> None:
         [read_tally(fleet.tally_of(piece)) for piece in range(fleet.pieces)]
     )
     print(result)
-    raise SystemExit(1 if result.claim_test.refuted else 0)
+    raise SystemExit(result.verdict.exit_code)
 
 
 if __name__ == "__main__":

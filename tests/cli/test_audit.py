@@ -3,6 +3,7 @@
 import json
 import math
 import stat
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -89,9 +90,18 @@ def test_the_text_says_what_cannot_be_seen(dpaudit):
 
 
 @pytest.mark.usefixtures("table")
-@pytest.mark.parametrize(("epsilon", "code"), [("0.2", 1), ("6", 0)])
-def test_a_refuted_claim_is_exit_code_1(dpaudit, epsilon, code):
-    dpaudit("audit", "scores.csv", f"--epsilon={epsilon}", "--delta=1e-5", code=code)
+@pytest.mark.parametrize(
+    ("epsilon", "code", "word"),
+    [
+        ("0.2", 1, "Refuted."),
+        ("2.5", 0, "No violation found."),
+        ("6", 3, "Inconclusive: the audit could not have refuted the claim"),
+    ],
+)
+def test_the_exit_code_is_that_of_the_verdict(dpaudit, epsilon, code, word):
+    claim = [f"--epsilon={epsilon}", "--delta=1e-5"]
+    said = dpaudit("audit", "scores.csv", *claim, code=code).stdout
+    assert said.startswith(word)
 
 
 @pytest.mark.usefixtures("table")
@@ -108,7 +118,8 @@ def test_scores_that_are_turned_round_are_noticed_and_not_turned_back(dpaudit):
         name, bit, score = line.split(",")
         turned.append(f"{name},{bit},{-float(score)!r}")
     Path("scores.csv").write_text("\n".join(turned))
-    said = dpaudit("audit", "scores.csv", *CLAIM).stdout
+    said = dpaudit("audit", "scores.csv", *CLAIM, code=3).stdout
+    assert said.startswith("Inconclusive: no effect of any canary was seen")
     assert "included canaries score lower than the others" in said
     assert "would double the chance of being wrong" in said
     assert "epsilon >= 0.000" in said
@@ -226,7 +237,7 @@ def test_a_table_whose_bits_are_not_the_key_s_coins_is_void(dpaudit, registered)
     bad = good.copy()
     bad[[4, 9]] ^= 1
     np.savez("scores.npz", id=ids, bit=bad, score=scores)
-    said = dpaudit("audit", "scores.npz", *options, code=2).stderr
+    said = dpaudit("audit", "scores.npz", *options, code=4).stderr
     assert (
         f"2 of 400 bits are not the key's coins (the first in row 5, id {ids[4]}"
         in said
@@ -248,7 +259,7 @@ def test_ties_are_decided_by_the_key(dpaudit, schema, registered):
 def test_another_key_is_refused(dpaudit):
     Key.generate().write("other.key")
     said = dpaudit(
-        "audit", "scores.npz", "--design=design.json", "--key=other.key", code=2
+        "audit", "scores.npz", "--design=design.json", "--key=other.key", code=4
     ).stderr
     assert "is not the key that the design was registered with" in said
 
@@ -291,7 +302,7 @@ def test_lists_with_a_key_carry_its_commitment(dpaudit, schema, registered):
     assert found["commitment"] is not None
     assert len(found["notes"]) == 1
     np.savez("both.npz", in_scores=scores[bits == 0], out_scores=scores[bits == 1])
-    said = dpaudit("audit", "both.npz", *options, code=2).stderr
+    said = dpaudit("audit", "both.npz", *options, code=4).stderr
     assert "not the scores of the run that was registered" in said
 
 
@@ -302,10 +313,10 @@ def test_lists_of_one_length_need_a_word(dpaudit):
         in_scores=rng.standard_normal(50),
         out_scores=rng.standard_normal(50),
     )
-    said = dpaudit("audit", "both.npz", *CLAIM, code=2).stderr
+    said = dpaudit("audit", "both.npz", *CLAIM, code=4).stderr
     assert "exactly half" in said
     assert "give --coins-were-independent" in said
-    dpaudit("audit", "both.npz", *CLAIM, "--coins-were-independent")
+    dpaudit("audit", "both.npz", *CLAIM, "--coins-were-independent", code=3)
 
 
 # Misuse.
@@ -334,30 +345,44 @@ def test_lists_of_one_length_need_a_word(dpaudit):
             ["nobits.csv", *CLAIM],
             "has no column 'bit', so the coins must come from a k",
         ),
-        (["ties.csv", *CLAIM], "give --tie-seed N to decide by a lot for each id"),
-        (["twice.csv", *CLAIM], "an id appears twice"),
     ],
 )
 def test_misuse_exits_with_2_and_advice(dpaudit, arguments, advice):
     Path("nobits.csv").write_text("id,score\n1,0.5\n")
-    Path("ties.csv").write_text("id,bit,score\n1,1,0.5\n2,1,0.5\n3,0,1\n4,1,7\n")
-    Path("twice.csv").write_text("id,bit,score\n1,1,0.5\n1,1,0.25\n3,0,1\n4,1,7\n")
     done = dpaudit("audit", *arguments, code=2)
     assert done.stderr.startswith("dpaudit audit: ")
     assert advice in done.stderr
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize(
+    ("rows", "advice"),
+    [
+        (
+            "1,1,0.5\n2,1,0.5\n3,0,1\n4,1,7\n",
+            "give --tie-seed N to decide by a lot for each id",
+        ),
+        ("1,1,0.5\n1,1,0.25\n3,0,1\n4,1,7\n", "an id appears twice"),
+    ],
+)
+def test_what_would_be_void_exits_with_4_and_advice(dpaudit, rows, advice):
+    Path("scores.csv").write_text(f"id,bit,score\n{rows}")
+    done = dpaudit("audit", "scores.csv", *CLAIM, code=4)
+    assert done.stderr.startswith("dpaudit audit: void: ")
+    assert advice in done.stderr
+
+
 def test_ties_are_decided_by_the_seed(dpaudit):
     lines = [f"{i},{int(i % 3 == 0)},{i % 2}" for i in range(40)]
     Path("ties.csv").write_text("\n".join(["id,bit,score", *lines]))
     options = ["ties.csv", *CLAIM, "--guesses=10", "--json"]
+    audit = partial(dpaudit, "audit", code=3)
     seen = {
-        json.loads(dpaudit("audit", *options, f"--tie-seed={seed}").stdout)["correct"]
+        json.loads(audit(*options, f"--tie-seed={seed}").stdout)["correct"]
         for seed in (1, 1, 2, 3, 4)
     }
     assert len(seen) > 1
-    one, two = (dpaudit("audit", *options, "--tie-seed=1").stdout for _ in range(2))
+    one, two = (audit(*options, "--tie-seed=1").stdout for _ in range(2))
     assert one == two
 
 

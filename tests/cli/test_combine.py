@@ -57,9 +57,9 @@ def test_the_text_states_alpha_and_what_it_rests_on(dpaudit):
 
 @pytest.mark.usefixtures("runs")
 def test_one_run_under_two_names_is_refused(dpaudit):
-    said = dpaudit("combine", "0.json", "1.json", "0-evidence.json", code=2).stderr
+    said = dpaudit("combine", "0.json", "1.json", "0-evidence.json", code=4).stderr
     assert said.startswith(
-        "dpaudit combine: results 1 and 3 are of one run (commitment"
+        "dpaudit combine: void: results 1 and 3 are of one run (commitment"
     )
 
 
@@ -67,7 +67,7 @@ def test_one_run_under_two_names_is_refused(dpaudit):
 def test_runs_about_another_claim_are_refused(dpaudit):
     other = [*CLAIM[:1], "--epsilon=3", *CLAIM[2:]]
     make_run(dpaudit, 7, claim=other)
-    said = dpaudit("combine", "0.json", "7.json", code=2).stderr
+    said = dpaudit("combine", "0.json", "7.json", code=4).stderr
     assert "result 1 is about the claim" in said
 
 
@@ -77,7 +77,7 @@ def test_runs_without_commitments_are_noted(dpaudit):
         Path("s.csv").write_text("\n".join(["id,bit,score", *lines[number:]]))
         claim = ["--epsilon=1", "--delta=0", "--guesses=20"]
         dpaudit("audit", "s.csv", *claim, f"--save={number}.json", code=None)
-    said = dpaudit("combine", "0.json", "1.json").stdout
+    said = dpaudit("combine", "0.json", "1.json", code=3).stdout
     assert "2 of 2 runs name no hash of their key" in said
 
 

@@ -81,9 +81,13 @@ def test_a_directory_is_audited_as_one_table(dpaudit, schema, table):
 
 
 @pytest.mark.usefixtures("table")
-def test_a_claim_that_is_not_refuted_is_exit_code_0(dpaudit):
-    said = dpaudit("audit", "scores", "--epsilon=9", "--delta=0")
-    assert "is not refuted" in said.stdout
+@pytest.mark.parametrize(
+    ("epsilon", "code", "word"),
+    [("3", 0, "No violation found."), ("9", 3, "Inconclusive: ")],
+)
+def test_the_exit_code_is_that_of_the_verdict(dpaudit, epsilon, code, word):
+    said = dpaudit("audit", "scores", f"--epsilon={epsilon}", "--delta=0", code=code)
+    assert said.stdout.startswith(word)
     assert "is the auditor's word" in said.stdout
     assert "chosen without looking at the coins" in said.stdout
 
@@ -142,16 +146,16 @@ def test_what_a_tally_says_of_itself(dpaudit, keyed):
 def test_a_part_that_is_missing_or_there_twice_is_refused(dpaudit):
     for i in range(3):
         dpaudit("tally", f"scores/{i}.parquet", *KEYED, f"--save={i}.json")
-    said = dpaudit("merge", "0.json", "2.json", code=2).stderr
+    said = dpaudit("merge", "0.json", "2.json", code=4).stderr
     assert "899 rows for canaries=900" in said
-    said = dpaudit("merge", "0.json", "1.json", "2.json", "0.json", code=2).stderr
+    said = dpaudit("merge", "0.json", "1.json", "2.json", "0.json", code=4).stderr
     assert "1100 rows are more than canaries=900" in said
     # As many rows as there should be, and not the same canaries.
     rows = parquet.read_table("scores/1.parquet")
     other = pa.array(parquet.read_table("scores/0.parquet")["id"].to_pylist()[:1])
     parquet.write_table(rows.set_column(0, "id", other), "scores/1.parquet")
     dpaudit("tally", "scores/1.parquet", *KEYED, "--save=1.json")
-    said = dpaudit("merge", "0.json", "1.json", "2.json", code=2).stderr
+    said = dpaudit("merge", "0.json", "1.json", "2.json", code=4).stderr
     assert "a canary is in two shards, and another in none" in said
 
 
@@ -161,10 +165,10 @@ def test_tallies_of_two_audits_are_told_apart(dpaudit):
     again = ["--design=other.json", "--key=other.key"]
     dpaudit("register", f"--canaries={N}", "--epsilon=1", "--delta=1e-5", *again)
     dpaudit("tally", "scores", *again, "--save=other-tally.json")
-    said = dpaudit("merge", "one.json", "other-tally.json", code=2).stderr
+    said = dpaudit("merge", "one.json", "other-tally.json", code=4).stderr
     assert "the tallies belong to different audits" in said
     said = dpaudit(
-        "tally", "scores", KEYED[0], again[1], "--save=x.json", code=2
+        "tally", "scores", KEYED[0], again[1], "--save=x.json", code=4
     ).stderr
     assert "is not the key that the design was registered with" in said
     assert not Path("x.json").exists()
@@ -205,13 +209,13 @@ def test_what_is_misused_is_exit_code_2(dpaudit, arguments, message):
 def test_ties_are_refused_with_what_to_do_about_them(dpaudit, table):
     bits, _ = table
     write("tied/a.parquet", id=np.arange(N), bit=bits, score=np.zeros(N))
-    said = dpaudit("audit", "tied", *CLAIM, code=2).stderr
+    said = dpaudit("audit", "tied", *CLAIM, code=4).stderr
     assert "give --tie-seed N" in said
     dpaudit("audit", "tied", *CLAIM, "--tie-seed=3", code=None)
     design = Design(canaries=N, rules=OneRun(guesses=9), claim=PureDP(epsilon=1.0))
     Path("bare.json").write_text(design.to_json())
     dpaudit("tally", "tied", "--design=bare.json", "--save=t.json")
-    said = dpaudit("merge", "t.json", code=2).stderr
+    said = dpaudit("merge", "t.json", code=4).stderr
     assert "register the design with a key" in said
     assert "--tie-seed" not in said  # which merge has not
 
@@ -219,14 +223,14 @@ def test_ties_are_refused_with_what_to_do_about_them(dpaudit, table):
 def test_exactly_half_is_taken_if_it_is_said_to_be_chance(dpaudit):
     halves = np.arange(N) % 2
     write("half/a.parquet", id=np.arange(N), bit=halves, score=np.arange(N) * 1.0)
-    said = dpaudit("audit", "half", *CLAIM, code=2).stderr
+    said = dpaudit("audit", "half", *CLAIM, code=4).stderr
     assert "give --coins-were-independent" in said
-    dpaudit("audit", "half", *CLAIM, "--coins-were-independent")
+    dpaudit("audit", "half", *CLAIM, "--coins-were-independent", code=3)
     design = Design(canaries=N, rules=OneRun(guesses=9), claim=PureDP(epsilon=1.0))
     Path("bare.json").write_text(design.to_json())
     dpaudit("tally", "half", "--design=bare.json", "--save=t.json")
-    assert "give --coins-were-independent" in dpaudit("merge", "t.json", code=2).stderr
-    dpaudit("merge", "t.json", "--coins-were-independent")
+    assert "give --coins-were-independent" in dpaudit("merge", "t.json", code=4).stderr
+    dpaudit("merge", "t.json", "--coins-were-independent", code=3)
 
 
 @pytest.mark.usefixtures("keyed")
@@ -291,5 +295,5 @@ def test_tallies_are_held_against_what_was_registered(dpaudit):
     dpaudit("merge", "all.json", "--design=design.json", code=1)
     another = ["--epsilon=2", "--delta=1e-5", "--key=other.key", "--design=other.json"]
     dpaudit("register", f"--canaries={N}", *another)
-    done = dpaudit("merge", "all.json", "--design=other.json", code=2)
+    done = dpaudit("merge", "all.json", "--design=other.json", code=4)
     assert "not of what other.json registered" in done.stderr

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from dpaudit.cli import _COMMANDS, app
 from dpaudit.cli._shared import check_writable, read_text, reported
-from dpaudit.errors import InvalidInputError, UncertifiedError
+from dpaudit.errors import InvalidInputError, UncertifiedError, VoidAuditError
 
 NAMES = [command.__name__ for group in _COMMANDS.values() for command in group]
 PATHS = [[name] for name in NAMES] + [["sweep", "status"], ["sweep", "export"]]
@@ -123,6 +123,7 @@ def ended(error):
     [
         (InvalidInputError("no"), 2, "dpaudit sleep: no\n"),
         (UncertifiedError("no"), 2, "dpaudit sleep: no\n"),
+        (VoidAuditError("no"), 4, "dpaudit sleep: void: no\n"),
         (
             FileNotFoundError(2, "No such file", "x"),
             2,

@@ -34,7 +34,7 @@ from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.dpsgd.planning.forecasts import noise_fault
 from dpaudit.dpsgd.planning.plan import rehearse
 from dpaudit.errors import InvalidInputError
-from dpaudit.explanation import Outcome, explain, verdict
+from dpaudit.explanation import explain, verdict
 from dpaudit.explanation.advice import unmodelled_advice
 from dpaudit.explanation.ladder import law_of, modelled
 from dpaudit.explanation.model import Model
@@ -42,6 +42,7 @@ from dpaudit.explanation.seen import see
 from dpaudit.game.result import judge
 from dpaudit.game.scores import audit_scores
 from dpaudit.game.transcript import Transcript
+from dpaudit.game.verdict import Verdict
 from dpaudit.mechanisms.local import LocalRandomisedResponse
 from dpaudit.privacy.adjacency import Adjacency
 from dpaudit.theory.gaps import gaps
@@ -189,7 +190,7 @@ def test_levels_and_remainder_add_up_and_advice_has_numbers(two):
 
 def test_a_fault_is_named_where_guesses_are_too_good():
     explained = explain(trained(louder=16.0))
-    assert explained.outcome is Outcome.REFUTED
+    assert explained.outcome is Verdict.REFUTED
     assert level(explained, "guessing").takes < -1
     assert "look for a fault" in level(explained, "guessing").advice.text
     assert level(explained, "statistics").advice is None
@@ -199,10 +200,10 @@ def test_a_fault_is_named_where_guesses_are_too_good():
 
 def test_an_audit_that_could_not_refute_says_so():
     weak = explain(counted(10, canaries=10, guesses=10, claim=PureDP(epsilon=4.0)))
-    assert weak.outcome is Outcome.TOO_WEAK
+    assert weak.outcome is Verdict.INCONCLUSIVE
     assert "could not have refuted" in weak.strength
     strong = explain(counted(50))
-    assert strong.outcome is Outcome.NOT_REFUTED
+    assert strong.outcome is Verdict.NO_VIOLATION_FOUND
     assert "would have refuted" in strong.strength
     assert "which does not prove it" in strong.verdict
 
@@ -361,7 +362,7 @@ def test_the_strength_is_of_the_claim_that_was_tested():
 
 def test_what_a_model_forecasts_is_not_promised_where_guesses_fell_short():
     explained = explain(trained(louder=0.05))  # twenty times the noise
-    assert explained.outcome is not Outcome.REFUTED
+    assert explained.outcome is not Verdict.REFUTED
     assert "times too small" not in explained.strength
     assert "fell short" in explained.strength
     advised = [s.advice for s in explained.steps if s.advice is not None]
@@ -453,7 +454,7 @@ def test_classes_that_could_not_refute_say_so():
         canaries=6, weights=(2.0, 1.0), guesses=(3, 3), correct=(3, 3), committed=True
     )
     explained = explain(judge(weighted, design=design, commitment=None))
-    assert explained.outcome is Outcome.TOO_WEAK
+    assert explained.outcome is Verdict.INCONCLUSIVE
 
 
 def test_any_number_of_guesses_has_a_strength():

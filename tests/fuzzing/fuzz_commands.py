@@ -200,13 +200,14 @@ def read_command(data: bytes, folder: Path) -> object:
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     said = done.stdout + done.stderr
-    assert done.exit_code in (0, 1, 2), f"exit code {done.exit_code}"
+    assert done.exit_code in (0, 1, 2, 3, 4), f"exit code {done.exit_code}"
     assert "Traceback" not in said, f"traceback: {said[-300:]}"
-    assert (done.exit_code == 2) == bool(done.stderr), f"{done.exit_code}, {said[:200]}"
+    refused = done.exit_code == 2 or (done.exit_code == 4 and not done.stdout)
+    assert refused == bool(done.stderr), f"{done.exit_code}, {said[:200]}"
     odd = [each for each in said if category(each) == "Cc" and each != "\n"]
     assert not odd, f"prints {odd[0]!r}"
     assert len(said) < 200_000, "prints very much"
-    if "--json" in tokens and done.exit_code < 2 and "--help" not in tokens:
+    if "--json" in tokens and not done.stderr and "--help" not in tokens:
         json.loads(done.stdout)
     sys.stdout.flush()
     return f"exit {done.exit_code}"

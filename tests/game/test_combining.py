@@ -257,9 +257,10 @@ def test_fewer_than_two_are_nothing_to_combine(number):
         combine_runs([run(30)] * number)
 
 
-def test_it_prints_one_sentence_with_all_it_rests_on():
+def test_it_prints_the_word_and_all_it_rests_on():
     said = str(combine_runs([run(35), run(36, number=1)]))
-    assert said.startswith("The claim (epsilon = 1, delta = 0)-DP is refuted (p = ")
+    claim = "(epsilon = 1, delta = 0)-DP"
+    assert said.startswith(f"Refuted. The claim {claim} is refuted (p = ")
     assert "by 2 independent runs together: epsilon >= " in said
     assert "alpha = 0.05, method independent runs, tier A: any mechanism" in said
     assert said.endswith("against an observer of the output.")

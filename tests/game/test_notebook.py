@@ -10,6 +10,7 @@ from dpaudit import ApproxDP, Counts, Design, GaussianDP, Key, OneRun
 from dpaudit.bounds.bound import ClaimTest, LowerBound
 from dpaudit.game.notebook import html_fragment
 from dpaudit.game.result import judge
+from dpaudit.game.verdict import Control, Verdict
 from dpaudit.training.any_loop import SumsAudit
 
 CLAIM = ApproxDP(epsilon=1.0, delta=1e-5)
@@ -30,20 +31,21 @@ def result(correct):
 
 
 @pytest.mark.parametrize(
-    ("correct", "verdict"), [(900, "refuted"), (600, "not refuted")]
+    ("correct", "verdict"), [(900, "Refuted"), (600, "No violation found")]
 )
-def test_a_result_shows_its_verdict_and_six_rows(correct, verdict):
+def test_a_result_shows_its_verdict_and_seven_rows(correct, verdict):
     fragment = result(correct)._repr_html_()
-    assert f"The claim is {verdict} against an observer of the output" in words(
-        fragment
-    )
-    assert fragment.count("<tr") == fragment.count('scope="row"') == 6
+    assert words(fragment).startswith(f"{verdict} .")
+    assert fragment.count("<tr") == fragment.count('scope="row"') == 7
     assert f"{correct} of 1,000 ({correct / 1000:.1%})" in fragment
     assert fragment.count("<") == fragment.count(">")
 
 
 def test_nothing_is_rounded_in_favour_of_the_auditor():
     fragment = html_fragment(
+        verdict=Verdict.NO_VIOLATION_FOUND,
+        said="No violation found.",
+        controls=(),
         test=ClaimTest(claim=CLAIM, p_value=0.050001, alpha=0.05),
         bound=LowerBound(
             epsilon_lower=1.23499, delta=1e-5, alpha=0.05, method="m", reference="r"
@@ -65,6 +67,9 @@ def test_it_keeps_the_colours_of_the_notebook_and_loads_nothing():
 
 def test_what_comes_from_outside_is_escaped():
     fragment = html_fragment(
+        verdict=Verdict.REFUTED,
+        said="Refuted<script>.",
+        controls=(Control(said="<script>"),),
         test=ClaimTest(claim=CLAIM, p_value=0.0, alpha=0.05),
         bound=LowerBound(
             epsilon_lower=float("inf"),
@@ -93,19 +98,21 @@ def test_training_shows_the_verdict_that_counts():
     trained = audit.finish(claim=GaussianDP(mu=8.0))
     assert trained.audit.claim_test.refuted
     assert not trained.refuted
-    assert "not refuted" in words(trained._repr_html_())
+    assert words(trained._repr_html_()).startswith("Inconclusive :")
+    assert trained.verdict is Verdict.INCONCLUSIVE  # of a curve that high
     assert "a whole curve" in words(trained._repr_html_())
 
 
 def test_each_row_says_what_it_is():
     shown = words(result(900)._repr_html_())
     for row in (
-        "claimed epsilon = 1 at delta = 1e-05 found",
+        "claimed epsilon = 1 at delta = 1e-05 threat model",
         "found, at least epsilon = 2.",
         "; refuted at 0.05 or less most it could",
         "most it could have shown epsilon = 5.",
         "right guesses 900 of 1,000 (90.0%), 2,000 canaries",
         "method exact, tier A: any mechanism",
+        "threat model an observer of the output",
     ):
         assert row in shown
     assert "evidence p = " in shown

@@ -80,13 +80,15 @@ def test_a_refuted_claim_is_told_with_all_that_the_number_needs():
     assert table["Evidence"] == "75 of 100 guesses right; 1000 canaries"
     assert "What would have been caught" not in table
     verdict = section.splitlines()[2]
-    assert verdict.startswith("**The claim epsilon = 0.5 at delta = 0.0001 is refuted")
+    assert verdict.startswith(
+        "**Refuted. The claim epsilon = 0.5 at delta = 0.0001 is refuted"
+    )
     assert "an observer of the final model only" in verdict
 
 
 def test_what_was_not_refuted_says_what_would_have_been():
     table = cells(section_of(judged(correct=60)))
-    assert table["Verdict"] == "not refuted, which does not prove the claim"
+    assert table["Verdict"] == "no violation found, which does not prove the claim"
     assert (
         "would have refuted it with chance 0.9" in table["What would have been caught"]
     )

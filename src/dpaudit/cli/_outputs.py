@@ -24,7 +24,7 @@ __all__ = [
     "write_outputs",
 ]
 
-_FORMAT = "dpaudit.audit.1"
+_FORMAT = "dpaudit.audit.2"
 
 SaveOption: TypeAlias = Annotated[
     Path | None, typer.Option("--save", help="Write the result to this .json file.")
@@ -115,13 +115,17 @@ def audit_json(result: "AuditResult", notes: list[str]) -> str:
 
     from dpaudit import _canonical  # noqa: PLC0415
     from dpaudit.game.result import claim_test_to_plain, score  # noqa: PLC0415
+    from dpaudit.game.verdict import Verdict  # noqa: PLC0415
 
     right, made = score(result.reading)
     return _canonical.text(
         {
             "format": _FORMAT,
+            "verdict": str(result.verdict),
+            "reason": result.reason,
+            "controls": [each.to_plain() for each in result.controls],
             "epsilon_lower": result.bound.epsilon_lower,
-            "refuted": result.claim_test.refuted,
+            "refuted": result.verdict is Verdict.REFUTED,
             "claim_test": claim_test_to_plain(result.claim_test),
             "bound": asdict(result.bound),
             "ceiling": result.ceiling,

@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, ParamSpec, TypeAlias
 
 import typer
 
-from dpaudit.errors import DpAuditError, InvalidInputError, printable
+from dpaudit.errors import (
+    DpAuditError,
+    InvalidInputError,
+    VoidAuditError,
+    printable,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,8 +51,9 @@ _STOPPED = 130  # as shells say of an interrupt
 _PIPE_CLOSED = 141  # and of output that nobody reads any more
 
 EXIT_CODES = (
-    "Exit codes: 0 if all is well; 1 if a claim is refuted, a check fails or something "
-    "is missing; 2 if something is misused or cannot be read; 130 if it was stopped."
+    "Exit codes: 0 if all is well and no violation found; 1 if a claim is refuted, a "
+    "check fails or something is missing; 2 if something is misused or cannot be read; "
+    "3 if an audit is inconclusive; 4 if it is void; 130 if it was stopped."
 )
 
 DeltaOption: TypeAlias = Annotated[
@@ -112,8 +118,9 @@ def reflowed(command: Callable[..., None]) -> str:
 def reported(name: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
     """Make a command end with one line where it cannot go on, and no traceback.
 
-    What is the user's to mend ends with exit code 2 and a message, an interrupt with
-    130. A reader that has seen enough, as in ``dpaudit ... | head -1``, is no error.
+    What is the user's to mend ends with exit code 2 and a message, a void audit with 4,
+    an interrupt with 130. A reader that has seen enough, as in ``dpaudit ... | head
+    -1``, is no error.
     """
 
     def decorate(command: Callable[P, None]) -> Callable[P, None]:
@@ -126,6 +133,10 @@ def reported(name: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
             except BrokenPipeError:
                 _close_quietly()
                 raise typer.Exit(_PIPE_CLOSED) from None
+            except VoidAuditError as error:
+                from dpaudit.game.verdict import Verdict  # noqa: PLC0415 (numpy)
+
+                leave(name, f"{Verdict.VOID}: {error}", code=Verdict.VOID.exit_code)
             except DpAuditError as error:
                 leave(name, f"{error}")
             except OSError as error:

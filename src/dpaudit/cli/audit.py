@@ -92,8 +92,9 @@ def audit(
     """Audit a claim from scores: higher where "included" is more likely.
 
     The claim is --epsilon and --delta, or that of a --design. The coins are the bits
-    of the file, or derived by id from the --key. Exits with 0, or 1 if the claim is
-    refuted, or 2 if something is misused or the audit would be void.
+    of the file, or derived by id from the --key. Exits with 0 if no violation is found,
+    1 if the claim is refuted, 2 if something is misused, 3 if the audit is
+    inconclusive, 4 if it is void.
     """
     outputs = Outputs(save=save, report=report, evidence=evidence)
     check_outputs(outputs)
@@ -134,7 +135,7 @@ def audit(
     typer.echo(
         audit_json(result, notes) if json else audit_text(result, notes, written)
     )
-    raise typer.Exit(1 if result.claim_test.refuted else 0)
+    raise typer.Exit(result.verdict.exit_code)
 
 
 @final

@@ -19,6 +19,7 @@ from dpaudit.errors import InvalidInputError
 if TYPE_CHECKING:
     from dpaudit.bounds.bound import ClaimTest, LowerBound, ParameterBound
     from dpaudit.bounds.reads import Reading
+    from dpaudit.game.verdict import Verdict
 
 _METHODS = "exact, pure, adaptive, steinke, classic, gdp"
 
@@ -56,8 +57,11 @@ def bound(
 ) -> None:
     """Bound epsilon from below, for any mechanism.
 
-    A claim is tested by the method that gives the bound. Exits with 0, or 1 if the
-    claim is refuted, or 2 if something is misused.
+    A claim is tested by the method that gives the bound; without one there is no
+    verdict. Exits with 0 if there is none or no violation is found, 1 if the claim is
+    refuted, 2 if something is misused, 3 if the guesses are inconclusive: all right
+    would not have refuted the claim, or they are not better than chance; 4 if they are
+    of a game that does not test the claim.
     """
     read = _reading(
         canaries,
@@ -72,11 +76,18 @@ def bound(
         test = _claim_test(
             read, method=method, epsilon=epsilon, delta=delta, alpha=alpha
         )
+        ended = test and _ended(
+            read, test, method=method, epsilon=epsilon, delta=delta, alpha=alpha
+        )
     if json:
-        typer.echo(_as_json(read, bounds, test, method, delta=delta, alpha=alpha))
+        typer.echo(
+            _as_json(read, bounds, test, ended, method, delta=delta, alpha=alpha)
+        )
     else:
-        _print(read, bounds, test, method, compare=compare, delta=delta, alpha=alpha)
-    raise typer.Exit(1 if test and test.refuted else 0)
+        _print(
+            read, bounds, test, ended, method, compare=compare, delta=delta, alpha=alpha
+        )
+    raise typer.Exit(ended[0].exit_code if ended else 0)
 
 
 def _reading(
@@ -165,6 +176,35 @@ def _claim_test(
     return test_claim(claim, read, alpha=alpha, bound=bound)
 
 
+def _ended(
+    read: "Reading",
+    test: "ClaimTest",
+    *,
+    method: str | None,
+    epsilon: float | None,
+    delta: float,
+    alpha: float,
+) -> "tuple[Verdict, str]":
+    """Return the verdict, and why if it is no answer.
+
+    Nothing but the guesses shows that a canary went in, so they have to show it.
+    """
+    from dpaudit.bounds.strength import all_right  # noqa: PLC0415
+    from dpaudit.game.verdict import SURE, better_than_chance, verdict_of  # noqa: PLC0415
+
+    best = _claim_test(
+        all_right(read), method=method, epsilon=epsilon, delta=delta, alpha=alpha
+    )
+    silence = _claim_test(read, method=method, epsilon=0.0, delta=0.0, alpha=SURE)
+    assert best is not None  # there is a claim
+    assert silence is not None
+    return verdict_of(
+        refuted=test.refuted,
+        could=best.refuted,
+        controls=[better_than_chance(silence)],
+    )
+
+
 def _ceiling(read: "Reading", *, delta: float, alpha: float) -> float | None:
     from dpaudit.bounds.ceilings import design_ceiling  # noqa: PLC0415
     from dpaudit.bounds.reads import Counts  # noqa: PLC0415
@@ -178,6 +218,7 @@ def _as_json(
     read: "Reading",
     bounds: "list[LowerBound | ParameterBound]",
     test: "ClaimTest | None",
+    ended: "tuple[Verdict, str] | None",
     method: str | None,
     *,
     delta: float,
@@ -192,10 +233,12 @@ def _as_json(
     )
     return _canonical.text(
         {
-            "format": "dpaudit.bound.1",
+            "format": "dpaudit.bound.2",
             "reading": json_module.loads(reading_to_json(read)),
             "bounds": [asdict(b) for b in bounds],
             "ceiling": _ceiling(read, delta=delta, alpha=alpha),
+            "verdict": ended and str(ended[0]),
+            "reason": ended and ended[1],
             "claim": _claim_json(test, method or bounds[0].method),
             **found,
         }
@@ -222,15 +265,18 @@ def _print(
     read: "Reading",
     bounds: "list[LowerBound | ParameterBound]",
     test: "ClaimTest | None",
+    ended: "tuple[Verdict, str] | None",
     method: str | None,
     *,
     compare: bool,
     delta: float,
     alpha: float,
 ) -> None:
-    if test:
+    if test and ended:
+        from dpaudit.game.result import opening  # noqa: PLC0415
+
         said = str(test) + (f", by the {method} method" if compare else "")
-        typer.echo(said[0].upper() + said[1:])
+        typer.echo(f"{opening(*ended)} {said[0].upper()}{said[1:]}.")
     if not compare:
         typer.echo(bounds[0])
         return

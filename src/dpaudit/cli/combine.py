@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dpaudit.game.combining import CombinedResult
     from dpaudit.privacy.guarantee import Guarantee
 
-_FORMAT = "dpaudit.combination.1"
+_FORMAT = "dpaudit.combination.2"
 
 
 def combine(
@@ -35,8 +35,9 @@ def combine(
     """Combine the results of independent runs that audit one claim.
 
     All runs that were made must be among them: leaving out one that showed nothing
-    voids the rest. Exits with 0, or 1 if the claim is refuted, or 2 if something is
-    misused or two results are of one run.
+    voids the rest. Exits with 0 if no violation is found, 1 if the claim is refuted, 2
+    if something is misused, 3 if all of them together are inconclusive, 4 if they are
+    void: one of them is, or two results are of one run.
     """
     from dpaudit.evidence.documents import audit_of  # noqa: PLC0415 (numpy)
     from dpaudit.game.combining import combine_runs  # noqa: PLC0415
@@ -48,7 +49,7 @@ def combine(
         )
     notes = _notes(found)
     typer.echo(_json(found, results, notes) if json else _text(found, results, notes))
-    raise typer.Exit(1 if found.claim_test.refuted else 0)
+    raise typer.Exit(found.verdict.exit_code)
 
 
 def _curve(results: "Sequence[Result]") -> "Guarantee | None":
@@ -83,9 +84,12 @@ def _notes(found: "CombinedResult") -> list[str]:
 
 
 def _text(found: "CombinedResult", paths: Sequence[Path], notes: Sequence[str]) -> str:
-    lines = [str(found)]
+    from dpaudit.game.verdict import Verdict  # noqa: PLC0415
+
+    lines, void = [str(found)], found.verdict is Verdict.VOID
     for path, run, p_value in zip(paths, found.runs, found.p_values, strict=True):
-        lines.append(f"  {on_one_line(str(path))}: p = {p_value:.3g}; {run.bound}")
+        shown = "" if void else f"; p = {p_value:.3g}; {run.bound}"
+        lines.append(f"  {on_one_line(str(path))}: {run.verdict}{shown}")
     return "\n".join([*lines, *(f"Note: {note}." for note in notes)])
 
 
@@ -94,11 +98,13 @@ def _json(found: "CombinedResult", paths: Sequence[Path], notes: Sequence[str]) 
 
     from dpaudit import _canonical  # noqa: PLC0415
     from dpaudit.game.result import claim_test_to_plain  # noqa: PLC0415
+    from dpaudit.game.verdict import Verdict  # noqa: PLC0415
 
     runs: list[_canonical.Json] = [
         {
             "file": str(path),
             "commitment": run.commitment and run.commitment.sha256,
+            "verdict": str(run.verdict),
             "p_value": p_value,
             "epsilon_lower": run.bound.epsilon_lower,
         }
@@ -107,8 +113,11 @@ def _json(found: "CombinedResult", paths: Sequence[Path], notes: Sequence[str]) 
     return _canonical.text(
         {
             "format": _FORMAT,
+            "verdict": str(found.verdict),
+            "reason": found.reason,
+            "controls": [each.to_plain() for each in found.controls],
             "epsilon_lower": found.bound.epsilon_lower,
-            "refuted": found.claim_test.refuted,
+            "refuted": found.verdict is Verdict.REFUTED,
             "claim_test": claim_test_to_plain(found.claim_test),
             "bound": asdict(found.bound),
             "runs": runs,

@@ -10,13 +10,14 @@ from dpaudit.cli._shared import JsonOption, json_number, patience
 if TYPE_CHECKING:
     from dpaudit.explanation import Explanation
 
-_FORMAT = "dpaudit.explanation.1"
+_FORMAT = "dpaudit.explanation.2"
 
 
 def explain(result: ResultArgument, json: JsonOption = False) -> None:
     """Explain a result: verdict, what took how much of epsilon, what could be done.
 
-    Exits with 0, whatever the verdict, or 2 if something is misused.
+    It shows what an audit found, and judges nothing. Exits with 0, whatever the
+    verdict, or 2 if something is misused.
     """
     from dpaudit.explanation import explain as explained  # noqa: PLC0415 (numpy)
 
@@ -49,8 +50,10 @@ def _json(found: "Explanation") -> str:
     return _canonical.text(
         {
             "format": _FORMAT,
-            "outcome": found.outcome.value,
+            "outcome": str(found.outcome),
+            "reason": found.reason,
             "verdict": found.verdict,
+            "controls": [each.to_plain() for each in found.controls],
             "claimed": json_number(found.claimed),
             "found": json_number(found.found),
             "delta": found.delta,

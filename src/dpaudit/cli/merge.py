@@ -42,8 +42,9 @@ def merge(
     """Merge the tallies of all shards of an audit, and judge the claim.
 
     The result is that of one pass over all files, whatever the division and the order.
-    Exits with 0, or 1 if the claim is refuted, or 2 if something is misused or the
-    audit would be void, as it is when a shard is missing or is there twice.
+    Exits with 0 if no violation is found, 1 if the claim is refuted, 2 if something is
+    misused, 3 if the audit is inconclusive, 4 if it is void, as it is when a shard is
+    missing or is there twice.
     """
     from dpaudit.tables.concluding import conclude_scores  # noqa: PLC0415 (numpy)
 
@@ -76,7 +77,7 @@ def merge(
     typer.echo(
         audit_json(result, notes) if json else audit_text(result, notes, written)
     )
-    raise typer.Exit(1 if result.claim_test.refuted else 0)
+    raise typer.Exit(result.verdict.exit_code)
 
 
 def _check_registered(found: "list[ScoreTally]", design: Path | None) -> None:

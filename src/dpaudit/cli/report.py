@@ -17,7 +17,8 @@ def report(
 ) -> None:
     """Write a report of a result: one self-contained page (needs the extra report).
 
-    Exits with 0, or 2 if something is misused.
+    It shows what an audit found, and judges nothing. Exits with 0, whatever the
+    verdict, or 2 if something is misused.
     """
     from dpaudit.reporting.report import report as written  # noqa: PLC0415 (its extra)
 

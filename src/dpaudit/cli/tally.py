@@ -45,8 +45,8 @@ def tally(
 
     Every shard of a large table is tallied where it lies; `dpaudit merge` makes the
     result of all tallies. Files are read one by one, or on several workers with
-    --workers or --engine ray. Exits with 0, or 2 if something is misused or the audit
-    would be void.
+    --workers or --engine ray. Exits with 0, or 2 if something is misused, or 4 if the
+    audit would be void.
     """
     from dpaudit.tables.tally_json import tally_to_json  # noqa: PLC0415 (numpy)
 

@@ -7,7 +7,7 @@ from typing import Any, assert_never
 from dpaudit.bounds.bound import p_value_text
 from dpaudit.bounds.reading_json import reading_to_json
 from dpaudit.bounds.reads import Bets, Ranked, Reading
-from dpaudit.errors import DpAuditError, MissingExtraError
+from dpaudit.errors import DpAuditError, MissingExtraError, on_one_line
 from dpaudit.evidence.comparing import differences
 from dpaudit.evidence.documents import audit_of
 from dpaudit.evidence.files import ScoreFiles, read_score_files
@@ -20,9 +20,10 @@ from dpaudit.evidence.rederive import (
     scored_again,
 )
 from dpaudit.evidence.verification import Check, Finding, fails, holds, open_question
-from dpaudit.game.result import is_classic, score
+from dpaudit.game.result import AuditResult, is_classic, score
 from dpaudit.game.rules import OneRun
 from dpaudit.game.transcript import Transcript
+from dpaudit.game.verdict import Verdict
 from dpaudit.privacy.guarantee import guarantee_to_plain
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
 from dpaudit.training.result import TrainingResult
@@ -71,8 +72,7 @@ def check_bound(evidence: Evidence) -> list[Check]:
     odd = differences(_but_guesses(stated.to_json()), _but_guesses(derived.to_json()))
     if odd:
         return [fails("bound", f"the result does not follow from its tally: {odd[0]}")]
-    said = f"the tally gives {audit.bound}, and {audit.claim_test}"
-    found = [holds("bound", f"{said}; that is the claim of the registration")]
+    found = [holds("bound", _shown(audit))]
     if isinstance(stated, TrainingResult):
         found += _check_accountant(stated)
     if is_classic(audit):
@@ -84,6 +84,19 @@ def check_bound(evidence: Evidence) -> list[Check]:
             )
         )
     return found
+
+
+def _shown(audit: AuditResult) -> str:
+    """Say what follows from the tally, the word first."""
+    if audit.verdict is Verdict.VOID:
+        return (
+            f"{audit.verdict}: {on_one_line(audit.reason)}; the tally gives the stated "
+            "numbers, and nothing is said about the claim of the registration"
+        )
+    return (
+        f"{audit.verdict}: the tally gives {audit.bound}, and {audit.claim_test}; that "
+        "is the claim of the registration"
+    )
 
 
 def _takes_long(evidence: Evidence) -> bool:
@@ -106,15 +119,14 @@ def _check_accountant(stated: TrainingResult) -> list[Check]:
         return []
     delta = design.bound_delta
     registered, other = (c.epsilon_at(delta) for c in (design.claim, test.claim))
-    verdict = "refuted" if test.refuted else "not refuted"
     return [
         open_question(
             "accountant",
             "the result gives a verdict on a second claim, the accountant's curve. "
             "This curve was not registered, and may have been chosen afterwards: at "
             f"delta = {delta:g} it has epsilon = {other:.4g}, and the registered claim "
-            f"has epsilon = {registered:.4g}. The tally says of the curve: {verdict} "
-            f"(p {p_value_text(test.p_value)})",
+            f"has epsilon = {registered:.4g}. The result says of the curve: "
+            f"{stated.verdict} (p {p_value_text(test.p_value)})",
         )
     ]
 

@@ -1,7 +1,7 @@
 """Why an audit shows what it shows, in words and numbers."""
 
 from dpaudit.explanation.explain import explain
-from dpaudit.explanation.values import Advice, Explanation, Outcome, Step
+from dpaudit.explanation.values import Advice, Explanation, Step
 from dpaudit.explanation.verdict import verdict
 
-__all__ = ["Advice", "Explanation", "Outcome", "Step", "explain", "verdict"]
+__all__ = ["Advice", "Explanation", "Step", "explain", "verdict"]

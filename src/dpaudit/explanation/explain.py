@@ -12,10 +12,11 @@ from dpaudit.explanation.ladder import known, law_of, modelled, unmodelled
 from dpaudit.explanation.model import Model
 from dpaudit.explanation.seen import see
 from dpaudit.explanation.strength import strength
-from dpaudit.explanation.values import Advice, Explanation, Outcome, Step
-from dpaudit.explanation.verdict import verdict
+from dpaudit.explanation.values import Advice, Explanation, Step
+from dpaudit.explanation.verdict import shown
 from dpaudit.game.design import ThreatModel
 from dpaudit.game.result import AuditResult
+from dpaudit.game.verdict import Verdict
 from dpaudit.theory.rungs import Gaps
 from dpaudit.training.result import TrainingResult
 
@@ -44,7 +45,8 @@ def explain(
     Where the result says which training it was made of, every gap is computed by itself
     and advice comes with the bound to expect; that takes some seconds. So is it where
     the mechanism is given and guesses were counted. Otherwise only confidence,
-    statistics and the rest are told apart.
+    statistics and the rest are told apart. Of a void audit only is said why it is void:
+    a way from the claim to its bound would say something about the claim.
 
     Args:
         result: Of any audit.
@@ -62,6 +64,8 @@ def explain(
         >>> [(step.name, round(step.leaves, 2)) for step in explained.steps]
         [('confidence', 1.0), ('exposure', 0.62), ('statistics', 0.51)]
     """
+    if result.verdict is Verdict.VOID:
+        return _void(result)
     audit, claim = audit_of(result), result.claim_test.claim
     refuted = result.claim_test.refuted
     # Of a mechanism as claimed, no guess would be sure enough to count up there.
@@ -85,12 +89,14 @@ def explain(
             model, advice = None, {"guessing": guessing_advice(gaps)}
         else:
             advice = modelled_advice(audit, claim, model, law, gaps)
-    said, could = ("", True) if refuted else strength(audit, claim, model)
+    said = "" if refuted else strength(audit, claim, model)
     if short:
         said = f"{said} {_SHORT}".strip()
     return Explanation(
-        outcome=_outcome(refuted=refuted, could=could),
-        verdict=verdict(result),
+        outcome=result.verdict,
+        reason=result.reason,
+        shown=shown(result),
+        controls=audit.controls,
         claimed=gaps.rungs[0].epsilon,
         found=audit.bound.epsilon_lower,
         delta=audit.design.bound_delta,
@@ -101,8 +107,35 @@ def explain(
         strength=said,
         assumptions=_assumptions(audit),
         not_exercised=audit.not_exercised,
-        remarks=result.remarks if isinstance(result, TrainingResult) else (),
+        remarks=_remarks(result),
     )
+
+
+def _void(result: Result) -> Explanation:
+    """Return the explanation of an audit that says nothing about its claim."""
+    audit = audit_of(result)
+    delta = audit.design.bound_delta
+    return Explanation(
+        outcome=result.verdict,
+        reason=result.reason,
+        shown="",
+        controls=audit.controls,
+        claimed=result.claim_test.claim.epsilon_at(delta),
+        found=0.0,
+        delta=delta,
+        alpha=audit.design.alpha,
+        model="",
+        steps=(),
+        remainder=0.0,
+        strength="",
+        assumptions=(),
+        not_exercised=audit.not_exercised,
+        remarks=_remarks(result),
+    )
+
+
+def _remarks(result: Result) -> tuple[str, ...]:
+    return result.remarks if isinstance(result, TrainingResult) else ()
 
 
 def _fell_short(result: Result, gaps: Gaps) -> bool:
@@ -118,12 +151,6 @@ def _told(model: Model | None, mechanism: object | None) -> str:
     if mechanism is not None:
         return f"the law of {type(mechanism).__name__}"
     return "only the guesses are known" if model is None else str(model)
-
-
-def _outcome(*, refuted: bool, could: bool) -> Outcome:
-    if refuted:
-        return Outcome.REFUTED
-    return Outcome.NOT_REFUTED if could else Outcome.TOO_WEAK
 
 
 def _steps(gaps: Gaps, advice: dict[str, Advice]) -> tuple[Step, ...]:

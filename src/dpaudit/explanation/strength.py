@@ -1,6 +1,6 @@
 """What an audit that refuted nothing would have caught.
 
-A verdict of "not refuted" is worth what the audit could have refuted. Where guesses
+"No violation found" is worth what the audit could have refuted. Where guesses
 were counted it is how often independent guesses would have had to be right; with a
 model of the training, by how much the noise would have had to be too small. Elsewhere
 it is what such guesses would have done, found by trying: randomised response of rising
@@ -32,10 +32,8 @@ _TRIES = 30  # simulated audits of each epsilon
 _HALVINGS = 6
 
 
-def strength(
-    audit: AuditResult, claim: Guarantee, model: Model | None
-) -> tuple[str, bool]:
-    """Return what would have been caught, and whether anything could have been."""
+def strength(audit: AuditResult, claim: Guarantee, model: Model | None) -> str:
+    """Return what would have been caught; "" where nobody computed it."""
     if model is not None and isinstance(audit.design.rules, OneRun | AdaptiveRounds):
         return _noise(audit, claim, model)
     reading = audit.reading
@@ -46,13 +44,12 @@ def strength(
     if audit.ceiling < claim.epsilon_at(audit.design.bound_delta):
         return (
             "It could not have refuted the claim: with every guess right the bound "
-            "would still be below it.",
-            False,
+            "would still be below it."
         )
-    return "", True
+    return ""
 
 
-def _noise(audit: AuditResult, claim: Guarantee, model: Model) -> tuple[str, bool]:
+def _noise(audit: AuditResult, claim: Guarantee, model: Model) -> str:
     rules = audit.design.rules
     assert isinstance(rules, OneRun | AdaptiveRounds)
     tested = claim if isinstance(rules, OneRun) else audit.design.claim
@@ -71,18 +68,16 @@ def _noise(audit: AuditResult, claim: Guarantee, model: Model) -> tuple[str, boo
     )
     if fault is None:
         return (
-            "It could not have caught a fault of the noise: not even noise 32 times "
-            f"too small would have been refuted with chance {_CHANCE:g}.",
-            False,
+            "It would hardly have caught a fault of the noise: not even noise 32 times "
+            f"too small would have been refuted with chance {_CHANCE:g}."
         )
     return (
         f"It would have caught noise {ceil(100 * fault) / 100:.2f} times too small "
-        f"with chance {_CHANCE:g}; smaller faults may go unseen.",
-        True,
+        f"with chance {_CHANCE:g}; smaller faults may go unseen."
     )
 
 
-def _accuracy(audit: AuditResult, claim: Guarantee, counts: Counts) -> tuple[str, bool]:
+def _accuracy(audit: AuditResult, claim: Guarantee, counts: Counts) -> str:
     own = bound_of(audit)
     a = accuracy_caught(
         claim,
@@ -97,22 +92,18 @@ def _accuracy(audit: AuditResult, claim: Guarantee, counts: Counts) -> tuple[str
     if a is None:
         return (
             "It could not have refuted the claim, or hardly: not even with every guess "
-            f"right would it have done so with chance {_CHANCE:g}.",
-            False,
+            f"right would it have done so with chance {_CHANCE:g}."
         )
     share = Measured.exact(a)
     epsilon = as_epsilon(share, counts).value if 0 < a < 1 else 0.0
     return (
         f"Guesses right {ceil(1000 * a) / 10:g} % of the time would have refuted it "
         f"with chance {_CHANCE:g}, as those about randomised response of epsilon = "
-        f"{ceil(100 * epsilon) / 100:.2f} are; smaller faults may go unseen.",
-        True,
+        f"{ceil(100 * epsilon) / 100:.2f} are; smaller faults may go unseen."
     )
 
 
-def _leak(
-    audit: AuditResult, claim: Guarantee, reading: Ranked | Bets
-) -> tuple[str, bool]:
+def _leak(audit: AuditResult, claim: Guarantee, reading: Ranked | Bets) -> str:
     def caught(epsilon: float) -> bool:
         rng = np.random.default_rng(14)
         chance = float(special.expit(epsilon))
@@ -133,9 +124,8 @@ def _leak(
         high *= 2
         if high > _LARGEST:
             return (
-                "It could not have refuted the claim, or hardly: not even guesses that "
-                "are all but always right would have done so.",
-                False,
+                "It would hardly have refuted the claim: not even guesses that are all "
+                f"but always right would have done so with chance about {_CHANCE:g}."
             )
     low = high / 2 if high > 1 else 0.0
     for _ in range(_HALVINGS):
@@ -144,6 +134,5 @@ def _leak(
     return (
         f"Randomised response of epsilon = {ceil(100 * high) / 100:.2f}, all of it "
         f"guessed, would have been refuted with chance about {_CHANCE:g}; smaller "
-        "faults may go unseen.",
-        True,
+        "faults may go unseen."
     )

@@ -1,23 +1,15 @@
-"""What an explanation says, as values: outcome, steps, advice, strength."""
+"""What an explanation says, as values: the word, steps, advice, strength."""
 
 from dataclasses import dataclass
-from enum import Enum
 from math import isfinite
 from typing import final
 
 from dpaudit.bounds.bound import rounded_down
 from dpaudit.errors import on_one_line
+from dpaudit.game.result import opening
+from dpaudit.game.verdict import Control, Verdict
 
-__all__ = ["Advice", "Explanation", "Outcome", "Step"]
-
-
-@final
-class Outcome(Enum):
-    """How an audit ended."""
-
-    REFUTED = "refuted"
-    NOT_REFUTED = "not refuted"
-    TOO_WEAK = "inconclusive"
+__all__ = ["Advice", "Explanation", "Step"]
 
 
 @final
@@ -80,14 +72,17 @@ class Explanation:
     """What an audit shows, why not more, and what would have been caught.
 
     Attributes:
-        outcome: How it ended.
-        verdict: One sentence, with the threat model.
+        outcome: How it ended, in one word.
+        reason: Why it is void or inconclusive; "" otherwise.
+        shown: What was shown of the claim, and to whom; "" if the audit is void.
+        controls: What was looked at to see whether there was anything to see.
         claimed: The claim's epsilon at delta.
-        found: The lower bound on epsilon at delta.
+        found: The lower bound on epsilon at delta; 0 if the audit is void.
         delta: Of both.
         alpha: Chance of the bound being wrong.
         model: What the steps were computed from.
-        steps: From the claim to the bound; each level is computed by itself.
+        steps: From the claim to the bound; each level is computed by itself. None if
+            the audit is void: it says nothing about the claim.
         remainder: The bound found, less what the last step leaves: what no step
             explains.
         strength: What the audit would have caught; "" if it caught something.
@@ -96,8 +91,10 @@ class Explanation:
         remarks: What was noticed besides.
     """
 
-    outcome: Outcome
-    verdict: str
+    outcome: Verdict
+    reason: str
+    shown: str
+    controls: tuple[Control, ...]
     claimed: float
     found: float
     delta: float
@@ -109,6 +106,11 @@ class Explanation:
     assumptions: tuple[str, ...]
     not_exercised: tuple[str, ...]
     remarks: tuple[str, ...]
+
+    @property
+    def verdict(self) -> str:
+        """The verdict in sentences: the word first, then what was shown."""
+        return f"{opening(self.outcome, self.reason)} {self.shown}".strip()
 
     def table(self) -> str:
         """Return the steps as lines of text."""
@@ -123,9 +125,11 @@ class Explanation:
         parts = [self.verdict]
         if self.strength:
             parts.append(self.strength)
-        parts += [f"From the claim to the bound ({self.model}):\n{self.table()}"]
-        parts += [self._step(step) for step in self.steps]
+        if self.outcome is not Verdict.VOID:
+            parts += [f"From the claim to the bound ({self.model}):\n{self.table()}"]
+            parts += [self._step(step) for step in self.steps]
         for title, lines in (
+            ("Looked at", tuple(each.said for each in self.controls)),
             ("This rests on", self.assumptions),
             ("Not exercised", self.not_exercised),
             ("Noticed", self.remarks),

@@ -1,15 +1,17 @@
-"""The verdict of an audit in one sentence, with who was watching."""
+"""The verdict of an audit: the word first, then what was shown, and to whom."""
 
 from dpaudit.bounds.bound import p_value_text, rounded_down
 from dpaudit.evidence.documents import Result, audit_of
+from dpaudit.game.result import opening
+from dpaudit.game.verdict import Verdict
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
 
-__all__ = ["claim_words", "verdict"]
+__all__ = ["claim_words", "shown", "verdict"]
 
 
 def verdict(result: Result) -> str:
-    """Return the verdict in one sentence.
+    """Return the verdict in sentences: the word, why it is no answer, what was shown.
 
     Example:
         >>> from dpaudit import Counts, Design, OneRun, PureDP
@@ -19,21 +21,29 @@ def verdict(result: Result) -> str:
         ... )
         >>> counts = Counts(canaries=100, guesses=100, correct=90)
         >>> print(verdict(judge(counts, design=design, commitment=None)))
-        The claim epsilon = 1 is refuted against an observer of the output: epsilon is \
-at least 1.630 (alpha = 0.05, method exact, tier A: any mechanism; p = 2.8e-05).
+        Refuted. The claim epsilon = 1 is refuted against an observer of the output: \
+epsilon is at least 1.630 (alpha = 0.05, method exact, tier A: any mechanism; \
+p = 2.8e-05).
     """
+    return f"{opening(result.verdict, result.reason)} {shown(result)}".strip()
+
+
+def shown(result: Result) -> str:
+    """Return what was shown of the claim; "" of a void audit, which shows nothing."""
+    if result.verdict is Verdict.VOID:
+        return ""
     audit, test = audit_of(result), result.claim_test
     found = audit.bound
     who = audit.design.threat_model
     claim = claim_words(test.claim, found.delta)
     at = f" at delta = {found.delta:g}" if found.delta else ""
-    shown = (
+    least = (
         f"epsilon is at least {rounded_down(found.epsilon_lower)}{at} (alpha = "
         f"{found.alpha:g}, method {found.method}, tier {found.tier}: any mechanism; "
         f"p {p_value_text(test.p_value)})"
     )
     if test.refuted:
-        said = f"The claim {claim} is refuted against {who}: {shown}."
+        said = f"The claim {claim} is refuted against {who}: {least}."
         if found.epsilon_lower < test.claim.epsilon_at(found.delta):
             said += (
                 " The claim is tested by itself; a bound must hold against every "
@@ -42,7 +52,7 @@ at least 1.630 (alpha = 0.05, method exact, tier A: any mechanism; p = 2.8e-05).
     else:
         said = (
             f"The claim {claim} is not refuted against {who}, which does not prove it: "
-            f"all that was shown is that {shown}."
+            f"all that was shown is that {least}."
         )
     return said + _other_verdict(result)
 

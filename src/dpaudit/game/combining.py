@@ -15,15 +15,16 @@ p-value too: all of them bound the chance of one event, and whoever is private a
 small epsilon is so at a larger one.
 
 All runs that were made must be combined. Leaving out one that showed nothing is a
-choice that looks at the coins, and no bound holds after that. And each must be there
-once: the results of one run, under whatever designs, know the same coins. A run is
-known by its key, of which the commitment holds a hash.
+choice that looks at the coins, and no bound holds after that. So a void run makes all
+of them void: it is spent, and neither counts nor may be left out. And each must be
+there once: the results of one run, under whatever designs, know the same coins. A run
+is known by its key, of which the commitment holds a hash.
 
 Reference: docs/explanation/ceilings.md.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations
 from math import log
@@ -44,9 +45,17 @@ from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.independent_runs import IndependentRuns, bets_in_a_row
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.reads import Bets, Counts, Ranked, Reading, Rounds, Weighted
+from dpaudit.bounds.strength import all_right
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.game.result import AuditResult, bound_of, check_reading, score
+from dpaudit.game.result import (
+    AuditResult,
+    bound_of,
+    check_reading,
+    opening,
+    score,
+)
 from dpaudit.game.rules import AdaptiveBets, AdaptiveRounds
+from dpaudit.game.verdict import Control, Verdict, verdict_of
 from dpaudit.privacy.guarantee import Guarantee, guarantee_to_plain
 from dpaudit.stats.binomial import log_odds_limit
 from dpaudit.stats.combine import fisher
@@ -60,19 +69,61 @@ _SMALLEST = 5e-324  # a p-value below any float is at most this
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CombinedResult:
-    """What several independent runs show together; printing it gives one sentence.
+    """What several independent runs show together; printing it says it.
 
     Attributes:
         runs: The result of each.
         bound: Lower bound on epsilon from all of them.
-        claim_test: Verdict on the claim from all of them.
+        claim_test: The test of the claim by all of them.
         p_values: What each run alone says of the claim.
+        could_refute: Whether the claim would be refuted, had all guesses been right.
     """
 
     runs: tuple[AuditResult, ...]
     bound: LowerBound
     claim_test: ClaimTest
     p_values: tuple[float, ...]
+    could_refute: bool
+
+    @property
+    def verdict(self) -> Verdict:
+        """How the audit ended, in one word."""
+        return self._ended()[0]
+
+    @property
+    def reason(self) -> str:
+        """Why the audit is void or inconclusive; "" otherwise."""
+        return self._ended()[1]
+
+    @property
+    def controls(self) -> tuple[Control, ...]:
+        """What was looked at in each run, and what it makes of all of them.
+
+        One void run makes all void. One that saw no effect does not make all
+        inconclusive, as long as another saw one.
+        """
+        unseen = all(
+            any(each.spoils is Verdict.INCONCLUSIVE for each in run.controls)
+            for run in self.runs
+        )
+        return tuple(
+            replace(
+                control,
+                said=f"run {number}: {control.said}",
+                spoils=control.spoils
+                if unseen or control.spoils is Verdict.VOID
+                else None,
+            )
+            for number, run in enumerate(self.runs, 1)
+            for control in run.controls
+        )
+
+    def _ended(self) -> tuple[Verdict, str]:
+        return verdict_of(
+            refuted=self.claim_test.refuted,
+            could=self.could_refute,
+            controls=self.controls,
+        )
 
     @property
     def nameless(self) -> int:
@@ -81,6 +132,11 @@ class CombinedResult:
         return sum(each is None or each.run is None for each in named)
 
     def __str__(self) -> str:
+        said = opening(self.verdict, self.reason)
+        return said if self.verdict is Verdict.VOID else f"{said} {self.details()}"
+
+    def details(self) -> str:
+        """Return what was shown of the claim, in one sentence."""
         observers = sorted({str(run.design.threat_model) for run in self.runs})
         said = (
             f"{self.claim_test} by {len(self.runs)} independent runs together: "
@@ -149,7 +205,14 @@ def combine_runs(
             claim=claim, p_value=_combined(runs, claim, p_values), alpha=alpha
         ),
         p_values=p_values,
+        could_refute=_combined_if_all_right(runs, claim) <= alpha,
     )
+
+
+def _combined_if_all_right(runs: Sequence[AuditResult], claim: Guarantee) -> float:
+    """Return the combined p-value of the claim, had all guesses been right."""
+    best = [replace(run, reading=all_right(run.reading)) for run in runs]
+    return _combined(best, claim, [_p_value(run, claim) for run in best])
 
 
 def _check_distinct(runs: Sequence[AuditResult]) -> None:

@@ -1,13 +1,16 @@
-"""How a result shows itself in a notebook: one sentence, six rows.
+"""How a result shows itself in a notebook: the word first, then rows.
 
 A small piece of HTML in the notebook's own colours, so that light and dark work alike.
 It needs nothing installed and loads nothing; every text in it is escaped. The whole
 story is ``dpaudit.report``.
 """
 
+from collections.abc import Iterable
 from html import escape
+from typing import Final
 
 from dpaudit.bounds.bound import ClaimTest, LowerBound, p_value_text, rounded_down
+from dpaudit.game.verdict import Control, Verdict
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
 
@@ -18,12 +21,19 @@ _BOX = (
 )
 _TABLE = "border-collapse:collapse;margin:0;color:inherit;font-size:inherit"
 _CELL = "text-align:left;padding:3px 14px 3px 0;vertical-align:top"
-# Both stand out on white and on black.
-_REFUTED, _NOT_REFUTED = "#d1495b", "#3d85c6"
+_COLOURS: Final = {  # all stand out on white and on black
+    Verdict.VOID: "#808080",
+    Verdict.REFUTED: "#d1495b",
+    Verdict.INCONCLUSIVE: "#c28e0e",
+    Verdict.NO_VIOLATION_FOUND: "#3d85c6",
+}
 
 
-def html_fragment(
+def html_fragment(  # noqa: PLR0913 (what a result shows of itself)
     *,
+    verdict: Verdict,
+    said: str,
+    controls: Iterable[Control],
     test: ClaimTest,
     bound: LowerBound,
     ceiling: float,
@@ -34,7 +44,10 @@ def html_fragment(
     """Return what a notebook shows of a result.
 
     Args:
-        test: The verdict that counts.
+        verdict: How the audit ended.
+        said: That in a sentence, which begins with the word.
+        controls: What was looked at besides.
+        test: The test of the claim that counts; of a void audit it is not shown.
         bound: The lower bound.
         ceiling: The bound if every guess had been right.
         score: How many guesses were right, and how many were made.
@@ -48,14 +61,12 @@ def html_fragment(
         >>> design = Design(canaries=100, rules=rules, claim=claim)
         >>> counts = Counts(canaries=100, guesses=100, correct=90)
         >>> shown = judge(counts, design=design, commitment=None)._repr_html_()
-        >>> "The claim is <strong>refuted</strong>" in shown
+        >>> "<strong>Refuted</strong>." in shown
         True
     """
-    verdict = "refuted" if test.refuted else "not refuted"
     right, made = score
     share = f" ({right / made:.1%})" if made else ""
-    rows = (
-        ("claimed", _claim(test.claim, bound.delta)),
+    about_claim = (
         (
             "found, at least",
             f"epsilon = {rounded_down(bound.epsilon_lower)} at delta = {bound.delta:g}",
@@ -65,13 +76,19 @@ def html_fragment(
             f"p {p_value_text(test.p_value)}; refuted at {test.alpha:g} or less",
         ),
         ("most it could have shown", f"epsilon = {rounded_down(ceiling)}"),
-        ("right guesses", f"{right:,} of {made:,}{share}, {canaries:,} canaries"),
         ("method", f"{bound.method}, tier {bound.tier}: any mechanism"),
     )
-    box = _BOX.format(colour=_REFUTED if test.refuted else _NOT_REFUTED)
+    rows = (
+        ("claimed", _claim(test.claim, bound.delta)),
+        ("threat model", threat_model),
+        *(() if verdict is Verdict.VOID else about_claim),
+        ("right guesses", f"{right:,} of {made:,}{share}, {canaries:,} canaries"),
+        *(("looked at", each.said) for each in controls),
+    )
+    box, word = _BOX.format(colour=_COLOURS[verdict]), len(verdict)
     return (
-        f'<div style="{box}"><p style="margin:0 0 6px">The claim is '
-        f"<strong>{verdict}</strong> against {escape(threat_model)}.</p>"
+        f'<div style="{box}"><p style="margin:0 0 6px">'
+        f"<strong>{escape(said[:word])}</strong>{escape(said[word:])}</p>"
         f'<table style="{_TABLE}"><tbody>'
         + "".join(_row(name, value) for name, value in rows)
         + "</tbody></table></div>"

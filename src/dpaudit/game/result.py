@@ -69,6 +69,7 @@ __all__ = [
     "claim_test_to_plain",
     "conclude",
     "effect_seen",
+    "in_notebook",
     "is_classic",
     "judge",
     "opening",
@@ -194,13 +195,8 @@ class AuditResult:
         return said[0].upper() + said[1:]
 
     def _repr_html_(self) -> str:
-        return html_fragment(
-            test=self.claim_test,
-            bound=self.bound,
-            ceiling=self.ceiling,
-            score=score(self.reading),
-            canaries=self.design.canaries,
-            threat_model=self.design.threat_model,
+        return in_notebook(
+            self, test=self.claim_test, verdict=self.verdict, reason=self.reason
         )
 
     def _most(self) -> str:
@@ -392,6 +388,23 @@ def opening(verdict: Verdict, reason: str) -> str:
     )
     silent = " Nothing is said about the claim." * (verdict is Verdict.VOID)
     return f"{said}.{silent}"
+
+
+def in_notebook(
+    audit: AuditResult, *, test: ClaimTest, verdict: Verdict, reason: str
+) -> str:
+    """Return what a notebook shows of an audit, or of a verdict that rests on it."""
+    return html_fragment(
+        verdict=verdict,
+        said=opening(verdict, reason),
+        controls=audit.controls,
+        test=test,
+        bound=audit.bound,
+        ceiling=audit.ceiling,
+        score=score(audit.reading),
+        canaries=audit.design.canaries,
+        threat_model=audit.design.threat_model,
+    )
 
 
 def check_verdict(stated: object, derived: Verdict) -> None:

@@ -2,8 +2,9 @@
 
 A model card is read by people who have a minute. So the section has the verdict with
 its threat model, the numbers that it turns on, what would have been caught, what it
-rests on, what was not run through, and what to cite. Whatever a design or a remark
-holds is text, and stays text: it is escaped.
+rests on, what was not run through, and what to cite. Of a void audit no number stands
+there that would say something about the claim. Whatever a design or a remark holds is
+text, and stays text: it is escaped.
 
 Hugging Face's cards also have metadata (``model-index``) for results that leaderboards
 rank: a metric of a task on a data set. A lower bound on a leak is of no data set, and
@@ -17,18 +18,14 @@ from dpaudit import _validate
 from dpaudit.bounds.bound import LowerBound, rounded_down
 from dpaudit.errors import InvalidInputError
 from dpaudit.evidence.documents import Result, audit_of
-from dpaudit.explanation import Explanation, Outcome, explain
+from dpaudit.explanation import Explanation, explain
 from dpaudit.explanation.verdict import claim_words
 from dpaudit.game.result import AuditResult, score
+from dpaudit.game.verdict import Verdict
 from dpaudit.training.result import TrainingResult
 
 __all__ = ["model_card_section"]
 
-_LABELS = {
-    Outcome.REFUTED: "refuted",
-    Outcome.NOT_REFUTED: "not refuted, which does not prove the claim",
-    Outcome.TOO_WEAK: "inconclusive: hardly anything could have refuted the claim",
-}
 _PAPER = (
     "Keinan, Shenfeld and Ligett, *How Well Can Differential Privacy Be Audited in One "
     "Run?*, 2025, <https://arxiv.org/abs/2503.07199>"
@@ -70,6 +67,7 @@ def model_card_section(result: Result, *, level: int = 2) -> str:
         f"{'#' * level} Privacy audit",
         f"**{_text(explained.verdict)}**",
         _table(result, explained),
+        _bullets("Looked at:", tuple(each.said for each in explained.controls)),
         _bullets("This rests on:", explained.assumptions),
         _bullets("Not exercised by the audit:", explained.not_exercised),
         _bullets("Noticed:", explained.remarks),
@@ -82,14 +80,41 @@ def model_card_section(result: Result, *, level: int = 2) -> str:
 
 def _table(result: Result, explained: Explanation) -> str:
     audit, test = audit_of(result), result.claim_test
-    bound, (right, made) = audit.bound, score(audit.reading)
+    right, made = score(audit.reading)
+    shown = [] if explained.outcome is Verdict.VOID else _shown(result)
     rows = [
         (
             "Claim",
-            f"{claim_words(test.claim, bound.delta)} ({test.claim.adjacency} "
+            f"{claim_words(test.claim, audit.bound.delta)} ({test.claim.adjacency} "
             "adjacency)",
         ),
-        ("Verdict", _LABELS[explained.outcome]),
+        ("Verdict", _word(explained)),
+        *shown,
+        ("Threat model", str(audit.design.threat_model)),
+        (
+            "Evidence",
+            f"{right} of {made} guesses right; {audit.design.canaries} canaries",
+        ),
+    ]
+    if explained.strength:
+        rows.append(("What would have been caught", explained.strength))
+    lines = [f"| {_text(name)} | {_text(value)} |" for name, value in rows]
+    return "\n".join(["| What | Value |", "| --- | --- |", *lines])
+
+
+def _word(explained: Explanation) -> str:
+    if explained.reason:
+        return f"{explained.outcome}: {explained.reason}"
+    if explained.outcome is Verdict.NO_VIOLATION_FOUND:
+        return f"{explained.outcome}, which does not prove the claim"
+    return str(explained.outcome)
+
+
+def _shown(result: Result) -> list[tuple[str, str]]:
+    """Return the numbers that say something about the claim."""
+    audit, test = audit_of(result), result.claim_test
+    bound = audit.bound
+    rows = [
         (
             "Lower bound",
             f"epsilon >= {rounded_down(bound.epsilon_lower)} at delta = "
@@ -99,19 +124,11 @@ def _table(result: Result, explained: Explanation) -> str:
         ("What it assumes", f"tier {bound.tier}: nothing about the mechanism"),
         ("Method", bound.method),
         ("p-value of the claim", _at_most(test.p_value)),
-        ("Threat model", str(audit.design.threat_model)),
-        (
-            "Evidence",
-            f"{right} of {made} guesses right; {audit.design.canaries} canaries",
-        ),
         ("Most it could have shown", f"epsilon >= {rounded_down(audit.ceiling)}"),
     ]
-    if explained.strength:
-        rows.append(("What would have been caught", explained.strength))
     if isinstance(result, TrainingResult) and result.family is not None:
         rows.append(("If the mechanism is of a family", str(result.family)))
-    lines = [f"| {_text(name)} | {_text(value)} |" for name, value in rows]
-    return "\n".join(["| What | Value |", "| --- | --- |", *lines])
+    return rows
 
 
 def _bullets(title: str, lines: tuple[str, ...]) -> str:

@@ -25,7 +25,7 @@ from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Coins
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.lots import Lots
-from dpaudit.game.result import AuditResult, judge
+from dpaudit.game.result import AuditResult, effect_seen, judge
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.scores import check_fair, check_rows, check_scores, read_ranks
 from dpaudit.tables.columns import SPELLINGS, check_flat, to_scores
@@ -170,6 +170,7 @@ def audit_score_lists(
         design=design,
         commitment=None if coins is None else Commitment.to(coins.key, design),
         not_exercised=not_exercised,
+        controls=(effect_seen(reading, design=design),),
         scores=ScoreSummary.of(scores, bits),
     )
 

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from dpaudit.bounds.reads import Counts
 from dpaudit.errors import VoidAuditError
-from dpaudit.explanation import verdict
+from dpaudit.explanation import verdict as verdict_sentence
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
 from dpaudit.game.guessers import most_likely
@@ -38,6 +38,7 @@ from dpaudit.game.result import AuditResult, judge
 from dpaudit.game.rules import OneRun
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
+from dpaudit.game.verdict import Verdict
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.testing.budgets import Budget, Calls, Seconds, calibrate
 from dpaudit.testing.calling import Calling, Neighbours, OneRecord, OneValue, seeded
@@ -64,7 +65,7 @@ _AT_ONCE = 4_000_000  # values of wide outputs that the audit holds
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionResult:
-    """What an audit of a function shows; printing it says it in a few sentences.
+    """What an audit of a function shows; printing it says it, the word first.
 
     Attributes:
         audit: Verdict and lower bound.
@@ -89,7 +90,17 @@ class FunctionResult:
     @property
     def refuted(self) -> bool:
         """Whether the claim is refuted; wrongly so with chance at most alpha."""
-        return self.audit.claim_test.refuted
+        return self.verdict is Verdict.REFUTED
+
+    @property
+    def verdict(self) -> Verdict:
+        """How the audit ended, in one word."""
+        return self.audit.verdict
+
+    @property
+    def reason(self) -> str:
+        """Why the audit is void or inconclusive; "" otherwise."""
+        return self.audit.reason
 
     def __str__(self) -> str:
         return " ".join(self.sentences())
@@ -97,15 +108,15 @@ class FunctionResult:
     def sentences(self) -> tuple[str, ...]:
         """Say all: what was found, what was not looked at, from what, how strong."""
         return (
-            self.verdict(),
+            self.sentence(),
             *([f"Not looked at: {'; '.join(self.unseen)}."] if self.unseen else []),
             self.evidence(),
-            self.strength(),
+            *([] if self.verdict is Verdict.VOID else [self.strength()]),
         )
 
-    def verdict(self) -> str:
-        """Say in one sentence what was found."""
-        return verdict(self.audit)
+    def sentence(self) -> str:
+        """Say what was found, the word first."""
+        return verdict_sentence(self.audit)
 
     def evidence(self) -> str:
         """Say what was guessed, and from what."""

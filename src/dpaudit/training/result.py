@@ -26,6 +26,7 @@ from dpaudit.game.result import (
     claim_test_from_plain,
     claim_test_to_plain,
     conclude,
+    in_notebook,
     opening,
 )
 from dpaudit.game.transcript import Transcript
@@ -137,7 +138,7 @@ class TrainingResult:
             lines += [self._verdict(), self.audit.details(), self._family()]
             lines += [self._reason()]
         lines += [
-            f"Control: {on_one_line(each.said)}."
+            f"Looked at: {on_one_line(each.said)}."
             for each in self.audit.controls
             if each.said not in self.reason
         ]
@@ -145,7 +146,9 @@ class TrainingResult:
         return "\n".join(line for line in lines if line)
 
     def _repr_html_(self) -> str:
-        return replace(self.audit, claim_test=self.claim_test)._repr_html_()
+        return in_notebook(
+            self.audit, test=self.claim_test, verdict=self.verdict, reason=self.reason
+        )
 
     def to_json(self) -> str:
         """Return the canonical JSON of the result, with its transcript."""

@@ -9,6 +9,7 @@ from dpaudit import Commitment, Key
 from dpaudit.reporting.loggers.plain import as_metrics
 
 NAMES = {
+    "dpaudit/verdict": str,
     "dpaudit/epsilon_lower": float,
     "dpaudit/delta": float,
     "dpaudit/alpha": float,

@@ -9,7 +9,8 @@ import pytest
 
 from dpaudit import ApproxDP, PrivacyCurve, PureDP
 from dpaudit.errors import InvalidInputError
-from dpaudit.explanation import Advice, Explanation, Outcome, Step, explain
+from dpaudit.explanation import Advice, Explanation, Step, explain
+from dpaudit.game.verdict import Control, Verdict
 from dpaudit.reporting.report import report, report_html
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -62,8 +63,10 @@ def explanation(**changed):
         advice=Advice(text="use more canaries", expected=1.5, spread=0.25),
     )
     parts = {
-        "outcome": Outcome.NOT_REFUTED,
-        "verdict": "The claim is not refuted: little was shown.",
+        "outcome": Verdict.NO_VIOLATION_FOUND,
+        "reason": "",
+        "shown": "The claim is not refuted: little was shown.",
+        "controls": (),
         "claimed": 2.0,
         "found": 0.95,
         "delta": 1e-5,
@@ -155,8 +158,8 @@ def test_addresses_within_a_page_are_unique_and_lead_somewhere(any_page):
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("refuted", "Claim refuted"),
-        ("honest", "Claim not refuted"),
+        ("refuted", "Refuted"),
+        ("honest", "No violation found"),
         ("too_weak", "Inconclusive"),
     ],
 )
@@ -208,11 +211,17 @@ def test_a_hostile_explanation_stays_text(honest):
         advice=Advice(text=attack),
     )
     said = explanation(
-        verdict=attack, strength=attack, steps=(step,), remarks=(attack,), model=attack
+        reason=attack,
+        shown=attack,
+        controls=(Control(said=attack),),
+        strength=attack,
+        steps=(step,),
+        remarks=(attack,),
+        model=attack,
     )
     page = report_html(honest[0], explanation=said)
     assert "<script" not in page
-    assert page.count("&lt;script&gt;") == 9  # the name also twice in its bar
+    assert page.count("&lt;script&gt;") == 11  # the name also twice in its bar
     Page(page)
 
 
@@ -321,7 +330,7 @@ def test_text_and_lines_stand_out_in_light_and_in_dark(scheme, honest):
             assert contrast(colours[name], ground) >= 4.5, name
         for name in ("found", "claim", "aside", "excluded"):
             assert contrast(colours[name], ground) >= 3, name
-    for name in ("refuted", "not-refuted", "too-weak"):
+    for name in ("void", "refuted", "inconclusive", "no-violation-found"):
         wash = colours[f"{name}-wash"]
         assert contrast(colours[name], wash) >= 4.5, name
         assert contrast(colours["soft"], wash) >= 4.5, name

@@ -3,7 +3,8 @@
 Names are stable: one is never given another meaning. Each number stands beside what it
 needs to be read: the bound beside its delta, alpha, tier and method, the verdict beside
 the claim and the threat model. What assumes a family (tier B) says so in its name. A
-name is left out where a result has nothing to say under it.
+name is left out where a result has nothing to say under it: a void one has neither
+bound nor p-value, and does not say whether the claim is refuted.
 
 Numbers are as the result holds them, so they may be infinite: an accountant's curve may
 promise no epsilon at all at a delta of 0.
@@ -14,11 +15,24 @@ from typing import TypeAlias
 from dpaudit.bounds.bound import ParameterBound
 from dpaudit.evidence.documents import Result, audit_of
 from dpaudit.game.result import score
+from dpaudit.game.verdict import Verdict
 from dpaudit.training.result import TrainingResult
 
 __all__ = ["Metric", "as_metrics"]
 
 Metric: TypeAlias = float | int | bool | str
+
+# What a void audit does not say.
+_ABOUT_CLAIM = {
+    "epsilon_lower",
+    "p_value",
+    "refuted",
+    "ceiling",
+    "accuracy_caught",
+    "tier_b/mu_lower",
+    "tier_b/model_epsilon",
+    "tier_b/family",
+}
 
 
 def as_metrics(result: Result) -> dict[str, Metric]:
@@ -36,19 +50,24 @@ def as_metrics(result: Result) -> dict[str, Metric]:
         >>> metrics = as_metrics(judge(counts, design=design, commitment=None))
         >>> round(metrics["dpaudit/epsilon_lower"], 6), metrics["dpaudit/delta"]
         (0.702214, 0.0)
-        >>> metrics["dpaudit/refuted"], metrics["dpaudit/tier"]
-        (True, 'A')
+        >>> metrics["dpaudit/verdict"], metrics["dpaudit/tier"]
+        ('refuted', 'A')
     """
     found = {**_verdict(result), **_evidence(result)}
     if isinstance(result, TrainingResult):
         found |= _training(result)
+    if result.verdict is Verdict.VOID:
+        found = {name: found[name] for name in found if name not in _ABOUT_CLAIM}
     return {f"dpaudit/{name}": value for name, value in found.items()}
 
 
 def _verdict(result: Result) -> dict[str, Metric]:
     audit = audit_of(result)
     bound, test = audit.bound, result.claim_test
-    return {
+    word: dict[str, Metric] = {"verdict": str(result.verdict)}
+    if result.reason:
+        word["reason"] = result.reason
+    return word | {
         "epsilon_lower": bound.epsilon_lower,
         "delta": bound.delta,
         "alpha": bound.alpha,

@@ -10,6 +10,7 @@ from dpaudit.bounds.bound import p_value_text
 from dpaudit.bounds.reads import Counts, Weighted
 from dpaudit.explanation.ladder import reach
 from dpaudit.game.result import is_classic, score
+from dpaudit.game.verdict import Control
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
 from dpaudit.reporting.report.numbers import (
     at_least,
@@ -22,6 +23,7 @@ from dpaudit.reporting.report.subject import Subject
 __all__ = [
     "Fact",
     "Reference",
+    "control_facts",
     "design_facts",
     "key_facts",
     "more_facts",
@@ -54,7 +56,6 @@ class Reference:
 def key_facts(subject: Subject) -> tuple[Fact, ...]:
     """Return what the verdict turns on: claim, bound, p-value."""
     bound, test = subject.audit.bound, subject.claim_test
-    verdict = "refuted" if test.refuted else "not refuted"
     return (
         Fact(
             name="Claimed",
@@ -71,9 +72,21 @@ def key_facts(subject: Subject) -> tuple[Fact, ...]:
         Fact(
             name="p-value of the claim",
             value=f"p {p_value_text(test.p_value)}",
-            note=f"{verdict}: a claim falls at alpha = {scientific(test.alpha)} or "
-            "less",
+            note=f"a claim is refuted at alpha = {scientific(test.alpha)} or less",
         ),
+    )
+
+
+def control_facts(controls: tuple[Control, ...]) -> tuple[Fact, ...]:
+    """Return what was looked at to see whether there was anything to see."""
+    return tuple(
+        Fact(
+            name="as it should be"
+            if control.spoils is None
+            else f"makes it {control.spoils}",
+            value=control.said,
+        )
+        for control in controls
     )
 
 

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 
 from dpaudit.errors import InvalidInputError, MissingExtraError, printable
 from dpaudit.evidence.documents import Result
-from dpaudit.explanation import Explanation, Outcome, explain
+from dpaudit.explanation import Explanation, explain
 from dpaudit.game.transcript import Transcript
+from dpaudit.game.verdict import Verdict
 from dpaudit.reporting.report import facts
 from dpaudit.reporting.report.by_k import by_k_figure
 from dpaudit.reporting.report.certificate import certificate_figure
@@ -32,11 +33,6 @@ if TYPE_CHECKING:
 __all__ = ["check_extra", "report", "report_html"]
 
 _SUFFIXES = (".html", ".htm")
-_LABELS = {
-    Outcome.REFUTED: ("refuted", "Claim refuted"),
-    Outcome.NOT_REFUTED: ("not-refuted", "Claim not refuted"),
-    Outcome.TOO_WEAK: ("too-weak", "Inconclusive"),
-}
 _FIGURES = (
     certificate_figure,
     histogram_figure,
@@ -104,17 +100,22 @@ def report_html(
     """
     template, subject = _template(), Subject.of(result, transcript)
     explanation = explain(result) if explanation is None else explanation
-    figures = [figure(subject) for figure in _FIGURES]
-    kind, label = _LABELS[explanation.outcome]
+    word = explanation.outcome
+    void = word is Verdict.VOID
+    # The others are drawn against the claim, of which a void audit says nothing.
+    drawn = (histogram_figure,) if void else _FIGURES
+    figures = [figure(subject) for figure in drawn]
     commitment = subject.audit.commitment
-    first, shown = headline(explanation.verdict)
+    first, shown = headline(explanation.shown)
     return template.render(
         css=_resource("page.css"),
-        kind=kind,
-        label=label,
+        kind=word.replace(" ", "-"),
+        word=word[0].upper() + word[1:],
+        void=void,
         first=first,
         shown=shown,
         explanation=explanation,
+        controls=facts.control_facts(explanation.controls),
         threat_model=str(subject.audit.design.threat_model),
         key_facts=facts.key_facts(subject),
         more_facts=facts.more_facts(subject),
