@@ -20,6 +20,7 @@ from dpaudit.errors import UncertifiedError
 from dpaudit.stats.search import largest_yes
 
 __all__ = [
+    "binomial_law",
     "log_complement",
     "log_mass",
     "log_odds_limit",
@@ -115,6 +116,19 @@ def masses(
     down = (k[: top - low] + 1) / (r - k[: top - low]) * exp(min(-log_odds, 700.0))
     shape = np.concatenate([np.cumprod(down[::-1])[::-1], [1.0], np.cumprod(up)])
     return low, shape / shape.sum()
+
+
+def binomial_law(trials: int, log_odds: float) -> NDArray[np.float64]:
+    """Return the masses of Bin(trials, expit(log_odds)) at 0, 1, ..., trials.
+
+    Example:
+        >>> binomial_law(2, 0.0).round(9)
+        array([0.25, 0.5 , 0.25])
+    """
+    k = np.arange(trials + 1)
+    ways = special.gammaln([trials + 1.0]) - special.gammaln(k + 1.0)
+    log_law = ways - special.gammaln(trials - k + 1.0) + k * log_odds
+    return np.asarray(np.exp(log_law + trials * special.log_expit(-log_odds)))
 
 
 def window(r: int, log_odds: float, *, spread: float) -> tuple[int, int]:

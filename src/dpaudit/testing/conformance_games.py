@@ -26,7 +26,7 @@ from scipy import special
 from dpaudit import _validate
 from dpaudit.bounds.reads import Counts, Ranked, Weighted
 from dpaudit.errors import InvalidInputError
-from dpaudit.experiments.calibration.draws import binomial_law
+from dpaudit.stats.binomial import binomial_law
 
 __all__ = ["ClassedGame", "CountedGame", "Game", "RankedGame", "SeparateRuns"]
 

@@ -40,13 +40,13 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.experiments.calibration.draws import (
     BOAST,
     Draws,
-    binomial_law,
     binomial_tail,
     every_guess,
     fair_coins,
     signed,
 )
 from dpaudit.privacy.guarantees import ApproxDP
+from dpaudit.stats.binomial import binomial_law
 
 __all__ = [
     "CountedGroups",

@@ -14,7 +14,6 @@ from scipy import special
 __all__ = [
     "BOAST",
     "Draws",
-    "binomial_law",
     "binomial_tail",
     "every_guess",
     "fair_coins",
@@ -98,19 +97,6 @@ def binomial_tail(
     inner = (v > 0) & (v <= r)
     a, b = np.where(inner, v, 1.0), np.where(inner, r - v + 1, 1.0)
     return np.where(inner, special.betainc(a, b, special.expit(log_odds)), v <= 0)
-
-
-def binomial_law(trials: int, log_odds: float) -> NDArray[np.float64]:
-    """Return the masses of Bin(trials, expit(log_odds)) at 0, 1, ..., trials.
-
-    Example:
-        >>> binomial_law(2, 0.0).round(9)
-        array([0.25, 0.5 , 0.25])
-    """
-    k = np.arange(trials + 1)
-    ways = special.gammaln([trials + 1.0]) - special.gammaln(k + 1.0)
-    log_law = ways - special.gammaln(trials - k + 1.0) + k * log_odds
-    return np.asarray(np.exp(log_law + trials * special.log_expit(-log_odds)))
 
 
 def whole(law: NDArray[np.float64]) -> NDArray[np.float64]:

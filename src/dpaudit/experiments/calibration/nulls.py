@@ -30,7 +30,6 @@ from dpaudit.experiments.calibration.counting import (
 from dpaudit.experiments.calibration.draws import (
     BOAST,
     Draws,
-    binomial_law,
     binomial_tail,
     every_guess,
     fair_coins,
@@ -52,6 +51,7 @@ from dpaudit.experiments.calibration.unequal import BiasedCoins
 from dpaudit.privacy.curve import PrivacyCurve
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.privacy.guarantees import ApproxDP, GaussianDP
+from dpaudit.stats.binomial import binomial_law
 from dpaudit.theory.stopping import stopping_law, surprising_counts
 
 __all__ = [

@@ -15,9 +15,17 @@ def fill(page: str, rows: Sequence[Row]) -> str:
 
     Args:
         page: Text with markers.
-        rows: The rows of the whole table.
+        rows: The rows of rules and whole audits, or of the pipeline, or all. Tables
+            that no row belongs to are left as they are.
     """
-    return fill_page(page, TABLES, lambda name: TABLES[name](rows))
+    of_pipeline = [row for row in rows if row.part is Part.PIPELINE]
+    others = [row for row in rows if row.part is not Part.PIPELINE]
+
+    def text_of(name: str) -> str | None:
+        chosen = of_pipeline if name in _OF_PIPELINE else others
+        return TABLES[name](chosen) if chosen else None
+
+    return fill_page(page, TABLES, text_of)
 
 
 def worst(rows: Iterable[Row]) -> list[Row]:
@@ -101,6 +109,61 @@ def _every_whole(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
+def _pipeline_headline(rows: Sequence[Row]) -> str:
+    drawn = [row for row in rows if row.runs is not None]
+    most = max(row.designs for row in rows)
+    said = [
+        f"{len(rows)} rows: {len(rows) - len(drawn)} exact (each the worst of up to "
+        f"{most} designs), {len(drawn)} drawn."
+    ]
+    for whose, ours in (("dpaudit", True), ("dpaudit as it was", False)):
+        theirs = [row for row in rows if row.ours is ours]
+        failing = sum(row.fails for row in theirs)
+        said.append(f"**Of {whose}, {failing} of {len(theirs)} rows fail.**")
+    refusing = sum(row.verdict == "refused" for row in rows)
+    said.append(f"In {refusing} rows every audit is refused.")
+    return " ".join(said)
+
+
+def _every_road(rows: Sequence[Row]) -> str:
+    """Return a line for each case of the pipeline, in order, ours first."""
+    lines = [
+        "| road: rules | null | true ε, δ | canaries | alpha | designs or audits | "
+        "rate in % (limits) | refused |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in sorted(rows, key=lambda row: not row.ours):
+        often = f"{row.designs:,} designs" if row.runs is None else f"{row.runs:,} runs"
+        refused = (
+            "always" if row.verdict == "refused" else f"{_per_cent(row.refused)} %"
+        )
+        lines.append(
+            f"| {row.rule} | {row.null} | {_truth(row)} | {row.canaries:,} | "
+            f"{row.alpha:g} | {often} | {_rate(row)} | {refused} |"
+        )
+    return "\n".join(lines)
+
+
+def _roads(rows: Sequence[Row]) -> str:
+    """Return the row of each road that comes nearest to its level, or beyond."""
+    lines = [
+        "| road | nearest to its level, rate in % | of | rows | always refused |",
+        "|---|---|---|---|---|",
+    ]
+    by_road: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: not row.ours):
+        by_road.setdefault(row.rule.rpartition(": ")[0], []).append(row)
+    for road, found in by_road.items():
+        row = max(found, key=lambda row: row.rate / row.alpha)
+        rules = row.rule.rpartition(": ")[2]
+        refusing = sum(each.verdict == "refused" for each in found)
+        lines.append(
+            f"| {road} | {_rate(row)} of {100 * row.alpha:g}: {rules}, {row.null}, n = "
+            f"{row.canaries:,} | {row.how} | {len(found)} | {refusing or ''} |"
+        )
+    return "\n".join(lines)
+
+
 def _rate(row: Row) -> str:
     """Return a rate in per cent, with its limits if it has some; bold if it fails."""
     found = _per_cent(row.rate)
@@ -126,8 +189,12 @@ TABLES = MappingProxyType(
         "whole audits": lambda rows: _summary(
             row for row in rows if row.part is Part.WHOLE
         ),
+        "pipeline headline": _pipeline_headline,
+        "pipeline": _roads,
         "others' rules": lambda rows: _summary(row for row in rows if not row.ours),
         "every rule": _every_rule,
         "every whole audit": _every_whole,
+        "every road": _every_road,
     }
 )
+_OF_PIPELINE = ("pipeline headline", "pipeline", "every road")

@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from dpaudit.bounds.bound import Bound
 from dpaudit.bounds.reads import Counts, Weighted
 from dpaudit.bounds.weighted import WeightedGuesses
-from dpaudit.experiments.calibration.draws import Draws, binomial_law
+from dpaudit.experiments.calibration.draws import Draws
 from dpaudit.experiments.calibration.mixtures import Mixture
 from dpaudit.privacy.guarantees import ApproxDP
+from dpaudit.stats.binomial import binomial_law
 from dpaudit.stats.search import least_yes
 
 __all__ = ["CountRule", "Rule", "WeightedRule", "least_rejected", "score_law"]

@@ -6,24 +6,30 @@ is an exact sum; otherwise it is simulated, and the rate stands between exact li
 row fails if the exact error exceeds the level, or if the lower limit does. The limits
 are wide enough (Bonferroni over all simulated rates of the table, two in a row of whole
 audits) that a table of valid audits has a failing row with a chance of at most
-``FALSE_ALARM``.
+``FALSE_ALARM``. The pipeline is a table of its own, corrected for by itself.
 
-The rules that other tools use stand in the same table. They are expected to fail: that
-they do shows that the table can.
+The rules that other tools use stand in the same table, and in that of the pipeline what
+dpaudit did once. They are expected to fail: that they do shows that the tables can.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import ceil
+from types import MappingProxyType
 from typing import Final, final
 
 from dpaudit import _validate
-from dpaudit.engines.store import Setting, Store
+from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep
 from dpaudit.errors import InvalidInputError
-from dpaudit.experiments.calibration import rates, whole
+from dpaudit.experiments.calibration import pipeline, rates, whole
 from dpaudit.experiments.calibration.cases import Case, cases, is_exact
 from dpaudit.experiments.calibration.ours import OURS
+from dpaudit.experiments.calibration.pipeline import (
+    PipelineCase,
+    Way,
+    pipeline_cases,
+)
 from dpaudit.experiments.calibration.subjects import ALPHA, subject
 from dpaudit.experiments.calibration.whole import WholeCase, whole_cases
 from dpaudit.stats.binomial import rate_limits
@@ -44,6 +50,9 @@ FALSE_ALARM: Final = 0.001
 LOOKED_UP: Final = 100_000  # audits of a row whose verdicts are a table of counts
 ASKED: Final = 10_000  # audits of a row whose verdicts are computed one by one
 
+# Trials of a small table's pipeline; sums over numbers of ones are short.
+_FEW_TRIALS: Final = MappingProxyType({Way.COINS: 2, Way.ONES: 20, Way.DRAWN: 2})
+
 # An exact sum is rounded; a row that promises alpha and attains it must not fail.
 _ROUNDING: Final = 1e-9
 
@@ -53,6 +62,7 @@ class Part(StrEnum):
 
     RULES = "rules"
     WHOLE = "whole"
+    PIPELINE = "pipeline"
 
 
 @final
@@ -74,6 +84,8 @@ class Row:
             bound was above the truth, whichever is more.
         low: Lower limit of the rate; the rate itself if exact.
         high: Upper limit of the rate; the rate itself if exact.
+        designs: How many designs were tried; the rate is that of the worst.
+        refused: How often the audit was refused, on average over designs.
     """
 
     part: Part
@@ -88,6 +100,8 @@ class Row:
     rate: float
     low: float
     high: float
+    designs: int = 1
+    refused: float = 0.0
 
     @property
     def fails(self) -> bool:
@@ -97,7 +111,19 @@ class Row:
     @property
     def how(self) -> str:
         """How the rate was found."""
-        return "exact" if self.runs is None else f"{self.runs} runs"
+        if self.runs is not None:
+            return f"{self.runs} runs"
+        return "exact" if self.designs == 1 else f"exact, {self.designs} designs"
+
+    @property
+    def verdict(self) -> str:
+        """What was found: who refuses every audit was not tested."""
+        if self.fails:
+            return "FAILS"
+        if self.refused >= 1 - _ROUNDING:
+            return "refused"
+        often = f", {100 * self.refused:.2g} % refused" if self.refused else ""
+        return f"holds{often}"
 
 
 @final
@@ -108,12 +134,15 @@ class Plan:
     Attributes:
         rules: Cases of rules.
         whole: Cases of whole audits.
+        pipeline: Cases of the pipeline.
         audits: Audits of each simulated row, rounded up to whole trials; if None, 10^5
-            where verdicts are looked up and 10^4 elsewhere.
+            where verdicts are looked up, 10^4 elsewhere, and in the pipeline what each
+            case says.
     """
 
     rules: tuple[Case, ...]
     whole: tuple[WholeCase, ...]
+    pipeline: tuple[PipelineCase, ...] = ()
     audits: int | None = None
 
     def __post_init__(self) -> None:
@@ -130,6 +159,17 @@ class Plan:
         """How many rates are simulated: the number that is corrected for."""
         return len(self.simulated) + 2 * len(self.whole)
 
+    @property
+    def drawn(self) -> int:
+        """How many rates of the pipeline are simulated, corrected for by themselves."""
+        return sum(case.way is Way.DRAWN for case in self.pipeline)
+
+    def pipeline_trials(self, case: PipelineCase) -> int:
+        """Return how many trials a case of the pipeline needs."""
+        if case.way is not Way.DRAWN or self.audits is None:
+            return case.trials
+        return ceil(self.audits / pipeline.AUDITS_PER_TRIAL)
+
     def trials(self, per_trial: int, *, default: int) -> int:
         """Return how many trials of so many audits a row needs."""
         return ceil((default if self.audits is None else self.audits) / per_trial)
@@ -141,9 +181,9 @@ def plan(
     """Return the plan of a table.
 
     Args:
-        small: Rules with 100 canaries and alpha 0.05 only, and of the whole audits only
-            those of DP-SGD.
-        only: One part of the table; both if None.
+        small: Rules with 100 canaries and alpha 0.05 only, of the whole audits only
+            those of DP-SGD, and of the pipeline equal scores under few designs.
+        only: One part of the table; all if None.
         audits: Audits of each simulated row.
 
     Example:
@@ -157,9 +197,20 @@ def plan(
         if not small or case.mechanism.startswith("DP-SGD")
     ]
     return Plan(
-        rules=() if only is Part.WHOLE else tuple(rules),
-        whole=() if only is Part.RULES else tuple(wholes),
+        rules=tuple(rules) if only in (None, Part.RULES) else (),
+        whole=tuple(wholes) if only in (None, Part.WHOLE) else (),
+        pipeline=_pipeline(small=small) if only in (None, Part.PIPELINE) else (),
         audits=audits,
+    )
+
+
+def _pipeline(*, small: bool) -> tuple[PipelineCase, ...]:
+    if not small:
+        return tuple(pipeline_cases())
+    return tuple(
+        replace(case, trials=min(case.trials, _FEW_TRIALS[case.way]))
+        for case in pipeline_cases()
+        if case.small
     )
 
 
@@ -169,6 +220,7 @@ def sweeps(planned: Plan) -> list[Sweep]:
         _rules_sweep(planned, rates.MANY),
         _rules_sweep(planned, rates.FEW),
         _whole_sweep(planned),
+        *_pipeline_sweeps(planned),
     )
     return [sweep for sweep in every if sweep.settings]
 
@@ -184,6 +236,7 @@ def table(planned: Plan, store: Store) -> list[Row]:
             for case in planned.rules
         ),
         *(_whole_row(case, store, wholes, level) for case in planned.whole),
+        *(_pipeline_row(case, store, planned) for case in planned.pipeline),
     ]
 
 
@@ -209,6 +262,24 @@ def _whole_sweep(planned: Plan) -> Sweep:
         function=whole.trial,
         settings=[case.setting() for case in planned.whole],
         trials=planned.trials(whole.AUDITS_PER_TRIAL, default=ASKED),
+    )
+
+
+def _pipeline_sweeps(planned: Plan) -> list[Sweep]:
+    """Return a sweep for each number of trials that cases need."""
+    by_trials: dict[int, list[PipelineCase]] = {}
+    for case in planned.pipeline:
+        by_trials.setdefault(planned.pipeline_trials(case), []).append(case)
+    return [_pipeline_sweep(cases, trials) for trials, cases in by_trials.items()]
+
+
+def _pipeline_sweep(cases: list[PipelineCase], trials: int) -> Sweep:
+    return Sweep(
+        name="pipeline",
+        revision=1,
+        function=pipeline.trial,
+        settings=[case.setting() for case in cases],
+        trials=trials,
     )
 
 
@@ -254,6 +325,36 @@ def _whole_row(case: WholeCase, store: Store, sweep: Sweep, level: float) -> Row
     )
 
 
+def _pipeline_row(case: PipelineCase, store: Store, planned: Plan) -> Row:
+    sweep = _pipeline_sweep([case], planned.pipeline_trials(case))
+    found = _outcomes(store, sweep, case.setting())
+    refused = sum(float(outcome["refused"] or 0) for outcome in found) / len(found)
+    if case.way is Way.DRAWN:
+        level = 2 * FALSE_ALARM / planned.drawn
+        measured = _measured(store, sweep, case.setting(), ("refuted",), level)
+        refused /= pipeline.AUDITS_PER_TRIAL
+    else:
+        # A sum is no estimate, so that the largest of many is no larger than it is.
+        rate = max(float(outcome["refuted"] or 0) for outcome in found)
+        measured = _Measured(runs=None, rate=rate, low=rate, high=rate)
+    return Row(
+        part=Part.PIPELINE,
+        rule=f"{case.road}: {case.rules}",
+        ours=case.ours,
+        null=case.null + (f", seed {case.seed}" if case.seed else ""),
+        epsilon=case.claim.epsilon,
+        delta=case.claim.delta,
+        canaries=case.canaries,
+        alpha=case.alpha,
+        runs=measured.runs,
+        rate=measured.rate,
+        low=measured.low,
+        high=measured.high,
+        designs=len(found) if measured.runs is None else 1,
+        refused=refused,
+    )
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measured:
@@ -272,12 +373,18 @@ def _measured(
 
     All that the store holds counts, also beyond what was asked for: audits accumulate.
     """
+    found = _outcomes(store, sweep, setting)
+    runs = int(setting["audits"] or 0) * len(found)
+    hits = max(sum(int(outcome[way]) for outcome in found) for way in ways)
+    low, high = rate_limits(hits, runs, alpha=level)
+    return _Measured(runs=runs, rate=hits / runs, low=low, high=high)
+
+
+def _outcomes(store: Store, sweep: Sweep, setting: Setting) -> list[Outcome]:
+    """Return all that the store holds of a setting, if that is enough."""
     found = list(store.outcomes(sweep.cell(setting)))
     if len(found) < sweep.trials:
         raise InvalidInputError(
             f"the store holds {len(found)} of {sweep.trials} trials of {setting}"
         )
-    runs = int(setting["audits"] or 0) * len(found)
-    hits = max(sum(int(outcome[way]) for outcome in found) for way in ways)
-    low, high = rate_limits(hits, runs, alpha=level)
-    return _Measured(runs=runs, rate=hits / runs, low=low, high=high)
+    return found
