@@ -52,6 +52,7 @@ _NEEDS = {
         "cli/test_tally.py",
         *(f"fuzzing/{name}.py" for name in ("fuzz_parquet", "test_parquet_mutants")),
         "experiments/benchmark/test_tables.py",
+        "experiments/calibration/test_pipeline.py",
     ],
     "docs": ["docs", "benchmarks"],  # the group of that name, and the checkout
 }

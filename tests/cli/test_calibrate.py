@@ -14,6 +14,8 @@ from dpaudit.engines import sweep
 from dpaudit.engines.store import Store
 from dpaudit.experiments.calibration import table
 from dpaudit.experiments.calibration.cases import Case
+from dpaudit.experiments.calibration.pipeline import PipelineCase, Way
+from dpaudit.experiments.calibration.roads import AS_IT_WAS
 from dpaudit.experiments.calibration.table import Part, Plan, Row
 from dpaudit.experiments.calibration.whole import WholeCase
 
@@ -44,20 +46,38 @@ WHOLE = (
         auditor="one run", guesser="everyone", mechanism="local randomised response"
     ),
 )
+ROADS = tuple(
+    PipelineCase(
+        road=road,
+        rules="all",
+        null="silent, all equal",
+        canaries=3,
+        alpha=0.3,
+        way=Way.ONES,
+        trials=8,
+    )
+    for road in ("counts", *AS_IT_WAS)
+)
 
 
 def run(path, *arguments):
     return CliRunner().invoke(app, ["calibrate", f"--store={path}", *arguments])
 
 
+def schema():
+    folder = resources.files("dpaudit") / "schemas"
+    return json.loads((folder / "calibration.schema.json").read_text("utf-8"))
+
+
 @pytest.fixture
 def few(monkeypatch):
-    """A table of three rules and a whole audit."""
+    """A table of three rules and a whole audit, or of three roads."""
 
     def planned(*, small, only, audits):  # noqa: ARG001 (it is small)
         return Plan(
-            rules=() if only is Part.WHOLE else RULES,
-            whole=() if only is Part.RULES else WHOLE,
+            rules=RULES if only in (None, Part.RULES) else (),
+            whole=WHOLE if only in (None, Part.WHOLE) else (),
+            pipeline=ROADS if only is Part.PIPELINE else (),
             audits=audits,
         )
 
@@ -69,10 +89,8 @@ def test_json_gives_every_row_and_the_chance_of_a_false_alarm(tmp_path):
     done = run(tmp_path / "s.sqlite", "--trials=200", "--json")
     assert done.exit_code == 0
     found = json.loads(done.stdout)
-    folder = resources.files("dpaudit") / "schemas"
-    schema = json.loads((folder / "calibration.schema.json").read_text("utf-8"))
-    jsonschema.validate(found, schema)
-    assert found["format"] == "dpaudit.calibration.2"
+    jsonschema.validate(found, schema())
+    assert found["format"] == "dpaudit.calibration.3"
     assert found["false_alarm"] == 0.001
     assert [row["runs"] for row in found["rows"]] == [200, None, None, 200]
     assert [row["fails"] for row in found["rows"]] == [False, False, True, False]
@@ -98,6 +116,32 @@ def test_one_part_alone_can_be_asked_for(tmp_path, part, rows):
     done = run(tmp_path / "s.sqlite", "--trials=100", f"--only={part}")
     assert done.exit_code == 0
     assert f"dpaudit's: 0 of {rows} rows fail" in done.stdout
+
+
+@pytest.mark.usefixtures("few")
+def test_the_pipeline_tells_what_is_from_what_was(tmp_path):
+    done = run(tmp_path / "s.sqlite", "--only=pipeline")
+    assert done.exit_code == 0
+    assert "dpaudit's: 0 of 1 rows fail" in done.stdout
+    assert "dpaudit's as it was: 2 of 2 rows fail" in done.stdout
+
+
+@pytest.mark.usefixtures("few")
+def test_the_pipeline_fills_its_own_tables_of_a_page(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "<!-- table: headline -->\nkept\n<!-- end -->\n"
+        "<!-- table: every road -->\nold\n<!-- end -->\n"
+    )
+    done = run(tmp_path / "s.sqlite", "--only=pipeline", f"--page={page}")
+    assert done.exit_code == 0
+    text = page.read_text("utf-8")
+    assert "kept" in text
+    assert "old" not in text
+    assert "| counts: all | silent, all equal | (0, 0) | 3 | 0.3 | 8 designs |" in text
+    found = run(tmp_path / "s.sqlite", "--only=pipeline", "--json").stdout
+    jsonschema.validate(json.loads(found), schema())
+    assert [row["designs"] for row in json.loads(found)["rows"]] == [8, 8, 8]
 
 
 @pytest.mark.usefixtures("few")

@@ -9,6 +9,7 @@ import pytest
 from dpaudit.errors import InvalidInputError
 from dpaudit.experiments.calibration.cases import Case, cases, is_exact
 from dpaudit.experiments.calibration.page import TABLES, fill, worst
+from dpaudit.experiments.calibration.pipeline import pipeline_cases
 from dpaudit.experiments.calibration.rates import exact_rate
 from dpaudit.experiments.calibration.table import Part, Row
 from dpaudit.experiments.calibration.whole import whole_cases
@@ -57,6 +58,54 @@ def test_only_what_is_between_markers_is_written():
     assert fill(found, ROWS) == found
 
 
+ROAD = replace(
+    ROW,
+    part=Part.PIPELINE,
+    rule="lists, key: all",
+    runs=None,
+    rate=0.04,
+    low=0.04,
+    high=0.04,
+    designs=200,
+)
+ROADS = [
+    replace(ROAD, rule="as it was: lists: all", ours=False, low=0.5, rate=0.5),
+    ROAD,
+    replace(ROAD, rule="lists, key: ranked", rate=0.1, low=0.1, alpha=0.3),
+    replace(ROAD, rule="lists, key: half", rate=0.0, low=0.0, refused=1.0),
+]
+
+
+def test_the_pipeline_fills_its_tables_and_no_others():
+    page = "<!-- table: {} -->\nold\n<!-- end -->\n"
+    assert fill(page.format("our rules"), ROADS) == page.format("our rules")
+    assert fill(page.format("pipeline"), ROWS) == page.format("pipeline")
+    found = fill(page.format("pipeline headline"), ROADS)
+    assert "4 rows: 4 exact (each the worst of up to 200 designs), 0 drawn." in found
+    assert "**Of dpaudit, 0 of 3 rows fail.**" in found
+    assert "**Of dpaudit as it was, 1 of 1 rows fail.**" in found
+    assert "In 1 rows every audit is refused." in found
+
+
+def test_each_road_shows_the_row_nearest_to_its_level_ours_first():
+    page = "<!-- table: pipeline -->\nold\n<!-- end -->\n"
+    *_, ours, was, _, _ = fill(page, ROADS).splitlines()
+    assert ours.startswith("| lists, key | 4.00 of 5: all, silent, n = 100 |")
+    assert ours.endswith("| exact, 200 designs | 3 | 1 |")
+    assert was.startswith("| as it was: lists | **50.00** of 5")
+
+
+def test_what_is_always_refused_says_so():
+    page = "<!-- table: every road -->\nold\n<!-- end -->\n"
+    lines = fill(page, ROADS).splitlines()
+    assert [line.split("|")[-2].strip() for line in lines[4:-2]] == [
+        "0 %",
+        "0 %",
+        "always",
+        "0 %",
+    ]
+
+
 def test_what_fails_is_bold():
     page = "<!-- table: others' rules -->\n<!-- end -->"
     assert "| peer | **20.00**: silent, n = 100 |" in fill(page, ROWS)
@@ -88,6 +137,8 @@ def test_the_page_that_is_checked_in_shows_every_case():
         assert f"| {case.rule} | {case.null} |" in text
     for case in whole_cases():
         assert f"| {case.auditor}: {case.guesser} | {case.mechanism} |" in text
+    for case in pipeline_cases():
+        assert f"| {case.road}: {case.rules} | {case.null}" in text
 
 
 def test_the_exact_rates_of_the_page_are_those_of_the_code():

@@ -51,7 +51,7 @@ LOOKED_UP: Final = 100_000  # audits of a row whose verdicts are a table of coun
 ASKED: Final = 10_000  # audits of a row whose verdicts are computed one by one
 
 # Trials of a small table's pipeline; sums over numbers of ones are short.
-_FEW_TRIALS: Final = MappingProxyType({Way.COINS: 2, Way.ONES: 20, Way.DRAWN: 2})
+_FEW_TRIALS: Final = MappingProxyType({Way.COINS: 1, Way.ONES: 20, Way.DRAWN: 2})
 
 # An exact sum is rounded; a row that promises alpha and attains it must not fail.
 _ROUNDING: Final = 1e-9
