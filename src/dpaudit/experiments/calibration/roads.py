@@ -42,7 +42,7 @@ from dpaudit.game.one_run import audit_one_run
 from dpaudit.game.pairs import Pairs
 from dpaudit.game.result import AuditResult, judge
 from dpaudit.game.rules import AdaptiveCount, Classes, OneRun
-from dpaudit.game.scores import audit_scores, tie_seed
+from dpaudit.game.scores import audit_scores
 from dpaudit.game.shards import conclude_tallies, tally_local
 from dpaudit.mechanisms.fixed import FixedPosterior
 from dpaudit.tables.concluding import conclude_scores
@@ -405,7 +405,7 @@ def _function(given: Material) -> bool:
 
 def _lots_for_places(given: Material) -> bool:
     """Decide by a seed's lots for places in lists that the coins have sorted."""
-    return _by_lots(given, tie_seed(given.design) or 0)
+    return _by_lots(given, int(given.design.setting["tie_seed"] or 0))
 
 
 def _lots_from_counts(given: Material) -> bool:
