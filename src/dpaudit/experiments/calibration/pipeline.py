@@ -55,13 +55,13 @@ from dpaudit.game.rules import (
 )
 from dpaudit.privacy.adjacency import Adjacency
 from dpaudit.privacy.guarantees import ApproxDP, GaussianDP
-from dpaudit.stats.binomial import binomial_law
+from dpaudit.stats.binomial import masses
 
 __all__ = ["AUDITS_PER_TRIAL", "PipelineCase", "Way", "pipeline_cases", "trial"]
 
 AUDITS_PER_TRIAL: Final = 20
 _SMALL: Final = 30  # canaries
-_NEGLIGIBLE: Final = 1e-13  # chance of a number of ones that is left out of a sum
+_SPREAD: Final = 8.0  # standard deviations of numbers of ones; 1e-15 lies beyond
 
 
 class Way(StrEnum):
@@ -368,7 +368,8 @@ def _summed(
                 found = _verdict(road, given)
                 refuted += chance * said * (found is True)
                 refused += chance * said * (found is None)
-        outcomes.append({"refuted": refuted, "refused": refused})
+        # Sums are rounded, and no chance is above 1.
+        outcomes.append({"refuted": min(1.0, refuted), "refused": min(1.0, refused)})
     return max(outcomes, key=lambda outcome: outcome["refuted"])
 
 
@@ -379,9 +380,9 @@ def _coins(case: PipelineCase) -> Iterator[tuple[float, Key | None, Bits]]:
         for bits, key in _keys(n).items():
             yield 0.5**n, key, np.array(bits, np.uint8)
         return
-    law = binomial_law(n, 0.0)
-    for ones in np.flatnonzero(law > _NEGLIGIBLE):
-        yield float(law[ones]), None, (np.arange(n) < ones).astype(np.uint8)
+    least, law = masses(n, 0.0, spread=_SPREAD)
+    for ones, chance in enumerate(law.tolist(), least):
+        yield chance, None, (np.arange(n) < ones).astype(np.uint8)
 
 
 @cache

@@ -214,7 +214,6 @@ def _lists(given: Material, *, key: bool = False, file: bool = False) -> bool:
             lists,
             design=given.design,
             coins=given.coins if key else None,
-            tie_rng=tie_rng(given.design, given.secret if key else None),
             coins_were_independent=True,
         )
     )
