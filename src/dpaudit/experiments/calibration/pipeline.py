@@ -193,8 +193,8 @@ _NOISE: Final = "Gaussian noise"
 _NULLS: Final[MappingProxyType[str, Null]] = MappingProxyType(
     {
         _EQUAL: _Silent(np.zeros),
-        _TWO: _Silent(lambda n: np.arange(n) % 2 - 0.5),
-        _IDS: _Silent(lambda n: np.arange(n) - n / 2 + 0.25),
+        _TWO: _Silent(lambda n: np.arange(n, dtype=np.float64) % 2 - 0.5),
+        _IDS: _Silent(lambda n: np.arange(n, dtype=np.float64) - n / 2 + 0.25),
         _RESPONSE: _Response(1.0),
         _LEAK: _Leak(0.03),
         _BLOCKS: _Leak(0.01, blocks=3),
@@ -237,11 +237,9 @@ class PipelineCase:
     @property
     def small(self) -> bool:
         """Whether it belongs to a small table: equal scores of few canaries."""
-        slow = ("classes", "slots", "bets")
-        if self.way is not Way.ONES:
-            slow = (*slow, "ranked")
         few = self.canaries <= _SMALL and self.null == _EQUAL
-        return few and self.rules not in slow
+        slow = self.rules in ("classes", "slots", "bets")
+        return few and not slow and (self.rules != "ranked" or self.way is Way.ONES)
 
     @property
     def claim(self) -> ApproxDP:

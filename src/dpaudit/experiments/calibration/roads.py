@@ -176,15 +176,15 @@ def _table(
 
 def _file(given: Material, *, suffix: str) -> bool:
     order = _by_coin(given)
-    columns = {"id": order, "bit": given.bits[order], "score": given.scores[order]}
+    bits, scores = given.bits[order], given.scores[order]
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"scores{suffix}"
         if suffix == ".npz":
-            np.savez(path, **columns)
+            np.savez(path, id=order, bit=bits, score=scores)
         else:
-            rows = zip(*(column.tolist() for column in columns.values()), strict=True)
+            rows = zip(order.tolist(), bits.tolist(), scores.tolist(), strict=True)
             lines = [",".join(map(str, row)) for row in rows]
-            path.write_text("\n".join([",".join(columns), *lines]), "utf-8")
+            path.write_text("\n".join(["id,bit,score", *lines]), "utf-8")
         table = read_score_table(path)
     assert table.bits is not None
     return _table(given, table.ids, table.bits, table.scores)

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import ceil
 from types import MappingProxyType
-from typing import Final, final
+from typing import Any, Final, final
 
 from dpaudit import _validate
-from dpaudit.engines.store import Outcome, Setting, Store
+from dpaudit.engines.store import Setting, Store
 from dpaudit.engines.sweep import Sweep
 from dpaudit.errors import InvalidInputError
 from dpaudit.experiments.calibration import pipeline, rates, whole
@@ -328,14 +328,14 @@ def _whole_row(case: WholeCase, store: Store, sweep: Sweep, level: float) -> Row
 def _pipeline_row(case: PipelineCase, store: Store, planned: Plan) -> Row:
     sweep = _pipeline_sweep([case], planned.pipeline_trials(case))
     found = _outcomes(store, sweep, case.setting())
-    refused = sum(float(outcome["refused"] or 0) for outcome in found) / len(found)
+    refused = sum(float(outcome["refused"]) for outcome in found) / len(found)
     if case.way is Way.DRAWN:
         level = 2 * FALSE_ALARM / planned.drawn
         measured = _measured(store, sweep, case.setting(), ("refuted",), level)
         refused /= pipeline.AUDITS_PER_TRIAL
     else:
         # A sum is no estimate, so that the largest of many is no larger than it is.
-        rate = max(float(outcome["refuted"] or 0) for outcome in found)
+        rate = max(float(outcome["refuted"]) for outcome in found)
         measured = _Measured(runs=None, rate=rate, low=rate, high=rate)
     return Row(
         part=Part.PIPELINE,
@@ -380,7 +380,7 @@ def _measured(
     return _Measured(runs=runs, rate=hits / runs, low=low, high=high)
 
 
-def _outcomes(store: Store, sweep: Sweep, setting: Setting) -> list[Outcome]:
+def _outcomes(store: Store, sweep: Sweep, setting: Setting) -> list[dict[str, Any]]:
     """Return all that the store holds of a setting, if that is enough."""
     found = list(store.outcomes(sweep.cell(setting)))
     if len(found) < sweep.trials:
