@@ -79,7 +79,7 @@ def test_adaptive_counts_from_a_file_are_bounded_and_tested_by_their_own_bound()
 def test_adaptive_counts_are_refused_where_guesses_at_once_are_meant(method):
     reading = played(AdaptiveCount(guesses=100), np.ones(100, bool))
     done = run("--reading=-", f"--method={method}", stdin=reading_to_json(reading))
-    assert done.exit_code == 2
+    assert done.exit_code == 4
     assert f"the {method} bound is proved for guesses made all at once" in done.stderr
     assert done.stdout == ""
 
@@ -142,7 +142,7 @@ def test_the_gaussian_family_tests_no_claim_of_epsilon():
 def test_beside_others_it_is_said_which_method_tested_the_claim(method):
     done = run(*FEW, "--compare", f"--method={method}", "--epsilon=1.77")
     first = done.stdout.splitlines()[0]
-    assert first.endswith(f", by the {method} method")
+    assert first.endswith(f", by the {method} method.")
     assert (" is refuted " in first) is (method == "exact")
     table = {line.split()[0] for line in done.stdout.splitlines()[2:-1]}
     assert table == set(METHODS) - {"pure"}

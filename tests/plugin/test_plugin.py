@@ -286,7 +286,7 @@ def test_a_secret_is_found_at_whichever_place_it_stands(suite, call):
         dp_audit({call}, seconds=0.2)
     """)
     done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(["*: The claim epsilon = 1 is refuted*"])
+    done.stdout.fnmatch_lines(["*The claim epsilon = 1 is refuted*"])
 
 
 @pytest.mark.parametrize("call", [

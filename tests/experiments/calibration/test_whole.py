@@ -125,6 +125,7 @@ def test_the_verdict_on_weights_depends_on_their_sum_alone(rules):
             guesses=rules.guesses,
             correct=correct,
             committed=True,
+            adaptive=isinstance(rules, AdaptiveClasses),
         )
         moved = whole._heavy_first(reading)
         assert moved.score == reading.score
