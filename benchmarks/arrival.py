@@ -37,8 +37,8 @@ from dpaudit.training.opacus import OpacusAudit
 from dpaudit.training.opacus.facts import summed_grad
 from dpaudit.training.result import TrainingResult
 
-CANARIES, STEPS, RATE, NOISE = 1000, 30, 0.1, 1.5
-RUNS = 10  # of a trial, so that ranks are started once for several
+CANARIES, STEPS, RATE, NOISE = 1000, 12, 0.1, 1.0
+RUNS = 20  # of a trial, so that ranks are started once for several
 # By what the program multiplies its sums before it adds noise.
 FACTORS = {
     "honest": 1.0,
@@ -274,7 +274,7 @@ def main() -> None:
         runs = arguments.honest if name == "honest" else arguments.faults
         sweep = Sweep(
             name="arrival",
-            revision=1,
+            revision=2,
             function=trial,
             settings=chosen,
             trials=-(-runs // RUNS),

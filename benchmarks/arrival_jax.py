@@ -18,7 +18,7 @@ from dpaudit.training.result import TrainingResult
 jax.config.update("jax_disable_most_optimizations", True)  # noqa: FBT003 (sooner)
 warnings.simplefilter("ignore")
 
-STEPS, RATE, NOISE, ROWS = 40, 0.2, 1.5, 100
+STEPS, RATE, NOISE, ROWS = 15, 0.2, 1.0, 100
 CLAIM = ApproxDP(epsilon=3.0, delta=1e-5)
 
 
@@ -63,7 +63,7 @@ def audited(
 ) -> TrainingResult:
     """Train under audit, and judge."""
     rng = np.random.default_rng(seed)
-    canaries = 2000 if records else 500
+    canaries = 2000 if records else 1000
     params = {
         "in": jnp.asarray(rng.normal(size=(20, 100)) / 5, jnp.float32),
         "out": jnp.asarray(rng.normal(size=(100, 4)) / 8, jnp.float32),

@@ -118,9 +118,8 @@ class TrainingResult:
         counts = self.audit.reading
         if self.accountant is None or not isinstance(counts, Counts):
             return self.audit.could_refute
-        perfect = replace(counts, correct=counts.guesses)
         test = self.accountant
-        return test_claim(test.claim, perfect, alpha=test.alpha).refuted
+        return _all_right_refute(test.claim, counts, test.alpha)
 
     @property
     def hidden(self) -> bool:
@@ -341,6 +340,12 @@ def judge_accountant(
     if claim is None:
         return None, family
     return test_claim(claim, counts, alpha=design.alpha), family
+
+
+@lru_cache(maxsize=64)  # the word of one result is asked for often
+def _all_right_refute(claim: Guarantee, counts: Counts, alpha: float) -> bool:
+    perfect = replace(counts, correct=counts.guesses)
+    return test_claim(claim, perfect, alpha=alpha).refuted
 
 
 @lru_cache(maxsize=1024)  # whoever audits or verifies often meets the same counts
