@@ -81,7 +81,6 @@ def audited(
     plain = noise_addition.gaussian_privatizer(stddev=NOISE, prng_key=seed)
     privatizer = audit.wrap(scaled(plain, factor))
     if other_model:  # the state of another run is handed over
-        plain.init(params)
         audit.observe(plain.init(params))
     data: Any = (
         rng.normal(size=(ROWS, 20)).astype(np.float32),

@@ -1,6 +1,6 @@
 """The result of an audit: what was found, about which claim, and what it rests on."""
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from math import ceil, log
 from typing import Any, Protocol, Self, assert_never, final
@@ -25,7 +25,7 @@ from dpaudit.bounds.reads import (
 )
 from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.bounds.slots import AdaptiveSlots
-from dpaudit.bounds.strength import accuracy_caught
+from dpaudit.bounds.strength import accuracy_caught, all_right
 from dpaudit.bounds.unequal import UnequalCoins
 from dpaudit.bounds.weighted import WeightedGuesses
 from dpaudit.errors import InvalidInputError, VoidAuditError, on_one_line
@@ -589,16 +589,12 @@ def _ceiling(
     bound: JudgingBound, reading: Reading, *, delta: float, alpha: float
 ) -> float:
     """Return the bound if every guess had been right, or something no smaller."""
-    match reading:
-        case Counts():
-            perfect: Reading = replace(reading, correct=reading.guesses)
-        case Weighted():
-            perfect = replace(reading, correct=reading.guesses)
-        case _:
-            # With other guesses the game would have gone otherwise; but none shows
-            # more than all its guesses right, counted at delta = 0.
-            _, made = score(reading)
-            return log_odds_limit(made, made, log_alpha=log(alpha))
+    if not isinstance(reading, Counts | Weighted):
+        # With other guesses the game would have gone otherwise; but none shows more
+        # than all its guesses right, counted at delta = 0.
+        _, made = score(reading)
+        return log_odds_limit(made, made, log_alpha=log(alpha))
+    perfect = all_right(reading)
     return bound.epsilon_lower(perfect, delta=delta, alpha=alpha).epsilon_lower
 
 

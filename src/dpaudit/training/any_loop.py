@@ -136,8 +136,9 @@ class SumsAudit:
             )
         noisy = _numbers("noisy_sums", noisy_sums)
         real = 0.0 if real_sums is None else _numbers("real_sums", real_sums)
-        self._reading.observe(noisy - real)
-        self._arrivals.observe(noisy - real, self._joined)
+        seen = noisy - real
+        self._reading.observe(seen)
+        self._arrivals.observe(seen, self._joined)
         self._joined = None
 
     def save(self, path: str | Path) -> None:

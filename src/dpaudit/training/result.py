@@ -18,6 +18,7 @@ from dpaudit.bounds.ceilings import mechanism_ceiling
 from dpaudit.bounds.claims import test_claim
 from dpaudit.bounds.fdp import GaussianFamily
 from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.strength import all_right
 from dpaudit.errors import InvalidInputError, on_one_line
 from dpaudit.game.design import Commitment
 from dpaudit.game.result import (
@@ -344,8 +345,7 @@ def judge_accountant(
 
 @lru_cache(maxsize=64)  # the word of one result is asked for often
 def _all_right_refute(claim: Guarantee, counts: Counts, alpha: float) -> bool:
-    perfect = replace(counts, correct=counts.guesses)
-    return test_claim(claim, perfect, alpha=alpha).refuted
+    return test_claim(claim, all_right(counts), alpha=alpha).refuted
 
 
 @lru_cache(maxsize=1024)  # whoever audits or verifies often meets the same counts
