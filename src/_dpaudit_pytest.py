@@ -355,11 +355,13 @@ class Auditor:
             self._item.add_report_section("call", "dp_audit", said)
         folder = self._run.folder
         if folder is not None:
+            from dpaudit import _files  # noqa: PLC0415 (as light as pytest without it)
+
             folder.mkdir(parents=True, exist_ok=True)
             plain = re.sub(r"[^\w.-]+", "_", self._item.nodeid, flags=re.ASCII)
             digest = hashlib.sha256(self._item.nodeid.encode()).hexdigest()[:8]
             path = folder / f"{plain[:_LONGEST]}-{digest}-{self._made}.json"
-            path.write_text(found.audit.to_json() + "\n", encoding="utf-8")
+            _files.write(path, found.audit.to_json() + "\n")
 
     def _said(self, found: FunctionResult) -> str:
         seed = _Seed(

@@ -171,9 +171,9 @@ def test_two_registrations_throw_different_coins(dpaudit, schema):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--key=k", "--design=there"], "there is there already"),
+        (["--key=k", "--design=there.json"], "there.json is there already"),
         (["--key=there"], "name a new file with --key"),
-        (["--key=k", "--coins=there"], "name a new file with --coins"),
+        (["--key=k", "--coins=there.csv"], "name a new file with --coins"),
         (["--key=design.json"], "must be different files"),
         (["--key=k", "--alpha=0.95"], "for confidence 0.95 pass 0.05"),
         (["--key=k", "--guesses=51"], "cannot guess guesses=51 of canaries=50"),
@@ -183,13 +183,15 @@ def test_two_registrations_throw_different_coins(dpaudit, schema):
 def test_register_overwrites_nothing_and_writes_nothing_if_it_fails(
     dpaudit, options, said
 ):
-    Path("there").write_text("precious")
+    there = [Path(f"there{suffix}") for suffix in ("", ".csv", ".json")]
+    for path in there:
+        path.write_text("precious")
     claim = ["--canaries=50", "--epsilon=2", "--delta=1e-5"]
     done = dpaudit("register", *claim, *options, code=2)
     assert said in done.stderr
     assert done.stderr.startswith("dpaudit register: ")
-    assert [path.name for path in Path().iterdir()] == ["there"]
-    assert Path("there").read_text() == "precious"
+    assert sorted(Path().iterdir()) == there
+    assert {path.read_text() for path in there} == {"precious"}
 
 
 def test_with_design_and_key_coins_are_derived_by_id(dpaudit, schema, registered):
@@ -340,7 +342,7 @@ def test_lists_of_one_length_need_a_word(dpaudit):
         (["scores.csv", *CLAIM, "--alpha=0.95"], "for confidence 0.95 pass 0.05"),
         (["scores.csv", *CLAIM, "--guesses=999"], "cannot guess guesses=999"),
         (["scores.csv", *CLAIM, "--tie-seed=-1"], "--tie-seed must be a whole number"),
-        (["scores.csv", *CLAIM, "--save=/dev/null/x"], "cannot be written"),
+        (["scores.csv", *CLAIM, "--save=/dev/null/x.json"], "cannot be written"),
         (
             ["nobits.csv", *CLAIM],
             "has no column 'bit', so the coins must come from a k",

@@ -99,7 +99,8 @@ def test_a_folder_that_cannot_be_made_is_told_before_anything_runs(tmp_path):
 
 def test_a_page_that_cannot_be_written_is_told_before_anything_runs(here, tmp_path):
     (tmp_path / "taken").write_text("a file")
-    for page in (tmp_path, tmp_path / "taken" / "page.md"):
+    (tmp_path / "folder.md").mkdir()
+    for page in (tmp_path / "folder.md", tmp_path / "taken" / "page.md"):
         done = here("sets", f"--page={page}")
         assert done.exit_code == 2
         assert f"{page} cannot be written (" in done.stderr

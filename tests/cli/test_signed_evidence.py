@@ -5,6 +5,7 @@ import pytest
 from dpaudit.evidence.signing import generate_signing_key
 
 KEY = ["--design=design.json", "--key=audit.key"]
+OTHER = ["evidence.json", "--output=other.json"]
 
 
 @pytest.fixture(autouse=True)
@@ -27,8 +28,8 @@ def test_signed_evidence_names_its_signer_and_no_other(dpaudit):
 @pytest.mark.parametrize(
     ("arguments", "advice"),
     [
-        (["evidence", "evidence.json", "--sign=mine-public.pem"], "private key in PEM"),
-        (["evidence", "evidence.json", "--sign=none.pem"], "none.pem: No such file"),
+        (["evidence", *OTHER, "--sign=mine-public.pem"], "private key in PEM"),
+        (["evidence", *OTHER, "--sign=none.pem"], "none.pem: No such file"),
         (["verify", "evidence.json", "--public-key=mine.pem"], "public key in PEM"),
     ],
 )

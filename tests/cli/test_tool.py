@@ -13,7 +13,8 @@ import typer
 from typer.testing import CliRunner
 
 from dpaudit.cli import _COMMANDS, app
-from dpaudit.cli._shared import check_writable, read_text, reported
+from dpaudit.cli._output_files import check_writable
+from dpaudit.cli._shared import read_text, reported
 from dpaudit.errors import InvalidInputError, UncertifiedError, VoidAuditError
 
 NAMES = [command.__name__ for group in _COMMANDS.values() for command in group]

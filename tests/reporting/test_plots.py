@@ -140,9 +140,10 @@ def test_the_command_draws_and_says_what_it_says_without(tmp_path):
 
 @pytest.mark.parametrize(
     ("picture", "advice"),
-    [("x.gif", "written as .svg or .png"), ("no/such/folder/x.svg", "No such file")],
+    [("x.gif", "must end in .svg or .png"), ("taken/x.svg", "cannot be written (")],
 )
 def test_a_picture_that_cannot_be_written_exits_with_2(tmp_path, picture, advice):
+    (tmp_path / "taken").write_text("a file")
     done = run(f"--picture={tmp_path / picture}")
     assert done.exit_code == 2
     assert advice in done.stderr

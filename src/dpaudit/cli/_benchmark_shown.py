@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dpaudit import _canonical
+from dpaudit import _canonical, _files
 from dpaudit.cli._shared import table_console
 from dpaudit.experiments.benchmark.machine import cores, today, versions
 from dpaudit.experiments.benchmark.page import ALPHA, cells, fill, headings_of, tables
@@ -84,7 +84,10 @@ def write_csv(rows: "Sequence[Row]", path: Path) -> None:
         for row in rows
     ]
     names = list(dict.fromkeys(name for each in plain for name in each))
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with (
+        _files.whole_file(path) as draft,
+        draft.open("w", newline="", encoding="utf-8") as file,
+    ):
         writer = csv.DictWriter(file, names)
         writer.writeheader()
         writer.writerows(plain)
@@ -94,7 +97,7 @@ def write_page(
     rows: "Sequence[Row]", left_out: Sequence[str], path: Path, template: str
 ) -> None:
     """Write the tables into a page."""
-    path.write_text(fill(template, tables(rows, left_out)), "utf-8")
+    _files.write(path, fill(template, tables(rows, left_out)))
 
 
 def show(rows: "Sequence[Row]", task: "Task", left_out: Sequence[str]) -> None:

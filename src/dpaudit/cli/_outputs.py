@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias, final
 
 import typer
 
-from dpaudit.cli._shared import check_writable
+from dpaudit import _files
+from dpaudit.cli._output_files import Output
 
 if TYPE_CHECKING:
     from dpaudit.evidence.documents import Result
@@ -27,10 +28,14 @@ __all__ = [
 _FORMAT = "dpaudit.audit.2"
 
 SaveOption: TypeAlias = Annotated[
-    Path | None, typer.Option("--save", help="Write the result to this .json file.")
+    Path | None,
+    typer.Option("--save", help="Write the result to this .json file."),
+    Output(suffixes=(".json",)),
 ]
 ReportOption: TypeAlias = Annotated[
-    Path | None, typer.Option("--report", help="Write a report to this .html file.")
+    Path | None,
+    typer.Option("--report", help="Write a report to this .html file."),
+    Output(suffixes=(".html", ".htm")),
 ]
 NotExercisedOption: TypeAlias = Annotated[
     list[str] | None,
@@ -60,13 +65,6 @@ class Outputs:
 
 def check_outputs(outputs: Outputs) -> None:
     """Refuse, before anything is computed, what could not be written in the end."""
-    for option, path in (
-        ("--save", outputs.save),
-        ("--report", outputs.report),
-        ("--evidence", outputs.evidence),
-    ):
-        if path is not None:
-            check_writable(path, option)
     if outputs.report is not None:
         from dpaudit.reporting.report.page import check_extra  # noqa: PLC0415 (slow)
 
@@ -84,7 +82,7 @@ def write_outputs(
     """Write what was asked for; return a line about each file."""
     written = []
     if outputs.save is not None:
-        outputs.save.write_text(result.to_json() + "\n", "utf-8")
+        _files.write(outputs.save, result.to_json() + "\n")
         written.append(f"Result: {outputs.save}")
     if outputs.report is not None:
         from dpaudit.reporting.report import report  # noqa: PLC0415 (needs its extra)
@@ -98,7 +96,7 @@ def write_outputs(
         if scores is not None:
             files = score_files([scores], coins_were_independent=coins_were_independent)
         sealed = seal(evidence_of(result, key=key, files=files))
-        outputs.evidence.write_text(sealed + "\n", "utf-8")
+        _files.write(outputs.evidence, sealed + "\n")
         written.append(f"Evidence: {outputs.evidence}")
     return written
 

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 from functools import wraps
+from inspect import signature
 from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING, Annotated, NoReturn, ParamSpec, TypeAlias
 
 import typer
 
+from dpaudit.cli._output_files import Output, check_files
 from dpaudit.errors import (
     DpAuditError,
     InvalidInputError,
@@ -32,7 +34,6 @@ __all__ = [
     "ObserverOption",
     "PictureOption",
     "check_picture",
-    "check_writable",
     "json_number",
     "leave",
     "patience",
@@ -73,6 +74,7 @@ IndependentOption: TypeAlias = Annotated[
 PictureOption: TypeAlias = Annotated[
     Path | None,
     typer.Option("--picture", help="Draw it too, into this .svg or .png."),
+    Output(suffixes=(".svg", ".png")),
 ]
 
 
@@ -118,6 +120,8 @@ def reflowed(command: Callable[..., None]) -> str:
 def reported(name: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
     """Make a command end with one line where it cannot go on, and no traceback.
 
+    Its files are checked before it begins.
+
     What is the user's to mend ends with exit code 2 and a message, a void audit with 4,
     an interrupt with 130. A reader that has seen enough, as in ``dpaudit ... | head
     -1``, is no error.
@@ -127,6 +131,8 @@ def reported(name: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
         @wraps(command)
         def run(*args: P.args, **options: P.kwargs) -> None:
             try:
+                given = signature(command).bind(*args, **options).arguments
+                check_files(command, given)
                 command(*args, **options)
             except KeyboardInterrupt:
                 leave(name, "stopped", code=_STOPPED)
@@ -179,26 +185,6 @@ def read_text(path: Path) -> str:
         ) from error
     except OSError as error:
         raise InvalidInputError(f"cannot read {path}: {error.strerror}") from error
-
-
-def check_writable(path: Path, option: str) -> None:
-    """Refuse a file that could not be written in the end; make its folder."""
-    if not str(path).isprintable():
-        raise InvalidInputError(
-            f"{path} cannot be printed; name another place with {option}"
-        )
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        there = path.exists()
-        with path.open("a", encoding="utf-8"):
-            pass
-        if not there:
-            path.unlink()
-    except OSError as error:
-        raise InvalidInputError(
-            f"{path} cannot be written ({error.strerror}); name another place with "
-            f"{option}"
-        ) from error
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, final
 import typer
 
 from dpaudit.cli._designs import design_from_options, registered_design
+from dpaudit.cli._output_files import Output
 from dpaudit.cli._outputs import (
     NotExercisedOption,
     Outputs,
@@ -86,6 +87,7 @@ def audit(
     evidence: Annotated[
         Path | None,
         typer.Option(help="Write what others can check to this .json file."),
+        Output(suffixes=(".json",)),
     ] = None,
     json: JsonOption = False,
 ) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpaudit.cli._output_files import Output
 from dpaudit.cli._shared import (
     JsonOption,
     PictureOption,
@@ -58,11 +59,14 @@ def benchmark(
     workers: WorkersOption = None,
     picture: PictureOption = None,
     csv: Annotated[
-        Path | None, typer.Option(help="Write the table to this file too.")
+        Path | None,
+        typer.Option(help="Write the table to this .csv file too."),
+        Output(suffixes=(".csv",)),
     ] = None,
     page: Annotated[
         Path | None,
-        typer.Option("--page", help="Write the tables into this Markdown page too."),
+        typer.Option("--page", help="Write the tables into this .md page too."),
+        Output(suffixes=(".md",)),
     ] = None,
     json: JsonOption = False,
 ) -> None:

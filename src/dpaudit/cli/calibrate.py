@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpaudit import _files
+from dpaudit.cli._output_files import Output
 from dpaudit.cli._shared import JsonOption, patience, read_text, table_console
 from dpaudit.cli._sweeping import (
     AddressOption,
@@ -64,7 +66,8 @@ def calibrate(
     json: JsonOption = False,
     page: Annotated[
         Path | None,
-        typer.Option("--page", help="Write the tables into this Markdown page too."),
+        typer.Option("--page", help="Write the tables into this .md page too."),
+        Output(suffixes=(".md",)),
     ] = None,
 ) -> None:
     """Measure how often each rule and each whole audit refutes a true claim.
@@ -134,7 +137,7 @@ def _read(page: Path | None) -> str:
 def _write(page: Path, template: str, rows: "Sequence[Row]") -> None:
     from dpaudit.experiments.calibration.page import fill  # noqa: PLC0415
 
-    page.write_text(fill(template, rows), "utf-8")
+    _files.write(page, fill(template, rows))
 
 
 def _json(rows: "Sequence[Row]", planned: "Plan") -> str:

@@ -5,9 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpaudit import _files
 from dpaudit.cli._designs import read_key
+from dpaudit.cli._output_files import Output
 from dpaudit.cli._results import ResultArgument, is_sealed, read_evidence
-from dpaudit.cli._shared import IndependentOption, check_writable, patience, read_text
+from dpaudit.cli._shared import IndependentOption, patience, read_text
 from dpaudit.errors import DpAuditError, InvalidInputError
 
 if TYPE_CHECKING:
@@ -40,7 +42,9 @@ def evidence(
         typer.Option(help="Sign with this ed25519 key, a .pem file (extra sign)."),
     ] = None,
     output: Annotated[
-        Path, typer.Option(help="The file to write; it is overwritten.")
+        Path,
+        typer.Option(help="The .json file to write; it is overwritten."),
+        Output(suffixes=(".json",)),
     ] = Path("evidence.json"),
 ) -> None:
     """Write the evidence for a result; redact or sign it, or evidence that exists.
@@ -56,11 +60,6 @@ def evidence(
         from dpaudit.evidence.signing import SigningKey  # noqa: PLC0415 (its extra)
 
         signer = SigningKey.read(sign)
-    if output.exists() and result.exists() and output.samefile(result):
-        raise InvalidInputError(
-            f"{result} would be overwritten; name another file with --output"
-        )
-    check_writable(output, "--output")
     with patience("gathering the evidence"):
         try:
             found = _evidence(text, key, scores or [], coins_were_independent)
@@ -69,7 +68,7 @@ def evidence(
         if redact:
             found = found.redact()
         sealed = seal(found, signer)
-    output.write_text(sealed + "\n", "utf-8")
+    _files.write(output, sealed + "\n")
     typer.echo(f"Evidence: {output}{_said(found, signed=signer is not None)}")
 
 

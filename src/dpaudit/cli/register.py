@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpaudit._files import SECRET, new_file
 from dpaudit.cli._designs import design_from_options, note_on_ranking
+from dpaudit.cli._output_files import Output
 from dpaudit.cli._shared import (
     AlphaOption,
     JsonOption,
     Observer,
     ObserverOption,
-    check_writable,
     patience,
 )
 from dpaudit.errors import InvalidInputError
@@ -25,9 +26,11 @@ def register(
     canaries: Annotated[int, typer.Option(help="Canaries, each with its own coin.")],
     epsilon: Annotated[float, typer.Option(help="Claimed epsilon.")],
     delta: Annotated[float, typer.Option(help="Claimed delta; 0 for pure privacy.")],
-    key: Annotated[Path, typer.Option(help="New file for the secret key.")],
+    key: Annotated[Path, typer.Option(help="New file for the secret key."), Output()],
     design: Annotated[
-        Path, typer.Option(help="New file for design and commitment.")
+        Path,
+        typer.Option(help="New .json file for design and commitment."),
+        Output(suffixes=(".json",)),
     ] = Path("design.json"),
     alpha: AlphaOption = 0.05,
     guesses: Annotated[
@@ -41,6 +44,7 @@ def register(
     coins: Annotated[
         Path | None,
         typer.Option(help="New .csv file for id and bit of every canary; secret too."),
+        Output(suffixes=(".csv",)),
     ] = None,
     json: JsonOption = False,
 ) -> None:
@@ -68,33 +72,30 @@ def register(
     if coins is not None:
         with patience("writing the coins"):
             _write_coins(coins, secret, canaries)
-    design.write_text(registration.to_json() + "\n", "utf-8")
+    with new_file(design) as draft:
+        draft.write_text(registration.to_json() + "\n", "utf-8")
     text = _text(registration, design, key, coins)
     typer.echo(registration.to_json() if json else text)
 
 
 def _check_new(**paths: Path | None) -> None:
     """Refuse to overwrite anything, before anything is written."""
-    given = {name: path for name, path in paths.items() if path is not None}
-    if len({path.absolute() for path in given.values()}) < len(given):
-        raise InvalidInputError("--design, --key and --coins must be different files")
-    for name, path in given.items():
-        if path.exists():
+    for name, path in paths.items():
+        if path is not None and path.exists():
             raise InvalidInputError(
                 f"{path} is there already, and what was registered must not change; "
                 f"name a new file with --{name}"
             )
-        check_writable(path, f"--{name}")
 
 
 def _write_coins(path: Path, secret: "Key", canaries: int) -> None:
-    import os  # noqa: PLC0415
-
     from dpaudit.game.coins import Coins  # noqa: PLC0415
 
     bits = Coins(key=secret, count=canaries).bits()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode=0o600)
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+    with (
+        new_file(path, mode=SECRET) as draft,
+        draft.open("w", encoding="ascii") as file,
+    ):
         file.write("id,bit\n")
         file.writelines(f"{i},{bit}\n" for i, bit in enumerate(bits.tolist()))
 

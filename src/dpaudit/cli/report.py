@@ -5,14 +5,17 @@ from typing import Annotated
 
 import typer
 
+from dpaudit.cli._output_files import Output
 from dpaudit.cli._results import ResultArgument, read_result
-from dpaudit.cli._shared import check_writable, patience
+from dpaudit.cli._shared import patience
 
 
 def report(
     result: ResultArgument,
     output: Annotated[
-        Path, typer.Option(help="The .html file to write; it is overwritten.")
+        Path,
+        typer.Option(help="The .html file to write; it is overwritten."),
+        Output(suffixes=(".html", ".htm")),
     ] = Path("audit.html"),
 ) -> None:
     """Write a report of a result: one self-contained page (needs the extra report).
@@ -23,7 +26,6 @@ def report(
     from dpaudit.reporting.report import report as written  # noqa: PLC0415 (its extra)
 
     read = read_result(result)
-    check_writable(output, "--output")
     with patience("writing the report"):
         written(read, output)
     typer.echo(f"Report: {output}")

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpaudit.cli._shared import check_writable
+from dpaudit import _files
+from dpaudit.cli._output_files import File, Output, check_apart, check_writable
 from dpaudit.cli._sweeping import (
     AddressOption,
     EngineName,
@@ -40,7 +41,9 @@ def reproduce(
         Path, typer.Option(help="Folder for .svg, .png, .csv and .json files.")
     ] = Path("figures"),
     page: Annotated[
-        Path | None, typer.Option(help="Write a page about them too, this .md file.")
+        Path | None,
+        typer.Option(help="Write a page about them too, this .md file."),
+        Output(suffixes=(".md",)),
     ] = None,
     trials: TrialsOption = None,
     store: StoreOption = Path("figures.sqlite"),
@@ -62,7 +65,7 @@ def reproduce(
         return
     if name is None:
         raise InvalidInputError("name a figure, or all; --list shows what there is")
-    chosen = _chosen(name, trials, out, page)
+    chosen = _chosen(name, trials, out, store)
     done = [_reproduced(figure, trials, out, where) for figure in chosen]
     if page is not None:
         _write_page(done, out, page)
@@ -80,7 +83,7 @@ def _listed() -> str:
 
 
 def _chosen(
-    name: str, trials: int | None, out: Path, page: Path | None
+    name: str, trials: int | None, out: Path, store: Path
 ) -> "tuple[Figure, ...]":
     """Return the figures, having refused beforehand what would fail in the end."""
     import dpaudit.reporting.curves  # noqa: F401, PLC0415 (needs its extra)
@@ -89,11 +92,15 @@ def _chosen(
     chosen = named(name)
     for figure in chosen:
         figure.sweeps(trials)
-        for suffix in _SUFFIXES:
-            check_writable(out / f"{figure.name}{suffix}", "--out")
-    if page is not None:
-        check_writable(page, "--page")
+        _check_drawn([out / f"{figure.name}{suffix}" for suffix in _SUFFIXES], store)
     return chosen
+
+
+def _check_drawn(paths: "Sequence[Path]", store: Path) -> None:
+    read = File(path=store, option="--store")
+    check_apart([File(path=path, option="--out") for path in paths], [read])
+    for path in paths:
+        check_writable(path, "--out")
 
 
 def _reproduced(
@@ -148,8 +155,8 @@ def _write(summary: "Summary", out: Path) -> None:
     chart, name = summary.result.chart, summary.figure.name
     for suffix in (".svg", ".png"):
         draw_chart(chart, out / f"{name}{suffix}")
-    (out / f"{name}.csv").write_text(csv_text(chart), encoding="utf-8")
-    (out / f"{name}.json").write_text(summary.to_json() + "\n", encoding="utf-8")
+    _files.write(out / f"{name}.csv", csv_text(chart))
+    _files.write(out / f"{name}.json", summary.to_json() + "\n")
 
 
 def _write_page(done: "Sequence[Summary]", out: Path, path: Path) -> None:
@@ -158,6 +165,5 @@ def _write_page(done: "Sequence[Summary]", out: Path, path: Path) -> None:
     from dpaudit.experiments.paper.summary import page  # noqa: PLC0415
 
     pictures = Path(relpath(out, path.parent)).as_posix()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page(done, pictures), encoding="utf-8")
+    _files.write(path, page(done, pictures))
     typer.echo(f"page: {path}")

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpaudit.cli._shared import JsonOption, check_writable, patience, reflowed, reported
+from dpaudit.cli._output_files import Output
+from dpaudit.cli._shared import JsonOption, patience, reflowed, reported
 from dpaudit.errors import InvalidInputError, on_one_line
 
 if TYPE_CHECKING:
@@ -45,7 +46,11 @@ def status(
 
 def export(
     store: _StoreArgument,
-    table: Annotated[Path, typer.Argument(help="A .csv or .parquet file to write.")],
+    table: Annotated[
+        Path,
+        typer.Argument(help="A .csv or .parquet file to write."),
+        Output(suffixes=(".csv", ".parquet")),
+    ],
 ) -> None:
     """Write every trial of a store into one flat table.
 
@@ -53,7 +58,6 @@ def export(
     """
     from dpaudit.engines.export import export  # noqa: PLC0415
 
-    check_writable(table, "TABLE")
     with _opened(store) as opened, patience("writing the table"):
         rows = export(opened, table)
     typer.echo(f"{rows} trials written to {table}")

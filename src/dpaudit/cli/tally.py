@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpaudit import _files
 from dpaudit.cli._designs import registered_design
-from dpaudit.cli._shared import JsonOption, check_writable
+from dpaudit.cli._output_files import Output
+from dpaudit.cli._shared import JsonOption
 from dpaudit.cli._sweeping import (
     AddressOption,
     EngineName,
@@ -31,7 +33,11 @@ def tally(
         ),
     ],
     design: Annotated[Path, typer.Option(help="What `dpaudit register` wrote.")],
-    save: Annotated[Path, typer.Option(help="Write the tally to this .json file.")],
+    save: Annotated[
+        Path,
+        typer.Option(help="Write the tally to this .json file."),
+        Output(suffixes=(".json",)),
+    ],
     key: Annotated[
         Path | None, typer.Option(help="The key that the design was registered with.")
     ] = None,
@@ -50,7 +56,6 @@ def tally(
     """
     from dpaudit.tables.tally_json import tally_to_json  # noqa: PLC0415 (numpy)
 
-    check_writable(save, "--save")
     fixed, secret = registered_design(design, key)
     source = find_files(scores)
     check = not skip_id_checks
@@ -61,7 +66,7 @@ def tally(
         found = tallied_by(runner, source, fixed, key, check_ids=check)
         _check_key(found, secret)
     text = tally_to_json(found)
-    save.write_text(text + "\n", "utf-8")
+    _files.write(save, text + "\n")
     said = (
         f"{found.rows:,} of {fixed.canaries:,} canaries, {found.ones:,} of them "
         f"included: {save}"

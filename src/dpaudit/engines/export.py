@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from dpaudit._files import whole_file
 from dpaudit.engines.store import Store, entries
 from dpaudit.errors import InvalidInputError, MissingExtraError
 
@@ -40,7 +41,8 @@ def export(store: Store, path: str | Path) -> int:
     write = _WRITERS[_suffix(path)]
     columns = _columns(_rows(store))
     counted = _Counted(_rows(store))
-    write(Path(path), columns, counted)
+    with whole_file(path) as draft:
+        write(draft, columns, counted)
     return counted.rows
 
 

@@ -5,10 +5,10 @@ show that what they say is so; that is what verification re-derives. A signing k
 the auditor's own and lasts; it is not the key of the coins, which is used once.
 """
 
-import os
 from pathlib import Path
 from typing import Self, final
 
+from dpaudit._files import SECRET, new_file
 from dpaudit.errors import InvalidInputError, MissingExtraError
 from dpaudit.evidence.envelope import PAYLOAD_TYPE, Signature
 
@@ -85,8 +85,8 @@ class PublicKey:
     def write(self, path: str | Path) -> None:
         """Write the key to a new PEM file."""
         pem = self._key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-        with Path(path).open("xb") as file:
-            file.write(pem)
+        with new_file(path) as draft:
+            draft.write_bytes(pem)
 
 
 @final
@@ -134,9 +134,8 @@ class SigningKey:
 
     def write(self, path: str | Path) -> None:
         """Write the key to a new PEM file that only its owner may read."""
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode=0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(self._signer.private_bytes)
+        with new_file(path, mode=SECRET) as draft:
+            draft.write_bytes(self._signer.private_bytes)
 
 
 def generate_signing_key() -> SigningKey:

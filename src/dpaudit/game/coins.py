@@ -10,7 +10,6 @@ refuses to be pickled along with whatever holds it.
 """
 
 import hashlib
-import os
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _canonical, _validate
+from dpaudit._files import SECRET, new_file
 from dpaudit.errors import InvalidInputError, VoidAuditError
 
 __all__ = ["BLOCK", "Coins", "Key"]
@@ -81,9 +81,8 @@ class Key:
 
     def write(self, path: str | Path) -> None:
         """Write the key to a new file that only its owner may read."""
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode=0o600)
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(self.secret.hex())
+        with new_file(path, mode=SECRET) as draft:
+            draft.write_text(self.secret.hex(), encoding="ascii")
 
     def stream(self, label: str, index: int, size: int) -> bytes:
         """Return ``size`` pseudorandom bytes, the block ``index`` of a named stream."""

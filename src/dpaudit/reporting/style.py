@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from dpaudit._files import whole_file
 from dpaudit.errors import InvalidInputError, MissingExtraError
 
 MISSING = "pictures are drawn by matplotlib: pip install 'dpaudit[report]'"
@@ -61,9 +62,9 @@ def check_suffix(path: str | Path) -> str:
 
 def save(drawn: Callable[[], Figure], path: str | Path) -> None:
     """Draw in the house style, and write; the suffix says which format."""
-    nameless = _NAMELESS[check_suffix(path)]
-    with mpl.rc_context(STYLE):
-        drawn().savefig(path, dpi=150, metadata=nameless)
+    suffix = check_suffix(path)
+    with mpl.rc_context(STYLE), whole_file(path) as draft:
+        drawn().savefig(draft, format=suffix[1:], dpi=150, metadata=_NAMELESS[suffix])
 
 
 def plain_frame(axes: Axes) -> None:

@@ -5,7 +5,6 @@ its key and design; a state of another audit is refused. It says nothing about t
 that the noisy sums do not say.
 """
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit._files import whole_file
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.design import Commitment
 from dpaudit.tables.npy_files import array_names, read_arrays
@@ -26,9 +26,7 @@ def write_state(
     path: str | Path, commitment: Commitment, state: Mapping[str, NDArray[Any]]
 ) -> None:
     """Write a state; the file is replaced as a whole or not at all."""
-    target = Path(path)
-    partial = target.with_name(f".{target.name}.partial")
-    with partial.open("wb") as file:
+    with whole_file(path) as draft, draft.open("wb") as file:
         np.savez(
             file,
             allow_pickle=False,
@@ -36,9 +34,6 @@ def write_state(
             commitment=np.array(commitment.sha256),
             **state,
         )
-        file.flush()
-        os.fsync(file.fileno())
-    partial.replace(target)
 
 
 def read_state(path: str | Path, commitment: Commitment) -> dict[str, NDArray[Any]]:

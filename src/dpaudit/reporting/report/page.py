@@ -7,11 +7,11 @@ remark holds is text and is escaped. The same result gives the same bytes, as lo
 the versions named in it are the same. Needs the extra ``report``.
 """
 
-import os
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dpaudit import _files
 from dpaudit.errors import InvalidInputError, MissingExtraError, printable
 from dpaudit.evidence.documents import Result
 from dpaudit.explanation import Explanation, explain
@@ -82,7 +82,8 @@ def report(
             f"a report is an HTML page, so path must end in .html, got path="
             f"{str(path)!r}; for other formats print the page from a browser"
         )
-    _write(path, report_html(result, transcript=transcript, explanation=explanation))
+    page = report_html(result, transcript=transcript, explanation=explanation)
+    _files.write(path, page)
 
 
 def report_html(
@@ -170,13 +171,3 @@ def _shown(value: object) -> object:
 def _resource(name: str) -> str:
     folder = resources.files("dpaudit.reporting.report")
     return (folder / name).read_text(encoding="utf-8")
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a file so that nobody ever sees half of it."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
