@@ -17,6 +17,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from dpaudit import Key
 from dpaudit.cli import app
@@ -191,15 +192,16 @@ def test_two_outputs_are_two_files(dpaudit, name, one, other):
 
 
 @pytest.mark.usefixtures("registered")
-@pytest.mark.parametrize("lost", ["audit.json", "design.json", "scores.csv"])
-def test_a_real_audit_leaves_its_inputs_alone(dpaudit, lost):
-    Path("audit.key").rename("audit.json")
-    Path("scores.npz").rename("scores.csv")
+@pytest.mark.parametrize("lost", ["key.json", "design.json", "scores.json"])
+def test_a_real_audit_leaves_its_inputs_alone(lost):
+    Path("audit.key").rename("key.json")
+    Path("scores.json").symlink_to("scores.npz")
     before = everything()
-    files = ["scores.csv", "--design=design.json", "--key=audit.json"]
-    done = dpaudit("audit", *files, f"--save={lost}", code=2)
-    assert done.stderr
+    files = ["scores.npz", "--design=design.json", "--key=key.json"]
+    done = CliRunner().invoke(app, ["audit", *files, f"--save={lost}"])
     assert everything() == before
+    assert done.exit_code == 2
+    assert f"{lost} would be overwritten" in done.stderr
 
 
 def test_a_table_of_a_folder_that_is_read_is_an_input_too(dpaudit):

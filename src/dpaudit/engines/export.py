@@ -94,15 +94,15 @@ def _cell(value: object, kind: type) -> Any:  # noqa: ANN401 (any scalar)
     return float(str(value)) if kind is float else str(value)
 
 
-def _csv(path: Path, columns: dict[str, type], rows: _Counted) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
+def _csv(draft: Path, columns: dict[str, type], rows: _Counted) -> None:
+    with draft.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(columns), lineterminator="\n")
         writer.writeheader()
         for chunk in rows.chunks():
             writer.writerows(chunk)
 
 
-def _parquet(path: Path, columns: dict[str, type], rows: _Counted) -> None:
+def _parquet(draft: Path, columns: dict[str, type], rows: _Counted) -> None:
     try:
         import pyarrow as pa  # noqa: PLC0415 (needs its extra)
         from pyarrow import parquet  # noqa: PLC0415
@@ -112,7 +112,7 @@ def _parquet(path: Path, columns: dict[str, type], rows: _Counted) -> None:
         ) from error
     kinds = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
     schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])
-    with parquet.ParquetWriter(path, schema, compression="zstd") as writer:
+    with parquet.ParquetWriter(draft, schema, compression="zstd") as writer:
         for chunk in rows.chunks():
             plain = [
                 {name: _cell(row.get(name), kind) for name, kind in columns.items()}
