@@ -96,15 +96,25 @@ def check_subject(envelope: Envelope) -> Check:
 def check_registration(evidence: Evidence, given: Registration | None) -> list[Check]:
     """Check against a copy of what was registered."""
     name, held = "registration", evidence.registration
+    what = "design and commitment" if held.commitment else "design"
     if given is None:
         return [
             open_question(
                 name,
-                "no copy of the registration was given; nothing shows that design and "
-                "commitment were fixed before the run",
+                f"no copy of the registration was given; nothing shows that {what} "
+                f"{'were' if held.commitment else 'was'} fixed before the run",
             )
         ]
     odd = _unlike(held.design, given.design)
+    if not odd and held.commitment is given.commitment is None:
+        return [
+            holds(name, "the design is that of the registration given"),
+            open_question(
+                "time",
+                "that it came before the run rests on the date of your copy; no key "
+                "was registered, and nothing shows when the coins were thrown",
+            ),
+        ]
     if not odd and _published(held.commitment, given.commitment):
         return [
             holds(name, "design and commitment are those of the registration given"),
@@ -144,9 +154,7 @@ def check_registration(evidence: Evidence, given: Registration | None) -> list[C
 
 
 def _published(held: Commitment | None, given: Commitment | None) -> bool:
-    if held is None or given is None:
-        return held is given
-    return held.was_published_as(given)
+    return held is not None and given is not None and held.was_published_as(given)
 
 
 def check_designs(evidence: Evidence) -> Check:
