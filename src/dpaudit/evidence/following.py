@@ -157,9 +157,7 @@ def _with_bound_of(derived: Result, stated: AuditResult) -> Result:
     return audit
 
 
-def _check_controls(
-    result: Result, *, scored: bool
-) -> tuple[list[Check], AuditResult]:
+def _check_controls(result: Result, *, scored: bool) -> tuple[list[Check], AuditResult]:
     """Make anew what guesses show of themselves; return the audit with it.
 
     Scores come with nothing else that shows that canaries went in. A result of an

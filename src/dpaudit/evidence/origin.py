@@ -106,15 +106,6 @@ def check_registration(evidence: Evidence, given: Registration | None) -> list[C
             )
         ]
     odd = _unlike(held.design, given.design)
-    if not odd and held.commitment is given.commitment is None:
-        return [
-            holds(name, "the design is that of the registration given"),
-            open_question(
-                "time",
-                "that it came before the run rests on the date of your copy; no key "
-                "was registered, and nothing shows when the coins were thrown",
-            ),
-        ]
     if not odd and _published(held.commitment, given.commitment):
         return [
             holds(name, "design and commitment are those of the registration given"),
@@ -127,12 +118,13 @@ def check_registration(evidence: Evidence, given: Registration | None) -> list[C
     if odd:
         return [fails(name, f"the wrong design: it was registered otherwise; {odd}")]
     if given.commitment is None:
+        coins = "the key was fixed" if held.commitment else "the coins were thrown"
         return [
             holds(name, "the design is that of the copy given"),
             open_question(
                 "time",
                 "the copy given is of the design alone, without a commitment: nothing "
-                "shows that the key was fixed before the run, and that the design was "
+                f"shows that {coins} before the run, and that the design was fixed "
                 "rests on the date of your copy",
             ),
         ]

@@ -91,10 +91,14 @@ def unlike(written: Any, read: Any, path: str = "") -> str:  # noqa: ANN401 (par
     """
     if isinstance(written, dict) and isinstance(read, dict):
         names = sorted(written.keys() | read.keys())
-        parts = [(f"{path}.{name}", written.get(name), read.get(name)) for name in names]
+        parts = [
+            (f"{path}.{name}", written.get(name), read.get(name)) for name in names
+        ]
     elif isinstance(written, list) and isinstance(read, list):
         if len(written) != len(read):
-            return f"{path[1:]} with {len(written)} entries, of which {len(read)} are read"
+            return (
+                f"{path[1:]} with {len(written)} entries, of which {len(read)} are read"
+            )
         pairs = enumerate(zip(written, read, strict=True))
         parts = [(f"{path}[{place}]", *pair) for place, pair in pairs]
     else:

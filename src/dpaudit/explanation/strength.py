@@ -52,4 +52,3 @@ def _noise(audit: AuditResult, claim: Guarantee, model: Model) -> str:
         f"It would have caught noise {ceil(100 * fault) / 100:.2f} times too small "
         f"with chance {_CHANCE:g}; smaller faults may go unseen."
     )
-
