@@ -10,11 +10,12 @@ field is changed, and the statement's hashes are put right. Each mutant must be 
 out, or read as the same evidence, or leave less to check, of which verification says
 so; unless its field is among those that verification itself lists as stated.
 
-Beside a registration: the same with the copy that was registered at hand, and changes of
-what is registered alone, the program's digest and the verifier's nonce among it; and one
-field of the copy itself is changed, or said twice. None may pass.
+Beside a registration: one field of what evidence says was registered is changed (the
+program's digest and the verifier's nonce are among them), with the true copy at hand;
+or one field of the copy, or it is said twice. None may pass.
 
-All of it is done within 30 minutes of one core for 10,000 mutants of each, or it fails.
+All of it takes less than 30 minutes of one core for 10,000 mutants of each kind, or it
+fails.
 """
 
 import argparse
