@@ -186,3 +186,13 @@ def test_a_result_of_an_unknown_bound_is_shown_with_a_warning_first(dpaudit, sch
     found = schema(dpaudit("explain", "mine.json", "--json").stdout, "explanation")
     assert found["notice"].startswith(first)
     assert found["text"].startswith(first)
+
+
+@pytest.mark.usefixtures("audited")
+def test_a_copy_that_names_no_key_is_not_the_registration_that_is_required(dpaudit):
+    design = json.loads(Path("design.json").read_text())["design"]
+    Path("bare.json").write_text(design)
+    options = ["--registration=bare.json", "--require=registration"]
+    said = dpaudit("verify", "evidence.json", *options, code=6).stdout
+    assert "- registered design: the design is that of the copy given" in said
+    assert "nothing shows that the key was fixed before the run" in said

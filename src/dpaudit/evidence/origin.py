@@ -118,15 +118,16 @@ def check_registration(evidence: Evidence, given: Registration | None) -> list[C
     if odd:
         return [fails(name, f"the wrong design: it was registered otherwise; {odd}")]
     if given.commitment is None:
-        coins = "the key was fixed" if held.commitment else "the coins were thrown"
-        return [
-            holds(name, "the design is that of the copy given"),
-            open_question(
-                "time",
+        said = "no key was registered: nothing shows that the coins were thrown"
+        if held.commitment is not None:
+            said = (
                 "the copy given is of the design alone, without a commitment: nothing "
-                f"shows that {coins} before the run, and that the design was fixed "
-                "rests on the date of your copy",
-            ),
+                "shows that the key was fixed"
+            )
+        date = "that the design was fixed then rests on the date of your copy"
+        return [
+            holds("registered design", "the design is that of the copy given"),
+            open_question("time", f"{said} before the run, and {date}"),
         ]
     if held.commitment is None:
         return [
