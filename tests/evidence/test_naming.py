@@ -41,3 +41,13 @@ def test_a_nonce_is_one_line_of_text(nonce):
 def test_a_program_is_one_file(tmp_path):
     with pytest.raises(InvalidInputError, match="one file"):
         naming(program=tmp_path)
+
+
+def test_a_digest_is_taken_as_it_is_given(tmp_path):
+    program = tmp_path / "model.bin"
+    program.write_bytes(b"weights")
+    digest = hashlib.sha256(b"weights").hexdigest()
+    assert naming(program=f"sha256:{digest}") == naming(program=program)
+    for odd in (digest, f"sha256:{digest[1:]}", f"sha256:{digest.upper()}"):
+        with pytest.raises(InvalidInputError, match="64 hex digits"):
+            naming(program=odd)

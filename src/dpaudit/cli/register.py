@@ -49,8 +49,9 @@ def register(
     program: Annotated[
         Path | None,
         typer.Option(
-            help="The file that will be audited, program or model; its SHA-256 becomes "
-            "part of the design."
+            help="The file that will be audited, program or model, or sha256: and its "
+            "digest; the digest becomes part of the design.",
+            metavar="<path>",
         ),
     ] = None,
     nonce: Annotated[

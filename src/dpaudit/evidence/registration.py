@@ -7,6 +7,7 @@ itself holds no date: a date that the auditor writes shows nothing.
 
 from dataclasses import dataclass
 from pathlib import Path
+from re import fullmatch
 from typing import Self, final
 
 from dpaudit import _canonical
@@ -118,6 +119,7 @@ def naming(
 
     Args:
         program: The file that will be audited, program or model; its SHA-256 is named.
+            Or that itself, as ``sha256:`` and 64 hex digits.
         nonce: What a verifier made up and asked for: what holds it was made later.
 
     Example:
@@ -126,12 +128,7 @@ def naming(
     """
     found: dict[str, _canonical.Scalar] = {}
     if program is not None:
-        if not Path(program).is_file():
-            raise InvalidInputError(
-                f"the program must be one file, got {program}; of a folder give an "
-                "archive"
-            )
-        found[_PROGRAM] = file_digest(program)
+        found[_PROGRAM] = _program(program)
     if nonce is not None:
         if not nonce or not nonce.isprintable():
             raise InvalidInputError(
@@ -139,6 +136,19 @@ def naming(
             )
         found[_NONCE] = nonce
     return found
+
+
+def _program(program: str | Path) -> str:
+    """Return the SHA-256 of a program: of its file, or as it was given."""
+    given = fullmatch("sha256:([0-9a-f]{64})", str(program))
+    if given is not None:
+        return given[1]
+    if not Path(program).is_file():
+        raise InvalidInputError(
+            "the program must be one file, or sha256: and 64 hex digits, got "
+            f"{program}; of a folder give an archive"
+        )
+    return file_digest(program)
 
 
 def _words(value: _canonical.Scalar) -> str | None:
