@@ -196,3 +196,12 @@ def test_a_copy_that_names_no_key_is_not_the_registration_that_is_required(dpaud
     said = dpaudit("verify", "evidence.json", *options, code=6).stdout
     assert "- registered design: the design is that of the copy given" in said
     assert "nothing shows that the key was fixed before the run" in said
+
+
+@pytest.mark.usefixtures("audited")
+def test_of_evidence_whose_scores_are_elsewhere_that_is_said_first(dpaudit):
+    Path("elsewhere").mkdir()
+    Path("scores.npz").rename("elsewhere/scores.npz")
+    said = dpaudit("explain", "evidence.json").stdout
+    assert said.startswith("Not checked: the tally (the scores are in 1 file(s) that")
+    assert "\n\nRefuted. " in said

@@ -39,7 +39,8 @@ def read_result(path: Path) -> "Result":
 def read_checked(path: Path) -> "tuple[Result, str]":
     """Return the result that a file holds, and why it was not checked ("" if it was).
 
-    Evidence is verified. A result by itself must follow from the tally that it states.
+    Evidence is verified. A result by itself has nothing behind its tally, but must
+    follow from it.
     What does not hold is refused: a page of it would be believed.
     """
     from dpaudit.evidence.documents import result_from_json  # noqa: PLC0415 (numpy)
@@ -68,24 +69,36 @@ def read_checked(path: Path) -> "tuple[Result, str]":
 
 def _unchecked(found: "Iterable[Check]") -> str:
     """Say why the numbers of a result are the word of whoever wrote it."""
-    for each in found:
-        if each.name == "bound" and each.finding == "not checked":
-            return f"Not checked: {each.sentence}."
+    said = {each.name: each.sentence for each in found if each.finding == "not checked"}
+    if "bound" in said:
+        return f"Not checked: {said['bound']}."
+    if "tally" in said:
+        return (
+            f"Not checked: the tally ({said['tally']}); bound and verdict follow from "
+            "what it is stated to be."
+        )
     return ""
 
 
 def folder_of(evidence: "Evidence", path: Path) -> Path | None:
     """Return the folder of evidence if the files of scores that it names are there.
 
-    Evidence that was just made knows where its files are.
+    Others of the same name are files of another run, and as good as none. Evidence that
+    was just made knows where its files are.
     """
     from dpaudit.evidence import ScoreFiles  # noqa: PLC0415 (numpy)
+    from dpaudit.evidence.files import file_digest  # noqa: PLC0415
 
     named = evidence.guesses
     if not isinstance(named, ScoreFiles) or named.paths:
         return None
-    there = all((path.parent / file.name).is_file() for file in named.files)
-    return path.parent if there else None
+    folder = path.parent
+    there = all(
+        (folder / file.name).is_file()
+        and file_digest(folder / file.name) == file.sha256
+        for file in named.files
+    )
+    return folder if there else None
 
 
 def is_sealed(text: str) -> bool:
