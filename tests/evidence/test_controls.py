@@ -46,6 +46,20 @@ def test_an_effect_that_was_not_seen_cannot_be_stated(tmp_path):
     assert not found.sound
 
 
+def test_what_is_said_is_said_once_and_in_the_words_it_has(tmp_path):
+    honest = of_scores(tmp_path)
+    (seen,) = honest.result.controls
+    other = replace(seen, said=f"indeed, {seen.said}")
+    for controls, finding in (
+        ((seen, seen), Finding.FAILS),
+        ((), Finding.NOT_CHECKED),
+        ((other,), Finding.NOT_CHECKED),
+    ):
+        result = replace(honest.result, controls=controls)
+        found = verify(seal(replace(honest, result=result)), files=tmp_path)
+        assert check(found, "controls").finding is finding
+
+
 def test_where_the_control_was_taken_out_its_word_is_said_all_the_same(tmp_path):
     honest = of_noise(tmp_path)
     result = replace(honest.result, controls=())

@@ -87,3 +87,19 @@ def test_a_commitment_that_is_not_there_is_not_spoken_of():
         told = [c.sentence for c in found.checks if c.name in names]
         assert told
         assert not any("commitment" in each for each in told)
+
+
+def test_what_could_not_be_read_again_is_not_registered():
+    claim = ApproxDP(epsilon=-0.0, delta=1e-5)
+    design = Design(canaries=9, rules=OneRun(guesses=1), claim=claim)
+    with pytest.raises(InvalidInputError, match=r"epsilon as -0\.0"):
+        register(design, KEY)
+
+
+def test_a_setting_holds_any_number():
+    design = Design(
+        canaries=9, rules=OneRun(guesses=1), claim=CLAIM, setting={"shift": -0.0}
+    )
+    registered = register(design, KEY)
+    again = Registration.from_json(registered.to_json())
+    assert again.to_json() == registered.to_json()

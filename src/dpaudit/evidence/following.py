@@ -168,10 +168,11 @@ def _check_controls(result: Result, *, scored: bool) -> tuple[list[Check], Audit
     if isinstance(result, TrainingResult) or not (stated or scored):
         return [], audit
     seen = effect_seen(audit.reading, design=audit.design)
-    if any(each != seen for each in stated):
-        said = f"the tally says of itself: {seen.said}; the result: {stated[0].said}"
+    if stated and stated != [seen]:
+        odd = next((each.said for each in stated if each != seen), "it twice")
+        said = f"the tally says of itself: {seen.said}; the result: {odd}"
         return [fails("controls", said)], audit
-    if stated or seen.spoils is None:
+    if stated:
         return [holds("controls", f"the tally says of itself: {seen.said}")], audit
     said = (
         f"the result does not hold what its tally says of itself: {seen.said}. The "

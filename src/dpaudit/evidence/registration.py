@@ -159,6 +159,9 @@ def _words(value: _canonical.Scalar) -> str | None:
 def register(design: Design, key: Key) -> Registration:
     """Return what to publish before a run that uses this design and this key.
 
+    Raises:
+        InvalidInputError: The design holds a value that can be written in two ways.
+
     Example:
         >>> from dpaudit import OneRun, PureDP
         >>> claim = PureDP(epsilon=1.0)
@@ -167,4 +170,5 @@ def register(design: Design, key: Key) -> Registration:
         >>> Registration.from_json(registration.to_json()) == registration
         True
     """
+    read_design(strict.parsed(design.to_json()))  # or nobody could read it again
     return Registration(design=design, commitment=Commitment.to(key, design))

@@ -103,7 +103,9 @@ def unlike(written: Any, read: Any, path: str = "") -> str:  # noqa: ANN401 (par
         parts = [(f"{path}[{place}]", *pair) for place, pair in pairs]
     else:
         texts = _canonical.text(written), _canonical.text(read)
-        if texts[0] == texts[1] != "-0.0":
+        # Whatever a user puts into a setting is for the record, and has no other form.
+        free = path.startswith(".setting.")
+        if texts[0] == texts[1] and (free or texts[0] != "-0.0"):
             return ""
         return f"{path[1:]} as {texts[0]:.40}, which is read as {texts[1]:.40}"
     return next(filter(None, (unlike(one, two, at) for at, one, two in parts)), "")
