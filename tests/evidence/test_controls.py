@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 from evidence_samples import CLAIM, KEY, KINDS, of_scores, of_transcript, played
 
-from dpaudit import ApproxDP, Coins, Design, OneRun, audit_scores
+from dpaudit import ApproxDP, Coins, Counts, Design, OneRun, audit_scores
 from dpaudit.evidence import Finding, evidence_of, score_files, seal, verify
 from dpaudit.evidence.files import read_score_files
+from dpaudit.game.result import effect_seen, judge
 from dpaudit.game.verdict import Control, Verdict
 
 SEEN = Control(said="the guesses are better than chance (p = 1e-09)")
@@ -44,6 +45,22 @@ def test_an_effect_that_was_not_seen_cannot_be_stated(tmp_path):
     found = verify(seal(replace(honest, result=result)), files=tmp_path)
     assert check(found, "controls").finding is Finding.FAILS
     assert not found.sound
+
+
+def test_a_tally_without_guesses_cannot_state_an_effect_either():
+    """Half of 40 guesses right show nothing, whatever the result says."""
+    design = Design(canaries=60, rules=OneRun(guesses=40), claim=CLAIM)
+    counts = Counts(canaries=60, guesses=40, correct=20)
+    honest = judge(
+        counts,
+        design=design,
+        commitment=None,
+        controls=(effect_seen(counts, design=design),),
+    )
+    assert verify(seal(evidence_of(honest, key=None))).sound
+    forged = replace(honest, controls=(SEEN,))
+    found = verify(seal(evidence_of(forged, key=None)))
+    assert check(found, "controls").finding is Finding.FAILS
 
 
 def test_what_is_said_is_said_once_and_in_the_words_it_has(tmp_path):

@@ -42,8 +42,6 @@ def verify(
     and verdict were found again, with 1 otherwise, with 2 if something is misused, with
     6 if something that was required is missing.
     """
-    from dataclasses import replace  # noqa: PLC0415
-
     from dpaudit.evidence import verify as verified  # noqa: PLC0415 (numpy)
 
     required = _required(require)
@@ -68,8 +66,8 @@ def verify(
             else read_registration(registration),
             public_key=signer,
             files=files,
+            required=required,
         )
-    found = replace(found, required=required)
     typer.echo(found.to_json() if json else f"{found}")
     raise typer.Exit(1 if not found.sound else _MISSING if found.missing else 0)
 

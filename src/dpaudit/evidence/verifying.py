@@ -65,6 +65,7 @@ def verify(
     registration: Registration | None = None,
     public_key: Verifier | None = None,
     files: str | Path | None = None,
+    required: tuple[str, ...] = (),
 ) -> Verification:
     """Check evidence, as ``seal`` wrote it.
 
@@ -74,6 +75,8 @@ def verify(
             trust to have dated it.
         public_key: Of whoever should have signed.
         files: The folder with the score files, if the evidence names some.
+        required: What must have been established besides: some of "registration",
+            "signature", "tally". ``missing`` says what was not.
 
     Example:
         >>> print(verify("{}"))
@@ -85,9 +88,11 @@ def verify(
     try:
         evidence, envelope = open_envelope(text)
     except MemoryError:
-        return Verification(checks=(open_question("form", f"{_SHORT} to read it"),))
+        unread = open_question("form", f"{_SHORT} to read it")
+        return Verification(checks=(unread,), required=required)
     except Exception as error:
-        return Verification(checks=(fails("form", f"it cannot be read: {error}"),))
+        unread = fails("form", f"it cannot be read: {error}")
+        return Verification(checks=(unread,), required=required)
     folder = None if files is None else Path(files)
     found = [
         *_origin(evidence, envelope, registration, public_key),
@@ -103,6 +108,7 @@ def verify(
             files_given=folder is not None,
             registration_given=registration is not None,
         ),
+        required=required,
     )
 
 
