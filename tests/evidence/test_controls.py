@@ -77,6 +77,14 @@ def test_what_is_said_is_said_once_and_in_the_words_it_has(tmp_path):
         assert check(found, "controls").finding is finding
 
 
+def test_a_picture_that_was_taken_out_is_missed(tmp_path):
+    honest = of_scores(tmp_path)
+    assert check(verify(seal(honest), files=tmp_path), "picture").finding == "holds"
+    bare = replace(honest, result=replace(honest.result, scores=None))
+    found = verify(seal(bare), files=tmp_path)
+    assert check(found, "picture").finding is Finding.NOT_CHECKED
+
+
 def test_where_the_control_was_taken_out_its_word_is_said_all_the_same(tmp_path):
     honest = of_noise(tmp_path)
     result = replace(honest.result, controls=())

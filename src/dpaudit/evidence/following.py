@@ -31,6 +31,7 @@ from dpaudit.game.result import (
     score,
 )
 from dpaudit.game.rules import OneRun
+from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.strength import would_catch
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Verdict, speaks_of_chance
@@ -58,7 +59,7 @@ def check_guesses(evidence: Evidence, folder: Path | None) -> list[Check]:
         case Transcript():
             return _check_transcript(guesses, evidence)
         case ScoreFiles():
-            return [_check_files(guesses, evidence, folder)]
+            return _check_files(guesses, evidence, folder)
         case None if evidence.redacted:
             said = "key and guesses were kept back; tallies were not checked"
         case None:
@@ -272,29 +273,37 @@ def _check_rules(transcript: Transcript, evidence: Evidence) -> Check:
     return holds("rules", "a referee takes the guesses by the rules registered")
 
 
-def _check_files(named: ScoreFiles, evidence: Evidence, folder: Path | None) -> Check:
+def _check_files(
+    named: ScoreFiles, evidence: Evidence, folder: Path | None
+) -> list[Check]:
     if folder is None and not named.paths:
-        return open_question(
-            "tally",
+        said = (
             f"the scores are in {len(named.files)} file(s) that were not given; "
-            "tallies were not checked",
+            "tallies were not checked"
         )
-    design, scores = evidence.registration.design, audit_of(evidence.result).scores
+        return [open_question("tally", said)]
+    design, audit = evidence.registration.design, audit_of(evidence.result)
     try:
         table = read_score_files(named, folder)
         reading, summary = scored_again(table, named, design=design, key=evidence.key)
     except MissingExtraError as error:
-        return open_question("tally", f"the score files cannot be read here: {error}")
+        said = f"the score files cannot be read here: {error}"
+        return [open_question("tally", said)]
     except DpAuditError as error:
-        return fails("tally", f"the score files do not give it: {error}")
-    plain = summary.to_plain()
-    # Results of an earlier format hold no picture of the scores.
-    odd = differences(plain if scores is None else scores.to_plain(), plain, ".scores")
+        return [fails("tally", f"the score files do not give it: {error}")]
+    said = "the key's coins" if evidence.key else "the coins stated in them"
+    tally = _check_tally(reading, audit, f"score files and {said}")
+    picture = _check_picture(audit.scores, summary)
+    return [picture] if picture.finding is Finding.FAILS else [tally, picture]
+
+
+def _check_picture(stated: ScoreSummary | None, found: ScoreSummary) -> Check:
+    if stated is None:  # as in results of the first format
+        return open_question("picture", "the result holds no picture of the scores")
+    odd = differences(stated.to_plain(), found.to_plain(), ".scores")
     if odd:
         return fails("tally", f"the score files show another picture: {odd[0]}")
-    said = "the key's coins" if evidence.key else "the coins stated in them"
-    audit = audit_of(evidence.result)
-    return _check_tally(reading, audit, f"score files and {said}")
+    return holds("picture", "it is that of the score files")
 
 
 def _check_tally(reading: Reading, audit: AuditResult, source: str) -> Check:
