@@ -27,7 +27,10 @@ _NEEDS = {
     "report": [
         "reporting",
         "fuzzing/test_report_mutants.py",
-        *(f"cli/test_{name}.py" for name in ("reproduce", "benchmark", "report")),
+        *(
+            f"cli/test_{name}.py"
+            for name in ("reproduce", "benchmark", "report", "forged")
+        ),
     ],
     "sweep": [
         *(f"engines/{name}.py" for name in ("test_local", "test_sweep", "run_sweep")),
@@ -40,10 +43,11 @@ _NEEDS = {
     "sign": [
         *(
             f"evidence/test_{name}.py"
-            for name in ("forgeries", "honest", "signing", "tampering")
+            for name in ("forgeries", "honest", "sealing", "signing", "tampering")
         ),
         "evidence/evidence_trials.py",
         "cli/test_signed_evidence.py",
+        "cli/test_forged.py",
         "fuzzing/test_public_key_mutants.py",
     ],
     "tables": [

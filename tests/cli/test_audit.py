@@ -4,6 +4,7 @@ import json
 import math
 import stat
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -192,6 +193,31 @@ def test_register_overwrites_nothing_and_writes_nothing_if_it_fails(
     assert done.stderr.startswith("dpaudit register: ")
     assert sorted(Path().iterdir()) == there
     assert {path.read_text() for path in there} == {"precious"}
+
+
+def test_register_binds_the_program_and_a_verifiers_nonce(dpaudit):
+    Path("model.bin").write_bytes(b"weights")
+    digest = sha256(b"weights").hexdigest()
+    claim = ["--canaries=100", "--epsilon=1", "--delta=0", "--guesses=100"]
+    options = ["--program=model.bin", "--nonce=from Ann", "--key=k"]
+    said = dpaudit("register", *claim, *options).stdout
+    assert f"Program: {digest}\nNonce: from Ann\n" in said
+    plain = json.loads(Path("design.json").read_text())
+    setting = json.loads(plain["design"])["setting"]
+    assert setting == {"program_sha256": digest, "nonce": "from Ann"}
+    message = b"dpaudit commitment 1" + Key.read("k").secret + plain["design"].encode()
+    commitment = json.loads(plain["commitment"])
+    assert commitment["sha256"] == sha256(message).hexdigest()
+
+
+@pytest.mark.parametrize("guesses", [["--guesses=20"], []])
+def test_register_warns_of_a_design_that_cannot_refute_its_claim(dpaudit, guesses):
+    """Of 20 guesses about (9, 0)-DP all are right with chance 0.998."""
+    claim = ["--canaries=20", "--delta=0", *guesses]
+    weak = dpaudit("register", *claim, "--epsilon=9", "--key=a", "--design=a.json")
+    assert "Note: this design cannot refute its claim" in weak.stdout
+    fine = dpaudit("register", *claim, "--epsilon=0.1", "--key=b", "--design=b.json")
+    assert "cannot refute" not in fine.stdout
 
 
 def test_with_design_and_key_coins_are_derived_by_id(dpaudit, schema, registered):

@@ -9,6 +9,7 @@ import pytest
 
 from dpaudit import Key
 
+VERIFIED = "verification"
 KEY = ["--design=design.json", "--key=audit.key"]
 FILES = ["--save=result.json", "--evidence=evidence.json"]
 
@@ -143,3 +144,64 @@ def test_evidence_that_was_cut_off_does_not_hold(dpaudit):
     whole = Path("evidence.json").read_text()
     Path("cut.json").write_text(whole[:-20])
     assert "does not hold" in dpaudit("verify", "cut.json", code=1).stdout
+
+
+@pytest.mark.usefixtures("audited")
+def test_what_is_required_and_missing_exits_with_6(dpaudit, schema):
+    options = ["--require=registration,tally"]
+    done = dpaudit("verify", "evidence.json", *options, code=6)
+    assert "What was required and is missing:" in done.stdout
+    assert "- registration: it was not established; give the copy" in done.stdout
+    assert "- tally: it was not established; give the folder" in done.stdout
+    some = [*options, "--files=.", "--json"]
+    found = schema(dpaudit("verify", "evidence.json", *some, code=6).stdout, VERIFIED)
+    assert [each.split(":")[0] for each in found["missing"]] == ["registration"]
+    given = [*options, "--registration=design.json", "--files=."]
+    assert "required" not in dpaudit("verify", "evidence.json", *given).stdout
+    more = ["--require=registration,signature,tally", *given[1:]]
+    said = dpaudit("verify", "evidence.json", *more, code=6).stdout
+    assert "--public-key" in said
+
+
+@pytest.mark.usefixtures("audited")
+def test_what_fails_is_worse_than_what_is_missing(dpaudit):
+    whole = Path("evidence.json").read_text()
+    Path("cut.json").write_text(whole[:-20])
+    dpaudit("verify", "cut.json", "--require=tally", code=1)
+
+
+@pytest.mark.usefixtures("audited")
+def test_only_what_is_known_can_be_required(dpaudit):
+    said = dpaudit("verify", "evidence.json", "--require=tally,luck", code=2).stderr
+    assert "registration, signature, tally" in said
+
+
+@pytest.mark.usefixtures("audited")
+def test_a_result_of_an_unknown_bound_is_shown_with_a_warning_first(dpaudit, schema):
+    plain = json.loads(Path("result.json").read_text())
+    plain["bound"] |= {"method": "mine", "reference": "a note", "epsilon_lower": 9.0}
+    Path("mine.json").write_text(json.dumps(plain))
+    first = "Not checked: it is by the method 'mine' (a note)"
+    assert dpaudit("explain", "mine.json").stdout.startswith(first)
+    found = schema(dpaudit("explain", "mine.json", "--json").stdout, "explanation")
+    assert found["notice"].startswith(first)
+    assert found["text"].startswith(first)
+
+
+@pytest.mark.usefixtures("audited")
+def test_a_copy_that_names_no_key_is_not_the_registration_that_is_required(dpaudit):
+    design = json.loads(Path("design.json").read_text())["design"]
+    Path("bare.json").write_text(design)
+    options = ["--registration=bare.json", "--require=registration"]
+    said = dpaudit("verify", "evidence.json", *options, code=6).stdout
+    assert "- registered design: the design is that of the copy given" in said
+    assert "nothing shows that the key was fixed before the run" in said
+
+
+@pytest.mark.usefixtures("audited")
+def test_of_evidence_whose_scores_are_elsewhere_that_is_said_first(dpaudit):
+    Path("elsewhere").mkdir()
+    Path("scores.npz").rename("elsewhere/scores.npz")
+    said = dpaudit("explain", "evidence.json").stdout
+    assert said.startswith("Not checked: the tally (the scores are in 1 file(s) that")
+    assert "\n\nRefuted. " in said

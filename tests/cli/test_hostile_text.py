@@ -17,7 +17,7 @@ DESIGN = Design(
     canaries=60,
     rules=OneRun(guesses=20),
     claim=ApproxDP(epsilon=1.0, delta=1e-5),
-    setting={HOSTILE: HOSTILE},
+    setting={HOSTILE: HOSTILE, "nonce": HOSTILE, "program_sha256": HOSTILE},
 )
 
 

@@ -1,5 +1,7 @@
 """``dpaudit report`` and ``audit --report``; needs the extra ``report``."""
 
+import json
+import re
 import sys
 from pathlib import Path
 
@@ -43,3 +45,15 @@ def test_misuse_exits_with_2_and_advice(dpaudit):
     Path("r.json").write_text("[]")
     assert "expected the JSON of a result" in dpaudit("report", "r.json", code=2).stderr
     assert "cannot read none.json" in dpaudit("report", "none.json", code=2).stderr
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_page_of_what_was_not_checked_says_so_before_anything_else(dpaudit):
+    dpaudit("audit", "scores.npz", *KEY, "--save=result.json", code=1)
+    plain = json.loads(Path("result.json").read_text())
+    plain["bound"] |= {"method": "mine", "epsilon_lower": 9.0}
+    Path("mine.json").write_text(json.dumps(plain))
+    dpaudit("report", "mine.json")
+    body = Path("audit.html").read_text().partition("<body")[2]
+    words = re.sub(r"<[^>]*>", " ", body.partition(">")[2]).split()
+    assert words[:2] == ["Not", "checked:"]

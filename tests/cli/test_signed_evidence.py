@@ -1,5 +1,7 @@
 """Signing evidence, and checking who signed; needs the extra ``sign``."""
 
+from pathlib import Path
+
 import pytest
 
 from dpaudit.evidence.signing import generate_signing_key
@@ -15,6 +17,17 @@ def keys(dpaudit, registered):  # noqa: ARG001 (its files are used)
         key = generate_signing_key()
         key.write(f"{name}.pem")
         key.public_key.write(f"{name}-public.pem")
+
+
+def test_what_could_not_be_checked_before_it_was_signed_is_said(dpaudit):
+    Path("elsewhere").mkdir()
+    Path("scores.npz").rename("elsewhere/scores.npz")
+    options = ["--sign=mine.pem", "--output=s.json"]
+    said = dpaudit("evidence", "evidence.json", *options).stdout
+    assert said.startswith("Evidence: s.json, signed\nNot checked before: tally: ")
+    assert "--files names their folder" in said
+    done = dpaudit("evidence", "evidence.json", *options, "--files=elsewhere")
+    assert done.stdout == "Evidence: s.json, signed\n"
 
 
 def test_signed_evidence_names_its_signer_and_no_other(dpaudit):

@@ -19,6 +19,7 @@ __all__ = [
     "broken_envelope",
     "broken_evidence",
     "broken_payload",
+    "broken_registration",
     "contents",
     "field_of",
     "forged",
@@ -269,6 +270,26 @@ def broken_evidence(
         after = replaced(tree, part, after["registration"][at[1]])
     statement["predicate"] = collapsed(after)
     return forged(statement), field_of(at)
+
+
+def broken_registration(text: str, rng: np.random.Generator) -> tuple[str, str]:
+    """Change one field of a registration, or say one of its fields twice."""
+    tree = Document(expanded(json.loads(text)))
+    at = chosen(tree, rng)
+    after = changed(tree, at, rng)
+    broken = collapsed(after)
+    if (
+        at[0] == "design"
+        and len(at) > 1
+        and isinstance(at[1], str)
+        and rng.random() < 0.2
+    ):
+        plain = json.loads(text)  # whoever takes the first of two reads another design
+        first = canonical(collapsed(after["design"].get(at[1])))
+        name = canonical(at[1])
+        plain["design"] = f"{{{name}:{first},{plain['design'][1:]}"
+        return canonical(plain), "a key said twice"
+    return broken, field_of(at)
 
 
 def replaced(value: Any, old: Any, new: Any) -> Any:

@@ -44,7 +44,13 @@ def design_of(rules: Rules, canaries: int = CANARIES) -> Design:
         canaries=canaries,
         rules=rules,
         claim=CLAIM,
-        setting={"program": "a counter", "bins": 4, "scale": 0.5},
+        setting={
+            "program": "a counter",
+            "bins": 4,
+            "scale": 0.5,
+            "program_sha256": 64 * "a",
+            "nonce": "from Ann",
+        },
     )
 
 

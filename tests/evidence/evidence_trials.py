@@ -18,14 +18,22 @@ from evidence_mutants import (
     broken_envelope,
     broken_evidence,
     broken_payload,
+    broken_registration,
     contents,
     same,
 )
 
-from dpaudit.evidence import Verification, open_envelope, verify
+from dpaudit.errors import InvalidInputError
+from dpaudit.evidence import Registration, Verification, open_envelope, verify
 from dpaudit.evidence.signing import PublicKey
 
-__all__ = ["SIGNED_WAYS", "Trial", "signed_trial", "unsigned_trial"]
+__all__ = [
+    "SIGNED_WAYS",
+    "Trial",
+    "registration_trial",
+    "signed_trial",
+    "unsigned_trial",
+]
 
 
 @dataclass
@@ -49,6 +57,15 @@ class Trial:
     by: Counter[str] = field(default_factory=Counter)
     tried: Counter[str] = field(default_factory=Counter)
     stated: tuple[str, ...] = ()
+
+    def add(self, other: "Trial") -> None:
+        """Count the mutants of another trial too."""
+        self.found += other.found
+        self.harmless += other.harmless
+        self.weaker += other.weaker
+        self.missed += other.missed
+        self.by += other.by
+        self.tried += other.tried
 
     def unlisted(self) -> list[str]:
         """Return the fields that were missed and that are not listed as stated."""
@@ -112,17 +129,20 @@ def unsigned_trial(
     rng: np.random.Generator,
     files: Path | None = None,
     within: str = "",
+    registration: Registration | None = None,
 ) -> Trial:
     """Tamper with unsigned evidence, or one field of it, and put its hashes right."""
-    original, before = _untouched(text, files)
+    original, before = _untouched(text, files, registration)
     trial = Trial(stated=before.stated)
     for _ in range(mutants):
         broken, what = broken_evidence(text, rng, within)
-        found = verify(broken, files=files)
+        found = verify(broken, registration=registration, files=files)
         trial.tried[what] += 1
-        if not found.sound:
+        if fails(found):
             trial.found += 1
             trial.by[first_failure(found)] += 1
+        elif not found.sound:
+            trial.weaker += 1  # it says that it could not be checked to the end
         elif same(open_envelope(broken)[0].to_json(), original):
             trial.harmless += 1
         elif established(found) < established(before):
@@ -133,8 +153,53 @@ def unsigned_trial(
 
 
 @lru_cache(maxsize=4)  # one mutant at a time is tried of the same evidence
-def _untouched(text: str, files: Path | None) -> tuple[str, Verification]:
-    return open_envelope(text)[0].to_json(), verify(text, files=files)
+def _untouched(
+    text: str, files: Path | None, registration: Registration | None
+) -> tuple[str, Verification]:
+    found = verify(text, files=files, registration=registration)
+    return open_envelope(text)[0].to_json(), found
+
+
+def registration_trial(
+    text: str, *, mutants: int, rng: np.random.Generator, files: Path | None = None
+) -> Trial:
+    """Tamper with the copy of the registration that evidence is compared with.
+
+    A copy that names no key, or no run, is *weaker*, and verification says so.
+    """
+    registered = open_envelope(text)[0].registration
+    trial = Trial()
+    for _ in range(mutants):
+        broken, what = broken_registration(registered.to_json(), rng)
+        trial.tried[what] += 1
+        try:
+            given = Registration.from_json(broken)
+        except InvalidInputError:
+            trial.found += 1
+            trial.by["form"] += 1
+            continue
+        found = verify(text, registration=given, files=files)
+        if fails(found):
+            trial.found += 1
+            trial.by[first_failure(found)] += 1
+        elif given == registered:
+            trial.harmless += 1
+        elif given.design == registered.design and _names_less(given, registered):
+            trial.weaker += 1
+        else:
+            trial.missed[what] += 1
+    return trial
+
+
+def _names_less(given: Registration, registered: Registration) -> bool:
+    held = registered.commitment
+    if given.commitment is None or held is None:
+        return given.commitment is None
+    return given.commitment.run is None and given.commitment.sha256 == held.sha256
+
+
+def fails(found: Verification) -> bool:
+    return any(check.finding == "fails" for check in found.checks)
 
 
 def established(found) -> set[str]:

@@ -22,7 +22,7 @@ SCHEMAS = {
     "dpaudit.training-result.2": "training-result",
     "dpaudit.score-files.1": "score-files",
     "dpaudit.evidence.1": "evidence",
-    "dpaudit.verification.1": "verification",
+    "dpaudit.verification.2": "verification",
 }
 
 

@@ -9,7 +9,12 @@ import numpy as np
 import pytest
 from evidence_mutants import collapsed, contents, expanded, forged
 from evidence_samples import KINDS, of_scores
-from evidence_trials import SIGNED_WAYS, signed_trial, unsigned_trial
+from evidence_trials import (
+    SIGNED_WAYS,
+    registration_trial,
+    signed_trial,
+    unsigned_trial,
+)
 
 from dpaudit import OneRun
 from dpaudit.evidence import seal, verify
@@ -47,6 +52,31 @@ def test_what_goes_unnoticed_unsigned_is_listed_as_stated(kind, folder):
     trial = unsigned_trial(text, mutants=24, rng=rng, files=folder)
     assert not trial.unlisted()
     assert trial.found >= 12
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_beside_its_registration_nothing_of_it_can_be_changed(kind, folder):
+    """Not even in redacted evidence: neither the program's digest nor the nonce."""
+    rng, held = np.random.default_rng(ALL.index(kind)), evidence(kind, folder)
+    trial = unsigned_trial(
+        seal(held),
+        mutants=12,
+        rng=rng,
+        files=folder,
+        within="registration",
+        registration=held.registration,
+    )
+    assert not trial.missed
+    assert trial.found >= 8
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_no_change_of_the_registered_copy_goes_unnoticed(kind, folder):
+    rng = np.random.default_rng(ALL.index(kind))
+    text = seal(evidence(kind, folder))
+    trial = registration_trial(text, mutants=24, rng=rng, files=folder)
+    assert not trial.missed
+    assert trial.found >= 16
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from dpaudit.bounds.bound import LowerBound, ParameterBound
 from dpaudit.bounds.classic import Classic
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.fdp import GaussianFamily
+from dpaudit.bounds.independent_runs import IndependentRuns
 from dpaudit.bounds.pure import Pure
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.reads import Bets, Counts, Ranked, Rounds, Unequal, Weighted
@@ -20,6 +21,7 @@ from dpaudit.bounds.weighted import WeightedGuesses
 
 __all__ = [
     "ABOUT",
+    "KNOWN",
     "METHODS",
     "CountsMethod",
     "bound_counts",
@@ -39,6 +41,20 @@ METHODS: MappingProxyType[str, CountsMethod] = MappingProxyType(
         "gdp": GaussianFamily(),
     }
 )
+
+# Every method of this package by the name that results hold: any other is a user's own.
+KNOWN: frozenset[str] = frozenset(METHODS) | {
+    each.method
+    for each in (
+        AdaptiveSlots,
+        Betting,
+        IndependentRuns,
+        RankedLooks,
+        StoufferRounds,
+        UnequalCoins,
+        WeightedGuesses,
+    )
+}
 
 ABOUT: MappingProxyType[str, str] = MappingProxyType(
     {

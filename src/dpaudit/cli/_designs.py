@@ -1,5 +1,6 @@
 """Designs as commands take them: from options, or from a file."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -7,6 +8,7 @@ from dpaudit.cli._shared import Observer, read_text
 from dpaudit.errors import DpAuditError, InvalidInputError, VoidAuditError
 
 if TYPE_CHECKING:
+    from dpaudit._canonical import Scalar
     from dpaudit.evidence import Registration
     from dpaudit.game.coins import Key
     from dpaudit.game.design import Design
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = [
     "design_from_options",
     "note_on_ranking",
+    "note_on_strength",
     "read_key",
     "read_registration",
     "registered_design",
@@ -31,6 +34,7 @@ def design_from_options(
     guesses: int | None,
     observer: Observer,
     tie_seed: int | None = None,
+    named: "Mapping[str, Scalar] | None" = None,
 ) -> "Design":
     """Return the design of an audit of scores; ranked if no guesses are given.
 
@@ -52,7 +56,10 @@ def design_from_options(
         claim=ApproxDP(epsilon=epsilon, delta=delta),
         alpha=alpha,
         threat_model=ThreatModel[observer.name],
-        setting={} if tie_seed is None else {"tie_seed": tie_seed},
+        setting={
+            **({} if tie_seed is None else {"tie_seed": tie_seed}),
+            **(named or {}),
+        },
     )
 
 
@@ -69,16 +76,41 @@ def note_on_ranking(design: "Design") -> str | None:
     )
 
 
+def note_on_strength(design: "Design") -> str | None:
+    """Say that a design cannot refute its claim, if not even all right guesses do."""
+    from dpaudit.bounds.claims import test_claim  # noqa: PLC0415 (numpy)
+    from dpaudit.bounds.reads import Counts, Ranked  # noqa: PLC0415
+    from dpaudit.game.rules import Ranking  # noqa: PLC0415
+
+    n, made = design.canaries, design.guesses
+    if isinstance(design.rules, Ranking):
+        import numpy as np  # noqa: PLC0415
+
+        perfect: Counts | Ranked = Ranked(canaries=n, right=np.ones(made, bool))
+    else:
+        perfect = Counts(canaries=n, guesses=made, correct=made)
+    test = test_claim(design.claim, perfect, alpha=design.alpha)
+    if test.refuted:
+        return None
+    return (
+        f"this design cannot refute its claim: even with every guess right p would be "
+        f"{test.p_value:.2g}, above alpha = {design.alpha:g}. Use more canaries and "
+        "guesses; an audit by it will be inconclusive"
+    )
+
+
 def read_registration(path: Path) -> "Registration":
     """Return what was registered; a bare design was registered without a key."""
     from dpaudit import _canonical  # noqa: PLC0415
-    from dpaudit.evidence import Registration  # noqa: PLC0415
-    from dpaudit.game.design import Design  # noqa: PLC0415
+    from dpaudit.evidence import Registration, strict  # noqa: PLC0415
+    from dpaudit.evidence.registration import read_design  # noqa: PLC0415
 
     text = read_text(path)
     try:
         if _canonical.format_of(text).startswith("dpaudit.design."):
-            return Registration(design=Design.from_json(text), commitment=None)
+            return Registration(
+                design=read_design(strict.parsed(text)), commitment=None
+            )
         return Registration.from_json(text)
     except DpAuditError as error:
         raise InvalidInputError(f"{path}: {error}") from error

@@ -8,12 +8,12 @@ import typer
 from dpaudit import _files
 from dpaudit.cli._designs import read_key
 from dpaudit.cli._output_files import Output
-from dpaudit.cli._results import ResultArgument, is_sealed, read_evidence
+from dpaudit.cli._results import ResultArgument, folder_of, is_sealed, read_evidence
 from dpaudit.cli._shared import IndependentOption, patience, read_text
 from dpaudit.errors import DpAuditError, InvalidInputError
 
 if TYPE_CHECKING:
-    from dpaudit.evidence import Evidence, Registration
+    from dpaudit.evidence import Check, Evidence, Registration
     from dpaudit.game.coins import Key
 
 
@@ -41,6 +41,13 @@ def evidence(
         Path | None,
         typer.Option(help="Sign with this ed25519 key, a .pem file (extra sign)."),
     ] = None,
+    files: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of the files of scores that evidence names.",
+            show_default="its own",
+        ),
+    ] = None,
     output: Annotated[
         Path,
         typer.Option(help="The .json file to write; it is overwritten."),
@@ -49,10 +56,12 @@ def evidence(
 ) -> None:
     """Write the evidence for a result; redact or sign it, or evidence that exists.
 
-    The evidence holds the key of the coins, unless it is redacted. Exits with 0, or 2
-    if something is misused.
+    The evidence holds the key of the coins, unless it is redacted. It is verified
+    first, and what does not hold is neither written nor signed. Exits with 0, or 2 if
+    something is misused or does not hold.
     """
     from dpaudit.evidence import seal  # noqa: PLC0415 (numpy comes with it)
+    from dpaudit.evidence.sealing import check_before  # noqa: PLC0415
 
     text = read_text(result)
     signer = None
@@ -60,16 +69,25 @@ def evidence(
         from dpaudit.evidence.signing import SigningKey  # noqa: PLC0415 (its extra)
 
         signer = SigningKey.read(sign)
+    if files is not None and not files.is_dir():
+        raise InvalidInputError(f"--files must be a folder, got {files}")
     with patience("gathering the evidence"):
         try:
             found = _evidence(text, key, scores or [], coins_were_independent)
+            files = folder_of(found, result) if files is None else files
+            unchecked = check_before(found, files=files)
         except DpAuditError as error:
             raise InvalidInputError(f"{result}: {error}") from error
         if redact:
             found = found.redact()
-        sealed = seal(found, signer)
+        sealed = seal(found, signer, files=files)
     _files.write(output, sealed + "\n")
     typer.echo(f"Evidence: {output}{_said(found, signed=signer is not None)}")
+    if signer is not None or redact:
+        for each in unchecked:
+            typer.echo(
+                f"Not checked before: {each.name}: {each.sentence}{_advice(each)}"
+            )
 
 
 def _evidence(
@@ -102,6 +120,10 @@ def _key(path: Path | None, registered: "Registration") -> "Key | None":
             "out again"
         )
     return None
+
+
+def _advice(unchecked: "Check") -> str:
+    return "; --files names their folder" if "file(s)" in unchecked.sentence else ""
 
 
 def _said(found: "Evidence", *, signed: bool) -> str:

@@ -4,26 +4,29 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from dpaudit.cli._results import ResultArgument, read_result
+from dpaudit.cli._results import ResultArgument, read_checked
 from dpaudit.cli._shared import JsonOption, json_number, patience
 
 if TYPE_CHECKING:
     from dpaudit.explanation import Explanation
 
-_FORMAT = "dpaudit.explanation.2"
+_FORMAT = "dpaudit.explanation.3"
 
 
 def explain(result: ResultArgument, json: JsonOption = False) -> None:
     """Explain a result: verdict, what took how much of epsilon, what could be done.
 
-    It shows what an audit found, and judges nothing. Exits with 0, whatever the
-    verdict, or 2 if something is misused.
+    The result must follow from its tally, and evidence must hold, or nothing is said of
+    it; what cannot be checked is said first. Exits with 0, whatever the verdict, or 2
+    if something is misused or does not hold.
     """
+    from dataclasses import replace  # noqa: PLC0415
+
     from dpaudit.explanation import explain as explained  # noqa: PLC0415 (numpy)
 
-    read = read_result(result)
     with patience("explaining the result"):
-        found = explained(read)
+        read, unchecked = read_checked(result)
+        found = replace(explained(read), notice=unchecked)
     typer.echo(_json(found) if json else f"{found}")
 
 
@@ -50,6 +53,7 @@ def _json(found: "Explanation") -> str:
     return _canonical.text(
         {
             "format": _FORMAT,
+            "notice": found.notice,
             "outcome": str(found.outcome),
             "reason": found.reason,
             "verdict": found.verdict,

@@ -6,7 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpaudit._files import SECRET, new_file
-from dpaudit.cli._designs import design_from_options, note_on_ranking
+from dpaudit.cli._designs import (
+    design_from_options,
+    note_on_ranking,
+    note_on_strength,
+)
 from dpaudit.cli._output_files import Output
 from dpaudit.cli._shared import (
     AlphaOption,
@@ -46,6 +50,22 @@ def register(
         typer.Option(help="New .csv file for id and bit of every canary; secret too."),
         Output(suffixes=(".csv",)),
     ] = None,
+    program: Annotated[
+        Path | None,
+        typer.Option(
+            help="The file that will be audited, program or model, or sha256: and its "
+            "digest; the digest becomes part of the design.",
+            metavar="<path>",
+        ),
+    ] = None,
+    nonce: Annotated[
+        str | None,
+        typer.Option(
+            help="A text that a verifier made up; it becomes part of the design, and "
+            "shows that this was made after it was given.",
+            metavar="<text>",
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Fix an audit of scores before the run, and commit to it.
@@ -54,6 +74,7 @@ def register(
     design before the run; keep the key until it is over, then give both to
     `dpaudit audit`. No file is overwritten. Exits with 0, or 2 if something is misused.
     """
+    from dpaudit.evidence import naming  # noqa: PLC0415
     from dpaudit.evidence import register as committed  # noqa: PLC0415
     from dpaudit.game.coins import Key  # noqa: PLC0415 (numpy comes with it)
 
@@ -64,6 +85,7 @@ def register(
         alpha=alpha,
         guesses=guesses,
         observer=observer or Observer.OUTPUT,
+        named=naming(program=program, nonce=nonce),
     )
     _check_new(design=design, key=key, coins=coins)
     secret = Key.generate()
@@ -100,15 +122,22 @@ def _write_coins(path: Path, secret: "Key", canaries: int) -> None:
         file.writelines(f"{i},{bit}\n" for i, bit in enumerate(bits.tolist()))
 
 
+def _named(registration: "Registration") -> str:
+    """Return what else the commitment binds, a line each."""
+    parts = ("Program", registration.program), ("Nonce", registration.nonce)
+    return "".join(f"{name}: {value}\n" for name, value in parts if value)
+
+
 def _text(
     registration: "Registration", design: Path, key: Path, coins: Path | None
 ) -> str:
     assert registration.commitment is not None  # there is a key
-    little = note_on_ranking(registration.design)
-    note = "" if little is None else f"\nNote: {little}."
+    design_of = registration.design
+    notes = (note_on_ranking(design_of), note_on_strength(design_of))
+    note = "".join(f"\nNote: {each}." for each in notes if each is not None)
     listed = "" if coins is None else f" They are listed in {coins}, secret too."
     return (
-        f"Commitment: {registration.commitment.sha256}\n"
+        f"Commitment: {registration.commitment.sha256}\n{_named(registration)}"
         f"1. Publish {design} where a date will show that it was there before the "
         "run.\n"
         f"2. Include canary i if its coin is 1: Coins(key=Key.read({str(key)!r}), "

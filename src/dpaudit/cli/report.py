@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from dpaudit.cli._output_files import Output
-from dpaudit.cli._results import ResultArgument, read_result
+from dpaudit.cli._results import ResultArgument, read_checked
 from dpaudit.cli._shared import patience
 
 
@@ -20,12 +20,17 @@ def report(
 ) -> None:
     """Write a report of a result: one self-contained page (needs the extra report).
 
-    It shows what an audit found, and judges nothing. Exits with 0, whatever the
-    verdict, or 2 if something is misused.
+    The result must follow from its tally, and evidence must hold, or no page is made of
+    it; what cannot be checked is said on top. Exits with 0, whatever the verdict, or 2
+    if something is misused or does not hold.
     """
+    from dataclasses import replace  # noqa: PLC0415
+
+    from dpaudit.explanation import explain  # noqa: PLC0415 (numpy)
     from dpaudit.reporting.report import report as written  # noqa: PLC0415 (its extra)
 
-    read = read_result(result)
     with patience("writing the report"):
-        written(read, output)
+        read, unchecked = read_checked(result)
+        explanation = replace(explain(read), notice=unchecked)
+        written(read, output, explanation=explanation)
     typer.echo(f"Report: {output}")

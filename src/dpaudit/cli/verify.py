@@ -10,6 +10,8 @@ from dpaudit.cli._results import is_sealed
 from dpaudit.cli._shared import JsonOption, patience, read_text
 from dpaudit.errors import InvalidInputError
 
+_MISSING = 6  # exit code
+
 
 def verify(
     evidence: Annotated[Path, typer.Argument(help="The evidence; - for stdin.")],
@@ -24,15 +26,25 @@ def verify(
     files: Annotated[
         Path | None, typer.Option(help="Folder of the files of scores, if any.")
     ] = None,
+    require: Annotated[
+        str | None,
+        typer.Option(
+            help="What must have been established besides: any of registration, "
+            "signature, tally, with commas between.",
+            metavar="<names>",
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Check evidence: derive the coins again, count again, find the bound again.
 
     Says what was established and what was not. Exits with 0 if no check fails and bound
-    and verdict were found again, with 1 otherwise, with 2 if something is misused.
+    and verdict were found again, with 1 otherwise, with 2 if something is misused, with
+    6 if something that was required is missing.
     """
     from dpaudit.evidence import verify as verified  # noqa: PLC0415 (numpy)
 
+    required = _required(require)
     text = read_text(evidence)
     if not is_sealed(text):
         raise InvalidInputError(
@@ -54,6 +66,20 @@ def verify(
             else read_registration(registration),
             public_key=signer,
             files=files,
+            required=required,
         )
     typer.echo(found.to_json() if json else f"{found}")
-    raise typer.Exit(0 if found.sound else 1)
+    raise typer.Exit(1 if not found.sound else _MISSING if found.missing else 0)
+
+
+def _required(names: str | None) -> tuple[str, ...]:
+    from dpaudit.evidence.verification import REQUIREMENTS  # noqa: PLC0415 (numpy)
+
+    found = [] if names is None else [each.strip() for each in names.split(",")]
+    for each in found:
+        if each not in REQUIREMENTS:
+            raise InvalidInputError(
+                f"--require takes any of {', '.join(REQUIREMENTS)}, with commas "
+                f"between, got {each!r}"
+            )
+    return tuple(dict.fromkeys(found))

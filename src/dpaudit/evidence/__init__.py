@@ -5,11 +5,12 @@ together what came of it, ``seal`` writes it, and anyone may ``verify`` it. Sign
 needs the extra ``sign`` and is in ``dpaudit.evidence.signing``.
 """
 
-from dpaudit.evidence.envelope import Envelope, open_envelope, seal
+from dpaudit.evidence.envelope import Envelope, open_envelope
 from dpaudit.evidence.files import ScoreFile, ScoreFiles, score_files
 from dpaudit.evidence.gathering import evidence_of
 from dpaudit.evidence.record import Evidence
-from dpaudit.evidence.registration import Registration, register
+from dpaudit.evidence.registration import Registration, naming, register
+from dpaudit.evidence.sealing import seal
 from dpaudit.evidence.verification import Check, Finding, Verification
 from dpaudit.evidence.verifying import verify
 from dpaudit.game.lots import tie_rng
@@ -24,6 +25,7 @@ __all__ = [
     "ScoreFiles",
     "Verification",
     "evidence_of",
+    "naming",
     "open_envelope",
     "register",
     "score_files",

@@ -31,7 +31,7 @@ __all__ = [
     "Signature",
     "Signer",
     "open_envelope",
-    "seal",
+    "sealed",
 ]
 
 PAYLOAD_TYPE: Final = "application/vnd.in-toto+json"
@@ -79,8 +79,8 @@ class Envelope:
     signature: Signature | None
 
 
-def seal(evidence: Evidence, signer: Signer | None = None) -> str:
-    """Return the text of the file ``evidence.json``.
+def sealed(evidence: Evidence, signer: Signer | None = None) -> str:
+    """Return the text of the file ``evidence.json``; ``seal`` checks it first.
 
     Args:
         evidence: What to seal.
@@ -112,7 +112,7 @@ def seal(evidence: Evidence, signer: Signer | None = None) -> str:
 
 
 def open_envelope(text: str | bytes) -> tuple[Evidence, Envelope]:
-    """Return what ``seal`` put into a file; nothing is verified yet.
+    """Return what ``sealed`` put into a file; nothing is verified yet.
 
     Raises:
         InvalidInputError: It is no such file, or could be read in more ways than one.

@@ -22,7 +22,7 @@ from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.evidence import strict
 from dpaudit.tables.reading import ScoreTable, read_score_table
 
-__all__ = ["ScoreFile", "ScoreFiles", "read_score_files", "score_files"]
+__all__ = ["ScoreFile", "ScoreFiles", "file_digest", "read_score_files", "score_files"]
 
 _FORMAT = "dpaudit.score-files.1"
 _FIELDS = {"format", "files", "coins_were_independent"}
@@ -145,7 +145,7 @@ def score_files(
     files = tuple(
         ScoreFile(
             name=path.name,
-            sha256=_digest(path),
+            sha256=file_digest(path),
             rows=len(read_score_table(path).ids),
         )
         for path in ordered
@@ -180,7 +180,7 @@ def read_score_files(named: ScoreFiles, folder: Path | None = None) -> ScoreTabl
 def _read(file: ScoreFile, path: Path) -> ScoreTable:
     if not path.is_file():
         raise VoidAuditError(f"{file.name} is not in the folder given")
-    if _digest(path) != file.sha256:
+    if file_digest(path) != file.sha256:
         raise VoidAuditError(
             f"{file.name} is not the file that was audited: its SHA-256 differs"
         )
@@ -192,9 +192,10 @@ def _read(file: ScoreFile, path: Path) -> ScoreTable:
     return table
 
 
-def _digest(path: Path) -> str:
+def file_digest(path: str | Path) -> str:
+    """Return the SHA-256 of a file's bytes, in hex digits."""
     found = hashlib.sha256()
-    with path.open("rb") as file:
+    with Path(path).open("rb") as file:
         while block := file.read(_BLOCK):
             found.update(block)
     return found.hexdigest()

@@ -1,6 +1,7 @@
 """Checks of what follows from what: coins, rules, tally and bound, made anew."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -9,7 +10,7 @@ from dpaudit.bounds.reading_json import reading_to_json
 from dpaudit.bounds.reads import Bets, Ranked, Reading
 from dpaudit.errors import DpAuditError, MissingExtraError, on_one_line
 from dpaudit.evidence.comparing import differences
-from dpaudit.evidence.documents import audit_of
+from dpaudit.evidence.documents import Result, audit_of, transcript_of
 from dpaudit.evidence.files import ScoreFiles, read_score_files
 from dpaudit.evidence.obeying import check_obeyed
 from dpaudit.evidence.origin import wrong_coins
@@ -19,16 +20,26 @@ from dpaudit.evidence.rederive import (
     judged_again,
     scored_again,
 )
+from dpaudit.evidence.registration import Registration
 from dpaudit.evidence.verification import Check, Finding, fails, holds, open_question
-from dpaudit.game.result import AuditResult, is_classic, score
+from dpaudit.game.design import Design
+from dpaudit.game.result import (
+    AuditResult,
+    effect_seen,
+    is_classic,
+    is_own_bound,
+    score,
+)
 from dpaudit.game.rules import OneRun
+from dpaudit.game.score_summary import ScoreSummary
+from dpaudit.game.strength import would_catch
 from dpaudit.game.transcript import Transcript
-from dpaudit.game.verdict import Verdict
+from dpaudit.game.verdict import Verdict, speaks_of_chance
 from dpaudit.privacy.guarantee import guarantee_to_plain
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
 from dpaudit.training.result import TrainingResult
 
-__all__ = ["check_bound", "check_guesses"]
+__all__ = ["check_bound", "check_guesses", "check_result", "check_strength"]
 
 # Guesses for which a bound is found again, in seconds and little memory; a number that
 # takes a few bytes to write could take days. Plain counts of one run are quick.
@@ -48,7 +59,7 @@ def check_guesses(evidence: Evidence, folder: Path | None) -> list[Check]:
         case Transcript():
             return _check_transcript(guesses, evidence)
         case ScoreFiles():
-            return [_check_files(guesses, evidence, folder)]
+            return _check_files(guesses, evidence, folder)
         case None if evidence.redacted:
             said = "key and guesses were kept back; tallies were not checked"
         case None:
@@ -58,21 +69,34 @@ def check_guesses(evidence: Evidence, folder: Path | None) -> list[Check]:
     return [open_question("tally", said)]
 
 
-def check_bound(evidence: Evidence) -> list[Check]:
-    """Check that bound and verdict follow from the tally."""
-    stated, audit = evidence.result, audit_of(evidence.result)
+def check_bound(
+    stated: Result, registered: Registration, *, scored: bool
+) -> list[Check]:
+    """Check that bound and verdict follow from the tally.
+
+    Args:
+        stated: The result.
+        registered: What it must follow from.
+        scored: Whether the guesses are those of scores, which show nothing else of
+            canaries than what they say of themselves.
+    """
+    audit = audit_of(stated)
     try:
-        check_reading(audit.reading, evidence.registration.design)
-        if _takes_long(evidence):
+        check_reading(audit.reading, registered.design)
+        if _takes_long(stated, registered.design):
             said = f"{score(audit.reading)[1]} guesses are too many to find it again"
             return [open_question("bound", said)]
-        derived = judged_again(stated, evidence.registration)
+        derived = judged_again(stated, registered)
     except DpAuditError as error:
         return [fails("bound", f"the result does not follow: {error}")]
-    odd = differences(_but_guesses(stated.to_json()), _but_guesses(derived.to_json()))
+    own = is_own_bound(audit)
+    again = _with_bound_of(derived, audit) if own else derived
+    odd = differences(_but_guesses(stated.to_json()), _but_guesses(again.to_json()))
     if odd:
         return [fails("bound", f"the result does not follow from its tally: {odd[0]}")]
-    found = [holds("bound", _shown(audit))]
+    controls, audit = _check_controls(stated, scored=scored)
+    found = _own(audit, audit_of(derived)) if own else [holds("bound", _shown(audit))]
+    found += controls
     if isinstance(stated, TrainingResult):
         found += _check_accountant(stated)
     if is_classic(audit):
@@ -84,6 +108,90 @@ def check_bound(evidence: Evidence) -> list[Check]:
             )
         )
     return found
+
+
+def check_result(result: Result) -> list[Check]:
+    """Check that a result follows from the tally that it states.
+
+    It is by itself, without evidence: nothing shows that the tally is that of a run.
+    """
+    audit, kept = audit_of(result), transcript_of(result)
+    registered = Registration(design=audit.design, commitment=audit.commitment)
+    found = check_bound(result, registered, scored=False)
+    if kept is not None and len(kept.index):  # redacted evidence keeps an empty one
+        found.append(_check_tally(kept.reading(), audit, "guesses and stated coins"))
+    return found
+
+
+def _own(audit: AuditResult, derived: AuditResult) -> list[Check]:
+    """Say that a user's own bound was not found again, and what was."""
+    found = audit.bound
+    return [
+        open_question(
+            "bound",
+            f"it is by the method {found.method!r} ({found.reference}), which this "
+            f"version does not have: that epsilon is at least {found.epsilon_lower:g} "
+            f"is its author's word. From the same tally, {derived.bound.method} gives "
+            f"{derived.bound}",
+        ),
+        holds(
+            "claim test",
+            f"the tally gives that {audit.claim_test}, whatever the bound; that is the "
+            "claim of the registration",
+        ),
+    ]
+
+
+def _with_bound_of(derived: Result, stated: AuditResult) -> Result:
+    """Return a derived result with the numbers that only the user's own bound gives."""
+    audit = audit_of(derived)
+    bound = replace(
+        audit.bound,
+        epsilon_lower=stated.bound.epsilon_lower,
+        method=stated.bound.method,
+        reference=stated.bound.reference,
+        tier=stated.bound.tier,
+    )
+    audit = replace(audit, bound=bound, ceiling=stated.ceiling)
+    if isinstance(derived, TrainingResult):
+        return replace(derived, audit=audit)
+    return audit
+
+
+def _check_controls(result: Result, *, scored: bool) -> tuple[list[Check], AuditResult]:
+    """Make anew what guesses show of themselves; return the audit with it.
+
+    Scores come with nothing else that shows that canaries went in. A result of an
+    earlier format holds no controls, and neither does one from which they were taken.
+    """
+    audit = audit_of(result)
+    stated = [each for each in audit.controls if speaks_of_chance(each)]
+    if isinstance(result, TrainingResult) or not (stated or scored):
+        return [], audit
+    seen = effect_seen(audit.reading, design=audit.design)
+    if stated and stated != [seen]:
+        odd = next((each.said for each in stated if each != seen), "it twice")
+        said = f"the tally says of itself: {seen.said}; the result: {odd}"
+        return [fails("controls", said)], audit
+    if stated:
+        return [holds("controls", f"the tally says of itself: {seen.said}")], audit
+    said = (
+        f"the result does not hold what its tally says of itself: {seen.said}. The "
+        "word is the one that belongs to it"
+    )
+    controls = (*audit.controls, seen)
+    return [open_question("controls", said)], replace(audit, controls=controls)
+
+
+def check_strength(evidence: Evidence) -> list[Check]:
+    """Say what the design would have caught; it follows from nothing but the design."""
+    audit = audit_of(evidence.result)
+    claimed = audit.design.claim.epsilon_at(audit.design.bound_delta)
+    said = would_catch(audit, audit.design.claim) or (
+        f"No audit by this design shows more than epsilon = {audit.ceiling:.3g}; the "
+        f"claim says {claimed:.3g}."
+    )
+    return [holds("strength", said[0].lower() + said[1:].removesuffix("."))]
 
 
 def _shown(audit: AuditResult) -> str:
@@ -99,14 +207,14 @@ def _shown(audit: AuditResult) -> str:
     )
 
 
-def _takes_long(evidence: Evidence) -> bool:
-    design, reading = evidence.registration.design, audit_of(evidence.result).reading
+def _takes_long(stated: Result, design: Design) -> bool:
+    reading = audit_of(stated).reading
     if isinstance(reading, Ranked | Bets):
         return False  # they are as long as the evidence
     if not isinstance(design.rules, OneRun):
         return score(reading)[1] > _MOST
     curve = not isinstance(design.claim, PureDP | ApproxDP)
-    curve = curve or isinstance(evidence.result, TrainingResult)
+    curve = curve or isinstance(stated, TrainingResult)
     return curve and design.guesses > _MOST_COUNTED
 
 
@@ -138,7 +246,9 @@ def _check_transcript(transcript: Transcript, evidence: Evidence) -> list[Check]
     if found[-1].finding is not Finding.FAILS:
         found.append(_check_rules(transcript, evidence))
     if found[-1].finding is not Finding.FAILS:
-        found.append(_check_tally(transcript.reading(), evidence, source))
+        found.append(
+            _check_tally(transcript.reading(), audit_of(evidence.result), source)
+        )
     return found
 
 
@@ -163,32 +273,41 @@ def _check_rules(transcript: Transcript, evidence: Evidence) -> Check:
     return holds("rules", "a referee takes the guesses by the rules registered")
 
 
-def _check_files(named: ScoreFiles, evidence: Evidence, folder: Path | None) -> Check:
-    if folder is None:
-        return open_question(
-            "tally",
+def _check_files(
+    named: ScoreFiles, evidence: Evidence, folder: Path | None
+) -> list[Check]:
+    if folder is None and not named.paths:
+        said = (
             f"the scores are in {len(named.files)} file(s) that were not given; "
-            "tallies were not checked",
+            "tallies were not checked"
         )
-    design, scores = evidence.registration.design, audit_of(evidence.result).scores
+        return [open_question("tally", said)]
+    design, audit = evidence.registration.design, audit_of(evidence.result)
     try:
         table = read_score_files(named, folder)
         reading, summary = scored_again(table, named, design=design, key=evidence.key)
     except MissingExtraError as error:
-        return open_question("tally", f"the score files cannot be read here: {error}")
+        said = f"the score files cannot be read here: {error}"
+        return [open_question("tally", said)]
     except DpAuditError as error:
-        return fails("tally", f"the score files do not give it: {error}")
-    plain = summary.to_plain()
-    # Results of an earlier format hold no picture of the scores.
-    odd = differences(plain if scores is None else scores.to_plain(), plain, ".scores")
+        return [fails("tally", f"the score files do not give it: {error}")]
+    said = "the key's coins" if evidence.key else "the coins stated in them"
+    tally = _check_tally(reading, audit, f"score files and {said}")
+    picture = _check_picture(audit.scores, summary)
+    return [picture] if picture.finding is Finding.FAILS else [tally, picture]
+
+
+def _check_picture(stated: ScoreSummary | None, found: ScoreSummary) -> Check:
+    if stated is None:  # as in results of the first format
+        return open_question("picture", "the result holds no picture of the scores")
+    odd = differences(stated.to_plain(), found.to_plain(), ".scores")
     if odd:
         return fails("tally", f"the score files show another picture: {odd[0]}")
-    said = "the key's coins" if evidence.key else "the coins stated in them"
-    return _check_tally(reading, evidence, f"score files and {said}")
+    return holds("picture", "it is that of the score files")
 
 
-def _check_tally(reading: Reading, evidence: Evidence, source: str) -> Check:
-    stated = json.loads(reading_to_json(audit_of(evidence.result).reading))
+def _check_tally(reading: Reading, audit: AuditResult, source: str) -> Check:
+    stated = json.loads(reading_to_json(audit.reading))
     odd = differences(stated, json.loads(reading_to_json(reading)), ".reading")
     if odd:
         return fails("tally", f"{source} give another tally: {odd[0]}")

@@ -96,12 +96,13 @@ def check_subject(envelope: Envelope) -> Check:
 def check_registration(evidence: Evidence, given: Registration | None) -> list[Check]:
     """Check against a copy of what was registered."""
     name, held = "registration", evidence.registration
+    what = "design and commitment" if held.commitment else "design"
     if given is None:
         return [
             open_question(
                 name,
-                "no copy of the registration was given; nothing shows that design and "
-                "commitment were fixed before the run",
+                f"no copy of the registration was given; nothing shows that {what} "
+                f"{'were' if held.commitment else 'was'} fixed before the run",
             )
         ]
     odd = _unlike(held.design, given.design)
@@ -117,14 +118,16 @@ def check_registration(evidence: Evidence, given: Registration | None) -> list[C
     if odd:
         return [fails(name, f"the wrong design: it was registered otherwise; {odd}")]
     if given.commitment is None:
-        return [
-            holds(name, "the design is that of the copy given"),
-            open_question(
-                "time",
+        said = "no key was registered: nothing shows that the coins were thrown"
+        if held.commitment is not None:
+            said = (
                 "the copy given is of the design alone, without a commitment: nothing "
-                "shows that the key was fixed before the run, and that the design was "
-                "rests on the date of your copy",
-            ),
+                "shows that the key was fixed"
+            )
+        date = "that the design was fixed then rests on the date of your copy"
+        return [
+            holds("registered design", "the design is that of the copy given"),
+            open_question("time", f"{said} before the run, and {date}"),
         ]
     if held.commitment is None:
         return [
@@ -144,9 +147,7 @@ def check_registration(evidence: Evidence, given: Registration | None) -> list[C
 
 
 def _published(held: Commitment | None, given: Commitment | None) -> bool:
-    if held is None or given is None:
-        return held is given
-    return held.was_published_as(given)
+    return held is not None and given is not None and held.was_published_as(given)
 
 
 def check_designs(evidence: Evidence) -> Check:

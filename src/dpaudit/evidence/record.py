@@ -116,7 +116,8 @@ class Evidence:
 
         Counts stay. Where nearly every guess was right, or a class has few guesses,
         they alone tell someone who can compute the scores much about the coins: think
-        before you publish.
+        before you publish. Nobody can check the counts of it any more: verify first,
+        as ``dpaudit evidence --redact`` does.
 
         Raises:
             InvalidInputError: The rules' reading lists guesses one by one.

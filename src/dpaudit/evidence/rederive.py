@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from dpaudit.bounds.classic import Classic
 from dpaudit.bounds.reads import Counts, Reading, Rounds
 from dpaudit.errors import VoidAuditError
 from dpaudit.evidence.documents import Result
@@ -11,7 +10,7 @@ from dpaudit.evidence.registration import Registration
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
 from dpaudit.game.lots import tie_rng
-from dpaudit.game.result import AuditResult, is_classic, judge
+from dpaudit.game.result import AuditResult, bound_of, is_classic, judge
 from dpaudit.game.result import check_reading as check_game
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.scores import read_scores
@@ -90,7 +89,7 @@ def _audit(stated: AuditResult, registration: Registration) -> AuditResult:
         stated.reading,
         design=registration.design,
         commitment=registration.commitment,
-        bound=Classic() if is_classic(stated) else None,
+        bound=bound_of(stated),
         not_exercised=stated.not_exercised,
         controls=stated.controls,
         scores=stated.scores,

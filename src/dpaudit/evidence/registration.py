@@ -6,18 +6,23 @@ itself holds no date: a date that the auditor writes shows nothing.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
+from re import fullmatch
 from typing import Self, final
 
 from dpaudit import _canonical
-from dpaudit.errors import InvalidInputError
+from dpaudit.errors import InvalidInputError, on_one_line
 from dpaudit.evidence import strict
+from dpaudit.evidence.files import file_digest
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Commitment, Design
 
-__all__ = ["Registration", "register"]
+__all__ = ["Registration", "naming", "read_design", "register"]
 
 _FORMAT = "dpaudit.registration.1"
 _FIELDS = {"format", "design", "commitment"}
+_PROGRAM = "program_sha256"
+_NONCE = "nonce"
 
 
 @final
@@ -34,6 +39,16 @@ class Registration:
     design: Design
     commitment: Commitment | None
 
+    @property
+    def program(self) -> str | None:
+        """The SHA-256 of the program, if the design names one (``naming``)."""
+        return _words(self.design.setting.get(_PROGRAM))
+
+    @property
+    def nonce(self) -> str | None:
+        """What a verifier asked to be part of it, if the design holds one."""
+        return _words(self.design.setting.get(_NONCE))
+
     def to_json(self) -> str:
         """Return the canonical JSON, for the file ``design.json``."""
         return _canonical.text(
@@ -46,7 +61,12 @@ class Registration:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """Return the registration that a JSON document holds."""
+        """Return the registration that a JSON document holds.
+
+        The documents in it must be written as ``to_json`` writes them. They are what
+        was committed to, and nobody shall read them in another way: each key once,
+        ``1`` where a number is meant and not ``true``, no ``-0.0``.
+        """
         plain = strict.object_of(
             strict.parsed(strict.without_mark(text)), "a registration", _FIELDS
         )
@@ -56,13 +76,91 @@ class Registration:
             )
         commitment = plain["commitment"]
         return cls(
-            design=Design.from_json(plain["design"]),
-            commitment=None if commitment is None else Commitment.from_json(commitment),
+            design=read_design(strict.canonical(plain["design"])),
+            commitment=None
+            if commitment is None
+            else Commitment.from_json(_canonical.text(strict.canonical(commitment))),
         )
+
+
+def read_design(plain: object) -> Design:
+    """Return the design that parsed JSON describes, if it is written in the one way.
+
+    Raises:
+        InvalidInputError: It is no design, or writes a value otherwise than the design
+            that is read from it.
+
+    Example:
+        >>> from dpaudit import OneRun, PureDP
+        >>> claim = PureDP(epsilon=1.0)
+        >>> design = Design(canaries=10, rules=OneRun(guesses=5), claim=claim)
+        >>> text = design.to_json().replace('"canaries":10', '"canaries":10.0')
+        >>> read_design(strict.parsed(text))
+        Traceback (most recent call last):
+        dpaudit.errors.InvalidInputError: the design writes canaries as 10.0, which is \
+read as 10: others may read it otherwise
+    """
+    text = _canonical.text(plain)  # type: ignore[arg-type]  # what is no JSON raises
+    design = Design.from_json(text)
+    odd = strict.unlike(plain, strict.parsed(design.to_json()))
+    if odd:
+        raise InvalidInputError(
+            f"the design writes {odd}: others may read it otherwise"
+        )
+    return design
+
+
+def naming(
+    *, program: str | Path | None = None, nonce: str | None = None
+) -> dict[str, _canonical.Scalar]:
+    """Return what a design's ``setting`` says of the program and of the verifier.
+
+    The commitment is to the whole design, so neither can be changed afterwards.
+
+    Args:
+        program: The file that will be audited, program or model; its SHA-256 is named.
+            Or that itself, as ``sha256:`` and 64 hex digits.
+        nonce: What a verifier made up and asked for: what holds it was made later.
+
+    Example:
+        >>> naming(nonce="from the reviewer, 3 May")
+        {'nonce': 'from the reviewer, 3 May'}
+    """
+    found: dict[str, _canonical.Scalar] = {}
+    if program is not None:
+        found[_PROGRAM] = _program(program)
+    if nonce is not None:
+        if not nonce or not nonce.isprintable():
+            raise InvalidInputError(
+                f"the nonce must be a text that can be printed, got nonce={nonce!r}"
+            )
+        found[_NONCE] = nonce
+    return found
+
+
+def _program(program: str | Path) -> str:
+    """Return the SHA-256 of a program: of its file, or as it was given."""
+    given = fullmatch("sha256:([0-9a-f]{64})", str(program))
+    if given is not None:
+        return given[1]
+    if not Path(program).is_file():
+        raise InvalidInputError(
+            "the program must be one file, or sha256: and 64 hex digits, got "
+            f"{program}; of a folder give an archive"
+        )
+    return file_digest(program)
+
+
+def _words(value: _canonical.Scalar) -> str | None:
+    """Return a text of the setting in one line; the setting is the user's own."""
+    return on_one_line(value) if isinstance(value, str) and value else None
 
 
 def register(design: Design, key: Key) -> Registration:
     """Return what to publish before a run that uses this design and this key.
+
+    Raises:
+        InvalidInputError: The design holds a value that can be written in two ways.
 
     Example:
         >>> from dpaudit import OneRun, PureDP
@@ -72,4 +170,5 @@ def register(design: Design, key: Key) -> Registration:
         >>> Registration.from_json(registration.to_json()) == registration
         True
     """
+    read_design(strict.parsed(design.to_json()))  # or nobody could read it again
     return Registration(design=design, commitment=Commitment.to(key, design))

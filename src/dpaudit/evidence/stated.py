@@ -5,6 +5,7 @@ obey the rules, that their coins are the key's and that their tally is the one r
 is checked. Where a change of one guess would change the tally, it is not listed.
 """
 
+from dpaudit.evidence.documents import audit_of
 from dpaudit.evidence.files import ScoreFiles
 from dpaudit.evidence.record import Evidence
 from dpaudit.game.rules import (
@@ -16,6 +17,7 @@ from dpaudit.game.rules import (
     is_adaptive,
 )
 from dpaudit.game.transcript import Transcript
+from dpaudit.game.verdict import speaks_of_chance
 from dpaudit.training.result import TrainingResult
 
 __all__ = ["stated_fields"]
@@ -33,7 +35,11 @@ def stated_fields(
     """
     training = isinstance(evidence.result, TrainingResult)
     audit = "result.audit" if training else "result"
-    found = ["versions", f"{audit}.not_exercised", f"{audit}.controls"]
+    found = ["versions", f"{audit}.not_exercised"]
+    scored = isinstance(evidence.guesses, ScoreFiles)
+    # Of scores, what was looked at follows from the tally, and is made anew.
+    if not scored or not all(map(speaks_of_chance, audit_of(evidence.result).controls)):
+        found += [f"{audit}.controls"]
     # Fixed by the commitment, and yet no more than the auditor's description.
     found += ["registration.design.setting", "registration.design.threat_model"]
     match evidence.guesses:

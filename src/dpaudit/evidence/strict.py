@@ -20,6 +20,7 @@ __all__ = [
     "object_of",
     "parsed",
     "to_base64",
+    "unlike",
     "without_mark",
 ]
 
@@ -76,6 +77,38 @@ def canonical(text: str) -> Any:  # noqa: ANN401 (parsed JSON)
             "Python writes them"
         )
     return value
+
+
+def unlike(written: Any, read: Any, path: str = "") -> str:  # noqa: ANN401 (parsed JSON)
+    """Return where a value is written otherwise than it is read; "" if nowhere.
+
+    Python takes ``True``, ``1`` and ``1.0`` for equal, and ``0.0`` for ``-0.0``; texts
+    and other readers do not.
+
+    Example:
+        >>> unlike({"a": [1, True]}, {"a": [1, 1]})
+        'a[1] as true, which is read as 1'
+    """
+    if isinstance(written, dict) and isinstance(read, dict):
+        names = sorted(written.keys() | read.keys())
+        parts = [
+            (f"{path}.{name}", written.get(name), read.get(name)) for name in names
+        ]
+    elif isinstance(written, list) and isinstance(read, list):
+        if len(written) != len(read):
+            return (
+                f"{path[1:]} with {len(written)} entries, of which {len(read)} are read"
+            )
+        pairs = enumerate(zip(written, read, strict=True))
+        parts = [(f"{path}[{place}]", *pair) for place, pair in pairs]
+    else:
+        texts = _canonical.text(written), _canonical.text(read)
+        # Whatever a user puts into a setting is for the record, and has no other form.
+        free = path.startswith(".setting.")
+        if texts[0] == texts[1] and (free or texts[0] != "-0.0"):
+            return ""
+        return f"{path[1:]} as {texts[0]:.40}, which is read as {texts[1]:.40}"
+    return next(filter(None, (unlike(one, two, at) for at, one, two in parts)), "")
 
 
 def without_mark(text: str) -> str:

@@ -2,14 +2,30 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import final
+from typing import Final, final
 
 from dpaudit import _canonical
-from dpaudit.errors import on_one_line
+from dpaudit.errors import InvalidInputError, on_one_line
 
-__all__ = ["Check", "Finding", "Verification", "fails", "holds", "open_question"]
+__all__ = [
+    "REQUIREMENTS",
+    "Check",
+    "Finding",
+    "Verification",
+    "fails",
+    "holds",
+    "open_question",
+]
 
-_FORMAT = "dpaudit.verification.1"
+_FORMAT = "dpaudit.verification.2"
+# What may be required besides, and how it is given.
+REQUIREMENTS: Final = {
+    "registration": "give the copy that was published before the run (--registration)",
+    "signature": "give the public key of whoever should have signed (--public-key), or "
+    "ask for evidence that is signed",
+    "tally": "give the folder with the files of scores (--files), or ask for evidence "
+    "that holds the guesses",
+}
 
 
 class Finding(StrEnum):
@@ -51,10 +67,19 @@ class Verification:
     Attributes:
         checks: Each check.
         stated: Fields whose truth nothing in the evidence can show.
+        required: Names of checks without which it shall not do.
     """
 
     checks: tuple[Check, ...]
     stated: tuple[str, ...] = ()
+    required: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in self.required:
+            if name not in REQUIREMENTS:
+                raise InvalidInputError(
+                    f"required must be some of {', '.join(REQUIREMENTS)}, got {name!r}"
+                )
 
     @property
     def sound(self) -> bool:
@@ -68,6 +93,16 @@ class Verification:
         )
 
     @property
+    def missing(self) -> tuple[str, ...]:
+        """What was required and not established, and how to give it."""
+        held = {each.name for each in self.checks if each.finding is Finding.HOLDS}
+        return tuple(
+            f"{name}: it was not established; {REQUIREMENTS[name]}"
+            for name in self.required
+            if name not in held
+        )
+
+    @property
     def _contradicted(self) -> bool:
         return any(check.finding is Finding.FAILS for check in self.checks)
 
@@ -76,10 +111,15 @@ class Verification:
             return "This evidence does not hold."
         if not self.sound:
             return "This evidence could not be checked to the end."
+        if self.missing:
+            return "Nothing in this evidence is contradicted, and it is not enough."
         return "Nothing in this evidence is contradicted."
 
     def __str__(self) -> str:
         lines = [self._headline()]
+        if self.missing:
+            lines += ["", "What was required and is missing:"]
+            lines += [f"- {each}" for each in self.missing]
         for finding, heading in _HEADINGS:
             said = [c for c in self.checks if c.finding is finding]
             if said:
@@ -105,6 +145,7 @@ class Verification:
                 "sound": self.sound,
                 "checks": checks,
                 "stated": list(self.stated),
+                "missing": list(self.missing),
             }
         )
 

@@ -15,7 +15,7 @@ from dpaudit.explanation.strength import strength
 from dpaudit.explanation.values import Advice, Explanation, Step
 from dpaudit.explanation.verdict import shown
 from dpaudit.game.design import ThreatModel
-from dpaudit.game.result import AuditResult
+from dpaudit.game.result import AuditResult, is_own_bound
 from dpaudit.game.verdict import Verdict
 from dpaudit.theory.rungs import Gaps
 from dpaudit.training.result import TrainingResult
@@ -191,7 +191,9 @@ def _assumptions(audit: AuditResult) -> tuple[str, ...]:
             if audit.commitment
             else "; nothing was committed, so nobody can check it"
         ),
-        f"tier {audit.bound.tier}: nothing about the mechanism",
+        f"the method {audit.bound.method} holds, which only its author says"
+        if is_own_bound(audit)
+        else f"tier {audit.bound.tier}: nothing about the mechanism",
     ]
     if design.threat_model is ThreatModel.KNOWN_RECORDS:
         found.append(

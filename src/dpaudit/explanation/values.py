@@ -89,6 +89,8 @@ class Explanation:
         assumptions: What the statements rest on.
         not_exercised: What was not run through.
         remarks: What was noticed besides.
+        notice: What to know before anything else: that, and why, nobody checked the
+            result; "" if there is nothing.
     """
 
     outcome: Verdict
@@ -106,6 +108,7 @@ class Explanation:
     assumptions: tuple[str, ...]
     not_exercised: tuple[str, ...]
     remarks: tuple[str, ...]
+    notice: str = ""
 
     @property
     def verdict(self) -> str:
@@ -122,7 +125,8 @@ class Explanation:
         return "\n".join(f"{a:<{one}}  {b:>{two}}  {c}" for a, b, c in rows)
 
     def __str__(self) -> str:
-        parts = [self.verdict]
+        parts = [on_one_line(self.notice)] if self.notice else []
+        parts.append(self.verdict)
         if self.strength:
             parts.append(self.strength)
         if self.outcome is not Verdict.VOID:

@@ -1,8 +1,9 @@
 """The verdict of an audit: the word first, then what was shown, and to whom."""
 
 from dpaudit.bounds.bound import p_value_text, rounded_down
+from dpaudit.errors import on_one_line
 from dpaudit.evidence.documents import Result, audit_of
-from dpaudit.game.result import opening
+from dpaudit.game.result import is_own_bound, opening
 from dpaudit.game.verdict import Verdict
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
@@ -42,6 +43,8 @@ def shown(result: Result) -> str:
         f"{found.alpha:g}, method {found.method}, tier {found.tier}: any mechanism; "
         f"p {p_value_text(test.p_value)})"
     )
+    if is_own_bound(audit):
+        return _of_own_bound(result)
     if test.refuted:
         said = f"The claim {claim} is refuted against {who}: {least}."
         if found.epsilon_lower < test.claim.epsilon_at(found.delta):
@@ -55,6 +58,22 @@ def shown(result: Result) -> str:
             f"all that was shown is that {least}."
         )
     return said + _other_verdict(result)
+
+
+def _of_own_bound(result: Result) -> str:
+    """Return what is known of a claim, and who says the bound."""
+    audit, test = audit_of(result), result.claim_test
+    found = audit.bound
+    at = f" at delta = {found.delta:g}" if found.delta else ""
+    how = "is refuted" if test.refuted else "is not refuted, which does not prove it,"
+    return (
+        f"The claim {claim_words(test.claim, found.delta)} {how} against "
+        f"{audit.design.threat_model} (p {p_value_text(test.p_value)}). The method "
+        f"{found.method} says of itself that epsilon is at least "
+        f"{rounded_down(found.epsilon_lower)}{at} (alpha = {found.alpha:g}); dpaudit "
+        f"does not have it, and does not say so: {on_one_line(found.reference)}."
+        + _other_verdict(result)
+    )
 
 
 def _other_verdict(result: Result) -> str:

@@ -12,6 +12,8 @@ from dpaudit.bounds.bound import ClaimTest, Grid, LowerBound
 from dpaudit.bounds.claims import CountingBound, test_claim
 from dpaudit.bounds.classic import Classic
 from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.fdp import GaussianFamily
+from dpaudit.bounds.methods import KNOWN, METHODS
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.reading_json import reading_from_json, reading_to_json
 from dpaudit.bounds.reads import (
@@ -71,6 +73,7 @@ __all__ = [
     "effect_seen",
     "in_notebook",
     "is_classic",
+    "is_own_bound",
     "judge",
     "opening",
     "score",
@@ -577,12 +580,19 @@ def is_classic(audit: AuditResult) -> bool:
 
 
 def bound_of(audit: AuditResult) -> JudgingBound:
-    """Return the bound that an audit was judged by."""
-    if is_classic(audit):
-        return Classic()
+    """Return the bound that an audit was judged by; its rules' if that is not known."""
     if isinstance(audit.reading, Unequal):
         return UnequalCoins()
+    named = METHODS.get(audit.bound.method)
+    # All of them hold for guesses that are made at once and counted.
+    if isinstance(audit.design.rules, OneRun) and named is not None:
+        return Exact() if isinstance(named, GaussianFamily) else named
     return bound_for(audit.design.rules)
+
+
+def is_own_bound(audit: AuditResult) -> bool:
+    """Return whether the bound is by a method that this package does not have."""
+    return audit.bound.method not in KNOWN
 
 
 def _ceiling(

@@ -22,9 +22,19 @@ from dpaudit import _canonical
 from dpaudit.bounds.bound import ClaimTest, p_value_text
 from dpaudit.errors import InvalidInputError
 
-__all__ = ["Control", "Verdict", "better_than_chance", "verdict_of"]
+__all__ = [
+    "Control",
+    "Verdict",
+    "better_than_chance",
+    "speaks_of_chance",
+    "verdict_of",
+]
 
 SURE: Final = 0.001  # chance of taking guesses by pure chance for better ones
+_BETTER: Final = "the guesses are better than chance"
+_NOT_BETTER: Final = (
+    "no effect of any canary was seen: the guesses are not clearly better than chance"
+)
 
 
 @final
@@ -110,12 +120,16 @@ chance (p = 0.25)
     """
     p = f"(p {p_value_text(silence.p_value)})"
     if silence.p_value <= SURE:
-        return Control(said=f"the guesses are better than chance {p}")
-    return Control(
-        said="no effect of any canary was seen: the guesses are not clearly better "
-        f"than chance {p}",
-        spoils=Verdict.INCONCLUSIVE,
-    )
+        return Control(said=f"{_BETTER} {p}")
+    return Control(said=f"{_NOT_BETTER} {p}", spoils=Verdict.INCONCLUSIVE)
+
+
+def speaks_of_chance(control: Control) -> bool:
+    """Return whether a control is one that ``better_than_chance`` makes.
+
+    What it says follows from the guesses, so others can make it anew.
+    """
+    return control.said.startswith((_BETTER, _NOT_BETTER))
 
 
 def verdict_of(

@@ -1,0 +1,131 @@
+"""What an audit would have caught, from its design alone.
+
+"No violation found" is worth what the audit could have refuted. Where guesses are
+counted it is how often independent guesses would have had to be right. Elsewhere it is
+what such guesses would have done, found by trying: randomised response of rising
+epsilon, every canary guessed, right guesses spread evenly. Neither needs a model of
+what was audited, so whoever verifies an audit can say it too.
+"""
+
+from functools import lru_cache
+from math import ceil, log
+
+import numpy as np
+from scipy import special
+
+from dpaudit.bounds.claims import CountingBound, test_claim
+from dpaudit.bounds.reads import Bets, Counts, Ranked
+from dpaudit.bounds.strength import accuracy_caught
+from dpaudit.game.design import Design
+from dpaudit.game.result import AuditResult, bound_of
+from dpaudit.game.rules import AdaptiveBets, Ranking
+from dpaudit.privacy.guarantee import Guarantee
+
+__all__ = ["would_catch"]
+
+_CHANCE = 0.9
+_LARGEST = 32.0  # epsilon
+_TRIES = 30  # simulated audits of each epsilon
+_HALVINGS = 6
+_MOST = 200_000  # guesses of each; more would take long
+
+
+def would_catch(audit: AuditResult, claim: Guarantee) -> str:
+    """Return what would have been caught; "" where nobody computed it.
+
+    Args:
+        audit: Of which only the design, and how its guesses are read, matter.
+        claim: What is tested.
+
+    Example:
+        >>> from dpaudit import OneRun, PureDP
+        >>> from dpaudit.game.result import judge
+        >>> claim = PureDP(epsilon=9.0)
+        >>> design = Design(canaries=100, rules=OneRun(guesses=100), claim=claim)
+        >>> counts = Counts(canaries=100, guesses=100, correct=60)
+        >>> print(would_catch(judge(counts, design=design, commitment=None), claim))
+        It could not have refuted the claim, or hardly: not even with every guess \
+right would it have done so with chance 0.9.
+    """
+    if isinstance(audit.reading, Counts):
+        return _accuracy(audit, claim, audit.reading)
+    if audit.ceiling < claim.epsilon_at(audit.design.bound_delta):
+        return (
+            "It could not have refuted the claim: with every guess right the bound "
+            "would still be below it."
+        )
+    if isinstance(audit.reading, Ranked | Bets) and audit.design.guesses <= _MOST:
+        return _leak(audit.design, claim)
+    return ""
+
+
+def _accuracy(audit: AuditResult, claim: Guarantee, counts: Counts) -> str:
+    own = bound_of(audit)
+    a = accuracy_caught(
+        claim,
+        canaries=counts.canaries,
+        guesses=counts.guesses,
+        alpha=audit.design.alpha,
+        chance=_CHANCE,
+        bound=own if isinstance(own, CountingBound) else None,
+        alternatives=counts.alternatives,
+        records_per_coin=counts.records_per_coin,
+    )
+    if a is None:
+        return (
+            "It could not have refuted the claim, or hardly: not even with every guess "
+            f"right would it have done so with chance {_CHANCE:g}."
+        )
+    return (
+        f"Guesses right {ceil(1000 * a) / 10:g} % of the time would have refuted it "
+        f"with chance {_CHANCE:g}, as those about randomised response of epsilon = "
+        f"{ceil(100 * _as_epsilon(a, counts)) / 100:.2f} are; smaller faults may go "
+        "unseen."
+    )
+
+
+def _as_epsilon(accuracy: float, counts: Counts) -> float:
+    """Return the epsilon of randomised response that is guessed as well."""
+    if not 0 < accuracy < 1:
+        return 0.0
+    whole = float(special.logit(accuracy)) + log(counts.alternatives - 1)
+    return max(0.0, whole) / counts.records_per_coin
+
+
+@lru_cache(maxsize=64)  # whoever verifies meets one design again and again
+def _leak(design: Design, claim: Guarantee) -> str:
+    high = 1.0
+    while not _caught(design, claim, high):
+        high *= 2
+        if high > _LARGEST:
+            return (
+                "It would hardly have refuted the claim: not even guesses that are all "
+                f"but always right would have done so with chance about {_CHANCE:g}."
+            )
+    low = high / 2 if high > 1 else 0.0
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        caught = _caught(design, claim, middle)
+        low, high = (low, middle) if caught else (middle, high)
+    return (
+        f"Randomised response of epsilon = {ceil(100 * high) / 100:.2f}, all of it "
+        f"guessed, would have been refuted with chance about {_CHANCE:g}; smaller "
+        "faults may go unseen."
+    )
+
+
+def _caught(design: Design, claim: Guarantee, epsilon: float) -> bool:
+    rng, chance = np.random.default_rng(14), float(special.expit(epsilon))
+    n, times = design.guesses, 0
+    for _ in range(_TRIES):
+        right = rng.random(n) < chance
+        match design.rules:
+            case Ranking():
+                tried: Ranked | Bets = Ranked(canaries=design.canaries, right=right)
+            case AdaptiveBets():
+                stakes = np.full(n, min(chance, 1 - 1e-9))
+                tried = Bets(canaries=design.canaries, right=right, stakes=stakes)
+            case _:
+                raise AssertionError  # only these two are read so
+        times += test_claim(claim, tried, alpha=design.alpha).refuted
+    return times >= _CHANCE * _TRIES

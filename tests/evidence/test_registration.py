@@ -1,0 +1,105 @@
+"""What a registration binds, and what no registration shows."""
+
+import hashlib
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from evidence_samples import CLAIM, KEY, of_transcript, played
+
+from dpaudit import ApproxDP, Coins, Design, Key, OneRun, PureDP, Referee
+from dpaudit.errors import InvalidInputError
+from dpaudit.evidence import (
+    Finding,
+    Registration,
+    evidence_of,
+    register,
+    seal,
+    verify,
+)
+from dpaudit.game.result import conclude
+
+
+def said(found, finding, words):
+    return any(c.finding is finding and words in c.sentence for c in found.checks)
+
+
+def test_registrations_that_were_made_and_not_shown_are_named():
+    """Many registrations of an honest program, until one of them refutes its claim."""
+    claim = PureDP(epsilon=1.0)
+    design = Design(canaries=400, rules=OneRun(guesses=400), claim=claim)
+    rng, p = np.random.default_rng(0), 1 / (1 + math.exp(-1))
+    for i in range(200):
+        key = Key(hashlib.sha256(str(i).encode()).digest())
+        coins = 2 * Coins(key=key, count=400).bits().astype(int) - 1
+        referee = Referee(design, key)
+        guess = np.where(rng.random(400) < p, coins, -coins)
+        referee.submit(index=np.arange(400), guess=guess)
+        transcript = referee.close()
+        result = conclude(transcript, commitment=referee.commitment)
+        if result.claim_test.refuted:
+            break
+    assert i > 0
+    assert result.claim_test.refuted
+    evidence = evidence_of(result, key=key, transcript=transcript)
+    found = verify(seal(evidence), registration=register(design, key))
+    assert found.sound  # nothing in it is wrong, and it shows nothing
+    assert said(found, Finding.NOT_CHECKED, "that this was the only registration")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"guesses":1,', '"guesses":true,'),
+        ('"delta":0.0', '"delta":-0.0'),
+        ('"bins":1', '"bins":1,"bins":1'),
+    ],
+)
+def test_a_value_has_one_spelling(old, new):
+    claim = ApproxDP(epsilon=1.0, delta=0.0)
+    design = Design(
+        canaries=9, rules=OneRun(guesses=1), claim=claim, setting={"bins": 1}
+    )
+    plain = json.loads(register(design, KEY).to_json())
+    assert old in plain["design"]
+    assert Registration.from_json(json.dumps(plain)).design == design
+    plain["design"] = plain["design"].replace(old, new)
+    with pytest.raises(InvalidInputError):
+        Registration.from_json(json.dumps(plain))
+
+
+def test_an_unnamed_program_is_among_what_is_not_established():
+    design = Design(canaries=60, rules=OneRun(guesses=30), claim=CLAIM)
+    found = verify(seal(of_transcript(played(design))))
+    assert said(found, Finding.NOT_CHECKED, "no digest of one was registered")
+
+
+def test_a_commitment_that_is_not_there_is_not_spoken_of():
+    design = Design(canaries=60, rules=OneRun(guesses=30), claim=CLAIM)
+    bare = replace(of_transcript(played(design)).result, commitment=None)
+    text = seal(evidence_of(bare, key=None))
+    for given in (None, Registration(design=design, commitment=None)):
+        found = verify(text, registration=given)
+        assert found.sound
+        names = ("registration", "registered design", "time")
+        told = [c.sentence for c in found.checks if c.name in names]
+        assert told
+        assert not any("commitment" in each for each in told)
+
+
+def test_what_could_not_be_read_again_is_not_registered():
+    claim = ApproxDP(epsilon=-0.0, delta=1e-5)
+    design = Design(canaries=9, rules=OneRun(guesses=1), claim=claim)
+    with pytest.raises(InvalidInputError, match=r"epsilon as -0\.0"):
+        register(design, KEY)
+
+
+def test_a_setting_holds_any_number():
+    design = Design(
+        canaries=9, rules=OneRun(guesses=1), claim=CLAIM, setting={"shift": -0.0}
+    )
+    registered = register(design, KEY)
+    again = Registration.from_json(registered.to_json())
+    assert again.to_json() == registered.to_json()
