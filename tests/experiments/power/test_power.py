@@ -165,6 +165,15 @@ def test_one_peak_is_found_wherever_it_is(peak):
     assert steep == peak
 
 
+def test_what_goes_up_and_down_in_a_plain_is_no_peak():
+    """Rounding makes tiny bounds where there is none, on the way to the mountain."""
+
+    def expected(k):
+        return 1e-8 * (k % 7) + max(0, 2100 - abs(k - 3000)) / 1000
+
+    assert best_guesses(expected, most=10**6) == pytest.approx(3000, abs=4)
+
+
 def test_a_million_canaries_are_promised_what_was_asked_for():
     task = Task(canaries=10**6)
 

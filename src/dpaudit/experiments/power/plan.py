@@ -50,6 +50,7 @@ __all__ = [
 WEIGHTS = (4, 2, 1)
 
 _NEGLIGIBLE = 1e-9
+_NOTHING = 1e-3  # a bound that shows nothing
 _COUNT_KNOTS, _SCORE_KNOTS = 24, 9  # for how many counts a bound is computed
 
 _CountBound: TypeAlias = Exact | Steinke
@@ -108,13 +109,14 @@ def _best(bound: _CountBound, task: Task) -> int:
 def best_guesses(expected: Callable[[int], float], *, most: int, least: int = 1) -> int:
     """Return which of ``least``, ..., ``most`` a function with one peak is largest at.
 
-    It is never below 0, and on either side of the peak it may be 0 for a while.
+    It is never below 0, and on either side of the peak it may be next to 0 for a while:
+    less than a thousandth says nothing, so what goes up and down there is no peak.
 
     Example:
         >>> best_guesses(lambda k: max(0, 50 - abs(k - 77)), most=1000)
         77
     """
-    known = cache(expected)
+    known = cache(lambda k: max(0.0, expected(k) - _NOTHING))
     tried = [least]
     while tried[-1] < most and known(tried[-1]) >= known(tried[-2:][0]):
         tried.append(min(2 * tried[-1], most))
