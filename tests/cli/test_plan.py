@@ -62,8 +62,9 @@ def test_as_typed_with_an_accountant(accountant):
         "noise 2.15, claimed to be (epsilon = 2, delta = 1e-05)-DP."
     )
     assert lines[1].startswith("Put 2 canaries at each of 200 coordinates (400 in all)")
-    assert "at delta = 1e-05 (alpha = 0.05, method rounds, tier A" in lines[2]
-    assert "the training's own epsilon is" in lines[3]
+    assert lines[2].startswith("What it would catch: noise ")
+    assert "at delta = 1e-05 (alpha = 0.05, method rounds, tier A" in lines[3]
+    assert "the training's own epsilon is" in lines[4]
     assert lines[-1].split()[0] == "2"
 
 

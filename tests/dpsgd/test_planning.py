@@ -293,6 +293,7 @@ def planned():
         coordinates=250,
         per_coordinate=3,
         guarantee=guarantee,
+        purpose="bound",
     )
 
 
@@ -349,7 +350,11 @@ def test_ceilings_are_those_of_the_guarantee(planned):
 
 def test_a_plan_is_the_same_every_time_and_becomes_a_design(planned):
     again = plan_audit(
-        planned.training, claim=planned.claim, coordinates=250, per_coordinate=3
+        planned.training,
+        claim=planned.claim,
+        coordinates=250,
+        per_coordinate=3,
+        purpose="bound",
     )
     assert again.expected == planned.expected
     design = planned.design()
@@ -372,25 +377,31 @@ def test_a_plan_says_what_it_rests_on(planned):
         assert words in said
 
 
-def test_the_best_number_per_coordinate_is_found_and_the_curve_shows_it():
+def test_the_best_number_per_coordinate_is_chosen_of_those_shown():
     """With next to no noise all that is seen is a count, which hides its coins."""
     training = Training(steps=1, rate=1.0, noise=0.1)
-    plan = plan_audit(training, claim=CLAIM, coordinates=50)
-    sizes = [point.per_coordinate for point in plan.curve]
-    assert {1, 2, 4, 8, 16, 32} <= set(sizes)
-    levels = {point.per_coordinate: point.best for point in plan.curve}
-    assert levels[plan.per_coordinate] > 0.9 * max(levels.values())
-    one_run = {point.per_coordinate: point.one_run for point in plan.curve}
+    plan = plan_audit(training, claim=CLAIM, coordinates=50, purpose="bound")
+    levels = {each.per_coordinate: 0.0 for each in plan.candidates}
+    for each in plan.candidates:
+        levels[each.per_coordinate] = max(levels[each.per_coordinate], each.bound)
+    assert levels[plan.per_coordinate] == max(levels.values())
+    at_once = {
+        each.per_coordinate: each.bound
+        for each in plan.candidates
+        if isinstance(each.rules, OneRun)
+    }
     # All 50 coins are known for certain: 0.05^(1/50) is the chance that must be beaten.
-    assert one_run[1] == pytest.approx(special.logit(0.05 ** (1 / 50)), abs=0.01)
-    assert one_run[1] > one_run[8] > one_run[32]
+    assert at_once[1] == pytest.approx(special.logit(0.05 ** (1 / 50)), abs=0.01)
+    assert at_once[1] > at_once[2]
     assert plan.true_epsilon is None
     assert "no accountant was asked" in str(plan)
 
 
 def test_few_coordinates_are_planned_for_one_run():
     training = Training(steps=1, rate=1.0, noise=0.5)
-    plan = plan_audit(training, claim=CLAIM, coordinates=12, per_coordinate=1)
+    plan = plan_audit(
+        training, claim=CLAIM, coordinates=12, per_coordinate=1, purpose="bound"
+    )
     assert isinstance(plan.rules, OneRun)
     assert plan.method == Exact.method
     assert plan.rules.guesses <= 12
@@ -402,7 +413,9 @@ def test_as_many_canaries_as_needed_are_enough_and_half_of_them_are_not():
         training, target_epsilon=1.0, delta=DELTA, per_coordinate=2
     )
     plans = [
-        plan_audit(training, claim=CLAIM, coordinates=d, per_coordinate=2)
+        plan_audit(
+            training, claim=CLAIM, coordinates=d, per_coordinate=2, purpose="bound"
+        )
         for d in (needed.coordinates, needed.coordinates // 2)
     ]
     enough, half = (plan.expected.mean for plan in plans)
@@ -433,6 +446,7 @@ def test_what_no_audit_can_show_needs_more_canaries_than_there_are():
             "adding or removing a record",
         ),
         ({"claim": GaussianDP(mu=1.0)}, "a claim ApproxDP"),
+        ({"purpose": "fame"}, "purpose must be 'faults' or 'bound', got 'fame'"),
     ],
 )
 def test_misuse_is_refused(change, advice):

@@ -12,11 +12,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from typer.testing import CliRunner
 
-from dpaudit import ApproxDP, OneRun
+from dpaudit import AdaptiveRounds, ApproxDP, OneRun
 from dpaudit.cli import app
+from dpaudit.dpsgd.planning.candidates import Candidate, Purpose
 from dpaudit.dpsgd.planning.expected_one_run import Expected
 from dpaudit.dpsgd.planning.guess_law import Training
-from dpaudit.dpsgd.planning.plan import CurvePoint, Plan
+from dpaudit.dpsgd.planning.plan import Plan
 from dpaudit.errors import InvalidInputError
 from dpaudit.reporting import plots
 from dpaudit.reporting.plots import plan_picture
@@ -24,6 +25,8 @@ from dpaudit.reporting.plots import plan_picture
 PLAN = Plan(
     training=Training(steps=100, rate=0.1, noise=2.42),
     claim=ApproxDP(epsilon=2.0, delta=1e-5),
+    purpose=Purpose.BOUND,
+    available=1000,
     coordinates=1000,
     alpha=0.05,
     per_coordinate=6,
@@ -33,9 +36,19 @@ PLAN = Plan(
     ceiling=1.4,
     all_right=7.0,
     fault=3.0,
-    curve=tuple(
-        CurvePoint(per_coordinate=s, one_run=0.7 - s / 100, rounds=0.8 - s / 90)
+    candidates=tuple(
+        Candidate(
+            per_coordinate=s,
+            coordinates=1000,
+            rules=rules,
+            bound=bound - s / 100,
+            fault=2.0 + s / 10,
+        )
         for s in (1, 2, 3, 4, 6, 8, 16, 32)
+        for rules, bound in (
+            (OneRun(guesses=9), 0.7),
+            (AdaptiveRounds(weights=(1.0,), jump=0.5), 0.8),
+        )
     ),
 )
 CASES = {
@@ -48,8 +61,13 @@ CASES = {
         training=Training(steps=1_000_000, rate=0.000123, noise=123.456),
         true_epsilon=123.456,
     ),
-    "one size": replace(
-        PLAN, curve=(CurvePoint(per_coordinate=6, one_run=0.0, rounds=None),)
+    "one size": replace(PLAN, candidates=PLAN.candidates[:1], per_coordinate=1),
+    "faults": replace(PLAN, purpose=Purpose.FAULTS),
+    "nothing caught": replace(
+        PLAN,
+        purpose=Purpose.FAULTS,
+        fault=None,
+        candidates=tuple(replace(each, fault=None) for each in PLAN.candidates),
     ),
 }
 

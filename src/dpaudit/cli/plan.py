@@ -1,5 +1,6 @@
 """``dpaudit plan``: what to fix before DP-SGD is audited, and what to expect of it."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -22,7 +23,13 @@ if TYPE_CHECKING:
     from dpaudit.privacy.guarantee import Guarantee
     from dpaudit.privacy.guarantees import ApproxDP
 
-_FORMAT = "dpaudit.plan.1"
+
+class _Purpose(StrEnum):
+    FAULTS = "faults"
+    BOUND = "bound"
+
+
+_FORMAT = "dpaudit.plan.2"
 
 
 def plan(
@@ -54,10 +61,18 @@ def plan(
         float | None,
         typer.Option(help="How many coordinates does a mean bound of this need?"),
     ] = None,
+    purpose: Annotated[
+        _Purpose | None,
+        typer.Option(
+            help="What the audit is for: to catch the smallest fault, or the largest "
+            "mean bound of a training without one (if --target-epsilon is given).",
+            show_default="faults",
+        ),
+    ] = None,
     picture: PictureOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Plan an audit of DP-SGD with Dirac canaries, and say what it will show.
+    """Plan an audit of DP-SGD with Dirac canaries, and say what it would catch.
 
     Nothing of the audit's coins is used, so following the plan keeps it valid. Exits
     with 0, or 2 if something is misused.
@@ -71,6 +86,7 @@ def plan(
             alpha,
             per_coordinate,
             target_epsilon,
+            purpose or ("faults" if target_epsilon is None else "bound"),
         )
     _draw(found, picture)
     if json:
@@ -86,6 +102,7 @@ def _planned(
     alpha: float,
     per_coordinate: int | None,
     target: float | None,
+    purpose: str,
 ) -> "tuple[Plan, Needed | None]":
     from dpaudit import _validate  # noqa: PLC0415
     from dpaudit.dpsgd.planning import plan_audit  # noqa: PLC0415
@@ -128,6 +145,7 @@ def _planned(
         alpha=alpha,
         per_coordinate=per_coordinate,
         guarantee=guarantee,
+        purpose=purpose,
     )
     return found, needed
 
@@ -210,6 +228,8 @@ def _json(found: "Plan", target: float | None, needed: "Needed | None") -> str:
             "epsilon": found.claim.epsilon,
             "delta": found.claim.delta,
             "alpha": found.alpha,
+            "purpose": str(found.purpose),
+            "available": found.available,
             "coordinates": found.coordinates,
             "per_coordinate": found.per_coordinate,
             "rules": rules_to_plain(found.rules),
@@ -220,7 +240,10 @@ def _json(found: "Plan", target: float | None, needed: "Needed | None") -> str:
             "ceiling": json_number(found.ceiling),
             "all_right": found.all_right,
             "fault": found.fault,
-            "curve": [asdict(point) for point in found.curve],
+            "candidates": [
+                asdict(each) | {"rules": rules_to_plain(each.rules)}
+                for each in found.candidates
+            ],
             "target_epsilon": target,
             "needed": None if needed is None else asdict(needed),
             "design": found.design().to_json(),

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from dpaudit.bounds.independent_runs import IndependentRuns
 from dpaudit.bounds.reads import Counts
+from dpaudit.dpsgd.planning.candidates import most_shown
 from dpaudit.dpsgd.planning.expected_one_run import (
     Expected,
     OneRunForecast,
@@ -28,7 +29,6 @@ from dpaudit.dpsgd.planning.forecasts import (
 from dpaudit.dpsgd.planning.forecasts import expected_bound as forecast_bound
 from dpaudit.dpsgd.planning.guess_law import GuessLaw
 from dpaudit.dpsgd.planning.rounds_search import best_rounds
-from dpaudit.dpsgd.planning.sizes import SIZES, best_size
 from dpaudit.explanation.ladder import reach
 from dpaudit.explanation.model import Model
 from dpaudit.explanation.seen import Seen, expected_bound, likely_accuracies
@@ -199,7 +199,9 @@ def _other_size(
 ) -> Advice | None:
     """Return what other numbers of canaries would show."""
     delta, alpha, d = design.bound_delta, design.alpha, model.coordinates
-    s, _ = best_size(model.training, SIZES, coordinates=d, delta=delta, alpha=alpha)
+    s = most_shown(
+        model.training, coordinates=d, delta=delta, alpha=alpha
+    ).per_coordinate
     if s != model.per_coordinate:
         other = simulated_law(model.training, s, FINAL, seed=13)
         best = best_forecast(other, d, delta, alpha)

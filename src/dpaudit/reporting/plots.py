@@ -9,8 +9,10 @@ from pathlib import Path
 from textwrap import fill
 
 from dpaudit.bounds.bound import rounded_down
+from dpaudit.dpsgd.planning.candidates import Candidate, Purpose
 from dpaudit.dpsgd.planning.plan import Plan
 from dpaudit.errors import MissingExtraError
+from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.reporting.style import (
     FAINT,
     GRID,
@@ -282,10 +284,11 @@ def _caption(figure: Figure, gaps: Gaps, height: float) -> None:
 
 
 def plan_picture(plan: Plan, path: str | Path) -> None:
-    """Draw the mean bound against the canaries per coordinate, and what is chosen.
+    """Draw what was compared against the canaries per coordinate, and what is chosen.
 
-    One line for guesses all at once and one for rounds; the plan with its spread, a
-    standard deviation up and down; the ceiling of the mechanism, if it is known.
+    One line for guesses all at once and one for rounds. If the plan is for faults, the
+    factor on the noise that is caught; if it is for the bound, its mean, the plan with
+    its spread, a standard deviation up and down, and the ceiling, if it is known.
 
     Args:
         plan: What to draw.
@@ -314,38 +317,34 @@ def plan_picture(plan: Plan, path: str | Path) -> None:
 def _plan_figure(plan: Plan) -> Figure:
     figure = Figure(figsize=(8.5, 4.8), facecolor="white")
     axes = figure.add_axes((0.09, 0.2, 0.68, 0.66))
-    sizes = [point.per_coordinate for point in plan.curve]
-    in_rounds = {p.per_coordinate: p.rounds for p in plan.curve}
-    levels = {s: level for s, level in in_rounds.items() if level is not None}
-    axes.plot(
-        list(levels),
-        list(levels.values()),
-        color=_LEFT,
-        marker="o",
-        ms=5,
-        label="in rounds",
+    kinds = (
+        ("in rounds", AdaptiveRounds, "o-", _LEFT),
+        ("at once (exact)", OneRun, "s--", _TAKEN),
     )
-    axes.plot(
-        sizes,
-        [p.one_run for p in plan.curve],
-        color=_TAKEN,
-        marker="s",
-        ms=5,
-        linestyle="--",
-        label="one run (exact)",
-    )
-    axes.errorbar(
-        [plan.per_coordinate],
-        [plan.expected.mean],
-        yerr=[plan.expected.spread],
-        color=INK,
-        marker="D",
-        ms=7,
-        capsize=4,
-        zorder=5,
-        label="this plan,\ngive or take\nits spread",
-    )
-    _plan_frame(axes, plan, sorted({*sizes, plan.per_coordinate}))
+    for label, kind, look, color in kinds:
+        drawn = {
+            each.per_coordinate: level
+            for each in plan.candidates
+            if isinstance(each.rules, kind)
+            and (level := _level(plan, each)) is not None
+        }
+        at, levels = list(drawn), list(drawn.values())
+        axes.plot(at, levels, look, color=color, ms=5, label=label)
+    chosen = plan.fault if _for_faults(plan) else plan.expected.mean
+    if chosen is not None:
+        axes.errorbar(
+            [plan.per_coordinate],
+            [chosen],
+            yerr=None if _for_faults(plan) else [plan.expected.spread],
+            color=INK,
+            marker="D",
+            ms=7,
+            capsize=4,
+            zorder=5,
+            label="this plan"
+            + ("" if _for_faults(plan) else ",\ngive or take\nits spread"),
+        )
+    _plan_frame(axes, plan)
     figure.text(
         0.02,
         0.97,
@@ -359,24 +358,29 @@ def _plan_figure(plan: Plan) -> Figure:
     return figure
 
 
-def _plan_frame(axes: Axes, plan: Plan, sizes: list[int]) -> None:
+def _for_faults(plan: Plan) -> bool:
+    return plan.purpose is Purpose.FAULTS
+
+
+def _level(plan: Plan, candidate: Candidate) -> float | None:
+    return candidate.fault if _for_faults(plan) else candidate.bound
+
+
+def _plan_frame(axes: Axes, plan: Plan) -> None:
+    sizes = sorted({plan.per_coordinate, *(p.per_coordinate for p in plan.candidates)})
     axes.set_xscale("log", base=2)
     axes.set_xlim(0.8 * sizes[0], 1.25 * sizes[-1])
     axes.set_xticks(sizes, [f"{s}" for s in sizes])
     axes.minorticks_off()
     axes.set_xlabel("canaries per coordinate", color=INK)
-    axes.set_ylabel("mean lower bound on epsilon", color=INK)
-    levels = [point.best for point in plan.curve]
-    levels.append(plan.expected.mean + plan.expected.spread)
-    limits = (("ceiling", plan.ceiling), ("true epsilon", plan.true_epsilon))
-    for (name, limit), style in zip(limits, (":", "-."), strict=True):
-        if limit is None or not isfinite(limit):
-            continue
-        levels.append(limit)
-        axes.axhline(
-            limit, color=FAINT, lw=1, linestyle=style, label=f"{name} {limit:.3f}"
-        )
-    axes.set_ylim(0, 1.08 * max(1e-3, *levels))
+    levels = [_level(plan, each) or 0.0 for each in plan.candidates]
+    if _for_faults(plan):
+        axes.set_ylabel("noise caught if it is too small by", color=INK)
+        axes.set_ylim(1, 1.08 * max(2.0, *levels, plan.fault or 0.0))
+    else:
+        axes.set_ylabel("mean lower bound on epsilon", color=INK)
+        levels += [plan.expected.mean + plan.expected.spread, *_draw_limits(axes, plan)]
+        axes.set_ylim(0, 1.08 * max(1e-3, *levels))
     plain_frame(axes)
     axes.legend(
         loc="upper left",
@@ -388,12 +392,27 @@ def _plan_frame(axes: Axes, plan: Plan, sizes: list[int]) -> None:
     )
 
 
+def _draw_limits(axes: Axes, plan: Plan) -> list[float]:
+    """Draw what no audit exceeds, and return it."""
+    drawn = []
+    limits = (("ceiling", plan.ceiling), ("true epsilon", plan.true_epsilon))
+    for (name, limit), style in zip(limits, (":", "-."), strict=True):
+        if limit is None or not isfinite(limit):
+            continue
+        drawn.append(limit)
+        axes.axhline(
+            limit, color=FAINT, lw=1, linestyle=style, label=f"{name} {limit:.3f}"
+        )
+    return drawn
+
+
 def _plan_caption(plan: Plan) -> str:
     training = plan.training
     return (
         f"{training.steps} steps, sampling rate {training.rate:g}, noise "
         f"{training.noise:.4g}; delta = {plan.claim.delta:g}, alpha = {plan.alpha:g}, "
         f"tier A.\nThe plan: {plan.per_coordinate} per coordinate, method "
-        f"{plan.method}, mean {rounded_down(plan.expected.mean)}, spread "
-        f"{plan.expected.spread:.3f}."
+        f"{plan.method}, mean bound {rounded_down(plan.expected.mean)}, spread "
+        f"{plan.expected.spread:.3f}"
+        + ("." if plan.fault is None else f"; catches noise / {plan.fault:.2f}.")
     )

@@ -1,8 +1,9 @@
 """Audits of DP-SGD before they are made: what to fix, and what to expect."""
 
+from dpaudit.dpsgd.planning.candidates import Purpose
 from dpaudit.dpsgd.planning.choice import plan_audit
 from dpaudit.dpsgd.planning.guess_law import Training
 from dpaudit.dpsgd.planning.plan import Plan
 from dpaudit.dpsgd.planning.sizes import canaries_needed
 
-__all__ = ["Plan", "Training", "canaries_needed", "plan_audit"]
+__all__ = ["Plan", "Purpose", "Training", "canaries_needed", "plan_audit"]

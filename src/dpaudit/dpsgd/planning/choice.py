@@ -1,35 +1,46 @@
 """What to fix before DP-SGD is audited with Dirac canaries, and what to expect of it.
 
 From the training (steps, sampling rate, noise), the number of coordinates and alpha:
-how many canaries to put at each coordinate, by which rules to play, how large the bound
-will be and how much it varies, what limits it, and which fault would be caught. All of
-it is computed from the exact posterior of simulated coordinates, so it uses none of the
-audit's coins and following it keeps the audit valid; if the training is another than
-was said, the bound is weaker, never wrong.
+how many canaries to put at each coordinate, by which rules to play, which fault would
+be caught, how large the bound will be and how much it varies, and what limits it. All
+of it is computed from the exact posterior of simulated coordinates, so it uses none of
+the audit's coins and following it keeps the audit valid; if the training is another
+than was said, the bound is weaker, never wrong.
 
 Two kinds of rules are compared. In one run, the surest guesses are handed in at once
 and the exact bound counts them. In rounds, one canary of each coordinate is guessed and
 revealed, then the next: more is known about the later ones, and a guess counts by how
 sure it is. One more canary at a coordinate is one more to guess and hides the others a
-little more, so the best number is neither 1 nor large.
+little more, so the best number is neither 1 nor large; for catching faults it is small.
 
 A *fault* is noise smaller than was said, by a factor. The guesser measures the noise,
 as ``dpaudit.training.opacus`` does, so it is as sure as it may be.
 """
 
+from dataclasses import replace
+
 from dpaudit import _validate
 from dpaudit.bounds.ceilings import mechanism_ceiling
+from dpaudit.dpsgd.planning.candidates import (
+    SIZES,
+    Candidate,
+    Purpose,
+    Wanted,
+    best_of,
+    tried,
+)
 from dpaudit.dpsgd.planning.forecasts import (
     FINAL,
+    Forecast,
     all_right,
     best_forecast,
     expected_bound,
+    forecast_of,
     noise_fault,
     simulated_law,
 )
-from dpaudit.dpsgd.planning.guess_law import Training
+from dpaudit.dpsgd.planning.guess_law import GuessLaw, Training
 from dpaudit.dpsgd.planning.plan import Plan
-from dpaudit.dpsgd.planning.sizes import SIZES, best_size
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.rules import OneRun
 from dpaudit.privacy.adjacency import Adjacency
@@ -48,19 +59,22 @@ def plan_audit(
     per_coordinate: int | None = None,
     guarantee: Guarantee | None = None,
     in_rounds: bool = True,
+    purpose: Purpose | str = Purpose.FAULTS,
 ) -> Plan:
-    """Return the audit to be expected to show the most, and what it will show.
+    """Return the audit to be expected to catch the most, and what it will show.
 
     Args:
         training: What will be trained.
         claim: What is claimed of it, for adding or removing a record.
-        coordinates: How many coordinates can hold canaries.
+        coordinates: How many coordinates can hold canaries; fewer are used if more
+            would cost more for delta than they are worth.
         alpha: Chance of being wrong.
         per_coordinate: Canaries at each coordinate, if that is fixed.
-        guarantee: What an accountant proves of the training, for the ceiling; if it is
-            a whole curve and guesses are counted, faults are held against it.
-        in_rounds: Whether rounds may be played. Guesses in one run can be held against
-            an accountant's whole curve, guesses in rounds against one point of it.
+        guarantee: What an accountant proves of the training, for the ceiling; if no
+            rounds may be played, guesses are held against the whole of it.
+        in_rounds: Whether rounds may be played. They test a claim at one point.
+        purpose: ``"faults"`` to catch the smallest fault, ``"bound"`` for the largest
+            mean bound of a training without fault.
 
     Example:
         >>> plan = plan_audit(
@@ -68,6 +82,7 @@ def plan_audit(
         ...     claim=ApproxDP(epsilon=2.0, delta=1e-5),
         ...     coordinates=1000,
         ...     per_coordinate=6,
+        ...     purpose="bound",
         ... )
         >>> 0.7 < plan.expected.mean < 0.9
         True
@@ -75,30 +90,70 @@ def plan_audit(
         6000
     """
     _check(training, claim, coordinates, alpha)
-    delta = claim.delta
-    sizes = SIZES if per_coordinate is None else (per_coordinate,)
-    s, curve = best_size(
-        training, sizes, coordinates=coordinates, delta=delta, alpha=alpha
+    wanted = Wanted(
+        training=training,
+        coordinates=int(coordinates),
+        claim=claim,
+        tested=claim if in_rounds or guarantee is None else guarantee,
+        alpha=alpha,
+        purpose=_purpose(purpose),
+        in_rounds=in_rounds,
     )
-    law = simulated_law(training, s, FINAL, seed=1)
-    forecast = best_forecast(law, coordinates, delta, alpha, in_rounds=in_rounds)
-    # Guesses that are counted are held against the accountant's whole curve.
-    counted = isinstance(forecast.rules, OneRun)
-    tested = guarantee if counted and guarantee is not None else claim
+    sizes = SIZES if per_coordinate is None else (per_coordinate,)
+    candidates = tried(wanted, sizes)
+    best = best_of(candidates, wanted.purpose)
+    law = simulated_law(training, best.per_coordinate, FINAL, seed=1)
+    forecast = _forecast(wanted, best, law)
+    delta, rules = claim.delta, forecast.rules
+    expected = expected_bound(forecast, delta, alpha)
+    fault = noise_fault(
+        training,
+        rules,
+        best.per_coordinate,
+        best.coordinates,
+        wanted.tested if isinstance(rules, OneRun) else claim,
+        alpha,
+        near=best.fault or 2.0,
+    )
+    chosen = replace(
+        best,
+        rules=rules,
+        bound=expected.mean,
+        fault=fault if wanted.purpose is Purpose.FAULTS else None,
+    )
     return Plan(
         training=training,
         claim=claim,
-        coordinates=coordinates,
+        purpose=wanted.purpose,
+        available=wanted.coordinates,
+        coordinates=best.coordinates,
         alpha=alpha,
-        per_coordinate=s,
-        rules=forecast.rules,
-        expected=expected_bound(forecast, delta, alpha),
+        per_coordinate=best.per_coordinate,
+        rules=rules,
+        expected=expected,
         true_epsilon=guarantee and guarantee.epsilon_at(delta),
         ceiling=guarantee and mechanism_ceiling(guarantee, delta=delta, alpha=alpha),
-        all_right=all_right(forecast, law, coordinates, delta, alpha),
-        fault=noise_fault(training, forecast.rules, s, coordinates, tested, alpha),
-        curve=curve,
+        all_right=all_right(forecast, law, best.coordinates, delta, alpha),
+        fault=fault,
+        candidates=tuple(chosen if each is best else each for each in candidates),
     )
+
+
+def _forecast(wanted: Wanted, best: Candidate, law: GuessLaw) -> Forecast:
+    """Return the forecast of the audit that was chosen, from more simulation."""
+    delta, alpha = wanted.claim.delta, wanted.alpha
+    if wanted.purpose is Purpose.BOUND:
+        in_rounds = not isinstance(best.rules, OneRun)
+        return best_forecast(law, best.coordinates, delta, alpha, in_rounds=in_rounds)
+    return forecast_of(best.rules, law, best.coordinates, delta, alpha)
+
+
+def _purpose(purpose: Purpose | str) -> Purpose:
+    try:
+        return Purpose(purpose)
+    except ValueError:
+        known = " or ".join(repr(str(each)) for each in Purpose)
+        raise InvalidInputError(f"purpose must be {known}, got {purpose!r}") from None
 
 
 def _check(training: Training, claim: ApproxDP, coordinates: int, alpha: float) -> None:

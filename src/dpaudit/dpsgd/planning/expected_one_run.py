@@ -14,6 +14,7 @@ Whatever is predicted here, the bound of an audit is exact and rests on no predi
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import sqrt
 from typing import final
 
@@ -30,9 +31,13 @@ __all__ = [
     "best_one_run",
     "exact_bounds",
     "forecast_one_run",
+    "least_right",
+    "surest_tried",
 ]
 
 _FEWEST = 8  # guesses: fewer show next to nothing
+_RESOLVED = 24  # simulated coordinates above an edge: fewer do not tell where it is
+_MANY = 200  # coordinates whose number is about normal
 _RATIO = 1.3  # between numbers of guesses that are tried
 _REACH = 7.0  # standard deviations looked at
 _POINTS = 200  # numbers of right guesses looked at
@@ -126,33 +131,38 @@ def best_one_run(
         True
     """
     d, s = coordinates, law.per_coordinate
-    most = np.log(max(d * s / _FEWEST, 1.0)) / np.log(_RATIO)
-    tried = _FEWEST * _RATIO ** np.arange(int(most) + 1) / s
-    surest = np.unique(np.clip(np.append(tried, d).round(), 1, d)).astype(np.int64)
+    surest = surest_tried(law, d)
     forecasts = forecast_one_run(law, d, surest)
     right = np.array([each.right for each in forecasts])
     typical = exact_bounds(d * s, surest * s, right, delta=delta, alpha=alpha)
     return forecasts[int(np.argmax(typical))]
 
 
+def surest_tried(law: GuessLaw, coordinates: int) -> NDArray[np.int64]:
+    """Return numbers of surest coordinates to guess that the law can tell apart."""
+    d, s = coordinates, law.per_coordinate
+    most = np.log(max(d * s / _FEWEST, 1.0)) / np.log(_RATIO)
+    tried = _FEWEST * _RATIO ** np.arange(int(most) + 1) / s
+    least = min(d, _RESOLVED * d / law.coordinates)
+    numbers = np.clip(np.append(tried, d).round(), max(1.0, least), d)
+    return np.unique(numbers.astype(np.int64))
+
+
 def forecast_one_run(
     law: GuessLaw, coordinates: int, surest: NDArray[np.int64]
 ) -> list[OneRunForecast]:
     """Return a forecast for each number of surest coordinates that are guessed."""
-    order = np.argsort(-law.surety[0], kind="stable")
-    chance = special.expit(law.surety[0][order])
     d, s, n = coordinates, law.per_coordinate, law.coordinates
-    above = (np.arange(n) + 0.5) / n
-    coins = np.cumsum(np.maximum(law.variance[order], 0.0))
-    first, second = np.cumsum(chance), np.cumsum(chance**2)
+    chance, coins, first, second = _ranked(law)
     found = []
     for a in surest.tolist():
         spare = _REACH * sqrt(a) + 10
         sure, end = (np.clip((a + spare * k) * n / d, 0, n) for k in (-1, 1))
         window = slice(int(sure), int(end) + 1)
-        among = special.bdtr(a - 1, d - 1, above[window]) if a < d else 1.0
+        among = _among(a, d, (np.arange(n)[window] + 0.5) / n)
         edges = float(np.sum(among * chance[window]))
-        right = s * d / n * (edges + float(chance[: window.start].sum()))
+        sure_ones = float(first[window.start - 1]) if window.start else 0.0
+        right = s * d / n * (edges + sure_ones)
         last = min(n, max(1, round(a * n / d)))
         edge = chance[last - 1]
         # Of (chance - edge) over the coordinates above the edge.
@@ -168,6 +178,26 @@ def forecast_one_run(
             )
         )
     return found
+
+
+@lru_cache(maxsize=4)
+def _ranked(law: GuessLaw) -> tuple[NDArray[np.float64], ...]:
+    """Return chances, the surest first, and sums of variances, chances and squares."""
+    order = np.argsort(-law.surety[0], kind="stable")
+    chance = np.asarray(special.expit(law.surety[0][order]))
+    coins = np.cumsum(np.maximum(law.variance[order], 0.0))
+    return chance, coins, np.cumsum(chance), np.cumsum(chance**2)
+
+
+def _among(a: int, coordinates: int, above: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the chance to be among the surest ``a``, with such a part above."""
+    if a == coordinates:
+        return np.ones(len(above))
+    others = coordinates - 1
+    if a < _MANY:
+        return np.asarray(special.bdtr(a - 1, others, above))
+    spread = np.sqrt(others * above * (1 - above))
+    return np.asarray(special.ndtr((a - 0.5 - others * above) / spread))
 
 
 def exact_bounds(
@@ -193,18 +223,61 @@ def exact_bounds(
         True
     """
     r, v = np.broadcast_arrays(np.asarray(guesses, float), np.asarray(correct, float))
-    right = np.maximum(v, 1e-9)
-    choose = -np.log(r + 1) - special.betaln(r - right + 1, right + 1)
     low, high = np.zeros(v.shape), np.full(v.shape, 40.0)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        p, q = special.expit(middle), special.expit(-middle)
-        tail = special.betainc(right, r - right + 1, p)
-        rest = special.betaincc(right, r - right + 1, p)
-        mass = np.exp(choose + right * np.log(p) + special.xlogy(r - right, q))
-        with np.errstate(divide="ignore", invalid="ignore"):
-            price = canaries * delta * tail * rest / (right * mass)
-        price = np.where(delta * rest == 0, 0.0, price)
-        rejected = tail + price <= alpha  # NaN, far from any bound, is not
+        rejected = _p_values(canaries, r, v, middle, delta) <= alpha
         low, high = np.where(rejected, middle, low), np.where(rejected, high, middle)
     return np.asarray(low)
+
+
+def _p_values(
+    canaries: int,
+    guesses: ArrayLike,
+    correct: ArrayLike,
+    epsilon: ArrayLike,
+    delta: ArrayLike,
+) -> NDArray[np.float64]:
+    """Return exact p-values, as well as floats allow."""
+    r, right = np.asarray(guesses, float), np.maximum(np.asarray(correct, float), 1e-9)
+    p, q = special.expit(epsilon), special.expit(np.negative(epsilon))
+    tail = special.betainc(right, r - right + 1, p)
+    rest = special.betaincc(right, r - right + 1, p)
+    choose = -np.log(r + 1) - special.betaln(r - right + 1, right + 1)
+    mass = np.exp(choose + right * np.log(p) + special.xlogy(r - right, q))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        # Far out a tail is a geometric series of its first mass, both too small.
+        ratio = (r - right) * p / ((right + 1) * q)
+        series = np.where(ratio < 1, 1 / (1 - ratio), np.inf)
+        price = canaries * np.asarray(delta) / right
+        price = price * np.where(mass > 1e-290, tail * rest / mass, series * rest)
+    return np.asarray(tail + np.where(np.asarray(delta) * rest == 0, 0.0, price))
+
+
+def least_right(
+    canaries: int,
+    guesses: ArrayLike,
+    *,
+    epsilons: NDArray[np.float64],
+    deltas: NDArray[np.float64],
+    alpha: float,
+) -> NDArray[np.int64]:
+    """Return from how many right guesses on some point of a claim is rejected.
+
+    For plans only, as ``exact_bounds`` is. One more than the guesses if none suffice.
+
+    Example:
+        >>> point = {"epsilons": np.array([1.0]), "deltas": np.array([0.0])}
+        >>> least_right(100, [100, 2], **point, alpha=0.05)
+        array([81,  3])
+    """
+    r = np.asarray(guesses, np.int64)
+    low, high = np.full(r.shape, -1), r + 1  # none is never enough
+    while np.any(high - low > 1):
+        middle = np.clip((low + high) // 2, 0, r)
+        asked = (r[:, np.newaxis], middle[:, np.newaxis], epsilons, deltas)
+        enough = _p_values(canaries, *asked).min(axis=1) <= alpha
+        done = high - low <= 1
+        high = np.where(enough & ~done, middle, high)
+        low = np.where(~enough & ~done, middle, low)
+    return high

@@ -27,7 +27,7 @@ __all__ = [
     "RoundsForecast",
     "beyond_normal",
     "forecast_rounds",
-    "played_rejection",
+    "played_margin",
 ]
 
 _GRID = Grid().step
@@ -146,14 +146,14 @@ def beyond_normal(
     share = round_shares(plain.rules.weights, plain.rules.noise)[: law.per_coordinate]
     gain, _, _ = _at_caps(table, plain.rules, share, n)
     counted = np.flatnonzero(share)
-    some = np.unique(np.linspace(0, len(counted) - 1, _SOME).round().astype(int))
+    some = _spread(len(counted), _SOME)
     scores = _played(law, table, plain.rules, coordinates, nearest, counted[some])
     beyond = scores - sqrt(round(n)) * gain[counted[some], nearest]
     each = np.interp(np.arange(len(counted)), some, beyond)
     return splits * float(share[counted] @ each)
 
 
-def played_rejection(
+def played_margin(
     law: GuessLaw,
     rules: AdaptiveRounds,
     *,
@@ -161,21 +161,32 @@ def played_rejection(
     epsilon: float,
     delta: float,
     alpha: float,
+    most: int,
 ) -> float:
-    """Return the chance that an epsilon is rejected, with every round played.
+    """Return by how many deviations evidence exceeds what rejects, with rounds played.
 
-    For epsilons far from those that the rules were planned for.
+    For epsilons far from those that the rules were planned for. So many rounds are
+    played at most; what the others fall short by lies in between.
     """
     table = RoundsTable(law, epsilons=np.array([epsilon]))
     splits = len(rules.weights) // law.per_coordinate
     share = round_shares(rules.weights, rules.noise)[: law.per_coordinate]
-    _, ratio, _ = _at_caps(table, rules, share, coordinates / splits)
+    n = coordinates / splits
+    gain, ratio, _ = _at_caps(table, rules, share, n)
     counted = np.flatnonzero(share)
-    scores = _played(law, table, rules, coordinates, 0, counted)
-    mean = splits * float(share[counted] @ scores)
+    some = _spread(len(counted), min(most, len(counted)))
+    normal = sqrt(round(n)) * gain[counted, 0]
+    played = _played(law, table, rules, coordinates, 0, counted[some])
+    beyond = np.interp(np.arange(len(counted)), some, played - normal[some])
+    mean = splits * float(share[counted] @ (normal + beyond))
     deviation = sqrt(rules.noise + splits * float(share**2 @ ratio[:, 0]))
     needed = float(_needed(table, rules, coordinates, delta, alpha)[0])
-    return float(special.ndtr((mean - needed) / deviation))
+    return (mean - needed) / deviation
+
+
+def _spread(number: int, most: int) -> NDArray[np.int64]:
+    """Return some of the first numbers, evenly spread, at most so many."""
+    return np.unique(np.linspace(0, number - 1, most).round().astype(np.int64))
 
 
 def _played(

@@ -7,9 +7,9 @@ noise, so its log-odds are those of the noise there is.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import lru_cache
-from math import ceil, log
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+from math import ceil, exp, log, log2
 from typing import TypeAlias, assert_never, final
 
 import numpy as np
@@ -23,25 +23,40 @@ from dpaudit.dpsgd.planning.expected_one_run import (
     best_one_run,
     forecast_one_run,
 )
-from dpaudit.dpsgd.planning.expected_rounds import RoundsForecast, played_rejection
+from dpaudit.dpsgd.planning.expected_rounds import RoundsForecast
 from dpaudit.dpsgd.planning.guess_law import GuessLaw, Training, guess_law
-from dpaudit.dpsgd.planning.rounds_search import best_rounds
+from dpaudit.dpsgd.planning.rounds_search import (
+    CatchingRounds,
+    best_rounds,
+    forecast_played,
+)
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.stats.binomial import log_odds_limit
 
 __all__ = [
     "FINAL",
+    "LARGEST_FAULT",
+    "MOST_IN_ROUNDS",
     "Effort",
     "Forecast",
     "all_right",
     "best_forecast",
     "expected_bound",
+    "faulty",
+    "forecast_of",
     "glance",
+    "is_caught",
+    "least_factor",
+    "least_smooth",
     "noise_fault",
     "simulated_law",
 ]
 
+LARGEST_FAULT = 32.0  # a factor on the noise
+# With more, guesses made at once show as much, and rounds take long to forecast.
+MOST_IN_ROUNDS = 50_000
 Forecast: TypeAlias = OneRunForecast | RoundsForecast
 
 
@@ -51,27 +66,46 @@ class Effort:
     """How much to simulate.
 
     Attributes:
-        nanoseconds: How long it may take, about.
+        nanoseconds: How long coordinates may take, about.
         coordinates: The most that are simulated, though there be time.
+        blocks: Blocks of steps that are simulated first.
     """
 
     nanoseconds: float
     coordinates: int
+    blocks: int
 
 
-FINAL = Effort(nanoseconds=1.2e9, coordinates=100_000)
-_LOOK = Effort(nanoseconds=2e8, coordinates=30_000)
-_FAULT = Effort(nanoseconds=1e8, coordinates=20_000)
-_FEWEST = 2048  # coordinates, however long they take
-_LARGEST_FAULT = 32.0
-_HALVINGS = 5
-_CHANCE = 0.9
+FINAL = Effort(nanoseconds=5e8, coordinates=300_000, blocks=40_000)
+_LOOK = Effort(nanoseconds=1e8, coordinates=100_000, blocks=8_000)
+_FAULT = Effort(nanoseconds=2e8, coordinates=150_000, blocks=12_000)
+_ENOUGH = 20_000  # coordinates, for small audits
+_FEWEST = 4096  # coordinates, however long they take
+_PER_DOUBLING, _FINELY = 48, 128  # factors on the noise that are told apart
+_CHANCE = 0.93  # for a promise of 0.9, as forecasts have errors of their own
+_QUANTILE = 1.4758  # of that chance
+_SLOPE, _FLATTEST = 12.0, 2.0  # of margins over logs of factors: typical, and the least
+_SECANTS, _FURTHEST, _CLOSE = 4, 0.3, 0.05
 
 
 @lru_cache(maxsize=16)
-def glance(training: Training, per_coordinate: int) -> GuessLaw:
-    """Return a law that is good enough to compare by."""
-    return simulated_law(training, per_coordinate, _LOOK, seed=0)
+def glance(training: Training, per_coordinate: int, coordinates: int) -> GuessLaw:
+    """Return a law that is good enough to compare audits of so many coordinates by."""
+    return simulated_law(training, per_coordinate, _look(coordinates), seed=0)
+
+
+@lru_cache(maxsize=16)
+def faulty(
+    training: Training, per_coordinate: int, coordinates: int, factor: float
+) -> GuessLaw:
+    """Return such a law of a training whose noise is too small by a factor."""
+    effort = _look(coordinates)
+    return simulated_law(training.louder(factor), per_coordinate, effort, seed=2)
+
+
+def _look(coordinates: int) -> Effort:
+    most = min(max(4 * coordinates, _ENOUGH), _LOOK.coordinates)
+    return replace(_LOOK, coordinates=most)
 
 
 def simulated_law(
@@ -79,11 +113,15 @@ def simulated_law(
 ) -> GuessLaw:
     """Return a law from as much simulation as the effort allows."""
     s = per_coordinate
-    # Measured: drawing and adding a step, and the game at the end.
-    each = training.sufficient().steps * (40 + 1.6 * s + 0.1 * s**2) + 400 * s
+    each = 500 * s + 200  # measured: sums of blocks, and the game at the end
     most = effort.coordinates
-    coordinates = int(np.clip(effort.nanoseconds / each, _FEWEST, most))
-    return guess_law(training, per_coordinate=s, coordinates=coordinates, seed=seed)
+    return guess_law(
+        training,
+        per_coordinate=s,
+        coordinates=int(np.clip(effort.nanoseconds / each, _FEWEST, most)),
+        seed=seed,
+        blocks=effort.blocks,
+    )
 
 
 def best_forecast(
@@ -96,13 +134,33 @@ def best_forecast(
 ) -> Forecast:
     """Return the forecast of the best rules, of either kind or of one run only."""
     one = best_one_run(law, coordinates=coordinates, delta=delta, alpha=alpha)
-    if not in_rounds:
+    if not in_rounds or coordinates > MOST_IN_ROUNDS:
         return one
     rounds = best_rounds(law, coordinates=coordinates, delta=delta, alpha=alpha)
     if rounds is None:
         return one
     better = expected_bound(one, delta, alpha).mean < rounds.expected().mean
     return rounds if better else one
+
+
+def forecast_of(
+    rules: OneRun | AdaptiveRounds,
+    law: GuessLaw,
+    coordinates: int,
+    delta: float,
+    alpha: float,
+) -> Forecast:
+    """Return the forecast of given rules; rounds get the start that suits them."""
+    match rules:
+        case OneRun(guesses=guesses):
+            surest = np.array([ceil(guesses / law.per_coordinate)])
+            return forecast_one_run(law, coordinates, surest)[0]
+        case AdaptiveRounds():
+            return forecast_played(
+                law, rules, coordinates=coordinates, delta=delta, alpha=alpha
+            )
+        case _:
+            assert_never(rules)
 
 
 def expected_bound(forecast: Forecast, delta: float, alpha: float) -> Expected:
@@ -139,6 +197,8 @@ def noise_fault(
     coordinates: int,
     claim: Guarantee,
     alpha: float,
+    *,
+    near: float = 2.0,
 ) -> float | None:
     """Return the least factor on the noise that is caught with chance 0.9.
 
@@ -149,65 +209,139 @@ def noise_fault(
         coordinates: How many coordinates.
         claim: What is tested: one point, or a whole curve if all is guessed at once.
         alpha: Chance of refuting a true claim.
+        near: Where it is looked for first.
     """
-    refutes = _refuted_by(rules, per_coordinate, coordinates, claim, alpha)
 
-    def caught(factor: float) -> bool:
-        law = simulated_law(training.louder(factor), per_coordinate, _FAULT, seed=2)
-        return refutes(law) >= _CHANCE
+    @cache
+    def law(factor: float) -> GuessLaw:
+        return simulated_law(training.louder(factor), per_coordinate, _FAULT, seed=3)
 
-    low, high = 1.0, 2.0
-    while not caught(high):
-        if high >= _LARGEST_FAULT:
-            return None
-        low, high = high, 2 * high
-    for _ in range(_HALVINGS):
-        middle = (low * high) ** 0.5
-        low, high = (low, middle) if caught(middle) else (middle, high)
-    return high
+    def least(refutes: Callable[[GuessLaw], float], near: float) -> float | None:
+        return least_factor(
+            lambda factor: is_caught(refutes(law(factor))),
+            near=near,
+            per_doubling=_FINELY,
+        )
+
+    match rules:
+        case OneRun():
+            refutes = _by_count(rules, per_coordinate, coordinates, claim, alpha)
+            return None if refutes is None else least(refutes, near)
+        case AdaptiveRounds():
+            (epsilon,), (delta,) = claim.points()  # rounds test one point
+            caught = CatchingRounds(
+                rules=rules,
+                coordinates=coordinates,
+                claim=ApproxDP(epsilon=float(epsilon), delta=float(delta)),
+                alpha=alpha,
+            )
+            # Played where it is looked for first, and again where it is found.
+            found = near if caught.normal_margin(law(near)) > 0 else LARGEST_FAULT
+            for _ in range(2):
+                played = caught.played(law(found), len(rules.weights))
+                start = min(1.1 * found, LARGEST_FAULT)
+                again = least_smooth(lambda f: played.margin(law(f)), near=start)  # noqa: B023
+                if again is None:
+                    return None
+                found = again
+            return found
+        case _:
+            assert_never(rules)
 
 
-def _refuted_by(
-    rules: OneRun | AdaptiveRounds,
+def is_caught(chance: float) -> bool:
+    """Return whether a fault is caught as surely as plans promise: with chance 0.9."""
+    return chance >= _CHANCE
+
+
+def least_factor(
+    caught: Callable[[float], bool],
+    *,
+    near: float,
+    most: float = LARGEST_FAULT,
+    per_doubling: int = _PER_DOUBLING,
+) -> float | None:
+    """Return the least of a row of factors that is caught; None if the largest is not.
+
+    Args:
+        caught: Whether a factor is; larger ones are if it is.
+        near: Where to look first.
+        most: The largest.
+        per_doubling: How many factors there are between one and its double.
+
+    Example:
+        >>> least_factor(lambda factor: factor >= 2.0, near=3.0)
+        2.0
+    """
+    top = round(per_doubling * log2(min(most, LARGEST_FAULT)))
+    known = cache(lambda i: caught(2.0 ** (i / per_doubling)))
+    low = high = min(max(1, round(per_doubling * log2(near))), top)
+    step = 3
+    if known(high):
+        while low > 0 and known(low):  # a noise that is right is not caught
+            low, high, step = max(0, low - step), low, 2 * step
+    else:
+        while not known(high):
+            if high >= top:
+                return None
+            low, high, step = high, min(top, high + step), 2 * step
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if known(middle) else (middle, high)
+    return float(2.0 ** (high / per_doubling))
+
+
+def least_smooth(margin: Callable[[float], float], *, near: float) -> float | None:
+    """Return the least factor that is caught, where a margin tells how surely.
+
+    Args:
+        margin: The normal quantile of the chance to be caught; it rises smoothly with
+            the log of the factor.
+        near: A factor that is caught, or none is found.
+
+    Example:
+        >>> found = least_smooth(lambda factor: 9 * log(factor / 2), near=3.0)
+        >>> round(found / 2 / exp(1.4758 / 9), 3)
+        1.0
+    """
+    at, above = log(near), margin(near) - _QUANTILE
+    if above < 0:
+        return None
+    best, slope = at, _SLOPE
+    for _ in range(_SECANTS):
+        if abs(above) < _CLOSE:
+            break
+        next_at = max(0.0, at - float(np.clip(above / slope, -_FURTHEST, _FURTHEST)))
+        next_above = margin(exp(next_at)) - _QUANTILE
+        if abs(next_at - at) > 1e-6:
+            slope = max((next_above - above) / (next_at - at), _FLATTEST)
+        at, above = next_at, next_above
+        if above >= 0:
+            best = min(best, at)
+    return exp(at - above / slope) if abs(above) < 1 else exp(best)
+
+
+def _by_count(
+    rules: OneRun,
     per_coordinate: int,
     coordinates: int,
     claim: Guarantee,
     alpha: float,
-) -> Callable[[GuessLaw], float]:
-    """Return what tells the chance that a claim is refuted from a law of guesses."""
-    match rules:
-        case OneRun(guesses=guesses):
-            least = least_refuting(
-                claim,
-                canaries=coordinates * per_coordinate,
-                guesses=guesses,
-                alpha=alpha,
-            )
-            # Whole coordinates; of the last one's guesses some are not made, and it
-            # does no harm to take those for right ones that are asked for as well.
-            surest = np.array([ceil(guesses / per_coordinate)])
-            more = int(surest[0]) * per_coordinate - guesses
+) -> Callable[[GuessLaw], float] | None:
+    """Return what tells how surely a claim is refuted by a law; None if it never is."""
+    guesses = rules.guesses
+    least = least_refuting(
+        claim, canaries=coordinates * per_coordinate, guesses=guesses, alpha=alpha
+    )
+    if least is None:
+        return None
+    # Whole coordinates; of the last one's guesses some are not made, and it does no
+    # harm to take those for right ones that are asked for as well.
+    surest = np.array([ceil(guesses / per_coordinate)])
+    more = int(surest[0]) * per_coordinate - guesses
 
-            def by_count(law: GuessLaw) -> float:
-                if least is None:
-                    return 0.0
-                (forecast,) = forecast_one_run(law, coordinates, surest)
-                return 1 - float(forecast.at_most(least + more - 1))
+    def refutes(law: GuessLaw) -> float:
+        (forecast,) = forecast_one_run(law, coordinates, surest)
+        return 1 - float(forecast.at_most(least + more - 1))
 
-            return by_count
-        case AdaptiveRounds():
-            (epsilon,), (delta,) = claim.points()  # rounds test one point
-
-            def by_rounds(law: GuessLaw) -> float:
-                return played_rejection(
-                    law,
-                    rules,
-                    coordinates=coordinates,
-                    epsilon=float(epsilon),
-                    delta=float(delta),
-                    alpha=alpha,
-                )
-
-            return by_rounds
-        case _:
-            assert_never(rules)
+    return refutes

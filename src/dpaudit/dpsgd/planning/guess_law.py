@@ -25,9 +25,10 @@ from scipy import special
 
 from dpaudit import _validate
 from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.planning.pools import pooled_likelihood
 from dpaudit.dpsgd.sums import DiracSums
 from dpaudit.errors import InvalidInputError
-from dpaudit.mechanisms.exchangeable import log_fair
+from dpaudit.mechanisms.exchangeable import ExchangeablePosterior, log_fair
 
 __all__ = ["GuessLaw", "Training", "guess_law"]
 
@@ -108,7 +109,12 @@ class GuessLaw:
 
 
 def guess_law(
-    training: Training, *, per_coordinate: int, coordinates: int, seed: int
+    training: Training,
+    *,
+    per_coordinate: int,
+    coordinates: int,
+    seed: int,
+    blocks: int = 40_000,
 ) -> GuessLaw:
     """Return the law of guesses, from so many simulated coordinates.
 
@@ -117,6 +123,7 @@ def guess_law(
         per_coordinate: Canaries at each coordinate.
         coordinates: How many to simulate.
         seed: Decides the simulation.
+        blocks: Blocks of steps that are simulated first, if there are many steps.
 
     Example:
         >>> training = Training(steps=1, rate=1.0, noise=1.0)
@@ -125,18 +132,23 @@ def guess_law(
         array([0.67, 0.69])
     """
     rng = np.random.default_rng((seed, per_coordinate))
-    mechanism = training.sufficient().mechanism(
-        coordinates=coordinates, per_coordinate=per_coordinate
-    )
+    made = training.sufficient()
     bits = rng.integers(0, 2, (coordinates, per_coordinate), dtype=np.int8)
-    seen = mechanism.run(bits.ravel(), rng)
-    posterior = mechanism.posterior(seen)
+    seen = pooled_likelihood(
+        Poisson(rate=made.rate),
+        bits,
+        rng,
+        sigma=made.noise,
+        steps=made.steps,
+        blocks=blocks,
+    )
+    posterior = ExchangeablePosterior(seen)
     surety = np.empty((per_coordinate, coordinates))
     for played, index in enumerate(posterior.batches()):
         np.minimum(np.abs(posterior.log_odds(index)), _SUREST, out=surety[played])
         truth: NDArray[np.int8] = 2 * bits[:, played] - np.int8(1)
         posterior.reveal(index, truth)
-    return GuessLaw(surety=surety, variance=_variance(seen.log_likelihood))
+    return GuessLaw(surety=surety, variance=_variance(seen))
 
 
 def _variance(log_likelihood: NDArray[np.float64]) -> NDArray[np.float64]:

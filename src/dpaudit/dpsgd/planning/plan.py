@@ -13,6 +13,7 @@ import numpy as np
 from dpaudit.bounds.bound import rounded_down
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.rounds import StoufferRounds
+from dpaudit.dpsgd.planning.candidates import Candidate, Purpose
 from dpaudit.dpsgd.planning.expected_one_run import Expected
 from dpaudit.dpsgd.planning.guess_law import Training
 from dpaudit.errors import InvalidInputError
@@ -26,28 +27,7 @@ from dpaudit.game.result import AuditResult
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.privacy.guarantees import ApproxDP
 
-__all__ = ["CurvePoint", "Plan", "rehearse"]
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CurvePoint:
-    """The mean bound with so many canaries per coordinate.
-
-    Attributes:
-        per_coordinate: How many.
-        one_run: By the best number of guesses in one run.
-        rounds: By the best rules in rounds; None if they show nothing.
-    """
-
-    per_coordinate: int
-    one_run: float
-    rounds: float | None
-
-    @property
-    def best(self) -> float:
-        """The larger of the two."""
-        return max(self.one_run, self.rounds or 0.0)
+__all__ = ["Plan", "rehearse"]
 
 
 @final
@@ -58,7 +38,9 @@ class Plan:
     Attributes:
         training: What will be trained.
         claim: What is claimed of it.
-        coordinates: How many coordinates hold canaries.
+        purpose: What the audit is for.
+        available: How many coordinates could hold canaries.
+        coordinates: How many do.
         alpha: Chance of being wrong.
         per_coordinate: Canaries at each coordinate.
         rules: What the game is played by.
@@ -69,12 +51,13 @@ class Plan:
         all_right: The bound if every guess were right.
         fault: By which factor the noise must be too small for the claim to be refuted
             with chance 0.9; None if not even 32 is enough.
-        curve: The mean bound for other numbers of canaries per coordinate, from
-            smaller simulations.
+        candidates: The audits that it was chosen among, from smaller simulations.
     """
 
     training: Training
     claim: ApproxDP
+    purpose: Purpose
+    available: int
     coordinates: int
     alpha: float
     per_coordinate: int
@@ -84,7 +67,7 @@ class Plan:
     ceiling: float | None
     all_right: float
     fault: float | None
-    curve: tuple[CurvePoint, ...]
+    candidates: tuple[Candidate, ...]
 
     @property
     def canaries(self) -> int:
@@ -146,31 +129,50 @@ class Plan:
                 f"rate {training.rate:g} and noise {training.noise:.4g}, claimed to be "
                 f"{self.claim}.",
                 f"Put {_some(self.per_coordinate, 'canary', 'canaries')} at each of "
-                f"{_some(self.coordinates, 'coordinate', 'coordinates')} "
-                f"({self.canaries} in all) and {self._rules()}.",
+                f"{_some(self.coordinates, 'coordinate', 'coordinates')}"
+                f"{self._spared()} ({self.canaries} in all) and {self._rules()}.",
+                self._fault(),
                 f"Expect epsilon >= {rounded_down(self.expected.mean)} on average, "
                 f"give or take {self.expected.spread:.3f}, at delta = "
                 f"{self.claim.delta:g} (alpha = {self.alpha:g}, method {self.method}, "
                 "tier A: any mechanism).",
                 self._ceilings(),
-                self._fault(),
             ]
         )
 
     def table(self) -> str:
-        """Return the curve as a table."""
-        rows = [
-            f"{point.per_coordinate:>4}  {point.one_run:7.3f}  "
-            + ("      -" if point.rounds is None else f"{point.rounds:7.3f}")
-            for point in self.curve
-        ]
+        """Return what was compared."""
+        for_faults = self.purpose is Purpose.FAULTS
         head = (
-            f"Mean bounds at delta = {self.claim.delta:g} (alpha = {self.alpha:g}, "
-            "tier A), from smaller simulations:"
+            f"Compared, from smaller simulations (alpha = {self.alpha:g}, tier A): "
+            f"canaries per coordinate, rules, mean bound at delta = "
+            f"{self.claim.delta:g}"
+            + (
+                ", least factor on the noise that is caught (- if it is larger)"
+                if for_faults
+                else ""
+            )
         )
-        return "\n".join(
-            [head, "canaries per coordinate, one run (exact), in rounds", *rows]
-        )
+        return "\n".join([head, *(self._row(each) for each in self.candidates)])
+
+    def _row(self, candidate: Candidate) -> str:
+        match candidate.rules:
+            case OneRun(guesses=guesses):
+                rules = f"{guesses} at once"
+            case AdaptiveRounds():
+                rules = f"{len(candidate.rules.weights)} rounds"
+            case _:
+                assert_never(candidate.rules)
+        row = f"{candidate.per_coordinate:>4}  {rules:>16}  {candidate.bound:7.3f}"
+        if self.purpose is not Purpose.FAULTS:
+            return row
+        fault = candidate.fault
+        return row + ("        -" if fault is None else f"  {fault:7.2f}")
+
+    def _spared(self) -> str:
+        if self.coordinates == self.available:
+            return ""
+        return f" (of {self.available}: for delta more would cost more than they show)"
 
     def _rules(self) -> str:
         match self.rules:
@@ -203,14 +205,22 @@ class Plan:
         )
 
     def _fault(self) -> str:
-        if self.fault is None:
+        if self.fault is not None:
             return (
-                "What it would catch: no noise that is up to 32 times too small would "
-                "refute the claim with chance 0.9."
+                f"What it would catch: noise {ceil(100 * self.fault) / 100:.2f} times "
+                "too small refutes the claim with chance 0.9, if the guesser measures "
+                "it."
             )
+        cannot = (
+            " It CANNOT refute the claim: if every guess were right the bound would be "
+            f"{self.all_right:.3f}."
+            if self.all_right <= self.claim.epsilon
+            else ""
+        )
         return (
-            f"What it would catch: noise {ceil(100 * self.fault) / 100:.2f} times too "
-            "small refutes the claim with chance 0.9, if the guesser measures it."
+            "What it would catch: NOTHING. No noise that is up to 32 times too small "
+            f"would refute the claim with chance 0.9.{cannot} More coordinates would, "
+            "or a larger alpha."
         )
 
 

@@ -34,7 +34,7 @@ __all__ = ["CAPS", "RoundsTable", "mean_score"]
 
 CAPS = np.geomspace(0.02, 8.0, 32)
 _ROUNDING = 1e-11  # of moments; smaller ones are none
-_PLAYS = 32  # rounds that are played
+_PLAYS = 20  # rounds that are played
 _DRAWN = 50_000  # guesses that are drawn for those and others
 _LOWEST = -8.0  # score that p-values near one can tell
 

@@ -14,8 +14,10 @@ What is planned beforehand:
 All but the start are searched over a few values, around which little changes.
 """
 
+from dataclasses import dataclass, replace
 from itertools import product
 from math import sqrt
+from typing import final
 
 import numpy as np
 
@@ -24,12 +26,21 @@ from dpaudit.dpsgd.planning.expected_rounds import (
     RoundsForecast,
     beyond_normal,
     forecast_rounds,
+    played_margin,
 )
 from dpaudit.dpsgd.planning.guess_law import GuessLaw
 from dpaudit.dpsgd.planning.round_scores import CAPS, RoundsTable
 from dpaudit.game.rules import AdaptiveRounds
+from dpaudit.privacy.guarantees import ApproxDP
 
-__all__ = ["best_by_jump", "best_rounds", "table_for"]
+__all__ = [
+    "CatchingRounds",
+    "best_by_jump",
+    "best_rounds",
+    "catching_rounds",
+    "forecast_played",
+    "table_for",
+]
 
 _EPSILONS = 48
 _TOP = 15.0  # epsilon; no audit shows more
@@ -39,6 +50,7 @@ _SPLITS = (1, 2, 4, 8, 16)
 _FEWEST = 8.0  # guesses expected of a round that is counted
 _MANY = 30.0  # guesses expected of every round if coordinates are split
 _FINALISTS = 2  # jumps whose rounds are played
+_PLAYED = 5  # rounds that are played to see what is caught
 
 
 def best_rounds(
@@ -72,6 +84,108 @@ def best_rounds(
         if tried.typical > 0
     ]
     return max(played, key=lambda tried: tried.expected().mean, default=None)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatchingRounds:
+    """Rules in rounds against a claim that a training breaks.
+
+    Attributes:
+        rules: The rules.
+        coordinates: Coordinates of the audit.
+        claim: What they shall refute.
+        alpha: Chance of refuting a true claim.
+        beyond: By how many deviations played evidence exceeds the normal approximation;
+            about the same for faults that are about the same.
+    """
+
+    rules: AdaptiveRounds
+    coordinates: int
+    claim: ApproxDP
+    alpha: float
+    beyond: float = 0.0
+
+    def margin(self, law: GuessLaw) -> float:
+        """Return by how many deviations a broken training exceeds what refutes."""
+        return self.normal_margin(law) + self.beyond
+
+    def normal_margin(self, law: GuessLaw) -> float:
+        """Return by how many deviations evidence exceeds what refutes, if normal."""
+        table = RoundsTable(law, epsilons=np.array([self.claim.epsilon]))
+        return float(self.forecast(table).margins[0])
+
+    def forecast(self, table: RoundsTable) -> RoundsForecast:
+        """Return the forecast, at the epsilons of a table."""
+        return forecast_rounds(
+            table,
+            self.rules,
+            coordinates=self.coordinates,
+            delta=self.claim.delta,
+            alpha=self.alpha,
+        )
+
+    def played(self, law: GuessLaw, rounds: int) -> "CatchingRounds":
+        """Return them with what playing so many rounds shows."""
+        margin = played_margin(
+            law,
+            self.rules,
+            coordinates=self.coordinates,
+            epsilon=self.claim.epsilon,
+            delta=self.claim.delta,
+            alpha=self.alpha,
+            most=rounds,
+        )
+        return replace(self, beyond=margin - self.normal_margin(law))
+
+
+def catching_rounds(
+    law: GuessLaw, *, coordinates: int, claim: ApproxDP, alpha: float
+) -> CatchingRounds | None:
+    """Return the rules in rounds that refute a claim most surely.
+
+    Args:
+        law: How surely coins are guessed, of a training that breaks the claim.
+        coordinates: Coordinates of the audit.
+        claim: What shall be refuted.
+        alpha: Chance of refuting a true claim.
+
+    Returns:
+        None if there are too few coordinates for rounds to show anything.
+    """
+    at = claim.epsilon
+    table = RoundsTable(law, epsilons=np.array([at]))
+    found: list[tuple[float, CatchingRounds]] = []
+    for splits in _SPLITS:
+        if splits > 1 and not _splits_well(table, coordinates / splits, at):
+            break
+        for noise, jump in product(_NOISES, _JUMPS):
+            rules = _planned(table, coordinates, splits, jump, noise, at)
+            if rules is None:
+                continue
+            tried = CatchingRounds(
+                rules=rules, coordinates=coordinates, claim=claim, alpha=alpha
+            )
+            found.append((float(tried.forecast(table).margins[0]), tried))
+    if not found:
+        return None
+    return max(found, key=lambda each: each[0])[1].played(law, _PLAYED)
+
+
+def forecast_played(
+    law: GuessLaw,
+    rules: AdaptiveRounds,
+    *,
+    coordinates: int,
+    delta: float,
+    alpha: float,
+) -> RoundsForecast:
+    """Return the forecast of given rules, and the start that suits them."""
+    table = table_for(law, coordinates)
+    plain = forecast_rounds(
+        table, rules, coordinates=coordinates, delta=delta, alpha=alpha
+    )
+    return plain.stronger(beyond_normal(law, table, plain, coordinates)).started()
 
 
 def best_by_jump(

@@ -1,86 +1,32 @@
-"""How many canaries to put at a coordinate, and at how many coordinates.
-
-Powers of two are tried, then what lies between the best of them and its neighbours.
-Short simulations scatter, each number of canaries by itself, while the curve through
-them is smooth; so the best is read off a parabola in the logarithm of that number.
+"""How many canaries a target needs.
 
 The law of guesses does not depend on how many coordinates there are, so the number that
 a target needs is found by evaluating one law at many numbers.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
-import numpy as np
-
 from dpaudit import _validate
+from dpaudit.dpsgd.planning.candidates import most_shown
 from dpaudit.dpsgd.planning.expected_one_run import Expected, best_one_run
 from dpaudit.dpsgd.planning.forecasts import (
     FINAL,
+    MOST_IN_ROUNDS,
     best_forecast,
     expected_bound,
     glance,
     simulated_law,
 )
 from dpaudit.dpsgd.planning.guess_law import GuessLaw, Training
-from dpaudit.dpsgd.planning.plan import CurvePoint
-from dpaudit.dpsgd.planning.rounds_search import best_by_jump, best_rounds, table_for
+from dpaudit.dpsgd.planning.rounds_search import best_by_jump, table_for
 
-__all__ = ["SIZES", "Needed", "best_size", "canaries_needed"]
+__all__ = ["Needed", "canaries_needed"]
 
-SIZES = (1, 2, 4, 8, 16, 32)
-_BETWEEN = {2: (3,), 4: (3, 6), 8: (6, 12), 16: (12, 24), 32: (24,)}
 _TYPICAL = (4, 1)  # canaries per coordinate
 _FEW, _LARGEST_AUDIT = 1 << 6, 1 << 20  # coordinates
 _MANY = 1 << 17
 _CLOSE = 1.05
-
-
-def best_size(
-    training: Training,
-    sizes: Sequence[int],
-    *,
-    coordinates: int,
-    delta: float,
-    alpha: float,
-) -> tuple[int, tuple[CurvePoint, ...]]:
-    """Return the best number of canaries per coordinate, and all that were tried.
-
-    Args:
-        training: What will be trained.
-        sizes: Which numbers to try; around the best of several, more are.
-        coordinates: Coordinates of the audit.
-        delta: Of the bound.
-        alpha: Chance of the bound being wrong.
-    """
-
-    def look(s: int) -> CurvePoint:
-        law = glance(training, s)
-        one = best_one_run(law, coordinates=coordinates, delta=delta, alpha=alpha)
-        rounds = best_rounds(law, coordinates=coordinates, delta=delta, alpha=alpha)
-        return CurvePoint(
-            per_coordinate=s,
-            one_run=one.expected(delta=delta, alpha=alpha).mean,
-            rounds=None if rounds is None else rounds.expected().mean,
-        )
-
-    curve = [look(s) for s in sizes]
-    if len(curve) > 1:
-        curve += [look(s) for s in _BETWEEN.get(_smoothed_best(curve), ())]
-        curve.sort(key=lambda point: point.per_coordinate)
-    return _smoothed_best(curve), tuple(curve)
-
-
-def _smoothed_best(curve: Sequence[CurvePoint]) -> int:
-    """Return the number tried at which a parabola through the best few is largest."""
-    if len(curve) < 4:
-        return max(curve, key=lambda point: point.best).per_coordinate
-    ranked = sorted(curve, key=lambda point: point.best, reverse=True)
-    top = ranked[: max(4, len(ranked) - 2)]
-    x = np.log2([point.per_coordinate for point in top])
-    parabola = np.polynomial.Polynomial.fit(x, [point.best for point in top], 2)
-    return top[int(np.argmax(parabola(x)))].per_coordinate
 
 
 @final
@@ -134,10 +80,13 @@ def canaries_needed(
     s = per_coordinate
     if s is None:
         tried = (
-            _fewest(target_epsilon, glance(training, s), delta, alpha) for s in _TYPICAL
+            _fewest(target_epsilon, glance(training, s, _MANY), delta, alpha)
+            for s in _TYPICAL
         )
         rough = next((d for d in tried if d is not None), _MANY)
-        s, _ = best_size(training, SIZES, coordinates=rough, delta=delta, alpha=alpha)
+        s = most_shown(
+            training, coordinates=rough, delta=delta, alpha=alpha
+        ).per_coordinate
     law = simulated_law(training, s, FINAL, seed=1)
     first = _fewest(target_epsilon, law, delta, alpha)
     if first is None:
@@ -175,7 +124,7 @@ def _reaches(
     target: float, law: GuessLaw, coordinates: int, delta: float, alpha: float
 ) -> bool:
     """Return whether the mean bound reaches a target, without playing rounds."""
-    in_rounds = best_by_jump(
+    in_rounds = coordinates <= MOST_IN_ROUNDS and best_by_jump(
         table_for(law, coordinates), coordinates=coordinates, delta=delta, alpha=alpha
     )
     if in_rounds and in_rounds[0].started().expected().mean >= target:

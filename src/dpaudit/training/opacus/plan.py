@@ -3,7 +3,7 @@
 from opacus.optimizers import DPOptimizer
 
 from dpaudit.accounting import accountant_curve
-from dpaudit.dpsgd.planning import Plan, Training, plan_audit
+from dpaudit.dpsgd.planning import Plan, Purpose, Training, plan_audit
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.training.opacus.facts import Loader, read_facts
 
@@ -20,6 +20,7 @@ def plan_opacus(
     delta: float,
     coordinates: int | None = None,
     alpha: float = 0.05,
+    purpose: Purpose | str = Purpose.FAULTS,
 ) -> Plan:
     """Return the audit to make of a run, and what to expect of it.
 
@@ -32,13 +33,15 @@ def plan_opacus(
         data_loader: The loader that it returned.
         steps: How many steps will be made: ``epochs * len(data_loader)``.
         delta: Where the claim and the lower bound are stated.
-        coordinates: How many parameters get a canary; a tenth of them if left out, and
-            not more than 10,000.
+        coordinates: How many parameters can hold a canary; all of them if left out,
+            and not more than 10,000.
         alpha: Chance of being wrong.
+        purpose: ``"faults"`` to catch the smallest fault, ``"bound"`` for the largest
+            mean bound of a training without fault.
     """
     facts = read_facts(optimizer, data_loader)
     curve = accountant_curve([(facts.noise, facts.accounted_rate, steps)])
-    wanted = max(1, min(_MOST, facts.dimension // 10))
+    wanted = min(_MOST, facts.dimension)
     return plan_audit(
         Training(steps=steps, rate=facts.rate, noise=facts.noise),
         claim=ApproxDP(epsilon=curve.epsilon_at(delta), delta=delta),
@@ -47,4 +50,5 @@ def plan_opacus(
         per_coordinate=1,
         guarantee=curve,
         in_rounds=False,
+        purpose=purpose,
     )

@@ -1,0 +1,349 @@
+"""The audits that a plan chooses among, and what each of them would catch or show.
+
+People audit to catch faults, so by default the rules of a candidate are those that
+catch the smallest one, noise too small by a factor; of rules that catch about as much,
+those with the largest mean bound of a training without fault. The other purpose is that
+mean bound alone, which wants few and sure guesses: against a claim of 8 so few that no
+fault would ever be caught.
+
+For each number of canaries per coordinate two kinds of rules are tried, guesses all at
+once and rounds. Small numbers come first, and larger ones until two in a row are worse.
+Where delta costs more than canaries are worth, fewer coordinates are used than there
+are: the law of guesses does not depend on how many.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import inf
+from typing import Final, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.dpsgd.planning.expected_one_run import (
+    OneRunForecast,
+    best_one_run,
+    exact_bounds,
+    forecast_one_run,
+    least_right,
+    surest_tried,
+)
+from dpaudit.dpsgd.planning.forecasts import (
+    LARGEST_FAULT,
+    MOST_IN_ROUNDS,
+    faulty,
+    glance,
+    is_caught,
+    least_factor,
+    least_smooth,
+)
+from dpaudit.dpsgd.planning.guess_law import GuessLaw, Training
+from dpaudit.dpsgd.planning.rounds_search import (
+    best_rounds,
+    catching_rounds,
+    forecast_played,
+)
+from dpaudit.game.rules import AdaptiveRounds, OneRun
+from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.privacy.guarantees import ApproxDP
+
+__all__ = ["SIZES", "Candidate", "Purpose", "Wanted", "best_of", "most_shown", "tried"]
+
+SIZES: Final = (1, 2, 4, 8, 16, 32)
+_BETWEEN = {2: (3,), 4: (3, 6), 8: (6, 12), 16: (12, 24), 32: (24,)}
+_FEW = 1000  # coordinates that are used whatever delta costs
+_POINTS = 48  # of a curve
+_WORSE = 0.97  # of the best bound: the peak is passed
+_SMALLER = 0.99  # of the best fault: it is still worth going on
+_LITTLE_MORE = 1.04
+_MANY = 8  # canaries per coordinate: more were seen to gain two percent at most
+
+Rules: TypeAlias = OneRun | AdaptiveRounds
+
+
+class Purpose(StrEnum):
+    """What an audit is planned for."""
+
+    FAULTS = "faults"
+    BOUND = "bound"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a plan is asked for.
+
+    Attributes:
+        training: What will be trained.
+        coordinates: How many can hold canaries.
+        claim: What is claimed, at one point.
+        tested: What guesses made all at once are held against: the claim, or a curve.
+        alpha: Chance of being wrong.
+        purpose: What the audit is for.
+        in_rounds: Whether rounds may be played.
+    """
+
+    training: Training
+    coordinates: int
+    claim: ApproxDP
+    tested: Guarantee
+    alpha: float
+    purpose: Purpose
+    in_rounds: bool
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """An audit that could be made.
+
+    Attributes:
+        per_coordinate: Canaries at each coordinate.
+        coordinates: How many coordinates hold them.
+        rules: What the game is played by.
+        bound: The mean bound of a training without fault.
+        fault: The least factor on the noise that is caught with chance 0.9; None if
+            not even 32 is, if others catch less, or for another purpose.
+    """
+
+    per_coordinate: int
+    coordinates: int
+    rules: Rules
+    bound: float
+    fault: float | None = None
+
+
+def best_of(candidates: Sequence[Candidate], purpose: Purpose) -> Candidate:
+    """Return the best candidate for a purpose; of equal ones that which shows more."""
+    if purpose is Purpose.BOUND:
+        return max(candidates, key=lambda each: each.bound)
+    return min(candidates, key=lambda each: (_fault(each), -each.bound))
+
+
+def most_shown(
+    training: Training, *, coordinates: int, delta: float, alpha: float
+) -> Candidate:
+    """Return what shows the largest mean bound of a training without fault."""
+    claim = ApproxDP(epsilon=0.0, delta=delta)  # nothing of it but delta is asked
+    wanted = Wanted(
+        training=training,
+        coordinates=coordinates,
+        claim=claim,
+        tested=claim,
+        alpha=alpha,
+        purpose=Purpose.BOUND,
+        in_rounds=True,
+    )
+    return best_of(tried(wanted, SIZES), Purpose.BOUND)
+
+
+def tried(wanted: Wanted, sizes: Sequence[int]) -> tuple[Candidate, ...]:
+    """Return the candidates, for numbers of canaries per coordinate that rise.
+
+    The row ends with the first number that is clearly worse than the best. For the mean
+    bound, which rises more slowly, numbers around the best are tried as well.
+    """
+    found: list[Candidate] = []
+
+    def try_size(s: int) -> bool:
+        """Return whether larger numbers are not worth trying."""
+        best = best_of(found, wanted.purpose) if found else None
+        near = best and best.fault
+        here = [each for each in _of_size(wanted, s, near) if each]
+        found.extend(here)
+        return best is not None and _is_enough(
+            best_of(here, wanted.purpose), best, wanted.purpose
+        )
+
+    for s in sizes:
+        if try_size(s):
+            break
+    if len(sizes) > 1 and wanted.purpose is Purpose.BOUND:
+        for s in _BETWEEN.get(best_of(found, wanted.purpose).per_coordinate, ()):
+            try_size(s)
+    return tuple(sorted(found, key=lambda each: each.per_coordinate))
+
+
+def _of_size(wanted: Wanted, s: int, near: float | None) -> Iterator[Candidate | None]:
+    """Yield the best candidate of each kind of rules; ``near`` was caught already."""
+    rounds = wanted.in_rounds and wanted.coordinates <= MOST_IN_ROUNDS
+    if wanted.purpose is Purpose.BOUND:
+        yield _shown_at_once(wanted, s)
+        if rounds:
+            yield _shown_in_rounds(wanted, s)
+    else:
+        once = _caught_at_once(wanted, s, near)
+        yield once
+        if rounds:
+            yield _caught_in_rounds(wanted, s, once.fault or near or LARGEST_FAULT)
+
+
+def _fault(candidate: Candidate) -> float:
+    return inf if candidate.fault is None else candidate.fault
+
+
+def _is_enough(now: Candidate, best: Candidate, purpose: Purpose) -> bool:
+    if purpose is Purpose.BOUND:
+        return now.bound < _WORSE * best.bound
+    if now.per_coordinate >= _MANY:
+        return True
+    if best.fault is None:  # more canaries may catch what few cannot
+        return False
+    return _fault(now) > _SMALLER * best.fault
+
+
+def _numbers(wanted: Wanted, s: int) -> list[int]:
+    """Return all coordinates, and fewer as long as delta costs something."""
+    numbers, delta = [wanted.coordinates], wanted.claim.delta
+    while numbers[-1] * s * delta > wanted.alpha and numbers[-1] // 4 >= _FEW:
+        numbers.append(numbers[-1] // 4)
+    return numbers
+
+
+# For the mean bound.
+
+
+def _shown_at_once(wanted: Wanted, s: int) -> Candidate:
+    law = glance(wanted.training, s, wanted.coordinates)
+    delta, alpha = wanted.claim.delta, wanted.alpha
+    found = [
+        _at_once(best_one_run(law, coordinates=d, delta=delta, alpha=alpha), s, wanted)
+        for d in _numbers(wanted, s)
+    ]
+    return max(found, key=lambda each: each.bound)
+
+
+def _shown_in_rounds(wanted: Wanted, s: int) -> Candidate | None:
+    d = wanted.coordinates
+    best = best_rounds(
+        glance(wanted.training, s, wanted.coordinates),
+        coordinates=d,
+        delta=wanted.claim.delta,
+        alpha=wanted.alpha,
+    )
+    if best is None:
+        return None
+    bound = best.expected().mean
+    return Candidate(per_coordinate=s, coordinates=d, rules=best.rules, bound=bound)
+
+
+def _at_once(forecast: OneRunForecast, s: int, wanted: Wanted) -> Candidate:
+    expected = forecast.expected(delta=wanted.claim.delta, alpha=wanted.alpha)
+    return Candidate(
+        per_coordinate=s,
+        coordinates=forecast.canaries // s,
+        rules=forecast.rules,
+        bound=expected.mean,
+    )
+
+
+# For faults.
+
+
+def _caught_at_once(wanted: Wanted, s: int, near: float | None) -> Candidate:
+    numbers = _numbers(wanted, s)
+
+    def caught(factor: float) -> bool:
+        law = faulty(wanted.training, s, wanted.coordinates, factor)
+        return any(is_caught(_chances(law, d, wanted)[1].max()) for d in numbers)
+
+    possible = any(_refutes_if_all_right(wanted, d * s) for d in numbers)
+    most = near or LARGEST_FAULT
+    fault = least_factor(caught, near=near or 2.0, most=most) if possible else None
+    if fault is None:  # nothing is caught: what shows the most
+        return _shown_at_once(wanted, s)
+    law = faulty(wanted.training, s, wanted.coordinates, fault)
+    able = []
+    for d in numbers:
+        surest, chances = _chances(law, d, wanted)
+        able += [(d, int(a)) for a in surest[[is_caught(c) for c in chances]]]
+    return replace(_most_shown_of(wanted, s, able), fault=fault)
+
+
+def _refutes_if_all_right(wanted: Wanted, canaries: int) -> bool:
+    (least,) = _least_right(wanted, canaries, np.array([canaries]))
+    return bool(least <= canaries)
+
+
+def _least_right(
+    wanted: Wanted, canaries: int, guesses: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return how many right guesses refute, for each number of guesses."""
+    epsilons, deltas = wanted.tested.points()
+    some = slice(None, None, -(-len(epsilons) // _POINTS))
+    return least_right(
+        canaries,
+        guesses,
+        epsilons=epsilons[some],
+        deltas=deltas[some],
+        alpha=wanted.alpha,
+    )
+
+
+def _most_shown_of(wanted: Wanted, s: int, able: list[tuple[int, int]]) -> Candidate:
+    """Return which numbers of coordinates, and of them guessed, show the most."""
+    law, delta = glance(wanted.training, s, wanted.coordinates), wanted.claim.delta
+    forecasts = [forecast_one_run(law, d, np.array([a]))[0] for d, a in able]
+    typical = [
+        float(
+            exact_bounds(
+                each.canaries,
+                each.guesses,
+                each.right,
+                delta=delta,
+                alpha=wanted.alpha,
+            )
+        )
+        for each in forecasts
+    ]
+    return _at_once(forecasts[int(np.argmax(typical))], s, wanted)
+
+
+def _chances(
+    law: GuessLaw, coordinates: int, wanted: Wanted
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Return numbers of surest coordinates, and how surely each of them refutes."""
+    s, surest = law.per_coordinate, surest_tried(law, coordinates)
+    least = _least_right(wanted, coordinates * s, surest * s)
+    chances = [
+        1 - float(forecast.at_most(right - 1)) if right <= forecast.guesses else 0.0
+        for forecast, right in zip(
+            forecast_one_run(law, coordinates, surest), least, strict=True
+        )
+    ]
+    return surest, np.array(chances)
+
+
+def _caught_in_rounds(wanted: Wanted, s: int, near: float) -> Candidate | None:
+    """Return the best rules in rounds, if they catch what is about ``near``."""
+    d, near = wanted.coordinates, min(_LITTLE_MORE * near, LARGEST_FAULT)
+    if not _refutes_if_all_right(wanted, d * s):
+        return None
+    best = catching_rounds(
+        faulty(wanted.training, s, d, near),
+        coordinates=d,
+        claim=wanted.claim,
+        alpha=wanted.alpha,
+    )
+    if best is None:
+        return None
+    fault = least_smooth(
+        lambda factor: best.margin(faulty(wanted.training, s, d, factor)), near=near
+    )
+    if fault is None:
+        return None
+    honest = forecast_played(
+        glance(wanted.training, s, d),
+        best.rules,
+        coordinates=d,
+        delta=wanted.claim.delta,
+        alpha=wanted.alpha,
+    )
+    return Candidate(
+        per_coordinate=s,
+        coordinates=d,
+        rules=honest.rules,
+        bound=honest.expected().mean,
+        fault=fault,
+    )
