@@ -14,7 +14,7 @@ from dpaudit.cli import _shared, app
 from dpaudit.errors import MissingExtraError
 
 TRAINED = ["--epsilon=2", "--delta=1e-5", "--steps=1", "--rate=1"]
-SMALL = [*TRAINED, "--coordinates=200", "--noise=2.15", "--per-coordinate=2"]
+SMALL = [*TRAINED, "--coordinates=60", "--noise=2.15", "--per-coordinate=2"]
 
 
 def run(*arguments):
@@ -71,8 +71,8 @@ def test_as_typed_with_an_accountant(accountant):
 def test_json_holds_the_design_that_an_audit_is_opened_with(accountant):
     plan = found(*SMALL)
     design = Design.from_json(plan["design"])
-    assert (design.canaries, design.bound_delta, design.alpha) == (400, 1e-5, 0.05)
-    assert (plan["coordinates"], plan["per_coordinate"]) == (200, 2)
+    assert (design.canaries, design.bound_delta, design.alpha) == (120, 1e-5, 0.05)
+    assert (plan["coordinates"], plan["per_coordinate"]) == (60, 2)
     assert plan["ceiling"] < plan["true_epsilon"]
     assert plan["needed"] is None
     assert plan["text"].startswith("DP-SGD of 1 step with")

@@ -31,6 +31,7 @@ from dpaudit.dpsgd.planning.candidates import (
 )
 from dpaudit.dpsgd.planning.forecasts import (
     FINAL,
+    LARGEST_FAULT,
     Forecast,
     all_right,
     best_forecast,
@@ -48,6 +49,8 @@ from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.privacy.guarantees import ApproxDP
 
 __all__ = ["plan_audit"]
+
+_BETTER = 0.985  # of the fault that the plan catches
 
 
 def plan_audit(
@@ -102,6 +105,23 @@ def plan_audit(
     sizes = SIZES if per_coordinate is None else (per_coordinate,)
     candidates = tried(wanted, sizes)
     best = best_of(candidates, wanted.purpose)
+    plan = _plan(wanted, candidates, best, guarantee)
+    # What looked best may have been lucky: another is looked at if it is better now.
+    other = best_of(plan.candidates, wanted.purpose)
+    if plan.fault and other.fault and other.fault < _BETTER * plan.fault:
+        again = _plan(wanted, plan.candidates, other, guarantee)
+        plan = min((plan, again), key=lambda each: each.fault or LARGEST_FAULT)
+    return plan
+
+
+def _plan(
+    wanted: Wanted,
+    candidates: tuple[Candidate, ...],
+    best: Candidate,
+    guarantee: Guarantee | None,
+) -> Plan:
+    """Return the plan for a candidate, from more simulation."""
+    training, claim, alpha = wanted.training, wanted.claim, wanted.alpha
     law = simulated_law(training, best.per_coordinate, FINAL, seed=1)
     forecast = _forecast(wanted, best, law)
     delta, rules = claim.delta, forecast.rules

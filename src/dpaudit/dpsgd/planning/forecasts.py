@@ -77,8 +77,8 @@ class Effort:
 
 
 FINAL = Effort(nanoseconds=5e8, coordinates=300_000, blocks=40_000)
-_LOOK = Effort(nanoseconds=1e8, coordinates=100_000, blocks=8_000)
-_FAULT = Effort(nanoseconds=2e8, coordinates=150_000, blocks=12_000)
+_LOOK = Effort(nanoseconds=7e7, coordinates=100_000, blocks=6_000)
+_FAULT = Effort(nanoseconds=1.5e8, coordinates=150_000, blocks=10_000)
 _ENOUGH = 20_000  # coordinates, for small audits
 _FEWEST = 4096  # coordinates, however long they take
 _PER_DOUBLING, _FINELY = 48, 128  # factors on the noise that are told apart

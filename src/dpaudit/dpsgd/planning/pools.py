@@ -22,8 +22,8 @@ from dpaudit.dpsgd.likelihood import CountLikelihood
 
 __all__ = ["pooled_likelihood"]
 
-_LENGTH = 64  # steps of a block, about, unless that makes too few or too many
-_FEWEST_BLOCKS, _MOST_BLOCKS = 16, 32
+_LENGTH = 32  # steps of a block, about, unless that makes too few or too many
+_FEWEST_BLOCKS, _MOST_BLOCKS = 16, 64
 _FEWEST_STEPS = 64  # fewer are made one by one
 _LEAST = 512  # blocks of a pool
 _REACH, _PER_NOISE = 9.0, 12  # the grid of sums: standard deviations, points in one
