@@ -43,6 +43,7 @@ def settings() -> list[Setting]:
             coordinates=DIMENSION,
             per_coordinate=size,
             in_rounds=size > 1,
+            purpose="bound",
         )
         design = plan.design().to_json()
         found += [

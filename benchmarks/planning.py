@@ -2,6 +2,7 @@
 
     python benchmarks/planning.py table [--purpose bound]
     python benchmarks/planning.py audits --store planning.sqlite --workers 2
+    python benchmarks/planning.py adapters [--purpose bound]
 
 ``table`` plans 48 audits: claims of epsilon 1, 2 and 8 at delta = 1e-5, 10^3 to 10^6
 coordinates, four kinds of training. It asks of each whether it took less than 10 s of
@@ -14,6 +15,10 @@ referee and bound: 12 settings of 10^5 coordinates (50 audits each), 6 of 10^4 (
 A prediction holds if it is within 3 % or 0.02 of the mean bound, plus two of its
 standard errors; a promise, if the fault is refuted in 16 of 20 audits or more. It can
 be stopped and resumed (about an hour on two cores).
+
+``adapters`` are trainings of 10^3 to 10^4 parameters, planned as ``plan_opacus`` does,
+one canary per coordinate against the accountant's curve: is the plan that may use all
+of them within 2 % of the best of those that may use fewer?
 
 The noise is the RDP accountant's for the epsilon claimed; alpha is 0.05.
 """
@@ -110,6 +115,36 @@ def table(purpose: Purpose) -> None:
     print(f"{held} of 48 plans hold; the slowest took {slowest:.1f} s of CPU")
 
 
+def adapters(purpose: Purpose) -> None:
+    """Compare plans on all parameters of small trainings with plans on fewer."""
+    held, settings = 0, list(product((1_000, 3_000, 10_000), EPSILONS))
+    for parameters, epsilon in settings:
+        noise = noise_for(epsilon, DELTA, sample_rate=0.02, steps=500, method="rdp")
+        curve = accountant_curve([(noise, 0.02, 500)])
+        plans = {
+            d: plan_audit(
+                Training(steps=500, rate=0.02, noise=noise),
+                claim=ApproxDP(epsilon=curve.epsilon_at(DELTA), delta=DELTA),
+                coordinates=d,
+                per_coordinate=1,
+                guarantee=curve,
+                in_rounds=False,
+                purpose=purpose,
+            )
+            for d in (parameters * share // 10 for share in (1, 2, 4, 6, 8, 10))
+        }
+        best = max(map(reached, plans.values()))
+        holds = reached(plans[parameters]) >= 0.98 * best
+        held += holds
+        shown = ", ".join(f"{d}: {reached(plan):.3f}" for d, plan in plans.items())
+        print(
+            f"{parameters:,} parameters, epsilon {epsilon:g}: {shown} "
+            f"{'holds' if holds else 'FAILS'}",
+            flush=True,
+        )
+    print(f"{held} of {len(settings)} hold")
+
+
 def describe(plan: Plan, factor: float) -> Setting:
     trained = plan.training.louder(factor)
     return {
@@ -187,13 +222,15 @@ def found(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("what", choices=["table", "audits"])
+    parser.add_argument("what", choices=["table", "audits", "adapters"])
     parser.add_argument("--purpose", type=Purpose, default=Purpose.FAULTS)
     parser.add_argument("--store", type=Path, default=Path("planning.sqlite"))
     parser.add_argument("--workers", type=int, default=1)
     args = parser.parse_args()
     if args.what == "table":
         table(args.purpose)
+    elif args.what == "adapters":
+        adapters(args.purpose)
     else:
         audits(args.store, args.workers, args.purpose)
 

@@ -191,6 +191,7 @@ def rung_settings() -> list[Setting]:
             coordinates=d,
             per_coordinate=s,
             in_rounds=in_rounds,
+            purpose="bound",
         )
         found.append(
             {
@@ -247,7 +248,9 @@ def _as_setting(
             name, d, s, int(text.split("surest ")[1].split(" ", maxsplit=1)[0])
         )
     elif step == "interference":
-        plan = plan_audit(training, claim=claim, coordinates=d, per_coordinate=s)
+        plan = plan_audit(
+            training, claim=claim, coordinates=d, per_coordinate=s, purpose="bound"
+        )
         design = plan.design()
     elif step == "statistics":
         if "times" in text:
@@ -256,7 +259,12 @@ def _as_setting(
             s = int(text.split("use ")[1].split(" ", maxsplit=1)[0])
         rounds = "in rounds" in text
         plan = plan_audit(
-            training, claim=claim, coordinates=d, per_coordinate=s, in_rounds=rounds
+            training,
+            claim=claim,
+            coordinates=d,
+            per_coordinate=s,
+            in_rounds=rounds,
+            purpose="bound",
         )
         design = plan.design()
     return {

@@ -238,12 +238,14 @@ def test_rounds_are_what_a_plan_proposes(s):
         claim=ApproxDP(epsilon=2.0, delta=1e-5),
         coordinates=1000,
         per_coordinate=s,
+        purpose="bound",
     ).rules
     rounds = PLANS[s].rounds
     assert len(planned.weights) == len(rounds.weights)
     assert planned.weights == pytest.approx(rounds.weights, abs=0.02)
     assert planned.start == pytest.approx(rounds.start, abs=0.05)
-    assert planned.jump == rounds.jump
+    # A jump more or less is no loss: they are planned from simulations.
+    assert planned.jump == pytest.approx(rounds.jump, abs=0.11)
 
 
 def test_guesses_about_one_coordinate_each_are_as_many_as_the_normal_law_has():

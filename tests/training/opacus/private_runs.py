@@ -1,8 +1,6 @@
 """Small real Opacus runs, and an own eye on their noisy sums."""
 
-import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -148,19 +146,6 @@ class Fetched:
     def _end(self, *_):
         self.joined.append(self._now.copy())
         self._now[:] = 0
-
-
-def page_result(page, monkeypatch, folder):
-    """Run a page's python blocks as they stand, and return what its audit shows."""
-    monkeypatch.chdir(folder)
-    monkeypatch.setattr(Key, "generate", lambda: KEY)
-    torch.manual_seed(0)
-    pages = Path(__file__).resolve().parents[3] / "docs" / "how-to"
-    text = (pages / page).read_text(encoding="utf-8")
-    said: dict = {}
-    for block in re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S):
-        exec(compile(block, page, "exec"), said)
-    return said["callback"].result
 
 
 def slope(inside, seen):

@@ -1,13 +1,12 @@
 import pytest
 import torch
-from private_runs import CANARIES, attach, page_result, private_run
+from private_runs import CANARIES, attach, private_run
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.training.opacus.huggingface import AuditCallback
 
 EPOCHS = 4  # of ten steps
-PAGE = "audit-opacus-with-hugging-face.md"
 
 # Trainer remarks on what it does not find, and on itself.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -133,10 +132,3 @@ def test_a_checkpoint_without_the_audit_is_refused(tmp_path):
     run = private_run()
     with pytest.raises(VoidAuditError, match="after 10 steps"):
         fit(run, tmp_path, [audited(run)], resume=str(tmp_path / "checkpoint-10"))
-
-
-def test_the_page_about_it_runs_as_it_stands(tmp_path, monkeypatch):
-    result = page_result(PAGE, monkeypatch, tmp_path)
-    assert result.steps == 100
-    assert result.accountant is not None
-    assert not result.refuted

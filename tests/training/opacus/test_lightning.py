@@ -2,13 +2,12 @@ import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
-from private_runs import CANARIES, attach, page_result, private_run
+from private_runs import CANARIES, attach, private_run
 
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.training.opacus.lightning import AuditCallback
 
 EPOCHS = 4  # of ten steps
-PAGE = "audit-opacus-with-lightning.md"
 
 # Lightning remarks on few workers, on folders that exist, and on itself.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -162,10 +161,3 @@ def test_unknown_numbers_of_steps_are_refused():
     run = private_run()
     with pytest.raises(InvalidInputError, match="number of steps must be known"):
         fit(run, [audited(run)], epochs=-1)
-
-
-def test_the_page_about_it_runs_as_it_stands(tmp_path, monkeypatch):
-    result = page_result(PAGE, monkeypatch, tmp_path)
-    assert result.steps == 100
-    assert result.accountant is not None
-    assert not result.refuted

@@ -81,16 +81,16 @@ def plan_audit(
 
     Example:
         >>> plan = plan_audit(
-        ...     Training(steps=1, rate=1.0, noise=2.15),
+        ...     Training(steps=1, rate=1.0, noise=1.0),
         ...     claim=ApproxDP(epsilon=2.0, delta=1e-5),
         ...     coordinates=1000,
-        ...     per_coordinate=6,
-        ...     purpose="bound",
+        ...     per_coordinate=1,
+        ...     in_rounds=False,
         ... )
-        >>> 0.7 < plan.expected.mean < 0.9
+        >>> 1 < plan.fault < 3
         True
         >>> plan.design().canaries
-        6000
+        1000
     """
     _check(training, claim, coordinates, alpha)
     wanted = Wanted(

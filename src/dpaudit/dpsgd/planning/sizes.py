@@ -67,11 +67,11 @@ def canaries_needed(
         are not enough.
 
     Example:
-        >>> training = Training(steps=1, rate=1.0, noise=2.15)
+        >>> training = Training(steps=1, rate=1.0, noise=1.0)
         >>> needed = canaries_needed(
-        ...     training, target_epsilon=0.6, delta=1e-5, per_coordinate=4
+        ...     training, target_epsilon=0.6, delta=1e-5, per_coordinate=1
         ... )
-        >>> 150 < needed.coordinates < 400
+        >>> 20 < needed.coordinates < 200
         True
     """
     _validate.positive("target_epsilon", target_epsilon)
