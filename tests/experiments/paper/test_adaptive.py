@@ -243,8 +243,8 @@ def test_rounds_are_what_a_plan_proposes(s):
     rounds = PLANS[s].rounds
     assert len(planned.weights) == len(rounds.weights)
     assert planned.weights == pytest.approx(rounds.weights, abs=0.02)
-    assert planned.start == pytest.approx(rounds.start, abs=0.05)
-    # A jump more or less is no loss: they are planned from simulations.
+    # They are planned from simulations, and around the best little changes.
+    assert planned.start == pytest.approx(rounds.start, abs=0.1)
     assert planned.jump == pytest.approx(rounds.jump, abs=0.11)
 
 
