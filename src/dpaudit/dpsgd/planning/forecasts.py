@@ -34,6 +34,7 @@ from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.stats.binomial import log_odds_limit
+from dpaudit.stats.search import least_yes
 
 __all__ = [
     "FINAL",
@@ -285,10 +286,9 @@ def least_factor(
             if high >= top:
                 return None
             low, high, step = high, min(top, high + step), 2 * step
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if known(middle) else (middle, high)
-    return float(2.0 ** (high / per_doubling))
+    found = least_yes(known, low + 1, high)
+    assert found is not None  # the highest is caught
+    return float(2.0 ** (found / per_doubling))
 
 
 def least_smooth(margin: Callable[[float], float], *, near: float) -> float | None:

@@ -14,6 +14,7 @@ What is planned beforehand:
 All but the start are searched over a few values, around which little changes.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from math import sqrt
@@ -157,12 +158,7 @@ def catching_rounds(
     table = RoundsTable(law, epsilons=np.array([at]))
     found: list[tuple[float, CatchingRounds]] = []
     for splits in _SPLITS:
-        if splits > 1 and not _splits_well(table, coordinates / splits, at):
-            break
-        for noise, jump in product(_NOISES, _JUMPS):
-            rules = _planned(table, coordinates, splits, jump, noise, at)
-            if rules is None:
-                continue
+        for _, rules in _rules_tried(table, coordinates, splits, at):
             tried = CatchingRounds(
                 rules=rules, coordinates=coordinates, claim=claim, alpha=alpha
             )
@@ -195,12 +191,7 @@ def best_by_jump(
     best: dict[float, RoundsForecast] = {}
     at = float(table.epsilons[_EPSILONS // 3])
     for splits in _SPLITS:
-        if splits > 1 and not _splits_well(table, coordinates / splits, at):
-            break
-        for noise, jump in product(_NOISES, _JUMPS):
-            rules = _planned(table, coordinates, splits, jump, noise, at)
-            if rules is None:
-                continue
+        for jump, rules in _rules_tried(table, coordinates, splits, at):
             tried = forecast_rounds(
                 table, rules, coordinates=coordinates, delta=delta, alpha=alpha
             )
@@ -216,6 +207,18 @@ def table_for(law: GuessLaw, coordinates: int) -> RoundsTable:
     least = max(0, int(law.coordinates * (1 - _FEWEST / coordinates)) - 1)
     top = min(float(ranked[least]) + 0.01, _TOP)
     return RoundsTable(law, epsilons=np.linspace(0.0, top, _EPSILONS))
+
+
+def _rules_tried(
+    table: RoundsTable, coordinates: int, splits: int, at: float
+) -> Iterator[tuple[float, AdaptiveRounds]]:
+    """Yield jumps and rules with so many groups; none if the groups are too small."""
+    if splits > 1 and not _splits_well(table, coordinates / splits, at):
+        return
+    for noise, jump in product(_NOISES, _JUMPS):
+        rules = _planned(table, coordinates, splits, jump, noise, at)
+        if rules is not None:
+            yield jump, rules
 
 
 def _planned(
