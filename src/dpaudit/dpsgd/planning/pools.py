@@ -2,14 +2,15 @@
 
 Given the number of ones at a coordinate, the log-likelihoods of all steps are a sum of
 independent vectors, one of each step. So steps are taken together in blocks, for each
-number of ones some thousands of blocks are simulated, and what all steps say of a
-coordinate is the sum of blocks drawn from that pool. A thousand steps at a million
-coordinates then cost what a few steps do.
+number of ones some thousands of blocks are simulated, sums of blocks drawn from that
+pool make rows of blocks, and what all steps say of a coordinate is the sum of rows
+drawn from the pool of rows. A thousand steps at a million coordinates then cost what a
+few steps do.
 
 A pool's mean and covariance are a little off by chance, which every coordinate would
 share, and which does not average out. Those of one step are known to many digits, by
 quadrature, so the pool is moved and stretched until it has them; what remains is chance
-in its shape, which a sum of tens of blocks hardly shows.
+in its shape, which a sum of tens or hundreds of blocks hardly shows.
 """
 
 from collections.abc import Iterator
@@ -22,8 +23,9 @@ from dpaudit.dpsgd.likelihood import CountLikelihood
 
 __all__ = ["pooled_likelihood"]
 
-_LENGTH = 32  # steps of a block, about, unless that makes too few or too many
-_FEWEST_BLOCKS, _MOST_BLOCKS = 16, 64
+_LENGTH = 16  # steps of a block, about, unless that makes too few or too many
+_FEWEST_BLOCKS, _MOST_BLOCKS = 16, 256
+_ROWS = 8  # of blocks, that make up a training
 _FEWEST_STEPS = 64  # fewer are made one by one
 _LEAST = 512  # blocks of a pool
 _REACH, _PER_NOISE = 9.0, 12  # the grid of sums: standard deviations, points in one
@@ -68,9 +70,13 @@ def pooled_likelihood(
         return found
     present, numbers = np.unique(ones, return_counts=True)
     sizes = np.maximum(_LEAST, np.ceil(blocks * numbers / len(ones)).astype(int))
-    number = _blocks(steps)
+    rows, blocks_of_row = _ROWS, _blocks_of_row(steps)
+    number = rows * blocks_of_row
     moments = list(_moments(joining, s, sigma))
-    for many, drawn in ((steps // number, number), (steps % number, 1)):
+    for many, row, drawn in (
+        (steps // number, blocks_of_row, rows),
+        (steps % number, 1, 1),
+    ):
         if not many:
             continue
         said = _said(joining, s, np.repeat(present, sizes), sigma, many, rng)
@@ -78,19 +84,35 @@ def pooled_likelihood(
         for count, pool in zip(present.tolist(), pools, strict=True):
             mean, covariance = moments[count]
             _match(pool, many * mean, many * covariance)
+            summed = _summed(pool, row, len(pool), rng)
+            _match(summed, row * many * mean, row * many * covariance)
             at = np.flatnonzero(ones == count)
-            total = np.zeros((len(at), s))
-            for _ in range(drawn):
-                which = rng.integers(0, len(pool), len(at), dtype=np.int32)
-                total += np.take(pool, which, axis=0)
-            found[at, 1:] += total
+            found[at, 1:] += _summed(summed, drawn, len(at), rng)
     return found
 
 
-def _blocks(steps: int) -> int:
-    """Return how many blocks of equal length to make, with few steps left over."""
-    least = int(np.clip(steps // _LENGTH, _FEWEST_BLOCKS, _MOST_BLOCKS))
-    return min(range(least, 2 * least), key=lambda number: (steps % number, number))
+def _summed(
+    pool: NDArray[np.float64], number: int, times: int, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Return sums of so many of a pool, drawn with replacement."""
+    if number == 1 and times == len(pool):
+        return pool
+    total = np.zeros((times, pool.shape[1]))
+    for _ in range(number):
+        which = rng.integers(0, len(pool), times, dtype=np.int32)
+        total += np.take(pool, which, axis=0)
+    return total
+
+
+def _blocks_of_row(steps: int) -> int:
+    """Return how many blocks a row has, so that few steps have to be made."""
+    number = int(np.clip(steps // _LENGTH, _FEWEST_BLOCKS, _MOST_BLOCKS))
+    least = -(-number // _ROWS)
+
+    def made(blocks: int) -> int:
+        return sum(divmod(steps, _ROWS * blocks))  # those of a block, and what is left
+
+    return min(range(least, 2 * least), key=made)
 
 
 def _said(
