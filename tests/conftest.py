@@ -58,7 +58,11 @@ _NEEDS = {
         "experiments/benchmark/test_tables.py",
         "experiments/calibration/test_pipeline.py",
     ],
-    "docs": ["docs", "benchmarks"],  # the group of that name, and the checkout
+    "docs": [
+        "docs",
+        "benchmarks",
+        "golden",
+    ],  # the group of that name, and the checkout
 }
 _TESTED = os.environ.get("DPAUDIT_TEST_EXTRAS", " ".join(_NEEDS)).split()
 
