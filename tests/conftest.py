@@ -25,7 +25,12 @@ _NEEDS = {
     "mlflow": ["reporting/loggers/test_mlflow.py"],
     "tensorboard": ["reporting/loggers/test_tensorboard.py"],
     "report": [
-        "reporting",
+        *(f"reporting/{name}" for name in ("report", "loggers")),
+        *(
+            f"reporting/test_{name}.py"
+            for name in ("curves", "live", "model_card", "power_picture")
+        ),
+        "reporting/test_model_card_huggingface.py",
         "fuzzing/test_report_mutants.py",
         *(
             f"cli/test_{name}.py"

@@ -2,7 +2,6 @@
 
 import json
 import math
-import sys
 from importlib import resources
 
 import jsonschema
@@ -115,14 +114,6 @@ def test_misuse_exits_with_2_and_advice(arguments, advice):
     assert done.exit_code == 2
     assert advice in done.stderr
     assert done.stdout == ""
-
-
-def test_a_picture_without_the_extra_says_what_to_install(monkeypatch):
-    monkeypatch.delitem(sys.modules, "dpaudit.reporting.plots", raising=False)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    done = run("xor", "--picture=x.svg")
-    assert done.exit_code == 2
-    assert "pip install 'dpaudit[report]'" in done.stderr
 
 
 def test_what_takes_long_says_so_beside_the_answer(monkeypatch):

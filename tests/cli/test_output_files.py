@@ -41,7 +41,7 @@ INPUTS = {
 }
 OUTPUTS = {  # and how their names end; "" is however one likes
     "audit": {"save": ".json", "report": ".html", "evidence": ".json"},
-    "benchmark": {"picture": ".png", "csv": ".csv", "page": ".md"},
+    "benchmark": {"picture": ".svg", "csv": ".csv", "page": ".md"},
     "calibrate": {"page": ".md"},
     "evidence": {"output": ".json"},
     "gaps": {"picture": ".svg"},

@@ -157,14 +157,6 @@ def test_neither_coordinates_nor_target_is_refused():
     assert "give --coordinates, or --target-epsilon" in done.stderr
 
 
-def test_a_picture_without_the_extra_says_what_to_install(monkeypatch):
-    monkeypatch.delitem(sys.modules, "dpaudit.reporting.plots", raising=False)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    done = run(*SMALL, "--picture=x.svg")
-    assert done.exit_code == 2
-    assert "pip install 'dpaudit[report]'" in done.stderr
-
-
 @pytest.mark.usefixtures("accountant")
 def test_what_takes_long_says_so_beside_the_same_answer(monkeypatch):
     answer = run(*SMALL, "--json").stdout

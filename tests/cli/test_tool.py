@@ -55,7 +55,7 @@ def test_options_that_commands_share_are_described_alike(path):
     for option, described in (
         ("--alpha", "Chance of being wrong that is accepted"),
         ("--json", "Print JSON."),
-        ("--picture", "Draw it too, into this .svg or .png."),
+        ("--picture", "Draw it too, into this .svg."),
         ("--store", "Where trials are kept and gone on from"),
     ):
         assert (f" {option} " in said) == (described in said), option

@@ -33,7 +33,6 @@ __all__ = [
     "Observer",
     "ObserverOption",
     "PictureOption",
-    "check_picture",
     "json_number",
     "leave",
     "patience",
@@ -74,8 +73,8 @@ IndependentOption: TypeAlias = Annotated[
 ]
 PictureOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--picture", help="Draw it too, into this .svg or .png."),
-    Output(suffixes=(".svg", ".png")),
+    typer.Option("--picture", help="Draw it too, into this .svg."),
+    Output(suffixes=(".svg",)),
 ]
 
 
@@ -215,15 +214,6 @@ def table_console() -> "Console":
     if not console.is_terminal:
         console.width = _WIDE
     return console
-
-
-def check_picture(picture: Path | None) -> None:
-    """Refuse a picture that cannot be drawn before anything is computed."""
-    if picture is None:
-        return
-    from dpaudit.reporting.plots import check_suffix  # noqa: PLC0415 (needs its extra)
-
-    check_suffix(picture)
 
 
 def json_number(value: float | None) -> float | str | None:

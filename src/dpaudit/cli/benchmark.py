@@ -10,7 +10,6 @@ from dpaudit.cli._output_files import Output
 from dpaudit.cli._shared import (
     JsonOption,
     PictureOption,
-    check_picture,
     read_text,
 )
 from dpaudit.cli._sweeping import (
@@ -85,7 +84,7 @@ def benchmark(
     where = Where(
         command=_COMMAND, engine=engine, address=address, workers=workers, store=store
     )
-    check_picture(picture)
+    _check_picture(picture)
     wanted = _wanted(only)
     template = _template(page, only, small=small)
     tasks = _tasks(canaries, trials, pairs)
@@ -110,6 +109,15 @@ def benchmark(
         typer.echo(shown.as_json(rows, tasks[0], left_out))
     else:
         shown.show(rows, tasks[0], left_out)
+
+
+def _check_picture(picture: Path | None) -> None:
+    """Refuse a picture that cannot be drawn before anything is computed."""
+    if picture is None:
+        return
+    from dpaudit.reporting.style import check_suffix  # noqa: PLC0415 (needs its extra)
+
+    check_suffix(picture)
 
 
 def _wanted(only: str | None) -> "list[Part]":

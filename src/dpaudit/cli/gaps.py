@@ -10,7 +10,6 @@ from dpaudit.cli._shared import (
     DeltaOption,
     JsonOption,
     PictureOption,
-    check_picture,
     json_number,
     patience,
 )
@@ -50,7 +49,6 @@ def gaps(
     parameters = Parameters(
         elements=n, epsilon=epsilon, sigma=sigma, set_size=set_size, chance=chance
     )
-    check_picture(picture)
     with patience("computing the gaps"):
         found = _gaps(name, parameters, guesses, delta, alpha, observed, seed)
     _draw(found, name, picture)
@@ -89,7 +87,7 @@ def _gaps(
 def _draw(found: "Gaps", name: str, picture: Path | None) -> None:
     if picture is None:
         return
-    from dpaudit.reporting.plots import waterfall  # noqa: PLC0415 (needs its extra)
+    from dpaudit.reporting.pictures import waterfall  # noqa: PLC0415 (numpy)
 
     waterfall(found, picture, title=name)
 

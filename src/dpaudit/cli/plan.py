@@ -11,7 +11,6 @@ from dpaudit.cli._shared import (
     DeltaOption,
     JsonOption,
     PictureOption,
-    check_picture,
     json_number,
     patience,
 )
@@ -77,7 +76,6 @@ def plan(
     Nothing of the audit's coins is used, so following the plan keeps it valid. Exits
     with 0, or 2 if something is misused.
     """
-    check_picture(picture)
     with patience("planning the audit"):
         found, needed = _planned(
             (epsilon, delta),
@@ -187,7 +185,7 @@ def _guarantee(steps: int, rate: float, noise: float) -> "Guarantee | None":
 def _draw(found: "Plan", picture: Path | None) -> None:
     if picture is None:
         return
-    from dpaudit.reporting.plots import plan_picture  # noqa: PLC0415 (needs its extra)
+    from dpaudit.reporting.pictures import plan_picture  # noqa: PLC0415 (numpy)
 
     plan_picture(found, picture)
 

@@ -12,7 +12,7 @@ from dpaudit.reporting.report import svg
 from dpaudit.reporting.report.numbers import scientific, superscript
 from dpaudit.reporting.report.words import typeset
 
-__all__ = ["Even", "Plot", "Powers", "thinned"]
+__all__ = ["Doublings", "Even", "Plot", "Powers", "thinned"]
 
 _WIDTH, _HEIGHT = 480.0, 330.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 66.0, 14.0, 12.0, 52.0
@@ -62,9 +62,7 @@ class Powers:
 
     def share(self, value: float) -> float:
         """Return how far along the axis a value stands: 0 is its low end."""
-        if not value > 0:
-            return -inf
-        return log10(value / self.low) / log10(self.high / self.low)
+        return _times(value, self.low, self.high)
 
     def ticks(self, most: int = 7) -> tuple[tuple[float, str], ...]:
         """Return a few powers of ten on the axis, with their names."""
@@ -74,7 +72,31 @@ class Powers:
         return tuple((10.0**p, _power(p)) for p in reversed(powers))
 
 
-Axis: TypeAlias = Even | Powers
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doublings:
+    """An axis on which each doubling looks equal, and the numbers tried are named.
+
+    Example:
+        >>> axis = Doublings(low=1.0, high=8.0, tried=(1, 2, 8))
+        >>> axis.ticks(), [round(axis.share(each), 3) for each in (1, 2, 4, 8)]
+        (((1.0, '1'), (2.0, '2'), (8.0, '8')), [0.0, 0.333, 0.667, 1.0])
+    """
+
+    low: float
+    high: float
+    tried: tuple[int, ...]
+
+    def share(self, value: float) -> float:
+        """Return how far along the axis a value stands: 0 is its low end."""
+        return _times(value, self.low, self.high)
+
+    def ticks(self) -> tuple[tuple[float, str], ...]:
+        """Return the numbers tried, with their names."""
+        return tuple((float(each), f"{each}") for each in self.tried)
+
+
+Axis: TypeAlias = Even | Powers | Doublings
 Values: TypeAlias = Sequence[float] | NDArray[np.float64]
 
 
@@ -88,20 +110,27 @@ class Plot:
         y: The axis from bottom to top.
         x_name: What the first shows.
         y_name: What the second shows.
-        height: Of the whole picture, which is 480 wide.
+        width: Of the whole picture.
+        height: Of the whole picture.
+        above: Room over the frame.
+        below: Room under it, for names and for what else is to stand there.
+        beside: Room to its right.
     """
 
     x: Axis
     y: Axis
     x_name: str
     y_name: str
+    width: float = _WIDTH
     height: float = _HEIGHT
+    above: float = _TOP
+    below: float = _BOTTOM
+    beside: float = _RIGHT
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """Return where a pair of values stands in the picture."""
         across, up = self.x.share(x), self.y.share(y)
-        wide, high = _WIDTH - _LEFT - _RIGHT, self.height - _TOP - _BOTTOM
-        return _LEFT + across * wide, self.height - _BOTTOM - up * high
+        return _LEFT + across * self._wide, self._base - up * self._high
 
     def line(self, xs: Values, ys: Values, look: str) -> str:
         """Return a line through pairs of values."""
@@ -125,27 +154,43 @@ class Plot:
         return self.line([self.x.low, self.x.high], [y, y], look)
 
     def picture(self, marks: str, *, title: str, description: str) -> str:
-        """Return the whole: grid, names, and the marks within the frame."""
-        frame = svg.group(
-            marks,
-            left=_LEFT,
-            top=_TOP - 6,
-            width=_WIDTH - _LEFT - _RIGHT + 6,
-            height=self.height - _TOP - _BOTTOM + 7,
-        )
+        """Return the whole as a picture of a page."""
         return svg.picture(
-            width=_WIDTH,
+            width=self.width,
             height=self.height,
             title=title,
             description=description,
-            content=self._grid() + frame + self._names(),
+            content=self.content(marks),
         )
+
+    def content(self, marks: str) -> str:
+        """Return grid, names, and the marks within the frame."""
+        frame = svg.group(
+            marks,
+            left=_LEFT,
+            top=self.above - 6,
+            width=self._wide + 6,
+            height=self._high + 7,
+        )
+        return self._grid() + frame + self._names()
+
+    @property
+    def _wide(self) -> float:
+        return self.width - _LEFT - self.beside
+
+    @property
+    def _high(self) -> float:
+        return self.height - self.above - self.below
+
+    @property
+    def _base(self) -> float:
+        return self.height - self.below
 
     def _points(self, xs: Values, ys: Values) -> list[tuple[float, float]]:
         return [self.at(float(x), float(y)) for x, y in zip(xs, ys, strict=True)]
 
     def _grid(self) -> str:
-        base, right = self.height - _BOTTOM, _WIDTH - _RIGHT
+        base, right = self._base, self.width - self.beside
         rows = [(self.at(self.x.low, v)[1], words) for v, words in self.y.ticks()]
         columns = [(self.at(v, self.y.low)[0], words) for v, words in self.x.ticks()]
         return "".join(
@@ -159,10 +204,10 @@ class Plot:
         )
 
     def _names(self) -> str:
-        middle = _LEFT + (_WIDTH - _LEFT - _RIGHT) / 2
-        upright = _TOP + (self.height - _TOP - _BOTTOM) / 2
+        middle = _LEFT + self._wide / 2
+        upright = self.above + self._high / 2
         return svg.text(
-            middle, self.height - 10, typeset(self.x_name), anchor="middle"
+            middle, self._base + 42, typeset(self.x_name), anchor="middle"
         ) + svg.text(15, upright, typeset(self.y_name), anchor="middle", turn=-90)
 
 
@@ -176,6 +221,11 @@ def thinned(total: int, most: int) -> list[int]:
     if total <= most:
         return list(range(total))
     return sorted({round(i * (total - 1) / (most - 1)) for i in range(most)})
+
+
+def _times(value: float, low: float, high: float) -> float:
+    """Return how far from low to high a value stands, equal factors being equal."""
+    return log10(value / low) / log10(high / low) if value > 0 else -inf
 
 
 def _name(value: float, step: float) -> str:

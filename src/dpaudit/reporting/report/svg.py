@@ -9,14 +9,19 @@ from collections.abc import Iterable
 from html import escape
 from math import isnan
 
+from dpaudit.errors import printable
+
 __all__ = [
     "area",
+    "diamond",
+    "document",
     "dot",
     "group",
     "line",
     "path",
     "picture",
     "rect",
+    "square",
     "stretched",
     "text",
 ]
@@ -30,9 +35,34 @@ def picture(
     """Return a picture that a screen reader announces by title and description."""
     return (
         f'<svg role="img" viewBox="0 0 {width:g} {height:g}" '
-        f'aria-label="{escape(title)}. {escape(description)}">'
-        f"<title>{escape(title)}</title><desc>{escape(description)}</desc>"
+        f'aria-label="{_said(title)}. {_said(description)}">'
+        f"<title>{_said(title)}</title><desc>{_said(description)}</desc>"
         f"{content}</svg>"
+    )
+
+
+def document(
+    *,
+    width: float,
+    height: float,
+    title: str,
+    description: str,
+    style: str,
+    content: str,
+) -> str:
+    """Return a picture that is a file of its own: it brings paper and style along.
+
+    A screen reader announces it by title and description, as it does the others.
+    """
+    return (
+        '<?xml version="1.0" encoding="UTF-8"?>\n'
+        '<svg xmlns="http://www.w3.org/2000/svg" role="img" '
+        f'width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}" '
+        'aria-labelledby="title description">\n'
+        f'<title id="title">{_said(title)}</title>\n'
+        f'<desc id="description">{_said(description)}</desc>\n'
+        f"<style>{style}</style>\n"
+        f"{rect(0, 0, width, height, 'paper')}\n{content}\n</svg>\n"
     )
 
 
@@ -40,8 +70,8 @@ def stretched(*, width: float, height: float, title: str, content: str) -> str:
     """Return a picture without text that fills whatever room it is given."""
     return (
         f'<svg role="img" viewBox="0 0 {width:g} {height:g}" class="bar" '
-        f'preserveAspectRatio="none" aria-label="{escape(title)}">'
-        f"<title>{escape(title)}</title>{content}</svg>"
+        f'preserveAspectRatio="none" aria-label="{_said(title)}">'
+        f"<title>{_said(title)}</title>{content}</svg>"
     )
 
 
@@ -87,15 +117,37 @@ def dot(x: float, y: float, look: str) -> str:
     return f'<circle cx="{_at(x)}" cy="{_at(y)}" r="5" class="{look}"/>'
 
 
+def square(x: float, y: float, look: str) -> str:
+    """Return a square mark at one point."""
+    return rect(x - 4.5, y - 4.5, 9, 9, look)
+
+
+def diamond(x: float, y: float, look: str) -> str:
+    """Return a square mark that stands on a corner, at one point."""
+    return area([(x - 8, y), (x, y - 8), (x + 8, y), (x, y + 8)], look)
+
+
 def text(
-    x: float, y: float, words: str, *, anchor: str = "start", turn: int = 0
+    x: float,
+    y: float,
+    words: str,
+    *,
+    anchor: str = "start",
+    turn: int = 0,
+    look: str = "",
 ) -> str:
     """Return a text that starts, ends or has its middle at a point."""
     turned = f' transform="rotate({turn} {_at(x)} {_at(y)})"' if turn else ""
+    looking = f' class="{look}"' if look else ""
     return (
-        f'<text x="{_at(x)}" y="{_at(y)}" text-anchor="{anchor}"{turned}>'
-        f"{escape(words)}</text>"
+        f'<text x="{_at(x)}" y="{_at(y)}" text-anchor="{anchor}"{turned}{looking}>'
+        f"{_said(words)}</text>"
     )
+
+
+def _said(words: str) -> str:
+    """Return a text as markup can hold it, which no control character may enter."""
+    return escape(printable(words))
 
 
 def _at(value: float) -> str:
