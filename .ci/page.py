@@ -47,15 +47,16 @@ FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 FENCE = re.compile(r"^```([^`\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 NUMBER = re.compile(r"\b[0-9a-f]{16,}\b|\d[\d,]*(?:\.\d+)?(?:e[-+]?\d+)?")
 COMMAND = re.compile(
-    r"^(\$ |>>> |pip install |dpaudit \w+ --|import |from \S+ import ).*", re.MULTILINE
+    r"^(\$ |>>> |pip install |dpaudit(?:-lab)? \w+ --|import |from \S+ import ).*",
+    re.MULTILINE,
 )
 
 # Commands that are parsed instead of run, and why; beginnings end in a space or slash.
 LONG = {
-    "python benchmarks/": "minutes to hours",
-    "cd docs/explanation && dpaudit reproduce all ": "minutes; tests draw each figure",
-    "dpaudit benchmark ": "minutes; tests run it small",
-    "dpaudit calibrate ": "minutes; tests run it small",
+    "python lab/measure/": "minutes to hours",
+    "cd docs/explanation && dpaudit-lab reproduce all ": "tests draw each",
+    "dpaudit-lab benchmark ": "minutes; tests run it small",
+    "dpaudit-lab calibrate ": "minutes; tests run it small",
     "dpaudit plan ": "the README runs it",
     "dpaudit tally --engine ray ": "starts Ray, as a test does",
     "python examples/opacus_digits.py": "the README runs it",
@@ -227,8 +228,8 @@ def check_command(command: str) -> None:
         return
     from typer.main import get_command  # noqa: PLC0415 (not in a fresh environment)
 
-    from dpaudit.cli import app  # noqa: PLC0415
-
+    package = words[0].replace("-", "_")
+    app = importlib.import_module(f"{package}.cli").app
     try:
         named = get_command(app).commands[words[1]]  # type: ignore[attr-defined]
         named.make_context(words[1], words[2:])

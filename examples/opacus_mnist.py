@@ -6,7 +6,7 @@
 A small convolutional network is trained to epsilon = 4 for five epochs, with 10,000
 canaries in its 26,010 parameters. The second run adds a quarter of the noise that the
 accountant believes in. The exit code is the verdict's: 1 if refuted. The
-data are fetched once; ``benchmarks/data.py`` says from where.
+data are fetched once; ``lab/measure/data.py`` says from where.
 """
 
 import argparse

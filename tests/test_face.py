@@ -67,7 +67,6 @@ def test_import_loads_nothing_heavy():
         ("loky", "dpaudit.engines.local", "sweep"),
         ("ray", "dpaudit.engines.cluster", "ray"),
         ("dp_accounting", "dpaudit.accounting", "accounting"),
-        ("matplotlib", "dpaudit.reporting.style", "report"),
         ("mlflow", "dpaudit.reporting.loggers.mlflow", "mlflow"),
         ("pyarrow", "dpaudit.tables.parquet_files", "tables"),
     ],

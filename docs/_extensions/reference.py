@@ -24,6 +24,7 @@ from typer.main import get_command
 
 import dpaudit
 from dpaudit.cli import app
+from dpaudit_lab.cli import app as lab
 
 Command = TyperCommand | TyperGroup
 Parameter = TyperArgument | TyperOption
@@ -108,7 +109,8 @@ def _module_section(name: str) -> str:
 
 def command_lines() -> Iterator[str]:
     """Yield the lines of all commands, in MyST."""
-    return _command_lines("dpaudit", get_command(app))
+    yield from _command_lines("dpaudit", get_command(app))
+    yield from _command_lines("dpaudit-lab", get_command(lab))
 
 
 def _command_lines(path: str, command: Command) -> Iterator[str]:

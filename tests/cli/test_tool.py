@@ -18,7 +18,7 @@ from dpaudit.cli._shared import read_text, reported
 from dpaudit.errors import InvalidInputError, UncertifiedError, VoidAuditError
 
 NAMES = [command.__name__ for group in _COMMANDS.values() for command in group]
-PATHS = [[name] for name in NAMES] + [["sweep", "status"], ["sweep", "export"]]
+PATHS = [[name] for name in NAMES]
 TOOL = [sys.executable, "-c", "from dpaudit.cli import app; app(prog_name='dpaudit')"]
 WIDE = {"COLUMNS": "200", "TERM": "dumb"}
 
@@ -34,7 +34,7 @@ def test_help_groups_the_commands_by_purpose_and_tells_the_exit_codes():
     order = [
         "Before a run", "plan", "register", "After a run", "audit", "bound", "explain",
         "report", "Check and combine", "evidence", "verify", "combine",
-        "Study auditing itself", "gaps", "reproduce", "calibrate", "benchmark", "sweep",
+        "Study a mechanism", "gaps",
     ]  # fmt: skip
     lines = [line.strip("│╭─╮ \n") for line in said.splitlines()]
     firsts = [line if line in order else line.split(" ")[0] for line in lines]
@@ -56,7 +56,6 @@ def test_options_that_commands_share_are_described_alike(path):
         ("--alpha", "Chance of being wrong that is accepted"),
         ("--json", "Print JSON."),
         ("--picture", "Draw it too, into this .svg."),
-        ("--store", "Where trials are kept and gone on from"),
     ):
         assert (f" {option} " in said) == (described in said), option
 

@@ -8,6 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+LAB = tomllib.loads((ROOT / "lab" / "pyproject.toml").read_text("utf-8"))
 PAGE = (ROOT / "docs" / "developer" / "dependencies.md").read_text("utf-8")
 
 
@@ -15,6 +16,7 @@ def requirements():
     """Return (name, versions, extra or None) of everything that is asked for."""
     groups = [(None, PROJECT["build-system"]["requires"])]
     groups += [(None, PROJECT["project"]["dependencies"])]
+    groups += [("the lab", LAB["project"]["dependencies"])]
     groups += PROJECT["project"]["optional-dependencies"].items()
     groups += [(None, asked) for asked in PROJECT["dependency-groups"].values()]
     for extra, asked in groups:

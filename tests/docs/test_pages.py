@@ -117,9 +117,9 @@ def test_numbers_are_free_only_where_the_page_says_so(walk, word, shown, right):
     [
         ("pip install 'dpaudit[report]' other", None),
         ("pip install 'dpaudit[nonsense]'", "there is no extra 'nonsense'"),
-        ("python benchmarks/nonsense.py", "there is no benchmarks/nonsense.py"),
-        ("dpaudit calibrate --nonsense 3", "--nonsense"),
-        ("dpaudit calibrate --workers 2", None),
+        ("python lab/measure/nonsense.py", "there is no lab/measure/nonsense.py"),
+        ("dpaudit-lab calibrate --nonsense 3", "--nonsense"),
+        ("dpaudit-lab calibrate --workers 2", None),
     ],
 )
 def test_commands_that_are_not_run_are_parsed(walk, command, named):

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dpaudit.cli import app
+from dpaudit_lab.cli import app as lab
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "docs" / "_extensions"))
 
@@ -21,7 +22,7 @@ def commands():
     return "\n".join(reference.command_lines())
 
 
-def asked(*words):
+def asked(app, *words):
     """Return the options that a command's own help lists, one on a line."""
     shown = CliRunner().invoke(app, [*words, "--help"]).stdout
     return set(re.findall(r"^\W*(--[a-z-]+)  ", shown, re.MULTILINE)) - {"--help"}
@@ -37,18 +38,24 @@ def asked(*words):
             "verify",
             "combine",
             "gaps",
-            "reproduce",
-            "calibrate",
-            "benchmark",
         ),
-        *("sweep status", "sweep export"),
     ],
 )
 def test_every_option_of_a_command_is_listed(commands, path):
-    begin = commands.index(f"\n## `dpaudit {path}`\n")
+    check_listed(commands, f"dpaudit {path}", asked(app, path))
+
+
+@pytest.mark.parametrize(
+    "path", ["reproduce", "calibrate", "benchmark", "sweep status"]
+)
+def test_every_option_of_a_study_is_listed(commands, path):
+    check_listed(commands, f"dpaudit-lab {path}", asked(lab, path))
+
+
+def check_listed(commands, command, options):
+    begin = commands.index(f"\n## `{command}`\n")
     section = commands[begin:].partition("\n## ")[2].partition("\n## ")[0]
-    options = asked(*path.split())
-    assert options or path.startswith("sweep")  # those have arguments alone
+    assert options
     for option in options:
         assert f"`{option}`" in section
 

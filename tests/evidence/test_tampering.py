@@ -1,4 +1,4 @@
-"""Tampering is found out: a small version of ``benchmarks/tampering.py``.
+"""Tampering is found out: a small version of ``lab/measure/tampering.py``.
 
 Seeds are fixed. What a mutant changes is random, what becomes of it is not.
 """

@@ -221,7 +221,7 @@ def read_state(data: bytes, folder: Path) -> object:
 
 
 def read_store(data: bytes, folder: Path) -> object:
-    """Look into a store, and write it as a table, as ``dpaudit sweep`` does."""
+    """Look into a store, and write it as a table, as ``dpaudit-lab sweep`` does."""
     path = folder / "in.sqlite"
     path.write_bytes(data)
     try:

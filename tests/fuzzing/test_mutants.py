@@ -1,4 +1,4 @@
-"""Mutants of every kind of file, a few of the many in benchmarks/fuzzing.
+"""Mutants of every kind of file, a few of the many in lab/measure/fuzzing.
 
 No false alarms: the same mutants in every run, and no clock but that of the processor.
 """

@@ -5,11 +5,9 @@ from typing import Annotated
 
 import typer
 
-from dpaudit.cli._shared import EXIT_CODES, reflowed, renamed, reported
+from dpaudit.cli._shared import EXIT_CODES, add_command
 from dpaudit.cli.audit import audit
-from dpaudit.cli.benchmark import benchmark
 from dpaudit.cli.bound import bound
-from dpaudit.cli.calibrate import calibrate
 from dpaudit.cli.combine import combine
 from dpaudit.cli.evidence import evidence
 from dpaudit.cli.explain import explain
@@ -18,8 +16,6 @@ from dpaudit.cli.merge import merge
 from dpaudit.cli.plan import plan
 from dpaudit.cli.register import register
 from dpaudit.cli.report import report
-from dpaudit.cli.reproduce import reproduce
-from dpaudit.cli.sweep import sweep
 from dpaudit.cli.tally import tally
 from dpaudit.cli.verify import verify
 
@@ -32,25 +28,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_STUDY = "Study auditing itself"
 _COMMANDS: dict[str, list[Callable[..., None]]] = {
     "Before a run": [plan, register],
     "After a run": [audit, bound, explain, report],
     "Large tables": [tally, merge],
     "Check and combine": [evidence, verify, combine],
-    _STUDY: [gaps, reproduce, calibrate, benchmark],
+    "Study a mechanism": [gaps],
 }
 
 for _panel, _commands in _COMMANDS.items():
     for _command in _commands:
-        _name = _command.__name__
-        app.command(
-            _name,
-            rich_help_panel=_panel,
-            help=reflowed(_command),
-            context_settings={"token_normalize_func": renamed},
-        )(reported(f"dpaudit {_name}")(_command))
-app.add_typer(sweep, name="sweep", rich_help_panel=_STUDY)
+        add_command(app, "dpaudit", _command, panel=_panel)
 
 
 def _print_version(wanted: bool) -> None:

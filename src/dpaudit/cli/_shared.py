@@ -33,6 +33,7 @@ __all__ = [
     "Observer",
     "ObserverOption",
     "PictureOption",
+    "add_command",
     "json_number",
     "leave",
     "patience",
@@ -153,6 +154,19 @@ def reported(name: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
         return run
 
     return decorate
+
+
+def add_command(
+    app: typer.Typer, program: str, command: Callable[..., None], *, panel: str
+) -> None:
+    """Make a function a command of a program."""
+    name = command.__name__
+    app.command(
+        name,
+        rich_help_panel=panel,
+        help=reflowed(command),
+        context_settings={"token_normalize_func": renamed},
+    )(reported(f"{program} {name}")(command))
 
 
 def leave(name: str, message: str, *, code: int = 2) -> NoReturn:

@@ -7,15 +7,15 @@ import typer
 
 from dpaudit import _files
 from dpaudit.cli._designs import registered_design
-from dpaudit.cli._output_files import Output
-from dpaudit.cli._shared import JsonOption
-from dpaudit.cli._sweeping import (
+from dpaudit.cli._engines import (
     AddressOption,
     EngineName,
     EngineOption,
     WorkersOption,
     chosen_engine,
 )
+from dpaudit.cli._output_files import Output
+from dpaudit.cli._shared import JsonOption
 from dpaudit.cli._tallying import SkipIdsOption, find_files, tallied, tallied_by
 from dpaudit.errors import VoidAuditError
 

@@ -1,0 +1,194 @@
+"""Make four reports, look at them in a browser, and check that anyone can read them.
+
+    pip install '.[report,accounting]'
+    python lab/measure/report_pages.py pages
+    npm install axe-core puppeteer-core
+    python lab/measure/report_pages.py pages --node-modules node_modules --check
+
+The pages: an honest DP-SGD loop, a claim that scores refute, an audit in rounds, and an
+audit too small to tell. ``--node-modules`` opens each page in the Chromium on the path,
+refuses and counts whatever it asks for besides itself, lets axe-core look for barriers
+in every look (light, dark, a telephone's width, print), and puts pictures of all looks
+beside the page; ``--pictures`` keeps the light ones, 1,100 pixels wide. ``--check``
+fails if there is a serious barrier, a request, or a page of a megabyte.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from PIL import Image  # matplotlib's own need
+
+from dpaudit import (
+    ApproxDP,
+    Coins,
+    Design,
+    Key,
+    MostLikely,
+    OneRun,
+    PureDP,
+    Ranking,
+    audit_scores,
+)
+from dpaudit.accounting import accountant_curve, noise_for
+from dpaudit.dpsgd.planning import Training, plan_audit
+from dpaudit.explanation import explain
+from dpaudit.game.design import Commitment
+from dpaudit.game.one_run import play_one_run
+from dpaudit.game.result import AuditResult, conclude
+from dpaudit.mechanisms.local import LocalLaplace
+from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.reporting.report import report
+from dpaudit.training.any_loop import SumsAudit
+from dpaudit.training.result import TrainingResult
+
+DELTA, DIMENSION, CLIP = 1e-5, 2_000, 1.0
+MOST_BYTES = 1_000_000
+
+
+def trained(design: Design, training: Training, *, seed: int) -> TrainingResult:
+    """Train in plain numpy, with a little of real gradients, and audit it."""
+    rng = np.random.default_rng(seed)
+    audit = SumsAudit(
+        design=design,
+        key=Key(rng.bytes(32)),
+        dimension=DIMENSION,
+        sample_rate=training.rate,
+        real_sums=True,
+    )
+    for _ in range(training.steps):
+        real = 0.05 * CLIP * rng.normal(size=DIMENSION)
+        total = real.copy()
+        total[audit.coordinates] += CLIP * audit.joining()
+        noisy = total + CLIP * training.noise * rng.normal(size=DIMENSION)
+        audit.observe(
+            noisy[audit.coordinates] / CLIP, real_sums=real[audit.coordinates] / CLIP
+        )
+    if not isinstance(design.rules, OneRun):
+        return audit.finish()
+    steps = [(training.noise, training.rate, training.steps)]
+    return audit.finish(claim=accountant_curve(steps))
+
+
+def planned(*, in_rounds: bool, seed: int) -> TrainingResult:
+    """Plan an audit of honest training, and make it."""
+    noise = noise_for(2.0, DELTA, sample_rate=0.1, steps=100, method="rdp")
+    training = Training(steps=100, rate=0.1, noise=noise)
+    plan = plan_audit(
+        training,
+        claim=ApproxDP(epsilon=2.0, delta=DELTA),
+        coordinates=1_000,
+        guarantee=accountant_curve([(noise, 0.1, 100)]),
+        in_rounds=in_rounds,
+    )
+    return trained(plan.design(), training, seed=seed)
+
+
+def refuted() -> AuditResult:
+    """Audit scores of a mechanism whose noise is half of what its claim needs."""
+    rng = np.random.default_rng(3)
+    n, claim = 2_000, ApproxDP(epsilon=1.0, delta=DELTA)
+    coins = Coins(key=Key(rng.bytes(32)), count=n)
+    scores = coins.bits() + rng.laplace(scale=0.5, size=n)
+    design = Design(
+        canaries=n,
+        rules=Ranking(guesses=n),
+        claim=claim,
+        setting={"mechanism": "sum of one bit", "noise": "Laplace, scale 0.5"},
+    )
+    return audit_scores(np.arange(n), coins, scores, design=design)
+
+
+def too_small(page: Path) -> None:
+    """Audit an honest mechanism with far too few canaries, and explain it in full."""
+    rng = np.random.default_rng(5)
+    mechanism = LocalLaplace(epsilon=2.5)
+    claim = PureDP(epsilon=2.5, adjacency=Adjacency.REPLACE_ONE)
+    design = Design(canaries=40, rules=OneRun(guesses=20), claim=claim)
+    key = Key(rng.bytes(32))
+    transcript = play_one_run(
+        mechanism,
+        MostLikely(mechanism=mechanism, guesses=20),
+        pairs=mechanism.pairs,
+        design=design,
+        rng=rng,
+        key=key,
+    )
+    result = conclude(transcript, commitment=Commitment.to(key, design))
+    explanation = explain(result, mechanism=mechanism)
+    report(result, page, transcript=transcript, explanation=explanation)
+
+
+PAGES = {
+    "honest": lambda page: report(planned(in_rounds=False, seed=1), page),
+    "refuted": lambda page: report(refuted(), page),
+    "adaptive": lambda page: report(planned(in_rounds=True, seed=2), page),
+    "inconclusive": too_small,
+}
+
+
+def looked_at(pages: list[Path], node_modules: Path, pictures: Path) -> dict[str, dict]:
+    """Open every page in Chromium, and return what was found in each."""
+    script = Path(__file__).with_name("axe.mjs")
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        sys.exit("there is no chromium on the path; on Debian: apt install chromium")
+    command = ["node", str(script), str(node_modules.resolve()), chromium]
+    command += [str(pictures.resolve()), *(str(page.resolve()) for page in pages)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
+
+
+def kept(picture: Path, folder: Path) -> None:
+    """Keep a picture in its 128 commonest colours, as documentation is copied often."""
+    with Image.open(picture) as taken:
+        pixels = np.asarray(taken.convert("RGB"), np.int64)
+    colours, which, times = np.unique(
+        pixels.reshape(-1, 3), axis=0, return_inverse=True, return_counts=True
+    )
+    palette = colours[np.argsort(-times)[:128]]
+    distances = np.square(colours[:, None] - palette).sum(axis=2)
+    nearest = distances.argmin(axis=1)[which].astype(np.uint8)
+    few = Image.fromarray(nearest.reshape(pixels.shape[:2])).convert("P")
+    few.putpalette(palette.astype(np.uint8).tobytes())
+    few.save(folder / picture.name, optimize=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("folder", type=Path, help="where the pages go")
+    parser.add_argument("--node-modules", type=Path, help="with axe-core in it")
+    parser.add_argument("--pictures", type=Path, help="where the light pictures go")
+    parser.add_argument("--check", action="store_true", help="fail if one is unfit")
+    asked = parser.parse_args()
+    asked.folder.mkdir(parents=True, exist_ok=True)
+    pages, unfit = [], []
+    for name, written in PAGES.items():
+        page = asked.folder / f"report-{name}.html"
+        written(page)
+        pages.append(page)
+        size = page.stat().st_size
+        print(f"{page.name}: {size:,} bytes")
+        if size >= MOST_BYTES:
+            unfit.append(f"{page.name} has {size:,} bytes")
+    if asked.node_modules:
+        for name, found in looked_at(pages, asked.node_modules, asked.folder).items():
+            print(f"{name}: {found['requests']} requests, axe-core: {found['axe']}")
+            for each in found["findings"]:
+                print(f"  {each['look']}: {each['rule']} ({each['impact']})")
+            if found["requests"] or found["barriers"]:
+                unfit.append(f"{name}: {found}")
+    if asked.pictures and asked.node_modules:
+        asked.pictures.mkdir(parents=True, exist_ok=True)
+        for page in pages:
+            kept(page.with_suffix(".png"), asked.pictures)
+    if asked.check and unfit:
+        sys.exit("\n".join(unfit))
+
+
+if __name__ == "__main__":
+    main()

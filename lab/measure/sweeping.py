@@ -1,0 +1,35 @@
+"""A sweep run, or resumed, and how far one is: what these scripts share."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from dpaudit.engines.local import LocalEngine
+from dpaudit.engines.store import Store
+from dpaudit.engines.sweep import Sweep, run
+from dpaudit.reporting.live import watched
+
+
+@contextmanager
+def filled(planned: Sweep, path: Path, *, workers: int, doing: str) -> Iterator[Store]:
+    """Run what the store lacks, and yield it."""
+    with Store(path) as store:
+        with watched(doing) as progress:
+            engine = LocalEngine(workers=workers)
+            found = run(planned, engine=engine, store=store, progress=progress)
+        if found.failed:
+            raise SystemExit(
+                f"{found.failed} trials raised: `dpaudit-lab sweep status {path}`"
+            )
+        yield store
+
+
+def stored(path: Path) -> int:
+    """Return how many trials a store holds, while a sweep writes to it."""
+    try:
+        with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+            (number,) = connection.execute("select count(*) from trials").fetchone()
+    except sqlite3.OperationalError:
+        return 0
+    return int(number)

@@ -1,0 +1,119 @@
+"""What an audit costs the training that it rides on: CPU time and memory.
+
+    python lab/measure/training_cost.py time        # ratios, 20 interleaved pairs each
+    python lab/measure/training_cost.py memory      # growth of the largest memory
+    python lab/measure/training_cost.py steps       # time of a step, early and late
+
+``ghost``: a network of 2.1 million parameters on pictures of 784 numbers, batches of
+256, ghost clipping, 100,000 canary coordinates with 1 or 10 canaries each; once without
+telling the guesser what real records put into the sums. ``digits``: a network for the
+digits, hooks, 1,000 canaries. An audited training and a plain one take turns, so many
+steps each; what is compared is the CPU time of all threads of the process. One thread.
+``dpaudit-lab benchmark --only adapters`` is a shorter comparison of two of them.
+"""
+
+import argparse
+import resource
+import subprocess
+import sys
+import warnings
+
+from dpaudit_lab.benchmark.adapters import KINDS, training
+from dpaudit_lab.power.timing import cpu, ratio_of
+
+PAIRS = 20
+CASES = {
+    "ghost, s = 1": ("ghost", 1, True),
+    "ghost, s = 1, without the real part": ("ghost", 1, False),
+    "ghost, s = 10": ("ghost", 10, True),
+    "digits": ("digits", 1, True),
+}
+LIMITS = {
+    "ghost, s = 1": 1.05,
+    "ghost, s = 1, without the real part": 1.05,
+    "digits": 1.15,
+}
+
+
+def times(count: int) -> None:
+    for name, (kind, per_coordinate, real_sums) in CASES.items():
+        with_audit, audit = training(
+            KINDS[kind],
+            audited=True,
+            per_coordinate=per_coordinate,
+            real_sums=real_sums,
+        )
+        plain, _ = training(KINDS[kind], audited=False)
+        with_audit(5)
+        plain(5)
+        pairs = [(cpu(with_audit, count), cpu(plain, count)) for _ in range(PAIRS)]
+        ratio = ratio_of(*zip(*pairs, strict=True))
+        limit = f" (limit {LIMITS[name]})" if name in LIMITS else ""
+        each = 1000 * sum(b for _, b in pairs) / (PAIRS * count)
+        last = cpu(audit.finish)
+        print(
+            f"{name}: {ratio} of a plain run{limit}; {PAIRS} pairs of {count} steps, "
+            f"a plain step {each:.1f} ms, finish {last:.1f} s once"
+        )
+
+
+def peak(kind: str, per_coordinate: int, *, audited: bool) -> None:
+    steps, audit = training(KINDS[kind], audited=audited, per_coordinate=per_coordinate)
+    steps(12)
+    if audit is not None:
+        audit.finish()
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+
+def memory() -> None:
+    for name, (kind, per_coordinate, _) in CASES.items():
+        found = {}
+        for audited in (True, False):
+            command = [sys.executable, "-W", "ignore", __file__, "peak", kind]
+            command += [str(per_coordinate), str(int(audited))]
+            out = subprocess.run(command, check=True, capture_output=True, text=True)
+            found[audited] = int(out.stdout) / 1024
+        limit = (
+            16 * KINDS[kind].coordinates * (per_coordinate + 1) / 2**20 + 50e6 / 2**20
+        )
+        print(
+            f"{name}: {found[True] - found[False]:.0f} MiB over {found[False]:.0f} "
+            f"(limit {limit:.0f})"
+        )
+
+
+def flat() -> None:
+    """Compare steps early and late in one long audited run."""
+    steps, _ = training(KINDS["digits"], audited=True)
+    steps(20)
+    early, before = [], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    early = [cpu(steps, 20) for _ in range(PAIRS)]
+    steps(4000)
+    late = [cpu(steps, 20) for _ in range(PAIRS)]
+    after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    print(
+        f"steps 4,400 and on over steps 20 and on: {ratio_of(late, early)} of the time,"
+        f" {(after - before) / 1024:.1f} MiB more memory"
+    )
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("what", choices=["time", "memory", "steps", "peak"])
+    parser.add_argument("rest", nargs="*")
+    parser.add_argument("--steps", type=int, default=10, help="of each turn")
+    arguments = parser.parse_args()
+    if arguments.what == "time":
+        times(arguments.steps)
+    elif arguments.what == "memory":
+        memory()
+    elif arguments.what == "steps":
+        flat()
+    else:
+        kind, size, audited = arguments.rest
+        peak(kind, int(size), audited=audited == "1")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What studies auditing: figures, calibration, comparisons, bugs on purpose."""

@@ -1,0 +1,81 @@
+"""The benchmark as Markdown, between the markers of a page that says what it means.
+
+Names are those of the parts, and ``when`` for the line with date, machine and versions.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from dpaudit_lab.benchmark.machine import cores, today, versions
+from dpaudit_lab.benchmark.row import Part, Row
+from dpaudit_lab.pages import fill_page
+from dpaudit_lab.power.nulls import Wrong
+
+__all__ = ["ALPHA", "cells", "fill", "headings_of", "tables"]
+
+ALPHA = 0.05  # at which a rate is said to fail
+
+_NAMES = ("when", *Part)
+
+
+def fill(page: str, found: Mapping[str, str]) -> str:
+    """Return a page with its tables written anew.
+
+    Args:
+        page: Text with markers.
+        found: What to write, by name; markers without are left as they are.
+    """
+    return fill_page(page, _NAMES, found.get)
+
+
+def tables(rows: Sequence[Row], left_out: Sequence[str]) -> dict[str, str]:
+    """Return what belongs between the markers: a table for each part that has rows."""
+    parts = [part for part in Part if any(row.part is part for row in rows)]
+    return {"when": _when(left_out)} | {
+        part.value: _table([row for row in rows if row.part is part]) for part in parts
+    }
+
+
+def _when(left_out: Sequence[str]) -> str:
+    taking_part = ", ".join(f"{name} {number}" for name, number in versions().items())
+    said = f"Measured on {today()} on {cores()} cores: {taking_part}."
+    return "\n".join([said, "", *(f"- {line}" for line in left_out)]).rstrip()
+
+
+def _table(rows: Sequence[Row]) -> str:
+    """Return a table, without columns that would be empty."""
+    found = [{"size": row.size} | cells(row) for row in rows]
+    headings = headings_of(found)
+    lines = [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
+    lines += [
+        f"| {' | '.join(each.get(name, '') for name in headings)} |" for each in found
+    ]
+    return "\n".join(lines)
+
+
+def headings_of(found: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the headings under which some row has something, in order."""
+    named = dict.fromkeys(name for each in found for name in each)
+    return [name for name in named if any(each.get(name) for each in found)]
+
+
+def cells(row: Row) -> dict[str, str]:
+    """Return a row as text, by heading, without its size; ours and failures bold."""
+    cost, bound, ratio = row.cost, row.bound, row.cost.ratio
+    error = "" if bound is None or bound.error is None else f" ± {bound.error:.3f}"
+    return {
+        "method": f"**{row.method}**" if row.ours else row.method,
+        "k": "" if row.guesses is None else f"{row.guesses:,}",
+        "mean bound": "" if bound is None else f"{bound.mean:.3f}{error}",
+        "draws": "" if bound is None else f"{bound.draws}",
+        "CPU s": "" if cost.seconds is None else f"{cost.seconds:.3g}",
+        "ratio [95 %]": "" if ratio is None else f"{ratio}",
+        "pairs": "" if ratio is None else f"{ratio.pairs}",
+        "MiB": "" if cost.memory is None else f"{cost.memory:.1f}",
+    } | {f"wrong at ε = {wrong.epsilon:g}": _rate(wrong) for wrong in row.wrong}
+
+
+def _rate(wrong: Wrong) -> str:
+    """Return a rate in per cent with its limits, bold if it fails."""
+    low, high = (100 * limit for limit in wrong.limits)
+    said = f"{100 * wrong.rate:.1f} % [{low:.1f}, {high:.1f}] of {wrong.draws}"
+    return f"**{said}**" if wrong.fails(ALPHA) else said

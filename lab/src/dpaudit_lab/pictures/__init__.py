@@ -1,0 +1,1 @@
+"""Charts of the studies, drawn by matplotlib."""

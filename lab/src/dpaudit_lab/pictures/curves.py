@@ -1,0 +1,136 @@
+"""Charts of curves with error bands, as SVG or PNG files.
+
+Each curve has a colour and a marker of its own (Okabe and Ito's colours, which people
+who are colour-blind can tell apart). Bands are one standard error up and down. Curves
+of rules that are not valid are dashed with hollow markers, and the legend says so.
+"""
+
+from pathlib import Path
+from textwrap import fill
+from typing import assert_never
+
+from matplotlib import figure as mpl_figure
+from matplotlib.axes import Axes
+
+from dpaudit_lab.pictures.chart import Chart, Curve, Look, Mark
+from dpaudit_lab.pictures.style import FAINT, INK, plain_frame, save
+
+__all__ = ["chart_figure", "draw_chart"]
+
+# Blue, vermilion, green, orange, purple, sky blue, ink.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", INK)
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X")
+_SIZE = (9.0, 4.8)  # inches
+
+
+def draw_chart(chart: Chart, path: str | Path) -> None:
+    """Draw a chart into a file; the suffix, .svg or .png, says which format.
+
+    Raises:
+        InvalidInputError: The suffix is another one.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from dpaudit_lab.pictures.chart import Point
+        >>> chart = Chart(
+        ...     title="A chart",
+        ...     caption="of one point",
+        ...     x_label="n",
+        ...     y_label="bound",
+        ...     curves=(Curve(name="a", colour=0),),
+        ...     points=(Point(curve="a", x=3, mean=0.5, error=0.1, repeats=9),),
+        ... )
+        >>> with TemporaryDirectory() as folder:
+        ...     draw_chart(chart, f"{folder}/chart.svg")
+    """
+    save(lambda: chart_figure(chart), path)
+
+
+def chart_figure(chart: Chart) -> mpl_figure.Figure:
+    """Return the picture, not yet in a file."""
+    figure = mpl_figure.Figure(figsize=_SIZE, facecolor="white")
+    axes = figure.add_axes((0.085, 0.21, 0.6, 0.66))
+    for curve in chart.curves:
+        _draw(axes, chart, curve)
+    for number, mark in enumerate(chart.marks):
+        _print(axes, mark, first=number == 0)
+    _frame(axes, chart)
+    figure.text(
+        0.02, 0.97, chart.title, va="top", fontsize=13, weight="bold", color=INK
+    )
+    figure.text(0.02, 0.025, chart.caption, va="bottom", fontsize=8, color=FAINT)
+    return figure
+
+
+def _draw(axes: Axes, chart: Chart, curve: Curve) -> None:
+    points = chart.of(curve.name)
+    x, mean = [p.x for p in points], [p.mean for p in points]
+    colour = _COLOURS[curve.colour % len(_COLOURS)]
+    marker = _MARKERS[curve.colour % len(_MARKERS)]
+    (line,) = axes.plot(
+        x, mean, color=colour, label=fill(curve.legend, 27), zorder=3, lw=1.6
+    )
+    match curve.look:
+        case Look.MEASURED:
+            line.set(marker=marker, markersize=5)
+        case Look.INVALID:
+            line.set(marker=marker, markersize=5, linestyle="--", zorder=4)
+            line.set_markerfacecolor("none")
+        case Look.BESIDE:
+            # No band: it would hide that of the curve beside it, and is alike.
+            line.set(linestyle=":", linewidth=1.3)
+            return
+        case Look.COMPUTED:
+            line.set(linewidth=1.3)
+            return
+        case _:
+            assert_never(curve.look)
+    low = [p.mean - p.error for p in points]
+    high = [p.mean + p.error for p in points]
+    axes.fill_between(x, low, high, color=colour, alpha=0.2, lw=0, zorder=2)
+
+
+def _print(axes: Axes, mark: Mark, *, first: bool) -> None:
+    """Show a printed number: a bar of its error, and the number in words."""
+    axes.errorbar(
+        [mark.x],
+        [mark.value],
+        yerr=[mark.error],
+        color=INK,
+        marker="_",
+        markersize=16,
+        capsize=4,
+        lw=1.2,
+        zorder=5,
+        label="printed in the paper" if first else None,
+    )
+    axes.annotate(
+        mark.text,
+        xy=(mark.x, mark.value),
+        xytext=(mark.x, 0.03),
+        textcoords=("data", "axes fraction"),
+        ha="center",
+        va="bottom",
+        fontsize=8,
+        color=INK,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+        arrowprops={"arrowstyle": "-", "color": FAINT, "lw": 0.6, "shrinkB": 6},
+    )
+
+
+def _frame(axes: Axes, chart: Chart) -> None:
+    if chart.ticks is not None:
+        axes.set_xscale("log")
+        axes.set_xticks(chart.ticks, [f"{t:g}" for t in chart.ticks])
+        axes.minorticks_off()
+    axes.set_xlabel(chart.x_label, color=INK)
+    axes.set_ylabel(chart.y_label, color=INK)
+    plain_frame(axes)
+    axes.legend(
+        loc="upper left",
+        bbox_to_anchor=(1.02, 1.02),
+        frameon=False,
+        labelcolor=INK,
+        fontsize=9,
+        labelspacing=0.8,
+    )

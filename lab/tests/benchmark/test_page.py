@@ -1,0 +1,97 @@
+"""The benchmark on a page: what is measured is between the markers, and only that."""
+
+import re
+
+import pytest
+
+from dpaudit.errors import InvalidInputError
+from dpaudit_lab.benchmark.machine import versions
+from dpaudit_lab.benchmark.page import fill, tables
+from dpaudit_lab.benchmark.row import Bound, Cost, Part, Row, cost_of
+from dpaudit_lab.power.nulls import Wrong
+from dpaudit_lab.power.timing import Ratio
+
+PAGE = "before\n<!-- table: sweeps -->\nold\n<!-- end -->\nafter\n"
+BARE = Row(
+    part=Part.SWEEPS,
+    size="2 trials",
+    method="loky, bare",
+    ours=False,
+    cost=Cost(seconds=2.0, memory=1.25),
+)
+OURS = Row(
+    part=Part.SWEEPS,
+    size="2 trials",
+    method="a sweep",
+    ours=True,
+    cost=Cost(seconds=3.0, ratio=Ratio(middle=1.5, low=1.25, high=2.0, pairs=20)),
+)
+BOUND = Row(
+    part=Part.BOUNDS,
+    size="10 canaries",
+    method="jax-privacy",
+    ours=False,
+    cost=Cost(),
+    bound=Bound(mean=1.25, error=0.5, draws=4),
+    wrong=(
+        Wrong(epsilon=0.0, draws=100, hits=40),
+        Wrong(epsilon=1.0, draws=100, hits=5),
+    ),
+    guesses=7,
+)
+
+
+def test_what_is_between_the_markers_is_written_anew():
+    filled = fill(PAGE, {"sweeps": "new"})
+    assert filled == PAGE.replace("old\n", "\nnew\n\n")
+    assert fill(filled, {"sweeps": "new"}) == filled
+    assert fill(PAGE, {"bounds": "new"}) == PAGE
+
+
+@pytest.mark.parametrize("page", ["nothing", PAGE.replace("sweeps", "sweep")])
+def test_a_page_without_known_markers_is_refused(page):
+    with pytest.raises(InvalidInputError, match="when, bounds, guessers, sweeps"):
+        fill(page, {})
+
+
+def cells(text):
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+    ]
+
+
+def test_a_table_has_a_line_for_each_row_and_no_empty_column():
+    found = tables([OURS, BARE, BOUND], [])
+    assert list(found) == ["when", "bounds", "sweeps"]
+    headings, _, ours, bare = cells(found["sweeps"])
+    assert headings == ["size", "method", "CPU s", "ratio [95 %]", "pairs", "MiB"]
+    assert ours == ["2 trials", "**a sweep**", "3", "1.5 [1.25, 2]", "20", ""]
+    assert bare == ["2 trials", "loky, bare", "2", "", "", "1.2"]
+
+
+def test_a_rate_that_fails_is_bold():
+    _, _, row = cells(tables([BOUND], [])["bounds"])
+    assert row[:5] == ["10 canaries", "jax-privacy", "7", "1.250 ± 0.500", "4"]
+    # Exact limits of 40 and of 5 in 100, 99.9 % on either side.
+    assert row[5] == "**40.0 % [25.5, 55.9] of 100**"
+    assert row[6] == "5.0 % [0.8, 15.5] of 100"
+
+
+def test_a_page_says_when_and_with_what():
+    said = tables([BARE], ["jax-privacy is not installed"])["when"]
+    assert re.match(r"Measured on \d{4}-\d\d-\d\d on \d+ cores: Python 3", said)
+    assert said.endswith("\n\n- jax-privacy is not installed")
+    assert versions()["numpy"] in said
+
+
+def test_a_cost_without_measurements_is_empty():
+    assert cost_of([], [], []) == Cost()
+    times = [1.0, 2.0]
+    assert cost_of(times, times, [4.0]) == Cost(seconds=1.5, memory=4.0)
+
+
+def test_a_mean_of_one_bound_has_no_error():
+    assert Bound.of([2.0]) == Bound(mean=2.0, error=None, draws=1)
+    with pytest.raises(InvalidInputError, match="at least one bound"):
+        Bound.of([])

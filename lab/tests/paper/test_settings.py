@@ -1,0 +1,142 @@
+"""The figures are the paper's: which there are, and with which parameters."""
+
+from dataclasses import replace
+from math import comb, log
+
+import numpy as np
+import pytest
+from scipy import special
+
+from dpaudit.dpsgd.joining import Poisson
+from dpaudit.errors import InvalidInputError
+from dpaudit_lab.paper import adaptive_steps, elements, guesses, sets
+from dpaudit_lab.paper.counting import ALPHA, DELTA
+from dpaudit_lab.paper.names import FIGURES, named
+from dpaudit_lab.paper.training import EPSILON, NOISE, dp_sgd
+
+# Every figure's label in the paper's LaTeX source, with the experiments behind each of
+# its points; the local Laplace figure is a curve without experiments.
+LABELS = {
+    "fig:effect-of-taken-guesses-number-single-epsilon": 200,
+    "fig:effect-of-elements-number-single-epsilon": 200,
+    "fig:dp-sgd-ora-vs-aora": 200,
+    "fig:results-of-ora-for-local-laplace": None,
+    "fig:effect-of-taken-guesses-number-single-epsilon-efficacy": 200,
+    "fig:effect-of-elements-number-single-epsilon-efficacy": 200,
+    "fig:effect-of-taken-guesses-number-multiple-epsilons": 20,
+    "fig:effect-of-elements-number-multiple-epsilons": 20,
+    "fig:ora-and-aora-of-count-in-sets": 100,
+}
+
+
+def test_every_figure_of_the_paper_is_there_with_its_repeats():
+    found = {figure.label: figure.paper_repeats for figure in FIGURES.values()}
+    assert list(found) == list(LABELS)
+    assert found == LABELS
+
+
+def test_as_many_are_run_as_in_the_paper_if_it_has_any():
+    for figure in FIGURES.values():
+        (sweep,) = figure.sweeps()
+        assert sweep.trials == (LABELS[figure.label] or 200)
+    with pytest.raises(InvalidInputError, match="must be the paper's, 100, got rep"):
+        replace(FIGURES["sets"], repeats=50)
+
+
+def test_figures_are_called_what_the_table_calls_them():
+    assert all(name == figure.name for name, figure in FIGURES.items())
+    assert named("all") == tuple(FIGURES.values())
+    assert named("sets") == (FIGURES["sets"],)
+    with pytest.raises(InvalidInputError, match="choose one of guesses, elements"):
+        named("figure 1")
+
+
+def test_the_training_is_the_paper_s():
+    mechanism = dp_sgd(8000, EPSILON)
+    assert EPSILON == 2
+    assert DELTA == 1e-5
+    assert ALPHA == 0.05
+    assert mechanism.coordinates == 1000
+    assert mechanism.per_coordinate == 8
+    assert mechanism.steps == 100
+    assert mechanism.participation == Poisson(rate=0.1)
+
+
+@pytest.mark.parametrize("n", [100, 1000])
+def test_up_to_one_element_per_coordinate_none_overlap(n):
+    mechanism = dp_sgd(n, EPSILON)
+    assert (mechanism.coordinates, mechanism.per_coordinate) == (n, 1)
+
+
+def test_what_is_not_the_paper_s_training_is_refused():
+    with pytest.raises(InvalidInputError, match="multiple of it, got elements=1500"):
+        dp_sgd(1500, EPSILON)
+    with pytest.raises(InvalidInputError, match=r"got epsilon=3\.0"):
+        dp_sgd(1000, 3.0)
+
+
+def renyi_epsilon(noise, rate, steps, delta):
+    """Epsilon by Renyi divergences of whole orders.
+
+    Mironov, Talwar and Zhang, https://arxiv.org/abs/1908.10530, section 3.3, for the
+    divergence; Canonne, Kamath and Steinke, https://arxiv.org/abs/2004.00010,
+    proposition 12, for the conversion. The accountant tries broken orders too, so it
+    can come out a little lower.
+    """
+    found = []
+    for order in range(2, 200):
+        k = np.arange(order + 1)
+        terms = [log(comb(order, int(j))) for j in k] + k * (k - 1) / (2 * noise**2)
+        chances = special.xlog1py(order - k, -rate) + special.xlogy(k, rate)
+        divergence = steps * special.logsumexp(terms + chances) / (order - 1)
+        found.append(divergence + log(1 - 1 / order) - log(delta * order) / (order - 1))
+    return min(found)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "noise", "rate", "steps"),
+    [
+        *((epsilon, noise, 0.1, 100) for epsilon, noise in NOISE.items()),
+        (2.0, adaptive_steps.NOISE, 1.0, 1),
+    ],
+)
+def test_the_noise_is_what_renyi_divergences_ask_for(epsilon, noise, rate, steps):
+    found = renyi_epsilon(noise, rate, steps, 1e-5)
+    assert epsilon - 1e-3 <= found <= 1.03 * epsilon
+
+
+def test_numbers_of_guesses_and_elements_are_the_paper_s():
+    assert guesses.ELEMENTS == 5000
+    assert max(guesses.GUESSES) == 5000
+    assert all(k % 2 == 0 for k in guesses.GUESSES)
+    assert elements.GUESSES == 100
+    assert {1000, 8000} < set(elements.ELEMENTS)
+    assert [(m.x, m.value, m.error) for m in elements.PRINTED] == [
+        (1, 0.49, 0.01),
+        (8, 0.62, 0.01),
+    ]
+    assert [m.x for m in elements.EARLIER] == [m.x for m in elements.PRINTED]
+    assert sets.SETS == 100
+    assert {1, 10} < set(sets.SIZES)
+    assert adaptive_steps.THRESHOLD == 1
+    assert 5 in adaptive_steps.SIZES
+
+
+def test_figures_of_the_same_experiments_share_their_trials():
+    def cells(name):
+        return {
+            (sweep.cell(setting), sweep.trials)
+            for sweep in FIGURES[name].sweeps()
+            for setting in sweep.settings
+        }
+
+    assert cells("guesses") == cells("guesses-accuracy")
+    assert cells("elements") == cells("elements-accuracy")
+    for one in ("guesses", "elements"):
+        single = {cell for cell, _ in cells(one)}
+        assert single < {cell for cell, _ in cells(f"{one}-epsilons")}
+
+
+def test_a_standard_error_needs_two_repeats():
+    with pytest.raises(InvalidInputError, match="--trials must be a whole number >= 2"):
+        FIGURES["sets"].sweeps(1)

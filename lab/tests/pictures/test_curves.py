@@ -1,0 +1,163 @@
+"""Charts of curves: the CSV is what the picture shows, invalid rules are marked."""
+
+import csv
+from io import StringIO
+from itertools import combinations
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.text import Text
+
+from dpaudit.errors import InvalidInputError
+from dpaudit_lab.pictures.chart import (
+    Chart,
+    Curve,
+    Look,
+    Mark,
+    Point,
+    csv_text,
+    mean_point,
+)
+from dpaudit_lab.pictures.curves import chart_figure, draw_chart
+from dpaudit_lab.pictures.style import STYLE
+
+CURVES = (
+    Curve(name="measured", colour=0),
+    Curve(
+        name="a rule with a long name, as many guesses as made",
+        colour=1,
+        look=Look.INVALID,
+    ),
+    Curve(name="beside", colour=0, look=Look.BESIDE),
+    Curve(name="computed", colour=6, look=Look.COMPUTED),
+    *(Curve(name=f"more of them, number {i}", colour=i) for i in range(2, 6)),
+)
+CHART = Chart(
+    title="A title as long as titles of charts ever are: two dozen words or fewer",
+    caption="1000 coordinates, 100 steps, sampling rate 0.1, \nalpha = 0.05",
+    x_label="elements per coordinate",
+    y_label="lower bound on epsilon",
+    curves=CURVES,
+    points=tuple(
+        Point(curve=c.name, x=x, mean=0.1 * i + 1 / x, error=0.01 * (1 + x), repeats=7)
+        for i, c in enumerate(CURVES)
+        for x in (0.2, 1.0, 8.0, 32.0)
+    ),
+    marks=(Mark(x=1.0, value=0.49, error=0.01), Mark(x=8.0, value=0.62, error=0.01)),
+    ticks=(0.2, 1.0, 8.0, 32.0),
+)
+
+
+@pytest.fixture
+def drawn():
+    with mpl.rc_context(STYLE):
+        figure = chart_figure(CHART)
+        FigureCanvasAgg(figure).draw()
+    return figure
+
+
+def lines(figure):
+    """The curves' lines by what the legend says, put on one line."""
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    said = [" ".join(label.split()) for label in labels]
+    return dict(zip(said, handles, strict=True))
+
+
+def test_the_csv_holds_what_the_picture_shows(drawn):
+    rows = list(csv.DictReader(StringIO(csv_text(CHART))))
+    found = lines(drawn)
+    for curve in CURVES:
+        mine = [row for row in rows if row["curve"] == curve.name]
+        written = [(float(row["x"]), float(row["mean"])) for row in mine]
+        shown = np.column_stack(found[curve.legend].get_data())
+        assert shown.tolist() == [list(pair) for pair in written]
+        assert {row["valid"] for row in mine} == {
+            "no" if curve.look is Look.INVALID else "yes"
+        }
+        assert [float(row["standard error"]) for row in mine] == [
+            0.01 * (1 + x) for x in (0.2, 1.0, 8.0, 32.0)
+        ]
+        assert {row["repeats"] for row in mine} == {"7"}
+
+
+def test_bands_are_one_standard_error_up_and_down(drawn):
+    (band, *_) = drawn.axes[0].collections
+    corners = {tuple(v) for v in band.get_paths()[0].vertices.round(9).tolist()}
+    for point in CHART.of("measured"):
+        assert (point.x, round(point.mean - point.error, 9)) in corners
+        assert (point.x, round(point.mean + point.error, 9)) in corners
+
+
+def test_what_is_not_valid_is_dashed_and_the_legend_says_so(drawn):
+    for curve in CURVES:
+        line = lines(drawn)[curve.legend]
+        invalid = curve.look is Look.INVALID
+        assert (line.get_linestyle() == "--") is invalid
+        assert curve.legend.endswith("(not valid)") is invalid
+
+
+def test_printed_numbers_are_written_beside_their_marks(drawn):
+    words = [text.get_text() for text in drawn.findobj(Text)]
+    assert "printed 0.49 ± 0.01" in words
+    assert "printed 0.62 ± 0.01" in words
+    assert "printed in the paper" in lines(drawn)
+
+
+def test_no_text_overlaps_another_or_leaves_the_picture(drawn):
+    renderer = FigureCanvasAgg(drawn).get_renderer()
+    low, high = drawn.axes[0].get_ylim()
+    ticks = drawn.axes[0].yaxis.get_major_ticks()
+    beyond = {t.label1 for t in ticks if not low <= t.get_loc() <= high}  # not drawn
+    visible = [t for t in drawn.findobj(Text) if t.get_visible() and t not in beyond]
+    shown = [t for t in visible if t.get_text().strip()]
+    # Of the words alone, without the line that leads to a mark.
+    boxes = [Text.get_window_extent(t, renderer) for t in shown]
+    for (one, a), (two, b) in combinations(zip(shown, boxes, strict=True), 2):
+        assert not a.overlaps(b), (one.get_text(), two.get_text())
+    for one, box in zip(shown, boxes, strict=True):
+        assert box.x0 >= 0, one.get_text()
+        assert box.y0 >= 0, one.get_text()
+        assert box.x1 <= drawn.bbox.x1, one.get_text()
+        assert box.y1 <= drawn.bbox.y1, one.get_text()
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_the_same_chart_gives_the_same_bytes(tmp_path, suffix):
+    paths = [tmp_path / f"{name}.{suffix}" for name in "ab"]
+    before = dict(mpl.rcParams)
+    for path in paths:
+        draw_chart(CHART, path)
+    one, two = (path.read_bytes() for path in paths)
+    assert one == two
+    assert dict(mpl.rcParams) == before
+
+
+def test_other_formats_are_refused(tmp_path):
+    with pytest.raises(InvalidInputError, match=r"as \.svg or \.png, got path="):
+        draw_chart(CHART, tmp_path / "a.gif")
+
+
+def test_points_must_be_finite_and_belong_to_a_curve():
+    with pytest.raises(InvalidInputError, match="must be finite, got mean=inf"):
+        Point(curve="a", x=1, mean=float("inf"))
+    with pytest.raises(InvalidInputError, match="got curve='b'"):
+        Chart(
+            title="",
+            caption="",
+            x_label="",
+            y_label="",
+            curves=(Curve(name="a", colour=0),),
+            points=(Point(curve="b", x=1, mean=0.0),),
+        )
+
+
+def test_the_error_is_the_standard_error_of_the_mean():
+    values = [1.0, 2.0, 4.0, 9.0]
+    point = mean_point("a", 3, values)
+    variance = sum((v - 4) ** 2 for v in values) / 3
+    assert point.mean == 4
+    assert point.error == pytest.approx((variance / 4) ** 0.5)
+    with pytest.raises(InvalidInputError, match="two repeats or more, got 1"):
+        mean_point("a", 3, [1.0])

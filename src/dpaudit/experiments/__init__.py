@@ -1,1 +1,0 @@
-"""Experiments: how often each rule is wrong, and the paper's figures."""
