@@ -24,36 +24,26 @@ from dpaudit.cli import app
 
 INPUTS = {
     "audit": {"scores", "included", "excluded", "design", "key"},
-    "benchmark": {"store"},
     "bound": {"reading"},
-    "calibrate": {"store"},
     "combine": {"results"},
     "evidence": {"result", "key", "scores", "sign", "files"},
     "explain": {"result"},
     "merge": {"tallies", "design"},
     "register": {"program"},
     "report": {"result"},
-    "reproduce": {"store"},
-    "sweep export": {"store"},
-    "sweep status": {"store"},
     "tally": {"scores", "design", "key"},
     "verify": {"evidence", "registration", "public_key", "files"},
 }
 OUTPUTS = {  # and how their names end; "" is however one likes
     "audit": {"save": ".json", "report": ".html", "evidence": ".json"},
-    "benchmark": {"picture": ".svg", "csv": ".csv", "page": ".md"},
-    "calibrate": {"page": ".md"},
     "evidence": {"output": ".json"},
     "gaps": {"picture": ".svg"},
     "merge": {"save": ".json", "report": ".html"},
     "plan": {"picture": ".svg"},
     "register": {"design": ".json", "key": "", "coins": ".csv"},
     "report": {"output": ".html"},
-    "reproduce": {"page": ".md"},
-    "sweep export": {"table": ".parquet"},
     "tally": {"save": ".json"},
 }
-FOLDERS = {"reproduce": {"out"}}  # for outputs that the command names itself
 
 PAIRS = [
     (name, read, written)
@@ -120,7 +110,7 @@ def everything(folder="."):
 def test_every_path_of_every_command_is_known_as_an_input_or_an_output(name):
     found = {each for each, types in kinds(name).items() if Path in types}
     inputs, outputs = INPUTS.get(name, set()), set(OUTPUTS.get(name, ()))
-    assert found == inputs | outputs | FOLDERS.get(name, set())
+    assert found == inputs | outputs
     assert not inputs & outputs
 
 
@@ -212,14 +202,6 @@ def test_a_table_of_a_folder_that_is_read_is_an_input_too(dpaudit):
     done = dpaudit(*spelled("tally", scores="scores", save="tally.json"), code=2)
     assert "tally.json would be overwritten, and SCORES reads it" in done.stderr
     assert Path("scores/0.parquet").read_bytes() == b"precious"
-
-
-def test_the_figures_of_a_folder_do_not_overwrite_the_store(dpaudit):
-    Path("figures").mkdir()
-    Path("figures/sets.csv").write_bytes(b"precious")
-    done = dpaudit("reproduce", "sets", "--store=figures/sets.csv", code=2)
-    assert "figures/sets.csv would be overwritten, and --store reads it" in done.stderr
-    assert everything("figures") == {"figures/sets.csv": b"precious"}
 
 
 @pytest.mark.usefixtures("registered")

@@ -45,9 +45,7 @@ def test_every_option_of_a_command_is_listed(commands, path):
     check_listed(commands, f"dpaudit {path}", asked(app, path))
 
 
-@pytest.mark.parametrize(
-    "path", ["reproduce", "calibrate", "benchmark", "sweep status"]
-)
+@pytest.mark.parametrize("path", ["reproduce", "calibrate", "benchmark"])
 def test_every_option_of_a_study_is_listed(commands, path):
     check_listed(commands, f"dpaudit-lab {path}", asked(lab, path))
 

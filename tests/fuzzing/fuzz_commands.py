@@ -48,19 +48,13 @@ evidence result.json --key key.txt --output out.json
 evidence evidence.json --redact --output out.json
 combine result.json result2.json --alpha 0.05
 explain counts.json --json
-sweep status store.sqlite --cells
-sweep status store.sqlite --json
-sweep export store.sqlite out.csv
 gaps xor --n 10
 gaps count --n 5 --epsilon 1 --guesses 3 --delta 1e-6 --alpha 0.1 --json
 gaps local-laplace --n 5 --epsilon 0.5 --observed 0.1 --seed 3
 plan --epsilon 2 --delta 1e-5 --coordinates 10 --steps 10 --rate 7
-benchmark --canaries 10 --trials 0 --pairs 1
-calibrate --runs 0 --only rules
-reproduce sets --trials 0 --workers 0
 --version
 """
-_LONG = ("benchmark", "calibrate", "explain", "gaps", "plan", "reproduce")
+_LONG = ("explain", "gaps", "plan")
 _FILES = (
     "scores.csv", "scores-0.csv", "in.csv", "out.csv", "table.npz", "design.json",
     "key.txt", "evidence.json", "signer.pub", "result.json", "result2.json",
