@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from evidence_samples import KEY, KINDS
-from golden import check_golden, words_of
+from golden import check_golden, pretty, words_of
 from private_runs import attach, private_run
 from torch.utils.data import TensorDataset
 
@@ -20,10 +20,6 @@ from dpaudit.testing.functions import Calls, OneValue, audit_function
 from dpaudit.training.black_box import BlackBoxAudit, CanaryScores
 
 pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG turned off:UserWarning")
-
-
-def pretty(text):
-    return json.dumps(json.loads(text), indent=1) + "\n"
 
 
 def shown(result):

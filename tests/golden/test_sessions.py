@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-from golden import OUTPUTS, check_golden, words_of
+from golden import OUTPUTS, check_golden, pretty, words_of
 from pyarrow import parquet
 from typer.testing import CliRunner
 
@@ -67,8 +67,9 @@ def write_scores():
     bits = Coins(key=Key(key_number(0)), count=400).bits()
     ids = rng.permutation(400)
     noise = rng.standard_normal(400)
-    np.savez("scores.npz", id=ids, score=noise + 2 * bits[ids])
-    np.savez("quiet.npz", id=ids, score=noise)
+    for name, scores in (("scores", noise + 2 * bits[ids]), ("quiet", noise)):
+        rows = [f"{i},{s:.9f}" for i, s in zip(ids, scores, strict=True)]
+        Path(f"{name}.csv").write_text("\n".join(["id,score", *rows]) + "\n")
     own = rng.integers(0, 2, 400)
     told = noise + 2 * own
     np.save("in.npy", told[own == 1])
@@ -117,7 +118,7 @@ def said_by(command):
     program, *arguments = shlex.split(command)
     if program == "cat":
         text = Path(arguments[0]).read_text("utf-8")
-        return words_of(text) if arguments[0].endswith(".html") else text + "\n"
+        return words_of(text) if arguments[0].endswith(".html") else pretty(text)
     done = CliRunner().invoke(app, arguments, env={"COLUMNS": "100"})
     code = f"[{done.exit_code}]\n" if done.exit_code else ""
     return done.stdout + done.stderr + code
