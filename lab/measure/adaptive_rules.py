@@ -59,7 +59,6 @@ from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep
 from dpaudit.game.adaptive import play_adaptive
 from dpaudit.game.guessers import AdaptiveGuesser, Play
-from dpaudit.game.result import bound_for
 
 DELTA, ALPHA, SIGMA = 1e-5, 0.05, 2.4224014
 CLAIM = ApproxDP(epsilon=2.0, delta=DELTA)
@@ -427,7 +426,7 @@ def adaptive(
         rng=np.random.default_rng(0),  # not used: the run took place
         key=one.key,
     )
-    bound = bound_for(rules)
+    bound = rules.bound()
     found = bound.epsilon_lower(transcript.reading(), delta=DELTA, alpha=ALPHA)
     return found.epsilon_lower
 

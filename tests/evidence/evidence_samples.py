@@ -28,7 +28,7 @@ from dpaudit import (
 from dpaudit.evidence import Evidence, evidence_of, score_files, tie_rng
 from dpaudit.evidence.files import read_score_files
 from dpaudit.game.result import conclude
-from dpaudit.game.rules import Rules, is_adaptive
+from dpaudit.game.rules import Rules
 from dpaudit.game.transcript import Transcript
 from dpaudit.privacy.adjacency import Adjacency
 from dpaudit.training.any_loop import SumsAudit
@@ -80,7 +80,7 @@ def played(
             stake, what = _slots(rules, what, turns)
         else:
             what[np.flatnonzero(what)[left:]] = 0
-            if not is_adaptive(rules):
+            if not rules.reveals:
                 here, what = here[what != 0], what[what != 0]
             left -= int(np.count_nonzero(what))
         referee.submit(here, what, stake)

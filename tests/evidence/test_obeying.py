@@ -25,7 +25,6 @@ from dpaudit.errors import DpAuditError, VoidAuditError
 from dpaudit.evidence import Evidence, Finding, Registration, register, seal, verify
 from dpaudit.evidence.obeying import check_obeyed
 from dpaudit.game.result import judge
-from dpaudit.game.rules import is_adaptive
 from dpaudit.game.transcript import Transcript
 
 RULES = {
@@ -45,7 +44,7 @@ def referee_takes(transcript: Transcript) -> bool:
     """Hand the guesses to a referee once more, turn by turn."""
     rules = transcript.design.rules
     referee, turn = Referee(transcript.design, KEY), transcript.turn
-    if is_adaptive(rules) and not isinstance(rules, AdaptiveRounds):
+    if rules.reveals and not isinstance(rules, AdaptiveRounds):
         turns = np.unique(turn)  # one in which nothing was handed in leaves no trace
     else:
         turns = np.arange(int(turn.max(initial=-1)) + 1)

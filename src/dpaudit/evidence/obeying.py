@@ -11,16 +11,6 @@ import numpy as np
 
 from dpaudit.errors import VoidAuditError
 from dpaudit.game.coins import Key
-from dpaudit.game.rules import (
-    AdaptiveClasses,
-    AdaptiveCount,
-    AdaptiveRounds,
-    Classes,
-    OneRun,
-    Ranking,
-    is_adaptive,
-    stake_range,
-)
 from dpaudit.game.transcript import Transcript
 
 __all__ = ["check_obeyed"]
@@ -33,7 +23,7 @@ def check_obeyed(transcript: Transcript, key: Key | None) -> None:
         VoidAuditError: It breaks the rules of its design.
 
     Example:
-        >>> from dpaudit import Design, PureDP
+        >>> from dpaudit import Design, OneRun, PureDP
         >>> rules, claim = OneRun(guesses=2), PureDP(epsilon=1.0)
         >>> design = Design(canaries=10**12, rules=rules, claim=claim)
         >>> ones = np.ones(3, np.int8)
@@ -54,7 +44,7 @@ guesses=2; the number must be fixed before the run
     _check_canaries(transcript)
     _check_turns(transcript)
     _check_stakes(transcript)
-    transcript.check_number()
+    transcript.check_made()
     _check_uniforms(transcript, key)
 
 
@@ -72,32 +62,16 @@ def _check_turns(transcript: Transcript) -> None:
     turn, rules = transcript.turn, transcript.design.rules
     if not ((turn >= 0).all() and (turn[1:] >= turn[:-1]).all()):
         raise VoidAuditError("turns must come in order")
-    rounds = len(rules.weights) if isinstance(rules, AdaptiveRounds) else 1
     last = int(turn.max(initial=0))
     # Elsewhere turns in which nothing was submitted leave no trace, and do not count.
-    counted = isinstance(rules, AdaptiveRounds) or not is_adaptive(rules)
-    if counted and last >= rounds:
+    if rules.turns is not None and last >= rules.turns:
         raise VoidAuditError(f"turn {last} is one that the rules do not have")
-    if (
-        isinstance(rules, AdaptiveRounds)
-        and rules.jump is not None
-        and (transcript.index % rounds != turn).any()
-    ):
-        raise VoidAuditError(
-            f"with a jump, canary i is played in round i modulo {rounds}"
-        )
+    rules.check_turn(transcript.index, turn)
 
 
 def _check_stakes(transcript: Transcript) -> None:
-    rules, stake = transcript.design.rules, transcript.stake
-    made, (low, high) = transcript.guess != 0, stake_range(rules)
-    fine = ((stake[made] >= low) & (stake[made] <= high)).all()
-    if isinstance(rules, Classes | AdaptiveClasses):
-        fine = np.isin(stake[made], rules.weights).all()
-    # Where all guesses count alike, passes are written down as if they did too.
-    alike = isinstance(rules, OneRun | Ranking | AdaptiveCount)
-    passed = (stake[~made] == (1 if alike else 0)).all()
-    if not (fine and passed):
+    rules = transcript.design.rules
+    if not rules.are_stakes(transcript.guess, transcript.stake):
         raise VoidAuditError(
             f"a stake is none that {type(rules).__name__} has, or is put on a pass"
         )
@@ -105,8 +79,7 @@ def _check_stakes(transcript: Transcript) -> None:
 
 def _check_uniforms(transcript: Transcript, key: Key | None) -> None:
     """Check committed chance: one number for each round, and one for the end."""
-    rules, held = transcript.design.rules, transcript.uniforms
-    size = len(rules.weights) + 1 if isinstance(rules, AdaptiveRounds) else 0
+    size, held = transcript.design.rules.uniforms, transcript.uniforms
     if len(held) != size:
         raise VoidAuditError(
             f"there are {len(held)} uniforms, and the rules need {size}"

@@ -8,14 +8,7 @@ is checked. Where a change of one guess would change the tally, it is not listed
 from dpaudit.evidence.documents import audit_of
 from dpaudit.evidence.files import ScoreFiles
 from dpaudit.evidence.record import Evidence
-from dpaudit.game.rules import (
-    AdaptiveBets,
-    AdaptiveClasses,
-    AdaptiveRounds,
-    Classes,
-    Rules,
-    is_adaptive,
-)
+from dpaudit.game.rules import Slots
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import speaks_of_chance
 from dpaudit.training.result import TrainingResult
@@ -68,18 +61,11 @@ def stated_fields(
 def _free(evidence: Evidence) -> list[str]:
     """Return the columns of a transcript in which a change may leave the tally."""
     rules = evidence.registration.design.rules
-    counted = not isinstance(rules, AdaptiveRounds | AdaptiveBets)
     free = ["index"]
-    if counted:
+    if rules.fixed:
         free.append("guess")  # a wrong one and one not made count the same
-    if isinstance(rules, Classes | AdaptiveClasses):
+    if isinstance(rules, Slots):
         free.append("stake")
-    if _turns_are_free(rules):
+    if rules.free_turns:
         free.append("turn")
     return free
-
-
-def _turns_are_free(rules: Rules) -> bool:
-    if isinstance(rules, AdaptiveRounds):
-        return rules.jump is None
-    return is_adaptive(rules)

@@ -28,7 +28,7 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.explanation.model import Model
 from dpaudit.explanation.seen import Seen, as_epsilon, excess
 from dpaudit.game.result import AuditResult, is_classic
-from dpaudit.game.rules import AdaptiveBets, AdaptiveRounds, is_adaptive
+from dpaudit.game.rules import AdaptiveBets, AdaptiveRounds
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.theory.gaps import gaps
 from dpaudit.theory.measured import Measured
@@ -57,7 +57,7 @@ def modelled(
     design = audit.design
     delta, alpha = design.bound_delta, design.alpha
     top = _confidence(model.guarantee or claim, audit)
-    hidden = model.per_coordinate > 1 and not is_adaptive(design.rules)
+    hidden = model.per_coordinate > 1 and not design.rules.reveals
     rungs = (
         _claim(claim, delta),
         top,
@@ -237,7 +237,7 @@ def _elements(
             float(np.dot(counts, special.expit(guessed)) / counts.sum())
         )
     whole = max(1, min(model.coordinates, round(seen.guesses / model.per_coordinate)))
-    if is_adaptive(rules):
+    if rules.reveals:
         ranked = np.sort(law.chance().ravel())[::-1]
         share = max(1, round(len(ranked) * seen.guesses / audit.design.canaries))
         return Measured.exact(float(ranked[:share].mean()))

@@ -21,7 +21,6 @@ from dpaudit.game.one_run import check_pairs
 from dpaudit.game.pairs import Pairs
 from dpaudit.game.referee import Referee
 from dpaudit.game.result import AuditResult, conclude
-from dpaudit.game.rules import is_adaptive
 from dpaudit.game.transcript import Transcript
 
 __all__ = ["audit_adaptive", "drive", "play_adaptive"]
@@ -65,7 +64,7 @@ def play_adaptive(
     key: Key,
 ) -> Transcript:
     """Play the game of an adaptive audit, without judging it."""
-    if not is_adaptive(design.rules):
+    if not design.rules.reveals:
         raise VoidAuditError(
             f"{type(design.rules).__name__} are rules of a one-run game, in which no "
             "coin is revealed; use audit_one_run, or rules such as "

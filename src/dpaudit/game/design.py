@@ -19,19 +19,9 @@ from re import fullmatch
 from typing import Self, final
 
 from dpaudit import _canonical, _validate
-from dpaudit.bounds.adaptive import coupling_price
-from dpaudit.bounds.rounds import MOST_CHANCE, left_to_chance, rounds_price
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Key
-from dpaudit.game.rules import (
-    AdaptiveBets,
-    AdaptiveRounds,
-    Ranking,
-    Rules,
-    committed_guesses,
-    rules_from_plain,
-    rules_to_plain,
-)
+from dpaudit.game.rules import Rules, rules_from_plain, rules_to_plain
 from dpaudit.privacy.guarantee import (
     Guarantee,
     guarantee_from_plain,
@@ -105,71 +95,23 @@ class Design:
             raise InvalidInputError(
                 f"cannot guess guesses={self.guesses} of canaries={self.canaries}"
             )
-        self._check_price()
+        self.rules.check_price(
+            canaries=self.canaries,
+            claimed=self.claim.epsilon_at(self.bound_delta),
+            delta=self.bound_delta,
+            alpha=self.alpha,
+        )
 
     def __hash__(self) -> int:
         return hash(self.to_json())
 
     def _check_points(self) -> None:
-        one_point = isinstance(self.claim, ApproxDP | PureDP)
-        if isinstance(self.rules, Ranking | AdaptiveRounds | AdaptiveBets) and (
-            not one_point
-        ):
+        if self.rules.one_point and not isinstance(self.claim, ApproxDP | PureDP):
             raise InvalidInputError(
                 f"{type(self.rules).__name__} tests a claim at one point, and "
                 f"{self.claim} is a whole curve; claim ApproxDP(epsilon="
                 f"curve.epsilon_at(delta), delta=delta) for a delta of your choice"
             )
-
-    def _check_price(self) -> None:
-        """Refuse a game whose delta costs so much that nothing could be shown."""
-        match self.rules:
-            case AdaptiveRounds(start=start):
-                price = self._rounds_price(self.rules)
-                remedy = "a smaller jump, a larger start"
-            case AdaptiveBets(start=start):
-                price = coupling_price(self.canaries, start, self.bound_delta)
-                remedy = "a larger start"
-            case _:
-                return
-        claimed = self.claim.epsilon_at(self.bound_delta)
-        if start > claimed:
-            raise InvalidInputError(
-                f"start={start:g} lies above the claim's epsilon {claimed:g}: a bound "
-                "could exceed the claim without a test of it; start at the claim or "
-                "below"
-            )
-        if price >= self.alpha:
-            raise InvalidInputError(
-                f"delta costs {price:.3g} at start={start:g}, no less than "
-                f"alpha={self.alpha:g}: nothing could be shown; give "
-                f"{type(self.rules).__name__} {remedy}, use fewer canaries, or play by "
-                "AdaptiveCount"
-            )
-
-    def _rounds_price(self, rules: AdaptiveRounds) -> float:
-        left = left_to_chance(
-            canaries=self.canaries,
-            weights=rules.weights,
-            jump=rules.jump,
-            noise=rules.noise,
-            epsilon=rules.start,
-        )
-        if left > MOST_CHANCE:
-            raise InvalidInputError(
-                f"with jump={rules.jump!r} and noise={rules.noise!r}, {left:.0%} of "
-                "the evidence would be chance even if every canary were guessed, and "
-                "nothing could be shown; use a larger jump, more canaries or fewer "
-                "rounds"
-            )
-        return rounds_price(
-            canaries=self.canaries,
-            weights=rules.weights,
-            jump=rules.jump,
-            noise=rules.noise,
-            epsilon=rules.start,
-            delta=self.bound_delta,
-        )
 
     @property
     def bound_delta(self) -> float:
@@ -180,7 +122,7 @@ class Design:
     @property
     def guesses(self) -> int:
         """How many guesses the rules allow at most."""
-        return committed_guesses(self.rules, self.canaries)
+        return self.rules.most(self.canaries)
 
     def to_json(self) -> str:
         """Return the canonical JSON of the design: equal designs, equal bytes."""

@@ -19,7 +19,6 @@ from dpaudit.game.mechanism import Mechanism
 from dpaudit.game.pairs import Pairs
 from dpaudit.game.referee import Referee
 from dpaudit.game.result import AuditResult, conclude
-from dpaudit.game.rules import is_adaptive
 from dpaudit.game.transcript import Transcript
 
 __all__ = ["audit_one_run", "check_adjacency", "check_pairs", "play_one_run"]
@@ -82,7 +81,7 @@ def play_one_run(
     key: Key,
 ) -> Transcript:
     """Play the game of a one-run audit, without judging it."""
-    if is_adaptive(design.rules):
+    if design.rules.reveals:
         raise VoidAuditError(
             f"{type(design.rules).__name__} are rules of an adaptive game; use "
             "audit_adaptive"

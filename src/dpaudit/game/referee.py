@@ -7,7 +7,7 @@ submitted once. What the design fixed, the referee holds to: the number of guess
 slots of each weight, the number of rounds. Every breach raises and reveals nothing.
 """
 
-from typing import Any, NoReturn, assert_never, final
+from typing import Any, NoReturn, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,20 +16,6 @@ from dpaudit.errors import VoidAuditError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.guessers import everyone
-from dpaudit.game.rules import (
-    LARGEST_WEIGHT,
-    AdaptiveBets,
-    AdaptiveClasses,
-    AdaptiveCount,
-    AdaptiveRounds,
-    Classes,
-    OneRun,
-    Ranking,
-    check_number,
-    check_slots,
-    is_adaptive,
-    stake_range,
-)
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
 
@@ -61,7 +47,7 @@ adaptive=True)
         self._bits = Coins(key=key, count=design.canaries).bits()
         self._seen = np.zeros(design.canaries, bool)
         self._turns: list[tuple[NDArray[Any], ...]] = []
-        self._made = 0
+        self._used: NDArray[np.int64] | int = 0  # of what the rules limit
         self._over = False
 
     def __reduce__(self) -> NoReturn:
@@ -82,17 +68,18 @@ adaptive=True)
         Raises:
             VoidAuditError: The rules of the game were broken; nothing is revealed.
         """
-        self._check_turn()
-        where, what = checked(index, guess, canaries=self.design.canaries)
+        self._check_open()
+        rules, n = self.design.rules, self.design.canaries
+        where, what = checked(index, guess, canaries=n)
         if self._seen[where].any():
             raise VoidAuditError("a canary was named twice; each may be guessed once")
-        self._check_round(where)
-        puts = self._stakes(what, stake)
-        self._check_number(what, puts)
-        self._seen[where] = True
-        self._made += int(np.count_nonzero(what))
-        truth: NDArray[np.int8] = 2 * self._bits[where].astype(np.int8) - 1
         turn = np.full(len(where), len(self._turns))
+        rules.check_turn(where, turn)
+        puts = rules.stakes(what, stake)
+        used = self._used + rules.used(what, puts)
+        rules.check_used(used, canaries=n)
+        self._seen[where], self._used = True, used
+        truth: NDArray[np.int8] = 2 * self._bits[where].astype(np.int8) - 1
         self._turns.append((where, what, truth, puts, turn))
         return truth.copy()
 
@@ -101,9 +88,6 @@ adaptive=True)
         self._over = True
         columns = [np.concatenate(c) for c in zip(*self._turns, strict=True)]
         index, guess, truth, stake, turn = columns or [np.zeros(0)] * 5
-        rules = self.design.rules
-        # One for each round, and one for the noise at the end.
-        uniforms = len(rules.weights) + 1 if isinstance(rules, AdaptiveRounds) else 0
         return Transcript(
             design=self.design,
             index=index.astype(np.int64),
@@ -112,7 +96,7 @@ adaptive=True)
             stake=stake,
             turn=turn.astype(np.int64),
             # The guesser cannot know them: they come from the key.
-            uniforms=self._key.uniforms(uniforms),
+            uniforms=self._key.uniforms(self.design.rules.uniforms),
         )
 
     def summary(self, scores: ArrayLike) -> ScoreSummary:
@@ -121,84 +105,18 @@ adaptive=True)
             raise VoidAuditError("the game is not over: close it first")
         return ScoreSummary.of(scores, self._bits)
 
-    def _check_turn(self) -> None:
-        rules = self.design.rules
+    def _check_open(self) -> None:
+        turns = self.design.rules.turns
         if self._over:
             raise VoidAuditError("the game is closed: it is played once")
-        if self._turns and not is_adaptive(rules):
-            raise VoidAuditError("guesses were handed in before: a game is played once")
-        if isinstance(rules, AdaptiveRounds) and (
-            len(self._turns) == len(rules.weights)
-        ):
-            raise VoidAuditError(
-                f"all {len(rules.weights)} planned rounds were played; their number "
-                "must be fixed before the run"
-            )
-
-    def _check_round(self, where: NDArray[np.int64]) -> None:
-        rules, turn = self.design.rules, len(self._turns)
-        if not isinstance(rules, AdaptiveRounds) or rules.jump is None:
+        if turns is None or len(self._turns) < turns:
             return
-        rounds = len(rules.weights)
-        if np.any(where % rounds != turn):
-            raise VoidAuditError(
-                f"with a jump, canary i is played in round i modulo {rounds}: round "
-                f"{turn} is for canaries {turn}, {turn + rounds}, and so on"
-            )
-
-    def _stakes(
-        self, what: NDArray[Any], stake: ArrayLike | None
-    ) -> NDArray[np.float64]:
-        rules = self.design.rules
-        match rules:
-            case OneRun() | Ranking() | AdaptiveCount():
-                if stake is not None:
-                    raise VoidAuditError(
-                        f"{type(rules).__name__} has no stakes: every guess counts "
-                        "the same"
-                    )
-                return np.ones(len(what))
-            case Classes() | AdaptiveClasses() | AdaptiveRounds() | AdaptiveBets():
-                pass
-            case _:
-                assert_never(rules)
-        if stake is None and not isinstance(rules, AdaptiveRounds):
-            raise VoidAuditError(
-                f"{type(rules).__name__} needs a stake for every guess"
-            )
-        equal = np.full(len(what), LARGEST_WEIGHT)
-        puts = equal if stake is None else _numbers(stake)
-        if puts.shape != what.shape:
-            raise VoidAuditError(
-                f"stake must be as long as guess, got shapes {puts.shape} and "
-                f"{what.shape}"
-            )
-        made, (low, high) = puts[what != 0], stake_range(rules)
-        if not np.all((made >= low) & (made <= high)):
-            if isinstance(rules, AdaptiveBets):
-                raise VoidAuditError("a stake is a chance and must be in [0, 1]")
-            kind = "log-odds" if isinstance(rules, AdaptiveRounds) else "a weight"
-            raise VoidAuditError(
-                f"a stake is {kind} and must be positive, from {low:g} to {high:g}"
-            )
-        return np.where(what != 0, puts, 0.0)
-
-    def _check_number(self, what: NDArray[Any], puts: NDArray[np.float64]) -> None:
-        rules = self.design.rules
-        if not isinstance(rules, Classes | AdaptiveClasses):
-            made = self._made + int(np.count_nonzero(what))
-            return check_number(made, self.design.guesses)
-        if not np.all(np.isin(puts[what != 0], rules.weights)):
-            raise VoidAuditError(f"a stake must be one of the weights {rules.weights}")
-        before = [turn[3] for turn in self._turns]
-        return check_slots(rules, np.concatenate([*before, puts]))
-
-
-def _numbers(stake: ArrayLike) -> NDArray[np.float64]:
-    try:
-        return np.array(stake, np.float64)
-    except (TypeError, ValueError) as error:
-        raise VoidAuditError(f"stake must hold numbers: {error}") from error
+        if not self.design.rules.reveals:
+            raise VoidAuditError("guesses were handed in before: a game is played once")
+        raise VoidAuditError(
+            f"all {turns} planned rounds were played; their number must be fixed "
+            "before the run"
+        )
 
 
 def checked(

@@ -3,18 +3,15 @@
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from math import ceil, log
-from typing import Any, Protocol, Self, assert_never, final
+from typing import Any, Self, assert_never, final
 
 from dpaudit import _canonical, _validate
-from dpaudit.bounds.adaptive import Adaptive
-from dpaudit.bounds.bets import Betting
-from dpaudit.bounds.bound import ClaimTest, Grid, LowerBound
+from dpaudit.bounds.bound import ClaimTest, LowerBound
 from dpaudit.bounds.claims import CountingBound, test_claim
 from dpaudit.bounds.classic import Classic
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.fdp import GaussianFamily
 from dpaudit.bounds.methods import KNOWN, METHODS
-from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.reading_json import reading_from_json, reading_to_json
 from dpaudit.bounds.reads import (
     Bets,
@@ -25,25 +22,12 @@ from dpaudit.bounds.reads import (
     Unequal,
     Weighted,
 )
-from dpaudit.bounds.rounds import StoufferRounds
-from dpaudit.bounds.slots import AdaptiveSlots
 from dpaudit.bounds.strength import accuracy_caught, all_right
 from dpaudit.bounds.unequal import UnequalCoins
-from dpaudit.bounds.weighted import WeightedGuesses
 from dpaudit.errors import InvalidInputError, VoidAuditError, on_one_line
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.notebook import html_fragment
-from dpaudit.game.rules import (
-    AdaptiveBets,
-    AdaptiveClasses,
-    AdaptiveCount,
-    AdaptiveRounds,
-    Classes,
-    OneRun,
-    Ranking,
-    Rules,
-    is_adaptive,
-)
+from dpaudit.game.rules import JudgingBound, OneRun, Rules
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import (
@@ -63,7 +47,6 @@ from dpaudit.stats.binomial import log_odds_limit
 
 __all__ = [
     "AuditResult",
-    "bound_for",
     "bound_of",
     "check_reading",
     "check_verdict",
@@ -78,23 +61,6 @@ __all__ = [
     "opening",
     "score",
 ]
-
-
-class JudgingBound(Protocol):
-    """A bound that a game can be judged by; it reads what the game's rules give."""
-
-    def __hash__(self) -> int: ...
-
-    def epsilon_lower(
-        self,
-        reading: Any,  # noqa: ANN401 (what the rules give is what the bound reads)
-        /,
-        *,
-        delta: float,
-        alpha: float,
-    ) -> LowerBound:
-        """Return the lower bound."""
-        ...
 
 
 _FORMAT = "dpaudit.result.3"
@@ -265,9 +231,7 @@ class AuditResult:
             commitment=None
             if plain["commitment"] is None
             else Commitment.from_json(plain["commitment"]),
-            reading=reading_from_json(
-                plain["reading"], adaptive=is_adaptive(design.rules)
-            ),
+            reading=reading_from_json(plain["reading"], adaptive=design.rules.reveals),
             bound=_lower_bound(_object("bound", plain["bound"])),
             ceiling=_canonical.number("ceiling", plain["ceiling"]),
             claim_test=claim_test_from_plain(plain["claim_test"]),
@@ -341,7 +305,7 @@ def judge(
         VoidAuditError: The reading is not of a game by these rules.
     """
     check_reading(reading, design)
-    bound = bound_for(design.rules) if bound is None else bound
+    bound = design.rules.bound() if bound is None else bound
     found = _found if isinstance(reading, Counts | Weighted) else _found.__wrapped__
     lower, ceiling, claim_test, caught = found(
         bound, _tester(bound, design.rules), reading, design
@@ -375,7 +339,7 @@ def effect_seen(reading: Reading, *, design: Design) -> Control:
         inconclusive
     """
     nothing = PureDP(epsilon=0.0, adjacency=design.claim.adjacency)
-    tester = _tester(bound_for(design.rules), design.rules)
+    tester = _tester(design.rules.bound(), design.rules)
     return better_than_chance(test_claim(nothing, reading, alpha=SURE, bound=tester))
 
 
@@ -440,7 +404,7 @@ def _tester(bound: JudgingBound, rules: Rules) -> CountingBound | None:
     """Return what tests the claim: the bound itself, or else that of the rules."""
     if isinstance(bound, CountingBound):
         return bound
-    own = bound_for(rules)
+    own = rules.bound()
     return own if isinstance(own, CountingBound) else None
 
 
@@ -460,35 +424,18 @@ def check_reading(reading: Reading, design: Design) -> None:
 guesses, and the reading is of guesses made all at once
     """
     _check_game(reading, design.rules)
-    _, made = score(reading)
-    fixed = not isinstance(design.rules, AdaptiveRounds | AdaptiveBets)
-    if reading.canaries != design.canaries or (fixed and made != design.guesses):
+    rules, (_, made) = design.rules, score(reading)
+    number = made == design.guesses or not rules.fixed
+    if reading.canaries != design.canaries or not number:
         raise VoidAuditError(
             f"{made} guesses about {reading.canaries} canaries were not made by a "
             f"design of {design.guesses} guesses about {design.canaries}"
         )
-    rules = design.rules
-    if (
-        isinstance(reading, Weighted)
-        and isinstance(rules, Classes | AdaptiveClasses)
-        and (reading.weights, reading.guesses, reading.committed)
-        != (rules.weights, rules.guesses, True)
-    ):
-        raise VoidAuditError("the reading's classes are not those of the rules")
-    if (
-        isinstance(reading, Rounds)
-        and isinstance(rules, AdaptiveRounds)
-        and (reading.weights, reading.jump, reading.noise)
-        != (rules.weights, rules.jump, rules.noise)
-    ):
-        raise VoidAuditError(
-            "the reading's rounds, jump and noise are not those that were fixed "
-            "beforehand"
-        )
+    rules.check_reading(reading)
 
 
 def _check_game(reading: Reading, rules: Rules) -> None:
-    name, kind = type(rules).__name__, _read(rules)
+    name, kind = type(rules).__name__, rules.reads
     if isinstance(reading, Unequal):
         raise VoidAuditError(
             'no rules of a design fix how many "in" and "out" guesses are made, which '
@@ -502,30 +449,13 @@ def _check_game(reading: Reading, rules: Rules) -> None:
         )
     if not isinstance(reading, Counts | Weighted):
         return
-    if reading.adaptive != is_adaptive(rules):
+    if reading.adaptive != rules.reveals:
         when = ("made all at once", "made while coins were revealed")[reading.adaptive]
-        how = ("are not", "are")[is_adaptive(rules)]
+        how = ("are not", "are")[rules.reveals]
         raise VoidAuditError(
             f"by {name} coins {how} revealed between guesses, and the reading is of "
             f"guesses {when}"
         )
-
-
-def _read(rules: Rules) -> type[Reading]:
-    """Return what a game by these rules is read as."""
-    match rules:
-        case OneRun() | AdaptiveCount():
-            return Counts
-        case Ranking():
-            return Ranked
-        case Classes() | AdaptiveClasses():
-            return Weighted
-        case AdaptiveRounds():
-            return Rounds
-        case AdaptiveBets():
-            return Bets
-        case _:
-            assert_never(rules)
 
 
 def _accuracy_caught(
@@ -545,33 +475,6 @@ def _accuracy_caught(
     )
 
 
-def bound_for(rules: Rules) -> JudgingBound:  # noqa: PLR0911 (one return per rule)
-    """Return the bound that is valid for a game by these rules.
-
-    Example:
-        >>> from dpaudit import AdaptiveCount, OneRun
-        >>> bound_for(OneRun(guesses=10)), bound_for(AdaptiveCount(guesses=10))
-        (Exact(), Adaptive())
-    """
-    match rules:
-        case OneRun():
-            return Exact()
-        case Ranking():
-            return RankedLooks()
-        case Classes():
-            return WeightedGuesses()
-        case AdaptiveCount():
-            return Adaptive()
-        case AdaptiveClasses():
-            return AdaptiveSlots()
-        case AdaptiveRounds(start=start):
-            return StoufferRounds(grid=Grid(start=start))
-        case AdaptiveBets(start=start):
-            return Betting(grid=Grid(start=start))
-        case _:
-            assert_never(rules)
-
-
 def is_classic(audit: AuditResult) -> bool:
     """Return whether a result says that every coin had a run of its own."""
     return audit.bound.method == Classic.method and isinstance(
@@ -587,7 +490,7 @@ def bound_of(audit: AuditResult) -> JudgingBound:
     # All of them hold for guesses that are made at once and counted.
     if isinstance(audit.design.rules, OneRun) and named is not None:
         return Exact() if isinstance(named, GaussianFamily) else named
-    return bound_for(audit.design.rules)
+    return audit.design.rules.bound()
 
 
 def is_own_bound(audit: AuditResult) -> bool:

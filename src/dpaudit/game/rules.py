@@ -1,7 +1,8 @@
 """The rules a game is played by, fixed before it begins.
 
-Rules say what is revealed when, and what of the guesser's freedom is pinned down so
-that the bound at the end is valid.
+A rule knows its whole game: what is revealed when, what of the guesser's freedom is
+pinned down, how the guesses of a turn are checked, what is read of them at the end, and
+which bound is valid for that. Whoever adds a game writes a rule.
 
 One run: all guesses at once, nothing revealed before.
 
@@ -20,16 +21,38 @@ Counting the guesses that an adaptive guesser happened to make, as if their numb
 been fixed, is not among them: docs/explanation/errata.md shows why.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias, assert_never, final
+from typing import Any, ClassVar, Final, Protocol, final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _canonical, _validate
-from dpaudit.bounds.reads import check_jump
+from dpaudit.bounds.adaptive import Adaptive, coupling_price
+from dpaudit.bounds.bets import Betting
+from dpaudit.bounds.bound import Grid, LowerBound
+from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.ranked import RankedLooks
+from dpaudit.bounds.reads import (
+    Bets,
+    Counts,
+    Ranked,
+    Reading,
+    Rounds,
+    Weighted,
+    check_jump,
+)
+from dpaudit.bounds.rounds import (
+    MOST_CHANCE,
+    StoufferRounds,
+    left_to_chance,
+    rounds_price,
+)
+from dpaudit.bounds.slots import AdaptiveSlots
+from dpaudit.bounds.weighted import WeightedGuesses
 from dpaudit.errors import InvalidInputError, VoidAuditError
 
 __all__ = [
@@ -39,56 +62,379 @@ __all__ = [
     "AdaptiveCount",
     "AdaptiveRounds",
     "Classes",
+    "JudgingBound",
     "OneRun",
+    "Played",
     "Ranking",
     "Rules",
-    "check_number",
-    "check_slots",
-    "committed_guesses",
-    "is_adaptive",
+    "Slots",
     "rules_from_plain",
     "rules_to_plain",
-    "stake_range",
 ]
 
 LARGEST_WEIGHT: Final = 1e9  # larger ratios make one class all that counts
 
 
+class JudgingBound(Protocol):
+    """A bound that a game can be judged by; it reads what the game's rules give."""
+
+    def __hash__(self) -> int: ...
+
+    def epsilon_lower(
+        self,
+        reading: Any,  # noqa: ANN401 (what the rules give is what the bound reads)
+        /,
+        *,
+        delta: float,
+        alpha: float,
+    ) -> LowerBound:
+        """Return the lower bound."""
+        ...
+
+
+class Played(Protocol):
+    """The columns of a game's record, a row for each canary submitted, in order."""
+
+    @property
+    def index(self) -> NDArray[np.int64]:
+        """Canaries."""
+        ...
+
+    @property
+    def guess(self) -> NDArray[np.int8]:
+        """-1 or +1 for each, 0 for a pass."""
+        ...
+
+    @property
+    def truth(self) -> NDArray[np.int8]:
+        """The coin of each, -1 or +1."""
+        ...
+
+    @property
+    def stake(self) -> NDArray[np.float64]:
+        """What was put on each."""
+        ...
+
+    @property
+    def turn(self) -> NDArray[np.int64]:
+        """In which submission each came, from 0."""
+        ...
+
+    @property
+    def uniforms(self) -> NDArray[np.float64]:
+        """Committed uniform numbers."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules(ABC):
+    """What a game is played by.
+
+    Attributes:
+        kind: Its name in documents.
+        reads: What is read of it.
+        reveals: Whether coins are revealed while the game goes on.
+        fixed: Whether the number of guesses is fixed beforehand.
+        one_point: Whether it tests a claim at one point, and no whole curve at once.
+    """
+
+    kind: ClassVar[str]
+    reads: ClassVar[type[Reading]]
+    reveals: ClassVar[bool]
+    fixed: ClassVar[bool] = True
+    one_point: ClassVar[bool] = False
+
+    @abstractmethod
+    def most(self, canaries: int) -> int:
+        """Return how many guesses are allowed at most."""
+
+    @abstractmethod
+    def bound(self) -> JudgingBound:
+        """Return the bound that is valid for the game."""
+
+    @abstractmethod
+    def read(self, played: Played, *, canaries: int) -> Reading:
+        """Return what the bound reads; what is missing is wrong."""
+
+    @abstractmethod
+    def stakes(
+        self, guess: NDArray[np.int8], stake: ArrayLike | None
+    ) -> NDArray[np.float64]:
+        """Return the stakes of a turn's guesses.
+
+        Raises:
+            VoidAuditError: They are none that the rules have.
+        """
+
+    @abstractmethod
+    def are_stakes(self, guess: NDArray[np.int8], stake: NDArray[np.float64]) -> bool:
+        """Return whether a record's stakes are such as ``stakes`` returns."""
+
+    @property
+    def turns(self) -> int | None:
+        """How many turns there are; None for as many as one likes."""
+        return None if self.reveals else 1
+
+    @property
+    def free_turns(self) -> bool:
+        """Whether it makes no difference in which turn a canary came."""
+        return self.reveals
+
+    @property
+    def uniforms(self) -> int:
+        """How many committed uniform numbers the bound uses."""
+        return 0
+
+    def check_turn(  # noqa: B027 (most have nothing to check)
+        self, index: NDArray[np.int64], turn: NDArray[np.int64]
+    ) -> None:
+        """Refuse canaries in turns that are not theirs."""
+
+    def used(
+        self,
+        guess: NDArray[np.int8],
+        stake: NDArray[np.float64],  # noqa: ARG002 (where weights are limited)
+    ) -> NDArray[np.int64]:
+        """Return how much guesses use of what is limited: here, their number."""
+        return np.array([np.count_nonzero(guess)])
+
+    def check_used(self, used: NDArray[np.int64], *, canaries: int) -> None:
+        """Refuse more guesses in all than were fixed."""
+        (made,), allowed = used, self.most(canaries)
+        if made > allowed:
+            raise VoidAuditError(
+                f"{made} guesses were made, but the design allows guesses={allowed}; "
+                "the number must be fixed before the run"
+            )
+
+    def check_reading(self, reading: Reading) -> None:  # noqa: B027
+        """Refuse a reading of another game by rules of the same kind."""
+
+    def check_price(  # noqa: B027
+        self, *, canaries: int, claimed: float, delta: float, alpha: float
+    ) -> None:
+        """Refuse a game whose delta costs so much that nothing could be shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Alike(Rules):
+    """So many guesses, which all count the same."""
+
+    guesses: int
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("guesses", self.guesses, least=1)
+        object.__setattr__(self, "guesses", int(self.guesses))
+
+    def most(self, canaries: int) -> int:  # noqa: ARG002 (as many as were fixed)
+        return self.guesses
+
+    def stakes(
+        self, guess: NDArray[np.int8], stake: ArrayLike | None
+    ) -> NDArray[np.float64]:
+        if stake is not None:
+            raise VoidAuditError(
+                f"{type(self).__name__} has no stakes: every guess counts the same"
+            )
+        return np.ones(len(guess))
+
+    def are_stakes(
+        self,
+        guess: NDArray[np.int8],  # noqa: ARG002 (passes are written down alike)
+        stake: NDArray[np.float64],
+    ) -> bool:
+        return bool((stake == 1).all())
+
+    def read(self, played: Played, *, canaries: int) -> Reading:
+        return Counts(
+            canaries=canaries,
+            guesses=self.guesses,
+            correct=int(_right(played).sum()),
+            adaptive=self.reveals,
+        )
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OneRun:
+class OneRun(_Alike):
     """All guesses at once.
 
     Attributes:
         guesses: How many; one not made counts as wrong.
     """
 
-    guesses: int
+    kind = "one-run"
+    reads = Counts
+    reveals = False
 
-    def __post_init__(self) -> None:
-        _validate.whole_number("guesses", self.guesses, least=1)
-        object.__setattr__(self, "guesses", int(self.guesses))
+    def bound(self) -> JudgingBound:
+        """Return the exact bound."""
+        return Exact()
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranking:
+class Ranking(_Alike):
     """All guesses at once, the surest first.
 
     Attributes:
         guesses: How many are ranked; one not made counts as wrong, at the end.
     """
 
-    guesses: int
+    kind = "ranking"
+    reads = Ranked
+    reveals = False
+    one_point = True
 
-    def __post_init__(self) -> None:
-        _validate.whole_number("guesses", self.guesses, least=1)
-        object.__setattr__(self, "guesses", int(self.guesses))
+    def bound(self) -> JudgingBound:
+        """Return the bound that looks at the best few."""
+        return RankedLooks()
+
+    def read(self, played: Played, *, canaries: int) -> Reading:
+        """Return which of the ranked guesses were right."""
+        right = _right(played)
+        ranked = np.zeros(self.guesses, bool)
+        ranked[: len(right)] = right
+        return Ranked(canaries=canaries, right=ranked)
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Classes:
+class AdaptiveCount(_Alike):
+    """Coins are revealed on the way; the number of guesses is fixed.
+
+    Attributes:
+        guesses: How many; one not made counts as wrong.
+    """
+
+    kind = "adaptive-count"
+    reads = Counts
+    reveals = True
+
+    def bound(self) -> JudgingBound:
+        """Return the bound for counts of adaptive guesses."""
+        return Adaptive()
+
+
+class _Staked(Rules):
+    """Every guess has a stake of its own; a pass has none."""
+
+    __slots__ = ()
+
+    about: ClassVar[str]  # what a stake is
+    range: ClassVar[tuple[float, float]] = (1 / LARGEST_WEIGHT, LARGEST_WEIGHT)
+
+    def stakes(
+        self, guess: NDArray[np.int8], stake: ArrayLike | None
+    ) -> NDArray[np.float64]:
+        puts = self._given(len(guess)) if stake is None else _numbers(stake)
+        if puts.shape != guess.shape:
+            raise VoidAuditError(
+                f"stake must be as long as guess, got shapes {puts.shape} and "
+                f"{guess.shape}"
+            )
+        if not self._in_range(puts[guess != 0]):
+            raise VoidAuditError(f"a stake is {self.about}")
+        return np.where(guess != 0, puts, 0.0)
+
+    def are_stakes(self, guess: NDArray[np.int8], stake: NDArray[np.float64]) -> bool:
+        made = guess != 0
+        return self._in_range(stake[made]) and bool((stake[~made] == 0).all())
+
+    def _in_range(self, made: NDArray[np.float64]) -> bool:
+        low, high = self.range
+        return bool(np.all((made >= low) & (made <= high)))
+
+    def _given(self, size: int) -> NDArray[np.float64]:  # noqa: ARG002
+        """Return the stakes of a turn of which none are stated."""
+        raise VoidAuditError(f"{type(self).__name__} needs a stake for every guess")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slots(_Staked):
+    """So many guesses of each weight."""
+
+    weights: tuple[float, ...]
+    guesses: tuple[int, ...]
+
+    reads = Weighted
+    about = (
+        f"a weight and must be positive, from {1 / LARGEST_WEIGHT:g} to "
+        f"{LARGEST_WEIGHT:g}"
+    )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weights", _weights(self.weights))
+        object.__setattr__(self, "guesses", tuple(self.guesses))
+        _check_classes(self.weights, self.guesses)
+        object.__setattr__(self, "guesses", tuple(int(r) for r in self.guesses))
+
+    def most(self, canaries: int) -> int:  # noqa: ARG002 (as many as there are slots)
+        """Return the number of slots."""
+        return sum(self.guesses)
+
+    def stakes(
+        self, guess: NDArray[np.int8], stake: ArrayLike | None
+    ) -> NDArray[np.float64]:
+        """Return the weights of a turn's guesses."""
+        puts = _Staked.stakes(self, guess, stake)
+        if not self._are_weights(puts[guess != 0]):
+            raise VoidAuditError(f"a stake must be one of the weights {self.weights}")
+        return puts
+
+    def are_stakes(self, guess: NDArray[np.int8], stake: NDArray[np.float64]) -> bool:
+        """Return whether every guess of a record has one of the weights."""
+        known = self._are_weights(stake[guess != 0])
+        return known and _Staked.are_stakes(self, guess, stake)
+
+    def used(
+        self, guess: NDArray[np.int8], stake: NDArray[np.float64]
+    ) -> NDArray[np.int64]:
+        """Return how many slots of each weight guesses use."""
+        made = stake[guess != 0]
+        return np.array([np.count_nonzero(made == weight) for weight in self.weights])
+
+    def check_used(
+        self,
+        used: NDArray[np.int64],
+        *,
+        canaries: int,  # noqa: ARG002 (slots are what limits it)
+    ) -> None:
+        """Refuse more guesses of one weight than there are slots for them."""
+        for made, weight, slots in zip(used, self.weights, self.guesses, strict=True):
+            if made > slots:
+                raise VoidAuditError(
+                    f"{made} guesses of weight {weight:g} were made, but the design "
+                    f"has {slots} slots for them"
+                )
+
+    def read(self, played: Played, *, canaries: int) -> Reading:
+        """Return how many guesses of each weight were right."""
+        stakes = played.stake[(played.guess != 0) & (played.guess == played.truth)]
+        return Weighted(
+            canaries=canaries,
+            weights=self.weights,
+            guesses=self.guesses,
+            correct=tuple(int(np.sum(stakes == w)) for w in self.weights),
+            committed=True,
+            adaptive=self.reveals,
+        )
+
+    def check_reading(self, reading: Reading) -> None:
+        """Refuse a reading of other classes."""
+        if isinstance(reading, Weighted) and (
+            (reading.weights, reading.guesses, reading.committed)
+            != (self.weights, self.guesses, True)
+        ):
+            raise VoidAuditError("the reading's classes are not those of the rules")
+
+    def _are_weights(self, made: NDArray[np.float64]) -> bool:
+        return bool(np.isin(made, self.weights).all())
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Classes(Slots):
     """All guesses at once, in classes of different weight.
 
     Attributes:
@@ -96,35 +442,17 @@ class Classes:
         guesses: How many guesses of each; one not made counts as wrong.
     """
 
-    weights: tuple[float, ...]
-    guesses: tuple[int, ...]
+    kind = "classes"
+    reveals = False
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "weights", _weights(self.weights))
-        object.__setattr__(self, "guesses", tuple(self.guesses))
-        _check_classes(self.weights, self.guesses)
-        object.__setattr__(self, "guesses", tuple(int(r) for r in self.guesses))
+    def bound(self) -> JudgingBound:
+        """Return the bound for weighted guesses."""
+        return WeightedGuesses()
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdaptiveCount:
-    """Coins are revealed on the way; the number of guesses is fixed.
-
-    Attributes:
-        guesses: How many; one not made counts as wrong.
-    """
-
-    guesses: int
-
-    def __post_init__(self) -> None:
-        _validate.whole_number("guesses", self.guesses, least=1)
-        object.__setattr__(self, "guesses", int(self.guesses))
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AdaptiveClasses:
+class AdaptiveClasses(Slots):
     """Coins are revealed on the way; every guess takes a slot of some weight.
 
     Attributes:
@@ -132,19 +460,54 @@ class AdaptiveClasses:
         guesses: How many slots of each; one left free counts as wrong.
     """
 
-    weights: tuple[float, ...]
-    guesses: tuple[int, ...]
+    kind = "adaptive-classes"
+    reveals = True
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "weights", _weights(self.weights))
-        object.__setattr__(self, "guesses", tuple(self.guesses))
-        _check_classes(self.weights, self.guesses)
-        object.__setattr__(self, "guesses", tuple(int(r) for r in self.guesses))
+    def bound(self) -> JudgingBound:
+        """Return the bound for slots of adaptive guesses."""
+        return AdaptiveSlots()
+
+
+class _Sequential(_Staked):
+    """Any guesses, revealed on the way; the smallest epsilon tested is fixed."""
+
+    __slots__ = ()
+
+    reveals = True
+    fixed = False
+    one_point = True
+    cheaper: ClassVar[str]  # what makes delta so
+    start: float
+
+    def most(self, canaries: int) -> int:
+        return canaries
+
+    def check_price(
+        self, *, canaries: int, claimed: float, delta: float, alpha: float
+    ) -> None:
+        price = self._price(canaries, delta)
+        if self.start > claimed:
+            raise InvalidInputError(
+                f"start={self.start:g} lies above the claim's epsilon {claimed:g}: a "
+                "bound could exceed the claim without a test of it; start at the claim "
+                "or below"
+            )
+        if price >= alpha:
+            raise InvalidInputError(
+                f"delta costs {price:.3g} at start={self.start:g}, no less than "
+                f"alpha={alpha:g}: nothing could be shown; give "
+                f"{type(self).__name__} {self.cheaper}, use fewer canaries, or play by "
+                "AdaptiveCount"
+            )
+
+    @abstractmethod
+    def _price(self, canaries: int, delta: float) -> float:
+        """Return what delta costs at the start."""
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdaptiveRounds:
+class AdaptiveRounds(_Sequential):
     """Coins are revealed after each round; what a round counts is fixed.
 
     A round's evidence is randomised where counts tie, and what an empty round would
@@ -169,6 +532,14 @@ class AdaptiveRounds:
     jump: float | None = None
     noise: float = 0.0
 
+    kind = "adaptive-rounds"
+    reads = Rounds
+    cheaper = "a smaller jump, a larger start"
+    about = (
+        f"log-odds and must be positive, from {1 / LARGEST_WEIGHT:g} to "
+        f"{LARGEST_WEIGHT:g}"
+    )
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "weights", _weights(self.weights))
         _validate.nonnegative("start", self.start)
@@ -185,10 +556,91 @@ class AdaptiveRounds:
                 f"weights={self.weights!r}"
             )
 
+    @property
+    def turns(self) -> int | None:
+        """The number of rounds."""
+        return len(self.weights)
+
+    @property
+    def free_turns(self) -> bool:
+        """Whether canaries may be played in any round."""
+        return self.jump is None
+
+    @property
+    def uniforms(self) -> int:
+        """One for each round, and one for the noise at the end."""
+        return len(self.weights) + 1
+
+    def bound(self) -> JudgingBound:
+        """Return the bound that adds the rounds' evidence."""
+        return StoufferRounds(grid=Grid(start=self.start))
+
+    def check_turn(self, index: NDArray[np.int64], turn: NDArray[np.int64]) -> None:
+        """Refuse canaries in rounds that are not theirs, if there is a jump."""
+        rounds = len(self.weights)
+        if self.jump is None or not (wrong := index % rounds != turn).any():
+            return
+        first = int(turn[wrong][0])
+        raise VoidAuditError(
+            f"with a jump, canary i is played in round i modulo {rounds}: round "
+            f"{first} is for canaries {first}, {first + rounds}, and so on"
+        )
+
+    def read(self, played: Played, *, canaries: int) -> Reading:
+        """Return what was guessed in each round, and committed chance."""
+        return Rounds(
+            canaries=canaries,
+            rounds=tuple(_round(played, j, canaries) for j in range(len(self.weights))),
+            weights=self.weights,
+            uniforms=tuple(played.uniforms[:-1].tolist()),
+            jump=self.jump,
+            noise=self.noise,
+            noise_uniform=float(played.uniforms[-1]),
+        )
+
+    def check_reading(self, reading: Reading) -> None:
+        """Refuse a reading of other rounds."""
+        if isinstance(reading, Rounds) and (
+            (reading.weights, reading.jump, reading.noise)
+            != (self.weights, self.jump, self.noise)
+        ):
+            raise VoidAuditError(
+                "the reading's rounds, jump and noise are not those that were fixed "
+                "beforehand"
+            )
+
+    def _given(self, size: int) -> NDArray[np.float64]:
+        """Return stakes that count all guesses of a round the same."""
+        return np.full(size, LARGEST_WEIGHT)
+
+    def _price(self, canaries: int, delta: float) -> float:
+        left = left_to_chance(
+            canaries=canaries,
+            weights=self.weights,
+            jump=self.jump,
+            noise=self.noise,
+            epsilon=self.start,
+        )
+        if left > MOST_CHANCE:
+            raise InvalidInputError(
+                f"with jump={self.jump!r} and noise={self.noise!r}, {left:.0%} of "
+                "the evidence would be chance even if every canary were guessed, and "
+                "nothing could be shown; use a larger jump, more canaries or fewer "
+                "rounds"
+            )
+        return rounds_price(
+            canaries=canaries,
+            weights=self.weights,
+            jump=self.jump,
+            noise=self.noise,
+            epsilon=self.start,
+            delta=delta,
+        )
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdaptiveBets:
+class AdaptiveBets(_Sequential):
     """Coins are revealed on the way; each guess states its chance of being right.
 
     Attributes:
@@ -198,99 +650,48 @@ class AdaptiveBets:
 
     start: float = 0.0
 
+    kind = "adaptive-bets"
+    reads = Bets
+    cheaper = "a larger start"
+    about = "a chance and must be in [0, 1]"
+    range = (0.0, 1.0)
+
     def __post_init__(self) -> None:
         _validate.nonnegative("start", self.start)
         object.__setattr__(self, "start", float(self.start))
 
+    def bound(self) -> JudgingBound:
+        """Return the bound from bets."""
+        return Betting(grid=Grid(start=self.start))
 
-Rules: TypeAlias = (
-    OneRun
-    | Ranking
-    | Classes
-    | AdaptiveCount
-    | AdaptiveClasses
-    | AdaptiveRounds
-    | AdaptiveBets
-)
+    def read(self, played: Played, *, canaries: int) -> Reading:
+        """Return which guesses were right, and what was staked on them."""
+        stakes = played.stake[played.guess != 0]
+        return Bets(canaries=canaries, right=_right(played), stakes=stakes)
+
+    def _price(self, canaries: int, delta: float) -> float:
+        return coupling_price(canaries, self.start, delta)
+
 
 _KINDS: MappingProxyType[str, type[Rules]] = MappingProxyType(
     {
-        "one-run": OneRun,
-        "ranking": Ranking,
-        "classes": Classes,
-        "adaptive-count": AdaptiveCount,
-        "adaptive-classes": AdaptiveClasses,
-        "adaptive-rounds": AdaptiveRounds,
-        "adaptive-bets": AdaptiveBets,
+        each.kind: each
+        for each in (
+            OneRun,
+            Ranking,
+            Classes,
+            AdaptiveCount,
+            AdaptiveClasses,
+            AdaptiveRounds,
+            AdaptiveBets,
+        )
     }
 )
 
 
-def is_adaptive(rules: Rules) -> bool:
-    """Return whether coins are revealed while the game goes on.
-
-    Example:
-        >>> is_adaptive(OneRun(guesses=10)), is_adaptive(AdaptiveCount(guesses=10))
-        (False, True)
-    """
-    return isinstance(
-        rules, AdaptiveCount | AdaptiveClasses | AdaptiveRounds | AdaptiveBets
-    )
-
-
-def committed_guesses(rules: Rules, canaries: int) -> int:
-    """Return how many guesses the rules allow at most."""
-    match rules:
-        case OneRun() | Ranking() | AdaptiveCount():
-            return rules.guesses
-        case Classes() | AdaptiveClasses():
-            return sum(rules.guesses)
-        case AdaptiveRounds() | AdaptiveBets():
-            return canaries
-
-
-def check_number(made: int, allowed: int) -> None:
-    """Refuse more guesses than a design allows."""
-    if made > allowed:
-        raise VoidAuditError(
-            f"{made} guesses were made, but the design allows guesses={allowed}; the "
-            "number must be fixed before the run"
-        )
-
-
-def check_slots(rules: Classes | AdaptiveClasses, stakes: NDArray[np.float64]) -> None:
-    """Refuse more guesses of one weight than there are slots for them."""
-    for weight, slots in zip(rules.weights, rules.guesses, strict=True):
-        used = int(np.count_nonzero(stakes == weight))
-        if used > slots:
-            raise VoidAuditError(
-                f"{used} guesses of weight {weight:g} were made, but the design has "
-                f"{slots} slots for them"
-            )
-
-
-def stake_range(rules: Rules) -> tuple[float, float]:
-    """Return the least and the largest stake that a guess may have.
-
-    Example:
-        >>> stake_range(OneRun(guesses=10)), stake_range(AdaptiveBets())
-        ((1.0, 1.0), (0.0, 1.0))
-    """
-    match rules:
-        case OneRun() | Ranking() | AdaptiveCount():
-            return 1.0, 1.0
-        case Classes() | AdaptiveClasses() | AdaptiveRounds():
-            return 1 / LARGEST_WEIGHT, LARGEST_WEIGHT
-        case AdaptiveBets():
-            return 0.0, 1.0
-        case _:
-            assert_never(rules)
-
-
 def rules_to_plain(rules: Rules) -> dict[str, _canonical.Json]:
     """Return the rules as plain JSON values."""
-    kind = next(name for name, cls in _KINDS.items() if type(rules) is cls)
-    return {"kind": kind, **asdict(rules)}
+    return {"kind": rules.kind, **asdict(rules)}
 
 
 def rules_from_plain(plain: Mapping[str, Any]) -> Rules:
@@ -335,3 +736,32 @@ def _check_classes(weights: tuple[float, ...], guesses: tuple[int, ...]) -> None
         )
     for number in guesses:
         _validate.whole_number("guesses", number, least=1)
+
+
+def _right(played: Played) -> NDArray[np.bool_]:
+    """Return which of the guesses that were made are right, in order."""
+    return np.asarray((played.guess == played.truth)[played.guess != 0])
+
+
+def _round(played: Played, turn: int, canaries: int) -> Weighted:
+    """Return what was guessed in one round; an empty one has no guess at all."""
+    here = (played.turn == turn) & (played.guess != 0)
+    right = (played.guess == played.truth)[here]
+    weights, which = np.unique(played.stake[here], return_inverse=True)
+    if not len(weights):
+        weights, which = np.ones(1), np.zeros(0, int)
+    size = len(weights)
+    return Weighted(
+        canaries=canaries,
+        weights=tuple(weights.tolist()),
+        guesses=tuple(np.bincount(which, minlength=size).tolist()),
+        correct=tuple(np.bincount(which[right], minlength=size).tolist()),
+        committed=False,
+    )
+
+
+def _numbers(stake: ArrayLike) -> NDArray[np.float64]:
+    try:
+        return np.array(stake, np.float64)
+    except (TypeError, ValueError) as error:
+        raise VoidAuditError(f"stake must hold numbers: {error}") from error

@@ -25,7 +25,7 @@ from dpaudit.game.one_run import check_pairs
 from dpaudit.game.pairs import Pairs
 from dpaudit.game.referee import checked
 from dpaudit.game.result import AuditResult, judge
-from dpaudit.game.rules import OneRun, check_number
+from dpaudit.game.rules import OneRun
 
 __all__ = ["Tally", "conclude_tallies", "tally_local"]
 
@@ -138,7 +138,7 @@ def conclude_tallies(tallies: Sequence[Tally]) -> AuditResult:
             f"the tallies cover blocks {whole.first} to {whole.last - 1} of "
             f"{_blocks(design)}; all are needed"
         )
-    check_number(whole.guesses, design.guesses)
+    design.rules.check_used(np.array([whole.guesses]), canaries=design.canaries)
     counts = Counts(
         canaries=design.canaries, guesses=design.guesses, correct=whole.correct
     )

@@ -7,21 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _canonical
-from dpaudit.bounds.reads import Bets, Counts, Ranked, Reading, Rounds, Weighted
-from dpaudit.errors import InvalidInputError
+from dpaudit.bounds.reads import Reading
+from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.design import Design
-from dpaudit.game.rules import (
-    AdaptiveBets,
-    AdaptiveClasses,
-    AdaptiveCount,
-    AdaptiveRounds,
-    Classes,
-    OneRun,
-    Ranking,
-    check_number,
-    check_slots,
-    is_adaptive,
-)
 
 __all__ = ["Transcript"]
 
@@ -71,68 +59,14 @@ class Transcript:
         Raises:
             VoidAuditError: There are more guesses than the rules allow.
         """
-        self.check_number()
-        rules, n = self.design.rules, self.design.canaries
-        made = self.guess != 0
-        right = (self.guess == self.truth)[made]
-        match rules:
-            case OneRun() | AdaptiveCount():
-                return Counts(
-                    canaries=n,
-                    guesses=rules.guesses,
-                    correct=int(right.sum()),
-                    adaptive=is_adaptive(rules),
-                )
-            case Ranking():
-                ranked = np.zeros(rules.guesses, bool)
-                ranked[: len(right)] = right
-                return Ranked(canaries=n, right=ranked)
-            case Classes() | AdaptiveClasses():
-                stakes = self.stake[made & (self.guess == self.truth)]
-                hits = tuple(int(np.sum(stakes == w)) for w in rules.weights)
-                return Weighted(
-                    canaries=n,
-                    weights=rules.weights,
-                    guesses=rules.guesses,
-                    correct=hits,
-                    committed=True,
-                    adaptive=is_adaptive(rules),
-                )
-            case AdaptiveRounds():
-                return Rounds(
-                    canaries=n,
-                    rounds=tuple(self._round(j) for j in range(len(rules.weights))),
-                    weights=rules.weights,
-                    uniforms=tuple(self.uniforms[:-1].tolist()),
-                    jump=rules.jump,
-                    noise=rules.noise,
-                    noise_uniform=float(self.uniforms[-1]),
-                )
-            case AdaptiveBets():
-                return Bets(canaries=n, right=right, stakes=self.stake[made])
+        self.check_made()
+        return self.design.rules.read(self, canaries=self.design.canaries)
 
-    def check_number(self) -> None:
+    def check_made(self) -> None:
         """Refuse more guesses, or more of one weight, than the rules allow."""
-        design, made = self.design, self.guess != 0
-        check_number(int(np.count_nonzero(made)), design.guesses)
-        if isinstance(design.rules, Classes | AdaptiveClasses):
-            check_slots(design.rules, self.stake[made])
-
-    def _round(self, turn: int) -> Weighted:
-        """Return what was guessed in one round; an empty one has no guess at all."""
-        here = (self.turn == turn) & (self.guess != 0)
-        right = (self.guess == self.truth)[here]
-        weights, which = np.unique(self.stake[here], return_inverse=True)
-        if not len(weights):
-            weights, which = np.ones(1), np.zeros(0, int)
-        size = len(weights)
-        return Weighted(
-            canaries=self.design.canaries,
-            weights=tuple(weights.tolist()),
-            guesses=tuple(np.bincount(which, minlength=size).tolist()),
-            correct=tuple(np.bincount(which[right], minlength=size).tolist()),
-            committed=False,
-        )
+        rules = self.design.rules
+        used = rules.used(self.guess, self.stake)
+        rules.check_used(used, canaries=self.design.canaries)
 
     def to_json(self) -> str:
         """Return the canonical JSON of the transcript."""
@@ -175,12 +109,7 @@ class Transcript:
                 "a transcript names each canary once, with a guess of -1, 0 or 1 and a "
                 "coin of -1 or 1, turn after turn"
             )
-        rules = self.design.rules
-        if (
-            isinstance(rules, AdaptiveRounds)
-            and rules.jump is not None
-            and (self.index % len(rules.weights) != self.turn).any()
-        ):
-            raise InvalidInputError(
-                "with a jump, canary i is played in round i modulo the number of rounds"
-            )
+        try:
+            self.design.rules.check_turn(self.index, self.turn)
+        except VoidAuditError as error:
+            raise InvalidInputError(f"{error}") from error

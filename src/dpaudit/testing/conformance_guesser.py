@@ -34,7 +34,7 @@ from dpaudit.game.mechanism import Mechanism
 from dpaudit.game.one_run import check_pairs
 from dpaudit.game.pairs import Pairs
 from dpaudit.game.referee import Referee
-from dpaudit.game.rules import AdaptiveBets, AdaptiveRounds, Rules, is_adaptive
+from dpaudit.game.rules import AdaptiveBets, AdaptiveRounds, Rules
 from dpaudit.game.transcript import Transcript
 from dpaudit.stats.binomial import log_tails
 from dpaudit.testing.conformance import Conformance
@@ -143,7 +143,7 @@ class _Table:
         design: Design,
         rng: np.random.Generator,
     ) -> None:
-        needed = _InTurns if is_adaptive(design.rules) else _AtOnce
+        needed = _InTurns if design.rules.reveals else _AtOnce
         if not isinstance(guesser, needed):
             raise InvalidInputError(
                 "adaptive rules need a guesser with play(output), one-run rules one "
@@ -199,7 +199,7 @@ class _Table:
     def _turns(self, shown: Any, answers: Answers) -> Iterator[Submission]:  # noqa: ANN401
         """Show an output, yield every turn's guesses, and answer with coins."""
         output = deepcopy(shown)
-        if is_adaptive(self._design.rules):
+        if self._design.rules.reveals:
             assert isinstance(self._guesser, _InTurns)
             play = self._guesser.play(output)
             turn = next(play, None)

@@ -35,7 +35,6 @@ from dpaudit.game.rules import (
     Classes,
     OneRun,
     Rules,
-    committed_guesses,
 )
 from dpaudit.game.scores import read_scores
 from dpaudit.game.transcript import Transcript
@@ -266,7 +265,7 @@ def _one_run(case: WholeCase, audited: Subject, rng: np.random.Generator) -> Ver
             assert isinstance(rules, Classes)
             guesser = Weighing(mechanism=mechanism, rules=rules)
         case _:
-            guesses = committed_guesses(rules, audited.canaries)
+            guesses = rules.most(audited.canaries)
             guesser = MostLikely(mechanism=mechanism, guesses=guesses)
     return _judged(play_one_run, guesser, audited, rules, rng)
 

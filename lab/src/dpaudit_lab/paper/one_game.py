@@ -20,7 +20,6 @@ from dpaudit.game.design import Design
 from dpaudit.game.guessers import Guesser
 from dpaudit.game.mechanism import Posterior
 from dpaudit.game.pairs import Pairs
-from dpaudit.game.result import bound_for
 from dpaudit.game.rules import AdaptiveBets, AdaptiveCount, AdaptiveRounds
 from dpaudit.game.transcript import Transcript
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
@@ -91,7 +90,7 @@ class OneGame(Generic[O]):
     ) -> float:
         """Return the lower bound of an adaptive game by the rules."""
         played = self._play(rules, threshold)
-        found = bound_for(rules).epsilon_lower(
+        found = rules.bound().epsilon_lower(
             played.reading(), delta=played.design.bound_delta, alpha=self.alpha
         )
         return found.epsilon_lower

@@ -11,7 +11,7 @@ from typing import final
 import numpy as np
 
 from dpaudit.bounds.reads import Bets, Rounds
-from dpaudit.game.rules import AdaptiveCount, is_adaptive
+from dpaudit.game.rules import AdaptiveCount
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
 from dpaudit.reporting.report.axes import Even, Plot, thinned
 from dpaudit.reporting.report.course import Course, of_bets, of_counts, of_rounds
@@ -90,7 +90,7 @@ _COUNTS = _Words(
 def course_figure(subject: Subject) -> Figure:
     """Return how the evidence of an adaptive audit grew."""
     rules = subject.audit.design.rules
-    if not is_adaptive(rules):
+    if not rules.reveals:
         why = "All guesses were made at once, so there is no course to show."
         return LeftOut(heading=_HEADING, why=why)
     words = _words(subject)
