@@ -322,7 +322,7 @@ class _Staked(Rules):
     __slots__ = ()
 
     about: ClassVar[str]  # what a stake is
-    range: ClassVar[tuple[float, float]] = (1 / LARGEST_WEIGHT, LARGEST_WEIGHT)
+    limits: ClassVar[tuple[float, float]] = (1 / LARGEST_WEIGHT, LARGEST_WEIGHT)
 
     def stakes(
         self, guess: NDArray[np.int8], stake: ArrayLike | None
@@ -342,7 +342,7 @@ class _Staked(Rules):
         return self._in_range(stake[made]) and bool((stake[~made] == 0).all())
 
     def _in_range(self, made: NDArray[np.float64]) -> bool:
-        low, high = self.range
+        low, high = self.limits
         return bool(np.all((made >= low) & (made <= high)))
 
     def _given(self, size: int) -> NDArray[np.float64]:  # noqa: ARG002
@@ -390,18 +390,16 @@ class Slots(_Staked):
     def used(
         self, guess: NDArray[np.int8], stake: NDArray[np.float64]
     ) -> NDArray[np.int64]:
-        """Return how many slots of each weight guesses use."""
+        """Return how many slots of each weight guesses use, and how many they are."""
         made = stake[guess != 0]
-        return np.array([np.count_nonzero(made == weight) for weight in self.weights])
+        slots = [np.count_nonzero(made == weight) for weight in self.weights]
+        return np.array([*slots, len(made)])
 
-    def check_used(
-        self,
-        used: NDArray[np.int64],
-        *,
-        canaries: int,  # noqa: ARG002 (slots are what limits it)
-    ) -> None:
+    def check_used(self, used: NDArray[np.int64], *, canaries: int) -> None:
         """Refuse more guesses of one weight than there are slots for them."""
-        for made, weight, slots in zip(used, self.weights, self.guesses, strict=True):
+        Rules.check_used(self, used[-1:], canaries=canaries)
+        fixed = zip(used[:-1], self.weights, self.guesses, strict=True)
+        for made, weight, slots in fixed:
             if made > slots:
                 raise VoidAuditError(
                     f"{made} guesses of weight {weight:g} were made, but the design "
@@ -654,7 +652,7 @@ class AdaptiveBets(_Sequential):
     reads = Bets
     cheaper = "a larger start"
     about = "a chance and must be in [0, 1]"
-    range = (0.0, 1.0)
+    limits = (0.0, 1.0)
 
     def __post_init__(self) -> None:
         _validate.nonnegative("start", self.start)
