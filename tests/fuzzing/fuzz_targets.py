@@ -44,7 +44,6 @@ from dpaudit.evidence import Registration, ScoreFiles, open_envelope, verify
 from dpaudit.evidence.documents import result_from_json
 from dpaudit.explanation import explain
 from dpaudit.game.design import Commitment
-from dpaudit.game.result import score
 from dpaudit.game.transcript import Transcript
 from dpaudit.tables import lists
 from dpaudit.tables.concluding import conclude_scores
@@ -105,10 +104,10 @@ def read_reading(data: bytes, _: Path) -> object:
     reading = reading_from_json(decoded(data))
     written = reading_to_json(reading)
     assert reading_to_json(reading_from_json(written)) == written, "read back otherwise"
-    str(score(reading))
+    str(reading.right_and_made())
     if isinstance(reading, Counts):
         str(bound_counts("exact", reading, delta=1e-6, alpha=0.05))
-    elif isinstance(reading, Ranked | Bets) or score(reading)[1] < 10_000:
+    elif isinstance(reading, Ranked | Bets) or reading.right_and_made()[1] < 10_000:
         str(bound_other(reading, delta=1e-6, alpha=0.05))
     return reading
 

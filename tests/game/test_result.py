@@ -34,7 +34,7 @@ from dpaudit.bounds.unequal import UnequalCoins
 from dpaudit.bounds.weighted import WeightedGuesses
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.guessers import most_likely
-from dpaudit.game.result import conclude, judge, score
+from dpaudit.game.result import conclude, judge
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
 from dpaudit.stats.binomial import rate_limits
@@ -210,7 +210,7 @@ def test_the_accuracy_caught_knows_how_many_records_a_coin_moves():
     ],
 )
 def test_what_was_right_and_what_was_made_are_counted(reading, right_and_made):
-    assert score(reading) == right_and_made
+    assert reading.right_and_made() == right_and_made
 
 
 def test_a_reading_of_another_game_is_refused():

@@ -72,6 +72,10 @@ class Counts:
                 f"canaries={self.canaries}"
             )
 
+    def right_and_made(self) -> tuple[int, int]:
+        """Return how many guesses were right, and how many were made."""
+        return self.correct, self.guesses
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +114,10 @@ class Unequal:
                 f"{self.correct}, {self.guesses_in} + {self.guesses_out}, "
                 f"{self.canaries}"
             )
+
+    def right_and_made(self) -> tuple[int, int]:
+        """Return how many guesses were right, and how many were made."""
+        return self.correct, self.guesses_in + self.guesses_out
 
 
 @final
@@ -150,6 +158,10 @@ class Ranked:
         right = (log_odds >= 0) == (bits == 1)
         surest_last = np.lexsort((~right, np.abs(log_odds)))
         return cls(canaries=len(bits), right=right[surest_last[::-1]])
+
+    def right_and_made(self) -> tuple[int, int]:
+        """Return how many guesses were right, and how many were made."""
+        return int(self.right.sum()), len(self.right)
 
 
 @final
@@ -205,6 +217,10 @@ class Weighted:
     def score(self) -> float:
         """The weight of all right guesses."""
         return float(np.dot(self.weights, self.correct))
+
+    def right_and_made(self) -> tuple[int, int]:
+        """Return how many guesses were right, and how many were made."""
+        return sum(self.correct), sum(self.guesses)
 
 
 @final
@@ -264,6 +280,11 @@ class Rounds:
                     f"{self.canaries} canaries, got guesses={played.guesses}"
                 )
 
+    def right_and_made(self) -> tuple[int, int]:
+        """Return how many guesses were right, and how many were made."""
+        scores = [played.right_and_made() for played in self.rounds]
+        return sum(v for v, _ in scores), sum(r for _, r in scores)
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -295,6 +316,10 @@ class Bets:
             )
         if not np.all((self.stakes >= 0) & (self.stakes <= 1)):
             raise InvalidInputError("stakes must hold chances in [0, 1]")
+
+    def right_and_made(self) -> tuple[int, int]:
+        """Return how many guesses were right, and how many were made."""
+        return int(self.right.sum()), len(self.right)
 
 
 def _make_whole(reading: object, name: str, *, least: int = 0) -> None:

@@ -112,10 +112,10 @@ def audit_json(result: "AuditResult", notes: list[str]) -> str:
     from dataclasses import asdict  # noqa: PLC0415
 
     from dpaudit import _canonical  # noqa: PLC0415
-    from dpaudit.game.result import claim_test_to_plain, score  # noqa: PLC0415
+    from dpaudit.game.result import claim_test_to_plain  # noqa: PLC0415
     from dpaudit.game.verdict import Verdict  # noqa: PLC0415
 
-    right, made = score(result.reading)
+    right, made = result.reading.right_and_made()
     return _canonical.text(
         {
             "format": _FORMAT,

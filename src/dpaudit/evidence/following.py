@@ -28,7 +28,6 @@ from dpaudit.game.result import (
     effect_seen,
     is_classic,
     is_own_bound,
-    score,
 )
 from dpaudit.game.rules import OneRun
 from dpaudit.game.score_summary import ScoreSummary
@@ -84,7 +83,8 @@ def check_bound(
     try:
         check_reading(audit.reading, registered.design)
         if _takes_long(stated, registered.design):
-            said = f"{score(audit.reading)[1]} guesses are too many to find it again"
+            _, made = audit.reading.right_and_made()
+            said = f"{made} guesses are too many to find it again"
             return [open_question("bound", said)]
         derived = judged_again(stated, registered)
     except DpAuditError as error:
@@ -212,7 +212,7 @@ def _takes_long(stated: Result, design: Design) -> bool:
     if isinstance(reading, Ranked | Bets):
         return False  # they are as long as the evidence
     if not isinstance(design.rules, OneRun):
-        return score(reading)[1] > _MOST
+        return reading.right_and_made()[1] > _MOST
     curve = not isinstance(design.claim, PureDP | ApproxDP)
     curve = curve or isinstance(stated, TrainingResult)
     return curve and design.guesses > _MOST_COUNTED

@@ -52,7 +52,6 @@ from dpaudit.game.result import (
     bound_of,
     check_reading,
     opening,
-    score,
 )
 from dpaudit.game.rules import AdaptiveBets, AdaptiveRounds
 from dpaudit.game.verdict import Control, Verdict, verdict_of
@@ -302,7 +301,7 @@ def _grid(runs: Sequence[AuditResult], alpha: float) -> Grid:
         for run in runs
         if isinstance(run.design.rules, AdaptiveRounds | AdaptiveBets)
     ]
-    made = sum(score(run.reading)[1] for run in runs)
+    made = sum(run.reading.right_and_made()[1] for run in runs)
     # Committed chance may be lucky; no game shows more than all its guesses right.
     stop = log_odds_limit(made, made, log_alpha=log(alpha))
     return Grid(start=max(starts, default=0.0), stop=stop)

@@ -3,7 +3,7 @@
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from math import ceil, log
-from typing import Any, Self, assert_never, final
+from typing import Any, Self, final
 
 from dpaudit import _canonical, _validate
 from dpaudit.bounds.bound import ClaimTest, LowerBound
@@ -14,11 +14,8 @@ from dpaudit.bounds.fdp import GaussianFamily
 from dpaudit.bounds.methods import KNOWN, METHODS
 from dpaudit.bounds.reading_json import reading_from_json, reading_to_json
 from dpaudit.bounds.reads import (
-    Bets,
     Counts,
-    Ranked,
     Reading,
-    Rounds,
     Unequal,
     Weighted,
 )
@@ -59,7 +56,6 @@ __all__ = [
     "is_own_bound",
     "judge",
     "opening",
-    "score",
 ]
 
 
@@ -154,7 +150,7 @@ class AuditResult:
 
     def details(self) -> str:
         """Return what was shown of the claim, in one sentence."""
-        right, made = score(self.reading)
+        right, made = self.reading.right_and_made()
         said = (
             f"{self.claim_test}: {self.bound}, from {right} of {made} guesses right "
             f"about {self.design.canaries} canaries ({self._most()} "
@@ -368,7 +364,7 @@ def in_notebook(
         test=test,
         bound=audit.bound,
         ceiling=audit.ceiling,
-        score=score(audit.reading),
+        score=audit.reading.right_and_made(),
         canaries=audit.design.canaries,
         threat_model=audit.design.threat_model,
     )
@@ -424,7 +420,7 @@ def check_reading(reading: Reading, design: Design) -> None:
 guesses, and the reading is of guesses made all at once
     """
     _check_game(reading, design.rules)
-    rules, (_, made) = design.rules, score(reading)
+    rules, (_, made) = design.rules, reading.right_and_made()
     number = made == design.guesses or not rules.fixed
     if reading.canaries != design.canaries or not number:
         raise VoidAuditError(
@@ -505,28 +501,10 @@ def _ceiling(
     if not isinstance(reading, Counts | Weighted):
         # With other guesses the game would have gone otherwise; but none shows more
         # than all its guesses right, counted at delta = 0.
-        _, made = score(reading)
+        _, made = reading.right_and_made()
         return log_odds_limit(made, made, log_alpha=log(alpha))
     perfect = all_right(reading)
     return bound.epsilon_lower(perfect, delta=delta, alpha=alpha).epsilon_lower
-
-
-def score(reading: Reading) -> tuple[int, int]:
-    """Return how many guesses were right, and how many were made."""
-    match reading:
-        case Counts():
-            return reading.correct, reading.guesses
-        case Unequal():
-            return reading.correct, reading.guesses_in + reading.guesses_out
-        case Ranked() | Bets():
-            return int(reading.right.sum()), len(reading.right)
-        case Weighted():
-            return sum(reading.correct), sum(reading.guesses)
-        case Rounds():
-            scores = [score(played) for played in reading.rounds]
-            return sum(v for v, _ in scores), sum(r for _, r in scores)
-        case _:
-            assert_never(reading)
 
 
 def _object(name: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 (parsed JSON)

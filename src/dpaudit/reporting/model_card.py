@@ -20,7 +20,7 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.evidence.documents import Result, audit_of
 from dpaudit.explanation import Explanation, explain
 from dpaudit.explanation.verdict import claim_words
-from dpaudit.game.result import AuditResult, score
+from dpaudit.game.result import AuditResult
 from dpaudit.game.verdict import Verdict
 from dpaudit.training.result import TrainingResult
 
@@ -80,7 +80,7 @@ def model_card_section(result: Result, *, level: int = 2) -> str:
 
 def _table(result: Result, explained: Explanation) -> str:
     audit, test = audit_of(result), result.claim_test
-    right, made = score(audit.reading)
+    right, made = audit.reading.right_and_made()
     shown = [] if explained.outcome is Verdict.VOID else _shown(result)
     rows = [
         (

@@ -14,7 +14,6 @@ from typing import TypeAlias
 
 from dpaudit.bounds.bound import ParameterBound
 from dpaudit.evidence.documents import Result, audit_of
-from dpaudit.game.result import score
 from dpaudit.game.verdict import Verdict
 from dpaudit.training.result import TrainingResult
 
@@ -83,7 +82,7 @@ def _verdict(result: Result) -> dict[str, Metric]:
 
 def _evidence(result: Result) -> dict[str, Metric]:
     audit = audit_of(result)
-    right, guesses = score(audit.reading)
+    right, guesses = audit.reading.right_and_made()
     found: dict[str, Metric] = {
         "ceiling": audit.ceiling,
         "canaries": audit.design.canaries,

@@ -9,7 +9,7 @@ from typing import final
 from dpaudit.bounds.bound import p_value_text
 from dpaudit.bounds.reads import Counts, Weighted
 from dpaudit.explanation.ladder import reach
-from dpaudit.game.result import is_classic, score
+from dpaudit.game.result import is_classic
 from dpaudit.game.verdict import Control
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
 from dpaudit.reporting.report.numbers import (
@@ -93,7 +93,7 @@ def control_facts(controls: tuple[Control, ...]) -> tuple[Fact, ...]:
 def more_facts(subject: Subject) -> tuple[Fact, ...]:
     """Return what the bound is to be compared with, and what it was made from."""
     audit = subject.audit
-    right, made = score(audit.reading)
+    right, made = audit.reading.right_and_made()
     share = f" ({right / made:.1%})" if made else ""
     facts = [
         Fact(
