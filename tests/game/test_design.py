@@ -229,6 +229,14 @@ def test_a_game_whose_delta_costs_all_of_alpha_is_refused():
     Design(canaries=20_000, rules=AdaptiveBets(start=2.0), claim=claim)
 
 
+def test_delta_may_cost_anything_below_alpha():
+    """At epsilon = 0 it costs canaries * delta / 2, so 10,000 canaries cost 0.05."""
+    claim = ApproxDP(epsilon=2.0, delta=1e-5)
+    Design(canaries=9_999, rules=AdaptiveBets(), claim=claim)
+    with pytest.raises(InvalidInputError, match="no less than alpha"):
+        Design(canaries=10_001, rules=AdaptiveBets(), claim=claim)
+
+
 @pytest.mark.parametrize(
     "rules", [AdaptiveBets(start=3.0), AdaptiveRounds(weights=(1.0,) * 4, start=3.0)]
 )

@@ -13,7 +13,7 @@ import os
 import re
 from html import unescape
 from importlib.metadata import version
-from math import isclose, isnan
+from math import isclose
 from pathlib import Path
 from textwrap import fill
 
@@ -72,4 +72,4 @@ def alike(one: str, other: str) -> bool:
 
 
 def _close(a: float, b: float) -> bool:
-    return isclose(a, b, rel_tol=1e-9, abs_tol=1e-12) or (isnan(a) and isnan(b))
+    return isclose(a, b, rel_tol=1e-9, abs_tol=1e-12)

@@ -241,12 +241,10 @@ class _Ladder:
     def _whisker(self, row: int, rung: Rung) -> str:
         """Return the interval of a level that is not exact."""
         y, low, high = self._y(row), self._x(rung.low), self._x(rung.high)
-        marks = svg.line(low, y, high, y, "whisker") + svg.line(
-            low, y - 6, low, y + 6, "whisker"
-        )
-        if rung.high == inf:
-            return marks + self._arrow(row)
-        return marks + svg.line(high, y - 6, high, y + 6, "whisker")
+        if rung.high < inf:
+            return svg.bracket(low, high, y, half=6)
+        end = svg.line(low, y - 6, low, y + 6, "whisker")
+        return svg.line(low, y, high, y, "whisker") + end + self._arrow(row)
 
     def _words(self, row: int, rung: Rung) -> str:
         y, lines = self._y(row), self.meanings[row]
@@ -295,19 +293,13 @@ class _Ladder:
         if any(rung.low < rung.high for rung in self.gaps.rungs):
             x = _FROM + 72 + 84 * (len(entries) - 1)
             marks.append(
-                _bracket(x, x + 22, y - 4) + svg.text(x + 30, y, "known within")
+                svg.bracket(x, x + 22, y - 4) + svg.text(x + 30, y, "known within")
             )
         marks += [
             svg.text(x, y, heading, anchor="end")
             for x, heading in ((_TAKES, "takes"), (_LEAVES, "leaves"))
         ]
         return "".join(marks)
-
-
-def _bracket(low: float, high: float, y: float) -> str:
-    return svg.line(low, y, high, y, "whisker") + "".join(
-        svg.line(x, y - 5, x, y + 5, "whisker") for x in (low, high)
-    )
 
 
 def _largest_finite(gaps: Gaps) -> float:

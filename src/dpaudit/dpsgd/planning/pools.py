@@ -70,11 +70,11 @@ def pooled_likelihood(
         return found
     present, numbers = np.unique(ones, return_counts=True)
     sizes = np.maximum(_LEAST, np.ceil(blocks * numbers / len(ones)).astype(int))
-    rows, blocks_of_row = _ROWS, _blocks_of_row(steps)
-    number = rows * blocks_of_row
+    blocks_of_row = _blocks_of_row(steps)
+    number = _ROWS * blocks_of_row
     moments = list(_moments(joining, s, sigma))
     for many, row, drawn in (
-        (steps // number, blocks_of_row, rows),
+        (steps // number, blocks_of_row, _ROWS),
         (steps % number, 1, 1),
     ):
         if not many:
@@ -84,10 +84,12 @@ def pooled_likelihood(
         for count, pool in zip(present.tolist(), pools, strict=True):
             mean, covariance = moments[count]
             _match(pool, many * mean, many * covariance)
-            summed = _summed(pool, row, len(pool), rng)
-            _match(summed, row * many * mean, row * many * covariance)
+            rows = pool
+            if row > 1:
+                rows = _summed(pool, row, len(pool), rng)
+                _match(rows, row * many * mean, row * many * covariance)
             at = np.flatnonzero(ones == count)
-            found[at, 1:] += _summed(summed, drawn, len(at), rng)
+            found[at, 1:] += _summed(rows, drawn, len(at), rng)
     return found
 
 
@@ -95,8 +97,6 @@ def _summed(
     pool: NDArray[np.float64], number: int, times: int, rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """Return sums of so many of a pool, drawn with replacement."""
-    if number == 1 and times == len(pool):
-        return pool
     total = np.zeros((times, pool.shape[1]))
     for _ in range(number):
         which = rng.integers(0, len(pool), times, dtype=np.int32)

@@ -13,6 +13,7 @@ from dpaudit.errors import printable
 
 __all__ = [
     "area",
+    "bracket",
     "diamond",
     "document",
     "dot",
@@ -115,6 +116,13 @@ def rect(x: float, y: float, width: float, height: float, look: str) -> str:
 def dot(x: float, y: float, look: str) -> str:
     """Return a mark at one point."""
     return f'<circle cx="{_at(x)}" cy="{_at(y)}" r="5" class="{look}"/>'
+
+
+def bracket(low: float, high: float, y: float, *, half: float = 5.0) -> str:
+    """Return an interval from left to right, with its ends marked."""
+    return line(low, y, high, y, "whisker") + "".join(
+        line(x, y - half, x, y + half, "whisker") for x in (low, high)
+    )
 
 
 def square(x: float, y: float, look: str) -> str:

@@ -144,9 +144,5 @@ def _bar(
     ]
     if whisker is not None:
         low, high = (at(v) for v in whisker)
-        middle = _HIGH / 2
-        marks.append(svg.line(low, middle, high, middle, "whisker"))
-        marks += [
-            svg.line(x, middle - 5, x, middle + 5, "whisker") for x in (low, high)
-        ]
+        marks.append(svg.bracket(low, high, _HIGH / 2))
     return svg.stretched(width=_WIDE, height=_HIGH, title=title, content="".join(marks))
