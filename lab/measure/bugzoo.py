@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from sweeping import filled
 
-from dpaudit.bounds.claims import test_claim
+from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.reads import Counts
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.sums import DiracSums

@@ -30,6 +30,7 @@ from dpaudit import (
     Pairs,
     PureDP,
     Referee,
+    SeparateRuns,
     audit_adaptive,
     audit_classic,
     audit_one_run,
@@ -212,7 +213,7 @@ def classic(rng: np.random.Generator, _folder: Path) -> None:
         base=np.array([1, 1, 0]),
         place=2,
         pair=Pairs(x=0, y=1),
-        design=Design(canaries=200, rules=OneRun(guesses=200), claim=REPLACING),
+        design=Design(canaries=200, rules=SeparateRuns(guesses=200), claim=REPLACING),
         rng=rng,
         key=key_of(rng),
     )

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dpaudit.bounds.bound import ClaimTest, LowerBound, ParameterBound
     from dpaudit.bounds.certificate import CurveCertificate
-    from dpaudit.bounds.claims import test_claim
     from dpaudit.bounds.exact import Exact
+    from dpaudit.bounds.methods import test_claim
     from dpaudit.bounds.ranked import RankedLooks
     from dpaudit.bounds.reads import Bets, Counts, Ranked, Rounds, Weighted
     from dpaudit.explanation.explain import explain
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         Classes,
         OneRun,
         Ranking,
+        SeparateRuns,
     )
     from dpaudit.game.scores import audit_scores
     from dpaudit.game.transcript import Transcript
@@ -80,6 +81,7 @@ __all__ = [
     "Ranking",
     "Referee",
     "Rounds",
+    "SeparateRuns",
     "Submission",
     "ThreatModel",
     "Transcript",
@@ -128,6 +130,7 @@ _HOMES = {
     "Ranking": "dpaudit.game.rules",
     "Referee": "dpaudit.game.referee",
     "Rounds": "dpaudit.bounds.reads",
+    "SeparateRuns": "dpaudit.game.rules",
     "Submission": "dpaudit.game.guessers",
     "ThreatModel": "dpaudit.game.design",
     "Transcript": "dpaudit.game.transcript",
@@ -138,7 +141,7 @@ _HOMES = {
     "audit_scores": "dpaudit.game.scores",
     "explain": "dpaudit.explanation.explain",
     "report": "dpaudit.reporting.report.page",
-    "test_claim": "dpaudit.bounds.claims",
+    "test_claim": "dpaudit.bounds.methods",
 }
 
 

@@ -15,12 +15,12 @@ from dpaudit import (
     Rounds,
     Weighted,
 )
-from dpaudit.bounds import claims
+from dpaudit.bounds import methods
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.independent_runs import IndependentRuns
 from dpaudit.bounds.lines import lines_log_p_value
-from dpaudit.bounds.methods import METHODS, bound_counts, bound_other
+from dpaudit.bounds.methods import METHODS, bound_counts, bound_for
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.reads import Counts, Unequal
 from dpaudit.bounds.rounds import StoufferRounds
@@ -56,17 +56,17 @@ READINGS = [
 
 @pytest.mark.parametrize(("bound", "reading"), READINGS, ids=lambda x: type(x).__name__)
 def test_every_reading_goes_to_its_bound(bound, reading):
-    found = bound_other(reading, delta=1e-4, alpha=0.02)
+    found = bound_for(reading).epsilon_lower(reading, delta=1e-4, alpha=0.02)
     assert found == bound.epsilon_lower(reading, delta=1e-4, alpha=0.02)
     assert found.epsilon_lower > 0.5
     assert (found.method, found.delta, found.alpha) == (bound.method, 1e-4, 0.02)
     assert found.reference == bound.reference
 
 
-def test_counts_are_not_among_the_others():
-    counts = Counts(canaries=1, guesses=1, correct=1)
-    with pytest.raises(AssertionError, match="Counts"):
-        bound_other(counts, delta=0.0, alpha=0.05)
+def test_counts_go_to_the_bound_of_how_they_were_guessed():
+    counts = Counts(canaries=9, guesses=2, correct=1)
+    assert bound_for(counts) == METHODS["exact"]
+    assert bound_for(replace(counts, adaptive=True)) == Adaptive()
 
 
 @pytest.mark.parametrize(("bound", "reading"), READINGS, ids=lambda x: type(x).__name__)
@@ -126,19 +126,19 @@ def test_what_is_proved_for_guesses_at_once_refuses_adaptive_ones(bounded):
 )
 def test_adaptive_guesses_are_tested_and_bounded_by_their_own_bound(reading, bound):
     claim = ApproxDP(epsilon=1.0, delta=1e-3)
-    found = claims.test_claim(claim, reading, alpha=0.05).p_value
+    found = methods.test_claim(claim, reading, alpha=0.05).p_value
     own = math.exp(bound.log_p_value(reading, epsilon=1.0, delta=1e-3))
-    at_once = claims.test_claim(claim, replace(reading, adaptive=False), alpha=0.05)
+    at_once = methods.test_claim(claim, replace(reading, adaptive=False), alpha=0.05)
     assert found == pytest.approx(own)
     assert found > 1.05 * at_once.p_value
     if isinstance(reading, Weighted):
-        lower = bound_other(reading, delta=1e-3, alpha=0.05)
+        lower = bound_for(reading).epsilon_lower(reading, delta=1e-3, alpha=0.05)
         assert lower == bound.epsilon_lower(reading, delta=1e-3, alpha=0.05)
 
 
 def test_adaptive_weights_that_were_not_fixed_have_no_bound():
     loose = replace(SLOTS, committed=False)
     with pytest.raises(VoidAuditError, match="fixed before the run"):
-        bound_other(loose, delta=0.0, alpha=0.05)
+        bound_for(loose).epsilon_lower(loose, delta=0.0, alpha=0.05)
     with pytest.raises(VoidAuditError, match="fixed before the run"):
-        claims.test_claim(ApproxDP(epsilon=1.0, delta=0.0), loose, alpha=0.05)
+        methods.test_claim(ApproxDP(epsilon=1.0, delta=0.0), loose, alpha=0.05)

@@ -22,6 +22,7 @@ from dpaudit import (
     PureDP,
     Ranking,
     Referee,
+    SeparateRuns,
     audit_classic,
     audit_scores,
 )
@@ -143,7 +144,7 @@ def of_classic() -> Evidence:
         base=np.array([1, 1, 0]),
         place=2,
         pair=Pairs(x=0, y=1),
-        design=Design(canaries=40, rules=OneRun(guesses=40), claim=claim),
+        design=Design(canaries=40, rules=SeparateRuns(guesses=40), claim=claim),
         rng=np.random.default_rng(1),
         key=KEY,
     )

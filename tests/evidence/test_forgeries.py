@@ -26,10 +26,10 @@ from dpaudit import (
     OneRun,
     PureDP,
     Ranking,
+    SeparateRuns,
 )
 from dpaudit.bounds.bound import ClaimTest
-from dpaudit.bounds.claims import test_claim as verdict_on
-from dpaudit.bounds.classic import Classic
+from dpaudit.bounds.methods import test_claim as verdict_on
 from dpaudit.bounds.reads import Counts, Weighted
 from dpaudit.errors import VoidAuditError
 from dpaudit.evidence import Evidence, Finding, evidence_of, register, seal, verify
@@ -88,33 +88,33 @@ def test_a_curve_that_was_registered_is_no_open_question():
 def classic_instead(evidence):
     """Judge what was read as if every coin had had a run of its own."""
     audit = evidence.result
-    return judge(
-        audit.reading, design=audit.design, commitment=audit.commitment, bound=Classic()
-    )
+    design = replace(audit.design, rules=SeparateRuns(guesses=audit.design.guesses))
+    many = judge(audit.reading, design=design, commitment=audit.commitment)
+    return replace(many, design=audit.design)
 
 
 def test_that_runs_were_independent_must_be_registered():
     honest = of_game(RULES)
     better = classic_instead(honest)
-    with pytest.raises(VoidAuditError, match="independent"):
+    with pytest.raises(VoidAuditError, match="the classic bound does not hold"):
         evidence_of(better, key=KEY, transcript=honest.guesses)
     found = verify(seal(replace(honest, result=better)))
     assert check(found, "bound").finding is Finding.FAILS
-    assert '{"runs": "independent"}' in check(found, "bound").sentence
+    assert "the classic bound does not hold" in check(found, "bound").sentence
     registered = of_classic()
-    assert registered.registration.design.setting["runs"] == "independent"
+    assert registered.registration.design.rules == SeparateRuns(guesses=40)
     assert verify(seal(registered)).sound
 
 
 def test_a_training_is_never_many_runs():
     result = of_training().result
-    design = replace(result.audit.design, setting={"runs": "independent"})
+    rules = SeparateRuns(guesses=result.audit.design.guesses)
+    design = replace(result.audit.design, rules=rules)
     transcript = replace(result.transcript, design=design)
     audit = judge(
         result.audit.reading,
         design=design,
         commitment=Commitment.to(KEY, design),
-        bound=Classic(),
     )
     many = replace(result, audit=audit, transcript=transcript)
     evidence = Evidence(

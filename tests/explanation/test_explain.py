@@ -25,11 +25,11 @@ from dpaudit import (
     PureDP,
     Ranked,
     Ranking,
+    SeparateRuns,
     ThreatModel,
     Weighted,
     test_claim,
 )
-from dpaudit.bounds.classic import Classic
 from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.dpsgd.planning.forecasts import noise_fault
 from dpaudit.dpsgd.planning.plan import rehearse
@@ -397,9 +397,10 @@ def test_the_interval_of_a_ranking_pays_for_the_number_that_looked_best():
 
 def test_a_classic_audit_is_explained_by_its_own_bound():
     claim = GaussianDP(mu=1.0)
-    design = Design(canaries=400, rules=OneRun(guesses=400), claim=claim, delta=0.01)
+    rules = SeparateRuns(guesses=400)
+    design = Design(canaries=400, rules=rules, claim=claim, delta=0.01)
     counts = Counts(canaries=400, guesses=400, correct=276)
-    result = judge(counts, design=design, commitment=None, bound=Classic())
+    result = judge(counts, design=design, commitment=None)
     explained = explain(result)
     assert level(explained, "confidence").leaves > explained.found
     assert abs(explained.remainder) < 0.02

@@ -34,7 +34,7 @@ from fuzz_mutants import (
 )
 
 from dpaudit import Coins, Design, Key, Pairs
-from dpaudit.bounds.methods import bound_counts, bound_other
+from dpaudit.bounds.methods import bound_counts, bound_for
 from dpaudit.bounds.reading_json import reading_from_json, reading_to_json
 from dpaudit.bounds.reads import Bets, Counts, Ranked
 from dpaudit.engines.export import export
@@ -108,7 +108,7 @@ def read_reading(data: bytes, _: Path) -> object:
     if isinstance(reading, Counts):
         str(bound_counts("exact", reading, delta=1e-6, alpha=0.05))
     elif isinstance(reading, Ranked | Bets) or reading.right_and_made()[1] < 10_000:
-        str(bound_other(reading, delta=1e-6, alpha=0.05))
+        str(bound_for(reading).epsilon_lower(reading, delta=1e-6, alpha=0.05))
     return reading
 
 

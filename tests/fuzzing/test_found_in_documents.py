@@ -9,7 +9,7 @@ from evidence_samples import KINDS, of_training
 
 from dpaudit import Coins, Design, OneRun, Pairs, PureDP
 from dpaudit.bounds.bound import rounded_down
-from dpaudit.bounds.methods import bound_other
+from dpaudit.bounds.methods import bound_for
 from dpaudit.bounds.reading_json import reading_from_json
 from dpaudit.bounds.reads import Counts, Rounds, Weighted
 from dpaudit.bounds.weighted import weighted_price
@@ -258,7 +258,10 @@ def test_weights_are_floats_however_they_are_written():
     played = Weighted(canaries=9, weights=(1, 10**30), **counts)
     assert repr(played.weights) == "(1.0, 1e+30)"
     rounds = Rounds(canaries=9, rounds=(played,), weights=(1,), uniforms=(0.5,))
-    assert bound_other(rounds, delta=0.0, alpha=0.05).epsilon_lower >= 0
+    assert (
+        bound_for(rounds).epsilon_lower(rounds, delta=0.0, alpha=0.05).epsilon_lower
+        >= 0
+    )
 
 
 def test_a_weight_far_above_another_gives_a_bound_without_a_warning():
@@ -269,4 +272,7 @@ def test_a_weight_far_above_another_gives_a_bound_without_a_warning():
         correct=(2, 3),
         committed=False,
     )
-    assert bound_other(reading, delta=0.0, alpha=0.05).epsilon_lower >= 0
+    assert (
+        bound_for(reading).epsilon_lower(reading, delta=0.0, alpha=0.05).epsilon_lower
+        >= 0
+    )

@@ -25,10 +25,10 @@ from dpaudit import (
     Ranked,
     Ranking,
     Referee,
+    SeparateRuns,
     Weighted,
 )
 from dpaudit.bounds.adaptive import Adaptive
-from dpaudit.bounds.classic import Classic
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.combining import combine_runs
 from dpaudit.game.result import conclude, judge
@@ -38,13 +38,11 @@ CLAIM = ApproxDP(epsilon=1.0, delta=0.0)
 P = math.e / (1 + math.e)
 
 
-def run(correct, *, number=0, canaries=40, claim=CLAIM, alpha=0.05, bound=None):
-    rules = OneRun(guesses=canaries)
+def run(correct, *, number=0, canaries=40, claim=CLAIM, alpha=0.05, rules=OneRun):
+    rules = rules(guesses=canaries)
     design = Design(canaries=canaries, rules=rules, claim=claim, alpha=alpha)
     counts = Counts(canaries=canaries, guesses=canaries, correct=correct)
-    return judge(
-        counts, design=design, commitment=commitment(number, design), bound=bound
-    )
+    return judge(counts, design=design, commitment=commitment(number, design))
 
 
 def commitment(number, design):
@@ -153,7 +151,7 @@ def test_where_delta_is_dear_at_small_epsilons_larger_ones_still_count():
 
 def test_runs_of_different_rules_and_a_classic_audit_can_be_combined():
     one, two = adaptive(1, 180, canaries=200, delta=0.0), ranked(2, [True] * 60)
-    three = run(30, number=3, canaries=40, bound=Classic())
+    three = run(30, number=3, canaries=40, rules=SeparateRuns)
     rules = AdaptiveClasses(weights=(2.0, 1.0), guesses=(20, 20))
     design = Design(canaries=100, rules=rules, claim=CLAIM)
     read = Weighted(

@@ -21,7 +21,7 @@ from dpaudit import (
 )
 from dpaudit.errors import VoidAuditError
 from dpaudit.game.score_summary import ScoreSummary
-from dpaudit.game.scores import check_fair, read_right, read_scores
+from dpaudit.game.scores import check_fair, read_scores
 from dpaudit.stats.binomial import rate_limits
 
 N = 200
@@ -288,5 +288,5 @@ def test_the_heaviest_class_takes_the_surest_also_where_some_are_wrong(weights):
     sizes = dict(zip((5.0, 2.0, 1.0), (7, 11, 20), strict=True))
     hits = dict(zip((5.0, 2.0, 1.0), (7, 0, 20), strict=True))
     rules = Classes(weights=weights, guesses=tuple(sizes[w] for w in weights))
-    design = Design(canaries=N, rules=rules, claim=CLAIM)
-    assert read_right(right, design).correct == tuple(hits[w] for w in weights)
+    found = rules.read_surest(right, canaries=N)
+    assert found.correct == tuple(hits[w] for w in weights)

@@ -6,7 +6,17 @@ from math import inf, log
 import numpy as np
 import pytest
 
-from dpaudit import Confident, Counts, Design, Key, OneRun, Pairs, PureDP, audit_classic
+from dpaudit import (
+    Confident,
+    Counts,
+    Design,
+    Key,
+    OneRun,
+    Pairs,
+    PureDP,
+    SeparateRuns,
+    audit_classic,
+)
 from dpaudit.bounds.pure import Pure
 from dpaudit.game.coins import Coins
 from dpaudit.game.one_run import play_one_run
@@ -98,7 +108,7 @@ def test_alg_classic_auditor_counts_right_guesses_over_its_runs():
         base=base,
         place=2,
         pair=Pairs(x=0, y=1),
-        design=Design(canaries=runs, rules=OneRun(guesses=runs), claim=CLAIM),
+        design=Design(canaries=runs, rules=SeparateRuns(guesses=runs), claim=CLAIM),
         rng=np.random.default_rng(1),
         key=key,
     )

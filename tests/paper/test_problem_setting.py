@@ -17,6 +17,7 @@ from dpaudit import (
     OneRun,
     Pairs,
     PureDP,
+    SeparateRuns,
     Submission,
     audit_classic,
     audit_one_run,
@@ -152,7 +153,9 @@ def test_prop_classic_auditing_is_valid_in_whole_audits():
             base=np.array([-1]),
             place=0,
             pair=mechanism.pairs,
-            design=Design(canaries=50, rules=OneRun(guesses=50), claim=claim(1.0)),
+            design=Design(
+                canaries=50, rules=SeparateRuns(guesses=50), claim=claim(1.0)
+            ),
             rng=np.random.default_rng(number),
             key=Key(number.to_bytes(32, "little")),
         )
@@ -556,7 +559,9 @@ def test_lem_classic_auditing_is_tight_for_xor_where_one_run_sees_nothing():
             base=base,
             place=1,
             pair=Pairs(x=0, y=1),
-            design=Design(canaries=runs, rules=OneRun(guesses=runs), claim=claim(1.0)),
+            design=Design(
+                canaries=runs, rules=SeparateRuns(guesses=runs), claim=claim(1.0)
+            ),
             rng=np.random.default_rng(0),
             key=Key(bytes(32)),
         )
@@ -585,7 +590,9 @@ def test_lem_classic_auditing_is_tight_in_a_whole_audit():
         base=np.array([0]),
         place=0,
         pair=Pairs(x=0, y=1),
-        design=Design(canaries=runs, rules=OneRun(guesses=guesses), claim=claim(1.0)),
+        design=Design(
+            canaries=runs, rules=SeparateRuns(guesses=guesses), claim=claim(1.0)
+        ),
         rng=np.random.default_rng(4),
         key=Key(bytes(range(32))),
     )

@@ -13,9 +13,9 @@ import pytest
 from sweep_tools import InOrder
 
 from dpaudit.bounds.bets import Betting
-from dpaudit.bounds.claims import test_claim as verdict_on
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.independent_runs import IndependentRuns
+from dpaudit.bounds.methods import test_claim as verdict_on
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.bounds.unequal import UnequalCoins

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from dpaudit.bounds.certificate import CurveCertificate
-from dpaudit.bounds.claims import test_claim as verdict_on
 from dpaudit.bounds.independent_runs import IndependentRuns
+from dpaudit.bounds.methods import test_claim as verdict_on
 from dpaudit.bounds.reads import Counts, Unequal
 from dpaudit.bounds.unequal import UnequalCoins
 from dpaudit.privacy.guarantees import ApproxDP

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit import _validate
-from dpaudit.bounds.bound import LowerBound, highest_rejected
+from dpaudit.bounds.bound import GameBound, LowerBound, highest_rejected
 from dpaudit.bounds.reads import Counts
 from dpaudit.errors import InvalidInputError
 from dpaudit.stats.binomial import log_mass, log_tails
@@ -39,7 +39,7 @@ _CHUNK = 4096
 
 @final
 @dataclass(frozen=True, slots=True)
-class Adaptive:
+class Adaptive(GameBound[Counts]):
     """The ramp bound.
 
     Example:

@@ -26,7 +26,13 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit.bounds.adaptive import coupling_price
-from dpaudit.bounds.bound import Grid, LowerBound, add_price, first_not_rejected
+from dpaudit.bounds.bound import (
+    GameBound,
+    Grid,
+    LowerBound,
+    add_price,
+    first_not_rejected,
+)
 from dpaudit.bounds.reads import Bets
 
 __all__ = ["Betting", "log_wealth"]
@@ -36,7 +42,7 @@ _SUREST = 1 - 1e-9  # no bet may lose everything
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Betting:
+class Betting(GameBound[Bets]):
     """The bound from betting, with the grid of epsilons that it tests.
 
     Example:
@@ -56,6 +62,10 @@ mechanism)
         price = coupling_price(bets.canaries, epsilon, delta)
         wealth = float(np.max(log_wealth(bets, epsilon), initial=0.0))
         return add_price(-wealth, price)
+
+    def one_event(self, bets: Bets) -> bool:  # noqa: ARG002
+        """Return False: what is put on a guess depends on the claim."""
+        return False
 
     def epsilon_lower(self, bets: Bets, *, delta: float, alpha: float) -> LowerBound:
         """Return the last epsilon of the grid before the first not rejected."""

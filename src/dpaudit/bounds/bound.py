@@ -4,10 +4,11 @@ A tier says what a statement assumes of the mechanism. A: nothing. B: that its p
 curve belongs to a named family; the statement is about the family's parameter.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil, exp, floor, inf, log, log10
-from typing import Protocol, TypeVar, final
+from typing import ClassVar, Generic, Protocol, TypeVar, final
 
 import numpy as np
 
@@ -20,6 +21,7 @@ __all__ = [
     "Bound",
     "ClaimTest",
     "Estimate",
+    "GameBound",
     "Grid",
     "LowerBound",
     "ParameterBound",
@@ -177,6 +179,58 @@ class Bound(Protocol[R_contra]):
     def log_p_value(self, reading: R_contra, *, epsilon: float, delta: float) -> float:
         """Return the log of a p-value of the claim (epsilon, delta)."""
         ...
+
+
+class GameBound(ABC, Generic[R]):
+    """The bound of a game: it also tests claims, points and whole curves.
+
+    Attributes:
+        method: Name of the bound.
+        reference: Where its proof stands.
+    """
+
+    __slots__ = ()
+
+    method: ClassVar[str]
+    reference: ClassVar[str]
+
+    @abstractmethod
+    def log_p_value(self, reading: R, /, *, epsilon: float, delta: float) -> float:
+        """Return the log of a p-value of the claim (epsilon, delta)."""
+
+    @abstractmethod
+    def epsilon_lower(self, reading: R, /, *, delta: float, alpha: float) -> LowerBound:
+        """Return the lower bound."""
+
+    def one_event(self, reading: R, /) -> bool:  # noqa: ARG002 (some ask it)
+        """Return whether the p-values of all claims bound the chance of one event.
+
+        Then the least over the points of a curve is a p-value of the curve, without any
+        charge for the many points. A test that differs from one claim to the next
+        must be told beforehand which point of a curve it is to test.
+        """
+        return True
+
+    def log_p_claim(
+        self,
+        reading: R,
+        /,
+        claim: Guarantee,
+        *,
+        alpha: float,  # noqa: ARG002 (a test may be made for a level)
+    ) -> float:
+        """Return the log of a p-value of a claim, a point or a whole curve."""
+        epsilons, deltas = claim.points()
+        if len(epsilons) > 1 and not self.one_event(reading):
+            raise InvalidInputError(
+                f"{self.method} guesses are tested at one point of a curve; name a "
+                "delta before the run and claim ApproxDP(epsilon=curve.epsilon_at("
+                "delta), delta=delta)"
+            )
+        return min(
+            self.log_p_value(reading, epsilon=float(e), delta=float(d))
+            for e, d in zip(epsilons, deltas, strict=True)
+        )
 
 
 def largest_rejected(

@@ -18,7 +18,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from dpaudit import _validate
-from dpaudit.bounds.bound import LowerBound, largest_rejected
+from dpaudit.bounds.bound import GameBound, LowerBound, largest_rejected
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.reads import Counts, check_at_once
 from dpaudit.stats.binomial import log_tails
@@ -28,7 +28,7 @@ __all__ = ["Classic"]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Classic:
+class Classic(GameBound[Counts]):
     """The bound for independent runs; ``canaries`` counts the runs.
 
     Example:

@@ -26,8 +26,11 @@ from typing import ClassVar, final
 import numpy as np
 
 from dpaudit import _validate
-from dpaudit.bounds.bound import LowerBound, largest_rejected, probability
+from dpaudit.bounds.bound import GameBound, LowerBound, largest_rejected, probability
 from dpaudit.bounds.reads import Counts, check_at_once
+from dpaudit.privacy.curve import PrivacyCurve
+from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.privacy.guarantees import GaussianDP
 from dpaudit.stats.binomial import log_mass, log_tails
 
 __all__ = ["Exact", "group_claim", "group_growth"]
@@ -35,7 +38,7 @@ __all__ = ["Exact", "group_claim", "group_growth"]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Exact:
+class Exact(GameBound[Counts]):
     """The tightest bound that counts can give against every mechanism.
 
     Example:
@@ -76,6 +79,20 @@ mechanism)
             of as many correct guesses or more.
         """
         return probability(self.log_p_value(counts, epsilon=epsilon, delta=delta))
+
+    def log_p_claim(
+        self,
+        counts: Counts,
+        claim: Guarantee,
+        *,
+        alpha: float,
+    ) -> float:
+        """Return the log of the p-value of a claim; a curve is tested as a whole."""
+        from dpaudit.bounds.fdp import curve_log_p_value  # noqa: PLC0415 (it reads this)
+
+        if isinstance(claim, GaussianDP | PrivacyCurve):
+            return curve_log_p_value(counts, claim)
+        return GameBound.log_p_claim(self, counts, claim, alpha=alpha)
 
     def epsilon_lower(
         self, counts: Counts, *, delta: float, alpha: float

@@ -1,23 +1,41 @@
-"""Which bound for which reading, and the bounds on counts by name."""
+"""Which bound for which reading, the bounds on counts by name, and tests of claims."""
 
 from types import MappingProxyType
-from typing import TypeAlias, assert_never
+from typing import Any, TypeAlias
 
+from dpaudit import _validate
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.bets import Betting
-from dpaudit.bounds.bound import LowerBound, ParameterBound
+from dpaudit.bounds.bound import (
+    ClaimTest,
+    GameBound,
+    LowerBound,
+    ParameterBound,
+    probability,
+)
 from dpaudit.bounds.classic import Classic
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.fdp import GaussianFamily
 from dpaudit.bounds.independent_runs import IndependentRuns
 from dpaudit.bounds.pure import Pure
 from dpaudit.bounds.ranked import RankedLooks
-from dpaudit.bounds.reads import Bets, Counts, Ranked, Rounds, Unequal, Weighted
+from dpaudit.bounds.reads import (
+    Bets,
+    Counts,
+    Ranked,
+    Reading,
+    Rounds,
+    Unequal,
+    Weighted,
+)
 from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.bounds.slots import AdaptiveSlots
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.bounds.unequal import UnequalCoins
 from dpaudit.bounds.weighted import WeightedGuesses
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantee import Guarantee
 
 __all__ = [
     "ABOUT",
@@ -25,8 +43,9 @@ __all__ = [
     "METHODS",
     "CountsMethod",
     "bound_counts",
-    "bound_other",
+    "bound_for",
     "proved_methods",
+    "test_claim",
 ]
 
 CountsMethod: TypeAlias = Exact | Pure | Steinke | Adaptive | Classic | GaussianFamily
@@ -42,18 +61,24 @@ METHODS: MappingProxyType[str, CountsMethod] = MappingProxyType(
     }
 )
 
+# The bound of a reading's game, for guesses made at once and while coins are revealed.
+_BOUNDS: MappingProxyType[
+    type[Reading], tuple[GameBound[Any] | None, GameBound[Any] | None]
+] = MappingProxyType(
+    {
+        Counts: (Exact(), Adaptive()),
+        Unequal: (UnequalCoins(), None),
+        Ranked: (RankedLooks(), None),
+        Weighted: (WeightedGuesses(), AdaptiveSlots()),
+        Rounds: (None, StoufferRounds()),
+        Bets: (None, Betting()),
+    }
+)
+
 # Every method of this package by the name that results hold: any other is a user's own.
 KNOWN: frozenset[str] = frozenset(METHODS) | {
-    each.method
-    for each in (
-        AdaptiveSlots,
-        Betting,
-        IndependentRuns,
-        RankedLooks,
-        StoufferRounds,
-        UnequalCoins,
-        WeightedGuesses,
-    )
+    IndependentRuns.method,
+    *(each.method for pair in _BOUNDS.values() for each in pair if each is not None),
 }
 
 ABOUT: MappingProxyType[str, str] = MappingProxyType(
@@ -66,6 +91,56 @@ ABOUT: MappingProxyType[str, str] = MappingProxyType(
         "gdp": "only if the mechanism is Gaussian-private",
     }
 )
+
+
+def bound_for(reading: Reading) -> GameBound[Any]:
+    """Return the bound of the game that a reading is of.
+
+    Example:
+        >>> bound_for(Counts(canaries=9, guesses=2, correct=1, adaptive=True))
+        Adaptive()
+    """
+    at_once, adaptive = _BOUNDS.get(type(reading), (None, None))
+    found = adaptive if reading.adaptive else at_once
+    if found is None:
+        raise InvalidInputError(
+            f"{type(reading).__name__} is read by a bound of its own; give it as "
+            "bound=..."
+        )
+    return found
+
+
+def test_claim(
+    claim: Guarantee,
+    reading: Reading,
+    *,
+    alpha: float,
+    bound: GameBound[Any] | None = None,  # noqa: PT028 (no test)
+) -> ClaimTest:
+    """Return whether a reading refutes a claim at level ``alpha``.
+
+    Args:
+        claim: What the mechanism is claimed to satisfy.
+        reading: What was guessed.
+        alpha: Chance of refuting a true claim that is accepted.
+        bound: Another bound than that of the reading's game, if it holds for it.
+
+    Example:
+        >>> from dpaudit.privacy.guarantees import ApproxDP, GaussianDP
+        >>> counts = Counts(canaries=100_000, guesses=1510, correct=1439)
+        >>> print(test_claim(ApproxDP(epsilon=2.5, delta=1e-5), counts, alpha=0.05))
+        the claim (epsilon = 2.5, delta = 1e-05)-DP is refuted (p = 0.0017)
+        >>> print(test_claim(GaussianDP(mu=1.0), counts, alpha=0.05))
+        the claim (mu = 1)-GDP is not refuted (p = 0.87)
+    """
+    _validate.error_level("alpha", alpha)
+    _check_adjacency(claim, reading)
+    by = bound_for(reading) if bound is None else bound
+    log_p = by.log_p_claim(reading, claim, alpha=alpha)
+    return ClaimTest(claim=claim, p_value=probability(log_p), alpha=alpha)
+
+
+test_claim.__test__ = False  # type: ignore[attr-defined]  # pytest: not a test
 
 
 def proved_methods(counts: Counts) -> tuple[str, ...]:
@@ -96,26 +171,9 @@ def bound_counts(
     return found.epsilon_lower(counts, delta=delta, alpha=alpha)
 
 
-def bound_other(
-    reading: Unequal | Ranked | Weighted | Rounds | Bets, *, delta: float, alpha: float
-) -> LowerBound:
-    """Return what the one bound for such a reading makes of it.
-
-    Raises:
-        VoidAuditError: No bound is proved for the game that it is of.
-    """
-    match reading:
-        case Unequal():
-            return UnequalCoins().epsilon_lower(reading, delta=delta, alpha=alpha)
-        case Ranked():
-            return RankedLooks().epsilon_lower(reading, delta=delta, alpha=alpha)
-        case Weighted(adaptive=True):
-            return AdaptiveSlots().epsilon_lower(reading, delta=delta, alpha=alpha)
-        case Weighted():
-            return WeightedGuesses().epsilon_lower(reading, delta=delta, alpha=alpha)
-        case Rounds():
-            return StoufferRounds().epsilon_lower(reading, delta=delta, alpha=alpha)
-        case Bets():
-            return Betting().epsilon_lower(reading, delta=delta, alpha=alpha)
-        case _:
-            assert_never(reading)
+def _check_adjacency(claim: Guarantee, reading: Reading) -> None:
+    if reading.alternatives > 2 and claim.adjacency is not Adjacency.REPLACE_ONE:
+        raise VoidAuditError(
+            f"coins that choose one of {reading.alternatives} records test replace-one "
+            f"adjacency, but the claim is for {claim.adjacency}"
+        )

@@ -14,7 +14,7 @@ Reference: Steinke, Nasr and Jagielski, https://arxiv.org/abs/2305.08846, sectio
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
-from dpaudit.bounds.bound import LowerBound, largest_rejected
+from dpaudit.bounds.bound import GameBound, LowerBound, largest_rejected
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.reads import Counts, check_at_once
 from dpaudit.errors import InvalidInputError
@@ -24,7 +24,7 @@ __all__ = ["Pure"]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Pure:
+class Pure(GameBound[Counts]):
     """The bound at delta = 0.
 
     Example:

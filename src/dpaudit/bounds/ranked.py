@@ -20,7 +20,7 @@ grid before the first one that is not rejected.
 Reference: docs/explanation/ranked-bound.md.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, exp, log
 from typing import ClassVar, final
 
@@ -29,8 +29,9 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit import _validate
-from dpaudit.bounds.bound import LowerBound
+from dpaudit.bounds.bound import GameBound, LowerBound
 from dpaudit.bounds.reads import Ranked
+from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.stats.binomial import log_tails
 from dpaudit.stats.looks import crossing, shell_cap, thresholds
 from dpaudit.stats.search import last_yes_before_no
@@ -47,7 +48,7 @@ _FAR_OUT = 1e-10  # below this a union over the looks replaces the exact chance
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankedLooks:
+class RankedLooks(GameBound[Ranked]):
     """The bound for guesses in order of confidence; no number of guesses is needed.
 
     Attributes:
@@ -71,6 +72,15 @@ mechanism)
         _validate.probability("delta", delta)
         test = _Test(ranked, delta=delta, alpha=self.level)
         return log(max(test.p_value(epsilon), 5e-324))
+
+    def one_event(self, ranked: Ranked) -> bool:  # noqa: ARG002
+        """Return False: where it looks depends on the claim."""
+        return False
+
+    def log_p_claim(self, ranked: Ranked, claim: Guarantee, *, alpha: float) -> float:
+        """Return the log of the p-value of a claim, with looks chosen for alpha."""
+        looks = replace(self, level=alpha)
+        return GameBound.log_p_claim(looks, ranked, claim, alpha=alpha)
 
     def epsilon_lower(
         self, ranked: Ranked, *, delta: float, alpha: float

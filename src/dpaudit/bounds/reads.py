@@ -11,16 +11,19 @@ Delta costs less where they were made at once, and that price is not proved for 
 adaptive guesser, so a bound for the one refuses a reading of the other.
 """
 
-from dataclasses import dataclass
-from typing import Self, TypeAlias, final
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
+from dpaudit._kinds import Kinds
 from dpaudit.errors import InvalidInputError, VoidAuditError
 
 __all__ = [
+    "KINDS",
     "WIDEST_JUMP",
     "Bets",
     "Counts",
@@ -38,9 +41,47 @@ _HEAVIEST = 1e100  # a weight; sums of squares of larger ones are no floats
 WIDEST_JUMP = 10.0  # standard deviations; a larger jump would limit nothing
 
 
+KINDS: Kinds["Reading"] = Kinds("kind must be")
+
+
+class Reading(ABC):
+    """What is read of a game.
+
+    Attributes:
+        kind: Its name in documents.
+        canaries: Canaries of the game, guessed or not.
+        tally: Whether it holds numbers only, of guesses that count whatever happens:
+            had others been right, no other guess would have been made.
+        adaptive: Whether coins were revealed while guesses were still to be made.
+        alternatives: How many records a coin chooses among; 2 is in or out.
+        records_per_coin: How many records of the data one coin controls.
+    """
+
+    __slots__ = ()
+
+    kind: ClassVar[str]
+    tally: ClassVar[bool] = False
+    canaries: int
+    adaptive: bool = False
+    alternatives: int = 2
+    records_per_coin: int = 1
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        KINDS.add(cls)
+
+    @abstractmethod
+    def right_and_made(self) -> tuple[int, int]:
+        """Return how many guesses were right, and how many were made."""
+
+    @abstractmethod
+    def perfect(self) -> Self:
+        """Return what would have been read, had every guess been right."""
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counts:
+class Counts(Reading):
     """How many canaries, how many guesses, how many right.
 
     Attributes:
@@ -59,6 +100,9 @@ class Counts:
     records_per_coin: int = 1
     adaptive: bool = False
 
+    kind = "counts"
+    tally = True
+
     def __post_init__(self) -> None:
         for name in ("canaries", "guesses", "correct"):
             _make_whole(self, name)
@@ -76,10 +120,14 @@ class Counts:
         """Return how many guesses were right, and how many were made."""
         return self.correct, self.guesses
 
+    def perfect(self) -> Self:
+        """Return what would have been read, had every guess been right."""
+        return replace(self, correct=self.guesses)
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unequal:
+class Unequal(Reading):
     """Counts where coins are not fair: each includes with one known probability.
 
     Attributes:
@@ -98,6 +146,9 @@ class Unequal:
     guesses_out: int
     correct: int
     committed: bool
+
+    kind = "unequal"
+    tally = True
 
     def __post_init__(self) -> None:
         for name in ("canaries", "guesses_in", "guesses_out", "correct"):
@@ -119,10 +170,14 @@ class Unequal:
         """Return how many guesses were right, and how many were made."""
         return self.correct, self.guesses_in + self.guesses_out
 
+    def perfect(self) -> Self:
+        """Return what would have been read, had every guess been right."""
+        return replace(self, correct=self.guesses_in + self.guesses_out)
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Ranked:
+class Ranked(Reading):
     """Guesses in order of confidence, the surest first, and which were right.
 
     Attributes:
@@ -133,6 +188,8 @@ class Ranked:
 
     canaries: int
     right: NDArray[np.bool_]
+
+    kind = "ranked"
 
     def __post_init__(self) -> None:
         _make_whole(self, "canaries", least=1)
@@ -163,10 +220,14 @@ class Ranked:
         """Return how many guesses were right, and how many were made."""
         return int(self.right.sum()), len(self.right)
 
+    def perfect(self) -> Self:
+        """Return what would have been read, had every guess been right."""
+        return replace(self, right=np.ones_like(self.right))
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weighted:
+class Weighted(Reading):
     """Guesses in classes, each class with its weight.
 
     Attributes:
@@ -185,6 +246,9 @@ class Weighted:
     correct: tuple[int, ...]
     committed: bool
     adaptive: bool = False
+
+    kind = "weighted"
+    tally = True
 
     def __post_init__(self) -> None:
         _make_whole(self, "canaries", least=1)
@@ -222,10 +286,14 @@ class Weighted:
         """Return how many guesses were right, and how many were made."""
         return sum(self.correct), sum(self.guesses)
 
+    def perfect(self) -> Self:
+        """Return what would have been read, had every guess been right."""
+        return replace(self, correct=self.guesses)
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rounds:
+class Rounds(Reading):
     """Games played one after the other; each may use what the earlier ones revealed.
 
     Attributes:
@@ -249,6 +317,9 @@ class Rounds:
     jump: float | None = None
     noise: float = 0.0
     noise_uniform: float = 0.5
+
+    kind = "rounds"
+    adaptive = True
 
     def __post_init__(self) -> None:
         _make_whole(self, "canaries", least=1)
@@ -285,10 +356,14 @@ class Rounds:
         scores = [played.right_and_made() for played in self.rounds]
         return sum(v for v, _ in scores), sum(r for _, r in scores)
 
+    def perfect(self) -> Self:
+        """Return what would have been read, had every guess been right."""
+        return replace(self, rounds=tuple(each.perfect() for each in self.rounds))
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Bets:
+class Bets(Reading):
     """Single guesses in the order they were made, each with the chance it was given.
 
     Attributes:
@@ -301,6 +376,9 @@ class Bets:
     canaries: int
     right: NDArray[np.bool_]
     stakes: NDArray[np.float64]
+
+    kind = "bets"
+    adaptive = True
 
     def __post_init__(self) -> None:
         _make_whole(self, "canaries", least=1)
@@ -320,6 +398,10 @@ class Bets:
     def right_and_made(self) -> tuple[int, int]:
         """Return how many guesses were right, and how many were made."""
         return int(self.right.sum()), len(self.right)
+
+    def perfect(self) -> Self:
+        """Return what would have been read, had every guess been right."""
+        return replace(self, right=np.ones_like(self.right))
 
 
 def _make_whole(reading: object, name: str, *, least: int = 0) -> None:
@@ -364,6 +446,3 @@ def check_jump(jump: float | None, noise: float) -> None:
             "noise is a share of the variance and must be from 0 to 0.5, got "
             f"noise={noise!r}"
         )
-
-
-Reading: TypeAlias = Counts | Unequal | Ranked | Weighted | Rounds | Bets

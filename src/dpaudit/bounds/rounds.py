@@ -47,7 +47,13 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit.bounds.adaptive import coupling_price
-from dpaudit.bounds.bound import Grid, LowerBound, add_price, first_not_rejected
+from dpaudit.bounds.bound import (
+    GameBound,
+    Grid,
+    LowerBound,
+    add_price,
+    first_not_rejected,
+)
 from dpaudit.bounds.reads import Rounds, Weighted
 from dpaudit.stats.binomial import log_odds_limit
 from dpaudit.stats.limited import UNRESOLVED, empty_score, limited_score
@@ -72,7 +78,7 @@ ROOM = 1.15  # scores rise faster in the tails than in the middle, by about that
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoufferRounds:
+class StoufferRounds(GameBound[Rounds]):
     """The bound for rounds, with the grid of epsilons that it tests.
 
     Example:
@@ -107,6 +113,10 @@ class StoufferRounds:
             return 0.0  # hardly a guess speaks against the claim
         unresolved = (len(rounds.rounds) + 1) * UNRESOLVED
         return add_price(float(special.log_ndtr(-evidence[-1])), price + unresolved)
+
+    def one_event(self, rounds: Rounds) -> bool:  # noqa: ARG002
+        """Return False: what a guess weighs depends on the claim."""
+        return False
 
     def epsilon_lower(
         self, rounds: Rounds, *, delta: float, alpha: float

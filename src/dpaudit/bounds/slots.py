@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from dpaudit.bounds.adaptive import coupling_price
-from dpaudit.bounds.bound import LowerBound, add_price, highest_rejected
+from dpaudit.bounds.bound import GameBound, LowerBound, add_price, highest_rejected
 from dpaudit.bounds.reads import Weighted
 from dpaudit.errors import VoidAuditError
 from dpaudit.stats.weighted import weighted_tail
@@ -31,7 +31,7 @@ __all__ = ["AdaptiveSlots"]
 
 @final
 @dataclass(frozen=True, slots=True)
-class AdaptiveSlots:
+class AdaptiveSlots(GameBound[Weighted]):
     """The bound for slots; the reading's classes are the slots, committed.
 
     Example:

@@ -15,7 +15,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from dpaudit.bounds.bound import LowerBound, largest_rejected
+from dpaudit.bounds.bound import GameBound, LowerBound, largest_rejected
 from dpaudit.bounds.reads import Counts, check_at_once
 from dpaudit.errors import InvalidInputError
 from dpaudit.stats.binomial import log_tails, masses
@@ -25,7 +25,7 @@ __all__ = ["Steinke"]
 
 @final
 @dataclass(frozen=True, slots=True)
-class Steinke:
+class Steinke(GameBound[Counts]):
     """The published bound.
 
     Example:

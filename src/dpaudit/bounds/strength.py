@@ -5,54 +5,19 @@ number of right guesses on. How accurate guesses must be to get there with a giv
 chance needs no model of the mechanism: it is a property of the binomial law.
 """
 
-from dataclasses import replace
 from math import ulp
-from typing import assert_never
+from typing import Any
 
-import numpy as np
 from scipy import special
 
 from dpaudit import _validate
-from dpaudit.bounds.claims import CountingBound, test_claim
-from dpaudit.bounds.reads import (
-    Bets,
-    Counts,
-    Ranked,
-    Reading,
-    Rounds,
-    Unequal,
-    Weighted,
-)
+from dpaudit.bounds.bound import GameBound
+from dpaudit.bounds.methods import test_claim
+from dpaudit.bounds.reads import Counts
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.stats.search import least_yes
 
-__all__ = ["accuracy_caught", "all_right", "least_refuting"]
-
-
-def all_right(reading: Reading) -> Reading:
-    """Return what would have been read, had every guess been right.
-
-    Example:
-        >>> all_right(Counts(canaries=9, guesses=5, correct=2)).correct
-        5
-    """
-    match reading:
-        case Counts(guesses=made):
-            return replace(reading, correct=made)
-        case Unequal(guesses_in=ones, guesses_out=zeros):
-            return replace(reading, correct=ones + zeros)
-        case Weighted():
-            return _weighted(reading)
-        case Rounds(rounds=rounds):
-            return replace(reading, rounds=tuple(map(_weighted, rounds)))
-        case Ranked() | Bets():
-            return replace(reading, right=np.ones_like(reading.right))
-        case _:
-            assert_never(reading)
-
-
-def _weighted(reading: Weighted) -> Weighted:
-    return replace(reading, correct=reading.guesses)
+__all__ = ["accuracy_caught", "least_refuting"]
 
 
 def least_refuting(
@@ -61,7 +26,7 @@ def least_refuting(
     canaries: int,
     guesses: int,
     alpha: float,
-    bound: CountingBound | None = None,
+    bound: GameBound[Any] | None = None,
     alternatives: int = 2,
     records_per_coin: int = 1,
 ) -> int | None:
@@ -103,7 +68,7 @@ def accuracy_caught(
     guesses: int,
     alpha: float,
     chance: float = 0.9,
-    bound: CountingBound | None = None,
+    bound: GameBound[Any] | None = None,
     alternatives: int = 2,
     records_per_coin: int = 1,
 ) -> float | None:

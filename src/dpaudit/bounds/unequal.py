@@ -27,6 +27,7 @@ from scipy import special
 
 from dpaudit import _validate
 from dpaudit.bounds.bound import (
+    GameBound,
     Grid,
     LowerBound,
     add_price,
@@ -41,7 +42,7 @@ __all__ = ["UnequalCoins"]
 
 @final
 @dataclass(frozen=True, slots=True)
-class UnequalCoins:
+class UnequalCoins(GameBound[Unequal]):
     """The bound for a known inclusion probability other than one half.
 
     Example:
@@ -72,6 +73,10 @@ class UnequalCoins:
         fails = pi * special.expit(-odds_in) + (1 - pi) * special.expit(-odds_out)
         price = counts.canaries * delta * float(fails)
         return add_price(tail.log_upper, price)
+
+    def one_event(self, counts: Unequal) -> bool:
+        """Return whether the output did not decide on the two numbers of guesses."""
+        return counts.committed
 
     def epsilon_lower(
         self, counts: Unequal, *, delta: float, alpha: float

@@ -32,6 +32,7 @@ from scipy import special
 
 from dpaudit import _validate
 from dpaudit.bounds.bound import (
+    GameBound,
     Grid,
     LowerBound,
     add_price,
@@ -48,7 +49,7 @@ _CONCENTRATION = 0.46883  # Baillon, Cominetti, Vaisman: 0.468822..., rounded up
 
 @final
 @dataclass(frozen=True, slots=True)
-class WeightedGuesses:
+class WeightedGuesses(GameBound[Weighted]):
     """The bound for guesses in classes of different weight.
 
     Example:
@@ -73,6 +74,10 @@ mechanism)
         tail = weighted_tail(weighted.weights, weighted.guesses, odds, weighted.score)
         price = weighted.canaries * delta * weighted_price(weighted, epsilon)
         return add_price(tail.log_upper, price)
+
+    def one_event(self, weighted: Weighted) -> bool:
+        """Return whether the output did not decide on weights and numbers."""
+        return weighted.committed
 
     def epsilon_lower(
         self, weighted: Weighted, *, delta: float, alpha: float

@@ -65,10 +65,8 @@ def design_from_options(
 
 def note_on_ranking(design: "Design") -> str | None:
     """Say that a ranking will show little, where delta is large for its canaries."""
-    from dpaudit.game.rules import Ranking  # noqa: PLC0415 (numpy)
-
     product = design.canaries * design.bound_delta
-    if not isinstance(design.rules, Ranking) or product <= _LARGE_PRODUCT:
+    if not design.rules.ordered or product <= _LARGE_PRODUCT:
         return None
     return (
         f"canaries times delta is {product:.3g}: so much delta leaves little to a "
@@ -78,18 +76,11 @@ def note_on_ranking(design: "Design") -> str | None:
 
 def note_on_strength(design: "Design") -> str | None:
     """Say that a design cannot refute its claim, if not even all right guesses do."""
-    from dpaudit.bounds.claims import test_claim  # noqa: PLC0415 (numpy)
-    from dpaudit.bounds.reads import Counts, Ranked  # noqa: PLC0415
-    from dpaudit.game.rules import Ranking  # noqa: PLC0415
+    from dpaudit.bounds.methods import test_claim  # noqa: PLC0415 (numpy)
 
-    n, made = design.canaries, design.guesses
-    if isinstance(design.rules, Ranking):
-        import numpy as np  # noqa: PLC0415
-
-        perfect: Counts | Ranked = Ranked(canaries=n, right=np.ones(made, bool))
-    else:
-        perfect = Counts(canaries=n, guesses=made, correct=made)
-    test = test_claim(design.claim, perfect, alpha=design.alpha)
+    n, rules = design.canaries, design.rules
+    perfect = rules.count(rules.cuts(n), canaries=n)
+    test = test_claim(design.claim, perfect, alpha=design.alpha, bound=rules.bound())
     if test.refuted:
         return None
     return (

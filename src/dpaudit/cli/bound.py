@@ -141,14 +141,13 @@ def _bounds(
 ) -> "list[LowerBound | ParameterBound]":
     from dpaudit.bounds.methods import (  # noqa: PLC0415
         bound_counts,
-        bound_other,
+        bound_for,
         proved_methods,
     )
     from dpaudit.bounds.reads import Counts  # noqa: PLC0415
 
     if not isinstance(read, Counts) or method is None:
-        assert not isinstance(read, Counts)  # they have a method
-        return [bound_other(read, delta=delta, alpha=alpha)]
+        return [bound_for(read).epsilon_lower(read, delta=delta, alpha=alpha)]
     names = [method]
     if compare:
         names = [n for n in proved_methods(read) if n != "pure" or delta == 0]
@@ -163,9 +162,8 @@ def _claim_test(
     delta: float,
     alpha: float,
 ) -> "ClaimTest | None":
-    from dpaudit.bounds.claims import test_claim  # noqa: PLC0415
     from dpaudit.bounds.fdp import GaussianFamily  # noqa: PLC0415
-    from dpaudit.bounds.methods import METHODS  # noqa: PLC0415
+    from dpaudit.bounds.methods import METHODS, test_claim  # noqa: PLC0415
     from dpaudit.privacy.guarantees import ApproxDP  # noqa: PLC0415
 
     if epsilon is None:
@@ -189,11 +187,10 @@ def _ended(
 
     Nothing but the guesses shows that a canary went in, so they have to show it.
     """
-    from dpaudit.bounds.strength import all_right  # noqa: PLC0415
     from dpaudit.game.verdict import SURE, better_than_chance, verdict_of  # noqa: PLC0415
 
     best = _claim_test(
-        all_right(read), method=method, epsilon=epsilon, delta=delta, alpha=alpha
+        read.perfect(), method=method, epsilon=epsilon, delta=delta, alpha=alpha
     )
     silence = _claim_test(read, method=method, epsilon=0.0, delta=0.0, alpha=SURE)
     assert best is not None  # there is a claim

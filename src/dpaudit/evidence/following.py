@@ -23,12 +23,7 @@ from dpaudit.evidence.rederive import (
 from dpaudit.evidence.registration import Registration
 from dpaudit.evidence.verification import Check, Finding, fails, holds, open_question
 from dpaudit.game.design import Design
-from dpaudit.game.result import (
-    AuditResult,
-    effect_seen,
-    is_classic,
-    is_own_bound,
-)
+from dpaudit.game.result import AuditResult, effect_seen, is_own_bound
 from dpaudit.game.rules import OneRun
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.strength import would_catch
@@ -99,12 +94,12 @@ def check_bound(
     found += controls
     if isinstance(stated, TrainingResult):
         found += _check_accountant(stated)
-    if is_classic(audit):
+    if audit.design.runs > 1:
         found.append(
             open_question(
                 "independent runs",
-                "the bound holds if every coin had a run of its own, as its method "
-                "says; a record cannot show that",
+                "the bound holds if every coin had a run of its own, as its rules "
+                "say; a record cannot show that",
             )
         )
     return found

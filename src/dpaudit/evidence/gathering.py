@@ -9,7 +9,7 @@ from dpaudit.errors import DpAuditError, InvalidInputError
 from dpaudit.evidence.documents import Result, audit_of, transcript_of
 from dpaudit.evidence.files import ScoreFiles, read_score_files
 from dpaudit.evidence.record import Evidence
-from dpaudit.evidence.rederive import check_method, scored_again
+from dpaudit.evidence.rederive import check_runs, scored_again
 from dpaudit.evidence.registration import Registration
 from dpaudit.game.coins import Key
 from dpaudit.game.result import AuditResult
@@ -86,7 +86,7 @@ def evidence_of(
         or reading_to_json(guesses.reading()) != reading_to_json(audit.reading)
     ):
         raise InvalidInputError("transcript is of another game than the result")
-    check_method(result, audit.design)
+    check_runs(result, audit.design)
     if files is not None and files.paths:
         _check_files(files, audit, key)
     return Evidence(

@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias, final
 
 from dpaudit import _canonical
-from dpaudit.bounds.reads import Counts, Weighted
 from dpaudit.errors import InvalidInputError
 from dpaudit.evidence import strict
 from dpaudit.evidence.documents import (
@@ -102,7 +101,7 @@ class Evidence:
             raise InvalidInputError(
                 "redacted evidence holds no key, no guesses and no scores"
             )
-        if not isinstance(audit.reading, Counts | Weighted):
+        if not audit.reading.tally:
             raise _telling(audit.reading)
 
     def __eq__(self, other: object) -> bool:
@@ -123,7 +122,7 @@ class Evidence:
             InvalidInputError: The rules' reading lists guesses one by one.
         """
         audit = audit_of(self.result)
-        if not isinstance(audit.reading, Counts | Weighted):
+        if not audit.reading.tally:
             raise _telling(audit.reading)
         bare = replace(audit, scores=None)
         if isinstance(self.result, TrainingResult):

@@ -2,15 +2,15 @@
 
 import numpy as np
 
-from dpaudit.bounds.reads import Counts, Reading, Rounds
+from dpaudit.bounds.reads import Reading
 from dpaudit.errors import VoidAuditError
-from dpaudit.evidence.documents import Result
+from dpaudit.evidence.documents import Result, audit_of
 from dpaudit.evidence.files import ScoreFiles
 from dpaudit.evidence.registration import Registration
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
 from dpaudit.game.lots import tie_rng
-from dpaudit.game.result import AuditResult, bound_of, is_classic, judge
+from dpaudit.game.result import AuditResult, bound_of, check_method, judge
 from dpaudit.game.result import check_reading as check_game
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.scores import read_scores
@@ -18,28 +18,22 @@ from dpaudit.tables.reading import ScoreTable
 from dpaudit.training.result import TrainingResult, judge_accountant
 
 __all__ = [
-    "check_method",
     "check_reading",
+    "check_runs",
     "judged_again",
     "scored_again",
 ]
 
 
-def check_method(stated: Result, design: Design) -> None:
-    """Refuse the bound for independent runs where they were not registered.
+def check_runs(stated: Result, design: Design) -> None:
+    """Refuse a bound that does not hold for the game registered.
 
     Raises:
-        VoidAuditError: The design does not say that every coin has a run of its own,
-            or the result is that of one training.
+        VoidAuditError: It is for another game, or one training is said to be many runs.
     """
-    if isinstance(stated, TrainingResult):
-        if is_classic(stated.audit):
-            raise VoidAuditError("a training is one run, and not a run for every coin")
-    elif is_classic(stated) and design.setting.get("runs") != "independent":
-        raise VoidAuditError(
-            "the bound is one for a run of its own for every coin, which the design "
-            'must say beforehand, by setting={"runs": "independent"}'
-        )
+    check_method(audit_of(stated).bound.method, design.rules)
+    if isinstance(stated, TrainingResult) and design.runs > 1:
+        raise VoidAuditError("a training is one run, and not a run for every coin")
 
 
 def check_reading(reading: Reading, design: Design) -> None:
@@ -49,23 +43,17 @@ def check_reading(reading: Reading, design: Design) -> None:
         VoidAuditError: It is of another kind, size or weight than the rules give.
     """
     check_game(reading, design)
-    match reading:
-        case Counts() if (reading.alternatives, reading.records_per_coin) != (2, 1):
-            raise VoidAuditError(
-                "coins of a design choose between two, and each decides over one "
-                f"record; the reading says alternatives={reading.alternatives} and "
-                f"records_per_coin={reading.records_per_coin}"
-            )
-        case Rounds() if any(
-            each.canaries != design.canaries or each.committed
-            for each in reading.rounds
-        ):
-            raise VoidAuditError("the reading's rounds are not those of the design")
+    if (reading.alternatives, reading.records_per_coin) != (2, 1):
+        raise VoidAuditError(
+            "coins of a design choose between two, and each decides over one "
+            f"record; the reading says alternatives={reading.alternatives} and "
+            f"records_per_coin={reading.records_per_coin}"
+        )
 
 
 def judged_again(stated: Result, registration: Registration) -> Result:
     """Return what the stated reading shows, judged by the registered design."""
-    check_method(stated, registration.design)
+    check_runs(stated, registration.design)
     if isinstance(stated, AuditResult):
         return _audit(stated, registration)
     audit = _audit(stated.audit, registration)

@@ -34,7 +34,7 @@ from dpaudit.explanation.model import Model
 from dpaudit.explanation.seen import Seen, expected_bound, likely_accuracies
 from dpaudit.explanation.values import Advice
 from dpaudit.game.design import Design
-from dpaudit.game.result import AuditResult, is_classic
+from dpaudit.game.result import AuditResult
 from dpaudit.game.rules import OneRun
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.theory.rungs import Gaps
@@ -90,7 +90,7 @@ def _two_runs(
 ) -> Advice | None:
     """Return what two runs would show together."""
     design = audit.design
-    if not design.bound_delta or is_classic(audit):
+    if not design.bound_delta or design.runs > 1:
         return None
     guarantee = model.guarantee if model and model.guarantee else claim
     one, two = (reach(guarantee, audit, times=times) for times in (1, 2))

@@ -27,8 +27,7 @@ from dpaudit.dpsgd.sums import canary_log_odds
 from dpaudit.errors import InvalidInputError
 from dpaudit.explanation.model import Model
 from dpaudit.explanation.seen import Seen, as_epsilon, excess
-from dpaudit.game.result import AuditResult, is_classic
-from dpaudit.game.rules import AdaptiveBets, AdaptiveRounds
+from dpaudit.game.result import AuditResult
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.theory.gaps import gaps
 from dpaudit.theory.measured import Measured
@@ -158,7 +157,7 @@ def reach(guarantee: Guarantee, audit: AuditResult, *, times: int = 1) -> float:
         guarantee,
         delta=audit.design.bound_delta,
         alpha=audit.design.alpha,
-        runs=times * (audit.design.canaries if is_classic(audit) else 1),
+        runs=times * audit.design.runs,
     )
 
 
@@ -228,7 +227,7 @@ def _elements(
 ) -> Measured:
     """Return the mean accuracy of the best guesser about as many canaries."""
     rules = audit.design.rules
-    if isinstance(rules, AdaptiveRounds | AdaptiveBets):
+    if not rules.fixed:
         guessed = law.surety[law.surety >= rules.start]
         counts = excess(guessed, at)
         if not counts.sum():

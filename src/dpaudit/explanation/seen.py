@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import log
-from typing import Self, assert_never, final
+from typing import Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,7 +31,6 @@ from dpaudit.bounds.reads import (
     Ranked,
     Reading,
     Rounds,
-    Unequal,
     Weighted,
 )
 from dpaudit.dpsgd.planning.expected_one_run import Expected
@@ -90,8 +89,6 @@ def see(audit: AuditResult, at: float) -> Seen:
     match reading:
         case Counts(guesses=r, correct=v):
             return _counted(v, r, expected_bound(audit, reading).mean)
-        case Unequal(correct=v):
-            return _counted(v, reading.guesses_in + reading.guesses_out, lower(reading))
         case Ranked():
             k, tried = _best_number(reading, design)
             typical = _averaged(
@@ -108,7 +105,8 @@ def see(audit: AuditResult, at: float) -> Seen:
         case Bets():
             return _staked(reading, at, lower)
         case _:
-            assert_never(reading)
+            right, made = reading.right_and_made()
+            return _counted(right, made, lower(reading))
 
 
 def expected_bound(
@@ -157,7 +155,7 @@ def as_epsilon(accuracy: Measured, reading: Reading | None = None) -> Measured:
         reading: Of what; coins may choose among several records, or control several.
     """
     more, share = 0.0, 1
-    if isinstance(reading, Counts):
+    if reading is not None:
         more, share = log(reading.alternatives - 1), reading.records_per_coin
     ends = (accuracy.value, accuracy.low, accuracy.high)
     value, low, high = (

@@ -9,14 +9,12 @@ Jagielski, Ullman and Oprea, https://arxiv.org/abs/2006.07709.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit.bounds.classic import Classic
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
@@ -24,8 +22,8 @@ from dpaudit.game.mechanism import Mechanism
 from dpaudit.game.one_run import check_adjacency
 from dpaudit.game.pairs import Pairs
 from dpaudit.game.referee import Referee
-from dpaudit.game.result import AuditResult, judge
-from dpaudit.game.rules import OneRun
+from dpaudit.game.result import AuditResult, conclude
+from dpaudit.game.rules import SeparateRuns
 
 __all__ = ["audit_classic"]
 
@@ -52,14 +50,13 @@ def audit_classic(
         place: Which record.
         pair: The two records x and y; records that are rows of several values as lists
             of one row.
-        design: Fixed beforehand. ``canaries`` is the number of runs. That they are
-            independent is part of it: ``setting={"runs": "independent"}``, which is
-            put in if left out; who publishes the design first writes it there.
+        design: Fixed beforehand, with rules ``SeparateRuns``; ``canaries`` is the
+            number of runs.
         rng: The mechanism's randomness, unrelated to the coins.
         key: The secret of the coins, to be used once; a new one if left out.
 
     Example:
-        >>> from dpaudit import PureDP
+        >>> from dpaudit import PureDP, SeparateRuns
         >>> from dpaudit.privacy.adjacency import Adjacency
         >>> class LeakyCount:
         ...     def run(self, data, rng):
@@ -71,23 +68,24 @@ def audit_classic(
         ...     base=np.array([1, 1, 1, 0]),
         ...     place=3,
         ...     pair=Pairs(x=0, y=1),
-        ...     design=Design(canaries=300, rules=OneRun(guesses=300), claim=claim),
+        ...     design=Design(
+        ...         canaries=300, rules=SeparateRuns(guesses=300), claim=claim
+        ...     ),
         ...     rng=np.random.default_rng(1),
         ...     key=Key(bytes(32)),
         ... )
         >>> result.claim_test.refuted
         True
     """
-    if not isinstance(design.rules, OneRun):
+    if not isinstance(design.rules, SeparateRuns):
         raise VoidAuditError(
-            f"classic auditing counts its guesses: its rules are OneRun(guesses=...), "
-            f"got {type(design.rules).__name__}"
+            "in classic auditing every coin has a run of its own: its rules are "
+            f"SeparateRuns(guesses=...), got {type(design.rules).__name__}"
         )
     _validate.whole_number("place", place)
     if place >= len(base):
         raise InvalidInputError(f"there is no place={place} among {len(base)} records")
     check_adjacency(pair, design)
-    design = replace(design, setting={**design.setting, "runs": "independent"})
     key = Key.generate() if key is None else key
     referee = Referee(design, key)
     bits = Coins(key=key, count=design.canaries).bits()
@@ -99,12 +97,7 @@ def audit_classic(
         data[place] = records[bit]
         guesses.append(guess(mechanism.run(data.copy(), rng)))
     referee.submit(np.arange(design.canaries), guesses)
-    return judge(
-        referee.close().reading(),
-        design=design,
-        commitment=referee.commitment,
-        bound=Classic(),  # runs are independent, so delta costs less
-    )
+    return conclude(referee.close(), commitment=referee.commitment)
 
 
 def _records(pair: Pairs) -> tuple[Any, Any]:

@@ -33,19 +33,18 @@ from typing import Any, ClassVar, final
 from dpaudit import _validate
 from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.bound import (
-    Bound,
     ClaimTest,
+    GameBound,
     Grid,
     LowerBound,
     first_not_rejected,
     probability,
 )
-from dpaudit.bounds.claims import CountingBound, test_claim
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.independent_runs import IndependentRuns, bets_in_a_row
+from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.ranked import RankedLooks
-from dpaudit.bounds.reads import Bets, Counts, Ranked, Reading, Rounds, Weighted
-from dpaudit.bounds.strength import all_right
+from dpaudit.bounds.reads import Bets, Counts, Reading
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.result import (
     AuditResult,
@@ -53,7 +52,6 @@ from dpaudit.game.result import (
     check_reading,
     opening,
 )
-from dpaudit.game.rules import AdaptiveBets, AdaptiveRounds
 from dpaudit.game.verdict import Control, Verdict, verdict_of
 from dpaudit.privacy.guarantee import Guarantee, guarantee_to_plain
 from dpaudit.stats.binomial import log_odds_limit
@@ -210,7 +208,7 @@ def combine_runs(
 
 def _combined_if_all_right(runs: Sequence[AuditResult], claim: Guarantee) -> float:
     """Return the combined p-value of the claim, had all guesses been right."""
-    best = [replace(run, reading=all_right(run.reading)) for run in runs]
+    best = [replace(run, reading=run.reading.perfect()) for run in runs]
     return _combined(best, claim, [_p_value(run, claim) for run in best])
 
 
@@ -223,7 +221,7 @@ def _check_distinct(runs: Sequence[AuditResult]) -> None:
         )
         scored = one.scores is not None and one.scores == other.scores
         # Bare counts of two runs may well be equal; guesses in their order may not.
-        ordered = one == other and isinstance(one.reading, Ranked | Rounds | Bets)
+        ordered = one == other and not one.reading.tally
         if same or scored or ordered:
             raise VoidAuditError(
                 f"results {i} and {j} are of one run"
@@ -251,19 +249,17 @@ def _one(values: set[float], of_what: str, advice: str) -> float:
     return values.pop()
 
 
-def _bound(run: AuditResult) -> Bound[Any]:
+def _bound(run: AuditResult) -> GameBound[Any]:
     """Return the bound that a run was judged by, with its level."""
     own = bound_of(run)
     if isinstance(own, RankedLooks):
         return RankedLooks(level=run.design.alpha)
-    return own  # type: ignore[return-value]  # all of them have p-values too
+    return own
 
 
 def _p_value(run: AuditResult, claim: Guarantee) -> float:
-    own = _bound(run)
-    tester = own if isinstance(own, CountingBound) else None
-    test = test_claim(claim, run.reading, alpha=run.design.alpha, bound=tester)
-    return test.p_value
+    bound, alpha = run.design.rules.bound(), run.design.alpha
+    return test_claim(claim, run.reading, alpha=alpha, bound=bound).p_value
 
 
 def _combined(
@@ -296,15 +292,11 @@ def _lower(runs: Sequence[AuditResult], *, delta: float, alpha: float) -> LowerB
 
 def _grid(runs: Sequence[AuditResult], alpha: float) -> Grid:
     """Return the epsilons to test: from where all designs begin, up to all right."""
-    starts = [
-        run.design.rules.start
-        for run in runs
-        if isinstance(run.design.rules, AdaptiveRounds | AdaptiveBets)
-    ]
+    starts = [run.design.rules.start for run in runs]
     made = sum(run.reading.right_and_made()[1] for run in runs)
     # Committed chance may be lucky; no game shows more than all its guesses right.
     stop = log_odds_limit(made, made, log_alpha=log(alpha))
-    return Grid(start=max(starts, default=0.0), stop=stop)
+    return Grid(start=max(starts), stop=stop)
 
 
 @final
@@ -316,26 +308,30 @@ class _Fisher:
     reference: ClassVar[str] = IndependentRuns.reference
 
     def log_p_value(
-        self, runs: Sequence[tuple[Bound[Any], Any]], *, epsilon: float, delta: float
+        self,
+        runs: Sequence[tuple[GameBound[Any], Any]],
+        *,
+        epsilon: float,
+        delta: float,
     ) -> float:
         return fisher(
             [_log_p(bound, reading, epsilon, delta) for bound, reading in runs]
         )
 
 
-def _log_p(bound: Bound[Any], reading: Reading, epsilon: float, delta: float) -> float:
+def _log_p(
+    bound: GameBound[Any], reading: Reading, epsilon: float, delta: float
+) -> float:
     """Return the log of a run's p-value at an epsilon, or at one above if smaller."""
-    if isinstance(bound, CountingBound) or (
-        isinstance(reading, Weighted) and reading.committed
-    ):
+    if reading.tally and bound.one_event(reading):
         above = (each for each in _LADDER if each > epsilon)
         tried = (epsilon, *above)
-        return min(_remembered(bound, reading, e, delta) for e in tried)  # type: ignore[arg-type]  # a frozen value
+        return min(_remembered(bound, reading, e, delta) for e in tried)
     return bound.log_p_value(reading, epsilon=epsilon, delta=delta)
 
 
 @lru_cache(maxsize=4096)  # the same few epsilons above, for every one of a grid
 def _remembered(
-    bound: Bound[Any], reading: Counts | Weighted, epsilon: float, delta: float
+    bound: GameBound[Any], reading: Reading, epsilon: float, delta: float
 ) -> float:
     return bound.log_p_value(reading, epsilon=epsilon, delta=delta)

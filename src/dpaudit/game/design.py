@@ -124,6 +124,11 @@ class Design:
         """How many guesses the rules allow at most."""
         return self.rules.most(self.canaries)
 
+    @property
+    def runs(self) -> int:
+        """In how many independent runs the game is played."""
+        return self.rules.runs(self.canaries)
+
     def to_json(self) -> str:
         """Return the canonical JSON of the design: equal designs, equal bytes."""
         return _canonical.text(

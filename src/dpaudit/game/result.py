@@ -6,25 +6,15 @@ from math import ceil, log
 from typing import Any, Self, final
 
 from dpaudit import _canonical, _validate
-from dpaudit.bounds.bound import ClaimTest, LowerBound
-from dpaudit.bounds.claims import CountingBound, test_claim
-from dpaudit.bounds.classic import Classic
-from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.fdp import GaussianFamily
-from dpaudit.bounds.methods import KNOWN, METHODS
+from dpaudit.bounds.bound import ClaimTest, GameBound, LowerBound
+from dpaudit.bounds.methods import KNOWN, test_claim
 from dpaudit.bounds.reading_json import reading_from_json, reading_to_json
-from dpaudit.bounds.reads import (
-    Counts,
-    Reading,
-    Unequal,
-    Weighted,
-)
-from dpaudit.bounds.strength import accuracy_caught, all_right
-from dpaudit.bounds.unequal import UnequalCoins
+from dpaudit.bounds.reads import Counts, Reading
+from dpaudit.bounds.strength import accuracy_caught
 from dpaudit.errors import InvalidInputError, VoidAuditError, on_one_line
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.notebook import html_fragment
-from dpaudit.game.rules import JudgingBound, OneRun, Rules
+from dpaudit.game.rules import JudgingBound, Rules
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import (
@@ -45,6 +35,7 @@ from dpaudit.stats.binomial import log_odds_limit
 __all__ = [
     "AuditResult",
     "bound_of",
+    "check_method",
     "check_reading",
     "check_verdict",
     "claim_test_from_plain",
@@ -52,7 +43,6 @@ __all__ = [
     "conclude",
     "effect_seen",
     "in_notebook",
-    "is_classic",
     "is_own_bound",
     "judge",
     "opening",
@@ -166,7 +156,7 @@ class AuditResult:
 
     def _most(self) -> str:
         """Say what the ceiling is the ceiling of."""
-        if isinstance(self.reading, Counts | Weighted):
+        if self.reading.tally:
             return "all right would have shown"
         return "no audit with so many guesses shows more than"
 
@@ -298,14 +288,16 @@ def judge(
         scores: What the guesser's scores looked like.
 
     Raises:
-        VoidAuditError: The reading is not of a game by these rules.
+        VoidAuditError: The reading is not of a game by these rules, or the bound is
+            known not to hold for it.
     """
     check_reading(reading, design)
     bound = design.rules.bound() if bound is None else bound
-    found = _found if isinstance(reading, Counts | Weighted) else _found.__wrapped__
+    found = _found if reading.tally else _found.__wrapped__
     lower, ceiling, claim_test, caught = found(
-        bound, _tester(bound, design.rules), reading, design
+        bound, design.rules.bound(), reading, design
     )
+    check_method(lower.method, design.rules)
     return AuditResult(
         design=design,
         commitment=commitment,
@@ -335,8 +327,8 @@ def effect_seen(reading: Reading, *, design: Design) -> Control:
         inconclusive
     """
     nothing = PureDP(epsilon=0.0, adjacency=design.claim.adjacency)
-    tester = _tester(design.rules.bound(), design.rules)
-    return better_than_chance(test_claim(nothing, reading, alpha=SURE, bound=tester))
+    bound = design.rules.bound()
+    return better_than_chance(test_claim(nothing, reading, alpha=SURE, bound=bound))
 
 
 def opening(verdict: Verdict, reason: str) -> str:
@@ -382,7 +374,7 @@ def check_verdict(stated: object, derived: Verdict) -> None:
 @lru_cache(maxsize=4096)
 def _found(
     bound: JudgingBound,
-    tester: CountingBound | None,
+    tester: GameBound[Any],
     reading: Reading,
     design: Design,
 ) -> tuple[LowerBound, float, ClaimTest, float | None]:
@@ -394,14 +386,6 @@ def _found(
         test_claim(claim, reading, alpha=alpha, bound=tester),
         _accuracy_caught(tester, reading, claim, alpha),
     )
-
-
-def _tester(bound: JudgingBound, rules: Rules) -> CountingBound | None:
-    """Return what tests the claim: the bound itself, or else that of the rules."""
-    if isinstance(bound, CountingBound):
-        return bound
-    own = rules.bound()
-    return own if isinstance(own, CountingBound) else None
 
 
 def check_reading(reading: Reading, design: Design) -> None:
@@ -432,19 +416,12 @@ guesses, and the reading is of guesses made all at once
 
 def _check_game(reading: Reading, rules: Rules) -> None:
     name, kind = type(rules).__name__, rules.reads
-    if isinstance(reading, Unequal):
-        raise VoidAuditError(
-            'no rules of a design fix how many "in" and "out" guesses are made, which '
-            "unequal coins need; use UnequalCoins().epsilon_lower(reading, "
-            "delta=..., alpha=...)"
-        )
     if not isinstance(reading, kind):
         raise VoidAuditError(
             f"by its rules, {name}, the audit is read as {kind.__name__}, and the "
-            f"result holds {type(reading).__name__}"
+            f"result holds {type(reading).__name__}; a bound reads that without any "
+            "rules: its epsilon_lower(reading, delta=..., alpha=...)"
         )
-    if not isinstance(reading, Counts | Weighted):
-        return
     if reading.adaptive != rules.reveals:
         when = ("made all at once", "made while coins were revealed")[reading.adaptive]
         how = ("are not", "are")[rules.reveals]
@@ -455,7 +432,7 @@ def _check_game(reading: Reading, rules: Rules) -> None:
 
 
 def _accuracy_caught(
-    bound: CountingBound | None, reading: Reading, claim: Guarantee, alpha: float
+    bound: GameBound[Any], reading: Reading, claim: Guarantee, alpha: float
 ) -> float | None:
     if not isinstance(reading, Counts):
         return None
@@ -471,39 +448,38 @@ def _accuracy_caught(
     )
 
 
-def is_classic(audit: AuditResult) -> bool:
-    """Return whether a result says that every coin had a run of its own."""
-    return audit.bound.method == Classic.method and isinstance(
-        audit.design.rules, OneRun
-    )
+def check_method(method: str, rules: Rules) -> None:
+    """Refuse a bound of this package that does not hold for a game."""
+    holding = {each.method for each in (rules.bound(), *rules.also())}
+    if method in KNOWN - holding:
+        raise VoidAuditError(
+            f"the {method} bound does not hold for a game by {type(rules).__name__}; "
+            "rules that it holds for must be fixed before the run"
+        )
 
 
-def bound_of(audit: AuditResult) -> JudgingBound:
+def bound_of(audit: AuditResult) -> GameBound[Any]:
     """Return the bound that an audit was judged by; its rules' if that is not known."""
-    if isinstance(audit.reading, Unequal):
-        return UnequalCoins()
-    named = METHODS.get(audit.bound.method)
-    # All of them hold for guesses that are made at once and counted.
-    if isinstance(audit.design.rules, OneRun) and named is not None:
-        return Exact() if isinstance(named, GaussianFamily) else named
-    return audit.design.rules.bound()
+    rules = audit.design.rules
+    own = rules.bound()
+    return next((b for b in rules.also() if b.method == audit.bound.method), own)
 
 
 def is_own_bound(audit: AuditResult) -> bool:
     """Return whether the bound is by a method that this package does not have."""
-    return audit.bound.method not in KNOWN
+    return audit.bound.method not in {*KNOWN, audit.design.rules.bound().method}
 
 
 def _ceiling(
     bound: JudgingBound, reading: Reading, *, delta: float, alpha: float
 ) -> float:
     """Return the bound if every guess had been right, or something no smaller."""
-    if not isinstance(reading, Counts | Weighted):
+    if not reading.tally:
         # With other guesses the game would have gone otherwise; but none shows more
         # than all its guesses right, counted at delta = 0.
         _, made = reading.right_and_made()
         return log_odds_limit(made, made, log_alpha=log(alpha))
-    perfect = all_right(reading)
+    perfect = reading.perfect()
     return bound.epsilon_lower(perfect, delta=delta, alpha=alpha).epsilon_lower
 
 

@@ -7,6 +7,7 @@ which bound is valid for that. Whoever adds a game writes a rule.
 One run: all guesses at once, nothing revealed before.
 
 - ``OneRun``: so many guesses.
+- ``SeparateRuns``: so many guesses, and a run of its own for every canary.
 - ``Ranking``: so many guesses, in order of confidence; the bound looks at the best few.
 - ``Classes``: so many guesses of each weight.
 
@@ -22,19 +23,23 @@ been fixed, is not among them: docs/explanation/errata.md shows why.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from types import MappingProxyType
+from itertools import accumulate
 from typing import Any, ClassVar, Final, Protocol, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import special
 
 from dpaudit import _canonical, _validate
+from dpaudit._kinds import Kinds
 from dpaudit.bounds.adaptive import Adaptive, coupling_price
 from dpaudit.bounds.bets import Betting
-from dpaudit.bounds.bound import Grid, LowerBound
+from dpaudit.bounds.bound import GameBound, Grid, LowerBound
+from dpaudit.bounds.classic import Classic
 from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.pure import Pure
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.reads import (
     Bets,
@@ -52,6 +57,7 @@ from dpaudit.bounds.rounds import (
     rounds_price,
 )
 from dpaudit.bounds.slots import AdaptiveSlots
+from dpaudit.bounds.steinke import Steinke
 from dpaudit.bounds.weighted import WeightedGuesses
 from dpaudit.errors import InvalidInputError, VoidAuditError
 
@@ -62,11 +68,13 @@ __all__ = [
     "AdaptiveCount",
     "AdaptiveRounds",
     "Classes",
+    "EqualGuesses",
     "JudgingBound",
     "OneRun",
     "Played",
     "Ranking",
     "Rules",
+    "SeparateRuns",
     "Slots",
     "rules_from_plain",
     "rules_to_plain",
@@ -126,6 +134,9 @@ class Played(Protocol):
         ...
 
 
+_KINDS: Kinds["Rules"] = Kinds("rules must have a kind,")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules(ABC):
     """What a game is played by.
@@ -136,6 +147,7 @@ class Rules(ABC):
         reveals: Whether coins are revealed while the game goes on.
         fixed: Whether the number of guesses is fixed beforehand.
         one_point: Whether it tests a claim at one point, and no whole curve at once.
+        ordered: Whether guesses are read one by one, in their order.
     """
 
     kind: ClassVar[str]
@@ -143,14 +155,32 @@ class Rules(ABC):
     reveals: ClassVar[bool]
     fixed: ClassVar[bool] = True
     one_point: ClassVar[bool] = False
+    ordered: ClassVar[bool] = False
+
+    @property
+    def start(self) -> float:
+        """The smallest epsilon that is tested; 0 unless the rules have another."""
+        return 0.0
+
+    def __init_subclass__(cls) -> None:
+        super(Rules, cls).__init_subclass__()
+        _KINDS.add(cls)
 
     @abstractmethod
     def most(self, canaries: int) -> int:
         """Return how many guesses are allowed at most."""
 
     @abstractmethod
-    def bound(self) -> JudgingBound:
+    def bound(self) -> GameBound[Any]:
         """Return the bound that is valid for the game."""
+
+    def also(self) -> tuple[GameBound[Any], ...]:
+        """Return other bounds that are valid for the game, though weaker."""
+        return ()
+
+    def runs(self, canaries: int) -> int:  # noqa: ARG002 (a few have many)
+        """Return in how many independent runs the game is played."""
+        return 1
 
     @abstractmethod
     def read(self, played: Played, *, canaries: int) -> Reading:
@@ -169,6 +199,52 @@ class Rules(ABC):
     @abstractmethod
     def are_stakes(self, guess: NDArray[np.int8], stake: NDArray[np.float64]) -> bool:
         """Return whether a record's stakes are such as ``stakes`` returns."""
+
+    def surest_stakes(self, guesses: int) -> NDArray[np.float64]:
+        """Return the stakes of guesses that are made at once, the surest first."""
+        return np.ones(guesses)
+
+    def read_surest(self, right: NDArray[np.bool_], *, canaries: int) -> Reading:
+        """Return what the bound reads of guesses made at once, the surest first.
+
+        Args:
+            right: Which of them were right.
+            canaries: How many canaries there are.
+        """
+        return self.read(
+            _AtOnce(right, self.surest_stakes(len(right))), canaries=canaries
+        )
+
+    def read_alike(
+        self,
+        right: NDArray[np.bool_],
+        chance: float,  # noqa: ARG002 (where it is not stated)
+        *,
+        canaries: int,
+    ) -> Reading:
+        """Return what the bound reads of guesses that all have the same chance."""
+        return self.read_surest(right, canaries=canaries)
+
+    def cuts(self, canaries: int) -> list[int]:
+        """Return after how many guesses the right ones are counted, the surest first.
+
+        Who has these counts has all that ``count`` needs, unless the rules are
+        ``ordered``.
+        """
+        return [self.most(canaries)]
+
+    def count(self, right: Sequence[int], *, canaries: int) -> Reading:
+        """Return what the bound reads of how many were right up to each cut."""
+        sizes, made = np.diff([0, *right]), np.diff([0, *self.cuts(canaries)])
+        parts = [np.arange(n) < k for k, n in zip(sizes, made, strict=True)]
+        return self.read_surest(np.concatenate(parts), canaries=canaries)
+
+    def stated_odds(
+        self,
+        stake: NDArray[np.float64],  # noqa: ARG002 (of most it says nothing)
+    ) -> NDArray[np.float64] | None:
+        """Return the log-odds of being right that stakes state; None if they do not."""
+        return None
 
     @property
     def turns(self) -> int | None:
@@ -217,8 +293,12 @@ class Rules(ABC):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Alike(Rules):
-    """So many guesses, which all count the same."""
+class EqualGuesses(Rules):
+    """So many guesses, which all count the same.
+
+    Attributes:
+        guesses: How many; one not made counts as wrong.
+    """
 
     guesses: int
 
@@ -227,11 +307,13 @@ class _Alike(Rules):
         object.__setattr__(self, "guesses", int(self.guesses))
 
     def most(self, canaries: int) -> int:  # noqa: ARG002 (as many as were fixed)
+        """Return the number of guesses."""
         return self.guesses
 
     def stakes(
         self, guess: NDArray[np.int8], stake: ArrayLike | None
     ) -> NDArray[np.float64]:
+        """Return ones: no guess counts more than another."""
         if stake is not None:
             raise VoidAuditError(
                 f"{type(self).__name__} has no stakes: every guess counts the same"
@@ -243,9 +325,11 @@ class _Alike(Rules):
         guess: NDArray[np.int8],  # noqa: ARG002 (passes are written down alike)
         stake: NDArray[np.float64],
     ) -> bool:
+        """Return whether a record's stakes are ones."""
         return bool((stake == 1).all())
 
     def read(self, played: Played, *, canaries: int) -> Reading:
+        """Return how many guesses were right."""
         return Counts(
             canaries=canaries,
             guesses=self.guesses,
@@ -253,10 +337,21 @@ class _Alike(Rules):
             adaptive=self.reveals,
         )
 
+    def count(self, right: Sequence[int], *, canaries: int) -> Reading:
+        """Return how many were right in all, if that is all that is read."""
+        if self.ordered:
+            return Rules.count(self, right, canaries=canaries)
+        return Counts(
+            canaries=canaries,
+            guesses=self.guesses,
+            correct=right[-1],
+            adaptive=self.reveals,
+        )
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OneRun(_Alike):
+class OneRun(EqualGuesses):
     """All guesses at once.
 
     Attributes:
@@ -267,14 +362,40 @@ class OneRun(_Alike):
     reads = Counts
     reveals = False
 
-    def bound(self) -> JudgingBound:
+    def bound(self) -> GameBound[Any]:
         """Return the exact bound."""
         return Exact()
+
+    def also(self) -> tuple[GameBound[Any], ...]:
+        """Return the published bounds on counts, and the one for adaptive guesses."""
+        return Pure(), Steinke(), Adaptive()
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranking(_Alike):
+class SeparateRuns(EqualGuesses):
+    """Classic auditing: every canary has a run of its own, independent of the others.
+
+    Attributes:
+        guesses: How many; one not made counts as wrong.
+    """
+
+    kind = "separate-runs"
+    reads = Counts
+    reveals = False
+
+    def bound(self) -> GameBound[Any]:
+        """Return the bound for independent coins, for which delta costs less."""
+        return Classic()
+
+    def runs(self, canaries: int) -> int:
+        """Return the number of canaries."""
+        return canaries
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking(EqualGuesses):
     """All guesses at once, the surest first.
 
     Attributes:
@@ -285,8 +406,9 @@ class Ranking(_Alike):
     reads = Ranked
     reveals = False
     one_point = True
+    ordered = True
 
-    def bound(self) -> JudgingBound:
+    def bound(self) -> GameBound[Any]:
         """Return the bound that looks at the best few."""
         return RankedLooks()
 
@@ -300,7 +422,7 @@ class Ranking(_Alike):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AdaptiveCount(_Alike):
+class AdaptiveCount(EqualGuesses):
     """Coins are revealed on the way; the number of guesses is fixed.
 
     Attributes:
@@ -311,7 +433,7 @@ class AdaptiveCount(_Alike):
     reads = Counts
     reveals = True
 
-    def bound(self) -> JudgingBound:
+    def bound(self) -> GameBound[Any]:
         """Return the bound for counts of adaptive guesses."""
         return Adaptive()
 
@@ -409,21 +531,42 @@ class Slots(_Staked):
     def read(self, played: Played, *, canaries: int) -> Reading:
         """Return how many guesses of each weight were right."""
         stakes = played.stake[(played.guess != 0) & (played.guess == played.truth)]
+        return self._counted([int(np.sum(stakes == w)) for w in self.weights], canaries)
+
+    def surest_stakes(self, guesses: int) -> NDArray[np.float64]:
+        """Return the weights, the heaviest first."""
+        order = self._heaviest_first()
+        return np.repeat(
+            [self.weights[i] for i in order], [self.guesses[i] for i in order]
+        )[:guesses]
+
+    def cuts(self, canaries: int) -> list[int]:  # noqa: ARG002 (as many as slots)
+        """Return the ends of the classes, the heaviest first."""
+        return list(accumulate(self.guesses[i] for i in self._heaviest_first()))
+
+    def count(self, right: Sequence[int], *, canaries: int) -> Reading:
+        """Return how many guesses of each weight were right."""
+        found = dict(zip(self._heaviest_first(), np.diff([0, *right]), strict=True))
+        return self._counted([int(found[i]) for i in range(len(found))], canaries)
+
+    def _heaviest_first(self) -> list[int]:
+        return sorted(range(len(self.weights)), key=lambda i: -self.weights[i])
+
+    def _counted(self, correct: list[int], canaries: int) -> Weighted:
         return Weighted(
             canaries=canaries,
             weights=self.weights,
             guesses=self.guesses,
-            correct=tuple(int(np.sum(stakes == w)) for w in self.weights),
+            correct=tuple(correct),
             committed=True,
             adaptive=self.reveals,
         )
 
     def check_reading(self, reading: Reading) -> None:
         """Refuse a reading of other classes."""
-        if isinstance(reading, Weighted) and (
-            (reading.weights, reading.guesses, reading.committed)
-            != (self.weights, self.guesses, True)
-        ):
+        assert isinstance(reading, Weighted)  # whoever asks has seen to it
+        fixed = (self.weights, self.guesses, True)
+        if (reading.weights, reading.guesses, reading.committed) != fixed:
             raise VoidAuditError("the reading's classes are not those of the rules")
 
     def _are_weights(self, made: NDArray[np.float64]) -> bool:
@@ -443,7 +586,7 @@ class Classes(Slots):
     kind = "classes"
     reveals = False
 
-    def bound(self) -> JudgingBound:
+    def bound(self) -> GameBound[Any]:
         """Return the bound for weighted guesses."""
         return WeightedGuesses()
 
@@ -461,7 +604,7 @@ class AdaptiveClasses(Slots):
     kind = "adaptive-classes"
     reveals = True
 
-    def bound(self) -> JudgingBound:
+    def bound(self) -> GameBound[Any]:
         """Return the bound for slots of adaptive guesses."""
         return AdaptiveSlots()
 
@@ -569,7 +712,7 @@ class AdaptiveRounds(_Sequential):
         """One for each round, and one for the noise at the end."""
         return len(self.weights) + 1
 
-    def bound(self) -> JudgingBound:
+    def bound(self) -> GameBound[Any]:
         """Return the bound that adds the rounds' evidence."""
         return StoufferRounds(grid=Grid(start=self.start))
 
@@ -598,14 +741,20 @@ class AdaptiveRounds(_Sequential):
 
     def check_reading(self, reading: Reading) -> None:
         """Refuse a reading of other rounds."""
-        if isinstance(reading, Rounds) and (
-            (reading.weights, reading.jump, reading.noise)
-            != (self.weights, self.jump, self.noise)
+        assert isinstance(reading, Rounds)  # whoever asks has seen to it
+        fixed = (self.weights, self.jump, self.noise)
+        if (reading.weights, reading.jump, reading.noise) != fixed or any(
+            each.canaries != reading.canaries or each.committed
+            for each in reading.rounds
         ):
             raise VoidAuditError(
                 "the reading's rounds, jump and noise are not those that were fixed "
                 "beforehand"
             )
+
+    def stated_odds(self, stake: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the stakes: they are log-odds."""
+        return stake
 
     def _given(self, size: int) -> NDArray[np.float64]:
         """Return stakes that count all guesses of a round the same."""
@@ -658,7 +807,7 @@ class AdaptiveBets(_Sequential):
         _validate.nonnegative("start", self.start)
         object.__setattr__(self, "start", float(self.start))
 
-    def bound(self) -> JudgingBound:
+    def bound(self) -> GameBound[Any]:
         """Return the bound from bets."""
         return Betting(grid=Grid(start=self.start))
 
@@ -667,24 +816,19 @@ class AdaptiveBets(_Sequential):
         stakes = played.stake[played.guess != 0]
         return Bets(canaries=canaries, right=_right(played), stakes=stakes)
 
+    def read_alike(
+        self, right: NDArray[np.bool_], chance: float, *, canaries: int
+    ) -> Reading:
+        """Return what the bound reads of guesses on which that chance is put."""
+        stakes = np.full(len(right), min(chance, 1 - 1e-9))
+        return Bets(canaries=canaries, right=right, stakes=stakes)
+
+    def stated_odds(self, stake: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the log-odds of the chances that were staked."""
+        return np.asarray(special.logit(stake))
+
     def _price(self, canaries: int, delta: float) -> float:
         return coupling_price(canaries, self.start, delta)
-
-
-_KINDS: MappingProxyType[str, type[Rules]] = MappingProxyType(
-    {
-        each.kind: each
-        for each in (
-            OneRun,
-            Ranking,
-            Classes,
-            AdaptiveCount,
-            AdaptiveClasses,
-            AdaptiveRounds,
-            AdaptiveBets,
-        )
-    }
-)
 
 
 def rules_to_plain(rules: Rules) -> dict[str, _canonical.Json]:
@@ -700,15 +844,11 @@ def rules_from_plain(plain: Mapping[str, Any]) -> Rules:
         k: tuple(v) if isinstance(v, list) else v for k, v in plain.items()
     }
     kind = values.pop("kind", None)
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise InvalidInputError(
-            f"rules must have a kind, one of {', '.join(_KINDS)}, got {kind!r}"
-        )
+    rules = _KINDS[kind]
     try:
-        rules: Rules = _KINDS[kind](**values)
+        return rules(**values)
     except (OverflowError, TypeError, ValueError) as error:
         raise InvalidInputError(f"rules of kind {kind!r}: {error}") from error
-    return rules
 
 
 def _weights(weights: Iterable[float]) -> tuple[float, ...]:
@@ -734,6 +874,17 @@ def _check_classes(weights: tuple[float, ...], guesses: tuple[int, ...]) -> None
         )
     for number in guesses:
         _validate.whole_number("guesses", number, least=1)
+
+
+@final
+class _AtOnce:
+    """Guesses that were made at once, the surest first, as the record of a game."""
+
+    def __init__(self, right: NDArray[np.bool_], stake: NDArray[np.float64]) -> None:
+        self.index, self.stake = np.arange(len(right)), stake
+        self.guess = np.ones(len(right), np.int8)
+        self.truth = np.where(right, 1, -1).astype(np.int8)
+        self.turn, self.uniforms = np.zeros(len(right), np.int64), np.empty(0)
 
 
 def _right(played: Played) -> NDArray[np.bool_]:

@@ -12,20 +12,17 @@ Nothing is tuned on the coins: the number of guesses is part of the rules, or, w
 ``Ranking``, the bound pays for choosing it afterwards.
 """
 
-from collections.abc import Sequence
 from functools import lru_cache
-from itertools import accumulate
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpaudit.bounds.reads import Counts, Ranked, Weighted
+from dpaudit.bounds.reads import Reading
 from dpaudit.errors import VoidAuditError
 from dpaudit.game.coins import Coins
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.lots import Lots
 from dpaudit.game.result import AuditResult, effect_seen, judge
-from dpaudit.game.rules import Classes, OneRun, Ranking
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.stats.binomial import log_tails
 
@@ -35,10 +32,7 @@ __all__ = [
     "check_rows",
     "check_rules",
     "check_scores",
-    "cuts",
-    "read_counts",
     "read_ranks",
-    "read_right",
     "read_scores",
     "to_decide",
 ]
@@ -119,7 +113,7 @@ def read_scores(
     design: Design,
     tie_rng: np.random.Generator | None = None,
     coins_were_independent: bool = False,
-) -> Counts | Ranked | Weighted:
+) -> Reading:
     """Guess from scores, without judging; refuses what ``audit_scores`` refuses."""
     names, values = np.asarray(ids), np.asarray(scores)
     _check_rows(names, values, design)
@@ -246,7 +240,7 @@ def read_ranks(
     *,
     design: Design,
     advice: str,
-) -> Counts | Ranked | Weighted:
+) -> Reading:
     """Guess from both ends inwards: the surest are the highest and the lowest.
 
     Args:
@@ -269,7 +263,7 @@ def read_ranks(
     right = np.empty(n, bool)
     right[0::2] = included[high]
     right[1::2] = ~included[low]
-    return read_right(right[: design.guesses], design)
+    return design.rules.read_surest(right[: design.guesses], canaries=n)
 
 
 def to_decide(design: Design) -> NDArray[np.int64]:
@@ -279,16 +273,16 @@ def to_decide(design: Design) -> NDArray[np.int64]:
     ranked, each place that is guessed. What is not among them may be equal.
 
     Example:
-        >>> from dpaudit import PureDP
+        >>> from dpaudit import OneRun, PureDP, Ranking
         >>> claim, rules = PureDP(epsilon=1.0), OneRun(guesses=5)
         >>> to_decide(Design(canaries=9, rules=rules, claim=claim))
         array([3, 7])
         >>> to_decide(Design(canaries=9, rules=Ranking(guesses=5), claim=claim))
         array([1, 2, 3, 7, 8])
     """
-    n, ends = design.canaries, np.array(cuts(design))
+    n, ends = design.canaries, np.array(design.rules.cuts(design.canaries))
     high, low = (ends + 1) // 2, ends // 2
-    if isinstance(design.rules, Ranking):
+    if design.rules.ordered:
         high, low = np.arange(1, high[0] + 1), np.arange(low[0], 0, -1)
     edges = np.concatenate([high, n - low])
     return np.asarray(edges[edges < n])
@@ -296,49 +290,9 @@ def to_decide(design: Design) -> NDArray[np.int64]:
 
 def check_rules(design: Design) -> None:
     """Refuse rules by which guesses do not come all at once."""
-    if not isinstance(design.rules, OneRun | Ranking | Classes):
+    if design.rules.reveals or design.runs > 1:
         raise VoidAuditError(
             "scores are guessed all at once: the rules must be OneRun(guesses=...), "
             "Ranking(guesses=...) or Classes(...), got "
             f"{type(design.rules).__name__}"
         )
-
-
-def read_right(right: NDArray[np.bool_], design: Design) -> Counts | Ranked | Weighted:
-    """Return what a bound reads of guesses that were right or not, the surest first."""
-    if isinstance(design.rules, Ranking):
-        return Ranked(canaries=design.canaries, right=right)
-    so_far = np.append(0, np.cumsum(right, dtype=np.int64))
-    return read_counts([int(so_far[cut]) for cut in cuts(design)], design)
-
-
-def cuts(design: Design) -> list[int]:
-    """Return after how many guesses the right ones are counted, the surest first.
-
-    The surest guesses are those of the heaviest class.
-    """
-    rules = design.rules
-    if not isinstance(rules, Classes):
-        return [design.guesses]
-    return list(accumulate(rules.guesses[place] for place in _heaviest_first(rules)))
-
-
-def read_counts(right: Sequence[int], design: Design) -> Counts | Weighted:
-    """Return what a bound reads of how many guesses were right up to each cut."""
-    n, rules = design.canaries, design.rules
-    if not isinstance(rules, Classes):
-        return Counts(canaries=n, guesses=design.guesses, correct=right[-1])
-    correct = dict(
-        zip(_heaviest_first(rules), np.diff([0, *right]).tolist(), strict=True)
-    )
-    return Weighted(
-        canaries=n,
-        weights=rules.weights,
-        guesses=rules.guesses,
-        correct=tuple(correct[place] for place in range(len(rules.weights))),
-        committed=True,
-    )
-
-
-def _heaviest_first(rules: Classes) -> list[int]:
-    return sorted(range(len(rules.weights)), key=lambda place: -rules.weights[place])

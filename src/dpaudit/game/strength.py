@@ -13,12 +13,11 @@ from math import ceil, log
 import numpy as np
 from scipy import special
 
-from dpaudit.bounds.claims import CountingBound, test_claim
-from dpaudit.bounds.reads import Bets, Counts, Ranked
+from dpaudit.bounds.methods import test_claim
+from dpaudit.bounds.reads import Counts
 from dpaudit.bounds.strength import accuracy_caught
 from dpaudit.game.design import Design
-from dpaudit.game.result import AuditResult, bound_of
-from dpaudit.game.rules import AdaptiveBets, Ranking
+from dpaudit.game.result import AuditResult
 from dpaudit.privacy.guarantee import Guarantee
 
 __all__ = ["would_catch"]
@@ -54,20 +53,20 @@ right would it have done so with chance 0.9.
             "It could not have refuted the claim: with every guess right the bound "
             "would still be below it."
         )
-    if isinstance(audit.reading, Ranked | Bets) and audit.design.guesses <= _MOST:
+    single = not (audit.reading.tally or audit.design.rules.uniforms)
+    if single and audit.design.guesses <= _MOST:
         return _leak(audit.design, claim)
     return ""
 
 
 def _accuracy(audit: AuditResult, claim: Guarantee, counts: Counts) -> str:
-    own = bound_of(audit)
     a = accuracy_caught(
         claim,
         canaries=counts.canaries,
         guesses=counts.guesses,
         alpha=audit.design.alpha,
         chance=_CHANCE,
-        bound=own if isinstance(own, CountingBound) else None,
+        bound=audit.design.rules.bound(),
         alternatives=counts.alternatives,
         records_per_coin=counts.records_per_coin,
     )
@@ -116,16 +115,10 @@ def _leak(design: Design, claim: Guarantee) -> str:
 
 def _caught(design: Design, claim: Guarantee, epsilon: float) -> bool:
     rng, chance = np.random.default_rng(14), float(special.expit(epsilon))
-    n, times = design.guesses, 0
+    rules, times = design.rules, 0
     for _ in range(_TRIES):
-        right = rng.random(n) < chance
-        match design.rules:
-            case Ranking():
-                tried: Ranked | Bets = Ranked(canaries=design.canaries, right=right)
-            case AdaptiveBets():
-                stakes = np.full(n, min(chance, 1 - 1e-9))
-                tried = Bets(canaries=design.canaries, right=right, stakes=stakes)
-            case _:
-                raise AssertionError  # only these two are read so
-        times += test_claim(claim, tried, alpha=design.alpha).refuted
+        right = rng.random(design.guesses) < chance
+        tried = rules.read_alike(right, chance, canaries=design.canaries)
+        bound, alpha = rules.bound(), design.alpha
+        times += test_claim(claim, tried, alpha=alpha, bound=bound).refuted
     return times >= _CHANCE * _TRIES

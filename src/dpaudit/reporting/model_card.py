@@ -15,7 +15,7 @@ import re
 from math import ceil, floor, log10
 
 from dpaudit import _validate
-from dpaudit.bounds.bound import LowerBound, rounded_down
+from dpaudit.bounds.bound import rounded_down
 from dpaudit.errors import InvalidInputError
 from dpaudit.evidence.documents import Result, audit_of
 from dpaudit.explanation import Explanation, explain
@@ -73,7 +73,7 @@ def model_card_section(result: Result, *, level: int = 2) -> str:
         _bullets("Noticed:", explained.remarks),
         _commitment(audit_of(result)),
         f"{'#' * (level + 1)} How to cite",
-        _citations(audit_of(result).bound),
+        _citations(audit_of(result)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -150,11 +150,12 @@ def _commitment(audit: AuditResult) -> str:
     )
 
 
-def _citations(bound: LowerBound) -> str:
+def _citations(audit: AuditResult) -> str:
+    bound = audit.bound
     cited = [
         "dpaudit: audit differential privacy from one run (the software)",
         _PAPER,
-        *([] if bound.method == "classic" else [_ONE_RUN]),
+        *([] if audit.design.runs > 1 else [_ONE_RUN]),
         f"of the bound, method {_text(bound.method)}: {_text(bound.reference)}",
     ]
     return "\n".join(f"- {each}" for each in cited)

@@ -19,17 +19,13 @@ from typing import Final
 
 import numpy as np
 
-from dpaudit.bounds.reads import Counts, Ranked, Weighted
+from dpaudit.bounds.reads import Reading
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.lots import Lots, tie_seed
 from dpaudit.game.result import AuditResult, effect_seen, judge
-from dpaudit.game.rules import Ranking
 from dpaudit.game.scores import (
     check_fair,
     check_rows,
-    cuts,
-    read_counts,
-    read_right,
     to_decide,
 )
 from dpaudit.tables.cells import Cells
@@ -107,20 +103,21 @@ def _check_ids(sets: tuple[IdSet, ...], canaries: int, salt: int) -> None:
         )
 
 
-def _reading(tally: ScoreTally) -> Counts | Ranked | Weighted:
+def _reading(tally: ScoreTally) -> Reading:
     """Guess from both ends inwards."""
     design = tally.design
     cells = tally.found.cells(tally.rows, tally.ones)
     lots = _lots(tally, cells)
     if lots is None:
         _check_decided(tally, cells)
-    if not isinstance(design.rules, Ranking):
-        return read_counts(_right(cells, cuts(design), lots), design)
+    rules, n = design.rules, design.canaries
+    if not rules.ordered:
+        return rules.count(_right(cells, rules.cuts(n), lots), canaries=n)
     guesses = design.guesses
     high, low = cells.ends((guesses + 1) // 2, guesses // 2, lots)
     right = np.empty(guesses, bool)
     right[0::2], right[1::2] = high, ~low
-    return read_right(right, design)
+    return rules.read_surest(right, canaries=n)
 
 
 def _lots(tally: ScoreTally, cells: Cells) -> Lots | None:

@@ -28,7 +28,6 @@ from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.lots import Lots
-from dpaudit.game.rules import Ranking
 from dpaudit.game.scores import check_rules
 from dpaudit.tables.coin_table import CoinTable
 from dpaudit.tables.ends import Ends, EndsSoFar
@@ -206,7 +205,7 @@ def _see(path: Path, seen: SeenIds, ids: NDArray[np.int64]) -> None:
 
 def _guesses(design: Design) -> int:
     check_rules(design)
-    if isinstance(design.rules, Ranking) and design.guesses > MOST_RANKED:
+    if design.rules.ordered and design.guesses > MOST_RANKED:
         raise VoidAuditError(
             f"guesses={design.guesses} are too many to be kept in order; rank the "
             f"surest, Ranking(guesses={MOST_RANKED}), or count all, OneRun(guesses=...)"

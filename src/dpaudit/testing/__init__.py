@@ -6,10 +6,10 @@ from dpaudit.testing.conformance_adapter import Adapter, Trained, check_adapter
 from dpaudit.testing.conformance_bound import AnyBound, check_bound
 from dpaudit.testing.conformance_games import (
     ClassedGame,
+    ClassicGame,
     CountedGame,
     Game,
     RankedGame,
-    SeparateRuns,
 )
 from dpaudit.testing.conformance_guesser import check_guesser
 from dpaudit.testing.functions import (
@@ -26,6 +26,7 @@ __all__ = [
     "AnyBound",
     "Calls",
     "ClassedGame",
+    "ClassicGame",
     "Conformance",
     "ConformanceError",
     "CountedGame",
@@ -35,7 +36,6 @@ __all__ = [
     "OneValue",
     "RankedGame",
     "Seconds",
-    "SeparateRuns",
     "Trained",
     "audit_function",
     "check_adapter",

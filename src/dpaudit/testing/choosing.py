@@ -22,12 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit.bounds.claims import test_claim
-from dpaudit.bounds.classic import Classic
-from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.bound import GameBound
+from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.reads import Counts
 from dpaudit.bounds.strength import accuracy_caught
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.rules import EqualGuesses, OneRun, SeparateRuns
 from dpaudit.privacy.guarantee import Guarantee
 
 __all__ = ["CHANCE", "Aim", "Choice", "choose", "graded"]
@@ -70,15 +70,19 @@ class Aim:
                 f"{claimed:g}, got must_catch={self.must_catch!r}"
             )
 
+    def rules(self, guesses: int) -> EqualGuesses:
+        """Return the rules of a game with so many guesses."""
+        return (SeparateRuns if self.separate else OneRun)(guesses=guesses)
+
     @property
-    def bound(self) -> Classic | Exact:
+    def bound(self) -> GameBound[Counts]:
         """The bound that belongs to it."""
-        return Classic() if self.separate else Exact()
+        return self.rules(1).bound()
 
     def p_value(self, counts: Counts) -> float:
         """Return the p-value of the claim."""
-        bound = Classic() if self.separate else None
-        return test_claim(self.claim, counts, alpha=self.alpha, bound=bound).p_value
+        test = test_claim(self.claim, counts, alpha=self.alpha, bound=self.bound)
+        return test.p_value
 
     def caught(self, *, canaries: int, guesses: int) -> float | None:
         """Return the epsilon of the least planted leak that is caught, if any is."""
@@ -93,7 +97,7 @@ def _caught(aim: Aim, canaries: int, guesses: int) -> float | None:
         guesses=guesses,
         alpha=aim.alpha,
         chance=_READ,
-        bound=Classic() if aim.separate else None,
+        bound=aim.bound,
     )
     return None if right is None else max(0.0, float(special.logit(right)))
 

@@ -28,7 +28,7 @@ from dpaudit.bounds.reads import Counts, Ranked, Weighted
 from dpaudit.errors import InvalidInputError
 from dpaudit.stats.binomial import binomial_law
 
-__all__ = ["ClassedGame", "CountedGame", "Game", "RankedGame", "SeparateRuns"]
+__all__ = ["ClassedGame", "ClassicGame", "CountedGame", "Game", "RankedGame"]
 
 R_co = TypeVar("R_co", covariant=True)
 Mask: TypeAlias = NDArray[np.bool_]
@@ -125,14 +125,14 @@ class CountedGame:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SeparateRuns:
+class ClassicGame:
     """One coin in each of many independent runs, every one guessed.
 
     Attributes:
         runs: How many.
 
     Example:
-        >>> runs, wrong = SeparateRuns(runs=2), np.zeros(3, bool)
+        >>> runs, wrong = ClassicGame(runs=2), np.zeros(3, bool)
         >>> [law.round(4) for _, law in runs.laws(epsilon=0.0, delta=0.2, wrong=wrong)]
         [array([0.16, 0.48, 0.36])]
     """

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit.errors import ConformanceError
-from dpaudit.game.rules import AdaptiveBets, AdaptiveRounds
 from dpaudit.game.transcript import Transcript
 
 __all__ = ["StatedChances"]
@@ -37,12 +36,14 @@ class StatedChances:
         self._log_wealth = np.zeros(shape)
         self._made, self._right, self._sum = np.zeros((3, shape[0]))
 
-    def add(self, transcript: Transcript, rules: AdaptiveBets | AdaptiveRounds) -> None:
-        """Bet on every turn of a game."""
+    def add(self, transcript: Transcript) -> None:
+        """Bet on every turn of a game, if its stakes state chances."""
         made = transcript.guess != 0
         stake, turn = transcript.stake[made], transcript.turn[made]
         right = (transcript.guess == transcript.truth)[made]
-        odds = stake if isinstance(rules, AdaptiveRounds) else special.logit(stake)
+        odds = transcript.design.rules.stated_odds(stake)
+        if odds is None:
+            return
         odds = np.clip(odds, -_CERTAIN, _CERTAIN)
         band = np.searchsorted(_BANDS, special.expit(odds), side="right")
         for b, t in np.unique(np.stack([band, turn]), axis=1).T:

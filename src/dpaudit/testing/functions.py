@@ -27,7 +27,6 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.bounds.reads import Counts
 from dpaudit.errors import VoidAuditError
 from dpaudit.explanation import verdict as verdict_sentence
 from dpaudit.game.coins import Coins, Key
@@ -35,7 +34,6 @@ from dpaudit.game.design import Design
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.referee import Referee
 from dpaudit.game.result import AuditResult, judge
-from dpaudit.game.rules import OneRun
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Verdict
@@ -120,8 +118,7 @@ class FunctionResult:
 
     def evidence(self) -> str:
         """Say what was guessed, and from what."""
-        design, read = self.audit.design, self.audit.reading
-        right = read.correct if isinstance(read, Counts) else 0
+        design, (right, _) = self.audit.design, self.audit.reading.right_and_made()
         return (
             f"Of {design.guesses} guesses about {design.canaries} calls {right} were "
             f"right, made from {LOOKED_AT[self.guesser]}."
@@ -219,7 +216,6 @@ def audit_function(  # noqa: PLR0913 (each is one thing that a test may fix)
         transcript.reading(),
         design=referee.design,
         commitment=referee.commitment,
-        bound=aim.bound,
         not_exercised=(f"other {neighbours}", *not_seen),
         scores=ScoreSummary.of(scores, coins),
     )
@@ -318,7 +314,7 @@ def _held_out(parts: list[_Part], learner: Learner) -> NDArray[np.float64] | Non
 def _design(choice: Choice, aim: Aim, *, calls: int) -> Design:
     return Design(
         canaries=choice.canaries,
-        rules=OneRun(guesses=choice.guesses),
+        rules=aim.rules(choice.guesses),
         claim=aim.claim,
         delta=aim.delta,
         alpha=aim.alpha,
@@ -326,7 +322,5 @@ def _design(choice: Choice, aim: Aim, *, calls: int) -> Design:
             "guesser": choice.name,
             "calls_learned_from": calls,
             "caught_epsilon": choice.caught,
-            # What the classic bound assumes, registered before the coins are thrown.
-            **({"runs": "independent"} if aim.separate else {}),
         },
     )

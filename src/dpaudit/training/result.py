@@ -15,10 +15,9 @@ from typing import Any, Self, final
 from dpaudit import _canonical, _validate
 from dpaudit.bounds.bound import ClaimTest, ParameterBound, rounded_down
 from dpaudit.bounds.ceilings import mechanism_ceiling
-from dpaudit.bounds.claims import test_claim
 from dpaudit.bounds.fdp import GaussianFamily
+from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.reads import Counts
-from dpaudit.bounds.strength import all_right
 from dpaudit.errors import InvalidInputError, on_one_line
 from dpaudit.game.design import Commitment
 from dpaudit.game.result import (
@@ -345,7 +344,7 @@ def judge_accountant(
 
 @lru_cache(maxsize=64)  # the word of one result is asked for often
 def _all_right_refute(claim: Guarantee, counts: Counts, alpha: float) -> bool:
-    return test_claim(claim, all_right(counts), alpha=alpha).refuted
+    return test_claim(claim, counts.perfect(), alpha=alpha).refuted
 
 
 @lru_cache(maxsize=1024)  # whoever audits or verifies often meets the same counts

@@ -19,6 +19,7 @@ from dpaudit import (
     Pairs,
     PureDP,
     Ranking,
+    SeparateRuns,
     audit_classic,
     audit_scores,
 )
@@ -143,7 +144,9 @@ def classic():
         base=np.array([1]),
         place=0,
         pair=Pairs(x=-1, y=1),
-        design=Design(canaries=200, rules=OneRun(guesses=200), claim=pure(EPSILON)),
+        design=Design(
+            canaries=200, rules=SeparateRuns(guesses=200), claim=pure(EPSILON)
+        ),
         rng=np.random.default_rng(5),
         key=KEY,
     )

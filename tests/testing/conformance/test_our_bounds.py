@@ -19,15 +19,15 @@ from dpaudit.errors import ConformanceError
 from dpaudit.testing.conformance_bound import check_bound
 from dpaudit.testing.conformance_games import (
     ClassedGame,
+    ClassicGame,
     CountedGame,
     RankedGame,
-    SeparateRuns,
 )
 
 ALL, FEW = CountedGame(canaries=20, guesses=20), CountedGame(canaries=100, guesses=12)
 CLASSES = ClassedGame(canaries=20, weights=(3.0, 1.0), guesses=(3, 3))
 RANKS = RankedGame(canaries=16, guesses=8)
-RUNS = SeparateRuns(runs=20)
+RUNS = ClassicGame(runs=20)
 DELTAS = (0.0, 2e-3, 0.02)
 
 

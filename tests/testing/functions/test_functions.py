@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpaudit import ApproxDP, Counts, Key, PureDP, test_claim
+from dpaudit import ApproxDP, Counts, Key, OneRun, PureDP, SeparateRuns, test_claim
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.result import judge
 from dpaudit.privacy.adjacency import Adjacency
@@ -197,8 +197,8 @@ def test_that_runs_are_independent_is_registered_where_it_is_assumed():
         "records": audit(lambda d, rng: response(d[0], rng), neighbours=record),
         "one run": audit(response),
     }
-    said = {name: r.audit.design.setting.get("runs") for name, r in found.items()}
-    assert said == {"runs": "independent", "records": "independent", "one run": None}
+    rules = {name: type(r.audit.design.rules) for name, r in found.items()}
+    assert rules == {"runs": SeparateRuns, "records": SeparateRuns, "one run": OneRun}
     methods = {name: r.audit.bound.method for name, r in found.items()}
     assert methods == {"runs": "classic", "records": "classic", "one run": "exact"}
 

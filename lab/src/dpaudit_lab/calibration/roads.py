@@ -27,7 +27,7 @@ from typing import Any, Final, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.bounds.claims import test_claim
+from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.reads import Counts, Ranked
 from dpaudit.evidence import tie_rng
 from dpaudit.game.adaptive import audit_adaptive

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.bounds.certificate import CurveCertificate
-from dpaudit.bounds.claims import test_claim
 from dpaudit.bounds.independent_runs import IndependentRuns
+from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.reads import Counts
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.privacy.guarantees import ApproxDP

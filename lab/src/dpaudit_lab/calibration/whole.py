@@ -16,7 +16,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from dpaudit.bounds.adaptive import coupling_price
-from dpaudit.bounds.claims import test_claim
+from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.reads import Counts, Reading, Weighted
 from dpaudit.engines.store import Outcome, Setting
 from dpaudit.errors import InvalidInputError
@@ -33,8 +33,8 @@ from dpaudit.game.rules import (
     AdaptiveBets,
     AdaptiveRounds,
     Classes,
-    OneRun,
     Rules,
+    SeparateRuns,
 )
 from dpaudit.game.scores import read_scores
 from dpaudit.game.transcript import Transcript
@@ -330,7 +330,7 @@ def _classic(case: WholeCase, audited: Subject, rng: np.random.Generator) -> Ver
         base=pair.choose(np.array([1, 0, 0])),
         place=PLACE,
         pair=pair,
-        design=_design(OneRun(guesses=CANARIES), audited.claim, CANARIES),
+        design=_design(SeparateRuns(guesses=CANARIES), audited.claim, CANARIES),
         rng=rng,
         key=Key(rng.bytes(32)),
     )

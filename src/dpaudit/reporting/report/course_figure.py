@@ -10,8 +10,7 @@ from typing import final
 
 import numpy as np
 
-from dpaudit.bounds.reads import Bets, Rounds
-from dpaudit.game.rules import AdaptiveCount
+from dpaudit.bounds.reads import Bets, Counts, Rounds
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
 from dpaudit.reporting.report.axes import Even, Plot, thinned
 from dpaudit.reporting.report.course import Course, of_bets, of_counts, of_rounds
@@ -94,7 +93,7 @@ def course_figure(subject: Subject) -> Figure:
         why = "All guesses were made at once, so there is no course to show."
         return LeftOut(heading=_HEADING, why=why)
     words = _words(subject)
-    if words is None and isinstance(rules, AdaptiveCount):
+    if words is None and isinstance(subject.audit.reading, Counts):
         why = (
             "It needs the order of the guesses, and no transcript was handed over: "
             "report(result, path, transcript=...)."
@@ -126,7 +125,7 @@ def _words(subject: Subject) -> _Words | None:
             return _BETS
         case Rounds():
             return _ROUNDS
-        case _ if isinstance(subject.audit.design.rules, AdaptiveCount):
+        case Counts():
             return _COUNTS if subject.transcript else None
         case _:
             return None

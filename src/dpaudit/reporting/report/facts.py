@@ -7,9 +7,7 @@ from platform import python_version
 from typing import final
 
 from dpaudit.bounds.bound import p_value_text
-from dpaudit.bounds.reads import Counts, Weighted
 from dpaudit.explanation.ladder import reach
-from dpaudit.game.result import is_classic
 from dpaudit.game.verdict import Control
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
 from dpaudit.reporting.report.numbers import (
@@ -100,7 +98,7 @@ def more_facts(subject: Subject) -> tuple[Fact, ...]:
             name="Most that this audit could have shown",
             value=f"epsilon ≥ {at_least(audit.ceiling)}",
             note="if every guess had been right"
-            if isinstance(audit.reading, Counts | Weighted)
+            if audit.reading.tally
             else "no audit with so many guesses shows more",
         ),
         _reach(subject),
@@ -168,7 +166,7 @@ def references(subject: Subject) -> tuple[Reference, ...]:
             link="https://arxiv.org/abs/2503.07199",
         ),
     ]
-    if is_classic(subject.audit):
+    if subject.audit.design.runs > 1:
         found.append(
             Reference(
                 what_for="auditing in many runs",
@@ -227,7 +225,8 @@ def _claim(subject: Subject) -> str:
 
 def _reach(subject: Subject) -> Fact:
     audit = subject.audit
-    runs = f"{count(audit.design.canaries)} runs" if is_classic(audit) else "one run"
+    many = audit.design.runs
+    runs = f"{count(many)} runs" if many > 1 else "one run"
     return Fact(
         name="Most that any audit could reliably show of such a claim",
         value=f"epsilon = {plain(reach(subject.claim_test.claim, audit))}",

@@ -1,0 +1,79 @@
+"""A game that this package does not have: the one that the how-to writes."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dpaudit.bounds.reads import Reading
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.rules import OneRun, Rules, rules_from_plain
+
+PAGE = Path(__file__).parents[2] / "docs/how-to/add-a-game.md"
+PLAY = """
+import numpy as np
+from pathlib import Path
+from dpaudit import Design, Key, PureDP, Referee
+from dpaudit.evidence import evidence_of, seal
+from dpaudit.game.result import conclude
+from streaks import LongestStart
+
+rules = LongestStart(guesses=20)
+design = Design(canaries=20, rules=rules, claim=PureDP(epsilon=0.5))
+key = Key(bytes(32))
+referee = Referee(design, key)
+referee.submit(np.arange(20), np.ones(20, int))
+played = referee.close()
+result = conclude(played, commitment=referee.commitment)
+evidence = evidence_of(result, key=key, transcript=played)
+Path("evidence.json").write_text(seal(evidence))
+"""
+
+
+@pytest.fixture
+def package(tmp_path):
+    """A package with the game, as if it were installed."""
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    (tmp_path / "streaks.py").write_text("\n".join(blocks), "utf-8")
+    known = tmp_path / "streaks-1.0.dist-info"
+    known.mkdir()
+    (known / "METADATA").write_text("Name: streaks\nVersion: 1.0\n")
+    (known / "entry_points.txt").write_text("[dpaudit.games]\nstreaks = streaks\n")
+    return tmp_path
+
+
+def run(folder, *command, path):
+    return subprocess.run(
+        [sys.executable, *command],
+        cwd=folder,
+        env={"PYTHONPATH": str(path), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_verify_knows_a_game_of_an_installed_package_and_no_other(package, tmp_path):
+    done = run(package, "-c", PLAY, path=package)
+    assert not done.returncode, done.stderr
+    verify = ("-c", "from dpaudit.cli import app; app()", "verify", "evidence.json")
+    known = run(package, *verify, path=package)
+    assert "method streak" in known.stdout, known.stdout + known.stderr
+    assert known.returncode == 0
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    shutil.copy(package / "evidence.json", elsewhere)
+    unknown = run(elsewhere, *verify, path=elsewhere)
+    assert unknown.returncode != 0
+    assert "longest-start" in unknown.stdout + unknown.stderr
+
+
+@pytest.mark.parametrize("base", [Rules, Reading])
+def test_a_kind_belongs_to_one_class(base):
+    kind = {Rules: "one-run", Reading: "counts"}[base]
+    with pytest.raises(InvalidInputError, match=f"kind='{kind}' of Mine is that of"):
+        type("Mine", (base,), {"kind": kind, "__slots__": ()})
+    assert rules_from_plain({"kind": "one-run", "guesses": 3}) == OneRun(guesses=3)
