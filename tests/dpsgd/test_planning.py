@@ -222,6 +222,7 @@ def test_played_rounds_score_what_the_bound_gives_them():
         epsilon=epsilon,
         cap=1.0,
         step=9.0,
+        plays=20,
         rng=np.random.default_rng(2),
     )
     assert found == pytest.approx(masses @ scores, abs=0.08)

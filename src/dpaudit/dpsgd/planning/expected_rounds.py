@@ -24,6 +24,8 @@ from dpaudit.dpsgd.planning.round_scores import CAPS, RoundsTable, mean_score
 from dpaudit.game.rules import AdaptiveRounds
 
 __all__ = [
+    "QUICKLY",
+    "SURELY",
     "RoundsForecast",
     "beyond_normal",
     "forecast_rounds",
@@ -33,6 +35,7 @@ __all__ = [
 _GRID = Grid().step
 _BELOW = 4.0  # spreads that the bound starts below what is expected
 _SOME = 4  # rounds that are played
+QUICKLY, SURELY = 80, 400  # how often, all together: to compare by, to say
 _NEVER = -99.0
 
 
@@ -134,11 +137,17 @@ def forecast_rounds(
 
 
 def beyond_normal(
-    law: GuessLaw, table: RoundsTable, plain: RoundsForecast, coordinates: int
+    law: GuessLaw,
+    table: RoundsTable,
+    plain: RoundsForecast,
+    coordinates: int,
+    *,
+    plays: int = QUICKLY,
 ) -> float:
     """Return by how much played evidence exceeds the normal approximation.
 
-    A few rounds are played; the others lie in between.
+    A few rounds are played, so often all together; the others lie in between. What one
+    play is off by counts for every split, so a single round is played as often as all.
     """
     nearest = int(np.argmin(np.abs(table.epsilons - plain.typical)))
     splits = len(plain.rules.weights) // law.per_coordinate
@@ -147,7 +156,9 @@ def beyond_normal(
     gain, _, _ = _at_caps(table, plain.rules, share, n)
     counted = np.flatnonzero(share)
     some = _spread(len(counted), _SOME)
-    scores = _played(law, table, plain.rules, coordinates, nearest, counted[some])
+    scores = _played(
+        law, table, plain.rules, coordinates, nearest, counted[some], plays
+    )
     beyond = scores - sqrt(round(n)) * gain[counted[some], nearest]
     each = np.interp(np.arange(len(counted)), some, beyond)
     return splits * float(share[counted] @ each)
@@ -176,7 +187,7 @@ def played_margin(
     counted = np.flatnonzero(share)
     some = _spread(len(counted), min(most, len(counted)))
     normal = sqrt(round(n)) * gain[counted, 0]
-    played = _played(law, table, rules, coordinates, 0, counted[some])
+    played = _played(law, table, rules, coordinates, 0, counted[some], QUICKLY)
     beyond = np.interp(np.arange(len(counted)), some, played - normal[some])
     mean = splits * float(share[counted] @ (normal + beyond))
     deviation = sqrt(rules.noise + splits * float(share**2 @ ratio[:, 0]))
@@ -196,6 +207,7 @@ def _played(
     coordinates: int,
     at: int,
     rounds: NDArray[np.int64],
+    plays: int,
 ) -> NDArray[np.float64]:
     """Return the mean scores of some rounds at one epsilon of the table."""
     rng = np.random.default_rng(0)  # the same plays for what is compared
@@ -210,6 +222,7 @@ def _played(
             epsilon=float(table.epsilons[at]),
             cap=max(float(CAPS[0]), float(caps[r, at])),
             step=_step(rules, float(share[r])),
+            plays=plays // len(rounds),
             rng=rng,
         )
         for r in rounds

@@ -23,7 +23,7 @@ from dpaudit.dpsgd.planning.expected_one_run import (
     best_one_run,
     forecast_one_run,
 )
-from dpaudit.dpsgd.planning.expected_rounds import RoundsForecast
+from dpaudit.dpsgd.planning.expected_rounds import SURELY, RoundsForecast
 from dpaudit.dpsgd.planning.guess_law import GuessLaw, Training, guess_law
 from dpaudit.dpsgd.planning.rounds_search import (
     CatchingRounds,
@@ -158,7 +158,12 @@ def forecast_of(
             return forecast_one_run(law, coordinates, surest)[0]
         case AdaptiveRounds():
             return forecast_played(
-                law, rules, coordinates=coordinates, delta=delta, alpha=alpha
+                law,
+                rules,
+                coordinates=coordinates,
+                delta=delta,
+                alpha=alpha,
+                plays=SURELY,
             )
         case _:
             assert_never(rules)

@@ -34,7 +34,6 @@ __all__ = ["CAPS", "RoundsTable", "mean_score"]
 
 CAPS = np.geomspace(0.02, 8.0, 32)
 _ROUNDING = 1e-11  # of moments; smaller ones are none
-_PLAYS = 20  # rounds that are played
 _DRAWN = 50_000  # guesses that are drawn for those and others
 _LOWEST = -8.0  # score that p-values near one can tell
 
@@ -120,6 +119,7 @@ def mean_score(
     epsilon: float,
     cap: float,
     step: float,
+    plays: int,
     rng: np.random.Generator,
 ) -> float:
     """Return the mean score that the bound gives a round, from played ones.
@@ -130,12 +130,13 @@ def mean_score(
         epsilon: Of the claim.
         cap: Of the normal score that each play is compared with.
         step: The most that one right guess may add to the score.
+        plays: How many rounds are played.
         rng: Draws them.
 
     Example:
         >>> score = mean_score(
         ...     np.array([1.5, 2.0]), coordinates=30, epsilon=1.0, cap=1.0, step=0.5,
-        ...     rng=np.random.default_rng(1),
+        ...     plays=20, rng=np.random.default_rng(1),
         ... )
         >>> excess = (0.5 * 0.0865 + 1.0 * 0.1497) / 2  # E[w (c - p)]
         >>> deviation = (0.1966 * (0.5**2 + 1.0**2) / 2) ** 0.5
@@ -146,7 +147,7 @@ def mean_score(
     if not len(sure):
         return 0.0
     share = len(sure) / len(surety)
-    draws = int(np.clip(_DRAWN / (coordinates * share), _PLAYS, 20 * _PLAYS))
+    draws = int(np.clip(_DRAWN / (coordinates * share), plays, 20 * plays))
     guesses = rng.binomial(coordinates, share, draws)
     guesses = guesses[guesses > 0]
     if not len(guesses):
@@ -159,7 +160,7 @@ def mean_score(
     normal = np.add.reduceat(w * (special.expit(l) - p), starts) / deviations
     lucky = np.add.reduceat(w * (right - p), starts) / deviations
     beyond = []
-    for play in range(min(_PLAYS, len(guesses))):
+    for play in range(min(plays, len(guesses))):
         part = slice(starts[play], starts[play] + guesses[play])
         played = _played(l[part], right[part], coordinates, step, u=rng.random())
         log_p = StoufferRounds().log_p_value(played, epsilon=epsilon, delta=0.0)

@@ -24,6 +24,7 @@ import numpy as np
 
 from dpaudit.bounds.rounds import ROOM
 from dpaudit.dpsgd.planning.expected_rounds import (
+    QUICKLY,
     RoundsForecast,
     beyond_normal,
     forecast_rounds,
@@ -175,13 +176,15 @@ def forecast_played(
     coordinates: int,
     delta: float,
     alpha: float,
+    plays: int = QUICKLY,
 ) -> RoundsForecast:
     """Return the forecast of given rules, and the start that suits them."""
     table = table_for(law, coordinates)
     plain = forecast_rounds(
         table, rules, coordinates=coordinates, delta=delta, alpha=alpha
     )
-    return plain.stronger(beyond_normal(law, table, plain, coordinates)).started()
+    beyond = beyond_normal(law, table, plain, coordinates, plays=plays)
+    return plain.stronger(beyond).started()
 
 
 def best_by_jump(
