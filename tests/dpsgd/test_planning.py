@@ -216,7 +216,7 @@ def test_played_rounds_score_what_the_bound_gives_them():
     middle = special.bdtrc(v, n, p) + 0.5 * (special.bdtr(v, n, p) - _below(v, n, p))
     scores = -special.ndtri(np.clip(middle, 1e-12, 1 - 1e-12))
     masses = special.bdtr(v, n, chance) - _below(v, n, chance)
-    found = mean_score(
+    found, _ = mean_score(
         np.array([2.0]),
         coordinates=n,
         epsilon=epsilon,

@@ -27,7 +27,7 @@ __all__ = [
     "QUICKLY",
     "SURELY",
     "RoundsForecast",
-    "beyond_normal",
+    "as_played",
     "forecast_rounds",
     "played_margin",
 ]
@@ -35,7 +35,8 @@ __all__ = [
 _GRID = Grid().step
 _BELOW = 4.0  # spreads that the bound starts below what is expected
 _SOME = 4  # rounds that are played
-QUICKLY, SURELY = 80, 400  # how often, all together: to compare by, to say
+# How often, all together: to compare by, to see what is caught, to say.
+QUICKLY, CATCHING, SURELY = 80, 160, 400
 _NEVER = -99.0
 
 
@@ -86,8 +87,8 @@ class RoundsForecast:
         mean, square = float(ends @ points), float(ends @ points**2)
         return Expected(mean=mean, spread=sqrt(max(0.0, square - mean**2)))
 
-    def stronger(self, more: float) -> "RoundsForecast":
-        """Return the forecast with so much more evidence."""
+    def stronger(self, more: float | NDArray[np.float64]) -> "RoundsForecast":
+        """Return the forecast with so much more evidence, everywhere or by epsilon."""
         return replace(self, margins=self.margins + more / self.deviations)
 
     def started(self) -> "RoundsForecast":
@@ -136,27 +137,49 @@ def forecast_rounds(
     )
 
 
-def beyond_normal(
+def as_played(
     law: GuessLaw,
     table: RoundsTable,
     plain: RoundsForecast,
     coordinates: int,
     *,
     plays: int = QUICKLY,
+) -> RoundsForecast:
+    """Return a forecast with what playing shows that the normal approximation misses.
+
+    That may change much within a few hundredths of epsilon, where rounds begin to have
+    too few guesses. So it is looked at where the bound is expected without it, and
+    where it is expected with that; in between it is in between.
+    """
+    first = plain.typical
+    beyond = _beyond_normal(law, table, plain, coordinates, first, plays // 2)
+    second = plain.stronger(beyond).typical or first / 2
+    other = _beyond_normal(law, table, plain, coordinates, second, plays // 2)
+    at, found = zip(*sorted([(first, beyond), (second, other)]), strict=True)
+    return plain.stronger(np.interp(table.epsilons, at, found))
+
+
+def _beyond_normal(
+    law: GuessLaw,
+    table: RoundsTable,
+    plain: RoundsForecast,
+    coordinates: int,
+    epsilon: float,
+    plays: int,
 ) -> float:
     """Return by how much played evidence exceeds the normal approximation.
 
     A few rounds are played, so often all together; the others lie in between. What one
     play is off by counts for every split, so a single round is played as often as all.
     """
-    nearest = int(np.argmin(np.abs(table.epsilons - plain.typical)))
+    nearest = int(np.argmin(np.abs(table.epsilons - epsilon)))
     splits = len(plain.rules.weights) // law.per_coordinate
     n = coordinates / splits
     share = round_shares(plain.rules.weights, plain.rules.noise)[: law.per_coordinate]
     gain, _, _ = _at_caps(table, plain.rules, share, n)
     counted = np.flatnonzero(share)
     some = _spread(len(counted), _SOME)
-    scores = _played(
+    scores, _ = _played(
         law, table, plain.rules, coordinates, nearest, counted[some], plays
     )
     beyond = scores - sqrt(round(n)) * gain[counted[some], nearest]
@@ -187,10 +210,12 @@ def played_margin(
     counted = np.flatnonzero(share)
     some = _spread(len(counted), min(most, len(counted)))
     normal = sqrt(round(n)) * gain[counted, 0]
-    played = _played(law, table, rules, coordinates, 0, counted[some], QUICKLY)
-    beyond = np.interp(np.arange(len(counted)), some, played - normal[some])
+    scores, wider = _played(law, table, rules, coordinates, 0, counted[some], CATCHING)
+    every = np.arange(len(counted))
+    beyond = np.interp(every, some, scores - normal[some])
     mean = splits * float(share[counted] @ (normal + beyond))
-    deviation = sqrt(rules.noise + splits * float(share**2 @ ratio[:, 0]))
+    variance = np.maximum(ratio[counted, 0] + np.interp(every, some, wider), 0.0)
+    deviation = sqrt(rules.noise + splits * float(share[counted] ** 2 @ variance))
     needed = float(_needed(table, rules, coordinates, delta, alpha)[0])
     return (mean - needed) / deviation
 
@@ -208,8 +233,8 @@ def _played(
     at: int,
     rounds: NDArray[np.int64],
     plays: int,
-) -> NDArray[np.float64]:
-    """Return the mean scores of some rounds at one epsilon of the table."""
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the mean scores of some rounds at one epsilon, and what they vary more."""
     rng = np.random.default_rng(0)  # the same plays for what is compared
     splits = len(rules.weights) // law.per_coordinate
     n = coordinates / splits
@@ -227,7 +252,8 @@ def _played(
         )
         for r in rounds
     ]
-    return np.array(scores)
+    means, wider = zip(*scores, strict=True)
+    return np.array(means), np.array(wider)
 
 
 def _needed(

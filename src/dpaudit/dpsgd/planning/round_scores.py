@@ -121,8 +121,11 @@ def mean_score(
     step: float,
     plays: int,
     rng: np.random.Generator,
-) -> float:
+) -> tuple[float, float]:
     """Return the mean score that the bound gives a round, from played ones.
+
+    And by how much its variance exceeds that of the normal score: weights that are
+    whole numbers and lots between equal counts add to it.
 
     Args:
         surety: The law of ``|log-odds|`` in the round.
@@ -134,7 +137,7 @@ def mean_score(
         rng: Draws them.
 
     Example:
-        >>> score = mean_score(
+        >>> score, _ = mean_score(
         ...     np.array([1.5, 2.0]), coordinates=30, epsilon=1.0, cap=1.0, step=0.5,
         ...     plays=20, rng=np.random.default_rng(1),
         ... )
@@ -145,13 +148,13 @@ def mean_score(
     """
     sure = surety[surety > epsilon]
     if not len(sure):
-        return 0.0
+        return 0.0, 0.0
     share = len(sure) / len(surety)
     draws = int(np.clip(_DRAWN / (coordinates * share), plays, 20 * plays))
     guesses = rng.binomial(coordinates, share, draws)
     guesses = guesses[guesses > 0]
     if not len(guesses):
-        return 0.0
+        return 0.0, 0.0
     starts = np.cumsum(guesses) - guesses
     l = rng.choice(sure, guesses.sum())  # noqa: E741
     right, p = rng.random(len(l)) < special.expit(l), float(special.expit(epsilon))
@@ -166,7 +169,9 @@ def mean_score(
         log_p = StoufferRounds().log_p_value(played, epsilon=epsilon, delta=0.0)
         score = max(_LOWEST, -float(special.ndtri_exp(log_p)))
         beyond.append(score - float(lucky[play]))
-    return float(np.sum(normal)) / draws + float(np.mean(beyond)) * len(guesses) / draws
+    mean = (float(np.sum(normal)) + float(np.mean(beyond)) * len(guesses)) / draws
+    scores = lucky[: len(beyond)] + beyond
+    return mean, float(np.var(scores) - np.var(lucky[: len(beyond)]))
 
 
 def _played(

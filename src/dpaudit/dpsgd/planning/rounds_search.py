@@ -26,7 +26,7 @@ from dpaudit.bounds.rounds import ROOM
 from dpaudit.dpsgd.planning.expected_rounds import (
     QUICKLY,
     RoundsForecast,
-    beyond_normal,
+    as_played,
     forecast_rounds,
     played_margin,
 )
@@ -81,7 +81,7 @@ def best_rounds(
     best = best_by_jump(table, coordinates=coordinates, delta=delta, alpha=alpha)
     # Played, jumps that look alike differ: small ones suffer more from few guesses.
     played = [
-        tried.stronger(beyond_normal(law, table, tried, coordinates)).started()
+        as_played(law, table, tried, coordinates).started()
         for tried in best[:_FINALISTS]
         if tried.typical > 0
     ]
@@ -183,8 +183,7 @@ def forecast_played(
     plain = forecast_rounds(
         table, rules, coordinates=coordinates, delta=delta, alpha=alpha
     )
-    beyond = beyond_normal(law, table, plain, coordinates, plays=plays)
-    return plain.stronger(beyond).started()
+    return as_played(law, table, plain, coordinates, plays=plays).started()
 
 
 def best_by_jump(
