@@ -12,7 +12,7 @@ from scipy import special
 
 from dpaudit import ApproxDP, Counts, Design, Exact, GaussianDP, Key, ThreatModel
 from dpaudit.bounds.rounds import StoufferRounds
-from dpaudit.dpsgd.planning import plan_audit
+from dpaudit.dpsgd.planning import expected_one_run, plan_audit
 from dpaudit.dpsgd.planning.expected_one_run import (
     OneRunForecast,
     best_one_run,
@@ -121,6 +121,18 @@ def test_the_law_of_right_guesses_has_the_mean_and_variance_it_is_given(
     assert masses.min() >= 0
     assert masses @ v == pytest.approx(right, abs=0.02)
     assert masses @ (v - right) ** 2 == pytest.approx(variance, rel=0.02)
+
+
+@pytest.mark.parametrize("n", [5000, 100_001])
+@pytest.mark.parametrize(
+    ("a", "d"), [(1, 2), (2, 60), (59, 60), (150, 400), (9, 10**6)]
+)
+def test_who_is_among_the_surest_is_summed_at_some_rates_and_right_at_all(a, d, n):
+    reach = 7 * a**0.5 + 10
+    first, last = (int(np.clip((a + k * reach) * n / d, 0, n)) for k in (-1, 1))
+    above = (np.arange(first, min(last + 1, n)) + 0.5) / n
+    chances = expected_one_run._among(a, d, above)
+    assert chances == pytest.approx(special.bdtr(a - 1, d - 1, above), abs=1e-9)
 
 
 @pytest.mark.parametrize(("noise", "surest"), [(1.0, 20), (1.0, 150), (0.45, 60)])

@@ -42,6 +42,7 @@ _RATIO = 1.3  # between numbers of guesses that are tried
 _REACH = 7.0  # standard deviations looked at
 _POINTS = 200  # numbers of right guesses looked at
 _HALVINGS = 45
+_KNOTS = 4096
 
 
 @final
@@ -195,9 +196,34 @@ def _among(a: int, coordinates: int, above: NDArray[np.float64]) -> NDArray[np.f
         return np.ones(len(above))
     others = coordinates - 1
     if a < _MANY:
-        return np.asarray(special.bdtr(a - 1, others, above))
+        return _at_most_one_less(a, others, above)
     spread = np.sqrt(others * above * (1 - above))
     return np.asarray(special.ndtr((a - 0.5 - others * above) / spread))
+
+
+def _at_most_one_less(
+    a: int, trials: int, rates: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return P[Bin(trials, rate) < a] at evenly spaced rates.
+
+    Where the rates are many, the tail is summed at some thousand of them, and between
+    those it is the cubic with its values and slopes: right to 1e-9 at least, as the
+    rates that are asked for span no more than some tens of standard deviations.
+    """
+    each = len(rates) // _KNOTS
+    if each < 2:
+        return np.asarray(special.bdtr(a - 1, trials, rates))
+    knots = rates[::each]
+    value = special.bdtr(a - 1, trials, knots)[:, np.newaxis]
+    mass = special.xlogy(a - 1, knots) + special.xlog1py(trials - a, -knots)
+    slope = -np.exp(mass - special.betaln(a, trials - a + 1))[:, np.newaxis]
+    slope *= knots[1] - knots[0]
+    t = np.arange(each) / each
+    step, begin, end = t**2 * (3 - 2 * t), t * (1 - t) ** 2, t**2 * (t - 1)
+    between = value[:-1] + np.diff(value, axis=0) * step
+    between += slope[:-1] * begin + slope[1:] * end
+    rest = special.bdtr(a - 1, trials, rates[between.size :])
+    return np.concatenate([between.ravel(), rest])
 
 
 def exact_bounds(

@@ -4,7 +4,9 @@ The law of guesses does not depend on how many coordinates there are, so the num
 a target needs is found by evaluating one law at many numbers.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import final
 
 from dpaudit import _validate
@@ -80,7 +82,7 @@ def canaries_needed(
     s = per_coordinate
     if s is None:
         tried = (
-            _fewest(target_epsilon, glance(training, s, _MANY), delta, alpha)
+            _fewest(target_epsilon, _shown(glance(training, s, _MANY), delta, alpha))
             for s in _TYPICAL
         )
         rough = next((d for d in tried if d is not None), _MANY)
@@ -88,12 +90,13 @@ def canaries_needed(
             training, coordinates=rough, delta=delta, alpha=alpha
         ).per_coordinate
     law = simulated_law(training, s, FINAL, seed=1)
-    first = _fewest(target_epsilon, law, delta, alpha)
+    shown = _shown(law, delta, alpha)
+    first = _fewest(target_epsilon, shown)
     if first is None:
         return None
     # Played rounds fall a little short, about as much with a few more coordinates.
     short = target_epsilon - _mean(law, first, delta, alpha).mean
-    found = _fewest(target_epsilon + max(0.0, short), law, delta, alpha)
+    found = _fewest(target_epsilon + max(0.0, short), shown)
     if found is None:
         return None
     expected = _mean(law, found, delta, alpha)
@@ -105,29 +108,33 @@ def _mean(law: GuessLaw, coordinates: int, delta: float, alpha: float) -> Expect
     return expected_bound(forecast, delta, alpha)
 
 
-def _fewest(target: float, law: GuessLaw, delta: float, alpha: float) -> int | None:
+def _fewest(target: float, shown: Callable[[int], float]) -> int | None:
     """Return the fewest coordinates that reach a target, but for a few percent."""
     # Upwards: with very many canaries, delta costs more than they are worth.
     low, high = 1, _FEW
-    while not _reaches(target, law, high, delta, alpha):
+    while shown(high) < target:
         if high >= _LARGEST_AUDIT:
             return None
         low, high = high, 4 * high
     while high > max(low + 1, _CLOSE * low):
         middle = max(low + 1, int((low * high) ** 0.5))
-        enough = _reaches(target, law, middle, delta, alpha)
+        enough = shown(middle) >= target
         low, high = (low, middle) if enough else (middle, high)
     return high
 
 
-def _reaches(
-    target: float, law: GuessLaw, coordinates: int, delta: float, alpha: float
-) -> bool:
-    """Return whether the mean bound reaches a target, without playing rounds."""
-    in_rounds = coordinates <= MOST_IN_ROUNDS and best_by_jump(
-        table_for(law, coordinates), coordinates=coordinates, delta=delta, alpha=alpha
-    )
-    if in_rounds and in_rounds[0].started().expected().mean >= target:
-        return True
-    one = best_one_run(law, coordinates=coordinates, delta=delta, alpha=alpha)
-    return one.expected(delta=delta, alpha=alpha).mean >= target
+def _shown(law: GuessLaw, delta: float, alpha: float) -> Callable[[int], float]:
+    """Return what tells the mean bound of so many coordinates, no rounds played."""
+
+    @cache
+    def mean(coordinates: int) -> float:
+        d = coordinates
+        one = best_one_run(law, coordinates=d, delta=delta, alpha=alpha)
+        at_once = one.expected(delta=delta, alpha=alpha).mean
+        if d > MOST_IN_ROUNDS:
+            return at_once
+        table = table_for(law, d)
+        best = best_by_jump(table, coordinates=d, delta=delta, alpha=alpha)
+        return max([at_once, *(each.started().expected().mean for each in best[:1])])
+
+    return mean
