@@ -98,8 +98,7 @@ def _count(
     """Count values in the columns that differ most between the coins."""
     values = keys(table)
     few = _few(*values.shape)
-    screened = [_ratios(column[few], bits[few])[2] for column in values.T]
-    best = np.argsort(-np.array(screened), kind="stable")[:most]
+    best = np.argsort(-_excesses(values[few], bits[few]), kind="stable")[:most]
     counted = {j: _ratios(values[:, j], bits) for j in best}
     # Those that may differ by chance only add noise to the sum; one is kept anyway.
     first = max(best, key=lambda j: counted[j][2])
@@ -133,6 +132,27 @@ def _ratios(
     ratios -= np.log((np.sum(bits) + _PRIOR) / (np.sum(1 - bits) + _PRIOR))
     excess = float(np.sum((2 * ones - seen) ** 2 / seen)) - len(known)
     return known, ratios, excess / float(np.sqrt(2 * len(known)))
+
+
+def _excesses(values: NDArray[np.int64], bits: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the last number of ``_ratios`` for every column, some at a time."""
+    some = max(1, _SCREENED // len(values))
+    parts = (values[:, i : i + some].T for i in range(0, values.shape[1], some))
+    return np.concatenate([_excesses_of(np.ascontiguousarray(p), bits) for p in parts])
+
+
+def _excesses_of(rows: NDArray[np.int64], bits: NDArray[Any]) -> NDArray[np.float64]:
+    order = np.argsort(rows, axis=1)
+    ranked = np.take_along_axis(rows, order, axis=1)
+    first = np.ones(rows.shape, np.bool_)  # of its value, in its row
+    first[:, 1:] = ranked[:, 1:] != ranked[:, :-1]
+    starts = np.flatnonzero(first)
+    ones = np.add.reduceat(bits[order].ravel().astype(np.float64), starts)
+    seen = np.diff(starts, append=rows.size)
+    terms = (2 * ones - seen) ** 2 / seen
+    known = first.sum(axis=1)
+    sums = [np.sum(part) for part in np.split(terms, np.cumsum(known)[:-1])]
+    return np.asarray((np.array(sums) - known) / np.sqrt(2 * known))
 
 
 def _learn_values(table: Table, bits: NDArray[Any]) -> Scorer | None:

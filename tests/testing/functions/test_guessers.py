@@ -10,6 +10,7 @@ import math
 import numpy as np
 import pytest
 
+from dpaudit.testing import guessers
 from dpaudit.testing.guessers import LEARNERS, LOOKED_AT
 from dpaudit.testing.outputs import tabulate
 
@@ -211,3 +212,22 @@ def test_one_coin_alone_teaches_nothing_and_breaks_nothing(name):
 
 def test_every_guesser_can_be_put_into_words():
     assert set(LOOKED_AT) == set(LEARNERS)
+
+
+@pytest.mark.parametrize(
+    ("n", "width", "most"), [(1, 3, 2), (200, 40, 5), (700, 9, 700)]
+)
+def test_columns_are_screened_by_their_chi_square(n, width, most, monkeypatch):
+    """Counted one by one; with parts of some columns, and all at once."""
+    rng = np.random.default_rng(n)
+    values, bits = rng.integers(0, most, (n, width)), rng.integers(0, 2, n)
+    counted = []
+    for column in values.T:
+        excess = 0.0
+        for value in set(column.tolist()):
+            of_value = bits[column == value]
+            excess += (2 * of_value.sum() - len(of_value)) ** 2 / len(of_value) - 1
+        counted.append(excess / math.sqrt(2 * len(set(column.tolist()))))
+    for at_once in (1, 4 * n, 10**6):
+        monkeypatch.setattr(guessers, "_SCREENED", at_once)
+        assert guessers._excesses(values, bits) == pytest.approx(counted, abs=1e-9)
