@@ -153,3 +153,15 @@ def test_the_mass_in_the_middle_keeps_twelve_digits(v):
         want = mpmath.log(mpmath.binomial(2 * v, v)) - 2 * v * mpmath.log(2)
     found = float(log_mass(v, 2 * v, 0.0))
     assert found == pytest.approx(float(want), rel=3e-13, abs=0)
+
+
+@given(
+    st.integers(1, 10**12).flatmap(
+        lambda r: st.tuples(st.just(r), st.lists(st.integers(-1, r + 1), min_size=1))
+    ),
+    st.floats(-50, 50),
+)
+def test_the_mass_of_one_count_is_that_of_many_to_the_last_bit(counts, log_odds):
+    r, several = counts
+    many = log_mass(several, r, log_odds)
+    assert [float(log_mass(v, r, log_odds)) for v in several] == many.tolist()

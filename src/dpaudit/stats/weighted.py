@@ -123,9 +123,10 @@ def _tilt(
     threshold: float,
 ) -> float:
     """Return the tilt, 0 or more, whose mean is the threshold."""
+    most = w * n
 
     def mean(theta: float) -> float:
-        return float((w * n) @ special.expit(odds + theta * w))
+        return float(most @ special.expit(odds + theta * w))
 
     if mean(0.0) >= threshold:
         return 0.0
