@@ -10,6 +10,7 @@ nothing underflows. Each side is summed from ``v`` outwards, away from the bulk,
 the ratios fall; the sum stops when what is left is provably below one part in 1e17.
 """
 
+from functools import lru_cache
 from math import exp, expm1, inf, lgamma, log, log1p, pi
 
 import numpy as np
@@ -32,6 +33,7 @@ __all__ = [
 
 _SUREST = 1e280  # log-odds; times any number of trials it is still a float
 _BLOCK = 1 << 20  # terms of a series at once
+_FEW = 1 << 11  # counts whose law is kept: all that are make some megabytes
 _MOST_MASSES = 1 << 25  # a quarter of a gigabyte
 _ODD = range(3, 21, 2)  # 0.1 to the 20th is below rounding
 _TABLE = np.array(
@@ -124,17 +126,29 @@ def masses(
         UncertifiedError: There are more of them than memory should be asked for.
     """
     low, high = window(r, log_odds, spread=spread)
+    if high - low < _FEW:
+        return low, _few_masses(r, float(log_odds), low, high)
     if high - low > _MOST_MASSES:
         raise UncertifiedError(
             f"{r:.3g} trials have {high - low:,} counts that matter, too many to sum "
             "over; with at most 1e12 trials there is memory for them"
         )
+    return low, _masses(r, log_odds, low, high)
+
+
+def _masses(r: int, log_odds: float, low: int, high: int) -> NDArray[np.float64]:
     top = min(high, max(low, int((r + 1) * float(special.expit(log_odds)))))
     k = np.arange(low, high + 1, dtype=np.float64)
     up = (r - k[top - low : -1]) / (k[top - low : -1] + 1) * exp(min(log_odds, 700.0))
     down = (k[: top - low] + 1) / (r - k[: top - low]) * exp(min(-log_odds, 700.0))
     shape = np.concatenate([np.cumprod(down[::-1])[::-1], [1.0], np.cumprod(up)])
-    return low, shape / shape.sum()
+    found: NDArray[np.float64] = shape / shape.sum()
+    found.flags.writeable = False  # some are kept
+    return found
+
+
+# A game in rounds is held against one claim by many counts of few sizes.
+_few_masses = lru_cache(maxsize=1024)(_masses)
 
 
 def binomial_law(trials: int, log_odds: float) -> NDArray[np.float64]:
@@ -144,10 +158,19 @@ def binomial_law(trials: int, log_odds: float) -> NDArray[np.float64]:
         >>> binomial_law(2, 0.0).round(9)
         array([0.25, 0.5 , 0.25])
     """
+    log_ways = _few_log_ways if trials < _FEW else _log_ways
+    log_law = log_ways(trials) + np.arange(trials + 1) * log_odds
+    return np.asarray(np.exp(log_law + trials * special.log_expit(-log_odds)))
+
+
+def _log_ways(trials: int) -> NDArray[np.float64]:
+    """Return the logs of how many ways there are to choose 0, 1, ... of the trials."""
     k = np.arange(trials + 1)
     ways = special.gammaln([trials + 1.0]) - special.gammaln(k + 1.0)
-    log_law = ways - special.gammaln(trials - k + 1.0) + k * log_odds
-    return np.asarray(np.exp(log_law + trials * special.log_expit(-log_odds)))
+    return np.asarray(ways - special.gammaln(trials - k + 1.0))
+
+
+_few_log_ways = lru_cache(maxsize=256)(_log_ways)  # calibrations ask for few, often
 
 
 def window(r: int, log_odds: float, *, spread: float) -> tuple[int, int]:
