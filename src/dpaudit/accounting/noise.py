@@ -14,6 +14,7 @@ asks for more noise.
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from math import sqrt
 from typing import Literal
 
@@ -63,6 +64,7 @@ def noise_for(
     _check(epsilon, delta, sample_rate=sample_rate, steps=steps, method=method)
     spent = _METHODS[method]
 
+    @cache  # brackets and roots are asked for again, and each takes long
     def excess(noise: float) -> float:
         return spent(noise, sample_rate, steps, delta) - epsilon
 
