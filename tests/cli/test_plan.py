@@ -2,6 +2,7 @@
 
 import json
 import sys
+from functools import cache
 from importlib import resources
 from types import ModuleType
 
@@ -11,10 +12,20 @@ from typer.testing import CliRunner
 
 from dpaudit import Design, GaussianDP
 from dpaudit.cli import _shared, app
+from dpaudit.dpsgd import planning
+from dpaudit.dpsgd.planning import plan_audit
 from dpaudit.errors import MissingExtraError
 
 TRAINED = ["--epsilon=2", "--delta=1e-5", "--steps=1", "--rate=1"]
 SMALL = [*TRAINED, "--coordinates=60", "--noise=2.15", "--per-coordinate=2"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def once():
+    """A plan is the same every time (tests/dpsgd/test_planning): each is made once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(planning, "plan_audit", cache(plan_audit))
+        yield
 
 
 def run(*arguments):
@@ -161,6 +172,7 @@ def test_neither_coordinates_nor_target_is_refused():
 def test_what_takes_long_says_so_beside_the_same_answer(monkeypatch):
     answer = run(*SMALL, "--json").stdout
     monkeypatch.setattr(_shared, "_PATIENCE", 0.0)
+    monkeypatch.setattr(planning, "plan_audit", plan_audit)
     done = run(*SMALL, "--json")
     assert done.exit_code == 0
     assert done.stdout == answer
