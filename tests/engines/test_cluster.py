@@ -124,15 +124,17 @@ def test_fewer_workers_than_the_cluster_has_are_all_that_run():
     assert RayEngine(workers=2)._most() == RayEngine()._most() == 4
 
 
-@pytest.mark.parametrize("connected", ["engine", "user"])
-def test_workers_have_one_thread_whoever_connected(connected):
+def test_workers_have_one_thread():
+    assert set(ENGINE.map(trials.threads, range(2))) == {("1", "1", "1")}
+
+
+def test_workers_have_one_thread_though_somebody_else_connected():
     """In a process of its own, as this one is connected."""
     script = (
         "import os, ray, trials\n"
         "from dpaudit.engines.cluster import RayEngine\n"
-        f"if {connected!r} == 'user':\n"
-        "    paths = {'env_vars': {'PYTHONPATH': os.environ['PYTHONPATH']}}\n"
-        "    ray.init(address='local', num_cpus=1, runtime_env=paths)\n"
+        "paths = {'env_vars': {'PYTHONPATH': os.environ['PYTHONPATH']}}\n"
+        "ray.init(address='local', num_cpus=1, runtime_env=paths)\n"
         "print(set(RayEngine(workers=1).map(trials.threads, range(2))))"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(trials.__file__).parent)}
