@@ -1,4 +1,7 @@
-"""The page: what is written between its markers, and the one that is checked in."""
+"""The page: what is written between its markers, and the one that is checked in.
+
+What that page comes from, every row, is tested in ``test_results.py``.
+"""
 
 import re
 from dataclasses import replace
@@ -7,14 +10,13 @@ from pathlib import Path
 import pytest
 
 from dpaudit.errors import InvalidInputError
-from dpaudit_lab.calibration.cases import Case, cases, is_exact
 from dpaudit_lab.calibration.page import TABLES, fill, worst
-from dpaudit_lab.calibration.pipeline import pipeline_cases
-from dpaudit_lab.calibration.rates import exact_rate
+from dpaudit_lab.calibration.results import read_csv
 from dpaudit_lab.calibration.table import Part, Row
-from dpaudit_lab.calibration.whole import whole_cases
 
-PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "calibration.md"
+ROOT = Path(__file__).parents[3]
+PAGE = ROOT / "docs" / "explanation" / "calibration.md"
+RESULTS = ROOT / "lab" / "results" / "calibration.csv"
 ROW = Row(
     part=Part.RULES,
     rule="betting",
@@ -48,14 +50,35 @@ def test_the_worst_null_of_each_rule_and_level_is_shown():
 
 
 def test_only_what_is_between_markers_is_written():
-    page = "# Title\n<!-- table: our rules -->\nold\n<!-- end -->\nEnd.\n"
+    page = "# Title\n<!-- table: rules -->\nstale\n<!-- end -->\nEnd.\n"
     found = fill(page, ROWS)
-    assert found.startswith("# Title\n<!-- table: our rules -->\n\n| rule |")
+    assert found.startswith("# Title\n<!-- table: rules -->\n\n| rule |")
     assert found.endswith("\n\n<!-- end -->\nEnd.\n")
-    assert "old" not in found
-    assert "| betting | 3.00 (1.00 to 4.00): attaining, n = 100 |" in found
-    assert "peer" not in found
+    assert "stale" not in found
     assert fill(found, ROWS) == found
+
+
+def lines(name, rows):
+    """Return the lines of a table, without its headings."""
+    page = f"<!-- table: {name} -->\n<!-- end -->"
+    return fill(page, rows).splitlines()[4:-2]
+
+
+def test_a_bound_shows_its_largest_limits_at_each_level_ours_first():
+    rows = [
+        replace(ROW, rule="peer, of 3", ours=False),
+        replace(ROW, rule="betting, twice", low=0.015, high=0.03),
+        *ROWS,
+    ]
+    assert lines("rules", rows) == [
+        "| betting | 4 | 1.50 | 4.00 | 0 | 0.2 | holds |",
+        "| peer, of 3 | 1 | 1.00 | 4.00 |  |  | holds |",
+        "| peer | 1 | 20.00 | 20.00 |  |  | **1 fail** |",
+    ]
+
+
+def test_whole_audits_are_told_by_their_auditor():
+    assert lines("whole audits", ROWS) == ["| one run | 1 | 1.00 | 4.00 | holds |"]
 
 
 ROAD = replace(
@@ -77,8 +100,8 @@ ROADS = [
 
 
 def test_the_pipeline_fills_its_tables_and_no_others():
-    page = "<!-- table: {} -->\nold\n<!-- end -->\n"
-    assert fill(page.format("our rules"), ROADS) == page.format("our rules")
+    page = "<!-- table: {} -->\nstale\n<!-- end -->\n"
+    assert fill(page.format("rules"), ROADS) == page.format("rules")
     assert fill(page.format("pipeline"), ROWS) == page.format("pipeline")
     found = fill(page.format("pipeline headline"), ROADS)
     assert "4 rows: 4 exact (each the worst of up to 200 designs), 0 drawn." in found
@@ -87,28 +110,16 @@ def test_the_pipeline_fills_its_tables_and_no_others():
     assert "In 1 rows every audit is refused." in found
 
 
-def test_each_road_shows_the_row_nearest_to_its_level_ours_first():
-    page = "<!-- table: pipeline -->\nold\n<!-- end -->\n"
-    *_, ours, was, _, _ = fill(page, ROADS).splitlines()
-    assert ours.startswith("| lists, key | 4.00 of 5: all, silent, n = 100 |")
-    assert ours.endswith("| exact, 200 designs | 3 | 1 |")
-    assert was.startswith("| as it was: lists | **50.00** of 5")
-
-
-def test_what_is_always_refused_says_so():
-    page = "<!-- table: every road -->\nold\n<!-- end -->\n"
-    lines = fill(page, ROADS).splitlines()
-    assert [line.split("|")[-2].strip() for line in lines[4:-2]] == [
-        "0 %",
-        "0 %",
-        "always",
-        "0 %",
+def test_each_road_shows_its_largest_limits_and_what_is_refused_ours_first():
+    assert lines("pipeline", ROADS) == [
+        "| lists | 3 | 10.00 | 4.00 | 4.00 | 4.00 | holds; 1 always refused |",
+        "| as it was: lists | 1 |  |  | 50.00 | 4.00 | **1 fail** |",
     ]
 
 
 def test_what_fails_is_bold():
-    page = "<!-- table: others' rules -->\n<!-- end -->"
-    assert "| peer | **20.00**: silent, n = 100 |" in fill(page, ROWS)
+    _, peer = lines("rules", ROWS)
+    assert peer.endswith("| **1 fail** |")
 
 
 def test_the_headline_counts_rows_and_rules():
@@ -121,7 +132,7 @@ def test_the_headline_counts_rows_and_rules():
 
 @pytest.mark.parametrize("page", ["no table", "<!-- table: x -->\n<!-- end -->"])
 def test_a_page_without_its_markers_is_refused(page):
-    with pytest.raises(InvalidInputError, match="NAME one of headline, our rules"):
+    with pytest.raises(InvalidInputError, match="NAME one of headline, rules"):
         fill(page, ROWS)
 
 
@@ -130,26 +141,7 @@ def test_the_page_that_is_checked_in_has_every_table():
     assert re.findall(r"<!-- table: (.+?) -->", text) == list(TABLES)
 
 
-def test_the_page_that_is_checked_in_shows_every_case():
-    """Run ``dpaudit-lab calibrate --page`` with that page if it fails."""
+def test_the_page_that_is_checked_in_shows_what_the_rows_come_to():
+    """Run ``dpaudit-lab calibrate --csv --page`` with both files if it fails."""
     text = PAGE.read_text("utf-8")
-    for case in cases():
-        assert f"| {case.rule} | {case.null} |" in text
-    for case in whole_cases():
-        assert f"| {case.auditor}: {case.guesser} | {case.mechanism} |" in text
-    for case in pipeline_cases():
-        assert f"| {case.road}: {case.rules} | {case.null}" in text
-
-
-def test_the_exact_rates_of_the_page_are_those_of_the_code():
-    text = PAGE.read_text("utf-8")
-    for case in cases(canaries=(100,), alphas=(0.05,)):
-        if is_exact(case):
-            found = re.search(_line(case), text)
-            assert found is not None
-            assert float(found[1]) / 100 == pytest.approx(exact_rate(case), abs=6e-5)
-
-
-def _line(case: Case) -> str:
-    named = re.escape(f"| {case.rule} | {case.null} | ")
-    return named + r"[^|]+\| 0\.05 \| 100: \**([0-9.e-]+)"
+    assert fill(text, read_csv(RESULTS.read_text("utf-8"))) == text

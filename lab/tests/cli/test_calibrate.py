@@ -1,7 +1,7 @@
 """``dpaudit-lab calibrate``, as a user runs it."""
 
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 from typer.testing import CliRunner
@@ -11,6 +11,7 @@ from dpaudit.engines.store import Store
 from dpaudit_lab.calibration import table
 from dpaudit_lab.calibration.cases import Case
 from dpaudit_lab.calibration.pipeline import PipelineCase, Way
+from dpaudit_lab.calibration.results import read_csv
 from dpaudit_lab.calibration.roads import AS_IT_WAS
 from dpaudit_lab.calibration.table import Part, Plan, Row
 from dpaudit_lab.calibration.whole import WholeCase
@@ -119,20 +120,49 @@ def test_the_pipeline_tells_what_is_from_what_was(tmp_path):
 
 @pytest.mark.usefixtures("few")
 def test_the_pipeline_fills_its_own_tables_of_a_page(tmp_path, schema):
-    page = tmp_path / "page.md"
+    page, rows = tmp_path / "page.md", tmp_path / "rows.csv"
     page.write_text(
         "<!-- table: headline -->\nkept\n<!-- end -->\n"
-        "<!-- table: every road -->\nold\n<!-- end -->\n"
+        "<!-- table: pipeline -->\nstale\n<!-- end -->\n"
     )
-    done = run(tmp_path / "s.sqlite", "--only=pipeline", f"--page={page}")
+    outputs = [f"--page={page}", f"--csv={rows}"]
+    done = run(tmp_path / "s.sqlite", "--only=pipeline", *outputs)
     assert done.exit_code == 0
     text = page.read_text("utf-8")
     assert "kept" in text
-    assert "old" not in text
-    assert "| counts: all | silent, all equal | (0, 0) | 3 | 0.3 | 8 designs |" in text
+    assert "stale" not in text
+    assert "| counts | 1 |" in text
+    _, counts, *_ = rows.read_text("utf-8").splitlines()
+    assert counts.startswith(
+        'pipeline,counts: all,True,"silent, all equal",0.0,0.0,3,0.3,,'
+    )
+    assert counts.endswith(",8,0.0,holds")
     found = run(tmp_path / "s.sqlite", "--only=pipeline", "--json").stdout
     rows = schema(found, "calibration")["rows"]
     assert [row["designs"] for row in rows] == [8, 8, 8]
+
+
+@pytest.mark.usefixtures("few")
+def test_a_file_gets_every_row_and_keeps_those_of_the_pipeline(tmp_path, schema):
+    path, rows = tmp_path / "s.sqlite", tmp_path / "rows.csv"
+    for only in (["--only=pipeline"], [], []):
+        done = run(path, "--trials=100", f"--csv={rows}", "--json", *only)
+        assert done.exit_code == 0
+    written = read_csv(rows.read_text("utf-8"))
+    assert [row.part for row in written] == ["rules"] * 3 + ["whole"] + ["pipeline"] * 3
+    told = schema(done.stdout, "calibration")["rows"]
+    assert [asdict(row) | {"fails": row.fails} for row in written[:4]] == told
+
+
+@pytest.mark.usefixtures("few")
+def test_a_file_of_something_else_is_refused_before_anything_is_simulated(tmp_path):
+    path, rows = tmp_path / "s.sqlite", tmp_path / "rows.csv"
+    rows.write_text("id,score\n1,2\n")
+    done = run(path, "--trials=100", f"--csv={rows}")
+    assert done.exit_code == 2
+    assert "a file of calibration has the columns part, rule" in done.stderr
+    assert rows.read_text() == "id,score\n1,2\n"
+    assert not path.exists()
 
 
 @pytest.mark.usefixtures("few")
@@ -165,6 +195,16 @@ def test_a_page_is_not_filled_with_a_part_of_the_table(tmp_path, part):
     assert done.exit_code == 2
     assert f"a page shows the whole table, and {part} leaves rows out" in done.stderr
     assert "kept" in page.read_text("utf-8")
+    assert not (tmp_path / "s.sqlite").exists()
+
+
+@pytest.mark.parametrize("part", ["--small", "--only=rules", "--only=whole"])
+def test_a_file_is_not_filled_with_a_part_of_the_table(tmp_path, part):
+    rows = tmp_path / "rows.csv"
+    done = run(tmp_path / "s.sqlite", "--trials=100", f"--csv={rows}", part)
+    assert done.exit_code == 2
+    assert f"is the whole table, and {part} leaves rows out" in done.stderr
+    assert not rows.exists()
     assert not (tmp_path / "s.sqlite").exists()
 
 

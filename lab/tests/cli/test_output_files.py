@@ -12,6 +12,7 @@ OUTPUTS = [  # a command line that reads a.X, and its option for an output
     (["benchmark"], "--picture={}", ".svg"),
     (["benchmark"], "--csv={}", ".csv"),
     (["benchmark"], "--page={}", ".md"),
+    (["calibrate"], "--csv={}", ".csv"),
     (["calibrate"], "--page={}", ".md"),
     (["reproduce", "sets"], "--page={}", ".md"),
     (["sweep", "export"], "{}", ".parquet"),

@@ -1,7 +1,6 @@
-"""The table as Markdown, between the markers of a page that says what it means."""
+"""What the rows come to, as Markdown between the markers of a page that explains it."""
 
-from collections.abc import Iterable, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from dpaudit_lab.calibration.table import Part, Row
@@ -54,59 +53,38 @@ def _headline(rows: Sequence[Row]) -> str:
     return " ".join(said)
 
 
-def _summary(rows: Iterable[Row]) -> str:
-    """Return the worst null of each rule, a column for each level."""
-    chosen = worst(rows)
-    alphas = sorted({row.alpha for row in chosen}, reverse=True)
+def _summary(rows: Iterable[Row], name: Callable[[Row], str], heading: str) -> str:
+    """Return a line for each name: the largest limits at each level, and a verdict."""
+    groups: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: not row.ours):
+        groups.setdefault(name(row), []).append(row)
+    alphas = sorted({r.alpha for found in groups.values() for r in found}, reverse=True)
+    limits = [f"lower, {100 * a:g} % | upper, {100 * a:g} %" for a in alphas]
     lines = [
-        "| rule | " + " | ".join(f"alpha {100 * a:g} %" for a in alphas) + " |",
-        "|---|" + "---|" * len(alphas),
+        f"| {heading} | rows | {' | '.join(limits)} | verdict |",
+        "|---" * (3 + 2 * len(alphas)) + "|",
     ]
-    for rule, found in groupby(chosen, key=lambda row: row.rule):
-        by_alpha = {row.alpha: row for row in found}
-        cells = [_worst_cell(by_alpha.get(alpha)) for alpha in alphas]
-        lines.append(f"| {rule} | " + " | ".join(cells) + " |")
+    for group, found in groups.items():
+        cells = [_limits([row for row in found if row.alpha == a]) for a in alphas]
+        lines.append(
+            f"| {group} | {len(found)} | {' | '.join(cells)} | {_verdict(found)} |"
+        )
     return "\n".join(lines)
 
 
-def _worst_cell(row: Row | None) -> str:
-    return "" if row is None else f"{_rate(row)}: {row.null}, n = {row.canaries:,}"
+def _limits(rows: Sequence[Row]) -> str:
+    if not rows:
+        return " | "
+    low, high = max(row.low for row in rows), max(row.high for row in rows)
+    return f"{_per_cent(low)} | {_per_cent(high)}"
 
 
-def _every_rule(rows: Sequence[Row]) -> str:
-    """Return a line for each rule, null and level, the canaries side by side."""
-    lines = [
-        "| rule | null | true ε, δ | alpha | rate in % (limits), at so many canaries |",
-        "|---|---|---|---|---|",
-    ]
-    ordered = sorted(
-        (row for row in rows if row.part is Part.RULES),
-        key=lambda row: (not row.ours, row.rule, row.null, -row.alpha, row.canaries),
-    )
-    for (rule, null, alpha), found in groupby(
-        ordered, key=lambda row: (row.rule, row.null, row.alpha)
-    ):
-        same = list(found)
-        truths = ", ".join(dict.fromkeys(map(_truth, same)))
-        cells = "; ".join(f"{row.canaries:,}: {_rate(row)}" for row in same)
-        lines.append(f"| {rule} | {null} | {truths} | {alpha:g} | {cells} |")
-    return "\n".join(lines)
-
-
-def _every_whole(rows: Sequence[Row]) -> str:
-    """Return a line for each whole audit, the largest rates first."""
-    lines = [
-        "| audit | mechanism | true ε, δ | canaries | rate in % (limits) |",
-        "|---|---|---|---|---|",
-    ]
-    ordered = sorted(
-        (row for row in rows if row.part is Part.WHOLE), key=lambda row: -row.rate
-    )
-    lines += [
-        f"| {row.rule} | {row.null} | {_truth(row)} | {row.canaries:,} | {_rate(row)} |"
-        for row in ordered
-    ]
-    return "\n".join(lines)
+def _verdict(rows: Sequence[Row]) -> str:
+    """Return in how many rows something fails, or how many hold."""
+    failing = sum(row.fails for row in rows)
+    refusing = sum(row.verdict == "refused" for row in rows)
+    said = f"**{failing} fail**" if failing else "holds"
+    return f"{said}; {refusing} always refused" if refusing else said
 
 
 def _pipeline_headline(rows: Sequence[Row]) -> str:
@@ -125,76 +103,35 @@ def _pipeline_headline(rows: Sequence[Row]) -> str:
     return " ".join(said)
 
 
-def _every_road(rows: Sequence[Row]) -> str:
-    """Return a line for each case of the pipeline, in order, ours first."""
-    lines = [
-        "| road: rules | null | true ε, δ | canaries | alpha | designs or audits | "
-        "rate in % (limits) | refused |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for row in sorted(rows, key=lambda row: not row.ours):
-        often = f"{row.designs:,} designs" if row.runs is None else f"{row.runs:,} runs"
-        refused = (
-            "always" if row.verdict == "refused" else f"{_per_cent(row.refused)} %"
-        )
-        lines.append(
-            f"| {row.rule} | {row.null} | {_truth(row)} | {row.canaries:,} | "
-            f"{row.alpha:g} | {often} | {_rate(row)} | {refused} |"
-        )
-    return "\n".join(lines)
-
-
-def _roads(rows: Sequence[Row]) -> str:
-    """Return the row of each road that comes nearest to its level, or beyond."""
-    lines = [
-        "| road | nearest to its level, rate in % | of | rows | always refused |",
-        "|---|---|---|---|---|",
-    ]
-    by_road: dict[str, list[Row]] = {}
-    for row in sorted(rows, key=lambda row: not row.ours):
-        by_road.setdefault(row.rule.rpartition(": ")[0], []).append(row)
-    for road, found in by_road.items():
-        row = max(found, key=lambda row: row.rate / row.alpha)
-        rules = row.rule.rpartition(": ")[2]
-        refusing = sum(each.verdict == "refused" for each in found)
-        lines.append(
-            f"| {road} | {_rate(row)} of {100 * row.alpha:g}: {rules}, {row.null}, n = "
-            f"{row.canaries:,} | {row.how} | {len(found)} | {refusing or ''} |"
-        )
-    return "\n".join(lines)
-
-
-def _rate(row: Row) -> str:
-    """Return a rate in per cent, with its limits if it has some; bold if it fails."""
-    found = _per_cent(row.rate)
-    if row.runs is not None:
-        found += f" ({_per_cent(row.low)} to {_per_cent(row.high)})"
-    return f"**{found}**" if row.fails else found
-
-
 def _per_cent(rate: float) -> str:
     return f"{100 * rate:.3g}" if rate < 0.01 else f"{100 * rate:.2f}"
 
 
-def _truth(row: Row) -> str:
-    return f"({row.epsilon:.3g}, {row.delta:.2g})"
+def _rule(row: Row) -> str:
+    """Return the bound of a rule of ours; another's rule with all of its name."""
+    return row.rule.partition(",")[0] if row.ours else row.rule
 
 
-TABLES = MappingProxyType(
+def _auditor(row: Row) -> str:
+    return row.rule.partition(":")[0]
+
+
+def _road(row: Row) -> str:
+    """Return what is audited, without the rules and by which way it came."""
+    return row.rule.rpartition(": ")[0].partition(",")[0]
+
+
+TABLES: Mapping[str, Callable[[Sequence[Row]], str]] = MappingProxyType(
     {
         "headline": _headline,
-        "our rules": lambda rows: _summary(
-            row for row in rows if row.ours and row.part is Part.RULES
+        "rules": lambda rows: _summary(
+            (row for row in rows if row.part is Part.RULES), _rule, "rule"
         ),
         "whole audits": lambda rows: _summary(
-            row for row in rows if row.part is Part.WHOLE
+            (row for row in rows if row.part is Part.WHOLE), _auditor, "audit"
         ),
         "pipeline headline": _pipeline_headline,
-        "pipeline": _roads,
-        "others' rules": lambda rows: _summary(row for row in rows if not row.ours),
-        "every rule": _every_rule,
-        "every whole audit": _every_whole,
-        "every road": _every_road,
+        "pipeline": lambda rows: _summary(rows, _road, "from"),
     }
 )
-_OF_PIPELINE = ("pipeline headline", "pipeline", "every road")
+_OF_PIPELINE = ("pipeline headline", "pipeline")

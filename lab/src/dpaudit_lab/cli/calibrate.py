@@ -66,9 +66,17 @@ def calibrate(
         bool, typer.Option("--every", help="Every row, not the worst of each rule.")
     ] = False,
     json: JsonOption = False,
+    csv: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write every row to this .csv file too; the pipeline and the rest "
+            "are tables apart, and one leaves the other's rows as they are."
+        ),
+        Output(suffixes=(".csv",)),
+    ] = None,
     page: Annotated[
         Path | None,
-        typer.Option("--page", help="Write the tables into this .md page too."),
+        typer.Option("--page", help="Write what the rows come to into this .md page."),
         Output(suffixes=(".md",)),
     ] = None,
 ) -> None:
@@ -79,8 +87,12 @@ def calibrate(
     and seeds that designs fix. Exits with 1 if one of dpaudit's is shown to be wrong
     more often than it promises, with 2 if something is misused, or else 0.
     """
-    _check_page(page, small=small, only=only)
+    if page is not None:
+        _check_whole("a page shows", f"--page={page}", small=small, only=only)
+    if csv is not None:
+        _check_whole("a file of rows is", f"--csv={csv}", small=small, only=only)
     planned, template = _plan(trials, small=small, only=only), _read(page)
+    held = _read_rows(csv)
     where = Where(
         command="dpaudit-lab calibrate",
         store=store,
@@ -89,6 +101,8 @@ def calibrate(
         workers=workers,
     )
     rows = _rows(planned, where)
+    if csv is not None:
+        _write_rows(csv, held, rows)
     if page is not None:
         _write(page, template, rows)
     if json:
@@ -106,13 +120,13 @@ def _plan(trials: int | None, *, small: bool, only: Only | None) -> "Plan":
     return table.plan(small=small, only=part, audits=trials)
 
 
-def _check_page(page: Path | None, *, small: bool, only: Only | None) -> None:
-    """Refuse to fill a table of a page with a part of it; the pipeline has its own."""
-    if page is not None and (small or only in (Only.RULES, Only.WHOLE)):
+def _check_whole(what: str, output: str, *, small: bool, only: Only | None) -> None:
+    """Refuse to write a part of a table; the pipeline is a table of its own."""
+    if small or only in (Only.RULES, Only.WHOLE):
         given = "--small" if small else f"--only={only}"
         raise InvalidInputError(
-            f"a page shows the whole table, and {given} leaves rows out; leave out "
-            f"{given}, or --page={page}"
+            f"{what} the whole table, and {given} leaves rows out; leave out {given}, "
+            f"or {output}"
         )
 
 
@@ -140,6 +154,21 @@ def _write(page: Path, template: str, rows: "Sequence[Row]") -> None:
     from dpaudit_lab.calibration.page import fill  # noqa: PLC0415
 
     _files.write(page, fill(template, rows))
+
+
+def _read_rows(csv: Path | None) -> "list[Row]":
+    """Return the rows that a file holds, before anything is simulated."""
+    if csv is None or not csv.exists():
+        return []
+    from dpaudit_lab.calibration.results import read_csv  # noqa: PLC0415
+
+    return read_csv(read_text(csv))
+
+
+def _write_rows(csv: Path, held: "Sequence[Row]", rows: "Sequence[Row]") -> None:
+    from dpaudit_lab.calibration.results import csv_text, replaced  # noqa: PLC0415
+
+    _files.write(csv, csv_text(replaced(held, rows)))
 
 
 def _json(rows: "Sequence[Row]", planned: "Plan") -> str:
