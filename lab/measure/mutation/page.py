@@ -1,13 +1,14 @@
-"""Write the page on mutation testing: what was tried, what survived, and why.
+"""Write down what was tried, what survived, and why; and what it comes to on a page.
 
     python lab/measure/mutation/page.py docs/developer/mutation.md
 
 The counts and the survivors come from what `run.py` has kept; the reasons from
 `reasons.toml`, where a rule names functions (``where``, a pattern like
 ``stats/search.*``) and, if need be, the change (``change``, a regular expression that
-must be found in "before => after"). The first rule that fits gives the reason. The
-rest of the page is kept as it stands. What is known of each mutant is written to
-`tried.txt`. Exits with 1 if a survivor has no reason.
+must be found in "before => after"). The first rule that fits gives the reason. Modules
+and survivors are written to ``lab/results/mutation.json``, packages and kinds of
+reasons between the markers of the page, whose rest is kept as it stands. What is known
+of each mutant is written to `tried.txt`. Exits with 1 if a survivor has no reason.
 """
 
 import argparse
@@ -19,9 +20,10 @@ from collections import defaultdict
 from pathlib import Path
 
 from mutants import Mutant, mutants
-from run import HERE, TRIED, WORK, known, modules, table
+from mutation_results import OPEN, RESULTS, as_text, by_package, reasons
+from run import HERE, TRIED, WORK, counts, known, modules, name_of
 
-UNKNOWN = "open"
+COUNTS = ["mutants", "tried", "killed", "timeout", "survived", "wording"]
 _TOKEN = re.compile(r"\w+|\s+|.")
 
 
@@ -35,10 +37,10 @@ def reason(rules: list[dict], name: str, mutant: Mutant) -> str:
             return rule["why"]
     if mutant.wording:
         return "the wording of a message"
-    return UNKNOWN
+    return OPEN
 
 
-def change(mutant: Mutant) -> str:
+def change(mutant: Mutant) -> tuple[str, str]:
     """Return what was changed, without what stayed on either side."""
     old, new = _TOKEN.findall(mutant.before), _TOKEN.findall(mutant.after)
     start = 0
@@ -52,7 +54,7 @@ def change(mutant: Mutant) -> str:
     first, last = max(0, start - 2 * around), end - min(end, 2 * around)
     before = "".join(old[first : len(old) - last]).strip()
     after = "".join(new[first : len(new) - last]).strip()
-    return f"`{_short(before)}` → `{_short(after)}`"
+    return _short(before), _short(after)
 
 
 def _short(text: str) -> str:
@@ -60,25 +62,32 @@ def _short(text: str) -> str:
     return (one if len(one) <= 60 else one[:57] + "...") or " "
 
 
-def listed(path: Path, rules: list[dict]) -> tuple[str, int]:
-    """Return the survivors of a module, grouped, and how many have no reason."""
+def listed(path: Path, rules: list[dict]) -> list[dict]:
+    """Return the survivors of a module, a row for each function and reason."""
     rows, (_, found) = known(path), mutants(path, WORK)
-    name = "/".join(path.with_suffix("").parts[2:])
-    groups, unknown = defaultdict(list), 0
+    groups = defaultdict(list)
     for one in found:
         if rows.get(one.key, {}).get("status") == "survived":
-            why = reason(rules, name, one)
-            unknown += why == UNKNOWN
-            groups[one.function, why].append(change(one))
-    if not groups:
-        return "", 0
-    lines = [f"### {name}", ""]
-    for (function, why), changes in groups.items():
-        what = "; ".join(dict.fromkeys(changes)) if "wording" not in why else ""
-        many = f"({len(changes)})" if len(changes) > 1 else ""
-        head = " ".join(filter(None, [f"`{function}`", many, what]))
-        lines.append(f"- {head}: {why}.")
-    return "\n".join(lines), unknown
+            groups[one.function, reason(rules, name_of(path), one)].append(change(one))
+    return [
+        {
+            "module": name_of(path),
+            "function": function,
+            "mutants": len(changes),
+            "changes": [] if "wording" in why else list(dict.fromkeys(changes)),
+            "why": why,
+        }
+        for (function, why), changes in groups.items()
+    ]
+
+
+def counted(path: Path) -> dict:
+    """Return the counts of a module."""
+    row = counts(path)
+    return {
+        "module": name_of(path),
+        **{name: row[name] for name in (*COUNTS, "wording survived")},
+    }
 
 
 def main() -> None:
@@ -87,10 +96,11 @@ def main() -> None:
     page = parser.parse_args().page
     rules = tomllib.loads((HERE / "reasons.toml").read_text())["rule"]
     paths = modules([])
-    parts = {"table": table(paths)}
-    found = [listed(path, rules) for path in paths]
-    parts["survivors"] = "\n\n".join(text for text, _ in found if text)
+    tested = [row for row in map(counted, paths) if row["tried"]]
+    survivors = [row for path in paths for row in listed(path, rules)]
+    RESULTS.write_text(as_text({"modules": tested, "survivors": survivors}))
     text = page.read_text()
+    parts = {"table": by_package(tested), "survivors": reasons(survivors)}
     for name, part in parts.items():
         begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
         head, _, rest = text.partition(begin)
@@ -105,7 +115,7 @@ def main() -> None:
         if one.key in rows
     }
     TRIED.write_text("".join(f"{key} {tried[key]}\n" for key in sorted(tried)))
-    unknown = sum(many for _, many in found)
+    unknown = sum(row["mutants"] for row in survivors if row["why"] == OPEN)
     if unknown:
         sys.exit(f"{unknown} survivors without a reason")
 

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Final
 
 from mutants import Mutant, functions, module_name, mutants
+from mutation_results import HEADINGS, line
 
 HERE: Final = Path(__file__).parent
 EXAMPLES: Final = Path("lab/measure/mutation/examples.py")
@@ -259,33 +260,22 @@ def counts(path: Path) -> Counter[str]:
 
 def table(paths: list[Path]) -> str:
     """Return a table of what is known, with a total for each folder and for all."""
-    lines = [
-        "| module | mutants | tried | killed | timeouts | survived | share killed "
-        "| without wording |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    everything: Counter[str] = Counter()
+    lines, everything = [HEADINGS], Counter[str]()
     for where, inside in itertools.groupby(paths, folder):
         total: Counter[str] = Counter()
         for path in inside:
             row = counts(path)
             total += row
-            lines += [_line("/".join(path.with_suffix("").parts[2:]), row)]
-        lines += [_line(f"**{where}**", total)]
+            lines += [line(name_of(path), row)] if row["tried"] else []
+        lines += [line(f"**{where}**", total)] if total["tried"] else []
         everything += total
-    return "\n".join(filter(None, [*lines, _line("**all**", everything)]))
+    lines += [line("**all**", everything)] if everything["tried"] else []
+    return "\n".join(lines)
 
 
-def _line(name: str, row: Counter[str]) -> str:
-    if not row["tried"]:
-        return ""
-    share = 1 - row["survived"] / row["tried"]
-    said = row["tried"] - row["wording"]
-    other = 1 - (row["survived"] - row["wording survived"]) / max(1, said)
-    return (
-        f"| {name} | {row['mutants']} | {row['tried']} | {row['killed']} | "
-        f"{row['timeout']} | {row['survived']} | {share:.1%} | {other:.1%} of {said} |"
-    )
+def name_of(path: Path) -> str:
+    """Return what a module is called in results: its path below the package."""
+    return "/".join(path.with_suffix("").parts[2:])
 
 
 def survivors(path: Path) -> str:
