@@ -1,16 +1,22 @@
 """The benchmark on a page: what is measured is between the markers, and only that."""
 
+import csv
+import io
 import re
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from dpaudit.errors import InvalidInputError
 from dpaudit_lab.benchmark.machine import versions
 from dpaudit_lab.benchmark.page import fill, tables
+from dpaudit_lab.benchmark.results import csv_text
 from dpaudit_lab.benchmark.row import Bound, Cost, Part, Row, cost_of
 from dpaudit_lab.power.nulls import Wrong
 from dpaudit_lab.power.timing import Ratio
 
+ROOT = Path(__file__).parents[3]
 PAGE = "before\n<!-- table: sweeps -->\nold\n<!-- end -->\nafter\n"
 BARE = Row(
     part=Part.SWEEPS,
@@ -72,10 +78,89 @@ def test_a_table_has_a_line_for_each_row_and_no_empty_column():
 
 def test_a_rate_that_fails_is_bold():
     _, _, row = cells(tables([BOUND], [])["bounds"])
-    assert row[:5] == ["10 canaries", "jax-privacy", "7", "1.250 ± 0.500", "4"]
+    assert row[:2] == ["jax-privacy", "1.250 ± 0.500"]
     # Exact limits of 40 and of 5 in 100, 99.9 % on either side.
-    assert row[5] == "**40.0 % [25.5, 55.9] of 100**"
-    assert row[6] == "5.0 % [0.8, 15.5] of 100"
+    assert row[2] == "**40.0 % [25.5, 55.9] of 100**"
+    assert row[3] == "5.0 % [0.8, 15.5] of 100"
+
+
+def test_a_method_shows_all_its_bounds_its_last_ratio_and_its_largest_error():
+    more = replace(
+        BOUND,
+        size="20 canaries",
+        bound=Bound(mean=2.0, error=None, draws=1),
+        wrong=(Wrong(epsilon=0.0, draws=100, hits=4),),
+        cost=OURS.cost,
+    )
+    exact = replace(more, method="exact", ours=True, wrong=(), cost=Cost())
+    headings, _, first, second = cells(tables([BOUND, more, exact], [])["bounds"])
+    assert headings == [
+        "method",
+        "10 canaries",
+        "20 canaries",
+        "ratio [95 %]",
+        "wrong at ε = 0, at most",
+        "wrong at ε = 1, at most",
+    ]
+    assert first == [
+        "jax-privacy",
+        "1.250 ± 0.500",
+        "2.000",
+        "1.5 [1.25, 2], 20 canaries",
+        "**40.0 % [25.5, 55.9] of 100**",
+        "5.0 % [0.8, 15.5] of 100",
+    ]
+    assert second == ["**exact**", "", "2.000", "", "", ""]
+
+
+def read(line):
+    """Return the row that a line of the file is."""
+
+    def value(name, kind=float):
+        return kind(line[name]) if line[name] else None
+
+    truths = [n for n in line if re.fullmatch("wrong_at_[0-9.]+", n) and line[n]]
+    wrong = [
+        Wrong(
+            epsilon=float(name.removeprefix("wrong_at_")),
+            draws=(draws := int(line[f"{name}_draws"])),
+            hits=round(float(line[name]) * draws),
+        )
+        for name in truths
+    ]
+    ratio = Ratio(
+        middle=value("ratio"),
+        low=value("ratio_low"),
+        high=value("ratio_high"),
+        pairs=value("pairs", int),
+    )
+    bound = Bound(mean=value("mean"), error=value("error"), draws=value("draws", int))
+    return Row(
+        part=Part(line["part"]),
+        size=line["size"],
+        method=line["method"],
+        ours=line["ours"] == "True",
+        cost=Cost(
+            seconds=value("seconds"),
+            ratio=ratio if line["ratio"] else None,
+            memory=value("memory_mib"),
+        ),
+        bound=bound if line["mean"] else None,
+        wrong=tuple(wrong),
+        guesses=value("guesses", int),
+    )
+
+
+def test_the_page_that_is_checked_in_shows_what_the_rows_come_to():
+    """Run ``dpaudit-lab benchmark --csv --page`` with both files if it fails."""
+    text = (ROOT / "lab" / "results" / "power.csv").read_text("utf-8")
+    rows = [read(line) for line in csv.DictReader(io.StringIO(text))]
+    assert csv_text(rows) == text
+    page = (ROOT / "docs" / "explanation" / "power.md").read_text("utf-8")
+    found = tables(rows, [])
+    del found["when"]
+    assert list(found) == list(Part)
+    assert fill(page, found) == page
 
 
 def test_a_page_says_when_and_with_what():

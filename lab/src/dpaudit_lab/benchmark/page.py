@@ -3,7 +3,7 @@
 Names are those of the parts, and ``when`` for the line with date, machine and versions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from dpaudit_lab.benchmark.machine import cores, today, versions
 from dpaudit_lab.benchmark.row import Part, Row
@@ -29,9 +29,11 @@ def fill(page: str, found: Mapping[str, str]) -> str:
 
 def tables(rows: Sequence[Row], left_out: Sequence[str]) -> dict[str, str]:
     """Return what belongs between the markers: a table for each part that has rows."""
-    parts = [part for part in Part if any(row.part is part for row in rows)]
+    by_part = {part: [row for row in rows if row.part is part] for part in Part}
     return {"when": _when(left_out)} | {
-        part.value: _table([row for row in rows if row.part is part]) for part in parts
+        part.value: _bounds(found) if part is Part.BOUNDS else _table(found)
+        for part, found in by_part.items()
+        if found
     }
 
 
@@ -43,7 +45,39 @@ def _when(left_out: Sequence[str]) -> str:
 
 def _table(rows: Sequence[Row]) -> str:
     """Return a table, without columns that would be empty."""
-    found = [{"size": row.size} | cells(row) for row in rows]
+    return _lines([{"size": row.size} | cells(row) for row in rows])
+
+
+def _bounds(rows: Sequence[Row]) -> str:
+    """Return a table with a line for each method, its mean bounds side by side.
+
+    Of its times the one at the last of its sizes, of its errors the most frequent.
+    """
+    by_method: dict[str, list[Row]] = {}
+    for row in rows:
+        by_method.setdefault(row.method, []).append(row)
+    sizes = dict.fromkeys(row.size for row in rows)
+    return _lines([_method(found, sizes) for found in by_method.values()])
+
+
+def _method(rows: Sequence[Row], sizes: Iterable[str]) -> dict[str, str]:
+    texts = {row.size: cells(row) for row in rows}
+    timed = [row for row in rows if row.cost.ratio is not None]
+    wrongs: dict[float, list[Wrong]] = {}
+    for wrong in (each for row in rows for each in row.wrong):
+        wrongs.setdefault(wrong.epsilon, []).append(wrong)
+    return (
+        {"method": texts[rows[0].size]["method"]}
+        | {size: texts.get(size, {}).get("mean bound", "") for size in sizes}
+        | {"ratio [95 %]": f"{timed[-1].cost.ratio}, {timed[-1].size}" if timed else ""}
+        | {
+            f"wrong at ε = {epsilon:g}, at most": _rate(max(each, key=lambda w: w.rate))
+            for epsilon, each in wrongs.items()
+        }
+    )
+
+
+def _lines(found: Sequence[Mapping[str, str]]) -> str:
     headings = headings_of(found)
     lines = [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
     lines += [

@@ -8,6 +8,7 @@ from dpaudit import _canonical, _files
 from dpaudit.cli._shared import table_console
 from dpaudit_lab.benchmark.machine import cores, today, versions
 from dpaudit_lab.benchmark.page import ALPHA, cells, fill, headings_of, tables
+from dpaudit_lab.benchmark.results import as_plain, csv_text
 
 if TYPE_CHECKING:
     from dpaudit_lab.benchmark.row import Row
@@ -35,32 +36,12 @@ def as_json(rows: "Sequence[Row]", task: "Task", left_out: Sequence[str]) -> str
             "truth": task.truth,
             "ceiling": task.ceiling,
             "rows": [
-                {**_plain(row), "wrong": [_rate(wrong) for wrong in row.wrong]}
+                {**as_plain(row), "wrong": [_rate(wrong) for wrong in row.wrong]}
                 for row in rows
             ],
             "left_out": list(left_out),
         }
     )
-
-
-def _plain(row: "Row") -> "dict[str, _canonical.Scalar]":
-    ratio, bound = row.cost.ratio, row.bound
-    return {
-        "part": row.part.value,
-        "size": row.size,
-        "method": row.method,
-        "ours": row.ours,
-        "guesses": row.guesses,
-        "draws": bound and bound.draws,
-        "mean": bound and bound.mean,
-        "error": bound and bound.error,
-        "seconds": row.cost.seconds,
-        "ratio": ratio and ratio.middle,
-        "ratio_low": ratio and ratio.low,
-        "ratio_high": ratio and ratio.high,
-        "pairs": ratio and ratio.pairs,
-        "memory_mib": row.cost.memory,
-    }
 
 
 def _rate(wrong: "Wrong") -> dict[str, Any]:
@@ -76,21 +57,8 @@ def _rate(wrong: "Wrong") -> dict[str, Any]:
 
 
 def write_csv(rows: "Sequence[Row]", path: Path) -> None:
-    """Write the rows to a file, rates of being wrong in columns of their own."""
-    import csv  # noqa: PLC0415
-
-    plain = [
-        {**_plain(row), **{f"wrong_at_{w.epsilon:g}": w.rate for w in row.wrong}}
-        for row in rows
-    ]
-    names = list(dict.fromkeys(name for each in plain for name in each))
-    with (
-        _files.whole_file(path) as draft,
-        draft.open("w", newline="", encoding="utf-8") as file,
-    ):
-        writer = csv.DictWriter(file, names)
-        writer.writeheader()
-        writer.writerows(plain)
+    """Write the rows to a file."""
+    _files.write(path, csv_text(rows))
 
 
 def write_page(
