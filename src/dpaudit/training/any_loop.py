@@ -17,18 +17,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
-from dpaudit.dpsgd.joining import Poisson
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
-from dpaudit.game.referee import Referee
 from dpaudit.privacy.guarantee import Guarantee
-from dpaudit.training.arrival import Arrivals
-from dpaudit.training.draws import Draws, check_rate
-from dpaudit.training.guessing import check_design, guess, opened, per_coordinate
-from dpaudit.training.reading import SumsReading
-from dpaudit.training.result import TrainingResult, conclude_training
-from dpaudit.training.saving import read_state, write_state
+from dpaudit.training.audit import TrainingAudit, coordinates_needed
+from dpaudit.training.result import TrainingResult
 
 __all__ = ["NOT_EXERCISED", "SumsAudit", "scattered"]
 
@@ -74,35 +68,22 @@ class SumsAudit:
         real_sums: bool = False,
         layout_seed: int = 0,
     ) -> None:
-        check_design(design)
-        size = per_coordinate(design)
-        check_rate(sample_rate)
-        read = {
-            "per_coordinate": size,
-            "dimension": dimension,
-            "sample_rate": sample_rate,
-            "layout_seed": layout_seed,
-        }
-        design = opened(design, read, real_sums=real_sums)
-        self._draws = Draws(
+        self._audit = TrainingAudit(
+            design=design,
             key=key,
-            canaries=design.canaries,
-            per_coordinate=size,
             sample_rate=sample_rate,
+            read={
+                "dimension": dimension,
+                "sample_rate": sample_rate,
+                "layout_seed": layout_seed,
+            },
+            real_sums=real_sums,
         )
-        self._referee = Referee(design, key)
-        self.commitment = self._referee.commitment
-        self.design = self._referee.design
+        self.design, self.commitment = self._audit.design, self._audit.commitment
         self.coordinates: NDArray[np.int64] = scattered(
-            dimension, design.canaries // size, seed=layout_seed
-        )
-        self._reading = SumsReading(
-            coordinates=len(self.coordinates),
-            per_coordinate=size,
-            sampling=Poisson(rate=sample_rate),
+            dimension, coordinates_needed(design), seed=layout_seed
         )
         self._real_sums = real_sums
-        self._arrivals = Arrivals(len(self.coordinates), key)
         self._joined: NDArray[np.int64] | None = None  # what was asked for, this step
 
     def joining(self) -> NDArray[np.int64]:
@@ -111,7 +92,7 @@ class SumsAudit:
         Secret: add the clipping norm times this to the sum, before noise, and keep it
         from whatever reads the noisy sums.
         """
-        self._joined = self._draws.joining(self._reading.steps)
+        self._joined = self._audit.joining()
         return self._joined.copy()
 
     def observe(
@@ -136,21 +117,16 @@ class SumsAudit:
             )
         noisy = _numbers("noisy_sums", noisy_sums)
         real = 0.0 if real_sums is None else _numbers("real_sums", real_sums)
-        seen = noisy - real
-        self._reading.observe(seen)
-        self._arrivals.observe(seen, self._joined)
+        self._audit.observe(noisy - real, self._joined)
         self._joined = None
 
     def save(self, path: str | Path) -> None:
         """Write what was seen so far to a file that holds no key."""
-        seen = self._reading.saved() | self._arrivals.saved()
-        write_state(path, self.commitment, seen)
+        self._audit.save(path)
 
     def resume(self, path: str | Path) -> None:
         """Go on from a file that ``save`` wrote, with the same key and design."""
-        state = read_state(path, self.commitment)
-        self._reading.restore(state)
-        self._arrivals.restore(state)
+        self._audit.resume(self._audit.read_state(path))
 
     def finish(self, *, claim: Guarantee | None = None) -> TrainingResult:
         """Guess, and judge.
@@ -159,14 +135,7 @@ class SumsAudit:
             claim: What an accountant stands for, if a whole curve is known:
                 ``dpaudit.accounting.accountant_curve([(noise, rate, steps)])``.
         """
-        return conclude_training(
-            guess(self._referee, self._reading.log_likelihood()),
-            reading=self._reading,
-            arrival=self._arrivals.found(),
-            commitment=self.commitment,
-            claim=claim,
-            not_exercised=NOT_EXERCISED,
-        )
+        return self._audit.finish(claim=claim, not_exercised=NOT_EXERCISED)
 
 
 def _numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
