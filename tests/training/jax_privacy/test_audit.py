@@ -368,7 +368,7 @@ def test_what_joined_is_gone_from_the_state_after_the_step():
 def test_no_coin_can_be_reached_from_what_the_guesser_holds():
     audit, plain = attach()
     run(audit, audit.wrap(plain), steps=2)
-    reached, todo = set(), [audit._reading]
+    reached, todo = set(), [audit._audit.reading]
     while todo:
         thing = todo.pop()
         if id(thing) in reached or isinstance(thing, type):

@@ -22,27 +22,20 @@ from jax_privacy.batch_selection import CyclicPoissonSampling
 from jax_privacy.clipping import BoundedSensitivityCallable
 from numpy.typing import NDArray
 
-from dpaudit._canonical import Scalar
 from dpaudit.accounting.curves import accountant_curve
-from dpaudit.dpsgd.joining import Poisson
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
-from dpaudit.game.referee import Referee
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.training.any_loop import NOT_EXERCISED, scattered
-from dpaudit.training.arrival import Arrivals
-from dpaudit.training.draws import Draws
-from dpaudit.training.guessing import check_design, guess, opened, per_coordinate
+from dpaudit.training.audit import TrainingAudit, coordinates_needed
 from dpaudit.training.jax_privacy.events import history_of
 from dpaudit.training.jax_privacy.insertion import Insertion, Records, Sums
 from dpaudit.training.jax_privacy.layout import Layout, Tree, float_sizes
 from dpaudit.training.jax_privacy.privatizer import audited_privatizer, exchange, find
 from dpaudit.training.jax_privacy.reads import norm_in_sum, sample_rate
 from dpaudit.training.jax_privacy.records import CanaryRecords, canary_records
-from dpaudit.training.reading import SumsReading
-from dpaudit.training.result import TrainingResult, conclude_training
-from dpaudit.training.saving import read_state, write_state
+from dpaudit.training.result import TrainingResult
 
 __all__ = ["JaxPrivacyAudit"]
 
@@ -92,40 +85,30 @@ class JaxPrivacyAudit:
             insertion: ``Sums()``, or ``Records(norm=...)``; see ``records``.
             layout_seed: Public seed of the canaries' coordinates.
         """
-        check_design(design)
         self._history = None if event is None else history_of(event)
         self._norm, rate = norm_in_sum(clipped_grad), sample_rate(batch_selection)
-        self._insertion, size = insertion, per_coordinate(design)
-        dimension = sum(float_sizes(params))
+        self._insertion, dimension = insertion, sum(float_sizes(params))
+        coordinates = scattered(dimension, coordinates_needed(design), seed=layout_seed)
+        self._layout = Layout.of(params, coordinates)
         # What is added to a sum can be told from what was there; records cannot.
         self._real_sums = not isinstance(insertion, Records)
-        read: dict[str, Scalar] = {
-            "framework": "JAX Privacy",
-            "per_coordinate": size,
-            "dimension": dimension,
-            "sample_rate": rate,
-            "layout_seed": layout_seed,
-            "norm_in_sum": self._norm,
-            "insertion": repr(insertion),
-        }
-        design = opened(design, read, real_sums=self._real_sums)
-        self._draws = Draws(
-            key=key, canaries=design.canaries, per_coordinate=size, sample_rate=rate
-        )
-        self._referee = Referee(design, key)
-        self.commitment = self._referee.commitment
-        self.design = self._referee.design
-        coordinates = scattered(dimension, design.canaries // size, seed=layout_seed)
-        self._layout = Layout.of(params, coordinates)
-        self._reading = SumsReading(
-            coordinates=len(coordinates),
-            per_coordinate=size,
-            sampling=Poisson(rate=rate),
+        self._audit = TrainingAudit(
+            design=design,
+            key=key,
+            sample_rate=rate,
+            read={
+                "framework": "JAX Privacy",
+                "dimension": dimension,
+                "sample_rate": rate,
+                "layout_seed": layout_seed,
+                "norm_in_sum": self._norm,
+                "insertion": repr(insertion),
+            },
+            real_sums=self._real_sums,
             groups=self._layout.leaf,
+            by_program=isinstance(insertion, Records),
         )
-        self._arrivals = Arrivals(
-            len(coordinates), key, by_program=isinstance(insertion, Records)
-        )
+        self.design, self.commitment = self._audit.design, self._audit.commitment
 
     def wrap(
         self, privatizer: optax.GradientTransformation
@@ -137,7 +120,7 @@ class JaxPrivacyAudit:
         """
 
         def first() -> tuple[NDArray[np.float64], int]:
-            return self._joining(), self._reading.steps
+            return self._joining(), self._audit.reading.steps
 
         return audited_privatizer(
             privatizer, self._layout, first, real_sums=self._real_sums
@@ -157,7 +140,7 @@ class JaxPrivacyAudit:
                 "this audit adds its canaries to sums; for canaries that are records "
                 "pass insertion=Records(norm=l2_clip_norm)"
             )
-        weights = self._insertion.norm * self._draws.included
+        weights = self._insertion.norm * self._audit.draws.included
         return canary_records(data, self._layout, weights)
 
     def observe(self, state: Tree) -> Tree:
@@ -170,30 +153,26 @@ class JaxPrivacyAudit:
                 any tree that holds it, such as the state of an ``optax.chain``.
         """
         step, seen = find(state)
-        if step != self._reading.steps + 1:
+        before = self._audit.reading.steps
+        if step != before + 1:
             raise VoidAuditError(
-                f"the privatizer has taken {step} steps and {self._reading.steps} were "
-                "observed before; call noise_state = audit.observe(noise_state) once "
-                "after every step"
+                f"the privatizer has taken {step} steps and {before} were observed "
+                "before; call noise_state = audit.observe(noise_state) once after "
+                "every step"
             )
-        joined = self._expected()
-        self._reading.observe(seen / self._norm)
-        self._arrivals.observe(seen / self._norm, joined)
+        self._audit.observe(seen / self._norm, self._expected())
         return exchange(state, self._joining())
 
     def save(self, path: str | Path) -> None:
         """Write what was seen so far to a file that holds no key."""
-        seen = self._reading.saved() | self._arrivals.saved()
-        write_state(path, self.commitment, seen)
+        self._audit.save(path)
 
     def resume(self, path: str | Path) -> None:
         """Go on from a file that ``save`` wrote, with the same key and design.
 
         The privatizer's state is part of the training's own checkpoint.
         """
-        state = read_state(path, self.commitment)
-        self._reading.restore(state)
-        self._arrivals.restore(state)
+        self._audit.resume(self._audit.read_state(path))
 
     def finish(self, *, claim: Guarantee | None = None) -> TrainingResult:
         """Guess, and judge.
@@ -203,20 +182,13 @@ class JaxPrivacyAudit:
         """
         if claim is None and self._history:
             claim = accountant_curve(self._history)
-        return conclude_training(
-            guess(self._referee, self._reading.log_likelihood()),
-            reading=self._reading,
-            arrival=self._arrivals.found(),
-            commitment=self.commitment,
-            claim=claim,
-            not_exercised=self._not_exercised(),
-        )
+        return self._audit.finish(claim=claim, not_exercised=self._not_exercised())
 
     def _joining(self) -> NDArray[np.float64]:
         """Return what the audit itself adds to the coming step's sum."""
         if isinstance(self._insertion, Records):
             return np.zeros(len(self._layout.leaf))
-        return np.float64(self._norm) * self._draws.joining(self._reading.steps)
+        return np.float64(self._norm) * self._audit.joining()
 
     def _expected(self) -> NDArray[np.float64]:
         """Return what canaries put into the coming step's sum, over a record's norm.
@@ -225,8 +197,9 @@ class JaxPrivacyAudit:
         """
         if not isinstance(self._insertion, Records):
             return self._joining() / self._norm
-        inside = self._draws.included.reshape(len(self._layout.leaf), -1).sum(axis=1)
-        return np.asarray(self._draws.sample_rate * inside)
+        draws = self._audit.draws
+        inside = draws.included.reshape(len(self._layout.leaf), -1).sum(axis=1)
+        return np.asarray(draws.sample_rate * inside)
 
     def _not_exercised(self) -> tuple[str, ...]:
         return () if isinstance(self._insertion, Records) else NOT_EXERCISED
