@@ -46,7 +46,7 @@ from dpaudit.training.reading import Sampling, SumsReading
 from dpaudit.training.result import TrainingResult, conclude_training
 from dpaudit.training.saving import read_state, write_state
 
-__all__ = ["TrainingAudit", "coordinates_needed"]
+__all__ = ["Gather", "TrainingAudit", "coordinates_needed"]
 
 State: TypeAlias = Mapping[str, NDArray[Any]]
 Gather: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]

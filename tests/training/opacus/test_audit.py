@@ -27,7 +27,8 @@ from dpaudit import Coins, Key, Ranking, ThreatModel
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.shuffling import Shuffling
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.training.draws import drawn
+from dpaudit.training.audit import TrainingAudit
+from dpaudit.training.draws import Draws, drawn
 from dpaudit.training.opacus import (
     Canary,
     OpacusAudit,
@@ -326,7 +327,7 @@ def test_no_coin_can_be_reached_from_what_the_guesser_holds():
     run = private_run()
     audit = attach(run)
     run.train(steps=3)
-    reached, todo = set(), [audit._reader.reading]
+    reached, todo = set(), [audit._audit.reading]
     while todo:
         thing = todo.pop()
         if id(thing) in reached or isinstance(thing, type):
@@ -335,6 +336,8 @@ def test_no_coin_can_be_reached_from_what_the_guesser_holds():
         assert not isinstance(thing, Key | Coins)
         todo += gc.get_referents(thing)
     assert len(reached) > 10
+    held = vars(audit._reader).values()
+    assert not any(isinstance(thing, TrainingAudit | Draws) for thing in held)
 
 
 def test_a_plan_reads_the_run_and_its_audit_is_what_it_says():
@@ -555,7 +558,7 @@ def test_a_step_that_fails_midway_is_forgotten():
     scale, failed = run.optimizer.scale_grad, []
 
     def fails_once():
-        if not failed and audit._reader.reading.steps == 2:
+        if not failed and audit._audit.reading.steps == 2:
             failed.append(1)
             raise RuntimeError("out of memory")
         scale()

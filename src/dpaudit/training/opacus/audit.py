@@ -16,6 +16,7 @@ can be reached. Under several ranks each reads coordinates of its own, and at th
 only its surest guesses meet those of the others.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import final
 from weakref import WeakSet
@@ -25,26 +26,13 @@ import torch
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 
-from dpaudit._canonical import Scalar
 from dpaudit.accounting.curves import HasHistory
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.likelihood import saved_counts
-from dpaudit.dpsgd.sums import canary_log_odds
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
-from dpaudit.game.guessers import most_likely
-from dpaudit.game.referee import Referee
-from dpaudit.training.arrival import Arrival, Arrivals
-from dpaudit.training.draws import Draws
-from dpaudit.training.guessing import (
-    Played,
-    check_design,
-    guess,
-    guess_among,
-    opened,
-    per_coordinate,
-)
+from dpaudit.training.audit import Gather, TrainingAudit, coordinates_needed
 from dpaudit.training.opacus.claim import (
     claim_and_remarks,
     counted_steps,
@@ -59,7 +47,7 @@ from dpaudit.training.opacus.facts import (
     read_facts,
 )
 from dpaudit.training.opacus.places import Canary, Places, local, place_canaries
-from dpaudit.training.opacus.ranks import check_ranks, gathered
+from dpaudit.training.opacus.ranks import check_commitments, check_shares, gathered
 from dpaudit.training.opacus.reader import SumsReader
 from dpaudit.training.opacus.records import (
     CanaryRecords,
@@ -68,9 +56,8 @@ from dpaudit.training.opacus.records import (
     noted_loader,
 )
 from dpaudit.training.opacus.sums import SumInserter
-from dpaudit.training.reading import Sampling, SumsReading
-from dpaudit.training.result import TrainingResult, conclude_training
-from dpaudit.training.saving import read_state, write_state
+from dpaudit.training.reading import Sampling
+from dpaudit.training.result import TrainingResult
 
 __all__ = ["OpacusAudit"]
 
@@ -136,7 +123,6 @@ class OpacusAudit:
                 it must be False.
             layout_seed: Public seed of the canaries' coordinates.
         """
-        check_design(design)
         canary = Canary() if canary is None else canary
         facts = read_facts(optimizer, data_loader)
         self._optimizer, self._accountant, self._facts = optimizer, accountant, facts
@@ -148,83 +134,70 @@ class OpacusAudit:
             _check_sums(facts, data_loader, canary)
         else:
             _check_told(facts, real_sums=real_sums)
-        design = _with_facts(
-            design,
-            facts,
-            canary,
-            layout_seed=layout_seed,
-            real_sums=real_sums,
-            records=records is not None,
-        )
-        self._referee = Referee(design, key)
-        self.commitment = self._referee.commitment
-        self.design = self._referee.design
-        size = per_coordinate(design)
         places = place_canaries(
             optimizer.params,
-            coordinates=design.canaries // size,
+            coordinates=coordinates_needed(design),
             spread=canary.spread,
             seed=layout_seed,
         )
-        mine = _mine(optimizer, places)
-        if self._world > 1:
-            device = local(optimizer.params[0]).device
-            check_ranks(self.commitment, int(mine.sum()), device)
-        draws = Draws(
+        mine, self._gather = _mine(optimizer, places), _gather(optimizer)
+        if self._gather is not None:
+            check_shares(int(mine.sum()), self._gather)
+        self._audit = TrainingAudit(
+            design=design,
             key=key,
-            canaries=design.canaries,
-            per_coordinate=size,
             # Sums do not run through the sampler, so they hold no one to its rate.
             sample_rate=min(facts.rate, facts.accounted_rate),
-        )
-        self._reader = SumsReader(
-            optimizer,
-            places,
-            mine,
-            size=size,
-            sampling=sampling or facts.sampling,
+            read={
+                "framework": "Opacus",
+                "layout_seed": layout_seed,
+                "sample_rate": facts.rate,
+                "noise": facts.noise,
+                "canary_norm": canary.norm,
+                "canary_spread": canary.spread,
+                "canaries_are": "added to sums" if records is None else "records",
+            },
             real_sums=real_sums,
+            sampling=facts.sampling if sampling is None else sampling,
+            own=np.flatnonzero(mine),
+            groups=places.groups[mine],
+            by_program=records is not None,
         )
-        self._arrivals = Arrivals(
-            len(self._reader.coordinates), key, by_program=records is not None
-        )
+        self.design, self.commitment = self._audit.design, self._audit.commitment
+        if self._gather is not None:
+            check_commitments(self.commitment, self._gather)
+        self._reader = SumsReader(optimizer, places, mine, real_sums=real_sums)
         self.data_loader = data_loader
         self._inserter: SumInserter | RecordInserter
         if records is None:
             self._inserter = SumInserter(
                 optimizer,
                 places.only(mine),
-                draws,
+                self._audit,
                 norm=canary.norm,
                 reader=self._reader,
-                arrivals=self._arrivals,
             )
         else:
             self.data_loader, noted = noted_loader(data_loader)
             self._inserter = RecordInserter(
                 optimizer,
                 places,
-                draws.included,
+                self._audit,
                 norm=canary.norm,
                 noted=noted,
                 first=records.first,
                 reader=self._reader,
-                arrivals=self._arrivals,
             )
-
         _RIDDEN.add(optimizer)
 
     def save(self, path: str | Path) -> None:
         """Write what was seen so far to a file that holds no key; one for each rank."""
-        write_state(
+        self._audit.save(
             path,
-            self.commitment,
             {
                 "ranks": np.array([self._rank, self._world]),
                 "counted": np.array([counted_steps(self._accountant)]),
                 "drawn": np.array([self._inserter.step]),
-                **self._reader.reading.saved(),
-                **self._arrivals.saved(),
             },
         )
 
@@ -233,7 +206,7 @@ class OpacusAudit:
 
         Restore the accountant first, from a checkpoint of the same step.
         """
-        state = read_state(path, self.commitment)
+        state = self._audit.read_state(path)
         if saved_counts(state, "ranks", 2) != [self._rank, self._world]:
             raise VoidAuditError(
                 f"{path} was written by another rank, or with another number of them; "
@@ -242,8 +215,8 @@ class OpacusAudit:
         (counted,) = saved_counts(state, "counted", 1)
         self._check_accountant(counted)
         (self._inserter.step,) = saved_counts(state, "drawn", 1)
-        self._reader.resume(state)
-        self._arrivals.restore(state)
+        self._audit.resume(state)
+        self._reader.resume(self._audit.reading.steps)
 
     def detach(self) -> None:
         """Leave the optimizer as it was, without a result: the audit is given up."""
@@ -254,27 +227,18 @@ class OpacusAudit:
     def finish(self) -> TrainingResult:
         """Leave the optimizer as it was, guess, and judge."""
         self.detach()
-        reading = self._reader.reading
+        steps = self._audit.reading.steps
         claim, remarks = claim_and_remarks(
-            self._accountant, rate=self._facts.rate, steps=reading.steps
+            self._accountant, rate=self._facts.rate, steps=steps
         )
         counting = self._accountant or hooked_accountant(self._optimizer)
-        return conclude_training(
-            self._guess(reading),
-            reading=reading,
-            arrival=self._arrival(),
-            controls=steps_unseen(counting, steps=reading.steps),
-            commitment=self.commitment,
+        return self._audit.finish(
             claim=claim,
             not_exercised=self._inserter.not_exercised,
+            controls=steps_unseen(counting, steps=steps),
             remarks=(*remarks, *self._smaller()),
+            gather=self._gather,
         )
-
-    def _arrival(self) -> Arrival | None:
-        if self._world == 1:
-            return self._arrivals.found()
-        device = local(self._optimizer.params[0]).device
-        return self._arrivals.found(lambda own: gathered(own, device))
 
     def _check_accountant(self, saved: int) -> None:
         """Refuse to go on from a step that the accountant knows nothing of."""
@@ -303,19 +267,6 @@ class OpacusAudit:
             "less than the whole norm; Canary(norm=..., spread=...) is in several",
         )
 
-    def _guess(self, reading: SumsReading) -> Played:
-        rows, design = reading.log_likelihood(), self._referee.design
-        if self._world == 1:
-            return guess(self._referee, rows)
-        odds = canary_log_odds(rows)
-        best, _ = most_likely(odds, guesses=design.guesses)
-        size = per_coordinate(design)
-        canaries = self._reader.coordinates[best // size] * size + best % size
-        device = local(self._optimizer.params[0]).device
-        index, surest = gathered(canaries, device), gathered(odds[best], device)
-        order = np.argsort(index)  # ties go to the smaller number, as on one rank
-        return guess_among(self._referee, index[order], surest[order])
-
 
 def _canary_records(
     optimizer: DPOptimizer, data_loader: Loader, design: Design
@@ -342,29 +293,6 @@ def _canary_records(
     return data
 
 
-def _with_facts(
-    design: Design,
-    facts: Facts,
-    canary: Canary,
-    *,
-    layout_seed: int,
-    real_sums: bool,
-    records: bool,
-) -> Design:
-    """Return the design with what was read, for the record."""
-    read: dict[str, Scalar] = {
-        "framework": "Opacus",
-        "per_coordinate": per_coordinate(design),
-        "layout_seed": layout_seed,
-        "sample_rate": facts.rate,
-        "noise": facts.noise,
-        "canary_norm": canary.norm,
-        "canary_spread": canary.spread,
-        "canaries_are": "records" if records else "added to sums",
-    }
-    return opened(design, read, real_sums=real_sums)
-
-
 def _mine(optimizer: DPOptimizer, places: Places) -> NDArray[np.bool_]:
     """Return which coordinates this rank reads: each is some rank's, and no other's."""
     if is_sharded(optimizer):
@@ -372,6 +300,14 @@ def _mine(optimizer: DPOptimizer, places: Places) -> NDArray[np.bool_]:
     rank, world = rank_and_world(optimizer)
     mine: NDArray[np.bool_] = np.arange(places.coordinates) % world == rank
     return mine
+
+
+def _gather(optimizer: DPOptimizer) -> Gather | None:
+    """Return what turns numbers of this rank into those of all, if there are others."""
+    _, world = rank_and_world(optimizer)
+    if world == 1:
+        return None
+    return partial(gathered, device=local(optimizer.params[0]).device)
 
 
 def _check_free(optimizer: DPOptimizer) -> None:

@@ -10,8 +10,15 @@ from torch import distributed
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Commitment
+from dpaudit.training.audit import Gather
 
-__all__ = ["check_ranks", "gathered", "shared_key", "summed_over_ranks"]
+__all__ = [
+    "check_commitments",
+    "check_shares",
+    "gathered",
+    "shared_key",
+    "summed_over_ranks",
+]
 
 _KEY_BYTES = 32
 
@@ -30,25 +37,28 @@ def shared_key(device: str | torch.device = "cpu") -> Key:
     return Key(bytes(sent.cpu().tolist()))
 
 
-def check_ranks(commitment: Commitment, coordinates: int, device: torch.device) -> None:
-    """Refuse ranks of different keys or designs, and ranks that have nothing to read.
+def check_shares(coordinates: int, gather: Gather) -> None:
+    """Refuse ranks that have nothing to read.
 
     All ranks refuse alike, so that none waits for another.
 
     Args:
-        commitment: This rank's.
-        coordinates: How many coordinates it reads.
-        device: Where the process group can send from.
+        coordinates: How many coordinates this rank reads.
+        gather: From this rank's numbers to those of all.
     """
-    hashes = gathered(np.frombuffer(bytes.fromhex(commitment.sha256), np.uint8), device)
-    if len(np.unique(hashes.reshape(distributed.get_world_size(), -1), axis=0)) > 1:
+    if gather(np.array([coordinates])).min() == 0:
+        raise InvalidInputError(
+            "some rank would have no canary coordinate to read; use more canaries"
+        )
+
+
+def check_commitments(commitment: Commitment, gather: Gather) -> None:
+    """Refuse ranks of different keys or designs, all alike."""
+    own = np.frombuffer(bytes.fromhex(commitment.sha256), np.uint8)
+    if len(np.unique(gather(own).reshape(-1, len(own)), axis=0)) > 1:
         raise VoidAuditError(
             "ranks have different keys or designs; make one key for all of them with "
             "shared_key()"
-        )
-    if gathered(np.array([coordinates]), device).min() == 0:
-        raise InvalidInputError(
-            "some rank would have no canary coordinate to read; use more canaries"
         )
 
 

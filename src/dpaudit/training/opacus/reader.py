@@ -25,7 +25,6 @@ from dpaudit.training.opacus.facts import (
 )
 from dpaudit.training.opacus.places import Places, local
 from dpaudit.training.opacus.ranks import summed_over_ranks
-from dpaudit.training.reading import Sampling, SumsReading
 
 __all__ = ["SumsReader"]
 
@@ -40,13 +39,11 @@ class SumsReader:
         optimizer: Opacus' optimizer.
         places: Where canaries are, all of them that this rank can reach.
         mine: Which coordinates this rank reads.
-        size: Canaries per coordinate.
-        sampling: How canaries join steps, as far as the guesser knows.
         real_sums: Whether to take off what real records put into the sums.
 
     Attributes:
         coordinates: Numbers of the coordinates that this rank reads.
-        reading: What was made of the sums.
+        steps: How many steps were read.
         last: What the last noisy sum showed at each of them, over the clipping norm.
     """
 
@@ -56,8 +53,6 @@ class SumsReader:
         places: Places,
         mine: NDArray[np.bool_],
         *,
-        size: int,
-        sampling: Sampling,
         real_sums: bool,
     ) -> None:
         self.coordinates = np.flatnonzero(mine)
@@ -68,13 +63,7 @@ class SumsReader:
         self._all = self._own if np.array_equal(held, mine) else _Spots(places, held)
         self._mine, self._known = mine[held], real_sums
         self.last, self._real = self._own.zeros(), self._all.zeros()
-        self.reading = SumsReading(
-            coordinates=len(self.coordinates),
-            per_coordinate=size,
-            sampling=sampling,
-            groups=places.groups[mine],
-        )
-        self._begun, self._clip = 0, float(optimizer.max_grad_norm)
+        self.steps, self._begun, self._clip = 0, 0, float(optimizer.max_grad_norm)
         self._parameters = [id(parameter) for parameter in optimizer.params]
         self._hook = optimizer.original_optimizer.register_step_pre_hook(self._read)
 
@@ -121,15 +110,14 @@ class SumsReader:
         # Adaptive clipping sets the next step's norm before this one is read.
         self._clip = float(self._optimizer.max_grad_norm)
 
-    def resume(self, saved: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what a reading saved."""
-        self.reading.restore(saved)
-        self._begun = self.reading.steps
+    def resume(self, steps: int) -> None:
+        """Go on after so many steps."""
+        self.steps = self._begun = steps
 
     def _read(self, *_: object) -> None:
-        if self._begun <= self.reading.steps:
+        if self._begun <= self.steps:
             raise VoidAuditError(
-                f"step {self.reading.steps + 1} was made by the wrapped optimizer, "
+                f"step {self.steps + 1} was made by the wrapped optimizer, "
                 f"but {self._begun} steps went through Opacus' add_noise; step the "
                 "optimizer that make_private returned, once for each batch"
             )
@@ -142,12 +130,12 @@ class SumsReader:
             self.last -= self._real_sums()
             self._real.fill(0.0)
         self.last /= self._clip
-        self.reading.observe(self.last)
+        self.steps += 1
 
     def _forget_failed(self) -> None:
         """Forget a step that began and never came to its end."""
-        if self._begun > self.reading.steps:
-            self._begun = self.reading.steps
+        if self._begun > self.steps:
+            self._begun = self.steps
             self._real.fill(0.0)
 
     def _real_sums(self) -> NDArray[np.float64]:
@@ -157,10 +145,9 @@ class SumsReader:
         device = local(self._optimizer.params[0]).device
         return summed_over_ranks(self._real, device)[self._mine]
 
-    def detach(self) -> SumsReading:
-        """Read no more, and return what was made of the sums."""
+    def detach(self) -> None:
+        """Read no more."""
         self._hook.remove()
-        return self.reading
 
 
 @final

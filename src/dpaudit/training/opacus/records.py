@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.training.arrival import Arrivals
+from dpaudit.training.audit import TrainingAudit
 from dpaudit.training.opacus.facts import clipped_size, rank_and_world
 from dpaudit.training.opacus.places import Places, local
 from dpaudit.training.opacus.ranks import summed_over_ranks
@@ -131,12 +131,11 @@ class RecordInserter:
         optimizer: Opacus' optimizer; ``clip_and_accumulate`` and ``add_noise`` are
             wrapped until ``detach``.
         places: Where canaries are, all of them.
-        included: For each canary whether its coin includes it.
+        audit: Says who is included, and is shown what was read.
         norm: An included canary's norm before clipping, over the clipping norm.
         noted: The batches.
         first: Number of the first canary among the records.
         reader: Is told of each step, and of each batch, canaries' rows being zero.
-        arrivals: Is told what joined, and what was read.
     """
 
     not_exercised = ("the computation of per-record gradients",)
@@ -145,26 +144,25 @@ class RecordInserter:
         self,
         optimizer: DPOptimizer,
         places: Places,
-        included: NDArray[np.bool_],
+        audit: TrainingAudit,
         *,
         norm: float,
         noted: NotedBatches,
         first: int,
         reader: SumsReader,
-        arrivals: Arrivals,
     ) -> None:
         self._optimizer, self._places, self._norm = optimizer, places, norm
         self._reader, self._attached, self.step = reader, True, 0
-        self._arrivals, self._joined = arrivals, np.zeros(places.coordinates)
-        self._included, self._noted, self._first = included, noted, first
-        self._size = len(included) // places.coordinates
+        self._audit, self._joined = audit, np.zeros(places.coordinates)
+        self._included, self._noted, self._first = audit.draws.included, noted, first
+        self._size = len(self._included) // places.coordinates
         self._offsets = [place.offset_of(places.coordinates) for place in places.places]
         self._batch: NDArray[np.int64] | None = None
         self._clip, self._add_noise = optimizer.clip_and_accumulate, optimizer.add_noise
         optimizer.clip_and_accumulate = self._overwrite_then_clip
         optimizer.add_noise = self._check_then_add_noise
         # After the reader's own, which was there first: it has read by then.
-        self._hook = optimizer.original_optimizer.register_step_pre_hook(self._arrived)
+        self._hook = optimizer.original_optimizer.register_step_pre_hook(self._observe)
 
     def detach(self) -> None:
         """Leave the optimizer as it was."""
@@ -236,13 +234,13 @@ class RecordInserter:
         self.step += 1
         self._add_noise()
 
-    def _arrived(self, *_: object) -> None:
+    def _observe(self, *_: object) -> None:
         joined, optimizer = self._joined, self._optimizer
         if rank_and_world(optimizer)[1] > 1:
             joined = summed_over_ranks(joined, local(optimizer.params[0]).device)
         size = clipped_size(optimizer, self._places, self._norm)
         here = self._reader.coordinates
-        self._arrivals.observe(self._reader.last, (size * joined)[here])
+        self._audit.observe(self._reader.last, (size * joined)[here])
         self._joined.fill(0.0)
 
 

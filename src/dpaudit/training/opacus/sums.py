@@ -12,8 +12,7 @@ import torch
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 
-from dpaudit.training.arrival import Arrivals
-from dpaudit.training.draws import Draws
+from dpaudit.training.audit import TrainingAudit
 from dpaudit.training.opacus.facts import is_sharded, summed_grad
 from dpaudit.training.opacus.places import Places
 from dpaudit.training.opacus.reader import SumsReader
@@ -28,10 +27,9 @@ class SumInserter:
     Args:
         optimizer: Opacus' optimizer; its ``add_noise`` is wrapped until ``detach``.
         places: Where this rank puts canaries.
-        draws: Who joins.
+        audit: Says who joins, and is shown what was read.
         norm: A canary's norm, over the clipping norm.
         reader: Is told of each step, and of its sum as it is before canaries.
-        arrivals: Is told what joined, and what was read.
     """
 
     not_exercised = ("Opacus' sampler", "per-record gradients and their clipping")
@@ -40,16 +38,15 @@ class SumInserter:
         self,
         optimizer: DPOptimizer,
         places: Places,
-        draws: Draws,
+        audit: TrainingAudit,
         *,
         norm: float,
         reader: SumsReader,
-        arrivals: Arrivals,
     ) -> None:
         self.step, self._norm, self._attached = 0, norm, True
-        self._reader, self._arrivals = reader, arrivals
+        self._reader, self._audit = reader, audit
         self._joined: NDArray[np.floating] = np.zeros(0)
-        self._optimizer, self._places, self._draws = optimizer, places, draws
+        self._optimizer, self._places = optimizer, places
         self._offsets = [
             (place.parameter, place.offsets_at(places.coordinates))
             for place in places.places
@@ -57,7 +54,7 @@ class SumInserter:
         self._add_noise = optimizer.add_noise
         optimizer.add_noise = self._insert_then_add_noise
         # After the reader's own, which was there first: it has read by then.
-        self._hook = optimizer.original_optimizer.register_step_pre_hook(self._arrived)
+        self._hook = optimizer.original_optimizer.register_step_pre_hook(self._observe)
 
     def _insert_then_add_noise(self) -> None:
         if not self._attached:  # a wrapper that came later still holds this
@@ -65,7 +62,7 @@ class SumInserter:
             return
         self._reader.begin()
         self._reader.begin_sum()
-        joined = self._draws.joined(self.step)
+        joined = self._audit.draws.joined(self.step)
         count = np.bincount(joined, minlength=self._places.coordinates)
         self._joined = self._norm * count[self._reader.coordinates]
         # The sum of sharded gradients is already divided by the number of ranks.
@@ -79,8 +76,8 @@ class SumInserter:
         self.step += 1
         self._add_noise()
 
-    def _arrived(self, *_: object) -> None:
-        self._arrivals.observe(self._reader.last, self._joined)
+    def _observe(self, *_: object) -> None:
+        self._audit.observe(self._reader.last, self._joined)
 
     def detach(self) -> None:
         """Leave the optimizer as it was."""
