@@ -8,20 +8,21 @@ import sys
 import threading
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import dpaudit
-from dpaudit import Key, _files
+from dpaudit import ApproxDP, Design, Key, OneRun, _files
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.design import Commitment
-from dpaudit.training.saving import write_state
+from dpaudit.training.any_loop import SumsAudit
 
 OLD, NEW = b"as it was", "as it is"
 
 
 def state(path):
-    write_state(path, Commitment(sha256="0" * 64), {"sums": np.zeros(3)})
+    claim = ApproxDP(epsilon=1.0, delta=1e-5)
+    design = Design(canaries=3, rules=OneRun(guesses=1), claim=claim)
+    key = Key(bytes(32))
+    SumsAudit(design=design, key=key, dimension=3, sample_rate=1.0).save(path)
 
 
 def text(path):

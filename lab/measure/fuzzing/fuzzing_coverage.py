@@ -14,7 +14,7 @@ READERS = (
     "_canonical.py", "bounds/reading_json.py", "bounds/reads.py", "engines/store.py",
     "engines/export.py", "evidence/*.py", "game/coins.py", "game/design.py",
     "game/pairs.py", "game/rules.py", "game/score_summary.py", "game/transcript.py",
-    "privacy/guarantee.py", "tables/*.py", "training/saving.py", "cli/*.py",
+    "privacy/guarantee.py", "tables/*.py", "training/audit.py", "cli/*.py",
 )  # fmt: skip
 
 

@@ -34,7 +34,7 @@ from dpaudit.errors import ConformanceError, InvalidInputError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.stats.binomial import log_tails
 from dpaudit.testing.conformance import Conformance
-from dpaudit.training.guessing import per_coordinate
+from dpaudit.training.audit import per_coordinate
 from dpaudit.training.result import TrainingResult
 
 __all__ = ["Adapter", "Trained", "check_adapter"]

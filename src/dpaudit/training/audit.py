@@ -17,39 +17,51 @@ do not say: how these answered to the coins is sealed with the key (``arrival``)
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias, final
+from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit._canonical import Scalar
+from dpaudit._files import whole_file
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.sums import canary_log_odds
+from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
-from dpaudit.game.design import Design
+from dpaudit.game.design import Design, ThreatModel
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.referee import Referee
 from dpaudit.game.verdict import Control
 from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.tables.npy_files import array_names, read_arrays
 from dpaudit.training.arrival import Arrivals
 from dpaudit.training.draws import Draws
-from dpaudit.training.guessing import (
-    Played,
-    check_design,
-    guess,
-    guess_among,
-    opened,
-    per_coordinate,
-)
+from dpaudit.training.guessing import Played, check_rules, guess, guess_among
 from dpaudit.training.reading import Sampling, SumsReading
 from dpaudit.training.result import TrainingResult, conclude_training
-from dpaudit.training.saving import read_state, write_state
 
-__all__ = ["Gather", "TrainingAudit", "coordinates_needed"]
+__all__ = ["Gather", "TrainingAudit", "coordinates_needed", "per_coordinate"]
 
 State: TypeAlias = Mapping[str, NDArray[Any]]
 Gather: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
+
+_FORMAT: Final = "dpaudit.training.1"
+
+
+def per_coordinate(design: Design) -> int:
+    """Return how many canaries a design puts at each coordinate: 1 if it says nothing.
+
+    A plan's design says it, as ``setting["per_coordinate"]``.
+    """
+    size = design.setting.get("per_coordinate", 1)
+    if not (isinstance(size, int) and size >= 1) or design.canaries % size:
+        raise InvalidInputError(
+            f"canaries={design.canaries} cannot be divided into coordinates of "
+            f"per_coordinate={size!r} canaries each; make canaries a multiple of it"
+        )
+    return size
 
 
 def coordinates_needed(design: Design) -> int:
@@ -112,16 +124,19 @@ class TrainingAudit:
         groups: NDArray[np.int64] | None = None,
         by_program: bool = False,
     ) -> None:
-        check_design(design)
         size = per_coordinate(design)
+        check_rules(design)
         self.draws = Draws(
             key=key,
             canaries=design.canaries,
             per_coordinate=size,
             sample_rate=sample_rate,
         )
-        complete = {"per_coordinate": size, **read}
-        self._referee = Referee(opened(design, complete, real_sums=real_sums), key)
+        known = ThreatModel.KNOWN_RECORDS if real_sums else ThreatModel.ALL_ITERATES
+        setting = {**design.setting, "per_coordinate": size, **read}
+        self._referee = Referee(
+            replace(design, threat_model=known, setting=setting), key
+        )
         self.design, self.commitment = self._referee.design, self._referee.commitment
         self._own = np.arange(coordinates_needed(design)) if own is None else own
         self.reading = SumsReading(
@@ -160,12 +175,40 @@ class TrainingAudit:
             path: The file.
             more: What else the holder needs to go on, under names of its own.
         """
-        state = {**(more or {}), **self.reading.saved(), **self._arrivals.saved()}
-        write_state(path, self.commitment, state)
+        with whole_file(path) as draft, draft.open("wb") as file:
+            np.savez(
+                file,
+                allow_pickle=False,
+                format=np.array(_FORMAT),
+                commitment=np.array(self.commitment.sha256),
+                **(more or {}),
+                **self.reading.saved(),
+                **self._arrivals.saved(),
+            )
 
     def read_state(self, path: str | Path) -> State:
         """Return the state in a file that ``save`` wrote, if it is this audit's."""
-        return read_state(path, self.commitment)
+        path = Path(path)
+        if not path.is_file():
+            raise InvalidInputError(f"there is no file {path}")
+        try:
+            state = read_arrays(path, array_names(path))
+        except InvalidInputError as error:
+            raise InvalidInputError(
+                f"{path} holds no state of an audit, or not a whole one ({error}); go "
+                "on from another checkpoint"
+            ) from error
+        if str(state.pop("format", "")) != _FORMAT:
+            raise InvalidInputError(
+                f"{path} holds no state of an audit that this version can read"
+            )
+        if str(state.pop("commitment", "")) != self.commitment.sha256:
+            raise VoidAuditError(
+                f"{path} belongs to another audit: key or design differ. Resume with "
+                "the key that the audit began with (keep it with key.write(path)), the "
+                "same design, and the same model and loader"
+            )
+        return state
 
     def resume(self, state: State) -> None:
         """Go on from a state."""
@@ -191,21 +234,22 @@ class TrainingAudit:
             gather: From numbers of the coordinates that are read here to those of all
                 ranks, if there are several.
         """
-        played = self._guess() if gather is None else self._guess_together(gather)
-        found = self._arrivals.found
+        if gather is None:
+            played = guess(self._referee, self.reading.log_likelihood())
+            arrival = self._arrivals.found()
+        else:
+            played = self._guess_together(gather)
+            arrival = self._arrivals.found(gather)
         return conclude_training(
             played,
             reading=self.reading,
-            arrival=found() if gather is None else found(gather),
+            arrival=arrival,
             commitment=self.commitment,
             claim=claim,
             not_exercised=not_exercised,
             controls=controls,
             remarks=remarks,
         )
-
-    def _guess(self) -> Played:
-        return guess(self._referee, self.reading.log_likelihood())
 
     def _guess_together(self, gather: Gather) -> Played:
         """Guess the surest canaries of all ranks; each hands over its own surest."""

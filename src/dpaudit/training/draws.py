@@ -16,7 +16,7 @@ from dpaudit import _validate
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Coins, Key
 
-__all__ = ["Draws", "check_rate", "drawn"]
+__all__ = ["Draws", "drawn"]
 
 
 @final
@@ -42,7 +42,10 @@ class Draws:
     def __init__(
         self, *, key: Key, canaries: int, per_coordinate: int, sample_rate: float
     ) -> None:
-        check_rate(sample_rate)
+        if not 0 < sample_rate <= 1:
+            raise InvalidInputError(
+                f"sample_rate must be in (0, 1], got sample_rate={sample_rate!r}"
+            )
         _validate.whole_number("per_coordinate", per_coordinate, least=1)
         self._key, self._canaries, self.sample_rate = key, canaries, sample_rate
         self._per_coordinate = per_coordinate
@@ -65,14 +68,6 @@ class Draws:
         """Return how many included canaries join a step at each coordinate."""
         coordinates = self._canaries // self._per_coordinate
         return np.bincount(self.joined(step), minlength=coordinates)
-
-
-def check_rate(sample_rate: float) -> None:
-    """Refuse what cannot be the chance of a record to join a step."""
-    if not 0 < sample_rate <= 1:
-        raise InvalidInputError(
-            f"sample_rate must be in (0, 1], got sample_rate={sample_rate!r}"
-        )
 
 
 def drawn(

@@ -4,7 +4,6 @@ The referee is here handed what the guesser made of the noisy sums; under adapti
 it answers with the coins of each turn.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import log
 from typing import Final, final
@@ -13,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit._canonical import Scalar
 from dpaudit.dpsgd.sums import canary_log_odds
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.adaptive import drive
 from dpaudit.game.adaptive_guesser import AdaptiveMostLikely
-from dpaudit.game.design import Design, ThreatModel
+from dpaudit.game.design import Design
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.referee import Referee
 from dpaudit.game.rules import AdaptiveRounds, OneRun, Ranking
@@ -27,49 +25,15 @@ from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Control, Verdict
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior
 
-__all__ = [
-    "Played",
-    "check_design",
-    "guess",
-    "guess_among",
-    "opened",
-    "per_coordinate",
-]
+__all__ = ["Played", "check_rules", "guess", "guess_among"]
 
 _FAR_FEWER: Final = 1e-6  # chance of so few right guesses by what was stated
 
 
-def per_coordinate(design: Design) -> int:
-    """Return how many canaries a design puts at each coordinate: 1 if it says nothing.
-
-    A plan's design says it, as ``setting["per_coordinate"]``.
-    """
-    size = design.setting.get("per_coordinate", 1)
-    if not (isinstance(size, int) and size >= 1) or design.canaries % size:
-        raise InvalidInputError(
-            f"canaries={design.canaries} cannot be divided into coordinates of "
-            f"per_coordinate={size!r} canaries each; make canaries a multiple of it"
-        )
-    return size
-
-
-def check_design(design: Design) -> None:
+def check_rules(design: Design) -> None:
     """Refuse a design whose rules a training's guesser cannot play by."""
-    per_coordinate(design)
     if not isinstance(design.rules, OneRun | Ranking | AdaptiveRounds):
         raise _unplayable(design)
-
-
-def opened(design: Design, read: Mapping[str, Scalar], *, real_sums: bool) -> Design:
-    """Return the design that an audit is opened with.
-
-    Args:
-        design: The user's.
-        read: What was read of the training, for the record.
-        real_sums: Whether the guesser knows what real records put into the sums.
-    """
-    seen = ThreatModel.KNOWN_RECORDS if real_sums else ThreatModel.ALL_ITERATES
-    return replace(design, threat_model=seen, setting={**design.setting, **read})
 
 
 @final
