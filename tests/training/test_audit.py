@@ -1,0 +1,108 @@
+"""One audit of training: the wall between its halves, its states, and its ranks."""
+
+import gc
+
+import numpy as np
+import pytest
+
+from dpaudit import ApproxDP, Coins, Design, Key, OneRun, ThreatModel
+from dpaudit.errors import InvalidInputError
+from dpaudit.training.arrival import Arrivals
+from dpaudit.training.audit import TrainingAudit, coordinates_needed
+from dpaudit.training.draws import Draws
+
+KEY = Key(bytes(range(32)))
+CLAIM = ApproxDP(epsilon=1.0, delta=1e-5)
+DESIGN = Design(
+    canaries=600,
+    rules=OneRun(guesses=60),
+    claim=CLAIM,
+    setting={"per_coordinate": 2, "plan": "ours"},
+)
+
+
+def opened(design=DESIGN, **options):
+    read = {"framework": "none", "sample_rate": 0.3}
+    told = {"sample_rate": 0.3, "read": read, "real_sums": False} | options
+    return TrainingAudit(design=design, key=KEY, **told)
+
+
+def trained(audit, steps=10):
+    """Show the audit noisy sums of steps that always have the same noise."""
+    for _ in range(steps):
+        joined = audit.joining()
+        rng = np.random.default_rng(audit.reading.steps)
+        audit.observe(joined + 0.5 * rng.normal(size=len(joined)), joined)
+    return audit
+
+
+def finished(audit, **options):
+    return audit.finish(claim=None, not_exercised=("clipping",), **options)
+
+
+@pytest.mark.parametrize("real_sums", [True, False])
+def test_the_design_says_what_was_read_and_who_looks(real_sums):
+    audit = opened(real_sums=real_sums)
+    assert audit.design.setting == {
+        "plan": "ours",
+        "per_coordinate": 2,
+        "framework": "none",
+        "sample_rate": 0.3,
+    }
+    known = ThreatModel.KNOWN_RECORDS if real_sums else ThreatModel.ALL_ITERATES
+    assert audit.design.threat_model is known
+    assert audit.commitment.holds_for(KEY, audit.design)
+    assert coordinates_needed(audit.design) == 300
+
+
+def test_no_coin_can_be_reached_from_what_the_guesser_keeps():
+    audit = trained(opened())
+    reached, todo = set(), [audit.reading]
+    while todo:
+        thing = todo.pop()
+        if id(thing) in reached or isinstance(thing, type):
+            continue
+        reached.add(id(thing))
+        assert not isinstance(thing, Key | Coins | Draws | Arrivals | TrainingAudit)
+        todo += gc.get_referents(thing)
+    assert len(reached) > 10
+
+
+def test_what_a_holder_saves_comes_back_beside_the_state(tmp_path):
+    path = tmp_path / "state.npz"
+    first = trained(opened(), steps=6)
+    first.save(path, {"rank": np.array([3])})
+    second = opened()
+    state = second.read_state(path)
+    assert state["rank"].tolist() == [3]
+    assert second.reading.steps == 0  # nothing was taken over yet
+    second.resume(state)
+    one, other = trained(opened(), steps=10), trained(second, steps=4)
+    assert finished(one) == finished(other)
+
+
+def test_a_state_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(InvalidInputError, match="there is no file"):
+        opened().read_state(tmp_path / "state.npz")
+
+
+def test_a_rank_that_is_alone_guesses_as_it_would_without_ranks():
+    alone = finished(trained(opened()), gather=lambda own: own)
+    plain = finished(trained(opened()))
+    assert alone.transcript == plain.transcript
+    assert alone.arrival == plain.arrival
+    assert alone.audit.scores is None  # no one place knows them all
+
+
+def test_guesses_are_about_the_coordinates_that_are_read():
+    own = np.arange(100, 300)
+    audit = opened(own=own)
+    for step in range(10):
+        joined = audit.draws.joining(step)[own]
+        rng = np.random.default_rng(step)
+        audit.observe(joined + 0.05 * rng.normal(size=200), joined)
+    transcript = finished(audit, gather=lambda part: part).transcript
+    made = transcript.index[transcript.guess != 0]
+    assert len(made) == 60
+    assert made.min() >= 200
+    assert np.mean(transcript.guess == transcript.truth) > 0.9
