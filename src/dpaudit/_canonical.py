@@ -1,13 +1,17 @@
 """One text for one value: the JSON that is hashed, stored and compared.
 
-Keys are sorted, nothing is padded, text is ASCII, and NaN or infinity is refused, so
-equal values give equal bytes on every machine. Floats are written by ``repr``, which
-reads back to the same float. Every document names its format, with a version.
+Written, keys are sorted, nothing is padded, text is ASCII, and NaN or infinity is
+refused, so equal values give equal bytes on every machine. Floats are written by
+``repr``, which reads back to the same float.
+
+Read, a text is refused that could be read in more ways than one. Whoever checks a
+document and whoever shows it to others must see the same thing, and readers differ
+where a key appears twice: a forger can use that.
 """
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from math import isfinite
 from typing import Any, TypeAlias, TypeVar
@@ -34,55 +38,27 @@ def text(value: Json) -> str:
         raise InvalidInputError(f"this cannot be written as JSON: {error}") from error
 
 
-def fields(source: str, form: str) -> dict[str, Any]:
-    """Return the fields of a JSON document of one format.
-
-    Raises:
-        InvalidInputError: It is no such document; the message says what is wrong.
-    """
-    found = _parsed(source)
-    if not isinstance(found, dict) or found.get("format") != form:
-        raise InvalidInputError(f'expected an object with "format": "{form}"')
-    del found["format"]
-    return found
-
-
-def format_of(source: str) -> str:
-    """Return the format that a JSON document names; "" if it names none."""
-    found = _parsed(source)
-    return str(found.get("format", "")) if isinstance(found, dict) else ""
-
-
-def document(source: str, form: str, names: set[str]) -> dict[str, Any]:
-    """Return the fields of a JSON document that has exactly these."""
-    found = fields(source, form)
-    if found.keys() != names:
-        odd = sorted(found.keys() ^ names)[0]
-        what = "lacks the" if odd in names else "has no"
-        raise InvalidInputError(f"{form} {what} field {odd!r}")
-    return found
-
-
-def _parsed(source: str) -> Any:  # noqa: ANN401 (parsed JSON)
-    return parsed(source, "not JSON")
-
-
 def parsed(
     source: Any,  # noqa: ANN401 (what is no text is refused)
-    wrong: str,
-    pairs: Callable[[list[tuple[str, Any]]], dict[str, Any]] | None = None,
 ) -> Any:  # noqa: ANN401 (parsed JSON)
-    """Return the value of a JSON text of which every number is finite.
+    """Return the value of a JSON text, if there is only one way to read it.
 
-    Args:
-        source: The text.
-        wrong: How to begin the message if it is none.
-        pairs: What makes an object of its names and values.
+    Every number in it is finite, and a mark (BOM) that some editors put before UTF-8
+    is left out.
+
+    Example:
+        >>> parsed('{"a": 1, "a": 2}')
+        Traceback (most recent call last):
+        dpaudit.errors.InvalidInputError: not JSON that can be read in one way only: \
+the key 'a' appears twice
     """
+    wrong = "not JSON that can be read in one way only"
+    if isinstance(source, str):
+        source = source.removeprefix("\ufeff")
     try:
         return json.loads(
             source,
-            object_pairs_hook=pairs,
+            object_pairs_hook=_once,
             parse_float=_finite,
             parse_constant=_finite,
         )
@@ -93,6 +69,93 @@ def parsed(
         raise InvalidInputError(f"{wrong}: {said}") from error
 
 
+def canonical(source: str) -> Any:  # noqa: ANN401 (parsed JSON)
+    """Return the value of a text that is written as ``text`` writes it."""
+    value = parsed(source)
+    if text(value) != source:
+        raise InvalidInputError(
+            "the document is not in canonical form: keys sorted, no spaces, numbers as "
+            "Python writes them"
+        )
+    return value
+
+
+def format_of(source: str) -> str:
+    """Return the format that a JSON document names; "" if it names none."""
+    found = parsed(source)
+    return str(found.get("format", "")) if isinstance(found, dict) else ""
+
+
+def object_of(value: object, what: str, names: set[str]) -> dict[str, Any]:
+    """Return a JSON object that has exactly these fields."""
+    if not isinstance(value, dict):
+        raise InvalidInputError(f"{what} must be an object, got {value!r:.60}")
+    if value.keys() != names:
+        odd = sorted(value.keys() ^ names)[0]
+        lacks = "lacks the" if odd in names else "has no"
+        raise InvalidInputError(f"{what} {lacks} field {odd!r}")
+    return value
+
+
+def document(value: object, form: str) -> dict[str, Any]:
+    """Return the fields of parsed JSON that is a document of a format."""
+    if not isinstance(value, dict) or value.get("format") != form:
+        raise InvalidInputError(f'expected an object with "format": "{form}"')
+    return {name: each for name, each in value.items() if name != "format"}
+
+
+def unlike(written: Any, read: Any, path: str = "") -> str:  # noqa: ANN401 (parsed JSON)
+    """Return where a value is written otherwise than it is read; "" if nowhere.
+
+    Python takes ``True``, ``1`` and ``1.0`` for equal, and ``0.0`` for ``-0.0``; texts
+    and other readers do not.
+
+    Example:
+        >>> unlike({"a": [1, True]}, {"a": [1, 1]})
+        'a[1] as true, which is read as 1'
+    """
+    if isinstance(written, dict) and isinstance(read, dict):
+        names = sorted(written.keys() | read.keys())
+        parts = [
+            (f"{path}.{name}", written.get(name), read.get(name)) for name in names
+        ]
+    elif isinstance(written, list) and isinstance(read, list):
+        if len(written) != len(read):
+            return (
+                f"{path[1:]} with {len(written)} entries, of which {len(read)} are read"
+            )
+        pairs = enumerate(zip(written, read, strict=True))
+        parts = [(f"{path}[{place}]", *pair) for place, pair in pairs]
+    else:
+        texts = text(written), text(read)
+        # Whatever a user puts into a setting is for the record, and has no other form.
+        free = path.startswith(".setting.")
+        if texts[0] == texts[1] and (free or texts[0] != "-0.0"):
+            return ""
+        return f"{path[1:]} as {texts[0]:.40}, which is read as {texts[1]:.40}"
+    return next(filter(None, (unlike(one, two, at) for at, one, two in parts)), "")
+
+
+def number(name: str, value: object) -> float:
+    """Return a JSON number, and refuse what is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InvalidInputError(f"{name} must be a number, got {value!r:.60}")
+    if not abs(value) <= _LARGEST:
+        raise InvalidInputError(f"{name} must be a finite number below 1e308")
+    return value
+
+
+def member(kind: type[E], value: object, name: str) -> E:
+    """Return the member of an enumeration that a JSON text names."""
+    try:
+        return kind(str(value))
+    except ValueError as error:
+        known = ", ".join(repr(str(each)) for each in kind)
+        raise InvalidInputError(
+            f"{name} must be one of {known}, got {value!r:.60}"
+        ) from error
+
+
 def _finite(token: str) -> float:
     value = float(token)
     if not isfinite(value):
@@ -100,28 +163,10 @@ def _finite(token: str) -> float:
     return value
 
 
-def number(name: str, value: object) -> float:
-    """Return a JSON number, and refuse what is none."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InvalidInputError(f"{name} must be a number, got {value!r}")
-    if not abs(value) <= _LARGEST:
-        raise InvalidInputError(f"{name} must be a finite number below 1e308")
-    return value
-
-
-def words(name: str, value: object) -> str:
-    """Return a JSON text that can be printed as it is, and refuse any other."""
-    if not isinstance(value, str) or not value.isprintable():
-        raise InvalidInputError(
-            f"{name} must be a text that can be printed, got {value!r}"
-        )
-    return value
-
-
-def member(kind: type[E], value: object) -> E:
-    """Return the member of an enumeration that a JSON text names."""
-    try:
-        return kind(str(value))
-    except ValueError as error:
-        known = ", ".join(repr(str(each)) for each in kind)
-        raise InvalidInputError(f"expected one of {known}, got {value!r}") from error
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"the key {twice!r} appears twice")
+    return found

@@ -1,6 +1,7 @@
 """Checks shared by every constructor; each names the argument and shows its value."""
 
 import math
+from re import fullmatch
 from typing import Final
 
 from dpaudit.errors import InvalidInputError
@@ -40,6 +41,14 @@ def probability(name: str, value: float) -> None:
     """Check that the value lies in [0, 1]."""
     if not (_is_finite(name, value) and 0 <= value <= 1):
         raise InvalidInputError(f"{name} must be in [0, 1], got {name}={value!r}")
+
+
+def sha256(name: str, value: str) -> None:
+    """Check that the value is a SHA-256 in hex digits."""
+    if not (isinstance(value, str) and fullmatch("[0-9a-f]{64}", value)):
+        raise InvalidInputError(
+            f"{name} must be 64 hex digits, got {name}={value!r:.80}"
+        )
 
 
 def error_level(name: str, value: float) -> None:

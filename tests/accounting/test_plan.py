@@ -20,12 +20,12 @@ def planned(*arguments):
 def test_the_paper_s_noise_and_its_limits():
     """By the RDP accountant 2.4224; by PLD that noise has 1.815, and 1.426 at 2e-4."""
     plan = planned("--epsilon=2")
-    design = json.loads(plan["design"])
+    design = plan["design"]
     assert design["setting"]["noise"] == pytest.approx(2.4224, abs=1e-3)
     assert plan["true_epsilon"] == pytest.approx(1.815, abs=2e-3)
     assert plan["ceiling"] == pytest.approx(1.426, abs=2e-3)
 
 
 def test_a_noise_alone_claims_what_the_accountant_proves_of_it():
-    design = json.loads(planned("--noise=2.4224")["design"])
+    design = planned("--noise=2.4224")["design"]
     assert design["claim"]["epsilon"] == pytest.approx(1.815, abs=2e-3)

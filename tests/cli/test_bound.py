@@ -13,7 +13,7 @@ from dpaudit.cli import app
 COUNTS = ["--canaries=100000", "--guesses=1510", "--correct=1439", "--delta=1e-5"]
 RANKED = json.dumps(
     {
-        "format": "dpaudit.reading.2",
+        "format": "dpaudit.reading.1",
         "kind": "ranked",
         "canaries": 40,
         "right": [True] * 12,

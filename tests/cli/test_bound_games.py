@@ -24,7 +24,6 @@ from dpaudit import (
 )
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.methods import METHODS
-from dpaudit.bounds.reading_json import reading_to_json
 from dpaudit.bounds.slots import AdaptiveSlots
 from dpaudit.cli import app
 
@@ -55,7 +54,7 @@ def test_adaptive_weights_from_a_file_are_bounded_by_what_is_proved_for_them(tmp
     reading = played(rules, right, stakes=np.repeat([2.0, 1.0], 500))
     assert (sum(reading.correct), reading.guesses) == (830, (500, 500))
     file = tmp_path / "reading.json"
-    file.write_text(reading_to_json(reading))
+    file.write_text(reading.to_json())
     found = json.loads(run(f"--reading={file}", "--delta=1e-5", "--json").stdout)
     proved = AdaptiveSlots().epsilon_lower(reading, delta=1e-5, alpha=0.05)
     assert found["epsilon_lower"] == proved.epsilon_lower == 0.0
@@ -65,7 +64,7 @@ def test_adaptive_weights_from_a_file_are_bounded_by_what_is_proved_for_them(tmp
 
 def test_adaptive_counts_from_a_file_are_bounded_and_tested_by_their_own_bound():
     reading = played(AdaptiveCount(guesses=1510), np.arange(1510) < 1439)
-    text = reading_to_json(reading)
+    text = reading.to_json()
     arguments = ["--reading=-", "--delta=1e-5", "--json"]
     found = json.loads(run(*arguments, stdin=text).stdout)
     proved = Adaptive().epsilon_lower(reading, delta=1e-5, alpha=0.05).epsilon_lower
@@ -78,7 +77,7 @@ def test_adaptive_counts_from_a_file_are_bounded_and_tested_by_their_own_bound()
 @pytest.mark.parametrize("method", ["exact", "pure", "steinke", "classic", "gdp"])
 def test_adaptive_counts_are_refused_where_guesses_at_once_are_meant(method):
     reading = played(AdaptiveCount(guesses=100), np.ones(100, bool))
-    done = run("--reading=-", f"--method={method}", stdin=reading_to_json(reading))
+    done = run("--reading=-", f"--method={method}", stdin=reading.to_json())
     assert done.exit_code == 4
     assert f"the {method} bound is proved for guesses made all at once" in done.stderr
     assert done.stdout == ""
@@ -86,7 +85,7 @@ def test_adaptive_counts_are_refused_where_guesses_at_once_are_meant(method):
 
 def test_of_adaptive_counts_only_what_is_proved_is_compared():
     reading = played(AdaptiveCount(guesses=100), np.ones(100, bool))
-    done = run("--reading=-", "--compare", stdin=reading_to_json(reading))
+    done = run("--reading=-", "--compare", stdin=reading.to_json())
     head, row, foot = done.stdout.splitlines()
     assert head.startswith("method")
     assert row.startswith("adaptive  A ")
@@ -148,11 +147,9 @@ def test_beside_others_it_is_said_which_method_tested_the_claim(method):
     assert table == set(METHODS) - {"pure"}
 
 
-def test_an_old_file_of_counts_is_bounded_as_if_coins_had_been_revealed():
-    old = (
-        '{"format":"dpaudit.reading.1","kind":"counts","canaries":100000,'
-        '"guesses":1510,"correct":1439}'
-    )
-    done = run("--reading=-", "--delta=1e-5", stdin=old)
-    assert done.stdout.startswith("epsilon >= 2.766")
-    assert "method adaptive" in done.stdout
+def test_counts_that_do_not_say_of_which_game_they_are_are_not_bounded():
+    plain = json.loads(Counts(canaries=9, guesses=5, correct=4).to_json())
+    del plain["adaptive"]
+    done = run("--reading=-", stdin=json.dumps(plain))
+    assert done.exit_code == 2
+    assert "lacks the field 'adaptive'" in done.stderr

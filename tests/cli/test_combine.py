@@ -91,6 +91,6 @@ def test_runs_without_commitments_are_noted(dpaudit):
 )
 def test_misuse_exits_with_2_and_advice(dpaudit, files, said):
     Path("notes.txt").write_text("hello")
-    Path("other.json").write_text('{"format": "dpaudit.design.2"}')
+    Path("other.json").write_text('{"format": "dpaudit.design.1"}')
     done = dpaudit("combine", *files, code=2)
     assert said in done.stderr

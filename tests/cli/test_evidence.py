@@ -191,7 +191,7 @@ def test_a_result_of_an_unknown_bound_is_shown_with_a_warning_first(dpaudit, sch
 @pytest.mark.usefixtures("audited")
 def test_a_copy_that_names_no_key_is_not_the_registration_that_is_required(dpaudit):
     design = json.loads(Path("design.json").read_text())["design"]
-    Path("bare.json").write_text(design)
+    Path("bare.json").write_text(json.dumps(design))
     options = ["--registration=bare.json", "--require=registration"]
     said = dpaudit("verify", "evidence.json", *options, code=6).stdout
     assert "- registered design: the design is that of the copy given" in said

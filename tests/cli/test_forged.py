@@ -44,10 +44,8 @@ def forge_evidence():
     envelope = json.loads(Path("evidence.json").read_text())
     statement = json.loads(base64.b64decode(envelope["payload"]))
     predicate = statement["predicate"]
-    result = json.loads(predicate["result"])
-    better(result)
-    predicate["result"] = canonical(result)
-    digest = hashlib.sha256(predicate["result"].encode()).hexdigest()
+    better(predicate["result"])
+    digest = hashlib.sha256(canonical(predicate["result"]).encode()).hexdigest()
     statement["subject"][1]["digest"]["sha256"] = digest
     envelope["payload"] = base64.b64encode(canonical(statement).encode()).decode()
     Path("forged.json").write_text(canonical(envelope))
@@ -105,15 +103,13 @@ def test_what_is_forged_is_not_shown(dpaudit, command, forge):
 
 def test_a_registration_that_says_two_things_is_refused(dpaudit):
     """Whoever takes the first of two keys reads another claim than verify does."""
-    plain = json.loads(Path("design.json").read_text())
+    text = Path("design.json").read_text()
     first = canonical(
         {"adjacency": "add-remove", "delta": 1e-5, "epsilon": 0.1, "kind": "approx"}
     )
-    assert plain["design"].count('"claim":{') == 1
-    plain["design"] = plain["design"].replace(
-        '"claim":{', f'"claim":{first},"claim":{{'
-    )
-    Path("two.json").write_text(json.dumps(plain, indent=1))
+    assert text.count('"claim":{') == 1
+    two = text.replace('"claim":{', f'"claim":{first},"claim":{{')
+    Path("two.json").write_text(two)
     done = dpaudit("verify", "evidence.json", "--registration=two.json", code=2)
     assert "the key 'claim' appears twice" in done.stderr
 
@@ -122,15 +118,14 @@ def test_a_registration_that_says_two_things_is_refused(dpaudit):
     ("old", "new"),
     [
         ('"canaries":400', '"canaries":400.0'),
-        ('"alpha":0.05', '"alpha":0.050'),
-        ('"alpha":0.05', '"alpha": 0.05'),
+        ('"canaries":400', '"canaries":true'),
+        ('"alpha":0.05', '"alpha":"0.05"'),
         ('"epsilon":1.0', '"epsilon":1'),
     ],
 )
 def test_a_registration_is_written_in_one_way(dpaudit, old, new):
-    plain = json.loads(Path("design.json").read_text())
-    assert plain["design"].count(old) == 1
-    plain["design"] = plain["design"].replace(old, new)
-    Path("two.json").write_text(json.dumps(plain))
+    text = Path("design.json").read_text()
+    assert text.count(old) == 1
+    Path("two.json").write_text(text.replace(old, new))
     dpaudit("verify", "evidence.json", "--registration=two.json", code=2)
     dpaudit("audit", "scores.npz", "--design=two.json", "--key=audit.key", code=2)

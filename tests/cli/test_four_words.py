@@ -25,7 +25,6 @@ from dpaudit import (
     explain,
     test_claim,
 )
-from dpaudit.bounds.reading_json import reading_to_json
 from dpaudit.explanation import verdict
 from dpaudit.game.combining import combine_runs
 from dpaudit.game.design import Commitment
@@ -179,7 +178,7 @@ def test_every_document_has_the_word(kind, word):
     assert metrics["dpaudit/verdict"] == word
     assert metrics.get("dpaudit/refuted", False) is (word == "refuted")
     plain = json.loads(result.to_json())
-    audit = json.loads(plain["audit"]) if kind == "training" else plain
+    audit = plain["audit"] if kind == "training" else plain
     assert audit["verdict"] == word
     assert explain(result).outcome == word
 
@@ -293,7 +292,7 @@ def judged(dpaudit, command, word, *options):
 def of_counts(word):
     if word == "void":  # one of four records tests another adjacency than the claim's
         counts = Counts(canaries=200, guesses=100, correct=95, alternatives=4)
-        Path("reading.json").write_text(reading_to_json(counts))
+        Path("reading.json").write_text(counts.to_json())
         return ["--reading=reading.json", "--epsilon=1"]
     return [
         "--canaries=200",

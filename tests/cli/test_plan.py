@@ -81,7 +81,7 @@ def test_as_typed_with_an_accountant(accountant):
 
 def test_json_holds_the_design_that_an_audit_is_opened_with(accountant):
     plan = found(*SMALL)
-    design = Design.from_json(plan["design"])
+    design = Design.of_plain(plan["design"])
     assert (design.canaries, design.bound_delta, design.alpha) == (120, 1e-5, 0.05)
     assert (plan["coordinates"], plan["per_coordinate"]) == (60, 2)
     assert plan["ceiling"] < plan["true_epsilon"]

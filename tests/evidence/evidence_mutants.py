@@ -1,8 +1,8 @@
 """Evidence that was tampered with, one field or one byte at a time.
 
-A field is any value in the payload, down into the documents that it holds as text. A
-forger who changes a field of unsigned evidence also puts the hashes of the statement
-right; that is done here too. Texts of the payload are made by ``json`` alone.
+A field is any value in the payload, down into the documents that it holds. A forger
+who changes a field of unsigned evidence also puts the hashes of the statement right;
+that is done here too. Texts of the payload are made by ``json`` alone.
 """
 
 import base64
@@ -47,10 +47,6 @@ _WORDS = (
 )
 
 
-class Document(dict):
-    """An object that is held as text."""
-
-
 def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
@@ -59,29 +55,6 @@ def contents(text: str | bytes) -> tuple[bytes, list[Any]]:
     """Return payload and signatures of an envelope, read by nothing of ours."""
     plain = json.loads(text)
     return base64.b64decode(plain["payload"]), plain["signatures"]
-
-
-def expanded(value: Any) -> Any:
-    """Return a value with every document that it holds as text as an object."""
-    match value:
-        case dict():
-            return {name: expanded(each) for name, each in value.items()}
-        case list():
-            return [expanded(each) for each in value]
-        case str() if value.startswith('{"'):
-            return Document(expanded(json.loads(value)))
-    return value
-
-
-def collapsed(value: Any) -> Any:
-    """Return the value that ``expanded`` was given."""
-    match value:
-        case dict():
-            plain = {name: collapsed(each) for name, each in value.items()}
-            return canonical(plain) if isinstance(value, Document) else plain
-        case list():
-            return [collapsed(each) for each in value]
-    return value
 
 
 def places(value: Any, at: Path = ()) -> Iterator[Path]:
@@ -118,7 +91,7 @@ def changed(tree: Any, at: Path, rng: np.random.Generator) -> Any:
     inner = changed(tree[head], tuple(rest), rng) if rest else other(tree[head], rng)
     if isinstance(tree, list):
         return [*tree[:head], inner, *tree[head + 1 :]]
-    return type(tree)({**tree, head: inner})
+    return {**tree, head: inner}
 
 
 def other(value: Any, rng: np.random.Generator) -> Any:
@@ -172,22 +145,22 @@ def _other_lists(value: list[Any], rng: np.random.Generator) -> list[Any]:
 
 def _other_objects(value: dict[str, Any], rng: np.random.Generator) -> list[Any]:
     if not value:
-        return [type(value)({"more": 1})]
+        return [{"more": 1}]
     gone = sorted(value)[rng.integers(len(value))]
     rest = {name: each for name, each in value.items() if name != gone}
     return [
-        type(value)(rest),
-        type(value)({**value, "more": 1}),
-        type(value)({**rest, gone + "s": value[gone]}),
+        rest,
+        {**value, "more": 1},
+        {**rest, gone + "s": value[gone]},
     ]
 
 
 def broken_payload(text: str, rng: np.random.Generator) -> tuple[str, str]:
     """Change one field of the payload, keep the signature; return text and field."""
     plain = json.loads(text)
-    tree = expanded(json.loads(base64.b64decode(plain["payload"])))
+    tree = json.loads(base64.b64decode(plain["payload"]))
     at = chosen(tree, rng)
-    payload = canonical(collapsed(changed(tree, at, rng))).encode()
+    payload = canonical(changed(tree, at, rng)).encode()
     plain["payload"] = base64.b64encode(payload).decode()
     return canonical(plain), field_of(at)
 
@@ -224,23 +197,27 @@ def broken_bytes(text: str, rng: np.random.Generator) -> tuple[bytes, str]:
             return bytes(data), "the end cut off"
 
 
+def digest_of(value: Any) -> str:
+    return hashlib.sha256(canonical(value).encode()).hexdigest()
+
+
 def forged(statement: dict[str, Any]) -> str:
     """Return an unsigned envelope whose hashes were put right."""
     predicate = statement["predicate"]
     digests = [None, None]
     try:
-        registered = json.loads(predicate["registration"])
+        registered = predicate["registration"]
         if registered["commitment"] is None:
             name = "design"
-            digests[0] = hashlib.sha256(registered["design"].encode()).hexdigest()
+            digests[0] = digest_of(registered["design"])
         else:
             name = "commitment"
-            digests[0] = json.loads(registered["commitment"])["sha256"]
+            digests[0] = registered["commitment"]["sha256"]
         statement["subject"][0]["name"] = name
     except (AttributeError, KeyError, TypeError, ValueError):
         pass
-    if isinstance(predicate, dict) and isinstance(predicate.get("result"), str):
-        digests[1] = hashlib.sha256(predicate["result"].encode()).hexdigest()
+    if isinstance(predicate, dict) and "result" in predicate:
+        digests[1] = digest_of(predicate["result"])
     for subject, digest in zip(statement["subject"], digests, strict=True):
         if digest is not None:
             subject["digest"]["sha256"] = digest
@@ -262,34 +239,32 @@ def broken_evidence(
     Design and commitment stand in several places; half of the time all are changed.
     """
     statement = json.loads(contents(text)[0])
-    tree = expanded(statement["predicate"])
+    tree = statement["predicate"]
     at = chosen(tree, rng, f"{within}." if within else "")
     after = changed(tree, at, rng)
     if at[0] == "registration" and len(at) > 2 and rng.random() < 0.5:
         part = tree["registration"][at[1]]
         after = replaced(tree, part, after["registration"][at[1]])
-    statement["predicate"] = collapsed(after)
+    statement["predicate"] = after
     return forged(statement), field_of(at)
 
 
 def broken_registration(text: str, rng: np.random.Generator) -> tuple[str, str]:
     """Change one field of a registration, or say one of its fields twice."""
-    tree = Document(expanded(json.loads(text)))
+    tree = json.loads(text)
     at = chosen(tree, rng)
     after = changed(tree, at, rng)
-    broken = collapsed(after)
     if (
         at[0] == "design"
         and len(at) > 1
         and isinstance(at[1], str)
         and rng.random() < 0.2
     ):
-        plain = json.loads(text)  # whoever takes the first of two reads another design
-        first = canonical(collapsed(after["design"].get(at[1])))
-        name = canonical(at[1])
-        plain["design"] = f"{{{name}:{first},{plain['design'][1:]}"
-        return canonical(plain), "a key said twice"
-    return broken, field_of(at)
+        # Whoever takes the first of two reads another design.
+        first = f"{canonical(at[1])}:{canonical(after['design'].get(at[1]))}"
+        twice = canonical(tree).replace('"design":{', f'"design":{{{first},', 1)
+        return twice, "a key said twice"
+    return canonical(after), field_of(at)
 
 
 def replaced(value: Any, old: Any, new: Any) -> Any:
@@ -298,9 +273,7 @@ def replaced(value: Any, old: Any, new: Any) -> Any:
         return new
     match value:
         case dict():
-            return type(value)(
-                {name: replaced(each, old, new) for name, each in value.items()}
-            )
+            return {name: replaced(each, old, new) for name, each in value.items()}
         case list():
             return [replaced(each, old, new) for each in value]
     return value
@@ -308,7 +281,7 @@ def replaced(value: Any, old: Any, new: Any) -> Any:
 
 def same(first: str, second: str) -> bool:
     """Return whether two texts hold equal values, however these are written."""
-    return _alike(expanded(json.loads(first)), expanded(json.loads(second)))
+    return _alike(json.loads(first), json.loads(second))
 
 
 def _alike(first: Any, second: Any) -> bool:

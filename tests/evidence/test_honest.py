@@ -19,9 +19,17 @@ from dpaudit.evidence import (
     verify,
 )
 from dpaudit.evidence.signing import generate_signing_key
-from dpaudit.evidence.strict import DOCUMENTS
 
 RULES = OneRun(guesses=30)
+NAMES = [
+    "audit",
+    "commitment",
+    "design",
+    "guesses",
+    "reading",
+    "registration",
+    "result",
+]
 TEXTS = ["March 2026", '{"lr": 0.1', '{"clip": NaN}', '{"lr": 0.1}', '{"', "\ud800"]
 
 
@@ -34,7 +42,7 @@ def honest(setting):
     return of_transcript(played(design))
 
 
-@pytest.mark.parametrize("name", [*sorted(DOCUMENTS), "format", "config", "p_value"])
+@pytest.mark.parametrize("name", [*NAMES, "format", "config", "p_value"])
 def test_settings_may_have_any_name_and_any_text(name):
     for text in TEXTS:
         evidence = honest({name: text})

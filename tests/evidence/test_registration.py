@@ -62,12 +62,12 @@ def test_a_value_has_one_spelling(old, new):
     design = Design(
         canaries=9, rules=OneRun(guesses=1), claim=claim, setting={"bins": 1}
     )
-    plain = json.loads(register(design, KEY).to_json())
-    assert old in plain["design"]
-    assert Registration.from_json(json.dumps(plain)).design == design
-    plain["design"] = plain["design"].replace(old, new)
+    text = register(design, KEY).to_json()
+    assert old in text
+    indented = json.dumps(json.loads(text), indent=2)  # says the same, to everyone
+    assert Registration.from_json(indented).design == design
     with pytest.raises(InvalidInputError):
-        Registration.from_json(json.dumps(plain))
+        Registration.from_json(text.replace(old, new))
 
 
 def test_an_unnamed_program_is_among_what_is_not_established():

@@ -5,8 +5,9 @@ import json
 
 import pytest
 
+from dpaudit import _canonical
 from dpaudit.errors import InvalidInputError
-from dpaudit.evidence import strict
+from dpaudit.evidence import envelope
 
 
 @pytest.mark.parametrize(
@@ -19,14 +20,13 @@ from dpaudit.evidence import strict
         "[1e999]",
         "[1,]",
         "",
-        "\ufeff{}",
         "[" * 100_000,
         "9" * 5000,
     ],
 )
 def test_json_that_is_read_in_two_ways_or_none_is_refused(text):
     with pytest.raises(InvalidInputError, match="not JSON"):
-        strict.parsed(text)
+        _canonical.parsed(text)
 
 
 @pytest.mark.parametrize(
@@ -44,38 +44,32 @@ def test_json_that_is_read_in_two_ways_or_none_is_refused(text):
 def test_a_text_that_is_not_the_canonical_one_is_refused(text):
     json.loads(text)  # it is JSON
     with pytest.raises(InvalidInputError, match="canonical"):
-        strict.canonical(text)
-
-
-@pytest.mark.parametrize("inner", ['{"b":1,"a":2}', '{"a": 1}', '{"a":1,"a":1}', "no"])
-def test_a_document_within_a_document_must_be_canonical_too(inner):
-    middle = json.dumps({"design": inner}, separators=(",", ":"))
-    for text in (middle, json.dumps({"result": middle}, separators=(",", ":"))):
-        with pytest.raises(InvalidInputError):
-            strict.canonical(text)
+        _canonical.canonical(text)
 
 
 @pytest.mark.parametrize("value", ["March", '{"b": 1', '{"b":NaN}', '{"b": 1}'])
-def test_names_that_the_user_chose_hold_no_documents(value):
+def test_texts_that_look_like_documents_are_texts(value):
     text = json.dumps({"setting": {"design": value}}, separators=(",", ":"))
-    assert strict.canonical(text) == {"setting": {"design": value}}
+    assert _canonical.canonical(text) == {"setting": {"design": value}}
 
 
 def test_documents_may_be_nested_but_not_without_end():
-    text = "{}"
-    for _ in range(5):
-        text = json.dumps({"design": text}, separators=(",", ":"))
-    assert strict.canonical(text).keys() == {"design"}
     for depth in (5_000, 100_000):
         with pytest.raises(InvalidInputError):
-            strict.canonical('{"a":' * depth + "1" + "}" * depth)
+            _canonical.canonical('{"a":' * depth + "1" + "}" * depth)
+
+
+def test_a_mark_before_the_text_is_no_part_of_it():
+    assert _canonical.parsed("\ufeff{}") == {}
+    with pytest.raises(InvalidInputError, match="canonical"):
+        _canonical.canonical("\ufeff{}")
 
 
 def test_base64_has_one_spelling():
     data = bytes(range(256))
     text = base64.b64encode(data).decode()
-    assert strict.from_base64("sig", text) == data
-    assert strict.to_base64(data) == text
+    assert envelope._from_base64("sig", text) == data
+    assert envelope._to_base64(data) == text
     spellings = [
         text.replace("+", "-").replace("/", "_"),
         text.rstrip("="),
@@ -89,4 +83,4 @@ def test_base64_has_one_spelling():
     ]
     for other in spellings:
         with pytest.raises(InvalidInputError, match="sig must be"):
-            strict.from_base64("sig", other)
+            envelope._from_base64("sig", other)

@@ -7,7 +7,7 @@ import json
 
 import numpy as np
 import pytest
-from evidence_mutants import collapsed, contents, expanded, forged
+from evidence_mutants import contents, forged
 from evidence_samples import KINDS, of_scores
 from evidence_trials import (
     SIGNED_WAYS,
@@ -113,10 +113,10 @@ def test_white_space_between_tokens_and_the_order_of_fields_are_harmless(
 def test_a_guess_may_move_to_the_turn_before(folder):
     """Nothing shows in which turn it was; verification says so."""
     statement = json.loads(contents(seal(evidence("adaptive count", folder)))[0])
-    tree = expanded(statement["predicate"])
+    tree = statement["predicate"]
     turns = tree["guesses"]["turn"]
     turns[turns.index(2)] = 1
-    statement["predicate"] = collapsed(tree)
+    statement["predicate"] = tree
     found = verify(forged(statement))
     assert found.sound
     assert "guesses.turn" in found.stated

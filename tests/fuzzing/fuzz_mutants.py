@@ -9,7 +9,7 @@ import json
 from random import Random
 from typing import Any
 
-from evidence_mutants import Document, collapsed, expanded, forged, places
+from evidence_mutants import forged, places
 
 __all__ = [
     "NUMBERS",
@@ -47,7 +47,7 @@ class Tree:
     """A document that is held as an object, with the places that can be changed."""
 
     def __init__(self, text: str | bytes) -> None:
-        self.root = expanded(json.loads(text))
+        self.root = json.loads(text)
         by_field: dict[tuple[str, ...], list[tuple[str | int, ...]]] = {}
         for at in places(self.root):
             name = tuple(part for part in at if isinstance(part, str))
@@ -80,7 +80,7 @@ def json_mutant(tree: Tree, rng: Random) -> bytes:
     raw, root = _Raw(), tree.root
     for _ in range(1 + _few(rng)):
         root = _changed(root, tree.place(rng), rng, raw)
-    text = raw.put(_dumped(collapsed(root), rng))
+    text = raw.put(_dumped(root, rng))
     data = text.encode("utf-8", "surrogatepass")
     return raw_mutant(data, rng) if rng.random() < 0.1 else data
 
@@ -90,7 +90,7 @@ def envelope_mutant(tree: Tree, rng: Random) -> bytes:
     raw, root = _Raw(), tree.root
     for _ in range(1 + _few(rng)):
         root = _changed(root, tree.place(rng), rng, raw)
-    statement = collapsed(root)
+    statement = root
     try:
         text = forged(json.loads(raw.put(json.dumps(statement))))
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError):
@@ -191,5 +191,5 @@ def _other(value: Any, rng: Random, raw: _Raw) -> Any:
         return rng.choice(TEXTS)
     if kind == 8 and rng.random() < 0.1:
         return raw.value(rng.choice(_NESTED))
-    odd = (None, True, False, [], {}, [value], {"a": value}, Document({"a": 1}))
+    odd = (None, True, False, [], {}, [value], {"a": value})
     return rng.choice((*odd, [raw.value(rng.choice(_JSON_NUMBERS))] * 3))

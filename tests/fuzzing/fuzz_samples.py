@@ -22,7 +22,6 @@ from dpaudit import (
     PrivacyCurve,
     PureDP,
 )
-from dpaudit.bounds.reading_json import reading_to_json
 from dpaudit.bounds.reads import Bets, Counts, Ranked, Rounds, Unequal, Weighted
 from dpaudit.engines.store import Cell, Found, Store
 from dpaudit.evidence import Evidence, register, seal
@@ -78,7 +77,7 @@ def pairs() -> Iterator[bytes]:
 
 def readings() -> Iterator[bytes]:
     for evidence in all_evidence():
-        yield reading_to_json(audit_of(evidence.result).reading).encode()
+        yield audit_of(evidence.result).reading.to_json().encode()
     weighted = Weighted(
         canaries=9, weights=(1.0, 2.0), guesses=(3, 3), correct=(2, 3), committed=False
     )
@@ -97,7 +96,7 @@ def readings() -> Iterator[bytes]:
         Rounds(canaries=9, rounds=(weighted,), weights=(1.0,), uniforms=(0.5,)),
         Bets(canaries=4, right=np.array([True, False]), stakes=np.array([0.7, 0.6])),
     ):
-        yield reading_to_json(reading).encode()
+        yield reading.to_json().encode()
 
 
 def transcripts() -> Iterator[bytes]:

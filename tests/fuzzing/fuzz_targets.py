@@ -35,8 +35,7 @@ from fuzz_mutants import (
 
 from dpaudit import Coins, Design, Key, Pairs
 from dpaudit.bounds.methods import bound_counts, bound_for
-from dpaudit.bounds.reading_json import reading_from_json, reading_to_json
-from dpaudit.bounds.reads import Bets, Counts, Ranked
+from dpaudit.bounds.reads import Bets, Counts, Ranked, Reading
 from dpaudit.engines.export import export
 from dpaudit.engines.store import Store
 from dpaudit.errors import InvalidInputError
@@ -101,9 +100,9 @@ def again(value: Any) -> object:
 
 
 def read_reading(data: bytes, _: Path) -> object:
-    reading = reading_from_json(decoded(data))
-    written = reading_to_json(reading)
-    assert reading_to_json(reading_from_json(written)) == written, "read back otherwise"
+    reading = Reading.from_json(decoded(data))
+    written = reading.to_json()
+    assert Reading.from_json(written).to_json() == written, "read back otherwise"
     str(reading.right_and_made())
     if isinstance(reading, Counts):
         str(bound_counts("exact", reading, delta=1e-6, alpha=0.05))

@@ -14,7 +14,7 @@ from fuzz_mutants import NUMBERS, TEXTS
 from hypothesis import given, settings
 
 from dpaudit import ApproxDP, Coins, Design, OneRun, Pairs, audit_scores
-from dpaudit.bounds.reading_json import reading_from_json
+from dpaudit.bounds.reads import Reading
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.evidence import Registration, ScoreFiles, verify
 from dpaudit.evidence.documents import result_from_json
@@ -23,16 +23,16 @@ from dpaudit.game.transcript import Transcript
 from dpaudit.tables.reading import read_score_table
 
 READERS = {
-    "design": (Design.from_json, "dpaudit.design.2"),
-    "commitment": (Commitment.from_json, "dpaudit.commitment.2"),
+    "design": (Design.from_json, "dpaudit.design.1"),
+    "commitment": (Commitment.from_json, "dpaudit.commitment.1"),
     "coins": (Coins.from_json, "dpaudit.coins.1"),
     "pairs": (Pairs.from_json, "dpaudit.pairs.1"),
     "registration": (Registration.from_json, "dpaudit.registration.1"),
     "score files": (ScoreFiles.from_json, "dpaudit.score-files.1"),
     "transcript": (Transcript.from_json, "dpaudit.transcript.1"),
-    "reading": (reading_from_json, "dpaudit.reading.2"),
-    "result": (result_from_json, "dpaudit.result.3"),
-    "training": (result_from_json, "dpaudit.training-result.2"),
+    "reading": (Reading.from_json, "dpaudit.reading.1"),
+    "result": (result_from_json, "dpaudit.result.1"),
+    "training": (result_from_json, "dpaudit.training-result.1"),
 }
 VALUES = st.recursive(
     st.none()

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from dpaudit._codec import decode
 from dpaudit.bounds.reads import Reading
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.rules import OneRun, Rules, rules_from_plain
+from dpaudit.game.rules import OneRun, Rules
 
 PAGE = Path(__file__).parents[2] / "docs/how-to/add-a-game.md"
 PLAY = """
@@ -76,4 +77,6 @@ def test_a_kind_belongs_to_one_class(base):
     kind = {Rules: "one-run", Reading: "counts"}[base]
     with pytest.raises(InvalidInputError, match=f"kind='{kind}' of Mine is that of"):
         type("Mine", (base,), {"kind": kind, "__slots__": ()})
-    assert rules_from_plain({"kind": "one-run", "guesses": 3}) == OneRun(guesses=3)
+    assert decode(Rules, {"kind": "one-run", "guesses": 3}, "rules") == OneRun(
+        guesses=3
+    )

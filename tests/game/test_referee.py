@@ -26,7 +26,6 @@ from dpaudit import (
     Transcript,
     test_claim,
 )
-from dpaudit.bounds.reading_json import reading_to_json
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.stats.binomial import rate_limits
 
@@ -176,7 +175,7 @@ def test_a_record_of_more_guesses_than_planned_is_not_read():
     transcript = referee.close()
     assert len(transcript.uniforms) == 0
     fewer = replace(transcript.design, rules=OneRun(guesses=1))
-    plain = json.loads(transcript.to_json()) | {"design": fewer.to_json()}
+    plain = json.loads(transcript.to_json()) | {"design": json.loads(fewer.to_json())}
     with pytest.raises(VoidAuditError, match=r"^2 guesses were made"):
         Transcript.from_json(json.dumps(plain)).reading()
 
@@ -310,7 +309,7 @@ def test_a_transcript_reads_back_as_itself(rules):
     again = Transcript.from_json(transcript.to_json())
     assert again == transcript
     assert again.to_json() == transcript.to_json()
-    assert reading_to_json(again.reading()) == reading_to_json(transcript.reading())
+    assert again.reading().to_json() == transcript.reading().to_json()
 
 
 def test_a_transcript_with_ragged_columns_is_refused():
@@ -319,7 +318,9 @@ def test_a_transcript_with_ragged_columns_is_refused():
     plain = json.loads(referee.close().to_json())
     with pytest.raises(InvalidInputError, match="one length"):
         Transcript.from_json(json.dumps({**plain, "guess": [1]}))
-    with pytest.raises(InvalidInputError, match="column"):
+    with pytest.raises(
+        InvalidInputError, match="guess must be a list of whole numbers"
+    ):
         Transcript.from_json(json.dumps({**plain, "guess": ["x", "y"]}))
     for change in (
         {"guess": [1, 2]},

@@ -327,15 +327,6 @@ def test_rounds_are_judged_by_what_was_fixed_beforehand():
         Transcript.from_json(text)
 
 
-def test_results_of_the_first_format_are_still_read():
-    result = audit(claimed=1.0, true=1.0, seed=0)
-    plain = json.loads(result.to_json())
-    for name in ("scores", "verdict", "controls"):
-        del plain[name]
-    old = json.dumps({**plain, "format": "dpaudit.result.1"})
-    assert AuditResult.from_json(old) == result
-
-
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -405,18 +396,3 @@ def test_a_reading_of_another_game_than_the_rules_is_refused(rules, reading, sai
     design = Design(canaries=100, rules=rules, claim=claim)
     with pytest.raises(VoidAuditError, match=said):
         judge(reading, design=design, commitment=None)
-
-
-@pytest.mark.parametrize("rules", [OneRun(guesses=40), AdaptiveCount(guesses=40)])
-def test_an_old_result_is_of_the_game_of_its_rules(rules):
-    """Its reading did not say so, but its design does."""
-    claim = ApproxDP(epsilon=1.0, delta=1e-4)
-    design = Design(canaries=100, rules=rules, claim=claim)
-    adaptive = isinstance(rules, AdaptiveCount)
-    counts = replace(AT_ONCE, adaptive=adaptive)
-    result = judge(counts, design=design, commitment=None)
-    plain = json.loads(result.to_json())
-    reading = json.loads(plain["reading"])
-    del reading["adaptive"]
-    plain["reading"] = json.dumps(reading | {"format": "dpaudit.reading.1"})
-    assert AuditResult.from_json(json.dumps(plain)) == result

@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpaudit._codec import decode, encode
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.score_summary import ScoreSummary
 
@@ -26,7 +27,7 @@ def test_every_canary_is_counted_once_and_the_area_is_that_of_all_pairs(rows):
         # Few values, so no point is left out: the area is the share of ordered pairs.
         pairs = np.sign(np.subtract.outer(inside, outside))
         assert area(summary) == pytest.approx((pairs.mean() + 1) / 2)
-    assert ScoreSummary.from_plain(summary.to_plain()) == summary
+    assert decode(ScoreSummary, encode(summary), "scores") == summary
 
 
 def test_many_scores_keep_both_ends_of_the_curve():
@@ -77,9 +78,9 @@ def test_what_no_scores_give_is_refused(change):
         "false_positive": [0.0, 1.0],
         "true_positive": [0.0, 1.0],
     }
-    assert ScoreSummary.from_plain(plain).included == (1,)
+    assert decode(ScoreSummary, plain, "scores").included == (1,)
     with pytest.raises(InvalidInputError):
-        ScoreSummary.from_plain({**plain, **change})
+        decode(ScoreSummary, {**plain, **change}, "scores")
 
 
 def test_no_number_is_refused():
@@ -97,10 +98,10 @@ def test_scores_without_coins_are_refused(scores, bits):
 
 @pytest.mark.parametrize("name", ["included", "excluded"])
 def test_a_part_of_a_canary_is_refused(name):
-    plain = ScoreSummary.of([1.0, 2.0, 3.0], [1, 0, 1]).to_plain()
+    plain = encode(ScoreSummary.of([1.0, 2.0, 3.0], [1, 0, 1]))
     plain[name] = [count + 0.5 for count in plain[name]]
     with pytest.raises(InvalidInputError, match=name):
-        ScoreSummary.from_plain(plain)
+        decode(ScoreSummary, plain, "scores")
 
 
 def test_bins_reach_from_the_lowest_to_the_highest_score():

@@ -25,6 +25,7 @@ _VERSIONS = re.compile(
 )
 # Which packages a report names depends on what else was loaded.
 _LOADED = re.compile(r"(Versions that made this page\n)(?:[\w-]+ \d\S*\n)*")
+_LIST = re.compile(r"\[[^\[\]{}\"]*\]")  # of numbers
 
 
 def check_golden(name: str, text: str) -> None:
@@ -49,7 +50,11 @@ def pretty(text: str) -> str:
         plain["payload"]["predicate"].pop("versions")
         for each in plain["signatures"]:
             each["sig"] = "left out, as versions are signed too"
-    return json.dumps(plain, indent=1) + "\n"
+    return _LIST.sub(_on_one_line, json.dumps(plain, indent=1)) + "\n"
+
+
+def _on_one_line(found: re.Match[str]) -> str:
+    return " ".join(found[0].split())
 
 
 def words_of(page: str) -> str:

@@ -20,7 +20,6 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from dpaudit import Bets, Coins, Key, Rounds, Weighted
-from dpaudit.bounds.reading_json import reading_to_json
 from dpaudit.bounds.reads import Ranked, Unequal
 from dpaudit.cli import app
 from dpaudit.game import coins
@@ -58,7 +57,7 @@ def write_readings():
             committed=True,
         ),
     }.items():
-        Path(f"{name}.json").write_text(reading_to_json(reading))
+        Path(f"{name}.json").write_text(reading.to_json())
 
 
 def write_scores():

@@ -168,6 +168,8 @@ def test_no_part_may_be_missing_and_none_more(kind, request):
         inside = plain
         for name in path[:-1]:
             inside = inside[name]
+        if path[:2] == ("design", "setting") and len(path) > 2:
+            continue  # names that the user chose
         if isinstance(inside, dict):
             less = {name: each for name, each in inside.items() if name != path[-1]}
             for other in (less, {**inside, "more": 1}):
@@ -177,7 +179,8 @@ def test_no_part_may_be_missing_and_none_more(kind, request):
                     else json.dumps(other)
                 )
                 assert read_again(text) is None
-                assert not schema().is_valid(json.loads(text))
+                if len(path) == 1 or path[0] not in ("design", "commitment"):
+                    assert not schema().is_valid(json.loads(text))
         else:
             less = inside[: path[-1]] + inside[path[-1] + 1 :]
             assert read_again(with_other(plain, path[:-1], less)) is None
@@ -205,7 +208,7 @@ def test_numbers_that_do_not_add_up_are_refused(exact, cells):
     refusal(plain, "does not hold all rows", ones=plain["ones"] + 1)
     refusal(plain, "does not hold all rows", rows=plain["rows"] - 1, **UNCHECKED)
     refusal(plain, "without ids has no lots, nor a fingerprint", ids=[])
-    changes = {"design": EXACT.to_json(), "rows": 30, "ones": 9}
+    changes = {"design": EXACT.to_plain(), "rows": 30, "ones": 9}
     refusal(plain, "not made for its design", **UNCHECKED, **changes)
 
 
@@ -223,14 +226,14 @@ def test_more_ones_than_canaries_are_refused(exact, cells):
 def test_a_tally_of_more_canaries_than_a_table_may_hold_is_refused(exact):
     design = Design(canaries=2**36 + 1, rules=OneRun(guesses=7), claim=CLAIM)
     plain = json.loads(tally_to_json(exact))
-    refusal(plain, "more than a table may hold", design=design.to_json())
+    refusal(plain, "more than a table may hold", design=design.to_plain())
 
 
 def test_a_tally_for_the_rules_of_other_games_is_refused(exact):
     rules = Ranking(guesses=2**20 + 1)
     design = Design(canaries=2**21, rules=rules, claim=CLAIM)
     plain = json.loads(tally_to_json(exact))
-    refusal(plain, "too many to be kept in order", design=design.to_json())
+    refusal(plain, "too many to be kept in order", design=design.to_plain())
 
 
 def test_lists_are_not_longer_than_they_may_be(exact, cells):
@@ -274,12 +277,12 @@ def test_minus_zero_is_zero(exact):
         "",
         "[]",
         "null",
+        '{"format":"dpaudit.tally.9"}',
         '{"format":"dpaudit.tally.1"}',
-        '{"format":"dpaudit.tally.2"}',
-        '{"format":"dpaudit.tally.2","rows":NaN}',
-        '{"format":"dpaudit.tally.2","rows":1e999}',
+        '{"format":"dpaudit.tally.1","rows":NaN}',
+        '{"format":"dpaudit.tally.1","rows":1e999}',
         "[" * 100_000,
-        '{"format":"dpaudit.tally.2","rows":' + "9" * 5000 + "}",
+        '{"format":"dpaudit.tally.1","rows":' + "9" * 5000 + "}",
     ],
 )
 def test_what_is_no_tally_is_refused(text):
@@ -300,8 +303,8 @@ DESIGN = Design(
 )
 TEXT = json.dumps(
     {
-        "format": "dpaudit.tally.2",
-        "design": DESIGN.to_json(),
+        "format": "dpaudit.tally.1",
+        "design": DESIGN.to_plain(),
         "commitment": None,
         "salt": "0" * 64,
         "rows": 9,

@@ -12,7 +12,6 @@ from pyarrow import parquet
 from scipy import stats
 
 from dpaudit import Classes, Coins, Design, Key, OneRun, PureDP, Ranking
-from dpaudit.bounds.reading_json import reading_to_json
 from dpaudit.errors import VoidAuditError
 from dpaudit.evidence import tie_rng
 from dpaudit.game.scores import read_scores
@@ -114,4 +113,4 @@ def test_a_tally_of_equal_scores_reads_what_a_table_of_them_reads(
             tally = tally_scores(Shard(files=(path,), design=design, key=key))
             tallies.append(tally_from_json(tally_to_json(tally)))
         found = conclude_scores(tallies).reading
-        assert reading_to_json(found) == reading_to_json(table)
+        assert found.to_json() == table.to_json()

@@ -13,6 +13,7 @@ from typing import ClassVar, Generic, Protocol, TypeVar, final
 import numpy as np
 
 from dpaudit import _validate
+from dpaudit._codec import Extended, Words
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.stats.search import highest_yes, largest_yes, last_yes_before_no
@@ -57,9 +58,9 @@ class LowerBound:
     epsilon_lower: float
     delta: float
     alpha: float
-    method: str
-    reference: str
-    tier: str = "A"
+    method: Words
+    reference: Words
+    tier: Words = "A"
 
     def __str__(self) -> str:
         return (
@@ -88,14 +89,19 @@ class ParameterBound:
     """
 
     parameter_lower: float
-    parameter: str
-    family: str
-    model_epsilon: float
+    parameter: Words
+    family: Words
+    model_epsilon: Extended
     delta: float
     alpha: float
-    method: str
-    reference: str
-    tier: str = "B"
+    method: Words
+    reference: Words
+    tier: Words = "B"
+
+    def __post_init__(self) -> None:
+        for name in ("parameter_lower", "model_epsilon"):
+            if not getattr(self, name) >= 0:
+                raise InvalidInputError(f"{name} must be >= 0")
 
     def __str__(self) -> str:
         return (
@@ -131,6 +137,9 @@ class ClaimTest:
     claim: Guarantee
     p_value: float
     alpha: float
+
+    def __post_init__(self) -> None:
+        _validate.probability("p_value", self.p_value)
 
     @property
     def refuted(self) -> bool:

@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
+from dpaudit._codec import Document
 from dpaudit._kinds import Kinds
 from dpaudit.errors import InvalidInputError, VoidAuditError
 
 __all__ = [
-    "KINDS",
     "WIDEST_JUMP",
     "Bets",
     "Counts",
@@ -41,13 +41,11 @@ _HEAVIEST = 1e100  # a weight; sums of squares of larger ones are no floats
 WIDEST_JUMP = 10.0  # standard deviations; a larger jump would limit nothing
 
 
-KINDS: Kinds["Reading"] = Kinds("kind must be")
-
-
-class Reading(ABC):
+class Reading(Document, ABC):
     """What is read of a game.
 
     Attributes:
+        kinds: All readings that are known, by kind.
         kind: Its name in documents.
         canaries: Canaries of the game, guessed or not.
         tally: Whether it holds numbers only, of guesses that count whatever happens:
@@ -59,6 +57,8 @@ class Reading(ABC):
 
     __slots__ = ()
 
+    form = "dpaudit.reading.1"
+    kinds: ClassVar[Kinds["Reading"]] = Kinds("kind must be")
     kind: ClassVar[str]
     tally: ClassVar[bool] = False
     canaries: int
@@ -68,7 +68,7 @@ class Reading(ABC):
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        KINDS.add(cls)
+        Reading.kinds.add(cls)
 
     @abstractmethod
     def right_and_made(self) -> tuple[int, int]:

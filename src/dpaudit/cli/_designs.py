@@ -93,15 +93,14 @@ def note_on_strength(design: "Design") -> str | None:
 def read_registration(path: Path) -> "Registration":
     """Return what was registered; a bare design was registered without a key."""
     from dpaudit import _canonical  # noqa: PLC0415
-    from dpaudit.evidence import Registration, strict  # noqa: PLC0415
+    from dpaudit.evidence import Registration  # noqa: PLC0415
     from dpaudit.evidence.registration import read_design  # noqa: PLC0415
 
     text = read_text(path)
     try:
         if _canonical.format_of(text).startswith("dpaudit.design."):
-            return Registration(
-                design=read_design(strict.parsed(text)), commitment=None
-            )
+            design = read_design(_canonical.parsed(text))
+            return Registration(design=design, commitment=None)
         return Registration.from_json(text)
     except DpAuditError as error:
         raise InvalidInputError(f"{path}: {error}") from error

@@ -25,7 +25,7 @@ __all__ = [
     "write_outputs",
 ]
 
-_FORMAT = "dpaudit.audit.2"
+_FORMAT = "dpaudit.audit.1"
 
 SaveOption: TypeAlias = Annotated[
     Path | None,
@@ -109,10 +109,8 @@ def audit_text(result: "AuditResult", notes: list[str], written: list[str]) -> s
 
 def audit_json(result: "AuditResult", notes: list[str]) -> str:
     """Return what a command says of an audit, as JSON."""
-    from dataclasses import asdict  # noqa: PLC0415
-
     from dpaudit import _canonical  # noqa: PLC0415
-    from dpaudit.game.result import claim_test_to_plain  # noqa: PLC0415
+    from dpaudit._codec import encode  # noqa: PLC0415
     from dpaudit.game.verdict import Verdict  # noqa: PLC0415
 
     right, made = result.reading.right_and_made()
@@ -121,11 +119,11 @@ def audit_json(result: "AuditResult", notes: list[str]) -> str:
             "format": _FORMAT,
             "verdict": str(result.verdict),
             "reason": result.reason,
-            "controls": [each.to_plain() for each in result.controls],
+            "controls": encode(result.controls),
             "epsilon_lower": result.bound.epsilon_lower,
             "refuted": result.verdict is Verdict.REFUTED,
-            "claim_test": claim_test_to_plain(result.claim_test),
-            "bound": asdict(result.bound),
+            "claim_test": encode(result.claim_test),
+            "bound": encode(result.bound),
             "ceiling": result.ceiling,
             "canaries": result.design.canaries,
             "guesses": made,

@@ -1,7 +1,5 @@
 """``dpaudit bound``: from what was guessed to a lower bound on epsilon."""
 
-import json as json_module
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -98,13 +96,12 @@ def _reading(
     *,
     adaptive: bool,
 ) -> "Reading":
-    from dpaudit.bounds.reading_json import reading_from_json  # noqa: PLC0415
-    from dpaudit.bounds.reads import Counts  # noqa: PLC0415
+    from dpaudit.bounds.reads import Counts, Reading  # noqa: PLC0415
 
     if path is not None:
         if (canaries, guesses, correct) != (None, None, None):
             raise InvalidInputError("give either --reading or the three counts")
-        return reading_from_json(read_text(path))
+        return Reading.from_json(read_text(path))
     if canaries is None or guesses is None or correct is None:
         raise InvalidInputError(
             "give --canaries, --guesses and --correct, or a --reading"
@@ -222,17 +219,17 @@ def _as_json(
     alpha: float,
 ) -> str:
     from dpaudit import _canonical  # noqa: PLC0415
-    from dpaudit.bounds.reading_json import reading_to_json  # noqa: PLC0415
+    from dpaudit._codec import encode  # noqa: PLC0415
 
-    first = asdict(bounds[0])
+    first = encode(bounds[0])
     found = (
         {"epsilon_lower": first["epsilon_lower"]} if "epsilon_lower" in first else {}
     )
     return _canonical.text(
         {
-            "format": "dpaudit.bound.2",
-            "reading": json_module.loads(reading_to_json(read)),
-            "bounds": [asdict(b) for b in bounds],
+            "format": "dpaudit.bound.1",
+            "reading": encode(read),
+            "bounds": encode(bounds),
             "ceiling": _ceiling(read, delta=delta, alpha=alpha),
             "verdict": ended and str(ended[0]),
             "reason": ended and ended[1],

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from dpaudit.game.combining import CombinedResult
     from dpaudit.privacy.guarantee import Guarantee
 
-_FORMAT = "dpaudit.combination.2"
+_FORMAT = "dpaudit.combination.1"
 
 
 def combine(
@@ -54,7 +54,7 @@ def combine(
 
 def _curve(results: "Sequence[Result]") -> "Guarantee | None":
     """Return the accountant's curve, if every run was held against the same one."""
-    from dpaudit.privacy.guarantee import guarantee_to_plain  # noqa: PLC0415
+    from dpaudit._codec import encode  # noqa: PLC0415
     from dpaudit.training.result import TrainingResult  # noqa: PLC0415
 
     tests = [
@@ -64,8 +64,8 @@ def _curve(results: "Sequence[Result]") -> "Guarantee | None":
     claims = [test.claim for test in tests if test is not None]
     if not claims:
         return None
-    first = guarantee_to_plain(claims[0])
-    if len(claims) < len(tests) or any(guarantee_to_plain(c) != first for c in claims):
+    first = encode(claims[0])
+    if len(claims) < len(tests) or any(encode(claim) != first for claim in claims):
         raise VoidAuditError(
             "the runs were not all held against one accountant's curve; runs of one "
             "claim can be combined"
@@ -94,10 +94,8 @@ def _text(found: "CombinedResult", paths: Sequence[Path], notes: Sequence[str]) 
 
 
 def _json(found: "CombinedResult", paths: Sequence[Path], notes: Sequence[str]) -> str:
-    from dataclasses import asdict  # noqa: PLC0415
-
     from dpaudit import _canonical  # noqa: PLC0415
-    from dpaudit.game.result import claim_test_to_plain  # noqa: PLC0415
+    from dpaudit._codec import encode  # noqa: PLC0415
     from dpaudit.game.verdict import Verdict  # noqa: PLC0415
 
     runs: list[_canonical.Json] = [
@@ -115,11 +113,11 @@ def _json(found: "CombinedResult", paths: Sequence[Path], notes: Sequence[str]) 
             "format": _FORMAT,
             "verdict": str(found.verdict),
             "reason": found.reason,
-            "controls": [each.to_plain() for each in found.controls],
+            "controls": encode(found.controls),
             "epsilon_lower": found.bound.epsilon_lower,
             "refuted": found.verdict is Verdict.REFUTED,
-            "claim_test": claim_test_to_plain(found.claim_test),
-            "bound": asdict(found.bound),
+            "claim_test": encode(found.claim_test),
+            "bound": encode(found.bound),
             "runs": runs,
             "notes": list(notes),
             "text": str(found),

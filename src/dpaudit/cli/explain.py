@@ -10,7 +10,7 @@ from dpaudit.cli._shared import JsonOption, json_number, patience
 if TYPE_CHECKING:
     from dpaudit.explanation import Explanation
 
-_FORMAT = "dpaudit.explanation.3"
+_FORMAT = "dpaudit.explanation.1"
 
 
 def explain(result: ResultArgument, json: JsonOption = False) -> None:
@@ -32,6 +32,7 @@ def explain(result: ResultArgument, json: JsonOption = False) -> None:
 
 def _json(found: "Explanation") -> str:
     from dpaudit import _canonical  # noqa: PLC0415
+    from dpaudit._codec import encode  # noqa: PLC0415
 
     steps: list[_canonical.Json] = [
         {
@@ -57,7 +58,7 @@ def _json(found: "Explanation") -> str:
             "outcome": str(found.outcome),
             "reason": found.reason,
             "verdict": found.verdict,
-            "controls": [each.to_plain() for each in found.controls],
+            "controls": encode(found.controls),
             "claimed": json_number(found.claimed),
             "found": json_number(found.found),
             "delta": found.delta,

@@ -28,7 +28,7 @@ class _Purpose(StrEnum):
     BOUND = "bound"
 
 
-_FORMAT = "dpaudit.plan.2"
+_FORMAT = "dpaudit.plan.1"
 
 
 def plan(
@@ -214,15 +214,13 @@ def _answer(found: "Plan", target: float, needed: "Needed | None") -> str:
 
 
 def _json(found: "Plan", target: float | None, needed: "Needed | None") -> str:
-    from dataclasses import asdict  # noqa: PLC0415
-
     from dpaudit import _canonical  # noqa: PLC0415
-    from dpaudit.game.rules import rules_to_plain  # noqa: PLC0415
+    from dpaudit._codec import encode  # noqa: PLC0415
 
     return _canonical.text(
         {
             "format": _FORMAT,
-            "training": asdict(found.training),
+            "training": encode(found.training),
             "epsilon": found.claim.epsilon,
             "delta": found.claim.delta,
             "alpha": found.alpha,
@@ -230,21 +228,18 @@ def _json(found: "Plan", target: float | None, needed: "Needed | None") -> str:
             "available": found.available,
             "coordinates": found.coordinates,
             "per_coordinate": found.per_coordinate,
-            "rules": rules_to_plain(found.rules),
+            "rules": encode(found.rules),
             "method": found.method,
             "tier": "A",
-            "expected": asdict(found.expected),
+            "expected": encode(found.expected),
             "true_epsilon": json_number(found.true_epsilon),
             "ceiling": json_number(found.ceiling),
             "all_right": found.all_right,
             "fault": found.fault,
-            "candidates": [
-                asdict(each) | {"rules": rules_to_plain(each.rules)}
-                for each in found.candidates
-            ],
+            "candidates": encode(found.candidates),
             "target_epsilon": target,
-            "needed": None if needed is None else asdict(needed),
-            "design": found.design().to_json(),
+            "needed": encode(needed),
+            "design": encode(found.design()),
             "text": str(found),
         }
     )

@@ -283,7 +283,10 @@ def entries(text: str) -> dict[str, Any]:
     Raises:
         InvalidInputError: It is no object of plain values.
     """
-    found = _canonical.parsed(text, "a store holds what is not JSON")
+    try:
+        found = _canonical.parsed(text)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"a store holds what is not JSON: {error}") from error
     if not isinstance(found, dict) or not all(
         value is None or isinstance(value, str | int | float)
         for value in found.values()

@@ -5,12 +5,9 @@ another version of numpy or scipy, may round the last digits otherwise. Everythi
 must be the same.
 """
 
-import json
 from math import isclose
 from types import MappingProxyType
 from typing import Any
-
-from dpaudit.evidence.strict import DOCUMENTS
 
 __all__ = ["differences"]
 
@@ -38,11 +35,7 @@ def differences(stated: Any, found: Any, path: str = "") -> list[str]:  # noqa: 
         return [
             each
             for name in sorted(stated.keys() | found.keys())
-            for each in differences(
-                _part(stated.get(name), name, path),
-                _part(found.get(name), name, path),
-                f"{path}.{name}",
-            )
+            for each in differences(stated.get(name), found.get(name), f"{path}.{name}")
         ]
     if isinstance(stated, list) and isinstance(found, list):
         if len(stated) != len(found):
@@ -55,16 +48,6 @@ def differences(stated: Any, found: Any, path: str = "") -> list[str]:  # noqa: 
     if _same(stated, found, path):
         return []
     return [f"{path[1:]} is stated as {stated!r:.60} and derives as {found!r:.60}"]
-
-
-def _part(value: Any, name: str, path: str) -> Any:  # noqa: ANN401 (parsed JSON)
-    """Return the document that a text holds, if the field is one for documents."""
-    if not isinstance(value, str) or name not in DOCUMENTS or _is_free(path):
-        return value
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError):
-        return value
 
 
 def _is_free(path: str) -> bool:

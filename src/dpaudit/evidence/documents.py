@@ -22,14 +22,14 @@ def result_from_json(text: str) -> Result:
         dpaudit.errors.InvalidInputError: expected the JSON of a result, as its \
 to_json() returns it, got the format 'other.1'
     """
-    form = _canonical.format_of(text)
-    if form.startswith("dpaudit.training-result."):
-        return TrainingResult.from_json(text)
-    if form.startswith("dpaudit.result."):
-        return AuditResult.from_json(text)
+    plain = _canonical.parsed(text)
+    form = plain.get("format", "") if isinstance(plain, dict) else ""
+    for kind in (AuditResult, TrainingResult):
+        if form == kind.form:
+            return kind.of_plain(plain)
     raise InvalidInputError(
         f"expected the JSON of a result, as its to_json() returns it, got the format "
-        f"{form!r}"
+        f"{form!r:.60}"
     )
 
 

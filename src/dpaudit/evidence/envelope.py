@@ -14,6 +14,7 @@ Reference: DSSE v1.0.2, https://github.com/secure-systems-lab/dsse; in-toto Stat
 v1, https://github.com/in-toto/attestation.
 """
 
+import base64
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +22,6 @@ from typing import Any, Final, Protocol, final
 
 from dpaudit import _canonical
 from dpaudit.errors import InvalidInputError
-from dpaudit.evidence import strict
 from dpaudit.evidence.record import Evidence
 
 __all__ = [
@@ -69,7 +69,7 @@ class Envelope:
     Attributes:
         payload: The bytes that a signature is over.
         subject: The hashes that the statement says it is about, by name.
-        held: The hashes of what it holds, of the texts as they stand there.
+        held: The hashes of what it holds, of its canonical text.
         signature: None if nobody signed.
     """
 
@@ -86,12 +86,12 @@ def sealed(evidence: Evidence, signer: Signer | None = None) -> str:
         evidence: What to seal.
         signer: Who signs; without one the envelope has no signature.
     """
-    predicate = strict.parsed(evidence.to_json())
+    predicate = evidence.to_plain()
     subject: list[_canonical.Json] = [
         {"name": name, "digest": {"sha256": digest}}
         for name, digest in _held(predicate)
     ]
-    statement = {
+    statement: dict[str, _canonical.Json] = {
         "_type": _STATEMENT,
         "subject": subject,
         "predicateType": PREDICATE_TYPE,
@@ -100,11 +100,11 @@ def sealed(evidence: Evidence, signer: Signer | None = None) -> str:
     payload = _canonical.text(statement).encode("ascii")
     made = [] if signer is None else [signer.sign(payload)]
     signatures: list[_canonical.Json] = [
-        {"keyid": each.key_id, "sig": strict.to_base64(each.value)} for each in made
+        {"keyid": each.key_id, "sig": _to_base64(each.value)} for each in made
     ]
     return _canonical.text(
         {
-            "payload": strict.to_base64(payload),
+            "payload": _to_base64(payload),
             "payloadType": PAYLOAD_TYPE,
             "signatures": signatures,
         }
@@ -117,8 +117,8 @@ def open_envelope(text: str | bytes) -> tuple[Evidence, Envelope]:
     Raises:
         InvalidInputError: It is no such file, or could be read in more ways than one.
     """
-    plain = strict.object_of(
-        strict.parsed(strict.without_mark(_decoded(text))),
+    plain = _canonical.object_of(
+        _canonical.parsed(_decoded(text)),
         "an envelope",
         {"payload", "payloadType", "signatures"},
     )
@@ -126,9 +126,9 @@ def open_envelope(text: str | bytes) -> tuple[Evidence, Envelope]:
         raise InvalidInputError(
             f'expected "payloadType": "{PAYLOAD_TYPE}", got {plain["payloadType"]!r}'
         )
-    payload = strict.from_base64("payload", plain["payload"])
+    payload = _from_base64("payload", plain["payload"])
     statement = _statement(payload)
-    evidence = Evidence.from_json(_canonical.text(statement["predicate"]))
+    evidence = Evidence.of_plain(statement["predicate"])
     envelope = Envelope(
         payload=payload,
         subject=_subject(statement["subject"]),
@@ -139,18 +139,18 @@ def open_envelope(text: str | bytes) -> tuple[Evidence, Envelope]:
 
 
 def _held(predicate: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Return the hashes of what evidence holds, of the very texts."""
-    registered = strict.parsed(predicate["registration"])
+    """Return the hashes of what evidence holds, of its canonical text."""
+    registered = predicate["registration"]
     commitment, design = registered["commitment"], registered["design"]
     if commitment is None:
         first = "design", _digest(design)
     else:
-        first = "commitment", str(strict.parsed(commitment)["sha256"])
+        first = "commitment", str(commitment["sha256"])
     return first, ("result", _digest(predicate["result"]))
 
 
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
+def _digest(plain: _canonical.Json) -> str:
+    return hashlib.sha256(_canonical.text(plain).encode("ascii")).hexdigest()
 
 
 def _decoded(text: str | bytes) -> str:
@@ -161,8 +161,8 @@ def _decoded(text: str | bytes) -> str:
 
 
 def _statement(payload: bytes) -> dict[str, Any]:
-    found = strict.object_of(
-        strict.canonical(_decoded(payload)),
+    found = _canonical.object_of(
+        _canonical.canonical(_decoded(payload)),
         "a statement",
         {"_type", "subject", "predicateType", "predicate"},
     )
@@ -178,11 +178,13 @@ def _statement(payload: bytes) -> dict[str, Any]:
 def _subject(plain: object) -> tuple[tuple[str, str], ...]:
     if not isinstance(plain, list):
         raise InvalidInputError(f"subject must be a list, got {plain!r:.60}")
-    named = [strict.object_of(each, "a subject", {"name", "digest"}) for each in plain]
+    named = [
+        _canonical.object_of(each, "a subject", {"name", "digest"}) for each in plain
+    ]
     return tuple(
         (
             str(each["name"]),
-            str(strict.object_of(each["digest"], "a digest", {"sha256"})["sha256"]),
+            str(_canonical.object_of(each["digest"], "a digest", {"sha256"})["sha256"]),
         )
         for each in named
     )
@@ -193,9 +195,25 @@ def _signature(plain: object) -> Signature | None:
         raise InvalidInputError("signatures must be a list of one signature or none")
     if not plain:
         return None
-    found = strict.object_of(plain[0], "a signature", {"keyid", "sig"})
+    found = _canonical.object_of(plain[0], "a signature", {"keyid", "sig"})
     if not isinstance(found["keyid"], str):
         raise InvalidInputError(f"keyid must be a text, got {found['keyid']!r}")
-    return Signature(
-        key_id=found["keyid"], value=strict.from_base64("sig", found["sig"])
-    )
+    return Signature(key_id=found["keyid"], value=_from_base64("sig", found["sig"]))
+
+
+def _to_base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _from_base64(name: str, value: object) -> bytes:
+    """Return the bytes of a base64 text, if it is the one text for them.
+
+    With bits to spare there would be others, which are read alike.
+    """
+    try:
+        found = base64.b64decode(str(value), validate=True)
+    except ValueError as error:
+        raise InvalidInputError(f"{name} must be base64: {error}") from error
+    if _to_base64(found) != value:
+        raise InvalidInputError(f"{name} must be standard base64 with nothing to spare")
+    return found

@@ -12,20 +12,17 @@ import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from re import fullmatch
-from typing import Any, Self, final
+from typing import final
 
 import numpy as np
 
-from dpaudit import _canonical, _validate
+from dpaudit import _validate
+from dpaudit._codec import Document
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.evidence import strict
 from dpaudit.tables.reading import ScoreTable, read_score_table
 
 __all__ = ["ScoreFile", "ScoreFiles", "file_digest", "read_score_files", "score_files"]
 
-_FORMAT = "dpaudit.score-files.1"
-_FIELDS = {"format", "files", "coins_were_independent"}
 _BLOCK = 1 << 20
 _LONGEST_NAME = 255  # bytes; no usual file system has longer ones
 
@@ -59,12 +56,7 @@ class ScoreFile:
                 f"be printed and of at most {_LONGEST_NAME} bytes, got "
                 f"name={self.name!r}"
             )
-        if not (
-            isinstance(self.sha256, str) and fullmatch("[0-9a-f]{64}", self.sha256)
-        ):
-            raise InvalidInputError(
-                f"sha256 must be 64 hex digits, got sha256={self.sha256!r}"
-            )
+        _validate.sha256("sha256", self.sha256)
         if isinstance(self.rows, bool) or not isinstance(self.rows, int):
             raise InvalidInputError(
                 f"rows must be a whole number, got rows={self.rows!r}"
@@ -74,7 +66,7 @@ class ScoreFile:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreFiles:
+class ScoreFiles(Document):
     """All files of an audit of scores, read in the order of their names.
 
     Attributes:
@@ -88,6 +80,8 @@ class ScoreFiles:
     coins_were_independent: bool = False
     paths: tuple[Path, ...] = field(default=(), compare=False, repr=False)
 
+    form = "dpaudit.score-files.1"
+
     def __post_init__(self) -> None:
         names = [file.name for file in self.files]
         if not names or names != sorted(set(names)):
@@ -100,35 +94,6 @@ class ScoreFiles:
                 "coins_were_independent must be true or false, got "
                 f"{self.coins_were_independent!r}"
             )
-
-    def to_json(self) -> str:
-        """Return the canonical JSON."""
-        plain: list[_canonical.Json] = [
-            {"name": file.name, "sha256": file.sha256, "rows": file.rows}
-            for file in self.files
-        ]
-        return _canonical.text(
-            {
-                "format": _FORMAT,
-                "files": plain,
-                "coins_were_independent": self.coins_were_independent,
-            }
-        )
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Return the score files that a JSON document names."""
-        plain = strict.object_of(strict.parsed(text), "score files", _FIELDS)
-        if plain["format"] != _FORMAT or not isinstance(plain["files"], list):
-            raise InvalidInputError(f'expected "format": "{_FORMAT}" and a list')
-        return cls(
-            files=tuple(_file(each) for each in plain["files"]),
-            coins_were_independent=plain["coins_were_independent"],
-        )
-
-
-def _file(plain: Any) -> ScoreFile:  # noqa: ANN401 (parsed JSON)
-    return ScoreFile(**strict.object_of(plain, "a file", {"name", "sha256", "rows"}))
 
 
 def score_files(

@@ -1,12 +1,11 @@
 """Checks of what follows from what: coins, rules, tally and bound, made anew."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, assert_never
 
+from dpaudit._codec import encode
 from dpaudit.bounds.bound import p_value_text
-from dpaudit.bounds.reading_json import reading_to_json
 from dpaudit.bounds.reads import Bets, Ranked, Reading
 from dpaudit.errors import DpAuditError, MissingExtraError, on_one_line
 from dpaudit.evidence.comparing import differences
@@ -29,7 +28,6 @@ from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.strength import would_catch
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Verdict, speaks_of_chance
-from dpaudit.privacy.guarantee import guarantee_to_plain
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
 from dpaudit.training.result import TrainingResult
 
@@ -86,7 +84,7 @@ def check_bound(
         return [fails("bound", f"the result does not follow: {error}")]
     own = is_own_bound(audit)
     again = _with_bound_of(derived, audit) if own else derived
-    odd = differences(_but_guesses(stated.to_json()), _but_guesses(again.to_json()))
+    odd = differences(_but_guesses(stated), _but_guesses(again))
     if odd:
         return [fails("bound", f"the result does not follow from its tally: {odd[0]}")]
     controls, audit = _check_controls(stated, scored=scored)
@@ -216,9 +214,7 @@ def _takes_long(stated: Result, design: Design) -> bool:
 def _check_accountant(stated: TrainingResult) -> list[Check]:
     """Say what was tested beside the registered claim, and that nobody fixed it."""
     test, design = stated.accountant, stated.audit.design
-    if test is None or guarantee_to_plain(test.claim) == guarantee_to_plain(
-        design.claim
-    ):
+    if test is None or encode(test.claim) == encode(design.claim):
         return []
     delta = design.bound_delta
     registered, other = (c.epsilon_at(delta) for c in (design.claim, test.claim))
@@ -295,21 +291,20 @@ def _check_files(
 def _check_picture(stated: ScoreSummary | None, found: ScoreSummary) -> Check:
     if stated is None:  # as in results of the first format
         return open_question("picture", "the result holds no picture of the scores")
-    odd = differences(stated.to_plain(), found.to_plain(), ".scores")
+    odd = differences(encode(stated), encode(found), ".scores")
     if odd:
         return fails("tally", f"the score files show another picture: {odd[0]}")
     return holds("picture", "it is that of the score files")
 
 
 def _check_tally(reading: Reading, audit: AuditResult, source: str) -> Check:
-    stated = json.loads(reading_to_json(audit.reading))
-    odd = differences(stated, json.loads(reading_to_json(reading)), ".reading")
+    odd = differences(audit.reading.to_plain(), reading.to_plain(), ".reading")
     if odd:
         return fails("tally", f"{source} give another tally: {odd[0]}")
     return holds("tally", f"it is that of the {source}")
 
 
-def _but_guesses(text: str) -> Any:  # noqa: ANN401 (parsed JSON)
-    plain = json.loads(text)
+def _but_guesses(result: Result) -> dict[str, Any]:
+    plain = result.to_plain()
     plain.pop("transcript", None)
     return plain

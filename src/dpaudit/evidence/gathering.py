@@ -4,7 +4,6 @@ import platform
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
-from dpaudit.bounds.reading_json import reading_to_json
 from dpaudit.errors import DpAuditError, InvalidInputError
 from dpaudit.evidence.documents import Result, audit_of, transcript_of
 from dpaudit.evidence.files import ScoreFiles, read_score_files
@@ -83,7 +82,7 @@ def evidence_of(
         )
     if guesses is not None and (
         guesses.design != audit.design
-        or reading_to_json(guesses.reading()) != reading_to_json(audit.reading)
+        or guesses.reading().to_json() != audit.reading.to_json()
     ):
         raise InvalidInputError("transcript is of another game than the result")
     check_runs(result, audit.design)
@@ -111,7 +110,7 @@ def _check_files(files: ScoreFiles, audit: AuditResult, key: Key | None) -> None
         raise InvalidInputError(
             f"the files do not give the result: {error}; {advice}"
         ) from error
-    if reading_to_json(reading) != reading_to_json(audit.reading):
+    if reading.to_json() != audit.reading.to_json():
         raise InvalidInputError(
             f"the files give another tally than the result has; {advice}"
         )

@@ -1,7 +1,6 @@
 """Checks of where evidence comes from: signature, registration, key."""
 
-import json
-from typing import Any, Protocol
+from typing import Protocol
 
 from dpaudit.evidence.comparing import differences
 from dpaudit.evidence.documents import audit_of, transcript_of
@@ -10,7 +9,7 @@ from dpaudit.evidence.record import Evidence
 from dpaudit.evidence.registration import Registration
 from dpaudit.evidence.verification import Check, fails, holds, open_question
 from dpaudit.game.coins import Coins
-from dpaudit.game.design import Commitment, Design
+from dpaudit.game.design import Design
 from dpaudit.game.transcript import Transcript
 
 __all__ = [
@@ -106,7 +105,7 @@ def check_registration(evidence: Evidence, given: Registration | None) -> list[C
             )
         ]
     odd = _unlike(held.design, given.design)
-    if not odd and _published(held.commitment, given.commitment):
+    if not odd and held.commitment and held.commitment == given.commitment:
         return [
             holds(name, "design and commitment are those of the registration given"),
             open_question(
@@ -144,10 +143,6 @@ def check_registration(evidence: Evidence, given: Registration | None) -> list[C
             "so that these are other coins",
         )
     ]
-
-
-def _published(held: Commitment | None, given: Commitment | None) -> bool:
-    return held is not None and given is not None and held.was_published_as(given)
 
 
 def check_designs(evidence: Evidence) -> Check:
@@ -216,14 +211,10 @@ def _unlike(design: Design, registered: Design) -> str:
     """Return the first thing in which a design differs, or nothing."""
     if design.to_json() == registered.to_json():
         return ""
-    found = differences(_plain(design), _plain(registered))
+    found = differences(design.to_plain(), registered.to_plain())
     # Two spellings of one number differ as texts, which is what the commitment is to.
     first = found[0] if found else "a number is written otherwise"
     return first.replace("derives as", "was registered as")
-
-
-def _plain(design: Design) -> Any:  # noqa: ANN401 (parsed JSON)
-    return json.loads(design.to_json())
 
 
 def _listed(names: list[str]) -> str:

@@ -11,17 +11,12 @@ redacted: whoever can compute the scores learns from their order whose coin each
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeAlias, final
+from typing import Any, Self, TypeAlias, final, get_type_hints
 
 from dpaudit import _canonical
+from dpaudit._codec import Document, decode
 from dpaudit.errors import InvalidInputError
-from dpaudit.evidence import strict
-from dpaudit.evidence.documents import (
-    Result,
-    audit_of,
-    result_from_json,
-    transcript_of,
-)
+from dpaudit.evidence.documents import Result, audit_of, transcript_of
 from dpaudit.evidence.files import ScoreFiles
 from dpaudit.evidence.registration import Registration
 from dpaudit.game.coins import Key
@@ -32,22 +27,12 @@ __all__ = ["Evidence", "Guesses"]
 
 Guesses: TypeAlias = Transcript | ScoreFiles
 
-_FORMAT = "dpaudit.evidence.1"
-_FIELDS = {
-    "format",
-    "registration",
-    "key",
-    "guesses",
-    "result",
-    "versions",
-    "redacted",
-}
 _COLUMNS = ("index", "guess", "truth", "stake", "turn", "uniforms")
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Evidence:
+class Evidence(Document):
     """Everything that is handed to someone who shall check an audit.
 
     Attributes:
@@ -66,6 +51,8 @@ class Evidence:
     result: Result
     versions: Mapping[str, str]
     redacted: bool = False
+
+    form = "dpaudit.evidence.1"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "versions", _checked_versions(self.versions))
@@ -132,21 +119,12 @@ class Evidence:
             result = bare
         return replace(self, key=None, guesses=None, result=result, redacted=True)
 
-    def to_json(self) -> str:
-        """Return the canonical JSON of the evidence."""
-        # A training's result holds its transcript; once is enough.
-        apart = self.guesses is not None and transcript_of(self.result) is None
-        return _canonical.text(
-            {
-                "format": _FORMAT,
-                "registration": self.registration.to_json(),
-                "key": self.key and self.key.secret.hex(),
-                "guesses": self.guesses.to_json() if apart and self.guesses else None,
-                "result": self.result.to_json(),
-                "versions": dict(self.versions),
-                "redacted": self.redacted,
-            }
-        )
+    def to_plain(self) -> dict[str, Any]:
+        """Return it as parsed JSON."""
+        plain = super(Evidence, self).to_plain()
+        if transcript_of(self.result) is not None:
+            plain["guesses"] = None  # the result holds them; once is enough
+        return plain
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -154,37 +132,23 @@ class Evidence:
 
         Nothing in it is re-derived: ``dpaudit.evidence.verify`` does that.
         """
-        plain = strict.object_of(strict.canonical(text), "evidence", _FIELDS)
-        if plain["format"] != _FORMAT:
-            raise InvalidInputError(
-                f'expected "format": "{_FORMAT}", got {plain["format"]!r}'
-            )
-        try:
-            return cls._of(plain)
-        except (AttributeError, LookupError, OverflowError, TypeError) as error:
-            raise InvalidInputError(
-                f"a part of the evidence is not what it should be: {error}"
-            ) from error
+        return cls.of_plain(_canonical.canonical(text))
 
     @classmethod
-    def _of(cls, plain: Mapping[str, Any]) -> Self:
-        result = result_from_json(plain["result"])
-        guesses = _guesses(plain["guesses"])
-        kept = transcript_of(result)
-        if kept is not None and guesses is not None:
+    def of_plain(cls, plain: object) -> Self:
+        """Return the evidence that parsed JSON holds."""
+        values = _canonical.document(plain, cls.form)
+        _canonical.object_of(values, cls.form, {*cls.__dataclass_fields__})
+        types = get_type_hints(cls)
+        held = {name: decode(types[name], each, name) for name, each in values.items()}
+        kept = transcript_of(held["result"])
+        if kept is not None and held["guesses"] is not None:
             raise InvalidInputError(
                 "guesses must be null, as the result holds the transcript"
             )
-        if kept is not None and plain["redacted"] is not True:
-            guesses = kept
-        return cls(
-            registration=Registration.from_json(plain["registration"]),
-            key=_key(plain["key"]),
-            guesses=guesses,
-            result=result,
-            versions=plain["versions"],
-            redacted=plain["redacted"],
-        )
+        if kept is not None and not held["redacted"]:
+            held["guesses"] = kept
+        return cls(**held)
 
 
 def _checked_versions(versions: Mapping[str, str]) -> dict[str, str]:
@@ -209,25 +173,3 @@ def _telling(reading: object) -> InvalidInputError:
 def _emptied(transcript: Transcript) -> Transcript:
     columns = {name: getattr(transcript, name)[:0] for name in _COLUMNS}
     return replace(transcript, **columns)
-
-
-def _key(value: object) -> Key | None:
-    if value is None:
-        return None
-    try:
-        key = Key(bytes.fromhex(str(value)))
-    except ValueError as error:
-        raise InvalidInputError(f"key must be hex digits: {error}") from error
-    if key.secret.hex() != value:
-        raise InvalidInputError("key must be small hex digits without spaces")
-    return key
-
-
-def _guesses(value: object) -> Guesses | None:
-    if value is None:
-        return None
-    if not isinstance(value, str):
-        raise InvalidInputError(f"guesses must be a text, got {value!r:.60}")
-    if _canonical.format_of(value).startswith("dpaudit.score-files."):
-        return ScoreFiles.from_json(value)
-    return Transcript.from_json(value)

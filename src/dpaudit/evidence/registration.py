@@ -11,23 +11,21 @@ from re import fullmatch
 from typing import Self, final
 
 from dpaudit import _canonical
+from dpaudit._codec import Document
 from dpaudit.errors import InvalidInputError, on_one_line
-from dpaudit.evidence import strict
 from dpaudit.evidence.files import file_digest
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Commitment, Design
 
 __all__ = ["Registration", "naming", "read_design", "register"]
 
-_FORMAT = "dpaudit.registration.1"
-_FIELDS = {"format", "design", "commitment"}
 _PROGRAM = "program_sha256"
 _NONCE = "nonce"
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Registration:
+class Registration(Document):
     """A design, and the hash that binds its author to it and to a key.
 
     Attributes:
@@ -39,6 +37,8 @@ class Registration:
     design: Design
     commitment: Commitment | None
 
+    form = "dpaudit.registration.1"
+
     @property
     def program(self) -> str | None:
         """The SHA-256 of the program, if the design names one (``naming``)."""
@@ -49,38 +49,18 @@ class Registration:
         """What a verifier asked to be part of it, if the design holds one."""
         return _words(self.design.setting.get(_NONCE))
 
-    def to_json(self) -> str:
-        """Return the canonical JSON, for the file ``design.json``."""
-        return _canonical.text(
-            {
-                "format": _FORMAT,
-                "design": self.design.to_json(),
-                "commitment": self.commitment and self.commitment.to_json(),
-            }
-        )
-
     @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Return the registration that a JSON document holds.
+    def of_plain(cls, plain: object) -> Self:
+        """Return the registration that parsed JSON holds, for ``design.json``.
 
-        The documents in it must be written as ``to_json`` writes them. They are what
-        was committed to, and nobody shall read them in another way: each key once,
-        ``1`` where a number is meant and not ``true``, no ``-0.0``.
+        The design must be written as ``to_json`` writes it. It is what was committed
+        to, and nobody shall read it in another way: ``1`` where a number is meant and
+        not ``true``, no ``-0.0``.
         """
-        plain = strict.object_of(
-            strict.parsed(strict.without_mark(text)), "a registration", _FIELDS
-        )
-        if plain["format"] != _FORMAT:
-            raise InvalidInputError(
-                f'expected "format": "{_FORMAT}", got {plain["format"]!r}'
-            )
-        commitment = plain["commitment"]
-        return cls(
-            design=read_design(strict.canonical(plain["design"])),
-            commitment=None
-            if commitment is None
-            else Commitment.from_json(_canonical.text(strict.canonical(commitment))),
-        )
+        found = super(Registration, cls).of_plain(plain)
+        assert isinstance(plain, dict)
+        read_design(plain["design"])
+        return found
 
 
 def read_design(plain: object) -> Design:
@@ -95,14 +75,13 @@ def read_design(plain: object) -> Design:
         >>> claim = PureDP(epsilon=1.0)
         >>> design = Design(canaries=10, rules=OneRun(guesses=5), claim=claim)
         >>> text = design.to_json().replace('"canaries":10', '"canaries":10.0')
-        >>> read_design(strict.parsed(text))
+        >>> read_design(_canonical.parsed(text))
         Traceback (most recent call last):
         dpaudit.errors.InvalidInputError: the design writes canaries as 10.0, which is \
 read as 10: others may read it otherwise
     """
-    text = _canonical.text(plain)  # type: ignore[arg-type]  # what is no JSON raises
-    design = Design.from_json(text)
-    odd = strict.unlike(plain, strict.parsed(design.to_json()))
+    design = Design.of_plain(plain)
+    odd = _canonical.unlike(plain, design.to_plain())
     if odd:
         raise InvalidInputError(
             f"the design writes {odd}: others may read it otherwise"
@@ -170,5 +149,5 @@ def register(design: Design, key: Key) -> Registration:
         >>> Registration.from_json(registration.to_json()) == registration
         True
     """
-    read_design(strict.parsed(design.to_json()))  # or nobody could read it again
+    read_design(_canonical.parsed(design.to_json()))  # or nobody could read it again
     return Registration(design=design, commitment=Commitment.to(key, design))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, final
 
-from dpaudit import _canonical
+from dpaudit._codec import Document
 from dpaudit.errors import InvalidInputError, on_one_line
 
 __all__ = [
@@ -17,7 +17,6 @@ __all__ = [
     "open_question",
 ]
 
-_FORMAT = "dpaudit.verification.2"
 # What may be required besides, and how it is given.
 REQUIREMENTS: Final = {
     "registration": "give the copy that was published before the run (--registration)",
@@ -61,7 +60,7 @@ class Check:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verification:
+class Verification(Document):
     """All checks of one piece of evidence; printing it says them all.
 
     Attributes:
@@ -73,6 +72,9 @@ class Verification:
     checks: tuple[Check, ...]
     stated: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
+
+    form = "dpaudit.verification.1"
+    derived = ("sound", "missing")
 
     def __post_init__(self) -> None:
         for name in self.required:
@@ -128,26 +130,6 @@ class Verification:
         if self.stated:
             lines += ["", "Stated, not checked: " + ", ".join(self.stated) + "."]
         return "\n".join(lines)
-
-    def to_json(self) -> str:
-        """Return the canonical JSON of the verification."""
-        checks: list[_canonical.Json] = [
-            {
-                "name": check.name,
-                "finding": str(check.finding),
-                "sentence": check.sentence,
-            }
-            for check in self.checks
-        ]
-        return _canonical.text(
-            {
-                "format": _FORMAT,
-                "sound": self.sound,
-                "checks": checks,
-                "stated": list(self.stated),
-                "missing": list(self.missing),
-            }
-        )
 
 
 def holds(name: str, sentence: str) -> Check:

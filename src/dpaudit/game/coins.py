@@ -18,7 +18,8 @@ from typing import Final, NoReturn, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit import _canonical, _validate
+from dpaudit import _validate
+from dpaudit._codec import Document
 from dpaudit._files import SECRET, new_file
 from dpaudit.errors import InvalidInputError, VoidAuditError
 
@@ -26,7 +27,6 @@ __all__ = ["BLOCK", "Coins", "Key"]
 
 _KEY_BYTES = 32
 BLOCK: Final = 1 << 16  # coins; part of the format, never to change
-_FORMAT = "dpaudit.coins.1"
 
 
 @final
@@ -84,6 +84,21 @@ class Key:
         with new_file(path, mode=SECRET) as draft:
             draft.write_text(self.secret.hex(), encoding="ascii")
 
+    def to_plain(self) -> str:
+        """Return the key as JSON holds it, in documents that reveal it."""
+        return self.secret.hex()
+
+    @classmethod
+    def of_plain(cls, plain: object) -> Self:
+        """Return the key that a JSON text reveals."""
+        try:
+            key = cls(bytes.fromhex(str(plain)))
+        except ValueError as error:
+            raise InvalidInputError(f"key must be hex digits: {error}") from error
+        if key.secret.hex() != plain:
+            raise InvalidInputError("key must be small hex digits without spaces")
+        return key
+
     def stream(self, label: str, index: int, size: int) -> bytes:
         """Return ``size`` pseudorandom bytes, the block ``index`` of a named stream."""
         # Key and index have fixed lengths, so no two inputs collide.
@@ -106,7 +121,7 @@ class Key:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Coins:
+class Coins(Document):
     """One fair coin per canary: bit 1 is S = +1 is included.
 
     Example:
@@ -117,6 +132,8 @@ class Coins:
 
     key: Key
     count: int
+
+    form = "dpaudit.coins.1"  # it holds the key: only for after the run
 
     def __post_init__(self) -> None:
         _validate.whole_number("count", self.count, least=1)
@@ -149,23 +166,3 @@ class Coins:
     def packed(self, block: int) -> NDArray[np.uint8]:
         """Return the coins of a whole block, eight to a byte, the first the lowest."""
         return np.frombuffer(self.key.stream("coins", block, BLOCK // 8), np.uint8)
-
-    def to_json(self) -> str:
-        """Return the canonical JSON. It holds the key: only for after the run."""
-        return _canonical.text(
-            {
-                "format": _FORMAT,
-                "key": self.key.secret.hex(),
-                "count": self.count,
-            }
-        )
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Return the coins that a JSON document reveals."""
-        plain = _canonical.document(text, _FORMAT, {"key", "count"})
-        try:
-            secret = bytes.fromhex(plain["key"])
-        except (TypeError, ValueError) as error:
-            raise InvalidInputError("key must be hex digits") from error
-        return cls(key=Key(secret), count=plain["count"])

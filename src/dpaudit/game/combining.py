@@ -31,6 +31,7 @@ from math import log
 from typing import Any, ClassVar, final
 
 from dpaudit import _validate
+from dpaudit._codec import encode
 from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.bound import (
     ClaimTest,
@@ -53,7 +54,7 @@ from dpaudit.game.result import (
     opening,
 )
 from dpaudit.game.verdict import Control, Verdict, verdict_of
-from dpaudit.privacy.guarantee import Guarantee, guarantee_to_plain
+from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.stats.binomial import log_odds_limit
 from dpaudit.stats.combine import fisher
 
@@ -125,8 +126,7 @@ class CombinedResult:
     @property
     def nameless(self) -> int:
         """How many runs name no hash of their key, so that none can tell them apart."""
-        named = (run.commitment for run in self.runs)
-        return sum(each is None or each.run is None for each in named)
+        return sum(run.commitment is None for run in self.runs)
 
     def __str__(self) -> str:
         said = opening(self.verdict, self.reason)
@@ -233,7 +233,7 @@ def _check_distinct(runs: Sequence[AuditResult]) -> None:
 def _one_claim(runs: Sequence[AuditResult]) -> Guarantee:
     claims = [run.design.claim for run in runs]
     for number, other in enumerate(claims[1:], 2):
-        if guarantee_to_plain(other) != guarantee_to_plain(claims[0]):
+        if encode(other) != encode(claims[0]):
             raise VoidAuditError(
                 f"result 1 is about the claim {claims[0]} and result {number} about "
                 f"{other}; runs of one claim can be combined"

@@ -15,26 +15,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from math import isfinite
-from re import fullmatch
 from typing import Self, final
 
 from dpaudit import _canonical, _validate
+from dpaudit._codec import Document
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Key
-from dpaudit.game.rules import Rules, rules_from_plain, rules_to_plain
-from dpaudit.privacy.guarantee import (
-    Guarantee,
-    guarantee_from_plain,
-    guarantee_to_plain,
-)
+from dpaudit.game.rules import Rules
+from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
 
 __all__ = ["Commitment", "Design", "ThreatModel"]
-
-_FORMAT = "dpaudit.design.2"
-_COMMITMENT = "dpaudit.commitment.2"
-_FIRST = "dpaudit.commitment.1"  # without the hash of the key alone
-_FIELDS = {"canaries", "rules", "claim", "delta", "alpha", "threat_model", "setting"}
 
 
 class ThreatModel(StrEnum):
@@ -48,7 +39,7 @@ class ThreatModel(StrEnum):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Design:
+class Design(Document):
     """Everything that an audit fixes beforehand.
 
     Attributes:
@@ -78,6 +69,8 @@ class Design:
     alpha: float = 0.05
     threat_model: ThreatModel = ThreatModel.OUTPUT
     setting: Mapping[str, _canonical.Scalar] = field(default_factory=dict)
+
+    form = "dpaudit.design.1"
 
     def __post_init__(self) -> None:
         _check_kinds(self.rules, self.claim)
@@ -128,32 +121,6 @@ class Design:
     def runs(self) -> int:
         """In how many independent runs the game is played."""
         return self.rules.runs(self.canaries)
-
-    def to_json(self) -> str:
-        """Return the canonical JSON of the design: equal designs, equal bytes."""
-        return _canonical.text(
-            {
-                "format": _FORMAT,
-                "canaries": self.canaries,
-                "rules": rules_to_plain(self.rules),
-                "claim": guarantee_to_plain(self.claim),
-                "delta": self.delta,
-                "alpha": self.alpha,
-                "threat_model": self.threat_model,
-                "setting": dict(self.setting),
-            }
-        )
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Return the design that a JSON document holds."""
-        plain = _canonical.document(text, _FORMAT, _FIELDS)
-        for name in ("canaries", "alpha", "delta"):
-            _canonical.number(name, plain[name])
-        plain["rules"] = rules_from_plain(plain["rules"])
-        plain["claim"] = guarantee_from_plain(plain["claim"])
-        plain["threat_model"] = _canonical.member(ThreatModel, plain["threat_model"])
-        return cls(**plain)
 
     def _resolved(self) -> float:
         match self.claim:
@@ -222,13 +189,13 @@ def _shown(setting: object) -> str:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Commitment:
+class Commitment(Document):
     """Hashes that bind an auditor to a key and a design, and name the run.
 
     Attributes:
         sha256: Of key and design.
         run: Of the key alone: two commitments of one run have the same, whatever their
-            designs. None in documents of the first version, which did not have it.
+            designs.
 
     Example:
         >>> from dpaudit import OneRun
@@ -242,12 +209,13 @@ class Commitment:
     """
 
     sha256: str
-    run: str | None = None
+    run: str
+
+    form = "dpaudit.commitment.1"
 
     def __post_init__(self) -> None:
-        _check_hash("sha256", self.sha256)
-        if self.run is not None:
-            _check_hash("run", self.run)
+        _validate.sha256("sha256", self.sha256)
+        _validate.sha256("run", self.run)
 
     @classmethod
     def to(cls, key: Key, design: Design) -> Self:
@@ -262,35 +230,8 @@ class Commitment:
 
     def holds_for(self, key: Key, design: Design) -> bool:
         """Return whether this is the commitment to that key and that design."""
-        return Commitment.to(key, design).was_published_as(self)
-
-    def was_published_as(self, published: "Commitment") -> bool:
-        """Return whether another is this one, or it as the first version wrote it."""
-        return self.sha256 == published.sha256 and published.run in (None, self.run)
+        return Commitment.to(key, design) == self
 
     def is_of_run(self, other: "Commitment") -> bool:
         """Return whether both are known to be of one run: they were made by one key."""
-        same = self.run is not None and self.run == other.run
-        return same or self.sha256 == other.sha256
-
-    def to_json(self) -> str:
-        """Return the canonical JSON of the commitment."""
-        if self.run is None:  # as it was written, so that its hashes stay
-            return _canonical.text({"format": _FIRST, "sha256": self.sha256})
-        return _canonical.text(
-            {"format": _COMMITMENT, "sha256": self.sha256, "run": self.run}
-        )
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Return the commitment that a JSON document holds."""
-        if _canonical.format_of(text) == _FIRST:
-            return cls(**_canonical.document(text, _FIRST, {"sha256"}))
-        plain = _canonical.document(text, _COMMITMENT, {"sha256", "run"})
-        _check_hash("run", plain["run"])
-        return cls(**plain)
-
-
-def _check_hash(name: str, value: object) -> None:
-    if not (isinstance(value, str) and fullmatch("[0-9a-f]{64}", value)):
-        raise InvalidInputError(f"{name} must be 64 hex digits, got {name}={value!r}")
+        return self.run == other.run or self.sha256 == other.sha256

@@ -12,17 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _canonical
+from dpaudit._codec import Document, decode
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.adjacency import Adjacency
 
 __all__ = ["Pairs"]
 
-_FORMAT = "dpaudit.pairs.1"
-
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Pairs:
+class Pairs(Document):
     """Two records per element, or one pair of records for all.
 
     Attributes:
@@ -40,6 +39,8 @@ class Pairs:
     x: NDArray[Any]
     y: NDArray[Any]
     adjacency: Adjacency = Adjacency.REPLACE_ONE
+
+    form = "dpaudit.pairs.1"
 
     def __init__(
         self,
@@ -85,28 +86,15 @@ class Pairs:
         picks = np.asarray(bits, bool).reshape(-1, *(1,) * (self.x.ndim - 1))
         return np.where(picks, self.y[rows], self.x[rows])
 
-    def to_json(self) -> str:
-        """Return the canonical JSON; records must be numbers, Booleans or text."""
-        return _canonical.text(
-            {
-                "format": _FORMAT,
-                "adjacency": self.adjacency,
-                "x": self.x.tolist(),
-                "y": self.y.tolist(),
-            }
-        )
-
     @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Return the pairs that a JSON document holds."""
-        document = _canonical.document(text, _FORMAT, {"adjacency", "x", "y"})
-        found = cls(
-            x=document["x"],
-            y=document["y"],
-            adjacency=_canonical.member(Adjacency, document["adjacency"]),
-        )
-        for name in ("x", "y"):
-            _check_whole(name, document[name])
+    def of_plain(cls, plain: object) -> Self:
+        """Return the pairs that parsed JSON holds: numbers, Booleans or text."""
+        values = _canonical.document(plain, cls.form)
+        _canonical.object_of(values, cls.form, {"adjacency", "x", "y"})
+        adjacency = decode(Adjacency, values.pop("adjacency"), "adjacency")
+        found = cls(**values, adjacency=adjacency)
+        for name, value in values.items():
+            _check_whole(name, value)
         return found
 
 

@@ -1,14 +1,14 @@
 """The result of an audit: what was found, about which claim, and what it rests on."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, log
-from typing import Any, Self, final
+from typing import Any, final
 
-from dpaudit import _canonical, _validate
+from dpaudit import _validate
+from dpaudit._codec import Document
 from dpaudit.bounds.bound import ClaimTest, GameBound, LowerBound
 from dpaudit.bounds.methods import KNOWN, test_claim
-from dpaudit.bounds.reading_json import reading_from_json, reading_to_json
 from dpaudit.bounds.reads import Counts, Reading
 from dpaudit.bounds.strength import accuracy_caught
 from dpaudit.errors import InvalidInputError, VoidAuditError, on_one_line
@@ -24,11 +24,7 @@ from dpaudit.game.verdict import (
     better_than_chance,
     verdict_of,
 )
-from dpaudit.privacy.guarantee import (
-    Guarantee,
-    guarantee_from_plain,
-    guarantee_to_plain,
-)
+from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.privacy.guarantees import PureDP
 from dpaudit.stats.binomial import log_odds_limit
 
@@ -37,9 +33,6 @@ __all__ = [
     "bound_of",
     "check_method",
     "check_reading",
-    "check_verdict",
-    "claim_test_from_plain",
-    "claim_test_to_plain",
     "conclude",
     "effect_seen",
     "in_notebook",
@@ -49,30 +42,12 @@ __all__ = [
 ]
 
 
-_FORMAT = "dpaudit.result.3"
-_EARLIER = {  # what results of earlier formats do not hold
-    "dpaudit.result.2": {"verdict", "controls"},
-    "dpaudit.result.1": {"verdict", "controls", "scores"},
-}
 _CHANCE = 0.9  # with which a fault counts as caught
-_FIELDS = {
-    "verdict",
-    "design",
-    "commitment",
-    "reading",
-    "bound",
-    "ceiling",
-    "claim_test",
-    "accuracy_caught",
-    "not_exercised",
-    "controls",
-    "scores",
-}
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AuditResult:
+class AuditResult(Document):
     """What one audit shows; printing it gives one sentence.
 
     Attributes:
@@ -102,6 +77,19 @@ class AuditResult:
     not_exercised: tuple[str, ...]
     controls: tuple[Control, ...] = ()
     scores: ScoreSummary | None = None
+
+    form = "dpaudit.result.1"
+    derived = ("verdict",)
+
+    def __post_init__(self) -> None:
+        for name, value in (
+            ("epsilon_lower", self.bound.epsilon_lower),
+            ("ceiling", self.ceiling),
+        ):
+            if not value >= 0:
+                raise InvalidInputError(f"{name} must be >= 0, got {name}={value!r}")
+        if self.accuracy_caught is not None:
+            _validate.probability("accuracy_caught", self.accuracy_caught)
 
     @property
     def verdict(self) -> Verdict:
@@ -176,62 +164,6 @@ class AuditResult:
         missed = "; not exercised: " + on_one_line(", ".join(self.not_exercised))
         uncommitted = "" if self.commitment else "; the coins were not committed"
         return (missed if self.not_exercised else "") + uncommitted
-
-    def to_json(self) -> str:
-        """Return the canonical JSON of the result."""
-        return _canonical.text(
-            {
-                "format": _FORMAT,
-                "verdict": str(self.verdict),
-                "design": self.design.to_json(),
-                "commitment": self.commitment and self.commitment.to_json(),
-                "reading": reading_to_json(self.reading),
-                "bound": asdict(self.bound),
-                "ceiling": self.ceiling,
-                "claim_test": claim_test_to_plain(self.claim_test),
-                "accuracy_caught": self.accuracy_caught,
-                "not_exercised": list(self.not_exercised),
-                "controls": [each.to_plain() for each in self.controls],
-                "scores": self.scores and self.scores.to_plain(),
-            }
-        )
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Return the result that a JSON document holds; nothing in it is re-derived."""
-        form = _canonical.format_of(text)
-        absent = _EARLIER.get(form, set())
-        names = _FIELDS - absent
-        plain = _canonical.document(text, form if absent else _FORMAT, names)
-        plain = {"verdict": None, "controls": [], "scores": None} | plain
-        caught, parts = plain["accuracy_caught"], plain["not_exercised"]
-        _validate.nonnegative("ceiling", plain["ceiling"])
-        if caught is not None:
-            _validate.probability("accuracy_caught", caught)
-        for name in ("not_exercised", "controls"):
-            if not isinstance(plain[name], list):
-                raise InvalidInputError(f"{name} must be a list, got {plain[name]!r}")
-        design = Design.from_json(plain["design"])
-        found = cls(
-            design=design,
-            commitment=None
-            if plain["commitment"] is None
-            else Commitment.from_json(plain["commitment"]),
-            reading=reading_from_json(plain["reading"], adaptive=design.rules.reveals),
-            bound=_lower_bound(_object("bound", plain["bound"])),
-            ceiling=_canonical.number("ceiling", plain["ceiling"]),
-            claim_test=claim_test_from_plain(plain["claim_test"]),
-            accuracy_caught=None
-            if caught is None
-            else _canonical.number("accuracy_caught", caught),
-            not_exercised=tuple(str(each) for each in parts),
-            controls=tuple(map(Control.from_plain, plain["controls"])),
-            scores=None
-            if plain["scores"] is None
-            else ScoreSummary.from_plain(plain["scores"]),
-        )
-        check_verdict(plain["verdict"], found.verdict)
-        return found
 
 
 def conclude(
@@ -362,14 +294,6 @@ def in_notebook(
     )
 
 
-def check_verdict(stated: object, derived: Verdict) -> None:
-    """Refuse a document whose word is not what the rest of it says."""
-    if stated is not None and stated != derived:
-        raise InvalidInputError(
-            f"verdict is stated as {stated!r}, and the rest says {str(derived)!r}"
-        )
-
-
 # What counts say is a short table; whoever plays many games looks it up.
 @lru_cache(maxsize=4096)
 def _found(
@@ -481,46 +405,3 @@ def _ceiling(
         return log_odds_limit(made, made, log_alpha=log(alpha))
     perfect = reading.perfect()
     return bound.epsilon_lower(perfect, delta=delta, alpha=alpha).epsilon_lower
-
-
-def _object(name: str, value: Any) -> dict[str, Any]:  # noqa: ANN401 (parsed JSON)
-    if not isinstance(value, dict):
-        raise InvalidInputError(f"{name} must be an object, got {value!r}")
-    return value
-
-
-def _lower_bound(plain: dict[str, Any]) -> LowerBound:
-    for name in ("epsilon_lower", "delta", "alpha"):
-        _canonical.number(name, plain.get(name))
-    _validate.nonnegative("epsilon_lower", plain["epsilon_lower"])
-    for name in ("method", "reference", "tier"):
-        _canonical.words(name, plain.get(name))
-    try:
-        return LowerBound(**plain)
-    except TypeError as error:
-        raise InvalidInputError(f"bound: {error}") from error
-
-
-def claim_test_to_plain(test: ClaimTest) -> dict[str, _canonical.Json]:
-    """Return a verdict as JSON can hold it."""
-    return {
-        "claim": guarantee_to_plain(test.claim),
-        "p_value": test.p_value,
-        "alpha": test.alpha,
-    }
-
-
-def claim_test_from_plain(value: object) -> ClaimTest:
-    """Return the verdict that a JSON object holds."""
-    plain = _object("claim_test", value)
-    if plain.keys() != {"claim", "p_value", "alpha"}:
-        raise InvalidInputError(
-            f"claim_test must have claim, p_value and alpha, got {sorted(plain)}"
-        )
-    p_value = _canonical.number("p_value", plain["p_value"])
-    _validate.probability("p_value", p_value)
-    return ClaimTest(
-        claim=guarantee_from_plain(_object("claim", plain["claim"])),
-        p_value=p_value,
-        alpha=_canonical.number("alpha", plain["alpha"]),
-    )

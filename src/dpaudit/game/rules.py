@@ -23,8 +23,8 @@ been fixed, is not among them: docs/explanation/errata.md shows why.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, ClassVar, Final, Protocol, final
 
@@ -32,7 +32,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from dpaudit import _canonical, _validate
+from dpaudit import _validate
 from dpaudit._kinds import Kinds
 from dpaudit.bounds.adaptive import Adaptive, coupling_price
 from dpaudit.bounds.bets import Betting
@@ -76,8 +76,6 @@ __all__ = [
     "Rules",
     "SeparateRuns",
     "Slots",
-    "rules_from_plain",
-    "rules_to_plain",
 ]
 
 LARGEST_WEIGHT: Final = 1e9  # larger ratios make one class all that counts
@@ -134,14 +132,12 @@ class Played(Protocol):
         ...
 
 
-_KINDS: Kinds["Rules"] = Kinds("rules must have a kind,")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules(ABC):
     """What a game is played by.
 
     Attributes:
+        kinds: All rules that are known, by kind.
         kind: Its name in documents.
         reads: What is read of it.
         reveals: Whether coins are revealed while the game goes on.
@@ -150,6 +146,7 @@ class Rules(ABC):
         ordered: Whether guesses are read one by one, in their order.
     """
 
+    kinds: ClassVar[Kinds["Rules"]] = Kinds("rules must have a kind,")
     kind: ClassVar[str]
     reads: ClassVar[type[Reading]]
     reveals: ClassVar[bool]
@@ -164,7 +161,7 @@ class Rules(ABC):
 
     def __init_subclass__(cls) -> None:
         super(Rules, cls).__init_subclass__()
-        _KINDS.add(cls)
+        Rules.kinds.add(cls)
 
     @abstractmethod
     def most(self, canaries: int) -> int:
@@ -829,26 +826,6 @@ class AdaptiveBets(_Sequential):
 
     def _price(self, canaries: int, delta: float) -> float:
         return coupling_price(canaries, self.start, delta)
-
-
-def rules_to_plain(rules: Rules) -> dict[str, _canonical.Json]:
-    """Return the rules as plain JSON values."""
-    return {"kind": rules.kind, **asdict(rules)}
-
-
-def rules_from_plain(plain: Mapping[str, Any]) -> Rules:
-    """Return the rules that plain JSON values describe."""
-    if not isinstance(plain, Mapping):
-        raise InvalidInputError(f"rules must be an object, got {plain!r}")
-    values: dict[str, Any] = {
-        k: tuple(v) if isinstance(v, list) else v for k, v in plain.items()
-    }
-    kind = values.pop("kind", None)
-    rules = _KINDS[kind]
-    try:
-        return rules(**values)
-    except (OverflowError, TypeError, ValueError) as error:
-        raise InvalidInputError(f"rules of kind {kind!r}: {error}") from error
 
 
 def _weights(weights: Iterable[float]) -> tuple[float, ...]:

@@ -11,7 +11,7 @@ off the ends of the curve. Where canaries are real records, publish redacted evi
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, Self, final
+from typing import Self, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,7 +23,6 @@ __all__ = ["ScoreSummary"]
 _BINS = 40
 _OUTER = 0.001  # of the scores at each end share the outermost bin
 _POINTS = 128
-_FIELDS = {"edges", "included", "excluded", "false_positive", "true_positive"}
 
 
 @final
@@ -93,25 +92,6 @@ class ScoreSummary:
             true_positive=true,
         )
 
-    def to_plain(self) -> dict[str, list[float] | list[int]]:
-        """Return the summary as JSON can hold it."""
-        return {name: list(getattr(self, name)) for name in sorted(_FIELDS)}
-
-    @classmethod
-    def from_plain(cls, plain: object) -> Self:
-        """Return the summary that a JSON object holds."""
-        if not isinstance(plain, dict) or plain.keys() != _FIELDS:
-            raise InvalidInputError(
-                f"scores must be an object with the fields {', '.join(sorted(_FIELDS))}"
-            )
-        counts = {"included", "excluded"}
-        return cls(
-            **{
-                name: _numbers(name, plain[name], whole=name in counts)
-                for name in plain
-            }
-        )
-
 
 def _edges(values: NDArray[np.float64]) -> NDArray[np.float64]:
     finite = values[np.isfinite(values)]
@@ -157,12 +137,3 @@ def _is_roc(false: tuple[float, ...], true: tuple[float, ...]) -> bool:
         part[0] == 0 and part[-1] == 1 and bool(np.all(np.diff(part) >= 0))
         for part in (false, true)
     )
-
-
-def _numbers(name: str, value: Any, *, whole: bool) -> tuple[Any, ...]:  # noqa: ANN401 (parsed JSON)
-    kinds = int if whole else (int, float)
-    if not isinstance(value, list) or not all(
-        isinstance(each, kinds) and not isinstance(each, bool) for each in value
-    ):
-        raise InvalidInputError(f"{name} must be a list of numbers, got {value!r}")
-    return tuple(value)

@@ -1,32 +1,22 @@
 """What was guessed and what was true, canary by canary; what a bound reads of it."""
 
 from dataclasses import dataclass
-from typing import Any, Self, final
+from typing import Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit import _canonical
+from dpaudit._codec import Document
 from dpaudit.bounds.reads import Reading
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.design import Design
 
 __all__ = ["Transcript"]
 
-_FORMAT = "dpaudit.transcript.1"
-_TYPES = {
-    "index": np.int64,
-    "guess": np.int8,
-    "truth": np.int8,
-    "stake": np.float64,
-    "turn": np.int64,
-    "uniforms": np.float64,
-}
-
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Transcript:
+class Transcript(Document):
     """The record of one game; only a referee makes it.
 
     Attributes:
@@ -46,6 +36,8 @@ class Transcript:
     stake: NDArray[np.float64]
     turn: NDArray[np.int64]
     uniforms: NDArray[np.float64]
+
+    form = "dpaudit.transcript.1"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Transcript) and self.to_json() == other.to_json()
@@ -68,35 +60,20 @@ class Transcript:
         used = rules.used(self.guess, self.stake)
         rules.check_used(used, canaries=self.design.canaries)
 
-    def to_json(self) -> str:
-        """Return the canonical JSON of the transcript."""
-        columns: dict[str, Any] = {
-            name: getattr(self, name).tolist() for name in _TYPES
-        }
-        return _canonical.text(
-            {"format": _FORMAT, "design": self.design.to_json(), **columns}
-        )
-
     @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Return the transcript that a JSON document holds."""
-        plain = _canonical.document(text, _FORMAT, {"design", *_TYPES})
-        try:
-            columns = {name: np.array(plain[name], _TYPES[name]) for name in _TYPES}
-        except (TypeError, ValueError, OverflowError) as error:
-            raise InvalidInputError(f"a transcript's column: {error}") from error
-        shapes = {columns[name].shape for name in _TYPES if name != "uniforms"}
-        if len(shapes) > 1 or any(each.ndim != 1 for each in columns.values()):
-            raise InvalidInputError(
-                "a transcript's columns must be lists of one length"
-            )
-        found = cls(design=Design.from_json(plain["design"]), **columns)
+    def of_plain(cls, plain: object) -> Self:
+        """Return the transcript that parsed JSON holds."""
+        found = super(Transcript, cls).of_plain(plain)
         found._check()
         return found
 
     def _check(self) -> None:
         """Refuse columns that no referee wrote; whether one did is not checked."""
-        n = self.design.canaries
+        n, size = self.design.canaries, len(self.index)
+        if any(len(c) != size for c in (self.guess, self.truth, self.stake, self.turn)):
+            raise InvalidInputError(
+                "a transcript's columns must be lists of one length"
+            )
         if not (
             np.isin(self.guess, (-1, 0, 1)).all()
             and np.isin(self.truth, (-1, 1)).all()

@@ -16,11 +16,10 @@ another chance of being wrong than alpha.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Literal, Self, final
+from typing import Final, Literal, final
 
-from dpaudit import _canonical
+from dpaudit._codec import Words
 from dpaudit.bounds.bound import ClaimTest, p_value_text
-from dpaudit.errors import InvalidInputError
 
 __all__ = [
     "Control",
@@ -75,30 +74,8 @@ class Control:
         spoils: What it makes of the verdict if it failed; None if it did not.
     """
 
-    said: str
+    said: Words
     spoils: Literal[Verdict.VOID, Verdict.INCONCLUSIVE] | None = None
-
-    def to_plain(self) -> dict[str, _canonical.Json]:
-        """Return it as JSON can hold it."""
-        return {"said": self.said, "spoils": self.spoils and str(self.spoils)}
-
-    @classmethod
-    def from_plain(cls, plain: object) -> Self:
-        """Return the control that a JSON object holds."""
-        if not isinstance(plain, dict) or plain.keys() != {"said", "spoils"}:
-            raise InvalidInputError(
-                f"a control must have the fields said and spoils, got {plain!r}"
-            )
-        said, spoils = _canonical.words("said", plain["said"]), plain["spoils"]
-        if spoils is None:
-            return cls(said=said)
-        if spoils == Verdict.VOID:
-            return cls(said=said, spoils=Verdict.VOID)
-        if spoils == Verdict.INCONCLUSIVE:
-            return cls(said=said, spoils=Verdict.INCONCLUSIVE)
-        raise InvalidInputError(
-            f"spoils must be null, void or inconclusive, got {spoils!r}"
-        )
 
 
 def better_than_chance(silence: ClaimTest) -> Control:

@@ -10,7 +10,7 @@ https://arxiv.org/abs/2207.04380, show that the chords are attained.
 """
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +48,8 @@ class PrivacyCurve:
     epsilons: NDArray[np.float64]
     deltas: NDArray[np.float64]
     adjacency: Adjacency = Adjacency.ADD_REMOVE
+
+    kind: ClassVar = "curve"
 
     def __post_init__(self) -> None:
         for name in ("epsilons", "deltas"):

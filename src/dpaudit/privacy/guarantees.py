@@ -9,7 +9,7 @@ epsilons up, false alarm rates down. A test built on them rejects a little less.
 
 from dataclasses import dataclass
 from math import inf
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,6 +43,8 @@ class ApproxDP:
     epsilon: float
     delta: float
     adjacency: Adjacency = Adjacency.ADD_REMOVE
+
+    kind: ClassVar = "approx"
 
     def __post_init__(self) -> None:
         _validate.nonnegative("epsilon", self.epsilon)
@@ -87,6 +89,8 @@ class PureDP:
 
     epsilon: float
     adjacency: Adjacency = Adjacency.ADD_REMOVE
+
+    kind: ClassVar = "pure"
 
     def __post_init__(self) -> None:
         _validate.nonnegative("epsilon", self.epsilon)
@@ -134,6 +138,8 @@ class GaussianDP:
 
     mu: float
     adjacency: Adjacency = Adjacency.ADD_REMOVE
+
+    kind: ClassVar = "gaussian"
 
     def __post_init__(self) -> None:
         _validate.nonnegative("mu", self.mu)

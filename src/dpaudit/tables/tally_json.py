@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _canonical
+from dpaudit._codec import decode, encode
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.design import Commitment, Design
 from dpaudit.tables.ends import Ends, Tail
@@ -22,7 +23,7 @@ from dpaudit.tables.tally import MOST_CANARIES, MOST_EXACT, Found, ScoreTally
 
 __all__ = ["tally_from_json", "tally_to_json"]
 
-_FORMAT: Final = "dpaudit.tally.2"
+_FORMAT: Final = "dpaudit.tally.1"
 _FIELDS: Final = {"design", "commitment", "salt", "rows", "ones", "ids", "found"}
 _MOST_KEYS: Final = 2 * MOST_CELLS  # the octave around zero has two signs
 
@@ -32,8 +33,8 @@ def tally_to_json(tally: ScoreTally) -> str:
     return _canonical.text(
         {
             "format": _FORMAT,
-            "design": tally.design.to_json(),
-            "commitment": tally.commitment and tally.commitment.to_json(),
+            "design": encode(tally.design),
+            "commitment": encode(tally.commitment),
             "salt": tally.salt,
             "rows": tally.rows,
             "ones": tally.ones,
@@ -49,14 +50,13 @@ def tally_from_json(text: str) -> ScoreTally:
     Raises:
         InvalidInputError: It is no tally; the message says what is wrong.
     """
-    plain = _canonical.document(text, _FORMAT, _FIELDS)
+    plain = _canonical.document(_canonical.parsed(text), _FORMAT)
+    _canonical.object_of(plain, _FORMAT, _FIELDS)
     if not isinstance(plain["ids"], list):
         raise InvalidInputError(f"ids must be a list, got {str(plain['ids'])[:40]!r}")
     return ScoreTally(
-        design=Design.from_json(plain["design"]),
-        commitment=None
-        if plain["commitment"] is None
-        else Commitment.from_json(plain["commitment"]),
+        design=Design.of_plain(plain["design"]),
+        commitment=decode(Commitment | None, plain["commitment"], "commitment"),
         salt=_salt(plain["salt"]),
         rows=_whole("rows", plain["rows"]),
         ones=_whole("ones", plain["ones"]),

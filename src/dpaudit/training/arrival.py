@@ -19,14 +19,14 @@ again until one is not void has another chance of being wrong than alpha.
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from math import isfinite, sqrt
-from typing import Any, Final, NoReturn, Self, final
+from typing import Any, Final, NoReturn, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit import _canonical, _validate
+from dpaudit import _validate
 from dpaudit.dpsgd.likelihood import saved_counts
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
@@ -64,6 +64,11 @@ class Arrival:
     error: float
     steps: int
     by_program: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.error >= 0:
+            raise InvalidInputError(f"error must be >= 0, got error={self.error!r}")
+        _validate.whole_number("steps", self.steps)
 
     @property
     def vague(self) -> bool:
@@ -107,25 +112,6 @@ class Arrival:
         if self.off and not (refuted and no_more):
             return Control(said=str(self), spoils=Verdict.VOID)
         return Control(said=str(self))
-
-    def to_plain(self) -> dict[str, _canonical.Json]:
-        """Return it as JSON can hold it."""
-        return asdict(self)
-
-    @classmethod
-    def from_plain(cls, plain: object) -> Self:
-        """Return the arrival that a JSON object holds."""
-        names = {"slope", "error", "steps", "by_program"}
-        if not isinstance(plain, dict) or plain.keys() != names:
-            raise InvalidInputError(
-                f"arrival must have {', '.join(sorted(names))}, got {plain!r}"
-            )
-        slope, error = (_canonical.number(n, plain[n]) for n in ("slope", "error"))
-        _validate.nonnegative("error", error)
-        _validate.whole_number("steps", plain["steps"])
-        if not isinstance(plain["by_program"], bool):
-            raise InvalidInputError("by_program must be true or false")
-        return cls(**plain | {"slope": slope, "error": error})
 
     def _near(self, value: float) -> bool:
         return abs(self.slope - value) <= max(_CLOSE, _ERRORS * self.error)

@@ -7,24 +7,22 @@ Beside it stand the lower bound at the design's delta (tier A) and the parameter
 Gaussian privacy (tier B), which bounds the mechanism's only if it is of that family.
 """
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import ceil, inf
-from typing import Any, Self, final
+from math import ceil
+from typing import final
 
-from dpaudit import _canonical, _validate
+from dpaudit import _validate
+from dpaudit._codec import Document
 from dpaudit.bounds.bound import ClaimTest, ParameterBound, rounded_down
 from dpaudit.bounds.ceilings import mechanism_ceiling
 from dpaudit.bounds.fdp import GaussianFamily
 from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.reads import Counts
-from dpaudit.errors import InvalidInputError, on_one_line
+from dpaudit.errors import on_one_line
 from dpaudit.game.design import Commitment
 from dpaudit.game.result import (
     AuditResult,
-    check_verdict,
-    claim_test_from_plain,
-    claim_test_to_plain,
     conclude,
     in_notebook,
     opening,
@@ -38,30 +36,16 @@ from dpaudit.training.reading import SumsReading
 
 __all__ = ["TrainingResult", "conclude_training", "judge_accountant"]
 
-_FORMAT = "dpaudit.training-result.2"
-_EARLIER = "dpaudit.training-result.1"  # without verdict and arrival
-_FIELDS = {
-    "verdict",
-    "arrival",
-    "audit",
-    "accountant",
-    "family",
-    "transcript",
-    "steps",
-    "trusted",
-    "remarks",
-}
 _NOT_SEEN = Control(
     said="nothing shows that any canary arrived",
     spoils=Verdict.INCONCLUSIVE,
 )
 _HIDDEN = 0.9  # of the evidence; with less a forecast does not hold
-_INFINITE = "inf"
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingResult:
+class TrainingResult(Document):
     """What one audited training shows; printing it says all of it.
 
     Attributes:
@@ -86,6 +70,12 @@ class TrainingResult:
     trusted: float
     arrival: Arrival | None = None
     remarks: tuple[str, ...] = ()
+
+    form = "dpaudit.training-result.1"
+    derived = ("verdict",)
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("steps", self.steps)
 
     @property
     def claim_test(self) -> ClaimTest:
@@ -149,55 +139,6 @@ class TrainingResult:
             self.audit, test=self.claim_test, verdict=self.verdict, reason=self.reason
         )
 
-    def to_json(self) -> str:
-        """Return the canonical JSON of the result, with its transcript."""
-        return _canonical.text(
-            {
-                "format": _FORMAT,
-                "verdict": str(self.verdict),
-                "arrival": self.arrival and self.arrival.to_plain(),
-                "audit": self.audit.to_json(),
-                "accountant": self.accountant and claim_test_to_plain(self.accountant),
-                "family": self.family and _parameter_bound_to_plain(self.family),
-                "transcript": self.transcript.to_json(),
-                "steps": self.steps,
-                "trusted": self.trusted,
-                "remarks": list(self.remarks),
-            }
-        )
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Return the result that a JSON document holds; nothing in it is re-derived."""
-        if _canonical.format_of(text) == _EARLIER:
-            absent = {"verdict", "arrival"}
-            plain = _canonical.document(text, _EARLIER, _FIELDS - absent)
-            plain |= dict.fromkeys(absent)
-        else:
-            plain = _canonical.document(text, _FORMAT, _FIELDS)
-        remarks = plain["remarks"]
-        if not isinstance(remarks, list):
-            raise InvalidInputError(f"remarks must be a list, got {remarks!r}")
-        _validate.whole_number("steps", plain["steps"])
-        found = cls(
-            audit=AuditResult.from_json(plain["audit"]),
-            accountant=None
-            if plain["accountant"] is None
-            else claim_test_from_plain(plain["accountant"]),
-            family=None
-            if plain["family"] is None
-            else _parameter_bound(plain["family"]),
-            transcript=Transcript.from_json(plain["transcript"]),
-            steps=plain["steps"],
-            trusted=_canonical.number("trusted", plain["trusted"]),
-            arrival=None
-            if plain["arrival"] is None
-            else Arrival.from_plain(plain["arrival"]),
-            remarks=tuple(str(each) for each in remarks),
-        )
-        check_verdict(plain["verdict"], found.verdict)
-        return found
-
     def _verdict(self) -> str:
         if self.accountant is None:
             return ""
@@ -247,30 +188,6 @@ class TrainingResult:
                 "small with chance 0.9"
             )
         return said
-
-
-def _parameter_bound_to_plain(found: ParameterBound) -> dict[str, Any]:
-    """Return it as JSON can hold it: at delta = 0 a Gaussian's epsilon is infinite."""
-    model = found.model_epsilon
-    return {**asdict(found), "model_epsilon": _INFINITE if model == inf else model}
-
-
-def _parameter_bound(plain: object) -> ParameterBound:
-    if not isinstance(plain, dict):
-        raise InvalidInputError(f"family must be an object, got {plain!r}")
-    if plain.get("model_epsilon") == _INFINITE:
-        finite = _parameter_bound({**plain, "model_epsilon": 0.0})
-        return replace(finite, model_epsilon=inf)
-    for name in ("parameter_lower", "model_epsilon", "delta", "alpha"):
-        _canonical.number(name, plain.get(name))
-    for name in ("parameter_lower", "model_epsilon"):
-        _validate.nonnegative(name, plain[name])
-    for name in ("parameter", "family", "method", "reference", "tier"):
-        _canonical.words(name, plain.get(name))
-    try:
-        return ParameterBound(**plain)
-    except TypeError as error:
-        raise InvalidInputError(f"family: {error}") from error
 
 
 def conclude_training(

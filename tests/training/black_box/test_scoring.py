@@ -13,7 +13,7 @@ from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.training.black_box import CanaryScores, OtherLabels, score_canaries
 
 torch.set_num_threads(1)
-COMMITMENT = Commitment(sha256="0" * 64)
+COMMITMENT = Commitment(sha256="0" * 64, run="0" * 64)
 N, CLASSES = 50, 3
 
 

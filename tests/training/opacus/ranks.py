@@ -8,6 +8,7 @@ It trains under audit in each mode and writes what this rank found.
 import json
 import sys
 import warnings
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -67,7 +68,7 @@ def train(mode, rank):
         "included": draws.included.tolist(),
         "joined": np.array(joined).tolist(),
         "transcript": result.transcript.to_json(),
-        "arrival": result.arrival.to_plain(),
+        "arrival": asdict(result.arrival),
         "epsilon": run.engine.get_epsilon(1e-5),
     }
 

@@ -119,7 +119,7 @@ class Summary:
             points: The CSV that was written beside; other points are another run.
         """
         try:
-            found = _canonical.fields(earlier, _FORMAT)
+            found = _canonical.document(_canonical.parsed(earlier), _FORMAT)
             same = (found["name"], found["repeats"]) == (self.figure.name, self.repeats)
             ran, seconds = int(found["ran"]), float(found["seconds"])
         except (InvalidInputError, KeyError, TypeError, ValueError):

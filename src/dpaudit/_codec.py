@@ -1,0 +1,320 @@
+"""Frozen dataclasses as JSON and back, by the types of their fields.
+
+What a class says of its fields is all there is to say: nobody writes a second list of
+them. Values of one kind among several name it (``kind``), whole documents name their
+format, documents in documents are objects. A field that takes no part in comparisons is
+not part of the record. What is read must have exactly the fields that are written;
+whether values make sense is the constructors' business.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from enum import StrEnum
+from functools import lru_cache, partial
+from math import inf
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Literal,
+    Self,
+    TypeAlias,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
+
+import numpy as np
+
+from dpaudit import _canonical
+from dpaudit.errors import InvalidInputError
+
+__all__ = ["Document", "Extended", "Words", "decode", "encode", "encoded_fields"]
+
+_INFINITE = "inf"
+Extended: TypeAlias = Annotated[float, "may be infinite, for which JSON has no number"]
+Words: TypeAlias = Annotated[str, "can be printed as it is"]
+
+
+class Document:
+    """A dataclass that is written to files and read from them.
+
+    Attributes:
+        form: Its format, with a version. After a release it never changes its meaning.
+        derived: Properties that are written too, for those who read the text; a text
+            in which they are not what the rest says is refused.
+    """
+
+    __slots__ = ()
+    form: ClassVar[str]
+    derived: ClassVar[tuple[str, ...]] = ()
+
+    def to_json(self) -> str:
+        """Return the canonical JSON: equal values, equal bytes."""
+        return _canonical.text(encode(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return what a JSON document holds; nothing in it is re-derived.
+
+        Raises:
+            InvalidInputError: It is no such document; the message says what is wrong.
+        """
+        return cls.of_plain(_canonical.parsed(text))
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return it as parsed JSON."""
+        kind = {"kind": self.kind} if hasattr(self, "kind") else {}
+        return {"format": self.form, **kind, **encoded_fields(self)}
+
+    @classmethod
+    def of_plain(cls, plain: object) -> Self:
+        """Return what parsed JSON holds."""
+        values = _canonical.document(plain, cls.form)
+        found: Self = _value(cls, values, cls.form)
+        return found
+
+
+def encode(value: Any) -> Any:  # noqa: ANN401 (any field; JSON)
+    """Return a value as JSON can hold it.
+
+    Example:
+        >>> from dpaudit import PureDP
+        >>> encode(PureDP(epsilon=1.0))
+        {'kind': 'pure', 'epsilon': 1.0, 'adjacency': 'add-remove'}
+    """
+    match value:
+        case StrEnum():
+            plain: Any = str(value)
+        case np.ndarray() | np.generic():
+            plain = value.tolist()
+        case tuple() | list():
+            plain = [encode(each) for each in value]
+        case Mapping():
+            plain = {name: encode(each) for name, each in value.items()}
+        case _ if hasattr(value, "to_plain"):
+            plain = value.to_plain()
+        case _ if is_dataclass(value):
+            kind = {"kind": value.kind} if hasattr(value, "kind") else {}
+            plain = kind | encoded_fields(value)
+        case _:  # what JSON has no word for is refused where the text is written
+            plain = value
+    return plain
+
+
+def encoded_fields(value: Any) -> dict[str, Any]:  # noqa: ANN401 (a dataclass)
+    """Return the fields of a dataclass as JSON can hold them."""
+    found = {
+        name: _field(form, getattr(value, name))
+        for name, form in _types(value.__class__).items()
+    }
+    for name in getattr(value, "derived", ()):
+        found[name] = encode(getattr(value, name))
+    return found
+
+
+def _field(form: Any, value: Any) -> Any:  # noqa: ANN401 (type, value, JSON)
+    if form is float and type(value) is int:
+        return float(value)  # equal values, equal texts
+    if form == Extended and value == inf:
+        return _INFINITE
+    return encode(value)
+
+
+def decode(form: Any, plain: Any, name: str) -> Any:  # noqa: ANN401 (type, JSON, value)
+    """Return the value of a type that parsed JSON holds.
+
+    Args:
+        form: The type, as a field of a dataclass is annotated.
+        plain: The parsed JSON.
+        name: What to call it in a message.
+
+    Raises:
+        InvalidInputError: It holds none; the message says what is wrong.
+    """
+    return _reader(form)(plain, name)
+
+
+_Reader: TypeAlias = Callable[[Any, str], Any]
+
+
+@lru_cache(maxsize=1024)
+def _reader(form: Any) -> _Reader:  # noqa: ANN401 (a type)
+    """Return what reads values of a type."""
+    origin, inside = get_origin(form), get_args(form)
+    if form in _PLAIN:
+        read = _PLAIN[form]
+    elif origin in (Union, UnionType):
+        read = _union(inside)
+    elif origin is Literal:
+        read = partial(_literal, inside)
+    elif origin is tuple:
+        read = partial(_tuple, _reader(inside[0]))  # of which there are any number
+    elif origin is np.ndarray:
+        read = partial(_array, get_args(inside[1])[0])
+    elif origin is not None:
+        read = partial(_mapping, _reader(inside[1]))
+    elif issubclass(form, StrEnum):
+        read = partial(_canonical.member, form)
+    elif hasattr(form, "of_plain"):
+        read = partial(_document, form)
+    else:
+        read = partial(_value, form)
+    return read
+
+
+def _union(forms: tuple[Any, ...]) -> _Reader:
+    """Return what reads one of several types, or null if that is one of them."""
+    some = tuple(each for each in forms if each is not NoneType)
+    if len(some) == 1:
+        read = _reader(some[0])
+    elif all(each in _PLAIN for each in some):
+        read = _scalar
+    else:
+        whole = hasattr(some[0], "form")
+        known = {each.form if whole else each.kind: each for each in some}
+        read = partial(_marked, "format" if whole else "kind", known)
+    if len(some) == len(forms):
+        return read
+    return lambda plain, name: None if plain is None else read(plain, name)
+
+
+def _marked(mark: str, known: Mapping[str, Any], plain: Any, name: str) -> Any:  # noqa: ANN401 (types, JSON, value)
+    """Return one of several classes, which a field tells apart."""
+    said = plain.get(mark) if isinstance(plain, dict) else plain
+    if not isinstance(said, str) or said not in known:
+        raise InvalidInputError(
+            f"{name} must have a {mark}, one of {', '.join(known)}, got {said!r:.60}"
+        )
+    return _reader(known[said])(plain, name)
+
+
+def _document(cls: Any, plain: object, name: str) -> Any:  # noqa: ANN401, ARG001 (of the class)
+    return cls.of_plain(plain)
+
+
+def _value(cls: Any, plain: object, name: str) -> Any:  # noqa: ANN401 (class, value)
+    """Return a dataclass, or whichever of its subclasses the ``kind`` names."""
+    if not isinstance(plain, dict):
+        raise InvalidInputError(f"{name} must be an object, got {plain!r:.60}")
+    values, made = dict(plain), cls
+    if hasattr(cls, "kinds"):
+        made = cls.kinds[values.pop("kind", None)]
+        if not issubclass(made, cls):
+            raise InvalidInputError(f"{name} must be of kind {cls.kind}")
+    elif hasattr(cls, "kind"):
+        del values["kind"]  # by which the class was found
+    forms, derived = _types(made), getattr(made, "derived", ())
+    _canonical.object_of(values, name, {*forms, *derived})
+    try:
+        found = made(**{n: decode(form, values[n], n) for n, form in forms.items()})
+    except (AttributeError, LookupError, OverflowError, TypeError) as error:
+        raise InvalidInputError(f"{name}: {error}") from error
+    for each in derived:
+        says = encode(getattr(found, each))
+        if values[each] != says:
+            raise InvalidInputError(
+                f"{each} is stated as {values[each]!r:.60}, and the rest says "
+                f"{says!r:.60}"
+            )
+    return found
+
+
+@lru_cache(maxsize=256)
+def _types(cls: type) -> dict[str, Any]:
+    """Return the fields of a dataclass that are recorded, and their types."""
+    forms = get_type_hints(cls, include_extras=True)
+    return {
+        each.name: forms[each.name] for each in fields(cls) if each.compare is not False
+    }
+
+
+def _extended(plain: object, name: str) -> float:
+    return inf if plain == _INFINITE else _number(plain, name)
+
+
+def _number(plain: object, name: str) -> float:
+    return float(_canonical.number(name, plain))
+
+
+def _whole(plain: object, name: str) -> int:
+    if isinstance(plain, int | float) and not isinstance(plain, bool):
+        whole = int(plain)
+        if whole == plain:
+            return whole
+    raise InvalidInputError(f"{name} must be a whole number, got {plain!r:.60}")
+
+
+def _flag(plain: object, name: str) -> bool:
+    if not isinstance(plain, bool):
+        raise InvalidInputError(f"{name} must be true or false, got {plain!r:.60}")
+    return plain
+
+
+def _text(plain: object, name: str) -> str:
+    if not isinstance(plain, str):
+        raise InvalidInputError(f"{name} must be a text, got {plain!r:.60}")
+    return plain
+
+
+def _words(plain: object, name: str) -> str:
+    if not isinstance(plain, str) or not plain.isprintable():
+        raise InvalidInputError(
+            f"{name} must be a text that can be printed, got {plain!r:.60}"
+        )
+    return plain
+
+
+def _scalar(plain: object, name: str) -> _canonical.Scalar:
+    if not isinstance(plain, str | int | float | None):
+        raise InvalidInputError(
+            f"{name} must be a text, a number, true, false or null, got {plain!r:.60}"
+        )
+    return plain
+
+
+_PLAIN: Mapping[Any, _Reader] = {
+    bool: _flag,
+    float: _number,
+    Extended: _extended,
+    int: _whole,
+    str: _text,
+    Words: _words,
+}
+
+
+def _literal(known: tuple[Any, ...], plain: object, name: str) -> Any:  # noqa: ANN401 (one of them)
+    for each in known:
+        if plain == encode(each):
+            return each
+    said = ", ".join(repr(encode(each)) for each in known)
+    raise InvalidInputError(f"{name} must be one of {said}, got {plain!r:.60}")
+
+
+def _tuple(read: _Reader, plain: object, name: str) -> tuple[Any, ...]:
+    if not isinstance(plain, list):
+        raise InvalidInputError(f"{name} must be a list, got {plain!r:.60}")
+    return tuple(read(each, name) for each in plain)
+
+
+def _array(kind: type[np.generic], plain: object, name: str) -> Any:  # noqa: ANN401 (an array)
+    """Return a row of true and false, of whole numbers, or of numbers."""
+    allowed: tuple[set[type], str] = ({int, float}, "numbers")
+    if issubclass(kind, np.bool_):
+        allowed = {bool}, "true and false"
+    elif issubclass(kind, np.integer):
+        allowed = {int}, "whole numbers"
+    if not isinstance(plain, list) or not {*map(type, plain)} <= allowed[0]:
+        raise InvalidInputError(f"{name} must be a list of {allowed[1]} only")
+    try:
+        return np.array(plain, kind)
+    except OverflowError as error:
+        raise InvalidInputError(f"{name} must be a list of {kind.__name__}") from error
+
+
+def _mapping(read: _Reader, plain: object, name: str) -> dict[str, Any]:
+    if not isinstance(plain, dict):
+        raise InvalidInputError(f"{name} must be an object, got {plain!r:.60}")
+    return {each: read(held, f"{name}.{each}") for each, held in plain.items()}
