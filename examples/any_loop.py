@@ -17,8 +17,8 @@ from sklearn.datasets import load_digits
 from dpaudit import ApproxDP, Key
 from dpaudit.accounting import accountant_curve, noise_for
 from dpaudit.dpsgd.planning import Training, plan_audit
+from dpaudit.game.result import Result
 from dpaudit.training.any_loop import SumsAudit
-from dpaudit.training.result import TrainingResult
 
 EPSILON, DELTA = 2.0, 1e-5
 STEPS, RATE, CLIP = 200, 0.05, 1.0
@@ -42,7 +42,7 @@ def clipped_sum(
 
 def train_and_audit(
     *, divide_noise_by: float = 1.0, key: Key, rng: np.random.Generator
-) -> tuple[TrainingResult, float]:
+) -> tuple[Result, float]:
     """Return the audit's result and the accuracy on the training set."""
     images, labels = load_digits(return_X_y=True)
     pixels = images / 16.0

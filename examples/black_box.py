@@ -19,7 +19,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, TensorDataset
 
-from dpaudit import ApproxDP, AuditResult, Design, Key, OneRun
+from dpaudit import ApproxDP, Design, Key, OneRun, Result
 from dpaudit.training.black_box import (
     BlackBoxAudit,
     Controls,
@@ -100,7 +100,7 @@ def opened(data: Dataset, *, key: Key, controlled: bool) -> BlackBoxAudit:
 
 def train_and_audit(
     *, private: bool, key: Key, controlled: bool = False
-) -> tuple[AuditResult, float]:
+) -> tuple[Result, float]:
     """Return the audit's result and the model's accuracy on the digits."""
     data = digits()
     audit = opened(data, key=key, controlled=controlled)

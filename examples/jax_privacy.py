@@ -30,8 +30,8 @@ from sklearn.datasets import load_digits
 
 from dpaudit import ApproxDP, Design, Key, OneRun
 from dpaudit.accounting import noise_for
+from dpaudit.game.result import Result
 from dpaudit.training.jax_privacy import JaxPrivacyAudit, Records, Sums, canary_loss
-from dpaudit.training.result import TrainingResult
 
 CLAIM = ApproxDP(epsilon=2.0, delta=1e-5)
 STEPS, RATE, CLIP = 100, 0.1, 1.0
@@ -62,7 +62,7 @@ def train_and_audit(
     seed: int = 0,
     key: Key,
     publish: Callable[[str], object] = print,
-) -> TrainingResult:
+) -> Result:
     """Return the audit's result."""
     pixels, labels = load_digits(return_X_y=True)
     data: Tree = (np.float32(pixels / 16), labels)

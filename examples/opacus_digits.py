@@ -18,8 +18,8 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 from dpaudit import Key
+from dpaudit.game.result import Result
 from dpaudit.training.opacus import OpacusAudit, plan_opacus
-from dpaudit.training.result import TrainingResult
 
 EPSILON, DELTA = 2.0, 1e-5
 
@@ -76,7 +76,7 @@ def train_and_audit(
     canaries: int = 5000,
     key: Key,
     publish: Callable[[object], object] = print,
-) -> tuple[TrainingResult, float]:
+) -> tuple[Result, float]:
     """Return the audit's result and the epsilon that Opacus' accountant reports."""
     model, optimizer, loader, engine = private_digits(epochs)
     if divide_noise_by != 1:

@@ -32,10 +32,10 @@ from dpaudit import ApproxDP, Design, Key, OneRun
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep
 from dpaudit.errors import VoidAuditError
+from dpaudit.game.result import Result
 from dpaudit.training.any_loop import SumsAudit
 from dpaudit.training.opacus import OpacusAudit
 from dpaudit.training.opacus.facts import summed_grad
-from dpaudit.training.result import TrainingResult
 
 CANARIES, STEPS, RATE, NOISE = 1000, 12, 0.1, 1.0
 RUNS = 20  # of a trial, so that ranks are started once for several
@@ -79,7 +79,7 @@ def several(way: str, fault: str, seeds: list[int]) -> Outcome:
 
 
 def outcome(
-    run: Callable[[str, int], TrainingResult], fault: str, seed: int
+    run: Callable[[str, int], Result], fault: str, seed: int
 ) -> Iterator[tuple[str, float | str]]:
     try:
         result = run(fault, seed)
@@ -87,12 +87,12 @@ def outcome(
         yield "verdict", "void"
         return
     yield "verdict", str(result.verdict)
-    if result.arrival is not None:
-        yield "slope", result.arrival.slope
-        yield "error", result.arrival.error
+    if result.training.arrival is not None:
+        yield "slope", result.training.arrival.slope
+        yield "error", result.training.arrival.error
 
 
-def opacus_run(mode: Mode) -> Callable[[str, int], TrainingResult]:
+def opacus_run(mode: Mode) -> Callable[[str, int], Result]:
     """Return what audits a real Opacus run in a mode."""
 
     def made(seed: int) -> tuple[Any, ...]:
@@ -107,7 +107,7 @@ def opacus_run(mode: Mode) -> Callable[[str, int], TrainingResult]:
             **({} if mode.wrap is None else {"wrap": mode.wrap}),
         )
 
-    def run(fault: str, seed: int) -> TrainingResult:
+    def run(fault: str, seed: int) -> Result:
         model, optimizer, criterion, loader, engine = made(seed)
         torch.manual_seed(seed + 1 + (distributed.get_rank() if mode.wrap else 0))
         scale(optimizer, FACTORS.get(fault, 1.0))
@@ -172,10 +172,10 @@ def scale(optimizer: DPOptimizer, factor: float) -> None:
         optimizer.add_noise = scaled
 
 
-def loop_run(*, real_sums: bool) -> Callable[[str, int], TrainingResult]:
+def loop_run(*, real_sums: bool) -> Callable[[str, int], Result]:
     """Return what audits a loop in plain numpy."""
 
-    def run(fault: str, seed: int) -> TrainingResult:
+    def run(fault: str, seed: int) -> Result:
         rng = np.random.default_rng(seed)
         audit = SumsAudit(
             design=DESIGN,
@@ -198,10 +198,10 @@ def loop_run(*, real_sums: bool) -> Callable[[str, int], TrainingResult]:
     return run
 
 
-def jax_run(*, records: bool) -> Callable[[str, int], TrainingResult]:
+def jax_run(*, records: bool) -> Callable[[str, int], Result]:
     """Return what audits a JAX Privacy run."""
 
-    def run(fault: str, seed: int) -> TrainingResult:
+    def run(fault: str, seed: int) -> Result:
         from arrival_jax import audited  # noqa: PLC0415 (jax is slow to import)
 
         return audited(
@@ -211,7 +211,7 @@ def jax_run(*, records: bool) -> Callable[[str, int], TrainingResult]:
     return run
 
 
-WAYS: dict[str, Callable[[str, int], TrainingResult]] = {
+WAYS: dict[str, Callable[[str, int], Result]] = {
     **{name: opacus_run(mode) for name, mode in MODES.items()},
     "JAX Privacy, sums": jax_run(records=False),
     "JAX Privacy, records": jax_run(records=True),

@@ -12,8 +12,8 @@ from jax_privacy import clipped_grad, noise_addition
 from jax_privacy.batch_selection import CyclicPoissonSampling
 
 from dpaudit import ApproxDP, Design, Key, OneRun
+from dpaudit.game.result import Result
 from dpaudit.training.jax_privacy import JaxPrivacyAudit, Records, Sums, canary_loss
-from dpaudit.training.result import TrainingResult
 
 jax.config.update("jax_disable_most_optimizations", True)  # noqa: FBT003 (sooner)
 warnings.simplefilter("ignore")
@@ -60,7 +60,7 @@ def audited(
     seed: int,
     *,
     records: bool,
-) -> TrainingResult:
+) -> Result:
     """Train under audit, and judge."""
     rng = np.random.default_rng(seed)
     canaries = 2000 if records else 1000

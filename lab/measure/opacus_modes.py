@@ -159,7 +159,7 @@ def audited(task: Task, mode: Mode, seed: int, key: Key) -> Outcome:
         "epsilon": float(run.engine.get_epsilon(DELTA)),
         "accuracy": accuracy(run, task),
         "p value": result.p_value,
-        "bound": result.audit.bound.epsilon_lower,
+        "bound": result.bound.epsilon_lower,
     }
 
 

@@ -21,7 +21,7 @@ from sweeping import filled
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from dpaudit import ApproxDP, AuditResult, Design, Key
+from dpaudit import ApproxDP, Design, Key, Result
 from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.dpsgd.planning.plan import rehearse
 from dpaudit.engines.store import Outcome, Setting
@@ -64,7 +64,7 @@ def bound(setting: Setting, rng: np.random.Generator) -> Outcome:
     return {"epsilon_lower": result.bound.epsilon_lower}
 
 
-def in_opacus(design: Design, rng: np.random.Generator, key: Key) -> AuditResult:
+def in_opacus(design: Design, rng: np.random.Generator, key: Key) -> Result:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     torch.manual_seed(int(rng.integers(2**63)))
@@ -91,7 +91,7 @@ def in_opacus(design: Design, rng: np.random.Generator, key: Key) -> AuditResult
             taken += 1
             if taken == STEPS:
                 break
-    return audit.finish().audit
+    return audit.finish()
 
 
 def main() -> None:

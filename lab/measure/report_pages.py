@@ -39,18 +39,17 @@ from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.explanation import explain
 from dpaudit.game.design import Commitment
 from dpaudit.game.one_run import play_one_run
-from dpaudit.game.result import AuditResult, conclude
+from dpaudit.game.result import Result, conclude
 from dpaudit.mechanisms.local import LocalLaplace
 from dpaudit.privacy.adjacency import Adjacency
 from dpaudit.reporting.report import report
 from dpaudit.training.any_loop import SumsAudit
-from dpaudit.training.result import TrainingResult
 
 DELTA, DIMENSION, CLIP = 1e-5, 2_000, 1.0
 MOST_BYTES = 1_000_000
 
 
-def trained(design: Design, training: Training, *, seed: int) -> TrainingResult:
+def trained(design: Design, training: Training, *, seed: int) -> Result:
     """Train in plain numpy, with a little of real gradients, and audit it."""
     rng = np.random.default_rng(seed)
     audit = SumsAudit(
@@ -74,7 +73,7 @@ def trained(design: Design, training: Training, *, seed: int) -> TrainingResult:
     return audit.finish(claim=accountant_curve(steps))
 
 
-def planned(*, in_rounds: bool, seed: int) -> TrainingResult:
+def planned(*, in_rounds: bool, seed: int) -> Result:
     """Plan an audit of honest training, and make it."""
     noise = noise_for(2.0, DELTA, sample_rate=0.1, steps=100, method="rdp")
     training = Training(steps=100, rate=0.1, noise=noise)
@@ -88,7 +87,7 @@ def planned(*, in_rounds: bool, seed: int) -> TrainingResult:
     return trained(plan.design(), training, seed=seed)
 
 
-def refuted() -> AuditResult:
+def refuted() -> Result:
     """Audit scores of a mechanism whose noise is half of what its claim needs."""
     rng = np.random.default_rng(3)
     n, claim = 2_000, ApproxDP(epsilon=1.0, delta=DELTA)

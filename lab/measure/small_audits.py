@@ -49,8 +49,8 @@ def small_audit(setting: Setting, rng: np.random.Generator) -> Outcome:
             publish=lambda _: None,
         )
     return {
-        "correct": result.audit.reading.correct,
-        "epsilon_lower": result.audit.bound.epsilon_lower,
+        "correct": result.reading.correct,
+        "epsilon_lower": result.bound.epsilon_lower,
         "p_value": result.p_value,
         "refuted": result.refuted,
         "accounted": accounted,

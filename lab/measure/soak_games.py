@@ -18,7 +18,6 @@ from dpaudit import (
     AdaptiveMostLikely,
     AdaptiveRounds,
     ApproxDP,
-    AuditResult,
     Classes,
     Coins,
     Confident,
@@ -30,6 +29,7 @@ from dpaudit import (
     Pairs,
     PureDP,
     Referee,
+    Result,
     SeparateRuns,
     audit_adaptive,
     audit_classic,
@@ -91,7 +91,7 @@ def one_run(rng: np.random.Generator, _folder: Path) -> None:
             rng=rng,
             key=key_of(rng),
         )
-        assert AuditResult.from_json(result.to_json()) == result
+        assert Result.from_json(result.to_json()) == result
 
 
 def kept_one_run(rng: np.random.Generator, folder: Path) -> None:

@@ -12,13 +12,13 @@ from soak_trial import scored, trial
 from typer.testing import CliRunner
 
 from dpaudit import (
-    AuditResult,
     Coins,
     Design,
     Key,
     OneRun,
     Ranking,
     Referee,
+    Result,
     audit_scores,
     report,
 )
@@ -175,7 +175,7 @@ def refused(rng: np.random.Generator, folder: Path) -> None:
         lambda: audit_scores(
             np.arange(100), np.arange(100) < 90, rng.normal(size=100), design=design
         ),
-        lambda: AuditResult.from_json('{"format": "dpaudit.result.1"}'),
+        lambda: Result.from_json('{"format": "dpaudit.result.1"}'),
         lambda: Key(b"short"),
         lambda: combine_runs([]),
         lambda: open_envelope("{" * 100_000),

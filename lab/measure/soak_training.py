@@ -13,11 +13,11 @@ from torch.utils.tensorboard import SummaryWriter
 
 from dpaudit import Design, OneRun
 from dpaudit.evidence import evidence_of, seal, verify
+from dpaudit.game.result import Result
 from dpaudit.reporting.loggers.tensorboard import log_to_tensorboard
 from dpaudit.training.any_loop import SumsAudit
 from dpaudit.training.black_box import BlackBoxAudit, mislabelled
 from dpaudit.training.opacus import OpacusAudit, with_canaries
-from dpaudit.training.result import TrainingResult
 
 __all__ = ["TRAININGS"]
 
@@ -44,7 +44,7 @@ def any_loop(rng: np.random.Generator, folder: Path) -> None:
         total[audit.coordinates] += audit.joining()
         audit.observe(total[audit.coordinates])
     result = audit.finish()
-    assert TrainingResult.from_json(result.to_json()) == result
+    assert Result.from_json(result.to_json()) == result
 
 
 def records(rng: np.random.Generator) -> TensorDataset:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dpaudit import ApproxDP, AuditResult, Coins, Design, Key, OneRun, audit_scores
+from dpaudit import ApproxDP, Coins, Design, Key, OneRun, Result, audit_scores
 from dpaudit.engines.store import Outcome, Setting
 from dpaudit.game.rules import Rules
 
@@ -11,7 +11,7 @@ __all__ = ["CANARIES", "scored", "trial"]
 CANARIES = 300
 
 
-def scored(rng: np.random.Generator, rules: Rules) -> AuditResult:
+def scored(rng: np.random.Generator, rules: Rules) -> Result:
     """Return an audit of scores that leak some."""
     coins = Coins(key=Key(rng.bytes(32)), count=CANARIES)
     scores = 1.5 * coins.bits() + rng.normal(size=CANARIES)

@@ -47,7 +47,7 @@ from dpaudit.explanation import Explanation, explain
 from dpaudit.explanation.ladder import law_of, modelled
 from dpaudit.explanation.model import Model
 from dpaudit.explanation.seen import see
-from dpaudit.game.result import AuditResult
+from dpaudit.game.result import Result
 from dpaudit.mechanisms.local import LocalLaplace
 
 DELTA, ALPHA = 1e-5, 0.05
@@ -107,7 +107,7 @@ def one_trial(setting: Setting, rng: np.random.Generator) -> Outcome:
     }
 
 
-def _computed(result: AuditResult) -> float:
+def _computed(result: Result) -> float:
     """Return the accuracy that was to be expected, as an epsilon."""
     model, at = Model.of(result), result.bound.epsilon_lower
     assert model is not None
@@ -116,7 +116,7 @@ def _computed(result: AuditResult) -> float:
     return next(rung.epsilon for rung in levels.rungs if rung.name == "elements")
 
 
-def _rehearsed(setting: Setting, rng: np.random.Generator) -> AuditResult:
+def _rehearsed(setting: Setting, rng: np.random.Generator) -> Result:
     training = TRAININGS[str(setting["training"])][0]
     return rehearse(
         Design.from_json(str(setting["design"])),
@@ -134,7 +134,7 @@ def _two_runs(setting: Setting, rng: np.random.Generator) -> float:
     return bound.epsilon_lower
 
 
-def _laplace(setting: Setting, rng: np.random.Generator) -> AuditResult:
+def _laplace(setting: Setting, rng: np.random.Generator) -> Result:
     mechanism = LocalLaplace(epsilon=2.0)
     n = int(setting.get("canaries") or 2000)
     rules: Any = {
@@ -157,7 +157,7 @@ def _laplace(setting: Setting, rng: np.random.Generator) -> AuditResult:
     )
 
 
-def _opacus(seed: int) -> AuditResult:
+def _opacus(seed: int) -> Result:
     import tasks  # noqa: PLC0415 (torch; simulated audits do without)
     import torch  # noqa: PLC0415
 
@@ -179,7 +179,7 @@ def _opacus(seed: int) -> AuditResult:
         accountant=run.engine.accountant,
     )
     tasks.train(run, run.loader, task.epochs)
-    return audit.finish().audit
+    return audit.finish()
 
 
 def rung_settings() -> list[Setting]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dpaudit.game.one_run import audit_one_run
     from dpaudit.game.pairs import Pairs
     from dpaudit.game.referee import Referee
-    from dpaudit.game.result import AuditResult
+    from dpaudit.game.result import Result
     from dpaudit.game.rules import (
         AdaptiveBets,
         AdaptiveClasses,
@@ -54,7 +54,6 @@ __all__ = [
     "AdaptiveMostLikely",
     "AdaptiveRounds",
     "ApproxDP",
-    "AuditResult",
     "Bets",
     "ClaimTest",
     "Classes",
@@ -80,6 +79,7 @@ __all__ = [
     "RankedLooks",
     "Ranking",
     "Referee",
+    "Result",
     "Rounds",
     "SeparateRuns",
     "Submission",
@@ -103,7 +103,7 @@ _HOMES = {
     "AdaptiveMostLikely": "dpaudit.game.adaptive_guesser",
     "AdaptiveRounds": "dpaudit.game.rules",
     "ApproxDP": "dpaudit.privacy.guarantees",
-    "AuditResult": "dpaudit.game.result",
+    "Result": "dpaudit.game.result",
     "Bets": "dpaudit.bounds.reads",
     "ClaimTest": "dpaudit.bounds.bound",
     "Classes": "dpaudit.game.rules",

@@ -100,7 +100,10 @@ def object_of(value: object, what: str, names: set[str]) -> dict[str, Any]:
 def document(value: object, form: str) -> dict[str, Any]:
     """Return the fields of parsed JSON that is a document of a format."""
     if not isinstance(value, dict) or value.get("format") != form:
-        raise InvalidInputError(f'expected an object with "format": "{form}"')
+        name = form.split(".")[1]
+        raise InvalidInputError(
+            f'expected the JSON of a {name}, an object with "format": "{form}"'
+        )
     return {name: each for name, each in value.items() if name != "format"}
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpaudit import AuditResult, Coins, Commitment, Key
+from dpaudit import Coins, Commitment, Key, Result
 from dpaudit.cli import _scores
 from dpaudit.evidence import Registration
 from dpaudit.game import scores as scores_module
@@ -237,7 +237,7 @@ def test_with_design_and_key_coins_are_derived_by_id(dpaudit, schema, registered
     assert found["notes"] == []
     registration = Registration.from_json(Path("design.json").read_text())
     assert found["commitment"] == registration.commitment.sha256
-    result = AuditResult.from_json(Path("result.json").read_text())
+    result = Result.from_json(Path("result.json").read_text())
     assert result.commitment == registration.commitment
     assert str(result) == found["text"]
 

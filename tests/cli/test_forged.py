@@ -36,7 +36,7 @@ def canonical(value):
 
 def better(plain):
     plain["bound"]["epsilon_lower"] = 7.5
-    plain["claim_test"]["p_value"] = 1e-9
+    plain["design_test"]["p_value"] = 1e-9
 
 
 def forge_evidence():

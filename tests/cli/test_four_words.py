@@ -6,6 +6,7 @@ The table is four words by every format, and four words by every command that ju
 
 import json
 import re
+from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
@@ -28,14 +29,13 @@ from dpaudit import (
 from dpaudit.explanation import verdict
 from dpaudit.game.combining import combine_runs
 from dpaudit.game.design import Commitment
-from dpaudit.game.result import effect_seen, judge
+from dpaudit.game.result import TrainingRecord, effect_seen, judge
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Control, Verdict
 from dpaudit.reporting.loggers.plain import as_metrics
 from dpaudit.reporting.model_card import model_card_section
 from dpaudit.reporting.report import report_html
 from dpaudit.testing.functions import FunctionResult
-from dpaudit.training.result import TrainingResult
 
 CODES = {"no violation found": 0, "refuted": 1, "inconclusive": 3, "void": 4}
 CLAIMED = PureDP(epsilon=1.0)
@@ -79,14 +79,14 @@ def transcript(audit):
 
 def trained(word):
     audit = audited(word, claim=ApproxDP(epsilon=1.0, delta=1e-5))
-    return TrainingResult(
-        audit=audit,
+    training = TrainingRecord(
         accountant=test_claim(GaussianDP(mu=0.5), audit.reading, alpha=0.05),
         family=None,
         transcript=transcript(audit),
         steps=10,
         trusted=1.0,
     )
+    return replace(audit, training=training)
 
 
 def combined(word):
@@ -178,8 +178,7 @@ def test_every_document_has_the_word(kind, word):
     assert metrics["dpaudit/verdict"] == word
     assert metrics.get("dpaudit/refuted", False) is (word == "refuted")
     plain = json.loads(result.to_json())
-    audit = plain["audit"] if kind == "training" else plain
-    assert audit["verdict"] == word
+    assert plain["verdict"] == word
     assert explain(result).outcome == word
 
 

@@ -45,7 +45,9 @@ def files(tmp_path, monkeypatch):
     Path("design.json").write_text(registration.to_json())
     audit = SumsAudit(design=DESIGN, key=Key(bytes(32)), dimension=60, sample_rate=1.0)
     audit.observe(audit.joining())
-    noticed = replace(audit.finish(), remarks=(HOSTILE,))
+    result = audit.finish()
+    training = replace(result.training, remarks=(HOSTILE,))
+    noticed = replace(result, training=training)
     Path("training.json").write_text(noticed.to_json())
 
 

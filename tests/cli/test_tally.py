@@ -9,7 +9,7 @@ import pytest
 from pyarrow import parquet
 from typer.testing import CliRunner
 
-from dpaudit import AuditResult, Coins, Design, Key, OneRun, PureDP
+from dpaudit import Coins, Design, Key, OneRun, PureDP, Result
 from dpaudit.cli import app
 from dpaudit.cli.tally import _check_key
 from dpaudit.errors import VoidAuditError
@@ -106,7 +106,7 @@ def test_unchecked_ids_are_said_to_be(dpaudit):
 
 def test_the_result_of_a_directory_is_written(dpaudit, table):
     dpaudit("audit", "scores", *CLAIM, "--save=result.json", code=1)
-    result = AuditResult.from_json(Path("result.json").read_text())
+    result = Result.from_json(Path("result.json").read_text())
     assert result.design.canaries == N
     assert result.reading.right.sum() == by_hand(*table, N)
 
@@ -133,7 +133,7 @@ def test_tallies_of_all_parts_give_the_result_of_one_pass(dpaudit, schema):
     assert json.loads(whole)["text"] in said.stdout
     assert "Result: r.json" in said.stdout
     registered = Registration.from_json(Path("design.json").read_text())
-    result = AuditResult.from_json(Path("r.json").read_text())
+    result = Result.from_json(Path("r.json").read_text())
     assert result.commitment == registered.commitment
 
 

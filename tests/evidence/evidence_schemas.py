@@ -15,22 +15,20 @@ from dpaudit.bounds.reads import Reading
 from dpaudit.evidence import Evidence, Registration, ScoreFiles, Verification
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Commitment, Design
-from dpaudit.game.result import AuditResult
+from dpaudit.game.result import Result
 from dpaudit.game.rules import Rules
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Verdict
-from dpaudit.training.result import TrainingResult
 
 FOLDER = Path(dpaudit.__file__).parent / "schemas"
 DOCUMENTS = (
-    AuditResult,
     Commitment,
     Design,
     Evidence,
     Reading,
     Registration,
+    Result,
     ScoreFiles,
-    TrainingResult,
     Transcript,
     Verification,
 )

@@ -50,14 +50,19 @@ def names(found):
 
 def with_accountant(claim):
     result = of_training().result
-    test = verdict_on(claim, result.audit.reading, alpha=0.05)
-    return replace(of_training(), result=replace(result, accountant=test))
+    test = verdict_on(claim, result.reading, alpha=0.05)
+    return replace(of_training(), result=with_test(result, test))
+
+
+def with_test(result, test):
+    """Return the result of a training with another verdict on the accountant."""
+    return replace(result, training=replace(result.training, accountant=test))
 
 
 def test_a_verdict_on_another_curve_does_not_stand_for_the_registered_claim():
     """The registered claim is refuted; a curve of epsilon = 33 is not."""
     evidence = with_accountant(GaussianDP(mu=5.0))
-    assert evidence.result.audit.claim_test.refuted
+    assert evidence.result.design_test.refuted
     assert not evidence.result.refuted
     found = verify(seal(evidence), registration=evidence.registration)
     bound = check(found, "bound")
@@ -76,11 +81,11 @@ def test_a_verdict_on_another_curve_does_not_stand_for_the_registered_claim():
 def test_a_curve_that_was_registered_is_no_open_question():
     result = of_training().result
     same = ClaimTest(
-        claim=result.audit.claim_test.claim,
-        p_value=result.audit.claim_test.p_value,
+        claim=result.design_test.claim,
+        p_value=result.design_test.p_value,
         alpha=0.05,
     )
-    evidence = replace(of_training(), result=replace(result, accountant=same))
+    evidence = replace(of_training(), result=with_test(result, same))
     assert "accountant" not in names(verify(seal(evidence)))
     assert "accountant" in names(verify(seal(of_training())))
 
@@ -108,15 +113,16 @@ def test_that_runs_were_independent_must_be_registered():
 
 def test_a_training_is_never_many_runs():
     result = of_training().result
-    rules = SeparateRuns(guesses=result.audit.design.guesses)
-    design = replace(result.audit.design, rules=rules)
+    rules = SeparateRuns(guesses=result.design.guesses)
+    design = replace(result.design, rules=rules)
     transcript = replace(result.transcript, design=design)
     audit = judge(
-        result.audit.reading,
+        result.reading,
         design=design,
         commitment=Commitment.to(KEY, design),
     )
-    many = replace(result, audit=audit, transcript=transcript)
+    training = replace(result.training, transcript=transcript)
+    many = replace(audit, training=training)
     evidence = Evidence(
         registration=register(design, KEY),
         key=KEY,

@@ -65,8 +65,8 @@ def test_a_bound_of_the_users_own_is_not_checked_and_not_wrong():
 def test_what_does_not_hang_on_the_bound_is_still_derived():
     sealed = evidence(Hoeffding())
     assert check(verify(seal(sealed)), "claim test").finding is Finding.HOLDS
-    test = replace(sealed.result.claim_test, p_value=1e-6)
-    forged = replace(sealed, result=replace(sealed.result, claim_test=test))
+    test = replace(sealed.result.design_test, p_value=1e-6)
+    forged = replace(sealed, result=replace(sealed.result, design_test=test))
     assert check(verify(seal(forged)), "bound").finding is Finding.FAILS
 
 

@@ -19,7 +19,6 @@ from evidence_samples import (
 from dpaudit import Coins, OneRun, Ranking
 from dpaudit.errors import InvalidInputError
 from dpaudit.evidence import Evidence, Registration, evidence_of, register
-from dpaudit.evidence.documents import audit_of, transcript_of
 
 DESIGN = design_of(OneRun(guesses=30))
 
@@ -119,10 +118,10 @@ def test_the_redacted_form_holds_neither_key_nor_guesses_nor_scores(kind):
     assert KEY.secret.hex() not in text
     assert redacted.redacted
     assert redacted.guesses is None
-    assert audit_of(redacted.result).scores is None
-    assert audit_of(redacted.result).bound == audit_of(evidence.result).bound
+    assert redacted.result.scores is None
+    assert redacted.result.bound == evidence.result.bound
     assert redacted.registration == evidence.registration
-    kept = transcript_of(redacted.result)
+    kept = redacted.result.transcript
     assert kept is None or not len(kept.index)
     # No list in it is long enough to say something of every canary that was guessed.
     assert max(_lengths(json.loads(text))) < 10

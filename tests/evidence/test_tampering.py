@@ -83,7 +83,10 @@ def test_no_change_of_the_registered_copy_goes_unnoticed(kind, folder):
     ("kind", "fields"),
     [
         ("one run", ["guesses.index", "result.not_exercised", "versions"]),
-        ("training", ["result.steps", "result.remarks", "result.audit.scores"]),
+        (
+            "training",
+            ["result.training.steps", "result.training.remarks", "result.scores"],
+        ),
         ("redacted", ["registration"]),
         ("score files", ["guesses.coins_were_independent"]),
     ],

@@ -195,7 +195,7 @@ def test_last_digits_may_differ_between_machines():
     def rounded(tree):
         bound = tree["result"]["bound"]
         bound["epsilon_lower"] = float(np.nextafter(bound["epsilon_lower"], 2))
-        test = tree["result"]["claim_test"]
+        test = tree["result"]["design_test"]
         test["p_value"] = float(np.nextafter(test["p_value"], 1))
 
     assert verify(edited(HONEST, rounded)).sound
@@ -204,17 +204,17 @@ def test_last_digits_may_differ_between_machines():
 @pytest.mark.parametrize(
     ("kind", "at"),
     [
-        ("training", ("accountant", "p_value")),
-        ("training", ("family", "parameter_lower")),
-        ("training", ("family", "model_epsilon")),
-        ("training", ("audit", "claim_test", "p_value")),
-        ("training", ("audit", "ceiling")),
-        ("redacted training", ("family", "parameter_lower")),
+        ("training", ("training", "accountant", "p_value")),
+        ("training", ("training", "family", "parameter_lower")),
+        ("training", ("training", "family", "model_epsilon")),
+        ("training", ("design_test", "p_value")),
+        ("training", ("ceiling",)),
+        ("redacted training", ("training", "family", "parameter_lower")),
         ("redacted", ("bound", "epsilon_lower")),
         ("redacted", ("accuracy_caught",)),
         ("classic", ("bound", "epsilon_lower")),
         ("rounds", ("bound", "epsilon_lower")),
-        ("bets", ("claim_test", "p_value")),
+        ("bets", ("design_test", "p_value")),
     ],
 )
 def test_every_number_of_a_result_is_made_anew(kind, at):
@@ -340,11 +340,11 @@ def test_a_training_that_names_another_commitment_than_it_registered_fails():
     evidence = of_training()
 
     def rename(tree):
-        tree["result"]["audit"]["commitment"]["sha256"] = other.sha256
+        tree["result"]["commitment"]["sha256"] = other.sha256
 
     name, said = failure(verify(edited(evidence, rename)))
     assert (name, "another commitment" in said) == ("design", True)
-    assert result.audit.commitment != other
+    assert result.commitment != other
 
 
 @pytest.mark.parametrize(

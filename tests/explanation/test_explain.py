@@ -1,6 +1,7 @@
 """The explanation of an audit: levels against closed forms, sentences against facts."""
 
 import re
+from dataclasses import replace
 from math import exp, log
 
 import numpy as np
@@ -39,14 +40,13 @@ from dpaudit.explanation.advice import unmodelled_advice
 from dpaudit.explanation.ladder import law_of, modelled
 from dpaudit.explanation.model import Model
 from dpaudit.explanation.seen import see
-from dpaudit.game.result import judge
+from dpaudit.game.result import TrainingRecord, judge
 from dpaudit.game.scores import audit_scores
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Verdict
 from dpaudit.mechanisms.local import LocalRandomisedResponse
 from dpaudit.privacy.adjacency import Adjacency
 from dpaudit.theory.gaps import gaps
-from dpaudit.training.result import TrainingResult
 
 CLAIM = ApproxDP(epsilon=2.0, delta=1e-5)
 FULL = Training(steps=1, rate=1.0, noise=2.15)
@@ -324,14 +324,14 @@ def trained_result(*, claim, accountant, correct=97, trusted=1.0):
         turn=np.zeros(100, np.int64),
         uniforms=np.zeros(0),
     )
-    return TrainingResult(
-        audit=judge(counts, design=design, commitment=None),
+    training = TrainingRecord(
         accountant=test_claim(accountant, counts, alpha=0.05),
         family=None,
         transcript=transcript,
         steps=1,
         trusted=trusted,
     )
+    return replace(judge(counts, design=design, commitment=None), training=training)
 
 
 def test_a_claim_that_the_design_names_is_not_passed_over():

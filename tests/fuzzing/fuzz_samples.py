@@ -25,7 +25,6 @@ from dpaudit import (
 from dpaudit.bounds.reads import Bets, Counts, Ranked, Rounds, Unequal, Weighted
 from dpaudit.engines.store import Cell, Found, Store
 from dpaudit.evidence import Evidence, register, seal
-from dpaudit.evidence.documents import audit_of
 from dpaudit.game.transcript import Transcript
 from dpaudit.training.any_loop import SumsAudit
 
@@ -77,7 +76,7 @@ def pairs() -> Iterator[bytes]:
 
 def readings() -> Iterator[bytes]:
     for evidence in all_evidence():
-        yield audit_of(evidence.result).reading.to_json().encode()
+        yield evidence.result.reading.to_json().encode()
     weighted = Weighted(
         canaries=9, weights=(1.0, 2.0), guesses=(3, 3), correct=(2, 3), committed=False
     )

@@ -40,9 +40,9 @@ from dpaudit.engines.export import export
 from dpaudit.engines.store import Store
 from dpaudit.errors import InvalidInputError
 from dpaudit.evidence import Registration, ScoreFiles, open_envelope, verify
-from dpaudit.evidence.documents import result_from_json
 from dpaudit.explanation import explain
 from dpaudit.game.design import Commitment
+from dpaudit.game.result import Result
 from dpaudit.game.transcript import Transcript
 from dpaudit.tables import lists
 from dpaudit.tables.concluding import conclude_scores
@@ -112,7 +112,7 @@ def read_reading(data: bytes, _: Path) -> object:
 
 
 def read_result(data: bytes, _: Path) -> object:
-    result = result_from_json(decoded(data))
+    result = Result.from_json(decoded(data))
     result._repr_html_()
     return again(result)
 

@@ -19,7 +19,7 @@ from dpaudit.errors import (
     on_one_line,
 )
 from dpaudit.evidence import Evidence, ScoreFile
-from dpaudit.evidence.documents import result_from_json
+from dpaudit.game.result import Result
 from dpaudit.game.transcript import Transcript
 from dpaudit.mechanisms.local import LocalLaplace
 from dpaudit.stats.binomial import log_tails, masses
@@ -143,23 +143,27 @@ def result_with(**fields):
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        ("accountant", {}, "accountant lacks the field 'alpha'"),
-        ("accountant", 0, "accountant must be an object"),
-        ("family", [], "family must be an object"),
-        ("family__method", "\x1b[31m", "method must be a text that can be printed"),
-        ("family__model_epsilon", -1e308, "model_epsilon must be >= 0"),
-        ("steps", {}, "steps must be a whole number"),
-        ("audit__commitment", "", "expected an object with"),
-        ("audit__ceiling", -1e308, "ceiling must be >= 0"),
-        ("audit__accuracy_caught", 1e308, "accuracy_caught must be in"),
-        ("audit__bound__method", ["exact"], "method must be a text"),
+        ("training__accountant", {}, "accountant lacks the field 'alpha'"),
+        ("training__accountant", 0, "accountant must be an object"),
+        ("training__family", [], "family must be an object"),
+        (
+            "training__family__method",
+            "\x1b[31m",
+            "method must be a text that can be printed",
+        ),
+        ("training__family__model_epsilon", -1e308, "model_epsilon must be >= 0"),
+        ("training__steps", {}, "steps must be a whole number"),
+        ("commitment", "", "an object with"),
+        ("ceiling", -1e308, "ceiling must be >= 0"),
+        ("accuracy_caught", 1e308, "accuracy_caught must be in"),
+        ("bound__method", ["exact"], "method must be a text"),
     ],
 )
 def test_fields_of_a_result_are_of_their_kind(field, value, said):
     """Printing such a result ended in an AttributeError or an OverflowError."""
     text = result_with(**{field: value})
     with pytest.raises(InvalidInputError, match=said):
-        result_from_json(text)
+        Result.from_json(text)
 
 
 def test_a_large_epsilon_is_rounded_down():
@@ -170,9 +174,9 @@ def test_a_large_epsilon_is_rounded_down():
 
 def test_what_was_not_exercised_is_printed_on_one_line():
     text = result_with(
-        audit__not_exercised=["\x1b[2J\nThe claim holds."], remarks=["\r"]
+        not_exercised=["\x1b[2J\nThe claim holds."], training__remarks=["\r"]
     )
-    said = str(result_from_json(text))
+    said = str(Result.from_json(text))
     assert "\\x1b[2J\\nThe claim holds." in said
     assert "Note: \\r." in said
 

@@ -17,8 +17,8 @@ from dpaudit import ApproxDP, Coins, Design, OneRun, Pairs, audit_scores
 from dpaudit.bounds.reads import Reading
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.evidence import Registration, ScoreFiles, verify
-from dpaudit.evidence.documents import result_from_json
 from dpaudit.game.design import Commitment
+from dpaudit.game.result import Result
 from dpaudit.game.transcript import Transcript
 from dpaudit.tables.reading import read_score_table
 
@@ -31,8 +31,7 @@ READERS = {
     "score files": (ScoreFiles.from_json, "dpaudit.score-files.1"),
     "transcript": (Transcript.from_json, "dpaudit.transcript.1"),
     "reading": (Reading.from_json, "dpaudit.reading.1"),
-    "result": (result_from_json, "dpaudit.result.1"),
-    "training": (result_from_json, "dpaudit.training-result.1"),
+    "result": (Result.from_json, "dpaudit.result.1"),
 }
 VALUES = st.recursive(
     st.none()

@@ -1,14 +1,14 @@
 """What a notebook shows of a result."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
 from dpaudit import ApproxDP, Counts, Design, GaussianDP, Key, OneRun
-from dpaudit.bounds.bound import ClaimTest, LowerBound
-from dpaudit.game.notebook import html_fragment
+from dpaudit.bounds.bound import ClaimTest
 from dpaudit.game.result import judge
 from dpaudit.game.verdict import Control, Verdict
 from dpaudit.training.any_loop import SumsAudit
@@ -33,29 +33,23 @@ def result(correct):
 @pytest.mark.parametrize(
     ("correct", "verdict"), [(900, "Refuted"), (600, "No violation found")]
 )
-def test_a_result_shows_its_verdict_and_seven_rows(correct, verdict):
+def test_a_result_shows_its_verdict_and_six_rows(correct, verdict):
     fragment = result(correct)._repr_html_()
     assert words(fragment).startswith(f"{verdict} .")
-    assert fragment.count("<tr") == fragment.count('scope="row"') == 7
+    assert fragment.count("<tr") == fragment.count('scope="row"') == 6
     assert f"{correct} of 1,000 ({correct / 1000:.1%})" in fragment
     assert fragment.count("<") == fragment.count(">")
 
 
 def test_nothing_is_rounded_in_favour_of_the_auditor():
-    fragment = html_fragment(
-        verdict=Verdict.NO_VIOLATION_FOUND,
-        said="No violation found.",
-        controls=(),
-        test=ClaimTest(claim=CLAIM, p_value=0.050001, alpha=0.05),
-        bound=LowerBound(
-            epsilon_lower=1.23499, delta=1e-5, alpha=0.05, method="m", reference="r"
-        ),
+    made = result(600)
+    fragment = replace(
+        made,
+        bound=replace(made.bound, epsilon_lower=1.23499),
+        design_test=ClaimTest(claim=CLAIM, p_value=0.050001, alpha=0.05),
         ceiling=9.9999,
-        score=(1, 2),
-        canaries=3,
-        threat_model="anyone",
-    )
-    assert "epsilon = 1.234 " in fragment
+    )._repr_html_()
+    assert "epsilon &gt;= 1.234," in fragment
     assert "p = 0.051" in fragment
     assert "9.999" in fragment
 
@@ -66,24 +60,16 @@ def test_it_keeps_the_colours_of_the_notebook_and_loads_nothing():
 
 
 def test_what_comes_from_outside_is_escaped():
-    fragment = html_fragment(
-        verdict=Verdict.REFUTED,
-        said="Refuted<script>.",
-        controls=(Control(said="<script>"),),
-        test=ClaimTest(claim=CLAIM, p_value=0.0, alpha=0.05),
-        bound=LowerBound(
-            epsilon_lower=float("inf"),
-            delta=1e-5,
-            alpha=0.05,
-            method="<script>",
-            reference="r",
-        ),
+    made = result(900)
+    fragment = replace(
+        made,
+        bound=replace(made.bound, epsilon_lower=float("inf"), method="<script>"),
+        design_test=ClaimTest(claim=CLAIM, p_value=0.0, alpha=0.05),
         ceiling=float("inf"),
-        score=(0, 0),
-        canaries=3,
-        threat_model="<b onclick=x>",
-    )
+        controls=(Control(said="<b onclick=x>"),),
+    )._repr_html_()
     assert "<script" not in fragment
+    assert "&lt;script&gt;" in fragment
     assert "<b " not in fragment
     assert "&lt;b onclick=x&gt;" in fragment
     assert "p &lt; 1e-300" in fragment
@@ -96,26 +82,26 @@ def test_training_shows_the_verdict_that_counts():
     noise = np.random.default_rng(0).normal(size=200)
     audit.observe(audit.joining() + 0.5 * noise)
     trained = audit.finish(claim=GaussianDP(mu=8.0))
-    assert trained.audit.claim_test.refuted
+    assert trained.design_test.refuted
     assert not trained.refuted
     assert words(trained._repr_html_()).startswith("Inconclusive :")
     assert trained.verdict is Verdict.INCONCLUSIVE  # of a curve that high
-    assert "a whole curve" in words(trained._repr_html_())
+    assert "the accountant's whole curve" in words(trained._repr_html_())
 
 
 def test_each_row_says_what_it_is():
     shown = words(result(900)._repr_html_())
     for row in (
-        "claimed epsilon = 1 at delta = 1e-05 threat model",
-        "found, at least epsilon = 2.",
-        "; refuted at 0.05 or less most it could",
-        "most it could have shown epsilon = 5.",
-        "right guesses 900 of 1,000 (90.0%), 2,000 canaries",
-        "method exact, tier A: any mechanism",
-        "threat model an observer of the output",
+        "Claimed epsilon = 1, at delta = 1e-05; add-remove adjacency Found",
+        "Found, at least epsilon >= 2.",
+        ", at 0.05 or less a claim counts as refuted Most it could",
+        "Most it could have shown epsilon >= 5.",
+        "Right guesses 900 of 1,000 (90.0%), about 2,000 canaries",
+        "; method exact, tier A: any mechanism",
+        "Threat model an observer of the output",
     ):
         assert row in shown
-    assert "evidence p = " in shown
+    assert "p-value of the claim p = " in shown
 
 
 def test_the_verdict_has_its_own_colour():

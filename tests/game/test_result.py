@@ -14,7 +14,6 @@ from dpaudit import (
     AdaptiveCount,
     AdaptiveRounds,
     ApproxDP,
-    AuditResult,
     Bets,
     Classes,
     Coins,
@@ -25,6 +24,7 @@ from dpaudit import (
     Ranked,
     Ranking,
     Referee,
+    Result,
     SeparateRuns,
     Weighted,
 )
@@ -104,7 +104,7 @@ def test_the_sentence_says_everything():
 def test_a_document_that_is_no_result_is_refused(change):
     plain = {**json.loads(audit(claimed=1.0, true=1.0, seed=0).to_json()), **change}
     with pytest.raises(InvalidInputError):
-        AuditResult.from_json(json.dumps(plain))
+        Result.from_json(json.dumps(plain))
 
 
 @pytest.mark.parametrize(
@@ -116,23 +116,23 @@ def test_a_document_that_is_no_result_is_refused(change):
         (None, "accuracy_caught", 1.5),
         (None, "not_exercised", "abc"),
         (None, "bound", 5),
-        (None, "claim_test", 5),
+        (None, "design_test", 5),
         ("bound", "epsilon_lower", "much"),
         ("bound", "delta", None),
         ("bound", "alpha", "x"),
         ("bound", "method", 3),
         ("bound", "reference", 3),
-        ("claim_test", "p_value", "small"),
-        ("claim_test", "p_value", 1.5),
-        ("claim_test", "alpha", "x"),
-        ("claim_test", "claim", 7),
+        ("design_test", "p_value", "small"),
+        ("design_test", "p_value", 1.5),
+        ("design_test", "alpha", "x"),
+        ("design_test", "claim", 7),
     ],
 )
 def test_what_is_wrong_with_a_document_is_named(part, name, value):
     plain = json.loads(audit(claimed=1.0, true=1.0, seed=0).to_json())
     (plain if part is None else plain[part])[name] = value
     with pytest.raises(InvalidInputError, match=rf"\b{name}\b"):
-        AuditResult.from_json(json.dumps(plain))
+        Result.from_json(json.dumps(plain))
 
 
 def test_the_ceiling_is_the_bound_if_all_were_right():
@@ -256,8 +256,8 @@ def test_the_start_of_a_game_is_where_its_bound_starts():
 
 def test_a_result_reads_back_as_itself():
     result = audit(claimed=1.0, true=1.0, seed=0)
-    assert AuditResult.from_json(result.to_json()) == result
-    assert AuditResult.from_json(result.to_json()).bound == result.bound
+    assert Result.from_json(result.to_json()) == result
+    assert Result.from_json(result.to_json()).bound == result.bound
 
 
 def test_a_result_with_scores_and_without_an_accuracy_reads_back_too():
@@ -273,7 +273,7 @@ def test_a_result_with_scores_and_without_an_accuracy_reads_back_too():
     )
     assert result.scores == scores
     assert result.accuracy_caught is None
-    again = AuditResult.from_json(result.to_json())
+    again = Result.from_json(result.to_json())
     assert again == result
     assert hash(again) == hash(result)
     assert again.scores == scores
@@ -342,7 +342,7 @@ def test_numbers_that_no_audit_gives_are_refused(old, new):
     text = audit(claimed=1.0, true=1.0, seed=0).to_json()
     assert old in text
     with pytest.raises(InvalidInputError):
-        AuditResult.from_json(text.replace(old, new))
+        Result.from_json(text.replace(old, new))
 
 
 @pytest.mark.parametrize("committed", [True, False])

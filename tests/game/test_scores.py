@@ -9,7 +9,6 @@ import pytest
 from dpaudit import (
     AdaptiveBets,
     ApproxDP,
-    AuditResult,
     Classes,
     Coins,
     Design,
@@ -17,6 +16,7 @@ from dpaudit import (
     OneRun,
     PureDP,
     Ranking,
+    Result,
     audit_scores,
 )
 from dpaudit.errors import VoidAuditError
@@ -114,7 +114,7 @@ def test_bits_may_be_given_instead_of_coins_and_the_result_says_so():
     result = audit_scores([f"canary {i}" for i in IDS], bits, scores, design=DESIGN)
     assert result.reading == audit_scores(IDS, COINS, scores, design=DESIGN).reading
     assert "the coins were not committed" in str(result)
-    assert AuditResult.from_json(result.to_json()) == result
+    assert Result.from_json(result.to_json()) == result
 
 
 def test_the_result_names_what_the_scores_could_not_see():

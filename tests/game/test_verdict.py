@@ -8,8 +8,9 @@ import pytest
 
 from dpaudit import Counts, Design, OneRun, PureDP
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.result import AuditResult, effect_seen, judge, opening
+from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.verdict import Control, Verdict, verdict_of
+from dpaudit.game.words import opening
 
 ORDER = ("void", "refuted", "inconclusive", "no violation found")
 CODES = {"no violation found": 0, "refuted": 1, "inconclusive": 3, "void": 4}
@@ -75,7 +76,7 @@ def test_guesses_no_better_than_chance_show_no_effect(correct, seen):
 def test_words_and_controls_survive_json():
     control = Control(said="unseen", spoils=Verdict.INCONCLUSIVE)
     result = judged(50, controls=(control, Control(said="fine")))
-    again = AuditResult.from_json(result.to_json())
+    again = Result.from_json(result.to_json())
     assert again == result
     assert again.controls == result.controls
     assert json.loads(result.to_json())["verdict"] == "inconclusive"
@@ -96,7 +97,7 @@ def test_a_document_whose_word_is_not_what_it_says_is_refused(changes):
     unseen = Control(said="unseen", spoils=Verdict.INCONCLUSIVE)
     plain = json.loads(judged(50, controls=(unseen,)).to_json())
     with pytest.raises(InvalidInputError):
-        AuditResult.from_json(json.dumps(plain | changes))
+        Result.from_json(json.dumps(plain | changes))
 
 
 def test_a_reason_cannot_begin_another_line():

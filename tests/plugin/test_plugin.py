@@ -13,7 +13,7 @@ import pytest
 import scipy.optimize  # noqa: F401 (once; each inner run forgets what it imported)
 
 import dpaudit.testing.functions  # noqa: F401
-from dpaudit import AuditResult
+from dpaudit import Result
 
 pytest_plugins = ["pytester"]
 
@@ -41,7 +41,7 @@ def suite(pytester):
 
 def results(pytester):
     return {
-        path.stem: AuditResult.from_json(path.read_text("utf-8"))
+        path.stem: Result.from_json(path.read_text("utf-8"))
         for path in sorted((pytester.path / "out").glob("*.json"))
     }
 

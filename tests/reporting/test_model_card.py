@@ -69,15 +69,18 @@ def test_a_refuted_claim_is_told_with_all_that_the_number_needs():
     section = section_of(judged())
     table = cells(section)
     assert table["Verdict"] == "refuted"
-    assert table["Claim"] == "epsilon = 0.5 at delta = 0.0001 (add-remove adjacency)"
-    assert table["Lower bound"] == "epsilon &gt;= 0.695 at delta = 0.0001"
-    assert table["Chance that the bound is wrong"] == "at most alpha = 0.05"
-    assert table["Method"] == "exact"
-    assert table["What it assumes"].startswith("tier A")
+    claimed = "epsilon = 0.5, at delta = 0.0001; add-remove adjacency"
+    assert table["Claimed"] == claimed
+    assert table["Found, at least"] == (
+        "epsilon &gt;= 0.695, at delta = 0.0001, wrong with chance at most alpha = "
+        "0.05; method exact, tier A: any mechanism"
+    )
     assert table["Threat model"] == "an observer of the final model only"
-    assert float(table["p-value of the claim"]) == pytest.approx(P_VALUE, rel=0.05)
-    assert float(table["p-value of the claim"]) >= P_VALUE  # rounded up
-    assert table["Evidence"] == "75 of 100 guesses right; 1000 canaries"
+    p_value, _, rest = table["p-value of the claim"].partition(", ")
+    assert rest == "at 0.05 or less a claim counts as refuted"
+    shown = float(p_value.removeprefix("p = "))
+    assert P_VALUE <= shown == pytest.approx(P_VALUE, rel=0.05)  # rounded up
+    assert table["Right guesses"] == "75 of 100 (75.0%), about 1,000 canaries"
     assert "What would have been caught" not in table
     verdict = section.splitlines()[2]
     assert verdict.startswith(
@@ -116,7 +119,8 @@ def test_a_ranking_and_a_training_have_sections_too():
         design=design,
         commitment=None,
     )
-    assert cells(model_card_section(ranked))["Method"] == "ranked"
+    found = cells(model_card_section(ranked))["Found, at least"]
+    assert "; method ranked, tier A" in found
     counted = Design(
         canaries=200,
         rules=OneRun(guesses=50),
@@ -130,8 +134,8 @@ def test_a_ranking_and_a_training_have_sections_too():
     trained = audit.finish(claim=GaussianDP(mu=0.5))
     assert trained.claim_test.claim.epsilon_at(0.0) == inf
     table = cells(model_card_section(trained))
-    assert table["Claim"].startswith("epsilon = inf (a whole curve)")
-    assert "tier B" in table["If the mechanism is of a family"]
+    assert table["Claimed"].startswith("epsilon = inf, at delta = 0; the accountant's")
+    assert "tier B" in table["If the mechanism is Gaussian"]
 
 
 NASTY = (

@@ -15,8 +15,8 @@ from dpaudit import (
 )
 from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.result import Result
 from dpaudit.training.any_loop import SumsAudit, scattered
-from dpaudit.training.result import TrainingResult
 
 KEY = Key(bytes(range(32)))
 CLAIM = ApproxDP(epsilon=2.0, delta=1e-5)
@@ -45,8 +45,8 @@ def test_the_noise_decides(noise, refuted):
     loop(audit, noise=noise, steps=100)
     result = audit.finish()
     assert result.refuted is refuted
-    assert result.accountant is None
-    assert result.steps == 100
+    assert result.training.accountant is None
+    assert result.training.steps == 100
     assert "sampling of records" in str(result)
 
 
@@ -54,9 +54,9 @@ def test_a_curve_is_what_counts_if_it_is_given():
     audit = started()
     loop(audit, noise=0.2, steps=100)
     result = audit.finish(claim=GaussianDP(mu=0.44))
-    assert result.claim_test is result.accountant
+    assert result.claim_test is result.training.accountant
     assert result.refuted
-    assert result.p_value < result.audit.claim_test.p_value
+    assert result.p_value < result.design_test.p_value
     assert "a whole curve" in str(result)
 
 
@@ -66,8 +66,8 @@ def test_the_result_for_a_pure_claim_can_be_written():
     audit = started(design)
     loop(audit, noise=0.2, steps=20)
     result = audit.finish()
-    assert result.family.model_epsilon == np.inf
-    assert TrainingResult.from_json(result.to_json()) == result
+    assert result.training.family.model_epsilon == np.inf
+    assert Result.from_json(result.to_json()) == result
 
 
 def test_a_plan_in_rounds_can_be_played():
@@ -77,7 +77,7 @@ def test_a_plan_in_rounds_can_be_played():
     loop(audit, noise=12.0, steps=40)
     result = audit.finish()
     assert not result.refuted
-    assert result.audit.bound.epsilon_lower > 0
+    assert result.bound.epsilon_lower > 0
     assert f"the plan expected {int(100 * plan.expected.mean) / 100}" in str(result)
 
 
@@ -141,11 +141,9 @@ def test_a_result_is_the_same_after_it_was_written_and_read(curve):
     audit = started()
     loop(audit, noise=2.26, steps=20)
     result = audit.finish(claim=curve)
-    again = TrainingResult.from_json(result.to_json())
+    again = Result.from_json(result.to_json())
     assert again == result
     assert str(again) == str(result)
-    assert sum(again.audit.scores.included) == Coins(key=KEY, count=1000).bits().sum()
+    assert sum(again.scores.included) == Coins(key=KEY, count=1000).bits().sum()
     with pytest.raises(InvalidInputError, match="remarks"):
-        TrainingResult.from_json(
-            result.to_json().replace('"remarks":[]', '"remarks":1')
-        )
+        Result.from_json(result.to_json().replace('"remarks":[]', '"remarks":1'))

@@ -9,10 +9,11 @@ import pytest
 from dpaudit import ApproxDP, Coins, Design, Key, OneRun
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.referee import Referee
+from dpaudit.game.result import Result
+from dpaudit.game.verdict import Arrival
 from dpaudit.training.any_loop import SumsAudit
-from dpaudit.training.arrival import Arrival, Arrivals
+from dpaudit.training.arrival import Arrivals
 from dpaudit.training.guessing import guess_among
-from dpaudit.training.result import TrainingResult
 
 KEY = Key(bytes(range(32)))
 CLAIM = ApproxDP(epsilon=3.0, delta=1e-5)
@@ -53,14 +54,14 @@ def test_an_honest_loop_is_not_void(real_sums):
     """Five errors of 25 slopes: a false alarm once in 60,000 times."""
     for seed in range(20 if real_sums else 5):
         result = honest_run(seed, real_sums=real_sums)
-        arrival = result.arrival
+        arrival = result.training.arrival
         assert arrival.error < 0.08
         assert abs(arrival.slope - 1) < 5 * arrival.error
         assert result.verdict == "no violation found"
 
 
 def test_the_error_is_that_of_slopes_from_run_to_run():
-    found = [honest_run(seed).arrival for seed in range(20)]
+    found = [honest_run(seed).training.arrival for seed in range(20)]
     spread = np.std([each.slope for each in found], ddof=1)
     # A standard deviation of 20 draws has an error of 16 %: four of these.
     assert spread == pytest.approx(np.mean([e.error for e in found]), rel=0.65)
@@ -137,7 +138,7 @@ def test_a_refutation_stands_if_no_more_went_in_than_a_record_may(
 
 def test_few_canaries_cannot_show_that_they_arrived():
     result = audited(honest, canaries=10, claim=ApproxDP(epsilon=0.1, delta=0.0))
-    assert result.arrival.error > 0.2
+    assert result.training.arrival.error > 0.2
     assert result.verdict == "inconclusive"
 
 
@@ -163,13 +164,13 @@ def test_guesses_far_below_their_own_promise_are_told_of(truly, kept):
 def test_honest_guesses_keep_their_promise():
     """The guesser measures its noise; no run in 20 is one in a million by its word."""
     for seed in range(20):
-        assert honest_run(seed).audit.controls[1].spoils is None
+        assert honest_run(seed).controls[1].spoils is None
 
 
 def test_the_arrival_survives_json():
     result = honest_run(0)
-    again = TrainingResult.from_json(result.to_json())
-    assert again.arrival == result.arrival
+    again = Result.from_json(result.to_json())
+    assert again.training.arrival == result.training.arrival
     assert again == result
 
 
@@ -186,7 +187,7 @@ def test_the_arrival_survives_json():
 def test_what_is_no_arrival_is_refused(changes):
     plain = json.loads(honest_run(0).to_json())
     with pytest.raises(InvalidInputError):
-        TrainingResult.from_json(json.dumps(plain | changes))
+        Result.from_json(json.dumps(plain | changes))
 
 
 def test_a_resumed_audit_has_the_slope_of_one_that_went_through(tmp_path):
@@ -207,7 +208,7 @@ def test_a_resumed_audit_has_the_slope_of_one_that_went_through(tmp_path):
     second = started()
     second.resume(tmp_path / "state.npz")
     go(second, 15, rng)
-    assert second.finish().arrival == whole.finish().arrival
+    assert second.finish().training.arrival == whole.finish().training.arrival
 
 
 def test_what_is_saved_tells_the_coins_to_no_one_without_the_key():

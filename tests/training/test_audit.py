@@ -90,8 +90,8 @@ def test_a_rank_that_is_alone_guesses_as_it_would_without_ranks():
     alone = finished(trained(opened()), gather=lambda own: own)
     plain = finished(trained(opened()))
     assert alone.transcript == plain.transcript
-    assert alone.arrival == plain.arrival
-    assert alone.audit.scores is None  # no one place knows them all
+    assert alone.training.arrival == plain.training.arrival
+    assert alone.scores is None  # no one place knows them all
 
 
 def test_guesses_are_about_the_coordinates_that_are_read():

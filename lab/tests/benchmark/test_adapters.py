@@ -23,7 +23,7 @@ def test_an_audited_training_ends_in_a_result_and_a_plain_one_has_no_audit():
     steps, audit = training(TINY, audited=True)
     steps(3)
     found = audit.finish()
-    assert (found.steps, len(found.transcript.guess)) == (3, 10)
+    assert (found.training.steps, len(found.transcript.guess)) == (3, 10)
     _, none = training(TINY, audited=False)
     assert none is None
 

@@ -10,9 +10,8 @@ from dpaudit import _files
 from dpaudit.cli._output_files import Output
 
 if TYPE_CHECKING:
-    from dpaudit.evidence.documents import Result
     from dpaudit.game.coins import Key
-    from dpaudit.game.result import AuditResult
+    from dpaudit.game.result import Result
 
 __all__ = [
     "NotExercisedOption",
@@ -101,13 +100,13 @@ def write_outputs(
     return written
 
 
-def audit_text(result: "AuditResult", notes: list[str], written: list[str]) -> str:
+def audit_text(result: "Result", notes: list[str], written: list[str]) -> str:
     """Return what a command says of an audit."""
     lines = [str(result), *(f"Note: {note}." for note in notes)]
     return "\n".join([*lines, *written])
 
 
-def audit_json(result: "AuditResult", notes: list[str]) -> str:
+def audit_json(result: "Result", notes: list[str]) -> str:
     """Return what a command says of an audit, as JSON."""
     from dpaudit import _canonical  # noqa: PLC0415
     from dpaudit._codec import encode  # noqa: PLC0415

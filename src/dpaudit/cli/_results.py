@@ -11,7 +11,7 @@ from dpaudit.errors import DpAuditError, InvalidInputError
 
 if TYPE_CHECKING:
     from dpaudit.evidence import Check, Evidence
-    from dpaudit.evidence.documents import Result
+    from dpaudit.game.result import Result
 
 __all__ = [
     "ResultArgument",
@@ -43,10 +43,10 @@ def read_checked(path: Path) -> "tuple[Result, str]":
     follow from it.
     What does not hold is refused: a page of it would be believed.
     """
-    from dpaudit.evidence.documents import result_from_json  # noqa: PLC0415 (numpy)
     from dpaudit.evidence.following import check_result  # noqa: PLC0415
     from dpaudit.evidence.sealing import check_before  # noqa: PLC0415
     from dpaudit.evidence.verification import Finding  # noqa: PLC0415
+    from dpaudit.game.result import Result  # noqa: PLC0415 (numpy)
 
     text = read_text(path)
     try:
@@ -54,7 +54,7 @@ def read_checked(path: Path) -> "tuple[Result, str]":
             evidence = read_evidence(text)
             found = list(check_before(evidence, files=folder_of(evidence, path)))
             return evidence.result, _unchecked(found)
-        result = result_from_json(text)
+        result = Result.from_json(text)
         found = check_result(result)
     except DpAuditError as error:
         raise InvalidInputError(f"{path}: {error}") from error

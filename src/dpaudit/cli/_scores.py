@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from dpaudit.game.coins import Coins, Key
     from dpaudit.game.design import Design
-    from dpaudit.game.result import AuditResult
+    from dpaudit.game.result import Result
     from dpaudit.tables.lists import ScoreLists
     from dpaudit.tables.reading import ScoreTable
 
@@ -82,7 +82,7 @@ def judged(
     independent: bool,
     check_ids: bool,
     not_exercised: tuple[str, ...],
-) -> "AuditResult":
+) -> "Result":
     """Return the result of an audit of these scores."""
     from dpaudit.game.coins import Coins  # noqa: PLC0415
     from dpaudit.game.lots import tie_rng  # noqa: PLC0415
@@ -159,7 +159,7 @@ def spoken(message: str) -> str:
 
 def notes_on(
     source: "ScoreTable | ScoreLists | Directory",
-    result: "AuditResult",
+    result: "Result",
     *,
     registered: bool,
     ids_checked: bool = True,
@@ -195,7 +195,7 @@ def notes_on(
     return notes
 
 
-def _turned_round(result: "AuditResult") -> bool:
+def _turned_round(result: "Result") -> bool:
     """Return whether included canaries score lower by more than chance explains."""
     from math import sqrt  # noqa: PLC0415
 

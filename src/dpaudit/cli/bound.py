@@ -267,7 +267,7 @@ def _print(
     alpha: float,
 ) -> None:
     if test and ended:
-        from dpaudit.game.result import opening  # noqa: PLC0415
+        from dpaudit.game.words import opening  # noqa: PLC0415
 
         said = str(test) + (f", by the {method} method" if compare else "")
         typer.echo(f"{opening(*ended)} {said[0].upper()}{said[1:]}.")

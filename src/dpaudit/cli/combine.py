@@ -11,8 +11,8 @@ from dpaudit.cli._shared import JsonOption, patience
 from dpaudit.errors import VoidAuditError, on_one_line
 
 if TYPE_CHECKING:
-    from dpaudit.evidence.documents import Result
     from dpaudit.game.combining import CombinedResult
+    from dpaudit.game.result import Result
     from dpaudit.privacy.guarantee import Guarantee
 
 _FORMAT = "dpaudit.combination.1"
@@ -39,14 +39,11 @@ def combine(
     if something is misused, 3 if all of them together are inconclusive, 4 if they are
     void: one of them is, or two results are of one run.
     """
-    from dpaudit.evidence.documents import audit_of  # noqa: PLC0415 (numpy)
     from dpaudit.game.combining import combine_runs  # noqa: PLC0415
 
     read = [read_result(path) for path in results]
     with patience("combining the runs"):
-        found = combine_runs(
-            [audit_of(each) for each in read], alpha=alpha, claim=_curve(read)
-        )
+        found = combine_runs(read, alpha=alpha, claim=_curve(read))
     notes = _notes(found)
     typer.echo(_json(found, results, notes) if json else _text(found, results, notes))
     raise typer.Exit(found.verdict.exit_code)
@@ -55,12 +52,8 @@ def combine(
 def _curve(results: "Sequence[Result]") -> "Guarantee | None":
     """Return the accountant's curve, if every run was held against the same one."""
     from dpaudit._codec import encode  # noqa: PLC0415
-    from dpaudit.training.result import TrainingResult  # noqa: PLC0415
 
-    tests = [
-        each.accountant if isinstance(each, TrainingResult) else None
-        for each in results
-    ]
+    tests = [each.training and each.training.accountant for each in results]
     claims = [test.claim for test in tests if test is not None]
     if not claims:
         return None

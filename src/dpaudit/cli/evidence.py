@@ -94,7 +94,7 @@ def _evidence(
     text: str, key: Path | None, scores: list[Path], independent: bool
 ) -> "Evidence":
     from dpaudit.evidence import Registration, evidence_of, score_files  # noqa: PLC0415
-    from dpaudit.evidence.documents import audit_of, result_from_json  # noqa: PLC0415
+    from dpaudit.game.result import Result  # noqa: PLC0415
 
     if is_sealed(text):
         if key is not None or scores:
@@ -102,8 +102,8 @@ def _evidence(
                 "this is evidence already; --key and --scores are for results"
             )
         return read_evidence(text)
-    read = result_from_json(text)
-    audit = audit_of(read)
+    read = Result.from_json(text)
+    audit = read
     registered = Registration(design=audit.design, commitment=audit.commitment)
     files = None
     if scores:

@@ -9,7 +9,6 @@ from dpaudit.bounds.bound import p_value_text
 from dpaudit.bounds.reads import Bets, Ranked, Reading
 from dpaudit.errors import DpAuditError, MissingExtraError, on_one_line
 from dpaudit.evidence.comparing import differences
-from dpaudit.evidence.documents import Result, audit_of, transcript_of
 from dpaudit.evidence.files import ScoreFiles, read_score_files
 from dpaudit.evidence.obeying import check_obeyed
 from dpaudit.evidence.origin import wrong_coins
@@ -22,14 +21,13 @@ from dpaudit.evidence.rederive import (
 from dpaudit.evidence.registration import Registration
 from dpaudit.evidence.verification import Check, Finding, fails, holds, open_question
 from dpaudit.game.design import Design
-from dpaudit.game.result import AuditResult, effect_seen, is_own_bound
+from dpaudit.game.result import Result, effect_seen
 from dpaudit.game.rules import OneRun
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.strength import would_catch
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Verdict, speaks_of_chance
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
-from dpaudit.training.result import TrainingResult
 
 __all__ = ["check_bound", "check_guesses", "check_result", "check_strength"]
 
@@ -44,7 +42,7 @@ def check_guesses(evidence: Evidence, folder: Path | None) -> list[Check]:
     guesses = evidence.guesses
     try:
         # First: whatever fits is no longer than what the evidence itself holds.
-        check_reading(audit_of(evidence.result).reading, evidence.registration.design)
+        check_reading(evidence.result.reading, evidence.registration.design)
     except DpAuditError:
         return []  # check_bound says so
     match guesses:
@@ -72,27 +70,24 @@ def check_bound(
         scored: Whether the guesses are those of scores, which show nothing else of
             canaries than what they say of themselves.
     """
-    audit = audit_of(stated)
     try:
-        check_reading(audit.reading, registered.design)
+        check_reading(stated.reading, registered.design)
         if _takes_long(stated, registered.design):
-            _, made = audit.reading.right_and_made()
+            _, made = stated.reading.right_and_made()
             said = f"{made} guesses are too many to find it again"
             return [open_question("bound", said)]
         derived = judged_again(stated, registered)
     except DpAuditError as error:
         return [fails("bound", f"the result does not follow: {error}")]
-    own = is_own_bound(audit)
-    again = _with_bound_of(derived, audit) if own else derived
+    own = stated.is_own_bound
+    again = _with_bound_of(derived, stated) if own else derived
     odd = differences(_but_guesses(stated), _but_guesses(again))
     if odd:
         return [fails("bound", f"the result does not follow from its tally: {odd[0]}")]
     controls, audit = _check_controls(stated, scored=scored)
-    found = _own(audit, audit_of(derived)) if own else [holds("bound", _shown(audit))]
-    found += controls
-    if isinstance(stated, TrainingResult):
-        found += _check_accountant(stated)
-    if audit.design.runs > 1:
+    found = _own(audit, derived) if own else [holds("bound", _shown(audit))]
+    found += controls + _check_accountant(stated)
+    if stated.design.runs > 1:
         found.append(
             open_question(
                 "independent runs",
@@ -108,15 +103,15 @@ def check_result(result: Result) -> list[Check]:
 
     It is by itself, without evidence: nothing shows that the tally is that of a run.
     """
-    audit, kept = audit_of(result), transcript_of(result)
-    registered = Registration(design=audit.design, commitment=audit.commitment)
+    kept = result.transcript
+    registered = Registration(design=result.design, commitment=result.commitment)
     found = check_bound(result, registered, scored=False)
     if kept is not None and len(kept.index):  # redacted evidence keeps an empty one
-        found.append(_check_tally(kept.reading(), audit, "guesses and stated coins"))
+        found.append(_check_tally(kept.reading(), result, "guesses and stated coins"))
     return found
 
 
-def _own(audit: AuditResult, derived: AuditResult) -> list[Check]:
+def _own(audit: Result, derived: Result) -> list[Check]:
     """Say that a user's own bound was not found again, and what was."""
     found = audit.bound
     return [
@@ -129,37 +124,34 @@ def _own(audit: AuditResult, derived: AuditResult) -> list[Check]:
         ),
         holds(
             "claim test",
-            f"the tally gives that {audit.claim_test}, whatever the bound; that is the "
-            "claim of the registration",
+            f"the tally gives that {audit.design_test}, whatever the bound; that is "
+            "the claim of the registration",
         ),
     ]
 
 
-def _with_bound_of(derived: Result, stated: AuditResult) -> Result:
+def _with_bound_of(derived: Result, stated: Result) -> Result:
     """Return a derived result with the numbers that only the user's own bound gives."""
-    audit = audit_of(derived)
     bound = replace(
-        audit.bound,
+        derived.bound,
         epsilon_lower=stated.bound.epsilon_lower,
         method=stated.bound.method,
         reference=stated.bound.reference,
         tier=stated.bound.tier,
     )
-    audit = replace(audit, bound=bound, ceiling=stated.ceiling)
-    if isinstance(derived, TrainingResult):
-        return replace(derived, audit=audit)
-    return audit
+    return replace(derived, bound=bound, ceiling=stated.ceiling)
 
 
-def _check_controls(result: Result, *, scored: bool) -> tuple[list[Check], AuditResult]:
+def _check_controls(result: Result, *, scored: bool) -> tuple[list[Check], Result]:
     """Make anew what guesses show of themselves; return the audit with it.
 
-    Scores come with nothing else that shows that canaries went in. A result of an
-    earlier format holds no controls, and neither does one from which they were taken.
+    It is what the registered claim is judged by: without the accountant's, which was
+    not registered. Scores come with nothing else that shows that canaries went in. A
+    result from which controls were taken holds none.
     """
-    audit = audit_of(result)
+    audit = replace(result, training=None)
     stated = [each for each in audit.controls if speaks_of_chance(each)]
-    if isinstance(result, TrainingResult) or not (stated or scored):
+    if result.training is not None or not (stated or scored):
         return [], audit
     seen = effect_seen(audit.reading, design=audit.design)
     if stated and stated != [seen]:
@@ -178,7 +170,7 @@ def _check_controls(result: Result, *, scored: bool) -> tuple[list[Check], Audit
 
 def check_strength(evidence: Evidence) -> list[Check]:
     """Say what the design would have caught; it follows from nothing but the design."""
-    audit = audit_of(evidence.result)
+    audit = evidence.result
     claimed = audit.design.claim.epsilon_at(audit.design.bound_delta)
     said = would_catch(audit, audit.design.claim) or (
         f"No audit by this design shows more than epsilon = {audit.ceiling:.3g}; the "
@@ -187,7 +179,7 @@ def check_strength(evidence: Evidence) -> list[Check]:
     return [holds("strength", said[0].lower() + said[1:].removesuffix("."))]
 
 
-def _shown(audit: AuditResult) -> str:
+def _shown(audit: Result) -> str:
     """Say what follows from the tally, the word first."""
     if audit.verdict is Verdict.VOID:
         return (
@@ -201,20 +193,20 @@ def _shown(audit: AuditResult) -> str:
 
 
 def _takes_long(stated: Result, design: Design) -> bool:
-    reading = audit_of(stated).reading
+    reading = stated.reading
     if isinstance(reading, Ranked | Bets):
         return False  # they are as long as the evidence
     if not isinstance(design.rules, OneRun):
         return reading.right_and_made()[1] > _MOST
     curve = not isinstance(design.claim, PureDP | ApproxDP)
-    curve = curve or isinstance(stated, TrainingResult)
+    curve = curve or stated.training is not None
     return curve and design.guesses > _MOST_COUNTED
 
 
-def _check_accountant(stated: TrainingResult) -> list[Check]:
+def _check_accountant(stated: Result) -> list[Check]:
     """Say what was tested beside the registered claim, and that nobody fixed it."""
-    test, design = stated.accountant, stated.audit.design
-    if test is None or encode(test.claim) == encode(design.claim):
+    test, design = stated.claim_test, stated.design
+    if test is stated.design_test or encode(test.claim) == encode(design.claim):
         return []
     delta = design.bound_delta
     registered, other = (c.epsilon_at(delta) for c in (design.claim, test.claim))
@@ -237,9 +229,7 @@ def _check_transcript(transcript: Transcript, evidence: Evidence) -> list[Check]
     if found[-1].finding is not Finding.FAILS:
         found.append(_check_rules(transcript, evidence))
     if found[-1].finding is not Finding.FAILS:
-        found.append(
-            _check_tally(transcript.reading(), audit_of(evidence.result), source)
-        )
+        found.append(_check_tally(transcript.reading(), evidence.result, source))
     return found
 
 
@@ -273,7 +263,7 @@ def _check_files(
             "tallies were not checked"
         )
         return [open_question("tally", said)]
-    design, audit = evidence.registration.design, audit_of(evidence.result)
+    design, audit = evidence.registration.design, evidence.result
     try:
         table = read_score_files(named, folder)
         reading, summary = scored_again(table, named, design=design, key=evidence.key)
@@ -289,7 +279,7 @@ def _check_files(
 
 
 def _check_picture(stated: ScoreSummary | None, found: ScoreSummary) -> Check:
-    if stated is None:  # as in results of the first format
+    if stated is None:
         return open_question("picture", "the result holds no picture of the scores")
     odd = differences(encode(stated), encode(found), ".scores")
     if odd:
@@ -297,7 +287,7 @@ def _check_picture(stated: ScoreSummary | None, found: ScoreSummary) -> Check:
     return holds("picture", "it is that of the score files")
 
 
-def _check_tally(reading: Reading, audit: AuditResult, source: str) -> Check:
+def _check_tally(reading: Reading, audit: Result, source: str) -> Check:
     odd = differences(audit.reading.to_plain(), reading.to_plain(), ".reading")
     if odd:
         return fails("tally", f"{source} give another tally: {odd[0]}")
@@ -306,5 +296,6 @@ def _check_tally(reading: Reading, audit: AuditResult, source: str) -> Check:
 
 def _but_guesses(result: Result) -> dict[str, Any]:
     plain = result.to_plain()
-    plain.pop("transcript", None)
+    if result.training is not None:
+        plain["training"] = {**plain["training"], "transcript": None}
     return plain

@@ -5,13 +5,12 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 
 from dpaudit.errors import DpAuditError, InvalidInputError
-from dpaudit.evidence.documents import Result, audit_of, transcript_of
 from dpaudit.evidence.files import ScoreFiles, read_score_files
 from dpaudit.evidence.record import Evidence
 from dpaudit.evidence.rederive import check_runs, scored_again
 from dpaudit.evidence.registration import Registration
 from dpaudit.game.coins import Key
-from dpaudit.game.result import AuditResult
+from dpaudit.game.result import Result
 from dpaudit.game.transcript import Transcript
 
 __all__ = ["evidence_of"]
@@ -64,7 +63,7 @@ def evidence_of(
         >>> Evidence.from_json(evidence.to_json()) == evidence
         True
     """
-    audit, kept = audit_of(result), transcript_of(result)
+    audit, kept = result, result.transcript
     if files is not None and (transcript or kept) is not None:
         raise InvalidInputError(
             "the guesses are either in a transcript or in files of scores; pass one"
@@ -97,7 +96,7 @@ def evidence_of(
     )
 
 
-def _check_files(files: ScoreFiles, audit: AuditResult, key: Key | None) -> None:
+def _check_files(files: ScoreFiles, audit: Result, key: Key | None) -> None:
     """Refuse files from which nobody could make the result anew."""
     advice = (
         "if some scores are equal, decide between them by tie_rng=tie_rng(design, key) "

@@ -3,7 +3,6 @@
 from typing import Protocol
 
 from dpaudit.evidence.comparing import differences
-from dpaudit.evidence.documents import audit_of, transcript_of
 from dpaudit.evidence.envelope import Envelope, Signature
 from dpaudit.evidence.record import Evidence
 from dpaudit.evidence.registration import Registration
@@ -147,11 +146,11 @@ def check_registration(evidence: Evidence, given: Registration | None) -> list[C
 
 def check_designs(evidence: Evidence) -> Check:
     """Check that registration, guesses and result speak of one design."""
-    audit, registered = audit_of(evidence.result), evidence.registration
+    audit, registered = evidence.result, evidence.registration
     parts = {"result": audit.design}
     if isinstance(evidence.guesses, Transcript):
         parts["transcript"] = evidence.guesses.design
-    elif (kept := transcript_of(evidence.result)) is not None:
+    elif (kept := evidence.result.transcript) is not None:
         parts["emptied transcript"] = kept.design
     for part, design in parts.items():
         odd = _unlike(design, registered.design)

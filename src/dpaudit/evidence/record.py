@@ -16,12 +16,11 @@ from typing import Any, Self, TypeAlias, final, get_type_hints
 from dpaudit import _canonical
 from dpaudit._codec import Document, decode
 from dpaudit.errors import InvalidInputError
-from dpaudit.evidence.documents import Result, audit_of, transcript_of
 from dpaudit.evidence.files import ScoreFiles
 from dpaudit.evidence.registration import Registration
 from dpaudit.game.coins import Key
+from dpaudit.game.result import Result
 from dpaudit.game.transcript import Transcript
-from dpaudit.training.result import TrainingResult
 
 __all__ = ["Evidence", "Guesses"]
 
@@ -72,24 +71,24 @@ class Evidence(Document):
             raise InvalidInputError(
                 "there is a key, but the registration holds no commitment to it"
             )
-        kept = transcript_of(self.result)
+        kept = self.result.transcript
         same = self.guesses is kept or self.guesses == kept
         if kept is not None and not self.redacted and not same:
             raise InvalidInputError("guesses must be the transcript of the result")
 
     def _check_redacted(self) -> None:
-        kept, audit = transcript_of(self.result), audit_of(self.result)
+        kept = self.result.transcript
         if (
             self.key is not None
             or self.guesses is not None
             or (kept is not None and len(kept.index) + len(kept.uniforms))
-            or audit.scores is not None
+            or self.result.scores is not None
         ):
             raise InvalidInputError(
                 "redacted evidence holds no key, no guesses and no scores"
             )
-        if not audit.reading.tally:
-            raise _telling(audit.reading)
+        if not self.result.reading.tally:
+            raise _telling(self.result.reading)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Evidence) and self.to_json() == other.to_json()
@@ -108,21 +107,19 @@ class Evidence(Document):
         Raises:
             InvalidInputError: The rules' reading lists guesses one by one.
         """
-        audit = audit_of(self.result)
-        if not audit.reading.tally:
-            raise _telling(audit.reading)
-        bare = replace(audit, scores=None)
-        if isinstance(self.result, TrainingResult):
-            emptied = _emptied(self.result.transcript)
-            result: Result = replace(self.result, audit=bare, transcript=emptied)
-        else:
-            result = bare
+        if not self.result.reading.tally:
+            raise _telling(self.result.reading)
+        training = self.result.training
+        if training is not None:
+            emptied = _emptied(training.transcript)
+            training = replace(training, transcript=emptied)
+        result = replace(self.result, scores=None, training=training)
         return replace(self, key=None, guesses=None, result=result, redacted=True)
 
     def to_plain(self) -> dict[str, Any]:
         """Return it as parsed JSON."""
         plain = super(Evidence, self).to_plain()
-        if transcript_of(self.result) is not None:
+        if self.result.transcript is not None:
             plain["guesses"] = None  # the result holds them; once is enough
         return plain
 
@@ -141,7 +138,7 @@ class Evidence(Document):
         _canonical.object_of(values, cls.form, {*cls.__dataclass_fields__})
         types = get_type_hints(cls)
         held = {name: decode(types[name], each, name) for name, each in values.items()}
-        kept = transcript_of(held["result"])
+        kept = held["result"].transcript
         if kept is not None and held["guesses"] is not None:
             raise InvalidInputError(
                 "guesses must be null, as the result holds the transcript"

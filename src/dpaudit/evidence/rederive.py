@@ -1,21 +1,22 @@
 """A result made anew from what it rests on: guesses, coins, score files, tallies."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from dpaudit.bounds.reads import Reading
 from dpaudit.errors import VoidAuditError
-from dpaudit.evidence.documents import Result, audit_of
 from dpaudit.evidence.files import ScoreFiles
 from dpaudit.evidence.registration import Registration
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
 from dpaudit.game.lots import tie_rng
-from dpaudit.game.result import AuditResult, bound_of, check_method, judge
+from dpaudit.game.result import Result, bound_of, check_method, judge
 from dpaudit.game.result import check_reading as check_game
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.scores import read_scores
 from dpaudit.tables.reading import ScoreTable
-from dpaudit.training.result import TrainingResult, judge_accountant
+from dpaudit.training.result import judge_accountant
 
 __all__ = [
     "check_reading",
@@ -31,8 +32,8 @@ def check_runs(stated: Result, design: Design) -> None:
     Raises:
         VoidAuditError: It is for another game, or one training is said to be many runs.
     """
-    check_method(audit_of(stated).bound.method, design.rules)
-    if isinstance(stated, TrainingResult) and design.runs > 1:
+    check_method(stated.bound.method, design.rules)
+    if stated.training is not None and design.runs > 1:
         raise VoidAuditError("a training is one run, and not a run for every coin")
 
 
@@ -54,24 +55,16 @@ def check_reading(reading: Reading, design: Design) -> None:
 def judged_again(stated: Result, registration: Registration) -> Result:
     """Return what the stated reading shows, judged by the registered design."""
     check_runs(stated, registration.design)
-    if isinstance(stated, AuditResult):
-        return _audit(stated, registration)
-    audit = _audit(stated.audit, registration)
-    claim = None if stated.accountant is None else stated.accountant.claim
+    audit, training = _audit(stated, registration), stated.training
+    if training is None:
+        return audit
+    claim = None if training.accountant is None else training.accountant.claim
     accountant, family = judge_accountant(audit, claim)
-    return TrainingResult(
-        audit=audit,
-        accountant=accountant,
-        family=family,
-        transcript=stated.transcript,
-        steps=stated.steps,
-        arrival=stated.arrival,
-        trusted=stated.trusted,
-        remarks=stated.remarks,
-    )
+    found = replace(training, accountant=accountant, family=family)
+    return replace(audit, training=found)
 
 
-def _audit(stated: AuditResult, registration: Registration) -> AuditResult:
+def _audit(stated: Result, registration: Registration) -> Result:
     check_reading(stated.reading, registration.design)
     return judge(
         stated.reading,

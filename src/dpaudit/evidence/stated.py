@@ -5,13 +5,11 @@ obey the rules, that their coins are the key's and that their tally is the one r
 is checked. Where a change of one guess would change the tally, it is not listed.
 """
 
-from dpaudit.evidence.documents import audit_of
 from dpaudit.evidence.files import ScoreFiles
 from dpaudit.evidence.record import Evidence
 from dpaudit.game.rules import Slots
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import speaks_of_chance
-from dpaudit.training.result import TrainingResult
 
 __all__ = ["stated_fields"]
 
@@ -26,33 +24,32 @@ def stated_fields(
         files_given: Whether the score files were there to be read.
         registration_given: Whether a copy of the registration was there to compare.
     """
-    training = isinstance(evidence.result, TrainingResult)
-    audit = "result.audit" if training else "result"
-    found = ["versions", f"{audit}.not_exercised"]
+    training = evidence.result.training is not None
+    found = ["versions", "result.not_exercised"]
     scored = isinstance(evidence.guesses, ScoreFiles)
     # Of scores, what was looked at follows from the tally, and is made anew.
-    if not scored or not all(map(speaks_of_chance, audit_of(evidence.result).controls)):
-        found += [f"{audit}.controls"]
+    if not scored or not all(map(speaks_of_chance, evidence.result.controls)):
+        found += ["result.controls"]
     # Fixed by the commitment, and yet no more than the auditor's description.
     found += ["registration.design.setting", "registration.design.threat_model"]
     match evidence.guesses:
         case Transcript():
-            at = "result.transcript" if training else "guesses"
+            at = "result.training.transcript" if training else "guesses"
             free = [f"{at}.{column}" for column in _free(evidence)]
             found += free if evidence.key else [at]
-            found += [f"{audit}.scores"]
+            found += ["result.scores"]
         case ScoreFiles():
             found += ["guesses.coins_were_independent"]
             if not files_given:
-                found += ["guesses.files", f"{audit}.reading", f"{audit}.scores"]
+                found += ["guesses.files", "result.reading", "result.scores"]
         case None:
-            found += [f"{audit}.reading"]
+            found += ["result.reading"]
             if not evidence.redacted:
-                found += [f"{audit}.scores"]
+                found += ["result.scores"]
     if training:
         # Of the accountant: which curve it stands for; the verdict on it is re-derived.
         own = ("accountant", "arrival", "steps", "trusted", "remarks")
-        found += [f"result.{name}" for name in own]
+        found += [f"result.training.{name}" for name in own]
     if evidence.key is None and not registration_given:
         found += ["registration"]
     return tuple(sorted(found))

@@ -34,7 +34,7 @@ from dpaudit.explanation.model import Model
 from dpaudit.explanation.seen import Seen, expected_bound, likely_accuracies
 from dpaudit.explanation.values import Advice
 from dpaudit.game.design import Design
-from dpaudit.game.result import AuditResult
+from dpaudit.game.result import Result
 from dpaudit.game.rules import OneRun
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.theory.rungs import Gaps
@@ -48,7 +48,7 @@ _PAIRED = 6  # quantiles of each of two runs
 
 
 def modelled_advice(
-    audit: AuditResult, claim: Guarantee, model: Model, law: GuessLaw, gaps: Gaps
+    audit: Result, claim: Guarantee, model: Model, law: GuessLaw, gaps: Gaps
 ) -> dict[str, Advice]:
     """Return what to do about each gap of an audit whose training is known."""
     design = audit.design
@@ -63,9 +63,7 @@ def modelled_advice(
     return {name: advice for name, advice in found.items() if advice is not None}
 
 
-def unmodelled_advice(
-    audit: AuditResult, claim: Guarantee, seen: Seen
-) -> dict[str, Advice]:
+def unmodelled_advice(audit: Result, claim: Guarantee, seen: Seen) -> dict[str, Advice]:
     """Return what to do about each gap if only the guesses are known."""
     found = {
         "confidence": _two_runs(audit, claim, None, None),
@@ -86,7 +84,7 @@ def _now(design: Design, model: Model, law: GuessLaw) -> Expected:
 
 
 def _two_runs(
-    audit: AuditResult, claim: Guarantee, model: Model | None, law: GuessLaw | None
+    audit: Result, claim: Guarantee, model: Model | None, law: GuessLaw | None
 ) -> Advice | None:
     """Return what two runs would show together."""
     design = audit.design
@@ -221,7 +219,7 @@ def _other_size(
     )
 
 
-def _more_like_these(audit: AuditResult, seen: Seen) -> Advice | None:
+def _more_like_these(audit: Result, seen: Seen) -> Advice | None:
     """Return what more canaries would show that are guessed as well."""
     reading = audit.reading
     if not isinstance(reading, Counts) or seen.accuracy.low <= 0.5:

@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from dpaudit.evidence.documents import Result, audit_of
 from dpaudit.explanation.advice import (
     guessing_advice,
     modelled_advice,
@@ -13,12 +12,11 @@ from dpaudit.explanation.model import Model
 from dpaudit.explanation.seen import see
 from dpaudit.explanation.strength import strength
 from dpaudit.explanation.values import Advice, Explanation, Step
-from dpaudit.explanation.verdict import shown
 from dpaudit.game.design import ThreatModel
-from dpaudit.game.result import AuditResult, is_own_bound
+from dpaudit.game.result import Result
 from dpaudit.game.verdict import Verdict
+from dpaudit.game.words import shown
 from dpaudit.theory.rungs import Gaps
-from dpaudit.training.result import TrainingResult
 
 __all__ = ["explain"]
 
@@ -66,7 +64,7 @@ def explain(
     """
     if result.verdict is Verdict.VOID:
         return _void(result)
-    audit, claim = audit_of(result), result.claim_test.claim
+    audit, claim = result, result.claim_test.claim
     refuted = result.claim_test.refuted
     # Of a mechanism as claimed, no guess would be sure enough to count up there.
     at = 0.0 if refuted else audit.bound.epsilon_lower
@@ -113,7 +111,7 @@ def explain(
 
 def _void(result: Result) -> Explanation:
     """Return the explanation of an audit that says nothing about its claim."""
-    audit = audit_of(result)
+    audit = result
     delta = audit.design.bound_delta
     return Explanation(
         outcome=result.verdict,
@@ -135,13 +133,13 @@ def _void(result: Result) -> Explanation:
 
 
 def _remarks(result: Result) -> tuple[str, ...]:
-    return result.remarks if isinstance(result, TrainingResult) else ()
+    return () if result.training is None else result.training.remarks
 
 
 def _fell_short(result: Result, gaps: Gaps) -> bool:
     """Return whether guesses did worse than the model says, beyond luck."""
     levels = {rung.name: rung for rung in gaps.rungs}
-    hidden = isinstance(result, TrainingResult) and result.hidden
+    hidden = result.training is not None and result.training.hidden
     made, best = levels["guessing"], levels["elements"].epsilon
     # 1.6 times the 95 % interval: luck alone does it once in a thousand audits.
     return hidden or made.epsilon + 1.6 * (made.high - made.epsilon) < best
@@ -179,7 +177,7 @@ def _with_usual(gaps: Gaps, advice: dict[str, Advice]) -> dict[str, Advice]:
     return usual | advice
 
 
-def _assumptions(audit: AuditResult) -> tuple[str, ...]:
+def _assumptions(audit: Result) -> tuple[str, ...]:
     """Return what the bound and the verdict rest on."""
     design = audit.design
     found = [
@@ -192,7 +190,7 @@ def _assumptions(audit: AuditResult) -> tuple[str, ...]:
             else "; nothing was committed, so nobody can check it"
         ),
         f"the method {audit.bound.method} holds, which only its author says"
-        if is_own_bound(audit)
+        if audit.is_own_bound
         else f"tier {audit.bound.tier}: nothing about the mechanism",
     ]
     if design.threat_model is ThreatModel.KNOWN_RECORDS:

@@ -27,7 +27,7 @@ from dpaudit.dpsgd.sums import canary_log_odds
 from dpaudit.errors import InvalidInputError
 from dpaudit.explanation.model import Model
 from dpaudit.explanation.seen import Seen, as_epsilon, excess
-from dpaudit.game.result import AuditResult
+from dpaudit.game.result import Result
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.theory.gaps import gaps
 from dpaudit.theory.measured import Measured
@@ -45,7 +45,7 @@ def law_of(model: Model) -> GuessLaw:
 
 
 def modelled(
-    audit: AuditResult,
+    audit: Result,
     claim: Guarantee,
     model: Model,
     law: GuessLaw,
@@ -78,7 +78,7 @@ def modelled(
 
 
 def known(
-    audit: AuditResult,
+    audit: Result,
     claim: Guarantee,
     mechanism: object,
     seen: Seen,
@@ -104,7 +104,7 @@ def known(
     )
 
 
-def unmodelled(audit: AuditResult, claim: Guarantee, seen: Seen) -> Gaps:
+def unmodelled(audit: Result, claim: Guarantee, seen: Seen) -> Gaps:
     """Return the levels of an audit of which only the guesses are known."""
     design = audit.design
     rungs = (
@@ -120,7 +120,7 @@ def unmodelled(audit: AuditResult, claim: Guarantee, seen: Seen) -> Gaps:
     return _gaps(audit, rungs, seen)
 
 
-def _gaps(audit: AuditResult, rungs: tuple[Rung, ...], seen: Seen) -> Gaps:
+def _gaps(audit: Result, rungs: tuple[Rung, ...], seen: Seen) -> Gaps:
     found = audit.bound.epsilon_lower
     return Gaps(
         rungs=rungs,
@@ -138,14 +138,14 @@ def _claim(claim: Guarantee, delta: float) -> Rung:
     return Rung.of("claim", level, f"what is claimed at delta = {delta:g}")
 
 
-def _confidence(guarantee: Guarantee, audit: AuditResult) -> Rung:
+def _confidence(guarantee: Guarantee, audit: Result) -> Rung:
     at = "the most that a valid audit reliably shows"
     if not audit.design.bound_delta:
         at = "the level of the mechanism"
     return Rung.of("confidence", Measured.exact(reach(guarantee, audit)), at)
 
 
-def reach(guarantee: Guarantee, audit: AuditResult, *, times: int = 1) -> float:
+def reach(guarantee: Guarantee, audit: Result, *, times: int = 1) -> float:
     """Return the most that audits like this one can reliably show of a guarantee.
 
     Args:
@@ -223,7 +223,7 @@ def _surest(law: GuessLaw, model: Model) -> Measured:
 
 
 def _elements(
-    audit: AuditResult, law: GuessLaw, model: Model, seen: Seen, at: float
+    audit: Result, law: GuessLaw, model: Model, seen: Seen, at: float
 ) -> Measured:
     """Return the mean accuracy of the best guesser about as many canaries."""
     rules = audit.design.rules

@@ -10,11 +10,10 @@ from math import sqrt
 from typing import Self, final
 
 from dpaudit.dpsgd.planning import Training
-from dpaudit.evidence.documents import Result, audit_of
 from dpaudit.game.design import ThreatModel
+from dpaudit.game.result import Result
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.privacy.guarantees import GaussianDP
-from dpaudit.training.result import TrainingResult
 
 __all__ = ["Model"]
 
@@ -41,11 +40,10 @@ class Model:
     @classmethod
     def of(cls, result: Result) -> Self | None:
         """Return the model that a result's design describes, if it does."""
-        design = audit_of(result).design
+        design = result.design
         said = design.setting
-        steps = (
-            result.steps if isinstance(result, TrainingResult) else said.get("steps")
-        )
+        training = result.training
+        steps = said.get("steps") if training is None else training.steps
         rate = said.get("sample_rate", said.get("rate"))
         size = said.get("per_coordinate")
         whole = said.get("canary_norm", 1) == said.get("canary_spread", 1) == 1
@@ -65,12 +63,12 @@ class Model:
                 return None
         if not 0 < rate <= 1 or not noise > 0 or design.canaries % size:
             return None
-        training = Training(steps=steps, rate=rate, noise=noise)
+        modelled = Training(steps=steps, rate=rate, noise=noise)
         return cls(
-            training=training,
+            training=modelled,
             coordinates=design.canaries // size,
             per_coordinate=size,
-            guarantee=_guarantee(result, training),
+            guarantee=_guarantee(result, modelled),
         )
 
     def __str__(self) -> str:
@@ -84,8 +82,8 @@ class Model:
 
 
 def _guarantee(result: Result, training: Training) -> Guarantee | None:
-    if isinstance(result, TrainingResult) and result.accountant is not None:
-        return result.accountant.claim
+    if result.claim_test is not result.design_test:
+        return result.claim_test.claim  # the accountant's
     if training.rate == 1:
         return GaussianDP(mu=sqrt(training.steps) / training.noise)
     try:

@@ -35,7 +35,7 @@ from dpaudit.bounds.reads import (
 )
 from dpaudit.dpsgd.planning.expected_one_run import Expected
 from dpaudit.game.design import Design
-from dpaudit.game.result import AuditResult, bound_of
+from dpaudit.game.result import Result, bound_of
 from dpaudit.stats.binomial import rate_limits
 from dpaudit.theory.measured import Measured
 
@@ -73,7 +73,7 @@ class Seen:
     typical: float
 
 
-def see(audit: AuditResult, at: float) -> Seen:
+def see(audit: Result, at: float) -> Seen:
     """Return how well the guesses of an audit did.
 
     Args:
@@ -110,7 +110,7 @@ def see(audit: AuditResult, at: float) -> Seen:
 
 
 def expected_bound(
-    audit: AuditResult, counts: Counts, accuracies: NDArray[np.float64] | None = None
+    audit: Result, counts: Counts, accuracies: NDArray[np.float64] | None = None
 ) -> Expected:
     """Return what to expect of the bound if guesses are right independently.
 

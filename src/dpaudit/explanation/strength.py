@@ -9,7 +9,7 @@ from math import ceil
 
 from dpaudit.dpsgd.planning.forecasts import noise_fault
 from dpaudit.explanation.model import Model
-from dpaudit.game.result import AuditResult
+from dpaudit.game.result import Result
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.game.strength import would_catch
 from dpaudit.privacy.guarantee import Guarantee
@@ -19,14 +19,14 @@ __all__ = ["strength"]
 _CHANCE = 0.9
 
 
-def strength(audit: AuditResult, claim: Guarantee, model: Model | None) -> str:
+def strength(audit: Result, claim: Guarantee, model: Model | None) -> str:
     """Return what would have been caught; "" where nobody computed it."""
     if model is not None and isinstance(audit.design.rules, OneRun | AdaptiveRounds):
         return _noise(audit, claim, model)
     return would_catch(audit, claim)
 
 
-def _noise(audit: AuditResult, claim: Guarantee, model: Model) -> str:
+def _noise(audit: Result, claim: Guarantee, model: Model) -> str:
     rules = audit.design.rules
     assert isinstance(rules, OneRun | AdaptiveRounds)
     tested = claim if isinstance(rules, OneRun) else audit.design.claim

@@ -6,8 +6,8 @@ from typing import final
 
 from dpaudit.bounds.bound import rounded_down
 from dpaudit.errors import on_one_line
-from dpaudit.game.result import opening
 from dpaudit.game.verdict import Control, Verdict
+from dpaudit.game.words import opening
 
 __all__ = ["Advice", "Explanation", "Step"]
 

@@ -20,7 +20,7 @@ from dpaudit.game.mechanism import Mechanism
 from dpaudit.game.one_run import check_pairs
 from dpaudit.game.pairs import Pairs
 from dpaudit.game.referee import Referee
-from dpaudit.game.result import AuditResult, conclude
+from dpaudit.game.result import Result, conclude
 from dpaudit.game.transcript import Transcript
 
 __all__ = ["audit_adaptive", "drive", "play_adaptive"]
@@ -36,7 +36,7 @@ def audit_adaptive(
     design: Design,
     rng: np.random.Generator,
     key: Key | None = None,
-) -> AuditResult:
+) -> Result:
     """Audit a mechanism in one run, revealing coins as they are guessed.
 
     Args:

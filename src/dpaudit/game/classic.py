@@ -22,7 +22,7 @@ from dpaudit.game.mechanism import Mechanism
 from dpaudit.game.one_run import check_adjacency
 from dpaudit.game.pairs import Pairs
 from dpaudit.game.referee import Referee
-from dpaudit.game.result import AuditResult, conclude
+from dpaudit.game.result import Result, conclude
 from dpaudit.game.rules import SeparateRuns
 
 __all__ = ["audit_classic"]
@@ -40,7 +40,7 @@ def audit_classic(
     design: Design,
     rng: np.random.Generator,
     key: Key | None = None,
-) -> AuditResult:
+) -> Result:
     """Audit a mechanism in many runs.
 
     Args:

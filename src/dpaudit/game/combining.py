@@ -47,13 +47,9 @@ from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.reads import Bets, Counts, Reading
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.game.result import (
-    AuditResult,
-    bound_of,
-    check_reading,
-    opening,
-)
+from dpaudit.game.result import Result, bound_of, check_reading
 from dpaudit.game.verdict import Control, Verdict, verdict_of
+from dpaudit.game.words import opening
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.stats.binomial import log_odds_limit
 from dpaudit.stats.combine import fisher
@@ -77,7 +73,7 @@ class CombinedResult:
         could_refute: Whether the claim would be refuted, had all guesses been right.
     """
 
-    runs: tuple[AuditResult, ...]
+    runs: tuple[Result, ...]
     bound: LowerBound
     claim_test: ClaimTest
     p_values: tuple[float, ...]
@@ -143,7 +139,7 @@ class CombinedResult:
 
 
 def combine_runs(
-    results: Sequence[AuditResult],
+    results: Sequence[Result],
     *,
     alpha: float | None = None,
     claim: Guarantee | None = None,
@@ -206,13 +202,13 @@ def combine_runs(
     )
 
 
-def _combined_if_all_right(runs: Sequence[AuditResult], claim: Guarantee) -> float:
+def _combined_if_all_right(runs: Sequence[Result], claim: Guarantee) -> float:
     """Return the combined p-value of the claim, had all guesses been right."""
     best = [replace(run, reading=run.reading.perfect()) for run in runs]
     return _combined(best, claim, [_p_value(run, claim) for run in best])
 
 
-def _check_distinct(runs: Sequence[AuditResult]) -> None:
+def _check_distinct(runs: Sequence[Result]) -> None:
     for (i, one), (j, other) in combinations(enumerate(runs, 1), 2):
         same = (
             one.commitment is not None
@@ -230,7 +226,7 @@ def _check_distinct(runs: Sequence[AuditResult]) -> None:
             )
 
 
-def _one_claim(runs: Sequence[AuditResult]) -> Guarantee:
+def _one_claim(runs: Sequence[Result]) -> Guarantee:
     claims = [run.design.claim for run in runs]
     for number, other in enumerate(claims[1:], 2):
         if encode(other) != encode(claims[0]):
@@ -249,7 +245,7 @@ def _one(values: set[float], of_what: str, advice: str) -> float:
     return values.pop()
 
 
-def _bound(run: AuditResult) -> GameBound[Any]:
+def _bound(run: Result) -> GameBound[Any]:
     """Return the bound that a run was judged by, with its level."""
     own = bound_of(run)
     if isinstance(own, RankedLooks):
@@ -257,13 +253,13 @@ def _bound(run: AuditResult) -> GameBound[Any]:
     return own
 
 
-def _p_value(run: AuditResult, claim: Guarantee) -> float:
+def _p_value(run: Result, claim: Guarantee) -> float:
     bound, alpha = run.design.rules.bound(), run.design.alpha
     return test_claim(claim, run.reading, alpha=alpha, bound=bound).p_value
 
 
 def _combined(
-    runs: Sequence[AuditResult], claim: Guarantee, p_values: Sequence[float]
+    runs: Sequence[Result], claim: Guarantee, p_values: Sequence[float]
 ) -> float:
     readings = [run.reading for run in runs]
     if all(isinstance(reading, Bets) for reading in readings):
@@ -272,7 +268,7 @@ def _combined(
     return probability(fisher([log(max(p, _SMALLEST)) for p in p_values]))
 
 
-def _lower(runs: Sequence[AuditResult], *, delta: float, alpha: float) -> LowerBound:
+def _lower(runs: Sequence[Result], *, delta: float, alpha: float) -> LowerBound:
     readings, bounds = [run.reading for run in runs], [_bound(run) for run in runs]
     grid = _grid(runs, alpha)
     if all(isinstance(bound, Exact) for bound in bounds):
@@ -290,7 +286,7 @@ def _lower(runs: Sequence[AuditResult], *, delta: float, alpha: float) -> LowerB
     )
 
 
-def _grid(runs: Sequence[AuditResult], alpha: float) -> Grid:
+def _grid(runs: Sequence[Result], alpha: float) -> Grid:
     """Return the epsilons to test: from where all designs begin, up to all right."""
     starts = [run.design.rules.start for run in runs]
     made = sum(run.reading.right_and_made()[1] for run in runs)

@@ -18,7 +18,7 @@ from dpaudit.game.guessers import Guesser
 from dpaudit.game.mechanism import Mechanism
 from dpaudit.game.pairs import Pairs
 from dpaudit.game.referee import Referee
-from dpaudit.game.result import AuditResult, conclude
+from dpaudit.game.result import Result, conclude
 from dpaudit.game.transcript import Transcript
 
 __all__ = ["audit_one_run", "check_adjacency", "check_pairs", "play_one_run"]
@@ -34,7 +34,7 @@ def audit_one_run(
     design: Design,
     rng: np.random.Generator,
     key: Key | None = None,
-) -> AuditResult:
+) -> Result:
     """Audit a mechanism in one run.
 
     Args:

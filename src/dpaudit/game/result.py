@@ -2,23 +2,25 @@
 
 from dataclasses import dataclass
 from functools import lru_cache
-from math import ceil, log
+from math import log
 from typing import Any, final
 
 from dpaudit import _validate
 from dpaudit._codec import Document
-from dpaudit.bounds.bound import ClaimTest, GameBound, LowerBound
+from dpaudit.bounds.bound import ClaimTest, GameBound, LowerBound, ParameterBound
 from dpaudit.bounds.methods import KNOWN, test_claim
 from dpaudit.bounds.reads import Counts, Reading
 from dpaudit.bounds.strength import accuracy_caught
-from dpaudit.errors import InvalidInputError, VoidAuditError, on_one_line
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game import words
 from dpaudit.game.design import Commitment, Design
-from dpaudit.game.notebook import html_fragment
 from dpaudit.game.rules import JudgingBound, Rules
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import (
+    CHANCE,
     SURE,
+    Arrival,
     Control,
     Verdict,
     better_than_chance,
@@ -29,26 +31,65 @@ from dpaudit.privacy.guarantees import PureDP
 from dpaudit.stats.binomial import log_odds_limit
 
 __all__ = [
-    "AuditResult",
+    "Result",
+    "TrainingRecord",
     "bound_of",
     "check_method",
     "check_reading",
     "conclude",
     "effect_seen",
-    "in_notebook",
-    "is_own_bound",
     "judge",
-    "opening",
 ]
 
 
-_CHANCE = 0.9  # with which a fault counts as caught
+_HIDDEN = 0.9  # of the evidence; with less a forecast does not hold
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRecord:
+    """What an audit of training knows besides.
+
+    The claim that counts is the accountant's, and an accountant stands for a whole
+    curve of (epsilon, delta). All its points limit the same count of right guesses, so
+    the curve is tested at once, at no charge and without assuming anything of the
+    mechanism (tier A). Beside it stands the parameter of Gaussian privacy (tier B),
+    which bounds the mechanism's only if it is of that family.
+
+    Attributes:
+        accountant: The verdict on the accountant's whole curve; None if no curve was
+            given, or if the rules test a claim at one point only.
+        family: The parameter of Gaussian privacy (tier B); None unless guesses were
+            counted.
+        transcript: Every guess, for the record.
+        steps: Steps that were seen.
+        trusted: What share of the evidence real gradients left, on average.
+        arrival: How the noisy sums answered to the canaries; None if that was not
+            seen, for example as none joined a step.
+        remarks: What was noticed without any statistics.
+    """
+
+    accountant: ClaimTest | None
+    family: ParameterBound | None
+    transcript: Transcript
+    steps: int
+    trusted: float
+    arrival: Arrival | None = None
+    remarks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("steps", self.steps)
+
+    @property
+    def hidden(self) -> bool:
+        """Whether real gradients hid so much that no forecast of the audit holds."""
+        return self.trusted < _HIDDEN
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AuditResult(Document):
-    """What one audit shows; printing it gives one sentence.
+class Result(Document):
+    """What one audit shows; printing it says it, the word first.
 
     Attributes:
         design: What was fixed beforehand.
@@ -58,13 +99,14 @@ class AuditResult(Document):
         bound: Lower bound on epsilon at the design's delta.
         ceiling: The bound if every guess had been right: no audit that guessed as
             much can show more.
-        claim_test: Verdict on the claim.
+        design_test: Verdict on the claim that the design names.
         accuracy_caught: How often independent guesses would have had to be right to
             refute the claim with chance 0.9; None if not even all right would have, or
             if the rules do not count guesses.
         not_exercised: Parts of the mechanism that this audit did not run through.
         controls: What was looked at to see whether there was anything to see.
         scores: What the guesser's scores looked like, if they were kept; for pictures.
+        training: What is known besides where a training was audited.
     """
 
     design: Design
@@ -72,11 +114,12 @@ class AuditResult(Document):
     reading: Reading
     bound: LowerBound
     ceiling: float
-    claim_test: ClaimTest
+    design_test: ClaimTest
     accuracy_caught: float | None
     not_exercised: tuple[str, ...]
     controls: tuple[Control, ...] = ()
     scores: ScoreSummary | None = None
+    training: TrainingRecord | None = None
 
     form = "dpaudit.result.1"
     derived = ("verdict",)
@@ -92,6 +135,27 @@ class AuditResult(Document):
             _validate.probability("accuracy_caught", self.accuracy_caught)
 
     @property
+    def claim_test(self) -> ClaimTest:
+        """The verdict that counts: on the accountant's curve, or else the design's."""
+        accountant = self.training and self.training.accountant
+        return accountant or self.design_test
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the claim is refuted; wrongly so with chance at most alpha."""
+        return self.verdict is Verdict.REFUTED
+
+    @property
+    def p_value(self) -> float:
+        """Largest chance, if the claim is true, of evidence this strong."""
+        return self.claim_test.p_value
+
+    @property
+    def transcript(self) -> Transcript | None:
+        """Every guess, if the result keeps them."""
+        return self.training and self.training.transcript
+
+    @property
     def verdict(self) -> Verdict:
         """How the audit ended, in one word."""
         return self._ended()[0]
@@ -104,10 +168,18 @@ class AuditResult(Document):
     @property
     def could_refute(self) -> bool:
         """Whether the claim could have been refuted, had guesses been right."""
-        if isinstance(self.reading, Counts):
-            return self.claim_test.refuted or self.accuracy_caught is not None
-        claimed = self.claim_test.claim.epsilon_at(self.design.bound_delta)
-        return self.ceiling >= claimed
+        if not isinstance(self.reading, Counts):
+            claimed = self.claim_test.claim.epsilon_at(self.design.bound_delta)
+            return self.ceiling >= claimed
+        if self.claim_test is not self.design_test:
+            test = self.claim_test
+            return _all_right_refute(test.claim, self.reading, test.alpha)
+        return self.claim_test.refuted or self.accuracy_caught is not None
+
+    @property
+    def is_own_bound(self) -> bool:
+        """Whether the bound is by a method that this package does not have."""
+        return self.bound.method not in {*KNOWN, self.design.rules.bound().method}
 
     def _ended(self) -> tuple[Verdict, str]:
         return verdict_of(
@@ -117,53 +189,16 @@ class AuditResult(Document):
         )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, AuditResult) and self.to_json() == other.to_json()
+        return isinstance(other, Result) and self.to_json() == other.to_json()
 
     def __hash__(self) -> int:
         return hash(self.to_json())
 
     def __str__(self) -> str:
-        said = opening(self.verdict, self.reason)
-        return said if self.verdict is Verdict.VOID else f"{said} {self.details()}"
-
-    def details(self) -> str:
-        """Return what was shown of the claim, in one sentence."""
-        right, made = self.reading.right_and_made()
-        said = (
-            f"{self.claim_test}: {self.bound}, from {right} of {made} guesses right "
-            f"about {self.design.canaries} canaries ({self._most()} "
-            f"{self.ceiling:.3g}{self._caught()}), against {self.design.threat_model}"
-            f"{self._limits()}."
-        )
-        return said[0].upper() + said[1:]
+        return words.sentence(self)
 
     def _repr_html_(self) -> str:
-        return in_notebook(
-            self, test=self.claim_test, verdict=self.verdict, reason=self.reason
-        )
-
-    def _most(self) -> str:
-        """Say what the ceiling is the ceiling of."""
-        if self.reading.tally:
-            return "all right would have shown"
-        return "no audit with so many guesses shows more than"
-
-    def _caught(self) -> str:
-        """Say what would have been caught, where nothing was."""
-        if self.claim_test.refuted or not isinstance(self.reading, Counts):
-            return ""
-        if self.accuracy_caught is None:
-            return ", too little to refute the claim"
-        return (
-            f"; {ceil(1000 * self.accuracy_caught) / 10:g} % right would have refuted "
-            f"the claim with chance {_CHANCE:g}"
-        )
-
-    def _limits(self) -> str:
-        """Say what the audit did not run through, and what nobody can check."""
-        missed = "; not exercised: " + on_one_line(", ".join(self.not_exercised))
-        uncommitted = "" if self.commitment else "; the coins were not committed"
-        return (missed if self.not_exercised else "") + uncommitted
+        return words.html(self)
 
 
 def conclude(
@@ -173,7 +208,7 @@ def conclude(
     not_exercised: tuple[str, ...] = (),
     controls: tuple[Control, ...] = (),
     scores: ScoreSummary | None = None,
-) -> AuditResult:
+) -> Result:
     """Judge a transcript by the bound that belongs to its rules.
 
     Args:
@@ -202,7 +237,7 @@ def judge(
     not_exercised: tuple[str, ...] = (),
     controls: tuple[Control, ...] = (),
     scores: ScoreSummary | None = None,
-) -> AuditResult:
+) -> Result:
     """Judge what was read of a game that was played by the design's rules.
 
     The bound is wrong with chance at most alpha, and so is a refutation. Under rules
@@ -226,17 +261,15 @@ def judge(
     check_reading(reading, design)
     bound = design.rules.bound() if bound is None else bound
     found = _found if reading.tally else _found.__wrapped__
-    lower, ceiling, claim_test, caught = found(
-        bound, design.rules.bound(), reading, design
-    )
+    lower, ceiling, test, caught = found(bound, design.rules.bound(), reading, design)
     check_method(lower.method, design.rules)
-    return AuditResult(
+    return Result(
         design=design,
         commitment=commitment,
         reading=reading,
         bound=lower,
         ceiling=ceiling,
-        claim_test=claim_test,
+        design_test=test,
         accuracy_caught=caught,
         not_exercised=not_exercised,
         controls=controls,
@@ -263,35 +296,9 @@ def effect_seen(reading: Reading, *, design: Design) -> Control:
     return better_than_chance(test_claim(nothing, reading, alpha=SURE, bound=bound))
 
 
-def opening(verdict: Verdict, reason: str) -> str:
-    """Return the first sentence about an audit: the word, and why if it is no answer.
-
-    Example:
-        >>> opening(Verdict.VOID, "no canary arrived")
-        'Void: no canary arrived. Nothing is said about the claim.'
-    """
-    said = (
-        verdict[0].upper() + verdict[1:] + (f": {on_one_line(reason)}" * bool(reason))
-    )
-    silent = " Nothing is said about the claim." * (verdict is Verdict.VOID)
-    return f"{said}.{silent}"
-
-
-def in_notebook(
-    audit: AuditResult, *, test: ClaimTest, verdict: Verdict, reason: str
-) -> str:
-    """Return what a notebook shows of an audit, or of a verdict that rests on it."""
-    return html_fragment(
-        verdict=verdict,
-        said=opening(verdict, reason),
-        controls=audit.controls,
-        test=test,
-        bound=audit.bound,
-        ceiling=audit.ceiling,
-        score=audit.reading.right_and_made(),
-        canaries=audit.design.canaries,
-        threat_model=audit.design.threat_model,
-    )
+@lru_cache(maxsize=64)  # the word of one result is asked for often
+def _all_right_refute(claim: Guarantee, counts: Counts, alpha: float) -> bool:
+    return test_claim(claim, counts.perfect(), alpha=alpha).refuted
 
 
 # What counts say is a short table; whoever plays many games looks it up.
@@ -365,7 +372,7 @@ def _accuracy_caught(
         canaries=reading.canaries,
         guesses=reading.guesses,
         alpha=alpha,
-        chance=_CHANCE,
+        chance=CHANCE,
         bound=bound,
         alternatives=reading.alternatives,
         records_per_coin=reading.records_per_coin,
@@ -382,16 +389,11 @@ def check_method(method: str, rules: Rules) -> None:
         )
 
 
-def bound_of(audit: AuditResult) -> GameBound[Any]:
+def bound_of(audit: Result) -> GameBound[Any]:
     """Return the bound that an audit was judged by; its rules' if that is not known."""
     rules = audit.design.rules
     own = rules.bound()
     return next((b for b in rules.also() if b.method == audit.bound.method), own)
-
-
-def is_own_bound(audit: AuditResult) -> bool:
-    """Return whether the bound is by a method that this package does not have."""
-    return audit.bound.method not in {*KNOWN, audit.design.rules.bound().method}
 
 
 def _ceiling(

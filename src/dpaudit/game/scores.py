@@ -22,7 +22,7 @@ from dpaudit.errors import VoidAuditError
 from dpaudit.game.coins import Coins
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.lots import Lots
-from dpaudit.game.result import AuditResult, effect_seen, judge
+from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.stats.binomial import log_tails
 
@@ -53,7 +53,7 @@ def audit_scores(
     tie_rng: np.random.Generator | None = None,
     coins_were_independent: bool = False,
     not_exercised: tuple[str, ...] = (),
-) -> AuditResult:
+) -> Result:
     """Audit from ids, coins and scores.
 
     Args:

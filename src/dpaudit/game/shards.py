@@ -24,7 +24,7 @@ from dpaudit.game.mechanism import Mechanism
 from dpaudit.game.one_run import check_pairs
 from dpaudit.game.pairs import Pairs
 from dpaudit.game.referee import checked
-from dpaudit.game.result import AuditResult, judge
+from dpaudit.game.result import Result, judge
 from dpaudit.game.rules import OneRun
 
 __all__ = ["Tally", "conclude_tallies", "tally_local"]
@@ -126,7 +126,7 @@ def tally_local(
     )
 
 
-def conclude_tallies(tallies: Sequence[Tally]) -> AuditResult:
+def conclude_tallies(tallies: Sequence[Tally]) -> Result:
     """Judge the tallies of all shards, in the order of their blocks."""
     if not tallies:
         raise InvalidInputError("there is no tally to judge")

@@ -17,7 +17,7 @@ from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.reads import Counts
 from dpaudit.bounds.strength import accuracy_caught
 from dpaudit.game.design import Design
-from dpaudit.game.result import AuditResult
+from dpaudit.game.result import Result
 from dpaudit.privacy.guarantee import Guarantee
 
 __all__ = ["would_catch"]
@@ -29,7 +29,7 @@ _HALVINGS = 6
 _MOST = 200_000  # guesses of each; more would take long
 
 
-def would_catch(audit: AuditResult, claim: Guarantee) -> str:
+def would_catch(audit: Result, claim: Guarantee) -> str:
     """Return what would have been caught; "" where nobody computed it.
 
     Args:
@@ -59,7 +59,7 @@ right would it have done so with chance 0.9.
     return ""
 
 
-def _accuracy(audit: AuditResult, claim: Guarantee, counts: Counts) -> str:
+def _accuracy(audit: Result, claim: Guarantee, counts: Counts) -> str:
     a = accuracy_caught(
         claim,
         canaries=counts.canaries,

@@ -18,10 +18,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal, final
 
+from dpaudit import _validate
 from dpaudit._codec import Words
 from dpaudit.bounds.bound import ClaimTest, p_value_text
+from dpaudit.errors import InvalidInputError
 
 __all__ = [
+    "CHANCE",
+    "SURE",
+    "Arrival",
     "Control",
     "Verdict",
     "better_than_chance",
@@ -29,7 +34,12 @@ __all__ = [
     "verdict_of",
 ]
 
+CHANCE: Final = 0.9  # with which a fault counts as caught
 SURE: Final = 0.001  # chance of taking guesses by pure chance for better ones
+_ERRORS: Final = 5.0  # that a slope may be from where it should be: luck does it
+# once in two million runs
+_CLOSE: Final = 0.1  # a slope this close to 1 is fine however small its error
+_VAGUE: Final = 0.25  # an error from which on 0 and 1 cannot be told apart
 _BETTER: Final = "the guesses are better than chance"
 _NOT_BETTER: Final = (
     "no effect of any canary was seen: the guesses are not clearly better than chance"
@@ -76,6 +86,82 @@ class Control:
 
     said: Words
     spoils: Literal[Verdict.VOID, Verdict.INCONCLUSIVE] | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """How the noisy sums answered to the canaries that were put in.
+
+    Attributes:
+        slope: What of a canary showed, over its size; 1 if it arrived as it was.
+        error: The standard error of the slope.
+        steps: Over how many steps it was measured.
+        by_program: Whether the program itself, and not the audit, put the canaries into
+            the sums, as it does with records.
+
+    Example:
+        >>> print(Arrival(slope=0.998, error=0.031, steps=100))
+        canaries arrived: slope 1.00 ± 0.03
+        >>> print(Arrival(slope=0.02, error=0.031, steps=100))
+        no canary arrived: slope 0.02 ± 0.03, where 1 is expected
+    """
+
+    slope: float
+    error: float
+    steps: int
+    by_program: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.error >= 0:
+            raise InvalidInputError(f"error must be >= 0, got error={self.error!r}")
+        _validate.whole_number("steps", self.steps)
+
+    @property
+    def vague(self) -> bool:
+        """Whether it may be 1, but the error is too large to tell it from 0."""
+        return not self.off and self.error > _VAGUE
+
+    @property
+    def off(self) -> bool:
+        """Whether the slope is far from 1."""
+        return not self._near(1.0)
+
+    def __str__(self) -> str:
+        digits = 2 if self.error >= 0.01 else 3
+        slope = f"slope {self.slope:.{digits}f} ± {self.error:.{digits}f}"
+        if self.vague:
+            return (
+                f"whether canaries arrived cannot be told: {slope}, where 1 is expected"
+            )
+        if not self.off:
+            return f"canaries arrived: {slope}"
+        if abs(self.slope) <= _ERRORS * self.error:
+            what = "no canary arrived"
+        elif self._near(-1.0):
+            what = "canaries arrived with the wrong sign"
+        else:
+            what = f"canaries arrived at {self.slope:.3g} times their size"
+        return f"{what}: {slope}, where 1 is expected"
+
+    def control(self, *, refuted: bool) -> Control:
+        """Return what the slope makes of a verdict.
+
+        A claim that was refuted stays so where no canary put in more than a record may:
+        whatever showed, the program showed it.
+
+        Args:
+            refuted: Whether the claim is refuted.
+        """
+        if self.vague:
+            return Control(said=str(self), spoils=Verdict.INCONCLUSIVE)
+        no_more = self.by_program or abs(self.slope) < 1
+        if self.off and not (refuted and no_more):
+            return Control(said=str(self), spoils=Verdict.VOID)
+        return Control(said=str(self))
+
+    def _near(self, value: float) -> bool:
+        return abs(self.slope - value) <= max(_CLOSE, _ERRORS * self.error)
 
 
 def better_than_chance(silence: ClaimTest) -> Control:

@@ -12,17 +12,13 @@ what is not found is no merit, so none is written.
 """
 
 import re
-from math import ceil, floor, log10
 
 from dpaudit import _validate
-from dpaudit.bounds.bound import rounded_down
 from dpaudit.errors import InvalidInputError
-from dpaudit.evidence.documents import Result, audit_of
 from dpaudit.explanation import Explanation, explain
-from dpaudit.explanation.verdict import claim_words
-from dpaudit.game.result import AuditResult
+from dpaudit.game import words
+from dpaudit.game.result import Result
 from dpaudit.game.verdict import Verdict
-from dpaudit.training.result import TrainingResult
 
 __all__ = ["model_card_section"]
 
@@ -50,14 +46,12 @@ def model_card_section(result: Result, *, level: int = 2) -> str:
         >>> design = Design(canaries=100, rules=rules, claim=PureDP(epsilon=1.0))
         >>> counts = Counts(canaries=100, guesses=100, correct=90)
         >>> section = model_card_section(judge(counts, design=design, commitment=None))
-        >>> for line in section.splitlines()[4:10]:
-        ...     print(line)
-        | What | Value |
-        | --- | --- |
-        | Claim | epsilon = 1 (add-remove adjacency) |
+        >>> for line in section.splitlines()[6:10]:
+        ...     print(line[:52])
+        | Claimed | epsilon = 1, at delta = 0; add-remove ad
         | Verdict | refuted |
-        | Lower bound | epsilon \>= 1.630 at delta = 0 |
-        | Chance that the bound is wrong | at most alpha = 0.05 |
+        | Found, at least | epsilon \>= 1.630, at delta = 0,
+        | p-value of the claim | p = 2.8e-05, at 0.05 or les
     """
     _validate.whole_number("level", level, least=1)
     if level > 5:
@@ -71,64 +65,27 @@ def model_card_section(result: Result, *, level: int = 2) -> str:
         _bullets("This rests on:", explained.assumptions),
         _bullets("Not exercised by the audit:", explained.not_exercised),
         _bullets("Noticed:", explained.remarks),
-        _commitment(audit_of(result)),
+        _commitment(result),
         f"{'#' * (level + 1)} How to cite",
-        _citations(audit_of(result)),
+        _citations(result),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _table(result: Result, explained: Explanation) -> str:
-    audit, test = audit_of(result), result.claim_test
-    right, made = audit.reading.right_and_made()
-    shown = [] if explained.outcome is Verdict.VOID else _shown(result)
-    rows = [
-        (
-            "Claim",
-            f"{claim_words(test.claim, audit.bound.delta)} ({test.claim.adjacency} "
-            "adjacency)",
-        ),
-        ("Verdict", _word(explained)),
-        *shown,
-        ("Threat model", str(audit.design.threat_model)),
-        (
-            "Evidence",
-            f"{right} of {made} guesses right; {audit.design.canaries} canaries",
-        ),
-    ]
+    first, *rest = words.facts(result)
+    rows = [first, words.Fact(name="Verdict", value=_word(explained)), *rest]
     if explained.strength:
-        rows.append(("What would have been caught", explained.strength))
-    lines = [f"| {_text(name)} | {_text(value)} |" for name, value in rows]
+        caught = "What would have been caught"
+        rows.append(words.Fact(name=caught, value=explained.strength))
+    lines = [f"| {_text(each.name)} | {_text(each.whole)} |" for each in rows]
     return "\n".join(["| What | Value |", "| --- | --- |", *lines])
 
 
 def _word(explained: Explanation) -> str:
-    if explained.reason:
-        return f"{explained.outcome}: {explained.reason}"
     if explained.outcome is Verdict.NO_VIOLATION_FOUND:
         return f"{explained.outcome}, which does not prove the claim"
     return str(explained.outcome)
-
-
-def _shown(result: Result) -> list[tuple[str, str]]:
-    """Return the numbers that say something about the claim."""
-    audit, test = audit_of(result), result.claim_test
-    bound = audit.bound
-    rows = [
-        (
-            "Lower bound",
-            f"epsilon >= {rounded_down(bound.epsilon_lower)} at delta = "
-            f"{bound.delta:g}",
-        ),
-        ("Chance that the bound is wrong", f"at most alpha = {bound.alpha:g}"),
-        ("What it assumes", f"tier {bound.tier}: nothing about the mechanism"),
-        ("Method", bound.method),
-        ("p-value of the claim", _at_most(test.p_value)),
-        ("Most it could have shown", f"epsilon >= {rounded_down(audit.ceiling)}"),
-    ]
-    if isinstance(result, TrainingResult) and result.family is not None:
-        rows.append(("If the mechanism is of a family", str(result.family)))
-    return rows
 
 
 def _bullets(title: str, lines: tuple[str, ...]) -> str:
@@ -137,7 +94,7 @@ def _bullets(title: str, lines: tuple[str, ...]) -> str:
     return "\n".join([f"{title}\n", *(f"- {_text(line)}" for line in lines)])
 
 
-def _commitment(audit: AuditResult) -> str:
+def _commitment(audit: Result) -> str:
     if audit.commitment is None:
         return (
             "The coins were not committed to, so that nobody can check that they came "
@@ -150,7 +107,7 @@ def _commitment(audit: AuditResult) -> str:
     )
 
 
-def _citations(audit: AuditResult) -> str:
+def _citations(audit: Result) -> str:
     bound = audit.bound
     cited = [
         "dpaudit: audit differential privacy from one run (the software)",
@@ -159,14 +116,6 @@ def _citations(audit: AuditResult) -> str:
         f"of the bound, method {_text(bound.method)}: {_text(bound.reference)}",
     ]
     return "\n".join(f"- {each}" for each in cited)
-
-
-def _at_most(p_value: float) -> str:
-    """Return a p-value, rounded so that it says no more than was shown."""
-    if p_value < 1e-300:
-        return "below 1e-300"
-    unit = 10.0 ** (floor(log10(p_value)) - 1)
-    return f"{min(1.0, ceil(p_value / unit * (1 - 1e-12)) * unit):.2g}"
 
 
 def _text(words: str) -> str:

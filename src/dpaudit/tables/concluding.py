@@ -22,7 +22,7 @@ import numpy as np
 from dpaudit.bounds.reads import Reading
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.lots import Lots, tie_seed
-from dpaudit.game.result import AuditResult, effect_seen, judge
+from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.scores import (
     check_fair,
     check_rows,
@@ -56,7 +56,7 @@ def conclude_scores(
     *,
     coins_were_independent: bool = False,
     not_exercised: tuple[str, ...] = (),
-) -> AuditResult:
+) -> Result:
     """Judge the tallies of all shards, in any order.
 
     Args:

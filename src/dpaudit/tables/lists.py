@@ -25,7 +25,7 @@ from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Coins
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.lots import Lots
-from dpaudit.game.result import AuditResult, effect_seen, judge
+from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.scores import check_fair, check_rows, check_scores, read_ranks
 from dpaudit.tables.columns import SPELLINGS, check_flat, to_scores
@@ -118,7 +118,7 @@ def audit_score_lists(
     coins: Coins | None = None,
     coins_were_independent: bool = False,
     not_exercised: tuple[str, ...] = (),
-) -> AuditResult:
+) -> Result:
     """Audit from lists of scores; their order does not matter.
 
     Args:

@@ -32,10 +32,10 @@ from scipy import special
 from dpaudit import _validate
 from dpaudit.errors import ConformanceError, InvalidInputError
 from dpaudit.game.coins import Coins, Key
+from dpaudit.game.result import Result
 from dpaudit.stats.binomial import log_tails
 from dpaudit.testing.conformance import Conformance
 from dpaudit.training.audit import per_coordinate
-from dpaudit.training.result import TrainingResult
 
 __all__ = ["Adapter", "Trained", "check_adapter"]
 
@@ -57,7 +57,7 @@ class Trained:
             shape.
     """
 
-    result: TrainingResult
+    result: Result
     joined: NDArray[Any]
     seen: NDArray[np.float64]
 
@@ -137,8 +137,10 @@ def check_adapter(
 
 
 def _check_coins(name: str, key: Key, trained: Trained) -> None:
-    audit, transcript = trained.result.audit, trained.result.transcript
+    audit, transcript = trained.result, trained.result.transcript
     design = audit.design
+    if transcript is None:
+        raise ConformanceError(f"{name}: the result holds no transcript")
     if audit.commitment is None or not audit.commitment.holds_for(key, design):
         raise ConformanceError(
             f"{name}: the commitment does not hold for the key it was given and the "
@@ -204,6 +206,7 @@ def _check_faulty(name: str, trained: Trained) -> None:
 
 def _check_drowned(name: str, trained: Trained, false_alarm: float) -> None:
     transcript = trained.result.transcript
+    assert transcript is not None  # _check_coins asked for it
     made = transcript.guess != 0
     right = int((transcript.guess == transcript.truth)[made].sum())
     log_p, _ = log_tails(right, int(made.sum()), _HARDLY)
@@ -229,7 +232,7 @@ def _check_files(name: str, key: Key, trained: Trained, folder: Path) -> int:
 def _secrets(key: Key, trained: Trained) -> Iterator[tuple[str, bytes]]:
     yield "the key is", key.secret
     yield "the key is, in hex digits,", key.secret.hex().encode()
-    bits = Coins(key=key, count=trained.result.audit.design.canaries).bits()
+    bits = Coins(key=key, count=trained.result.design.canaries).bits()
     for order in ("big", "little"):
         packed = np.packbits(bits[:_SOUGHT], bitorder=order)
         if len(packed) >= 8:
@@ -254,7 +257,7 @@ def _contents(path: Path) -> Iterator[tuple[str, bytes]]:
 
 def _included(key: Key, trained: Trained) -> NDArray[np.int64]:
     """Return how many canaries the coins include at each coordinate."""
-    design = trained.result.audit.design
+    design = trained.result.design
     bits = Coins(key=key, count=design.canaries).bits()
     at_each = bits.reshape(-1, per_coordinate(design)).astype(np.int64)
     return np.asarray(at_each.sum(axis=1))

@@ -33,7 +33,7 @@ from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.referee import Referee
-from dpaudit.game.result import AuditResult, judge
+from dpaudit.game.result import Result, judge
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Verdict
@@ -78,7 +78,7 @@ class FunctionResult:
             there would not be caught.
     """
 
-    audit: AuditResult
+    audit: Result
     transcript: Transcript
     guesser: str
     calls: int

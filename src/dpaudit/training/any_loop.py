@@ -20,9 +20,9 @@ from dpaudit import _validate
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
+from dpaudit.game.result import Result
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
-from dpaudit.training.result import TrainingResult
 
 __all__ = ["NOT_EXERCISED", "SumsAudit", "scattered"]
 
@@ -128,7 +128,7 @@ class SumsAudit:
         """Go on from a file that ``save`` wrote, with the same key and design."""
         self._audit.resume(self._audit.read_state(path))
 
-    def finish(self, *, claim: Guarantee | None = None) -> TrainingResult:
+    def finish(self, *, claim: Guarantee | None = None) -> Result:
         """Guess, and judge.
 
         Args:

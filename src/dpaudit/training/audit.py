@@ -33,6 +33,7 @@ from dpaudit.game.coins import Key
 from dpaudit.game.design import Design, ThreatModel
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.referee import Referee
+from dpaudit.game.result import Result
 from dpaudit.game.verdict import Control
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.tables.npy_files import array_names, read_arrays
@@ -40,7 +41,7 @@ from dpaudit.training.arrival import Arrivals
 from dpaudit.training.draws import Draws
 from dpaudit.training.guessing import Played, check_rules, guess, guess_among
 from dpaudit.training.reading import Sampling, SumsReading
-from dpaudit.training.result import TrainingResult, conclude_training
+from dpaudit.training.result import conclude_training
 
 __all__ = ["Gather", "TrainingAudit", "coordinates_needed", "per_coordinate"]
 
@@ -223,7 +224,7 @@ class TrainingAudit:
         controls: tuple[Control, ...] = (),
         remarks: tuple[str, ...] = (),
         gather: Gather | None = None,
-    ) -> TrainingResult:
+    ) -> Result:
         """Guess, and judge.
 
         Args:

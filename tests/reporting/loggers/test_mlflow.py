@@ -4,7 +4,7 @@ import mlflow
 import pytest
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.evidence.documents import result_from_json
+from dpaudit.game.result import Result
 from dpaudit.reporting.loggers.mlflow import log_to_mlflow
 from dpaudit.reporting.loggers.plain import as_metrics
 
@@ -47,7 +47,7 @@ def test_the_result_can_be_read_back_from_the_run(experiment, trained):
     with mlflow.start_run(experiment_id=experiment) as run:
         log_to_mlflow(trained)
     text = mlflow.artifacts.load_text(f"runs:/{run.info.run_id}/dpaudit/result.json")
-    assert result_from_json(text).to_json() == trained.to_json()
+    assert Result.from_json(text).to_json() == trained.to_json()
 
 
 def test_an_infinite_number_is_a_tag_and_no_metric(experiment, without_epsilon):

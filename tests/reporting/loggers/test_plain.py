@@ -75,7 +75,7 @@ def test_the_numbers_are_those_of_the_audit(counted):
 
 def test_the_verdict_on_training_is_that_on_the_accountants_curve(trained):
     metrics = as_metrics(trained)
-    assert metrics["dpaudit/p_value"] == trained.accountant.p_value
+    assert metrics["dpaudit/p_value"] == trained.training.accountant.p_value
     assert metrics["dpaudit/claim"] == "(mu = 0.5)-GDP"
     assert metrics["dpaudit/claimed_epsilon"] == inf
     assert metrics["dpaudit/steps"] == 20

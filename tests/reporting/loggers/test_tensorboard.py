@@ -88,7 +88,7 @@ def test_an_infinite_number_is_told_and_not_drawn(tmp_path, without_epsilon):
 def test_no_log_holds_a_trace_of_the_key_or_its_coins(tmp_path, trained):
     """In the file as it is; what the result itself writes has the coins it guessed."""
     read_back(tmp_path, (0, trained))
-    count = trained.audit.design.canaries
+    count = trained.design.canaries
     assert count >= STRETCH
     for name, content in written(tmp_path).items():
         assert not traces(KEY, count, content), name

@@ -47,7 +47,9 @@ def test_the_certificate_is_where_the_exact_p_value_is_alpha(honest):
     inside = [(e, d) for e, d, _ in found if d > 0]
     assert len(inside) >= 2
     for epsilon, delta in inside:
-        log_p = Exact().log_p_value(subject.audit.reading, epsilon=epsilon, delta=delta)
+        log_p = Exact().log_p_value(
+            subject.result.reading, epsilon=epsilon, delta=delta
+        )
         assert exp(log_p) == pytest.approx(0.05, rel=0.02)
 
 
@@ -81,7 +83,7 @@ def test_what_gaussian_privacy_allows_is_the_neyman_pearson_test():
 
 def test_the_tables_of_scores_count_every_canary_and_stay_on_the_curve(ranked):
     subject = of(ranked)
-    scores = subject.audit.scores
+    scores = subject.result.scores
     bins = histogram_figure(subject).table.rows
     assert sum(number(row[1]) + number(row[2]) for row in bins) == 1000
     assert sum(number(row[1]) for row in bins) == sum(scores.included)
@@ -248,8 +250,8 @@ def test_the_numbers_of_the_verdict_are_those_of_the_result(training):
 
     shown = float(claimed.value.removeprefix("epsilon = "))
     assert curve(shown) == pytest.approx(delta, rel=0.02)
-    bound = training.audit.bound.epsilon_lower
-    lower = float(found.value.removeprefix("epsilon ≥ "))
+    bound = training.bound.epsilon_lower
+    lower = float(found.value.removeprefix("epsilon >= "))
     assert lower <= bound < lower + 1e-3
     p = number(p_value.value.removeprefix("p = "))
     assert training.p_value <= p <= 1.1 * training.p_value
@@ -259,7 +261,7 @@ def test_the_numbers_of_the_verdict_are_those_of_the_result(training):
         delta / 0.05, rel=0.01
     )
     all_right = clopper_pearson(100, 100, 0.05)  # an upper limit: delta costs more
-    assert 0 < float(ceiling.value.removeprefix("epsilon ≥ ")) <= all_right + 1e-3
+    assert 0 < float(ceiling.value.removeprefix("epsilon >= ")) <= all_right + 1e-3
 
 
 def test_only_what_was_used_is_cited(training, honest, classic):

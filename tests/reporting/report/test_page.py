@@ -272,8 +272,8 @@ def test_extreme_claims_and_scores_still_give_a_page(claim, canaries, scale, sco
 
 def test_a_claim_without_an_epsilon_at_this_delta_still_gives_a_page(training):
     short = PrivacyCurve(epsilons=np.array([0.0, 1.0]), deltas=np.array([0.5, 0.1]))
-    test = replace(training.accountant, claim=short)
-    result = replace(training, accountant=test)
+    test = replace(training.training.accountant, claim=short)
+    result = replace(training, training=replace(training.training, accountant=test))
     text = Page(report_html(result, explanation=explanation())).text
     assert "ε = ∞" in text
 

@@ -14,13 +14,13 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, TensorDataset
 from dpaudit import (
     AdaptiveBets,
     ApproxDP,
-    AuditResult,
     Coins,
     Design,
     Key,
     OneRun,
     PureDP,
     Ranking,
+    Result,
     ThreatModel,
 )
 from dpaudit.errors import InvalidInputError, VoidAuditError
@@ -228,7 +228,7 @@ def test_the_result_says_who_looked_and_what_was_fixed():
     assert set(result.design.setting) == {"canaries_sha256"}
     assert audit.commitment.holds_for(KEY, result.design)
     assert "an observer of the final model only; not exercised: " in str(result)
-    assert AuditResult.from_json(result.to_json()) == result
+    assert Result.from_json(result.to_json()) == result
 
 
 def test_no_coin_can_be_reached_from_scores():

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.utils.data import ConcatDataset, DataLoader, TensorDataset
 
-from dpaudit import ApproxDP, AuditResult, Coins, Design, Key, OneRun, PureDP
+from dpaudit import ApproxDP, Coins, Design, Key, OneRun, PureDP, Result
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.verdict import Control, Verdict
 from dpaudit.privacy.adjacency import Adjacency
@@ -102,7 +102,7 @@ def test_silence_is_an_answer_if_controls_are_told_apart():
     assert "trained on 4 times from others (p = 6.5e-09)" in result.controls[1].said
     assert "trained on fewer than 4 times (no effect of any canary" in str(result)
     assert "whether the training set followed the coins" in str(result)
-    assert AuditResult.from_json(result.to_json()) == result
+    assert Result.from_json(result.to_json()) == result
 
 
 @pytest.mark.parametrize("told", [lambda lots: 0 * lots, lambda lots: -lots])

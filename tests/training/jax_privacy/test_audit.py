@@ -187,7 +187,7 @@ def test_honest_noise_is_not_refuted_and_a_quarter_of_it_is():
     assert results[1.0].p_value > 0.1
     assert results[4.0].refuted
     assert results[4.0].p_value < 0.001
-    told = results[1.0].accountant.claim.epsilon_at(1e-5)
+    told = results[1.0].training.accountant.claim.epsilon_at(1e-5)
     assert told == pytest.approx(_accounted(), abs=0.02)
 
 
@@ -245,7 +245,7 @@ def test_a_run_that_loses_its_canaries_is_not_reassured(factor):
 
 def test_of_records_the_slope_is_known_from_the_coins():
     result, *_ = audit_of_records(clip=2.0, claimed_clip=2.0)
-    arrival = result.arrival
+    arrival = result.training.arrival
     # 2 * 1.5 / (0.1 * sqrt(400 * 60)) = 0.194: joins are not seen, only expected.
     assert arrival.error == pytest.approx(0.194, rel=0.2)
     assert abs(arrival.slope - 1) < 4 * arrival.error
@@ -332,7 +332,7 @@ def test_the_state_is_found_in_a_chain():
     audit, plain = attach()
     chain = optax.chain(audit.wrap(plain), optax.adam(0.1))
     run(audit, chain, steps=2)
-    assert audit.finish().steps == 2
+    assert audit.finish().training.steps == 2
 
 
 def test_steps_that_were_not_observed_are_noticed():
@@ -383,7 +383,7 @@ def test_without_an_event_only_the_claim_of_the_design_is_tested():
     audit, plain = attach(divide=20.0)
     run(audit, audit.wrap(plain), steps=STEPS)
     result = audit.finish()
-    assert result.accountant is None
+    assert result.training.accountant is None
     assert result.refuted
     assert result.claim_test.claim == ApproxDP(epsilon=2.0, delta=1e-5)
 
@@ -392,7 +392,7 @@ def test_the_design_states_what_was_read():
     audit, plain = attach()
     run(audit, audit.wrap(plain), steps=1)
     result = audit.finish()
-    assert result.audit.design.setting == {
+    assert result.design.setting == {
         "framework": "JAX Privacy",
         "per_coordinate": 1,
         "dimension": 621,
@@ -401,7 +401,7 @@ def test_the_design_states_what_was_read():
         "norm_in_sum": 2.0,
         "insertion": "Sums()",
     }
-    assert audit.commitment.holds_for(KEY, result.audit.design)
+    assert audit.commitment.holds_for(KEY, result.design)
 
 
 def test_a_plan_of_jax_privacy_says_all_that_is_asked():
@@ -427,8 +427,8 @@ def test_a_plan_of_jax_privacy_says_all_that_is_asked():
     )
     run(audit, audit.wrap(plan.noise_addition_transform), steps=STEPS)
     result = audit.finish()
-    assert result.audit.design.setting["norm_in_sum"] == 0.1  # unit norm by default
-    assert result.accountant.claim.epsilon_at(1e-5) == pytest.approx(
+    assert result.design.setting["norm_in_sum"] == 0.1  # unit norm by default
+    assert result.training.accountant.claim.epsilon_at(1e-5) == pytest.approx(
         _accounted(), abs=0.02
     )
     assert not result.refuted

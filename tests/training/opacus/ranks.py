@@ -68,7 +68,7 @@ def train(mode, rank):
         "included": draws.included.tolist(),
         "joined": np.array(joined).tolist(),
         "transcript": result.transcript.to_json(),
-        "arrival": asdict(result.arrival),
+        "arrival": asdict(result.training.arrival),
         "epsilon": run.engine.get_epsilon(1e-5),
     }
 

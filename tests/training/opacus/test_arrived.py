@@ -31,7 +31,7 @@ def test_canaries_arrive_in_an_honest_run(mode, canaries):
     run = private_run(mode=mode, canaries=canaries)
     audit = attach(run)
     run.train(audit.data_loader)
-    arrival = audit.finish().arrival
+    arrival = audit.finish().training.arrival
     assert abs(arrival.slope - 1) < 4 * arrival.error
     assert 0.03 < arrival.error < 0.08  # 1.5 / sqrt(400 * 40 * 0.1 / 2) is 0.053
     assert arrival.by_program is bool(canaries)
@@ -103,7 +103,7 @@ def test_the_size_that_clipping_leaves_is_known(norm, apart):
     run = private_run(canaries=CANARIES, **options)
     audit = attach(run, canary=Canary(norm=norm))
     run.train(audit.data_loader)
-    arrival = audit.finish().arrival
+    arrival = audit.finish().training.arrival
     size = min(norm, 0.5 if apart else 1.0)
     assert arrival.error < 0.08 / size
     assert abs(arrival.slope - 1) < 4.5 * arrival.error
@@ -122,10 +122,10 @@ def test_a_resumed_run_has_the_slope_of_one_that_went_through(tmp_path):
     again = attach(run)
     again.resume(tmp_path / "state.npz")
     half(again, run, 2)
-    resumed = again.finish().arrival
+    resumed = again.finish().training.arrival
 
     run = private_run()
     audit = attach(run)
     half(audit, run, 1)
     half(audit, run, 2)
-    assert audit.finish().arrival == resumed
+    assert audit.finish().training.arrival == resumed

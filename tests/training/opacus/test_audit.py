@@ -116,7 +116,7 @@ def test_virtual_batches_are_logical_steps(mode, records, monkeypatch):
         run.train(loader, steps=4 * STEPS)
     result = audit.finish()
     steps = len(eye.seen)
-    assert result.steps == steps
+    assert result.training.steps == steps
     assert 25 < steps < 4 * STEPS / 2
     if fetched is None:
         inside = sums_joined(steps)
@@ -187,7 +187,7 @@ def test_honest_noise_is_not_refuted_and_hardly_any_noise_is(canaries):
     assert not results[1.0].refuted
     assert results[0.05].refuted
     assert results[0.05].p_value < 2e-3
-    assert results[0.05].audit.bound.epsilon_lower > 2.0
+    assert results[0.05].bound.epsilon_lower > 2.0
 
 
 def test_the_result_says_what_was_read():
@@ -195,7 +195,7 @@ def test_the_result_says_what_was_read():
     audit = attach(run)
     run.train(steps=2)
     result = audit.finish()
-    assert result.audit.design.setting == {
+    assert result.design.setting == {
         "framework": "Opacus",
         "per_coordinate": 1,
         "layout_seed": 0,
@@ -205,8 +205,8 @@ def test_the_result_says_what_was_read():
         "canary_spread": 1,
         "canaries_are": "added to sums",
     }
-    assert audit.commitment.holds_for(KEY, result.audit.design)
-    epsilon = result.accountant.claim.epsilon_at(1e-5)
+    assert audit.commitment.holds_for(KEY, result.design)
+    epsilon = result.training.accountant.claim.epsilon_at(1e-5)
     assert epsilon == pytest.approx(run.engine.get_epsilon(1e-5), rel=0.05)
 
 
@@ -227,7 +227,7 @@ def test_the_same_key_and_seeds_give_the_same_result(kind):
         audit = attach(run)
         schedule = torch.optim.lr_scheduler.StepLR(run.optimizer, step_size=2)
         run.train(steps=5, schedule=schedule)
-        return audit.finish().audit
+        return audit.finish()
 
     assert once() == once()
 
@@ -256,7 +256,7 @@ def test_accumulated_batches_are_one_step(monkeypatch):
             if i % 2:
                 run.optimizer.step()
                 run.optimizer.zero_grad()
-    assert audit.finish().steps == STEPS
+    assert audit.finish().training.steps == STEPS
     inside = np.array(fetched.joined) * Coins(key=KEY, count=CANARIES).bits()
     rise, error, _ = slope(inside, eye.seen)
     assert abs(rise - 1.0) < 4 * error
@@ -284,7 +284,7 @@ def test_a_resumed_run_gives_the_same_transcript(tmp_path):
     run.train(steps=10)
     resumed = audit.finish()
     assert resumed.transcript.to_json() == whole.transcript.to_json()
-    assert resumed.steps == 20
+    assert resumed.training.steps == 20
 
 
 def test_sums_accuse_no_sampler_that_they_did_not_run_through():
@@ -349,7 +349,7 @@ def test_a_plan_reads_the_run_and_its_audit_is_what_it_says():
     audit = OpacusAudit(run.optimizer, run.loader, design=plan.design(), key=KEY)
     run.train()
     result = audit.finish()
-    assert result.accountant is None
+    assert result.training.accountant is None
     assert f"the plan expected {plan.expected.mean:.1f}"[:20] in str(result)
     # An accountant of Opacus' own says about the same.
     assert plan.claim.epsilon == pytest.approx(run.engine.get_epsilon(1e-5), rel=0.05)
@@ -370,7 +370,7 @@ def test_ranked_guesses_are_judged_too():
     )
     run.train(steps=4)
     result = audit.finish()
-    assert result.family is None
+    assert result.training.family is None
     assert "Note: the accountant's whole curve was not tested" in str(result)
 
 
@@ -398,7 +398,7 @@ def test_one_audit_at_a_time(canaries):
     run.train(steps=2)  # as if nothing had been
     audit = attach(run)
     run.train(audit.data_loader, steps=2)
-    assert audit.finish().steps == 2
+    assert audit.finish().training.steps == 2
 
 
 def test_a_wrapper_that_came_later_stays_and_canaries_do_not():
@@ -524,7 +524,7 @@ def test_a_parameter_that_is_one_number_can_hold_a_canary():
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(pixels), labels).backward()
         optimizer.step()
-    assert audit.finish().steps == len(loader)
+    assert audit.finish().training.steps == len(loader)
 
 
 @pytest.mark.parametrize("canaries", [0, CANARIES])
@@ -569,7 +569,7 @@ def test_a_step_that_fails_midway_is_forgotten():
     run.optimizer.zero_grad()
     run.train(steps=5)
     assert audit._inserter.step == 8  # no draw is used twice
-    assert audit.finish().steps == 7
+    assert audit.finish().training.steps == 7
 
 
 def test_canaries_inside_another_data_set_are_refused():
@@ -615,7 +615,7 @@ def test_a_history_that_is_no_claim_costs_the_claim_only():
     run.train(steps=2)
     run.engine.accountant.history = [(0.0, 0.1, 2)]
     result = audit.finish()
-    assert result.accountant is None
+    assert result.training.accountant is None
     assert "Note: the accountant's history is no claim that can be tested" in str(
         result
     )
@@ -715,7 +715,7 @@ def test_a_model_without_records_in_a_batch_goes_on():
     run.loader.batch_sampler.sample_rate = 1e-3  # about every second batch is empty
     audit = attach(run)
     run.train(audit.data_loader, steps=12)
-    assert audit.finish().steps == 12
+    assert audit.finish().training.steps == 12
 
 
 def test_every_canary_has_a_coordinate_of_its_own():

@@ -70,8 +70,8 @@ def test_canaries_that_are_records_ride_along():
     audit = attach(run)
     callback = AuditCallback(lambda *_: audit)
     fit(run, [callback], loader=audit.data_loader)
-    assert callback.result.steps == 10 * EPOCHS
-    assert not callback.result.remarks
+    assert callback.result.training.steps == 10 * EPOCHS
+    assert not callback.result.training.remarks
 
 
 def test_records_on_another_loader_are_refused():
@@ -97,7 +97,7 @@ def test_a_fit_that_was_broken_off_goes_on_from_its_checkpoint(tmp_path):
     torch.manual_seed(1)
     fit(run, [whole])
     assert callback.result == whole.result
-    assert whole.result.steps == 10 * EPOCHS
+    assert whole.result.training.steps == 10 * EPOCHS
 
 
 def test_another_design_cannot_go_on_from_a_checkpoint(tmp_path):

@@ -121,7 +121,7 @@ def counted(paths: _Paths, rows: int, *, check_ids: bool) -> int:
     )
     tally = tally_scores(Shard(files=paths, design=design, check_ids=check_ids))
     result = conclude_scores([tally], coins_were_independent=True).to_json()
-    return int(json.loads(json.loads(result)["reading"])["correct"])
+    return int(json.loads(result)["reading"]["correct"])
 
 
 _WAYS: Final = ("checked", "unchecked", BARE)

@@ -10,10 +10,10 @@ from dpaudit.bounds.reads import Counts
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
+from dpaudit.game.result import Result
 from dpaudit.game.rules import OneRun
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.training.opacus import Canary, OpacusAudit
-from dpaudit.training.result import TrainingResult
 from dpaudit_lab.bugzoo.bug import (
     Bug,
     Examples,
@@ -75,7 +75,7 @@ def audit_bug(bug: Bug, seed: int) -> Outcome:
     return _outcome(audit_result(bug, seed))
 
 
-def audit_result(bug: Bug, seed: int) -> TrainingResult:
+def audit_result(bug: Bug, seed: int) -> Result:
     """Return the whole result of ``audit_bug``; in this process, if it has ranks."""
     key, design = _key(bug, seed), _design(bug)
     match bug.insertion:
@@ -109,7 +109,7 @@ def audit_result(bug: Bug, seed: int) -> TrainingResult:
 
 def _with_opacus_audit(
     bug: Bug, run: Run, canary: Canary | None, design: Design, key: Key
-) -> TrainingResult:
+) -> Result:
     bug.plant(run)
     audit = OpacusAudit(
         run.optimizer,
@@ -129,12 +129,12 @@ def _on_a_rank(name: str, seed: int) -> Plain:
     return asdict(_outcome(audit_result(BUGS[name], seed)))
 
 
-def _outcome(result: TrainingResult) -> Outcome:
-    counts = result.audit.reading
+def _outcome(result: Result) -> Outcome:
+    counts = result.reading
     assert isinstance(counts, Counts)  # all guesses come at once
     return Outcome(
         p_value=result.p_value,
-        epsilon_lower=result.audit.bound.epsilon_lower,
+        epsilon_lower=result.bound.epsilon_lower,
         guesses=counts.guesses,
         correct=counts.correct,
     )

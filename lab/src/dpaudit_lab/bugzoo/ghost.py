@@ -29,9 +29,10 @@ from dpaudit.dpsgd.joining import Poisson
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design, ThreatModel
 from dpaudit.game.referee import Referee
+from dpaudit.game.result import Result
 from dpaudit.training.guessing import guess
 from dpaudit.training.reading import SumsReading
-from dpaudit.training.result import TrainingResult, conclude_training
+from dpaudit.training.result import conclude_training
 from dpaudit_lab.bugzoo.honest import Run, Setting
 
 __all__ = ["TokenModel", "audit_examples", "forget_embedding_norm", "ghost_run"]
@@ -110,7 +111,7 @@ def audit_examples(
     *,
     design: Design,
     key: Key,
-) -> TrainingResult:
+) -> Result:
     """Train a ghost run whose weights are the key's coins, and judge it."""
     design = replace(
         design,

@@ -39,7 +39,7 @@ from dpaudit.game.design import Design
 from dpaudit.game.guessers import Everyone, MostLikely
 from dpaudit.game.one_run import audit_one_run
 from dpaudit.game.pairs import Pairs
-from dpaudit.game.result import AuditResult, judge
+from dpaudit.game.result import Result, judge
 from dpaudit.game.rules import AdaptiveCount, Classes, OneRun
 from dpaudit.game.scores import audit_scores
 from dpaudit.game.shards import conclude_tallies, tally_local
@@ -132,7 +132,7 @@ class _Run:
         return output
 
 
-def _refuted(result: AuditResult) -> bool:
+def _refuted(result: Result) -> bool:
     return result.claim_test.refuted
 
 
@@ -276,7 +276,7 @@ def _one_run(given: Material) -> bool:
     return _refuted(_played(given))
 
 
-def _played(given: Material) -> AuditResult:
+def _played(given: Material) -> Result:
     said, rules = _Said(given.scores), given.design.rules
     guesser: Any = MostLikely(mechanism=said, guesses=given.design.guesses)
     if isinstance(rules, Classes):

@@ -28,7 +28,7 @@ from dpaudit.game.design import Design
 from dpaudit.game.guessers import Confident, Everyone, Extremes, MostLikely
 from dpaudit.game.learned import LearnedLoss, learn_loss
 from dpaudit.game.one_run import play_one_run
-from dpaudit.game.result import AuditResult, judge
+from dpaudit.game.result import Result, judge
 from dpaudit.game.rules import (
     AdaptiveBets,
     AdaptiveRounds,
@@ -227,7 +227,7 @@ def _heavy_first(reading: Weighted) -> Weighted:
     return replace(reading, correct=tuple(correct))
 
 
-def _of(result: AuditResult, claim: ApproxDP) -> Verdict:
+def _of(result: Result, claim: ApproxDP) -> Verdict:
     above = result.bound.epsilon_lower > claim.epsilon * (1 + 1e-12)
     return Verdict(refuted=result.claim_test.refuted, above=above)
 

@@ -23,7 +23,7 @@ from dpaudit.game.coins import Key
 from dpaudit.game.design import Design, ThreatModel
 from dpaudit.game.guessers import MostLikely
 from dpaudit.game.one_run import audit_one_run
-from dpaudit.game.result import AuditResult
+from dpaudit.game.result import Result
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.privacy.guarantees import ApproxDP
 
@@ -104,9 +104,7 @@ class Plan:
             },
         )
 
-    def rehearse(
-        self, *, rng: np.random.Generator, key: Key | None = None
-    ) -> AuditResult:
+    def rehearse(self, *, rng: np.random.Generator, key: Key | None = None) -> Result:
         """Return the result of the whole audit on simulated training.
 
         Args:
@@ -231,7 +229,7 @@ def rehearse(
     per_coordinate: int,
     rng: np.random.Generator,
     key: Key | None = None,
-) -> AuditResult:
+) -> Result:
     """Return the result of an audit by a plan's design on simulated training.
 
     Args:

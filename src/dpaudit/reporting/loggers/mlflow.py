@@ -11,7 +11,7 @@ it no longer writes to: a server, or a file of SQLite.
 from math import isfinite
 
 from dpaudit.errors import InvalidInputError, MissingExtraError
-from dpaudit.evidence.documents import Result
+from dpaudit.game.result import Result
 from dpaudit.reporting.loggers.plain import as_metrics
 
 try:

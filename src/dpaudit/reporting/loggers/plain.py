@@ -13,9 +13,8 @@ promise no epsilon at all at a delta of 0.
 from typing import TypeAlias
 
 from dpaudit.bounds.bound import ParameterBound
-from dpaudit.evidence.documents import Result, audit_of
+from dpaudit.game.result import Result, TrainingRecord
 from dpaudit.game.verdict import Verdict
-from dpaudit.training.result import TrainingResult
 
 __all__ = ["Metric", "as_metrics"]
 
@@ -53,15 +52,15 @@ def as_metrics(result: Result) -> dict[str, Metric]:
         ('refuted', 'A')
     """
     found = {**_verdict(result), **_evidence(result)}
-    if isinstance(result, TrainingResult):
-        found |= _training(result)
+    if result.training is not None:
+        found |= _training(result.training)
     if result.verdict is Verdict.VOID:
         found = {name: found[name] for name in found if name not in _ABOUT_CLAIM}
     return {f"dpaudit/{name}": value for name, value in found.items()}
 
 
 def _verdict(result: Result) -> dict[str, Metric]:
-    audit = audit_of(result)
+    audit = result
     bound, test = audit.bound, result.claim_test
     word: dict[str, Metric] = {"verdict": str(result.verdict)}
     if result.reason:
@@ -81,7 +80,7 @@ def _verdict(result: Result) -> dict[str, Metric]:
 
 
 def _evidence(result: Result) -> dict[str, Metric]:
-    audit = audit_of(result)
+    audit = result
     right, guesses = audit.reading.right_and_made()
     found: dict[str, Metric] = {
         "ceiling": audit.ceiling,
@@ -98,9 +97,9 @@ def _evidence(result: Result) -> dict[str, Metric]:
     return found
 
 
-def _training(result: TrainingResult) -> dict[str, Metric]:
-    found: dict[str, Metric] = {"steps": result.steps, "trusted": result.trusted}
-    return found | ({} if result.family is None else _tier_b(result.family))
+def _training(training: TrainingRecord) -> dict[str, Metric]:
+    found: dict[str, Metric] = {"steps": training.steps, "trusted": training.trusted}
+    return found | ({} if training.family is None else _tier_b(training.family))
 
 
 def _tier_b(family: ParameterBound) -> dict[str, Metric]:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from dpaudit.evidence.documents import Result
+from dpaudit.game.result import Result
 from dpaudit.reporting.loggers.plain import Metric, as_metrics
 
 __all__ = ["Writer", "log_to_tensorboard"]

@@ -48,7 +48,7 @@ def by_k_figure(subject: Subject) -> Figure:
         return LeftOut(heading=_HEADING, why=right)
     sizes = _sizes(len(right))
     bounds = [_bound(subject, right, k) for k in sizes]
-    ranked = isinstance(subject.audit.reading, Ranked)
+    ranked = isinstance(subject.result.reading, Ranked)
     return Drawn(
         name="by-k",
         heading=_HEADING,
@@ -61,16 +61,16 @@ def by_k_figure(subject: Subject) -> Figure:
 
 def _in_order(subject: Subject) -> NDArray[np.bool_] | str:
     """Return which guesses were right, the surest first; or why that is not known."""
-    reading, transcript = subject.audit.reading, subject.transcript
+    reading, transcript = subject.result.reading, subject.transcript
     if isinstance(reading, Ranked):
         return reading.right
-    if not isinstance(subject.audit.design.rules, OneRun) or (
-        subject.audit.bound.method != Exact.method
+    if not isinstance(subject.result.design.rules, OneRun) or (
+        subject.result.bound.method != Exact.method
     ):
         return (
-            "It is drawn where guesses are made all at once and ranked or counted; "
-            f"the rules of this audit are {type(subject.audit.design.rules).__name__}, "
-            f"judged by the method “{subject.audit.bound.method}”."
+            "It is drawn where guesses are made all at once and ranked or counted; the "
+            f"rules of this audit are {type(subject.result.design.rules).__name__}, "
+            f"judged by the method “{subject.result.bound.method}”."
         )
     if transcript is None:
         return (
@@ -83,7 +83,7 @@ def _in_order(subject: Subject) -> NDArray[np.bool_] | str:
             "which of them are surer, and counting fewer of them has no meaning."
         )
     made = transcript.guess != 0
-    right = np.zeros(subject.audit.design.guesses, bool)
+    right = np.zeros(subject.result.design.guesses, bool)
     right[: int(made.sum())] = (transcript.guess == transcript.truth)[made]
     return right
 
@@ -94,7 +94,7 @@ def _sizes(most: int) -> list[int]:
 
 def _bound(subject: Subject, right: NDArray[np.bool_], k: int) -> float:
     counts = Counts(
-        canaries=subject.audit.reading.canaries,
+        canaries=subject.result.reading.canaries,
         guesses=k,
         correct=int(np.count_nonzero(right[:k])),
     )
@@ -151,10 +151,10 @@ def _caption(subject: Subject, *, ranked: bool) -> tuple[str, ...]:
             "numbers of guesses, and is the bound of this audit.",
         )
     return (
-        f"{count(subject.audit.design.guesses)} guesses were fixed before the run, and "
-        "only the bound there counts. The rest of the line shows what fewer guesses "
-        "would have given, as a help for planning the next audit; its highest point is "
-        "no valid bound.",
+        f"{count(subject.result.design.guesses)} guesses were fixed before the run, "
+        "and only the bound there counts. The rest of the line shows what fewer "
+        "guesses would have given, as a help for planning the next audit; its highest "
+        "point is no valid bound.",
     )
 
 

@@ -31,16 +31,16 @@ _LEAST = 1e-16
 
 def certificate_figure(subject: Subject) -> Figure:
     """Return the certificate of the counts against the claim's curve."""
-    reading = subject.audit.reading
-    if not isinstance(reading, Counts) or subject.audit.bound.method != Exact.method:
+    reading = subject.result.reading
+    if not isinstance(reading, Counts) or subject.result.bound.method != Exact.method:
         return LeftOut(
             heading=_HEADING,
             why="A certificate for every epsilon at once is read off guesses that were "
             "made all at once and counted, by the exact bound; this audit was judged "
-            f"by the method “{subject.audit.bound.method}”, at one delta.",
+            f"by the method “{subject.result.bound.method}”, at one delta.",
         )
     certificate = CurveCertificate(counts=reading, alpha=subject.alpha)
-    claim = subject.claim_test.claim
+    claim = subject.result.claim_test.claim
     epsilons = np.linspace(0.0, subject.reach(), _POINTS)
     certified = certificate.delta_lower(epsilons)
     claimed = np.array([claim.delta_at(float(e)) for e in epsilons])
@@ -111,13 +111,13 @@ def _legend(subject: Subject) -> tuple[Mark, ...]:
 
 
 def _accountant(subject: Subject) -> bool:
-    return subject.training is not None and subject.training.accountant is not None
+    return subject.result.claim_test is not subject.result.design_test
 
 
 def _caption(subject: Subject, *, enters: bool) -> tuple[str, ...]:
     if enters:
         seen = "Here the claim's line enters it: the claim is refuted."
-    elif subject.claim_test.refuted:
+    elif subject.result.claim_test.refuted:
         seen = (
             "The claim's line stays out of it: no point of the claim is refuted by "
             "itself, but several points of its curve are together."
@@ -133,7 +133,7 @@ def _caption(subject: Subject, *, enters: bool) -> tuple[str, ...]:
 
 def _table(certificate: CurveCertificate, subject: Subject) -> Table:
     epsilons = np.linspace(0.0, subject.reach(), _ROWS)
-    claim = subject.claim_test.claim
+    claim = subject.result.claim_test.claim
     certified = certificate.delta_lower(epsilons)
     return Table(
         head=("epsilon", "delta certified, at least", "delta claimed, at most"),

@@ -88,12 +88,12 @@ _COUNTS = _Words(
 
 def course_figure(subject: Subject) -> Figure:
     """Return how the evidence of an adaptive audit grew."""
-    rules = subject.audit.design.rules
+    rules = subject.result.design.rules
     if not rules.reveals:
         why = "All guesses were made at once, so there is no course to show."
         return LeftOut(heading=_HEADING, why=why)
     words = _words(subject)
-    if words is None and isinstance(subject.audit.reading, Counts):
+    if words is None and isinstance(subject.result.reading, Counts):
         why = (
             "It needs the order of the guesses, and no transcript was handed over: "
             "report(result, path, transcript=...)."
@@ -120,7 +120,7 @@ def course_figure(subject: Subject) -> Figure:
 
 
 def _words(subject: Subject) -> _Words | None:
-    match subject.audit.reading:
+    match subject.result.reading:
         case Bets():
             return _BETS
         case Rounds():
@@ -133,7 +133,7 @@ def _words(subject: Subject) -> _Words | None:
 
 def _lines(subject: Subject) -> list[_Line]:
     """Return the courses whose thresholds were within reach."""
-    claim = subject.claim_test.claim
+    claim = subject.result.claim_test.claim
     # What a claim names itself, rather than what rounding makes of it.
     claimed = claim.epsilon if isinstance(claim, PureDP | ApproxDP) else subject.claimed
     asked = [(claimed, "claim", f"the claim, epsilon = {plain(claimed)}")]
@@ -149,7 +149,7 @@ def _lines(subject: Subject) -> list[_Line]:
 
 
 def _course(subject: Subject, epsilon: float) -> Course:
-    reading, delta, alpha = subject.audit.reading, subject.delta, subject.alpha
+    reading, delta, alpha = subject.result.reading, subject.delta, subject.alpha
     if isinstance(reading, Bets):
         return of_bets(reading, epsilon=epsilon, delta=delta, alpha=alpha)
     if isinstance(reading, Rounds):

@@ -6,17 +6,13 @@ from importlib import metadata
 from platform import python_version
 from typing import final
 
-from dpaudit.bounds.bound import p_value_text
 from dpaudit.explanation.ladder import reach
-from dpaudit.game.verdict import Control
-from dpaudit.privacy.guarantees import ApproxDP, PureDP
-from dpaudit.reporting.report.numbers import (
-    at_least,
-    count,
-    plain,
-    scientific,
-)
+from dpaudit.game.verdict import Control, Verdict
+from dpaudit.game.words import Fact, facts
+from dpaudit.reporting.report.numbers import count, plain, scientific
 from dpaudit.reporting.report.subject import Subject
+
+_KEY = 3  # facts that the verdict turns on
 
 __all__ = [
     "Fact",
@@ -33,16 +29,6 @@ __all__ = [
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
-    """A name, what it is, and a word on it."""
-
-    name: str
-    value: str
-    note: str = ""
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
     """Something to cite."""
 
@@ -53,26 +39,7 @@ class Reference:
 
 def key_facts(subject: Subject) -> tuple[Fact, ...]:
     """Return what the verdict turns on: claim, bound, p-value."""
-    bound, test = subject.audit.bound, subject.claim_test
-    return (
-        Fact(
-            name="Claimed",
-            value=f"epsilon = {plain(subject.claimed)}",
-            note=f"at delta = {scientific(subject.delta)}; {_claim(subject)}",
-        ),
-        Fact(
-            name="Found, at least",
-            value=f"epsilon ≥ {at_least(bound.epsilon_lower)}",
-            note=f"at delta = {scientific(bound.delta)}, wrong with chance at most "
-            f"alpha = {scientific(bound.alpha)}; method “{bound.method}”, tier "
-            f"{bound.tier}: valid for any mechanism",
-        ),
-        Fact(
-            name="p-value of the claim",
-            value=f"p {p_value_text(test.p_value)}",
-            note=f"a claim is refuted at alpha = {scientific(test.alpha)} or less",
-        ),
-    )
+    return facts(subject.result)[:_KEY]
 
 
 def control_facts(controls: tuple[Control, ...]) -> tuple[Fact, ...]:
@@ -90,30 +57,16 @@ def control_facts(controls: tuple[Control, ...]) -> tuple[Fact, ...]:
 
 def more_facts(subject: Subject) -> tuple[Fact, ...]:
     """Return what the bound is to be compared with, and what it was made from."""
-    audit = subject.audit
-    right, made = audit.reading.right_and_made()
-    share = f" ({right / made:.1%})" if made else ""
-    facts = [
-        Fact(
-            name="Most that this audit could have shown",
-            value=f"epsilon ≥ {at_least(audit.ceiling)}",
-            note="if every guess had been right"
-            if audit.reading.tally
-            else "no audit with so many guesses shows more",
-        ),
-        _reach(subject),
-        Fact(
-            name="Right guesses",
-            value=f"{count(right)} of {count(made)}{share}",
-            note=f"about {count(audit.design.canaries)} canaries",
-        ),
-    ]
-    return (*facts, *_training(subject))
+    if subject.result.verdict is Verdict.VOID:
+        return ()
+    most, *rest = facts(subject.result)[_KEY:]
+    others = [each for each in rest if each.name != "Threat model"]  # at the head
+    return (most, _reach(subject), *others)
 
 
 def design_facts(subject: Subject) -> tuple[Fact, ...]:
     """Return all that was fixed before the run."""
-    design = subject.audit.design
+    design = subject.result.design
     return (
         Fact(name="canaries", value=count(design.canaries)),
         Fact(name="rules", value=_rules(subject)),
@@ -132,7 +85,7 @@ def setting_facts(subject: Subject) -> tuple[Fact, ...]:
             name=name,
             value=f"{value:.6g}" if isinstance(value, float) else str(value),
         )
-        for name, value in subject.audit.design.setting.items()
+        for name, value in subject.result.design.setting.items()
     )
 
 
@@ -148,7 +101,7 @@ def versions() -> tuple[Fact, ...]:
 
 def references(subject: Subject) -> tuple[Reference, ...]:
     """Return what to cite: the software, and what this audit rests on."""
-    bound = subject.audit.bound
+    bound = subject.result.bound
     found = [
         Reference(
             what_for="this software",
@@ -166,7 +119,7 @@ def references(subject: Subject) -> tuple[Reference, ...]:
             link="https://arxiv.org/abs/2503.07199",
         ),
     ]
-    if subject.audit.design.runs > 1:
+    if subject.result.design.runs > 1:
         found.append(
             Reference(
                 what_for="auditing in many runs",
@@ -189,7 +142,7 @@ def references(subject: Subject) -> tuple[Reference, ...]:
 
 def _used(subject: Subject) -> tuple[Reference, ...]:
     """Return what else the result was made with, as far as it can be seen."""
-    training, found = subject.training, []
+    training, found = subject.result.training, []
     if training is not None and training.family is not None:
         found.append(
             Reference(
@@ -199,7 +152,7 @@ def _used(subject: Subject) -> tuple[Reference, ...]:
                 link="https://arxiv.org/abs/1905.02383",
             )
         )
-    if subject.audit.design.setting.get("framework") == "Opacus":
+    if subject.result.design.setting.get("framework") == "Opacus":
         found.append(
             Reference(
                 what_for="Opacus, which trained the model",
@@ -211,59 +164,20 @@ def _used(subject: Subject) -> tuple[Reference, ...]:
     return tuple(found)
 
 
-def _claim(subject: Subject) -> str:
-    claim = subject.claim_test.claim
-    if isinstance(claim, PureDP | ApproxDP):
-        return f"{claim.adjacency} adjacency"
-    whose = (
-        "the accountant's whole curve"
-        if subject.training is not None and subject.training.accountant is not None
-        else f"a whole curve, {claim},"
-    )
-    return f"{whose} is tested; {claim.adjacency} adjacency"
-
-
 def _reach(subject: Subject) -> Fact:
-    audit = subject.audit
+    audit = subject.result
     many = audit.design.runs
     runs = f"{count(many)} runs" if many > 1 else "one run"
     return Fact(
         name="Most that any audit could reliably show of such a claim",
-        value=f"epsilon = {plain(reach(subject.claim_test.claim, audit))}",
+        value=f"epsilon = {plain(reach(subject.result.claim_test.claim, audit))}",
         note=f"no valid audit of {runs} with this alpha reliably shows more of a "
         "mechanism that just keeps the claim",
     )
 
 
-def _training(subject: Subject) -> tuple[Fact, ...]:
-    training = subject.training
-    if training is None:
-        return ()
-    facts = [
-        Fact(
-            name="Training",
-            value=f"{count(training.steps)} steps seen",
-            note=f"real gradients left {training.trusted:.0%} of the evidence, as far "
-            "as sums tell",
-        )
-    ]
-    if training.family is not None:
-        family = training.family
-        facts.append(
-            Fact(
-                name="If the mechanism is Gaussian",
-                value=f"{family.parameter} ≥ {at_least(family.parameter_lower)}",
-                note=f"tier {family.tier}: holds for the family “{family.family}” "
-                f"only, in which epsilon ≥ {at_least(family.model_epsilon)} at delta = "
-                f"{scientific(family.delta)}; alpha = {scientific(family.alpha)}, "
-                f"method “{family.method}”",
-            )
-        )
-    return tuple(facts)
-
-
 def _rules(subject: Subject) -> str:
-    rules = subject.audit.design.rules
+    rules = subject.result.design.rules
     parts = [f"{name} = {_short(value)}" for name, value in asdict(rules).items()]
     return f"{type(rules).__name__}: {', '.join(parts)}"
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from dpaudit import _files
 from dpaudit.errors import InvalidInputError, MissingExtraError, printable
-from dpaudit.evidence.documents import Result
 from dpaudit.explanation import Explanation, explain
+from dpaudit.game.result import Result
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Verdict
 from dpaudit.reporting.report import facts
@@ -106,7 +106,7 @@ def report_html(
     # The others are drawn against the claim, of which a void audit says nothing.
     drawn = (histogram_figure,) if void else _FIGURES
     figures = [figure(subject) for figure in drawn]
-    commitment = subject.audit.commitment
+    commitment = subject.result.commitment
     first, shown = headline(explanation.shown)
     return template.render(
         css=_resource("page.css"),
@@ -117,7 +117,7 @@ def report_html(
         shown=shown,
         explanation=explanation,
         controls=facts.control_facts(explanation.controls),
-        threat_model=str(subject.audit.design.threat_model),
+        threat_model=str(subject.result.design.threat_model),
         key_facts=facts.key_facts(subject),
         more_facts=facts.more_facts(subject),
         rungs=rungs(explanation),

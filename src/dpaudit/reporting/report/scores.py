@@ -33,7 +33,7 @@ _MOST_ROWS = 12
 
 def histogram_figure(subject: Subject) -> Figure:
     """Return the histogram of scores, included beside excluded."""
-    scores = subject.audit.scores
+    scores = subject.result.scores
     if scores is None:
         return LeftOut(heading=_SCORES, why=_NO_SCORES)
     return Drawn(
@@ -55,10 +55,10 @@ def histogram_figure(subject: Subject) -> Figure:
 
 def roc_figure(subject: Subject) -> Figure:
     """Return the ROC curve within what the claim allows."""
-    scores = subject.audit.scores
+    scores = subject.result.scores
     if scores is None:
         return LeftOut(heading=_ROC, why=_NO_SCORES)
-    claim = subject.claim_test.claim
+    claim = subject.result.claim_test.claim
     return Drawn(
         name="roc",
         heading=_ROC,

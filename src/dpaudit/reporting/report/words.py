@@ -23,6 +23,7 @@ def typeset(text: str) -> str:
         'ε is 2 at δ_=_10⁻⁵, as noise_epsilon says'
     """
     quoted = _APOSTROPHE.sub("\N{RIGHT SINGLE QUOTATION MARK}", text)
+    quoted = quoted.replace(">=", "≥")
     lettered = _WORD.sub(lambda found: _LETTERS[found[0]], quoted)
     powered = _SMALL.sub(lambda found: scientific(float(found[0])), lettered)
     # What is equal to what stays on one line.

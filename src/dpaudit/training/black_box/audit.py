@@ -52,7 +52,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Commitment, Design, ThreatModel
-from dpaudit.game.result import AuditResult
+from dpaudit.game.result import Result
 from dpaudit.game.rules import OneRun, Ranking
 from dpaudit.game.scores import audit_scores
 from dpaudit.privacy.adjacency import Adjacency
@@ -121,7 +121,7 @@ class BlackBoxAudit:
         self._controls = controls
         self.design = _completed(design, self._fixed())
         self.commitment = Commitment.to(key, self.design)
-        self._judged: tuple[CanaryScores, AuditResult] | None = None
+        self._judged: tuple[CanaryScores, Result] | None = None
 
     def included(self) -> Dataset[Record]:
         """Return what the coins put into the training set. Secret, as the coins are.
@@ -177,7 +177,7 @@ class BlackBoxAudit:
             controls=self._controls and self._controls.records,
         )
 
-    def finish(self, scores: CanaryScores) -> AuditResult:
+    def finish(self, scores: CanaryScores) -> Result:
         """Join scores to coins by id, guess, and judge.
 
         Equal scores are ranked by lot, from the key. An audit is judged once: its alpha
@@ -197,7 +197,7 @@ class BlackBoxAudit:
             self._judged = scores, self._result(scores)
         return self._judged[1]
 
-    def _result(self, scores: CanaryScores) -> AuditResult:
+    def _result(self, scores: CanaryScores) -> Result:
         # By id, so that neither rows nor lots depend on the order they came in.
         order = np.argsort(scores.ids)
         coins = Coins(key=self._key, count=self.design.canaries)

@@ -32,7 +32,9 @@ class CanaryScores:
 
     Example:
         >>> scores = CanaryScores(
-        ...     ids=[1, 0], values=[0.5, -2.0], commitment=Commitment(sha256="0" * 64)
+        ...     ids=[1, 0],
+        ...     values=[0.5, -2.0],
+        ...     commitment=Commitment(sha256="0" * 64, run="0" * 64),
         ... )
         >>> scores.ids, scores.values
         (array([1, 0]), array([ 0.5, -2. ]))

@@ -26,6 +26,7 @@ from dpaudit.accounting.curves import accountant_curve
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
+from dpaudit.game.result import Result
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.training.any_loop import NOT_EXERCISED, scattered
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
@@ -35,7 +36,6 @@ from dpaudit.training.jax_privacy.layout import Layout, Tree, float_sizes
 from dpaudit.training.jax_privacy.privatizer import audited_privatizer, exchange, find
 from dpaudit.training.jax_privacy.reads import norm_in_sum, sample_rate
 from dpaudit.training.jax_privacy.records import CanaryRecords, canary_records
-from dpaudit.training.result import TrainingResult
 
 __all__ = ["JaxPrivacyAudit"]
 
@@ -174,7 +174,7 @@ class JaxPrivacyAudit:
         """
         self._audit.resume(self._audit.read_state(path))
 
-    def finish(self, *, claim: Guarantee | None = None) -> TrainingResult:
+    def finish(self, *, claim: Guarantee | None = None) -> Result:
         """Guess, and judge.
 
         Args:

@@ -32,6 +32,7 @@ from dpaudit.dpsgd.likelihood import saved_counts
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
+from dpaudit.game.result import Result
 from dpaudit.training.audit import Gather, TrainingAudit, coordinates_needed
 from dpaudit.training.opacus.claim import (
     claim_and_remarks,
@@ -57,7 +58,6 @@ from dpaudit.training.opacus.records import (
 )
 from dpaudit.training.opacus.sums import SumInserter
 from dpaudit.training.reading import Sampling
-from dpaudit.training.result import TrainingResult
 
 __all__ = ["OpacusAudit"]
 
@@ -224,7 +224,7 @@ class OpacusAudit:
         self._inserter.detach()
         self._reader.detach()
 
-    def finish(self) -> TrainingResult:
+    def finish(self) -> Result:
         """Leave the optimizer as it was, guess, and judge."""
         self.detach()
         steps = self._audit.reading.steps

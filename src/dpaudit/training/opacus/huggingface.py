@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, final
 
 from dpaudit.errors import MissingExtraError
+from dpaudit.game.result import Result
 from dpaudit.training.opacus.riding import Attach, Ride
-from dpaudit.training.result import TrainingResult
 
 try:
     from accelerate.optimizer import AcceleratedOptimizer
@@ -40,7 +40,7 @@ class AuditCallback(TrainerCallback):
         self._ride = Ride(attach)
 
     @property
-    def result(self) -> TrainingResult:
+    def result(self) -> Result:
         """What the audit shows, once the training has ended."""
         return self._ride.result
 

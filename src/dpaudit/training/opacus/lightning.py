@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from dpaudit.errors import InvalidInputError, MissingExtraError
+from dpaudit.game.result import Result
 from dpaudit.training.opacus.riding import Attach, Ride
-from dpaudit.training.result import TrainingResult
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -53,7 +53,7 @@ class AuditCallback(Callback):
         self._saved = b""
 
     @property
-    def result(self) -> TrainingResult:
+    def result(self) -> Result:
         """What the audit shows, once the training has ended."""
         return self._ride.result
 

@@ -14,9 +14,9 @@ from typing import TypeAlias, final
 from opacus.optimizers import DPOptimizer
 
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.result import Result
 from dpaudit.training.opacus.audit import OpacusAudit
 from dpaudit.training.opacus.facts import Loader
-from dpaudit.training.result import TrainingResult
 
 __all__ = ["Attach", "Ride"]
 
@@ -34,7 +34,7 @@ class Ride:
     def __init__(self, attach: Attach) -> None:
         self._attach = attach
         self._audit: OpacusAudit | None = None
-        self._result: TrainingResult | None = None
+        self._result: Result | None = None
 
     def begin(
         self,
@@ -83,7 +83,7 @@ class Ride:
             self._result = self._audit.finish()
 
     @property
-    def result(self) -> TrainingResult:
+    def result(self) -> Result:
         """What the audit shows, once the training has ended."""
         if self._result is None:
             raise VoidAuditError("the training has not ended, so nothing was judged")
