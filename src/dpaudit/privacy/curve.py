@@ -100,28 +100,26 @@ class PrivacyCurve:
         an accountant are, and otherwise an upper value.
         """
         _validate.nonnegative("epsilon", epsilon)
-        after = int(np.searchsorted(self.epsilons, epsilon))
-        if after == len(self.epsilons):
-            return float(self.deltas[-1])
-        if after == 0:
-            return lines.delta_of(self._pair(0), epsilon)
-        return lines.delta_between(self._pair(after - 1), self._pair(after), epsilon)
+        return lines.delta_at(*self._pairs(), epsilon)
 
     def epsilon_at(self, delta: float) -> float:
         """Return the smallest epsilon at this delta, rounded up; infinity if none."""
-        largest = float(self.epsilons[-1])
-        return lines.smallest_epsilon(self.delta_at, delta, largest=largest)
+        return lines.epsilon_at(*self._pairs(), delta)
 
     def complement_inverse(self, chance: float) -> float:
         """Return the least false alarm rate of a test with this chance to detect."""
         return lines.complement_inverse(self.epsilons, self.deltas, chance)
 
+    def complement_inverses(self) -> lines.Rates:
+        """Return ``complement_inverse`` of many chances, made ready once."""
+        return lines.complement_inverses(self.epsilons, self.deltas)
+
     def points(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the epsilons and deltas at which to test the claim."""
         return self.epsilons, self.deltas
 
-    def _pair(self, index: int) -> tuple[float, float]:
-        return float(self.epsilons[index]), float(self.deltas[index])
+    def _pairs(self) -> tuple[list[float], list[float]]:
+        return self.epsilons.tolist(), self.deltas.tolist()
 
 
 def rounded_up(deltas: NDArray[np.float64]) -> NDArray[np.float64]:

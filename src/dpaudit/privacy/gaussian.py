@@ -44,6 +44,8 @@ def log_deltas(epsilons: NDArray[np.float64], mu: float) -> NDArray[np.float64]:
     return log_density + np.log(integral)
 
 
-def complement_inverse(chance: float, mu: float) -> float:
-    """Return ``Phi(Phi^-1(chance) - mu)``, rounded down."""
-    return float(special.ndtr(special.ndtri(chance) - mu) * (1 - SLACK))
+def complement_inverse(
+    chances: NDArray[np.float64], *, mu: float
+) -> NDArray[np.float64]:
+    """Return ``Phi(Phi^-1(chance) - mu)`` for each chance, rounded down."""
+    return np.asarray(special.ndtr(special.ndtri(chances) - mu) * (1 - SLACK))

@@ -1,7 +1,7 @@
-"""Any guarantee; every member has the same four verbs.
+"""Any guarantee; every member has the same verbs.
 
-``delta_at(epsilon)``, ``epsilon_at(delta)``, ``complement_inverse(chance)`` and
-``points()``.
+``delta_at(epsilon)``, ``epsilon_at(delta)``, ``complement_inverse(chance)``, the same
+of many chances by ``complement_inverses()``, and ``points()``.
 """
 
 from typing import TypeAlias

@@ -8,6 +8,7 @@ epsilons up, false alarm rates down. A test built on them rejects a little less.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from math import inf
 from typing import ClassVar, final
 
@@ -60,11 +61,15 @@ class ApproxDP:
 
     def epsilon_at(self, delta: float) -> float:
         """Return the smallest epsilon at this delta, rounded up; infinity if none."""
-        return lines.smallest_epsilon(self.delta_at, delta, largest=self.epsilon)
+        return lines.epsilon_at([self.epsilon], [self.delta], delta)
 
     def complement_inverse(self, chance: float) -> float:
         """Return the least false alarm rate of a test with this chance to detect."""
         return lines.complement_inverse(*self.points(), chance)
+
+    def complement_inverses(self) -> lines.Rates:
+        """Return ``complement_inverse`` of many chances, made ready once."""
+        return lines.complement_inverses(*self.points())
 
     def points(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the epsilons and deltas at which to test the claim."""
@@ -110,9 +115,13 @@ class PureDP:
         """Return the least false alarm rate of a test with this chance to detect."""
         return self._approx().complement_inverse(chance)
 
+    def complement_inverses(self) -> lines.Rates:
+        """Return ``complement_inverse`` of many chances, made ready once."""
+        return lines.complement_inverses(*self.points())
+
     def points(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the epsilons and deltas at which to test the claim."""
-        return self._approx().points()
+        return np.array([self.epsilon]), np.zeros(1)
 
     def _approx(self) -> ApproxDP:
         return ApproxDP(epsilon=self.epsilon, delta=0.0, adjacency=self.adjacency)
@@ -164,7 +173,11 @@ class GaussianDP:
     def complement_inverse(self, chance: float) -> float:
         """Return the least false alarm rate of a test with this chance to detect."""
         _validate.probability("chance", chance)
-        return gaussian.complement_inverse(chance, self.mu)
+        return float(gaussian.complement_inverse(np.array(chance), mu=self.mu))
+
+    def complement_inverses(self) -> lines.Rates:
+        """Return ``complement_inverse`` of many chances, made ready once."""
+        return partial(gaussian.complement_inverse, mu=self.mu)
 
     def points(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Return the epsilons and deltas at which to test the claim.

@@ -17,7 +17,8 @@ Reference: Dong, Roth and Su, "Gaussian differential privacy", Propositions 2.5 
 2.12, https://arxiv.org/abs/1905.02383.
 """
 
-from collections.abc import Callable
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
 from math import exp, expm1, inf
 
 import numpy as np
@@ -25,9 +26,18 @@ from numpy.typing import NDArray
 
 from dpaudit import _validate
 
-__all__ = ["complement_inverse", "delta_between", "delta_of", "smallest_epsilon"]
+__all__ = [
+    "complement_inverse",
+    "complement_inverses",
+    "delta_at",
+    "delta_between",
+    "delta_of",
+    "epsilon_at",
+    "smallest_epsilon",
+]
 
 Pair = tuple[float, float]
+Rates = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 _RELATIVE = 1e-12  # rounding of an exponential and a product, with room to spare
 _ABSOLUTE = 1e-15  # rounding of a difference of numbers below one
@@ -53,21 +63,56 @@ def delta_between(left: Pair, right: Pair, epsilon: float) -> float:
     return right[1] + (left[1] - right[1]) * weight
 
 
+def delta_at(
+    epsilons: Sequence[float], deltas: Sequence[float], epsilon: float
+) -> float:
+    """Return a delta at which pairs, with rising epsilons, imply an epsilon."""
+    after = bisect_left(epsilons, epsilon)
+    if after == len(epsilons):
+        return deltas[-1]
+    right = epsilons[after], deltas[after]
+    if after == 0:
+        return delta_of(right, epsilon)
+    return delta_between((epsilons[after - 1], deltas[after - 1]), right, epsilon)
+
+
+def epsilon_at(
+    epsilons: Sequence[float], deltas: Sequence[float], delta: float
+) -> float:
+    """Return the ``smallest_epsilon`` at a delta that pairs imply."""
+    return smallest_epsilon(
+        lambda epsilon: delta_at(epsilons, deltas, epsilon), delta, largest=epsilons[-1]
+    )
+
+
 def complement_inverse(
     epsilons: NDArray[np.float64], deltas: NDArray[np.float64], chance: float
 ) -> float:
-    """Return the smallest ``x`` with ``1 - f(x) >= chance``, rounded down.
+    """Return the smallest ``x`` with ``1 - f(x) >= chance``, rounded down."""
+    _validate.probability("chance", chance)
+    return float(complement_inverses(epsilons, deltas)(np.array(chance)))
+
+
+def complement_inverses(
+    epsilons: NDArray[np.float64], deltas: NDArray[np.float64]
+) -> Rates:
+    """Return what ``complement_inverse`` is of many chances, made ready once.
 
     Each pair asks for ``x >= (chance - delta) e^-epsilon`` and for
     ``x >= 1 - delta - e^epsilon (1 - chance)``; the largest demand counts.
     """
-    _validate.probability("chance", chance)
-    shallow = (chance - deltas) * np.exp(-epsilons)
+    rest, shallow = 1 - deltas, np.exp(-epsilons)
     # Capped so that infinity times zero does not arise; e^700 times the smallest
     # positive 1 - chance is still far above one, where this line asks for nothing.
-    steep = 1 - deltas - np.exp(np.minimum(epsilons, 700.0)) * (1 - chance)
-    demand = max(shallow.max() * (1 - _RELATIVE), steep.max() - _ABSOLUTE)
-    return max(0.0, float(demand))
+    steep = np.exp(np.minimum(epsilons, 700.0))
+
+    def rates(chances: NDArray[np.float64]) -> NDArray[np.float64]:
+        chance = chances[..., np.newaxis]
+        low = ((chance - deltas) * shallow).max(axis=-1) * (1 - _RELATIVE)
+        high = (rest - steep * (1 - chance)).max(axis=-1) - _ABSOLUTE
+        return np.asarray(np.maximum(np.maximum(low, high), 0.0) + 0.0)  # not -0.0
+
+    return rates
 
 
 def smallest_epsilon(
