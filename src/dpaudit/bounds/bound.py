@@ -16,7 +16,12 @@ from dpaudit import _validate
 from dpaudit._codec import Extended, Words
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantee import Guarantee
-from dpaudit.stats.search import highest_yes, largest_yes, last_yes_before_no
+from dpaudit.stats.search import (
+    at_most,
+    highest_yes,
+    largest_yes,
+    last_yes_before_no,
+)
 
 __all__ = [
     "Bound",
@@ -211,6 +216,14 @@ class GameBound(ABC, Generic[R]):
     def epsilon_lower(self, reading: R, /, *, delta: float, alpha: float) -> LowerBound:
         """Return the lower bound."""
 
+    def log_p_of(self, reading: R, /, *, delta: float) -> Callable[[float], float]:
+        """Return ``log_p_value`` of one reading and delta, as a function of epsilon.
+
+        Searches ask it often, with epsilons of 0 or more: what can be checked or
+        prepared once is done here.
+        """
+        return lambda epsilon: self.log_p_value(reading, epsilon=epsilon, delta=delta)
+
     def one_event(self, reading: R, /) -> bool:  # noqa: ARG002 (some ask it)
         """Return whether the p-values of all claims bound the chance of one event.
 
@@ -292,12 +305,12 @@ def _rejection(
 ) -> Callable[[float], bool]:
     _validate.probability("delta", delta)
     _validate.error_level("alpha", alpha)
-    log_alpha = log(alpha)
-
-    def rejected(epsilon: float) -> bool:
-        return bound.log_p_value(reading, epsilon=epsilon, delta=delta) <= log_alpha
-
-    return rejected
+    if isinstance(bound, GameBound):
+        return at_most(bound.log_p_of(reading, delta=delta), log(alpha))
+    return at_most(
+        lambda epsilon: bound.log_p_value(reading, epsilon=epsilon, delta=delta),
+        log(alpha),
+    )
 
 
 def _lower(

@@ -19,11 +19,14 @@ Reference: docs/explanation/exact-bound.md; for the game, Steinke, Nasr and Jagi
 https://arxiv.org/abs/2305.08846.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import expm1, inf, log
 from typing import ClassVar, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit.bounds.bound import GameBound, LowerBound, largest_rejected, probability
@@ -31,7 +34,7 @@ from dpaudit.bounds.reads import Counts, check_at_once
 from dpaudit.privacy.curve import PrivacyCurve
 from dpaudit.privacy.guarantee import Guarantee
 from dpaudit.privacy.guarantees import GaussianDP
-from dpaudit.stats.binomial import log_mass, log_tails
+from dpaudit.stats.binomial import log_slack_tail, log_slack_tails
 
 __all__ = ["Exact", "group_claim", "group_growth"]
 
@@ -53,18 +56,40 @@ mechanism)
 
     def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value, which may be far below any float."""
+        log_p = self.log_p_of(counts, delta=delta)
+        _validate.nonnegative("epsilon", epsilon)
+        return log_p(epsilon)
+
+    def log_p_of(self, counts: Counts, *, delta: float) -> Callable[[float], float]:
+        """Return the log of the p-value as a function of epsilon."""
         check_at_once(counts, self.method)
-        epsilon, delta = group_claim(epsilon, delta, records=counts.records_per_coin)
-        m, r, v = counts.canaries, counts.guesses, counts.correct
-        if v == 0:
-            return 0.0
-        log_odds = epsilon - log(counts.alternatives - 1)
-        upper, lower = log_tails(v, r, log_odds)
-        if delta == 0 or lower == -inf:
-            return upper
-        mass = float(log_mass(v, r, log_odds))
-        excess = log(m) + log(delta) + upper + lower - log(v) - mass
-        return min(0.0, float(np.logaddexp(upper, excess)))
+        _validate.probability("delta", delta)
+        if counts.alternatives == 2 and counts.records_per_coin == 1:
+            r, v = counts.guesses, counts.correct
+            return partial(log_slack_tail, v, r, _log_slack(counts, delta))
+        return lambda epsilon: float(
+            self.log_p_values(counts, np.array([epsilon]), np.array([delta]))[0]
+        )
+
+    def log_p_values(
+        self,
+        counts: Counts,
+        epsilons: NDArray[np.float64],
+        deltas: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Return the logs of the p-values of the points of a guarantee."""
+        check_at_once(counts, self.method)
+        g, shift = counts.records_per_coin, log(counts.alternatives - 1)
+        points = [
+            _for_groups(epsilon, delta, records=g)
+            for epsilon, delta in zip(epsilons.tolist(), deltas.tolist(), strict=True)
+        ]
+        return log_slack_tails(
+            counts.correct,
+            counts.guesses,
+            [_log_slack(counts, delta) for _, delta in points],
+            [epsilon - shift for epsilon, _ in points],
+        )
 
     def p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
         """Return how surprising the counts are if the claim is true.
@@ -85,14 +110,14 @@ mechanism)
         counts: Counts,
         claim: Guarantee,
         *,
-        alpha: float,
+        alpha: float,  # noqa: ARG002 (one test for all levels)
     ) -> float:
         """Return the log of the p-value of a claim; a curve is tested as a whole."""
         from dpaudit.bounds.fdp import curve_log_p_value  # noqa: PLC0415 (it reads this)
 
         if isinstance(claim, GaussianDP | PrivacyCurve):
             return curve_log_p_value(counts, claim)
-        return GameBound.log_p_claim(self, counts, claim, alpha=alpha)
+        return float(self.log_p_values(counts, *claim.points()).min())
 
     def epsilon_lower(
         self, counts: Counts, *, delta: float, alpha: float
@@ -112,6 +137,10 @@ def group_claim(epsilon: float, delta: float, *, records: int) -> tuple[float, f
     """
     _validate.nonnegative("epsilon", epsilon)
     _validate.probability("delta", delta)
+    return _for_groups(epsilon, delta, records=records)
+
+
+def _for_groups(epsilon: float, delta: float, *, records: int) -> tuple[float, float]:
     growth = group_growth(epsilon, records=records)
     return records * epsilon, min(1.0, delta * growth) if delta else 0.0
 
@@ -128,3 +157,8 @@ def group_growth(epsilon: float, *, records: int) -> float:
     if epsilon * records > 700:
         return inf
     return expm1(records * epsilon) / expm1(epsilon)
+
+
+def _log_slack(counts: Counts, delta: float) -> float:
+    """Return the log of m delta."""
+    return log(counts.canaries) + log(delta) if counts.canaries and delta else -inf

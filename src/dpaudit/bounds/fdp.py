@@ -22,9 +22,14 @@ Reference: https://arxiv.org/abs/2410.22235, theorem 3.1 and algorithm 3; point-
 docs/explanation/exact-bound.md.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from math import exp, log
 from typing import ClassVar, final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit.bounds.bound import ParameterBound
@@ -41,6 +46,8 @@ __all__ = ["GaussianFamily", "curve_log_p_value", "pointwise_log_p_value", "recu
 
 _FURTHER = 1.1  # times the mu of the other p-values; lines gain a few percent
 _HALVINGS = 6
+_CLOSE = 1e-6  # to the log of the recursion's p-value
+_AHEAD = 5  # halvings that are asked at once
 
 
 def curve_log_p_value(counts: Counts, claim: Guarantee) -> float:
@@ -52,13 +59,24 @@ def curve_log_p_value(counts: Counts, claim: Guarantee) -> float:
     low, high = -700.0, pointwise
     if high <= low or not recursion(counts, claim, log_tail=high - 1e-9):
         return pointwise
-    while high - low > 1e-6:
-        middle = (low + high) / 2
-        if recursion(counts, claim, log_tail=middle):
-            high = middle
-        else:
-            low = middle
+    while high - low > _CLOSE:
+        tails = _halved(low, high)
+        refuted = _recursions(counts, claim, tails)
+        below, above = 0, len(tails) - 1
+        while above - below > 1 and tails[above] - tails[below] > _CLOSE:
+            middle = (below + above) // 2
+            below, above = (below, middle) if refuted[middle] else (middle, above)
+        low, high = tails[below], tails[above]
     return high
+
+
+def _halved(low: float, high: float) -> list[float]:
+    """Return all points that the next halvings may come to, with both ends."""
+    points = [low, high]
+    for _ in range(_AHEAD):
+        middles = [(a + b) / 2 for a, b in pairwise(points)]
+        points = [*chain(*zip(points, middles, strict=False)), high]
+    return points
 
 
 def pointwise_log_p_value(counts: Counts, claim: Guarantee) -> float:
@@ -68,15 +86,11 @@ def pointwise_log_p_value(counts: Counts, claim: Guarantee) -> float:
     a valid claim, and p-values along a curve have one valley.
     """
     epsilons, deltas = claim.points()
-
-    def at(i: int) -> float:
-        epsilon, delta = float(epsilons[i]), float(deltas[i])
-        return Exact().log_p_value(counts, epsilon=epsilon, delta=delta)
-
     stride = max(1, round(len(epsilons) ** (1 / 3)))
-    best = min(range(0, len(epsilons), stride), key=at)
-    near = range(max(0, best - stride), min(len(epsilons), best + stride + 1))
-    return min(map(at, near))
+    apart = Exact().log_p_values(counts, epsilons[::stride], deltas[::stride])
+    best = stride * int(apart.argmin())
+    near = slice(max(0, best - stride), best + stride + 1)
+    return float(Exact().log_p_values(counts, epsilons[near], deltas[near]).min())
 
 
 def recursion(counts: Counts, claim: Guarantee, *, log_tail: float) -> bool:
@@ -87,19 +101,35 @@ def recursion(counts: Counts, claim: Guarantee, *, log_tail: float) -> bool:
         claim: The curve.
         log_tail: Log of the chance, of as many right guesses or more, that is refuted.
     """
+    return bool(_recursions(counts, claim, [log_tail])[0])
+
+
+def _recursions(
+    counts: Counts, claim: Guarantee, log_tails: Sequence[float]
+) -> NDArray[np.bool_]:
+    """Return what ``recursion`` says of each of many chances."""
     check_at_once(counts, GaussianFamily.method)
     if counts.records_per_coin != 1:
         raise InvalidInputError("the recursion is for coins of one record each")
     m, r, v = counts.canaries, counts.guesses, counts.correct
-    right, wrong, whole = exp(log_tail) * v / m, exp(log_tail) * (r - v) / m, r / m
+    least_rates = claim.complement_inverses()
+    tails = np.array([exp(log_tail) for log_tail in log_tails])
+    right, wrong, whole = tails * v / m, tails * (r - v) / m, r / m
+    refuted = np.zeros(len(tails), np.bool_)
+    undecided = np.arange(len(tails))
     for i in range(v - 1, -1, -1):
-        more = claim.complement_inverse(min(1.0, right)) * (counts.alternatives - 1)
-        if more <= wrong:  # nothing is forced below any more
-            return False
+        more = least_rates(np.minimum(1.0, right)) * (counts.alternatives - 1)
+        forced = more > wrong  # otherwise nothing is forced below any more
         right, wrong = right + i / (r - i) * (more - wrong), more
-        if right + wrong > whole:
-            return True
-    return False
+        too_much = right + wrong > whole
+        still = forced > too_much
+        if still.all():
+            continue
+        refuted[undecided[forced & too_much]] = True
+        undecided, right, wrong = undecided[still], right[still], wrong[still]
+        if not len(undecided):
+            break
+    return refuted
 
 
 @final

@@ -11,6 +11,7 @@ depend on the output too.
 Reference: Steinke, Nasr and Jagielski, https://arxiv.org/abs/2305.08846, section 5.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import ClassVar, final
 
@@ -38,17 +39,24 @@ class Pure(GameBound[Counts]):
 
     def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value of the claim; delta must be 0."""
-        check_at_once(counts, self.method)
-        if delta != 0:
-            raise InvalidInputError(
-                f"the pure bound is for delta=0, got {delta=}; use the exact bound"
-            )
-        # Canaries without a guess do not enter at delta = 0.
-        guessed = replace(counts, canaries=counts.guesses)
+        guessed = self._guessed(counts, delta)
         return Exact().log_p_value(guessed, epsilon=epsilon, delta=0.0)
+
+    def log_p_of(self, counts: Counts, *, delta: float) -> Callable[[float], float]:
+        """Return the log of the p-value as a function of epsilon."""
+        return Exact().log_p_of(self._guessed(counts, delta), delta=0.0)
 
     def epsilon_lower(
         self, counts: Counts, *, delta: float, alpha: float
     ) -> LowerBound:
         """Return the largest epsilon that the counts reject at level ``alpha``."""
         return largest_rejected(self, counts, delta=delta, alpha=alpha)
+
+    def _guessed(self, counts: Counts, delta: float) -> Counts:
+        """Return the counts of what was guessed: nothing else enters at delta = 0."""
+        check_at_once(counts, self.method)
+        if delta != 0:
+            raise InvalidInputError(
+                f"the pure bound is for delta=0, got {delta=}; use the exact bound"
+            )
+        return replace(counts, canaries=counts.guesses)

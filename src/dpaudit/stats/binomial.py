@@ -10,6 +10,7 @@ nothing underflows. Each side is summed from ``v`` outwards, away from the bulk,
 the ratios fall; the sum stops when what is left is provably below one part in 1e17.
 """
 
+from collections.abc import Iterable
 from functools import lru_cache
 from math import exp, expm1, inf, lgamma, log, log1p, pi
 
@@ -25,6 +26,8 @@ __all__ = [
     "log_complement",
     "log_mass",
     "log_odds_limit",
+    "log_slack_tail",
+    "log_slack_tails",
     "log_tails",
     "masses",
     "rate_limits",
@@ -87,17 +90,48 @@ def log_tails(v: int, r: int, log_odds: float) -> tuple[float, float]:
         >>> round(log_tails(21000, 30000, 0.0)[0], 7)
         -2473.2199657
     """
+    return _tails_and_mass(v, r, log_odds)[:2]
+
+
+def log_slack_tail(v: int, r: int, log_slack: float, log_odds: float) -> float:
+    """Return the log of a tail whose trials may deviate a little, at most 0.
+
+    It is ``beta + slack beta (1 - beta) / (v b_v)``, where ``beta`` is the tail and
+    ``b_v`` the mass at ``v`` of Bin(r, expit(log_odds)): the tail, and the slack times
+    its largest Stein solution.
+
+    Example:
+        >>> round(exp(log_slack_tail(3, 4, log(0.1), 0.0)), 6)  # 5 and 11 of 16, 4 at 3
+        0.341146
+    """
+    upper, lower, mass = _tails_and_mass(v, r, log_odds)
+    if log_slack == -inf or lower == -inf:
+        return upper
+    excess = log_slack + upper + lower - log(v) - mass
+    return min(0.0, float(np.logaddexp(upper, excess)))
+
+
+def log_slack_tails(
+    v: int, r: int, log_slacks: Iterable[float], log_odds: Iterable[float]
+) -> NDArray[np.float64]:
+    """Return ``log_slack_tail`` for several slacks, each with its log-odds."""
+    pairs = zip(log_slacks, log_odds, strict=True)
+    return np.array([log_slack_tail(v, r, slack, odds) for slack, odds in pairs])
+
+
+def _tails_and_mass(v: int, r: int, log_odds: float) -> tuple[float, float, float]:
+    """Return the logs of P[B >= v], P[B < v] and, for v from 1 to r, P[B = v]."""
     if v <= 0:
-        return 0.0, -inf
+        return 0.0, -inf, -inf
     if v > r:
-        return -inf, 0.0
+        return -inf, 0.0, -inf
     mass = float(log_mass(v, r, log_odds))
     if v > r * float(special.expit(log_odds)):
         upper = min(0.0, mass + log1p(_mills(r - v, v, log_odds)))
-        return upper, log_complement(upper)
+        return upper, log_complement(upper), mass
     below = _mills(v, r - v, -log_odds)
     lower = min(0.0, mass + log(below)) if below > 0 else -inf
-    return log_complement(lower), lower
+    return log_complement(lower), lower, mass
 
 
 def log_complement(log_p: float) -> float:

@@ -11,9 +11,19 @@ from collections.abc import Callable
 
 from dpaudit.errors import UncertifiedError
 
-__all__ = ["highest_yes", "largest_yes", "last_yes_before_no", "least_yes"]
+__all__ = ["at_most", "highest_yes", "largest_yes", "last_yes_before_no", "least_yes"]
 
 _TOLERANCE = 1e-10
+
+
+def at_most(f: Callable[[float], float], level: float) -> Callable[[float], bool]:
+    """Return whether ``f`` is at most a level, as a question to search with.
+
+    Example:
+        >>> round(largest_yes(at_most(lambda x: x * x, 2.0)), 4)
+        1.4142
+    """
+    return lambda x: f(x) <= level
 
 
 def largest_yes(holds: Callable[[float], bool], *, limit: float = 1e6) -> float:
