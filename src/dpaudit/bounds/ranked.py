@@ -21,7 +21,7 @@ Reference: docs/explanation/ranked-bound.md.
 """
 
 from dataclasses import dataclass, replace
-from math import ceil, exp, log
+from math import ceil, exp, inf, log, sqrt
 from typing import ClassVar, final
 
 import numpy as np
@@ -32,7 +32,7 @@ from dpaudit import _validate
 from dpaudit.bounds.bound import GameBound, LowerBound
 from dpaudit.bounds.reads import Ranked
 from dpaudit.privacy.guarantee import Guarantee
-from dpaudit.stats.binomial import log_tails
+from dpaudit.stats.binomial import log_upper_tails
 from dpaudit.stats.looks import crossing, shell_cap, thresholds
 from dpaudit.stats.search import last_yes_before_no
 
@@ -111,9 +111,10 @@ class _Test:
     def p_value(self, epsilon: float) -> float:
         looks = self._looks(epsilon)
         weights = _weights(len(looks))
+        log_tails = log_upper_tails(self._right[looks].tolist(), looks, epsilon)
         least = min(
-            log_tails(int(self._right[k]), k, epsilon)[0] - log(weight)
-            for k, weight in zip(looks, weights, strict=True)
+            log_tail - log(weight)
+            for log_tail, weight in zip(log_tails, weights, strict=True)
         )
         if least > log(0.5):
             return 1.0
@@ -130,7 +131,8 @@ class _Test:
         """Decide what ``p_value`` would, if rough upper bounds already suffice.
 
         The tails are bounded by Chernoff's inequality, the chance by the union over
-        looks, the price by what a shell of the smallest sizes can cost.
+        looks, the price by what shells can cost: at first roughly, as that takes no
+        time and mostly suffices.
         """
         looks = self._looks(epsilon)
         weights = _weights(len(looks))
@@ -142,8 +144,11 @@ class _Test:
         chance = float((tails / weights).min() * weights.sum())
         if chance >= self._alpha:
             return False
-        price = _price_cap(looks, epsilon) if self._delta else 0.0
-        return chance + self._m * self._delta * price <= self._alpha
+        slack = self._m * self._delta
+        return slack == 0 or any(
+            chance + slack * cap(looks, epsilon) <= self._alpha
+            for cap in (_rough_price_cap, _price_cap)
+        )
 
     def _looks(self, epsilon: float) -> list[int]:
         """Choose where to look, from the design alone."""
@@ -162,13 +167,21 @@ class _Test:
 def _price_cap(looks: list[int], epsilon: float) -> float:
     """Return what the shells can cost at most, whatever the thresholds.
 
-    The two smallest sizes are computed; larger ones are bounded by T4 of
-    docs/explanation/ranked-bound.md.
+    The two smallest sizes are computed, larger ones are bounded.
     """
-    sizes = np.unique(np.diff([0, *looks]))
-    computed = [shell_cap(int(size), epsilon) for size in sizes[:2]]
-    bounded = 0.938 * np.sqrt(exp(-epsilon) / (sizes[2:] - 1.0))
-    return float(max([*computed, *bounded]))
+    first, *larger = np.unique(np.diff([0, *looks])).tolist()
+    computed = [shell_cap(size, epsilon) for size in (first, *larger[:1])]
+    return max([*computed, *(_shell_bound(size, epsilon) for size in larger[1:])])
+
+
+def _rough_price_cap(looks: list[int], epsilon: float) -> float:
+    """Return the same, a few times as large; the smallest shell is the dearest."""
+    return _shell_bound(int(np.diff([0, *looks]).min()), epsilon)
+
+
+def _shell_bound(size: int, epsilon: float) -> float:
+    """Return the bound of T4, docs/explanation/ranked-bound.md."""
+    return 0.938 * sqrt(exp(-epsilon) / (size - 1)) if size > 1 else inf
 
 
 def _weights(looks: int) -> NDArray[np.float64]:

@@ -24,7 +24,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.stats.binomial import masses, window
+from dpaudit.stats.binomial import masses, masses_of_each, windows
 
 __all__ = ["Crossing", "crossing", "shell_cap", "thresholds"]
 
@@ -50,9 +50,8 @@ def thresholds(
     looks: Sequence[int], log_odds: float, levels: Iterable[float]
 ) -> list[int]:
     """Return for each look the least count whose tail is at most its level."""
-    return [
-        _threshold(k, log_odds, level) for k, level in zip(looks, levels, strict=True)
-    ]
+    laws = masses_of_each(looks, log_odds, spread=_SPREAD)
+    return [_threshold(*law, level) for law, level in zip(laws, levels, strict=True)]
 
 
 def crossing(looks: Sequence[int], counts: Sequence[int], log_odds: float) -> Crossing:
@@ -68,12 +67,12 @@ def crossing(looks: Sequence[int], counts: Sequence[int], log_odds: float) -> Cr
         >>> round(found.chance, 9)
         0.25
     """
-    shells = np.diff([0, *looks])
-    laws = [masses(int(n), log_odds, spread=_SPREAD) for n in shells]
+    shells = np.diff([0, *looks]).tolist()
+    laws = masses_of_each(shells, log_odds, spread=_SPREAD)
+    starts = [low for low, _ in windows(looks, log_odds, spread=_SPREAD)]
     hit = _Rising(start=counts[-1] - 1, values=np.zeros(1))
     for j in range(len(looks) - 1, 0, -1):
-        low, _ = window(looks[j - 1], log_odds, spread=_SPREAD)
-        hit = hit.mean_after(laws[j], start=low, stop=counts[j - 1])
+        hit = hit.mean_after(laws[j], start=starts[j - 1], stop=counts[j - 1])
     chance, price = _first_shell(hit, *laws[0], trials=looks[0])
     caps = [_cap(*law) for law in laws[1:]]
     return Crossing(chance=min(1.0, chance), price=max([price, *caps]))
@@ -148,8 +147,7 @@ def _cap(low: int, chances: NDArray[np.float64]) -> float:
     return float(ratios.max(initial=0.0)) * (1 + 1e-9)
 
 
-def _threshold(k: int, log_odds: float, level: float) -> int:
-    low, chances = masses(k, log_odds, spread=_SPREAD)
+def _threshold(low: int, chances: NDArray[np.float64], level: float) -> int:
     tails = np.cumsum(chances[::-1])[::-1]
     allowed = np.flatnonzero(tails <= level)
     return low + (int(allowed[0]) if len(allowed) else len(chances))
