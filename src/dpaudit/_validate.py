@@ -21,6 +21,14 @@ def whole_number(name: str, value: int, *, least: int = 0) -> None:
         )
 
 
+def make_whole(frozen: object, **least: int) -> None:
+    """Check that fields are whole numbers, and make them ints: 3.0 is one too."""
+    for name, smallest in least.items():
+        value = getattr(frozen, name)
+        whole_number(name, value, least=smallest)
+        object.__setattr__(frozen, name, int(value))
+
+
 def nonnegative(name: str, value: float) -> None:
     """Check that the value is a finite number, zero or more."""
     if not (_is_finite(name, value) and value >= 0):

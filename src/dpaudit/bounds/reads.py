@@ -104,10 +104,9 @@ class Counts(Reading):
     tally = True
 
     def __post_init__(self) -> None:
-        for name in ("canaries", "guesses", "correct"):
-            _make_whole(self, name)
-        _make_whole(self, "alternatives", least=2)
-        _make_whole(self, "records_per_coin", least=1)
+        _validate.make_whole(
+            self, canaries=0, guesses=0, correct=0, alternatives=2, records_per_coin=1
+        )
         _check_flag("adaptive", self.adaptive)
         if not self.correct <= self.guesses <= self.canaries:
             raise InvalidInputError(
@@ -151,8 +150,7 @@ class Unequal(Reading):
     tally = True
 
     def __post_init__(self) -> None:
-        for name in ("canaries", "guesses_in", "guesses_out", "correct"):
-            _make_whole(self, name)
+        _validate.make_whole(self, canaries=0, guesses_in=0, guesses_out=0, correct=0)
         _check_flag("committed", self.committed)
         if not 0 < self.inclusion < 1:
             raise InvalidInputError(
@@ -192,7 +190,7 @@ class Ranked(Reading):
     kind = "ranked"
 
     def __post_init__(self) -> None:
-        _make_whole(self, "canaries", least=1)
+        _validate.make_whole(self, canaries=1)
         if self.right.ndim != 1 or not 1 <= len(self.right) <= self.canaries:
             raise InvalidInputError(
                 f"right must list between 1 and canaries={self.canaries} guesses, got "
@@ -251,7 +249,7 @@ class Weighted(Reading):
     tally = True
 
     def __post_init__(self) -> None:
-        _make_whole(self, "canaries", least=1)
+        _validate.make_whole(self, canaries=1)
         for name in ("committed", "adaptive"):
             _check_flag(name, getattr(self, name))
         if not len(self.weights) == len(self.guesses) == len(self.correct) > 0:
@@ -322,7 +320,7 @@ class Rounds(Reading):
     adaptive = True
 
     def __post_init__(self) -> None:
-        _make_whole(self, "canaries", least=1)
+        _validate.make_whole(self, canaries=1)
         if not len(self.rounds) == len(self.weights) == len(self.uniforms) > 0:
             raise InvalidInputError(
                 "rounds, weights and uniforms must have one entry per round, got "
@@ -381,7 +379,7 @@ class Bets(Reading):
     adaptive = True
 
     def __post_init__(self) -> None:
-        _make_whole(self, "canaries", least=1)
+        _validate.make_whole(self, canaries=1)
         if self.right.shape != self.stakes.shape or self.right.ndim != 1:
             raise InvalidInputError(
                 "right and stakes must be two lists of one length, got shapes "
@@ -402,13 +400,6 @@ class Bets(Reading):
     def perfect(self) -> Self:
         """Return what would have been read, had every guess been right."""
         return replace(self, right=np.ones_like(self.right))
-
-
-def _make_whole(reading: object, name: str, *, least: int = 0) -> None:
-    """Check that a field is a whole number, and make it an int: 3.0 is one too."""
-    value = getattr(reading, name)
-    _validate.whole_number(name, value, least=least)
-    object.__setattr__(reading, name, int(value))
 
 
 def _check_flag(name: str, value: object) -> None:
