@@ -1,6 +1,7 @@
 """The exact bound: right, attained, monotone, valid, useful, clear when misused."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from dpaudit import ApproxDP, Counts, Exact, test_claim
-from dpaudit.errors import InvalidInputError
+from dpaudit.bounds.pure import Pure
+from dpaudit.errors import InvalidInputError, VoidAuditError
 
 
 @st.composite
@@ -175,3 +177,40 @@ def test_a_claim_without_meaning_is_refused(epsilon, delta, message):
     counts = Counts(canaries=10, guesses=10, correct=9)
     with pytest.raises(InvalidInputError, match=f"{message} must be"):
         Exact().p_value(counts, epsilon=epsilon, delta=delta)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-3])
+@pytest.mark.parametrize("bound", [Exact(), Pure()])
+@pytest.mark.parametrize(
+    "coins", [{}, {"alternatives": 5}, {"alternatives": 3, "records_per_coin": 2}]
+)
+def test_a_function_of_epsilon_says_what_a_p_value_says(bound, coins, delta):
+    seen = Counts(canaries=50, guesses=40, correct=31, **coins)
+    if delta and bound == Pure():
+        with pytest.raises(InvalidInputError, match="pure bound is for delta=0"):
+            bound.log_p_of(seen, delta=delta)
+        return
+    found = bound.log_p_of(seen, delta=delta)
+    for epsilon in (0.0, 0.3, 2.0, 50.0):
+        want = bound.log_p_value(seen, epsilon=epsilon, delta=delta)
+        assert found(epsilon) == want
+
+
+def test_a_function_of_epsilon_is_refused_where_a_p_value_is():
+    seen = Counts(canaries=50, guesses=40, correct=31)
+    with pytest.raises(InvalidInputError, match="delta must be"):
+        Exact().log_p_of(seen, delta=1.5)
+    revealed = replace(seen, adaptive=True)
+    for bound in (Exact(), Pure()):
+        with pytest.raises(VoidAuditError, match="use the adaptive bound"):
+            bound.log_p_of(revealed, delta=0.0)
+
+
+def test_points_together_are_points_one_by_one():
+    seen = Counts(canaries=50, guesses=40, correct=31, records_per_coin=2)
+    epsilons, deltas = np.array([0.0, 0.5, 2.0]), np.array([0.1, 1e-3, 0.0])
+    want = [
+        Exact().log_p_value(seen, epsilon=epsilon, delta=delta)
+        for epsilon, delta in zip(epsilons, deltas, strict=True)
+    ]
+    assert Exact().log_p_values(seen, epsilons, deltas).tolist() == want

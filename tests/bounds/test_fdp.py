@@ -89,6 +89,22 @@ def test_no_p_value_is_below_the_linear_program(r, v, exact):
     )
 
 
+@pytest.mark.parametrize(("r", "v"), [(10, 9), (30, 27), (40, 31), (60, 60)])
+def test_halvings_at_once_end_where_one_by_one_they_would(r, v):
+    epsilons = np.linspace(0.0, 6.0, 50)
+    curve = PrivacyCurve(epsilons=epsilons, deltas=0.3 * np.exp(-2 * epsilons))
+    for claim in (GaussianDP(mu=1.0), curve):
+        low, high = -700.0, pointwise_log_p_value(counts(r, r, v), claim)
+        if recursion(counts(r, r, v), claim, log_tail=high - 1e-9):
+            while high - low > 1e-6:
+                middle = (low + high) / 2
+                if recursion(counts(r, r, v), claim, log_tail=middle):
+                    high = middle
+                else:
+                    low = middle
+        assert curve_log_p_value(counts(r, r, v), claim) == high
+
+
 def test_the_smaller_of_both_is_taken():
     small, large = counts(30, 30, 27), counts(10**5, 10**4, 8000)
     claim = GaussianDP(mu=1.0)

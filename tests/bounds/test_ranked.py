@@ -9,7 +9,7 @@ from scipy import special, stats
 
 from dpaudit.bounds.bound import LowerBound
 from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.ranked import RankedLooks, _price_cap
+from dpaudit.bounds.ranked import RankedLooks, _price_cap, _rough_price_cap
 from dpaudit.bounds.reads import Counts, Ranked
 from dpaudit.stats.looks import crossing, shell_cap
 
@@ -261,6 +261,12 @@ def test_the_rough_price_is_at_least_that_of_every_shell(epsilon):
     assert dearest <= _price_cap(looks, epsilon) < 3 * dearest
     alone = [_price_cap([n, 2 * n, 4 * n], epsilon) for n in (10, 100)]
     assert alone[1] < alone[0]
+
+
+@pytest.mark.parametrize("looks", [[1], [2], [7, 21, 60], [300, 900]])
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, 4.0])
+def test_what_is_asked_first_is_rougher_still(looks, epsilon):
+    assert _rough_price_cap(looks, epsilon) >= _price_cap(looks, epsilon)
 
 
 def test_a_small_epsilon_is_found_too():

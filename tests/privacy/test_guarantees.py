@@ -190,6 +190,12 @@ def test_more_detection_needs_no_fewer_alarms(claim, one, other):
     assert 0 <= claim.complement_inverse(low) <= low
 
 
+@given(CLAIMS, st.lists(CHANCES, min_size=1, max_size=5))
+def test_rates_of_many_chances_are_those_of_each(claim, chances):
+    found = claim.complement_inverses()(np.array(chances))
+    assert found.tolist() == [claim.complement_inverse(each) for each in chances]
+
+
 @given(st.floats(0.01, 5), st.floats(0.001, 0.999))
 def test_the_points_of_a_gaussian_claim_describe_it(mu, chance):
     """Lines through the points support the true trade-off function closely."""
