@@ -122,7 +122,7 @@ def _recursions(
         forced = more > wrong  # otherwise nothing is forced below any more
         right, wrong = right + i / (r - i) * (more - wrong), more
         too_much = right + wrong > whole
-        still = forced > too_much
+        still = forced & ~too_much
         if still.all():
             continue
         refuted[undecided[forced & too_much]] = True
