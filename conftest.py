@@ -12,6 +12,30 @@ hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("fixed")
 
 
+# Modules whose tests take longest, much of it waiting. They come first, so that none of
+# them is still running when the others are done.
+LONGEST = (
+    "tests/engines/test_cluster.py",
+    "tests/tables/test_tallies_divided.py",
+    "lab/tests/calibration/test_table.py",
+    "tests/dpsgd/test_plans_at_size.py",
+    "lab/tests/power/test_power.py",
+    "tests/accounting/test_curves.py",
+    "tests/cli/test_plan.py",
+    "tests/training/jax_privacy/test_audit.py",
+    "tests/plugin/test_plugin.py",
+    "lab/tests/measure/test_soak.py",
+    "tests/dpsgd/test_planning.py",
+    "lab/tests/bugzoo/test_zoo.py",
+    "tests/training/opacus/test_audit.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.nodeid.split("::")[0], len(LONGEST)))
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item):
     report = yield
