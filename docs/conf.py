@@ -39,7 +39,7 @@ napoleon_use_rtype = False
 nitpicky = True
 nitpick_ignore_regex = [
     ("py:.*", r"(?!dpaudit\b).*"),
-    ("py:.*", r".*\.([A-Z]|_\w+)"),  # type variables; what is not public
+    ("py:.*", r".*\.([A-Z]|_\w+)(\.\w+)?"),  # type variables; what is not public
     ("py:class", r"dpaudit\.game\.result\.JudgingBound"),  # a union of bounds
 ]
 
