@@ -322,7 +322,8 @@ def earlier(tree: Path, store: Path, workers: int) -> None:
             capture_output=True,
             text=True,
         )
-        design, s, expected, fault = json.loads(done.stdout)
+        text, s, expected, fault = json.loads(done.stdout)
+        design = json.dumps(json.loads(text) | {"format": Design.form})  # as it is now
         plan = SimpleNamespace(
             design=lambda design=design: Design.from_json(design),
             training=Training(steps=steps, rate=rate, noise=noise),
