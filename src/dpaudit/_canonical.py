@@ -80,12 +80,6 @@ def canonical(source: str) -> Any:  # noqa: ANN401 (parsed JSON)
     return value
 
 
-def format_of(source: str) -> str:
-    """Return the format that a JSON document names; "" if it names none."""
-    found = parsed(source)
-    return str(found.get("format", "")) if isinstance(found, dict) else ""
-
-
 def object_of(value: object, what: str, names: set[str]) -> dict[str, Any]:
     """Return a JSON object that has exactly these fields."""
     if not isinstance(value, dict):

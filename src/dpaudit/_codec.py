@@ -31,7 +31,7 @@ import numpy as np
 from dpaudit import _canonical
 from dpaudit.errors import InvalidInputError
 
-__all__ = ["Document", "Extended", "Words", "decode", "encode", "encoded_fields"]
+__all__ = ["Document", "Extended", "Words", "decode", "decoded_fields", "encode"]
 
 _INFINITE = "inf"
 Extended: TypeAlias = Annotated[float, "may be infinite, for which JSON has no number"]
@@ -66,8 +66,7 @@ class Document:
 
     def to_plain(self) -> dict[str, Any]:
         """Return it as parsed JSON."""
-        kind = {"kind": self.kind} if hasattr(self, "kind") else {}
-        return {"format": self.form, **kind, **encoded_fields(self)}
+        return {"format": self.form, **_encoded_fields(self)}
 
     @classmethod
     def of_plain(cls, plain: object) -> Self:
@@ -97,19 +96,17 @@ def encode(value: Any) -> Any:  # noqa: ANN401 (any field; JSON)
         case _ if hasattr(value, "to_plain"):
             plain = value.to_plain()
         case _ if is_dataclass(value):
-            kind = {"kind": value.kind} if hasattr(value, "kind") else {}
-            plain = kind | encoded_fields(value)
+            plain = _encoded_fields(value)
         case _:  # what JSON has no word for is refused where the text is written
             plain = value
     return plain
 
 
-def encoded_fields(value: Any) -> dict[str, Any]:  # noqa: ANN401 (a dataclass)
-    """Return the fields of a dataclass as JSON can hold them."""
-    found = {
-        name: _field(form, getattr(value, name))
-        for name, form in _types(value.__class__).items()
-    }
+def _encoded_fields(value: Any) -> dict[str, Any]:  # noqa: ANN401 (a dataclass)
+    """Return the fields of a dataclass as JSON can hold them, its kind first."""
+    found = {"kind": value.kind} if hasattr(value, "kind") else {}
+    for name, form in _types(value.__class__).items():
+        found[name] = _field(form, getattr(value, name))
     for name in getattr(value, "derived", ()):
         found[name] = encode(getattr(value, name))
     return found
@@ -206,10 +203,9 @@ def _value(cls: Any, plain: object, name: str) -> Any:  # noqa: ANN401 (class, v
             raise InvalidInputError(f"{name} must be of kind {cls.kind}")
     elif hasattr(cls, "kind"):
         del values["kind"]  # by which the class was found
-    forms, derived = _types(made), getattr(made, "derived", ())
-    _canonical.object_of(values, name, {*forms, *derived})
+    derived = getattr(made, "derived", ())
     try:
-        found = made(**{n: decode(form, values[n], n) for n, form in forms.items()})
+        found = made(**decoded_fields(made, values, name))
     except (AttributeError, LookupError, OverflowError, TypeError) as error:
         raise InvalidInputError(f"{name}: {error}") from error
     for each in derived:
@@ -220,6 +216,13 @@ def _value(cls: Any, plain: object, name: str) -> Any:  # noqa: ANN401 (class, v
                 f"{says!r:.60}"
             )
     return found
+
+
+def decoded_fields(cls: Any, values: Mapping[str, Any], name: str) -> dict[str, Any]:  # noqa: ANN401 (a dataclass)
+    """Return the fields of a dataclass; parsed JSON must hold these and no others."""
+    forms, derived = _types(cls), getattr(cls, "derived", ())
+    _canonical.object_of(values, name, {*forms, *derived})
+    return {n: decode(form, values[n], n) for n, form in forms.items()}
 
 
 @lru_cache(maxsize=256)

@@ -106,7 +106,9 @@ class ParameterBound:
     def __post_init__(self) -> None:
         for name in ("parameter_lower", "model_epsilon"):
             if not getattr(self, name) >= 0:
-                raise InvalidInputError(f"{name} must be >= 0")
+                raise InvalidInputError(
+                    f"{name} must be >= 0, got {name}={getattr(self, name)!r}"
+                )
 
     def __str__(self) -> str:
         return (

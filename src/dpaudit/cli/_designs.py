@@ -98,10 +98,11 @@ def read_registration(path: Path) -> "Registration":
 
     text = read_text(path)
     try:
-        if _canonical.format_of(text).startswith("dpaudit.design."):
-            design = read_design(_canonical.parsed(text))
-            return Registration(design=design, commitment=None)
-        return Registration.from_json(text)
+        plain = _canonical.parsed(text)
+        form = plain.get("format", "") if isinstance(plain, dict) else ""
+        if str(form).startswith("dpaudit.design."):
+            return Registration(design=read_design(plain), commitment=None)
+        return Registration.of_plain(plain)
     except DpAuditError as error:
         raise InvalidInputError(f"{path}: {error}") from error
 

@@ -63,7 +63,7 @@ def evidence_of(
         >>> Evidence.from_json(evidence.to_json()) == evidence
         True
     """
-    audit, kept = result, result.transcript
+    kept = result.transcript
     if files is not None and (transcript or kept) is not None:
         raise InvalidInputError(
             "the guesses are either in a transcript or in files of scores; pass one"
@@ -71,24 +71,24 @@ def evidence_of(
     guesses = transcript if kept is None else kept
     if kept is not None and transcript not in (None, kept):
         raise InvalidInputError("transcript is not that of the result; leave it out")
-    if (audit.commitment is None) != (key is None) or (
+    if (result.commitment is None) != (key is None) or (
         key is not None
-        and audit.commitment is not None
-        and not audit.commitment.holds_for(key, audit.design)
+        and result.commitment is not None
+        and not result.commitment.holds_for(key, result.design)
     ):
         raise InvalidInputError(
             "key is not the one that the result's commitment was made with"
         )
     if guesses is not None and (
-        guesses.design != audit.design
-        or guesses.reading().to_json() != audit.reading.to_json()
+        guesses.design != result.design
+        or guesses.reading().to_json() != result.reading.to_json()
     ):
         raise InvalidInputError("transcript is of another game than the result")
-    check_runs(result, audit.design)
+    check_runs(result, result.design)
     if files is not None and files.paths:
-        _check_files(files, audit, key)
+        _check_files(files, result, key)
     return Evidence(
-        registration=Registration(design=audit.design, commitment=audit.commitment),
+        registration=Registration(design=result.design, commitment=result.commitment),
         key=key,
         guesses=files if guesses is None else guesses,
         result=result,

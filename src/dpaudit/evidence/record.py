@@ -11,10 +11,10 @@ redacted: whoever can compute the scores learns from their order whose coin each
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self, TypeAlias, final, get_type_hints
+from typing import Any, Self, TypeAlias, final
 
 from dpaudit import _canonical
-from dpaudit._codec import Document, decode
+from dpaudit._codec import Document, decoded_fields
 from dpaudit.errors import InvalidInputError
 from dpaudit.evidence.files import ScoreFiles
 from dpaudit.evidence.registration import Registration
@@ -135,9 +135,7 @@ class Evidence(Document):
     def of_plain(cls, plain: object) -> Self:
         """Return the evidence that parsed JSON holds."""
         values = _canonical.document(plain, cls.form)
-        _canonical.object_of(values, cls.form, {*cls.__dataclass_fields__})
-        types = get_type_hints(cls)
-        held = {name: decode(types[name], each, name) for name, each in values.items()}
+        held = decoded_fields(cls, values, cls.form)
         kept = held["result"].transcript
         if kept is not None and held["guesses"] is not None:
             raise InvalidInputError(

@@ -59,7 +59,7 @@ class Registration(Document):
         """
         found = super(Registration, cls).of_plain(plain)
         assert isinstance(plain, dict)
-        read_design(plain["design"])
+        _check_spelling(plain["design"], found.design)
         return found
 
 
@@ -81,12 +81,16 @@ def read_design(plain: object) -> Design:
 read as 10: others may read it otherwise
     """
     design = Design.of_plain(plain)
+    _check_spelling(plain, design)
+    return design
+
+
+def _check_spelling(plain: object, design: Design) -> None:
     odd = _canonical.unlike(plain, design.to_plain())
     if odd:
         raise InvalidInputError(
             f"the design writes {odd}: others may read it otherwise"
         )
-    return design
 
 
 def naming(

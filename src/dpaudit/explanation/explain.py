@@ -64,21 +64,21 @@ def explain(
     """
     if result.verdict is Verdict.VOID:
         return _void(result)
-    audit, claim = result, result.claim_test.claim
+    claim = result.claim_test.claim
     refuted = result.claim_test.refuted
     # Of a mechanism as claimed, no guess would be sure enough to count up there.
-    at = 0.0 if refuted else audit.bound.epsilon_lower
-    seen, model = see(audit, at), Model.of(result)
+    at = 0.0 if refuted else result.bound.epsilon_lower
+    seen, model = see(result, at), Model.of(result)
     told, short = _told(model, mechanism), False
     if mechanism is not None:
-        model, gaps = None, known(audit, claim, mechanism, seen, rng)
-        advice = unmodelled_advice(audit, claim, seen)
+        model, gaps = None, known(result, claim, mechanism, seen, rng)
+        advice = unmodelled_advice(result, claim, seen)
     elif model is None:
-        gaps = unmodelled(audit, claim, seen)
-        advice = unmodelled_advice(audit, claim, seen)
+        gaps = unmodelled(result, claim, seen)
+        advice = unmodelled_advice(result, claim, seen)
     else:
         law = law_of(model)
-        gaps = modelled(audit, claim, model, law, seen, at)
+        gaps = modelled(result, claim, model, law, seen, at)
         short = not refuted and _fell_short(result, gaps)
         if refuted:
             advice = {}
@@ -86,48 +86,47 @@ def explain(
             # What the model forecasts did not come true; it must not be promised.
             model, advice = None, {"guessing": guessing_advice(gaps)}
         else:
-            advice = modelled_advice(audit, claim, model, law, gaps)
-    said = "" if refuted else strength(audit, claim, model)
+            advice = modelled_advice(result, claim, model, law, gaps)
+    said = "" if refuted else strength(result, claim, model)
     if short:
         said = f"{said} {_SHORT}".strip()
     return Explanation(
         outcome=result.verdict,
         reason=result.reason,
         shown=shown(result),
-        controls=audit.controls,
+        controls=result.controls,
         claimed=gaps.rungs[0].epsilon,
-        found=audit.bound.epsilon_lower,
-        delta=audit.design.bound_delta,
-        alpha=audit.design.alpha,
+        found=result.bound.epsilon_lower,
+        delta=result.design.bound_delta,
+        alpha=result.design.alpha,
         model=told,
         steps=_steps(gaps, _FAULT if refuted else _with_usual(gaps, advice)),
         remainder=gaps.remainder or 0.0,
         strength=said,
-        assumptions=_assumptions(audit),
-        not_exercised=audit.not_exercised,
+        assumptions=_assumptions(result),
+        not_exercised=result.not_exercised,
         remarks=_remarks(result),
     )
 
 
 def _void(result: Result) -> Explanation:
     """Return the explanation of an audit that says nothing about its claim."""
-    audit = result
-    delta = audit.design.bound_delta
+    delta = result.design.bound_delta
     return Explanation(
         outcome=result.verdict,
         reason=result.reason,
         shown="",
-        controls=audit.controls,
+        controls=result.controls,
         claimed=result.claim_test.claim.epsilon_at(delta),
         found=0.0,
         delta=delta,
-        alpha=audit.design.alpha,
+        alpha=result.design.alpha,
         model="",
         steps=(),
         remainder=0.0,
         strength="",
         assumptions=(),
-        not_exercised=audit.not_exercised,
+        not_exercised=result.not_exercised,
         remarks=_remarks(result),
     )
 

@@ -12,11 +12,10 @@ from dpaudit.explanation.model import Model
 from dpaudit.game.result import Result
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.game.strength import would_catch
+from dpaudit.game.verdict import CHANCE
 from dpaudit.privacy.guarantee import Guarantee
 
 __all__ = ["strength"]
-
-_CHANCE = 0.9
 
 
 def strength(audit: Result, claim: Guarantee, model: Model | None) -> str:
@@ -46,9 +45,9 @@ def _noise(audit: Result, claim: Guarantee, model: Model) -> str:
     if fault is None:
         return (
             "It would hardly have caught a fault of the noise: not even noise 32 times "
-            f"too small would have been refuted with chance {_CHANCE:g}."
+            f"too small would have been refuted with chance {CHANCE:g}."
         )
     return (
         f"It would have caught noise {ceil(100 * fault) / 100:.2f} times too small "
-        f"with chance {_CHANCE:g}; smaller faults may go unseen."
+        f"with chance {CHANCE:g}; smaller faults may go unseen."
     )

@@ -18,11 +18,11 @@ from dpaudit.bounds.reads import Counts
 from dpaudit.bounds.strength import accuracy_caught
 from dpaudit.game.design import Design
 from dpaudit.game.result import Result
+from dpaudit.game.verdict import CHANCE
 from dpaudit.privacy.guarantee import Guarantee
 
 __all__ = ["would_catch"]
 
-_CHANCE = 0.9
 _LARGEST = 32.0  # epsilon
 _TRIES = 30  # simulated audits of each epsilon
 _HALVINGS = 6
@@ -65,7 +65,7 @@ def _accuracy(audit: Result, claim: Guarantee, counts: Counts) -> str:
         canaries=counts.canaries,
         guesses=counts.guesses,
         alpha=audit.design.alpha,
-        chance=_CHANCE,
+        chance=CHANCE,
         bound=audit.design.rules.bound(),
         alternatives=counts.alternatives,
         records_per_coin=counts.records_per_coin,
@@ -73,11 +73,11 @@ def _accuracy(audit: Result, claim: Guarantee, counts: Counts) -> str:
     if a is None:
         return (
             "It could not have refuted the claim, or hardly: not even with every guess "
-            f"right would it have done so with chance {_CHANCE:g}."
+            f"right would it have done so with chance {CHANCE:g}."
         )
     return (
         f"Guesses right {ceil(1000 * a) / 10:g} % of the time would have refuted it "
-        f"with chance {_CHANCE:g}, as those about randomised response of epsilon = "
+        f"with chance {CHANCE:g}, as those about randomised response of epsilon = "
         f"{ceil(100 * _as_epsilon(a, counts)) / 100:.2f} are; smaller faults may go "
         "unseen."
     )
@@ -99,7 +99,7 @@ def _leak(design: Design, claim: Guarantee) -> str:
         if high > _LARGEST:
             return (
                 "It would hardly have refuted the claim: not even guesses that are all "
-                f"but always right would have done so with chance about {_CHANCE:g}."
+                f"but always right would have done so with chance about {CHANCE:g}."
             )
     low = high / 2 if high > 1 else 0.0
     for _ in range(_HALVINGS):
@@ -108,7 +108,7 @@ def _leak(design: Design, claim: Guarantee) -> str:
         low, high = (low, middle) if caught else (middle, high)
     return (
         f"Randomised response of epsilon = {ceil(100 * high) / 100:.2f}, all of it "
-        f"guessed, would have been refuted with chance about {_CHANCE:g}; smaller "
+        f"guessed, would have been refuted with chance about {CHANCE:g}; smaller "
         "faults may go unseen."
     )
 
@@ -121,4 +121,4 @@ def _caught(design: Design, claim: Guarantee, epsilon: float) -> bool:
         tried = rules.read_alike(right, chance, canaries=design.canaries)
         bound, alpha = rules.bound(), design.alpha
         times += test_claim(claim, tried, alpha=alpha, bound=bound).refuted
-    return times >= _CHANCE * _TRIES
+    return times >= CHANCE * _TRIES

@@ -29,12 +29,9 @@ __all__ = [
     "log_slack_tail",
     "log_slack_tails",
     "log_tails",
-    "log_upper_tails",
     "masses",
-    "masses_of_each",
     "rate_limits",
     "window",
-    "windows",
 ]
 
 _SUREST = 1e280  # log-odds; times any number of trials it is still a float
@@ -94,14 +91,6 @@ def log_tails(v: int, r: int, log_odds: float) -> tuple[float, float]:
         -2473.2199657
     """
     return _tails_and_mass(v, r, log_odds)[:2]
-
-
-def log_upper_tails(
-    counts: Iterable[int], trials: Iterable[int], log_odds: float
-) -> list[float]:
-    """Return log P[B >= v] for each count, of a binomial with its own trials."""
-    pairs = zip(counts, trials, strict=True)
-    return [log_tails(v, r, log_odds)[0] for v, r in pairs]
 
 
 def log_slack_tail(v: int, r: int, log_slack: float, log_odds: float) -> float:
@@ -181,13 +170,6 @@ def masses(
     return low, _masses(r, log_odds, low, high)
 
 
-def masses_of_each(
-    trials: Iterable[int], log_odds: float, *, spread: float
-) -> list[tuple[int, NDArray[np.float64]]]:
-    """Return ``masses`` for several numbers of trials."""
-    return [masses(r, log_odds, spread=spread) for r in trials]
-
-
 def _masses(r: int, log_odds: float, low: int, high: int) -> NDArray[np.float64]:
     top = min(high, max(low, int((r + 1) * float(special.expit(log_odds)))))
     k = np.arange(low, high + 1, dtype=np.float64)
@@ -230,13 +212,6 @@ def window(r: int, log_odds: float, *, spread: float) -> tuple[int, int]:
     p, q = float(special.expit(log_odds)), float(special.expit(-log_odds))
     reach = spread * (r * p * q) ** 0.5 + spread
     return max(0, int(r * p - reach)), min(r, int(r * p + reach) + 1)
-
-
-def windows(
-    trials: Iterable[int], log_odds: float, *, spread: float
-) -> list[tuple[int, int]]:
-    """Return ``window`` for several numbers of trials."""
-    return [window(r, log_odds, spread=spread) for r in trials]
 
 
 def log_odds_limit(hits: int, trials: int, *, log_alpha: float) -> float:

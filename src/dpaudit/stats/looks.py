@@ -24,7 +24,7 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.stats.binomial import masses, masses_of_each, windows
+from dpaudit.stats.binomial import masses, window
 
 __all__ = ["Crossing", "crossing", "shell_cap", "thresholds"]
 
@@ -50,7 +50,7 @@ def thresholds(
     looks: Sequence[int], log_odds: float, levels: Iterable[float]
 ) -> list[int]:
     """Return for each look the least count whose tail is at most its level."""
-    laws = masses_of_each(looks, log_odds, spread=_SPREAD)
+    laws = [masses(k, log_odds, spread=_SPREAD) for k in looks]
     return [_threshold(*law, level) for law, level in zip(laws, levels, strict=True)]
 
 
@@ -68,11 +68,11 @@ def crossing(looks: Sequence[int], counts: Sequence[int], log_odds: float) -> Cr
         0.25
     """
     shells = np.diff([0, *looks]).tolist()
-    laws = masses_of_each(shells, log_odds, spread=_SPREAD)
-    starts = [low for low, _ in windows(looks, log_odds, spread=_SPREAD)]
+    laws = [masses(n, log_odds, spread=_SPREAD) for n in shells]
     hit = _Rising(start=counts[-1] - 1, values=np.zeros(1))
     for j in range(len(looks) - 1, 0, -1):
-        hit = hit.mean_after(laws[j], start=starts[j - 1], stop=counts[j - 1])
+        low, _ = window(looks[j - 1], log_odds, spread=_SPREAD)
+        hit = hit.mean_after(laws[j], start=low, stop=counts[j - 1])
     chance, price = _first_shell(hit, *laws[0], trials=looks[0])
     caps = [_cap(*law) for law in laws[1:]]
     return Crossing(chance=min(1.0, chance), price=max([price, *caps]))

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit import _canonical
+from dpaudit import _canonical, _validate
 from dpaudit._codec import decode, encode
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.design import Commitment, Design
@@ -54,10 +54,11 @@ def tally_from_json(text: str) -> ScoreTally:
     _canonical.object_of(plain, _FORMAT, _FIELDS)
     if not isinstance(plain["ids"], list):
         raise InvalidInputError(f"ids must be a list, got {str(plain['ids'])[:40]!r}")
+    _validate.sha256("salt", plain["salt"])
     return ScoreTally(
         design=Design.of_plain(plain["design"]),
         commitment=decode(Commitment | None, plain["commitment"], "commitment"),
-        salt=_salt(plain["salt"]),
+        salt=plain["salt"],
         rows=_whole("rows", plain["rows"]),
         ones=_whole("ones", plain["ones"]),
         ids=tuple(_id_set(each) for each in plain["ids"]),
@@ -154,14 +155,6 @@ def _word(name: str, value: object) -> int:
             f"{name} must be 16 hex digits, got {str(value)[:40]!r}"
         )
     return int(value, 16)
-
-
-def _salt(value: object) -> str:
-    if not (isinstance(value, str) and fullmatch("[0-9a-f]{64}", value)):
-        raise InvalidInputError(
-            f"salt must be 64 hex digits, got salt={str(value)[:80]!r}"
-        )
-    return value
 
 
 def _names(name: str, plain: object, names: set[str]) -> None:

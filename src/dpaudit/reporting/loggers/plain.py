@@ -60,8 +60,7 @@ def as_metrics(result: Result) -> dict[str, Metric]:
 
 
 def _verdict(result: Result) -> dict[str, Metric]:
-    audit = result
-    bound, test = audit.bound, result.claim_test
+    bound, test = result.bound, result.claim_test
     word: dict[str, Metric] = {"verdict": str(result.verdict)}
     if result.reason:
         word["reason"] = result.reason
@@ -75,25 +74,24 @@ def _verdict(result: Result) -> dict[str, Metric]:
         "claimed_epsilon": test.claim.epsilon_at(bound.delta),
         "p_value": test.p_value,
         "refuted": test.refuted,
-        "threat_model": str(audit.design.threat_model),
+        "threat_model": str(result.design.threat_model),
     }
 
 
 def _evidence(result: Result) -> dict[str, Metric]:
-    audit = result
-    right, guesses = audit.reading.right_and_made()
+    right, guesses = result.reading.right_and_made()
     found: dict[str, Metric] = {
-        "ceiling": audit.ceiling,
-        "canaries": audit.design.canaries,
+        "ceiling": result.ceiling,
+        "canaries": result.design.canaries,
         "guesses": guesses,
         "right": right,
     }
-    if audit.accuracy_caught is not None:
-        found["accuracy_caught"] = audit.accuracy_caught
-    if audit.commitment is not None:
-        found["commitment"] = audit.commitment.sha256
-    if audit.not_exercised:
-        found["not_exercised"] = ", ".join(audit.not_exercised)
+    if result.accuracy_caught is not None:
+        found["accuracy_caught"] = result.accuracy_caught
+    if result.commitment is not None:
+        found["commitment"] = result.commitment.sha256
+    if result.not_exercised:
+        found["not_exercised"] = ", ".join(result.not_exercised)
     return found
 
 
