@@ -401,8 +401,11 @@ def _neighbours(pairs: tuple[object, object], data: object, index: int | None) -
 
 
 def _claim(epsilon: float, delta: float) -> Any:  # noqa: ANN401
-    from dpaudit.privacy.adjacency import Adjacency  # noqa: PLC0415
-    from dpaudit.privacy.guarantees import ApproxDP, PureDP  # noqa: PLC0415
+    from dpaudit.privacy.guarantees import (  # noqa: PLC0415
+        Adjacency,
+        ApproxDP,
+        PureDP,
+    )
 
     # An input is replaced by another, whatever that does to a data set in it.
     if delta == 0:

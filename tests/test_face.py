@@ -68,7 +68,7 @@ def test_import_loads_nothing_heavy():
         ("ray", "dpaudit.engines.cluster", "ray"),
         ("dp_accounting", "dpaudit.accounting", "accounting"),
         ("mlflow", "dpaudit.reporting.loggers.mlflow", "mlflow"),
-        ("pyarrow", "dpaudit.tables.parquet_files", "tables"),
+        ("pyarrow", "dpaudit.tables.parquet", "tables"),
     ],
 )
 def test_a_missing_extra_says_what_to_install(package, module, extra):

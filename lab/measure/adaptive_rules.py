@@ -50,14 +50,14 @@ from dpaudit import (
     Submission,
     Weighted,
 )
-from dpaudit.bounds.fdp import GaussianFamily
+from dpaudit.bounds.curve import GaussianFamily
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.bounds.weighted import WeightedGuesses
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.sums import DiracSums, SeenSums
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep
-from dpaudit.game.adaptive import play_adaptive
+from dpaudit.game.auditors import play_adaptive
 from dpaudit.game.guessers import AdaptiveGuesser, Play
 
 DELTA, ALPHA, SIGMA = 1e-5, 0.05, 2.4224014

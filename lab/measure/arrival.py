@@ -35,7 +35,7 @@ from dpaudit.errors import VoidAuditError
 from dpaudit.game.result import Result
 from dpaudit.training.any_loop import SumsAudit
 from dpaudit.training.opacus import OpacusAudit
-from dpaudit.training.opacus.facts import summed_grad
+from dpaudit.training.opacus.setup import summed_grad
 
 CANARIES, STEPS, RATE, NOISE = 1000, 12, 0.1, 1.0
 RUNS = 20  # of a trial, so that ranks are started once for several

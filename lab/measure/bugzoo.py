@@ -24,7 +24,7 @@ import torch
 from sweeping import filled
 
 from dpaudit.bounds.methods import test_claim
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.readings import Counts
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.sums import DiracSums
 from dpaudit.engines.store import Outcome, Setting, Store

@@ -34,9 +34,8 @@ from dpaudit import (
 )
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.likelihood import CountLikelihood
-from dpaudit.dpsgd.simulate import simulate_sums
-from dpaudit.dpsgd.sums import DiracSums, SeenSums
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.dpsgd.sums import DiracSums, SeenSums, simulate_sums
+from dpaudit.privacy.guarantees import Adjacency
 from dpaudit_lab.power.timing import cpu, median_ratio
 
 RATE, SIGMA, SIZE, STEPS = 0.1, 2.4224, 10, 100

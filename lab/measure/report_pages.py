@@ -37,11 +37,11 @@ from dpaudit import (
 from dpaudit.accounting import accountant_curve, noise_for
 from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.explanation import explain
+from dpaudit.game.auditors import play_one_run
 from dpaudit.game.design import Commitment
-from dpaudit.game.one_run import play_one_run
 from dpaudit.game.result import Result, conclude
 from dpaudit.mechanisms.local import LocalLaplace
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.reporting.report import report
 from dpaudit.training.any_loop import SumsAudit
 

@@ -41,16 +41,15 @@ from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.dpsgd.sums import DiracSums
 from dpaudit.evidence import Registration, evidence_of, register, seal, verify
-from dpaudit.game.adaptive import play_adaptive
+from dpaudit.game.auditors import play_adaptive, play_one_run
 from dpaudit.game.guessers import Echo
-from dpaudit.game.one_run import play_one_run
 from dpaudit.game.result import conclude
 from dpaudit.game.rules import Rules
 from dpaudit.game.shards import conclude_tallies, tally_local
 from dpaudit.mechanisms.local import LocalLaplace, LocalRandomisedResponse
 from dpaudit.mechanisms.noise import GaussianNoise
 from dpaudit.mechanisms.sets import CountInSets
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.reporting.loggers.plain import as_metrics
 from dpaudit.testing import Calls, OneValue, audit_function
 

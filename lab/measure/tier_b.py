@@ -17,7 +17,7 @@ import numpy as np
 from sweeping import filled
 
 from dpaudit import Coins, Counts, Key, MostLikely
-from dpaudit.bounds.fdp import GaussianFamily
+from dpaudit.bounds.curve import GaussianFamily
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.sums import DiracSums
 from dpaudit.engines.store import Outcome, Setting

@@ -43,7 +43,11 @@ COINS: Final = 1000
 STEPS: Final = 3
 # Homes of names that the face does not have in every tree, tried in order.
 HOMES: Final = {
-    "Adjacency": ("dpaudit", "dpaudit.privacy.guarantees", "dpaudit.privacy.adjacency"),
+    "Adjacency": (
+        "dpaudit",
+        "dpaudit.privacy.guarantees",
+        "dpaudit.privacy.guarantees",
+    ),
     "OpacusAudit": ("dpaudit.training.opacus",),
     "app": ("dpaudit.cli",),
 }

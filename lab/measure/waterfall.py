@@ -44,9 +44,9 @@ from dpaudit.dpsgd.planning.plan import rehearse
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep
 from dpaudit.explanation import Explanation, explain
+from dpaudit.explanation.accuracy import see
 from dpaudit.explanation.ladder import law_of, modelled
 from dpaudit.explanation.model import Model
-from dpaudit.explanation.seen import see
 from dpaudit.game.result import Result
 from dpaudit.mechanisms.local import LocalLaplace
 

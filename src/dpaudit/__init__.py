@@ -9,25 +9,23 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dpaudit.bounds.bound import ClaimTest, LowerBound, ParameterBound
-    from dpaudit.bounds.certificate import CurveCertificate
+    from dpaudit.bounds.curve import CurveCertificate
     from dpaudit.bounds.exact import Exact
     from dpaudit.bounds.methods import test_claim
     from dpaudit.bounds.ranked import RankedLooks
-    from dpaudit.bounds.reads import Bets, Counts, Ranked, Rounds, Weighted
+    from dpaudit.bounds.readings import Bets, Counts, Ranked, Rounds, Weighted
     from dpaudit.explanation.explain import explain
-    from dpaudit.game.adaptive import audit_adaptive
-    from dpaudit.game.adaptive_guesser import AdaptiveMostLikely
-    from dpaudit.game.classic import audit_classic
+    from dpaudit.game.auditors import audit_adaptive, audit_classic, audit_one_run
     from dpaudit.game.coins import Coins, Key
     from dpaudit.game.design import Commitment, Design, ThreatModel
     from dpaudit.game.guessers import (
+        AdaptiveMostLikely,
         Confident,
         Everyone,
         Extremes,
         MostLikely,
         Submission,
     )
-    from dpaudit.game.one_run import audit_one_run
     from dpaudit.game.pairs import Pairs
     from dpaudit.game.referee import Referee
     from dpaudit.game.result import Result
@@ -43,8 +41,7 @@ if TYPE_CHECKING:
     )
     from dpaudit.game.scores import audit_scores
     from dpaudit.game.transcript import Transcript
-    from dpaudit.privacy.curve import PrivacyCurve
-    from dpaudit.privacy.guarantees import ApproxDP, GaussianDP, PureDP
+    from dpaudit.privacy.guarantees import ApproxDP, GaussianDP, PrivacyCurve, PureDP
     from dpaudit.reporting.report.page import report
 
 __all__ = [
@@ -100,18 +97,18 @@ _HOMES = {
     "AdaptiveBets": "dpaudit.game.rules",
     "AdaptiveClasses": "dpaudit.game.rules",
     "AdaptiveCount": "dpaudit.game.rules",
-    "AdaptiveMostLikely": "dpaudit.game.adaptive_guesser",
+    "AdaptiveMostLikely": "dpaudit.game.guessers",
     "AdaptiveRounds": "dpaudit.game.rules",
     "ApproxDP": "dpaudit.privacy.guarantees",
     "Result": "dpaudit.game.result",
-    "Bets": "dpaudit.bounds.reads",
+    "Bets": "dpaudit.bounds.readings",
     "ClaimTest": "dpaudit.bounds.bound",
     "Classes": "dpaudit.game.rules",
     "Coins": "dpaudit.game.coins",
     "Commitment": "dpaudit.game.design",
     "Confident": "dpaudit.game.guessers",
-    "Counts": "dpaudit.bounds.reads",
-    "CurveCertificate": "dpaudit.bounds.certificate",
+    "Counts": "dpaudit.bounds.readings",
+    "CurveCertificate": "dpaudit.bounds.curve",
     "Design": "dpaudit.game.design",
     "Everyone": "dpaudit.game.guessers",
     "Exact": "dpaudit.bounds.exact",
@@ -123,21 +120,21 @@ _HOMES = {
     "OneRun": "dpaudit.game.rules",
     "Pairs": "dpaudit.game.pairs",
     "ParameterBound": "dpaudit.bounds.bound",
-    "PrivacyCurve": "dpaudit.privacy.curve",
+    "PrivacyCurve": "dpaudit.privacy.guarantees",
     "PureDP": "dpaudit.privacy.guarantees",
-    "Ranked": "dpaudit.bounds.reads",
+    "Ranked": "dpaudit.bounds.readings",
     "RankedLooks": "dpaudit.bounds.ranked",
     "Ranking": "dpaudit.game.rules",
     "Referee": "dpaudit.game.referee",
-    "Rounds": "dpaudit.bounds.reads",
+    "Rounds": "dpaudit.bounds.readings",
     "SeparateRuns": "dpaudit.game.rules",
     "Submission": "dpaudit.game.guessers",
     "ThreatModel": "dpaudit.game.design",
     "Transcript": "dpaudit.game.transcript",
-    "Weighted": "dpaudit.bounds.reads",
-    "audit_adaptive": "dpaudit.game.adaptive",
-    "audit_classic": "dpaudit.game.classic",
-    "audit_one_run": "dpaudit.game.one_run",
+    "Weighted": "dpaudit.bounds.readings",
+    "audit_adaptive": "dpaudit.game.auditors",
+    "audit_classic": "dpaudit.game.auditors",
+    "audit_one_run": "dpaudit.game.auditors",
     "audit_scores": "dpaudit.game.scores",
     "explain": "dpaudit.explanation.explain",
     "report": "dpaudit.reporting.report.page",

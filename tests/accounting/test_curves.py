@@ -10,7 +10,7 @@ from scipy import integrate, optimize, stats
 
 from dpaudit.accounting import accountant_curve, claim_of
 from dpaudit.errors import InvalidInputError
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 
 
 def gaussian_delta(mu, epsilons):

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from dpaudit.bounds.adaptive import Adaptive
-from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.pure import Pure
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.exact import Exact, Pure
+from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError
 
 

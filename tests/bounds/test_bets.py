@@ -14,7 +14,7 @@ from dpaudit.bounds.adaptive import coupling_price
 from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.bound import Grid
 from dpaudit.bounds.independent_runs import bets_in_a_row
-from dpaudit.bounds.reads import Bets
+from dpaudit.bounds.readings import Bets
 from dpaudit.errors import InvalidInputError
 from dpaudit.stats.binomial import rate_limits
 

@@ -18,12 +18,12 @@ from dpaudit import (
     Weighted,
     test_claim,
 )
-from dpaudit.bounds.ceilings import design_ceiling, estimate, mechanism_ceiling
 from dpaudit.bounds.exact import group_claim
 from dpaudit.bounds.independent_runs import IndependentRuns, bets_in_a_row
-from dpaudit.bounds.reads import Unequal
+from dpaudit.bounds.readings import Unequal
+from dpaudit.bounds.strength import design_ceiling, estimate, mechanism_ceiling
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 
 PLAYED = Weighted(
     canaries=400, weights=(2, 1), guesses=(100, 100), correct=(99, 97), committed=True

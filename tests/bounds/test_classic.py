@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from dpaudit.bounds.classic import Classic
-from dpaudit.bounds.exact import Exact, group_claim
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.exact import Classic, Exact, group_claim
+from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from dpaudit import ApproxDP, Counts, Exact, test_claim
-from dpaudit.bounds.pure import Pure
+from dpaudit.bounds.exact import Pure
 from dpaudit.errors import InvalidInputError, VoidAuditError
 
 

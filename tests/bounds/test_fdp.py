@@ -8,7 +8,7 @@ import pytest
 from scipy import optimize, special, stats
 
 from dpaudit import ApproxDP, Counts, Exact, GaussianDP, PrivacyCurve, test_claim
-from dpaudit.bounds.fdp import (
+from dpaudit.bounds.curve import (
     GaussianFamily,
     curve_log_p_value,
     pointwise_log_p_value,

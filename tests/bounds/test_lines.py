@@ -9,8 +9,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpaudit import ApproxDP, Counts, Exact, GaussianDP
-from dpaudit.bounds.fdp import GaussianFamily, curve_log_p_value
-from dpaudit.bounds.lines import certified_tail, lines_log_p_value
+from dpaudit.bounds.curve import (
+    GaussianFamily,
+    certified_tail,
+    curve_log_p_value,
+    lines_log_p_value,
+)
 
 
 def counts(m, r, v):

@@ -18,15 +18,14 @@ from dpaudit import (
 from dpaudit.bounds import methods
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.bets import Betting
+from dpaudit.bounds.curve import lines_log_p_value
 from dpaudit.bounds.independent_runs import IndependentRuns
-from dpaudit.bounds.lines import lines_log_p_value
 from dpaudit.bounds.methods import METHODS, bound_counts, bound_for
 from dpaudit.bounds.ranked import RankedLooks
-from dpaudit.bounds.reads import Counts, Unequal
+from dpaudit.bounds.readings import Counts, Unequal
 from dpaudit.bounds.rounds import StoufferRounds
-from dpaudit.bounds.slots import AdaptiveSlots
 from dpaudit.bounds.unequal import UnequalCoins
-from dpaudit.bounds.weighted import WeightedGuesses
+from dpaudit.bounds.weighted import AdaptiveSlots, WeightedGuesses
 from dpaudit.errors import InvalidInputError, VoidAuditError
 
 PLAYED = Weighted(

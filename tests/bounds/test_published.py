@@ -7,7 +7,7 @@ import pytest
 from scipy import special, stats
 
 from dpaudit import Counts
-from dpaudit.bounds.pure import Pure
+from dpaudit.bounds.exact import Pure
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.errors import InvalidInputError
 

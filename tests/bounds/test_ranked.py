@@ -10,8 +10,8 @@ from scipy import special, stats
 from dpaudit.bounds.bound import LowerBound
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.ranked import RankedLooks, _price_cap, _rough_price_cap
-from dpaudit.bounds.reads import Counts, Ranked
-from dpaudit.stats.looks import crossing, shell_cap
+from dpaudit.bounds.readings import Counts, Ranked
+from dpaudit.stats.ranked_tail import crossing, shell_cap
 
 LOOKS = [7, 21, 35]  # where it looks at 35 guesses, if epsilon = delta = 0
 

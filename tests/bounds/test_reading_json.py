@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from dpaudit import Bets, Counts, Ranked, Rounds, Weighted
-from dpaudit.bounds.reads import Reading, Unequal
+from dpaudit.bounds.readings import Reading, Unequal
 from dpaudit.errors import InvalidInputError
 
 PLAYED = Weighted(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpaudit import Bets, Counts, Ranked, Rounds, Weighted
-from dpaudit.bounds.reads import Unequal, check_jump
+from dpaudit.bounds.readings import Unequal, check_jump
 from dpaudit.errors import InvalidInputError
 
 GOOD = {

@@ -12,7 +12,7 @@ from scipy import special, stats
 
 from dpaudit.bounds.adaptive import coupling_price
 from dpaudit.bounds.bound import Grid
-from dpaudit.bounds.reads import Rounds, Weighted
+from dpaudit.bounds.readings import Rounds, Weighted
 from dpaudit.bounds.rounds import StoufferRounds, guess_weights, rounds_price
 from dpaudit.stats.binomial import rate_limits
 

@@ -8,7 +8,7 @@ import pytest
 from scipy import special
 
 from dpaudit import Weighted
-from dpaudit.bounds.slots import AdaptiveSlots
+from dpaudit.bounds.weighted import AdaptiveSlots
 from dpaudit.errors import VoidAuditError
 
 WEIGHTS, SIZES = (3, 2, 1), (2, 2, 2)

@@ -9,10 +9,10 @@ from scipy import special, stats
 from dpaudit import ApproxDP, Counts, GaussianDP, PureDP, test_claim
 from dpaudit.bounds import strength
 from dpaudit.bounds.adaptive import Adaptive
-from dpaudit.bounds.classic import Classic
+from dpaudit.bounds.exact import Classic
 from dpaudit.bounds.strength import accuracy_caught, least_refuting
 from dpaudit.errors import InvalidInputError
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from dpaudit import ApproxDP, GaussianDP
 from dpaudit.bounds import methods
 from dpaudit.bounds.adaptive import coupling_price
 from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.reads import Counts, Unequal
+from dpaudit.bounds.readings import Counts, Unequal
 from dpaudit.bounds.unequal import UnequalCoins
 from dpaudit.errors import InvalidInputError
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.reads import Counts, Weighted
+from dpaudit.bounds.readings import Counts, Weighted
 from dpaudit.bounds.weighted import WeightedGuesses, weighted_price
 
 

@@ -24,7 +24,7 @@ from dpaudit import (
 )
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.methods import METHODS
-from dpaudit.bounds.slots import AdaptiveSlots
+from dpaudit.bounds.weighted import AdaptiveSlots
 from dpaudit.cli import app
 
 CLAIM = ApproxDP(epsilon=1.0, delta=1e-5)

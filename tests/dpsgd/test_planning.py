@@ -19,15 +19,20 @@ from dpaudit.dpsgd.planning.expected_one_run import (
     exact_bounds,
     forecast_one_run,
 )
-from dpaudit.dpsgd.planning.expected_rounds import RoundsForecast, forecast_rounds
+from dpaudit.dpsgd.planning.expected_rounds import (
+    CAPS,
+    RoundsForecast,
+    RoundsTable,
+    forecast_rounds,
+    mean_score,
+)
 from dpaudit.dpsgd.planning.guess_law import GuessLaw, Training, guess_law
 from dpaudit.dpsgd.planning.plan import rehearse
-from dpaudit.dpsgd.planning.round_scores import CAPS, RoundsTable, mean_score
 from dpaudit.dpsgd.planning.rounds_search import best_rounds
 from dpaudit.dpsgd.planning.sizes import canaries_needed
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.rules import AdaptiveRounds, OneRun
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 
 DELTA, ALPHA = 1e-5, 0.05
 CLAIM = ApproxDP(epsilon=2.0, delta=DELTA)

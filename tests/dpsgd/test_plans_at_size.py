@@ -16,8 +16,8 @@ from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.dpsgd.planning.candidates import Purpose
 from dpaudit.dpsgd.planning.expected_one_run import least_right
 from dpaudit.dpsgd.planning.forecasts import least_factor
+from dpaudit.dpsgd.planning.guess_law import pooled_likelihood
 from dpaudit.dpsgd.planning.plan import rehearse
-from dpaudit.dpsgd.planning.pools import pooled_likelihood
 from dpaudit.game.rules import OneRun
 
 DELTA, ALPHA = 1e-5, 0.05

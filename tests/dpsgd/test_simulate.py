@@ -8,7 +8,7 @@ from scipy import stats
 
 from dpaudit.dpsgd.joining import PlusMinus, Poisson
 from dpaudit.dpsgd.shuffling import Shuffling
-from dpaudit.dpsgd.simulate import simulate_sums
+from dpaudit.dpsgd.sums import simulate_sums
 from dpaudit.errors import InvalidInputError
 
 ALARM = 1e-4  # false-alarm rate of each test that draws; the seeds are fixed

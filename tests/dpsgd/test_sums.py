@@ -19,11 +19,10 @@ from dpaudit import (
 from dpaudit.dpsgd.joining import Differences, PlusMinus, Poisson
 from dpaudit.dpsgd.likelihood import CountLikelihood
 from dpaudit.dpsgd.shuffling import Shuffling
-from dpaudit.dpsgd.simulate import simulate_sums
-from dpaudit.dpsgd.sums import DiracSums, SeenSums, count_likelihood
+from dpaudit.dpsgd.sums import DiracSums, SeenSums, count_likelihood, simulate_sums
 from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 
 PARTICIPATIONS = [
     Poisson(rate=0.2),

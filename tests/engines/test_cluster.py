@@ -11,7 +11,7 @@ import ray
 import run_sweep
 import trials
 
-from dpaudit.engines import tries
+from dpaudit.engines import engine as engines
 from dpaudit.engines.cluster import RayEngine
 from dpaudit.engines.local import LocalEngine
 from dpaudit.engines.store import Store
@@ -64,7 +64,7 @@ def test_what_a_dying_worker_lost_is_run_again(tmp_path):
 
 
 def test_a_task_that_kills_every_worker_ends_the_run(monkeypatch):
-    monkeypatch.setattr(tries, "DEATHS", 1)
+    monkeypatch.setattr(engines, "DEATHS", 1)
     with pytest.raises(WorkerDiedError, match=r"died 2 times .* under way .*: 7"):
         list(ENGINE.map(trials.die, [7]))
 

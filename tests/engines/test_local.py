@@ -6,7 +6,7 @@ import time
 import pytest
 import trials
 
-from dpaudit.engines import tries
+from dpaudit.engines import engine as engines
 from dpaudit.engines.local import LocalEngine
 from dpaudit.errors import InvalidInputError, WorkerDiedError
 
@@ -45,7 +45,7 @@ def test_what_a_dying_worker_lost_is_run_again(tmp_path):
 
 
 def test_a_task_that_kills_every_worker_ends_the_run(monkeypatch):
-    monkeypatch.setattr(tries, "DEATHS", 1)
+    monkeypatch.setattr(engines, "DEATHS", 1)
     with pytest.raises(WorkerDiedError, match=r"died 2 times .* under way .*: 7"):
         list(LocalEngine(workers=1).map(trials.die, [7]))
 

@@ -31,7 +31,7 @@ from dpaudit.evidence.files import read_score_files
 from dpaudit.game.result import conclude
 from dpaudit.game.rules import Rules
 from dpaudit.game.transcript import Transcript
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.training.any_loop import SumsAudit
 
 KEY = Key(bytes(range(32)))

@@ -11,7 +11,7 @@ import numpy as np
 
 import dpaudit
 from dpaudit._codec import Extended, Words
-from dpaudit.bounds.reads import Reading
+from dpaudit.bounds.readings import Reading
 from dpaudit.evidence import Evidence, Registration, ScoreFiles, Verification
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Commitment, Design

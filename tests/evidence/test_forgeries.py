@@ -30,12 +30,12 @@ from dpaudit import (
 )
 from dpaudit.bounds.bound import ClaimTest
 from dpaudit.bounds.methods import test_claim as verdict_on
-from dpaudit.bounds.reads import Counts, Weighted
+from dpaudit.bounds.readings import Counts, Weighted
 from dpaudit.errors import VoidAuditError
 from dpaudit.evidence import Evidence, Finding, evidence_of, register, seal, verify
 from dpaudit.game.design import Commitment
 from dpaudit.game.result import judge
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 
 RULES = OneRun(guesses=30)
 

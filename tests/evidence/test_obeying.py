@@ -20,10 +20,10 @@ from dpaudit import (
     Ranking,
     Referee,
 )
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.readings import Counts
 from dpaudit.errors import DpAuditError, VoidAuditError
 from dpaudit.evidence import Evidence, Finding, Registration, register, seal, verify
-from dpaudit.evidence.obeying import check_obeyed
+from dpaudit.evidence.derivation import check_obeyed
 from dpaudit.game.result import judge
 from dpaudit.game.transcript import Transcript
 

@@ -9,7 +9,7 @@ from evidence_samples import KEY, played
 
 from dpaudit import Design, OneRun, PureDP, Referee
 from dpaudit.bounds.bound import largest_rejected
-from dpaudit.bounds.pure import Pure
+from dpaudit.bounds.exact import Pure
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.evidence import Finding, evidence_of, seal, verify
 from dpaudit.explanation import explain

@@ -241,7 +241,7 @@ def test_a_file_that_only_the_verifier_cannot_read_is_not_held_against_the_audit
     named = ScoreFiles(files=(replace(file, name="scores-0.parquet"),))
     # As if the extra were not installed.
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    monkeypatch.delitem(sys.modules, "dpaudit.tables.parquet_files", raising=False)
+    monkeypatch.delitem(sys.modules, "dpaudit.tables.parquet", raising=False)
     found = verify(seal(replace(evidence, guesses=named)), files=tmp_path)
     assert tally(found).finding is Finding.NOT_CHECKED
     assert "pip install 'dpaudit[tables]'" in tally(found).sentence

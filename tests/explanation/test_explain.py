@@ -36,16 +36,16 @@ from dpaudit.dpsgd.planning.forecasts import noise_fault
 from dpaudit.dpsgd.planning.plan import rehearse
 from dpaudit.errors import InvalidInputError
 from dpaudit.explanation import explain, verdict
+from dpaudit.explanation.accuracy import see
 from dpaudit.explanation.advice import unmodelled_advice
 from dpaudit.explanation.ladder import law_of, modelled
 from dpaudit.explanation.model import Model
-from dpaudit.explanation.seen import see
 from dpaudit.game.result import TrainingRecord, judge
 from dpaudit.game.scores import audit_scores
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Verdict
 from dpaudit.mechanisms.local import LocalRandomisedResponse
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.theory.gaps import gaps
 
 CLAIM = ApproxDP(epsilon=2.0, delta=1e-5)

@@ -22,7 +22,7 @@ from dpaudit import (
     PrivacyCurve,
     PureDP,
 )
-from dpaudit.bounds.reads import Bets, Counts, Ranked, Rounds, Unequal, Weighted
+from dpaudit.bounds.readings import Bets, Counts, Ranked, Rounds, Unequal, Weighted
 from dpaudit.engines.store import Cell, Found, Store
 from dpaudit.evidence import Evidence, register, seal
 from dpaudit.game.transcript import Transcript

@@ -35,7 +35,7 @@ from fuzz_mutants import (
 
 from dpaudit import Coins, Design, Key, Pairs
 from dpaudit.bounds.methods import bound_counts, bound_for
-from dpaudit.bounds.reads import Bets, Counts, Ranked, Reading
+from dpaudit.bounds.readings import Bets, Counts, Ranked, Reading
 from dpaudit.engines.export import export
 from dpaudit.engines.store import Store
 from dpaudit.errors import InvalidInputError

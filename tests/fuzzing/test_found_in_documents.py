@@ -10,7 +10,7 @@ from evidence_samples import KINDS, of_training
 from dpaudit import Coins, Design, OneRun, Pairs, PureDP
 from dpaudit.bounds.bound import rounded_down
 from dpaudit.bounds.methods import bound_for
-from dpaudit.bounds.reads import Counts, Reading, Rounds, Weighted
+from dpaudit.bounds.readings import Counts, Reading, Rounds, Weighted
 from dpaudit.bounds.weighted import weighted_price
 from dpaudit.errors import (
     DpAuditError,

@@ -15,8 +15,8 @@ from dpaudit.cli import app
 from dpaudit.engines.store import Store
 from dpaudit.errors import InvalidInputError
 from dpaudit.tables import columns
+from dpaudit.tables.columns import read_arrays
 from dpaudit.tables.lists import read_score_list
-from dpaudit.tables.npy_files import read_arrays
 from dpaudit.tables.reading import read_score_table
 from dpaudit.training.any_loop import SumsAudit
 

@@ -14,7 +14,7 @@ from fuzz_mutants import NUMBERS, TEXTS
 from hypothesis import given, settings
 
 from dpaudit import ApproxDP, Coins, Design, OneRun, Pairs, audit_scores
-from dpaudit.bounds.reads import Reading
+from dpaudit.bounds.readings import Reading
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.evidence import Registration, ScoreFiles, verify
 from dpaudit.game.design import Commitment

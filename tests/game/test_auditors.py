@@ -40,7 +40,7 @@ from dpaudit.game.guessers import Confident, Echo
 from dpaudit.game.result import judge
 from dpaudit.game.shards import conclude_tallies, tally_local
 from dpaudit.mechanisms.local import LocalRandomisedResponse
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 
 KEY = Key(bytes(range(32)))
 SURE = LocalRandomisedResponse(epsilon=8.0)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dpaudit._codec import decode
-from dpaudit.bounds.reads import Reading
+from dpaudit.bounds.readings import Reading
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.rules import OneRun, Rules
 

@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from dpaudit import Pairs
 from dpaudit.errors import InvalidInputError
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 
 BITS = hnp.arrays(np.uint8, st.integers(1, 20), elements=st.integers(0, 1))
 

@@ -28,10 +28,9 @@ from dpaudit import (
     SeparateRuns,
     Weighted,
 )
-from dpaudit.bounds.reads import Unequal
-from dpaudit.bounds.slots import AdaptiveSlots
+from dpaudit.bounds.readings import Unequal
 from dpaudit.bounds.unequal import UnequalCoins
-from dpaudit.bounds.weighted import WeightedGuesses
+from dpaudit.bounds.weighted import AdaptiveSlots, WeightedGuesses
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.result import conclude, judge

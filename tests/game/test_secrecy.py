@@ -36,7 +36,7 @@ from dpaudit.errors import VoidAuditError
 from dpaudit.evidence import evidence_of, register, seal
 from dpaudit.game.result import conclude
 from dpaudit.mechanisms.local import LocalRandomisedResponse
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.reporting.loggers.plain import as_metrics
 from dpaudit.training.any_loop import SumsAudit
 

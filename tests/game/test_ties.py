@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from dpaudit import Classes, Coins, Design, Key, OneRun, PureDP, Ranking
-from dpaudit.bounds.reads import Ranked
+from dpaudit.bounds.readings import Ranked
 from dpaudit.game.lots import tie_rng
 from dpaudit.game.result import judge
 from dpaudit.game.scores import read_scores

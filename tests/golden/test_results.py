@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset
 
 from dpaudit import ApproxDP, Coins, Design, OneRun, PureDP, explain
 from dpaudit.evidence import seal, verify
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.reporting.loggers.plain import as_metrics
 from dpaudit.reporting.model_card import model_card_section
 from dpaudit.reporting.report import report_html

@@ -20,7 +20,7 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from dpaudit import Bets, Coins, Key, Rounds, Weighted
-from dpaudit.bounds.reads import Ranked, Unequal
+from dpaudit.bounds.readings import Ranked, Unequal
 from dpaudit.cli import app
 from dpaudit.game import coins
 

@@ -16,9 +16,7 @@ from dpaudit.mechanisms.local import (
 )
 from dpaudit.mechanisms.noise import GaussianNoise
 from dpaudit.mechanisms.sets import CountInSets, count
-from dpaudit.privacy.adjacency import Adjacency
-from dpaudit.privacy.curve import PrivacyCurve
-from dpaudit.privacy.guarantees import ApproxDP
+from dpaudit.privacy.guarantees import Adjacency, ApproxDP, PrivacyCurve
 
 INNER = [
     Identity(),

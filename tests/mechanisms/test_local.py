@@ -15,8 +15,7 @@ from dpaudit.mechanisms.local import (
     LocalLaplace,
     LocalRandomisedResponse,
 )
-from dpaudit.privacy.adjacency import Adjacency
-from dpaudit.privacy.guarantees import GaussianDP, PureDP
+from dpaudit.privacy.guarantees import Adjacency, GaussianDP, PureDP
 
 epsilons = st.floats(0.05, 8.0)
 outputs = st.floats(-6.0, 6.0)

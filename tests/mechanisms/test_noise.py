@@ -15,7 +15,7 @@ from dpaudit.mechanisms.noise import (
     LaplaceNoise,
     NoNoise,
 )
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 
 WIDE = np.arange(-4000, 4001)
 

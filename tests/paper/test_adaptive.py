@@ -29,15 +29,18 @@ from dpaudit import (
     test_claim,
 )
 from dpaudit.bounds.adaptive import Adaptive
-from dpaudit.game.adaptive import play_adaptive
+from dpaudit.game.auditors import play_adaptive, play_one_run
 from dpaudit.game.demonstrations import full_knowledge, stopping_when_ahead
-from dpaudit.game.one_run import play_one_run
 from dpaudit.mechanisms.parity import XorInPairs, XorRandomisedResponse
 from dpaudit.mechanisms.sets import CountInSets, count
-from dpaudit.privacy.adjacency import Adjacency
-from dpaudit.theory.adaptive import adaptive_guesses, one_run_guesses
+from dpaudit.privacy.guarantees import Adjacency
+from dpaudit.theory.adaptive import (
+    adaptive_guesses,
+    one_run_guesses,
+    stopping_chance,
+    stopping_law,
+)
 from dpaudit.theory.levels import levels
-from dpaudit.theory.stopping import stopping_chance, stopping_law
 
 HALF = Fraction(1, 2)
 

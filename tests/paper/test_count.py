@@ -9,12 +9,12 @@ import pytest
 from scipy import special
 
 from dpaudit import Design, Key, MostLikely, OneRun, PureDP
-from dpaudit.game.one_run import play_one_run
+from dpaudit.game.auditors import play_one_run
 from dpaudit.mechanisms.sets import CountInSets, count
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.theory import from_law
 from dpaudit.theory.levels import levels
-from dpaudit.theory.set_tightness import SET_SIZES, count_in_sets_tightness
+from dpaudit.theory.tightness import SET_SIZES, count_in_sets_tightness
 
 HALF = Fraction(1, 2)
 

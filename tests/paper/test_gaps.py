@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from dpaudit import Design, Everyone, Key, MostLikely, OneRun, PureDP, audit_one_run
+from dpaudit.game.auditors import play_one_run
 from dpaudit.game.guessers import Echo
-from dpaudit.game.one_run import play_one_run
 from dpaudit.mechanisms.exposure import AllOrNothing, Identity, NameAndShame
 from dpaudit.mechanisms.local import LocalRandomisedResponse
 from dpaudit.mechanisms.parity import Xor
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.theory.enumeration import enumerate_mechanism
 from dpaudit.theory.levels import levels
 from dpaudit.theory.tightness import tightness

@@ -9,11 +9,11 @@ import pytest
 from scipy import integrate, special
 
 from dpaudit import Confident, Design, Everyone, Key, OneRun, PureDP, audit_one_run
-from dpaudit.game.one_run import play_one_run
+from dpaudit.game.auditors import play_one_run
 from dpaudit.mechanisms.exposure import Identity
 from dpaudit.mechanisms.local import LocalLaplace, LocalRandomisedResponse
 from dpaudit.mechanisms.table import FiniteTable
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.theory.levels import levels
 from dpaudit.theory.tightness import tightness
 

@@ -17,12 +17,12 @@ from dpaudit import (
     SeparateRuns,
     audit_classic,
 )
-from dpaudit.bounds.pure import Pure
+from dpaudit.bounds.exact import Pure
+from dpaudit.game.auditors import play_one_run
 from dpaudit.game.coins import Coins
-from dpaudit.game.one_run import play_one_run
 from dpaudit.mechanisms.local import LocalLaplace, LocalRandomisedResponse
 from dpaudit.mechanisms.sets import count
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.theory.enumeration import Enumeration, enumerate_mechanism
 from dpaudit.theory.levels import levels
 

@@ -22,13 +22,13 @@ from dpaudit import (
     audit_classic,
     audit_one_run,
 )
-from dpaudit.bounds.pure import Pure
+from dpaudit.bounds.exact import Pure
 from dpaudit.game.guessers import Echo
 from dpaudit.mechanisms.exposure import AllOrNothing
 from dpaudit.mechanisms.local import LocalLaplace, LocalRandomisedResponse
 from dpaudit.mechanisms.parity import Xor
 from dpaudit.mechanisms.table import FiniteTable
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.stats.binomial import log_tails
 from dpaudit.theory.enumeration import Enumeration
 from dpaudit.theory.levels import levels

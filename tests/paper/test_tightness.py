@@ -12,8 +12,7 @@ from dpaudit.mechanisms.parity import Xor
 from dpaudit.mechanisms.sets import CountInSets, count
 from dpaudit.theory import from_law
 from dpaudit.theory.levels import levels
-from dpaudit.theory.set_tightness import SetSize, count_in_sets_tightness
-from dpaudit.theory.tightness import tightness
+from dpaudit.theory.tightness import SetSize, count_in_sets_tightness, tightness
 
 HALF = Fraction(1, 2)
 

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from dpaudit.privacy.adjacency import Adjacency
-from dpaudit.privacy.guarantees import ApproxDP, GaussianDP, PureDP
+from dpaudit.privacy.guarantees import Adjacency, ApproxDP, GaussianDP, PureDP
 
 
 @pytest.mark.parametrize("word", ["add-remove", "replace-one", "zero-out"])

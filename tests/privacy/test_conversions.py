@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.privacy.adjacency import Adjacency
 from dpaudit.privacy.conversions import (
     curve_of_rdp,
     curve_of_trade_off,
     curve_of_zcdp,
 )
+from dpaudit.privacy.guarantees import Adjacency
 
 EPSILONS = np.array([0.0, 0.3, 1.0, 2.0, 4.0, 6.0])
 

@@ -9,9 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.privacy.adjacency import Adjacency
-from dpaudit.privacy.curve import PrivacyCurve
-from dpaudit.privacy.guarantees import ApproxDP
+from dpaudit.privacy.guarantees import Adjacency, ApproxDP, PrivacyCurve
 
 EPSILON = st.floats(0, 12)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpaudit.stats.limited import empty_score, limited_score
+from dpaudit.stats.limited_score import empty_score, limited_score
 
 CLASSES = st.lists(
     st.tuples(st.integers(1, 8), st.integers(1, 4)),

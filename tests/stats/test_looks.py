@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from dpaudit.stats.binomial import log_mass, log_tails
-from dpaudit.stats.looks import crossing, shell_cap, thresholds
+from dpaudit.stats.ranked_tail import crossing, shell_cap, thresholds
 
 
 @st.composite

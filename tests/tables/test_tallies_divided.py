@@ -11,8 +11,7 @@ from dpaudit.engines.cluster import RayEngine
 from dpaudit.engines.local import LocalEngine
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.tables.concluding import conclude_scores
-from dpaudit.tables.dividing import tally_files
-from dpaudit.tables.tally import Shard, tally_scores
+from dpaudit.tables.tally import Shard, tally_files, tally_scores
 from dpaudit.tables.tally_json import tally_to_json
 
 N = 4_000

@@ -20,9 +20,9 @@ from dpaudit import (
     audit_scores,
 )
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.tables import parquet_batches
+from dpaudit.tables import parquet as score_files
 from dpaudit.tables.concluding import conclude_scores
-from dpaudit.tables.parquet_batches import count_rows, parquet_files, read_batches
+from dpaudit.tables.parquet import count_rows, parquet_files, read_batches
 from dpaudit.tables.tally import Shard, tally_scores
 from dpaudit.tables.tally_json import tally_to_json
 
@@ -38,7 +38,7 @@ DESIGN = Design(canaries=N, rules=OneRun(guesses=301), claim=CLAIM)
 
 @pytest.fixture(autouse=True)
 def small_batches(monkeypatch):
-    monkeypatch.setattr(parquet_batches, "_ROWS", 700)
+    monkeypatch.setattr(score_files, "_ROWS", 700)
 
 
 def write(path, rows=None, **columns):

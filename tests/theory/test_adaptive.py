@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.theory.adaptive import adaptive_guesses, one_run_guesses
-from dpaudit.theory.stopping import stopping_chance
+from dpaudit.theory.adaptive import adaptive_guesses, one_run_guesses, stopping_chance
 
 
 def played(size, threshold, *, reveals):

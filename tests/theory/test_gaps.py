@@ -21,8 +21,7 @@ from dpaudit.mechanisms.parity import Xor
 from dpaudit.mechanisms.sets import count
 from dpaudit.mechanisms.table import FiniteTable
 from dpaudit.theory.gaps import gaps
-from dpaudit.theory.measured import Measured
-from dpaudit.theory.rungs import Gaps, Rung
+from dpaudit.theory.rungs import Gaps, Measured, Rung
 
 STEPS = [
     "claim",

@@ -16,8 +16,15 @@ from dpaudit.mechanisms.local import (
 from dpaudit.mechanisms.parity import Xor
 from dpaudit.mechanisms.sets import CountInSets, count
 from dpaudit.stats.binomial import log_tails
-from dpaudit.theory.set_tightness import SET_SIZES, SetSize, count_in_sets_tightness
-from dpaudit.theory.tightness import Exposure, Tightness, exposure, tightness
+from dpaudit.theory.tightness import (
+    SET_SIZES,
+    Exposure,
+    SetSize,
+    Tightness,
+    count_in_sets_tightness,
+    exposure,
+    tightness,
+)
 
 SIZES = [100, 1000, 10_000, 100_000]
 

@@ -13,7 +13,7 @@ from dpaudit.game.result import Result
 from dpaudit.game.verdict import Arrival
 from dpaudit.training.any_loop import SumsAudit
 from dpaudit.training.arrival import Arrivals
-from dpaudit.training.guessing import guess_among
+from dpaudit.training.result import guess_among
 
 KEY = Key(bytes(range(32)))
 CLAIM = ApproxDP(epsilon=3.0, delta=1e-5)

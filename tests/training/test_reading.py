@@ -6,7 +6,7 @@ import pytest
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.shuffling import Shuffling
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.training.reading import SumsReading
+from dpaudit.training.likelihoods import SumsReading
 
 RATE, N = 0.3, 2000
 

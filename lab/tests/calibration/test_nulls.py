@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import ApproxDP, GaussianDP
 from dpaudit.stats.binomial import rate_limits
-from dpaudit.theory.stopping import stopping_law, surprising_counts
+from dpaudit.theory.adaptive import stopping_law, surprising_counts
 from dpaudit_lab.calibration.counting import (
     CountedGroups,
     CountsAtTheEdge,

@@ -5,7 +5,7 @@ import pytest
 
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.stats.binomial import rate_limits
-from dpaudit.theory.stopping import stopping_law
+from dpaudit.theory.adaptive import stopping_law
 from dpaudit_lab.calibration import peers, thresholds
 from dpaudit_lab.calibration.cases import Case
 from dpaudit_lab.calibration.draws import Draws, binomial_tail

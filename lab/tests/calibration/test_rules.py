@@ -9,7 +9,7 @@ import pytest
 from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.ranked import RankedLooks
-from dpaudit.bounds.reads import Bets, Counts, Ranked, Rounds, Weighted
+from dpaudit.bounds.readings import Bets, Counts, Ranked, Rounds, Weighted
 from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.stats.binomial import rate_limits

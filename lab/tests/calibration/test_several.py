@@ -6,10 +6,10 @@ from math import log
 import numpy as np
 import pytest
 
-from dpaudit.bounds.certificate import CurveCertificate
+from dpaudit.bounds.curve import CurveCertificate
 from dpaudit.bounds.independent_runs import IndependentRuns
 from dpaudit.bounds.methods import test_claim as verdict_on
-from dpaudit.bounds.reads import Counts, Unequal
+from dpaudit.bounds.readings import Counts, Unequal
 from dpaudit.bounds.unequal import UnequalCoins
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit_lab.calibration.mixtures import (

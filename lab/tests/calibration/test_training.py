@@ -8,7 +8,7 @@ import pytest
 from scipy import special
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.stats.binomial import rate_limits
 from dpaudit_lab.calibration.cases import Case
 from dpaudit_lab.calibration.nulls import curve_of

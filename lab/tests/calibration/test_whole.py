@@ -7,7 +7,7 @@ import pytest
 
 from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.ranked import RankedLooks
-from dpaudit.bounds.reads import Weighted
+from dpaudit.bounds.readings import Weighted
 from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.game.design import Design
 from dpaudit.game.result import judge

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sweep_tools import InOrder
 
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.readings import Counts
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.engines.store import Store
 from dpaudit.engines.sweep import run

@@ -12,7 +12,7 @@ import pytest
 from sweep_tools import InOrder
 
 from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.reads import Counts, Weighted
+from dpaudit.bounds.readings import Counts, Weighted
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.bounds.weighted import WeightedGuesses
 from dpaudit.engines.store import Store

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from dpaudit.accounting.distribution import GRID, ROUNDING, Distribution, composed
 from dpaudit.accounting.history import History, steps_by_kind
 from dpaudit.errors import InvalidInputError
-from dpaudit.privacy.adjacency import Adjacency
-from dpaudit.privacy.curve import PrivacyCurve, rounded_up
+from dpaudit.privacy.guarantees import Adjacency, PrivacyCurve, rounded_up
 
 __all__ = ["HasHistory", "accountant_curve", "claim_of"]
 

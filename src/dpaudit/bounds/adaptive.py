@@ -28,7 +28,7 @@ from scipy import special
 
 from dpaudit import _validate
 from dpaudit.bounds.bound import GameBound, LowerBound, highest_rejected
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError
 from dpaudit.stats.binomial import log_mass, log_tails
 

@@ -33,7 +33,7 @@ from dpaudit.bounds.bound import (
     add_price,
     first_not_rejected,
 )
-from dpaudit.bounds.reads import Bets
+from dpaudit.bounds.readings import Bets
 
 __all__ = ["Betting", "log_wealth"]
 

@@ -15,7 +15,7 @@ import numpy as np
 from dpaudit import _validate
 from dpaudit._codec import Extended, Words
 from dpaudit.errors import InvalidInputError
-from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.stats.search import (
     at_most,
     highest_yes,

@@ -1,4 +1,6 @@
-"""The exact one-run bound for approximate differential privacy.
+"""Bounds on a count of right guesses: approximate privacy, pure privacy, many runs.
+
+The exact one-run bound for approximate differential privacy.
 
 Each of ``m`` canaries is included by a fair coin; the guesser names ``r`` of the
 coins, ``v`` rightly. Under (epsilon, delta)-DP the chance of that many right guesses
@@ -17,12 +19,36 @@ groups of ``g``: ``g epsilon`` and ``delta (e^(g epsilon) - 1) / (e^epsilon - 1)
 
 Reference: docs/explanation/exact-bound.md; for the game, Steinke, Nasr and Jagielski,
 https://arxiv.org/abs/2305.08846.
+
+The one-run bound for pure differential privacy.
+
+Given the output and the coins before it, a coin is guessed rightly with chance at most
+``e^epsilon / (1 + e^epsilon)``; so the right guesses are stochastically fewer than
+binomial, and a binomial tail is a p-value. Its lower limit on epsilon is Clopper's and
+Pearson's limit on a rate, as log-odds: a beta quantile.
+
+Valid for every mechanism. As it holds given the output, the number of guesses may
+depend on the output too.
+
+Reference: Steinke, Nasr and Jagielski, https://arxiv.org/abs/2305.08846, section 5.
+
+The bound for classic auditing: one coin per run, many independent runs.
+
+In each run the mechanism sees one of two neighbouring data sets, by a fair coin, and
+the guesser names it. Runs are independent, so without abstention each guess is right
+with chance at most ``(e^epsilon + delta) / (1 + e^epsilon)``, and the right guesses are
+stochastically fewer than binomial. That costs less for delta than one run does: there
+is no ``m delta``. Where some runs were passed the exact one-run bound holds, as for any
+independent coins; both bound one tail, so the smaller p-value is valid.
+
+Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, algorithm 2;
+Jagielski, Ullman and Oprea, https://arxiv.org/abs/2006.07709.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from math import expm1, inf, log
+from math import expm1, inf, log, log1p
 from typing import ClassVar, final
 
 import numpy as np
@@ -30,13 +56,18 @@ from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit.bounds.bound import GameBound, LowerBound, largest_rejected, probability
-from dpaudit.bounds.reads import Counts, check_at_once
-from dpaudit.privacy.curve import PrivacyCurve
-from dpaudit.privacy.guarantee import Guarantee
-from dpaudit.privacy.guarantees import GaussianDP
-from dpaudit.stats.binomial import log_slack_tail, log_slack_tails
+from dpaudit.bounds.readings import Counts, check_at_once
+from dpaudit.errors import InvalidInputError
+from dpaudit.privacy.guarantees import GaussianDP, Guarantee, PrivacyCurve
+from dpaudit.stats.binomial import log_slack_tail, log_slack_tails, log_tails
 
-__all__ = ["Exact", "group_claim", "group_growth"]
+__all__ = [
+    "Classic",
+    "Exact",
+    "Pure",
+    "group_claim",
+    "group_growth",
+]
 
 
 @final
@@ -113,7 +144,7 @@ mechanism)
         alpha: float,  # noqa: ARG002 (one test for all levels)
     ) -> float:
         """Return the log of the p-value of a claim; a curve is tested as a whole."""
-        from dpaudit.bounds.fdp import curve_log_p_value  # noqa: PLC0415 (it reads this)
+        from dpaudit.bounds.curve import curve_log_p_value  # noqa: PLC0415 (it reads this)
 
         if isinstance(claim, GaussianDP | PrivacyCurve):
             return curve_log_p_value(counts, claim)
@@ -162,3 +193,78 @@ def group_growth(epsilon: float, *, records: int) -> float:
 def _log_slack(counts: Counts, delta: float) -> float:
     """Return the log of m delta."""
     return log(counts.canaries) + log(delta) if counts.canaries and delta else -inf
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Pure(GameBound[Counts]):
+    """The bound at delta = 0.
+
+    Example:
+        >>> counts = Counts(canaries=100, guesses=100, correct=75)
+        >>> round(Pure().epsilon_lower(counts, delta=0.0, alpha=0.05).epsilon_lower, 6)
+        0.702214
+    """
+
+    method: ClassVar[str] = "pure"
+    reference: ClassVar[str] = "https://arxiv.org/abs/2305.08846, section 5"
+
+    def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
+        """Return the log of the p-value of the claim; delta must be 0."""
+        guessed = self._guessed(counts, delta)
+        return Exact().log_p_value(guessed, epsilon=epsilon, delta=0.0)
+
+    def log_p_of(self, counts: Counts, *, delta: float) -> Callable[[float], float]:
+        """Return the log of the p-value as a function of epsilon."""
+        return Exact().log_p_of(self._guessed(counts, delta), delta=0.0)
+
+    def epsilon_lower(
+        self, counts: Counts, *, delta: float, alpha: float
+    ) -> LowerBound:
+        """Return the largest epsilon that the counts reject at level ``alpha``."""
+        return largest_rejected(self, counts, delta=delta, alpha=alpha)
+
+    def _guessed(self, counts: Counts, delta: float) -> Counts:
+        """Return the counts of what was guessed: nothing else enters at delta = 0."""
+        check_at_once(counts, self.method)
+        if delta != 0:
+            raise InvalidInputError(
+                f"the pure bound is for delta=0, got {delta=}; use the exact bound"
+            )
+        return replace(counts, canaries=counts.guesses)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Classic(GameBound[Counts]):
+    """The bound for independent runs; ``canaries`` counts the runs.
+
+    Example:
+        >>> runs = Counts(canaries=1000, guesses=1000, correct=880)
+        >>> print(Classic().epsilon_lower(runs, delta=1e-5, alpha=0.05))
+        epsilon >= 1.829 at delta = 1e-05 (alpha = 0.05, method classic, tier A: any \
+mechanism)
+    """
+
+    method: ClassVar[str] = "classic"
+    reference: ClassVar[str] = "https://arxiv.org/abs/2503.07199, algorithm 2"
+
+    def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
+        """Return the log of the p-value of a claim."""
+        check_at_once(counts, self.method)
+        _validate.probability("delta", delta)
+        one_run = Exact().log_p_value(counts, epsilon=epsilon, delta=delta)
+        plain = counts.alternatives == 2 and counts.records_per_coin == 1
+        if counts.guesses < counts.canaries or not plain:
+            return one_run
+        log_delta = log(delta) if delta else -inf
+        if delta == 1:
+            return 0.0
+        log_odds = float(np.logaddexp(epsilon, log_delta)) - log1p(-delta)
+        return min(one_run, log_tails(counts.correct, counts.guesses, log_odds)[0])
+
+    def epsilon_lower(
+        self, counts: Counts, *, delta: float, alpha: float
+    ) -> LowerBound:
+        """Return the largest epsilon that the runs reject at level ``alpha``."""
+        return largest_rejected(self, counts, delta=delta, alpha=alpha)

@@ -19,7 +19,7 @@ import numpy as np
 
 from dpaudit.bounds.bound import LowerBound, largest_rejected
 from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.reads import Bets, Counts
+from dpaudit.bounds.readings import Bets, Counts
 from dpaudit.errors import InvalidInputError
 from dpaudit.stats.combine import fisher
 

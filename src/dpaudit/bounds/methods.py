@@ -13,13 +13,11 @@ from dpaudit.bounds.bound import (
     ParameterBound,
     probability,
 )
-from dpaudit.bounds.classic import Classic
-from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.fdp import GaussianFamily
+from dpaudit.bounds.curve import GaussianFamily
+from dpaudit.bounds.exact import Classic, Exact, Pure
 from dpaudit.bounds.independent_runs import IndependentRuns
-from dpaudit.bounds.pure import Pure
 from dpaudit.bounds.ranked import RankedLooks
-from dpaudit.bounds.reads import (
+from dpaudit.bounds.readings import (
     Bets,
     Counts,
     Ranked,
@@ -29,13 +27,11 @@ from dpaudit.bounds.reads import (
     Weighted,
 )
 from dpaudit.bounds.rounds import StoufferRounds
-from dpaudit.bounds.slots import AdaptiveSlots
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.bounds.unequal import UnequalCoins
-from dpaudit.bounds.weighted import WeightedGuesses
+from dpaudit.bounds.weighted import AdaptiveSlots, WeightedGuesses
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.privacy.adjacency import Adjacency
-from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.privacy.guarantees import Adjacency, Guarantee
 
 __all__ = [
     "ABOUT",

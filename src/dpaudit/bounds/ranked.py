@@ -30,10 +30,10 @@ from scipy import special
 
 from dpaudit import _validate
 from dpaudit.bounds.bound import GameBound, LowerBound
-from dpaudit.bounds.reads import Ranked
-from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.bounds.readings import Ranked
+from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.stats.binomial import log_tails
-from dpaudit.stats.looks import crossing, shell_cap, thresholds
+from dpaudit.stats.ranked_tail import crossing, shell_cap, thresholds
 from dpaudit.stats.search import last_yes_before_no
 
 __all__ = ["RankedLooks"]

@@ -54,9 +54,9 @@ from dpaudit.bounds.bound import (
     add_price,
     first_not_rejected,
 )
-from dpaudit.bounds.reads import Rounds, Weighted
+from dpaudit.bounds.readings import Rounds, Weighted
 from dpaudit.stats.binomial import log_odds_limit
-from dpaudit.stats.limited import UNRESOLVED, empty_score, limited_score
+from dpaudit.stats.limited_score import UNRESOLVED, empty_score, limited_score
 
 __all__ = [
     "MOST_CHANCE",

@@ -16,7 +16,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from dpaudit.bounds.bound import GameBound, LowerBound, largest_rejected
-from dpaudit.bounds.reads import Counts, check_at_once
+from dpaudit.bounds.readings import Counts, check_at_once
 from dpaudit.errors import InvalidInputError
 from dpaudit.stats.binomial import log_tails, masses
 

@@ -34,7 +34,7 @@ from dpaudit.bounds.bound import (
     first_not_rejected,
     highest_rejected,
 )
-from dpaudit.bounds.reads import Unequal
+from dpaudit.bounds.readings import Unequal
 from dpaudit.stats.weighted import weighted_tail
 
 __all__ = ["UnequalCoins"]

@@ -43,9 +43,9 @@ def read_checked(path: Path) -> "tuple[Result, str]":
     follow from it.
     What does not hold is refused: a page of it would be believed.
     """
-    from dpaudit.evidence.following import check_result  # noqa: PLC0415
-    from dpaudit.evidence.sealing import check_before  # noqa: PLC0415
+    from dpaudit.evidence.derivation import check_result  # noqa: PLC0415
     from dpaudit.evidence.verification import Finding  # noqa: PLC0415
+    from dpaudit.evidence.verify import check_before  # noqa: PLC0415
     from dpaudit.game.result import Result  # noqa: PLC0415 (numpy)
 
     text = read_text(path)

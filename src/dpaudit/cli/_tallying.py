@@ -43,7 +43,7 @@ class Directory:
 
 def find_files(paths: Sequence[Path]) -> Directory:
     """Return the Parquet files that are named or that directories hold."""
-    from dpaudit.tables.parquet_batches import (  # noqa: PLC0415 (an extra)
+    from dpaudit.tables.parquet import (  # noqa: PLC0415 (an extra)
         count_rows,
         parquet_files,
     )
@@ -75,7 +75,7 @@ def tallied_by(
     check_ids: bool,
 ) -> "ScoreTally":
     """Tally files on the workers of an engine, showing how far it is."""
-    from dpaudit.tables.dividing import tally_files  # noqa: PLC0415
+    from dpaudit.tables.tally import tally_files  # noqa: PLC0415
 
     with _watched(source) as progress:
         return tally_files(

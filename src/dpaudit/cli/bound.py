@@ -16,7 +16,7 @@ from dpaudit.errors import InvalidInputError
 
 if TYPE_CHECKING:
     from dpaudit.bounds.bound import ClaimTest, LowerBound, ParameterBound
-    from dpaudit.bounds.reads import Reading
+    from dpaudit.bounds.readings import Reading
     from dpaudit.game.verdict import Verdict
 
 _METHODS = "exact, pure, adaptive, steinke, classic, gdp"
@@ -96,7 +96,7 @@ def _reading(
     *,
     adaptive: bool,
 ) -> "Reading":
-    from dpaudit.bounds.reads import Counts, Reading  # noqa: PLC0415
+    from dpaudit.bounds.readings import Counts, Reading  # noqa: PLC0415
 
     if path is not None:
         if (canaries, guesses, correct) != (None, None, None):
@@ -116,7 +116,7 @@ def _method(
 ) -> str | None:
     """Return the method for counts; None for a reading that only one bound reads."""
     from dpaudit.bounds.methods import METHODS, proved_methods  # noqa: PLC0415
-    from dpaudit.bounds.reads import Counts  # noqa: PLC0415
+    from dpaudit.bounds.readings import Counts  # noqa: PLC0415
 
     if asked is not None and asked not in METHODS:
         raise InvalidInputError(f"--method must be one of {_METHODS}, got {asked!r}")
@@ -141,7 +141,7 @@ def _bounds(
         bound_for,
         proved_methods,
     )
-    from dpaudit.bounds.reads import Counts  # noqa: PLC0415
+    from dpaudit.bounds.readings import Counts  # noqa: PLC0415
 
     if not isinstance(read, Counts) or method is None:
         return [bound_for(read).epsilon_lower(read, delta=delta, alpha=alpha)]
@@ -159,7 +159,7 @@ def _claim_test(
     delta: float,
     alpha: float,
 ) -> "ClaimTest | None":
-    from dpaudit.bounds.fdp import GaussianFamily  # noqa: PLC0415
+    from dpaudit.bounds.curve import GaussianFamily  # noqa: PLC0415
     from dpaudit.bounds.methods import METHODS, test_claim  # noqa: PLC0415
     from dpaudit.privacy.guarantees import ApproxDP  # noqa: PLC0415
 
@@ -200,8 +200,8 @@ def _ended(
 
 
 def _ceiling(read: "Reading", *, delta: float, alpha: float) -> float | None:
-    from dpaudit.bounds.ceilings import design_ceiling  # noqa: PLC0415
-    from dpaudit.bounds.reads import Counts  # noqa: PLC0415
+    from dpaudit.bounds.readings import Counts  # noqa: PLC0415
+    from dpaudit.bounds.strength import design_ceiling  # noqa: PLC0415
 
     if isinstance(read, Counts):
         return design_ceiling(read, delta=delta, alpha=alpha)

@@ -13,7 +13,7 @@ from dpaudit.errors import VoidAuditError, on_one_line
 if TYPE_CHECKING:
     from dpaudit.game.combining import CombinedResult
     from dpaudit.game.result import Result
-    from dpaudit.privacy.guarantee import Guarantee
+    from dpaudit.privacy.guarantees import Guarantee
 
 _FORMAT = "dpaudit.combination.1"
 

@@ -61,7 +61,7 @@ def evidence(
     something is misused or does not hold.
     """
     from dpaudit.evidence import seal  # noqa: PLC0415 (numpy comes with it)
-    from dpaudit.evidence.sealing import check_before  # noqa: PLC0415
+    from dpaudit.evidence.verify import check_before  # noqa: PLC0415
 
     text = read_text(result)
     signer = None

@@ -19,8 +19,7 @@ from dpaudit.errors import InvalidInputError, MissingExtraError
 if TYPE_CHECKING:
     from dpaudit.dpsgd.planning.plan import Plan
     from dpaudit.dpsgd.planning.sizes import Needed
-    from dpaudit.privacy.guarantee import Guarantee
-    from dpaudit.privacy.guarantees import ApproxDP
+    from dpaudit.privacy.guarantees import ApproxDP, Guarantee
 
 
 class _Purpose(StrEnum):

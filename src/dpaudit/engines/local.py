@@ -18,7 +18,7 @@ from itertools import chain, islice
 from typing import TypeVar, final
 
 from dpaudit import _validate
-from dpaudit.engines.tries import ONE_THREAD, Try, again
+from dpaudit.engines.engine import ONE_THREAD, Try, again
 from dpaudit.errors import MissingExtraError
 
 try:

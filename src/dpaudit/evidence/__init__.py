@@ -10,9 +10,8 @@ from dpaudit.evidence.files import ScoreFile, ScoreFiles, score_files
 from dpaudit.evidence.gathering import evidence_of
 from dpaudit.evidence.record import Evidence
 from dpaudit.evidence.registration import Registration, naming, register
-from dpaudit.evidence.sealing import seal
 from dpaudit.evidence.verification import Check, Finding, Verification
-from dpaudit.evidence.verifying import verify
+from dpaudit.evidence.verify import seal, verify
 from dpaudit.game.lots import tie_rng
 
 __all__ = [

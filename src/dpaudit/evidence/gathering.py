@@ -5,9 +5,9 @@ import sys
 from importlib.metadata import PackageNotFoundError, version
 
 from dpaudit.errors import DpAuditError, InvalidInputError
+from dpaudit.evidence.derivation import check_runs, scored_again
 from dpaudit.evidence.files import ScoreFiles, read_score_files
 from dpaudit.evidence.record import Evidence
-from dpaudit.evidence.rederive import check_runs, scored_again
 from dpaudit.evidence.registration import Registration
 from dpaudit.game.coins import Key
 from dpaudit.game.result import Result

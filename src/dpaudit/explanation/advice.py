@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.bounds.independent_runs import IndependentRuns
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.readings import Counts
 from dpaudit.dpsgd.planning.candidates import most_shown
 from dpaudit.dpsgd.planning.expected_one_run import (
     Expected,
@@ -29,14 +29,14 @@ from dpaudit.dpsgd.planning.forecasts import (
 from dpaudit.dpsgd.planning.forecasts import expected_bound as forecast_bound
 from dpaudit.dpsgd.planning.guess_law import GuessLaw
 from dpaudit.dpsgd.planning.rounds_search import best_rounds
+from dpaudit.explanation.accuracy import Seen, expected_bound, likely_accuracies
 from dpaudit.explanation.ladder import reach
 from dpaudit.explanation.model import Model
-from dpaudit.explanation.seen import Seen, expected_bound, likely_accuracies
 from dpaudit.explanation.values import Advice
 from dpaudit.game.design import Design
 from dpaudit.game.result import Result
 from dpaudit.game.rules import OneRun
-from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.theory.rungs import Gaps
 
 __all__ = ["guessing_advice", "modelled_advice", "unmodelled_advice"]

@@ -1,7 +1,20 @@
-"""From a result to its explanation: what it shows, why not more, what could be done."""
+"""Explain a result: what was found, what stands between it and the claim, what to do.
+
+What an audit that refuted nothing would have caught.
+
+"No violation found" is worth what the audit could have refuted. With a model of the
+training it is by how much the noise would have had to be too small; without one, how
+well guesses would have had to do (``dpaudit.game.strength``).
+
+From a result to its explanation: what it shows, why not more, what could be done.
+"""
+
+from math import ceil
 
 import numpy as np
 
+from dpaudit.dpsgd.planning.forecasts import noise_fault
+from dpaudit.explanation.accuracy import see
 from dpaudit.explanation.advice import (
     guessing_advice,
     modelled_advice,
@@ -9,16 +22,56 @@ from dpaudit.explanation.advice import (
 )
 from dpaudit.explanation.ladder import known, law_of, modelled, unmodelled
 from dpaudit.explanation.model import Model
-from dpaudit.explanation.seen import see
-from dpaudit.explanation.strength import strength
 from dpaudit.explanation.values import Advice, Explanation, Step
 from dpaudit.game.design import ThreatModel
 from dpaudit.game.result import Result
-from dpaudit.game.verdict import Verdict
+from dpaudit.game.rules import AdaptiveRounds, OneRun
+from dpaudit.game.strength import would_catch
+from dpaudit.game.verdict import CHANCE, Verdict
 from dpaudit.game.words import shown
+from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.theory.rungs import Gaps
 
-__all__ = ["explain"]
+__all__ = [
+    "explain",
+    "strength",
+]
+
+
+def strength(audit: Result, claim: Guarantee, model: Model | None) -> str:
+    """Return what would have been caught; "" where nobody computed it."""
+    if model is not None and isinstance(audit.design.rules, OneRun | AdaptiveRounds):
+        return _noise(audit, claim, model)
+    return would_catch(audit, claim)
+
+
+def _noise(audit: Result, claim: Guarantee, model: Model) -> str:
+    rules = audit.design.rules
+    assert isinstance(rules, OneRun | AdaptiveRounds)
+    tested = claim if isinstance(rules, OneRun) else audit.design.claim
+    stated = audit.design.setting.get("fault")
+    fault = (
+        stated
+        if isinstance(stated, float)
+        else noise_fault(
+            model.training,
+            rules,
+            model.per_coordinate,
+            model.coordinates,
+            tested,
+            audit.design.alpha,
+        )
+    )
+    if fault is None:
+        return (
+            "It would hardly have caught a fault of the noise: not even noise 32 times "
+            f"too small would have been refuted with chance {CHANCE:g}."
+        )
+    return (
+        f"It would have caught noise {ceil(100 * fault) / 100:.2f} times too small "
+        f"with chance {CHANCE:g}; smaller faults may go unseen."
+    )
+
 
 _VISIBLE = 5e-4
 _LOOK = Advice(

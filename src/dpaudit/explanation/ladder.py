@@ -18,20 +18,19 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit.bounds.ceilings import mechanism_ceiling
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.readings import Counts
+from dpaudit.bounds.strength import mechanism_ceiling
 from dpaudit.dpsgd.planning.expected_one_run import forecast_one_run
 from dpaudit.dpsgd.planning.forecasts import FINAL, simulated_law
 from dpaudit.dpsgd.planning.guess_law import GuessLaw
 from dpaudit.dpsgd.sums import canary_log_odds
 from dpaudit.errors import InvalidInputError
+from dpaudit.explanation.accuracy import Seen, as_epsilon, excess
 from dpaudit.explanation.model import Model
-from dpaudit.explanation.seen import Seen, as_epsilon, excess
 from dpaudit.game.result import Result
-from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.theory.gaps import gaps
-from dpaudit.theory.measured import Measured
-from dpaudit.theory.rungs import Gaps, Rung
+from dpaudit.theory.rungs import Gaps, Measured, Rung
 
 __all__ = ["known", "law_of", "modelled", "reach", "unmodelled"]
 

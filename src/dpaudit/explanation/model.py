@@ -12,8 +12,7 @@ from typing import Self, final
 from dpaudit.dpsgd.planning import Training
 from dpaudit.game.design import ThreatModel
 from dpaudit.game.result import Result
-from dpaudit.privacy.guarantee import Guarantee
-from dpaudit.privacy.guarantees import GaussianDP
+from dpaudit.privacy.guarantees import GaussianDP, Guarantee
 
 __all__ = ["Model"]
 

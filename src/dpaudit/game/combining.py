@@ -45,12 +45,12 @@ from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.independent_runs import IndependentRuns, bets_in_a_row
 from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.ranked import RankedLooks
-from dpaudit.bounds.reads import Bets, Counts, Reading
+from dpaudit.bounds.readings import Bets, Counts, Reading
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.result import Result, bound_of, check_reading
 from dpaudit.game.verdict import Control, Verdict, verdict_of
 from dpaudit.game.words import opening
-from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.stats.binomial import log_odds_limit
 from dpaudit.stats.combine import fisher
 

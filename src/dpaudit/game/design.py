@@ -22,8 +22,7 @@ from dpaudit._codec import Document
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Key
 from dpaudit.game.rules import Rules
-from dpaudit.privacy.guarantee import Guarantee
-from dpaudit.privacy.guarantees import ApproxDP, PureDP
+from dpaudit.privacy.guarantees import ApproxDP, Guarantee, PureDP
 
 __all__ = ["Commitment", "Design", "ThreatModel"]
 

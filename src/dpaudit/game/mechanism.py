@@ -17,7 +17,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.privacy.guarantees import Guarantee
 
 __all__ = [
     "HasConditionalLoss",

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from dpaudit import _canonical
 from dpaudit._codec import Document, decode
 from dpaudit.errors import InvalidInputError
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 
 __all__ = ["Pairs"]
 

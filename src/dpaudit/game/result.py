@@ -9,7 +9,7 @@ from dpaudit import _validate
 from dpaudit._codec import Document
 from dpaudit.bounds.bound import ClaimTest, GameBound, LowerBound, ParameterBound
 from dpaudit.bounds.methods import KNOWN, test_claim
-from dpaudit.bounds.reads import Counts, Reading
+from dpaudit.bounds.readings import Counts, Reading
 from dpaudit.bounds.strength import accuracy_caught
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game import words
@@ -26,8 +26,7 @@ from dpaudit.game.verdict import (
     better_than_chance,
     verdict_of,
 )
-from dpaudit.privacy.guarantee import Guarantee
-from dpaudit.privacy.guarantees import PureDP
+from dpaudit.privacy.guarantees import Guarantee, PureDP
 from dpaudit.stats.binomial import log_odds_limit
 
 __all__ = [

@@ -37,11 +37,9 @@ from dpaudit._kinds import Kinds
 from dpaudit.bounds.adaptive import Adaptive, coupling_price
 from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.bound import GameBound, Grid, LowerBound
-from dpaudit.bounds.classic import Classic
-from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.pure import Pure
+from dpaudit.bounds.exact import Classic, Exact, Pure
 from dpaudit.bounds.ranked import RankedLooks
-from dpaudit.bounds.reads import (
+from dpaudit.bounds.readings import (
     Bets,
     Counts,
     Ranked,
@@ -56,9 +54,8 @@ from dpaudit.bounds.rounds import (
     left_to_chance,
     rounds_price,
 )
-from dpaudit.bounds.slots import AdaptiveSlots
 from dpaudit.bounds.steinke import Steinke
-from dpaudit.bounds.weighted import WeightedGuesses
+from dpaudit.bounds.weighted import AdaptiveSlots, WeightedGuesses
 from dpaudit.errors import InvalidInputError, VoidAuditError
 
 __all__ = [

@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpaudit.bounds.reads import Reading
+from dpaudit.bounds.readings import Reading
 from dpaudit.errors import VoidAuditError
 from dpaudit.game.coins import Coins
 from dpaudit.game.design import Commitment, Design

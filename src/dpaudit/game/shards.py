@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.auditors import check_pairs
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.guessers import Guesser, Submission, everyone
 from dpaudit.game.mechanism import Mechanism
-from dpaudit.game.one_run import check_pairs
 from dpaudit.game.pairs import Pairs
 from dpaudit.game.referee import checked
 from dpaudit.game.result import Result, judge

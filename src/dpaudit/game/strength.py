@@ -14,12 +14,12 @@ import numpy as np
 from scipy import special
 
 from dpaudit.bounds.methods import test_claim
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.readings import Counts
 from dpaudit.bounds.strength import accuracy_caught
 from dpaudit.game.design import Design
 from dpaudit.game.result import Result
 from dpaudit.game.verdict import CHANCE
-from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.privacy.guarantees import Guarantee
 
 __all__ = ["would_catch"]
 

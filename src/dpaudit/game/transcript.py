@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit._codec import Document
-from dpaudit.bounds.reads import Reading
+from dpaudit.bounds.readings import Reading
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.design import Design
 

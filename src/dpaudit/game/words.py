@@ -12,12 +12,11 @@ from math import ceil
 from typing import TYPE_CHECKING, Final, final
 
 from dpaudit.bounds.bound import p_value_text, rounded_down
-from dpaudit.bounds.ceilings import mechanism_ceiling
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.readings import Counts
+from dpaudit.bounds.strength import mechanism_ceiling
 from dpaudit.errors import on_one_line
 from dpaudit.game.verdict import CHANCE, Verdict
-from dpaudit.privacy.guarantee import Guarantee
-from dpaudit.privacy.guarantees import ApproxDP, PureDP
+from dpaudit.privacy.guarantees import ApproxDP, Guarantee, PureDP
 
 if TYPE_CHECKING:
     from dpaudit.game.result import Result, TrainingRecord

@@ -27,14 +27,10 @@ from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.mechanism import Mechanism, Posterior
 from dpaudit.game.pairs import Pairs
-from dpaudit.mechanisms._checks import one_each
-from dpaudit.mechanisms.fixed import FixedPosterior
+from dpaudit.mechanisms._shared import FixedPosterior, one_each
 from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, LossLaw
 from dpaudit.mechanisms.table import digits, product_law
-from dpaudit.privacy.adjacency import Adjacency
-from dpaudit.privacy.curve import PrivacyCurve
-from dpaudit.privacy.guarantee import Guarantee
-from dpaudit.privacy.guarantees import ApproxDP
+from dpaudit.privacy.guarantees import Adjacency, ApproxDP, Guarantee, PrivacyCurve
 
 __all__ = ["AllOrNothing", "Identity", "NameAndShame"]
 

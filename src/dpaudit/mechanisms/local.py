@@ -24,11 +24,10 @@ from scipy import special
 
 from dpaudit import _validate
 from dpaudit.game.pairs import Pairs
-from dpaudit.mechanisms.fixed import FixedPosterior
+from dpaudit.mechanisms._shared import FixedPosterior
 from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, Loss, LossLaw, SmoothLoss
 from dpaudit.mechanisms.table import digits, product_law
-from dpaudit.privacy.adjacency import Adjacency
-from dpaudit.privacy.guarantees import GaussianDP, PureDP
+from dpaudit.privacy.guarantees import Adjacency, GaussianDP, PureDP
 
 __all__ = ["LocalGaussian", "LocalLaplace", "LocalRandomisedResponse"]
 

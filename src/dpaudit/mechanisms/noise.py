@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit.privacy.adjacency import Adjacency
-from dpaudit.privacy.guarantees import GaussianDP, PureDP
+from dpaudit.privacy.guarantees import Adjacency, GaussianDP, PureDP
 
 __all__ = ["GaussianNoise", "GeometricNoise", "LaplaceNoise", "NoNoise", "Noise"]
 

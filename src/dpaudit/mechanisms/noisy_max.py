@@ -25,12 +25,11 @@ from scipy import special
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.pairs import Pairs
-from dpaudit.mechanisms._checks import one_each
+from dpaudit.mechanisms._shared import one_each
 from dpaudit.mechanisms.count_loss import rising
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior, log_fair, log_sum
 from dpaudit.mechanisms.loss_law import Kind, LossLaw
-from dpaudit.privacy.adjacency import Adjacency
-from dpaudit.privacy.guarantees import PureDP
+from dpaudit.privacy.guarantees import Adjacency, PureDP
 
 __all__ = ["NoisyMax"]
 

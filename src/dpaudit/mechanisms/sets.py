@@ -23,10 +23,13 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.pairs import Pairs
-from dpaudit.mechanisms._checks import one_each
-from dpaudit.mechanisms.count_gaussian import gaussian_loss
-from dpaudit.mechanisms.count_laplace import laplace_loss
-from dpaudit.mechanisms.count_loss import geometric_loss, noiseless_loss
+from dpaudit.mechanisms._shared import one_each
+from dpaudit.mechanisms.count_loss import (
+    gaussian_loss,
+    geometric_loss,
+    laplace_loss,
+    noiseless_loss,
+)
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior
 from dpaudit.mechanisms.loss_law import Kind, Loss, LossLaw
 from dpaudit.mechanisms.noise import (
@@ -37,7 +40,7 @@ from dpaudit.mechanisms.noise import (
     NoNoise,
 )
 from dpaudit.mechanisms.table import digits, product_law
-from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.privacy.guarantees import Guarantee
 
 __all__ = ["CountInSets", "count"]
 

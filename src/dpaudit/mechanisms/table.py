@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.pairs import Pairs
-from dpaudit.mechanisms._checks import one_each
+from dpaudit.mechanisms._shared import one_each
 
 __all__ = ["FiniteTable", "HasLaw", "TablePosterior", "digits", "product_law"]
 

@@ -27,8 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
-from dpaudit.privacy.adjacency import Adjacency
-from dpaudit.privacy.curve import PrivacyCurve, rounded_up
+from dpaudit.privacy.guarantees import Adjacency, PrivacyCurve, rounded_up
 
 __all__ = ["curve_of_rdp", "curve_of_trade_off", "curve_of_zcdp"]
 

@@ -23,8 +23,7 @@ from dpaudit.errors import InvalidInputError, printable
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.reporting.report import svg
 from dpaudit.reporting.report.axes import Doublings, Even, Plot
-from dpaudit.reporting.report.numbers import count, plain
-from dpaudit.reporting.report.words import typeset
+from dpaudit.reporting.report.numbers import count, plain, typeset
 from dpaudit.theory.rungs import Gaps, Rung
 
 __all__ = ["plan_picture", "waterfall"]

@@ -1,16 +1,35 @@
-"""What a column of a table must hold, and how it is said that it does not.
+"""Columns of scores from .csv, .npy and .npz files: spelled, parsed, checked.
+
+What a column of a table must hold, and how it is said that it does not.
 
 An id is a whole number or text, a bit is 0 or 1, a score is a number. Whatever the
 file's format, a breach is told alike: the file, the column, the row (the first row of
 data is row 1), what stands there, and what to do.
+
+Columns of a CSV file: UTF-8, commas, a header, one row for each canary.
+
+Arrays of .npy and .npz files, without pickle, and no larger than they are.
+
+The header of such an array says how large it is. It is believed only if the file holds
+that many bytes, so that a few bytes cannot ask for a machine's whole memory. Members of
+an archive are stored or deflated, as numpy writes them, and are never written to disk.
 """
 
-from collections.abc import Iterable, Mapping
+import csv
+import lzma
+import struct
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import prod
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import numpy as np
+from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError
@@ -19,11 +38,17 @@ __all__ = [
     "MISSING",
     "MOST_BYTES",
     "SPELLINGS",
+    "array_names",
     "check_flat",
     "check_size",
     "check_texts",
     "check_unpacked",
     "found",
+    "read_arrays",
+    "read_csv",
+    "read_csv_list",
+    "read_npy",
+    "read_npz",
     "refuse",
     "text_column",
     "to_bits",
@@ -181,3 +206,282 @@ def to_scores(
             path, column, missing + first, f"the score is not a number; {MISSING}"
         )
     return scores
+
+
+_BITS: Final = MappingProxyType(
+    {"0": 0, "1": 1, "0.0": 0, "1.0": 1, "false": 0, "true": 1}
+)
+
+
+def read_csv(path: Path) -> Mapping[str, NDArray[Any]]:
+    """Return the columns of a table by their meaning: id, bit, score."""
+    with _lines(path) as lines:
+        header = next(lines, None)
+        if header is None:
+            raise InvalidInputError(f"{path} is empty; it must begin with a header")
+        return _columns(path, header, lines)
+
+
+def read_csv_list(path: Path) -> NDArray[Any]:
+    """Return one list of scores: a number a line, or the score column of a table."""
+    with _lines(path) as lines:
+        first = next(lines, None)
+        if first is None:
+            raise InvalidInputError(f"{path} is empty; it must hold a score a line")
+        if len(first) == 1 and _is_number(first[0]):
+            rows = _rows(path, lines, fields=1)
+            return _scores(path, "score", [first[0], *(row[0] for row in rows)])
+        columns = _columns(path, first, lines)
+        if "score" not in columns:
+            raise InvalidInputError(
+                f"{path}: expected a number a line, or a column 'score', got the "
+                f"header {','.join(first)[:80]!r}"
+            )
+        return columns["score"]
+
+
+@contextmanager
+def _lines(path: Path) -> Iterator[Iterator[list[str]]]:
+    """Open a file; what cannot be read as CSV is an error that names it."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            yield (row for row in csv.reader(file, strict=True) if row)
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(
+            f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8"
+        ) from error
+    except csv.Error as error:
+        raise InvalidInputError(f"{path} is not a CSV file: {error}") from error
+
+
+def _columns(
+    path: Path, header: Sequence[str], lines: Iterator[list[str]]
+) -> Mapping[str, NDArray[Any]]:
+    names = [name.strip() for name in header]
+    known = found(path, names)
+    if not known and len(names) == 1 and any(mark in names[0] for mark in ";\t"):
+        raise InvalidInputError(
+            f"{path}: columns must be divided by commas, got the header {names[0]!r}"
+        )
+    places = {meaning: names.index(name) for meaning, name in known.items()}
+    texts: dict[str, list[str]] = {meaning: [] for meaning in known}
+    for row in _rows(path, lines, fields=len(names)):
+        for meaning, place in places.items():
+            texts[meaning].append(row[place].strip())
+    convert = {"id": _ids, "bit": _bits, "score": _scores}
+    return {
+        meaning: convert[meaning](path, known[meaning], texts[meaning])
+        for meaning in known
+    }
+
+
+def _rows(
+    path: Path, lines: Iterable[list[str]], *, fields: int
+) -> Iterator[list[str]]:
+    for number, row in enumerate(lines, 1):
+        if len(row) != fields:
+            raise InvalidInputError(
+                f"{path}, row {number}: expected {fields} fields, got {len(row)}; is "
+                "the file cut off?"
+            )
+        yield row
+
+
+def _ids(path: Path, column: str, texts: list[str]) -> NDArray[Any]:
+    """Return whole numbers if every id is written as one, or else text."""
+    if "" in texts:
+        raise refuse(path, column, texts.index("") + 1, "the id is missing")
+    try:
+        numbers = np.array(texts, np.int64)
+    except (ValueError, OverflowError):
+        return text_column(path, column, texts)
+    # 007 and 7 are two ids.
+    same = all(map(str.__eq__, map(str, numbers.tolist()), texts))
+    return numbers if same else text_column(path, column, texts)
+
+
+def _bits(path: Path, column: str, texts: list[str]) -> NDArray[Any]:
+    try:
+        return np.array([_BITS[text.lower()] for text in texts], np.uint8)
+    except KeyError:
+        row = next(i for i, text in enumerate(texts) if text.lower() not in _BITS)
+        raise refuse(
+            path,
+            column,
+            row + 1,
+            f"{texts[row][:40]!r} is neither 0 nor 1; write 1 for included and 0 for "
+            "not",
+        ) from None
+
+
+def _scores(path: Path, column: str, texts: list[str]) -> NDArray[Any]:
+    try:
+        return np.array([_number(text) for text in texts], np.float64)
+    except ValueError:
+        row = next(i for i, text in enumerate(texts) if not _is_number(text))
+        said = f"{texts[row][:40]!r} is not a number" if texts[row] else "no score"
+        raise refuse(path, column, row + 1, f"{said}; {MISSING}") from None
+
+
+def _number(text: str) -> float:
+    if "_" in text:  # Python would take 1_0 for 10
+        raise ValueError(text)
+    return float(text)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        _number(text)
+    except ValueError:
+        return False
+    return True
+
+
+_LONGEST_HEADER = 1 << 16  # bytes; numpy itself takes no more than 10,000
+
+
+def read_npz(path: Path) -> Mapping[str, NDArray[Any]]:
+    """Return the columns of a table by their meaning: id, bit, score."""
+    known = found(path, array_names(path))
+    arrays = read_arrays(path, tuple(known.values()))
+    return {meaning: arrays[name] for meaning, name in known.items()}
+
+
+def array_names(path: Path) -> tuple[str, ...]:
+    """Return what the arrays of a .npz file are called."""
+    with _opened(path) as archive:
+        return tuple(name.removesuffix(".npy") for name in archive.namelist())
+
+
+def read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    """Return the arrays of a .npz file that are named, which must be there."""
+    with _opened(path) as archive:
+        arrays = {}
+        for name in names:
+            member = _member(path, name, archive)
+            with archive.open(member) as stream:
+                arrays[name] = _array(
+                    path, name, stream, member.file_size, member.compress_size
+                )
+        return arrays
+
+
+def _member(path: Path, name: str, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
+    here = [
+        each
+        for each in archive.infolist()
+        if each.filename.removesuffix(".npy") == name
+    ]
+    if len(here) != 1:
+        raise refuse(
+            path, name, None, f"there are {len(here)} arrays of this name; keep one"
+        )
+    if here[0].compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise refuse(
+            path, name, None, "it is compressed in another way than numpy's savez does"
+        )
+    return here[0]
+
+
+def read_npy(path: Path) -> NDArray[Any]:
+    """Return the array of a .npy file."""
+    with path.open("rb") as stream:
+        size = path.stat().st_size
+        return _array(path, "score", stream, size, size)
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open an archive; what is wrong with it is an error that names it."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            yield archive
+    except InvalidInputError:
+        raise
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        lzma.LZMAError,
+        struct.error,
+        EOFError,
+        OSError,  # a place before the file's beginning, for one
+        RuntimeError,  # encrypted, or compressed in an unknown way
+        ValueError,  # names that are no text
+    ) as error:
+        raise InvalidInputError(
+            f"{path} is not a .npz file, or it is cut off ({error}); write it with "
+            "numpy.savez"
+        ) from error
+
+
+def _array(
+    path: Path, name: str, stream: IO[bytes], size: int, packed: int
+) -> NDArray[Any]:
+    """Return an array of which a file says that it takes so many bytes, packed."""
+    shape, by_columns, dtype, head = _header(path, name, stream)
+    if dtype.hasobject:
+        raise refuse(
+            path,
+            name,
+            None,
+            "its entries are Python objects, which only pickle reads, and pickle can "
+            "run anything; save numbers, or text as numpy.array(..., dtype=str)",
+        )
+    if not dtype.itemsize:
+        raise refuse(path, name, None, "its entries take no bytes")
+    declared = prod(shape) * dtype.itemsize
+    check_size(path, name, declared)
+    if head + declared != size:
+        raise refuse(
+            path,
+            name,
+            None,
+            f"it says that it takes {declared:,} bytes, and {max(0, size - head):,} "
+            "are there; is the file cut off?",
+        )
+    check_unpacked(path, name, declared, packed)
+    data = stream.read(declared)
+    if len(data) != declared:
+        raise refuse(path, name, None, "the file ends before it does")
+    flat = np.frombuffer(data, dtype) if declared else np.empty(0, dtype)
+    try:
+        return flat.reshape(shape, order="F" if by_columns else "C")
+    except (TypeError, ValueError) as error:
+        raise refuse(path, name, None, f"it has no shape, but {shape}") from error
+
+
+def _header(
+    path: Path, name: str, stream: IO[bytes]
+) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Return the shape, the order, the type, and how many bytes the header takes."""
+    counted = _Counted(stream)
+    try:
+        version = npy.read_magic(counted)
+        read = {
+            (1, 0): npy.read_array_header_1_0,
+            (2, 0): npy.read_array_header_2_0,
+        }[version]
+        with warnings.catch_warnings():  # about headers of Python 2, if they are that
+            warnings.simplefilter("ignore")
+            shape, by_columns, dtype = read(counted)
+    except Exception as error:  # whatever a parser of foreign bytes may raise
+        raise refuse(
+            path, name, None, f"it is not an array that numpy wrote ({error})"
+        ) from error
+    if any(length < 0 for length in shape):
+        raise refuse(path, name, None, f"its shape is {shape}")
+    return shape, bool(by_columns), dtype, counted.taken
+
+
+class _Counted:
+    """A stream, and how much was read of it; an archive's cannot say."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream, self.taken = stream, 0
+
+    def read(self, size: int = -1, /) -> bytes:
+        if size > _LONGEST_HEADER:
+            raise ValueError(f"a header of {size:,} bytes")
+        data = self._stream.read(size)
+        self.taken += len(data)
+        return data

@@ -19,7 +19,7 @@ from typing import Final
 
 import numpy as np
 
-from dpaudit.bounds.reads import Reading
+from dpaudit.bounds.readings import Reading
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.lots import Lots, tie_seed
 from dpaudit.game.result import Result, effect_seen, judge

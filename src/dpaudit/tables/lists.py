@@ -28,9 +28,15 @@ from dpaudit.game.lots import Lots
 from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.scores import check_fair, check_rows, check_scores, read_ranks
-from dpaudit.tables.columns import SPELLINGS, check_flat, to_scores
-from dpaudit.tables.csv_files import read_csv_list
-from dpaudit.tables.npy_files import array_names, read_arrays, read_npy
+from dpaudit.tables.columns import (
+    SPELLINGS,
+    array_names,
+    check_flat,
+    read_arrays,
+    read_csv_list,
+    read_npy,
+    to_scores,
+)
 from dpaudit.tables.reading import check_file
 
 __all__ = [
@@ -202,7 +208,7 @@ def _read_npz_list(path: Path) -> NDArray[Any]:
 
 
 def _read_parquet_list(path: Path) -> NDArray[Any]:
-    from dpaudit.tables.parquet_files import read_parquet  # noqa: PLC0415 (an extra)
+    from dpaudit.tables.parquet import read_parquet  # noqa: PLC0415 (an extra)
 
     columns = read_parquet(path)
     if "score" not in columns:

@@ -16,9 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.tables.columns import check_flat, refuse, to_bits, to_ids, to_scores
-from dpaudit.tables.csv_files import read_csv
-from dpaudit.tables.npy_files import read_npz
+from dpaudit.tables.columns import (
+    check_flat,
+    read_csv,
+    read_npz,
+    refuse,
+    to_bits,
+    to_ids,
+    to_scores,
+)
 
 __all__ = ["ScoreTable", "check_file", "read_score_table"]
 
@@ -115,7 +121,7 @@ def check_file(path: Path, suffixes: tuple[str, ...]) -> str:
 
 
 def _read_parquet(path: Path) -> Columns:
-    from dpaudit.tables.parquet_files import read_parquet  # noqa: PLC0415 (an extra)
+    from dpaudit.tables.parquet import read_parquet  # noqa: PLC0415 (an extra)
 
     return read_parquet(path)
 

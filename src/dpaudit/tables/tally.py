@@ -1,4 +1,12 @@
-"""Tallies of scores: what a shard of a large table leaves, and how shards add up.
+"""Tallies: what many files of scores say together, in one pass and little memory.
+
+The coins of a stream of canaries, by id, each block of them derived once.
+
+``Coins`` derives a block of 65,536 coins at a time. Canaries that come in no order
+touch every block again and again, so blocks are kept as they are derived, a bit per
+coin: a billion coins take 125 MB, and less where only some blocks are asked for.
+
+Tallies of scores: what a shard of a large table leaves, and how shards add up.
 
 A table of a billion canaries lies in many files, perhaps on many machines. One pass
 over some of them leaves a tally of a few kilobytes to a few megabytes, and tallies of
@@ -13,10 +21,17 @@ all shards make the result that one pass over all files would have made, bit for
 
 Coins are those of the files, or derived from the key by id; where both are there they
 must agree. What is guessed is decided by rank from both ends, as in ``audit_scores``.
+
+One tally of many files, a file at a time on the workers of an engine.
+
+A task is a file: its worker reads it where it lies and sends back a tally, which is
+small; nothing is sorted or sent across. Tallies are merged as they come, in any order,
+to the same whole. The key does not travel: a worker reads it from its file, which must
+be there under the same name.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self, TypeAlias, final
@@ -24,12 +39,12 @@ from typing import Final, Self, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit.engines.engine import Engine
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.game.coins import Coins, Key
+from dpaudit.game.coins import BLOCK, Coins, Key
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.lots import Lots
 from dpaudit.game.scores import check_rules
-from dpaudit.tables.coin_table import CoinTable
 from dpaudit.tables.ends import Ends, EndsSoFar
 from dpaudit.tables.histogram import Histogram, HistogramSoFar
 from dpaudit.tables.seen_ids import IdSet, SeenIds, joined
@@ -38,10 +53,35 @@ __all__ = [
     "MOST_CANARIES",
     "MOST_EXACT",
     "MOST_RANKED",
+    "CoinTable",
     "ScoreTally",
     "Shard",
+    "tally_files",
     "tally_scores",
 ]
+
+
+@final
+class CoinTable:
+    """Looks coins up, for ids in any order."""
+
+    def __init__(self, coins: Coins) -> None:
+        self._coins = coins
+        self._bits = np.zeros((coins.count + 7) // 8, np.uint8)
+        self._derived = np.zeros((coins.count - 1) // BLOCK + 1, bool)
+
+    def at(self, ids: NDArray[np.int64]) -> NDArray[np.uint8]:
+        """Return the coins of canaries whose ids are known to be in range."""
+        first, last = int(ids.min()) // BLOCK, int(ids.max()) // BLOCK
+        for block in first + np.flatnonzero(~self._derived[first : last + 1]):
+            self._derive(int(block))
+        return np.asarray(self._bits[ids >> 3] >> (ids & 7).astype(np.uint8) & 1)
+
+    def _derive(self, block: int) -> None:
+        here = self._bits[block * BLOCK // 8 : (block + 1) * BLOCK // 8]
+        here[:] = self._coins.packed(block)[: len(here)]  # the last may be shorter
+        self._derived[block] = True
+
 
 MOST_CANARIES: Final = 1 << 36  # a bit for each takes 8 GiB
 MOST_EXACT: Final = 1 << 16  # guesses whose scores are kept one by one
@@ -153,7 +193,7 @@ def tally_scores(
         VoidAuditError: The table voids the audit: an id is unknown or there twice, a
             bit is not the key's coin, or there is no coin.
     """
-    from dpaudit.tables.parquet_batches import read_batches  # noqa: PLC0415 (an extra)
+    from dpaudit.tables.parquet import read_batches  # noqa: PLC0415 (an extra)
 
     design, key = shard.design, shard.key
     salt, with_ids = _salt(design, key), shard.check_ids or key is not None
@@ -278,3 +318,65 @@ def _merged(one: Found, other: Found) -> Found:
             return one.merged(other)
         case _:
             raise VoidAuditError("the tallies belong to different audits")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Task:
+    file: Path
+    design: Design
+    key_file: Path | None
+    check_ids: bool
+
+
+def tally_files(
+    files: Sequence[Path],
+    *,
+    design: Design,
+    engine: Engine,
+    key_file: Path | None = None,
+    check_ids: bool = True,
+    progress: Callable[[int], None] = lambda _rows: None,
+) -> ScoreTally:
+    """Tally the scores of many files.
+
+    Args:
+        files: Parquet files, as the workers see them.
+        design: What the audit was opened with.
+        engine: What runs the tasks.
+        key_file: Where ``Key.write`` put the key; None if the files hold the coins.
+        check_ids: Whether ids are checked, as they always are with a key.
+        progress: Told how many rows were read since it was told last.
+    """
+    tasks = (
+        _Task(
+            file=file.absolute(),
+            design=design,
+            key_file=key_file and key_file.absolute(),
+            check_ids=check_ids,
+        )
+        for file in files
+    )
+    whole: ScoreTally | None = None
+    for tally in engine.map(_tally, tasks):
+        if tally is not None:
+            whole = tally if whole is None else whole.merged(tally)
+            progress(tally.rows)
+    if whole is None:
+        raise InvalidInputError("there is no row in any file")
+    return whole
+
+
+def _tally(task: _Task) -> ScoreTally | None:
+    """Tally a file; None if it has no row, as some that programs write have not."""
+    from dpaudit.tables.parquet import count_rows  # noqa: PLC0415 (an extra)
+
+    if not count_rows([task.file]):
+        return None
+    return tally_scores(
+        Shard(
+            files=(task.file,),
+            design=task.design,
+            key=None if task.key_file is None else Key.read(task.key_file),
+            check_ids=task.check_ids,
+        )
+    )

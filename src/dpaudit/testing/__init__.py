@@ -1,12 +1,12 @@
 """For tests of other people's code: audits of functions, and conformance checks."""
 
 from dpaudit.errors import ConformanceError
-from dpaudit.testing.conformance import Conformance
 from dpaudit.testing.conformance_adapter import Adapter, Trained, check_adapter
 from dpaudit.testing.conformance_bound import AnyBound, check_bound
 from dpaudit.testing.conformance_games import (
     ClassedGame,
     ClassicGame,
+    Conformance,
     CountedGame,
     Game,
     RankedGame,

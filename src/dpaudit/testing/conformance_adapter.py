@@ -34,7 +34,7 @@ from dpaudit.errors import ConformanceError, InvalidInputError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.result import Result
 from dpaudit.stats.binomial import log_tails
-from dpaudit.testing.conformance import Conformance
+from dpaudit.testing.conformance_games import Conformance
 from dpaudit.training.audit import per_coordinate
 
 __all__ = ["Adapter", "Trained", "check_adapter"]

@@ -23,8 +23,7 @@ from numpy.typing import NDArray
 
 from dpaudit.bounds.bound import LowerBound
 from dpaudit.errors import ConformanceError
-from dpaudit.testing.conformance import Conformance
-from dpaudit.testing.conformance_games import CountedGame, Game
+from dpaudit.testing.conformance_games import Conformance, CountedGame, Game
 
 __all__ = ["AnyBound", "check_bound"]
 

@@ -1,4 +1,12 @@
-"""Games small enough to be added up, and the worst that may happen in each.
+"""Games that conformance tests play, and how they complain.
+
+What a conformance check says: all it checked, or the first thing that fails.
+
+The checks are for people who add a bound, a guesser or an adapter of their own. A check
+that passes returns what it looked at. One that fails raises, and names the case: a
+counterexample is worth more than a verdict.
+
+Games small enough to be added up, and the worst that may happen in each.
 
 A bound is checked in a game of which every outcome can be listed. For each epsilon and
 delta the game knows laws of its outcomes under mechanisms that are (epsilon, delta)-DP
@@ -24,11 +32,41 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit import _validate
-from dpaudit.bounds.reads import Counts, Ranked, Weighted
+from dpaudit.bounds.readings import Counts, Ranked, Weighted
 from dpaudit.errors import InvalidInputError
 from dpaudit.stats.binomial import binomial_law
 
-__all__ = ["ClassedGame", "ClassicGame", "CountedGame", "Game", "RankedGame"]
+__all__ = [
+    "ClassedGame",
+    "ClassicGame",
+    "Conformance",
+    "CountedGame",
+    "Game",
+    "RankedGame",
+]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conformance:
+    """What a check that found nothing wrong has looked at.
+
+    Attributes:
+        subject: What was checked.
+        checked: What was found to hold, one sentence each.
+
+    Example:
+        >>> print(Conformance(subject="a bound", checked=("it is silent at chance",)))
+        a bound conforms:
+        - it is silent at chance
+    """
+
+    subject: str
+    checked: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return "\n- ".join([f"{self.subject} conforms:", *self.checked])
+
 
 R_co = TypeVar("R_co", covariant=True)
 Mask: TypeAlias = NDArray[np.bool_]

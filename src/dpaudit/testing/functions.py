@@ -37,10 +37,19 @@ from dpaudit.game.result import Result, judge
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Verdict
-from dpaudit.privacy.guarantee import Guarantee
-from dpaudit.testing.budgets import Budget, Calls, Seconds, calibrate
+from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.testing.calling import Calling, Neighbours, OneRecord, OneValue, seeded
-from dpaudit.testing.choosing import CHANCE, Aim, Choice, choose, graded
+from dpaudit.testing.choosing import (
+    CHANCE,
+    Aim,
+    Budget,
+    Calls,
+    Choice,
+    Seconds,
+    calibrate,
+    choose,
+    graded,
+)
 from dpaudit.testing.guessers import LEARNERS, LOOKED_AT, Learner, Scorer
 from dpaudit.testing.outputs import WIDEST, Table, collect, joined
 from dpaudit.testing.places import Places, most_telling, narrow, unseen
@@ -171,7 +180,7 @@ def audit_function(  # noqa: PLR0913 (each is one thing that a test may fix)
 
     Example:
         >>> from dpaudit import PureDP
-        >>> from dpaudit.privacy.adjacency import Adjacency
+        >>> from dpaudit.privacy.guarantees import Adjacency
         >>> def answer(bit, rng):
         ...     return bit if rng.random() < 0.9 else 1 - bit
         >>> result = audit_function(

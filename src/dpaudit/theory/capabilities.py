@@ -12,7 +12,7 @@ import numpy as np
 from dpaudit.game.pairs import Pairs
 from dpaudit.mechanisms.loss_law import HasLossLaw
 from dpaudit.mechanisms.table import HasLaw
-from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.theory.simulation import Explained
 
 __all__ = [

@@ -33,11 +33,11 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit import _validate
-from dpaudit.bounds.ceilings import design_ceiling
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.readings import Counts
+from dpaudit.bounds.strength import design_ceiling
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.guessers import MostLikely
-from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.stats.binomial import masses
 from dpaudit.stats.means import mean_limits
 from dpaudit.theory.capabilities import (
@@ -46,10 +46,9 @@ from dpaudit.theory.capabilities import (
     has_loss_law,
 )
 from dpaudit.theory.levels import Levels, levels, worst_case
-from dpaudit.theory.measured import Measured
 from dpaudit.theory.power import bounds_by_count
 from dpaudit.theory.right_law import determines_right, right_law, simulated_law
-from dpaudit.theory.rungs import Gaps, Rung
+from dpaudit.theory.rungs import Gaps, Measured, Rung
 
 __all__ = ["Gaps", "Rung", "gaps"]
 

@@ -41,7 +41,7 @@ from dpaudit.theory.capabilities import (
     has_loss_law,
 )
 from dpaudit.theory.enumeration import Enumeration, enumerate_mechanism
-from dpaudit.theory.measured import Measured
+from dpaudit.theory.rungs import Measured
 from dpaudit.theory.simulation import simulate
 
 __all__ = ["Levels", "Measured", "levels", "worst_case"]

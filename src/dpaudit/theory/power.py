@@ -20,10 +20,10 @@ from scipy import special
 
 from dpaudit import _validate
 from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.readings import Counts
 from dpaudit.bounds.strength import least_refuting
 from dpaudit.errors import InvalidInputError
-from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.stats.search import least_yes
 
 __all__ = [

@@ -32,7 +32,7 @@ from dpaudit.game.mechanism import HasLoss, Mechanism
 from dpaudit.game.pairs import Pairs
 from dpaudit.stats.means import mean_limits
 from dpaudit.stats.search import largest_yes
-from dpaudit.theory.measured import Measured
+from dpaudit.theory.rungs import Measured
 
 __all__ = ["Explained", "Simulation", "efficacy", "simulate"]
 

@@ -21,7 +21,7 @@ from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
 from dpaudit.game.result import Result
-from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
 
 __all__ = ["NOT_EXERCISED", "SumsAudit", "scattered"]

@@ -35,13 +35,18 @@ from dpaudit.game.guessers import most_likely
 from dpaudit.game.referee import Referee
 from dpaudit.game.result import Result
 from dpaudit.game.verdict import Control
-from dpaudit.privacy.guarantee import Guarantee
-from dpaudit.tables.npy_files import array_names, read_arrays
+from dpaudit.privacy.guarantees import Guarantee
+from dpaudit.tables.columns import array_names, read_arrays
 from dpaudit.training.arrival import Arrivals
 from dpaudit.training.draws import Draws
-from dpaudit.training.guessing import Played, check_rules, guess, guess_among
-from dpaudit.training.reading import Sampling, SumsReading
-from dpaudit.training.result import conclude_training
+from dpaudit.training.likelihoods import Sampling, SumsReading
+from dpaudit.training.result import (
+    Played,
+    check_rules,
+    conclude_training,
+    guess,
+    guess_among,
+)
 
 __all__ = ["Gather", "TrainingAudit", "coordinates_needed", "per_coordinate"]
 

@@ -23,11 +23,10 @@ from dpaudit import (
     audit_classic,
     audit_scores,
 )
-from dpaudit.game.adaptive import play_adaptive
-from dpaudit.game.one_run import play_one_run
+from dpaudit.game.auditors import play_adaptive, play_one_run
 from dpaudit.game.result import conclude
 from dpaudit.mechanisms.local import LocalLaplace
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.training.any_loop import SumsAudit
 
 KEY = Key(bytes(range(32)))

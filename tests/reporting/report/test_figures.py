@@ -10,11 +10,15 @@ from scipy import special, stats
 
 from dpaudit import ApproxDP, GaussianDP, PureDP
 from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.reads import Bets, Rounds, Weighted
-from dpaudit.reporting.report.by_k import by_k_figure
+from dpaudit.bounds.readings import Bets, Rounds, Weighted
+from dpaudit.reporting.report.bound_by_guesses import by_k_figure
+from dpaudit.reporting.report.by_turn import (
+    course_figure,
+    of_bets,
+    of_counts,
+    of_rounds,
+)
 from dpaudit.reporting.report.certificate import certificate_figure
-from dpaudit.reporting.report.course import of_bets, of_counts, of_rounds
-from dpaudit.reporting.report.course_figure import course_figure
 from dpaudit.reporting.report.facts import key_facts, more_facts, references
 from dpaudit.reporting.report.figure import Drawn, LeftOut
 from dpaudit.reporting.report.scores import allowed, histogram_figure, roc_figure

@@ -9,12 +9,10 @@ from scipy import stats
 
 from dpaudit import Counts, Exact
 from dpaudit.bounds.adaptive import Adaptive
-from dpaudit.bounds.classic import Classic
-from dpaudit.bounds.pure import Pure
+from dpaudit.bounds.exact import Classic, Pure
 from dpaudit.bounds.ranked import RankedLooks
-from dpaudit.bounds.slots import AdaptiveSlots
 from dpaudit.bounds.steinke import Steinke
-from dpaudit.bounds.weighted import WeightedGuesses
+from dpaudit.bounds.weighted import AdaptiveSlots, WeightedGuesses
 from dpaudit.errors import ConformanceError
 from dpaudit.testing.conformance_bound import check_bound
 from dpaudit.testing.conformance_games import (

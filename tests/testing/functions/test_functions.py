@@ -11,7 +11,7 @@ from scipy import stats
 from dpaudit import ApproxDP, Counts, Key, OneRun, PureDP, SeparateRuns, test_claim
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.result import judge
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.testing import (
     Calls,
     OneRecord,

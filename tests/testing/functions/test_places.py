@@ -13,7 +13,7 @@ from scipy import stats
 
 from dpaudit import Key, PureDP
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.testing import Calls, OneRecord, OneValue, audit_function
 from dpaudit.testing.choosing import Aim
 from dpaudit.testing.outputs import tabulate

@@ -24,7 +24,7 @@ from dpaudit import (
     ThreatModel,
 )
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.stats.binomial import rate_limits
 from dpaudit.training.black_box import (
     BlackBoxAudit,

@@ -13,7 +13,7 @@ from torch.utils.data import (
 
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.training.black_box import mislabelled, set_aside
-from dpaudit.training.black_box.records import digests
+from dpaudit.training.black_box.canaries import digests
 
 N, CLASSES = 300, 4
 LABELS = np.arange(N) % CLASSES

@@ -9,7 +9,7 @@ from torch.utils.data import ConcatDataset, DataLoader, TensorDataset
 from dpaudit import ApproxDP, Coins, Design, Key, OneRun, PureDP, Result
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.verdict import Control, Verdict
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.training.black_box import (
     BlackBoxAudit,
     CanaryScores,

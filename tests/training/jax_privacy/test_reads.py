@@ -17,8 +17,7 @@ from jax_privacy.experimental import accounting
 
 from dpaudit.errors import InvalidInputError
 from dpaudit.training.jax_privacy import Records
-from dpaudit.training.jax_privacy.events import history_of
-from dpaudit.training.jax_privacy.reads import norm_in_sum, sample_rate
+from dpaudit.training.jax_privacy.setup import history_of, norm_in_sum, sample_rate
 
 jax.config.update("jax_disable_most_optimizations", True)  # compiles sooner
 pytestmark = pytest.mark.filterwarnings(

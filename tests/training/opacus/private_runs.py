@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit import ApproxDP, Design, Key, OneRun
 from dpaudit.training.opacus import OpacusAudit, with_canaries
-from dpaudit.training.opacus.places import place_canaries
+from dpaudit.training.opacus.layout import place_canaries
 from dpaudit.training.opacus.records import CanaryRecords
 
 torch.set_num_threads(1)

@@ -35,7 +35,7 @@ from dpaudit.training.opacus import (
     plan_opacus,
     with_canaries,
 )
-from dpaudit.training.opacus.places import place_canaries
+from dpaudit.training.opacus.layout import place_canaries
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Secure RNG turned off:UserWarning",

@@ -21,10 +21,9 @@ from typing import Any, Final, final
 import numpy as np
 
 from dpaudit import _validate
-from dpaudit.engines.engine import Engine
+from dpaudit.engines.engine import ONE_THREAD, Engine
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep, run
-from dpaudit.engines.tries import ONE_THREAD
 from dpaudit_lab.benchmark.costs import BARE, Costs, not_installed
 from dpaudit_lab.benchmark.memory import growth
 from dpaudit_lab.benchmark.processes import PROC, Tree

@@ -25,10 +25,9 @@ from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.readings import Counts
 from dpaudit.dpsgd.joining import Poisson
-from dpaudit.dpsgd.simulate import simulate_sums
-from dpaudit.dpsgd.sums import canary_log_odds, count_likelihood
+from dpaudit.dpsgd.sums import canary_log_odds, count_likelihood, simulate_sums
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep, TrialFunction
 from dpaudit.game.guessers import Extremes, Submission, most_likely

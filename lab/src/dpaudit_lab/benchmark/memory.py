@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from dpaudit.engines.tries import ONE_THREAD
+from dpaudit.engines.engine import ONE_THREAD
 from dpaudit.errors import MissingExtraError
 
 __all__ = ["growth"]

@@ -6,7 +6,7 @@ from typing import assert_never, final
 
 import torch
 
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
 from dpaudit.training.any_loop import SumsAudit
-from dpaudit.training.opacus.facts import divisor
+from dpaudit.training.opacus.setup import divisor
 from dpaudit_lab.bugzoo.honest import Run, Setting, network
 
 __all__ = [

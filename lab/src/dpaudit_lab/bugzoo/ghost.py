@@ -30,9 +30,8 @@ from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design, ThreatModel
 from dpaudit.game.referee import Referee
 from dpaudit.game.result import Result
-from dpaudit.training.guessing import guess
-from dpaudit.training.reading import SumsReading
-from dpaudit.training.result import conclude_training
+from dpaudit.training.likelihoods import SumsReading
+from dpaudit.training.result import conclude_training, guess
 from dpaudit_lab.bugzoo.honest import Run, Setting
 
 __all__ = ["TokenModel", "audit_examples", "forget_embedding_norm", "ghost_run"]

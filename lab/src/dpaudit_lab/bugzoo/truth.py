@@ -17,7 +17,7 @@ from typing import Final, TypeAlias, final
 from scipy import special
 
 from dpaudit.accounting import accountant_curve
-from dpaudit.privacy.curve import PrivacyCurve
+from dpaudit.privacy.guarantees import PrivacyCurve
 
 __all__ = [
     "DELTA",

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
 
-from dpaudit.bounds.classic import Classic
-from dpaudit.bounds.pure import Pure
+from dpaudit.bounds.exact import Classic, Pure
 from dpaudit_lab.calibration import peers
 from dpaudit_lab.calibration.named import is_adaptive, null_named
 from dpaudit_lab.calibration.nulls import Null

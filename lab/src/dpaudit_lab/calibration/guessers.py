@@ -13,8 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit.game.adaptive_guesser import AdaptiveMostLikely
-from dpaudit.game.guessers import MostLikely, Play, Submission
+from dpaudit.game.guessers import AdaptiveMostLikely, MostLikely, Play, Submission
 from dpaudit.game.rules import (
     AdaptiveBets,
     AdaptiveClasses,

@@ -19,9 +19,8 @@ from typing import Final
 import numpy as np
 
 from dpaudit.bounds.adaptive import Adaptive
-from dpaudit.bounds.classic import Classic
-from dpaudit.bounds.exact import group_growth
-from dpaudit.bounds.slots import AdaptiveSlots
+from dpaudit.bounds.exact import Classic, group_growth
+from dpaudit.bounds.weighted import AdaptiveSlots
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit_lab.calibration.counting import (

@@ -21,11 +21,9 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.privacy.curve import PrivacyCurve
-from dpaudit.privacy.guarantee import Guarantee
-from dpaudit.privacy.guarantees import ApproxDP, GaussianDP
+from dpaudit.privacy.guarantees import ApproxDP, GaussianDP, Guarantee, PrivacyCurve
 from dpaudit.stats.binomial import binomial_law
-from dpaudit.theory.stopping import stopping_law, surprising_counts
+from dpaudit.theory.adaptive import stopping_law, surprising_counts
 from dpaudit_lab.calibration.counting import (
     CountedGroups,
     CountsAtTheEdge,

@@ -3,11 +3,9 @@
 from typing import TypeAlias
 
 from dpaudit.bounds.adaptive import Adaptive
-from dpaudit.bounds.classic import Classic
-from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.pure import Pure
-from dpaudit.bounds.slots import AdaptiveSlots
+from dpaudit.bounds.exact import Classic, Exact, Pure
 from dpaudit.bounds.steinke import Steinke
+from dpaudit.bounds.weighted import AdaptiveSlots
 from dpaudit_lab.calibration.rules import CountRule, Rule, WeightedRule
 from dpaudit_lab.calibration.sequences import (
     BettingRule,

@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.readings import Counts
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.stats.binomial import log_tails
-from dpaudit.theory.stopping import surprising_counts
+from dpaudit.theory.adaptive import surprising_counts
 from dpaudit_lab.calibration.draws import Draws, binomial_tail
 from dpaudit_lab.calibration.recursive import BestOfFifty, GaussianAssumed
 from dpaudit_lab.calibration.rules import CountRule, Rule

@@ -44,8 +44,7 @@ from dpaudit.game.rules import (
     Ranking,
     Rules,
 )
-from dpaudit.privacy.adjacency import Adjacency
-from dpaudit.privacy.guarantees import ApproxDP, GaussianDP
+from dpaudit.privacy.guarantees import Adjacency, ApproxDP, GaussianDP
 from dpaudit.stats.binomial import masses
 from dpaudit_lab.calibration.roads import (
     AS_IT_WAS,

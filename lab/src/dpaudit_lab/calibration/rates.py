@@ -6,7 +6,7 @@ import numpy as np
 
 from dpaudit.engines.store import Outcome, Setting
 from dpaudit.errors import InvalidInputError
-from dpaudit.theory.stopping import stopping_law
+from dpaudit.theory.adaptive import stopping_law
 from dpaudit_lab.calibration import peers
 from dpaudit_lab.calibration.cases import RULES, Case
 from dpaudit_lab.calibration.mixtures import (

@@ -15,8 +15,8 @@ from typing import ClassVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.bounds.fdp import recursion
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.curve import recursion
+from dpaudit.bounds.readings import Counts
 from dpaudit.privacy.guarantees import ApproxDP, GaussianDP
 from dpaudit.stats.search import largest_yes
 from dpaudit_lab.calibration.draws import Draws

@@ -28,22 +28,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.bounds.methods import test_claim
-from dpaudit.bounds.reads import Counts, Ranked
+from dpaudit.bounds.readings import Counts, Ranked
 from dpaudit.evidence import tie_rng
-from dpaudit.game.adaptive import audit_adaptive
-from dpaudit.game.adaptive_guesser import AdaptiveMostLikely
-from dpaudit.game.classic import audit_classic
+from dpaudit.game.auditors import audit_adaptive, audit_classic, audit_one_run
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.combining import combine_runs
 from dpaudit.game.design import Design
-from dpaudit.game.guessers import Everyone, MostLikely
-from dpaudit.game.one_run import audit_one_run
+from dpaudit.game.guessers import AdaptiveMostLikely, Everyone, MostLikely
 from dpaudit.game.pairs import Pairs
 from dpaudit.game.result import Result, judge
 from dpaudit.game.rules import AdaptiveCount, Classes, OneRun
 from dpaudit.game.scores import audit_scores
 from dpaudit.game.shards import conclude_tallies, tally_local
-from dpaudit.mechanisms.fixed import FixedPosterior
+from dpaudit.mechanisms._shared import FixedPosterior
 from dpaudit.tables.concluding import conclude_scores
 from dpaudit.tables.lists import ScoreLists, audit_score_lists, read_both_lists
 from dpaudit.tables.reading import read_score_table

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.bounds.bound import Bound
-from dpaudit.bounds.reads import Counts, Weighted
+from dpaudit.bounds.readings import Counts, Weighted
 from dpaudit.bounds.weighted import WeightedGuesses
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.stats.binomial import binomial_law

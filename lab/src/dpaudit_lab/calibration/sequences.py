@@ -17,10 +17,10 @@ from scipy import special
 from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.bound import Bound
 from dpaudit.bounds.ranked import RankedLooks
-from dpaudit.bounds.reads import Bets, Ranked, Rounds, Weighted
+from dpaudit.bounds.readings import Bets, Ranked, Rounds, Weighted
 from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.privacy.guarantees import ApproxDP
-from dpaudit.theory.stopping import surprising_counts
+from dpaudit.theory.adaptive import surprising_counts
 from dpaudit_lab.calibration.draws import Draws, surest_first
 from dpaudit_lab.calibration.rules import score_law
 

@@ -16,12 +16,11 @@ from typing import Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.bounds.certificate import CurveCertificate
+from dpaudit.bounds.curve import CurveCertificate
 from dpaudit.bounds.independent_runs import IndependentRuns
 from dpaudit.bounds.methods import test_claim
-from dpaudit.bounds.reads import Counts
-from dpaudit.privacy.guarantee import Guarantee
-from dpaudit.privacy.guarantees import ApproxDP
+from dpaudit.bounds.readings import Counts
+from dpaudit.privacy.guarantees import ApproxDP, Guarantee
 from dpaudit_lab.calibration.draws import Draws
 from dpaudit_lab.calibration.nulls import Null, curve_of, right_tail
 from dpaudit_lab.calibration.rules import least_rejected

@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.readings import Counts
 from dpaudit.game.pairs import Pairs
+from dpaudit.mechanisms._shared import FixedPosterior
 from dpaudit.mechanisms.exposure import AllOrNothing, NameAndShame
-from dpaudit.mechanisms.fixed import FixedPosterior
 from dpaudit.mechanisms.local import (
     LocalGaussian,
     LocalLaplace,
@@ -33,8 +33,7 @@ from dpaudit.mechanisms.noise import GaussianNoise, GeometricNoise, LaplaceNoise
 from dpaudit.mechanisms.noisy_max import NoisyMax
 from dpaudit.mechanisms.parity import XorRandomisedResponse
 from dpaudit.mechanisms.sets import CountInSets, count
-from dpaudit.privacy.adjacency import Adjacency
-from dpaudit.privacy.guarantees import ApproxDP, GaussianDP
+from dpaudit.privacy.guarantees import Adjacency, ApproxDP, GaussianDP
 from dpaudit_lab.calibration.nulls import Attaining
 from dpaudit_lab.calibration.training import SeldomTraining
 

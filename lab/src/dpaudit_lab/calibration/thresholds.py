@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit.privacy.guarantees import ApproxDP, GaussianDP
-from dpaudit.theory.stopping import surprising_counts
+from dpaudit.theory.adaptive import surprising_counts
 from dpaudit_lab.calibration.draws import Draws, binomial_tail
 
 __all__ = [

@@ -34,8 +34,7 @@ from dpaudit.dpsgd.joining import Poisson, log_binomial
 from dpaudit.dpsgd.sums import DiracSums
 from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.exposure import AllOrNothing
-from dpaudit.privacy.curve import PrivacyCurve
-from dpaudit.privacy.guarantees import ApproxDP, GaussianDP
+from dpaudit.privacy.guarantees import ApproxDP, GaussianDP, PrivacyCurve
 from dpaudit_lab.calibration.draws import (
     Draws,
     every_guess,

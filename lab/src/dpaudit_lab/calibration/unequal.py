@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit.bounds.reads import Unequal
+from dpaudit.bounds.readings import Unequal
 from dpaudit.bounds.unequal import UnequalCoins
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit_lab.calibration.draws import Draws, every_guess, signed

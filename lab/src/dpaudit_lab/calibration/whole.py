@@ -17,17 +17,20 @@ import numpy as np
 
 from dpaudit.bounds.adaptive import coupling_price
 from dpaudit.bounds.methods import test_claim
-from dpaudit.bounds.reads import Counts, Reading, Weighted
+from dpaudit.bounds.readings import Counts, Reading, Weighted
 from dpaudit.engines.store import Outcome, Setting
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.adaptive import play_adaptive
-from dpaudit.game.adaptive_guesser import AdaptiveMostLikely
-from dpaudit.game.classic import audit_classic
+from dpaudit.game.auditors import audit_classic, play_adaptive, play_one_run
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
-from dpaudit.game.guessers import Confident, Everyone, Extremes, MostLikely
+from dpaudit.game.guessers import (
+    AdaptiveMostLikely,
+    Confident,
+    Everyone,
+    Extremes,
+    MostLikely,
+)
 from dpaudit.game.learned import LearnedLoss, learn_loss
-from dpaudit.game.one_run import play_one_run
 from dpaudit.game.result import Result, judge
 from dpaudit.game.rules import (
     AdaptiveBets,

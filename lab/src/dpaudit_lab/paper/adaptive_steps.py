@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.readings import Counts
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.sums import DiracSums, SeenSums
 from dpaudit.engines.store import Outcome, Setting, Store

@@ -15,7 +15,7 @@ from scipy import special
 
 from dpaudit.bounds.bound import LowerBound
 from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.readings import Counts
 from dpaudit.bounds.steinke import Steinke
 from dpaudit_lab.pictures.chart import Curve, Look, Point, mean_point
 

@@ -12,12 +12,11 @@ from typing import Any, Generic, Protocol, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.bounds.reads import Counts
-from dpaudit.game.adaptive import play_adaptive
-from dpaudit.game.adaptive_guesser import AdaptiveMostLikely
+from dpaudit.bounds.readings import Counts
+from dpaudit.game.auditors import play_adaptive
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
-from dpaudit.game.guessers import Guesser
+from dpaudit.game.guessers import AdaptiveMostLikely, Guesser
 from dpaudit.game.mechanism import Posterior
 from dpaudit.game.pairs import Pairs
 from dpaudit.game.rules import AdaptiveBets, AdaptiveCount, AdaptiveRounds

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from dpaudit.bounds.pure import Pure
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.exact import Pure
+from dpaudit.bounds.readings import Counts
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep
 from dpaudit.game.coins import Key

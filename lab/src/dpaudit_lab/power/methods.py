@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.ranked import RankedLooks
-from dpaudit.bounds.reads import Counts, Ranked, Weighted
+from dpaudit.bounds.readings import Counts, Ranked, Weighted
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.bounds.weighted import WeightedGuesses
 from dpaudit_lab.power.plan import WEIGHTS, Guesses, class_sizes

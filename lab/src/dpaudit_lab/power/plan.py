@@ -27,7 +27,7 @@ from scipy import special
 
 from dpaudit import _validate
 from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.reads import Counts, Weighted
+from dpaudit.bounds.readings import Counts, Weighted
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.bounds.weighted import WeightedGuesses
 from dpaudit.engines.store import Setting

@@ -45,8 +45,7 @@ from dpaudit.dpsgd.planning.rounds_search import (
     forecast_played,
 )
 from dpaudit.game.rules import AdaptiveRounds, OneRun
-from dpaudit.privacy.guarantee import Guarantee
-from dpaudit.privacy.guarantees import ApproxDP
+from dpaudit.privacy.guarantees import ApproxDP, Guarantee
 
 __all__ = ["SIZES", "Candidate", "Purpose", "Wanted", "best_of", "most_shown", "tried"]
 

@@ -20,7 +20,7 @@ as ``dpaudit.training.opacus`` does, so it is as sure as it may be.
 from dataclasses import replace
 
 from dpaudit import _validate
-from dpaudit.bounds.ceilings import mechanism_ceiling
+from dpaudit.bounds.strength import mechanism_ceiling
 from dpaudit.dpsgd.planning.candidates import (
     SIZES,
     Candidate,
@@ -44,9 +44,7 @@ from dpaudit.dpsgd.planning.guess_law import GuessLaw, Training
 from dpaudit.dpsgd.planning.plan import Plan
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.rules import OneRun
-from dpaudit.privacy.adjacency import Adjacency
-from dpaudit.privacy.guarantee import Guarantee
-from dpaudit.privacy.guarantees import ApproxDP
+from dpaudit.privacy.guarantees import Adjacency, ApproxDP, Guarantee
 
 __all__ = ["plan_audit"]
 

@@ -14,9 +14,8 @@ from typing import TypeAlias, assert_never, final
 
 import numpy as np
 
-from dpaudit.bounds.ceilings import design_ceiling
-from dpaudit.bounds.reads import Counts
-from dpaudit.bounds.strength import least_refuting
+from dpaudit.bounds.readings import Counts
+from dpaudit.bounds.strength import design_ceiling, least_refuting
 from dpaudit.dpsgd.planning.expected_one_run import (
     Expected,
     OneRunForecast,
@@ -31,8 +30,7 @@ from dpaudit.dpsgd.planning.rounds_search import (
     forecast_played,
 )
 from dpaudit.game.rules import AdaptiveRounds, OneRun
-from dpaudit.privacy.guarantee import Guarantee
-from dpaudit.privacy.guarantees import ApproxDP
+from dpaudit.privacy.guarantees import ApproxDP, Guarantee
 from dpaudit.stats.binomial import log_odds_limit
 from dpaudit.stats.search import least_yes
 

@@ -17,12 +17,10 @@ from dpaudit.dpsgd.planning.candidates import Candidate, Purpose
 from dpaudit.dpsgd.planning.expected_one_run import Expected
 from dpaudit.dpsgd.planning.guess_law import Training
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.adaptive import audit_adaptive
-from dpaudit.game.adaptive_guesser import AdaptiveMostLikely
+from dpaudit.game.auditors import audit_adaptive, audit_one_run
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design, ThreatModel
-from dpaudit.game.guessers import MostLikely
-from dpaudit.game.one_run import audit_one_run
+from dpaudit.game.guessers import AdaptiveMostLikely, MostLikely
 from dpaudit.game.result import Result
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.privacy.guarantees import ApproxDP

@@ -24,14 +24,15 @@ import numpy as np
 
 from dpaudit.bounds.rounds import ROOM
 from dpaudit.dpsgd.planning.expected_rounds import (
+    CAPS,
     QUICKLY,
     RoundsForecast,
+    RoundsTable,
     as_played,
     forecast_rounds,
     played_margin,
 )
 from dpaudit.dpsgd.planning.guess_law import GuessLaw
-from dpaudit.dpsgd.planning.round_scores import CAPS, RoundsTable
 from dpaudit.game.rules import AdaptiveRounds
 from dpaudit.privacy.guarantees import ApproxDP
 

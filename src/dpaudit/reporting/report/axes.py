@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.reporting.report import svg
-from dpaudit.reporting.report.numbers import scientific, superscript
-from dpaudit.reporting.report.words import typeset
+from dpaudit.reporting.report.numbers import scientific, superscript, typeset
 
 __all__ = ["Doublings", "Even", "Plot", "Powers", "thinned"]
 

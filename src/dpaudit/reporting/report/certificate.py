@@ -4,7 +4,7 @@ A privacy claim is a curve: for every epsilon the smallest delta. Counts of righ
 guesses certify, at all epsilons at once, how large delta must be at least. Where the
 claim's curve lies below that, it is refuted.
 
-Reference: ``dpaudit.bounds.certificate``; docs/explanation/exact-bound.md.
+Reference: ``dpaudit.bounds.curve``; docs/explanation/exact-bound.md.
 """
 
 from math import floor, log10
@@ -12,9 +12,9 @@ from math import floor, log10
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.bounds.certificate import CurveCertificate
+from dpaudit.bounds.curve import CurveCertificate
 from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.reads import Counts
+from dpaudit.bounds.readings import Counts
 from dpaudit.reporting.report.axes import Even, Plot, Powers
 from dpaudit.reporting.report.figure import Drawn, Figure, LeftOut, Mark, Table
 from dpaudit.reporting.report.numbers import plain, scientific

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.game.score_summary import ScoreSummary
-from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.reporting.report.axes import Even, Plot
 from dpaudit.reporting.report.figure import Drawn, Figure, LeftOut, Mark, Table
 from dpaudit.reporting.report.numbers import count, plain

@@ -12,8 +12,7 @@ except ImportError as error:
 from dpaudit.training.black_box.audit import BlackBoxAudit
 from dpaudit.training.black_box.canaries import mislabelled, set_aside
 from dpaudit.training.black_box.controls import Controls
-from dpaudit.training.black_box.scores import CanaryScores
-from dpaudit.training.black_box.scoring import OtherLabels, score_canaries
+from dpaudit.training.black_box.scoring import CanaryScores, OtherLabels, score_canaries
 
 __all__ = [
     "BlackBoxAudit",

@@ -55,11 +55,15 @@ from dpaudit.game.design import Commitment, Design, ThreatModel
 from dpaudit.game.result import Result
 from dpaudit.game.rules import OneRun, Ranking
 from dpaudit.game.scores import audit_scores
-from dpaudit.privacy.adjacency import Adjacency
+from dpaudit.privacy.guarantees import Adjacency
+from dpaudit.training.black_box.canaries import Record, digests, size
 from dpaudit.training.black_box.controls import Controls, seen_of_controls
-from dpaudit.training.black_box.records import Record, digests, size
-from dpaudit.training.black_box.scores import CanaryScores
-from dpaudit.training.black_box.scoring import Loss, Reference, score_canaries
+from dpaudit.training.black_box.scoring import (
+    CanaryScores,
+    Loss,
+    Reference,
+    score_canaries,
+)
 
 __all__ = ["BlackBoxAudit"]
 

@@ -38,7 +38,7 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Key
 from dpaudit.game.verdict import SURE, Control, Verdict
 from dpaudit.stats.rank_sum import rank_sum_p_value
-from dpaudit.training.black_box.records import Record, size
+from dpaudit.training.black_box.canaries import Record, size
 
 __all__ = ["Controls", "seen_of_controls"]
 

@@ -1,4 +1,12 @@
-"""What a final model says about each canary: its loss against a reference.
+"""Scores of records by a model that is only asked, and what whoever scores may see.
+
+Scores that know whose they are: an id for each, and the audit they belong to.
+
+A bare list of scores can meet the coins in the wrong order, or meet those of another
+run, and nobody would see it. Here every score carries its canary's id, all of them
+carry the commitment of their audit, and neither can be changed afterwards.
+
+What a final model says about each canary: its loss against a reference.
 
 A record that was trained on has a lower loss than it would have had. What it would have
 had is not known; a reference stands for it, and the score is the reference's loss less
@@ -15,11 +23,11 @@ Scoring needs no key. It may run where no coin is known, and what it returns is 
 one audit by the commitment.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import numpy as np
 import torch
@@ -30,10 +38,100 @@ from torch.utils.data import Dataset, default_collate
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.design import Commitment
-from dpaudit.training.black_box.records import Record, as_pair, size
-from dpaudit.training.black_box.scores import CanaryScores
+from dpaudit.training.black_box.canaries import Record, as_pair, size
 
-__all__ = ["Loss", "OtherLabels", "Reference", "score_canaries"]
+__all__ = [
+    "CanaryScores",
+    "Loss",
+    "OtherLabels",
+    "Reference",
+    "score_canaries",
+]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CanaryScores:
+    """A score for each canary of one audit; rows may be in any order.
+
+    Attributes:
+        ids: The canaries, numbered from 0 as in their data set.
+        values: How much the model speaks for "included", on any scale.
+        commitment: Of the audit that the scores belong to.
+        controls: The scores of the audit's control records, in the order of their data
+            set; empty without any.
+
+    Example:
+        >>> scores = CanaryScores(
+        ...     ids=[1, 0],
+        ...     values=[0.5, -2.0],
+        ...     commitment=Commitment(sha256="0" * 64, run="0" * 64),
+        ... )
+        >>> scores.ids, scores.values
+        (array([1, 0]), array([ 0.5, -2. ]))
+    """
+
+    ids: NDArray[np.int64]
+    values: NDArray[np.float64]
+    commitment: Commitment
+    controls: NDArray[np.float64]
+
+    def __init__(
+        self,
+        *,
+        ids: NDArray[np.int64] | Sequence[int],
+        values: NDArray[Any] | Sequence[float],
+        commitment: Commitment,
+        controls: NDArray[Any] | Sequence[float] = (),
+    ) -> None:
+        object.__setattr__(self, "ids", _ids(ids))
+        object.__setattr__(self, "values", _values("values", values))
+        object.__setattr__(self, "controls", _values("controls", controls))
+        object.__setattr__(self, "commitment", commitment)
+        if self.ids.shape != self.values.shape:
+            raise InvalidInputError(
+                f"every score needs an id, got {len(self.ids)} ids for "
+                f"{len(self.values)} values"
+            )
+        if not isinstance(commitment, Commitment):
+            raise InvalidInputError(
+                f"commitment must be the audit's commitment, got {commitment!r}"
+            )
+
+
+def _ids(ids: NDArray[np.int64] | Sequence[int]) -> NDArray[np.int64]:
+    found = np.asarray(ids)
+    if found.ndim != 1 or found.dtype.kind not in "iu":
+        raise InvalidInputError(
+            "ids must be a list of whole numbers, the canaries' places in their data "
+            f"set, got {found.dtype} of shape {found.shape}"
+        )
+    if len(np.unique(found)) < len(found):
+        raise InvalidInputError(
+            "an id appears twice: each canary has one coin and one score"
+        )
+    return _read_only(found.astype(np.int64))
+
+
+def _values(name: str, values: NDArray[Any] | Sequence[float]) -> NDArray[np.float64]:
+    found = np.asarray(values)
+    if found.ndim != 1 or found.dtype.kind not in "fiub":
+        raise InvalidInputError(
+            f"{name} must be a list of numbers, got {found.dtype} of shape "
+            f"{found.shape}"
+        )
+    if np.any(np.isnan(found)):
+        raise InvalidInputError(
+            f"{name}[{np.flatnonzero(np.isnan(found))[0]}] is not a number; replace a "
+            "missing score by one that does not depend on the coin, such as the median"
+        )
+    return _read_only(found.astype(np.float64))
+
+
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    array.flags.writeable = False
+    return array
+
 
 Loss: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

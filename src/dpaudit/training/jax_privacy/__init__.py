@@ -10,9 +10,9 @@ except ImportError as error:
     ) from error
 
 from dpaudit.training.jax_privacy.audit import JaxPrivacyAudit
-from dpaudit.training.jax_privacy.insertion import Records, Sums
 from dpaudit.training.jax_privacy.privatizer import AuditedState
 from dpaudit.training.jax_privacy.records import CanaryRecords, canary_loss
+from dpaudit.training.jax_privacy.setup import Records, Sums
 
 __all__ = [
     "AuditedState",

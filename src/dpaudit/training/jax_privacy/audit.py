@@ -27,15 +27,20 @@ from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
 from dpaudit.game.result import Result
-from dpaudit.privacy.guarantee import Guarantee
+from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.training.any_loop import NOT_EXERCISED, scattered
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
-from dpaudit.training.jax_privacy.events import history_of
-from dpaudit.training.jax_privacy.insertion import Insertion, Records, Sums
 from dpaudit.training.jax_privacy.layout import Layout, Tree, float_sizes
 from dpaudit.training.jax_privacy.privatizer import audited_privatizer, exchange, find
-from dpaudit.training.jax_privacy.reads import norm_in_sum, sample_rate
 from dpaudit.training.jax_privacy.records import CanaryRecords, canary_records
+from dpaudit.training.jax_privacy.setup import (
+    Insertion,
+    Records,
+    Sums,
+    history_of,
+    norm_in_sum,
+    sample_rate,
+)
 
 __all__ = ["JaxPrivacyAudit"]
 

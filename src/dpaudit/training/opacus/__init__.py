@@ -12,9 +12,9 @@ except ImportError as error:
     ) from error
 
 from dpaudit.training.opacus.audit import OpacusAudit
-from dpaudit.training.opacus.places import Canary
+from dpaudit.training.opacus.layout import Canary
 from dpaudit.training.opacus.plan import plan_opacus
-from dpaudit.training.opacus.ranks import shared_key
 from dpaudit.training.opacus.records import with_canaries
+from dpaudit.training.opacus.setup import shared_key
 
 __all__ = ["Canary", "OpacusAudit", "plan_opacus", "shared_key", "with_canaries"]

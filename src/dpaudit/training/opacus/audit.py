@@ -34,30 +34,30 @@ from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
 from dpaudit.game.result import Result
 from dpaudit.training.audit import Gather, TrainingAudit, coordinates_needed
-from dpaudit.training.opacus.claim import (
-    claim_and_remarks,
-    counted_steps,
-    steps_unseen,
-)
-from dpaudit.training.opacus.facts import (
-    Facts,
-    Loader,
-    hooked_accountant,
-    is_sharded,
-    rank_and_world,
-    read_facts,
-)
-from dpaudit.training.opacus.places import Canary, Places, local, place_canaries
-from dpaudit.training.opacus.ranks import check_commitments, check_shares, gathered
-from dpaudit.training.opacus.reader import SumsReader
+from dpaudit.training.likelihoods import Sampling
+from dpaudit.training.opacus.layout import Canary, Places, local, place_canaries
 from dpaudit.training.opacus.records import (
     CanaryRecords,
     RecordInserter,
     hidden_canaries,
     noted_loader,
 )
+from dpaudit.training.opacus.setup import (
+    Facts,
+    Loader,
+    check_commitments,
+    check_shares,
+    claim_and_remarks,
+    counted_steps,
+    gathered,
+    hooked_accountant,
+    is_sharded,
+    rank_and_world,
+    read_facts,
+    steps_unseen,
+)
 from dpaudit.training.opacus.sums import SumInserter
-from dpaudit.training.reading import Sampling
+from dpaudit.training.opacus.sums_reader import SumsReader
 
 __all__ = ["OpacusAudit"]
 

@@ -5,7 +5,7 @@ from opacus.optimizers import DPOptimizer
 from dpaudit.accounting import accountant_curve
 from dpaudit.dpsgd.planning import Plan, Purpose, Training, plan_audit
 from dpaudit.privacy.guarantees import ApproxDP
-from dpaudit.training.opacus.facts import Loader, read_facts
+from dpaudit.training.opacus.setup import Loader, read_facts
 
 __all__ = ["plan_opacus"]
 

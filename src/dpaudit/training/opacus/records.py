@@ -21,10 +21,13 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.training.audit import TrainingAudit
-from dpaudit.training.opacus.facts import clipped_size, rank_and_world
-from dpaudit.training.opacus.places import Places, local
-from dpaudit.training.opacus.ranks import summed_over_ranks
-from dpaudit.training.opacus.reader import SumsReader
+from dpaudit.training.opacus.layout import Places, local
+from dpaudit.training.opacus.setup import (
+    clipped_size,
+    rank_and_world,
+    summed_over_ranks,
+)
+from dpaudit.training.opacus.sums_reader import SumsReader
 
 __all__ = [
     "CanaryRecords",

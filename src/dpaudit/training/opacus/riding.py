@@ -16,7 +16,7 @@ from opacus.optimizers import DPOptimizer
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.result import Result
 from dpaudit.training.opacus.audit import OpacusAudit
-from dpaudit.training.opacus.facts import Loader
+from dpaudit.training.opacus.setup import Loader
 
 __all__ = ["Attach", "Ride"]
 

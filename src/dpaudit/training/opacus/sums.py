@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 
 from dpaudit.training.audit import TrainingAudit
-from dpaudit.training.opacus.facts import is_sharded, summed_grad
-from dpaudit.training.opacus.places import Places
-from dpaudit.training.opacus.reader import SumsReader
+from dpaudit.training.opacus.layout import Places
+from dpaudit.training.opacus.setup import is_sharded, summed_grad
+from dpaudit.training.opacus.sums_reader import SumsReader
 
 __all__ = ["SumInserter"]
 

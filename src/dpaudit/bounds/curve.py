@@ -1,0 +1,395 @@
+"""Bounds against whole privacy curves, and a bound on the whole curve.
+
+Several points of a curve at once: the sharpest bound on a count, certified.
+
+A claim that is a curve holds at all its points ``(epsilon_l, delta_l)``. The proof of
+the exact bound (a binomial Stein equation) works with any nonnegative numbers in the
+place of its solution, and with several points together: for ``y_lk >= 0``, ``k`` from 1
+to the number ``r`` of guesses, out of ``m`` canaries,
+
+    P[V >= v] <= z + m * sum over l of delta_l max_k y_lk,
+    z = max over k of  1[k >= v] - sum over l of (k y_lk - e^epsilon_l (r - k) y_l,k+1).
+
+Which numbers are best is a linear program. Its solution need not be trusted: what is
+returned is the right-hand side, computed from the numbers. With enough points it is the
+largest chance that any mechanism with that curve can give.
+
+Reference: docs/explanation/exact-bound.md.
+
+Bounds against a whole privacy curve at once (f-DP).
+
+A claim that is a curve implies (epsilon, delta(epsilon))-DP for every epsilon. Three
+p-values for the same event, "this many right guesses or more", are at hand, and the
+smallest is valid too, without any charge for choosing:
+
+*Point-wise*: the least exact p-value over all points of the curve.
+
+*Recursive* (Mahloujifar, Melis and Chaudhuri, algorithm 3): if the chances ``p_i`` of
+exactly ``i`` right guesses had a tail of tau, then the trade-off between right and
+wrong guesses, averaged over canaries, forces more and more mass below, step by step; if
+it exceeds what there is, tau is refuted. Any trade-off curve will do.
+
+*Lines*: several points together, as above, by a linear program. It is the
+sharpest and takes seconds, so it is used only if asked for.
+
+Against a family of curves ordered by a parameter, the largest parameter that is
+rejected is a lower bound on the *parameter* (tier B). Read as epsilon it says something
+about the mechanism only if its curve belongs to the family.
+
+Reference: https://arxiv.org/abs/2410.22235, theorem 3.1 and algorithm 3; point-wise:
+docs/explanation/exact-bound.md.
+
+A lower bound on the whole privacy curve, from one set of counts.
+
+Solving the exact p-value for delta: with confidence ``1 - alpha``, for *all* epsilons
+at once, the mechanism's delta at epsilon is at least
+
+    (alpha - beta) v b_v / (m beta (1 - beta))      wherever beta < alpha.
+
+No charge for the many epsilons: the p-value rises with delta and falls with ``v``, so
+"some true point of the curve is rejected" is the event that ``V`` reaches a certain
+count, and at that count one true point has a p-value of at most alpha.
+
+Reference: docs/explanation/exact-bound.md.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+from math import exp, inf, log
+from typing import ClassVar, Final, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpaudit import _validate
+from dpaudit.bounds.bound import ParameterBound
+from dpaudit.bounds.exact import Exact, group_growth
+from dpaudit.bounds.readings import Counts, check_at_once
+from dpaudit.errors import InvalidInputError
+from dpaudit.privacy.guarantees import GaussianDP, Guarantee
+from dpaudit.stats.binomial import log_mass, log_tails
+from dpaudit.stats.search import largest_yes
+
+__all__ = [
+    "CurveCertificate",
+    "GaussianFamily",
+    "certified_tail",
+    "curve_log_p_value",
+    "lines_log_p_value",
+    "pointwise_log_p_value",
+    "recursion",
+]
+
+_MOST_GUESSES: Final = 4000  # beyond it the program is slow, and points gain little
+_ROUNDING: Final = 1e-11  # more than the certificate's arithmetic can lose
+
+
+def lines_log_p_value(counts: Counts, claim: Guarantee, *, lines: int) -> float:
+    """Return the log of a p-value of a curve from some of its points together.
+
+    Args:
+        counts: In/out coins of one record each; 0 is returned for others, and for more
+            guesses than a linear program is good for.
+        claim: The curve.
+        lines: How many points; more are sharper and slower.
+
+    Example:
+        >>> from dpaudit.privacy.guarantees import GaussianDP
+        >>> counts = Counts(canaries=30, guesses=30, correct=27)
+        >>> log_p = lines_log_p_value(counts, GaussianDP(mu=1.0), lines=20)
+        >>> round(float(np.exp(log_p)), 2)
+        0.15
+    """
+    check_at_once(counts, "lines")
+    plain = counts.alternatives == 2 and counts.records_per_coin == 1
+    if not plain or not counts.correct > 0 or counts.guesses > _MOST_GUESSES:
+        return 0.0
+    epsilons, deltas = _chosen(counts, claim, lines)
+    y = _best(counts, epsilons, deltas)
+    if y is None:
+        return 0.0
+    return min(0.0, log(certified_tail(counts, epsilons, deltas, y)))
+
+
+def certified_tail(
+    counts: Counts,
+    epsilons: NDArray[np.float64],
+    deltas: NDArray[np.float64],
+    y: NDArray[np.float64],
+) -> float:
+    """Return the bound on P[V >= v] that some numbers prove.
+
+    Args:
+        counts: What the guesser did.
+        epsilons: Where the claim is used.
+        deltas: What it says there.
+        y: Any numbers, a row for each point and a column for k from 1 to the guesses;
+            negative ones count as 0.
+    """
+    m, r, v = counts.canaries, counts.guesses, counts.correct
+    y = np.maximum(y, 0.0)
+    k = np.arange(r + 1)
+    here = np.pad(y, ((0, 0), (1, 0)))  # y_l0 is never used: 0 times anything
+    above = np.pad(y, ((0, 0), (0, 1)))
+    flow = (k * here - np.exp(epsilons)[:, np.newaxis] * (r - k) * above).sum(axis=0)
+    z = float(np.max((k >= v) - flow))
+    price = m * float(deltas @ y.max(axis=1))
+    return min(1.0, max(z, 0.0) + price + _ROUNDING)
+
+
+def _chosen(
+    counts: Counts, claim: Guarantee, lines: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return points of the curve, spread over where they can matter."""
+    epsilons, deltas = claim.points()
+    # Abstention acts as a larger delta; of more than 1 or next to nothing none is used.
+    effect = deltas * counts.canaries / counts.guesses
+    of_use = np.flatnonzero((effect < 1.2) & (effect > 1e-6) & (epsilons < 30))
+    if not len(of_use):
+        of_use = np.array([int(np.argmin(np.where(epsilons < 30, deltas, inf)))])
+    first, last = epsilons[of_use[0]], epsilons[of_use[-1]]
+    wanted = np.linspace(first, last, lines)
+    place = np.unique(np.searchsorted(epsilons, wanted).clip(of_use[0], of_use[-1]))
+    return epsilons[place], deltas[place]
+
+
+def _best(
+    counts: Counts, epsilons: NDArray[np.float64], deltas: NDArray[np.float64]
+) -> NDArray[np.float64] | None:
+    """Return numbers that prove about as much as any; None if the program fails."""
+    from scipy import optimize, sparse  # noqa: PLC0415 (slow to import)
+
+    m, r, v = counts.canaries, counts.guesses, counts.correct
+    lines, k = len(epsilons), np.arange(r + 1)
+    # Columns: r y_lk line by line, then the largest of each line, then z. The scale
+    # keeps them near 1.
+    rows, columns, values = [], [], []
+    for line, epsilon in enumerate(epsilons):
+        start = line * r - 1  # of y_l1 is line * r
+        rows += [k[1:], k[:-1]]
+        columns += [start + k[1:], start + k[:-1] + 1]
+        values += [-k[1:] / r, np.exp(epsilon) * (r - k[:-1]) / r]
+    rows.append(k)
+    columns.append(np.full(r + 1, lines * r + lines))
+    values.append(-np.ones(r + 1))
+    size = lines * r + lines + 1
+    flow = sparse.csr_array(
+        (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))),
+        shape=(r + 1, size),
+    )
+    each = np.arange(lines * r)
+    below = sparse.csr_array(
+        (
+            np.concatenate([np.ones(lines * r), -np.ones(lines * r)]),
+            (np.tile(each, 2), np.concatenate([each, lines * r + each // r])),
+        ),
+        shape=(lines * r, size),
+    )
+    cost = np.concatenate([np.zeros(lines * r), m / r * deltas, [1.0]])
+    found = optimize.linprog(
+        cost,
+        A_ub=sparse.vstack([flow, below], format="csr"),
+        b_ub=np.concatenate([-(k >= v).astype(np.float64), np.zeros(lines * r)]),
+        method="highs-ipm",
+    )
+    if found.x is None:
+        return None
+    return np.asarray(found.x[: lines * r].reshape(lines, r) / r)
+
+
+_FURTHER = 1.1  # times the mu of the other p-values; lines gain a few percent
+_HALVINGS = 6
+_CLOSE = 1e-6  # to the log of the recursion's p-value
+_AHEAD = 5  # halvings that are asked at once
+
+
+def curve_log_p_value(counts: Counts, claim: Guarantee) -> float:
+    """Return the log of the smaller of both p-values of a curve."""
+    pointwise = pointwise_log_p_value(counts, claim)
+    if counts.records_per_coin != 1:  # the recursion is for single records
+        return pointwise
+    # The recursion is asked only whether it can do better.
+    low, high = -700.0, pointwise
+    if high <= low or not recursion(counts, claim, log_tail=high - 1e-9):
+        return pointwise
+    while high - low > _CLOSE:
+        tails = _halved(low, high)
+        refuted = _recursions(counts, claim, tails)
+        below, above = 0, len(tails) - 1
+        while above - below > 1 and tails[above] - tails[below] > _CLOSE:
+            middle = (below + above) // 2
+            below, above = (below, middle) if refuted[middle] else (middle, above)
+        low, high = tails[below], tails[above]
+    return high
+
+
+def _halved(low: float, high: float) -> list[float]:
+    """Return all points that the next halvings may come to, with both ends."""
+    points = [low, high]
+    for _ in range(_AHEAD):
+        middles = [(a + b) / 2 for a, b in pairwise(points)]
+        points = [*chain(*zip(points, middles, strict=False)), high]
+    return points
+
+
+def pointwise_log_p_value(counts: Counts, claim: Guarantee) -> float:
+    """Return the log of the least exact p-value over the points of a curve.
+
+    Points far apart are asked first, then those around the best: fewer points are still
+    a valid claim, and p-values along a curve have one valley.
+    """
+    epsilons, deltas = claim.points()
+    stride = max(1, round(len(epsilons) ** (1 / 3)))
+    apart = Exact().log_p_values(counts, epsilons[::stride], deltas[::stride])
+    best = stride * int(apart.argmin())
+    near = slice(max(0, best - stride), best + stride + 1)
+    return float(Exact().log_p_values(counts, epsilons[near], deltas[near]).min())
+
+
+def recursion(counts: Counts, claim: Guarantee, *, log_tail: float) -> bool:
+    """Return whether a chance of ``e^log_tail`` for the counts is impossible.
+
+    Args:
+        counts: What the guesser did.
+        claim: The curve.
+        log_tail: Log of the chance, of as many right guesses or more, that is refuted.
+    """
+    return bool(_recursions(counts, claim, [log_tail])[0])
+
+
+def _recursions(
+    counts: Counts, claim: Guarantee, log_tails: Sequence[float]
+) -> NDArray[np.bool_]:
+    """Return what ``recursion`` says of each of many chances."""
+    check_at_once(counts, GaussianFamily.method)
+    if counts.records_per_coin != 1:
+        raise InvalidInputError("the recursion is for coins of one record each")
+    m, r, v = counts.canaries, counts.guesses, counts.correct
+    least_rates = claim.complement_inverses()
+    tails = np.array([exp(log_tail) for log_tail in log_tails])
+    right, wrong, whole = tails * v / m, tails * (r - v) / m, r / m
+    refuted = np.zeros(len(tails), np.bool_)
+    undecided = np.arange(len(tails))
+    for i in range(v - 1, -1, -1):
+        more = least_rates(np.minimum(1.0, right)) * (counts.alternatives - 1)
+        forced = more > wrong  # otherwise nothing is forced below any more
+        right, wrong = right + i / (r - i) * (more - wrong), more
+        too_much = right + wrong > whole
+        still = forced & ~too_much
+        if still.all():
+            continue
+        refuted[undecided[forced & too_much]] = True
+        undecided, right, wrong = undecided[still], right[still], wrong[still]
+        if not len(undecided):
+            break
+    return refuted
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GaussianFamily:
+    """The lower bound on mu, if the mechanism is mu-GDP for some mu.
+
+    Attributes:
+        lines: How many points of the curve a linear program takes together; 0 for
+            none. A dozen rejects a few percent more and takes seconds.
+
+    Example:
+        >>> counts = Counts(canaries=1000, guesses=200, correct=150)
+        >>> print(GaussianFamily().parameter_lower(counts, delta=1e-5, alpha=0.05))
+        mu >= 0.339 (alpha = 0.05, method gdp, tier B: Gaussian privacy only; in that \
+family epsilon = 1.296 at delta = 1e-05)
+    """
+
+    lines: int = 0
+    method: ClassVar[str] = "gdp"
+    reference: ClassVar[str] = "https://arxiv.org/abs/2410.22235, algorithm 3"
+
+    def parameter_lower(
+        self, counts: Counts, *, delta: float, alpha: float
+    ) -> ParameterBound:
+        """Return the largest mu that some p-value rejects at level ``alpha``."""
+        _validate.probability("delta", delta)
+        _validate.error_level("alpha", alpha)
+        log_alpha = log(alpha)
+
+        def rejected(mu: float) -> bool:
+            claim = GaussianDP(mu=mu)
+            return (
+                recursion(counts, claim, log_tail=log_alpha)
+                or pointwise_log_p_value(counts, claim) <= log_alpha
+            )
+
+        mu = largest_yes(rejected)
+        if self.lines and mu > 0:
+            mu = _further(counts, mu, log_alpha, lines=self.lines)
+        return ParameterBound(
+            parameter_lower=mu,
+            parameter="mu",
+            family="Gaussian privacy",
+            model_epsilon=GaussianDP(mu=mu).epsilon_at(delta),
+            delta=delta,
+            alpha=alpha,
+            method=self.method,
+            reference=self.reference,
+        )
+
+
+def _further(counts: Counts, mu: float, log_alpha: float, *, lines: int) -> float:
+    """Return a larger mu that several points together reject, if one is found."""
+    low, high = mu, mu * _FURTHER
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        claim = GaussianDP(mu=middle)
+        if lines_log_p_value(counts, claim, lines=lines) <= log_alpha:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurveCertificate:
+    """What counts say about delta at every epsilon (tier A).
+
+    Attributes:
+        counts: What the guesser did.
+        alpha: Chance that the certificate is wrong anywhere.
+
+    Example:
+        >>> counts = Counts(canaries=100_000, guesses=1510, correct=1439)
+        >>> certificate = CurveCertificate(counts=counts, alpha=0.05)
+        >>> certificate.delta_lower([1.0, 2.0, 3.0]).round(5)
+        array([0.00062, 0.00046, 0.     ])
+    """
+
+    counts: Counts
+    alpha: float
+
+    def __post_init__(self) -> None:
+        check_at_once(self.counts, "exact")
+        _validate.error_level("alpha", self.alpha)
+
+    def delta_lower(self, epsilons: ArrayLike) -> NDArray[np.float64]:
+        """Return a lower bound on delta at each epsilon."""
+        return np.array([self._at(float(e)) for e in np.atleast_1d(epsilons)])
+
+    def refutes(self, claim: Guarantee) -> bool:
+        """Return whether the claim's curve is too low somewhere."""
+        epsilons, deltas = claim.points()
+        return bool(np.any(deltas < self.delta_lower(epsilons)))
+
+    def _at(self, epsilon: float) -> float:
+        m, r, v = self.counts.canaries, self.counts.guesses, self.counts.correct
+        g = self.counts.records_per_coin
+        log_odds = g * epsilon - log(self.counts.alternatives - 1)
+        upper, lower = log_tails(v, r, log_odds)
+        if v == 0 or upper >= log(self.alpha):
+            return 0.0
+        mass = float(log_mass(v, r, log_odds))
+        room = log(self.alpha) + np.log1p(-exp(upper - log(self.alpha)))
+        log_delta = float(room) + log(v) + mass - log(m) - upper - lower
+        # What the coin's group shows is shared by its records.
+        return exp(min(0.0, log_delta) - log(group_growth(epsilon, records=g)))

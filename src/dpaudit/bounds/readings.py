@@ -1,0 +1,438 @@
+"""What a bound may see of a run: one frozen value per kind of game.
+
+``Counts`` is the plainest: so many guesses, so many right. ``Ranked`` keeps the order
+of confidence, ``Weighted`` sorts guesses into classes of different weight, ``Rounds``
+is a sequence of games of which each may use what the earlier ones revealed, and
+``Bets`` is a sequence of single guesses with a stake on each.
+
+A reading says which game it is of. Counts and weights come from two: all guesses were
+made at once, or one after the other with coins revealed in between (``adaptive``).
+Delta costs less where they were made at once, and that price is not proved for an
+adaptive guesser, so a bound for the one refuses a reading of the other.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import ClassVar, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit import _validate
+from dpaudit._codec import Document
+from dpaudit._kinds import Kinds
+from dpaudit.errors import InvalidInputError, VoidAuditError
+
+__all__ = [
+    "WIDEST_JUMP",
+    "Bets",
+    "Counts",
+    "Ranked",
+    "Reading",
+    "Rounds",
+    "Unequal",
+    "Weighted",
+    "check_at_once",
+    "check_jump",
+]
+
+_HEAVIEST = 1e100  # a weight; sums of squares of larger ones are no floats
+WIDEST_JUMP = 10.0  # standard deviations; a larger jump would limit nothing
+
+
+class Reading(Document, ABC):
+    """What is read of a game.
+
+    Attributes:
+        kinds: All readings that are known, by kind.
+        kind: Its name in documents.
+        canaries: Canaries of the game, guessed or not.
+        tally: Whether it holds numbers only, of guesses that count whatever happens:
+            had others been right, no other guess would have been made.
+        adaptive: Whether coins were revealed while guesses were still to be made.
+        alternatives: How many records a coin chooses among; 2 is in or out.
+        records_per_coin: How many records of the data one coin controls.
+    """
+
+    __slots__ = ()
+
+    form = "dpaudit.reading.1"
+    kinds: ClassVar[Kinds["Reading"]] = Kinds("kind must be")
+    kind: ClassVar[str]
+    tally: ClassVar[bool] = False
+    canaries: int
+    adaptive: bool = False
+    alternatives: int = 2
+    records_per_coin: int = 1
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        Reading.kinds.add(cls)
+
+    @abstractmethod
+    def right_and_made(self) -> tuple[int, int]:
+        """Return how many guesses were right, and how many were made."""
+
+    @abstractmethod
+    def perfect(self) -> Self:
+        """Return what would have been read, had every guess been right."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts(Reading):
+    """How many canaries, how many guesses, how many right.
+
+    Attributes:
+        canaries: Canaries decided by a fair coin each, independently.
+        guesses: The number of guesses committed to before the run.
+        correct: Guesses that matched the coin; one not made counts as wrong.
+        alternatives: How many records a coin chooses among; 2 is in or out.
+        records_per_coin: How many records of the data one coin controls.
+        adaptive: Whether coins were revealed while guesses were still to be made.
+    """
+
+    canaries: int
+    guesses: int
+    correct: int
+    alternatives: int = 2
+    records_per_coin: int = 1
+    adaptive: bool = False
+
+    kind = "counts"
+    tally = True
+
+    def __post_init__(self) -> None:
+        _validate.make_whole(
+            self, canaries=0, guesses=0, correct=0, alternatives=2, records_per_coin=1
+        )
+        _check_flag("adaptive", self.adaptive)
+        if not self.correct <= self.guesses <= self.canaries:
+            raise InvalidInputError(
+                "expected correct <= guesses <= canaries, got "
+                f"correct={self.correct}, guesses={self.guesses}, "
+                f"canaries={self.canaries}"
+            )
+
+    def right_and_made(self) -> tuple[int, int]:
+        """Return how many guesses were right, and how many were made."""
+        return self.correct, self.guesses
+
+    def perfect(self) -> Self:
+        """Return what would have been read, had every guess been right."""
+        return replace(self, correct=self.guesses)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unequal(Reading):
+    """Counts where coins are not fair: each includes with one known probability.
+
+    Attributes:
+        canaries: Canaries, each included independently with the same probability.
+        inclusion: That probability.
+        guesses_in: Guesses "included".
+        guesses_out: Guesses "excluded".
+        correct: Right guesses of both kinds; one not made counts as wrong.
+        committed: Whether ``guesses_in`` and ``guesses_out`` were fixed before the run.
+            If the output decided on them, less is shown at delta > 0.
+    """
+
+    canaries: int
+    inclusion: float
+    guesses_in: int
+    guesses_out: int
+    correct: int
+    committed: bool
+
+    kind = "unequal"
+    tally = True
+
+    def __post_init__(self) -> None:
+        _validate.make_whole(self, canaries=0, guesses_in=0, guesses_out=0, correct=0)
+        _check_flag("committed", self.committed)
+        if not 0 < self.inclusion < 1:
+            raise InvalidInputError(
+                "inclusion is the known chance that a canary is included and must be "
+                f"in (0, 1), got inclusion={self.inclusion!r}"
+            )
+        if not self.correct <= self.guesses_in + self.guesses_out <= self.canaries:
+            raise InvalidInputError(
+                "expected correct <= guesses_in + guesses_out <= canaries, got "
+                f"{self.correct}, {self.guesses_in} + {self.guesses_out}, "
+                f"{self.canaries}"
+            )
+
+    def right_and_made(self) -> tuple[int, int]:
+        """Return how many guesses were right, and how many were made."""
+        return self.correct, self.guesses_in + self.guesses_out
+
+    def perfect(self) -> Self:
+        """Return what would have been read, had every guess been right."""
+        return replace(self, correct=self.guesses_in + self.guesses_out)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Ranked(Reading):
+    """Guesses in order of confidence, the surest first, and which were right.
+
+    Attributes:
+        canaries: Canaries decided by a fair coin each, independently.
+        right: For each guess, in an order that only the output decides, whether it
+            matched the coin. How many are ranked is fixed before the run.
+    """
+
+    canaries: int
+    right: NDArray[np.bool_]
+
+    kind = "ranked"
+
+    def __post_init__(self) -> None:
+        _validate.make_whole(self, canaries=1)
+        if self.right.ndim != 1 or not 1 <= len(self.right) <= self.canaries:
+            raise InvalidInputError(
+                f"right must list between 1 and canaries={self.canaries} guesses, got "
+                f"shape {self.right.shape}"
+            )
+
+    @classmethod
+    def of(cls, log_odds: NDArray[np.float64], bits: NDArray[np.uint8]) -> Self:
+        """Rank a guess for every canary by its log-odds of inclusion.
+
+        Args:
+            log_odds: Any function of the output; its sign is the guess, its size the
+                confidence.
+            bits: The coins.
+
+        Where guesses are equally sure the wrong ones come first. No order of them, by
+        lot or by row, has fewer right among the first so many, so a bound that holds
+        for one chosen before the coins holds for this.
+        """
+        right = (log_odds >= 0) == (bits == 1)
+        surest_last = np.lexsort((~right, np.abs(log_odds)))
+        return cls(canaries=len(bits), right=right[surest_last[::-1]])
+
+    def right_and_made(self) -> tuple[int, int]:
+        """Return how many guesses were right, and how many were made."""
+        return int(self.right.sum()), len(self.right)
+
+    def perfect(self) -> Self:
+        """Return what would have been read, had every guess been right."""
+        return replace(self, right=np.ones_like(self.right))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Weighted(Reading):
+    """Guesses in classes, each class with its weight.
+
+    Attributes:
+        canaries: Canaries decided by a fair coin each, independently.
+        weights: The weight of each class, positive, not chosen by the coins.
+        guesses: How many guesses each class holds; one not made counts as wrong.
+        correct: How many of them were right.
+        committed: Whether ``weights`` and ``guesses`` were fixed before the run. If the
+            output decided on them, delta costs more.
+        adaptive: Whether coins were revealed while guesses were still to be made.
+    """
+
+    canaries: int
+    weights: tuple[float, ...]
+    guesses: tuple[int, ...]
+    correct: tuple[int, ...]
+    committed: bool
+    adaptive: bool = False
+
+    kind = "weighted"
+    tally = True
+
+    def __post_init__(self) -> None:
+        _validate.make_whole(self, canaries=1)
+        for name in ("committed", "adaptive"):
+            _check_flag(name, getattr(self, name))
+        if not len(self.weights) == len(self.guesses) == len(self.correct) > 0:
+            raise InvalidInputError(
+                "weights, guesses and correct must have one entry per class, got "
+                f"{len(self.weights)}, {len(self.guesses)} and {len(self.correct)}"
+            )
+        if not all(0 < w <= _HEAVIEST for w in self.weights):
+            raise InvalidInputError(
+                f"weights must be positive and at most {_HEAVIEST:g}, got "
+                f"{self.weights}"
+            )
+        object.__setattr__(self, "weights", tuple(map(float, self.weights)))
+        pairs = zip(self.correct, self.guesses, strict=True)
+        if not all(0 <= v <= r for v, r in pairs) or sum(self.guesses) > self.canaries:
+            raise InvalidInputError(
+                "expected 0 <= correct <= guesses in every class and no more guesses "
+                f"than canaries={self.canaries}, got correct={self.correct}, "
+                f"guesses={self.guesses}"
+            )
+        for name in ("guesses", "correct"):
+            for number in getattr(self, name):
+                _validate.whole_number(name, number)
+            object.__setattr__(self, name, tuple(map(int, getattr(self, name))))
+
+    @property
+    def score(self) -> float:
+        """The weight of all right guesses."""
+        return float(np.dot(self.weights, self.correct))
+
+    def right_and_made(self) -> tuple[int, int]:
+        """Return how many guesses were right, and how many were made."""
+        return sum(self.correct), sum(self.guesses)
+
+    def perfect(self) -> Self:
+        """Return what would have been read, had every guess been right."""
+        return replace(self, correct=self.guesses)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rounds(Reading):
+    """Games played one after the other; each may use what the earlier ones revealed.
+
+    Attributes:
+        canaries: Canaries of all rounds together.
+        rounds: What was guessed in each round, all at once, then revealed. The weight
+            of a class is the log-odds of being right that the guesser stated.
+        weights: What each round counts, fixed before the run.
+        uniforms: For each round a uniform number from committed randomness, which the
+            guesser could not know before the round's guesses were in.
+        jump: The most that a right guess may add to the evidence, in its standard
+            deviations, fixed before the run; canary ``i`` was played in round ``i``
+            modulo the number of rounds. None if neither was fixed.
+        noise: Share of the evidence's variance that is committed chance, at most half.
+        noise_uniform: A uniform number from committed randomness for it.
+    """
+
+    canaries: int
+    rounds: tuple[Weighted, ...]
+    weights: tuple[float, ...]
+    uniforms: tuple[float, ...]
+    jump: float | None = None
+    noise: float = 0.0
+    noise_uniform: float = 0.5
+
+    kind = "rounds"
+    adaptive = True
+
+    def __post_init__(self) -> None:
+        _validate.make_whole(self, canaries=1)
+        if not len(self.rounds) == len(self.weights) == len(self.uniforms) > 0:
+            raise InvalidInputError(
+                "rounds, weights and uniforms must have one entry per round, got "
+                f"{len(self.rounds)}, {len(self.weights)} and {len(self.uniforms)}"
+            )
+        if not all(0 <= w <= _HEAVIEST for w in self.weights) or not any(self.weights):
+            raise InvalidInputError(
+                f"weights must be >= 0, finite and not all 0, and at most "
+                f"{_HEAVIEST:g}, got {self.weights}"
+            )
+        object.__setattr__(self, "weights", tuple(map(float, self.weights)))
+        if any(played.adaptive for played in self.rounds):
+            raise InvalidInputError(
+                "the guesses of a round are made all at once, got adaptive=True"
+            )
+        if sum(sum(r.guesses) for r in self.rounds) > self.canaries:
+            raise InvalidInputError(f"more guesses than canaries={self.canaries}")
+        for uniform in (*self.uniforms, self.noise_uniform):
+            _validate.probability("uniforms", uniform)
+        check_jump(self.jump, self.noise)
+        for r, played in enumerate(self.rounds):
+            most = len(range(r, self.canaries, len(self.rounds)))
+            if self.jump is not None and sum(played.guesses) > most:
+                raise InvalidInputError(
+                    f"with a jump, round {r} of {len(self.rounds)} is for {most} of "
+                    f"{self.canaries} canaries, got guesses={played.guesses}"
+                )
+
+    def right_and_made(self) -> tuple[int, int]:
+        """Return how many guesses were right, and how many were made."""
+        scores = [played.right_and_made() for played in self.rounds]
+        return sum(v for v, _ in scores), sum(r for _, r in scores)
+
+    def perfect(self) -> Self:
+        """Return what would have been read, had every guess been right."""
+        return replace(self, rounds=tuple(each.perfect() for each in self.rounds))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Bets(Reading):
+    """Single guesses in the order they were made, each with the chance it was given.
+
+    Attributes:
+        canaries: Canaries decided by a fair coin each, independently.
+        right: Whether each guess matched the coin.
+        stakes: The chance of being right that the guesser gave each guess before its
+            coin was revealed; it may use every coin revealed before.
+    """
+
+    canaries: int
+    right: NDArray[np.bool_]
+    stakes: NDArray[np.float64]
+
+    kind = "bets"
+    adaptive = True
+
+    def __post_init__(self) -> None:
+        _validate.make_whole(self, canaries=1)
+        if self.right.shape != self.stakes.shape or self.right.ndim != 1:
+            raise InvalidInputError(
+                "right and stakes must be two lists of one length, got shapes "
+                f"{self.right.shape} and {self.stakes.shape}"
+            )
+        if len(self.right) > self.canaries:
+            raise InvalidInputError(
+                f"{len(self.right)} bets on canaries={self.canaries}; each canary may "
+                "be guessed once"
+            )
+        if not np.all((self.stakes >= 0) & (self.stakes <= 1)):
+            raise InvalidInputError("stakes must hold chances in [0, 1]")
+
+    def right_and_made(self) -> tuple[int, int]:
+        """Return how many guesses were right, and how many were made."""
+        return int(self.right.sum()), len(self.right)
+
+    def perfect(self) -> Self:
+        """Return what would have been read, had every guess been right."""
+        return replace(self, right=np.ones_like(self.right))
+
+
+def _check_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise InvalidInputError(f"{name} must be true or false, got {name}={value!r}")
+
+
+def check_at_once(reading: Counts | Weighted, method: str) -> None:
+    """Refuse adaptive guesses where a bound is proved for guesses made at once.
+
+    Example:
+        >>> counts = Counts(canaries=9, guesses=2, correct=1, adaptive=True)
+        >>> check_at_once(counts, "exact")
+        Traceback (most recent call last):
+        dpaudit.errors.VoidAuditError: the exact bound is proved for guesses made all \
+at once, and these were made while coins were revealed; use the adaptive bound
+    """
+    if reading.adaptive:
+        proved = "adaptive" if isinstance(reading, Counts) else "slots"
+        raise VoidAuditError(
+            f"the {method} bound is proved for guesses made all at once, and these "
+            f"were made while coins were revealed; use the {proved} bound"
+        )
+
+
+def check_jump(jump: float | None, noise: float) -> None:
+    """Refuse a jump or a share of noise that rounds cannot be played with."""
+    if jump is not None and not 0 < jump <= WIDEST_JUMP:
+        raise InvalidInputError(
+            f"jump must be positive and at most {WIDEST_JUMP:g}, or None for no "
+            f"limit, got jump={jump!r}"
+        )
+    if not 0 <= noise <= 0.5:
+        raise InvalidInputError(
+            "noise is a share of the variance and must be from 0 to 0.5, got "
+            f"noise={noise!r}"
+        )

@@ -1,0 +1,481 @@
+"""Whether a result follows from what its evidence holds: rules, tally, bound, verdict.
+
+A result made anew from what it rests on: guesses, coins, score files, tallies.
+
+Whether a transcript keeps to the rules of its design, whatever coins it holds.
+
+A referee refuses guesses as they come in. A record of them is looked at all at once:
+each canary is named once, the turns are those that the rules have, no more guesses are
+made and no more slots taken than were fixed, every stake is one that the rules know.
+Coins do not matter for any of it, so it is checked with a key and without one, and it
+takes memory for the guesses that were made and not for the canaries.
+
+Checks of what follows from what: coins, rules, tally and bound, made anew.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, assert_never
+
+import numpy as np
+
+from dpaudit._codec import encode
+from dpaudit.bounds.bound import p_value_text
+from dpaudit.bounds.readings import Bets, Ranked, Reading
+from dpaudit.errors import DpAuditError, MissingExtraError, VoidAuditError, on_one_line
+from dpaudit.evidence.files import ScoreFiles, read_score_files
+from dpaudit.evidence.origin import differences, wrong_coins
+from dpaudit.evidence.record import Evidence
+from dpaudit.evidence.registration import Registration
+from dpaudit.evidence.verification import Check, Finding, fails, holds, open_question
+from dpaudit.game.coins import Coins, Key
+from dpaudit.game.design import Design
+from dpaudit.game.lots import tie_rng
+from dpaudit.game.result import Result, bound_of, check_method, effect_seen, judge
+from dpaudit.game.result import check_reading as check_game
+from dpaudit.game.rules import OneRun
+from dpaudit.game.score_summary import ScoreSummary
+from dpaudit.game.scores import read_scores
+from dpaudit.game.strength import would_catch
+from dpaudit.game.transcript import Transcript
+from dpaudit.game.verdict import Verdict, speaks_of_chance
+from dpaudit.privacy.guarantees import ApproxDP, PureDP
+from dpaudit.tables.reading import ScoreTable
+from dpaudit.training.result import judge_accountant
+
+__all__ = [
+    "check_bound",
+    "check_guesses",
+    "check_obeyed",
+    "check_reading",
+    "check_result",
+    "check_runs",
+    "check_strength",
+    "judged_again",
+    "scored_again",
+]
+
+
+def check_runs(stated: Result, design: Design) -> None:
+    """Refuse a bound that does not hold for the game registered.
+
+    Raises:
+        VoidAuditError: It is for another game, or one training is said to be many runs.
+    """
+    check_method(stated.bound.method, design.rules)
+    if stated.training is not None and design.runs > 1:
+        raise VoidAuditError("a training is one run, and not a run for every coin")
+
+
+def check_reading(reading: Reading, design: Design) -> None:
+    """Refuse a reading that no game by a design can have, nor any file of one.
+
+    Raises:
+        VoidAuditError: It is of another kind, size or weight than the rules give.
+    """
+    check_game(reading, design)
+    if (reading.alternatives, reading.records_per_coin) != (2, 1):
+        raise VoidAuditError(
+            "coins of a design choose between two, and each decides over one "
+            f"record; the reading says alternatives={reading.alternatives} and "
+            f"records_per_coin={reading.records_per_coin}"
+        )
+
+
+def judged_again(stated: Result, registration: Registration) -> Result:
+    """Return what the stated reading shows, judged by the registered design."""
+    check_runs(stated, registration.design)
+    audit, training = _audit(stated, registration), stated.training
+    if training is None:
+        return audit
+    claim = None if training.accountant is None else training.accountant.claim
+    accountant, family = judge_accountant(audit, claim)
+    found = replace(training, accountant=accountant, family=family)
+    return replace(audit, training=found)
+
+
+def _audit(stated: Result, registration: Registration) -> Result:
+    check_reading(stated.reading, registration.design)
+    return judge(
+        stated.reading,
+        design=registration.design,
+        commitment=registration.commitment,
+        bound=bound_of(stated),
+        not_exercised=stated.not_exercised,
+        controls=stated.controls,
+        scores=stated.scores,
+    )
+
+
+def scored_again(
+    table: ScoreTable, files: ScoreFiles, *, design: Design, key: Key | None
+) -> tuple[Reading, ScoreSummary]:
+    """Return what scores say, with the coins of the key, or else those in the files.
+
+    Raises:
+        VoidAuditError: The table voids the audit, or its coins are not the key's.
+    """
+    lots = tie_rng(design, key)
+    if key is not None:
+        coins = Coins(key=key, count=design.canaries)
+        reading = read_scores(
+            table.ids, coins, table.scores, design=design, tie_rng=lots
+        )
+        truth = coins.at(table.ids.astype(np.int64))
+        if table.bits is not None and not np.array_equal(table.bits, truth):
+            raise VoidAuditError("the coins in the files are not those of the key")
+    elif table.bits is not None:
+        truth, said = table.bits, files.coins_were_independent
+        reading = read_scores(
+            table.ids,
+            truth,
+            table.scores,
+            design=design,
+            tie_rng=lots,
+            coins_were_independent=said,
+        )
+    else:
+        raise VoidAuditError("the files hold no coins, and there is no key")
+    return reading, ScoreSummary.of(table.scores, truth)
+
+
+def check_obeyed(transcript: Transcript, key: Key | None) -> None:
+    """Refuse a transcript that no referee would have written.
+
+    Raises:
+        VoidAuditError: It breaks the rules of its design.
+
+    Example:
+        >>> from dpaudit import Design, OneRun, PureDP
+        >>> rules, claim = OneRun(guesses=2), PureDP(epsilon=1.0)
+        >>> design = Design(canaries=10**12, rules=rules, claim=claim)
+        >>> ones = np.ones(3, np.int8)
+        >>> blind = Transcript(
+        ...     design=design,
+        ...     index=np.arange(3),
+        ...     guess=ones,
+        ...     truth=ones,
+        ...     stake=np.ones(3),
+        ...     turn=np.zeros(3, np.int64),
+        ...     uniforms=np.zeros(0),
+        ... )
+        >>> check_obeyed(blind, None)
+        Traceback (most recent call last):
+        dpaudit.errors.VoidAuditError: 3 guesses were made, but the design allows \
+guesses=2; the number must be fixed before the run
+    """
+    _check_canaries(transcript)
+    _check_turns(transcript)
+    _check_stakes(transcript)
+    transcript.check_made()
+    _check_uniforms(transcript, key)
+
+
+def _check_canaries(transcript: Transcript) -> None:
+    index, n = transcript.index, transcript.design.canaries
+    if len(index) and not (index.min() >= 0 and int(index.max()) < n):
+        raise VoidAuditError(f"a canary is none of those numbered from 0 to {n - 1}")
+    if len(np.unique(index)) < len(index):
+        raise VoidAuditError("a canary was named twice; each may be guessed once")
+    if not np.isin(transcript.guess, (-1, 0, 1)).all():
+        raise VoidAuditError("a guess is -1, 1, or 0 for a pass")
+
+
+def _check_turns(transcript: Transcript) -> None:
+    turn, rules = transcript.turn, transcript.design.rules
+    if not ((turn >= 0).all() and (turn[1:] >= turn[:-1]).all()):
+        raise VoidAuditError("turns must come in order")
+    last = int(turn.max(initial=0))
+    # Elsewhere turns in which nothing was submitted leave no trace, and do not count.
+    if rules.turns is not None and last >= rules.turns:
+        raise VoidAuditError(f"turn {last} is one that the rules do not have")
+    rules.check_turn(transcript.index, turn)
+
+
+def _check_stakes(transcript: Transcript) -> None:
+    rules = transcript.design.rules
+    if not rules.are_stakes(transcript.guess, transcript.stake):
+        raise VoidAuditError(
+            f"a stake is none that {type(rules).__name__} has, or is put on a pass"
+        )
+
+
+def _check_uniforms(transcript: Transcript, key: Key | None) -> None:
+    """Check committed chance: one number for each round, and one for the end."""
+    size, held = transcript.design.rules.uniforms, transcript.uniforms
+    if len(held) != size:
+        raise VoidAuditError(
+            f"there are {len(held)} uniforms, and the rules need {size}"
+        )
+    if key is not None and not np.array_equal(held, key.uniforms(size)):
+        raise VoidAuditError("the uniforms are not those of the key")
+
+
+# Guesses for which a bound is found again, in seconds and little memory; a number that
+# takes a few bytes to write could take days. Plain counts of one run are quick.
+_MOST = 10**7
+_MOST_COUNTED = 10**10
+
+
+def check_guesses(evidence: Evidence, folder: Path | None) -> list[Check]:
+    """Check coins, rules and tally, as far as there is something to check them with."""
+    guesses = evidence.guesses
+    try:
+        # First: whatever fits is no longer than what the evidence itself holds.
+        check_reading(evidence.result.reading, evidence.registration.design)
+    except DpAuditError:
+        return []  # check_bound says so
+    match guesses:
+        case Transcript():
+            return _check_transcript(guesses, evidence)
+        case ScoreFiles():
+            return _check_files(guesses, evidence, folder)
+        case None if evidence.redacted:
+            said = "key and guesses were kept back; tallies were not checked"
+        case None:
+            said = "the guesses are not part of the evidence; tallies were not checked"
+        case _:
+            assert_never(guesses)
+    return [open_question("tally", said)]
+
+
+def check_bound(
+    stated: Result, registered: Registration, *, scored: bool
+) -> list[Check]:
+    """Check that bound and verdict follow from the tally.
+
+    Args:
+        stated: The result.
+        registered: What it must follow from.
+        scored: Whether the guesses are those of scores, which show nothing else of
+            canaries than what they say of themselves.
+    """
+    try:
+        check_reading(stated.reading, registered.design)
+        if _takes_long(stated, registered.design):
+            _, made = stated.reading.right_and_made()
+            said = f"{made} guesses are too many to find it again"
+            return [open_question("bound", said)]
+        derived = judged_again(stated, registered)
+    except DpAuditError as error:
+        return [fails("bound", f"the result does not follow: {error}")]
+    own = stated.is_own_bound
+    again = _with_bound_of(derived, stated) if own else derived
+    odd = differences(_but_guesses(stated), _but_guesses(again))
+    if odd:
+        return [fails("bound", f"the result does not follow from its tally: {odd[0]}")]
+    controls, audit = _check_controls(stated, scored=scored)
+    found = _own(audit, derived) if own else [holds("bound", _shown(audit))]
+    found += controls + _check_accountant(stated)
+    if stated.design.runs > 1:
+        found.append(
+            open_question(
+                "independent runs",
+                "the bound holds if every coin had a run of its own, as its rules "
+                "say; a record cannot show that",
+            )
+        )
+    return found
+
+
+def check_result(result: Result) -> list[Check]:
+    """Check that a result follows from the tally that it states.
+
+    It is by itself, without evidence: nothing shows that the tally is that of a run.
+    """
+    kept = result.transcript
+    registered = Registration(design=result.design, commitment=result.commitment)
+    found = check_bound(result, registered, scored=False)
+    if kept is not None and len(kept.index):  # redacted evidence keeps an empty one
+        found.append(_check_tally(kept.reading(), result, "guesses and stated coins"))
+    return found
+
+
+def _own(audit: Result, derived: Result) -> list[Check]:
+    """Say that a user's own bound was not found again, and what was."""
+    found = audit.bound
+    return [
+        open_question(
+            "bound",
+            f"it is by the method {found.method!r} ({found.reference}), which this "
+            f"version does not have: that epsilon is at least {found.epsilon_lower:g} "
+            f"is its author's word. From the same tally, {derived.bound.method} gives "
+            f"{derived.bound}",
+        ),
+        holds(
+            "claim test",
+            f"the tally gives that {audit.design_test}, whatever the bound; that is "
+            "the claim of the registration",
+        ),
+    ]
+
+
+def _with_bound_of(derived: Result, stated: Result) -> Result:
+    """Return a derived result with the numbers that only the user's own bound gives."""
+    bound = replace(
+        derived.bound,
+        epsilon_lower=stated.bound.epsilon_lower,
+        method=stated.bound.method,
+        reference=stated.bound.reference,
+        tier=stated.bound.tier,
+    )
+    return replace(derived, bound=bound, ceiling=stated.ceiling)
+
+
+def _check_controls(result: Result, *, scored: bool) -> tuple[list[Check], Result]:
+    """Make anew what guesses show of themselves; return the audit with it.
+
+    It is what the registered claim is judged by: without the accountant's, which was
+    not registered. Scores come with nothing else that shows that canaries went in. A
+    result from which controls were taken holds none.
+    """
+    audit = replace(result, training=None)
+    stated = [each for each in audit.controls if speaks_of_chance(each)]
+    if result.training is not None or not (stated or scored):
+        return [], audit
+    seen = effect_seen(audit.reading, design=audit.design)
+    if stated and stated != [seen]:
+        odd = next((each.said for each in stated if each != seen), "it twice")
+        said = f"the tally says of itself: {seen.said}; the result: {odd}"
+        return [fails("controls", said)], audit
+    if stated:
+        return [holds("controls", f"the tally says of itself: {seen.said}")], audit
+    said = (
+        f"the result does not hold what its tally says of itself: {seen.said}. The "
+        "word is the one that belongs to it"
+    )
+    controls = (*audit.controls, seen)
+    return [open_question("controls", said)], replace(audit, controls=controls)
+
+
+def check_strength(evidence: Evidence) -> list[Check]:
+    """Say what the design would have caught; it follows from nothing but the design."""
+    audit = evidence.result
+    claimed = audit.design.claim.epsilon_at(audit.design.bound_delta)
+    said = would_catch(audit, audit.design.claim) or (
+        f"No audit by this design shows more than epsilon = {audit.ceiling:.3g}; the "
+        f"claim says {claimed:.3g}."
+    )
+    return [holds("strength", said[0].lower() + said[1:].removesuffix("."))]
+
+
+def _shown(audit: Result) -> str:
+    """Say what follows from the tally, the word first."""
+    if audit.verdict is Verdict.VOID:
+        return (
+            f"{audit.verdict}: {on_one_line(audit.reason)}; the tally gives the stated "
+            "numbers, and nothing is said about the claim of the registration"
+        )
+    return (
+        f"{audit.verdict}: the tally gives {audit.bound}, and {audit.claim_test}; that "
+        "is the claim of the registration"
+    )
+
+
+def _takes_long(stated: Result, design: Design) -> bool:
+    reading = stated.reading
+    if isinstance(reading, Ranked | Bets):
+        return False  # they are as long as the evidence
+    if not isinstance(design.rules, OneRun):
+        return reading.right_and_made()[1] > _MOST
+    curve = not isinstance(design.claim, PureDP | ApproxDP)
+    curve = curve or stated.training is not None
+    return curve and design.guesses > _MOST_COUNTED
+
+
+def _check_accountant(stated: Result) -> list[Check]:
+    """Say what was tested beside the registered claim, and that nobody fixed it."""
+    test, design = stated.claim_test, stated.design
+    if test is stated.design_test or encode(test.claim) == encode(design.claim):
+        return []
+    delta = design.bound_delta
+    registered, other = (c.epsilon_at(delta) for c in (design.claim, test.claim))
+    return [
+        open_question(
+            "accountant",
+            "the result gives a verdict on a second claim, the accountant's curve. "
+            "This curve was not registered, and may have been chosen afterwards: at "
+            f"delta = {delta:g} it has epsilon = {other:.4g}, and the registered claim "
+            f"has epsilon = {registered:.4g}. The result says of the curve: "
+            f"{stated.verdict} (p {p_value_text(test.p_value)})",
+        )
+    ]
+
+
+def _check_transcript(transcript: Transcript, evidence: Evidence) -> list[Check]:
+    found, source = [_check_coins(transcript, evidence)], "guesses and coins"
+    if evidence.key is None:
+        source = "guesses and stated coins"
+    if found[-1].finding is not Finding.FAILS:
+        found.append(_check_rules(transcript, evidence))
+    if found[-1].finding is not Finding.FAILS:
+        found.append(_check_tally(transcript.reading(), evidence.result, source))
+    return found
+
+
+def _check_coins(transcript: Transcript, evidence: Evidence) -> Check:
+    if evidence.key is None:
+        return open_question("coins", "there is no key to derive them from")
+    wrong = wrong_coins(transcript, evidence)
+    if wrong:
+        return fails(
+            "coins",
+            f"{wrong} of {len(transcript.index)} coins in the transcript are not "
+            "those of the key: the transcript is of another run, or was changed",
+        )
+    return holds("coins", "the coins in the transcript are those of the key")
+
+
+def _check_rules(transcript: Transcript, evidence: Evidence) -> Check:
+    try:
+        check_obeyed(transcript, evidence.key)
+    except DpAuditError as error:
+        return fails("rules", f"a referee does not take these guesses: {error}")
+    return holds("rules", "a referee takes the guesses by the rules registered")
+
+
+def _check_files(
+    named: ScoreFiles, evidence: Evidence, folder: Path | None
+) -> list[Check]:
+    if folder is None and not named.paths:
+        said = (
+            f"the scores are in {len(named.files)} file(s) that were not given; "
+            "tallies were not checked"
+        )
+        return [open_question("tally", said)]
+    design, audit = evidence.registration.design, evidence.result
+    try:
+        table = read_score_files(named, folder)
+        reading, summary = scored_again(table, named, design=design, key=evidence.key)
+    except MissingExtraError as error:
+        said = f"the score files cannot be read here: {error}"
+        return [open_question("tally", said)]
+    except DpAuditError as error:
+        return [fails("tally", f"the score files do not give it: {error}")]
+    said = "the key's coins" if evidence.key else "the coins stated in them"
+    tally = _check_tally(reading, audit, f"score files and {said}")
+    picture = _check_picture(audit.scores, summary)
+    return [picture] if picture.finding is Finding.FAILS else [tally, picture]
+
+
+def _check_picture(stated: ScoreSummary | None, found: ScoreSummary) -> Check:
+    if stated is None:
+        return open_question("picture", "the result holds no picture of the scores")
+    odd = differences(encode(stated), encode(found), ".scores")
+    if odd:
+        return fails("tally", f"the score files show another picture: {odd[0]}")
+    return holds("picture", "it is that of the score files")
+
+
+def _check_tally(reading: Reading, audit: Result, source: str) -> Check:
+    odd = differences(audit.reading.to_plain(), reading.to_plain(), ".reading")
+    if odd:
+        return fails("tally", f"{source} give another tally: {odd[0]}")
+    return holds("tally", f"it is that of the {source}")
+
+
+def _but_guesses(result: Result) -> dict[str, Any]:
+    plain = result.to_plain()
+    if result.training is not None:
+        plain["training"] = {**plain["training"], "transcript": None}
+    return plain

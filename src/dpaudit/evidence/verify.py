@@ -1,0 +1,323 @@
+"""Verify evidence, and seal only what holds.
+
+Which fields of evidence are the auditor's word, and stay so after every check.
+
+Guesses are in part. That they were made, and about which canary, is stated; that they
+obey the rules, that their coins are the key's and that their tally is the one reported
+is checked. Where a change of one guess would change the tally, it is not listed.
+
+Checking somebody else's audit, without running it again.
+
+The evidence is taken apart, and everything in it that follows from something else is
+made anew: the commitment from key and design, the coins from the key, the tally from
+guesses and coins, the bound from the tally; guesses are held against the rules. What
+follows from nothing is listed as stated. Each failure says what is wrong. Whatever a
+file holds, verification ends with an answer and does not raise.
+
+Evidence is checked before anybody signs it.
+
+A signature is somebody's word for these very bytes. Whoever gives it for a result that
+does not follow from its own tally vouches for a forgery, though all that was asked of
+them was to sign a file. So what ``verify`` would call wrong is not signed. What cannot
+be checked, as files of scores are elsewhere or a bound is the user's own, may be: those
+who verify are told so, and the signer is told before.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from dpaudit.errors import InvalidInputError, on_one_line
+from dpaudit.evidence.derivation import check_bound, check_guesses, check_strength
+from dpaudit.evidence.envelope import Envelope, Signer, open_envelope, sealed
+from dpaudit.evidence.files import ScoreFiles
+from dpaudit.evidence.origin import (
+    Verifier,
+    check_commitment,
+    check_designs,
+    check_registration,
+    check_signature,
+    check_subject,
+)
+from dpaudit.evidence.record import Evidence
+from dpaudit.evidence.registration import Registration
+from dpaudit.evidence.verification import (
+    Check,
+    Finding,
+    Verification,
+    fails,
+    holds,
+    open_question,
+)
+from dpaudit.game.rules import Slots
+from dpaudit.game.transcript import Transcript
+from dpaudit.game.verdict import speaks_of_chance
+
+__all__ = [
+    "check_before",
+    "derived",
+    "seal",
+    "stated_fields",
+    "verify",
+]
+
+
+def stated_fields(
+    evidence: Evidence, *, files_given: bool, registration_given: bool
+) -> tuple[str, ...]:
+    """Return the names of fields that nothing in the evidence can show.
+
+    Args:
+        evidence: What was verified.
+        files_given: Whether the score files were there to be read.
+        registration_given: Whether a copy of the registration was there to compare.
+    """
+    training = evidence.result.training is not None
+    found = ["versions", "result.not_exercised"]
+    scored = isinstance(evidence.guesses, ScoreFiles)
+    # Of scores, what was looked at follows from the tally, and is made anew.
+    if not scored or not all(map(speaks_of_chance, evidence.result.controls)):
+        found += ["result.controls"]
+    # Fixed by the commitment, and yet no more than the auditor's description.
+    found += ["registration.design.setting", "registration.design.threat_model"]
+    match evidence.guesses:
+        case Transcript():
+            at = "result.training.transcript" if training else "guesses"
+            free = [f"{at}.{column}" for column in _free(evidence)]
+            found += free if evidence.key else [at]
+            found += ["result.scores"]
+        case ScoreFiles():
+            found += ["guesses.coins_were_independent"]
+            if not files_given:
+                found += ["guesses.files", "result.reading", "result.scores"]
+        case None:
+            found += ["result.reading"]
+            if not evidence.redacted:
+                found += ["result.scores"]
+    if training:
+        # Of the accountant: which curve it stands for; the verdict on it is re-derived.
+        own = ("accountant", "arrival", "steps", "trusted", "remarks")
+        found += [f"result.training.{name}" for name in own]
+    if evidence.key is None and not registration_given:
+        found += ["registration"]
+    return tuple(sorted(found))
+
+
+def _free(evidence: Evidence) -> list[str]:
+    """Return the columns of a transcript in which a change may leave the tally."""
+    rules = evidence.registration.design.rules
+    free = ["index"]
+    if rules.fixed:
+        free.append("guess")  # a wrong one and one not made count the same
+    if isinstance(rules, Slots):
+        free.append("stake")
+    if rules.free_turns:
+        free.append("turn")
+    return free
+
+
+_NEVER = (
+    open_question(
+        "peeking",
+        "that the guesser saw nothing but the output; one who saw the coins leaves the "
+        "same record",
+    ),
+    open_question(
+        "other runs",
+        "that this was the only run, and these the only guesses or scores, under this "
+        "registration; the best of many leaves the same record",
+    ),
+)
+_REGISTRATIONS = (
+    "that this was the only registration: whoever makes many and shows the one whose "
+    "coins were lucky leaves the same record"
+)
+_SHORT = "this machine has too little memory"
+_KEY = open_question(
+    "the key",
+    "that it was drawn at random and used once; one that was chosen leaves the same "
+    "record",
+)
+
+
+def verify(
+    text: str | bytes,
+    *,
+    registration: Registration | None = None,
+    public_key: Verifier | None = None,
+    files: str | Path | None = None,
+    required: tuple[str, ...] = (),
+) -> Verification:
+    """Check evidence, as ``seal`` wrote it.
+
+    Args:
+        text: What the file holds.
+        registration: A copy of what was registered before the run, from someone you
+            trust to have dated it.
+        public_key: Of whoever should have signed.
+        files: The folder with the score files, if the evidence names some.
+        required: What must have been established besides: some of "registration",
+            "signature", "tally". ``missing`` says what was not.
+
+    Example:
+        >>> print(verify("{}"))
+        This evidence does not hold.
+        <BLANKLINE>
+        What is wrong:
+        - form: it cannot be read: an envelope lacks the field 'payload'
+    """
+    try:
+        evidence, envelope = open_envelope(text)
+    except MemoryError:
+        unread = open_question("form", f"{_SHORT} to read it")
+        return Verification(checks=(unread,), required=required)
+    except Exception as error:
+        unread = fails("form", f"it cannot be read: {error}")
+        return Verification(checks=(unread,), required=required)
+    folder = None if files is None else Path(files)
+    found = [
+        *_origin(evidence, envelope, registration, public_key),
+        *derived(evidence, envelope, folder),
+    ]
+    # Whatever takes too long to find again would take longer to find the strength of.
+    if any(each.name in ("bound", "claim test") and _holds(each) for each in found):
+        found += _guarded("strength", lambda: check_strength(evidence))
+    return Verification(
+        checks=(*found, *_never(evidence.registration)),
+        stated=stated_fields(
+            evidence,
+            files_given=folder is not None,
+            registration_given=registration is not None,
+        ),
+        required=required,
+    )
+
+
+def derived(
+    evidence: Evidence, envelope: Envelope, folder: Path | None = None
+) -> list[Check]:
+    """Return what follows from what within evidence, whoever wrote and signed it."""
+    found = [
+        *_guarded("subject", lambda: [check_subject(envelope)]),
+        *_guarded("design", lambda: [check_designs(evidence)]),
+        *_guarded("commitment", lambda: [check_commitment(evidence)]),
+    ]
+    if any(each.finding is Finding.FAILS for each in found[1:]):
+        said = "not looked at, as it is not of the design and the key registered"
+        return [*found, open_question("result", said)]
+    found += _guarded("tally", lambda: check_guesses(evidence, folder))
+    scored = isinstance(evidence.guesses, ScoreFiles)
+    found += _guarded(
+        "bound",
+        lambda: check_bound(evidence.result, evidence.registration, scored=scored),
+    )
+    return found
+
+
+def _holds(check: Check) -> bool:
+    return check.finding is Finding.HOLDS
+
+
+def _never(registered: Registration) -> tuple[Check, ...]:
+    """Return what no record can show, as far as this one does not show it."""
+    program, nonce = registered.program, registered.nonce
+    run = "that the program named was run, and that the output was its output"
+    only = _REGISTRATIONS
+    if program is None:
+        run = (
+            "which program was run: no digest of one was registered; and that the "
+            "output was its output"
+        )
+    else:
+        run = f"{run}; the one registered has the SHA-256 {program}"
+    if nonce is None:
+        only = f"{only}. A nonce of the verifier's, registered too, would leave less "
+        only += "time for that"
+    else:
+        only = f"{only}. It holds the nonce {nonce!r}: if you gave it, it was made "
+        only += "after you did"
+    return (
+        *_NEVER,
+        open_question("the run", run),
+        open_question("other registrations", only),
+        *((_KEY,) if registered.commitment is not None else ()),
+    )
+
+
+def _origin(
+    evidence: Evidence,
+    envelope: Envelope,
+    registration: Registration | None,
+    public_key: Verifier | None,
+) -> list[Check]:
+    """Return where the evidence comes from."""
+    return [
+        holds("form", "it is a statement in an envelope, and can be read in one way"),
+        *_guarded("signature", lambda: [check_signature(envelope, public_key)]),
+        *_guarded("registration", lambda: check_registration(evidence, registration)),
+    ]
+
+
+def _guarded(name: str, check: Callable[[], list[Check]]) -> list[Check]:
+    """Return what a check finds; whatever the evidence holds, there is an answer."""
+    try:
+        return check()
+    except MemoryError:
+        return [open_question(name, f"{_SHORT} to check it")]
+    except Exception as error:
+        said = f"checking it ended in an error ({type(error).__name__}: {error})"
+        return [fails(name, said)]
+
+
+_COULD_BE = ("tally", "bound", "result")
+
+
+def seal(
+    evidence: Evidence,
+    signer: Signer | None = None,
+    *,
+    files: str | Path | None = None,
+) -> str:
+    """Return the text of the file ``evidence.json``.
+
+    Args:
+        evidence: What to seal.
+        signer: Who signs; without one the envelope has no signature.
+        files: The folder with the score files, if the evidence names some, so that the
+            tally is checked before it is signed.
+
+    Raises:
+        InvalidInputError: It was to be signed, and does not hold.
+    """
+    if signer is not None:
+        check_before(evidence, files=files)
+    return sealed(evidence, signer)
+
+
+def check_before(
+    evidence: Evidence, *, files: str | Path | None = None
+) -> tuple[Check, ...]:
+    """Refuse evidence that does not hold; return what could not be checked of it.
+
+    Whoever redacts asks for this first: without key and guesses nobody can later.
+
+    Args:
+        evidence: What is to be signed or redacted.
+        files: The folder with the score files, if the evidence names some.
+
+    Raises:
+        InvalidInputError: A check fails; the message says which.
+    """
+    _, envelope = open_envelope(sealed(evidence))
+    found = derived(evidence, envelope, None if files is None else Path(files))
+    wrong = [each for each in found if each.finding is Finding.FAILS]
+    if wrong:
+        raise InvalidInputError(
+            f"this evidence does not hold ({wrong[0].name}: "
+            f"{on_one_line(wrong[0].sentence)}); audit again and make it from that "
+            "result, as nobody can vouch for this one"
+        )
+    return tuple(
+        each
+        for each in found
+        if each.finding is Finding.NOT_CHECKED and each.name in _COULD_BE
+    )

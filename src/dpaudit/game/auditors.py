@@ -1,0 +1,284 @@
+"""The three auditors: one run, one run with coins revealed, and many runs.
+
+One-run auditing: one run of the mechanism, one guess per coin, all at once.
+
+Algorithm 1 of the paper. Coins choose one record of each pair, the mechanism runs once
+on the data, the guesser sees the output, and the referee compares.
+
+Reference: Steinke, Nasr and Jagielski, https://arxiv.org/abs/2305.08846; Keinan,
+Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, algorithm 1.
+
+Adaptive one-run auditing: guess, learn the coin, guess better.
+
+The paper's Adaptive ORA. As in one-run auditing the mechanism runs once; but the
+guesser submits canaries in turns and is told the coins of each turn before the next.
+The rules of the design fix what must be fixed for the bound to be valid.
+
+Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, definition
+"Adaptive ORA"; docs/explanation/adaptive-rules.md for what must be fixed, and why.
+
+Classic auditing: many runs, one coin each.
+
+Algorithm 2 of the paper. In each run a coin decides which of two records stands at one
+place of a fixed data set; the guesser names it or passes. Runs are independent, so it
+finds what one run cannot: it is tight for every mechanism, at the price of the runs.
+
+Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, algorithm 2;
+Jagielski, Ullman and Oprea, https://arxiv.org/abs/2006.07709.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.coins import Coins, Key
+from dpaudit.game.design import Commitment, Design
+from dpaudit.game.guessers import AdaptiveGuesser, Guesser, Play
+from dpaudit.game.mechanism import Mechanism
+from dpaudit.game.pairs import Pairs
+from dpaudit.game.referee import Referee
+from dpaudit.game.result import Result, conclude
+from dpaudit.game.rules import SeparateRuns
+from dpaudit.game.transcript import Transcript
+
+__all__ = [
+    "audit_adaptive",
+    "audit_classic",
+    "audit_one_run",
+    "check_adjacency",
+    "check_pairs",
+    "drive",
+    "play_adaptive",
+    "play_one_run",
+]
+
+O = TypeVar("O")  # noqa: E741 (the paper's letter for an output)
+
+
+def audit_one_run(
+    mechanism: Mechanism[O],
+    guesser: Guesser[O],
+    *,
+    pairs: Pairs,
+    design: Design,
+    rng: np.random.Generator,
+    key: Key | None = None,
+) -> Result:
+    """Audit a mechanism in one run.
+
+    Args:
+        mechanism: What is audited.
+        guesser: Sees the output and guesses.
+        pairs: Two records for each coin to choose from.
+        design: Fixed beforehand; its rules are one-run rules.
+        rng: The mechanism's randomness, unrelated to the coins.
+        key: The secret of the coins, to be used once; a new one if left out.
+
+    Example:
+        >>> from dpaudit import Extremes, OneRun, PureDP
+        >>> from dpaudit.privacy.guarantees import Adjacency
+        >>> class Noisy:
+        ...     def run(self, data, rng):
+        ...         return data + rng.laplace(scale=2.0, size=len(data))
+        >>> claim = PureDP(epsilon=0.1, adjacency=Adjacency.REPLACE_ONE)
+        >>> design = Design(canaries=10_000, rules=OneRun(guesses=500), claim=claim)
+        >>> result = audit_one_run(
+        ...     Noisy(),
+        ...     Extremes(score=np.asarray, top=250, bottom=250),
+        ...     pairs=Pairs(x=-1, y=1),
+        ...     design=design,
+        ...     rng=np.random.default_rng(1),
+        ...     key=Key(bytes(32)),
+        ... )
+        >>> result.claim_test.refuted
+        True
+    """
+    key = Key.generate() if key is None else key
+    transcript = play_one_run(
+        mechanism, guesser, pairs=pairs, design=design, rng=rng, key=key
+    )
+    return conclude(transcript, commitment=Commitment.to(key, design))
+
+
+def play_one_run(
+    mechanism: Mechanism[O],
+    guesser: Guesser[O],
+    *,
+    pairs: Pairs,
+    design: Design,
+    rng: np.random.Generator,
+    key: Key,
+) -> Transcript:
+    """Play the game of a one-run audit, without judging it."""
+    if design.rules.reveals:
+        raise VoidAuditError(
+            f"{type(design.rules).__name__} are rules of an adaptive game; use "
+            "audit_adaptive"
+        )
+    check_pairs(pairs, design)
+    referee = Referee(design, key)
+    data = pairs.choose(Coins(key=key, count=design.canaries).bits())
+    handed_in = guesser.guess(mechanism.run(data, rng))
+    referee.submit(handed_in.index, handed_in.guess, handed_in.stake)
+    return referee.close()
+
+
+def check_pairs(pairs: Pairs, design: Design) -> None:
+    """Refuse pairs that do not play the game that the claim is about."""
+    pairs.check(design.canaries)
+    check_adjacency(pairs, design)
+
+
+def check_adjacency(pairs: Pairs, design: Design) -> None:
+    """Refuse pairs that test another adjacency than the claim's."""
+    if pairs.adjacency is not design.claim.adjacency:
+        raise VoidAuditError(
+            f"the pairs test {pairs.adjacency} adjacency, but the claim "
+            f"{design.claim} is for {design.claim.adjacency}; an epsilon for one says "
+            "nothing exact about the other, so claim and pairs must name the same"
+        )
+
+
+def audit_adaptive(
+    mechanism: Mechanism[O],
+    guesser: AdaptiveGuesser[O],
+    *,
+    pairs: Pairs,
+    design: Design,
+    rng: np.random.Generator,
+    key: Key | None = None,
+) -> Result:
+    """Audit a mechanism in one run, revealing coins as they are guessed.
+
+    Args:
+        mechanism: What is audited.
+        guesser: Sees the output, guesses in turns, and learns each turn's coins.
+        pairs: Two records for each coin to choose from.
+        design: Fixed beforehand; its rules are adaptive rules.
+        rng: The mechanism's randomness, unrelated to the coins.
+        key: The secret of the coins, to be used once; a new one if left out.
+    """
+    key = Key.generate() if key is None else key
+    transcript = play_adaptive(
+        mechanism, guesser, pairs=pairs, design=design, rng=rng, key=key
+    )
+    return conclude(transcript, commitment=Commitment.to(key, design))
+
+
+def play_adaptive(
+    mechanism: Mechanism[O],
+    guesser: AdaptiveGuesser[O],
+    *,
+    pairs: Pairs,
+    design: Design,
+    rng: np.random.Generator,
+    key: Key,
+) -> Transcript:
+    """Play the game of an adaptive audit, without judging it."""
+    if not design.rules.reveals:
+        raise VoidAuditError(
+            f"{type(design.rules).__name__} are rules of a one-run game, in which no "
+            "coin is revealed; use audit_one_run, or rules such as "
+            "AdaptiveCount(guesses=...)"
+        )
+    check_pairs(pairs, design)
+    referee = Referee(design, key)
+    data = pairs.choose(Coins(key=key, count=design.canaries).bits())
+    drive(referee, guesser.play(mechanism.run(data, rng)))
+    return referee.close()
+
+
+def drive(referee: Referee, play: Play) -> None:
+    """Let a guesser play to its end: it is sent coins, and never holds a referee."""
+    turn = next(play, None)
+    while turn is not None:
+        revealed = referee.submit(turn.index, turn.guess, turn.stake)
+        try:
+            turn = play.send(revealed)
+        except StopIteration:
+            turn = None
+
+
+def audit_classic(
+    mechanism: Mechanism[O],
+    guess: Callable[[O], int],
+    *,
+    base: NDArray[Any],
+    place: int,
+    pair: Pairs,
+    design: Design,
+    rng: np.random.Generator,
+    key: Key | None = None,
+) -> Result:
+    """Audit a mechanism in many runs.
+
+    Args:
+        mechanism: What is audited.
+        guess: Says of one output +1 (y), -1 (x) or 0 (pass).
+        base: The data set; the record at ``place`` is the coin's to choose.
+        place: Which record.
+        pair: The two records x and y; records that are rows of several values as lists
+            of one row.
+        design: Fixed beforehand, with rules ``SeparateRuns``; ``canaries`` is the
+            number of runs.
+        rng: The mechanism's randomness, unrelated to the coins.
+        key: The secret of the coins, to be used once; a new one if left out.
+
+    Example:
+        >>> from dpaudit import PureDP, SeparateRuns
+        >>> from dpaudit.privacy.guarantees import Adjacency
+        >>> class LeakyCount:
+        ...     def run(self, data, rng):
+        ...         return data.sum() + rng.laplace(scale=0.2)
+        >>> claim = PureDP(epsilon=1.0, adjacency=Adjacency.REPLACE_ONE)
+        >>> result = audit_classic(
+        ...     LeakyCount(),
+        ...     lambda total: 1 if total > 3.5 else -1,
+        ...     base=np.array([1, 1, 1, 0]),
+        ...     place=3,
+        ...     pair=Pairs(x=0, y=1),
+        ...     design=Design(
+        ...         canaries=300, rules=SeparateRuns(guesses=300), claim=claim
+        ...     ),
+        ...     rng=np.random.default_rng(1),
+        ...     key=Key(bytes(32)),
+        ... )
+        >>> result.claim_test.refuted
+        True
+    """
+    if not isinstance(design.rules, SeparateRuns):
+        raise VoidAuditError(
+            "in classic auditing every coin has a run of its own: its rules are "
+            f"SeparateRuns(guesses=...), got {type(design.rules).__name__}"
+        )
+    _validate.whole_number("place", place)
+    if place >= len(base):
+        raise InvalidInputError(f"there is no place={place} among {len(base)} records")
+    check_adjacency(pair, design)
+    key = Key.generate() if key is None else key
+    referee = Referee(design, key)
+    bits = Coins(key=key, count=design.canaries).bits()
+    # A type that holds base and records alike: nothing is rounded or cut off.
+    data = np.array(base, dtype=np.result_type(np.asarray(base), pair.x, pair.y))
+    records = _records(pair)
+    guesses = []
+    for bit in bits:
+        data[place] = records[bit]
+        guesses.append(guess(mechanism.run(data.copy(), rng)))
+    referee.submit(np.arange(design.canaries), guesses)
+    return conclude(referee.close(), commitment=referee.commitment)
+
+
+def _records(pair: Pairs) -> tuple[Any, Any]:
+    """Return the two records of a single pair."""
+    if not pair.x.ndim:
+        return pair.x, pair.y
+    if len(pair.x) != 1:
+        raise InvalidInputError(
+            f"classic auditing exchanges one pair of records, got {len(pair.x)} pairs"
+        )
+    return pair.x[0], pair.y[0]

@@ -1,0 +1,171 @@
+"""The figure of the bound against the number of guesses that are counted.
+
+Guesses are handed in the surest first. Counting few of them leaves out the doubtful
+ones, counting many leaves less to luck; where the best number lies depends on the
+mechanism. It must be fixed beforehand, or paid for: the largest of many bounds, each of
+which is wrong with chance alpha, is wrong more often than that.
+
+With a ranking the price is paid: the bound holds at all looks together. With a fixed
+number only the bound at that number counts, and the others show what other numbers
+would have given.
+
+Reference: docs/explanation/ranked-bound.md.
+"""
+
+from math import isfinite
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.readings import Counts, Ranked
+from dpaudit.game.rules import OneRun
+from dpaudit.reporting.report.axes import Even, Plot, Powers
+from dpaudit.reporting.report.figure import Drawn, Figure, LeftOut, Mark, Table
+from dpaudit.reporting.report.numbers import at_least, count, scientific
+from dpaudit.reporting.report.subject import Subject
+
+__all__ = [
+    "by_k_figure",
+]
+
+_HEADING = "The bound against the number of guesses counted"
+_MOST = 48
+_ROWS = 9
+_RANKED = (
+    Mark(look="found", solid=False, words="the bound: valid at all looks together"),
+    Mark(look="shown", solid=True, words="shown: epsilon is above this band"),
+    Mark(look="aside", solid=False, words="valid alone, had k been fixed before"),
+)
+_FIXED = (
+    Mark(look="found-dot", solid=True, words="the bound, at the k fixed before"),
+    Mark(look="aside", solid=False, words="other k: not valid to choose from"),
+)
+
+
+def by_k_figure(subject: Subject) -> Figure:
+    """Return the bound at each of some numbers of guesses, and the one that counts."""
+    right = _in_order(subject)
+    if isinstance(right, str):
+        return LeftOut(heading=_HEADING, why=right)
+    sizes = _sizes(len(right))
+    bounds = [_bound(subject, right, k) for k in sizes]
+    ranked = isinstance(subject.result.reading, Ranked)
+    return Drawn(
+        name="by-k",
+        heading=_HEADING,
+        svg=_drawn(subject, sizes, bounds, ranked=ranked),
+        legend=_legend(subject, ranked=ranked),
+        caption=_caption(subject, ranked=ranked),
+        table=_table(subject, right, sizes),
+    )
+
+
+def _in_order(subject: Subject) -> NDArray[np.bool_] | str:
+    """Return which guesses were right, the surest first; or why that is not known."""
+    reading, transcript = subject.result.reading, subject.transcript
+    if isinstance(reading, Ranked):
+        return reading.right
+    if not isinstance(subject.result.design.rules, OneRun) or (
+        subject.result.bound.method != Exact.method
+    ):
+        return (
+            "It is drawn where guesses are made all at once and ranked or counted; the "
+            f"rules of this audit are {type(subject.result.design.rules).__name__}, "
+            f"judged by the method “{subject.result.bound.method}”."
+        )
+    if transcript is None:
+        return (
+            "It needs the order of the guesses, and no transcript was handed over: "
+            "report(result, path, transcript=...)."
+        )
+    if len(transcript.index) > 1 and (np.diff(transcript.index) > 0).all():
+        return (
+            "The guesses were handed in by number of the canary, so that nothing says "
+            "which of them are surer, and counting fewer of them has no meaning."
+        )
+    made = transcript.guess != 0
+    right = np.zeros(subject.result.design.guesses, bool)
+    right[: int(made.sum())] = (transcript.guess == transcript.truth)[made]
+    return right
+
+
+def _sizes(most: int) -> list[int]:
+    return sorted({round(k) for k in np.geomspace(1, most, _MOST)} | {most})
+
+
+def _bound(subject: Subject, right: NDArray[np.bool_], k: int) -> float:
+    counts = Counts(
+        canaries=subject.result.reading.canaries,
+        guesses=k,
+        correct=int(np.count_nonzero(right[:k])),
+    )
+    return (
+        Exact()
+        .epsilon_lower(counts, delta=subject.delta, alpha=subject.alpha)
+        .epsilon_lower
+    )
+
+
+def _drawn(
+    subject: Subject, sizes: list[int], bounds: list[float], *, ranked: bool
+) -> str:
+    plot = Plot(
+        x=Powers(low=1.0, high=max(10.0, float(sizes[-1]))),
+        y=Even(low=0.0, high=subject.reach(*bounds)),
+        x_name="guesses counted, the surest first",
+        y_name="lower bound on epsilon",
+    )
+    marks = [plot.line(sizes, bounds, "aside")]
+    if isfinite(subject.claimed):
+        marks.append(plot.level(subject.claimed, "claim"))
+    if ranked:
+        low, high = plot.x.low, plot.x.high
+        found = subject.found
+        marks.insert(
+            0, plot.area([low, high, high, low], [0, 0, found, found], "shown")
+        )
+        marks.append(plot.level(found, "found"))
+    else:
+        marks.append(plot.dot(sizes[-1], bounds[-1], "found-dot"))
+    return plot.picture(
+        "".join(marks),
+        title="Lower bound on epsilon against the number of guesses counted",
+        description="The bound that counts is "
+        f"{at_least(subject.found)}; what each fixed number of guesses would have "
+        "given is in the table that follows.",
+    )
+
+
+def _legend(subject: Subject, *, ranked: bool) -> tuple[Mark, ...]:
+    claim = Mark(look="claim", solid=False, words="claimed")
+    marks = _RANKED if ranked else _FIXED
+    return (*marks, claim) if isfinite(subject.claimed) else marks
+
+
+def _caption(subject: Subject, *, ranked: bool) -> tuple[str, ...]:
+    if ranked:
+        return (
+            "Each point of the thin line would be valid alone, if its number of "
+            "guesses had been fixed before the run. Their maximum is not: picking it "
+            "afterwards is wrong more often than alpha = "
+            f"{scientific(subject.alpha)}. The thick line pays for looking at many "
+            "numbers of guesses, and is the bound of this audit.",
+        )
+    return (
+        f"{count(subject.result.design.guesses)} guesses were fixed before the run, "
+        "and only the bound there counts. The rest of the line shows what fewer "
+        "guesses would have given, as a help for planning the next audit; its highest "
+        "point is no valid bound.",
+    )
+
+
+def _table(subject: Subject, right: NDArray[np.bool_], sizes: list[int]) -> Table:
+    which = sorted({round(i) for i in np.linspace(0, len(sizes) - 1, _ROWS)})
+    rows = []
+    for k in (sizes[i] for i in which):
+        hits = int(np.count_nonzero(right[:k]))
+        rows.append((count(k), count(hits), at_least(_bound(subject, right, k))))
+    return Table(
+        head=("guesses counted", "right", "bound on epsilon"), rows=tuple(rows)
+    )

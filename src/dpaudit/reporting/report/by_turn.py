@@ -1,0 +1,371 @@
+"""The figure of an adaptive audit: how its bound grew turn by turn.
+
+How the evidence of an adaptive audit grew, as numbers.
+
+Bets: the wealth of a gambler who bets against the claim at fair odds. If the claim is
+true, the wealth ever reaches ``1 / alpha`` with chance at most alpha, so the claim
+falls where the line reaches the threshold, whenever that is. Delta takes its price off
+alpha first.
+
+Rounds: the sum of the rounds' normal scores, each counted by its share. What no round
+used of its share is left to committed chance: the last step. The claim falls if the sum
+ends at or above the normal quantile of what delta leaves of alpha.
+
+Counts: right guesses beyond those that the claim's epsilon expects of so many guesses.
+The number of guesses is fixed, and the claim falls if the line ends at or above the
+threshold.
+
+Each course is against one epsilon: that of the claim, or the bound found, the largest
+that the game rejects.
+
+Reference: docs/explanation/adaptive-rules.md.
+
+The figure of an adaptive audit's course: how the evidence grew.
+
+What is added up in each kind of game is told in ``course``. It is drawn against the
+claim's epsilon and against the bound found, where the evidence is just enough.
+"""
+
+from dataclasses import dataclass
+from math import inf, isfinite, log
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dpaudit.bounds.adaptive import Adaptive, coupling_price
+from dpaudit.bounds.bets import log_wealth
+from dpaudit.bounds.readings import Bets, Counts, Rounds
+from dpaudit.bounds.rounds import MOST_CHANCE, evidence_by_round, rounds_price
+from dpaudit.bounds.strength import least_refuting
+from dpaudit.game.transcript import Transcript
+from dpaudit.privacy.guarantees import ApproxDP, PureDP
+from dpaudit.reporting.report.axes import Even, Plot, thinned
+from dpaudit.reporting.report.figure import Drawn, Figure, LeftOut, Mark, Table
+from dpaudit.reporting.report.numbers import at_least, count, plain, scientific
+from dpaudit.reporting.report.subject import Subject
+from dpaudit.stats.limited_score import UNRESOLVED
+
+__all__ = [
+    "Course",
+    "course_figure",
+    "of_bets",
+    "of_counts",
+    "of_rounds",
+]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Course:
+    """Evidence against a claim as a game went on.
+
+    Attributes:
+        evidence: After nothing, after the first guess or round, and so on.
+        threshold: Where the claim falls; infinity if nothing could refute it.
+        price: How much of alpha went to delta.
+    """
+
+    evidence: NDArray[np.float64]
+    threshold: float
+    price: float
+
+
+def of_bets(bets: Bets, *, epsilon: float, delta: float, alpha: float) -> Course:
+    """Return the log of the wealth after each guess.
+
+    Example:
+        >>> bets = Bets(
+        ...     canaries=2, right=np.array([True, False]), stakes=np.array([0.75, 0.75])
+        ... )
+        >>> course = of_bets(bets, epsilon=0.0, delta=0.0, alpha=0.05)
+        >>> np.exp(course.evidence)
+        array([1.  , 1.5 , 0.75])
+        >>> round(float(np.exp(course.threshold)), 6)
+        20.0
+    """
+    price = coupling_price(bets.canaries, epsilon, delta)
+    return Course(
+        evidence=np.append(0.0, log_wealth(bets, epsilon)),
+        threshold=-log(alpha - price) if price < alpha else inf,
+        price=price,
+    )
+
+
+def of_rounds(rounds: Rounds, *, epsilon: float, delta: float, alpha: float) -> Course:
+    """Return the sum of scores after each round, and last with committed chance.
+
+    Where more than half would be chance, no game refutes the claim.
+    """
+    evidence, left = evidence_by_round(rounds, epsilon)
+    price = rounds_price(
+        canaries=rounds.canaries,
+        weights=rounds.weights,
+        jump=rounds.jump,
+        noise=rounds.noise,
+        epsilon=epsilon,
+        delta=delta,
+    )
+    rest = alpha - price - (len(rounds.rounds) + 1) * UNRESOLVED
+    possible = rest > 0 and left <= MOST_CHANCE + 1e-9
+    return Course(
+        evidence=np.array(evidence),
+        threshold=float(-special.ndtri(rest)) if possible else inf,
+        price=price,
+    )
+
+
+def of_counts(
+    transcript: Transcript, *, epsilon: float, delta: float, alpha: float
+) -> Course:
+    """Return right guesses beyond what epsilon expects, guess after guess.
+
+    What delta costs is part of the threshold. A guess not made counts as wrong.
+    """
+    design = transcript.design
+    made = transcript.guess != 0
+    right = np.zeros(design.guesses)
+    right[: int(made.sum())] = (transcript.guess == transcript.truth)[made]
+    chance = float(special.expit(epsilon))
+    needed = least_refuting(
+        ApproxDP(epsilon=epsilon, delta=delta),
+        canaries=design.canaries,
+        guesses=design.guesses,
+        alpha=alpha,
+        bound=Adaptive(),
+    )
+    return Course(
+        evidence=np.append(0.0, np.cumsum(right - chance)),
+        threshold=inf if needed is None else needed - chance * design.guesses,
+        price=0.0,
+    )
+
+
+_HEADING = "How the evidence grew"
+_POINTS = 400
+_ROWS = 9
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Words:
+    """What a kind of course is called.
+
+    Attributes:
+        unit: What one step is.
+        evidence: What is added up.
+        caption: What to see in it.
+        last: What the last step is, if it is no step of the game.
+    """
+
+    unit: str
+    evidence: str
+    caption: str
+    last: str = ""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Line:
+    """One course, and how it is shown.
+
+    Attributes:
+        course: The numbers.
+        look: Its class, and that of its threshold.
+        against: Which epsilon it is against.
+    """
+
+    course: Course
+    look: str
+    against: str
+
+
+_BETS = _Words(
+    unit="guesses made",
+    evidence="log of the wealth",
+    caption="Each guess is a bet against a claim of epsilon, at odds that are fair if "
+    "the claim just holds. If it does, the wealth ever reaches the threshold with "
+    "chance at most alpha. So epsilon falls wherever its line touches its threshold, "
+    "whenever that is.",
+)
+_ROUNDS = _Words(
+    unit="rounds played",
+    evidence="evidence, in standard deviations",
+    caption="Each round adds a normal score, counted by the share that was fixed for "
+    "it; the last step is what was left to committed chance. An epsilon falls if its "
+    "line ends at or above its threshold; crossing it on the way decides nothing.",
+    last="committed chance",
+)
+_COUNTS = _Words(
+    unit="guesses made",
+    evidence="right guesses beyond what epsilon expects",
+    caption="A claim of epsilon expects a share e^epsilon / (1 + e^epsilon) of the "
+    "guesses to be right; a line shows how many more were. The number of guesses was "
+    "fixed before the run, and epsilon falls if its line ends at or above its "
+    "threshold, which allows for luck and delta; crossing it on the way decides "
+    "nothing.",
+)
+
+
+def course_figure(subject: Subject) -> Figure:
+    """Return how the evidence of an adaptive audit grew."""
+    rules = subject.result.design.rules
+    if not rules.reveals:
+        why = "All guesses were made at once, so there is no course to show."
+        return LeftOut(heading=_HEADING, why=why)
+    words = _words(subject)
+    if words is None and isinstance(subject.result.reading, Counts):
+        why = (
+            "It needs the order of the guesses, and no transcript was handed over: "
+            "report(result, path, transcript=...)."
+        )
+        return LeftOut(heading=_HEADING, why=why)
+    if words is None:
+        why = (
+            "Guesses of different weight take slots in an order of their own; only "
+            "their final count is evidence."
+        )
+        return LeftOut(heading=_HEADING, why=why)
+    lines = _lines(subject)
+    if not lines:
+        why = "Hardly a guess was sure enough to speak against any epsilon tested."
+        return LeftOut(heading=_HEADING, why=why)
+    return Drawn(
+        name="course",
+        heading=_HEADING,
+        svg=_drawn(lines, words),
+        legend=_legend(lines),
+        caption=(words.caption, *_asides(lines, subject)),
+        table=_table(lines, words),
+    )
+
+
+def _words(subject: Subject) -> _Words | None:
+    match subject.result.reading:
+        case Bets():
+            return _BETS
+        case Rounds():
+            return _ROUNDS
+        case Counts():
+            return _COUNTS if subject.transcript else None
+        case _:
+            return None
+
+
+def _lines(subject: Subject) -> list[_Line]:
+    """Return the courses whose thresholds were within reach."""
+    claim = subject.result.claim_test.claim
+    # What a claim names itself, rather than what rounding makes of it.
+    claimed = claim.epsilon if isinstance(claim, PureDP | ApproxDP) else subject.claimed
+    asked = [(claimed, "claim", f"the claim, epsilon = {plain(claimed)}")]
+    if subject.found > 0:
+        shown = f"the bound found, epsilon = {at_least(subject.found)}"
+        asked.append((subject.found, "found", shown))
+    lines = [
+        _Line(course=_course(subject, epsilon), look=look, against=against)
+        for epsilon, look, against in asked
+        if isfinite(epsilon)
+    ]
+    return [line for line in lines if isfinite(line.course.threshold)]
+
+
+def _course(subject: Subject, epsilon: float) -> Course:
+    reading, delta, alpha = subject.result.reading, subject.delta, subject.alpha
+    if isinstance(reading, Bets):
+        return of_bets(reading, epsilon=epsilon, delta=delta, alpha=alpha)
+    if isinstance(reading, Rounds):
+        return of_rounds(reading, epsilon=epsilon, delta=delta, alpha=alpha)
+    assert subject.transcript is not None  # or there would be no words for it
+    return of_counts(subject.transcript, epsilon=epsilon, delta=delta, alpha=alpha)
+
+
+def _legend(lines: list[_Line]) -> tuple[Mark, ...]:
+    marks = []
+    for line in lines:
+        said = f"against {line.against}"
+        marks.append(Mark(look=f"{line.look}-course", solid=False, words=said))
+        words = "its threshold"
+        marks.append(Mark(look=f"{line.look}-threshold", solid=False, words=words))
+    return tuple(marks)
+
+
+def _asides(lines: list[_Line], subject: Subject) -> tuple[str, ...]:
+    said = []
+    if all(line.look != "claim" for line in lines):
+        said.append(
+            "Hardly a guess was sure enough to speak against the claim itself, so that "
+            "nothing adds up against it."
+        )
+    if any(line.course.price > 0 for line in lines):
+        paid = ", ".join(
+            f"{scientific(line.course.price, 2)} at {line.against}" for line in lines
+        )
+        said.append(
+            f"The thresholds are for alpha = {scientific(subject.alpha)}, less what "
+            f"delta costs: {paid}."
+        )
+    return tuple(said)
+
+
+def _drawn(lines: list[_Line], words: _Words) -> str:
+    ends = [0.0]
+    for line in lines:
+        evidence = line.course.evidence
+        ends += [float(evidence.min()), float(evidence.max()), line.course.threshold]
+    room = 0.06 * max(max(ends) - min(ends), 0.1)
+    last = len(lines[0].course.evidence) - 1
+    plot = Plot(
+        x=Even(low=0.0, high=float(max(1, last))),
+        y=Even(low=min(ends) - room, high=max(ends) + room),
+        x_name=words.unit,
+        y_name=words.evidence,
+    )
+    marks = [plot.level(0.0, "zero")]
+    for line in lines:
+        evidence = line.course.evidence
+        which = _shown(line.course)
+        values = [float(evidence[i]) for i in which]
+        marks.append(plot.level(line.course.threshold, f"{line.look}-threshold"))
+        marks.append(plot.line(which, values, f"{line.look}-course"))
+        marks.append(plot.dot(last, float(evidence[-1]), f"{line.look}-dot"))
+    return plot.picture(
+        "".join(marks),
+        title="Evidence as the game went on",
+        description=" ".join(_said(line) for line in lines)
+        + " The numbers are in the table that follows.",
+    )
+
+
+def _said(line: _Line) -> str:
+    evidence = line.course.evidence
+    return (
+        f"Against {line.against} it ends at {plain(float(evidence[-1]), 2)}, is "
+        f"{plain(float(evidence.max()), 2)} at its highest, and has the threshold "
+        f"{plain(line.course.threshold, 2)}."
+    )
+
+
+def _shown(course: Course) -> list[int]:
+    """Return which points to draw: evenly many, and the highest and the lowest."""
+    evidence = course.evidence
+    extremes = {int(np.argmax(evidence)), int(np.argmin(evidence))}
+    return sorted({*thinned(len(evidence), _POINTS), *extremes})
+
+
+def _table(lines: list[_Line], words: _Words) -> Table:
+    total = len(lines[0].course.evidence)
+    which = set(thinned(total, _ROWS))
+    # The highest decides where one may stop at any time.
+    which |= {int(np.argmax(line.course.evidence)) for line in lines}
+    rows = []
+    for i in sorted(which):
+        name = words.last if words.last and i == total - 1 else count(i)
+        rows.append(
+            (name, *(plain(float(line.course.evidence[i]), 2) for line in lines))
+        )
+    rows.append(("threshold", *(plain(line.course.threshold, 2) for line in lines)))
+    return Table(
+        head=(words.unit, *(f"against {line.against}" for line in lines)),
+        rows=tuple(rows),
+    )

@@ -1,0 +1,170 @@
+"""Many looks at one growing count: the chance that some look crosses its threshold.
+
+Trials are independent with one success probability. At looks ``k_1 < k_2 < ...`` the
+successes so far are compared with thresholds ``c_1, c_2, ...``; the event is that some
+look finds as many. Its chance is found backwards: after the last look it is 0 or 1,
+and before that the mean over the next shell of trials. Every rounding is upwards: what
+falls outside a window counts as the nearest larger value, and each mean is raised by
+more than its floating-point error. So the chance is never understated.
+
+The *price* is what the chance rises by, per unit of slack in each trial's law: the
+largest solution of the Stein equations of the shells. For a shell ``B`` and a rising
+function ``g`` with values in [0, 1] the solution at ``k`` is
+``Cov(g(B), 1[B >= k]) / (k P[B = k])``. It is computed for the first shell, where all
+depends on one number, and bounded for the others by replacing the covariance by
+``P[B >= k] P[B < k]``, its largest value.
+
+Reference: docs/explanation/ranked-bound.md.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.stats.binomial import masses, window
+
+__all__ = [
+    "Crossing",
+    "crossing",
+    "shell_cap",
+    "thresholds",
+]
+
+_SPREAD = 8.5  # standard deviations; two tails of it hold 2e-17
+_ROUNDING = 1e-13  # more than a mean over a shell can lose
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crossing:
+    """How likely some look crosses its threshold, and what slack costs.
+
+    Attributes:
+        chance: Upper bound on the chance of a crossing, tight to about 1e-11.
+        price: Upper bound on the Stein solutions of all shells.
+    """
+
+    chance: float
+    price: float
+
+
+def thresholds(
+    looks: Sequence[int], log_odds: float, levels: Iterable[float]
+) -> list[int]:
+    """Return for each look the least count whose tail is at most its level."""
+    laws = [masses(k, log_odds, spread=_SPREAD) for k in looks]
+    return [_threshold(*law, level) for law, level in zip(laws, levels, strict=True)]
+
+
+def crossing(looks: Sequence[int], counts: Sequence[int], log_odds: float) -> Crossing:
+    """Return the chance that some look ``k_j`` finds ``c_j`` successes or more.
+
+    Args:
+        looks: Numbers of trials, rising.
+        counts: For each, the count that crosses; above ``k_j`` it never does.
+        log_odds: Log-odds of a success.
+
+    Example:
+        >>> found = crossing([2, 4], [2, 4], 0.0)  # two heads at once, or four of four
+        >>> round(found.chance, 9)
+        0.25
+    """
+    shells = np.diff([0, *looks]).tolist()
+    laws = [masses(n, log_odds, spread=_SPREAD) for n in shells]
+    hit = _Rising(start=counts[-1] - 1, values=np.zeros(1))
+    for j in range(len(looks) - 1, 0, -1):
+        low, _ = window(looks[j - 1], log_odds, spread=_SPREAD)
+        hit = hit.mean_after(laws[j], start=low, stop=counts[j - 1])
+    chance, price = _first_shell(hit, *laws[0], trials=looks[0])
+    caps = [_cap(*law) for law in laws[1:]]
+    return Crossing(chance=min(1.0, chance), price=max([price, *caps]))
+
+
+def shell_cap(trials: int, log_odds: float) -> float:
+    """Return the largest Stein solution that a shell of so many trials can have."""
+    return _cap(*masses(trials, log_odds, spread=_SPREAD))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rising:
+    """A rising function of a count: constant below, then tabled, then 1."""
+
+    start: int
+    values: NDArray[np.float64]
+
+    def at(self, low: int, high: int) -> NDArray[np.float64]:
+        """Return the values from ``low`` to ``high``, both included."""
+        k = np.arange(low, high + 1) - self.start
+        return np.append(self.values, 1.0)[np.clip(k, 0, len(self.values))]
+
+    def mean_after(
+        self, law: tuple[int, NDArray[np.float64]], *, start: int, stop: int
+    ) -> "_Rising":
+        """Return the mean after adding a random count, rounded up, and 1 from stop."""
+        low, chances = law
+        start = min(start, stop - 1)
+        values = self.at(start + low, stop - 1 + low + len(chances) - 1)
+        means = np.minimum(_correlate(values, chances) + _ROUNDING, 1.0)
+        return _Rising(start=start, values=np.maximum.accumulate(means))
+
+
+def _first_shell(
+    g: _Rising, low: int, chances: NDArray[np.float64], *, trials: int
+) -> tuple[float, float]:
+    """Return the mean of g, rounded up, and the largest Stein solution."""
+    k = np.arange(low, low + len(chances))
+    values = g.at(low, low + len(chances) - 1)
+    mean = min(1.0, float(chances @ values) + _ROUNDING)
+    # The covariance is what exceeds the mean, summed from above, and what falls short
+    # of it, summed from below; each sum is used where its terms have one sign.
+    top = low + len(chances) - 1
+    beyond = (1 - mean) * _rest(chances[::-1]) if top < trials else 0.0
+    before = mean * _rest(chances) if low > 0 else 0.0
+    over = np.cumsum((chances * (values - mean))[::-1])[::-1] + beyond
+    under = np.append(0.0, np.cumsum(chances * (mean - values))[:-1]) + before
+    covariance = np.where(np.cumsum(chances) < 0.5, under, over)
+    found = k > 0
+    solution = covariance[found] / (k[found] * chances[found])
+    if top < trials:  # a threshold above the window: a Mills ratio, falling from here
+        above = (1 - mean) / (1 - chances[-1] / chances[-2]) / (top + 1)
+        solution = np.append(solution, above)
+    return mean, float(solution.max(initial=0.0)) * (1 + 1e-9) + _ROUNDING
+
+
+def _rest(chances: NDArray[np.float64]) -> float:
+    """Return at least what lies before the first mass, as masses are log-concave."""
+    if len(chances) < 2 or chances[0] >= chances[1]:
+        return 0.0
+    ratio = chances[0] / chances[1]
+    return float(chances[0] * ratio / (1 - ratio))
+
+
+def _cap(low: int, chances: NDArray[np.float64]) -> float:
+    """Return the largest P[B >= k] P[B < k] / (k P[B = k])."""
+    above = np.cumsum(chances[::-1])[::-1]
+    below = np.append(0.0, np.cumsum(chances)[:-1])
+    k = np.arange(low, low + len(chances))
+    found = k > 0
+    ratios = above[found] * below[found] / (k[found] * chances[found])
+    return float(ratios.max(initial=0.0)) * (1 + 1e-9)
+
+
+def _threshold(low: int, chances: NDArray[np.float64], level: float) -> int:
+    tails = np.cumsum(chances[::-1])[::-1]
+    allowed = np.flatnonzero(tails <= level)
+    return low + (int(allowed[0]) if len(allowed) else len(chances))
+
+
+def _correlate(
+    values: NDArray[np.float64], chances: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return sums of chances[b] values[i + b] for every i that fits."""
+    if len(chances) * len(values) < 1 << 16:
+        return np.correlate(values, chances, "valid")
+    size = 1 << (len(values) + len(chances) - 2).bit_length()
+    spectrum = np.fft.rfft(values, size) * np.fft.rfft(chances[::-1], size)
+    whole = np.fft.irfft(spectrum, size)
+    return whole[len(chances) - 1 : len(values)]

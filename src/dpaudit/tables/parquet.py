@@ -1,0 +1,293 @@
+"""Columns of scores from Parquet files: one whole, or many some rows at a time.
+
+Columns of a Parquet file; needs the extra ``tables``.
+
+The rows of Parquet files, some at a time; needs the extra ``tables``.
+
+Files are read one after the other and decoded batch by batch, so memory does not grow
+with a file or a row group. Only the columns that are needed are read. What a row may
+hold is said in ``columns``; breaches name file, column and row.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.errors import InvalidInputError, MissingExtraError
+from dpaudit.tables.columns import (
+    MISSING,
+    check_size,
+    check_texts,
+    check_unpacked,
+    found,
+    refuse,
+    text_column,
+    to_bits,
+    to_scores,
+)
+
+__all__ = [
+    "Batch",
+    "count_rows",
+    "holds_numbers",
+    "opened",
+    "parquet_files",
+    "read_batches",
+    "read_parquet",
+    "values_of",
+]
+
+try:
+    import pyarrow as pa
+    from pyarrow import parquet
+except ImportError as error:
+    raise MissingExtraError(
+        "Parquet is read with pyarrow: pip install 'dpaudit[tables]'"
+    ) from error
+
+_BUFFER = 1 << 20  # bytes
+_SMALL = 256 << 20  # bytes; 2 GiB are no more than eight times a larger file
+
+
+def read_parquet(path: Path) -> Mapping[str, NDArray[Any]]:
+    """Return the columns of a table by their meaning: id, bit, score."""
+    with opened(path) as file:
+        known = found(path, file.schema_arrow.names)
+        size = 8 * _rows(path, file)
+        check_size(path, "score", size)
+        check_unpacked(path, "score", size, path.stat().st_size)
+        table = _read(path, file, list(known.values()))
+        return {
+            meaning: values_of(path, name, table.column(name))
+            for meaning, name in known.items()
+        }
+
+
+def _read(path: Path, file: Any, names: list[str]) -> Any:  # noqa: ANN401 (pyarrow)
+    """Return columns; of texts each is kept once, however many rows it stands in.
+
+    Without a buffer, see ``opened``, as all is read at once anyway.
+    """
+    kinds = file.schema_arrow
+    texts = [name for name in names if _is_text(kinds.field(name).type)]
+    with parquet.ParquetFile(path, read_dictionary=texts) as again:
+        return again.read(columns=names)
+
+
+def _rows(path: Path, file: Any) -> int:  # noqa: ANN401 (pyarrow)
+    """Return how many rows a file has, if it says so in one way."""
+    told = file.metadata
+    parts = [told.row_group(i).num_rows for i in range(told.num_row_groups)]
+    if min(parts, default=0) < 0 or sum(parts) != told.num_rows:
+        raise InvalidInputError(
+            f"{path} says that it has {told.num_rows} rows, and its parts say "
+            f"{sum(parts)}; write it again"
+        )
+    return sum(parts)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[Any]:
+    """Open a file; what pyarrow cannot read is an error that names it.
+
+    A column of a large file is read through a buffer: pyarrow would otherwise read all
+    of a file's columns, or all of a row group's, before it gives out the first rows of
+    them. A small file is mapped into memory instead: through a buffer, pyarrow asks for
+    as much memory as a page says that it takes (up to 2 GiB), whatever the file holds.
+
+    Of the metadata ask only for the schema and the number of rows: pyarrow 26 ends the
+    process over a column whose metadata is broken.
+    """
+    try:
+        small = path.stat().st_size <= _SMALL
+        with parquet.ParquetFile(
+            path,
+            pre_buffer=False,
+            buffer_size=0 if small else _BUFFER,
+            memory_map=small,
+        ) as file:
+            yield file
+    except InvalidInputError:
+        raise
+    except (pa.ArrowException, OSError, LookupError, ValueError) as error:
+        first = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InvalidInputError(
+            f"{path} is not a Parquet file, or it is cut off ({first})"
+        ) from error
+
+
+def values_of(
+    path: Path,
+    name: str,
+    column: Any,  # noqa: ANN401 (pyarrow)
+    *,
+    first: int = 1,
+) -> NDArray[Any]:
+    """Return the values of a column, or of some rows of it from the first on."""
+    if column.null_count:
+        row = column.is_null().index(pa.scalar(value=True)).as_py()
+        raise refuse(path, name, first + row, f"there is no value; {MISSING}")
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        _check_repeated(path, name, column)
+        column, kind = column.cast(kind.value_type), kind.value_type
+    if _is_text(kind):
+        return text_column(path, name, column.to_pylist())
+    if not holds_numbers(kind):
+        raise refuse(path, name, None, f"it holds {kind}; numbers are read, and text")
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+def _is_text(kind: Any) -> bool:  # noqa: ANN401 (pyarrow)
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _check_repeated(path: Path, name: str, column: Any) -> None:  # noqa: ANN401 (pyarrow)
+    """Refuse values that are held once and would take much memory in every row."""
+    if not _is_text(column.type.value_type):
+        return
+    held = [part.dictionary for part in getattr(column, "chunks", [column])]
+    longest = max((len(text) for part in held for text in part.to_pylist()), default=0)
+    packed = sum(part.nbytes for part in held) + len(column)
+    check_texts(path, name, longest, len(column), packed)
+
+
+def holds_numbers(kind: Any) -> bool:  # noqa: ANN401 (pyarrow)
+    """Return whether a column of this type holds numbers or truth values."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+    )
+
+
+_ROWS: Final = 1 << 20  # of a batch; ids in no order are seen faster by the million
+_SUFFIX: Final = ".parquet"
+_DENSE: Final = (
+    "ids are checked where they are whole numbers from 0, and others can be left "
+    "unchecked (check_ids=False, or --skip-id-checks)"
+)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Batch:
+    """Some rows of a file.
+
+    Attributes:
+        ids: The canaries, if ids were asked for.
+        bits: Their coins, if the file has them.
+        scores: Their scores.
+    """
+
+    ids: NDArray[np.int64] | None
+    bits: NDArray[np.uint8] | None
+    scores: NDArray[np.float64]
+
+
+def parquet_files(paths: Sequence[str | Path]) -> list[Path]:
+    """Return the files that are named, and those that directories hold, each once.
+
+    Directories are looked through with all that is in them. As other tools do, what
+    begins with a dot or an underscore is passed over.
+    """
+    files: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            inside = [each for each in path.rglob("*") if _shown(each, path)]
+            if not inside:
+                raise InvalidInputError(
+                    f"{path} holds no {_SUFFIX} file; name a file, or a directory of "
+                    "them"
+                )
+            files += sorted(inside)
+        elif path.suffix.lower() != _SUFFIX:
+            raise InvalidInputError(
+                f"expected {_SUFFIX} files, or a directory of them, got {path}"
+            )
+        elif not path.is_file():
+            raise InvalidInputError(f"there is no file {path}")
+        else:
+            files.append(path)
+    known: set[Path] = set()
+    for each in files:
+        if each.resolve() in known:
+            raise InvalidInputError(f"{each} is named twice")
+        known.add(each.resolve())
+    return files
+
+
+def _shown(path: Path, root: Path) -> bool:
+    named = path.suffix.lower() == _SUFFIX and path.is_file()
+    return named and not any(
+        part.startswith((".", "_")) for part in path.relative_to(root).parts
+    )
+
+
+def count_rows(files: Iterable[Path]) -> int:
+    """Return how many rows files say that they hold."""
+    total = 0
+    for path in files:
+        with opened(path) as file:
+            total += file.metadata.num_rows
+    return total
+
+
+def read_batches(path: Path, *, with_ids: bool) -> Iterator[Batch]:
+    """Yield the rows of a file, some at a time."""
+    with opened(path) as file:
+        known = _columns(path, file.schema_arrow.names, with_ids=with_ids)
+        _check_kinds(path, known, file.schema_arrow)
+        first = 1
+        for rows in file.iter_batches(_ROWS, columns=list(known.values())):
+            if rows.num_rows:
+                yield _batch(path, first, known, rows)
+            first += rows.num_rows
+
+
+def _columns(path: Path, names: list[str], *, with_ids: bool) -> dict[str, str]:
+    known = dict(found(path, names))
+    if "score" not in known:
+        raise InvalidInputError(f"{path}: there is no column 'score'")
+    if not with_ids:
+        known.pop("id", None)
+    elif "id" not in known:
+        raise InvalidInputError(f"{path}: there is no column 'id'")
+    return known
+
+
+def _check_kinds(path: Path, known: dict[str, str], schema: Any) -> None:  # noqa: ANN401 (pyarrow)
+    """Refuse text before any of it is decoded: all would take room for the longest."""
+    for meaning, name in known.items():
+        kind = schema.field(name).type
+        if not holds_numbers(kind):
+            said = _DENSE if meaning == "id" else f"a {meaning} is a number"
+            raise refuse(path, name, None, f"it holds {kind}; {said}")
+
+
+def _batch(path: Path, first: int, known: dict[str, str], rows: Any) -> Batch:  # noqa: ANN401 (pyarrow)
+    read = {
+        meaning: values_of(path, name, rows.column(name), first=first)
+        for meaning, name in known.items()
+    }
+    ids, bits = read.get("id"), read.get("bit")
+    return Batch(
+        ids=None if ids is None else _dense(path, known["id"], ids),
+        bits=None if bits is None else to_bits(path, known["bit"], bits, first=first),
+        scores=to_scores(path, known["score"], read["score"], first=first),
+    )
+
+
+def _dense(path: Path, name: str, values: NDArray[Any]) -> NDArray[np.int64]:
+    if values.dtype.kind not in "iu":
+        raise refuse(path, name, None, f"it holds {values.dtype}; {_DENSE}")
+    if values.dtype == np.uint64 and values.max() >> 63:
+        raise refuse(path, name, None, f"{values.max()} is no id: it is too large")
+    return np.asarray(values, np.int64)

@@ -1,0 +1,371 @@
+"""From noisy sums to what they say about each coin.
+
+How far a coordinate can be trusted, where real gradients live in it too.
+
+Real records leave something in a canary's coordinate at every step. It varies little
+from step to step, so over many steps it adds up like a canary does, and no likelihood
+of single steps tells the two apart. But across coordinates it shows: the totals over
+all steps, less what the likeliest number of canaries has put there, are wider than
+noise can make them. What is too much is taken for a normal shift of that size in each
+coordinate.
+
+A shift ``b`` of every step moves a log-likelihood ratio by about ``b q T / v``, with
+``q`` the chance to join, ``T`` steps and noise of variance ``v``. Without it the ratio
+is about ``q sqrt(T (e^(1/v) - 1))`` where joins drown in the noise, and ``q T / (2 v)``
+where they can be counted. If it is moved by ``r`` times its size, ``1 / (1 + r^2)`` of
+it is kept: for normal sums it is what integrating over the shift leaves. A coordinate
+beyond anything that noise, canaries and such shifts explain is passed over.
+
+All of it is a function of what the guesser sees, and no coin is touched: a poor
+estimate costs power, never validity.
+
+What a guesser keeps of the noisy sums: likelihoods, one step at a time.
+
+It sees the sums at the canaries' coordinates and knows no coin and no draw. Of each
+step it measures the noise, for each group of coordinates by itself, as noise may be
+lacking in one parameter and not in another; it adds the step to the likelihood of the
+number of included canaries at each coordinate, and forgets it. Memory does not grow
+with the steps.
+
+At the second step it looks whether the sums moved at all. Where two steps differ much
+less than coordinates do, the noise (or whatever else is there) was used again; from
+then on it reads the differences of steps, in which that cancels and canaries do not.
+
+A sum that is no finite number is read as a large one: something joined that should not
+have. A step without numbers in half of the coordinates says nothing.
+"""
+
+from collections.abc import Mapping
+from math import expm1, sqrt
+from typing import Any, TypeAlias, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special
+
+from dpaudit.dpsgd.joining import Differences, JoinLaw, Poisson
+from dpaudit.dpsgd.likelihood import CountLikelihood, saved_counts, saved_rows
+from dpaudit.dpsgd.noise_scale import NoiseScale, quartile_distance
+from dpaudit.dpsgd.shuffling import ShuffledLikelihood, Shuffling
+from dpaudit.dpsgd.sums import count_likelihood
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.mechanisms.exchangeable import log_fair
+
+__all__ = [
+    "Sampling",
+    "SumsReading",
+    "trust",
+]
+
+_QUARTILES = 2 * float(special.ndtri(0.75))  # between those of a standard normal
+_FAR = 6.0  # standard deviations, beyond which a coordinate is passed over
+_SURE = 1.25  # noise is measured no better where coins show clearly
+_UNSURE_OF_SQUARE = (
+    7.0  # three standard errors of a squared quartile distance, times sqrt(n)
+)
+
+
+def trust(
+    rows: NDArray[np.float64],
+    total: NDArray[np.float64],
+    *,
+    noise: float,
+    steps: int,
+    law: JoinLaw,
+) -> NDArray[np.float64]:
+    """Return for each coordinate how much of its log-likelihood counts, from 0 to 1.
+
+    Args:
+        rows: ``ln L(N)`` of some coordinates that are alike.
+        total: The sum over steps at each of them.
+        noise: Variance of the noise of a step.
+        steps: How many steps.
+        law: How canaries join a step.
+
+    Example:
+        >>> from dpaudit.dpsgd.joining import Poisson
+        >>> rng, law = np.random.default_rng(0), Poisson(rate=0.5).law(1)
+        >>> total = 10 * rng.integers(0, 2, 500) + 20 * rng.normal(size=500)
+        >>> rows = np.outer(total - 5, [0.0, 0.025])  # about what such totals say
+        >>> trust(rows, total, noise=20.0, steps=20, law=law).mean()
+        np.float64(1.0)
+        >>> loud = total + 60 * rng.normal(size=500)
+        >>> trust(rows, loud, noise=20.0, steps=20, law=law)[0] < 0.2
+        np.True_
+    """
+    chances = np.exp(law.log_chances)
+    coins = np.exp(log_fair(len(chances) - 1))
+    mean = chances @ law.sums
+    within = coins @ (chances @ np.square(law.sums) - np.square(mean))
+    known = steps * (noise + within)
+    likeliest = (rows + log_fair(len(mean) - 1)).argmax(axis=1)
+    left = total - steps * mean[likeliest]
+    low, middle, high = np.quantile(left, (0.25, 0.5, 0.75))
+    seen = ((high - low) / _QUARTILES) ** 2
+    sure = known * (_SURE + _UNSURE_OF_SQUARE / sqrt(len(total)))
+    excess = seen - known if seen > sure else 0.0
+    far = np.abs(left - middle) > _FAR * sqrt(known + excess)
+    return np.where(far, 0.0, _kept(sqrt(excess), noise, steps, mean))
+
+
+def _kept(shift: float, noise: float, steps: int, mean: NDArray[np.float64]) -> float:
+    """Return how much of log-likelihood ratios a shift of the totals leaves."""
+    rate = abs(float(mean[-1] - mean[0])) / (len(mean) - 1)
+    if not rate or not shift:
+        return 1.0
+    drowned = rate * sqrt(steps * expm1(min(1 / noise, 500.0)))
+    size = min(drowned, rate * steps / (2 * noise))
+    return 1 / (1 + (rate * shift / noise / size) ** 2)
+
+
+Floats: TypeAlias = NDArray[np.float64]
+Sampling: TypeAlias = Poisson | Shuffling
+
+_ALIKE = 0.5  # of the spread over coordinates; independent noise gives 1.4
+_UNSURE = 6.0  # four standard errors of a quartile distance, times sqrt(n)
+_STEPS = 20  # over which the noise is averaged while it stays the same
+_LEAST_GROUP = 30  # coordinates
+_MOST_GROUPS = 256
+_LARGE = 1e9  # of the clipping norm
+_REACH = 5.0  # standard deviations of the noise, beyond which sums say no more
+
+
+@final
+class SumsReading:
+    """Reads noisy sums step by step.
+
+    Args:
+        coordinates: How many coordinates hold canaries.
+        per_coordinate: Canaries at each.
+        sampling: How canaries join steps, as the run is said to sample.
+        groups: For each coordinate a number; those of one number are alike in noise and
+            in what real gradients leave there. All are alike if left out.
+
+    Attributes:
+        steps: How many steps were seen.
+        odd: How many sums were no finite numbers.
+        trusted: What share of the evidence was left by real gradients in the same
+            coordinates, on average; known once ``log_likelihood`` was asked.
+
+    Example:
+        >>> reading = SumsReading(
+        ...     coordinates=2, per_coordinate=1, sampling=Poisson(rate=1.0)
+        ... )
+        >>> for sums in ([1.2, -0.1], [0.6, 0.2], [0.9, 0.1]):
+        ...     reading.observe(sums)
+        >>> reading.log_likelihood().argmax(axis=1)
+        array([1, 0])
+    """
+
+    def __init__(
+        self,
+        *,
+        coordinates: int,
+        per_coordinate: int,
+        sampling: Sampling,
+        groups: NDArray[np.int64] | None = None,
+    ) -> None:
+        self.steps = self.odd = 0
+        self.trusted = 1.0
+        self._coordinates, self._columns = coordinates, per_coordinate + 1
+        self._where, everywhere = _split(coordinates, groups), np.arange(coordinates)
+        self._parts = [
+            _Part(len(everywhere[where]), per_coordinate, sampling)
+            for where in self._where
+        ]
+
+    def observe(self, sums: ArrayLike) -> None:
+        """Add one step's noisy sums at the coordinates, over the clipping norm."""
+        now = np.asarray(sums, np.float64)  # the caller's; not kept, not changed
+        if now.shape != (self._coordinates,):
+            raise InvalidInputError(
+                f"sums must hold one number for each of {self._coordinates} "
+                f"coordinates, got shape {now.shape}"
+            )
+        self.steps += 1
+        if not np.isfinite(now.sum()):
+            odd = ~np.isfinite(now)
+            self.odd += int(odd.sum())
+            if 2 * odd.sum() > len(now):
+                return
+            now = np.where(odd, _LARGE, now)
+        for where, part in zip(self._where, self._parts, strict=True):
+            part.observe(now[where])
+
+    def log_likelihood(self) -> Floats:
+        """Return ``ln L(N)`` in row of the coordinate, as far as it can be trusted."""
+        if not self.steps:
+            raise VoidAuditError("no step was seen between attach and finish")
+        rows = np.empty((self._coordinates, self._columns))
+        trusted = np.ones(self._coordinates)
+        for where, part in zip(self._where, self._parts, strict=True):
+            rows[where], trusted[where] = part.log_likelihood()
+        self.trusted = float(trusted.mean())
+        return rows * trusted[:, np.newaxis]
+
+    def saved(self) -> dict[str, NDArray[Any]]:
+        """Return all that was seen, as arrays that ``restore`` takes."""
+        found = {"steps": np.array([self.steps, self.odd])}
+        for i, part in enumerate(self._parts):
+            found |= {f"{i}.{name}": array for name, array in part.saved().items()}
+        return found
+
+    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what ``saved`` returned; nothing may have been seen before."""
+        self.steps, self.odd = saved_counts(saved, "steps", 2)
+        for i, part in enumerate(self._parts):
+            own = {
+                name.removeprefix(f"{i}."): array
+                for name, array in saved.items()
+                if name.startswith(f"{i}.")
+            }
+            part.restore(own)
+
+
+@final
+class _Part:
+    """Reads coordinates that are alike."""
+
+    def __init__(
+        self, coordinates: int, per_coordinate: int, sampling: Sampling
+    ) -> None:
+        self._coordinates, self._per_coordinate = coordinates, per_coordinate
+        self._sampling = sampling
+        self._steps = 0
+        self._before: Floats | None = None
+        self._choose(repeats=False)
+
+    def observe(self, now: Floats) -> None:
+        self._steps += 1
+        if self._steps == 1:
+            self._before = now.copy()
+        elif self._steps == 2:
+            self._second(now)
+        elif self._repeating:
+            self._add_difference(now)
+        else:
+            self._add(now)
+
+    def log_likelihood(self) -> tuple[Floats, Floats]:
+        """Return ``ln L(N)``, and how far each coordinate can be trusted."""
+        if self._steps == 1 and self._before is not None:
+            self._add(self._before)
+            self._before = None
+        rows: Floats = self._likelihood.log_likelihood
+        if not self._added:
+            return rows, np.ones(len(rows))
+        return rows, trust(
+            rows,
+            self._total,
+            noise=self._variance / self._added,
+            steps=self._added,
+            law=self._law,
+        )
+
+    def saved(self) -> dict[str, NDArray[Any]]:
+        kept = {} if self._before is None else {"before": self._before}
+        return {
+            **self._likelihood.saved(),
+            **kept,
+            "counts": np.array(
+                [self._steps, self._added, self._alike, self._repeating]
+            ),
+            "noise": np.array([self._variance, self._width]),
+            "total": self._total.copy(),
+        }
+
+    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        shape = (self._coordinates,)
+        steps, added, alike, repeating = saved_counts(saved, "counts", 4)
+        self._choose(repeats=bool(repeating))
+        self._steps, self._added, self._alike = steps, added, alike
+        self._variance, self._width = map(float, saved_rows(saved, "noise", (2,)))
+        self._total = saved_rows(saved, "total", shape)
+        self._before = None
+        if "before" in saved or steps == 1:  # the first step waits for the second
+            self._before = saved_rows(saved, "before", shape)
+        self._likelihood.restore(saved)
+
+    def _choose(self, *, repeats: bool) -> None:
+        """Begin with nothing seen, reading sums or differences of steps."""
+        self._repeating = repeats
+        self._likelihood, self._law = self._likelihood_of(repeats=repeats)
+        self._scale = NoiseScale(self._law)
+        self._total = np.zeros(self._coordinates)
+        self._variance, self._width, self._added, self._alike = 0.0, 0.0, 0, 0
+
+    def _likelihood_of(
+        self, *, repeats: bool
+    ) -> tuple[CountLikelihood | ShuffledLikelihood, JoinLaw]:
+        s, sampling = self._per_coordinate, self._sampling
+        joins: Sampling | Differences = sampling
+        if repeats and isinstance(sampling, Poisson):
+            joins = Differences(of=sampling)
+        likelihood = count_likelihood(
+            coordinates=self._coordinates, per_coordinate=s, participation=joins
+        )
+        if isinstance(joins, Shuffling):  # of one step, as if it were alone
+            joins = Poisson(rate=1 / joins.batches)
+        return likelihood, joins.law(s)
+
+    def _second(self, now: Floats) -> None:
+        """Look whether the sums moved, and read the first two steps accordingly."""
+        assert self._before is not None
+        first, self._before = self._before, None
+        same = quartile_distance(now - first) < _ALIKE * quartile_distance(now)
+        if same and not isinstance(self._sampling, Shuffling):
+            self._choose(repeats=True)
+            self._add(now - first)
+        else:
+            self._add(first)
+            self._add(now)
+
+    def _add_difference(self, now: Floats) -> None:
+        """Take steps two by two, so that no two differences share one."""
+        if self._before is None:
+            self._before = now.copy()
+        else:
+            self._add(now - self._before)
+            self._before = None
+
+    def _add(self, sums: Floats) -> None:
+        self._added += 1
+        width = quartile_distance(sums)
+        # One step measures the noise roughly: several do it better, if it stays.
+        sure = _UNSURE / sqrt(self._coordinates)
+        if abs(width - self._width) > sure * self._width:
+            self._width, self._alike = width, 0
+        self._alike = min(self._alike + 1, _STEPS)
+        self._width += (width - self._width) / self._alike
+        scale = self._scale.of(self._width)
+        # What nothing explains is as sure as can be, and not surer.
+        least = self._law.sums[0] - _REACH * scale
+        most = self._law.sums[-1] + _REACH * scale
+        if sums.max() > most or sums.min() < least:
+            sums = np.clip(sums, least, most)
+        self._likelihood.observe(sums, scale)
+        self._variance += scale**2
+        self._total += sums
+
+
+def _split(
+    coordinates: int, groups: NDArray[np.int64] | None
+) -> list[NDArray[np.int64] | slice]:
+    """Return the coordinates of each group; small neighbours are taken together."""
+    if groups is None or coordinates < 2 * _LEAST_GROUP:
+        return [slice(0, coordinates)]
+    least = max(_LEAST_GROUP, coordinates // _MOST_GROUPS)
+    order = np.argsort(groups, kind="stable")
+    ends = np.flatnonzero(np.diff(groups[order])) + 1
+    parts: list[NDArray[np.int64]] = []
+    start = 0
+    for end in [*ends, coordinates]:
+        if end - start >= least or end == coordinates:
+            parts.append(order[start:end])
+            start = end
+    if len(parts) > 1 and len(parts[-1]) < least:
+        last = parts.pop()
+        parts[-1] = np.concatenate([parts[-1], last])
+    if np.all(np.diff(order) == 1):  # slices need no copy
+        return [slice(int(part[0]), int(part[-1]) + 1) for part in parts]
+    return list(parts)

@@ -1,0 +1,341 @@
+"""What an Opacus run is: optimizer, sampling, ranks, and what its accountant claims.
+
+What the ranks of a distributed run share: a key before it, guesses after it.
+
+What is read from Opacus' optimizer and loader, so that nobody is asked for it.
+
+What Opacus' accountant claims of a run, and what plainly does not fit it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from opacus.accountants import IAccountant
+from opacus.optimizers import DPOptimizer
+from opacus.optimizers.fsdpoptimizer_fast_gradient_clipping import (
+    FSDPOptimizerFastGradientClipping,
+)
+from opacus.utils.uniform_sampler import (
+    DistributedUniformWithReplacementSampler,
+    UniformWithReplacementSampler,
+)
+from torch import distributed
+from torch.utils.data import BatchSampler, DataLoader
+
+from dpaudit.accounting import accountant_curve
+from dpaudit.accounting.curves import HasHistory
+from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.shuffling import Shuffling
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.coins import Key
+from dpaudit.game.design import Commitment
+from dpaudit.game.verdict import Control, Verdict
+from dpaudit.privacy.guarantees import PrivacyCurve
+from dpaudit.training.audit import Gather
+from dpaudit.training.likelihoods import Sampling
+from dpaudit.training.opacus.layout import Places, local
+
+__all__ = [
+    "Facts",
+    "check_commitments",
+    "check_shares",
+    "claim_and_remarks",
+    "clip_factors",
+    "clipped_size",
+    "counted_steps",
+    "divisor",
+    "gathered",
+    "hooked_accountant",
+    "is_sharded",
+    "rank_and_world",
+    "read_facts",
+    "shared_key",
+    "steps_unseen",
+    "summed_grad",
+    "summed_over_ranks",
+]
+
+_KEY_BYTES = 32
+
+
+def shared_key(device: str | torch.device = "cpu") -> Key:
+    """Return a new key, the same on every rank; without ranks, just a new key.
+
+    Args:
+        device: Where the process group can send from: ``"cuda"`` for nccl.
+    """
+    key = Key.generate()
+    if not distributed.is_initialized():
+        return key
+    sent = torch.frombuffer(bytearray(key.secret), dtype=torch.uint8).to(device)
+    distributed.broadcast(sent, src=0)
+    return Key(bytes(sent.cpu().tolist()))
+
+
+def check_shares(coordinates: int, gather: Gather) -> None:
+    """Refuse ranks that have nothing to read.
+
+    All ranks refuse alike, so that none waits for another.
+
+    Args:
+        coordinates: How many coordinates this rank reads.
+        gather: From this rank's numbers to those of all.
+    """
+    if gather(np.array([coordinates])).min() == 0:
+        raise InvalidInputError(
+            "some rank would have no canary coordinate to read; use more canaries"
+        )
+
+
+def check_commitments(commitment: Commitment, gather: Gather) -> None:
+    """Refuse ranks of different keys or designs, all alike."""
+    own = np.frombuffer(bytes.fromhex(commitment.sha256), np.uint8)
+    if len(np.unique(gather(own).reshape(-1, len(own)), axis=0)) > 1:
+        raise VoidAuditError(
+            "ranks have different keys or designs; make one key for all of them with "
+            "shared_key()"
+        )
+
+
+def summed_over_ranks(
+    values: NDArray[np.float64], device: torch.device
+) -> NDArray[np.float64]:
+    """Return the sum of all ranks' values."""
+    sent = torch.from_numpy(values).to(device)
+    distributed.all_reduce(sent)
+    return np.array(sent.cpu().numpy())
+
+
+def gathered(values: NDArray[Any], device: torch.device) -> NDArray[Any]:
+    """Return the values of all ranks, one rank after the other."""
+    world = distributed.get_world_size()
+    size = torch.tensor([len(values)], device=device)
+    sizes = [torch.zeros_like(size) for _ in range(world)]
+    distributed.all_gather(sizes, size)
+    most = max(int(each) for each in sizes)
+    padded = np.zeros(most, values.dtype)
+    padded[: len(values)] = values
+    mine = torch.from_numpy(padded).to(device)
+    parts = [torch.zeros_like(mine) for _ in range(world)]
+    distributed.all_gather(parts, mine)
+    return np.concatenate(
+        [part.cpu().numpy()[: int(n)] for part, n in zip(parts, sizes, strict=True)]
+    )
+
+
+Loader: TypeAlias = DataLoader[Any]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a run is set up to do.
+
+    Attributes:
+        noise: The noise multiplier.
+        sampling: How the loader samples.
+        accounted_rate: The rate that the accountant is told of: what the optimizer's
+            hook says, or else one over the number of batches of an epoch.
+        dimension: How many parameters are trained.
+    """
+
+    noise: float
+    sampling: Sampling
+    accounted_rate: float
+    dimension: int
+
+    @property
+    def rate(self) -> float:
+        """Chance of a record to join a step."""
+        match self.sampling:
+            case Poisson(rate=rate):
+                return rate
+            case Shuffling(batches=batches):
+                return 1 / batches
+
+
+def read_facts(optimizer: DPOptimizer, data_loader: Loader) -> Facts:
+    """Return what an optimizer and a loader that Opacus made are set up to do."""
+    if not isinstance(optimizer, DPOptimizer):
+        raise InvalidInputError(
+            "optimizer must be the one that make_private returned, got "
+            f"{type(optimizer).__name__}"
+        )
+    return Facts(
+        noise=float(optimizer.noise_multiplier),
+        sampling=_sampling(data_loader),
+        accounted_rate=_hooked_rate(optimizer) or 1 / len(data_loader),
+        dimension=sum(parameter.numel() for parameter in optimizer.params),
+    )
+
+
+def divisor(optimizer: DPOptimizer) -> float:
+    """Return what the noisy sum over all ranks was divided by."""
+    if optimizer.loss_reduction == "sum":
+        return 1.0
+    _, world = rank_and_world(optimizer)
+    each = optimizer.expected_batch_size * optimizer.accumulated_iterations
+    return float(each * world)
+
+
+def rank_and_world(optimizer: DPOptimizer) -> tuple[int, int]:
+    """Return the number of this rank, and how many there are: 0 of 1 without others."""
+    return int(getattr(optimizer, "rank", 0)), int(getattr(optimizer, "world_size", 1))
+
+
+def is_sharded(optimizer: DPOptimizer) -> bool:
+    """Return whether each rank holds a part of every parameter (FSDP)."""
+    return isinstance(optimizer, FSDPOptimizerFastGradientClipping)
+
+
+def summed_grad(optimizer: DPOptimizer, parameter: Any) -> Any:  # noqa: ANN401 (torch)
+    """Return the clipped sum before noise, flat, to be written into."""
+    if is_sharded(optimizer):
+        return local(optimizer.grad_state[parameter]["summed_grad"]).view(-1)
+    if not parameter.summed_grad.is_contiguous():
+        parameter.summed_grad = parameter.summed_grad.contiguous()
+    return parameter.summed_grad.view(-1)
+
+
+def clip_factors(
+    optimizer: DPOptimizer, grads: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    """Return by what each record's gradient of each parameter is to be multiplied."""
+    norms = [grad.reshape(len(grad), -1).norm(2, dim=-1) for grad in grads]
+    limits = getattr(optimizer, "max_grad_norms", None)
+    if limits is None:
+        whole = torch.stack(norms, dim=1).norm(2, dim=1)
+        limits, norms = [optimizer.max_grad_norm] * len(grads), [whole] * len(grads)
+    return [
+        (limit / (norm + 1e-6)).clamp(max=1.0).to(grad.dtype)
+        for limit, norm, grad in zip(limits, norms, grads, strict=True)
+    ]
+
+
+def clipped_size(
+    optimizer: DPOptimizer, places: Places, norm: float
+) -> NDArray[np.float64]:
+    """Return what clipping leaves of a canary record at each coordinate.
+
+    Args:
+        optimizer: Opacus' optimizer.
+        places: Where the canaries are.
+        norm: Their norm before clipping, over the clipping norm, as is what is left.
+    """
+    limits = getattr(optimizer, "max_grad_norms", None)
+    if limits is None:
+        return np.full(places.coordinates, min(norm, 1.0))
+    of_parameter = dict(zip(optimizer.params, limits, strict=True))
+    left = np.zeros(places.coordinates)
+    for place in places.places:
+        limit = float(of_parameter[place.parameter]) / float(optimizer.max_grad_norm)
+        left[place.which] += places.weight * min(norm * places.weight, limit)
+    return left
+
+
+def hooked_accountant(optimizer: DPOptimizer) -> HasHistory | None:
+    """Return the accountant that Opacus' hook tells of each step, if it can be read."""
+    found = _hooked(optimizer).get("self")
+    return found if isinstance(found, IAccountant) else None
+
+
+def _hooked_rate(optimizer: DPOptimizer) -> float | None:
+    """Return the rate that Opacus' hook hands to its accountant, if it can be read."""
+    rate = _hooked(optimizer).get("sample_rate")
+    return rate if isinstance(rate, float) and 0 < rate <= 1 else None
+
+
+def _hooked(optimizer: DPOptimizer) -> dict[str, Any]:
+    """Return what Opacus' hook after each step holds on to."""
+    hook = getattr(optimizer, "step_hook", None)
+    names = getattr(getattr(hook, "__code__", None), "co_freevars", ())
+    cells = getattr(hook, "__closure__", None) or ()
+    return {name: cell.cell_contents for name, cell in zip(names, cells, strict=True)}
+
+
+def _sampling(data_loader: Loader) -> Sampling:
+    sampler: Any = getattr(data_loader, "batch_sampler", None)
+    match sampler:
+        case (
+            UniformWithReplacementSampler() | DistributedUniformWithReplacementSampler()
+        ):
+            return Poisson(rate=float(sampler.sample_rate))
+        case BatchSampler():
+            size = int(sampler.batch_size)
+            return Shuffling(batches=len(data_loader), records_per_batch=size)
+        case _:
+            raise InvalidInputError(
+                "data_loader must be the loader that make_private returned, got "
+                f"{type(data_loader).__name__} with {type(sampler).__name__}, of which "
+                "it is not known how it samples"
+            )
+
+
+_CLOSE = 1e-9
+
+
+def counted_steps(accountant: HasHistory | None) -> int:
+    """Return how many steps an accountant has counted; -1 without one."""
+    if accountant is None:
+        return -1
+    return sum(int(each) for _, _, each in accountant.history)
+
+
+def steps_unseen(accountant: HasHistory | None, *, steps: int) -> tuple[Control, ...]:
+    """Return that an accountant counted more steps than the audit saw, if it did.
+
+    Its claim is about all of them; what was done in the others was not looked at.
+    """
+    counted = counted_steps(accountant)
+    if counted <= steps:
+        return ()
+    return (
+        Control(
+            said=f"{counted - steps} of {counted} steps were made without the audit, "
+            "which must be attached before the first of them",
+            spoils=Verdict.INCONCLUSIVE,
+        ),
+    )
+
+
+def claim_and_remarks(
+    accountant: HasHistory | None, *, rate: float, steps: int
+) -> tuple[PrivacyCurve | None, tuple[str, ...]]:
+    """Return the accountant's whole curve, and what does not fit the run.
+
+    Args:
+        accountant: The privacy engine's; None if it was not given.
+        rate: The rate at which the loader samples.
+        steps: Steps that the audit saw.
+    """
+    if accountant is None:
+        return None, ()
+    history = accountant.history
+    counted = counted_steps(accountant)
+    found = []
+    if counted < steps:
+        found.append(
+            f"the accountant counted {counted} steps, but {steps} were made under audit"
+        )
+    rates = sorted(float(each) for _, each, _ in history)
+    if rates and rates[0] < rate * (1 - _CLOSE):
+        found.append(
+            f"the accountant was told of a sample rate of {rates[0]:.6g}, but the "
+            f"loader samples at {rate:.6g}"
+        )
+    if rates and rates[-1] > rate * (1 + 1e-3):
+        found.append(
+            f"the accountant allows for a sample rate of {rates[-1]:.6g}, but canaries "
+            f"join at {rate:.6g}, so that less than the claim was put to the test"
+        )
+    try:
+        return (accountant_curve(history) if history else None), tuple(found)
+    except InvalidInputError as error:
+        found.append(
+            f"the accountant's history is no claim that can be tested: {error}"
+        )
+        return None, tuple(found)

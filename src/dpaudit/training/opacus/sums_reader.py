@@ -1,0 +1,196 @@
+"""Reads the noisy sums of an Opacus run at the canaries' coordinates.
+
+Knows no coin and no draw. It is told what real records put into a sum, before canaries
+and noise: it is one who knows the other records and which of them were sampled. Then it
+looks just before the wrapped optimizer steps, when noise,
+scaling and reduction over ranks are done. Every step must have had its canaries put in,
+by the same optimizer and into the same parameters: otherwise it would be the audit of
+another run, and is void.
+"""
+
+from collections.abc import Mapping
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from opacus.optimizers import DPOptimizer
+
+from dpaudit.errors import VoidAuditError
+from dpaudit.training.opacus.layout import Places, local
+from dpaudit.training.opacus.setup import (
+    clip_factors,
+    divisor,
+    is_sharded,
+    summed_grad,
+    summed_over_ranks,
+)
+
+__all__ = [
+    "SumsReader",
+]
+
+_NUMPY = {torch.float16, torch.float32, torch.float64}
+
+
+@final
+class SumsReader:
+    """Reads the noisy sums until it is detached.
+
+    Args:
+        optimizer: Opacus' optimizer.
+        places: Where canaries are, all of them that this rank can reach.
+        mine: Which coordinates this rank reads.
+        real_sums: Whether to take off what real records put into the sums.
+
+    Attributes:
+        coordinates: Numbers of the coordinates that this rank reads.
+        steps: How many steps were read.
+        last: What the last noisy sum showed at each of them, over the clipping norm.
+    """
+
+    def __init__(
+        self,
+        optimizer: DPOptimizer,
+        places: Places,
+        mine: NDArray[np.bool_],
+        *,
+        real_sums: bool,
+    ) -> None:
+        self.coordinates = np.flatnonzero(mine)
+        self._optimizer = optimizer
+        self._own = _Spots(places.only(mine), mine)
+        # Ranks add up their parts of a sum, so each knows its part of all coordinates.
+        held = places.held()
+        self._all = self._own if np.array_equal(held, mine) else _Spots(places, held)
+        self._mine, self._known = mine[held], real_sums
+        self.last, self._real = self._own.zeros(), self._all.zeros()
+        self.steps, self._begun, self._clip = 0, 0, float(optimizer.max_grad_norm)
+        self._parameters = [id(parameter) for parameter in optimizer.params]
+        self._hook = optimizer.original_optimizer.register_step_pre_hook(self._read)
+
+    def check_parameters(self) -> None:
+        """Void the audit if other parameters are trained than when it was attached."""
+        if [id(parameter) for parameter in self._optimizer.params] != self._parameters:
+            raise VoidAuditError(
+                "the optimizer trains other parameters than when the audit was "
+                "attached; freeze, unfreeze and add parameters before that"
+            )
+
+    def begin_records(self, grads: Mapping[Any, torch.Tensor]) -> None:
+        """Take note of a batch of real records, as Opacus is about to clip them.
+
+        Args:
+            grads: Per-record gradients of each parameter; rows of canaries are zero.
+        """
+        self._forget_failed()
+        if not self._known or not len(next(iter(grads.values()))):
+            return
+        factors = clip_factors(self._optimizer, list(grads.values()))
+        for (parameter, rows), factor in zip(grads.items(), factors, strict=True):
+            if parameter in self._all.offsets:
+                offsets = self._all.offsets[parameter]
+                columns = rows.reshape(len(rows), -1).index_select(1, offsets)
+                self._all.add(self._real, parameter, factor @ columns)
+
+    def begin_sum(self) -> None:
+        """Take note of the sum of real records, before canaries and noise."""
+        if not self._known:
+            return
+        ranks = self._optimizer.world_size if is_sharded(self._optimizer) else 1
+        for parameter, offsets in self._all.offsets.items():
+            total = summed_grad(self._optimizer, parameter)
+            self._all.add(self._real, parameter, total.index_select(0, offsets))
+        if ranks > 1:
+            self._real *= ranks
+
+    def begin(self) -> None:
+        """Take note of a step that is about to be given its noise."""
+        self.check_parameters()
+        self._forget_failed()
+        self._begun += 1
+        # Adaptive clipping sets the next step's norm before this one is read.
+        self._clip = float(self._optimizer.max_grad_norm)
+
+    def resume(self, steps: int) -> None:
+        """Go on after so many steps."""
+        self.steps = self._begun = steps
+
+    def _read(self, *_: object) -> None:
+        if self._begun <= self.steps:
+            raise VoidAuditError(
+                f"step {self.steps + 1} was made by the wrapped optimizer, "
+                f"but {self._begun} steps went through Opacus' add_noise; step the "
+                "optimizer that make_private returned, once for each batch"
+            )
+        self.last.fill(0.0)
+        for parameter, offsets in self._own.offsets.items():
+            grad = local(parameter.grad.detach()).reshape(-1)
+            self._own.add(self.last, parameter, grad.index_select(0, offsets))
+        self.last *= divisor(self._optimizer)
+        if self._known:
+            self.last -= self._real_sums()
+            self._real.fill(0.0)
+        self.last /= self._clip
+        self.steps += 1
+
+    def _forget_failed(self) -> None:
+        """Forget a step that began and never came to its end."""
+        if self._begun > self.steps:
+            self._begun = self.steps
+            self._real.fill(0.0)
+
+    def _real_sums(self) -> NDArray[np.float64]:
+        """Return what real records put into the sum."""
+        if self._all is self._own:
+            return self._real
+        device = local(self._optimizer.params[0]).device
+        return summed_over_ranks(self._real, device)[self._mine]
+
+    def detach(self) -> None:
+        """Read no more."""
+        self._hook.remove()
+
+
+@final
+class _Spots:
+    """Where in each parameter some coordinates are, and where in an array of them.
+
+    Args:
+        places: Their places.
+        which: Which coordinates they are.
+
+    Attributes:
+        offsets: Where they are in each flattened parameter.
+    """
+
+    def __init__(self, places: Places, which: NDArray[np.bool_]) -> None:
+        self._weight, self._count = places.weight, int(which.sum())
+        number = np.cumsum(which) - 1
+        self.offsets: dict[Any, torch.Tensor] = {
+            place.parameter: place.offsets for place in places.places
+        }
+        self._numbers: dict[Any, slice | NDArray[np.int64]] = {
+            place.parameter: _stretch(number[place.which]) for place in places.places
+        }
+
+    def zeros(self) -> NDArray[np.float64]:
+        """Return an array with a number for each coordinate."""
+        return np.zeros(self._count)
+
+    def add(
+        self, into: NDArray[np.float64], parameter: object, found: torch.Tensor
+    ) -> None:
+        """Add what was found at a parameter's offsets."""
+        if found.dtype not in _NUMPY:
+            found = found.float()
+        values = found.cpu().numpy()
+        numbers = self._numbers[parameter]
+        into[numbers] += values if self._weight == 1 else self._weight * values
+
+
+def _stretch(numbers: NDArray[np.int64]) -> slice | NDArray[np.int64]:
+    """Return the same numbers, as a slice if they follow each other."""
+    if len(numbers) and np.all(np.diff(numbers) == 1):
+        return slice(int(numbers[0]), int(numbers[-1]) + 1)
+    return numbers
