@@ -88,6 +88,7 @@ def around(binaries: Path) -> dict[str, str]:
     """Return the environment with these programs first, and nothing else of ours."""
     environment = os.environ | {
         "PATH": f"{binaries}{os.pathsep}{os.environ['PATH']}",
+        "VIRTUAL_ENV": str(binaries.parent),
         "PYTHONWARNINGS": "ignore",
         "COLUMNS": "100",
     }
