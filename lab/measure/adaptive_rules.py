@@ -41,15 +41,10 @@ from dpaudit import (
     AdaptiveRounds,
     ApproxDP,
     Coins,
-    Counts,
     Design,
-    Exact,
     Key,
-    Ranked,
-    RankedLooks,
-    Submission,
-    Weighted,
 )
+from dpaudit.bounds import Counts, Exact, Ranked, RankedLooks, Weighted
 from dpaudit.bounds.curve import GaussianFamily
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.bounds.weighted import WeightedGuesses
@@ -57,6 +52,7 @@ from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.sums import DiracSums, SeenSums
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep
+from dpaudit.game import Submission
 from dpaudit.game.auditors import play_adaptive
 from dpaudit.game.guessers import AdaptiveGuesser, Play
 

@@ -14,8 +14,8 @@ import sys
 import matplotlib.pyplot as plt
 import numpy as np
 
-from dpaudit import Counts, CurveCertificate
 from dpaudit.accounting import accountant_curve
+from dpaudit.bounds import Counts, CurveCertificate
 
 CANARIES, GUESSES, ALPHA = 100_000, 1_500, 0.05
 

@@ -20,10 +20,11 @@ import numpy as np
 from scipy import special
 from sweeping import filled
 
-from dpaudit import AdaptiveRounds, ApproxDP, Coins, Design, Key, Referee
+from dpaudit import AdaptiveRounds, ApproxDP, Coins, Design, Key
 from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.engines.store import Outcome, Setting
 from dpaudit.engines.sweep import Sweep
+from dpaudit.game import Referee
 from dpaudit.stats.binomial import rate_limits
 from dpaudit_lab.calibration.nulls import Attaining
 

@@ -20,15 +20,12 @@ from dpaudit import (
     ApproxDP,
     Classes,
     Coins,
-    Confident,
     Design,
-    Everyone,
     Key,
     MostLikely,
     OneRun,
     Pairs,
     PureDP,
-    Referee,
     Result,
     SeparateRuns,
     audit_adaptive,
@@ -41,6 +38,7 @@ from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.dpsgd.sums import DiracSums
 from dpaudit.evidence import Registration, evidence_of, register, seal, verify
+from dpaudit.game import Confident, Everyone, Referee
 from dpaudit.game.auditors import play_adaptive, play_one_run
 from dpaudit.game.guessers import Echo
 from dpaudit.game.result import conclude

@@ -11,17 +11,7 @@ from soak_games import CLAIM, Audit, key_of
 from soak_trial import scored, trial
 from typer.testing import CliRunner
 
-from dpaudit import (
-    Coins,
-    Design,
-    Key,
-    OneRun,
-    Ranking,
-    Referee,
-    Result,
-    audit_scores,
-    report,
-)
+from dpaudit import Coins, Design, Key, OneRun, Ranking, Result, audit_scores, report
 from dpaudit.cli import app
 from dpaudit.engines.local import LocalEngine
 from dpaudit.engines.store import Setting, Store
@@ -36,6 +26,7 @@ from dpaudit.evidence import (
     verify,
 )
 from dpaudit.evidence.signing import generate_signing_key
+from dpaudit.game import Referee
 from dpaudit.game.combining import combine_runs
 from dpaudit.reporting.model_card import model_card_section
 from dpaudit.tables.concluding import conclude_scores

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import optimize, special
 
-from dpaudit import Counts, Exact, Ranked, RankedLooks
+from dpaudit.bounds import Counts, Exact, Ranked, RankedLooks
 from dpaudit.tables.tally import MOST_RANKED
 
 ALPHA = 0.05

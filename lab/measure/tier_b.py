@@ -16,7 +16,8 @@ from pathlib import Path
 import numpy as np
 from sweeping import filled
 
-from dpaudit import Coins, Counts, Key, MostLikely
+from dpaudit import Coins, Key, MostLikely
+from dpaudit.bounds import Counts
 from dpaudit.bounds.curve import GaussianFamily
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.sums import DiracSums

@@ -27,7 +27,6 @@ from dpaudit import (
     AdaptiveBets,
     AdaptiveMostLikely,
     ApproxDP,
-    Counts,
     Design,
     Key,
     MostLikely,
@@ -38,6 +37,7 @@ from dpaudit import (
     audit_adaptive,
     audit_one_run,
 )
+from dpaudit.bounds import Counts
 from dpaudit.bounds.independent_runs import IndependentRuns
 from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.dpsgd.planning.plan import rehearse

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from dpaudit import ApproxDP, ClaimTest, Counts, LowerBound
+from dpaudit import ApproxDP
+from dpaudit.bounds import ClaimTest, Counts, LowerBound
 from dpaudit.bounds.bound import Grid, probability
 from dpaudit.errors import InvalidInputError
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from dpaudit import Counts, CurveCertificate, Exact, GaussianDP, PureDP
+from dpaudit import GaussianDP, PureDP
+from dpaudit.bounds import Counts, CurveCertificate, Exact
 from dpaudit.errors import InvalidInputError
 
 

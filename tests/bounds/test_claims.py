@@ -6,18 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpaudit import (
-    ApproxDP,
-    Bets,
-    Counts,
-    Exact,
-    GaussianDP,
-    PureDP,
-    Ranked,
-    Rounds,
-    Weighted,
-    test_claim,
-)
+from dpaudit import ApproxDP, GaussianDP, PureDP
+from dpaudit.bounds import Bets, Counts, Exact, Ranked, Rounds, Weighted, test_claim
 from dpaudit.bounds.exact import group_claim
 from dpaudit.bounds.independent_runs import IndependentRuns, bets_in_a_row
 from dpaudit.bounds.readings import Unequal

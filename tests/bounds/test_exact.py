@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from dpaudit import ApproxDP, Counts, Exact, test_claim
+from dpaudit import ApproxDP
+from dpaudit.bounds import Counts, Exact, test_claim
 from dpaudit.bounds.exact import Pure
 from dpaudit.errors import InvalidInputError, VoidAuditError
 

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy import optimize, special, stats
 
-from dpaudit import ApproxDP, Counts, Exact, GaussianDP, PrivacyCurve, test_claim
+from dpaudit import ApproxDP, GaussianDP, PrivacyCurve
+from dpaudit.bounds import Counts, Exact, test_claim
 from dpaudit.bounds.curve import (
     GaussianFamily,
     curve_log_p_value,

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpaudit import ApproxDP, Counts, Exact, GaussianDP
+from dpaudit import ApproxDP, GaussianDP
+from dpaudit.bounds import Counts, Exact
 from dpaudit.bounds.curve import (
     GaussianFamily,
     certified_tail,

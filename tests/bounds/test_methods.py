@@ -6,16 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpaudit import (
-    ApproxDP,
-    Bets,
-    CurveCertificate,
-    GaussianDP,
-    Ranked,
-    Rounds,
-    Weighted,
-)
-from dpaudit.bounds import methods
+from dpaudit import ApproxDP, GaussianDP
+from dpaudit.bounds import Bets, CurveCertificate, Ranked, Rounds, Weighted, methods
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.curve import lines_log_p_value

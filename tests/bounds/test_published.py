@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from dpaudit import Counts
+from dpaudit.bounds import Counts
 from dpaudit.bounds.exact import Pure
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.errors import InvalidInputError

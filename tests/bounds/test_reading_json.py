@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpaudit import Bets, Counts, Ranked, Rounds, Weighted
+from dpaudit.bounds import Bets, Counts, Ranked, Rounds, Weighted
 from dpaudit.bounds.readings import Reading, Unequal
 from dpaudit.errors import InvalidInputError
 

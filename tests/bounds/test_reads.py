@@ -5,7 +5,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from dpaudit import Bets, Counts, Ranked, Rounds, Weighted
+from dpaudit.bounds import Bets, Counts, Ranked, Rounds, Weighted
 from dpaudit.bounds.readings import Unequal, check_jump
 from dpaudit.errors import InvalidInputError
 

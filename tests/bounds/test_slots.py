@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 from scipy import special
 
-from dpaudit import Weighted
+from dpaudit.bounds import Weighted
 from dpaudit.bounds.weighted import AdaptiveSlots
 from dpaudit.errors import VoidAuditError
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 from scipy import special, stats
 
-from dpaudit import ApproxDP, Counts, GaussianDP, PureDP, test_claim
-from dpaudit.bounds import strength
+from dpaudit import ApproxDP, GaussianDP, PureDP
+from dpaudit.bounds import Counts, strength, test_claim
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.exact import Classic
 from dpaudit.bounds.strength import accuracy_caught, least_refuting

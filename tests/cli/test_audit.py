@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpaudit import Coins, Commitment, Key, Result
-from dpaudit.cli import _scores
+from dpaudit import Coins, Key, Result
+from dpaudit.cli import _shared
+from dpaudit.errors import Advice
 from dpaudit.evidence import Registration
-from dpaudit.game import scores as scores_module
-from dpaudit.tables import concluding as concluding_module
+from dpaudit.game import Commitment
 
 CLAIM = ["--epsilon=1", "--delta=0"]
 
@@ -414,9 +414,7 @@ def test_ties_are_decided_by_the_seed(dpaudit):
     assert one == two
 
 
-def test_advice_of_the_library_that_is_translated_is_what_it_says():
-    """So that a change of its words does not leave Python's in a command's message."""
-    modules = scores_module, concluding_module
-    source = "".join(Path(each.__file__).read_text("utf-8") for each in modules)
-    joined = " ".join(source.replace('"\n', "").replace('"', "").split())
-    assert [said for said in _scores._SPOKEN if said.strip(", ") not in joined] == []
+def test_every_advice_of_the_library_has_words_on_the_command_line():
+    words = _shared._ADVICE | _shared._ADVICE_OF["dpaudit audit"]
+    assert set(words) == set(Advice)
+    assert all("--" in said for said in words.values())

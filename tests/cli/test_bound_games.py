@@ -12,20 +12,13 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dpaudit import (
-    AdaptiveClasses,
-    AdaptiveCount,
-    ApproxDP,
-    Coins,
-    Counts,
-    Design,
-    Key,
-    Referee,
-)
+from dpaudit import AdaptiveClasses, AdaptiveCount, ApproxDP, Coins, Design, Key
+from dpaudit.bounds import Counts
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.methods import METHODS
 from dpaudit.bounds.weighted import AdaptiveSlots
 from dpaudit.cli import app
+from dpaudit.game import Referee
 
 CLAIM = ApproxDP(epsilon=1.0, delta=1e-5)
 KEY = Key(bytes(range(32)))

@@ -15,17 +15,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from dpaudit import (
-    ApproxDP,
-    Counts,
-    Design,
-    GaussianDP,
-    Key,
-    OneRun,
-    PureDP,
-    explain,
-    test_claim,
-)
+from dpaudit import ApproxDP, Design, GaussianDP, Key, OneRun, PureDP, explain
+from dpaudit.bounds import Counts, test_claim
 from dpaudit.explanation import verdict
 from dpaudit.game.combining import combine_runs
 from dpaudit.game.design import Commitment

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dpaudit import ApproxDP, Coins, Design, Key, OneRun, Referee
+from dpaudit import ApproxDP, Coins, Design, Key, OneRun
 from dpaudit.cli import app
 from dpaudit.evidence import Registration, evidence_of, seal
+from dpaudit.game import Referee
 from dpaudit.game.result import conclude
 from dpaudit.training.any_loop import SumsAudit
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from dpaudit import ApproxDP, Counts, Design, Exact, GaussianDP, Key, ThreatModel
+from dpaudit import ApproxDP, Design, GaussianDP, Key, ThreatModel
+from dpaudit.bounds import Counts, Exact
 from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.dpsgd.planning import expected_one_run, plan_audit
 from dpaudit.dpsgd.planning.expected_one_run import (

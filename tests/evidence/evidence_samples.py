@@ -21,13 +21,13 @@ from dpaudit import (
     PrivacyCurve,
     PureDP,
     Ranking,
-    Referee,
     SeparateRuns,
     audit_classic,
     audit_scores,
 )
 from dpaudit.evidence import Evidence, evidence_of, score_files, tie_rng
 from dpaudit.evidence.files import read_score_files
+from dpaudit.game import Referee
 from dpaudit.game.result import conclude
 from dpaudit.game.rules import Rules
 from dpaudit.game.transcript import Transcript

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from evidence_samples import CLAIM, KEY, KINDS, of_scores, of_transcript, played
 
-from dpaudit import ApproxDP, Coins, Counts, Design, OneRun, audit_scores
+from dpaudit import ApproxDP, Coins, Design, OneRun, audit_scores
+from dpaudit.bounds import Counts
 from dpaudit.evidence import Finding, evidence_of, score_files, seal, verify
 from dpaudit.evidence.files import read_score_files
 from dpaudit.game.result import effect_seen, judge

@@ -18,12 +18,12 @@ from dpaudit import (
     OneRun,
     PureDP,
     Ranking,
-    Referee,
 )
 from dpaudit.bounds.readings import Counts
 from dpaudit.errors import DpAuditError, VoidAuditError
 from dpaudit.evidence import Evidence, Finding, Registration, register, seal, verify
 from dpaudit.evidence.derivation import check_obeyed
+from dpaudit.game import Referee
 from dpaudit.game.result import judge
 from dpaudit.game.transcript import Transcript
 

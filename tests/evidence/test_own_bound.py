@@ -7,12 +7,13 @@ from typing import ClassVar
 import pytest
 from evidence_samples import KEY, played
 
-from dpaudit import Design, OneRun, PureDP, Referee
+from dpaudit import Design, OneRun, PureDP
 from dpaudit.bounds.bound import largest_rejected
 from dpaudit.bounds.exact import Pure
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.evidence import Finding, evidence_of, seal, verify
 from dpaudit.explanation import explain
+from dpaudit.game import Referee
 from dpaudit.game.result import judge
 
 DESIGN = Design(canaries=60, rules=OneRun(guesses=30), claim=PureDP(epsilon=0.5))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from evidence_samples import CLAIM, KEY, of_transcript, played
 
-from dpaudit import ApproxDP, Coins, Design, Key, OneRun, PureDP, Referee
+from dpaudit import ApproxDP, Coins, Design, Key, OneRun, PureDP
 from dpaudit.errors import InvalidInputError
 from dpaudit.evidence import (
     Finding,
@@ -19,6 +19,7 @@ from dpaudit.evidence import (
     seal,
     verify,
 )
+from dpaudit.game import Referee
 from dpaudit.game.result import conclude
 
 

@@ -22,9 +22,10 @@ from evidence_samples import (
     training,
 )
 
-from dpaudit import ApproxDP, Design, OneRun, Ranking, Referee
+from dpaudit import ApproxDP, Design, OneRun, Ranking
 from dpaudit.bounds.exact import Exact
 from dpaudit.evidence import Evidence, Finding, evidence_of, register, seal, verify
+from dpaudit.game import Referee
 from dpaudit.game.design import Commitment
 
 RULES = OneRun(guesses=30)

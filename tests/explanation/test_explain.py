@@ -14,23 +14,18 @@ from scipy.special import expit, logit
 from dpaudit import (
     AdaptiveBets,
     ApproxDP,
-    Bets,
     Classes,
     Coins,
-    Counts,
     Design,
-    Exact,
     GaussianDP,
     Key,
     OneRun,
     PureDP,
-    Ranked,
     Ranking,
     SeparateRuns,
     ThreatModel,
-    Weighted,
-    test_claim,
 )
+from dpaudit.bounds import Bets, Counts, Exact, Ranked, Weighted, test_claim
 from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.dpsgd.planning.forecasts import noise_fault
 from dpaudit.dpsgd.planning.plan import rehearse

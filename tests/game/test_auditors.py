@@ -15,10 +15,7 @@ from dpaudit import (
     ApproxDP,
     Classes,
     Coins,
-    Counts,
     Design,
-    Everyone,
-    Exact,
     Extremes,
     Key,
     MostLikely,
@@ -27,13 +24,14 @@ from dpaudit import (
     PureDP,
     Ranking,
     SeparateRuns,
-    Submission,
     audit_adaptive,
     audit_classic,
     audit_one_run,
 )
+from dpaudit.bounds import Counts, Exact
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game import Everyone, Submission
 from dpaudit.game.demonstrations import full_knowledge, stopping_when_ahead
 from dpaudit.game.design import Commitment
 from dpaudit.game.guessers import Confident, Echo

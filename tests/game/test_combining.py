@@ -14,22 +14,18 @@ from dpaudit import (
     AdaptiveClasses,
     AdaptiveCount,
     ApproxDP,
-    Bets,
-    Commitment,
-    Counts,
     Design,
     GaussianDP,
     Key,
     OneRun,
     PureDP,
-    Ranked,
     Ranking,
-    Referee,
     SeparateRuns,
-    Weighted,
 )
+from dpaudit.bounds import Bets, Counts, Ranked, Weighted
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game import Commitment, Referee
 from dpaudit.game.combining import combine_runs
 from dpaudit.game.result import conclude, judge
 from dpaudit.game.score_summary import ScoreSummary

@@ -14,7 +14,6 @@ from dpaudit import (
     AdaptiveRounds,
     ApproxDP,
     Classes,
-    Commitment,
     Design,
     GaussianDP,
     Key,
@@ -25,6 +24,7 @@ from dpaudit import (
     ThreatModel,
 )
 from dpaudit.errors import InvalidInputError
+from dpaudit.game import Commitment
 
 KEY = Key(bytes(range(32)))
 DESIGN = Design(

@@ -7,7 +7,8 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from dpaudit import ApproxDP, Counts, Design, GaussianDP, Key, OneRun
+from dpaudit import ApproxDP, Design, GaussianDP, Key, OneRun
+from dpaudit.bounds import Counts
 from dpaudit.bounds.bound import ClaimTest
 from dpaudit.game.result import judge
 from dpaudit.game.verdict import Control, Verdict

@@ -17,7 +17,8 @@ PAGE = Path(__file__).parents[2] / "docs/how-to/add-a-game.md"
 PLAY = """
 import numpy as np
 from pathlib import Path
-from dpaudit import Design, Key, PureDP, Referee
+from dpaudit import Design, Key, PureDP
+from dpaudit.game import Referee
 from dpaudit.evidence import evidence_of, seal
 from dpaudit.game.result import conclude
 from streaks import LongestStart

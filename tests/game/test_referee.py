@@ -22,11 +22,10 @@ from dpaudit import (
     OneRun,
     PureDP,
     Ranking,
-    Referee,
-    Transcript,
-    test_claim,
 )
+from dpaudit.bounds import test_claim
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game import Referee, Transcript
 from dpaudit.stats.binomial import rate_limits
 
 KEY = Key(bytes(range(32)))

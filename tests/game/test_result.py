@@ -14,24 +14,21 @@ from dpaudit import (
     AdaptiveCount,
     AdaptiveRounds,
     ApproxDP,
-    Bets,
     Classes,
     Coins,
-    Counts,
     Design,
     Key,
     OneRun,
-    Ranked,
     Ranking,
-    Referee,
     Result,
     SeparateRuns,
-    Weighted,
 )
+from dpaudit.bounds import Bets, Counts, Ranked, Weighted
 from dpaudit.bounds.readings import Unequal
 from dpaudit.bounds.unequal import UnequalCoins
 from dpaudit.bounds.weighted import AdaptiveSlots, WeightedGuesses
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game import Referee
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.result import conclude, judge
 from dpaudit.game.score_summary import ScoreSummary

@@ -27,13 +27,13 @@ from dpaudit import (
     MostLikely,
     OneRun,
     PureDP,
-    Referee,
     audit_adaptive,
     audit_one_run,
 )
 from dpaudit.cli import app
 from dpaudit.errors import VoidAuditError
 from dpaudit.evidence import evidence_of, register, seal
+from dpaudit.game import Referee
 from dpaudit.game.result import conclude
 from dpaudit.mechanisms.local import LocalRandomisedResponse
 from dpaudit.privacy.guarantees import Adjacency

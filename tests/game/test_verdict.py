@@ -6,7 +6,8 @@ from itertools import product
 
 import pytest
 
-from dpaudit import Counts, Design, OneRun, PureDP
+from dpaudit import Design, OneRun, PureDP
+from dpaudit.bounds import Counts
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.verdict import Control, Verdict, verdict_of

@@ -19,7 +19,8 @@ from golden import OUTPUTS, check_golden, pretty, words_of
 from pyarrow import parquet
 from typer.testing import CliRunner
 
-from dpaudit import Bets, Coins, Key, Rounds, Weighted
+from dpaudit import Coins, Key
+from dpaudit.bounds import Bets, Rounds, Weighted
 from dpaudit.bounds.readings import Ranked, Unequal
 from dpaudit.cli import app
 from dpaudit.game import coins

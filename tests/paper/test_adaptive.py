@@ -15,20 +15,17 @@ from dpaudit import (
     AdaptiveCount,
     AdaptiveMostLikely,
     AdaptiveRounds,
-    Confident,
-    Counts,
     Design,
-    Everyone,
     Key,
     OneRun,
     Pairs,
     PureDP,
-    Submission,
     audit_adaptive,
     audit_one_run,
-    test_claim,
 )
+from dpaudit.bounds import Counts, test_claim
 from dpaudit.bounds.adaptive import Adaptive
+from dpaudit.game import Confident, Everyone, Submission
 from dpaudit.game.auditors import play_adaptive, play_one_run
 from dpaudit.game.demonstrations import full_knowledge, stopping_when_ahead
 from dpaudit.mechanisms.parity import XorInPairs, XorRandomisedResponse

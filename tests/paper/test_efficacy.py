@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import optimize
 
-from dpaudit import Confident, Everyone, MostLikely
+from dpaudit import MostLikely
+from dpaudit.game import Confident, Everyone
 from dpaudit.mechanisms.exposure import AllOrNothing, NameAndShame
 from dpaudit.mechanisms.local import LocalLaplace, LocalRandomisedResponse
 from dpaudit.mechanisms.parity import Xor

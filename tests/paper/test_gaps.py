@@ -7,7 +7,8 @@ from math import exp
 import numpy as np
 import pytest
 
-from dpaudit import Design, Everyone, Key, MostLikely, OneRun, PureDP, audit_one_run
+from dpaudit import Design, Key, MostLikely, OneRun, PureDP, audit_one_run
+from dpaudit.game import Everyone
 from dpaudit.game.auditors import play_one_run
 from dpaudit.game.guessers import Echo
 from dpaudit.mechanisms.exposure import AllOrNothing, Identity, NameAndShame

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import integrate, special
 
-from dpaudit import Confident, Design, Everyone, Key, OneRun, PureDP, audit_one_run
+from dpaudit import Design, Key, OneRun, PureDP, audit_one_run
+from dpaudit.game import Confident, Everyone
 from dpaudit.game.auditors import play_one_run
 from dpaudit.mechanisms.exposure import Identity
 from dpaudit.mechanisms.local import LocalLaplace, LocalRandomisedResponse

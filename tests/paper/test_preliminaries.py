@@ -6,18 +6,10 @@ from math import inf, log
 import numpy as np
 import pytest
 
-from dpaudit import (
-    Confident,
-    Counts,
-    Design,
-    Key,
-    OneRun,
-    Pairs,
-    PureDP,
-    SeparateRuns,
-    audit_classic,
-)
+from dpaudit import Design, Key, OneRun, Pairs, PureDP, SeparateRuns, audit_classic
+from dpaudit.bounds import Counts
 from dpaudit.bounds.exact import Pure
+from dpaudit.game import Confident
 from dpaudit.game.auditors import play_one_run
 from dpaudit.game.coins import Coins
 from dpaudit.mechanisms.local import LocalLaplace, LocalRandomisedResponse

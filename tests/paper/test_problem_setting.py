@@ -9,20 +9,18 @@ import pytest
 from scipy import special
 
 from dpaudit import (
-    Confident,
-    Counts,
     Design,
-    Everyone,
     Key,
     OneRun,
     Pairs,
     PureDP,
     SeparateRuns,
-    Submission,
     audit_classic,
     audit_one_run,
 )
+from dpaudit.bounds import Counts
 from dpaudit.bounds.exact import Pure
+from dpaudit.game import Confident, Everyone, Submission
 from dpaudit.game.guessers import Echo
 from dpaudit.mechanisms.exposure import AllOrNothing
 from dpaudit.mechanisms.local import LocalLaplace, LocalRandomisedResponse

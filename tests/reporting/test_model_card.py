@@ -8,19 +8,10 @@ import pytest
 from markdown_it import MarkdownIt
 from scipy import special, stats
 
-from dpaudit import (
-    ApproxDP,
-    Commitment,
-    Counts,
-    Design,
-    GaussianDP,
-    Key,
-    OneRun,
-    Ranked,
-    Ranking,
-    ThreatModel,
-)
+from dpaudit import ApproxDP, Design, GaussianDP, Key, OneRun, Ranking, ThreatModel
+from dpaudit.bounds import Counts, Ranked
 from dpaudit.errors import InvalidInputError
+from dpaudit.game import Commitment
 from dpaudit.game.result import judge
 from dpaudit.reporting.model_card import model_card_section
 from dpaudit.training.any_loop import SumsAudit

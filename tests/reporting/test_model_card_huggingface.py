@@ -2,7 +2,8 @@
 
 from huggingface_hub import ModelCard
 
-from dpaudit import ApproxDP, Counts, Design, OneRun
+from dpaudit import ApproxDP, Design, OneRun
+from dpaudit.bounds import Counts
 from dpaudit.game.result import judge
 from dpaudit.reporting.model_card import model_card_section
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpaudit import Commitment
+from dpaudit.game import Commitment
 from dpaudit.game.lots import Lots
 from dpaudit.tables.ends import EndsSoFar
 from dpaudit.tables.histogram import HistogramSoFar

@@ -6,8 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dpaudit import ApproxDP, Coins, Commitment, Design, Key, OneRun, Ranking
+from dpaudit import ApproxDP, Coins, Design, Key, OneRun, Ranking
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game import Commitment
 from dpaudit.stats.binomial import rate_limits
 from dpaudit.tables.lists import (
     ScoreLists,

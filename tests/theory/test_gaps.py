@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from scipy import integrate, special, stats
 
-from dpaudit import Counts, Exact, PureDP
+from dpaudit import PureDP
+from dpaudit.bounds import Counts, Exact
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.guessers import MostLikely
 from dpaudit.mechanisms.exposure import AllOrNothing, NameAndShame

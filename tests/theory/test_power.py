@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpaudit import ApproxDP, Counts, Exact, GaussianDP, PureDP, test_claim
+from dpaudit import ApproxDP, GaussianDP, PureDP
+from dpaudit.bounds import Counts, Exact, test_claim
 from dpaudit.bounds.strength import least_refuting
 from dpaudit.errors import InvalidInputError
 from dpaudit.theory.power import (

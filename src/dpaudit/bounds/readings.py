@@ -69,6 +69,11 @@ class Reading(Document, ABC):
         super().__init_subclass__()
         Reading.kinds.add(cls)
 
+    @property
+    def counted(self) -> "Counts | None":
+        """Itself, if guesses were counted and each counts the same; None otherwise."""
+        return None
+
     @abstractmethod
     def right_and_made(self) -> tuple[int, int]:
         """Return how many guesses were right, and how many were made."""
@@ -113,6 +118,11 @@ class Counts(Reading):
                 f"correct={self.correct}, guesses={self.guesses}, "
                 f"canaries={self.canaries}"
             )
+
+    @property
+    def counted(self) -> "Counts":
+        """Itself."""
+        return self
 
     def right_and_made(self) -> tuple[int, int]:
         """Return how many guesses were right, and how many were made."""
@@ -417,7 +427,7 @@ def check_at_once(reading: Counts | Weighted, method: str) -> None:
 at once, and these were made while coins were revealed; use the adaptive bound
     """
     if reading.adaptive:
-        proved = "adaptive" if isinstance(reading, Counts) else "slots"
+        proved = "slots" if reading.counted is None else "adaptive"
         raise VoidAuditError(
             f"the {method} bound is proved for guesses made all at once, and these "
             f"were made while coins were revealed; use the {proved} bound"

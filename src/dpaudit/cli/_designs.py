@@ -15,14 +15,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "design_from_options",
-    "note_on_ranking",
-    "note_on_strength",
     "read_key",
     "read_registration",
     "registered_design",
 ]
-
-_LARGE_PRODUCT = 30.0  # of canaries and delta; docs/how-to/audit-a-large-table.md
 
 
 def design_from_options(
@@ -60,33 +56,6 @@ def design_from_options(
             **({} if tie_seed is None else {"tie_seed": tie_seed}),
             **(named or {}),
         },
-    )
-
-
-def note_on_ranking(design: "Design") -> str | None:
-    """Say that a ranking will show little, where delta is large for its canaries."""
-    product = design.canaries * design.bound_delta
-    if not design.rules.ordered or product <= _LARGE_PRODUCT:
-        return None
-    return (
-        f"canaries times delta is {product:.3g}: so much delta leaves little to a "
-        "ranking, and a number of guesses fixed before the run (--guesses) shows more"
-    )
-
-
-def note_on_strength(design: "Design") -> str | None:
-    """Say that a design cannot refute its claim, if not even all right guesses do."""
-    from dpaudit.bounds.methods import test_claim  # noqa: PLC0415 (numpy)
-
-    n, rules = design.canaries, design.rules
-    perfect = rules.count(rules.cuts(n), canaries=n)
-    test = test_claim(design.claim, perfect, alpha=design.alpha, bound=rules.bound())
-    if test.refuted:
-        return None
-    return (
-        f"this design cannot refute its claim: even with every guess right p would be "
-        f"{test.p_value:.2g}, above alpha = {design.alpha:g}. Use more canaries and "
-        "guesses; an audit by it will be inconclusive"
     )
 
 

@@ -1,6 +1,7 @@
 """``dpaudit audit``: from a file of scores to a verdict."""
 
-from dataclasses import dataclass, fields
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, final
 
@@ -18,7 +19,6 @@ from dpaudit.cli._outputs import (
     check_outputs,
     write_outputs,
 )
-from dpaudit.cli._scores import check_source, has_ids, judged, notes_on, read_source
 from dpaudit.cli._shared import (
     IndependentOption,
     JsonOption,
@@ -26,12 +26,15 @@ from dpaudit.cli._shared import (
     ObserverOption,
     patience,
 )
-from dpaudit.cli._tallying import SkipIdsOption
+from dpaudit.cli._tallying import SkipIdsOption, watched_rows
 from dpaudit.errors import InvalidInputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from dpaudit.game.coins import Key
     from dpaudit.game.design import Design
+    from dpaudit.tables.sources import Scores
 
 
 def audit(
@@ -98,6 +101,10 @@ def audit(
     1 if the claim is refuted, 2 if something is misused, 3 if the audit is
     inconclusive, 4 if it is void.
     """
+    from dpaudit.game.words import notes  # noqa: PLC0415 (numpy)
+    from dpaudit.tables.reading import ScoreTable  # noqa: PLC0415
+    from dpaudit.tables.sources import read_scores  # noqa: PLC0415
+
     outputs = Outputs(save=save, report=report, evidence=evidence)
     check_outputs(outputs)
     claim = _Claim(
@@ -109,33 +116,28 @@ def audit(
         tie_seed=tie_seed,
     )
     _check(claim, design, key)
-    check_source(scores, evidence=evidence, skip_id_checks=skip_id_checks)
+    _check_source(scores, evidence=evidence, skip_id_checks=skip_id_checks)
     with patience("auditing", quiet=scores is not None and scores.is_dir()):
-        source = read_source(scores, included, excluded)
+        source = read_scores(scores, included, excluded)
         fixed, secret = _fixed(claim, source.canaries, design, key)
-        result = judged(
-            source,
-            fixed,
-            secret,
-            independent=coins_were_independent,
-            check_ids=not skip_id_checks,
-            not_exercised=tuple(not_exercised or ()),
-        )
+        with _watched(source, check_ids=not skip_id_checks) as watched:
+            result = watched.audit(
+                fixed,
+                secret,
+                coins_were_independent=coins_were_independent,
+                not_exercised=tuple(not_exercised or ()),
+            )
+            unseen = watched.unseen(result)
         written = write_outputs(
             outputs,
             result,
             key=secret,
-            scores=scores if has_ids(source) else None,
+            scores=scores if isinstance(source, ScoreTable) else None,
             coins_were_independent=coins_were_independent,
         )
-    notes = notes_on(
-        source,
-        result,
-        registered=design is not None,
-        ids_checked=not skip_id_checks or secret is not None,
-    )
+    beside = notes(result, unseen, registered=design is not None)
     typer.echo(
-        audit_json(result, notes) if json else audit_text(result, notes, written)
+        audit_json(result, beside) if json else audit_text(result, beside, written)
     )
     raise typer.Exit(result.verdict.exit_code)
 
@@ -172,6 +174,32 @@ def _check(claim: _Claim, design: Path | None, key: Path | None) -> None:
             "an audit tests a claim: give --epsilon and --delta (0 for pure privacy), "
             "or a --design; `dpaudit bound` bounds epsilon without a claim"
         )
+
+
+def _check_source(
+    scores: Path | None, *, evidence: Path | None, skip_id_checks: bool
+) -> None:
+    """Refuse options that do not go with what is to be read."""
+    folder = scores is not None and scores.is_dir()
+    if folder and evidence is not None:
+        raise InvalidInputError(
+            "--evidence names single files of scores. Of a directory, keep the tallies "
+            "(dpaudit tally), from which dpaudit merge gives the result again"
+        )
+    if skip_id_checks and not folder:
+        raise InvalidInputError("--skip-id-checks is for a directory of scores")
+
+
+@contextmanager
+def _watched(source: "Scores", *, check_ids: bool) -> "Iterator[Scores]":
+    """Yield scores that, if they are a folder's, show how far they are read."""
+    from dpaudit.tables.sources import ScoreFolder  # noqa: PLC0415 (numpy)
+
+    if not isinstance(source, ScoreFolder):
+        yield source
+        return
+    with watched_rows(source.canaries) as progress:
+        yield replace(source, check_ids=check_ids, progress=progress)
 
 
 def _fixed(

@@ -116,11 +116,11 @@ def _method(
 ) -> str | None:
     """Return the method for counts; None for a reading that only one bound reads."""
     from dpaudit.bounds.methods import METHODS, proved_methods  # noqa: PLC0415
-    from dpaudit.bounds.readings import Counts  # noqa: PLC0415
 
     if asked is not None and asked not in METHODS:
         raise InvalidInputError(f"--method must be one of {_METHODS}, got {asked!r}")
-    if not isinstance(read, Counts):
+    counts = read.counted
+    if counts is None:
         if compare or asked is not None:
             raise InvalidInputError("--method and --compare are for counts")
         return None
@@ -130,7 +130,7 @@ def _method(
             "tests no (epsilon, delta) claim; leave out --epsilon, or test the claim "
             "by another method"
         )
-    return proved_methods(read)[0] if asked is None else asked
+    return proved_methods(counts)[0] if asked is None else asked
 
 
 def _bounds(
@@ -141,14 +141,14 @@ def _bounds(
         bound_for,
         proved_methods,
     )
-    from dpaudit.bounds.readings import Counts  # noqa: PLC0415
 
-    if not isinstance(read, Counts) or method is None:
+    counts = read.counted
+    if counts is None or method is None:
         return [bound_for(read).epsilon_lower(read, delta=delta, alpha=alpha)]
     names = [method]
     if compare:
-        names = [n for n in proved_methods(read) if n != "pure" or delta == 0]
-    return [bound_counts(name, read, delta=delta, alpha=alpha) for name in names]
+        names = [n for n in proved_methods(counts) if n != "pure" or delta == 0]
+    return [bound_counts(name, counts, delta=delta, alpha=alpha) for name in names]
 
 
 def _claim_test(
@@ -200,12 +200,10 @@ def _ended(
 
 
 def _ceiling(read: "Reading", *, delta: float, alpha: float) -> float | None:
-    from dpaudit.bounds.readings import Counts  # noqa: PLC0415
     from dpaudit.bounds.strength import design_ceiling  # noqa: PLC0415
 
-    if isinstance(read, Counts):
-        return design_ceiling(read, delta=delta, alpha=alpha)
-    return None
+    counts = read.counted
+    return counts and design_ceiling(counts, delta=delta, alpha=alpha)
 
 
 def _as_json(

@@ -16,9 +16,7 @@ from dpaudit.cli._outputs import (
     check_outputs,
     write_outputs,
 )
-from dpaudit.cli._scores import notes_on, spoken
 from dpaudit.cli._shared import IndependentOption, JsonOption, patience, read_text
-from dpaudit.cli._tallying import Directory
 from dpaudit.errors import DpAuditError, InvalidInputError, VoidAuditError
 
 if TYPE_CHECKING:
@@ -46,21 +44,22 @@ def merge(
     misused, 3 if the audit is inconclusive, 4 if it is void, as it is when a shard is
     missing or is there twice.
     """
-    from dpaudit.tables.concluding import conclude_scores  # noqa: PLC0415 (numpy)
+    from dpaudit.game.words import notes  # noqa: PLC0415 (numpy)
+    from dpaudit.tables.concluding import (  # noqa: PLC0415
+        conclude_scores,
+        unseen_in_tallies,
+    )
 
     outputs = Outputs(save=save, report=report)
     check_outputs(outputs)
     with patience("merging the tallies"):
         found = [_read(path) for path in tallies]
         _check_registered(found, design)
-        try:
-            result = conclude_scores(
-                found,
-                coins_were_independent=coins_were_independent,
-                not_exercised=tuple(not_exercised or ()),
-            )
-        except VoidAuditError as error:
-            raise VoidAuditError(spoken(str(error))) from error
+        result = conclude_scores(
+            found,
+            coins_were_independent=coins_were_independent,
+            not_exercised=tuple(not_exercised or ()),
+        )
         written = write_outputs(
             outputs,
             result,
@@ -68,14 +67,10 @@ def merge(
             scores=None,
             coins_were_independent=coins_were_independent,
         )
-    notes = notes_on(
-        Directory(files=(), canaries=result.design.canaries),
-        result,
-        registered=True,
-        ids_checked=bool(found[0].ids),
-    )
+    unseen = unseen_in_tallies(result, ids_checked=bool(found[0].ids))
+    beside = notes(result, unseen, registered=True)
     typer.echo(
-        audit_json(result, notes) if json else audit_text(result, notes, written)
+        audit_json(result, beside) if json else audit_text(result, beside, written)
     )
     raise typer.Exit(result.verdict.exit_code)
 

@@ -6,11 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpaudit._files import SECRET, new_file
-from dpaudit.cli._designs import (
-    design_from_options,
-    note_on_ranking,
-    note_on_strength,
-)
+from dpaudit.cli._designs import design_from_options
 from dpaudit.cli._output_files import Output
 from dpaudit.cli._shared import (
     AlphaOption,
@@ -131,6 +127,8 @@ def _named(registration: "Registration") -> str:
 def _text(
     registration: "Registration", design: Path, key: Path, coins: Path | None
 ) -> str:
+    from dpaudit.game.words import note_on_ranking, note_on_strength  # noqa: PLC0415
+
     assert registration.commitment is not None  # there is a key
     design_of = registration.design
     notes = (note_on_ranking(design_of), note_on_strength(design_of))

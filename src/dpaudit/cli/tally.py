@@ -1,5 +1,6 @@
 """``dpaudit tally``: one pass over some of the scores of a large audit."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,7 @@ from dpaudit.cli._engines import (
 )
 from dpaudit.cli._output_files import Output
 from dpaudit.cli._shared import JsonOption
-from dpaudit.cli._tallying import SkipIdsOption, find_files, tallied, tallied_by
+from dpaudit.cli._tallying import SkipIdsOption, watched_rows
 from dpaudit.errors import VoidAuditError
 
 if TYPE_CHECKING:
@@ -54,17 +55,25 @@ def tally(
     --workers or --engine ray. Exits with 0, or 2 if something is misused, or 4 if the
     audit would be void.
     """
-    from dpaudit.tables.tally_json import tally_to_json  # noqa: PLC0415 (numpy)
+    from dpaudit.tables.sources import read_folder  # noqa: PLC0415 (numpy)
+    from dpaudit.tables.tally import tally_files  # noqa: PLC0415
+    from dpaudit.tables.tally_json import tally_to_json  # noqa: PLC0415
 
     fixed, secret = registered_design(design, key)
-    source = find_files(scores)
-    check = not skip_id_checks
-    if engine is EngineName.LOCAL and workers in (None, 1) and address is None:
-        found = tallied(source, fixed, secret, check_ids=check)
-    else:
-        runner = chosen_engine(engine, address=address, workers=workers)
-        found = tallied_by(runner, source, fixed, key, check_ids=check)
-        _check_key(found, secret)
+    source = read_folder(scores, check_ids=not skip_id_checks)
+    with watched_rows(source.canaries) as progress:
+        if engine is EngineName.LOCAL and workers in (None, 1) and address is None:
+            found = replace(source, progress=progress).tally(fixed, secret)
+        else:
+            found = tally_files(
+                source.files,
+                design=fixed,
+                engine=chosen_engine(engine, address=address, workers=workers),
+                key_file=key,
+                check_ids=source.check_ids,
+                progress=progress,
+            )
+            _check_key(found, secret)
     text = tally_to_json(found)
     _files.write(save, text + "\n")
     said = (

@@ -49,7 +49,8 @@ def evidence_of(
         VoidAuditError: The result is of a bound that its design does not permit.
 
     Example:
-        >>> from dpaudit import OneRun, PureDP, Referee
+        >>> from dpaudit import OneRun, PureDP
+        >>> from dpaudit.game import Referee
         >>> from dpaudit.game.design import Design
         >>> from dpaudit.game.result import conclude
         >>> rules, claim = OneRun(guesses=2), PureDP(epsilon=1.0)

@@ -72,10 +72,15 @@ def unmodelled_advice(audit: Result, claim: Guarantee, seen: Seen) -> dict[str, 
     return {name: advice for name, advice in found.items() if advice is not None}
 
 
+def _is_counted(design: Design) -> bool:
+    """Return whether a number of guesses fixed beforehand is made at once."""
+    return isinstance(design.rules, OneRun)
+
+
 def _now(design: Design, model: Model, law: GuessLaw) -> Expected:
     """Return what was to be expected of the audit as it was made."""
     delta, alpha = design.bound_delta, design.alpha
-    if isinstance(design.rules, OneRun):
+    if _is_counted(design):
         whole = max(1, round(design.guesses / model.per_coordinate))
         (forecast,) = forecast_one_run(law, model.coordinates, np.array([whole]))
         return forecast.expected(delta=delta, alpha=alpha)
@@ -98,7 +103,7 @@ def _two_runs(
         "combine two independent runs, which together can show up to "
         f"{two:.2f} instead of {one:.2f}"
     )
-    if model is None or law is None or not isinstance(design.rules, OneRun):
+    if model is None or law is None or not _is_counted(design):
         return Advice(text=text)
     whole = max(1, round(design.guesses / model.per_coordinate))
     (forecast,) = forecast_one_run(law, model.coordinates, np.array([whole]))
@@ -141,7 +146,7 @@ def _in_rounds(
     design: Design, model: Model, law: GuessLaw, now: Expected
 ) -> Advice | None:
     """Return what the same canaries would show if coins were revealed on the way."""
-    if not isinstance(design.rules, OneRun) or model.per_coordinate == 1:
+    if not _is_counted(design) or model.per_coordinate == 1:
         return None
     best = best_rounds(
         law,
@@ -162,7 +167,7 @@ def _other_number(
     design: Design, model: Model, law: GuessLaw, now: Expected
 ) -> Advice | None:
     """Return what another number of guesses would show."""
-    if not isinstance(design.rules, OneRun):
+    if not _is_counted(design):
         return None
     delta, alpha = design.bound_delta, design.alpha
     best = best_one_run(law, coordinates=model.coordinates, delta=delta, alpha=alpha)
@@ -205,15 +210,16 @@ def _other_size(
         best = best_forecast(other, d, delta, alpha)
         expected = forecast_bound(best, delta, alpha)
         if expected.mean > _WORTH * now.mean:
-            how = "guessed at once" if isinstance(best.rules, OneRun) else "in rounds"
+            how = "in rounds" if best.rules.reveals else "guessed at once"
             instead = (
                 f"use {s} canaries per coordinate instead of {model.per_coordinate}"
             )
             return _expecting(
                 f"{instead}, {how}, as dpaudit plan lays them out", expected
             )
-    in_rounds = not isinstance(design.rules, OneRun)
-    more = best_forecast(law, _MORE * d, delta, alpha, in_rounds=in_rounds)
+    more = best_forecast(
+        law, _MORE * d, delta, alpha, in_rounds=not _is_counted(design)
+    )
     return _expecting(
         f"use {_MORE} times as many coordinates", forecast_bound(more, delta, alpha)
     )
@@ -221,18 +227,18 @@ def _other_size(
 
 def _more_like_these(audit: Result, seen: Seen) -> Advice | None:
     """Return what more canaries would show that are guessed as well."""
-    reading = audit.reading
-    if not isinstance(reading, Counts) or seen.accuracy.low <= 0.5:
+    counts = audit.reading.counted
+    if counts is None or seen.accuracy.low <= 0.5:
         return None  # guesses that may be no better than chance promise nothing
     more = replace(
-        reading,
-        canaries=_MORE * reading.canaries,
-        guesses=_MORE * reading.guesses,
-        correct=_MORE * reading.correct,
+        counts,
+        canaries=_MORE * counts.canaries,
+        guesses=_MORE * counts.guesses,
+        correct=_MORE * counts.correct,
     )
     return _expecting(
         f"use {_MORE} times as many canaries and guesses, if they are guessed as well",
-        expected_bound(audit, more, likely_accuracies(reading)),
+        expected_bound(audit, more, likely_accuracies(counts)),
     )
 
 

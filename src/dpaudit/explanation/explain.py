@@ -40,15 +40,16 @@ __all__ = [
 
 def strength(audit: Result, claim: Guarantee, model: Model | None) -> str:
     """Return what would have been caught; "" where nobody computed it."""
-    if model is not None and isinstance(audit.design.rules, OneRun | AdaptiveRounds):
-        return _noise(audit, claim, model)
+    rules = audit.design.rules
+    if model is not None and isinstance(rules, OneRun | AdaptiveRounds):
+        return _noise(audit, claim, model, rules)
     return would_catch(audit, claim)
 
 
-def _noise(audit: Result, claim: Guarantee, model: Model) -> str:
-    rules = audit.design.rules
-    assert isinstance(rules, OneRun | AdaptiveRounds)
-    tested = claim if isinstance(rules, OneRun) else audit.design.claim
+def _noise(
+    audit: Result, claim: Guarantee, model: Model, rules: OneRun | AdaptiveRounds
+) -> str:
+    tested = audit.design.claim if rules.reveals else claim
     stated = audit.design.setting.get("fault")
     fault = (
         stated
@@ -105,7 +106,8 @@ def explain(
         rng: For a mechanism whose levels must be simulated.
 
     Example:
-        >>> from dpaudit import Counts, Design, OneRun, PureDP
+        >>> from dpaudit import Design, OneRun, PureDP
+        >>> from dpaudit.bounds import Counts
         >>> from dpaudit.game.result import judge
         >>> design = Design(
         ...     canaries=1000, rules=OneRun(guesses=1000), claim=PureDP(epsilon=1.0)

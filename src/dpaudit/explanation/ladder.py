@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit.bounds.readings import Counts
 from dpaudit.bounds.strength import mechanism_ceiling
 from dpaudit.dpsgd.planning.expected_one_run import forecast_one_run
 from dpaudit.dpsgd.planning.forecasts import FINAL, simulated_law
@@ -85,7 +84,7 @@ def known(
 ) -> Gaps:
     """Return the levels of an audit whose mechanism is given."""
     design = audit.design
-    if not isinstance(audit.reading, Counts):
+    if audit.reading.counted is None:
         raise InvalidInputError(
             "the gaps of a mechanism are known where guesses are counted, got rules="
             f"{design.rules!r}; explain the result without the mechanism"

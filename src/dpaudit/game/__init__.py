@@ -1,1 +1,5 @@
-"""The guessing game: coins, referee, guessers, transcript, result."""
+"""The game of an audit: coins, designs, rules, guessers, and what comes of them."""
+
+from dpaudit import _lazy
+
+__getattr__, __dir__, __all__ = _lazy.names_of(__name__, __file__)

@@ -45,7 +45,7 @@ from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.independent_runs import IndependentRuns, bets_in_a_row
 from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.ranked import RankedLooks
-from dpaudit.bounds.readings import Bets, Counts, Reading
+from dpaudit.bounds.readings import Bets, Reading
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.result import Result, bound_of, check_reading
 from dpaudit.game.verdict import Control, Verdict, verdict_of
@@ -156,8 +156,8 @@ def combine_runs(
 
     Example:
         >>> from dpaudit import ApproxDP, Design, Key, OneRun
-        >>> from dpaudit.game.design import Commitment
-        >>> from dpaudit.game.result import judge
+        >>> from dpaudit.bounds import Counts
+        >>> from dpaudit.game import Commitment, judge
         >>> claim = ApproxDP(epsilon=1.5, delta=1e-5)
         >>> design = Design(canaries=100, rules=OneRun(guesses=100), claim=claim)
         >>> runs = [
@@ -261,21 +261,26 @@ def _p_value(run: Result, claim: Guarantee) -> float:
 def _combined(
     runs: Sequence[Result], claim: Guarantee, p_values: Sequence[float]
 ) -> float:
-    readings = [run.reading for run in runs]
-    if all(isinstance(reading, Bets) for reading in readings):
-        bets = bets_in_a_row(readings)  # type: ignore[arg-type]  # all of them are
+    bets = _bets(runs)
+    if bets is not None:
         return test_claim(claim, bets, alpha=0.05).p_value
     return probability(fisher([log(max(p, _SMALLEST)) for p in p_values]))
+
+
+def _bets(runs: Sequence[Result]) -> Bets | None:
+    """Return the bets of all runs as those of one; None if others were made."""
+    bets = [run.reading for run in runs if isinstance(run.reading, Bets)]
+    return bets_in_a_row(bets) if len(bets) == len(runs) else None
 
 
 def _lower(runs: Sequence[Result], *, delta: float, alpha: float) -> LowerBound:
     readings, bounds = [run.reading for run in runs], [_bound(run) for run in runs]
     grid = _grid(runs, alpha)
     if all(isinstance(bound, Exact) for bound in bounds):
-        counts = [reading for reading in readings if isinstance(reading, Counts)]
+        counts = [each.counted for each in readings if each.counted is not None]
         return IndependentRuns().epsilon_lower(counts, delta=delta, alpha=alpha)
-    if all(isinstance(reading, Bets) for reading in readings):
-        bets = bets_in_a_row(readings)  # type: ignore[arg-type]  # all of them are
+    bets = _bets(runs)
+    if bets is not None:
         return Betting(grid=grid).epsilon_lower(bets, delta=delta, alpha=alpha)
     return first_not_rejected(
         _Fisher(),

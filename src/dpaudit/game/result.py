@@ -167,12 +167,13 @@ class Result(Document):
     @property
     def could_refute(self) -> bool:
         """Whether the claim could have been refuted, had guesses been right."""
-        if not isinstance(self.reading, Counts):
+        counts = self.reading.counted
+        if counts is None:
             claimed = self.claim_test.claim.epsilon_at(self.design.bound_delta)
             return self.ceiling >= claimed
         if self.claim_test is not self.design_test:
             test = self.claim_test
-            return _all_right_refute(test.claim, self.reading, test.alpha)
+            return _all_right_refute(test.claim, counts, test.alpha)
         return self.claim_test.refuted or self.accuracy_caught is not None
 
     @property
@@ -364,12 +365,13 @@ def _check_game(reading: Reading, rules: Rules) -> None:
 def _accuracy_caught(
     bound: GameBound[Any], reading: Reading, claim: Guarantee, alpha: float
 ) -> float | None:
-    if not isinstance(reading, Counts):
+    counts = reading.counted
+    if counts is None:
         return None
     return accuracy_caught(
         claim,
-        canaries=reading.canaries,
-        guesses=reading.guesses,
+        canaries=counts.canaries,
+        guesses=counts.guesses,
         alpha=alpha,
         chance=CHANCE,
         bound=bound,

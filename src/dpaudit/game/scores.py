@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpaudit.bounds.readings import Reading
-from dpaudit.errors import VoidAuditError
+from dpaudit.errors import Advice, VoidAuditError
 from dpaudit.game.coins import Coins
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.lots import Lots
@@ -40,7 +40,7 @@ __all__ = [
 _UNFAIR = 1e-6  # fair coins are taken for unfair no more often than this
 _ROWS_DECIDE = (
     "the order of the rows, which may follow the coins, would decide between them; "
-    "pass tie_rng=np.random.default_rng(...) to decide by a lot for each id"
+    "{advice} to decide by a lot for each id"
 )
 
 
@@ -128,7 +128,7 @@ def read_scores(
         place = np.empty(len(names), np.int64)
         place[np.argsort(names)] = np.arange(len(names))
         lots = Lots.drawn(tie_rng).at(place)
-    return read_ranks(values, truth == 1, lots, design=design, advice=_ROWS_DECIDE)
+    return read_ranks(values, truth == 1, lots, design=design, why=_ROWS_DECIDE)
 
 
 def _check_rows(
@@ -189,7 +189,8 @@ def _check_coins(
     rows = len(names)
     if truth.shape != (rows,) or not np.all(np.isin(truth, (0, 1))):
         raise VoidAuditError(
-            "bits must hold 0 or 1 for every row, or be the Coins of the audit"
+            "bits must hold 0 or 1 for every row, or {advice}",
+            advice=Advice.DERIVE_COINS,
         )
     check_fair(int(np.count_nonzero(truth)), rows, said_independent=said_independent)
     _check_order(truth[np.argsort(names)])
@@ -229,7 +230,8 @@ def check_fair(ones: int, rows: int, *, said_independent: bool) -> None:
         raise VoidAuditError(
             f"exactly half of the coins are ones ({ones} of {rows}). Where that was "
             "arranged the coins are not independent and the bound does not hold; where "
-            "it was chance, pass coins_were_independent=True"
+            "it was chance, {advice}",
+            advice=Advice.SAY_INDEPENDENT,
         )
 
 
@@ -239,7 +241,7 @@ def read_ranks(
     lots: NDArray[np.uint64] | None,
     *,
     design: Design,
-    advice: str,
+    why: str,
 ) -> Reading:
     """Guess from both ends inwards: the surest are the highest and the lowest.
 
@@ -248,7 +250,7 @@ def read_ranks(
         included: Whether each canary was.
         lots: Decide between equal scores.
         design: What the guesses go by.
-        advice: What is said where nothing decides between scores and something must.
+        why: What is said where nothing decides between scores and something must.
     """
     check_rules(design)
     n, scores = design.canaries, values.astype(np.float64)
@@ -258,7 +260,9 @@ def read_ranks(
         above = to_decide(design)
         ordered = scores[ranks]
         if np.any(ordered[n - above - 1] == ordered[n - above]):
-            raise VoidAuditError(f"some scores are equal, and {advice}")
+            raise VoidAuditError(
+                f"some scores are equal, and {why}", advice=Advice.DRAW_LOTS
+            )
     high, low = ranks[::-1][: (n + 1) // 2], ranks[: n // 2]
     right = np.empty(n, bool)
     right[0::2] = included[high]

@@ -46,8 +46,8 @@ def would_catch(audit: Result, claim: Guarantee) -> str:
         It could not have refuted the claim, or hardly: not even with every guess \
 right would it have done so with chance 0.9.
     """
-    if isinstance(audit.reading, Counts):
-        return _accuracy(audit, claim, audit.reading)
+    if audit.reading.counted is not None:
+        return _accuracy(audit, claim, audit.reading.counted)
     if audit.ceiling < claim.epsilon_at(audit.design.bound_delta):
         return (
             "It could not have refuted the claim: with every guess right the bound "

@@ -5,20 +5,23 @@ here, so that none says more than another. Nothing that says something about the
 is said of a void audit. Lower bounds are rounded down and p-values up.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from html import escape
-from math import ceil
+from math import ceil, sqrt
 from typing import TYPE_CHECKING, Final, final
 
+import numpy as np
+
 from dpaudit.bounds.bound import p_value_text, rounded_down
-from dpaudit.bounds.readings import Counts
+from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.strength import mechanism_ceiling
 from dpaudit.errors import on_one_line
 from dpaudit.game.verdict import CHANCE, Verdict
 from dpaudit.privacy.guarantees import ApproxDP, Guarantee, PureDP
 
 if TYPE_CHECKING:
+    from dpaudit.game.design import Design
     from dpaudit.game.result import Result, TrainingRecord
 
 __all__ = [
@@ -27,11 +30,17 @@ __all__ = [
     "details",
     "facts",
     "html",
+    "note_on_ranking",
+    "note_on_strength",
+    "notes",
     "opening",
     "sentence",
     "shown",
     "verdict",
 ]
+
+_LARGE_PRODUCT = 30.0  # of canaries and delta; docs/how-to/audit-a-large-table.md
+_FAR = 4.0  # standard deviations, beyond which scores are said to be turned round
 
 
 def opening(verdict: Verdict, reason: str) -> str:
@@ -56,6 +65,73 @@ def claim_words(claim: Guarantee, delta: float) -> str:
     if isinstance(claim, ApproxDP | PureDP):
         return epsilon
     return f"{epsilon} (a whole curve)"
+
+
+# What is said beside a result
+
+
+def notes(result: "Result", unseen: Iterable[str], *, registered: bool) -> list[str]:
+    """Return what a result of scores rests on that nobody can see from it.
+
+    Args:
+        result: What was found.
+        unseen: What the scores themselves do not show.
+        registered: Whether its design was fixed before the run.
+    """
+    found = list(unseen)
+    if not registered:
+        found.append(
+            "the verdict holds if claim, alpha and guesses were chosen without looking "
+            "at the coins"
+        )
+    little = note_on_ranking(result.design)
+    if little is not None:
+        found.append(little)
+    if _turned_round(result):
+        found.append(
+            "included canaries score lower than the others. Where a high score speaks "
+            'for "excluded", as a loss does, give minus the scores next time; turning '
+            "them round now, after a look, would double the chance of being wrong"
+        )
+    return found
+
+
+def note_on_ranking(design: "Design") -> str | None:
+    """Say that a ranking will show little, where delta is large for its canaries."""
+    product = design.canaries * design.bound_delta
+    if not design.rules.ordered or product <= _LARGE_PRODUCT:
+        return None
+    return (
+        f"canaries times delta is {product:.3g}: so much delta leaves little to a "
+        "ranking, and a number of guesses fixed before the run (--guesses) shows more"
+    )
+
+
+def note_on_strength(design: "Design") -> str | None:
+    """Say that a design cannot refute its claim, if not even all right guesses do."""
+    n, rules = design.canaries, design.rules
+    perfect = rules.count(rules.cuts(n), canaries=n)
+    test = test_claim(design.claim, perfect, alpha=design.alpha, bound=rules.bound())
+    if test.refuted:
+        return None
+    return (
+        f"this design cannot refute its claim: even with every guess right p would be "
+        f"{test.p_value:.2g}, above alpha = {design.alpha:g}. Use more canaries and "
+        "guesses; an audit by it will be inconclusive"
+    )
+
+
+def _turned_round(result: "Result") -> bool:
+    """Return whether included canaries score lower by more than chance explains."""
+    seen = result.scores
+    if seen is None:
+        return False
+    ones, zeros = sum(seen.included), sum(seen.excluded)
+    if not ones or not zeros:
+        return False
+    area = float(np.trapezoid(seen.true_positive, seen.false_positive))
+    # The area under the ROC curve of scores that say nothing (Mann and Whitney).
+    return area < 0.5 - _FAR * sqrt((ones + zeros + 1) / (12 * ones * zeros))
 
 
 # What printing says
@@ -101,7 +177,7 @@ def _most(result: "Result") -> str:
 
 def _caught(result: "Result") -> str:
     """Say what would have been caught, where nothing was."""
-    if result.design_test.refuted or not isinstance(result.reading, Counts):
+    if result.design_test.refuted or result.reading.counted is None:
         return ""
     if result.accuracy_caught is None:
         return ", too little to refute the claim"
@@ -184,7 +260,8 @@ def shown(result: "Result") -> str:
     """Return what was shown of the claim; "" of a void audit, which shows nothing.
 
     Example:
-        >>> from dpaudit import Counts, Design, OneRun
+        >>> from dpaudit import Design, OneRun
+        >>> from dpaudit.bounds import Counts
         >>> from dpaudit.game.result import judge
         >>> rules, claim = OneRun(guesses=100), PureDP(epsilon=1.0)
         >>> design = Design(canaries=100, rules=rules, claim=claim)
@@ -260,7 +337,8 @@ def facts(result: "Result") -> tuple[Fact, ...]:
     """Return what a result says in rows, what the verdict turns on first.
 
     Example:
-        >>> from dpaudit import Counts, Design, OneRun
+        >>> from dpaudit import Design, OneRun
+        >>> from dpaudit.bounds import Counts
         >>> from dpaudit.game.result import judge
         >>> rules, claim = OneRun(guesses=100), PureDP(epsilon=1.0)
         >>> design = Design(canaries=100, rules=rules, claim=claim)
@@ -371,7 +449,8 @@ def html(result: "Result") -> str:
     """Return what a notebook shows of a result: the word first, then rows.
 
     Example:
-        >>> from dpaudit import Counts, Design, OneRun
+        >>> from dpaudit import Design, OneRun
+        >>> from dpaudit.bounds import Counts
         >>> from dpaudit.game.result import judge
         >>> rules, claim = OneRun(guesses=100), PureDP(epsilon=1.0)
         >>> design = Design(canaries=100, rules=rules, claim=claim)

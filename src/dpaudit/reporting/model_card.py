@@ -40,7 +40,8 @@ def model_card_section(result: Result, *, level: int = 2) -> str:
         level: Of the section's heading, from 1 to 5.
 
     Example:
-        >>> from dpaudit import Counts, Design, OneRun, PureDP
+        >>> from dpaudit import Design, OneRun, PureDP
+        >>> from dpaudit.bounds import Counts
         >>> from dpaudit.game.result import judge
         >>> rules = OneRun(guesses=100)
         >>> design = Design(canaries=100, rules=rules, claim=PureDP(epsilon=1.0))

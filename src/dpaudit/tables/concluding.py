@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from dpaudit.bounds.readings import Reading
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import Advice, InvalidInputError, VoidAuditError
 from dpaudit.game.lots import Lots, tie_seed
 from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.scores import (
@@ -30,22 +30,22 @@ from dpaudit.game.scores import (
 )
 from dpaudit.tables.cells import Cells
 from dpaudit.tables.ends import Ends
+from dpaudit.tables.reading import UNSEEN_COINS
 from dpaudit.tables.seen_ids import IdSet, fingerprint_of_run
 from dpaudit.tables.tally import ScoreTally
 
-__all__ = ["LOTS_ADVICE", "UNCHECKED_IDS", "conclude_scores"]
+__all__ = ["conclude_scores", "unseen_in_tallies"]
 
 _LEAST = 1000  # guesses, of which one may be lost to a cell that nothing decides in
 
-LOTS_ADVICE: Final = "register the design with a key, or with a tie_seed in its setting"
 _NO_IDS: Final = (
     "ids were not checked, so that rows are all there is to draw lots for. These may "
     "follow the coins, and with a tie_seed, which is public, lots would; check ids "
-    "(leave out check_ids=False), register the design with a key, or add a little "
+    "({advice}), register the design with a key, or add a little "
     "chance of its own to every score"
 )
 
-UNCHECKED_IDS = (
+_UNCHECKED_IDS: Final = (
     "ids were not checked; that every canary is there, and none twice, is the "
     "auditor's word"
 )
@@ -84,6 +84,12 @@ def conclude_scores(
         not_exercised=not_exercised,
         controls=(effect_seen(reading, design=whole.design),),
     )
+
+
+def unseen_in_tallies(result: Result, *, ids_checked: bool) -> list[str]:
+    """Return what a result of tallies rests on that they do not show."""
+    found = [] if ids_checked else [_UNCHECKED_IDS]
+    return found if result.commitment is not None else [*found, UNSEEN_COINS]
 
 
 def _check_ids(sets: tuple[IdSet, ...], canaries: int, salt: int) -> None:
@@ -137,7 +143,8 @@ def _check_decided(tally: ScoreTally, cells: Cells) -> None:
     if cells.widest(to_decide(tally.design)) > lost:
         raise VoidAuditError(
             "some scores are equal, or so close that one cell holds them, and nothing "
-            f"decides between them: {LOTS_ADVICE if tally.ids else _NO_IDS}"
+            f"decides between them: {'{advice}' if tally.ids else _NO_IDS}",
+            advice=Advice.FIX_LOTS if tally.ids else Advice.CHECK_IDS,
         )
 
 

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.game.coins import Coins
+from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.lots import Lots
 from dpaudit.game.result import Result, effect_seen, judge
@@ -79,6 +79,27 @@ class ScoreLists:
     def canaries(self) -> int:
         """How many canaries there are."""
         return len(self.included) + len(self.excluded)
+
+    def audit(
+        self,
+        design: Design,
+        key: Key | None = None,
+        *,
+        coins_were_independent: bool = False,
+        not_exercised: tuple[str, ...] = (),
+    ) -> Result:
+        """Audit from these scores; as ``audit_score_lists``."""
+        return audit_score_lists(
+            self,
+            design=design,
+            coins=key and Coins(key=key, count=design.canaries),
+            coins_were_independent=coins_were_independent,
+            not_exercised=not_exercised,
+        )
+
+    def unseen(self, _result: Result) -> list[str]:
+        """Return what a result of these scores rests on that they do not show."""
+        return [UNSEEN]
 
 
 def read_score_list(path: str | Path) -> NDArray[np.float64]:
@@ -169,7 +190,7 @@ def audit_score_lists(
         bits == 1,
         None if lots is None else lots.at(np.arange(rows)),
         design=design,
-        advice=_LISTS_DECIDE,
+        why=_LISTS_DECIDE,
     )
     return judge(
         reading,

@@ -15,7 +15,12 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.errors import InvalidInputError
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.coins import Coins, Key
+from dpaudit.game.design import Design
+from dpaudit.game.lots import tie_rng
+from dpaudit.game.result import Result
+from dpaudit.game.scores import audit_scores
 from dpaudit.tables.columns import (
     check_flat,
     read_csv,
@@ -26,7 +31,12 @@ from dpaudit.tables.columns import (
     to_scores,
 )
 
-__all__ = ["ScoreTable", "check_file", "read_score_table"]
+__all__ = ["UNSEEN_COINS", "ScoreTable", "check_file", "read_score_table"]
+
+UNSEEN_COINS: Final = (
+    "that each bit was a fair coin of its own, thrown before the run, is the auditor's "
+    "word; `dpaudit register` before the next run lets others check"
+)
 
 Columns = Mapping[str, NDArray[Any]]
 
@@ -60,6 +70,55 @@ class ScoreTable:
     def canaries(self) -> int:
         """How many canaries there are."""
         return len(self.ids)
+
+    def audit(
+        self,
+        design: Design,
+        key: Key | None = None,
+        *,
+        coins_were_independent: bool = False,
+        not_exercised: tuple[str, ...] = (),
+    ) -> Result:
+        """Audit from these scores; as ``audit_scores``, with the coins of a key."""
+        coins: NDArray[np.uint8] | Coins
+        if key is not None:
+            coins = Coins(key=key, count=design.canaries)
+        elif self.bits is not None:
+            coins = self.bits
+        else:
+            raise InvalidInputError(
+                "the table has no column 'bit', so the coins must come from a key: "
+                "give --design and --key"
+            )
+        result = audit_scores(
+            self.ids,
+            coins,
+            self.scores,
+            design=design,
+            tie_rng=tie_rng(design, key),
+            coins_were_independent=coins_were_independent,
+            not_exercised=not_exercised,
+        )
+        if isinstance(coins, Coins):
+            self._check_bits(coins)
+        return result
+
+    def _check_bits(self, coins: Coins) -> None:
+        """Refuse a table whose bits are not the key's coins."""
+        if self.bits is None:
+            return
+        odd = np.flatnonzero(coins.at(self.ids.astype(np.int64)) != self.bits)
+        if len(odd):
+            row = int(odd[0])
+            raise VoidAuditError(
+                f"{len(odd)} of {self.canaries} bits are not the key's coins (the "
+                f"first in row {row + 1}, id {self.ids[row]}): the run did not follow "
+                "them, or the table is of another run"
+            )
+
+    def unseen(self, result: Result) -> list[str]:
+        """Return what a result of these scores rests on that they do not show."""
+        return [] if result.commitment is not None else [UNSEEN_COINS]
 
 
 def read_score_table(path: str | Path) -> ScoreTable:

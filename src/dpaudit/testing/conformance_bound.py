@@ -78,7 +78,7 @@ def check_bound(
         ConformanceError: It does not keep its word; the message names a case.
 
     Example:
-        >>> from dpaudit import Exact
+        >>> from dpaudit.bounds import Exact
         >>> found = check_bound(Exact(), games=[CountedGame(canaries=50, guesses=20)])
         >>> for sentence in found.checked[:3]:
         ...     print(sentence)

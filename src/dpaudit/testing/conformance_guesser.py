@@ -149,7 +149,8 @@ def check_guesser(
         ConformanceError: It does not play fair; the message says how.
 
     Example:
-        >>> from dpaudit import Everyone, OneRun
+        >>> from dpaudit import OneRun
+        >>> from dpaudit.game import Everyone
         >>> from dpaudit.mechanisms.local import LocalLaplace
         >>> laplace = LocalLaplace(epsilon=1.0)
         >>> rules, claim = OneRun(guesses=100), laplace.guarantee

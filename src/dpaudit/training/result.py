@@ -181,7 +181,7 @@ def conclude_training(
     )
     if reading.odd:
         remarks = (f"{reading.odd} noisy sums were no finite numbers", *remarks)
-    if claim is not None and not isinstance(audit.reading, Counts):
+    if claim is not None and audit.reading.counted is None:
         said = "the accountant's whole curve was not tested, as that needs guesses that"
         remarks = (*remarks, f"{said} are counted: OneRun(guesses=...)")
     accountant, family = judge_accountant(audit, claim)
@@ -211,8 +211,8 @@ def judge_accountant(
         audit: Of the training; there is neither unless its guesses were counted.
         claim: What the accountant stands for; without it there is no verdict.
     """
-    counts, design = audit.reading, audit.design
-    if not isinstance(counts, Counts):
+    counts, design = audit.reading.counted, audit.design
+    if counts is None:
         return None, None
     family = _family(counts, design.bound_delta, design.alpha)
     if claim is None:

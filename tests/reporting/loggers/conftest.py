@@ -3,17 +3,9 @@
 import numpy as np
 import pytest
 
-from dpaudit import (
-    ApproxDP,
-    Commitment,
-    Counts,
-    Design,
-    GaussianDP,
-    Key,
-    OneRun,
-    PureDP,
-    ThreatModel,
-)
+from dpaudit import ApproxDP, Design, GaussianDP, Key, OneRun, PureDP, ThreatModel
+from dpaudit.bounds import Counts
+from dpaudit.game import Commitment
 from dpaudit.game.result import judge
 from dpaudit.training.any_loop import SumsAudit
 

@@ -5,7 +5,8 @@ from math import inf
 
 import pytest
 
-from dpaudit import Commitment, Key
+from dpaudit import Key
+from dpaudit.game import Commitment
 from dpaudit.reporting.loggers.plain import as_metrics
 
 NAMES = {

@@ -10,7 +10,6 @@ from dpaudit import (
     AdaptiveRounds,
     ApproxDP,
     Coins,
-    Commitment,
     Design,
     Extremes,
     GaussianDP,
@@ -23,6 +22,7 @@ from dpaudit import (
     audit_classic,
     audit_scores,
 )
+from dpaudit.game import Commitment
 from dpaudit.game.auditors import play_adaptive, play_one_run
 from dpaudit.game.result import conclude
 from dpaudit.mechanisms.local import LocalLaplace

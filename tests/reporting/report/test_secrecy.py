@@ -4,7 +4,8 @@ import numpy as np
 from evidence_samples import design_of, of_transcript
 from key_traces import traces
 
-from dpaudit import Coins, Key, OneRun, Referee
+from dpaudit import Coins, Key, OneRun
+from dpaudit.game import Referee
 from dpaudit.reporting.report import report_html
 
 KEYS = [Key(np.random.default_rng(seed).bytes(32)) for seed in (1, 2)]

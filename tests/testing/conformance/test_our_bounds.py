@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpaudit import Counts, Exact
+from dpaudit.bounds import Counts, Exact
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.exact import Classic, Pure
 from dpaudit.bounds.ranked import RankedLooks

@@ -16,16 +16,14 @@ from dpaudit import (
     AdaptiveMostLikely,
     AdaptiveRounds,
     Classes,
-    Confident,
     Design,
-    Everyone,
     Extremes,
     MostLikely,
     OneRun,
     Ranking,
-    Submission,
 )
 from dpaudit.errors import ConformanceError, InvalidInputError
+from dpaudit.game import Confident, Everyone, Submission
 from dpaudit.game.guessers import Echo
 from dpaudit.mechanisms.local import LocalLaplace, LocalRandomisedResponse
 from dpaudit.mechanisms.noise import LaplaceNoise

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpaudit import ApproxDP, Counts, Key, OneRun, PureDP, SeparateRuns, test_claim
+from dpaudit import ApproxDP, Key, OneRun, PureDP, SeparateRuns
+from dpaudit.bounds import Counts, test_claim
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.result import judge
 from dpaudit.privacy.guarantees import Adjacency

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 from torch.utils.data import TensorDataset
 
-from dpaudit import Commitment
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game import Commitment
 from dpaudit.training.black_box import CanaryScores, OtherLabels, score_canaries
 
 torch.set_num_threads(1)

@@ -43,7 +43,6 @@ from dpaudit.dpsgd.planning.forecasts import (
 from dpaudit.dpsgd.planning.guess_law import GuessLaw, Training
 from dpaudit.dpsgd.planning.plan import Plan
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.rules import OneRun
 from dpaudit.privacy.guarantees import Adjacency, ApproxDP, Guarantee
 
 __all__ = ["plan_audit"]
@@ -129,7 +128,7 @@ def _plan(
         rules,
         best.per_coordinate,
         best.coordinates,
-        wanted.tested if isinstance(rules, OneRun) else claim,
+        claim if rules.reveals else wanted.tested,
         alpha,
         near=best.fault or 2.0,
     )
@@ -161,7 +160,7 @@ def _forecast(wanted: Wanted, best: Candidate, law: GuessLaw) -> Forecast:
     """Return the forecast of the audit that was chosen, from more simulation."""
     delta, alpha = wanted.claim.delta, wanted.alpha
     if wanted.purpose is Purpose.BOUND:
-        in_rounds = not isinstance(best.rules, OneRun)
+        in_rounds = best.rules.reveals
         return best_forecast(law, best.coordinates, delta, alpha, in_rounds=in_rounds)
     return forecast_of(best.rules, law, best.coordinates, delta, alpha)
 

@@ -239,7 +239,7 @@ def exact_bounds(
     For plans only: ``Exact`` is what audits are judged by. Counts need not be whole.
 
     Example:
-        >>> from dpaudit import Counts, Exact
+        >>> from dpaudit.bounds import Counts, Exact
         >>> found = exact_bounds(1000, 100, [80, 100], delta=1e-5, alpha=0.05)
         >>> for right, bound in zip((80, 100), found):
         ...     counts = Counts(canaries=1000, guesses=100, correct=right)

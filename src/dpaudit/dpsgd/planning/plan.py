@@ -11,8 +11,6 @@ from typing import assert_never, final
 import numpy as np
 
 from dpaudit.bounds.bound import rounded_down
-from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.dpsgd.planning.candidates import Candidate, Purpose
 from dpaudit.dpsgd.planning.expected_one_run import Expected
 from dpaudit.dpsgd.planning.guess_law import Training
@@ -75,13 +73,7 @@ class Plan:
     @property
     def method(self) -> str:
         """The bound that the audit is judged by."""
-        match self.rules:
-            case OneRun():
-                return Exact.method
-            case AdaptiveRounds():
-                return StoufferRounds.method
-            case _:
-                assert_never(self.rules)
+        return self.rules.bound().method
 
     def design(self) -> Design:
         """Return the design to open the audit's referee with."""

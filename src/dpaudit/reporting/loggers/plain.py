@@ -40,7 +40,8 @@ def as_metrics(result: Result) -> dict[str, Metric]:
         result: Of any audit.
 
     Example:
-        >>> from dpaudit import Counts, Design, OneRun, PureDP
+        >>> from dpaudit import Design, OneRun, PureDP
+        >>> from dpaudit.bounds import Counts
         >>> from dpaudit.game.result import judge
         >>> rules = OneRun(guesses=100)
         >>> design = Design(canaries=100, rules=rules, claim=PureDP(epsilon=0.5))

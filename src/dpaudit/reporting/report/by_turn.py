@@ -215,7 +215,7 @@ def course_figure(subject: Subject) -> Figure:
         why = "All guesses were made at once, so there is no course to show."
         return LeftOut(heading=_HEADING, why=why)
     words = _words(subject)
-    if words is None and isinstance(subject.result.reading, Counts):
+    if words is None and subject.result.reading.counted is not None:
         why = (
             "It needs the order of the guesses, and no transcript was handed over: "
             "report(result, path, transcript=...)."

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from dpaudit.bounds.curve import CurveCertificate
 from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.readings import Counts
 from dpaudit.reporting.report.axes import Even, Plot, Powers
 from dpaudit.reporting.report.figure import Drawn, Figure, LeftOut, Mark, Table
 from dpaudit.reporting.report.numbers import plain, scientific
@@ -31,15 +30,15 @@ _LEAST = 1e-16
 
 def certificate_figure(subject: Subject) -> Figure:
     """Return the certificate of the counts against the claim's curve."""
-    reading = subject.result.reading
-    if not isinstance(reading, Counts) or subject.result.bound.method != Exact.method:
+    counts = subject.result.reading.counted
+    if counts is None or subject.result.bound.method != Exact.method:
         return LeftOut(
             heading=_HEADING,
             why="A certificate for every epsilon at once is read off guesses that were "
             "made all at once and counted, by the exact bound; this audit was judged "
             f"by the method “{subject.result.bound.method}”, at one delta.",
         )
-    certificate = CurveCertificate(counts=reading, alpha=subject.alpha)
+    certificate = CurveCertificate(counts=counts, alpha=subject.alpha)
     claim = subject.result.claim_test.claim
     epsilons = np.linspace(0.0, subject.reach(), _POINTS)
     certified = certificate.delta_lower(epsilons)

@@ -1,0 +1,37 @@
+from dpaudit.dpsgd.planning import plan_audit as plan_audit
+from dpaudit.evidence import register as register
+from dpaudit.evidence import verify as verify
+from dpaudit.explanation import explain as explain
+from dpaudit.game.auditors import audit_adaptive as audit_adaptive
+from dpaudit.game.auditors import audit_classic as audit_classic
+from dpaudit.game.auditors import audit_one_run as audit_one_run
+from dpaudit.game.coins import Coins as Coins
+from dpaudit.game.coins import Key as Key
+from dpaudit.game.combining import combine_runs as combine_runs
+from dpaudit.game.design import Design as Design
+from dpaudit.game.design import ThreatModel as ThreatModel
+from dpaudit.game.guessers import AdaptiveMostLikely as AdaptiveMostLikely
+from dpaudit.game.guessers import Extremes as Extremes
+from dpaudit.game.guessers import MostLikely as MostLikely
+from dpaudit.game.pairs import Pairs as Pairs
+from dpaudit.game.result import Result as Result
+from dpaudit.game.rules import AdaptiveBets as AdaptiveBets
+from dpaudit.game.rules import AdaptiveClasses as AdaptiveClasses
+from dpaudit.game.rules import AdaptiveCount as AdaptiveCount
+from dpaudit.game.rules import AdaptiveRounds as AdaptiveRounds
+from dpaudit.game.rules import Classes as Classes
+from dpaudit.game.rules import OneRun as OneRun
+from dpaudit.game.rules import Ranking as Ranking
+from dpaudit.game.rules import SeparateRuns as SeparateRuns
+from dpaudit.game.scores import audit_scores as audit_scores
+from dpaudit.game.verdict import Verdict as Verdict
+from dpaudit.privacy.guarantees import Adjacency as Adjacency
+from dpaudit.privacy.guarantees import ApproxDP as ApproxDP
+from dpaudit.privacy.guarantees import GaussianDP as GaussianDP
+from dpaudit.privacy.guarantees import PrivacyCurve as PrivacyCurve
+from dpaudit.privacy.guarantees import PureDP as PureDP
+from dpaudit.reporting.report import report as report
+from dpaudit.testing import audit_function as audit_function
+from dpaudit.training.opacus import OpacusAudit as OpacusAudit
+
+__version__: str

@@ -1,0 +1,41 @@
+"""Names that a package fetches from its modules when they are first used.
+
+A command that prints its help, or a worker that runs a sweep's trials, does not wait
+for all of them. Which names there are, and where each lives, is said once, in the stub
+``__init__.pyi`` beside the package, which type checkers and editors read as well
+(Scientific Python's SPEC 1).
+"""
+
+from collections.abc import Callable
+from importlib import import_module
+from sys import modules
+
+__all__ = ["homes", "names_of"]
+
+
+def homes(file: str) -> dict[str, str]:
+    """Return the names that the stub beside a package lists, and their modules.
+
+    A line of it is ``from module import name as name``.
+    """
+    with open(file.removesuffix(".py") + ".pyi", encoding="utf-8") as stub:
+        lines = [line.split() for line in stub]
+    return {line[3]: line[1] for line in lines if line[:1] == ["from"]}
+
+
+def names_of(
+    package: str, file: str
+) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package."""
+    found = homes(file)
+
+    def fetch(name: str) -> object:
+        if name not in found:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = vars(modules[package])[name] = getattr(import_module(found[name]), name)
+        return value
+
+    def listed() -> list[str]:
+        return sorted({*vars(modules[package]), *found})
+
+    return fetch, listed, sorted(found)
