@@ -32,7 +32,7 @@ from dpaudit import _validate
 from dpaudit.bounds.bound import GameBound, LowerBound
 from dpaudit.bounds.readings import Ranked
 from dpaudit.privacy.guarantees import Guarantee
-from dpaudit.stats.binomial import log_tails
+from dpaudit.stats.binomial import log_upper_tails
 from dpaudit.stats.ranked_tail import crossing, shell_cap, thresholds
 from dpaudit.stats.search import last_yes_before_no
 
@@ -111,9 +111,9 @@ class _Test:
     def p_value(self, epsilon: float) -> float:
         looks = self._looks(epsilon)
         weights = _weights(len(looks))
+        tails = log_upper_tails(self._right[looks].tolist(), looks, epsilon)
         least = min(
-            log_tails(int(self._right[k]), k, epsilon)[0] - log(weight)
-            for k, weight in zip(looks, weights, strict=True)
+            tail - log(weight) for tail, weight in zip(tails, weights, strict=True)
         )
         if least > log(0.5):
             return 1.0

@@ -10,7 +10,7 @@ nothing underflows. Each side is summed from ``v`` outwards, away from the bulk,
 the ratios fall; the sum stops when what is left is provably below one part in 1e17.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from math import exp, expm1, inf, lgamma, log, log1p, pi
 
@@ -29,6 +29,7 @@ __all__ = [
     "log_slack_tail",
     "log_slack_tails",
     "log_tails",
+    "log_upper_tails",
     "masses",
     "rate_limits",
     "window",
@@ -91,6 +92,19 @@ def log_tails(v: int, r: int, log_odds: float) -> tuple[float, float]:
         -2473.2199657
     """
     return _tails_and_mass(v, r, log_odds)[:2]
+
+
+def log_upper_tails(
+    counts: Sequence[int], trials: Sequence[int], log_odds: float
+) -> list[float]:
+    """Return log P[B >= v] of several binomials with the same chance, in turn.
+
+    Example:
+        >>> [round(exp(each), 9) for each in log_upper_tails([1, 2], [1, 2], 0.0)]
+        [0.5, 0.25]
+    """
+    pairs = zip(counts, trials, strict=True)
+    return [_tails_and_mass(v, r, log_odds)[0] for v, r in pairs]
 
 
 def log_slack_tail(v: int, r: int, log_slack: float, log_odds: float) -> float:
