@@ -299,3 +299,25 @@ def test_a_new_commitment_names_its_run(run):
     plain = {"format": "dpaudit.commitment.1", "sha256": "0" * 64, "run": run}
     with pytest.raises(InvalidInputError, match=r"^run must be (64 hex digits|a text)"):
         Commitment.from_json(json.dumps(plain))
+
+
+@pytest.mark.parametrize(
+    ("setting", "name", "value"),
+    [
+        ({"tie_seed": 0}, "tie_seed", 0),
+        ({"tie_seed": -1}, "tie_seed", None),
+        ({"tie_seed": True}, "tie_seed", None),
+        ({"tie_seed": 1.0}, "tie_seed", None),
+        ({"rate": 1}, "rate", 1.0),
+        ({"sample_rate": 0.1, "rate": 0.2}, "rate", 0.1),
+        ({"noise": "much"}, "noise", None),
+        ({"fault": None}, "fault", None),
+        ({"framework": 3}, "framework", None),
+        ({"nonce": "abc"}, "nonce", "abc"),
+        ({}, "per_coordinate", None),
+    ],
+)
+def test_code_reads_of_a_setting_what_has_the_right_type(setting, name, value):
+    found = getattr(replace(DESIGN, setting=setting).about, name)
+    assert found == value
+    assert type(found) is type(value)

@@ -1,5 +1,7 @@
 """The audit of any loop: honest noise stands, too little falls, nobody peeks."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -79,6 +81,17 @@ def test_a_plan_in_rounds_can_be_played():
     assert not result.refuted
     assert result.bound.epsilon_lower > 0
     assert f"the plan expected {int(100 * plan.expected.mean) / 100}" in str(result)
+
+
+def test_a_run_of_other_steps_than_planned_has_no_forecast():
+    """What a plan of 100 steps catches, an audit of 5 does not."""
+    setting = {"expected_epsilon": 0.9, "fault": 2.08, "steps": 100}
+    audit = started(replace(DESIGN, setting=setting))
+    loop(audit, noise=2.26, steps=5)
+    said = str(audit.finish())
+    assert "plan was for 100 steps and 5 were seen" in said
+    assert "2.08" not in said
+    assert "expected 0.9" not in said
 
 
 def test_a_resumed_loop_gives_the_same_transcript(tmp_path):

@@ -1,8 +1,7 @@
-"""How many independent tasks are run, and run again when a worker dies.
+"""How many independent tasks are run: one verb, whatever does the running.
 
-How many independent tasks are run: one verb, whatever does the running.
-
-Tasks that are tried again when a worker dies: what the engines share.
+What the engines share is here too: a task is tried again when its worker dies, and
+given up when workers die with it again and again.
 """
 
 import reprlib

@@ -1,16 +1,13 @@
-"""Whether a result follows from what its evidence holds: rules, tally, bound, verdict.
+"""Whether a result follows from what its evidence holds: all of it is made anew.
 
-A result made anew from what it rests on: guesses, coins, score files, tallies.
+*Coins, tally, bound and verdict* are derived again from guesses, score files or the
+stated tally, and compared with what is stated.
 
-Whether a transcript keeps to the rules of its design, whatever coins it holds.
-
-A referee refuses guesses as they come in. A record of them is looked at all at once:
-each canary is named once, the turns are those that the rules have, no more guesses are
-made and no more slots taken than were fixed, every stake is one that the rules know.
-Coins do not matter for any of it, so it is checked with a key and without one, and it
-takes memory for the guesses that were made and not for the canaries.
-
-Checks of what follows from what: coins, rules, tally and bound, made anew.
+*Rules*: a referee refuses guesses as they come in. A record of them is looked at all at
+once: each canary is named once, the turns are those that the rules have, no more
+guesses are made and no more slots taken than were fixed, every stake is one that the
+rules know. Coins do not matter for any of it, so it is checked with a key and without
+one, and it takes memory for the guesses that were made and not for the canaries.
 """
 
 from dataclasses import replace

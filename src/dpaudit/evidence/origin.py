@@ -1,12 +1,8 @@
-"""Where evidence comes from: signature, registration, commitment, and what differs.
+"""Where evidence comes from: its signature, its registration, its key.
 
-Where two JSON values differ, and what each says there.
-
-Numbers that are computed are compared to a part in ten million: another machine, or
-another version of numpy or scipy, may round the last digits otherwise. Everything else
-must be the same.
-
-Checks of where evidence comes from: signature, registration, key.
+What is registered and what is stated are compared field by field. Numbers that are
+computed are compared to a part in ten million: another machine, or another version of
+numpy or scipy, may round the last digits otherwise. Everything else must be the same.
 """
 
 from math import isclose

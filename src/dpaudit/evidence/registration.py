@@ -42,12 +42,12 @@ class Registration(Document):
     @property
     def program(self) -> str | None:
         """The SHA-256 of the program, if the design names one (``naming``)."""
-        return _words(self.design.setting.get(_PROGRAM))
+        return _words(self.design.about.program_sha256)
 
     @property
     def nonce(self) -> str | None:
         """What a verifier asked to be part of it, if the design holds one."""
-        return _words(self.design.setting.get(_NONCE))
+        return _words(self.design.about.nonce)
 
     @classmethod
     def of_plain(cls, plain: object) -> Self:
@@ -134,9 +134,9 @@ def _program(program: str | Path) -> str:
     return file_digest(program)
 
 
-def _words(value: _canonical.Scalar) -> str | None:
+def _words(value: str | None) -> str | None:
     """Return a text of the setting in one line; the setting is the user's own."""
-    return on_one_line(value) if isinstance(value, str) and value else None
+    return on_one_line(value) if value else None
 
 
 def register(design: Design, key: Key) -> Registration:

@@ -1,20 +1,15 @@
-"""Verify evidence, and seal only what holds.
-
-Which fields of evidence are the auditor's word, and stay so after every check.
-
-Guesses are in part. That they were made, and about which canary, is stated; that they
-obey the rules, that their coins are the key's and that their tally is the one reported
-is checked. Where a change of one guess would change the tally, it is not listed.
-
-Checking somebody else's audit, without running it again.
+"""Verify somebody else's audit without running it again, and seal only what holds.
 
 The evidence is taken apart, and everything in it that follows from something else is
 made anew: the commitment from key and design, the coins from the key, the tally from
-guesses and coins, the bound from the tally; guesses are held against the rules. What
-follows from nothing is listed as stated. Each failure says what is wrong. Whatever a
-file holds, verification ends with an answer and does not raise.
+guesses and coins, the bound from the tally; guesses are held against the rules. Each
+failure says what is wrong. Whatever a file holds, verification ends with an answer and
+does not raise.
 
-Evidence is checked before anybody signs it.
+What follows from nothing is listed as stated. Guesses are in part: that they were made,
+and about which canary, is stated; that they obey the rules, that their coins are the
+key's and that their tally is the one reported is checked. Where a change of one guess
+would change the tally, it is not listed.
 
 A signature is somebody's word for these very bytes. Whoever gives it for a result that
 does not follow from its own tally vouches for a forgery, though all that was asked of

@@ -1,12 +1,8 @@
 """Explain a result: what was found, what stands between it and the claim, what to do.
 
-What an audit that refuted nothing would have caught.
-
-"No violation found" is worth what the audit could have refuted. With a model of the
-training it is by how much the noise would have had to be too small; without one, how
+An audit that refuted nothing is worth what it could have refuted. With a model of the
+training that is by how much the noise would have had to be too small; without one, how
 well guesses would have had to do (``dpaudit.game.strength``).
-
-From a result to its explanation: what it shows, why not more, what could be done.
 """
 
 from math import ceil
@@ -50,10 +46,11 @@ def _noise(
     audit: Result, claim: Guarantee, model: Model, rules: OneRun | AdaptiveRounds
 ) -> str:
     tested = audit.design.claim if rules.reveals else claim
-    stated = audit.design.setting.get("fault")
+    planned = audit.design.about
+    as_planned = planned.steps in (None, model.training.steps)
     fault = (
-        stated
-        if isinstance(stated, float)
+        planned.fault
+        if planned.fault is not None and as_planned
         else noise_fault(
             model.training,
             rules,

@@ -40,27 +40,17 @@ class Model:
     def of(cls, result: Result) -> Self | None:
         """Return the model that a result's design describes, if it does."""
         design = result.design
-        said = design.setting
-        training = result.training
-        steps = said.get("steps") if training is None else training.steps
-        rate = said.get("sample_rate", said.get("rate"))
-        size = said.get("per_coordinate")
-        whole = said.get("canary_norm", 1) == said.get("canary_spread", 1) == 1
+        said, training = design.about, result.training
+        steps = said.steps if training is None else training.steps
+        rate, noise, size = said.rate, said.noise, said.per_coordinate
+        whole = {said.canary_norm, said.canary_spread} <= {None, 1.0}
         # A model of the sums says nothing to who sees the final model only.
         seen = (ThreatModel.ALL_ITERATES, ThreatModel.KNOWN_RECORDS)
         if design.threat_model not in seen:
             return None
-        match steps, rate, said.get("noise"), size:
-            case (
-                int(steps),
-                float() | int() as rate,
-                float() | int() as noise,
-                int(size),
-            ) if whole and 0 < steps <= _LONGEST and size > 0:
-                pass
-            case _:
-                return None
-        if not 0 < rate <= 1 or not noise > 0 or design.canaries % size:
+        if not (steps and rate and noise and size and whole):
+            return None
+        if steps > _LONGEST or not 0 < rate <= 1 or noise < 0 or design.canaries % size:
             return None
         modelled = Training(steps=steps, rate=rate, noise=noise)
         return cls(

@@ -12,10 +12,10 @@ judged by, and the commitment names it by a second hash, of the key alone.
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from math import isfinite
-from typing import Self, final
+from typing import Any, Self, final
 
 from dpaudit import _canonical, _validate
 from dpaudit._codec import Document
@@ -106,6 +106,11 @@ class Design(Document):
             )
 
     @property
+    def about(self) -> "About":
+        """What code reads of the setting."""
+        return About.of(self.setting)
+
+    @property
     def bound_delta(self) -> float:
         """Where the lower bound on epsilon is stated."""
         assert self.delta is not None  # resolved when the design was built
@@ -154,6 +159,65 @@ def _check_kinds(rules: Rules, claim: Guarantee) -> None:
             f"claim must be PureDP(epsilon=...), ApproxDP(epsilon=..., delta=...) and "
             f"so on, got claim={claim!r}"
         )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """All that code reads of a design's ``setting``; the rest of it is for people.
+
+    None where the setting does not say it, or says it in another type.
+
+    Attributes:
+        tie_seed: Fixes the lots between equal scores; zero or more.
+        steps: Of a training.
+        rate: With which a training samples its records.
+        noise: Of a training, over its clipping norm.
+        per_coordinate: Canaries at each coordinate of a training.
+        canary_norm: Norm of a canary over the clipping norm.
+        canary_spread: Coordinates that a canary is spread over.
+        framework: That the training runs in.
+        expected_epsilon: The bound that a plan expects.
+        fault: How many times too small noise is that a plan's audit catches.
+        program_sha256: Of the program that is audited.
+        nonce: That a verifier asked for.
+
+    Example:
+        >>> About.of({"tie_seed": 7, "rate": "low", "model": "ours"}).tie_seed
+        7
+        >>> About.of({"tie_seed": 7, "rate": "low", "model": "ours"}).rate is None
+        True
+    """
+
+    tie_seed: int | None = None
+    steps: int | None = None
+    rate: float | None = None
+    noise: float | None = None
+    per_coordinate: int | None = None
+    canary_norm: float | None = None
+    canary_spread: float | None = None
+    framework: str | None = None
+    expected_epsilon: float | None = None
+    fault: float | None = None
+    program_sha256: str | None = None
+    nonce: str | None = None
+
+    @classmethod
+    def of(cls, setting: Mapping[str, _canonical.Scalar]) -> Self:
+        """Return what a setting says."""
+        said = dict(setting)
+        if "sample_rate" in said:  # as some frameworks call it
+            said["rate"] = said["sample_rate"]
+        return cls(**{f.name: _typed(said.get(f.name), f.type) for f in fields(cls)})
+
+
+def _typed(value: _canonical.Scalar, form: object) -> Any:  # noqa: ANN401 (as the field)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if form == int | None:
+        return value if whole and value >= 0 else None  # type: ignore[operator]
+    if form == float | None:
+        return float(value) if whole or isinstance(value, float) else None  # type: ignore[arg-type]
+    return value if isinstance(value, str) else None
 
 
 def _settings(

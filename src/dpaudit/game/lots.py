@@ -103,10 +103,7 @@ def tie_seed(design: Design) -> int | None:
         >>> tie_seed(Design(canaries=9, rules=rules, claim=claim, setting=fixed))
         7
     """
-    seed = design.setting.get("tie_seed")
-    if isinstance(seed, bool) or not isinstance(seed, int) or seed < 0:
-        return None
-    return seed
+    return design.about.tie_seed
 
 
 def tie_rng(design: Design, key: Key | None) -> np.random.Generator | None:

@@ -228,8 +228,8 @@ def _why_not_higher(result: "Result") -> str:
 
 
 def _forecast(result: "Result") -> str:
-    """Say what the plan expected, if there was one."""
-    setting, training, said = result.design.setting, result.training, ""
+    """Say what the plan expected, if there was one and the run was as planned."""
+    about, training, said = result.design.about, result.training, ""
     if training is not None and training.hidden:
         hidden = f"{1 - training.trusted:.0%}"
         return (
@@ -237,13 +237,20 @@ def _forecast(result: "Result") -> str:
             "evidence, so that the plan's forecast does not hold: larger faults "
             "than it says may go unseen"
         )
-    expected, fault = setting.get("expected_epsilon"), setting.get("fault")
-    if isinstance(expected, float):
-        said += f"; the plan expected {rounded_down(expected)}"
-    if isinstance(fault, float):
+    if about.expected_epsilon is None and about.fault is None:
+        return ""
+    if training is not None and about.steps not in (None, training.steps):
+        return (
+            f". The plan was for {about.steps} steps and {training.steps} were seen, "
+            "so that its forecast does not hold"
+        )
+    if about.expected_epsilon is not None:
+        said += f"; the plan expected {rounded_down(about.expected_epsilon)}"
+    if about.fault is not None:
+        fault = ceil(100 * about.fault) / 100
         said += (
-            f". It would have caught noise {ceil(100 * fault) / 100:.2f} times too "
-            "small with chance 0.9"
+            f". It would have caught noise {fault:.2f} times too small with chance "
+            f"{CHANCE:g}"
         )
     return said
 

@@ -1,9 +1,4 @@
-"""What several mechanisms share: a check, and a posterior that learns nothing.
-
-The check that mechanisms built for a number of elements share.
-
-The posterior of mechanisms under which revealed coins tell nothing about others.
-"""
+"""What several mechanisms share: a check, and a posterior that learns nothing."""
 
 from collections.abc import Iterator
 from typing import Any, final

@@ -1,10 +1,8 @@
 """What a count says about one of its coins, as a law: plain or with noise.
 
-What a count says about one of its coins, as a law: no noise, or geometric noise.
-
-The loss of a coin, given the count of ``s`` coins, is the same for all of them. Without
-noise the log-odds are ``ln(o / (s - o))`` at the count ``o``, as a share ``o / s`` of
-the coins are ones.
+*No noise, or geometric noise.* The loss of a coin, given the count of ``s`` coins, is
+the same for all of them. Without noise the log-odds are ``ln(o / (s - o))`` at the
+count ``o``, as a share ``o / s`` of the coins are ones.
 
 With noise the other ``s - 1`` coins make ``c(z) = E g(z - B)``, ``B ~ Bin(s-1, 1/2)``,
 the chance of output ``z`` if the coin is zero and ``c(z - 1)`` if it is one. Geometric
@@ -16,11 +14,9 @@ epsilon, so infinitely many outputs are one value. Losses rise with the distance
 Reference: Keinan, Shenfeld and Ligett, Lemma "Privacy Loss of Count",
 https://arxiv.org/abs/2503.07199, for the count without noise.
 
-What a count with Laplace noise says about one of its coins, as a law.
-
-Of ``s`` coins one is looked at; the others count ``B ~ Bin(s-1, 1/2)``. Up to a
-constant the density of the noisy count at ``k + v``, ``k`` whole and ``v`` in [0, 1],
-is
+*Laplace noise.* Of ``s`` coins one is looked at; the others count ``B ~ Bin(s-1,
+1/2)``. Up to a constant the density of the noisy count at ``k + v``, ``k`` whole and
+``v`` in [0, 1], is
 
     c(k + v) = e^(-epsilon v) low_k + e^(epsilon v) high_k
 
@@ -32,15 +28,13 @@ rise together, and the output is symmetric about ``s / 2``, so ``P[|l| >= t]`` i
 the chance that the noisy count lies above. Outside [0, s] the loss is epsilon: the law
 ends with a jump there.
 
-What a count with Gaussian noise says about one of its coins, as a law.
-
-Given the noisy count ``x`` of ``s`` coins, the count ``N`` has weights ``P[N] phi((x -
-N) / sigma)``, and a coin is a one with probability ``E[N | x] / s``: the odds are
-``E[N | x] / E[s - N | x]``, two sums of positive terms. They rise with ``x``, and the
-law of ``x`` is symmetric about ``s / 2``, so ``P[|l| >= t]`` is twice the chance that
-``x`` lies above the point where the log-odds pass ``t``. That point is found by
-Newton's steps, kept inside a bracket that each step narrows; the slope of the log-odds
-is ``(E[N | x, one] - E[N | x, zero]) / sigma^2``.
+*Gaussian noise.* Given the noisy count ``x`` of ``s`` coins, the count ``N`` has
+weights ``P[N] phi((x - N) / sigma)``, and a coin is a one with probability ``E[N | x] /
+s``: the odds are ``E[N | x] / E[s - N | x]``, two sums of positive terms. They rise
+with ``x``, and the law of ``x`` is symmetric about ``s / 2``, so ``P[|l| >= t]`` is
+twice the chance that ``x`` lies above the point where the log-odds pass ``t``. That
+point is found by Newton's steps, kept inside a bracket that each step narrows; the
+slope of the log-odds is ``(E[N | x, one] - E[N | x, zero]) / sigma^2``.
 
 The bracket reaches to where the tail is below 1e-30, by the sub-Gaussian bound
 ``exp(-y^2 / (2 (s / 4 + sigma^2)))`` or by the largest count; beyond, the tail is 0.

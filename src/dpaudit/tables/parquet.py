@@ -1,12 +1,9 @@
-"""Columns of scores from Parquet files: one whole, or many some rows at a time.
+"""Columns of scores from Parquet files, whole or some rows at a time.
 
-Columns of a Parquet file; needs the extra ``tables``.
-
-The rows of Parquet files, some at a time; needs the extra ``tables``.
-
-Files are read one after the other and decoded batch by batch, so memory does not grow
-with a file or a row group. Only the columns that are needed are read. What a row may
-hold is said in ``columns``; breaches name file, column and row.
+Needs the extra ``tables``. Many files are read one after the other and decoded batch by
+batch, so memory does not grow with a file or a row group. Only the columns that are
+needed are read. What a row may hold is said in ``columns``; breaches name file, column
+and row.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,17 +1,17 @@
 """Does an adapter audit the training, and nothing but the training?
 
 An adapter puts canaries into somebody's training and reads what the noisy sums show of
-them. It is checked by four short trainings of a kind that its author writes once: with
-the noise that is claimed, with a twentieth of it, with a million times as much, and
-with the claimed noise again to see what is left on disk.
+them. It is checked by three short trainings of a kind that its author writes once: with
+the noise that is claimed, with a twentieth of it, and with a million times as much.
 
 *What joins arrives, once.* Of what the guesser saw (over the clipping norm), regressed
 on what joined, the slope is 1, and what is left varies at least as much as the noise.
 *Only included canaries join.* *The coins are those of the key*, and the commitment
 holds for key and design. *Honest noise stands*: the p-value is not below what a valid
-one falls below hardly ever. *Hardly any noise falls.* *In noise that drowns everything
-guesses are right by chance*: the guesser has no other source. *No file that was saved
-holds the key or the coins.*
+one falls below hardly ever, and the audit is not void, which it is where the canaries
+that it handed out did not arrive. *Hardly any noise falls.* *In noise that drowns
+everything guesses are right by chance*: the guesser has no other source. *No file that
+the first training saved holds the key or the coins.*
 
 The slope is judged by the normal law and the rest by exact tails; together they refuse
 an adapter that conforms with chance ``false_alarm`` at most, as far as thousands of
@@ -33,6 +33,7 @@ from dpaudit import _validate
 from dpaudit.errors import ConformanceError, InvalidInputError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.result import Result
+from dpaudit.game.verdict import Verdict
 from dpaudit.stats.binomial import log_tails
 from dpaudit.testing.conformance_games import Conformance
 from dpaudit.training.audit import per_coordinate
@@ -42,6 +43,7 @@ __all__ = ["Adapter", "Trained", "check_adapter"]
 _TOO_LITTLE, _DROWNING = 0.05, 1e6  # times the claimed noise
 _HARDLY = 0.01  # log-odds of what drowned sums may tell
 _SOUGHT = 128  # coins in a row
+_ROUNDING = 1e-6  # of canaries
 
 
 @final
@@ -51,10 +53,10 @@ class Trained:
 
     Attributes:
         result: What the adapter's audit returned.
-        joined: How many included canaries joined each step at each coordinate, a row
-            for each step.
-        seen: What the guesser was shown for it, over the clipping norm; of the same
-            shape.
+        joined: What the adapter was handed to put in: how many included canaries join
+            at each of the audit's coordinates, in their order; a row for each step.
+        seen: What the adapter read there, over the clipping norm, less the real
+            records' part if it is told; of the same shape.
     """
 
     result: Result
@@ -91,11 +93,11 @@ def check_adapter(
     rng: np.random.Generator,
     false_alarm: float = 1e-6,
 ) -> Conformance:
-    """Check an adapter by four short trainings.
+    """Check an adapter by three short trainings.
 
     Args:
         adapter: A training under your adapter's audit. Its design should be able to
-            refute the claim (a plan says so), by rules of one run.
+            refute the claim, as a plan's is.
         noise: With which the design's claim holds.
         folder: An empty one, for states.
         rng: For keys.
@@ -155,7 +157,9 @@ def _check_coins(name: str, key: Key, trained: Trained) -> None:
             f"{name}: {len(most)} coordinates hold canaries, but joined has "
             f"{trained.joined.shape[1]} columns"
         )
-    over = np.argwhere((trained.joined > most) | (trained.joined < 0))
+    # Who divides a sum by the clipping norm gets whole numbers but for rounding.
+    joined = trained.joined
+    over = np.argwhere((joined > most + _ROUNDING) | (joined < -_ROUNDING))
     if len(over):
         step, where = over[0]
         raise ConformanceError(
@@ -188,6 +192,13 @@ def _check_sums(name: str, trained: Trained, noise: float, false_alarm: float) -
 
 
 def _check_honest(name: str, trained: Trained, false_alarm: float) -> None:
+    """Refuse a verdict that reassures nobody, whoever recorded what joined."""
+    result = trained.result
+    if result.verdict is Verdict.VOID:
+        raise ConformanceError(
+            f"{name}: the audit of a training with the claimed noise is void: "
+            f"{result.reason}"
+        )
     if trained.result.p_value <= false_alarm:
         raise ConformanceError(
             f"{name}: a training with the claimed noise is refuted, with p = "
@@ -199,8 +210,9 @@ def _check_faulty(name: str, trained: Trained) -> None:
     if not trained.result.refuted:
         raise ConformanceError(
             f"{name}: a training with {_TOO_LITTLE:g} times the claimed noise is not "
-            f"refuted (p = {trained.result.p_value:.2g}): do the guesses follow what "
-            "was seen, and can the design refute the claim at all?"
+            f"refuted (p = {trained.result.p_value:.2g}"
+            f"{'; ' * bool(trained.result.reason)}{trained.result.reason}): do the "
+            "guesses follow what was seen, and can the design refute the claim at all?"
         )
 
 
@@ -213,7 +225,8 @@ def _check_drowned(name: str, trained: Trained, false_alarm: float) -> None:
     if log_p <= log(false_alarm):
         raise ConformanceError(
             f"{name}: with {_DROWNING:g} times the noise {right} of {made.sum()} "
-            "guesses are still right: the guesser knows the coins from elsewhere"
+            "guesses are still right: the guesser knows the coins from elsewhere, or "
+            "what it reads has not all of the noise"
         )
 
 

@@ -61,11 +61,12 @@ def per_coordinate(design: Design) -> int:
 
     A plan's design says it, as ``setting["per_coordinate"]``.
     """
-    size = design.setting.get("per_coordinate", 1)
-    if not (isinstance(size, int) and size >= 1) or design.canaries % size:
+    said = design.setting.get("per_coordinate", 1)
+    size = design.about.per_coordinate if "per_coordinate" in design.setting else 1
+    if not size or design.canaries % size:
         raise InvalidInputError(
             f"canaries={design.canaries} cannot be divided into coordinates of "
-            f"per_coordinate={size!r} canaries each; make canaries a multiple of it"
+            f"per_coordinate={said!r} canaries each; make canaries a multiple of it"
         )
     return size
 

@@ -1,25 +1,4 @@
-"""From noisy sums to what they say about each coin.
-
-How far a coordinate can be trusted, where real gradients live in it too.
-
-Real records leave something in a canary's coordinate at every step. It varies little
-from step to step, so over many steps it adds up like a canary does, and no likelihood
-of single steps tells the two apart. But across coordinates it shows: the totals over
-all steps, less what the likeliest number of canaries has put there, are wider than
-noise can make them. What is too much is taken for a normal shift of that size in each
-coordinate.
-
-A shift ``b`` of every step moves a log-likelihood ratio by about ``b q T / v``, with
-``q`` the chance to join, ``T`` steps and noise of variance ``v``. Without it the ratio
-is about ``q sqrt(T (e^(1/v) - 1))`` where joins drown in the noise, and ``q T / (2 v)``
-where they can be counted. If it is moved by ``r`` times its size, ``1 / (1 + r^2)`` of
-it is kept: for normal sums it is what integrating over the shift leaves. A coordinate
-beyond anything that noise, canaries and such shifts explain is passed over.
-
-All of it is a function of what the guesser sees, and no coin is touched: a poor
-estimate costs power, never validity.
-
-What a guesser keeps of the noisy sums: likelihoods, one step at a time.
+"""What a guesser keeps of the noisy sums: likelihoods, one step at a time.
 
 It sees the sums at the canaries' coordinates and knows no coin and no draw. Of each
 step it measures the noise, for each group of coordinates by itself, as noise may be
@@ -33,6 +12,23 @@ then on it reads the differences of steps, in which that cancels and canaries do
 
 A sum that is no finite number is read as a large one: something joined that should not
 have. A step without numbers in half of the coordinates says nothing.
+
+*How far a coordinate can be trusted, where real gradients live in it too.* Real records
+leave something in a canary's coordinate at every step. It varies little from step to
+step, so over many steps it adds up like a canary does, and no likelihood of single
+steps tells the two apart. But across coordinates it shows: the totals over all steps,
+less what the likeliest number of canaries has put there, are wider than noise can make
+them. What is too much is taken for a normal shift of that size in each coordinate.
+
+A shift ``b`` of every step moves a log-likelihood ratio by about ``b q T / v``, with
+``q`` the chance to join, ``T`` steps and noise of variance ``v``. Without it the ratio
+is about ``q sqrt(T (e^(1/v) - 1))`` where joins drown in the noise, and ``q T / (2 v)``
+where they can be counted. If it is moved by ``r`` times its size, ``1 / (1 + r^2)`` of
+it is kept: for normal sums it is what integrating over the shift leaves. A coordinate
+beyond anything that noise, canaries and such shifts explain is passed over.
+
+All of it is a function of what the guesser sees, and no coin is touched: a poor
+estimate costs power, never validity.
 """
 
 from collections.abc import Mapping

@@ -1,11 +1,8 @@
-"""The end of an audit of training: guesses, verdicts, the accountant's claim.
+"""The end of an audit of training: guesses by the rules, and the result.
 
-From the likelihoods of a training's canaries to guesses, by the rules of the game.
-
-The referee is here handed what the guesser made of the noisy sums; under adaptive rules
-it answers with the coins of each turn.
-
-From the guesses about a training's canaries to its result.
+What the guesser made of the noisy sums is handed to the referee, which under adaptive
+rules answers with the coins of each turn. The claim that was registered is judged, the
+accountant's curve beside it, and the controls say whether either means something.
 """
 
 from dataclasses import dataclass, replace

@@ -43,7 +43,7 @@ class Loop:
                 inside = inside + 1
             noisy = inside + noise * rng.normal(size=COORDINATES)
             match self.fault:
-                case "clipped twice":
+                case "clipped twice" | "clipped twice, unrecorded":
                     noisy = 0.5 * inside + noise * rng.normal(size=COORDINATES)
                 case "no canaries":
                     noisy = noise * rng.normal(size=COORDINATES)
@@ -53,8 +53,10 @@ class Loop:
                     noisy = inside
                 case "deaf" if noise < NOISE:
                     noisy = NOISE * rng.normal(size=COORDINATES)
-            audit.observe(noisy)
-            joined.append(inside)
+            audit.observe(noisy / 2 if self.fault == "read halved" else noisy)
+            # Its author may write down what arrived, and what there was to read.
+            arrived = 0.5 if self.fault == "clipped twice, unrecorded" else 1.0
+            joined.append(arrived * inside * (1 + 1e-12))
             seen.append(noisy)
         audit.save(folder / "state.npz")
         self.leak(key, folder, design.canaries)
@@ -93,6 +95,8 @@ def test_the_adapter_for_any_loop_conforms(per_coordinate, tmp_path):
     ("fault", "message"),
     [
         ("clipped twice", r"raises what the guesser sees by 0\.\d+ .* should by 1"),
+        ("clipped twice, unrecorded", "is void: canaries arrived at 0.5"),
+        ("read halved", "is void: canaries arrived at 0.5"),
         ("no canaries", r"raises what the guesser sees by -?0\.\d+ .* should by 1"),
         ("half the noise", "varies by 1.* less than the noise"),
         ("everybody joins", "where the coins include 0"),

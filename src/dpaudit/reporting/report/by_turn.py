@@ -1,7 +1,5 @@
 """The figure of an adaptive audit: how its bound grew turn by turn.
 
-How the evidence of an adaptive audit grew, as numbers.
-
 Bets: the wealth of a gambler who bets against the claim at fair odds. If the claim is
 true, the wealth ever reaches ``1 / alpha`` with chance at most alpha, so the claim
 falls where the line reaches the threshold, whenever that is. Delta takes its price off
@@ -19,11 +17,6 @@ Each course is against one epsilon: that of the claim, or the bound found, the l
 that the game rejects.
 
 Reference: docs/explanation/adaptive-rules.md.
-
-The figure of an adaptive audit's course: how the evidence grew.
-
-What is added up in each kind of game is told in ``course``. It is drawn against the
-claim's epsilon and against the bound found, where the evidence is just enough.
 """
 
 from dataclasses import dataclass

@@ -152,7 +152,7 @@ def _used(subject: Subject) -> tuple[Reference, ...]:
                 link="https://arxiv.org/abs/1905.02383",
             )
         )
-    if subject.result.design.setting.get("framework") == "Opacus":
+    if subject.result.design.about.framework == "Opacus":
         found.append(
             Reference(
                 what_for="Opacus, which trained the model",

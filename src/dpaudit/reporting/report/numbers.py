@@ -1,11 +1,8 @@
-"""Numbers and words as the report shows them.
-
-How the report writes numbers: none says more than was shown, none is unreadable.
+"""Numbers and words as the report sets them: none says more than was shown.
 
 Lower bounds are rounded down. Powers of ten are written as such, an infinite epsilon as
-the sign for it, and a minus is a minus, not a hyphen.
-
-How the report sets the library's plain words: Greek letters, whole sentences.
+the sign for it, and a minus is a minus, not a hyphen. The library's plain words get
+Greek letters and whole sentences.
 """
 
 import re

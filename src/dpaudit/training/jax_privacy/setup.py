@@ -1,14 +1,11 @@
-"""What a JAX Privacy run is: its accountant's events, insertion, and what can be read.
+"""What a JAX Privacy run is: what its objects say, and how canaries come into it.
 
-What a ``DpEvent`` says of a run: so many steps with this noise and sampling.
+JAX Privacy describes a run to its accountants as an event of dp-accounting: so many
+steps with this noise and sampling. What the audit tests is that description, not what
+the program was set to: a privatizer with too small a standard deviation contradicts the
+event, and that is to be found out.
 
-JAX Privacy describes a run to its accountants as an event of dp-accounting. What the
-audit tests is that description, not what the program was set to: a privatizer with too
-small a standard deviation contradicts the event, and that is to be found out.
-
-How canaries come into a run: added to sums, or as records among the others.
-
-What JAX Privacy's own objects say of a run, so that nobody need repeat it.
+Canaries are added to sums, or are records among the others.
 """
 
 from dataclasses import dataclass

@@ -1,10 +1,8 @@
-"""What an Opacus run is: optimizer, sampling, ranks, and what its accountant claims.
+"""What an Opacus run is, read from its own objects, so that nobody is asked for it.
 
-What the ranks of a distributed run share: a key before it, guesses after it.
-
-What is read from Opacus' optimizer and loader, so that nobody is asked for it.
-
-What Opacus' accountant claims of a run, and what plainly does not fit it.
+From optimizer and loader: clipping, noise, sampling, mode. Of a distributed run: what
+its ranks share, a key before it and guesses after it. Of the accountant: what it claims
+of the run, and what plainly does not fit that.
 """
 
 from collections.abc import Sequence
