@@ -21,8 +21,9 @@ is an error: nothing on a page goes unchecked.
 With ``--installed`` the environment is there already: ``pip install`` is not run, but
 the extras that it names must exist; commands that CI runs elsewhere, or that take
 minutes, are parsed instead of run (``LONG``); and python blocks that a test runs, and
-looks at more closely, are left to it (``TESTED``). ``DPAUDIT_PIP`` names what is run in
-the place of pip, such as ``uv pip``, which installs the same in less time.
+looks at more closely, are left to it (``TESTED``). Without it
+``DPAUDIT_PIP`` must name what installs, ``pip`` or ``uv pip``; walk.py names it, for an
+environment that it made.
 """
 
 import argparse
@@ -185,7 +186,12 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
 def run(command: str) -> str:
     """Run a command and return what it printed."""
     if command.startswith("pip install"):
-        command = f"{os.environ.get('DPAUDIT_PIP', 'pip')}{command.removeprefix('pip')}"
+        if "DPAUDIT_PIP" not in os.environ:
+            raise WrongPageError(
+                "the page installs something: walk it in an environment of its own "
+                "(python .ci/walk.py PAGE), or pass --installed to install nothing"
+            )
+        command = f"{os.environ['DPAUDIT_PIP']}{command.removeprefix('pip')}"
     with timed(command):
         done = subprocess.run(
             ["bash", "-c", command], capture_output=True, text=True, check=False

@@ -49,9 +49,8 @@ def walk_cold(pages: list[Path]) -> None:
             print(page.relative_to(ROOT), flush=True)
             binaries = Path(folder) / "venv" / "bin"
             command = [str(binaries / "python"), str(RUNNER), str(page)]
-            if subprocess.run(
-                command, cwd=home, env=around(binaries), check=False
-            ).returncode:
+            fresh = {"DPAUDIT_PIP": "pip"} | around(binaries)  # unless it is named
+            if subprocess.run(command, cwd=home, env=fresh, check=False).returncode:
                 sys.exit(1)
 
 

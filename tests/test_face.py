@@ -28,6 +28,7 @@ def test_what_a_package_lists_is_what_its_stub_shows_and_what_is_fetched(package
     stub = Path(found.__file__).with_suffix(".pyi").read_text("utf-8")
     shown = re.findall(r"^from (\S+) import (\w+) as (\w+)$", stub, re.MULTILINE)
     assert len(shown) == stub.count("import ")
+    assert stub.count("import ") == len(stub.splitlines()) - 2 * ("__version__" in stub)
     assert [name for _, name, _ in shown] == [alias for *_, alias in shown]
     assert found.__all__ == sorted(name for _, name, _ in shown)
     assert len(set(found.__all__)) == len(found.__all__)
@@ -40,6 +41,25 @@ def test_the_face_has_the_tasks_and_the_packages_what_they_are_made_of():
     assert tasks | {"combine_runs", "explain", "report", "verify"} <= set(dir(dpaudit))
     assert not {"Counts", "Exact", "Referee"} & set(dpaudit.__all__)
     assert dpaudit.__version__ == metadata.version("dpaudit")
+
+
+def test_without_extras_the_face_can_be_listed_and_helped_with():
+    done = python(
+        "import sys; sys.modules['opacus'] = None\n"
+        "import dpaudit, inspect, io, pydoc\n"
+        "from dpaudit import *\n"
+        "assert dict(inspect.getmembers(dpaudit))['OpacusAudit'].__doc__\n"
+        "assert 'OpacusAudit' in pydoc.plain(pydoc.render_doc(dpaudit))\n"
+        "OpacusAudit(1)"
+    )
+    assert "MissingExtraError: auditing Opacus needs" in done.stderr
+    assert "pip install 'dpaudit[opacus]'" in done.stderr
+
+
+def test_packages_are_there_without_being_imported():
+    done = python("import dpaudit; print(dpaudit.bounds.Exact, dpaudit.errors)")
+    assert "Exact" in done.stdout, done.stderr
+    assert "_fetch" not in dir(dpaudit)
 
 
 def test_a_name_that_is_not_there_is_named():

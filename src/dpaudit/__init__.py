@@ -1,8 +1,21 @@
 """Audit differential privacy from one run.
 
-Here are the tasks, and what they take and give. What they are made of is in
-``dpaudit.bounds`` and ``dpaudit.game``; audits of training beside Opacus are in
-``dpaudit.training``.
+Before a run
+    ``plan_audit`` says what to fix and what to expect; ``register`` commits to it.
+A run
+    ``audit_one_run`` a mechanism in Python, all guesses at once; ``audit_adaptive``
+    with coins revealed between guesses; ``audit_classic`` over many runs;
+    ``audit_scores`` scores that you have; ``audit_function`` any function;
+    ``OpacusAudit`` and ``SumsAudit`` a training while it runs.
+After it
+    ``print`` the ``Result``; ``explain`` it, ``report`` it as a page, ``combine_runs``.
+For others
+    ``evidence_of`` a result, ``seal`` it, ``verify`` what somebody sealed.
+
+A ``Design`` fixes what an audit tests: a claim (``PureDP``, ``ApproxDP``, ...), how
+many canaries, and by which rules guesses are made (``OneRun``, ``Ranking``,
+``Classes``, ``AdaptiveRounds``, ...). ``Extremes`` and ``MostLikely`` are guessers.
+What all of it is made of is in ``dpaudit.bounds`` and ``dpaudit.game``.
 """
 
 from dpaudit import _lazy

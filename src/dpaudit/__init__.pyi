@@ -1,5 +1,14 @@
+from dpaudit import bounds as bounds
+from dpaudit import errors as errors
+from dpaudit import evidence as evidence
+from dpaudit import game as game
+from dpaudit import testing as testing
+from dpaudit import training as training
+from dpaudit.dpsgd.planning import Training as Training
 from dpaudit.dpsgd.planning import plan_audit as plan_audit
+from dpaudit.evidence import evidence_of as evidence_of
 from dpaudit.evidence import register as register
+from dpaudit.evidence import seal as seal
 from dpaudit.evidence import verify as verify
 from dpaudit.explanation import explain as explain
 from dpaudit.game.auditors import audit_adaptive as audit_adaptive
@@ -32,6 +41,7 @@ from dpaudit.privacy.guarantees import PrivacyCurve as PrivacyCurve
 from dpaudit.privacy.guarantees import PureDP as PureDP
 from dpaudit.reporting.report import report as report
 from dpaudit.testing import audit_function as audit_function
+from dpaudit.training.any_loop import SumsAudit as SumsAudit
 from dpaudit.training.opacus import OpacusAudit as OpacusAudit
 
 __version__: str

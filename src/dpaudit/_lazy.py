@@ -10,6 +10,8 @@ from collections.abc import Callable
 from importlib import import_module
 from sys import modules
 
+from dpaudit.errors import MissingExtraError
+
 __all__ = ["homes", "names_of"]
 
 
@@ -32,10 +34,29 @@ def names_of(
     def fetch(name: str) -> object:
         if name not in found:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = vars(modules[package])[name] = getattr(import_module(found[name]), name)
+        if found[name] == package:
+            return import_module(f"{package}.{name}")
+        try:
+            value = getattr(import_module(found[name]), name)
+        except MissingExtraError as error:
+            return _absent(name, error)
+        vars(modules[package])[name] = value
         return value
 
     def listed() -> list[str]:
-        return sorted({*vars(modules[package]), *found})
+        own = {name for name in vars(modules[package]) if name.startswith("__")}
+        return sorted({*own, *found})
 
     return fetch, listed, sorted(found)
+
+
+def _absent(name: str, error: MissingExtraError) -> type:
+    """Return what stands for a class whose extra is missing: it can only be looked at.
+
+    So a package can be listed, and helped with, whatever is installed.
+    """
+
+    def refuse(*_: object, **__: object) -> object:
+        raise error
+
+    return type(name, (), {"__doc__": f"Missing: {error}.", "__new__": refuse})

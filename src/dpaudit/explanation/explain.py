@@ -5,8 +5,6 @@ training that is by how much the noise would have had to be too small; without o
 well guesses would have had to do (``dpaudit.game.strength``).
 """
 
-from math import ceil
-
 import numpy as np
 
 from dpaudit.dpsgd.planning.forecasts import noise_fault
@@ -24,7 +22,7 @@ from dpaudit.game.result import Result
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.game.strength import would_catch
 from dpaudit.game.verdict import CHANCE, Verdict
-from dpaudit.game.words import shown
+from dpaudit.game.words import noise_caught, shown
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.theory.rungs import Gaps
 
@@ -65,10 +63,7 @@ def _noise(
             "It would hardly have caught a fault of the noise: not even noise 32 times "
             f"too small would have been refuted with chance {CHANCE:g}."
         )
-    return (
-        f"It would have caught noise {ceil(100 * fault) / 100:.2f} times too small "
-        f"with chance {CHANCE:g}; smaller faults may go unseen."
-    )
+    return f"{noise_caught(fault)}; smaller faults may go unseen."
 
 
 _VISIBLE = 5e-4

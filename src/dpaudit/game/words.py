@@ -3,6 +3,10 @@
 Printing, notebooks, reports, model cards and explanations all take their words from
 here, so that none says more than another. Nothing that says something about the claim
 is said of a void audit. Lower bounds are rounded down and p-values up.
+
+Elsewhere are the words of a test and of a bound by themselves (``bounds/bound``), of
+what guesses would have had to do (``game/strength``), and of several runs together
+(``game/combining``).
 """
 
 from collections.abc import Iterable, Iterator
@@ -30,6 +34,7 @@ __all__ = [
     "details",
     "facts",
     "html",
+    "noise_caught",
     "note_on_ranking",
     "note_on_strength",
     "notes",
@@ -247,12 +252,22 @@ def _forecast(result: "Result") -> str:
     if about.expected_epsilon is not None:
         said += f"; the plan expected {rounded_down(about.expected_epsilon)}"
     if about.fault is not None:
-        fault = ceil(100 * about.fault) / 100
-        said += (
-            f". It would have caught noise {fault:.2f} times too small with chance "
-            f"{CHANCE:g}"
-        )
+        said += f". {noise_caught(about.fault)}"
     return said
+
+
+def noise_caught(fault: float) -> str:
+    """Return which noise would have been caught; no full stop.
+
+    Example:
+        >>> noise_caught(1.731)
+        'It would have caught noise 1.74 times too small with chance 0.9'
+    """
+    smallest = ceil(100 * fault) / 100
+    return (
+        f"It would have caught noise {smallest:.2f} times too small with chance "
+        f"{CHANCE:g}"
+    )
 
 
 # What explanations, reports and model cards say of the claim

@@ -45,12 +45,12 @@ from dpaudit.bounds.strength import accuracy_caught
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.rules import EqualGuesses, OneRun, SeparateRuns
+from dpaudit.game.verdict import CHANCE
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.testing.calling import Calling
 from dpaudit.testing.outputs import WIDEST, Row, Table, collect
 
 __all__ = [
-    "CHANCE",
     "Aim",
     "Budget",
     "Calls",
@@ -61,8 +61,7 @@ __all__ = [
     "graded",
 ]
 
-CHANCE = 0.9  # with which a leak counts as caught,
-_READ = 0.97  # if its guesser were known; learning one may lose the rest
+_READ = 0.97  # of a leak, if its guesser were known; learning one may lose the rest
 _GRADE = 0.25  # of log-odds; guesses that differ by less are equally sure
 _CAUTIOUS = 0.1  # the share of right guesses is taken at this quantile,
 _MORE_CAUTIOUS = 0.04  # and at this if some are passed: those may only be luckier

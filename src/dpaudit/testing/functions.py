@@ -36,11 +36,10 @@ from dpaudit.game.referee import Referee
 from dpaudit.game.result import Result, judge
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
-from dpaudit.game.verdict import Verdict
+from dpaudit.game.verdict import CHANCE, Verdict
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.testing.calling import Calling, Neighbours, OneRecord, OneValue, seeded
 from dpaudit.testing.choosing import (
-    CHANCE,
     Aim,
     Budget,
     Calls,

@@ -21,6 +21,7 @@ from dpaudit.game.design import Design, ThreatModel
 from dpaudit.game.guessers import AdaptiveMostLikely, MostLikely
 from dpaudit.game.result import Result
 from dpaudit.game.rules import AdaptiveRounds, OneRun
+from dpaudit.game.verdict import CHANCE
 from dpaudit.privacy.guarantees import ApproxDP
 
 __all__ = ["Plan", "rehearse"]
@@ -196,8 +197,8 @@ class Plan:
         if self.fault is not None:
             return (
                 f"What it would catch: noise {ceil(100 * self.fault) / 100:.2f} times "
-                "too small refutes the claim with chance 0.9, if the guesser measures "
-                "it."
+                f"too small refutes the claim with chance {CHANCE:g}, if the guesser "
+                "measures it."
             )
         cannot = (
             " It CANNOT refute the claim: if every guess were right the bound would be "
@@ -207,8 +208,8 @@ class Plan:
         )
         return (
             "What it would catch: NOTHING. No noise that is up to 32 times too small "
-            f"would refute the claim with chance 0.9.{cannot} More coordinates would, "
-            "or a larger alpha."
+            f"would refute the claim with chance {CHANCE:g}.{cannot} More coordinates "
+            "would, or a larger alpha."
         )
 
 
