@@ -9,7 +9,7 @@ A case is made from its number, so a run that was stopped goes on where it was, 
 cases of a seed are a longer run. Cases run in a process of their own with little memory
 allowed: one that kills it, or hangs, is counted like any other flaw, and its input is
 kept. With ``--guided``, atheris (an environment with it is needed) lets inputs that
-reach new code breed. Counts are added up in ``results.json`` beside this file.
+reach new code breed. Counts are added up in ``lab/results/fuzzing.json``.
 """
 
 import argparse
@@ -27,6 +27,7 @@ TESTS = HERE.parents[2] / "tests"
 # Targets and mutants are those of the tests.
 sys.path[:0] = [str(TESTS / "evidence"), str(TESTS / "fuzzing")]
 os.environ["TYPER_USE_RICH"] = "0"  # drawing boxes round messages takes the most time
+RESULTS = HERE.parents[1] / "results" / "fuzzing.json"
 CHUNK = 1000
 
 
@@ -63,7 +64,7 @@ def arguments() -> argparse.Namespace:
     asked.add_argument("--guided", action="store_true")
     asked.add_argument("--coverage", action="store_true")
     asked.add_argument("--table", action="store_true", help="show what was counted")
-    asked.add_argument("--results", type=Path, default=HERE / "results.json")
+    asked.add_argument("--results", type=Path, default=RESULTS)
     asked.add_argument("--keep", type=Path, default=Path("fuzzing-flaws"))
     asked.add_argument("--guided-worker", help=argparse.SUPPRESS)
     return asked.parse_args()

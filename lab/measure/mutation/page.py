@@ -1,6 +1,6 @@
 """Write down what was tried, what survived, and why; and what it comes to on a page.
 
-    python lab/measure/mutation/page.py docs/developer/mutation.md
+    python lab/measure/mutation/page.py docs/developer/checks.md
 
 The counts and the survivors come from what `run.py` has kept; the reasons from
 `reasons.toml`, where a rule names functions (``where``, a pattern like

@@ -12,7 +12,7 @@ sys.path.append(str(ROOT / "lab" / "measure" / "mutation"))  # last, as others d
 
 import mutation_results  # noqa: E402 (found by the line above)
 
-PAGE = ROOT / "docs" / "developer" / "mutation.md"
+PAGE = ROOT / "docs" / "developer" / "checks.md"
 
 
 @pytest.fixture(scope="module")
