@@ -1,26 +1,27 @@
 """The bug zoo: each bug planted in real Opacus runs, each run audited once.
 
     python lab/measure/bugzoo.py --store zoo.sqlite                   # or resume
-    python lab/measure/bugzoo.py --page docs/explanation/bug-zoo.md   # fill tables
+    python lab/measure/bugzoo.py --page docs/explanation/bug-zoo.md   # fill its table
+    python lab/measure/bugzoo.py --csv lab/results/bugzoo.csv         # write every row
     python lab/measure/bugzoo.py --only noise-repeated --trials 5     # a quick look
 
-Prints for each bug what is claimed, what is spent, and how often one run refutes the
-claim at p < 0.001. With ``--page`` the tables between the page's markers are written
-anew. Exits with 1 if a bug that spends at least four times its claim was caught in
-fewer than 19 of 20 runs, unless we know no audit of one run that could see it.
+Prints for each bug what is spent, how many times the claim that is, and how often one
+run refutes the claim at p < 0.001. Exits with 1 if a bug that spends at least four
+times its claim was caught in fewer than 19 of 20 runs, unless we know no audit of one
+run that could see it.
 """
 
 import argparse
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from math import isinf
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 import torch
+from bugzoo_results import csv_text, table
 from sweeping import filled
 
 from dpaudit.bounds.methods import test_claim
@@ -57,15 +58,15 @@ class Row:
         return sum(p < CAUGHT for p in self.p_values)
 
     @property
-    def ratio(self) -> float:
-        """True epsilon over claimed epsilon."""
-        return self.bug.truth.epsilon / epsilon_of(self.bug.truth.claimed)
-
-    @property
     def misses(self) -> bool:
         """Whether a bug that should be caught is not, though it could be."""
         short = self.caught < 0.95 * len(self.p_values)
-        return self.ratio >= 4 and short and self.bug.visible
+        return ratio(self.bug) >= 4 and short and self.bug.visible
+
+
+def ratio(bug: Bug) -> float:
+    """Return true epsilon over claimed epsilon."""
+    return bug.truth.epsilon / epsilon_of(bug.truth.claimed)
 
 
 def trial(setting: Setting, rng: np.random.Generator) -> Outcome:
@@ -148,42 +149,36 @@ def measured(
         }
 
 
-def results_table(rows: Sequence[Row]) -> str:
-    lines = [
-        "| bug | claim | true ε | ratio | canary; insertion | canaries | caught | "
-        "median p | simulated |",
-        "|---|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        bug, runs = row.bug, len(row.p_values)
-        low, high = rate_limits(row.caught, runs, alpha=0.05)
-        ratio = "∞" if isinf(row.ratio) else f"{row.ratio:.3g}"
-        simulated = "" if row.predicted is None else f"{row.predicted:.2f}"
-        lines.append(
-            f"| {bug.title} | {epsilon_of(bug.truth.claimed):.2f} | {bug.truth} "
-            f"| {ratio} | {insertion_name(bug.insertion)} | {bug.canaries:,} "
-            f"| {row.caught} of {runs} [{low:.2f}, {high:.2f}] "
-            f"| {np.median(row.p_values):.1g} | {simulated} |"
-        )
-    return "\n".join(lines)
+def as_plain(row: Row) -> dict[str, str]:
+    """Return a row as the file holds it."""
+    bug, runs = row.bug, len(row.p_values)
+    low, high = rate_limits(row.caught, runs, alpha=0.05)
+    return {
+        **known(bug),
+        "runs": str(runs),
+        "caught": str(row.caught),
+        "low": f"{low:.4g}",
+        "high": f"{high:.4g}",
+        "median_p": f"{np.median(row.p_values):.3g}",
+        "simulated": "" if row.predicted is None else f"{row.predicted:.2f}",
+    }
 
 
-def bugs_list(rows: Sequence[Row]) -> str:
-    parts = []
-    for row in rows:
-        bug = row.bug
-        parts.append(f"**{bug.title[0].upper()}{bug.title[1:]}** (`{bug.name}`).")
-        parts[-1] += f" {bug.story} True ε: {bug.truth.how}."
-        parts[-1] += f" Seen by: {bug.seen_by}."
-        if bug.remark:
-            parts[-1] += f" {bug.remark}"
-    return "\n\n".join(parts)
-
-
-TABLES: Mapping[str, Callable[[Sequence[Row]], str]] = {
-    "results": results_table,
-    "bugs": bugs_list,
-}
+def known(bug: Bug) -> dict[str, str]:
+    """Return what is known of a bug before any run."""
+    return {
+        "bug": bug.name,
+        "title": bug.title,
+        "claim": f"{epsilon_of(bug.truth.claimed):.6g}",
+        "truth": str(bug.truth),
+        "ratio": f"{ratio(bug):.6g}",
+        "canary": insertion_name(bug.insertion),
+        "canaries": str(bug.canaries),
+        "story": bug.story,
+        "truth_because": bug.truth.how,
+        "seen_by": bug.seen_by,
+        "remark": bug.remark,
+    }
 
 
 def main() -> None:
@@ -193,6 +188,7 @@ def main() -> None:
     parser.add_argument("--simulated", type=int, default=50)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--only", nargs="*", choices=list(BUGS), default=list(BUGS))
+    parser.add_argument("--csv", type=Path)
     parser.add_argument("--page", type=Path)
     arguments = parser.parse_args()
     fill = partial(measured, path=arguments.store, workers=arguments.workers)
@@ -206,7 +202,7 @@ def main() -> None:
         for name in arguments.only
         if BUGS[name].visible
         and isinstance(BUGS[name].truth, Effective)
-        and 2 <= BUGS[name].truth.epsilon / epsilon_of(BUGS[name].truth.claimed) < 4
+        and 2 <= ratio(BUGS[name]) < 4
     ]
     simulated = fill(
         planned(between, arguments.simulated, simulated_trial, "bug zoo, simulated"),
@@ -222,11 +218,14 @@ def main() -> None:
         )
         for name in arguments.only
     ]
-    print(results_table(rows))
+    plain = [as_plain(row) for row in rows]
+    print(table(plain))
+    if arguments.csv:
+        arguments.csv.write_text(csv_text(plain), encoding="utf-8")
     if arguments.page:
         page = arguments.page.read_text(encoding="utf-8")
-        filled = fill_page(page, TABLES, lambda name: TABLES[name](rows))
-        arguments.page.write_text(filled, encoding="utf-8")
+        page = fill_page(page, ["results"], lambda _: table(plain))
+        arguments.page.write_text(page, encoding="utf-8")
     raise SystemExit(1 if any(row.misses for row in rows) else 0)
 
 
