@@ -1,6 +1,7 @@
 """The benchmark as Markdown, between the markers of a page that says what it means.
 
-Names are those of the parts, and ``when`` for the line with date, machine and versions.
+``when`` is the line with date, machine and versions, ``bounds`` what methods show of
+the same scores, ``costs`` what ours take beside others in all other parts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ __all__ = ["ALPHA", "cells", "fill", "headings_of", "tables"]
 
 ALPHA = 0.05  # at which a rate is said to fail
 
-_NAMES = ("when", *Part)
+_NAMES = ("when", "bounds", "costs")
 
 
 def fill(page: str, found: Mapping[str, str]) -> str:
@@ -28,13 +29,15 @@ def fill(page: str, found: Mapping[str, str]) -> str:
 
 
 def tables(rows: Sequence[Row], left_out: Sequence[str]) -> dict[str, str]:
-    """Return what belongs between the markers: a table for each part that has rows."""
-    by_part = {part: [row for row in rows if row.part is part] for part in Part}
-    return {"when": _when(left_out)} | {
-        part.value: _bounds(found) if part is Part.BOUNDS else _table(found)
-        for part, found in by_part.items()
-        if found
+    """Return what belongs between the markers, as far as there are rows for it."""
+    bounds = [row for row in rows if row.part is Part.BOUNDS]
+    others = [row for row in rows if row.part is not Part.BOUNDS]
+    found = {
+        "when": _when(left_out),
+        "bounds": _bounds(bounds),
+        "costs": _costs([row for row in others if row.cost.ratio is not None]),
     }
+    return {name: text for name, text in found.items() if text}
 
 
 def _when(left_out: Sequence[str]) -> str:
@@ -43,9 +46,11 @@ def _when(left_out: Sequence[str]) -> str:
     return "\n".join([said, "", *(f"- {line}" for line in left_out)]).rstrip()
 
 
-def _table(rows: Sequence[Row]) -> str:
-    """Return a table, without columns that would be empty."""
-    return _lines([{"size": row.size} | cells(row) for row in rows])
+def _costs(rows: Sequence[Row]) -> str:
+    """Return a table with a line for each row: how many times the CPU time."""
+    shown = ("size", "method", "ratio [95 %]")
+    found = [{"size": row.size} | cells(row) for row in rows]
+    return _lines([{name: each[name] for name in shown} for each in found])
 
 
 def _bounds(rows: Sequence[Row]) -> str:
@@ -78,6 +83,8 @@ def _method(rows: Sequence[Row], sizes: Iterable[str]) -> dict[str, str]:
 
 
 def _lines(found: Sequence[Mapping[str, str]]) -> str:
+    if not found:
+        return ""
     headings = headings_of(found)
     lines = [f"| {' | '.join(headings)} |", "|---" * len(headings) + "|"]
     lines += [

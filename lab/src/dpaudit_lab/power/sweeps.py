@@ -10,7 +10,7 @@ draws *where the truth is known*. Only the times depend on the machine. What pee
 is in sweeps of their own (``peers``), so that ours are the same whether or not a peer
 is installed.
 
-Reference: docs/explanation/power.md.
+Reference: docs/explanation/others.md.
 """
 
 from collections.abc import Iterable

@@ -5,7 +5,7 @@ N(mu, 1) for included ones. Draws are numbered, and draw ``i`` of ``n`` canaries
 same for every method, in whichever sweep and on whichever machine it is bounded: its
 generator is seeded by the hash of ``n``, ``mu`` and ``i``.
 
-Reference: docs/explanation/power.md.
+Reference: docs/explanation/others.md.
 """
 
 import hashlib
