@@ -147,7 +147,7 @@ def explain(
         delta=result.design.bound_delta,
         alpha=result.design.alpha,
         model=told,
-        steps=_steps(gaps, _FAULT if refuted else _with_usual(gaps, advice)),
+        steps=_steps(gaps, _FAULT if refuted else _with_usual(result, gaps, advice)),
         remainder=gaps.remainder or 0.0,
         strength=said,
         assumptions=_assumptions(result),
@@ -213,13 +213,18 @@ def _steps(gaps: Gaps, advice: dict[str, Advice]) -> tuple[Step, ...]:
     )
 
 
-def _with_usual(gaps: Gaps, advice: dict[str, Advice]) -> dict[str, Advice]:
+def _with_usual(
+    result: Result, gaps: Gaps, advice: dict[str, Advice]
+) -> dict[str, Advice]:
     """Return advice with what usually helps where a step takes something."""
     usual = {
         name: Advice(text=gaps.advice(name))
         for name, drop in gaps.drops.items()
         if drop > _VISIBLE
     }
+    if "exposure" in usual and result.reading.counted is None:
+        # Models of mechanisms are known where guesses are counted.
+        usual["exposure"] = Advice(text="use the best guesser there is")
     return usual | advice
 
 
