@@ -13,6 +13,7 @@ import pkgutil
 from collections.abc import Iterator
 from importlib import import_module, resources
 from inspect import cleandoc, getdoc
+from types import ModuleType
 from typing import Any
 
 from docutils import nodes
@@ -38,6 +39,9 @@ class PublicNames(SphinxDirective):
         rows = ["| name | what it is |", "|---|---|"]
         for name in dpaudit.__all__:
             value = getattr(dpaudit, name)
+            if isinstance(value, ModuleType):
+                rows.append(f"| `{value.__name__}` | {_first_line(value)} |")
+                continue
             role = "class" if isinstance(value, type) else "func"
             home = f"{value.__module__}.{name}"
             rows.append(f"| {{py:{role}}}`{name} <{home}>` | {_first_line(value)} |")

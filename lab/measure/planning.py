@@ -208,7 +208,10 @@ class CountedSums:
             weights = (density @ joins).reshape(-1, 8)
             weights /= weights.sum()
             chances = weights.sum(axis=1)
-            within = weights / chances[:, np.newaxis]
+            # Intervals so far out that no step falls there say whatever they say.
+            seen = np.broadcast_to(chances[:, np.newaxis] > 0, weights.shape)
+            within = np.full_like(weights, 1 / weights.shape[1])
+            np.divide(weights, chances[:, np.newaxis], out=within, where=seen)
             yield chances, np.einsum("ij,ijk->ik", within, said.reshape(-1, 8, s + 1))
 
 

@@ -24,7 +24,7 @@ from dpaudit.game.coins import Key
 from dpaudit.game.rules import Rules
 from dpaudit.privacy.guarantees import ApproxDP, Guarantee, PureDP
 
-__all__ = ["Commitment", "Design", "ThreatModel"]
+__all__ = ["About", "Commitment", "Design", "ThreatModel"]
 
 
 class ThreatModel(StrEnum):
