@@ -222,7 +222,7 @@ ELSEWHERE = {
     "experiments/benchmark/memory.py",
     "experiments/calibration/roads.py",
     "training/bugzoo/processes.py",
-    "training/opacus/riding.py",
+    "training/opacus/trainer.py",
 }
 WRITERS = {"write_text", "write_bytes", "savez", "savefig", "ParquetWriter", "touch"}
 

@@ -44,7 +44,7 @@ from dpaudit.dpsgd.planning.plan import rehearse
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep
 from dpaudit.explanation import Explanation, explain
-from dpaudit.explanation.accuracy import see
+from dpaudit.explanation.accuracy import accuracy_of
 from dpaudit.explanation.ladder import law_of, modelled
 from dpaudit.explanation.model import Model
 from dpaudit.game.result import Result
@@ -98,7 +98,7 @@ def one_trial(setting: Setting, rng: np.random.Generator) -> Outcome:
         result = _rehearsed(setting, rng)
     if "advice" in setting:
         return {"bound": result.bound.epsilon_lower}
-    seen = see(result, result.bound.epsilon_lower)
+    seen = accuracy_of(result, result.bound.epsilon_lower)
     return {
         "bound": result.bound.epsilon_lower,
         "typical": seen.typical,
@@ -112,7 +112,7 @@ def _computed(result: Result) -> float:
     model, at = Model.of(result), result.bound.epsilon_lower
     assert model is not None
     claim = result.design.claim
-    levels = modelled(result, claim, model, law_of(model), see(result, at), at)
+    levels = modelled(result, claim, model, law_of(model), accuracy_of(result, at), at)
     return next(rung.epsilon for rung in levels.rungs if rung.name == "elements")
 
 

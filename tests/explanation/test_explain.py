@@ -31,7 +31,7 @@ from dpaudit.dpsgd.planning.forecasts import noise_fault
 from dpaudit.dpsgd.planning.plan import rehearse
 from dpaudit.errors import InvalidInputError
 from dpaudit.explanation import explain, verdict
-from dpaudit.explanation.accuracy import see
+from dpaudit.explanation.accuracy import accuracy_of
 from dpaudit.explanation.advice import unmodelled_advice
 from dpaudit.explanation.ladder import law_of, modelled
 from dpaudit.explanation.model import Model
@@ -78,7 +78,7 @@ def trained(*, per_coordinate=1, guesses=100, louder=1.0, seed=1, coordinates=10
 def ladder(result):
     """The levels of a result, without the advice, which takes seconds."""
     model, at = Model.of(result), result.bound.epsilon_lower
-    seen = see(result, at)
+    seen = accuracy_of(result, at)
     found = modelled(result, CLAIM, model, law_of(model), seen, at)
     assert found.remainder == result.bound.epsilon_lower - seen.typical
     return found
@@ -114,7 +114,7 @@ def test_the_typical_bound_of_counts_is_the_mean_over_their_binomial_law(correct
         .epsilon_lower
         for v in range(101)
     ]
-    seen = see(result, 0.0)
+    seen = accuracy_of(result, 0.0)
     assert seen.typical == pytest.approx(law @ bounds, abs=0.01)
     limits = stats.binomtest(correct, 100).proportion_ci(0.95, method="exact")
     assert (seen.accuracy.low, seen.accuracy.high) == pytest.approx(tuple(limits))
@@ -385,7 +385,7 @@ def test_the_interval_of_a_ranking_pays_for_the_number_that_looked_best():
     above = 0
     for right in lucky:
         result = judge(Ranked(canaries=n, right=right), design=design, commitment=None)
-        above += see(result, 0.0).accuracy.low > expit(1.0)
+        above += accuracy_of(result, 0.0).accuracy.low > expit(1.0)
     # At 2.5 % more than 8 of 100 come less than once in a thousand times.
     assert above <= 8 < len(lucky)
 
@@ -419,7 +419,7 @@ def test_what_more_canaries_show_is_foretold_on_average():
     promised, followed = [], []
     for q in (np.arange(6) + 0.5) / 6:
         result = counted(int(stats.binom.ppf(q, 300, 0.75)), canaries=300, guesses=300)
-        advice = unmodelled_advice(result, CLAIM, see(result, 0.0))
+        advice = unmodelled_advice(result, CLAIM, accuracy_of(result, 0.0))
         promised.append(advice["statistics"].expected)
         more = int(stats.binom.ppf(q, 1200, 0.75))
         followed.append(counted(more, canaries=1200, guesses=1200).bound.epsilon_lower)

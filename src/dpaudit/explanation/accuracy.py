@@ -40,12 +40,12 @@ from dpaudit.stats.binomial import rate_limits
 from dpaudit.theory.rungs import Measured
 
 __all__ = [
-    "Seen",
+    "GuessAccuracy",
+    "accuracy_of",
     "as_epsilon",
     "excess",
     "expected_bound",
     "likely_accuracies",
-    "see",
 ]
 
 _SURE = 0.95  # that an accuracy lies in its interval
@@ -59,7 +59,7 @@ _STRETCH = 1.5  # from one stretch of ranks to the next
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class GuessAccuracy:
     """How well guesses did.
 
     Attributes:
@@ -73,7 +73,7 @@ class Seen:
     typical: float
 
 
-def see(audit: Result, at: float) -> Seen:
+def accuracy_of(audit: Result, at: float) -> GuessAccuracy:
     """Return how well the guesses of an audit did.
 
     Args:
@@ -171,14 +171,14 @@ def likely_accuracies(counts: Counts) -> NDArray[np.float64]:
     return np.asarray(special.betaincinv(v + 0.5, wrong + 0.5, middle))
 
 
-def _counted(right: int, made: int, typical: float, *, looks: int = 1) -> Seen:
+def _counted(right: int, made: int, typical: float, *, looks: int = 1) -> GuessAccuracy:
     """Return the share that was right; its interval holds for all looks together."""
     if not made:
         nothing = Measured(value=0.5, low=0.5, high=0.5)
-        return Seen(accuracy=nothing, guesses=0, typical=typical)
+        return GuessAccuracy(accuracy=nothing, guesses=0, typical=typical)
     limits = rate_limits(right, made, alpha=(1 - _SURE) / looks)
     accuracy = _around(right / made, limits)
-    return Seen(accuracy=accuracy, guesses=made, typical=typical)
+    return GuessAccuracy(accuracy=accuracy, guesses=made, typical=typical)
 
 
 def _around(seen: float, limits: tuple[float, float]) -> Measured:
@@ -274,7 +274,7 @@ class _Guesses:
             low, high = (c, high) if given < wanted else (low, c)
         return np.asarray(special.expit(low * self.odds))
 
-    def seen(self, typical: float) -> Seen:
+    def seen(self, typical: float) -> GuessAccuracy:
         """Return the accuracy by weight."""
         whole = float(np.dot(self.weights, self.counts))
         if not whole:
@@ -283,7 +283,7 @@ class _Guesses:
         # As many equal guesses as have the same variance; an interval for the eye.
         squares = float(np.dot(self.weights**2, self.counts))
         like = whole**2 / squares
-        return Seen(
+        return GuessAccuracy(
             accuracy=_around(a, rate_limits(a * like, like, alpha=1 - _SURE)),
             guesses=int(self.counts[self.weights > 0].sum()),
             typical=typical,
@@ -299,7 +299,7 @@ def _played(
     rounds: tuple[Weighted, ...],
     at: float,
     lower: Callable[[tuple[Weighted, ...]], float],
-) -> Seen:
+) -> GuessAccuracy:
     columns = [
         tuple(np.array(each, float) for each in (one.weights, one.guesses, one.correct))
         for one in rounds
@@ -325,7 +325,7 @@ def _even(guesses: _Guesses, start: float) -> tuple[int, ...]:
     return tuple(right.astype(int).tolist())
 
 
-def _staked(bets: Bets, at: float, lower: Callable[[Reading], float]) -> Seen:
+def _staked(bets: Bets, at: float, lower: Callable[[Reading], float]) -> GuessAccuracy:
     odds = special.logit(np.clip(bets.stakes, 0.5, 1 - 1e-9))
     ones, right = np.ones(len(odds)), bets.right.astype(float)
     guesses = _Guesses.against(at, odds, ones, right)

@@ -29,7 +29,11 @@ from dpaudit.dpsgd.planning.forecasts import (
 from dpaudit.dpsgd.planning.forecasts import expected_bound as forecast_bound
 from dpaudit.dpsgd.planning.guess_law import GuessLaw
 from dpaudit.dpsgd.planning.rounds_search import best_rounds
-from dpaudit.explanation.accuracy import Seen, expected_bound, likely_accuracies
+from dpaudit.explanation.accuracy import (
+    GuessAccuracy,
+    expected_bound,
+    likely_accuracies,
+)
 from dpaudit.explanation.ladder import reach
 from dpaudit.explanation.model import Model
 from dpaudit.explanation.values import Advice
@@ -63,7 +67,9 @@ def modelled_advice(
     return {name: advice for name, advice in found.items() if advice is not None}
 
 
-def unmodelled_advice(audit: Result, claim: Guarantee, seen: Seen) -> dict[str, Advice]:
+def unmodelled_advice(
+    audit: Result, claim: Guarantee, seen: GuessAccuracy
+) -> dict[str, Advice]:
     """Return what to do about each gap if only the guesses are known."""
     found = {
         "confidence": _two_runs(audit, claim, None, None),
@@ -225,7 +231,7 @@ def _other_size(
     )
 
 
-def _more_like_these(audit: Result, seen: Seen) -> Advice | None:
+def _more_like_these(audit: Result, seen: GuessAccuracy) -> Advice | None:
     """Return what more canaries would show that are guessed as well."""
     counts = audit.reading.counted
     if counts is None or seen.accuracy.low <= 0.5:

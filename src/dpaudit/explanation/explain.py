@@ -8,7 +8,7 @@ well guesses would have had to do (``dpaudit.game.strength``).
 import numpy as np
 
 from dpaudit.dpsgd.planning.forecasts import noise_fault
-from dpaudit.explanation.accuracy import see
+from dpaudit.explanation.accuracy import accuracy_of
 from dpaudit.explanation.advice import (
     guessing_advice,
     modelled_advice,
@@ -115,7 +115,7 @@ def explain(
     refuted = result.claim_test.refuted
     # Of a mechanism as claimed, no guess would be sure enough to count up there.
     at = 0.0 if refuted else result.bound.epsilon_lower
-    seen, model = see(result, at), Model.of(result)
+    seen, model = accuracy_of(result, at), Model.of(result)
     told, short = _told(model, mechanism), False
     if mechanism is not None:
         model, gaps = None, known(result, claim, mechanism, seen, rng)

@@ -24,7 +24,7 @@ from dpaudit.dpsgd.planning.forecasts import FINAL, simulated_law
 from dpaudit.dpsgd.planning.guess_law import GuessLaw
 from dpaudit.dpsgd.sums import canary_log_odds
 from dpaudit.errors import InvalidInputError
-from dpaudit.explanation.accuracy import Seen, as_epsilon, excess
+from dpaudit.explanation.accuracy import GuessAccuracy, as_epsilon, excess
 from dpaudit.explanation.model import Model
 from dpaudit.game.result import Result
 from dpaudit.privacy.guarantees import Guarantee
@@ -47,7 +47,7 @@ def modelled(
     claim: Guarantee,
     model: Model,
     law: GuessLaw,
-    seen: Seen,
+    seen: GuessAccuracy,
     at: float,
 ) -> Gaps:
     """Return the levels of an audit whose training is known."""
@@ -79,7 +79,7 @@ def known(
     audit: Result,
     claim: Guarantee,
     mechanism: object,
-    seen: Seen,
+    seen: GuessAccuracy,
     rng: np.random.Generator | None,
 ) -> Gaps:
     """Return the levels of an audit whose mechanism is given."""
@@ -102,7 +102,7 @@ def known(
     )
 
 
-def unmodelled(audit: Result, claim: Guarantee, seen: Seen) -> Gaps:
+def unmodelled(audit: Result, claim: Guarantee, seen: GuessAccuracy) -> Gaps:
     """Return the levels of an audit of which only the guesses are known."""
     design = audit.design
     rungs = (
@@ -118,7 +118,7 @@ def unmodelled(audit: Result, claim: Guarantee, seen: Seen) -> Gaps:
     return _gaps(audit, rungs, seen)
 
 
-def _gaps(audit: Result, rungs: tuple[Rung, ...], seen: Seen) -> Gaps:
+def _gaps(audit: Result, rungs: tuple[Rung, ...], seen: GuessAccuracy) -> Gaps:
     found = audit.bound.epsilon_lower
     return Gaps(
         rungs=rungs,
@@ -159,7 +159,7 @@ def reach(guarantee: Guarantee, audit: Result, *, times: int = 1) -> float:
     )
 
 
-def _statistics(seen: Seen) -> Rung:
+def _statistics(seen: GuessAccuracy) -> Rung:
     typical = Measured.exact(seen.typical)
     return Rung.of(
         "statistics", typical, f"the typical bound from {seen.guesses} guesses"
@@ -221,7 +221,7 @@ def _surest(law: GuessLaw, model: Model) -> Measured:
 
 
 def _elements(
-    audit: Result, law: GuessLaw, model: Model, seen: Seen, at: float
+    audit: Result, law: GuessLaw, model: Model, seen: GuessAccuracy, at: float
 ) -> Measured:
     """Return the mean accuracy of the best guesser about as many canaries."""
     rules = audit.design.rules

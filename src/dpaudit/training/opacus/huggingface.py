@@ -9,7 +9,7 @@ from typing import Any, final
 
 from dpaudit.errors import MissingExtraError
 from dpaudit.game.result import Result
-from dpaudit.training.opacus.riding import Attach, Ride
+from dpaudit.training.opacus.trainer import Attach, TrainerAudit
 
 try:
     from accelerate.optimizer import AcceleratedOptimizer
@@ -37,12 +37,12 @@ class AuditCallback(TrainerCallback):
     """
 
     def __init__(self, attach: Attach) -> None:
-        self._ride = Ride(attach)
+        self._audit = TrainerAudit(attach)
 
     @property
     def result(self) -> Result:
         """What the audit shows, once the training has ended."""
-        return self._ride.result
+        return self._audit.result
 
     def on_train_begin(
         self,
@@ -56,13 +56,13 @@ class AuditCallback(TrainerCallback):
         optimizer = kwargs["optimizer"]
         if isinstance(optimizer, AcceleratedOptimizer):
             optimizer = optimizer.optimizer
-        self._ride.begin(
+        self._audit.begin(
             optimizer,
             kwargs["train_dataloader"],
             steps=state.max_steps,
             ranks=args.world_size,
         )
-        self._ride.resume(_path(args, state), done=state.global_step)
+        self._audit.resume(_path(args, state), done=state.global_step)
 
     def on_save(
         self,
@@ -73,7 +73,7 @@ class AuditCallback(TrainerCallback):
     ) -> None:
         """Write what was seen so far into the checkpoint; it holds no key."""
         del control, kwargs
-        self._ride.save(_path(args, state))
+        self._audit.save(_path(args, state))
 
     def on_train_end(
         self,
@@ -84,7 +84,7 @@ class AuditCallback(TrainerCallback):
     ) -> None:
         """Guess, and judge."""
         del args, state, control, kwargs
-        self._ride.end()
+        self._audit.end()
 
 
 def _path(args: Any, state: Any) -> Path:  # noqa: ANN401

@@ -7,7 +7,7 @@ import torch
 
 from dpaudit.errors import InvalidInputError, MissingExtraError
 from dpaudit.game.result import Result
-from dpaudit.training.opacus.riding import Attach, Ride
+from dpaudit.training.opacus.trainer import Attach, TrainerAudit
 
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
@@ -49,13 +49,13 @@ class AuditCallback(Callback):
     """
 
     def __init__(self, attach: Attach) -> None:
-        self._ride = Ride(attach)
+        self._audit = TrainerAudit(attach)
         self._saved = b""
 
     @property
     def result(self) -> Result:
         """What the audit shows, once the training has ended."""
-        return self._ride.result
+        return self._audit.result
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Attach, and go on from a checkpoint if one was loaded."""
@@ -65,22 +65,22 @@ class AuditCallback(Callback):
                 "the model must have one optimizer, the one that make_private "
                 f"returned, got {len(trainer.optimizers)}"
             )
-        self._ride.begin(
+        self._audit.begin(
             trainer.optimizers[0],
             trainer.train_dataloader,
             steps=trainer.estimated_stepping_batches,
             ranks=trainer.world_size,
         )
-        self._ride.restore(self._saved, done=trainer.global_step)
+        self._audit.restore(self._saved, done=trainer.global_step)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Guess, and judge."""
         del trainer, pl_module
-        self._ride.end()
+        self._audit.end()
 
     def state_dict(self) -> dict[str, Any]:
         """Return what was seen so far, as a tensor of bytes; it holds no key."""
-        saved = np.frombuffer(self._ride.saved(), np.uint8)
+        saved = np.frombuffer(self._audit.saved(), np.uint8)
         return {"audit": torch.from_numpy(saved.copy())}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

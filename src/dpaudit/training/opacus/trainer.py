@@ -18,13 +18,13 @@ from dpaudit.game.result import Result
 from dpaudit.training.opacus.audit import OpacusAudit
 from dpaudit.training.opacus.setup import Loader
 
-__all__ = ["Attach", "Ride"]
+__all__ = ["Attach", "TrainerAudit"]
 
 Attach: TypeAlias = Callable[[DPOptimizer, Loader, int], OpacusAudit]
 
 
 @final
-class Ride:
+class TrainerAudit:
     """One audit of one training that a framework runs.
 
     Args:
