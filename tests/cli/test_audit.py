@@ -12,7 +12,7 @@ import pytest
 
 from dpaudit import Coins, Key, Result
 from dpaudit.cli import _shared
-from dpaudit.errors import Advice
+from dpaudit.errors import Remedy
 from dpaudit.evidence import Registration
 from dpaudit.game import Commitment
 
@@ -415,6 +415,6 @@ def test_ties_are_decided_by_the_seed(dpaudit):
 
 
 def test_every_advice_of_the_library_has_words_on_the_command_line():
-    words = _shared._ADVICE | _shared._ADVICE_OF["dpaudit audit"]
-    assert set(words) == set(Advice)
+    words = _shared._REMEDIES | _shared._REMEDIES_OF["dpaudit audit"]
+    assert set(words) == set(Remedy)
     assert all("--" in said for said in words.values())

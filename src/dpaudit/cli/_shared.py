@@ -15,9 +15,9 @@ import typer
 
 from dpaudit.cli._output_files import Output, check_files
 from dpaudit.errors import (
-    Advice,
     DpAuditError,
     InvalidInputError,
+    Remedy,
     VoidAuditError,
     printable,
 )
@@ -101,15 +101,15 @@ ObserverOption: TypeAlias = Annotated[
 ]
 
 # What the library's advice is called on the command line.
-_ADVICE = {
-    Advice.DRAW_LOTS: "give --tie-seed N",
-    Advice.CHECK_IDS: "leave out --skip-id-checks",
-    Advice.SAY_INDEPENDENT: "give --coins-were-independent",
-    Advice.DERIVE_COINS: "be derived from a --key",
+_REMEDIES = {
+    Remedy.DRAW_LOTS: "give --tie-seed N",
+    Remedy.CHECK_IDS: "leave out --skip-id-checks",
+    Remedy.SAY_INDEPENDENT: "give --coins-were-independent",
+    Remedy.DERIVE_COINS: "be derived from a --key",
 }
 # Where the design comes from options, a tie seed is one of them.
-_ADVICE_OF = {
-    "dpaudit audit": {Advice.FIX_LOTS: "give --tie-seed N, or a design with a key"}
+_REMEDIES_OF = {
+    "dpaudit audit": {Remedy.FIX_LOTS: "give --tie-seed N, or a design with a key"}
 }
 
 # What options were called once, or are called elsewhere.
@@ -156,7 +156,7 @@ def reported(name: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
             except VoidAuditError as error:
                 from dpaudit.game.verdict import Verdict  # noqa: PLC0415 (numpy)
 
-                said = error.worded(_ADVICE | _ADVICE_OF.get(name, {}))
+                said = error.worded(_REMEDIES | _REMEDIES_OF.get(name, {}))
                 leave(name, f"{Verdict.VOID}: {said}", code=Verdict.VOID.exit_code)
             except DpAuditError as error:
                 leave(name, f"{error}")

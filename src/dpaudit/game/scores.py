@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpaudit.bounds.readings import Reading
-from dpaudit.errors import Advice, VoidAuditError
+from dpaudit.errors import Remedy, VoidAuditError
 from dpaudit.game.coins import Coins
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.lots import Lots
@@ -40,7 +40,7 @@ __all__ = [
 _UNFAIR = 1e-6  # fair coins are taken for unfair no more often than this
 _ROWS_DECIDE = (
     "the order of the rows, which may follow the coins, would decide between them; "
-    "{advice} to decide by a lot for each id"
+    "{remedy} to decide by a lot for each id"
 )
 
 
@@ -189,8 +189,8 @@ def _check_coins(
     rows = len(names)
     if truth.shape != (rows,) or not np.all(np.isin(truth, (0, 1))):
         raise VoidAuditError(
-            "bits must hold 0 or 1 for every row, or {advice}",
-            advice=Advice.DERIVE_COINS,
+            "bits must hold 0 or 1 for every row, or {remedy}",
+            remedy=Remedy.DERIVE_COINS,
         )
     check_fair(int(np.count_nonzero(truth)), rows, said_independent=said_independent)
     _check_order(truth[np.argsort(names)])
@@ -230,8 +230,8 @@ def check_fair(ones: int, rows: int, *, said_independent: bool) -> None:
         raise VoidAuditError(
             f"exactly half of the coins are ones ({ones} of {rows}). Where that was "
             "arranged the coins are not independent and the bound does not hold; where "
-            "it was chance, {advice}",
-            advice=Advice.SAY_INDEPENDENT,
+            "it was chance, {remedy}",
+            remedy=Remedy.SAY_INDEPENDENT,
         )
 
 
@@ -261,7 +261,7 @@ def read_ranks(
         ordered = scores[ranks]
         if np.any(ordered[n - above - 1] == ordered[n - above]):
             raise VoidAuditError(
-                f"some scores are equal, and {why}", advice=Advice.DRAW_LOTS
+                f"some scores are equal, and {why}", remedy=Remedy.DRAW_LOTS
             )
     high, low = ranks[::-1][: (n + 1) // 2], ranks[: n // 2]
     right = np.empty(n, bool)

@@ -27,14 +27,14 @@ from dpaudit.game.referee import checked
 from dpaudit.game.result import Result, judge
 from dpaudit.game.rules import OneRun
 
-__all__ = ["Tally", "conclude_tallies", "tally_local"]
+__all__ = ["LocalTally", "conclude_tallies", "tally_local"]
 
 _BLOCK = 1 << 16  # elements; with another, the same key would give another run
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class LocalTally:
     """What one shard of an audit found.
 
     Attributes:
@@ -83,7 +83,7 @@ def tally_local(
     key: Key,
     shard: int = 0,
     shards: int = 1,
-) -> Tally:
+) -> LocalTally:
     """Audit one shard of a local mechanism's elements.
 
     Args:
@@ -116,7 +116,7 @@ def tally_local(
         output = mechanism.run(data, key.generator("mechanism", block))
         made, right = _compare(guesser.guess(output), bits)
         guesses, correct = guesses + made, correct + right
-    return Tally(
+    return LocalTally(
         design=design,
         commitment=Commitment.to(key, design),
         first=first,
@@ -126,7 +126,7 @@ def tally_local(
     )
 
 
-def conclude_tallies(tallies: Sequence[Tally]) -> Result:
+def conclude_tallies(tallies: Sequence[LocalTally]) -> Result:
     """Judge the tallies of all shards, in the order of their blocks."""
     if not tallies:
         raise InvalidInputError("there is no tally to judge")

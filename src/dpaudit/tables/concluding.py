@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from dpaudit.bounds.readings import Reading
-from dpaudit.errors import Advice, InvalidInputError, VoidAuditError
+from dpaudit.errors import InvalidInputError, Remedy, VoidAuditError
 from dpaudit.game.lots import Lots, tie_seed
 from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.scores import (
@@ -41,7 +41,7 @@ _LEAST = 1000  # guesses, of which one may be lost to a cell that nothing decide
 _NO_IDS: Final = (
     "ids were not checked, so that rows are all there is to draw lots for. These may "
     "follow the coins, and with a tie_seed, which is public, lots would; check ids "
-    "({advice}), register the design with a key, or add a little "
+    "({remedy}), register the design with a key, or add a little "
     "chance of its own to every score"
 )
 
@@ -143,8 +143,8 @@ def _check_decided(tally: ScoreTally, cells: Cells) -> None:
     if cells.widest(to_decide(tally.design)) > lost:
         raise VoidAuditError(
             "some scores are equal, or so close that one cell holds them, and nothing "
-            f"decides between them: {'{advice}' if tally.ids else _NO_IDS}",
-            advice=Advice.FIX_LOTS if tally.ids else Advice.CHECK_IDS,
+            f"decides between them: {'{remedy}' if tally.ids else _NO_IDS}",
+            remedy=Remedy.FIX_LOTS if tally.ids else Remedy.CHECK_IDS,
         )
 
 

@@ -13,7 +13,7 @@ from dpaudit.explanation import Explanation, Step
 from dpaudit.reporting.report import svg
 from dpaudit.reporting.report.numbers import at_least, plain, signed
 
-__all__ = ["Rung", "rungs"]
+__all__ = ["Bar", "rungs"]
 
 _WIDE, _HIGH = 1000.0, 20.0
 _NOTHING = 5e-4  # a remainder that rounds to 0.000
@@ -21,7 +21,7 @@ _NOTHING = 5e-4  # a remainder that rounds to 0.000
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rung:
+class Bar:
     """One row of the waterfall.
 
     Attributes:
@@ -45,7 +45,7 @@ class Rung:
     end: bool = False
 
 
-def rungs(explanation: Explanation) -> tuple[Rung, ...]:
+def rungs(explanation: Explanation) -> tuple[Bar, ...]:
     """Return the rows of the waterfall, from the claim down to the bound."""
     scale = _scale(explanation)
     before = [explanation.claimed, *(step.leaves for step in explanation.steps)]
@@ -69,9 +69,9 @@ def _scale(explanation: Explanation) -> float:
     return finite if all(map(isfinite, levels)) else 1.2 * finite
 
 
-def _claimed(explanation: Explanation, scale: float) -> Rung:
+def _claimed(explanation: Explanation, scale: float) -> Bar:
     claimed = plain(explanation.claimed)
-    return Rung(
+    return Bar(
         name="claimed",
         leaves=claimed,
         bar=_bar([(0.0, explanation.claimed, "left")], f"claimed: {claimed}", scale),
@@ -80,11 +80,11 @@ def _claimed(explanation: Explanation, scale: float) -> Rung:
     )
 
 
-def _rung(step: Step, above: float, scale: float) -> Rung:
+def _rung(step: Step, above: float, scale: float) -> Bar:
     takes, leaves = signed(-step.takes), plain(step.leaves)
     known = isfinite(step.low) and isfinite(step.high) and step.high > step.low
     within = f"{plain(step.low)} to {plain(step.high)}" if known else ""
-    return Rung(
+    return Bar(
         name=step.name,
         takes=takes,
         leaves=leaves,
@@ -100,9 +100,9 @@ def _rung(step: Step, above: float, scale: float) -> Rung:
     )
 
 
-def _remainder(explanation: Explanation, above: float, scale: float) -> Rung:
+def _remainder(explanation: Explanation, above: float, scale: float) -> Bar:
     change = signed(explanation.remainder)
-    return Rung(
+    return Bar(
         name="not explained",
         takes=change,
         leaves=at_least(explanation.found),
@@ -112,9 +112,9 @@ def _remainder(explanation: Explanation, above: float, scale: float) -> Rung:
     )
 
 
-def _found(explanation: Explanation, scale: float) -> Rung:
+def _found(explanation: Explanation, scale: float) -> Bar:
     found = at_least(explanation.found)
-    return Rung(
+    return Bar(
         name="found",
         leaves=found,
         bar=_bar([(0.0, explanation.found, "bound")], f"found: {found}", scale),

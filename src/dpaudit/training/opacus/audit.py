@@ -35,7 +35,7 @@ from dpaudit.game.design import Design
 from dpaudit.game.result import Result
 from dpaudit.training.audit import Gather, TrainingAudit, coordinates_needed
 from dpaudit.training.likelihoods import Sampling
-from dpaudit.training.opacus.layout import Canary, Places, local, place_canaries
+from dpaudit.training.opacus.layout import Canary, CanaryPlaces, local, place_canaries
 from dpaudit.training.opacus.records import (
     CanaryRecords,
     RecordInserter,
@@ -293,7 +293,7 @@ def _canary_records(
     return data
 
 
-def _mine(optimizer: DPOptimizer, places: Places) -> NDArray[np.bool_]:
+def _mine(optimizer: DPOptimizer, places: CanaryPlaces) -> NDArray[np.bool_]:
     """Return which coordinates this rank reads: each is some rank's, and no other's."""
     if is_sharded(optimizer):
         return places.held()

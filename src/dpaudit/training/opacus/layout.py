@@ -24,8 +24,8 @@ from dpaudit.training.any_loop import scattered
 
 __all__ = [
     "Canary",
+    "CanaryPlaces",
     "Place",
-    "Places",
     "local",
     "place_canaries",
 ]
@@ -107,7 +107,7 @@ class Place:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class CanaryPlaces:
     """Where all canary coordinates of a model are.
 
     Attributes:
@@ -122,9 +122,9 @@ class Places:
     coordinates: int
     groups: NDArray[np.int64]
 
-    def only(self, wanted: NDArray[np.bool_]) -> "Places":
+    def only(self, wanted: NDArray[np.bool_]) -> "CanaryPlaces":
         """Return the places of some coordinates, which keep their numbers."""
-        return Places(
+        return CanaryPlaces(
             places=tuple(place.only(wanted) for place in self.places),
             weight=self.weight,
             coordinates=self.coordinates,
@@ -145,7 +145,7 @@ def place_canaries(
     coordinates: int,
     spread: int,
     seed: int,
-) -> Places:
+) -> CanaryPlaces:
     """Give each canary coordinate a direction of its own, from a public seed."""
     if spread == 1:
         ends = np.cumsum([parameter.numel() for parameter in parameters])
@@ -169,7 +169,7 @@ def place_canaries(
             )
             for i, parameter in enumerate(_roomy(parameters, coordinates, spread))
         ]
-    return Places(
+    return CanaryPlaces(
         places=tuple(places),
         weight=1 / sqrt(spread),
         coordinates=coordinates,

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.training.audit import TrainingAudit
-from dpaudit.training.opacus.layout import Places, local
+from dpaudit.training.opacus.layout import CanaryPlaces, local
 from dpaudit.training.opacus.setup import (
     clipped_size,
     rank_and_world,
@@ -146,7 +146,7 @@ class RecordInserter:
     def __init__(
         self,
         optimizer: DPOptimizer,
-        places: Places,
+        places: CanaryPlaces,
         audit: TrainingAudit,
         *,
         norm: float,

@@ -35,7 +35,7 @@ from dpaudit.game.verdict import Control, Verdict
 from dpaudit.privacy.guarantees import PrivacyCurve
 from dpaudit.training.audit import Gather
 from dpaudit.training.likelihoods import Sampling
-from dpaudit.training.opacus.layout import Places, local
+from dpaudit.training.opacus.layout import CanaryPlaces, local
 
 __all__ = [
     "Facts",
@@ -215,7 +215,7 @@ def clip_factors(
 
 
 def clipped_size(
-    optimizer: DPOptimizer, places: Places, norm: float
+    optimizer: DPOptimizer, places: CanaryPlaces, norm: float
 ) -> NDArray[np.float64]:
     """Return what clipping leaves of a canary record at each coordinate.
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 
 from dpaudit.training.audit import TrainingAudit
-from dpaudit.training.opacus.layout import Places
+from dpaudit.training.opacus.layout import CanaryPlaces
 from dpaudit.training.opacus.setup import is_sharded, summed_grad
 from dpaudit.training.opacus.sums_reader import SumsReader
 
@@ -37,7 +37,7 @@ class SumInserter:
     def __init__(
         self,
         optimizer: DPOptimizer,
-        places: Places,
+        places: CanaryPlaces,
         audit: TrainingAudit,
         *,
         norm: float,

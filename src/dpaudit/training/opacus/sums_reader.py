@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 
 from dpaudit.errors import VoidAuditError
-from dpaudit.training.opacus.layout import Places, local
+from dpaudit.training.opacus.layout import CanaryPlaces, local
 from dpaudit.training.opacus.setup import (
     clip_factors,
     divisor,
@@ -52,7 +52,7 @@ class SumsReader:
     def __init__(
         self,
         optimizer: DPOptimizer,
-        places: Places,
+        places: CanaryPlaces,
         mine: NDArray[np.bool_],
         *,
         real_sums: bool,
@@ -164,7 +164,7 @@ class _Spots:
         offsets: Where they are in each flattened parameter.
     """
 
-    def __init__(self, places: Places, which: NDArray[np.bool_]) -> None:
+    def __init__(self, places: CanaryPlaces, which: NDArray[np.bool_]) -> None:
         self._weight, self._count = places.weight, int(which.sum())
         number = np.cumsum(which) - 1
         self.offsets: dict[Any, torch.Tensor] = {
