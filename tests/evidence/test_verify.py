@@ -371,3 +371,11 @@ def test_a_game_in_which_nothing_was_guessed_is_evidence_too():
     evidence = of_transcript(referee.close())
     assert isinstance(evidence, Evidence)
     assert verify(seal(evidence)).sound
+
+
+def test_a_training_that_was_left_out_of_redacted_evidence_is_among_what_is_stated():
+    """Nothing in redacted evidence shows that there was one."""
+    redacted = KINDS["redacted training"]()
+    without = replace(redacted, result=replace(redacted.result, training=None))
+    for evidence in (redacted, without):
+        assert "result.training" in verify(seal(evidence)).stated

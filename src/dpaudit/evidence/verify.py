@@ -86,9 +86,9 @@ def stated_fields(
                 found += ["guesses.files", "result.reading", "result.scores"]
         case None:
             found += ["result.reading"]
-            if not evidence.redacted:
-                found += ["result.scores"]
-    if training:
+            # Nor that there was a training: its record can be left out as a whole.
+            found += ["result.training" if evidence.redacted else "result.scores"]
+    if training and not evidence.redacted:
         # Of the accountant: which curve it stands for; the verdict on it is re-derived.
         own = ("accountant", "arrival", "steps", "trusted", "remarks")
         found += [f"result.training.{name}" for name in own]
