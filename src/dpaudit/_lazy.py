@@ -12,24 +12,14 @@ from sys import modules
 
 from dpaudit.errors import MissingExtraError
 
-__all__ = ["homes", "names_of"]
-
-
-def homes(file: str) -> dict[str, str]:
-    """Return the names that the stub beside a package lists, and their modules.
-
-    A line of it is ``from module import name as name``.
-    """
-    with open(file.removesuffix(".py") + ".pyi", encoding="utf-8") as stub:
-        lines = [line.split() for line in stub]
-    return {line[3]: line[1] for line in lines if line[:1] == ["from"]}
+__all__ = ["names_of"]
 
 
 def names_of(
     package: str, file: str
 ) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
     """Return ``__getattr__``, ``__dir__`` and ``__all__`` of a package."""
-    found = homes(file)
+    found = _homes(file)
 
     def fetch(name: str) -> object:
         if name not in found:
@@ -48,6 +38,16 @@ def names_of(
         return sorted({*own, *found})
 
     return fetch, listed, sorted(found)
+
+
+def _homes(file: str) -> dict[str, str]:
+    """Return the names that the stub beside a package lists, and their modules.
+
+    A line of it is ``from module import name as name``.
+    """
+    with open(file.removesuffix(".py") + ".pyi", encoding="utf-8") as stub:
+        lines = [line.split() for line in stub]
+    return {line[3]: line[1] for line in lines if line[:1] == ["from"]}
 
 
 def _absent(name: str, error: MissingExtraError) -> type:

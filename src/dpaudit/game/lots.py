@@ -32,7 +32,7 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
 
-__all__ = ["Lots", "mixed", "tie_rng", "tie_seed"]
+__all__ = ["Lots", "mixed", "tie_rng"]
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -91,21 +91,6 @@ def mixed(numbers: NDArray[np.int64], salt: int) -> NDArray[np.uint64]:
     return np.asarray(x)
 
 
-def tie_seed(design: Design) -> int | None:
-    """Return what a design fixes for deciding between equal scores, if it does.
-
-    Example:
-        >>> from dpaudit import PureDP, Ranking
-        >>> claim, rules = PureDP(epsilon=1.0), Ranking(guesses=5)
-        >>> tie_seed(Design(canaries=9, rules=rules, claim=claim, setting={})) is None
-        True
-        >>> fixed = {"tie_seed": 7}
-        >>> tie_seed(Design(canaries=9, rules=rules, claim=claim, setting=fixed))
-        7
-    """
-    return design.about.tie_seed
-
-
 def tie_rng(design: Design, key: Key | None) -> np.random.Generator | None:
     """Return what decides between equal scores; None if nothing was fixed for it.
 
@@ -124,5 +109,5 @@ def tie_rng(design: Design, key: Key | None) -> np.random.Generator | None:
     """
     if key is not None:
         return key.generator("ties", 0)
-    seed = tie_seed(design)
+    seed = design.about.tie_seed
     return None if seed is None else np.random.default_rng(seed)

@@ -21,7 +21,7 @@ import numpy as np
 
 from dpaudit.bounds.readings import Reading
 from dpaudit.errors import InvalidInputError, Remedy, VoidAuditError
-from dpaudit.game.lots import Lots, tie_seed
+from dpaudit.game.lots import Lots
 from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.scores import (
     check_fair,
@@ -128,7 +128,7 @@ def _reading(tally: ScoreTally) -> Reading:
 
 def _lots(tally: ScoreTally, cells: Cells) -> Lots | None:
     """Return what decides within cells; None if nothing may."""
-    fixed = tally.commitment is not None or tie_seed(tally.design) is not None
+    fixed = tally.commitment is not None or tally.design.about.tie_seed is not None
     if isinstance(tally.found, Ends) or not (tally.ids and fixed):
         return None
     seen = np.stack([cells.counts, cells.ones]).astype("<i8").tobytes()

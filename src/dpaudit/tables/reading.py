@@ -88,7 +88,7 @@ class ScoreTable:
         else:
             raise InvalidInputError(
                 "the table has no column 'bit', so the coins must come from a key: "
-                "give --design and --key"
+                "give a registered design and its key (--design and --key)"
             )
         result = audit_scores(
             self.ids,
