@@ -37,7 +37,7 @@ from dpaudit.game.design import Design
 from dpaudit.game.guessers import AdaptiveMostLikely, Everyone, MostLikely
 from dpaudit.game.pairs import Pairs
 from dpaudit.game.result import Result, judge
-from dpaudit.game.rules import AdaptiveCount, Classes, OneRun
+from dpaudit.game.rules import AdaptiveCount, Classes, OneRun, SeparateRuns
 from dpaudit.game.scores import audit_scores
 from dpaudit.game.shards import conclude_tallies, tally_local
 from dpaudit.mechanisms._shared import FixedPosterior
@@ -321,7 +321,7 @@ def _classic(given: Material) -> bool:
         base=np.zeros(3, np.uint8),
         place=1,
         pair=_PAIRS,
-        design=given.design,
+        design=replace(given.design, rules=SeparateRuns(guesses=given.design.guesses)),
         rng=given.rng,
         key=given.secret,
     )
