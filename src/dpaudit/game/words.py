@@ -1,12 +1,14 @@
 """A result in words, at one place: the sentence, what was shown, facts in rows.
 
-Printing, notebooks, reports, model cards and explanations all take their words from
-here, so that none says more than another. Nothing that says something about the claim
-is said of a void audit. Lower bounds are rounded down and p-values up.
+Printing and ``dpaudit audit`` say ``sentence``; explanations, reports and model cards
+``verdict`` with ``shown``; a notebook shows the word and rows (``html``). Nothing that
+says something about the claim is said of a void audit. Lower bounds are rounded down
+and p-values up.
 
 Elsewhere are the words of a test and of a bound by themselves (``bounds/bound``), of
-what guesses would have had to do (``game/strength``), and of several runs together
-(``game/combining``).
+what guesses would have had to do (``game/strength``), of several runs together
+(``game/combining``), of ``dpaudit bound``, which has no result (``cli/bound``), and of
+what was derived again (``evidence/derivation``).
 """
 
 from collections.abc import Iterable, Iterator
