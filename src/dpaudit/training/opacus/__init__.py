@@ -15,6 +15,15 @@ from dpaudit.training.opacus.audit import OpacusAudit
 from dpaudit.training.opacus.layout import Canary
 from dpaudit.training.opacus.plan import plan_opacus
 from dpaudit.training.opacus.records import with_canaries
+from dpaudit.training.opacus.sensitivity import Sensitivity, probe_sensitivity
 from dpaudit.training.opacus.setup import shared_key
 
-__all__ = ["Canary", "OpacusAudit", "plan_opacus", "shared_key", "with_canaries"]
+__all__ = [
+    "Canary",
+    "OpacusAudit",
+    "Sensitivity",
+    "plan_opacus",
+    "probe_sensitivity",
+    "shared_key",
+    "with_canaries",
+]

@@ -1,0 +1,478 @@
+"""How much can one record change the sum? Asked of the user's own step, not of theory.
+
+The accountant's proof needs one fact of a program: if a record leaves, the clipped sum
+changes by at most the clipping norm C. Here real records go through the user's own
+step, ``optimizer.step()`` included, without noise, and the sum is read where the
+wrapped optimizer would step. There is no statistics in it and no canary.
+
+*Leaving without a trace.* Taking a record out of the batch moves every other record's
+dropout mask and augmentation, so an honest program would seem to change too much. So
+record j takes record i's place, and the row is left out of the sum: it is dropped just
+before clipping, or with ghost clipping its coefficient is 0. Shapes and random numbers
+stay as they were. With S(B) the sum of a batch and S(B, -i) that without row i, it is
+asked that
+
+- ``|S(B) - S(B[i <- j], -i)| <= C``: the record's whole effect is within the norm;
+- ``S(B, -i) = S(B[i <- j], -i)``: the others' part does not depend on who sits beside
+  them (batch statistics, mixup, a loss over all tokens of a batch). If it does, the
+  proof fails, whether or not the whole effect exceeds C in this batch;
+- if nothing but dropout is random, a record that is really taken out changes the sum by
+  at most C, with dropout switched off: a mean taken for a sum shows only then.
+
+*Clipping that matters.* Gradients below C say nothing about clipping. So the loss is
+multiplied, such that most records are near the norm, and such that all are above it.
+
+What is too much by rounding is no fault: the tolerance follows the least precise number
+that was computed with. What the probe did not see it cannot say: records that were not
+among those probed, noise, sampling and accounting, and what goes on between steps.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import hypot, inf, isfinite
+from typing import Final, final
+
+import numpy as np
+import torch
+from opacus.optimizers import DPOptimizer
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.ledger import Fault, How, Look, Road
+from dpaudit.training.opacus.probing import (
+    Batch,
+    Seen,
+    Step,
+    Steps,
+    apart,
+    batch_size,
+    different,
+    equal,
+    exchanged,
+    rows_of,
+)
+from dpaudit.training.opacus.setup import rank_and_world
+
+__all__ = ["Sensitivity", "probe_sensitivity"]
+
+_LEAST: Final = 1e-3  # of the clipping norm; float32 stays below 1e-5
+_EXERCISED: Final = 0.9  # of the clipping norm: such a record was clipped
+_ALIKE: Final = (0.7, 1.4)  # ratio of norms at a whole and at half a batch
+_SEEDS: Final = 8
+_CLOSE: Final = 0.01  # relative, of a norm to what explains it
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sensitivity:
+    """What one record was seen to change, over the clipping norm.
+
+    Attributes:
+        change: The largest change of the sum when one record leaves; at most 1.
+        coupling: The largest change of the other records' part; 0.
+        removal: The largest change when a record is really taken out, at most 1; None
+            if more than dropout is random, so that it cannot be told.
+        tolerance: How much more rounding may explain.
+        clipped: The share of the probed records that was large enough for clipping to
+            matter, once the loss was multiplied.
+        layers: For each parameter, the largest change there of any one record.
+        records: How many records were probed.
+        sums: How many times the step was run.
+        faults: What is wrong.
+        unseen: Why nothing can be said; "" if something can.
+    """
+
+    change: float = 0.0
+    coupling: float = 0.0
+    removal: float | None = None
+    tolerance: float = _LEAST
+    clipped: float = 0.0
+    layers: Mapping[str, float] = field(default_factory=dict)
+    records: int = 0
+    sums: int = 0
+    faults: tuple[Fault, ...] = ()
+    unseen: str = ""
+
+    def looks(self) -> tuple[Look, ...]:
+        """Return what it says of the roads that it went."""
+        if self.unseen:
+            return ()
+        seen = (
+            f"{self.records} records through the user's own step, without noise: one "
+            f"changes the sum by at most {self.change:.4g} C"
+        )
+        cut = f"{self.clipped:.0%} of them made large enough to be clipped"
+        alone = f"what others put in changes by {self.coupling:.2g} C"
+        return (
+            Look(road=Road.GRADIENTS, how=How.PROBED, said=f"{alone} beside another"),
+            Look(road=Road.CLIPPING, how=How.PROBED, said=f"{seen}; {cut}"),
+        )
+
+    def __str__(self) -> str:
+        if self.unseen:
+            return f"Not examined: {self.unseen}."
+        found = [f"Fault found: {fault}." for fault in self.faults]
+        return " ".join([*found, *(f"{look.said}." for look in self.looks())])
+
+
+def probe_sensitivity(
+    step: Step,
+    model: nn.Module,
+    optimizer: DPOptimizer,
+    batch: Batch,
+    *,
+    records: int = 8,
+    generators: Sequence[torch.Generator] = (),
+    seed: int = 0,
+) -> Sensitivity:
+    """Return how much one record changes the sum that is given noise.
+
+    Takes about ``15 * records`` runs of the step. Afterwards all is as it was: the
+    training goes on bit for bit as if it had not been probed.
+
+    Args:
+        step: The user's own, given a batch as the loader yields it: ``zero_grad``,
+            forward, loss, backward, ``optimizer.step()``.
+        model: As ``make_private`` returned it.
+        optimizer: Likewise.
+        batch: Some real records, collated as the loader does; a dozen is enough.
+        records: How many of them leave, those with the largest gradients first.
+        generators: Random generators that the step draws from besides torch's,
+            numpy's and Python's own.
+        seed: For all of them.
+    """
+    _validate.whole_number("records", records, least=1)
+    if rank_and_world(optimizer)[1] > 1:
+        raise InvalidInputError(
+            "several ranks cannot be probed together; probe the same step in one "
+            "process, with model and optimizer made private there"
+        )
+    if batch_size(batch) < 3:
+        raise InvalidInputError(
+            f"a probe needs 3 records or more in its batch, got {batch_size(batch)}"
+        )
+    return _Examination(
+        Steps(step, model, optimizer, generators, seed), batch, records
+    ).result()
+
+
+@final
+class _Examination:
+    """The questions, in order, and what came of them."""
+
+    def __init__(self, steps: Steps, batch: Batch, records: int) -> None:
+        self._steps, self._batch, self._records = steps, batch, records
+        self._size, self._clip = batch_size(batch), steps.clip
+        self._largest = {"own": 0.0, "change": 0.0, "coupling": 0.0}
+        self._over: set[str] = set()
+        self._tolerance, self._layers = _LEAST, dict.fromkeys(steps.names, 0.0)
+        self._removal: float | None = None
+        self._alone: list[_Alone] = []
+        self._coupled: tuple[Batch, Batch, int] | None = None
+        self._beside: set[str] = set()
+        self._order: list[int] = []
+
+    def result(self) -> Sensitivity:
+        first = self._steps.run(self._batch)
+        if not equal(first.total, self._steps.run(self._batch).total):
+            return self._unseen("it does not repeat itself with the same random seeds")
+        positive = first.norms[first.norms > 0]
+        if not len(positive) or not bool(torch.isfinite(first.norms).all()):
+            return self._unseen("gradients of these records are zero or not finite")
+        self._order = first.norms.argsort(descending=True).tolist()
+        scales = sorted(
+            {
+                1.0,
+                0.7 * self._clip / float(positive.median()),
+                10 * self._clip / float(positive.min()),
+            }
+        )
+        for scale in scales:
+            self._leave(scale)
+        self._take_out(scales)
+        clipped = [alone.whole > _EXERCISED * self._clip for alone in self._alone]
+        return Sensitivity(
+            change=max(self._largest["own"], self._largest["change"]),
+            coupling=self._largest["coupling"],
+            removal=self._removal,
+            tolerance=self._tolerance,
+            clipped=sum(clipped) / max(len(clipped), 1),
+            layers=self._layers,
+            records=min(self._records, self._size),
+            sums=self._steps.runs,
+            faults=tuple(self._faults(first)),
+        )
+
+    def _unseen(self, why: str) -> Sensitivity:
+        return Sensitivity(unseen=why, sums=self._steps.runs)
+
+    def _leave(self, scale: float) -> None:
+        """Let records leave, one at a time, another sitting in their place."""
+        order, n = self._order, self._size
+        leaving = order[: self._records]
+        self._alone = self._leave_one_by_one(
+            self._batch,
+            {
+                i: sorted({order[-1 - turn], order[(turn + 1) % n]} - {i})
+                for turn, i in enumerate(leaving)
+            },
+            scale,
+        )
+        # The others all alike: what moves one of them moves all the same way.
+        alike = rows_of(self._batch, [order[0]] + [order[n // 2]] * (n - 1))
+        self._leave_one_by_one(alike, {0: sorted({order[-1], order[1]})}, scale)
+
+    def _leave_one_by_one(
+        self, batch: Batch, donors: Mapping[int, Sequence[int]], scale: float
+    ) -> list["_Alone"]:
+        """Let some rows leave; return what each puts in by itself.
+
+        Args:
+            batch: The records.
+            donors: For each row that leaves, the records that take its place in turn.
+            scale: What gradients are multiplied by.
+        """
+        found: list[_Alone] = []
+        whole = self._steps.run(batch, scale=scale)
+        if not all(bool(torch.isfinite(part).all()) for part in whole.total):
+            return found
+        self._tolerance = max(self._tolerance, self._allowed(whole))
+        for i, others in donors.items():
+            rest = self._steps.run(batch, without=i, scale=scale)
+            own = self._moved("own", whole, rest)
+            found.append(_Alone(by_parameter=own, raw=float(whole.norms[i])))
+            for donor in others:
+                filled = exchanged(batch, i, self._batch, donor)
+                other = self._steps.run(filled, without=i, scale=scale)
+                self._moved("change", whole, other)
+                self._moved("coupling", rest, other)
+                if self._coupled is None and "coupling" in self._over:
+                    self._coupled = (batch, filled, i)
+                self._beside |= different(whole.beside, other.beside)
+        return found
+
+    def _moved(self, what: str, before: Seen, after: Seen) -> list[float]:
+        """Note how far two sums are apart, and whether it is too much."""
+        each = apart(before, after)
+        moved = hypot(*each) / self._clip
+        moved = moved if isfinite(moved) else inf
+        self._largest[what] = max(self._largest[what], moved)
+        if moved > (what != "coupling") + self._allowed(before):
+            self._over.add(what)
+        if what == "own":
+            for name, part in zip(self._steps.names, each, strict=True):
+                self._layers[name] = max(self._layers[name], part / self._clip)
+        return each
+
+    def _allowed(self, seen: Seen) -> float:
+        return max(_LEAST, self._steps.rounding(seen))
+
+    def _take_out(self, scales: Sequence[float]) -> None:
+        """Really take records out, if their leaving moves no random number."""
+        self._steps.dropout = False
+        first, second = (self._steps.run(self._batch, seed=seed) for seed in (1, 2))
+        if equal(first.total, second.total):
+            self._removal = max(self._taken_out(scale) for scale in scales)
+            self._steps.dropout = True
+        else:
+            self._steps.dropout = True
+            self._compare_halves()
+
+    def _taken_out(self, scale: float) -> float:
+        """Return the largest change when a record is taken out of the batch."""
+        largest, whole = 0.0, self._steps.run(self._batch, scale=scale)
+        for i in self._order[: self._records]:
+            left = rows_of(self._batch, [k for k in range(self._size) if k != i])
+            rest = self._steps.run(left, scale=scale)
+            moved = hypot(*apart(whole, rest)) / self._clip
+            largest = max(largest, moved)
+            if not moved <= 1 + self._allowed(whole):
+                self._over.add("size")
+        return largest
+
+    def _compare_halves(self) -> None:
+        """Compare norms in a whole and in half a batch, where more is random."""
+        half, ratios = self._size // 2, []
+        for seed in range(_SEEDS):
+            whole = self._steps.run(self._batch, seed=seed)
+            part = rows_of(self._batch, range(half))
+            rest = self._steps.run(part, seed=_SEEDS + seed)
+            ratios.append(float(whole.norms[:half].median() / rest.norms.median()))
+        low, high = _ALIKE
+        if not low < float(np.median(ratios)) < high:
+            self._over.add("size")
+
+    def _faults(self, first: Seen) -> Iterator[Fault]:
+        over = self._over
+        if "own" in over or ("change" in over and "coupling" not in over):
+            yield self._clipping_fault()
+        if "coupling" in over:
+            yield self._coupling_fault()
+        if over == {"size"}:
+            yield self._size_fault()
+        for name in sorted(self._beside):
+            yield Fault(
+                road=Road.OTHER_WAYS,
+                said=f"{name!r} depends on the records and is given no noise",
+                measured="another value once one record was exchanged",
+                claimed="nothing but noisy sums",
+                cause="a statistic of records that is kept in a buffer, or a parameter "
+                "that the private optimizer does not train",
+            )
+        for name in first.others:
+            yield other_optimizer(name)
+
+    def _clipping_fault(self) -> Fault:
+        change = max(self._largest["own"], self._largest["change"])
+        return Fault(
+            road=Road.CLIPPING,
+            said="one record changes the sum by more than the clipping norm C",
+            measured=f"up to {change:.3g} C",
+            claimed="at most C",
+            cause=_cause_of(self._steps.names, self._alone, self._clip),
+        )
+
+    def _coupling_fault(self) -> Fault:
+        assert self._coupled is not None
+        moved = self._largest["coupling"]
+        return Fault(
+            road=Road.GRADIENTS,
+            said="what a record puts into the sum depends on other records, so that "
+            "the proof of privacy does not hold",
+            measured=f"a change of {moved:.3g} C when another record was exchanged",
+            claimed="none",
+            cause=_coupler(self._steps, *self._coupled),
+        )
+
+    def _size_fault(self) -> Fault:
+        found = "norms that differ with the number of records beside them"
+        if self._removal is not None:
+            found = f"a change of {self._removal:.4g} C when a record is taken out"
+        return Fault(
+            road=Road.ADDING,
+            said="what a record puts into the sum depends on the size of the batch",
+            measured=found,
+            claimed="at most C",
+            cause="a loss that is a mean and is told to Opacus as a sum, or the "
+            "reverse (loss_reduction)",
+        )
+
+
+def other_optimizer(name: str, steps: int | None = None) -> Fault:
+    """Return what is wrong with another optimizer that steps during training."""
+    times = "" if steps is None else f", {steps} times"
+    return Fault(
+        road=Road.OTHER_WAYS,
+        said=f"another optimizer ({name}) steps beside the private one{times}",
+        measured="parameters that change without noise",
+        claimed="nothing but noisy sums",
+        cause="a second optimizer on gradients of the same records",
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Alone:
+    """What one record puts into the sum by itself, once clipping matters.
+
+    Attributes:
+        by_parameter: Its norm in each parameter.
+        raw: The norm of its gradient before clipping, as the program has it.
+    """
+
+    by_parameter: Sequence[float]
+    raw: float
+
+    @property
+    def whole(self) -> float:
+        """Its norm."""
+        return hypot(*self.by_parameter)
+
+
+def _cause_of(names: Sequence[str], alone: Sequence[_Alone], clip: float) -> str:
+    """Return what explains that records put in more than the norm."""
+    if _alike([each.whole for each in alone]):
+        return f"clipping to {alone[0].whole / clip:.4g} C instead of C"
+    if _alike([each.whole / each.raw for each in alone]):
+        return (
+            "no clipping of records"
+            if _alike([alone[0].whole / alone[0].raw, 1.0])
+            else "one factor for all records: the batch is clipped, and not each record"
+        )
+    for prefix in dict.fromkeys(_prefixes(names)):
+        inside = [_within(name, prefix) for name in names]
+        left = [
+            hypot(*(x for x, i in zip(each.by_parameter, inside, strict=True) if not i))
+            for each in alone
+        ]
+        if _alike([*left, clip]):
+            return f"norms that are computed without {prefix!r}"
+    parts = [max(part) for part in zip(*(e.by_parameter for e in alone), strict=True)]
+    return (
+        f"norms that are not those of the gradients, most of all in "
+        f"{names[parts.index(max(parts))]!r}: a layer that is used twice or shares its "
+        "weights, under ghost clipping?"
+    )
+
+
+def _alike(values: Sequence[float]) -> bool:
+    return max(values) - min(values) <= _CLOSE * max(values)
+
+
+def _prefixes(names: Sequence[str]) -> Iterator[str]:
+    """Yield the names of parameters, and of the modules that they are in."""
+    for name in names:
+        parts = name.split(".")
+        for k in range(len(parts), 0, -1):
+            yield ".".join(parts[:k])
+
+
+def _within(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(f"{prefix}.")
+
+
+def _coupler(steps: Steps, before: Batch, after: Batch, row: int) -> str:
+    """Return what makes records depend on each other: before, in or after the model.
+
+    The first leaf of the model whose other rows change when one record is exchanged
+    couples them, unless its input did already.
+    """
+    first, second = (_flow(steps, batch, row) for batch in (before, after))
+    names = {module: name for name, module in steps.model.named_modules()}
+    for (module, into, out), (_, into_then, out_then) in zip(
+        first, second, strict=False
+    ):
+        name = names[module].removeprefix("_module.")
+        if not equal(into, into_then):
+            return (
+                f"what happens to a batch before {name!r}, such as mixing its records, "
+                "or scaling them by statistics of their own"
+            )
+        if not equal(out, out_then):
+            return f"{name!r}, in which records of a batch meet"
+    return "the loss, in which records of a batch meet: a mean over all their tokens?"
+
+
+def _flow(
+    steps: Steps, batch: Batch, row: int
+) -> list[tuple[nn.Module, list[torch.Tensor], list[torch.Tensor]]]:
+    """Return what goes in and out of each leaf of the model, less one record's row."""
+    found = []
+
+    def watch(module: nn.Module, into: object, out: object) -> None:
+        found.append((module, _others(into, row), _others(out, row)))
+
+    steps.run(batch, without=row, watch=watch)
+    return found
+
+
+def _others(values: object, row: int) -> list[torch.Tensor]:
+    """Return all rows but one of what goes in or out of a module."""
+    found = []
+    for value in tree_leaves(values):
+        if isinstance(value, torch.Tensor) and value.dim() and len(value) > row:
+            rows = torch.arange(len(value), device=value.device) != row
+            found.append(value.detach()[rows].clone())
+    return found
