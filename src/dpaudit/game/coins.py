@@ -118,6 +118,24 @@ class Key:
         raw = self.generator("uniforms", 0).bit_generator.random_raw(count)
         return np.asarray((raw >> np.uint64(11)) * 2.0**-53)
 
+    def sealed(
+        self, label: str, number: int, plain: NDArray[np.uint8]
+    ) -> NDArray[np.uint8]:
+        """Return bytes that only the key can read; sealed once more they are plain.
+
+        Args:
+            label: Of what is sealed.
+            number: A new one for whatever is sealed under this label: two texts under
+                one number tell their difference.
+            plain: The bytes.
+
+        Example:
+            >>> key, plain = Key(bytes(32)), np.arange(3, dtype=np.uint8)
+            >>> key.sealed("it", 7, key.sealed("it", 7, plain))
+            array([0, 1, 2], dtype=uint8)
+        """
+        return plain ^ np.frombuffer(self.stream(label, number, len(plain)), np.uint8)
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -104,8 +104,8 @@ class Arrivals:
         number = secrets.randbits(63)
         return {
             f"{_SEALED}.steps": np.array([self._steps, number]),
-            _SEALED: self._sealed(
-                np.frombuffer(self._sums.tobytes(), np.uint8), number
+            _SEALED: self._key.sealed(
+                _SEALED, number, np.frombuffer(self._sums.tobytes(), np.uint8)
             ),
         }
 
@@ -121,11 +121,7 @@ class Arrivals:
             raise InvalidInputError(
                 "the state does not hold what the audit gathered of its canaries"
             )
-        opened = np.frombuffer(self._sealed(sealed, number).tobytes())
+        opened = np.frombuffer(self._key.sealed(_SEALED, number, sealed).tobytes())
         if not np.isfinite(opened).all():
             raise InvalidInputError("the state was changed, or is of another key")
         self._sums, self._steps = opened.reshape(self._sums.shape).copy(), steps
-
-    def _sealed(self, plain: NDArray[np.uint8], number: int) -> NDArray[np.uint8]:
-        stream = self._key.stream("arrival", number, len(plain))
-        return plain ^ np.frombuffer(stream, np.uint8)
