@@ -20,7 +20,8 @@ told once.
   for a whole parameter, whose steps then all point one way, the side that shrinks
   more is the cause, and the other is looked at in what is left.
 - A constant is told before the larger scale and the likeness of steps that it brings.
-- Of weaker likeness of steps and of coordinates the one with one sign is the cause.
+- Of weaker likeness of steps and of coordinates the one with one sign is the cause,
+  or else the surer one.
 - The shape is told of only if nothing else is wrong.
 
 The sums are of all steps. Pairs are looked at in a random sample of them, chosen by the
@@ -156,9 +157,10 @@ class _Pairs:
 @final
 @dataclass(frozen=True, slots=True)
 class _Parameters:
-    """A test of each parameter that is watched."""
+    """A test of each parameter, or of each coordinate, that is watched."""
 
     which: _Places
+    sizes: _Floats  # how many values each has
     values: _Floats
     chances: _Floats
 
@@ -181,12 +183,12 @@ class NoiseWatch:
         >>> watch = NoiseWatch(np.zeros(64, int), ["fc.weight"], Key(bytes(32)))
         >>> rng = np.random.default_rng(0)
         >>> for _ in range(50):
-        ...     watch.observe(0.5 * rng.normal(size=64) * 0.9, 0.5)
+        ...     watch.observe(0.5 * rng.normal(size=64), 1.0)
         >>> looks, faults = watch.found()
         >>> print(looks[0].said)
-        measured 0.90 ± 0.01 times the noise stated, in 1 parameter, over 50 steps
+        measured 0.501 ± 0.006 times the noise stated, in 1 parameter, over 50 steps
         >>> print(faults[0].said)
-        noise 0.898 of that stated in every parameter
+        noise 0.5 of that stated in every parameter
     """
 
     def __init__(
@@ -630,8 +632,10 @@ def _likely(
     steps = steps if steps and steps.found else None
     coordinates = coordinates if coordinates and coordinates.found else None
     if steps and coordinates:
-        ranks = [(each.one_sign, -each.chance) for each in (steps, coordinates)]
-        return (steps, None) if ranks[0] > ranks[1] else (None, coordinates)
+        clearer = steps.one_sign - coordinates.one_sign
+        surer = steps.chance < coordinates.chance
+        by_steps = clearer > 0 if abs(clearer) > 0.5 else surer
+        return (steps, None) if by_steps else (None, coordinates)
     return steps, coordinates
 
 
@@ -659,8 +663,9 @@ def _scales(totals: _Totals, *, centred: bool = False) -> _Parameters:
     together = _corrected(scale_chance(sums.sum(), sizes.sum()), 1)
     if together <= BUDGET and (_at_one_scale(sums, sizes) or (own > BUDGET).all()):
         ratio = sqrt(max(float(sums.sum() / sizes.sum()), 0.0))
-        return _Parameters(which, np.full(len(which), ratio), np.minimum(own, together))
-    return _Parameters(which, np.sqrt(np.maximum(sums, 0) / sizes), own)
+        ratios = np.full(len(which), ratio)
+        return _Parameters(which, sizes, ratios, np.minimum(own, together))
+    return _Parameters(which, sizes, np.sqrt(np.maximum(sums, 0) / sizes), own)
 
 
 def _at_one_scale(squares: _Floats, sizes: _Floats) -> bool:
@@ -697,7 +702,7 @@ def _means(
         chances = np.where(sizes > 2, cosine_chance(cosines, np.maximum(sizes, 3)), 1.0)
     else:
         chances = mean_chance(sums, sizes)
-    return _Parameters(which, sums / sizes, _corrected(chances, len(which)))
+    return _Parameters(which, sizes, sums / sizes, _corrected(chances, len(which)))
 
 
 def _shape(totals: _Totals) -> Fault | None:
@@ -749,7 +754,7 @@ def _scale_faults(
             Fault(
                 road=Road.NOISE,
                 said=f"{_ratios(scales.values[low])} {_where(pool, scales, low)}",
-                measured=_measured(pool, scales, low),
+                measured=_measured(scales, low),
                 claimed="1",
                 cause=_why_little(pool, scales, low),
                 chance=float(scales.chances[low].min()),
@@ -761,7 +766,7 @@ def _scale_faults(
                 road=Road.NOISE,
                 said=f"{_ratios(scales.values[high])} {_where(pool, scales, high)}: "
                 "more noise than stated, or something besides noise",
-                measured=_measured(pool, scales, high),
+                measured=_measured(scales, high),
                 claimed="1",
                 cause=_why_much(pool, scales, high),
                 chance=float(scales.chances[high].min()),
@@ -770,11 +775,11 @@ def _scale_faults(
     return tuple(faults)
 
 
-def _measured(pool: _Pool, scales: _Parameters, wrong: NDArray[np.bool_]) -> str:
-    watched = np.isin(pool.totals.groups, scales.which[wrong])
-    values = float(pool.totals.steps[watched].sum())
-    times = sqrt(float(pool.totals.squares[watched].sum()) / values)
-    return f"{_with_error(times, times / sqrt(2 * values))} of the noise stated"
+def _measured(scales: _Parameters, wrong: NDArray[np.bool_]) -> str:
+    sizes = scales.sizes[wrong]
+    times = sqrt(float(np.square(scales.values[wrong]) @ sizes / sizes.sum()))
+    error = times / sqrt(2 * float(sizes.sum()))
+    return f"{_with_error(times, error)} of the noise stated"
 
 
 def _why_little(pool: _Pool, scales: _Parameters, low: NDArray[np.bool_]) -> str:
@@ -1003,11 +1008,14 @@ def _listed(pool: _Pool, which: Iterable[int]) -> str:
 def _ratios(values: _Floats) -> str:
     if (values < _NOTHING).all():
         return "no noise"
-    least, most = f"{values.min():.3g}", f"{values.max():.3g}"
-    if "1" in (least, most):
-        least, most = f"{values.min():.4f}", f"{values.max():.4f}"
+    least, most = (_rounded(float(each)) for each in (values.min(), values.max()))
     ratio = least if least == most else f"{least} to {most}"
     return f"noise {ratio} of that stated"
+
+
+def _rounded(ratio: float) -> str:
+    """Return a ratio with two digits, and with more near 1, where they matter."""
+    return f"{ratio:.2g}" if abs(ratio - 1) > 0.1 else f"{ratio:.3f}"
 
 
 def _with_error(value: float, error: float) -> str:

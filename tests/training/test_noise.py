@@ -1,0 +1,677 @@
+"""Is the noise what it should be? Laws against oracles, honest runs, planted faults."""
+
+from functools import cache, partial
+
+import numpy as np
+import pytest
+from scipy import integrate, stats
+
+from dpaudit import Key
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.ledger import BUDGET, How, Road
+from dpaudit.training import noise as module
+from dpaudit.training.noise import (
+    NoiseWatch,
+    cosine_chance,
+    inside_chance,
+    largest_chance,
+    mean_chance,
+    scale_chance,
+)
+
+KEY = Key(bytes(range(32)))
+NAMES = ("conv.weight", "conv.bias", "fc.weight", "fc.bias")
+STEPS, PLACES = 100, 256
+FC = slice(128, 192)  # the coordinates of fc.weight
+
+
+def watched(values, *, multiplier=1.0, most_steps=4096, names=NAMES, key=KEY):
+    """A watch that saw these values, in parameters of equal size."""
+    groups = np.arange(values.shape[1]) * len(names) // values.shape[1]
+    watch = NoiseWatch(groups, names, key, most_steps=most_steps)
+    for row in values:
+        watch.observe(row * multiplier, multiplier)
+    return watch
+
+
+def honest(seed=0, steps=STEPS, places=PLACES):
+    return np.random.default_rng(seed).normal(size=(steps, places))
+
+
+# The laws.
+
+
+@pytest.mark.parametrize("count", [1, 7, 300, 25_600])
+@pytest.mark.parametrize("off", [0.3, 0.99, 1.0, 1.03, 2.0])
+def test_the_law_of_the_scale(count, off):
+    law = stats.chi2(count)
+    expected = min(1.0, 2 * min(law.cdf(off * count), law.sf(off * count)))
+    assert scale_chance(off * count, count) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("count", [1, 2, 40, 2560])
+@pytest.mark.parametrize("share", [0.0, 0.4, 0.5, 0.55, 1.0])
+def test_the_law_of_the_quartiles(count, share):
+    inside = round(share * count)
+    law = stats.binom(count, 0.5)
+    expected = min(1.0, 2 * min(law.cdf(inside), law.sf(inside - 1)))
+    assert inside_chance(inside, count) == pytest.approx(expected, rel=1e-9)
+
+
+def test_half_of_a_normal_lies_within_the_quartile():
+    within = integrate.quad(stats.norm.pdf, -module._QUARTILE, module._QUARTILE)[0]
+    assert within == pytest.approx(0.5, abs=1e-12)
+
+
+@pytest.mark.parametrize("count", [1, 100, 25_600])
+@pytest.mark.parametrize("largest", [0.01, 2.0, 4.0, 5.0])
+def test_the_law_of_the_largest(count, largest):
+    below = (stats.norm.cdf(largest) - stats.norm.cdf(-largest)) ** count
+    expected = min(1.0, 2 * min(below, 1 - below))
+    assert largest_chance(largest, count) == pytest.approx(expected, rel=1e-6)
+
+
+def test_the_law_of_the_mean():
+    expected = 2 * stats.norm(scale=np.sqrt(50)).sf(21.0)
+    assert mean_chance(-21.0, 50) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("places", [3, 4, 10, 100, 256])
+@pytest.mark.parametrize("cosine", [0.0, -0.2, 0.5, 0.9])
+def test_the_law_of_a_cosine(places, cosine):
+    """The angle of two directions has a density of sin^(k - 2)."""
+    angle = np.arccos(abs(cosine) - 1e-6 if cosine else 0.0)
+    density = partial(lambda power, x: np.sin(x) ** power, places - 2)
+    tail, whole = (
+        integrate.quad(density, 0, to, epsabs=0, epsrel=1e-10, limit=500)[0]
+        for to in (angle, np.pi / 2)
+    )
+    assert cosine_chance(cosine, places) == pytest.approx(tail / whole, rel=1e-6)
+
+
+def test_cosines_of_normal_vectors_have_their_law():
+    """Of any lengths. A test of Kolmogorov's at 1e-4, with a fixed seed."""
+    one, two = 5 * honest(1, 4000, 12), 0.1 * honest(2, 4000, 12)
+    lengths = np.sqrt(np.square(one).sum(1) * np.square(two).sum(1))
+    chances = cosine_chance((one * two).sum(1) / lengths, 12)
+    assert stats.kstest(chances, "uniform").pvalue > 1e-4
+
+
+# Honest runs.
+
+
+@cache
+def honest_runs():
+    return [watched(honest([7, seed], 40, 64), multiplier=0.7) for seed in range(2000)]
+
+
+def test_honest_noise_is_hardly_ever_called_faulty():
+    """Of 2,000 runs 0.2 at most are expected: more than 3 once in 17,000 times."""
+    assert sum(bool(watch.found()[1]) for watch in honest_runs()) <= 3
+
+
+def test_honest_noise_is_called_faulty_as_often_as_allowed(monkeypatch):
+    """At a budget of a tenth: 200 runs at most, 60 more once in 200,000 times.
+
+    And not far fewer: the tests make use of what they are allowed.
+    """
+    monkeypatch.setattr(module, "BUDGET", 0.1)
+    alarms = sum(bool(watch.found()[1]) for watch in honest_runs())
+    assert 100 <= alarms <= 260
+
+
+def test_what_is_seen_of_honest_noise_is_said():
+    looks, faults = watched(honest()).found()
+    assert not faults
+    assert [(look.road, look.how) for look in looks] == [
+        (Road.NOISE, How.PROBED),
+        (Road.INDEPENDENCE, How.PROBED),
+    ]
+    times = np.sqrt(np.mean(np.square(honest())))
+    assert looks[0].said == (
+        f"measured {times:.3f} ± 0.004 times the noise stated, in 4 parameters, over "
+        "100 steps"
+    )
+    steps, coordinates = (largest_cosine(rows) for rows in (honest(), honest().T))
+    assert looks[1].said == (
+        f"the largest correlation of two steps is {steps:.2g} of 256 coordinates, of "
+        f"two coordinates {coordinates:.2g} over 100 steps, as chance explains"
+    )
+
+
+def largest_cosine(rows):
+    units = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.abs(np.triu(units @ units.T, 1)).max()
+
+
+# Planted faults.
+
+
+def scaled(by, places=slice(None)):
+    def plant(values):
+        values[:, places] *= by
+
+    return plant
+
+
+def law(draw):
+    def plant(values):
+        rng = np.random.default_rng(values[0].view(np.uint64)[:4])
+        values[:] = draw(rng, values.shape)
+
+    return plant
+
+
+def shifted(by, places=slice(None)):
+    def plant(values):
+        values[:, places] += by
+
+    return plant
+
+
+def again(later, earlier, length=1, sign=1):
+    def plant(values):
+        for step in range(length):
+            values[later - 1 + step] = sign * values[earlier - 1 + step]
+
+    return plant
+
+
+def every(lag):
+    def plant(values):
+        values[:] = values[np.arange(len(values)) % lag]
+
+    return plant
+
+
+def stuck(values):
+    values[:, FC] = values[0, FC]
+
+
+def over_rows(values):
+    values[:, FC] = np.tile(values[:, 128:136], 8)
+
+
+def one_number(values):
+    values[:, FC] = values[:, 128:129]
+
+
+def two_parameters(values):
+    values[:, FC] = values[:, :64]
+
+
+def common_part(values):
+    values *= np.sqrt(0.5)
+    values += np.sqrt(0.5) * np.random.default_rng(4).normal(size=(len(values), 1))
+
+
+def drifting(values):
+    for step in range(1, len(values)):
+        values[step] = 0.9 * values[step - 1] + np.sqrt(0.19) * values[step]
+
+
+def a_part_again(values):
+    values[50] = 0.8 * values[0] + 0.6 * values[50]
+
+
+NOISE, INDEPENDENCE = Road.NOISE, Road.INDEPENDENCE
+PLANTED = {
+    "scale 1/200": (
+        scaled(1 / 200),
+        NOISE,
+        "noise 0.005 of that stated in every parameter",
+        "noise is scaled wrongly everywhere",
+    ),
+    "twice as much": (
+        scaled(2),
+        NOISE,
+        "more noise than stated, or something besides noise",
+        "noise is scaled wrongly everywhere",
+    ),
+    "no noise": (scaled(0), NOISE, "no noise in any parameter", "no noise is added"),
+    "one parameter without": (
+        scaled(0, FC),
+        NOISE,
+        "no noise in parameter 'fc.weight'",
+        "no noise is added there",
+    ),
+    "one parameter with half": (
+        scaled(0.5, FC),
+        NOISE,
+        "of that stated in parameter 'fc.weight'",
+        "that parameter is left out when noise is added, or has a scale of its own",
+    ),
+    "one parameter with more": (
+        scaled(100, FC),
+        NOISE,
+        "in parameter 'fc.weight': more noise than stated",
+        "noise is added more than once there",
+    ),
+    "Laplace": (
+        law(lambda rng, shape: rng.laplace(size=shape) / np.sqrt(2)),
+        NOISE,
+        "the noise is not normal",
+        "heavier tails",
+    ),
+    "uniform": (
+        law(lambda rng, shape: rng.uniform(-np.sqrt(3), np.sqrt(3), shape)),
+        NOISE,
+        "the noise is not normal",
+        "lighter tails",
+    ),
+    "a small constant": (
+        shifted(0.1, FC),
+        NOISE,
+        "a constant is added with the noise in parameter 'fc.weight'",
+        "something that stays from step to step",
+    ),
+    "a large constant": (
+        shifted(1.0, FC),
+        NOISE,
+        "a constant is added with the noise in parameter 'fc.weight'",
+        "something that stays from step to step",
+    ),
+    "a gradient": (
+        shifted(np.random.default_rng(5).normal(size=PLACES)),
+        NOISE,
+        "a constant is added with the noise in parameters 'conv.weight', 'conv.bias' "
+        "and 2 more",
+        "something that stays from step to step",
+    ),
+    "one step again": (
+        again(51, 1),
+        INDEPENDENCE,
+        "the noise of step 51 is that of step 1",
+        "the generator went back to the state of step 1 at step 51 (a resume",
+    ),
+    "a resume": (
+        again(61, 41, 20),
+        INDEPENDENCE,
+        "the noise of step 61 is that of step 41",
+        "the generator went back to the state of step 41 at step 61 (a resume",
+    ),
+    "half of the run again": (
+        again(51, 1, 50),
+        INDEPENDENCE,
+        "the noise of step 51 is that of step 1",
+        "the generator went back to the state of step 1 at step 51 (a resume",
+    ),
+    "minus": (
+        again(51, 1, sign=-1),
+        INDEPENDENCE,
+        "the noise of step 51 is minus that of step 1",
+        "with its sign turned",
+    ),
+    "every epoch": (
+        every(10),
+        INDEPENDENCE,
+        "the noise of step 11 is that of step 1",
+        "noise is seeded anew every 10 steps (each epoch)",
+    ),
+    "every step": (
+        every(1),
+        INDEPENDENCE,
+        "the noise of step 2 is that of step 1",
+        "the generator is seeded in every step",
+    ),
+    "one parameter the same in every step": (
+        stuck,
+        INDEPENDENCE,
+        "the noise of parameter 'fc.weight' is the same in every step",
+        "the generator of that noise is seeded in every step",
+    ),
+    "broadcast over rows": (
+        over_rows,
+        INDEPENDENCE,
+        "the noise of parameter 'fc.weight' is the same in several of its coordinates",
+        "noise of a smaller shape is broadcast over the parameter",
+    ),
+    "one number for a parameter": (
+        one_number,
+        INDEPENDENCE,
+        "the noise of parameter 'fc.weight' is the same in several of its coordinates",
+        "noise of a smaller shape is broadcast over the parameter",
+    ),
+    "two parameters": (
+        two_parameters,
+        INDEPENDENCE,
+        "the noise of parameters 'conv.weight' and 'fc.weight' is the same",
+        "one noise is used for several parameters, or each is seeded alike",
+    ),
+    "a common part": (
+        common_part,
+        INDEPENDENCE,
+        "is correlated between",
+        "part of",
+    ),
+    "from step to step": (
+        drifting,
+        INDEPENDENCE,
+        "the noise of steps",
+        "part of the noise of one step is used again in another",
+    ),
+    "a part again": (
+        a_part_again,
+        INDEPENDENCE,
+        "the noise of steps 51 and 1 is correlated",
+        "part of the noise of one step is used again in another",
+    ),
+}
+
+
+@pytest.mark.parametrize("multiplier", [1.0, 0.6])
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_fault_is_told_once_and_by_its_name(name, multiplier):
+    plant, road, said, cause = PLANTED[name]
+    values = honest(9)
+    plant(values)
+    _, (fault,) = watched(values, multiplier=multiplier).found()
+    assert fault.road is road
+    assert said in fault.said
+    assert cause in fault.cause
+    assert fault.chance <= BUDGET
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(
+    "name",
+    ["every epoch", "every step", "one number for a parameter", "broadcast over rows"],
+)
+def test_what_repeats_brings_no_other_fault_about(name, seed):
+    values = honest([9, seed])
+    PLANTED[name][0](values)
+    assert len(watched(values).found()[1]) == 1
+
+
+def test_two_faults_are_two():
+    values = honest(9)
+    over_rows(values)
+    every(10)(values)
+    said = [fault.said for fault in watched(values).found()[1]]
+    assert said == [
+        "the noise of step 11 is that of step 1",
+        "the noise of parameter 'fc.weight' is the same in several of its coordinates",
+    ]
+
+
+def test_a_scale_and_a_repetition_are_two_faults():
+    values = honest(9) / 200
+    again(51, 1)(values)
+    roads = [fault.road for fault in watched(values).found()[1]]
+    assert roads == [INDEPENDENCE, NOISE]
+
+
+@pytest.mark.parametrize(
+    ("ratio", "cause"),
+    [(1 / 0.6, "the noise multiplier of 0.6 is left out"), (0.6, "multiplied twice")],
+)
+def test_a_multiplier_left_out_or_used_twice_is_recognised(ratio, cause):
+    _, (fault,) = watched(honest() * ratio, multiplier=0.6).found()
+    assert cause in fault.cause
+
+
+# The smallest faults.
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        scaled(0.97),
+        scaled(1.03),
+        scaled(0.93, FC),
+        shifted(0.08, FC),
+        law(lambda rng, shape: rng.standard_t(12, shape) * np.sqrt(10 / 12)),
+    ],
+    ids=["3 % less", "3 % more", "7 % less in one", "0.08 added in one", "t of 12"],
+)
+def test_the_smallest_faults_that_are_caught(plant):
+    """In 25,600 values, 6,400 of them in each parameter: in 18 of 20 runs or more."""
+    caught = 0
+    for seed in range(20):
+        values = honest([11, seed])
+        plant(values)
+        caught += bool(watched(values).found()[1])
+    assert caught >= 18
+
+
+def test_a_fault_of_two_percent_is_caught_in_a_hundred_thousand_values():
+    values = honest(12, 400) * 0.98
+    (fault,) = watched(values).found()[1]
+    assert fault.said.endswith("of that stated in every parameter")
+
+
+def test_what_all_parameters_share_is_caught_however_many_there_are():
+    """Of 128 parameters with two coordinates each none shows it by itself."""
+    names = [f"layer {number}" for number in range(128)]
+    (fault,) = watched(honest(25) * 0.95, names=names).found()[1]
+    assert fault.said.endswith("of that stated in every parameter")
+
+
+# Steps that are passed over, and samples of steps.
+
+
+def test_steps_without_noise_or_numbers_are_passed_over_and_counted():
+    watch = watched(honest())
+    watch.observe(np.zeros(PLACES), 0.0)
+    watch.observe(np.full(PLACES, np.nan), 1.0)
+    watch.observe(np.where(np.arange(PLACES) == 3, np.inf, 0.0), 1.0)
+    looks, faults = watch.found()
+    assert not faults
+    assert looks[0].said.endswith(
+        "over 100 steps; passed over: 1 step for which no noise was stated, 2 steps "
+        "with noise that is no number"
+    )
+    watch.observe(honest()[3], 1.0)
+    assert watch.found()[1][0].said == "the noise of step 104 is that of step 4"
+
+
+@pytest.mark.parametrize("passed", [0, 3])
+def test_no_step_that_can_be_read_is_no_look(passed):
+    watch = NoiseWatch(np.zeros(8, int), ["w"], KEY)
+    for _ in range(passed):
+        watch.observe(np.zeros(8), 0.0)
+    looks, faults = watch.found()
+    assert not faults
+    assert {look.how for look in looks} == {How.NOT_LOOKED_AT}
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+@pytest.mark.parametrize("places", [1, 2, 5])
+def test_few_steps_and_few_coordinates_are_no_fault(steps, places):
+    watch = NoiseWatch(np.zeros(places, int), ["w"], KEY)
+    for row in honest(1, steps, places):
+        watch.observe(row, 1.0)
+    assert not watch.found()[1]
+
+
+def test_memory_is_bounded_and_sums_are_of_all_steps():
+    values = honest(2, 10_000).astype(np.float32)
+    watch = watched(values, most_steps=512)
+    assert watch._rows.shape == (512, PLACES)
+    assert watch._rows.dtype == np.float32
+    looks, faults = watch.found()
+    assert not faults
+    times = np.sqrt(np.mean(np.square(values, dtype=np.float64)))
+    assert f"measured {times:.4f} ± 0.0004" in looks[0].said
+    assert "over 10000 steps" in looks[0].said
+    assert "in a random sample of 512 of 10000 steps" in looks[1].said
+
+
+def test_the_sample_of_steps_is_uniform():
+    """Numbers of 200 kept steps of 4,000, in ten parts: chi-squared at 1e-4."""
+    kept = np.zeros(10)
+    for seed in range(20):
+        key = Key(np.random.default_rng(seed).bytes(32))
+        watch = watched(np.ones((4000, 1)), most_steps=200, key=key, names=["w"])
+        kept += np.bincount(watch._numbers // 400, minlength=10)
+    assert stats.chisquare(kept).pvalue > 1e-4
+
+
+def test_a_resume_is_found_in_a_sample_whatever_its_lag():
+    values = honest(6, 3000, 64)
+    again(1502, 1, 1499)(values)
+    _, (fault,) = watched(values, most_steps=800).found()
+    assert "the generator went back to the state of step" in fault.cause
+    assert "or before" in fault.cause
+
+
+# Several ranks.
+
+
+def found_by_ranks(watches):
+    """Run all ranks, with a gather that needs no threads: call by call."""
+    calls = []
+    while True:
+        new = []
+        for watch in watches:
+            answers = iter(calls)
+            try:
+                found = watch.found(partial(answer, answers))
+            except _AskedError as asked:
+                new.append(asked.args[0])
+            else:
+                new.append(found)
+        if not isinstance(new[0], np.ndarray):
+            return new
+        assert len({(part.shape, part.dtype) for part in new}) == 1
+        calls.append(np.concatenate(new))
+
+
+class _AskedError(Exception):
+    pass
+
+
+def answer(answers, own):
+    assert own.ndim == 1
+    for known in answers:
+        return known
+    raise _AskedError(own)
+
+
+def test_all_ranks_say_the_same_of_all_coordinates():
+    values = honest(13)
+    parts = [values[:, :100], values[:, 100:]]
+    one, two = found_by_ranks([watched(part) for part in parts])
+    assert one == two
+    looks, faults = watched(values).found()
+    assert not one[1]
+    assert not faults
+    assert one[0] == looks
+
+
+@pytest.mark.parametrize("name", ["scale 1/200", "every epoch", "one step again"])
+def test_ranks_find_together_what_one_finds(name):
+    plant, _, said, cause = PLANTED[name]
+    values = honest(14)
+    plant(values)
+    one, two = found_by_ranks([watched(values[:, :100]), watched(values[:, 100:])])
+    assert one == two
+    (fault,) = one[1]
+    assert said in fault.said
+    assert cause in fault.cause
+
+
+def test_ranks_with_one_seed_are_found_out():
+    values = honest(15, places=64)
+    one, _ = found_by_ranks([watched(values), watched(values)])
+    assert "is the same" in one[1][0].said
+
+
+def test_ranks_that_passed_over_other_steps_agree():
+    values = honest(16)
+    broken = values.copy()
+    broken[7, 3] = np.nan
+    one, two = found_by_ranks([watched(values[:, :128]), watched(broken)])
+    assert one == two
+    one, two = found_by_ranks([watched(values[:, :128]), watched(honest(17))])
+    assert one == two
+    assert not one[1]
+
+
+def test_many_ranks_compare_no_more_coordinates_than_they_can():
+    ranks = [watched(honest([18, rank], 20)) for rank in range(8)]
+    found = found_by_ranks(ranks)
+    assert found[0] == found[-1]
+    assert "of 1024 coordinates" in found[0][0][1].said
+
+
+# Saving.
+
+
+def test_a_run_that_was_saved_goes_on_as_if_it_was_not(tmp_path):
+    values = honest(20)
+    again(80, 10)(values)
+    whole, first = watched(values, most_steps=64), watched(values[:55], most_steps=64)
+    np.savez(tmp_path / "state.npz", allow_pickle=False, **first.saved())
+    with np.load(tmp_path / "state.npz") as state:
+        groups = np.arange(PLACES) * 4 // PLACES
+        second = NoiseWatch(groups, NAMES, KEY, most_steps=64)
+        second.restore(state)
+    for row in values[55:]:
+        second.observe(row, 1.0)
+    assert second.found() == whole.found()
+    np.testing.assert_array_equal(second._numbers, whole._numbers)
+    np.testing.assert_array_equal(second._rows, whole._rows)
+
+
+def test_what_is_saved_says_nothing_without_the_key():
+    watch = watched(honest(21))
+    one, two = watch.saved(), watch.saved()
+    assert np.mean(one["noise"] == two["noise"]) < 0.01
+    sealed = one["noise"].tobytes()
+    assert honest(21)[0].astype(np.float32).tobytes()[:16] not in sealed
+    bits = np.unpackbits(one["noise"])
+    assert abs(bits.mean() - 0.5) < 5 * 0.5 / np.sqrt(len(bits))
+
+
+def test_what_is_saved_is_sealed_apart_from_arrivals():
+    """Under one number, two labels have two streams."""
+    plain = np.zeros(64, np.uint8)
+    assert (KEY.sealed("noise", 5, plain) != KEY.sealed("arrival", 5, plain)).any()
+
+
+def test_a_state_of_another_key_is_refused():
+    state = watched(honest(22)).saved()
+    other = watched(honest(22), key=Key(bytes(32)))
+    with pytest.raises(InvalidInputError, match="another key"):
+        other.restore(state)
+
+
+@pytest.mark.parametrize("sealed", [np.zeros(3, np.uint8), np.zeros(1024), None])
+def test_a_state_that_holds_something_else_is_refused(sealed):
+    watch = watched(honest(23, 5))
+    state = {k: v for k, v in watch.saved().items() if k != "noise"}
+    if sealed is not None:
+        state["noise"] = sealed
+    with pytest.raises(InvalidInputError, match="does not hold"):
+        watch.restore(state)
+
+
+def test_what_tells_the_coins_cannot_be_pickled():
+    with pytest.raises(VoidAuditError):
+        watched(honest(24, 2)).__reduce__()
+
+
+# What is no noise.
+
+
+@pytest.mark.parametrize(
+    ("noise", "multiplier"),
+    [
+        (np.zeros(3), 1.0),
+        (np.zeros((4, 1)), 1.0),
+        (np.zeros(4), -1.0),
+        (np.zeros(4), np.nan),
+        (np.zeros(4), np.inf),
+    ],
+)
+def test_what_is_no_noise_is_refused(noise, multiplier):
+    watch = NoiseWatch(np.zeros(4, int), ["w"], KEY)
+    with pytest.raises(InvalidInputError):
+        watch.observe(noise, multiplier)
+
+
+@pytest.mark.parametrize("groups", [[0, 1], [-1, 0], [[0], [0]]])
+def test_groups_that_are_no_parameters_are_refused(groups):
+    with pytest.raises(InvalidInputError, match="groups"):
+        NoiseWatch(np.array(groups), ["w"], KEY)
