@@ -188,6 +188,10 @@ def stuck(values):
     values[:, FC] = values[0, FC]
 
 
+def one_every_epoch(values):
+    values[:, FC] = values[np.arange(len(values)) % 10][:, FC]
+
+
 def over_rows(values):
     values[:, FC] = np.tile(values[:, 128:136], 8)
 
@@ -319,6 +323,12 @@ PLANTED = {
         INDEPENDENCE,
         "the noise of parameter 'fc.weight' is the same in every step",
         "the generator of that noise is seeded in every step",
+    ),
+    "one parameter every epoch": (
+        one_every_epoch,
+        INDEPENDENCE,
+        "the noise of step 11 is that of step 1 in parameter 'fc.weight'",
+        "noise is seeded anew every 10 steps (each epoch)",
     ),
     "broadcast over rows": (
         over_rows,

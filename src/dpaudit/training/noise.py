@@ -20,6 +20,7 @@ told once.
   for a whole parameter, whose steps then all point one way, the side that shrinks
   more is the cause, and the other is looked at in what is left.
 - A constant is told before the larger scale and the likeness of steps that it brings.
+- Steps that are equal in one parameter are told before weaker likeness.
 - Of weaker likeness of steps and of coordinates the one with one sign is the cause,
   or else the surer one.
 - The shape is told of only if nothing else is wrong.
@@ -32,7 +33,7 @@ saved, and ``found`` is for after the game.
 
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from math import ceil, gcd, log10, sqrt
 from typing import Any, Final, NoReturn, Self, TypeAlias, final
@@ -556,13 +557,15 @@ def _explained(pool: _Pool) -> tuple[Fault, ...]:
     constant = bool(at_coordinates.wrong.any())
     even = _equalised(left, groups) if free else left
     steps, coordinates = _likely(even, constant=constant)
-    alike: tuple[Fault, ...] = ()
-    if steps:
+    alike = apart = (
+        _repeated_apart(pool, even, rows, columns) if steps or coordinates else ()
+    )
+    if steps and not apart:
         alike = (_alike_steps(pool, steps, rows),)
-    elif coordinates:
+    elif coordinates and not apart:
         alike = (_alike_coordinates(pool, coordinates, columns),)
     parameters = None if alike else _parameter_means(totals, free=free)
-    means = () if steps else _mean_faults(pool, at_coordinates, parameters)
+    means = () if steps or apart else _mean_faults(pool, at_coordinates, parameters)
     if means:
         scales = _scales(totals, centred=True)
     faults = (*faults, *alike, *means)
@@ -589,7 +592,7 @@ def _repetitions(pool: _Pool) -> tuple[tuple[Fault, ...], _Places, _Places]:
         by_step = steps.left if steps else 1.0
         by_coordinate = coordinates.left if coordinates else 1.0
         if steps and by_step < 1 and by_step <= by_coordinate:
-            faults += (_repeated_steps(pool, steps, rows),)
+            faults += (_repeated_steps(pool, steps, rows, columns),)
             rows = rows[steps.distinct]
         elif coordinates and by_coordinate < 1:
             faults += _repeated_coordinates(pool, coordinates, columns)
@@ -858,16 +861,19 @@ def _mean_faults(
 # What is said of pairs.
 
 
-def _repeated_steps(pool: _Pool, pairs: _Pairs, rows: _Places) -> Fault:
-    """Tell of steps that are equal."""
+def _repeated_steps(
+    pool: _Pool, pairs: _Pairs, rows: _Places, columns: _Places, where: str = ""
+) -> Fault:
+    """Tell of steps that are equal, in some coordinates."""
     numbers = pool.numbers[rows]
     again = pairs.repeats
     later, earlier = numbers[again] + 1, numbers[pairs.first[again]] + 1
-    cosine = _cosine(pool.rows[rows], int(again[0]), int(pairs.first[again[0]]))
+    compared = pool.rows[np.ix_(rows, columns)]
+    cosine = _cosine(compared, int(again[0]), int(pairs.first[again[0]]))
     return Fault(
         road=Road.INDEPENDENCE,
         said=f"the noise of step {later[0]} is {_minus(cosine)}that of step "
-        f"{earlier[0]}",
+        f"{earlier[0]}{where}",
         measured=f"correlation {cosine:.3f} of {pairs.places} coordinates; "
         f"repeated steps: {len(again)} of {len(numbers)}",
         claimed="independent noise",
@@ -878,6 +884,23 @@ def _repeated_steps(pool: _Pool, pairs: _Pairs, rows: _Places) -> Fault:
         ),
         chance=pairs.chance,
     )
+
+
+def _repeated_apart(
+    pool: _Pool, left: NDArray[Any], rows: _Places, columns: _Places
+) -> tuple[Fault, ...]:
+    """Tell of parameters in which steps are equal, as they are not in all."""
+    groups = pool.groups[columns]
+    which = np.unique(groups)
+    faults = []
+    for group in which:
+        own = np.flatnonzero(groups == group)
+        pairs = _compare(left[:, own], len(own))
+        if pairs and pairs.left < 1 and pairs.chance * len(which) <= BUDGET:
+            pairs = replace(pairs, chance=pairs.chance * len(which))
+            where = f" in {_listed(pool, [int(group)])}"
+            faults.append(_repeated_steps(pool, pairs, rows, columns[own], where))
+    return tuple(faults)
 
 
 def _why_repeated(
