@@ -21,6 +21,7 @@ from dpaudit.bounds import Counts, test_claim
 from dpaudit.explanation import verdict
 from dpaudit.game.combining import combine_runs
 from dpaudit.game.design import Commitment
+from dpaudit.game.ledger import Fault, How, Ledger, Look, Road
 from dpaudit.game.result import TrainingRecord, effect_seen, judge
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Control, Verdict
@@ -29,7 +30,20 @@ from dpaudit.reporting.model_card import model_card_section
 from dpaudit.reporting.report import report_html
 from dpaudit.testing.functions import FunctionResult
 
-CODES = {"no violation found": 0, "refuted": 1, "inconclusive": 3, "void": 4}
+CODES = {
+    "no violation found": 0,
+    "refuted": 1,
+    "inconclusive": 3,
+    "void": 4,
+}
+TRAINED = {**CODES, "fault found": 5}  # only a training has a ledger of roads
+FAULT = Fault(
+    road=Road.NOISE,
+    said="no noise is added in 'fc'",
+    measured="0 times the noise stated",
+    claimed="1",
+    cause="a parameter that is left out",
+)
 CLAIMED = PureDP(epsilon=1.0)
 LOST = Control(said="no canary arrived", spoils=Verdict.VOID)
 # Right guesses of 100, and whether the run was spoilt. Of a claim of epsilon = 1, 95
@@ -39,6 +53,7 @@ RUNS = {
     "refuted": (95, False),
     "inconclusive": (50, False),
     "no violation found": (70, False),
+    "fault found": (70, False),
 }
 GOLDEN = Path(__file__).with_name("verdicts.txt")
 
@@ -77,6 +92,10 @@ def trained(word):
         transcript=transcript(audit),
         steps=10,
         trusted=1.0,
+        ledger=Ledger.of(
+            [Look(road=Road.NOISE, how=How.AUDITED, said="as noise is")],
+            [FAULT] if word == "fault found" else (),
+        ),
     )
     return replace(audit, training=training)
 
@@ -96,6 +115,10 @@ def called(word):
     )
 
 
+WORDS = [
+    *((kind, word) for kind in ("audit", "training") for word in CODES),
+    ("training", "fault found"),
+]
 KINDS = {
     "audit": audited,
     "training": trained,
@@ -139,31 +162,31 @@ def check_first(said, word):
     """Check that a text begins with the word, and gives no other as the verdict."""
     assert said.lower().startswith(word), said[:80]
     assert said[0].isupper(), said[:80]
-    for other in set(CODES) - {word, "refuted"}:
+    for other in set(TRAINED) - {word, "refuted"}:
         assert other not in said.lower()
     if word != "refuted":
         assert " is refuted" not in said
 
 
-@pytest.mark.parametrize("word", CODES)
+@pytest.mark.parametrize(("kind", "word"), WORDS)
 @pytest.mark.parametrize("shown", SHOWN)
-@pytest.mark.parametrize("kind", ["audit", "training"])
 def test_every_text_begins_with_the_word(kind, shown, word):
     check_first(SHOWN[shown](KINDS[kind](word)), word)
 
 
-@pytest.mark.parametrize("word", CODES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "word"),
+    [*((kind, word) for kind in KINDS for word in CODES), ("training", "fault found")],
+)
 def test_every_result_has_the_word_and_its_exit_code(kind, word):
     result = KINDS[kind](word)
     assert result.verdict == word
-    assert result.verdict.exit_code == CODES[word]
-    assert bool(result.reason) == (word in ("void", "inconclusive"))
+    assert result.verdict.exit_code == TRAINED[word]
+    assert bool(result.reason) == (word in ("void", "inconclusive", "fault found"))
     check_first(str(result), word)
 
 
-@pytest.mark.parametrize("word", CODES)
-@pytest.mark.parametrize("kind", ["audit", "training"])
+@pytest.mark.parametrize(("kind", "word"), WORDS)
 def test_every_document_has_the_word(kind, word):
     result = KINDS[kind](word)
     metrics = as_metrics(result)
@@ -205,10 +228,10 @@ def test_what_was_looked_at_is_told_wherever_there_is_room():
         assert "he guesses are better than chance (p " in said
 
 
-def test_the_four_look_different():
-    boxes = {audited(word)._repr_html_().partition("<p")[0] for word in CODES}
-    pages = {re.search(r"<body class=.*", report_html(audited(w)))[0] for w in CODES}
-    assert len(boxes) == len(pages) == 4
+def test_the_five_look_different():
+    boxes = {trained(word)._repr_html_().partition("<p")[0] for word in TRAINED}
+    pages = {re.search(r"<body class=.*", report_html(trained(w)))[0] for w in TRAINED}
+    assert len(boxes) == len(pages) == 5
 
 
 def test_one_void_run_makes_all_void_and_one_blind_run_does_not():

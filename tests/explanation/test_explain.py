@@ -35,6 +35,7 @@ from dpaudit.explanation.accuracy import accuracy_of
 from dpaudit.explanation.advice import unmodelled_advice
 from dpaudit.explanation.ladder import law_of, modelled
 from dpaudit.explanation.model import Model
+from dpaudit.game.ledger import Ledger
 from dpaudit.game.result import TrainingRecord, judge
 from dpaudit.game.scores import audit_scores
 from dpaudit.game.transcript import Transcript
@@ -325,6 +326,7 @@ def trained_result(*, claim, accountant, correct=97, trusted=1.0):
         transcript=transcript,
         steps=1,
         trusted=trusted,
+        ledger=Ledger.of(()),
     )
     return replace(judge(counts, design=design, commitment=None), training=training)
 

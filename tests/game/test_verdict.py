@@ -13,8 +13,14 @@ from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.verdict import Control, Verdict, verdict_of
 from dpaudit.game.words import opening
 
-ORDER = ("void", "refuted", "inconclusive", "no violation found")
-CODES = {"no violation found": 0, "refuted": 1, "inconclusive": 3, "void": 4}
+ORDER = ("void", "refuted", "fault found", "inconclusive", "no violation found")
+CODES = {
+    "no violation found": 0,
+    "refuted": 1,
+    "inconclusive": 3,
+    "void": 4,
+    "fault found": 5,
+}
 
 
 def judged(correct, *, guesses=100, claimed=1.0, controls=()):
@@ -24,15 +30,16 @@ def judged(correct, *, guesses=100, claimed=1.0, controls=()):
     return judge(counts, design=design, commitment=None, controls=controls)
 
 
-def test_there_are_four_words_with_an_exit_code_each():
+def test_there_are_five_words_with_an_exit_code_each():
     assert {str(each): each.exit_code for each in Verdict} == CODES
 
 
 @pytest.mark.parametrize(
-    ("void", "refuted", "could", "unseen"), list(product([True, False], repeat=4))
+    ("void", "refuted", "could", "unseen", "fault"),
+    list(product([True, False], repeat=5)),
 )
 def test_where_several_words_hold_the_first_in_order_is_said(
-    void, refuted, could, unseen
+    void, refuted, could, unseen, fault
 ):
     controls = [Control(said="all is well")]
     controls += [Control(said="unseen", spoils=Verdict.INCONCLUSIVE)] * unseen
@@ -40,12 +47,18 @@ def test_where_several_words_hold_the_first_in_order_is_said(
     holding = {
         "void": void,
         "refuted": refuted,
+        "fault found": fault,
         "inconclusive": unseen or not could,
         "no violation found": True,
     }
-    word, why = verdict_of(refuted=refuted, could=could, controls=controls)
+    word, why = verdict_of(
+        refuted=refuted,
+        could=could,
+        controls=controls,
+        faults=["no noise"] * fault,
+    )
     assert word == next(each for each in ORDER if holding[each])
-    assert bool(why) == (word in ("void", "inconclusive"))
+    assert bool(why) == (word in ("void", "fault found", "inconclusive"))
 
 
 def test_an_audit_that_could_not_have_refuted_the_claim_is_inconclusive():

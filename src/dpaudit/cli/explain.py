@@ -57,6 +57,7 @@ def _json(found: "Explanation") -> str:
             "notice": found.notice,
             "outcome": str(found.outcome),
             "reason": found.reason,
+            "roads": list(found.roads),
             "verdict": found.verdict,
             "controls": encode(found.controls),
             "claimed": json_number(found.claimed),

@@ -90,7 +90,7 @@ def stated_fields(
             found += ["result.training" if evidence.redacted else "result.scores"]
     if training and not evidence.redacted:
         # Of the accountant: which curve it stands for; the verdict on it is re-derived.
-        own = ("accountant", "arrival", "steps", "trusted", "remarks")
+        own = ("accountant", "arrival", "ledger", "steps", "trusted", "remarks")
         found += [f"result.training.{name}" for name in own]
     if evidence.key is None and not registration_given:
         found += ["registration"]

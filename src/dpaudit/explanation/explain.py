@@ -22,7 +22,7 @@ from dpaudit.game.result import Result
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.game.strength import would_catch
 from dpaudit.game.verdict import CHANCE, Verdict
-from dpaudit.game.words import noise_caught, shown
+from dpaudit.game.words import noise_caught, roads, shown
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.theory.rungs import Gaps
 
@@ -140,6 +140,7 @@ def explain(
     return Explanation(
         outcome=result.verdict,
         reason=result.reason,
+        roads=tuple(roads(result)),
         shown=shown(result),
         controls=result.controls,
         claimed=gaps.rungs[0].epsilon,
@@ -162,6 +163,7 @@ def _void(result: Result) -> Explanation:
     return Explanation(
         outcome=result.verdict,
         reason=result.reason,
+        roads=tuple(roads(result)),
         shown="",
         controls=result.controls,
         claimed=result.claim_test.claim.epsilon_at(delta),

@@ -73,7 +73,8 @@ class Explanation:
 
     Attributes:
         outcome: How it ended, in one word.
-        reason: Why it is void or inconclusive; "" otherwise.
+        reason: Why it is void or inconclusive, or which fault; "" otherwise.
+        roads: Of a training, what was looked at and what was not, in a few lines.
         shown: What was shown of the claim, and to whom; "" if the audit is void.
         controls: What was looked at to see whether there was anything to see.
         claimed: The claim's epsilon at delta.
@@ -95,6 +96,7 @@ class Explanation:
 
     outcome: Verdict
     reason: str
+    roads: tuple[str, ...]
     shown: str
     controls: tuple[Control, ...]
     claimed: float
@@ -127,6 +129,8 @@ class Explanation:
     def __str__(self) -> str:
         parts = [on_one_line(self.notice)] if self.notice else []
         parts.append(self.verdict)
+        if self.roads:
+            parts.append("\n".join(self.roads))
         if self.strength:
             parts.append(self.strength)
         if self.outcome is not Verdict.VOID:

@@ -86,7 +86,7 @@ class CombinedResult:
 
     @property
     def reason(self) -> str:
-        """Why the audit is void or inconclusive; "" otherwise."""
+        """Why the audit is void or inconclusive, or which fault; "" otherwise."""
         return self._ended()[1]
 
     @property
@@ -117,6 +117,11 @@ class CombinedResult:
             refuted=self.claim_test.refuted,
             could=self.could_refute,
             controls=self.controls,
+            faults=[
+                f"run {number}: {fault}"
+                for number, run in enumerate(self.runs, 1)
+                for fault in run.faults
+            ],
         )
 
     @property

@@ -14,6 +14,7 @@ from dpaudit.bounds.strength import accuracy_caught
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game import words
 from dpaudit.game.design import Commitment, Design
+from dpaudit.game.ledger import Fault, Ledger
 from dpaudit.game.rules import JudgingBound, Rules
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
@@ -30,6 +31,7 @@ from dpaudit.privacy.guarantees import Guarantee, PureDP
 from dpaudit.stats.binomial import log_odds_limit
 
 __all__ = [
+    "HIDDEN",
     "Result",
     "TrainingRecord",
     "bound_of",
@@ -41,7 +43,7 @@ __all__ = [
 ]
 
 
-_HIDDEN = 0.9  # of the evidence; with less a forecast does not hold
+HIDDEN = 0.9  # of the evidence; with less a forecast does not hold
 
 
 @final
@@ -65,6 +67,7 @@ class TrainingRecord:
         trusted: What share of the evidence real gradients left, on average.
         arrival: How the noisy sums answered to the canaries; None if that was not
             seen, for example as none joined a step.
+        ledger: Every road from a record to the model, and how it was looked at.
         remarks: What was noticed without any statistics.
     """
 
@@ -73,6 +76,7 @@ class TrainingRecord:
     transcript: Transcript
     steps: int
     trusted: float
+    ledger: Ledger
     arrival: Arrival | None = None
     remarks: tuple[str, ...] = ()
 
@@ -82,7 +86,7 @@ class TrainingRecord:
     @property
     def hidden(self) -> bool:
         """Whether real gradients hid so much that no forecast of the audit holds."""
-        return self.trusted < _HIDDEN
+        return self.trusted < HIDDEN
 
 
 @final
@@ -161,7 +165,7 @@ class Result(Document):
 
     @property
     def reason(self) -> str:
-        """Why the audit is void or inconclusive; "" otherwise."""
+        """Why the audit is void or inconclusive, or which fault; "" otherwise."""
         return self._ended()[1]
 
     @property
@@ -181,11 +185,17 @@ class Result(Document):
         """Whether the bound is by a method that this package does not have."""
         return self.bound.method not in {*KNOWN, self.design.rules.bound().method}
 
+    @property
+    def faults(self) -> tuple[Fault, ...]:
+        """What was found to be wrong, whatever the claim."""
+        return self.training.ledger.faults if self.training else ()
+
     def _ended(self) -> tuple[Verdict, str]:
         return verdict_of(
             refuted=self.claim_test.refuted,
             could=self.could_refute,
             controls=self.controls,
+            faults=self.faults,
         )
 
     def __eq__(self, other: object) -> bool:

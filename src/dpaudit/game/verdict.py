@@ -7,7 +7,8 @@ where nothing else shows that there was something to see? A control answers one 
 One that fails spoils the verdict: the audit is void, as it was another run than the one
 that was designed, or it is inconclusive, as nothing was tested.
 
-Where several words hold, the first of void, refuted, inconclusive is said. No control
+Where several words hold, the first of void, refuted, fault found, inconclusive is said.
+A fault found is something that is wrong whatever the claim (``ledger``). No control
 makes a refutation: the chance of refuting a true claim is at most alpha over all runs,
 void ones included. A void run is spent: whoever repeats runs until one is not void has
 another chance of being wrong than alpha.
@@ -57,6 +58,7 @@ class Verdict(StrEnum):
 
     VOID = "void"
     REFUTED = "refuted"
+    FAULT_FOUND = "fault found"
     INCONCLUSIVE = "inconclusive"
     NO_VIOLATION_FOUND = "no violation found"
 
@@ -71,6 +73,7 @@ _EXIT_CODES: Final = {
     Verdict.REFUTED: 1,
     Verdict.INCONCLUSIVE: 3,
     Verdict.VOID: 4,
+    Verdict.FAULT_FOUND: 5,
 }
 
 
@@ -196,14 +199,19 @@ def speaks_of_chance(control: Control) -> bool:
 
 
 def verdict_of(
-    *, refuted: bool, could: bool, controls: Iterable[Control]
+    *,
+    refuted: bool,
+    could: bool,
+    controls: Iterable[Control],
+    faults: Iterable[object] = (),
 ) -> tuple[Verdict, str]:
-    """Return how an audit ended, and why it is void or inconclusive ("" otherwise).
+    """Return how an audit ended, and why if it is no answer about the claim.
 
     Args:
         refuted: Whether the claim is refuted.
         could: Whether the audit could have refuted it at all.
         controls: What was looked at besides.
+        faults: What was found to be wrong whatever the claim.
 
     Example:
         >>> lost = Control(said="no canary arrived", spoils=Verdict.VOID)
@@ -218,6 +226,9 @@ def verdict_of(
         return Verdict.VOID, "; ".join(failed[Verdict.VOID])
     if refuted:
         return Verdict.REFUTED, ""
+    found = "; ".join(map(str, faults))
+    if found:
+        return Verdict.FAULT_FOUND, found
     if not could:
         failed.setdefault(Verdict.INCONCLUSIVE, []).insert(
             0, "the audit could not have refuted the claim, or hardly"

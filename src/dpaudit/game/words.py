@@ -23,6 +23,7 @@ from dpaudit.bounds.bound import p_value_text, rounded_down
 from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.strength import mechanism_ceiling
 from dpaudit.errors import on_one_line
+from dpaudit.game.ledger import Fault, How
 from dpaudit.game.verdict import CHANCE, Verdict
 from dpaudit.privacy.guarantees import ApproxDP, Guarantee, PureDP
 
@@ -41,6 +42,7 @@ __all__ = [
     "note_on_strength",
     "notes",
     "opening",
+    "roads",
     "sentence",
     "shown",
     "verdict",
@@ -57,9 +59,7 @@ def opening(verdict: Verdict, reason: str) -> str:
         >>> opening(Verdict.VOID, "no canary arrived")
         'Void: no canary arrived. Nothing is said about the claim.'
     """
-    said = (
-        verdict[0].upper() + verdict[1:] + (f": {on_one_line(reason)}" * bool(reason))
-    )
+    said = capital(verdict) + f": {on_one_line(reason)}" * bool(reason)
     silent = " Nothing is said about the claim." * (verdict is Verdict.VOID)
     return f"{said}.{silent}"
 
@@ -150,7 +150,7 @@ def sentence(result: "Result") -> str:
     void, training = result.verdict is Verdict.VOID, result.training
     if training is None:
         return said if void else f"{said} {details(result)}"
-    lines = [said]
+    lines = [said, *roads(result)]
     if not void:
         lines += [_accountant(result), details(result), _family(training)]
         lines += [_why_not_higher(result)]
@@ -160,7 +160,29 @@ def sentence(result: "Result") -> str:
         if each.said not in result.reason
     ]
     lines += [f"Note: {on_one_line(remark)}." for remark in training.remarks]
+    lines += [
+        f"{capital(look.road)}, {look.how}: {on_one_line(look.said)}."
+        for look in training.ledger.looks
+    ]
     return "\n".join(line for line in lines if line)
+
+
+def roads(result: "Result") -> Iterator[str]:
+    """Say in a few lines what was found, what was looked at and what was not."""
+    if result.training is None:
+        return
+    if result.verdict is not Verdict.FAULT_FOUND:
+        for fault in result.faults:
+            yield f"Fault found: {on_one_line(str(fault))}."
+    for how in How:
+        found = result.training.ledger.roads(how)
+        if found:
+            yield f"{capital(how)}: {', '.join(found)}."
+
+
+def capital(text: str) -> str:
+    """Return a text with its first letter as a capital."""
+    return text[:1].upper() + text[1:]
 
 
 def details(result: "Result") -> str:
@@ -198,7 +220,8 @@ def _limits(result: "Result") -> str:
     """Say what the audit did not run through, and what nobody can check."""
     missed = "; not exercised: " + on_one_line(", ".join(result.not_exercised))
     uncommitted = "" if result.commitment else "; the coins were not committed"
-    return (missed if result.not_exercised else "") + uncommitted
+    said = result.not_exercised and not result.training  # there the ledger says it
+    return (missed if said else "") + uncommitted
 
 
 def _accountant(result: "Result") -> str:
@@ -436,6 +459,7 @@ def _of_training(result: "Result", *, void: bool) -> Iterator[Fact]:
     training = result.training
     if training is None:
         return
+    yield from _ledger_facts(result)
     yield Fact(
         name="Training",
         value=f"{training.steps:,} steps seen",
@@ -453,6 +477,23 @@ def _of_training(result: "Result", *, void: bool) -> Iterator[Fact]:
         )
 
 
+def _ledger_facts(result: "Result") -> Iterator[Fact]:
+    """Return the ledger in rows: faults, then the roads by how they were looked at."""
+    assert result.training is not None
+    for fault in result.faults:
+        yield Fact(name="Fault found", value=fault.said, note=_why(fault))
+    for look in result.training.ledger.looks:
+        yield Fact(name=capital(look.road), value=str(look.how), note=look.said)
+
+
+def _why(fault: Fault) -> str:
+    chance = f"; by chance at most {fault.chance:.1g}" if fault.chance else ""
+    return (
+        f"{fault.measured}, where {fault.claimed} is claimed; likely {fault.cause}"
+        f"{chance}"
+    )
+
+
 # In a notebook: a small piece of HTML in the notebook's own colours, so that light and
 # dark work alike. It loads nothing, and every text in it is escaped.
 
@@ -464,6 +505,7 @@ _CELL = "text-align:left;padding:3px 14px 3px 0;vertical-align:top"
 _COLOURS: Final = {  # all stand out on white and on black
     Verdict.VOID: "#808080",
     Verdict.REFUTED: "#d1495b",
+    Verdict.FAULT_FOUND: "#d9662b",
     Verdict.INCONCLUSIVE: "#c28e0e",
     Verdict.NO_VIOLATION_FOUND: "#3d85c6",
 }

@@ -10,8 +10,9 @@ longer in the way: the guesser is one who knows all records but the canaries, an
 of them were sampled, as an accountant's proof allows. The threat model says so.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import final
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,13 +21,60 @@ from dpaudit import _validate
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
+from dpaudit.game.ledger import How, Look, Road
 from dpaudit.game.result import Result
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
 
-__all__ = ["NOT_EXERCISED", "SumsAudit", "scattered"]
+__all__ = [
+    "SumsAudit",
+    "looks_at_records",
+    "looks_at_sums",
+    "noise_watched",
+    "scattered",
+]
 
-NOT_EXERCISED = ("sampling of records", "per-record gradients and their clipping")
+_WATCHED: Final = 256  # coordinates at which noise is watched
+
+
+def looks_at_sums(*, noise: bool, how: str) -> Iterator[Look]:
+    """Return how roads are looked at where canaries are added to sums.
+
+    Args:
+        noise: Whether the noise itself was watched.
+        how: What would have to be said for that.
+    """
+    beyond = "canaries are added to sums, which are made after it"
+    for road in (Road.SAMPLING, Road.GRADIENTS, Road.CLIPPING, Road.ADDING):
+        yield Look(road=road, how=How.NOT_LOOKED_AT, said=beyond)
+    if not noise:
+        yield Look(road=Road.INDEPENDENCE, how=How.NOT_LOOKED_AT, said=how)
+    yield Look(
+        road=Road.OTHER_WAYS,
+        how=How.NOT_LOOKED_AT,
+        said="an audit sees the sums that it is handed, and nothing else that leaves",
+    )
+
+
+def looks_at_records(*, norm: float) -> Iterator[Look]:
+    """Return how roads are looked at where canaries are records.
+
+    Args:
+        norm: Of a canary before clipping, over the clipping norm.
+    """
+    through = "canaries are records, and pass it as records do"
+    for road in (Road.SAMPLING, Road.ADDING):
+        yield Look(road=road, how=How.AUDITED, said=through)
+    cut = "none is above the norm, so that nothing shows whether records are cut"
+    if norm > 1:
+        cut = f"{through}, at {norm:g} times the clipping norm"
+    how = How.AUDITED if norm > 1 else How.NOT_LOOKED_AT
+    yield Look(road=Road.CLIPPING, how=how, said=cut)
+
+
+def noise_watched(coordinates: int) -> slice:
+    """Return at which of the canaries' coordinates noise is watched: spread evenly."""
+    return slice(0, None, -(-coordinates // _WATCHED))
 
 
 @final
@@ -40,6 +88,8 @@ class SumsAudit:
         dimension: How many coordinates the sum has.
         sample_rate: Chance of a record to join a step; 1 for the full batch.
         real_sums: Whether the loop will say what its sums were without canaries.
+        noise: The noise multiplier that the loop states; with ``real_sums`` the noise
+            itself is then held against it, and against itself over steps.
         layout_seed: Public seed of the canaries' coordinates.
 
     Example:
@@ -66,8 +116,12 @@ class SumsAudit:
         dimension: int,
         sample_rate: float,
         real_sums: bool = False,
+        noise: float | None = None,
         layout_seed: int = 0,
     ) -> None:
+        count = coordinates_needed(design)
+        self._noise = noise if real_sums else None
+        self._watched = noise_watched(count)
         self._audit = TrainingAudit(
             design=design,
             key=key,
@@ -78,10 +132,13 @@ class SumsAudit:
                 "layout_seed": layout_seed,
             },
             real_sums=real_sums,
+            watched=["the sum"] * len(range(count)[self._watched])
+            if self._noise
+            else (),
         )
         self.design, self.commitment = self._audit.design, self._audit.commitment
         self.coordinates: NDArray[np.int64] = scattered(
-            dimension, coordinates_needed(design), seed=layout_seed
+            dimension, count, seed=layout_seed
         )
         self._real_sums = real_sums
         self._joined: NDArray[np.int64] | None = None  # what was asked for, this step
@@ -118,6 +175,9 @@ class SumsAudit:
         noisy = _numbers("noisy_sums", noisy_sums)
         real = 0.0 if real_sums is None else _numbers("real_sums", real_sums)
         self._audit.observe(noisy - real, self._joined)
+        if self._noise:
+            added = noisy - real - self._joined
+            self._audit.watch_noise(added[self._watched], self._noise)
         self._joined = None
 
     def save(self, path: str | Path) -> None:
@@ -135,7 +195,13 @@ class SumsAudit:
             claim: What an accountant stands for, if a whole curve is known:
                 ``dpaudit.accounting.accountant_curve([(noise, rate, steps)])``.
         """
-        return self._audit.finish(claim=claim, not_exercised=NOT_EXERCISED)
+        return self._audit.finish(
+            claim=claim,
+            looks=looks_at_sums(
+                noise=bool(self._noise),
+                how="SumsAudit(..., real_sums=True, noise=...) would look at it",
+            ),
+        )
 
 
 def _numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:

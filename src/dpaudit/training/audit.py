@@ -16,7 +16,7 @@ state of another audit is refused. It says nothing about the coins that the nois
 do not say: how these answered to the coins is sealed with the key (``arrival``).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias, final
@@ -32,6 +32,7 @@ from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design, ThreatModel
 from dpaudit.game.guessers import most_likely
+from dpaudit.game.ledger import Fault, Look
 from dpaudit.game.referee import Referee
 from dpaudit.game.result import Result
 from dpaudit.game.verdict import Control
@@ -40,6 +41,7 @@ from dpaudit.tables.columns import array_names, read_arrays
 from dpaudit.training.arrival import Arrivals
 from dpaudit.training.draws import Draws
 from dpaudit.training.likelihoods import Sampling, SumsReading
+from dpaudit.training.noise import NoiseWatch
 from dpaudit.training.result import (
     Played,
     check_rules,
@@ -93,6 +95,8 @@ class TrainingAudit:
             in what real gradients leave there. All are alike if left out.
         by_program: Whether the program itself, and not the audit, puts the canaries
             into the sums, as it does with records.
+        watched: For each coordinate whose noise will be handed to ``watch_noise``, the
+            name of its parameter; empty if noise cannot be told from the rest.
 
     Attributes:
         draws: Who joins a step. Secret; not for what reads the sums.
@@ -114,7 +118,7 @@ class TrainingAudit:
         >>> for _ in range(50):  # noise multiplier 0.5
         ...     joined = audit.joining()
         ...     audit.observe(joined + 0.5 * rng.normal(size=500), joined)
-        >>> audit.finish(claim=None, not_exercised=("clipping",)).refuted
+        >>> audit.finish(claim=None, looks=()).refuted
         True
     """
 
@@ -130,6 +134,7 @@ class TrainingAudit:
         own: NDArray[np.int64] | None = None,
         groups: NDArray[np.int64] | None = None,
         by_program: bool = False,
+        watched: Sequence[str] = (),
     ) -> None:
         size = per_coordinate(design)
         check_rules(design)
@@ -153,6 +158,9 @@ class TrainingAudit:
             groups=groups,
         )
         self._arrivals = Arrivals(len(self._own), key, by_program=by_program)
+        names = list(dict.fromkeys(watched))
+        places = np.array([names.index(name) for name in watched], np.int64)
+        self._noise = NoiseWatch(places, names, key) if names else None
 
     def joining(self) -> NDArray[np.int64]:
         """Return how many included canaries join the coming step at each coordinate.
@@ -173,6 +181,16 @@ class TrainingAudit:
         self.reading.observe(sums)
         self._arrivals.observe(sums, joined)
 
+    def watch_noise(self, noise: NDArray[Any], multiplier: float) -> None:
+        """Take note of the noise of a step; the guesser never learns it.
+
+        Args:
+            noise: What was added at each watched coordinate, over the clipping norm.
+            multiplier: The standard deviation that was stated for it.
+        """
+        assert self._noise is not None
+        self._noise.observe(noise, multiplier)
+
     def save(self, path: str | Path, more: State | None = None) -> None:
         """Write what was seen so far to a file that holds no key.
 
@@ -191,6 +209,7 @@ class TrainingAudit:
                 **(more or {}),
                 **self.reading.saved(),
                 **self._arrivals.saved(),
+                **(self._noise.saved() if self._noise else {}),
             )
 
     def read_state(self, path: str | Path) -> State:
@@ -221,12 +240,15 @@ class TrainingAudit:
         """Go on from a state."""
         self.reading.restore(state)
         self._arrivals.restore(state)
+        if self._noise is not None:
+            self._noise.restore(state)
 
     def finish(
         self,
         *,
         claim: Guarantee | None,
-        not_exercised: tuple[str, ...],
+        looks: Iterable[Look],
+        faults: Iterable[Fault] = (),
         controls: tuple[Control, ...] = (),
         remarks: tuple[str, ...] = (),
         gather: Gather | None = None,
@@ -235,12 +257,17 @@ class TrainingAudit:
 
         Args:
             claim: What the accountant stands for, as far as it is known.
-            not_exercised: Parts of the training that the audit did not run through.
+            looks: How roads from a record to the model were looked at, besides by the
+                canaries themselves; a road that is not among them was not looked at.
+            faults: What was found to be wrong on them.
             controls: What else was looked at to see whether there was anything to see.
             remarks: What was noticed without any statistics.
             gather: From numbers of the coordinates that are read here to those of all
                 ranks, if there are several.
         """
+        of_noise: tuple[tuple[Look, ...], tuple[Fault, ...]] = ((), ())
+        if self._noise is not None:
+            of_noise = self._noise.found(gather)
         if gather is None:
             played = guess(self._referee, self.reading.log_likelihood())
             arrival = self._arrivals.found()
@@ -253,7 +280,8 @@ class TrainingAudit:
             arrival=arrival,
             commitment=self.commitment,
             claim=claim,
-            not_exercised=not_exercised,
+            looks=[*of_noise[0], *looks],
+            faults=[*of_noise[1], *faults],
             controls=controls,
             remarks=remarks,
         )

@@ -5,9 +5,10 @@ rules answers with the coins of each turn. The claim that was registered is judg
 accountant's curve beside it, and the controls say whether either means something.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import log
+from math import ceil, log
 from typing import Final, final
 
 import numpy as np
@@ -23,12 +24,13 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.game.auditors import drive
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.guessers import AdaptiveMostLikely, most_likely
+from dpaudit.game.ledger import Fault, How, Ledger, Look, Road
 from dpaudit.game.referee import Referee
-from dpaudit.game.result import Result, TrainingRecord, conclude
+from dpaudit.game.result import HIDDEN, Result, TrainingRecord, conclude
 from dpaudit.game.rules import AdaptiveRounds, OneRun, Ranking
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
-from dpaudit.game.verdict import Arrival, Control, Verdict
+from dpaudit.game.verdict import CHANCE, Arrival, Control, Verdict
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.training.likelihoods import SumsReading
@@ -147,14 +149,15 @@ _NOT_SEEN = Control(
 )
 
 
-def conclude_training(
+def conclude_training(  # noqa: PLR0913 (all that an audit of training gathers)
     played: Played,
     *,
     reading: SumsReading,
     arrival: Arrival | None,
     commitment: Commitment,
     claim: Guarantee | None,
-    not_exercised: tuple[str, ...],
+    looks: Iterable[Look],
+    faults: Iterable[Fault] = (),
     controls: tuple[Control, ...] = (),
     remarks: tuple[str, ...] = (),
 ) -> Result:
@@ -166,16 +169,13 @@ def conclude_training(
         arrival: How the sums answered to canaries; None if that was not seen.
         commitment: The commitment that the game was opened with.
         claim: What the accountant stands for, as far as it is known.
-        not_exercised: Parts of the training that the audit did not run through.
+        looks: How roads from a record to the model were looked at, besides by the
+            canaries themselves.
+        faults: What was found to be wrong on them.
         controls: What else was looked at to see whether there was anything to see.
         remarks: What was noticed without any statistics.
     """
-    audit = conclude(
-        played.transcript,
-        commitment=commitment,
-        not_exercised=not_exercised,
-        scores=played.scores,
-    )
+    audit = conclude(played.transcript, commitment=commitment, scores=played.scores)
     if reading.odd:
         remarks = (f"{reading.odd} noisy sums were no finite numbers", *remarks)
     if claim is not None and audit.reading.counted is None:
@@ -186,7 +186,10 @@ def conclude_training(
     arrived = _NOT_SEEN
     if arrival is not None:
         arrived = arrival.control(refuted=refuted)
+    seen = _by_canaries(audit, claim, steps=reading.steps, trusted=reading.trusted)
+    ledger = Ledger.of([*seen, *looks], faults)
     training = TrainingRecord(
+        ledger=ledger,
         accountant=accountant,
         family=family,
         transcript=played.transcript,
@@ -195,8 +198,39 @@ def conclude_training(
         arrival=arrival,
         remarks=remarks,
     )
-    controls = (arrived, played.promise(), *controls)
-    return replace(audit, controls=controls, training=training)
+    return replace(
+        audit,
+        controls=(arrived, played.promise(), *controls),
+        training=training,
+        not_exercised=ledger.roads(How.NOT_LOOKED_AT),
+    )
+
+
+def _by_canaries(
+    audit: Result, claim: Guarantee | None, *, steps: int, trusted: float
+) -> Iterator[Look]:
+    """Return what the guesses about canaries look at in every audit of training."""
+    about = audit.design.about
+    caught = "without a plan, which noise it would have caught is not known"
+    if about.fault is not None and about.steps in (None, steps) and trusted >= HIDDEN:
+        smallest = ceil(100 * about.fault) / 100
+        caught = (
+            f"noise {smallest:.2f} times too small is caught with chance {CHANCE:g}"
+        )
+    yield Look(road=Road.NOISE, how=How.AUDITED, said=caught)
+    if claim is not None:
+        yield Look(
+            road=Road.ACCOUNTING,
+            how=How.AUDITED,
+            said=f"the accountant's curve was tested on {steps} steps; a count or rate "
+            "that is wrong shows as noise too small would",
+        )
+    else:
+        yield Look(
+            road=Road.ACCOUNTING,
+            how=How.NOT_LOOKED_AT,
+            said="no accountant was given, so only the design's claim was tested",
+        )
 
 
 def judge_accountant(

@@ -65,6 +65,7 @@ def explanation(**changed):
     parts = {
         "outcome": Verdict.NO_VIOLATION_FOUND,
         "reason": "",
+        "roads": (),
         "shown": "The claim is not refuted: little was shown.",
         "controls": (),
         "claimed": 2.0,

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 import torch
 from lightning.pytorch import LightningModule, Trainer
@@ -5,6 +7,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from private_runs import CANARIES, attach, private_run
 
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.ledger import How, Road
 from dpaudit.training.opacus.lightning import AuditCallback
 
 EPOCHS = 4  # of ten steps
@@ -51,6 +54,15 @@ def audited(run):
     return AuditCallback(lambda optimizer, loader, steps: attach(run))
 
 
+def but_for_batches(result):
+    """Return a result but for how many batches were fetched: Lightning looks ahead."""
+    ledger = result.training.ledger
+    first, *rest = ledger.looks
+    assert (first.road, first.how) == (Road.SAMPLING, How.PROBED)
+    ledger = replace(ledger, looks=(replace(first, said=""), *rest))
+    return replace(result, training=replace(result.training, ledger=ledger))
+
+
 def test_lightning_gives_the_result_of_the_plain_loop():
     run = private_run()
     audit = attach(run)
@@ -62,7 +74,7 @@ def test_lightning_gives_the_result_of_the_plain_loop():
     callback = audited(run)
     torch.manual_seed(1)
     fit(run, [callback])
-    assert callback.result == plain
+    assert but_for_batches(callback.result) == but_for_batches(plain)
 
 
 def test_canaries_that_are_records_ride_along():
@@ -96,7 +108,7 @@ def test_a_fit_that_was_broken_off_goes_on_from_its_checkpoint(tmp_path):
     whole = audited(run)
     torch.manual_seed(1)
     fit(run, [whole])
-    assert callback.result == whole.result
+    assert but_for_batches(callback.result) == but_for_batches(whole.result)
     assert whole.result.training.steps == 10 * EPOCHS
 
 

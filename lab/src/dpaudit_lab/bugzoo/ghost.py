@@ -28,6 +28,7 @@ from dpaudit.accounting import accountant_curve
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design, ThreatModel
+from dpaudit.game.ledger import How, Look, Road
 from dpaudit.game.referee import Referee
 from dpaudit.game.result import Result
 from dpaudit.training.likelihoods import SumsReading
@@ -131,7 +132,13 @@ def audit_examples(
         claim=accountant_curve(accountant.history),
         reading=reading,
         arrival=None,
-        not_exercised=("records with larger gradients than these",),
+        looks=(
+            Look(
+                road=Road.CLIPPING,
+                how=How.AUDITED,
+                said="no record with a larger gradient than these was tried",
+            ),
+        ),
     )
 
 

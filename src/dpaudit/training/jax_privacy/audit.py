@@ -12,6 +12,7 @@ The norm of a clipped record in the sum is read from what ``clipped_grad`` retur
 sampling rate from the batch selection, the claim from the event that was accounted for.
 """
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import final
 
@@ -26,9 +27,15 @@ from dpaudit.accounting.curves import accountant_curve
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
+from dpaudit.game.ledger import Look
 from dpaudit.game.result import Result
 from dpaudit.privacy.guarantees import Guarantee
-from dpaudit.training.any_loop import NOT_EXERCISED, scattered
+from dpaudit.training.any_loop import (
+    looks_at_records,
+    looks_at_sums,
+    noise_watched,
+    scattered,
+)
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
 from dpaudit.training.jax_privacy.layout import Layout, Tree, float_sizes
 from dpaudit.training.jax_privacy.privatizer import audited_privatizer, exchange, find
@@ -63,7 +70,7 @@ class JaxPrivacyAudit:
             print(audit.finish())
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each is something that is fixed beforehand)
         self,
         params: Tree,
         clipped_grad: BoundedSensitivityCallable,
@@ -73,6 +80,7 @@ class JaxPrivacyAudit:
         design: Design,
         key: Key,
         insertion: Insertion = Sums(),  # noqa: B008 (a frozen value)
+        noise: float | None = None,
         layout_seed: int = 0,
     ) -> None:
         """Read what is to be read; ``wrap`` attaches the audit.
@@ -88,6 +96,9 @@ class JaxPrivacyAudit:
             design: Fixed beforehand. Publish ``self.commitment`` before training.
             key: The secret of this run; never use one twice.
             insertion: ``Sums()``, or ``Records(norm=...)``; see ``records``.
+            noise: The noise multiplier, over a record's norm in the sum, if noise is to
+                be independent in every step; with ``Sums()`` the noise itself is then
+                held against it. Leave it out for correlated noise.
             layout_seed: Public seed of the canaries' coordinates.
         """
         self._history = None if event is None else history_of(event)
@@ -97,6 +108,9 @@ class JaxPrivacyAudit:
         self._layout = Layout.of(params, coordinates)
         # What is added to a sum can be told from what was there; records cannot.
         self._real_sums = not isinstance(insertion, Records)
+        self._noise = noise if self._real_sums else None
+        self._watched = noise_watched(len(coordinates))
+        leaves = self._layout.leaf[self._watched]
         self._audit = TrainingAudit(
             design=design,
             key=key,
@@ -112,6 +126,7 @@ class JaxPrivacyAudit:
             real_sums=self._real_sums,
             groups=self._layout.leaf,
             by_program=isinstance(insertion, Records),
+            watched=[f"leaf {leaf}" for leaf in leaves] if self._noise else (),
         )
         self.design, self.commitment = self._audit.design, self._audit.commitment
 
@@ -165,7 +180,10 @@ class JaxPrivacyAudit:
                 "before; call noise_state = audit.observe(noise_state) once after "
                 "every step"
             )
-        self._audit.observe(seen / self._norm, self._expected())
+        sums, joined = seen / self._norm, self._expected()
+        self._audit.observe(sums, joined)
+        if self._noise:
+            self._audit.watch_noise((sums - joined)[self._watched], self._noise)
         return exchange(state, self._joining())
 
     def save(self, path: str | Path) -> None:
@@ -187,7 +205,7 @@ class JaxPrivacyAudit:
         """
         if claim is None and self._history:
             claim = accountant_curve(self._history)
-        return self._audit.finish(claim=claim, not_exercised=self._not_exercised())
+        return self._audit.finish(claim=claim, looks=self._looks())
 
     def _joining(self) -> NDArray[np.float64]:
         """Return what the audit itself adds to the coming step's sum."""
@@ -206,5 +224,11 @@ class JaxPrivacyAudit:
         inside = draws.included.reshape(len(self._layout.leaf), -1).sum(axis=1)
         return np.asarray(draws.sample_rate * inside)
 
-    def _not_exercised(self) -> tuple[str, ...]:
-        return () if isinstance(self._insertion, Records) else NOT_EXERCISED
+    def _looks(self) -> Iterator[Look]:
+        yield from looks_at_sums(
+            noise=bool(self._noise),
+            how="JaxPrivacyAudit(..., noise=...) would look at it, if canaries are "
+            "added to sums",
+        )
+        if isinstance(self._insertion, Records):
+            yield from looks_at_records(norm=self._insertion.norm)

@@ -16,6 +16,7 @@ can be reached. Under several ranks each reads coordinates of its own, and at th
 only its surest guesses meet those of the others.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import final
@@ -25,6 +26,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
+from torch import nn
 
 from dpaudit.accounting.curves import HasHistory
 from dpaudit.dpsgd.joining import Poisson
@@ -33,15 +35,20 @@ from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
 from dpaudit.game.result import Result
+from dpaudit.training.any_loop import looks_at_records
 from dpaudit.training.audit import Gather, TrainingAudit, coordinates_needed
 from dpaudit.training.likelihoods import Sampling
+from dpaudit.training.opacus.frozen import patched
 from dpaudit.training.opacus.layout import Canary, CanaryPlaces, local, place_canaries
+from dpaudit.training.opacus.probing import Batch, Step
 from dpaudit.training.opacus.records import (
     CanaryRecords,
     RecordInserter,
     hidden_canaries,
     noted_loader,
 )
+from dpaudit.training.opacus.roads import Roads
+from dpaudit.training.opacus.sensitivity import Sensitivity
 from dpaudit.training.opacus.setup import (
     Facts,
     Loader,
@@ -97,6 +104,7 @@ class OpacusAudit:
         design: Design,
         key: Key,
         accountant: HasHistory | None = None,
+        model: nn.Module | None = None,
         canary: Canary | None = None,
         sampling: Sampling | None = None,
         real_sums: bool = True,
@@ -113,6 +121,8 @@ class OpacusAudit:
             key: The secret of this run, never to be used twice; on several ranks the
                 same for all, from ``shared_key()``.
             accountant: The privacy engine's accountant, whose claim is tested.
+            model: As ``make_private`` returned it, so that other ways out of it are
+                looked at, and ``probe`` can run its step.
             canary: What an included canary's gradient is; a Dirac of one clipping norm
                 if left out.
             sampling: How the guesser is to believe that canaries which are records
@@ -124,10 +134,10 @@ class OpacusAudit:
             layout_seed: Public seed of the canaries' coordinates.
         """
         canary = Canary() if canary is None else canary
+        _check_free(optimizer)
         facts = read_facts(optimizer, data_loader)
         self._optimizer, self._accountant, self._facts = optimizer, accountant, facts
         self._rank, self._world = rank_and_world(optimizer)
-        _check_free(optimizer)
         _check_sharded(optimizer)
         records = _canary_records(optimizer, data_loader, design)
         if records is None:
@@ -140,6 +150,7 @@ class OpacusAudit:
             spread=canary.spread,
             seed=layout_seed,
         )
+        self._roads = Roads(model, optimizer, data_loader)
         mine, self._gather = _mine(optimizer, places), _gather(optimizer)
         if self._gather is not None:
             check_shares(int(mine.sum()), self._gather)
@@ -162,10 +173,12 @@ class OpacusAudit:
             own=np.flatnonzero(mine),
             groups=places.groups[mine],
             by_program=records is not None,
+            watched=self._roads.noise.watched,
         )
         self.design, self.commitment = self._audit.design, self._audit.commitment
         if self._gather is not None:
             check_commitments(self.commitment, self._gather)
+        self._roads.attach()
         self._reader = SumsReader(optimizer, places, mine, real_sums=real_sums)
         self.data_loader = data_loader
         self._inserter: SumInserter | RecordInserter
@@ -176,6 +189,7 @@ class OpacusAudit:
                 self._audit,
                 norm=canary.norm,
                 reader=self._reader,
+                noise=self._roads.noise,
             )
         else:
             self.data_loader, noted = noted_loader(data_loader)
@@ -187,7 +201,9 @@ class OpacusAudit:
                 noted=noted,
                 first=records.first,
                 reader=self._reader,
+                noise=self._roads.noise,
             )
+        self._canary_norm = canary.norm
         _RIDDEN.add(optimizer)
 
     def save(self, path: str | Path) -> None:
@@ -198,6 +214,7 @@ class OpacusAudit:
                 "ranks": np.array([self._rank, self._world]),
                 "counted": np.array([counted_steps(self._accountant)]),
                 "drawn": np.array([self._inserter.step]),
+                **self._roads.saved(),
             },
         )
 
@@ -217,12 +234,44 @@ class OpacusAudit:
         (self._inserter.step,) = saved_counts(state, "drawn", 1)
         self._audit.resume(state)
         self._reader.resume(self._audit.reading.steps)
+        self._roads.restore(state)
+
+    def probe(
+        self,
+        step: Step,
+        batch: Batch | None = None,
+        *,
+        records: int = 8,
+        generators: Sequence[torch.Generator] = (),
+        seed: int = 0,
+    ) -> Sensitivity:
+        """Look how much one record changes the sum, and what else leaves the step.
+
+        Runs the step about ``15 * records`` times, without noise and without a trace;
+        the training goes on as if it had not been probed. What is seen is part of the
+        result. Probe at the start, and again at steps that you choose beforehand.
+
+        Args:
+            step: Your own, given a batch as the loader yields it: ``zero_grad``,
+                forward, loss, backward, ``optimizer.step()``, and all else that
+                happens to a batch.
+            batch: Real records; a dozen of the data set's if left out.
+            records: How many of them leave, one at a time.
+            generators: Random generators that the step draws from, besides torch's,
+                numpy's and Python's own.
+            seed: For all of them.
+        """
+        with patched(self._inserter, "attached", value=False):
+            return self._roads.probe(
+                step, batch, records=records, generators=generators, seed=seed
+            )
 
     def detach(self) -> None:
         """Leave the optimizer as it was, without a result: the audit is given up."""
         _RIDDEN.discard(self._optimizer)
         self._inserter.detach()
         self._reader.detach()
+        self._roads.detach()
 
     def finish(self) -> Result:
         """Leave the optimizer as it was, guess, and judge."""
@@ -232,13 +281,26 @@ class OpacusAudit:
             self._accountant, rate=self._facts.rate, steps=steps
         )
         counting = self._accountant or hooked_accountant(self._optimizer)
+        looks, faults = self._roads.found(self._accounted_rate())
+        if isinstance(self._inserter, RecordInserter):
+            looks += looks_at_records(norm=self._canary_norm)
         return self._audit.finish(
             claim=claim,
-            not_exercised=self._inserter.not_exercised,
-            controls=steps_unseen(counting, steps=steps),
+            looks=looks,
+            faults=faults,
+            controls=(
+                *steps_unseen(counting, steps=steps),
+                *self._roads.controls(),
+            ),
             remarks=(*remarks, *self._smaller()),
             gather=self._gather,
         )
+
+    def _accounted_rate(self) -> float:
+        """Return the largest rate that the accountant was told."""
+        history = self._accountant.history if self._accountant else ()
+        told = [float(rate) for _, rate, _ in history]
+        return max(told, default=self._facts.accounted_rate)
 
     def _check_accountant(self, saved: int) -> None:
         """Refuse to go on from a step that the accountant knows nothing of."""

@@ -29,9 +29,11 @@ __all__ = [
     "different",
     "equal",
     "exchanged",
+    "named_tensors",
     "norm",
     "parameter_names",
     "rows_of",
+    "written",
 ]
 
 Batch: TypeAlias = Any  # what the user's loader yields
@@ -46,15 +48,13 @@ class Seen:
     Attributes:
         total: The sum, for each parameter.
         norms: Norms of the records' gradients before clipping.
-        beside: Buffers, and parameters outside the private optimizer, that the step
-            changed, as they were after it.
-        others: Names of other optimizers that stepped.
+        beside: What else the step changed, by name, as it was after it: parameters,
+            buffers, and what other optimizers train.
     """
 
     total: list[torch.Tensor]
     norms: torch.Tensor
     beside: dict[str, torch.Tensor]
-    others: tuple[str, ...]
 
 
 @final
@@ -116,21 +116,23 @@ class Steps:
             if not self.dropout:
                 identity = patched(nn.functional, "dropout", _identity)
                 stack.enter_context(identity)
-            beside = _beside(self.model, self.optimizer)
-            before = {name: _written(tensor) for name, tensor in beside.items()}
+            before = {
+                name: written(each) for name, each in named_tensors(self.model).items()
+            }
             self._step(batch)
             beside = {
                 name: tensor.detach().clone()
-                for name, tensor in _beside(self.model, self.optimizer).items()
-                if before.get(name) != _written(tensor)
+                for name, tensor in named_tensors(self.model).items()
+                if before.get(name) != written(tensor)
             }
-            others = tuple(type(each).__name__ for each in seen.others)
+            for other in seen.others:
+                beside[f"optimizer {type(other).__name__}"] = _flat(other)
         if len(seen.sums) != 1:
             raise InvalidInputError(
                 f"step(batch) made {len(seen.sums)} steps of the private optimizer; "
                 "it must be the whole step of one batch, and no more"
             )
-        return Seen(seen.sums[0], self._norms, beside, others)
+        return Seen(seen.sums[0], self._norms, beside)
 
     def rounding(self, seen: Seen) -> float:
         """Return what rounding alone may change in a sum, over the clipping norm."""
@@ -180,21 +182,28 @@ class Steps:
             yield
 
 
-def parameter_names(model: nn.Module, optimizer: DPOptimizer) -> list[str]:
+def parameter_names(model: nn.Module | None, optimizer: DPOptimizer) -> list[str]:
     """Return the names of the parameters that the optimizer trains."""
     inside = getattr(model, "_module", model)
-    known = {id(parameter): name for name, parameter in inside.named_parameters()}
+    named = inside.named_parameters() if isinstance(inside, nn.Module) else ()
+    known = {id(parameter): name for name, parameter in named}
     return [known.get(id(p), f"parameter {k}") for k, p in enumerate(optimizer.params)]
 
 
-def _beside(model: nn.Module, optimizer: DPOptimizer) -> dict[str, torch.Tensor]:
-    """Return buffers, and parameters that the private optimizer does not train."""
-    mine = {id(parameter) for parameter in optimizer.params}
-    found = {**dict(model.named_parameters()), **dict(model.named_buffers())}
-    return {name: tensor for name, tensor in found.items() if id(tensor) not in mine}
+def _flat(optimizer: torch.optim.Optimizer) -> torch.Tensor:
+    """Return all that an optimizer trains."""
+    parts = [p for group in optimizer.param_groups for p in group["params"]]
+    return torch.cat([part.detach().reshape(-1).double() for part in parts])
 
 
-def _written(tensor: torch.Tensor) -> tuple[int, int]:
+def named_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
+    """Return all parameters and buffers, by the names that the user knows."""
+    found: dict[str, torch.Tensor] = dict(model.named_parameters())
+    found |= dict(model.named_buffers())
+    return {name.removeprefix("_module."): each for name, each in found.items()}
+
+
+def written(tensor: torch.Tensor) -> tuple[int, int]:
     """Return what changes when a tensor is written to, or another takes its place."""
     return id(tensor), tensor._version
 

@@ -16,12 +16,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.training.audit import TrainingAudit
 from dpaudit.training.opacus.layout import CanaryPlaces, local
+from dpaudit.training.opacus.noise_reader import NoiseReader
 from dpaudit.training.opacus.setup import (
     clipped_size,
     rank_and_world,
@@ -35,6 +36,7 @@ __all__ = [
     "RecordInserter",
     "hidden_canaries",
     "noted_loader",
+    "some_records",
     "with_canaries",
 ]
 
@@ -79,6 +81,21 @@ def hidden_canaries(data: object) -> bool:
         for part in parts
         if part is not None
     )
+
+
+def some_records(loader: Loader, count: int = 12) -> Any:  # noqa: ANN401
+    """Return a few real records, collated as the loader does, spread over the data."""
+    data = loader.dataset
+    if isinstance(data, CanaryRecords):
+        data = data.dataset
+    if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
+        raise InvalidInputError(
+            "records cannot be picked from this data set; pass a batch of them: "
+            "audit.probe(step, batch)"
+        )
+    at = np.unique(np.linspace(0, len(data) - 1, count).astype(int))
+    collate = loader.collate_fn or default_collate
+    return collate([data[int(index)] for index in at])
 
 
 @final
@@ -139,9 +156,11 @@ class RecordInserter:
         noted: The batches.
         first: Number of the first canary among the records.
         reader: Is told of each step, and of each batch, canaries' rows being zero.
-    """
+        noise: Is told of each step's sum before and after its noise.
 
-    not_exercised = ("the computation of per-record gradients",)
+    Attributes:
+        attached: Whether canaries are put in.
+    """
 
     def __init__(
         self,
@@ -153,9 +172,11 @@ class RecordInserter:
         noted: NotedBatches,
         first: int,
         reader: SumsReader,
+        noise: NoiseReader,
     ) -> None:
         self._optimizer, self._places, self._norm = optimizer, places, norm
-        self._reader, self._attached, self.step = reader, True, 0
+        self._reader, self.attached, self.step = reader, True, 0
+        self._noise = noise
         self._audit, self._joined = audit, np.zeros(places.coordinates)
         self._included, self._noted, self._first = audit.draws.included, noted, first
         self._size = len(self._included) // places.coordinates
@@ -169,7 +190,7 @@ class RecordInserter:
 
     def detach(self) -> None:
         """Leave the optimizer as it was."""
-        self._attached, optimizer = False, self._optimizer
+        self.attached, optimizer = False, self._optimizer
         self._hook.remove()
         if optimizer.clip_and_accumulate == self._overwrite_then_clip:
             optimizer.clip_and_accumulate = self._clip
@@ -177,7 +198,7 @@ class RecordInserter:
             optimizer.add_noise = self._add_noise
 
     def _overwrite_then_clip(self) -> None:
-        if not self._attached:  # a wrapper that came later still holds this
+        if not self.attached:  # a wrapper that came later still holds this
             self._clip()
             return
         self._reader.check_parameters()
@@ -224,7 +245,7 @@ class RecordInserter:
         return batch[:count]
 
     def _check_then_add_noise(self) -> None:
-        if not self._attached:
+        if not self.attached:
             self._add_noise()
             return
         if self._batch is not None:
@@ -235,6 +256,7 @@ class RecordInserter:
             )
         self._reader.begin()
         self.step += 1
+        self._noise.before()
         self._add_noise()
 
     def _observe(self, *_: object) -> None:
@@ -244,6 +266,7 @@ class RecordInserter:
         size = clipped_size(optimizer, self._places, self._norm)
         here = self._reader.coordinates
         self._audit.observe(self._reader.last, (size * joined)[here])
+        self._noise.after(self._audit)
         self._joined.fill(0.0)
 
 

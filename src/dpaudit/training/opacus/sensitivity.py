@@ -80,6 +80,8 @@ class Sensitivity:
         layers: For each parameter, the largest change there of any one record.
         records: How many records were probed.
         sums: How many times the step was run.
+        beside: What else the step changes, by name; records decide none of it unless a
+            fault says so.
         faults: What is wrong.
         unseen: Why nothing can be said; "" if something can.
     """
@@ -92,6 +94,7 @@ class Sensitivity:
     layers: Mapping[str, float] = field(default_factory=dict)
     records: int = 0
     sums: int = 0
+    beside: tuple[str, ...] = ()
     faults: tuple[Fault, ...] = ()
     unseen: str = ""
 
@@ -104,9 +107,9 @@ class Sensitivity:
             f"changes the sum by at most {self.change:.4g} C"
         )
         cut = f"{self.clipped:.0%} of them made large enough to be clipped"
-        alone = f"what others put in changes by {self.coupling:.2g} C"
+        alone = f"exchanging one changes the others' part by {self.coupling:.2g} C"
         return (
-            Look(road=Road.GRADIENTS, how=How.PROBED, said=f"{alone} beside another"),
+            Look(road=Road.GRADIENTS, how=How.PROBED, said=alone),
             Look(road=Road.CLIPPING, how=How.PROBED, said=f"{seen}; {cut}"),
         )
 
@@ -202,7 +205,8 @@ class _Examination:
             layers=self._layers,
             records=min(self._records, self._size),
             sums=self._steps.runs,
-            faults=tuple(self._faults(first)),
+            faults=tuple(self._faults()),
+            beside=tuple(sorted(first.beside)),
         )
 
     def _unseen(self, why: str) -> Sensitivity:
@@ -304,7 +308,7 @@ class _Examination:
         if not low < float(np.median(ratios)) < high:
             self._over.add("size")
 
-    def _faults(self, first: Seen) -> Iterator[Fault]:
+    def _faults(self) -> Iterator[Fault]:
         over = self._over
         if "own" in over or ("change" in over and "coupling" not in over):
             yield self._clipping_fault()
@@ -315,14 +319,14 @@ class _Examination:
         for name in sorted(self._beside):
             yield Fault(
                 road=Road.OTHER_WAYS,
-                said=f"{name!r} depends on the records and is given no noise",
+                said=f"{name} depends on the records and is given no noise",
                 measured="another value once one record was exchanged",
-                claimed="nothing but noisy sums",
-                cause="a statistic of records that is kept in a buffer, or a parameter "
-                "that the private optimizer does not train",
+                claimed="that nothing but noisy sums leaves a step",
+                cause="a second optimizer on gradients of the same records"
+                if name.startswith("optimizer ")
+                else "a statistic of records that is kept, or an update beside the "
+                "private optimizer",
             )
-        for name in first.others:
-            yield other_optimizer(name)
 
     def _clipping_fault(self) -> Fault:
         change = max(self._largest["own"], self._largest["change"])
@@ -358,18 +362,6 @@ class _Examination:
             cause="a loss that is a mean and is told to Opacus as a sum, or the "
             "reverse (loss_reduction)",
         )
-
-
-def other_optimizer(name: str, steps: int | None = None) -> Fault:
-    """Return what is wrong with another optimizer that steps during training."""
-    times = "" if steps is None else f", {steps} times"
-    return Fault(
-        road=Road.OTHER_WAYS,
-        said=f"another optimizer ({name}) steps beside the private one{times}",
-        measured="parameters that change without noise",
-        claimed="nothing but noisy sums",
-        cause="a second optimizer on gradients of the same records",
-    )
 
 
 @final

@@ -14,6 +14,7 @@ from opacus.optimizers import DPOptimizer
 
 from dpaudit.training.audit import TrainingAudit
 from dpaudit.training.opacus.layout import CanaryPlaces
+from dpaudit.training.opacus.noise_reader import NoiseReader
 from dpaudit.training.opacus.setup import is_sharded, summed_grad
 from dpaudit.training.opacus.sums_reader import SumsReader
 
@@ -30,9 +31,11 @@ class SumInserter:
         audit: Says who joins, and is shown what was read.
         norm: A canary's norm, over the clipping norm.
         reader: Is told of each step, and of its sum as it is before canaries.
-    """
+        noise: Is told of each step's sum before and after its noise.
 
-    not_exercised = ("Opacus' sampler", "per-record gradients and their clipping")
+    Attributes:
+        attached: Whether canaries are put in.
+    """
 
     def __init__(
         self,
@@ -42,9 +45,10 @@ class SumInserter:
         *,
         norm: float,
         reader: SumsReader,
+        noise: NoiseReader,
     ) -> None:
-        self.step, self._norm, self._attached = 0, norm, True
-        self._reader, self._audit = reader, audit
+        self.step, self._norm, self.attached = 0, norm, True
+        self._reader, self._noise, self._audit = reader, noise, audit
         self._joined: NDArray[np.floating] = np.zeros(0)
         self._optimizer, self._places = optimizer, places
         self._offsets = [
@@ -57,7 +61,7 @@ class SumInserter:
         self._hook = optimizer.original_optimizer.register_step_pre_hook(self._observe)
 
     def _insert_then_add_noise(self) -> None:
-        if not self._attached:  # a wrapper that came later still holds this
+        if not self.attached:  # a wrapper that came later still holds this
             self._add_noise()
             return
         self._reader.begin()
@@ -74,14 +78,16 @@ class SumInserter:
             here = torch.from_numpy(offsets_at(joined)).to(total.device)
             total.index_add_(0, here, total.new_full((len(here),), size))
         self.step += 1
+        self._noise.before()
         self._add_noise()
 
     def _observe(self, *_: object) -> None:
         self._audit.observe(self._reader.last, self._joined)
+        self._noise.after(self._audit)
 
     def detach(self) -> None:
         """Leave the optimizer as it was."""
-        self._attached = False
+        self.attached = False
         self._hook.remove()
         if self._optimizer.add_noise == self._insert_then_add_noise:
             self._optimizer.add_noise = self._add_noise

@@ -1,0 +1,116 @@
+"""The noise of each step by itself: the noisy sum less the sum just before.
+
+Read at a few hundred coordinates, some in every parameter, in rows and columns that
+meet: noise that was drawn for a row and spread over it is then equal at two of them.
+Canaries are in both sums, so that what is read says nothing about coins.
+"""
+
+from math import ceil, prod, sqrt
+from typing import Any, Final, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from opacus.optimizers import DPOptimizer
+
+from dpaudit.training.audit import TrainingAudit
+from dpaudit.training.opacus.layout import local
+from dpaudit.training.opacus.setup import (
+    divisor,
+    is_sharded,
+    rank_and_world,
+    summed_grad,
+    summed_over_ranks,
+)
+
+__all__ = ["NoiseReader"]
+
+_MOST: Final = 256  # coordinates
+
+
+@final
+class NoiseReader:
+    """Reads what noise was added, until it is told to stop.
+
+    Args:
+        optimizer: Opacus' optimizer.
+        names: Of its parameters.
+
+    Attributes:
+        why_not: Why noise cannot be read; "" if it can.
+        watched: For each coordinate that is read, the name of its parameter.
+    """
+
+    def __init__(self, optimizer: DPOptimizer, names: list[str]) -> None:
+        self._optimizer = optimizer
+        self.why_not = _why_not(optimizer)
+        self._spots = [] if self.why_not else _spots(optimizer)
+        self.watched = [
+            names[index]
+            for index, _, offsets in self._spots
+            for _ in range(len(offsets))
+        ]
+        self._before: NDArray[np.float64] | None = None
+        self._stated, self._clip = 0.0, 1.0
+
+    def before(self) -> None:
+        """Take note of the sum that is about to be given its noise."""
+        if not self.why_not:
+            optimizer = self._optimizer
+            self._before = self._read(lambda p: summed_grad(optimizer, p))
+            self._stated = float(optimizer.noise_multiplier)
+            self._clip = float(optimizer.max_grad_norm)
+
+    def after(self, audit: TrainingAudit) -> None:
+        """Tell the audit what was added to it."""
+        if self._before is None:
+            return
+        before, self._before = self._before, None
+        optimizer = self._optimizer
+        if rank_and_world(optimizer)[1] > 1:
+            before = summed_over_ranks(before, local(optimizer.params[0]).device)
+        now = self._read(lambda p: local(p.grad.detach()).reshape(-1))
+        audit.watch_noise(
+            (now * divisor(optimizer) - before) / self._clip, self._stated
+        )
+
+    def _read(self, flat: Any) -> NDArray[np.float64]:  # noqa: ANN401
+        parts = [flat(p).index_select(0, at).cpu().double() for _, p, at in self._spots]
+        return torch.cat(parts).numpy()
+
+
+def _why_not(optimizer: DPOptimizer) -> str:
+    if is_sharded(optimizer):
+        return "parameters are sharded, so that no rank holds the sum"
+    if {p.dtype for p in optimizer.params} & {torch.bfloat16, torch.float16}:
+        return "sums are kept in half precision, which noise cannot be told from"
+    return ""
+
+
+def _spots(optimizer: DPOptimizer) -> list[tuple[int, Any, torch.Tensor]]:
+    """Return the coordinates that are read: number, parameter, offsets."""
+    count = len(optimizer.params)
+    chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST)).astype(int))
+    each, found = _MOST // len(chosen), []
+    for index in chosen:
+        parameter = optimizer.params[index]
+        offsets = torch.from_numpy(_lattice(tuple(parameter.shape), each))
+        found.append((int(index), parameter, offsets.to(parameter.device)))
+    return found
+
+
+def _lattice(shape: tuple[int, ...], most: int) -> NDArray[np.int64]:
+    """Return offsets in some rows and columns, each of which meet.
+
+    Example:
+        >>> _lattice((3, 4), 4)
+        array([ 0,  3,  8, 11])
+    """
+    rows = shape[0] if shape else 1
+    columns = prod(shape[1:])
+    down = min(rows, most if columns == 1 else ceil(sqrt(most)))
+    across = max(1, min(columns, most // down))
+    down = min(rows, most // across)
+    at = np.linspace(0, rows - 1, down).astype(np.int64)
+    along = np.linspace(0, columns - 1, across).astype(np.int64)
+    return np.unique((at[:, None] * columns + along).ravel())

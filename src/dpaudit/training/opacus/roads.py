@@ -1,0 +1,165 @@
+"""How one Opacus run was looked at, road by road, besides by its canaries.
+
+The noise of each step, the batches as the loader yields them, what changes beside the
+private optimizer, and probes of the user's own step: each says what it saw, and what
+is wrong. All of it goes into the ledger of the result, and into every checkpoint, so
+that a run which was broken off says in the end what one in a piece would have said.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from opacus.optimizers import DPOptimizer
+from torch import nn
+
+from dpaudit import _canonical
+from dpaudit._codec import decode, encode
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.ledger import Fault, How, Look, Road
+from dpaudit.game.verdict import Control
+from dpaudit.training.opacus.noise_reader import NoiseReader
+from dpaudit.training.opacus.probing import Batch, Step, parameter_names
+from dpaudit.training.opacus.records import some_records
+from dpaudit.training.opacus.sampler import SampledBatches
+from dpaudit.training.opacus.sensitivity import Sensitivity, probe_sensitivity
+from dpaudit.training.opacus.setup import Loader, rank_and_world
+from dpaudit.training.opacus.surroundings import Surroundings
+
+__all__ = ["Roads"]
+
+_STATE = "roads"
+
+
+@final
+class Roads:
+    """Looks at the roads of a run, from ``attach`` to ``detach``.
+
+    Args:
+        model: As ``make_private`` returned it; None if it was not given.
+        optimizer: Likewise.
+        loader: Likewise.
+
+    Attributes:
+        noise: Reads the noise of each step.
+    """
+
+    def __init__(
+        self, model: nn.Module | None, optimizer: DPOptimizer, loader: Loader
+    ) -> None:
+        self._model, self._optimizer, self._loader = model, optimizer, loader
+        self.noise = NoiseReader(optimizer, parameter_names(model, optimizer))
+        self._sampled: SampledBatches | None = None
+        self._beside = Surroundings(model, optimizer)
+        self._looks: list[Look] = []  # of probes
+        self._faults: list[Fault] = []
+        self._examined: set[str] = set()
+
+    def attach(self) -> None:
+        """Begin to look."""
+        self._beside.attach()
+        if rank_and_world(self._optimizer)[1] == 1:
+            self._sampled = SampledBatches(self._loader)
+
+    def detach(self) -> None:
+        """Leave optimizer and loader as they were."""
+        self._beside.detach()
+        if self._sampled is not None:
+            self._sampled.detach()
+
+    def probe(
+        self,
+        step: Step,
+        batch: Batch | None,
+        *,
+        records: int,
+        generators: Sequence[torch.Generator],
+        seed: int,
+    ) -> Sensitivity:
+        """Probe the user's step; see ``OpacusAudit.probe``."""
+        if self._model is None:
+            raise InvalidInputError(
+                "a probe needs the model: OpacusAudit(..., model=model), as "
+                "make_private returned it"
+            )
+        with self._beside.paused():
+            found = probe_sensitivity(
+                step,
+                self._model,
+                self._optimizer,
+                some_records(self._loader) if batch is None else batch,
+                records=records,
+                generators=generators,
+                seed=seed,
+            )
+        self._looks += found.looks()
+        self._faults += found.faults
+        self._examined |= {*found.beside}
+        return found
+
+    def found(self, rate: float) -> tuple[list[Look], list[Fault]]:
+        """Return how roads were looked at, and what is wrong on them.
+
+        Args:
+            rate: The sampling rate that the accountant was told.
+        """
+        looks = [*self._not_probed(), *self._looks, *self._beside.looks()]
+        faults = list(dict.fromkeys(self._faults))
+        if self._sampled is not None:
+            seen, wrong = self._sampled.found(rate)
+            looks, faults = [*looks, *seen], [*faults, *wrong]
+        return looks, faults
+
+    def controls(self) -> tuple[Control, ...]:
+        """Return what changed beside the optimizer and no probe looked at."""
+        return tuple(self._beside.controls(self._examined))
+
+    def saved(self) -> dict[str, NDArray[Any]]:
+        """Return what was seen, as arrays; noise is kept by the audit itself."""
+        text = _canonical.text(
+            {
+                "looks": encode(self._looks),
+                "faults": encode(self._faults),
+                "examined": sorted(self._examined),
+                "changed": self._beside.changed,
+                "batches": self._sampled.saved() if self._sampled else [],
+            }
+        )
+        return {_STATE: np.frombuffer(text.encode(), np.uint8)}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what ``saved`` returned."""
+        kept = state.get(_STATE)
+        if kept is None or kept.dtype != np.uint8:
+            raise InvalidInputError("the state does not say what was looked at")
+        plain = _canonical.object_of(
+            _canonical.parsed(kept.tobytes().decode()),
+            _STATE,
+            {"looks", "faults", "examined", "changed", "batches"},
+        )
+        self._looks = list(decode(tuple[Look, ...], plain["looks"], "looks"))
+        self._faults = list(decode(tuple[Fault, ...], plain["faults"], "faults"))
+        self._examined = set(decode(tuple[str, ...], plain["examined"], "examined"))
+        self._beside.changed = {
+            str(name): int(times) for name, times in plain["changed"].items()
+        }
+        if self._sampled is not None:
+            self._sampled.restore(plain["batches"])
+        self._beside.forget()
+
+    def _not_probed(self) -> Iterator[Look]:
+        """Return what would look at roads that nobody may have looked at."""
+        probe = "audit.probe(step) would look at it"
+        if self._model is None:
+            probe = "OpacusAudit(..., model=model) and audit.probe(step) would look"
+        records = "canaries that are records would look at it (with_canaries)"
+        for road, said in (
+            (Road.GRADIENTS, probe),
+            (Road.CLIPPING, probe),
+            (Road.ADDING, records),
+            (Road.SAMPLING, "on several ranks, canaries that are records would"),
+            (Road.INDEPENDENCE, self.noise.why_not),
+        ):
+            yield Look(road=road, how=How.NOT_LOOKED_AT, said=said)
