@@ -6,10 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from dpaudit._codec import decode
-from dpaudit.bounds.readings import Reading
+from dpaudit.bounds.readings import Reading, Weighted
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.rules import OneRun, Rules
 
@@ -81,3 +82,47 @@ def test_a_kind_belongs_to_one_class(base):
     assert decode(Rules, {"kind": "one-run", "guesses": 3}, "rules") == OneRun(
         guesses=3
     )
+
+
+class TwoStakes(Rules):  # without a kind: no document knows it
+    """Every canary is guessed, the surer half for 2 and the others for 1."""
+
+    __slots__ = ()
+
+    reads = Weighted
+    reveals = False
+    bound = stakes = are_stakes = None  # nobody asks
+
+    def most(self, canaries):
+        return canaries
+
+    def read(self, played, *, canaries):
+        right = played.stake[played.guess == played.truth]
+        return Weighted(
+            canaries=canaries,
+            weights=(2.0, 1.0),
+            guesses=(canaries // 2, canaries // 2),
+            correct=(int(np.sum(right == 2)), int(np.sum(right == 1))),
+            committed=True,
+        )
+
+    def surest_stakes(self, guesses):
+        return np.repeat([2.0, 1.0], guesses // 2)
+
+
+class TwoStakesCut(TwoStakes):
+    """The same, with a cut where the stake changes."""
+
+    __slots__ = ()
+
+    def cuts(self, canaries):
+        return [canaries // 2, canaries]
+
+
+def test_counts_that_do_not_say_which_stakes_were_right_are_refused():
+    """Put first, the right ones would all have the dearest stakes."""
+    with pytest.raises(InvalidInputError, match=r"TwoStakes\.cuts must end wherever"):
+        TwoStakes().count([60], canaries=100)
+    assert TwoStakesCut().count([20, 60], canaries=100).correct == (20, 40)
+    assert TwoStakes().count([100], canaries=100).correct == (50, 50)
+    assert TwoStakes().count([0], canaries=100).correct == (0, 0)

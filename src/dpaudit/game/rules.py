@@ -223,13 +223,28 @@ class Rules(ABC):
         """Return after how many guesses the right ones are counted, the surest first.
 
         Who has these counts has all that ``count`` needs, unless the rules are
-        ``ordered``.
+        ``ordered``. So there is a cut wherever ``surest_stakes`` changes.
         """
         return [self.most(canaries)]
 
     def count(self, right: Sequence[int], *, canaries: int) -> Reading:
-        """Return what the bound reads of how many were right up to each cut."""
-        sizes, made = np.diff([0, *right]), np.diff([0, *self.cuts(canaries)])
+        """Return what the bound reads of how many were right up to each cut.
+
+        Raises:
+            InvalidInputError: Guesses between two cuts have different stakes, and the
+                counts do not say which of them were right.
+        """
+        ends = self.cuts(canaries)
+        sizes, made = np.diff([0, *right]), np.diff([0, *ends])
+        stakes = self.surest_stakes(ends[-1])
+        for end, k, n in zip(ends, sizes, made, strict=True):
+            if 0 < k < n and np.ptp(stakes[end - n : end]):
+                raise InvalidInputError(
+                    f"{k} of the guesses {end - n + 1} to {end} were right, and their "
+                    "stakes differ: the counts do not say on which of them. "
+                    f"{type(self).__name__}.cuts must end wherever surest_stakes "
+                    "changes"
+                )
         parts = [np.arange(n) < k for k, n in zip(sizes, made, strict=True)]
         return self.read_surest(np.concatenate(parts), canaries=canaries)
 
