@@ -165,3 +165,8 @@ def test_the_mass_of_one_count_is_that_of_many_to_the_last_bit(counts, log_odds)
     r, several = counts
     many = log_mass(several, r, log_odds)
     assert [float(log_mass(v, r, log_odds)) for v in several] == many.tolist()
+
+
+def test_of_no_trials_none_succeeds_for_sure():
+    assert log_mass([0, 0, 0], 0, 1.0).tolist() == [0.0, 0.0, 0.0]
+    assert float(log_mass(0, 0, 1.0)) == 0.0

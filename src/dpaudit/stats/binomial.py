@@ -52,6 +52,8 @@ def log_mass(v: ArrayLike, r: int, log_odds: float) -> NDArray[np.float64]:
     if np.ndim(v) == 0:
         return np.asarray(_one_log_mass(float(v), float(r), log_odds))  # type: ignore[arg-type]
     right = np.asarray(v, np.float64)
+    if r == 0:
+        return np.zeros_like(right)  # nothing is tried, and 0 of it comes for sure
     wrong = r - right
     inner = (right > 0) & (wrong > 0)
     x, y = np.where(inner, right, 1.0), np.where(inner, wrong, 1.0)
