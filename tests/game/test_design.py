@@ -154,6 +154,20 @@ def test_rules_that_test_one_point_refuse_a_curve(rules):
         replace(DESIGN, rules=rules, claim=CURVE, delta=1e-5)
 
 
+def test_rules_without_delta_advise_no_point_of_a_curve(monkeypatch):
+    def refuses(rules, *, canaries, claimed, delta, alpha):
+        del rules, canaries, claimed, alpha
+        if delta:
+            raise InvalidInputError("it is for delta=0")
+
+    monkeypatch.setattr(Ranking, "check_price", refuses)
+    with pytest.raises(
+        InvalidInputError, match=r"\(it is for delta=0\): play by"
+    ) as at:
+        replace(DESIGN, rules=Ranking(guesses=5), claim=CURVE, delta=1e-5)
+    assert "ApproxDP" not in str(at.value)
+
+
 def test_a_curve_needs_a_delta():
     with pytest.raises(InvalidInputError, match="name the one at which"):
         replace(DESIGN, claim=CURVE, delta=None)

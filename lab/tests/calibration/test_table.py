@@ -7,7 +7,7 @@ import pytest
 from sweep_tools import InOrder
 
 from dpaudit.bounds import ranked, rounds
-from dpaudit.engines.store import Store
+from dpaudit.engines.store import Found, Store
 from dpaudit.engines.sweep import run
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.result import judge
@@ -164,6 +164,21 @@ def test_a_sweep_goes_on_from_what_the_store_holds():
         resumed = table(more, store)
         accumulated = table(fewer, store)
     assert rows_of(more) == resumed == accumulated
+
+
+def test_missing_trials_are_named_with_why_they_failed():
+    case = Case(rule="betting", null="silent", canaries=100, alpha=0.05)
+    planned = Plan(rules=(case,), whole=(), audits=200)
+    (sweep,) = sweeps(planned)
+    cell = sweep.cell(sweep.settings[0])
+    said = "Traceback:\n  here\nZeroDivisionError: by zero\n"
+    with Store(":memory:") as store:
+        store.record([Found(cell=cell, outcomes=(), failures=[(1, said)])])
+        with pytest.raises(
+            InvalidInputError,
+            match=r"holds 0 of 2 .*; trial 1 failed: ZeroDivisionError: by zero$",
+        ):
+            table(planned, store)
 
 
 def test_a_trial_can_be_sent_to_a_worker():

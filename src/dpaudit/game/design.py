@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from math import isfinite
-from typing import Any, Self, final
+from typing import Any, Final, Self, final
 
 from dpaudit import _canonical, _validate
 from dpaudit._codec import Document
@@ -25,6 +25,8 @@ from dpaudit.game.rules import Rules
 from dpaudit.privacy.guarantees import ApproxDP, Guarantee, PureDP
 
 __all__ = ["About", "Commitment", "Design", "ThreatModel"]
+
+_SMALL: Final = 1e-12  # a delta that costs next to nothing
 
 
 class ThreatModel(StrEnum):
@@ -98,12 +100,27 @@ class Design(Document):
         return hash(self.to_json())
 
     def _check_points(self) -> None:
-        if self.rules.one_point and not isinstance(self.claim, ApproxDP | PureDP):
-            raise InvalidInputError(
-                f"{type(self.rules).__name__} tests a claim at one point, and "
-                f"{self.claim} is a whole curve; claim ApproxDP(epsilon="
-                f"curve.epsilon_at(delta), delta=delta) for a delta of your choice"
+        if not self.rules.one_point or isinstance(self.claim, ApproxDP | PureDP):
+            return
+        said = (
+            f"{type(self.rules).__name__} tests a claim at one point, and "
+            f"{self.claim} is a whole curve"
+        )
+        try:  # would a point of it do, if its delta is small enough?
+            self.rules.check_price(
+                canaries=self.canaries,
+                claimed=self.claim.epsilon_at(_SMALL),
+                delta=_SMALL,
+                alpha=self.alpha,
             )
+        except InvalidInputError as error:
+            raise InvalidInputError(
+                f"{said}; nor does it take a point of it ({error}): play by other rules"
+            ) from error
+        raise InvalidInputError(
+            f"{said}; claim ApproxDP(epsilon=curve.epsilon_at(delta), delta=delta) for "
+            "a delta of your choice"
+        )
 
     @property
     def about(self) -> "About":

@@ -382,9 +382,19 @@ def _measured(
 
 def _outcomes(store: Store, sweep: Sweep, setting: Setting) -> list[dict[str, Any]]:
     """Return all that the store holds of a setting, if that is enough."""
-    found = list(store.outcomes(sweep.cell(setting)))
+    cell = sweep.cell(setting)
+    found = list(store.outcomes(cell))
     if len(found) < sweep.trials:
+        failed = next(store.failures(cell), None)
+        why = (
+            "" if failed is None else f"; trial {failed[0]} failed: {_last(failed[1])}"
+        )
         raise InvalidInputError(
-            f"the store holds {len(found)} of {sweep.trials} trials of {setting}"
+            f"the store holds {len(found)} of {sweep.trials} trials of {setting}{why}"
         )
     return found
+
+
+def _last(traceback: str) -> str:
+    """Return the last line of a traceback, which names the error."""
+    return traceback.rstrip().rpartition("\n")[2]
