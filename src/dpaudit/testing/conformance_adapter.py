@@ -9,13 +9,14 @@ on what joined, the slope is 1, and what is left varies at least as much as the 
 *Only included canaries join.* *The coins are those of the key*, and the commitment
 holds for key and design. *Honest noise stands*: the p-value is not below what a valid
 one falls below hardly ever, and the audit is not void, which it is where the canaries
-that it handed out did not arrive. *Hardly any noise falls.* *In noise that drowns
-everything guesses are right by chance*: the guesser has no other source. *No file that
-the first training saved holds the key or the coins.*
+that it handed out did not arrive. *Hardly any noise falls*, and shows the size at which
+canaries arrive far better than the claimed noise does. *In noise that drowns everything
+guesses are right by chance*: the guesser has no other source. *No file that the first
+training saved holds the key or the coins.*
 
 The slope is judged by the normal law and the rest by exact tails; together they refuse
 an adapter that conforms with chance ``false_alarm`` at most, as far as thousands of
-sums are normal.
+sums are normal. What the audits say themselves of the slope is taken as they say it.
 """
 
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ from scipy import special
 from dpaudit import _validate
 from dpaudit.errors import ConformanceError, InvalidInputError
 from dpaudit.game.coins import Coins, Key
+from dpaudit.game.design import ThreatModel
 from dpaudit.game.result import Result
 from dpaudit.game.verdict import Verdict
 from dpaudit.stats.binomial import log_tails
@@ -53,10 +55,10 @@ class Trained:
 
     Attributes:
         result: What the adapter's audit returned.
-        joined: What the adapter was handed to put in: how many included canaries join
-            at each of the audit's coordinates, in their order; a row for each step.
-        seen: What the adapter read there, over the clipping norm, less the real
-            records' part if it is told; of the same shape.
+        joined: What ``joining()`` returned: how many included canaries join at each of
+            the audit's coordinates, in their order; a row for each step.
+        seen: What the audit was shown there: the noisy sum over the clipping norm, less
+            the real records' part if that is told; of the same shape.
     """
 
     result: Result
@@ -202,17 +204,29 @@ def _check_honest(name: str, trained: Trained, false_alarm: float) -> None:
     if trained.result.p_value <= false_alarm:
         raise ConformanceError(
             f"{name}: a training with the claimed noise is refuted, with p = "
-            f"{trained.result.p_value:.2g}: does the claim hold with that noise?"
+            f"{trained.result.p_value:.2g}: does the claim hold with that noise, or "
+            "does the audit read before the noise?"
         )
 
 
 def _check_faulty(name: str, trained: Trained) -> None:
-    if not trained.result.refuted:
+    """Refuse what is not refuted, or only by canaries of another size."""
+    result = trained.result
+    known = result.design.threat_model is ThreatModel.KNOWN_RECORDS
+    real = " Is the real records' part taken off?" * known
+    if not result.refuted:
         raise ConformanceError(
             f"{name}: a training with {_TOO_LITTLE:g} times the claimed noise is not "
-            f"refuted (p = {trained.result.p_value:.2g}"
-            f"{'; ' * bool(trained.result.reason)}{trained.result.reason}): do the "
-            "guesses follow what was seen, and can the design refute the claim at all?"
+            f"refuted (p = {result.p_value:.2g}"
+            f"{'; ' * bool(result.reason)}{result.reason}): do the guesses follow what "
+            "was seen, can the design refute the claim at all, or does its claim "
+            f"follow the noise of the training?{real}"
+        )
+    arrival = None if result.training is None else result.training.arrival
+    if arrival is not None and arrival.off:
+        raise ConformanceError(
+            f"{name}: in a training with {_TOO_LITTLE:g} times the claimed noise "
+            f"{arrival}: are they clipped, scaled or averaged on the way?{real}"
         )
 
 
@@ -226,7 +240,8 @@ def _check_drowned(name: str, trained: Trained, false_alarm: float) -> None:
         raise ConformanceError(
             f"{name}: with {_DROWNING:g} times the noise {right} of {made.sum()} "
             "guesses are still right: the guesser knows the coins from elsewhere, or "
-            "what it reads has not all of the noise"
+            "what it reads has not all of the noise: does the audit read before the "
+            "noise?"
         )
 
 

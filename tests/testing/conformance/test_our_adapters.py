@@ -23,6 +23,7 @@ class Loop:
 
     per_coordinate: int = 1
     fault: str = ""
+    rate: float = 0.3
 
     def train(self, *, key, noise, folder):
         design = Design(
@@ -33,7 +34,7 @@ class Loop:
         )
         played = Key(bytes(32)) if self.fault == "another key" else key
         audit = SumsAudit(
-            design=design, key=played, dimension=COORDINATES, sample_rate=0.3
+            design=design, key=played, dimension=COORDINATES, sample_rate=self.rate
         )
         rng = np.random.default_rng(int.from_bytes(key.secret[:4]))
         joined, seen = [], []
@@ -78,8 +79,8 @@ class Loop:
                 np.save(folder / "packed.npy", np.packbits(bits))
 
 
-def check(adapter, folder, *, noise=NOISE, false_alarm=1e-6):
-    rng = np.random.default_rng(0)
+def check(adapter, folder, *, noise=NOISE, false_alarm=1e-6, seed=0):
+    rng = np.random.default_rng(seed)
     return check_adapter(
         adapter, noise=noise, folder=folder, rng=rng, false_alarm=false_alarm
     )
@@ -113,6 +114,81 @@ def test_the_adapter_for_any_loop_conforms(per_coordinate, tmp_path):
 def test_a_fault_is_caught_and_named(fault, message, tmp_path):
     with pytest.raises(ConformanceError, match=message):
         check(Loop(fault=fault), tmp_path)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    "fault", ["clipped twice", "clipped twice, unrecorded", "read halved"]
+)
+def test_canaries_at_half_their_size_are_caught_whatever_the_keys(
+    fault, seed, tmp_path
+):
+    """So few join that the claimed noise hides it; a twentieth of it does not."""
+    with pytest.raises(
+        ConformanceError,
+        match=r"claimed noise canaries arrived at 0\.[45]|is void|should by 1",
+    ):
+        check(Loop(fault=fault, rate=0.12), tmp_path, seed=seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_where_few_join_the_adapter_for_any_loop_conforms_too(seed, tmp_path):
+    check(Loop(rate=0.12), tmp_path, seed=seed)
+
+
+@dataclass(frozen=True)
+class KnownRecords:
+    """A loop that says what real records put in, and reads as it is asked to."""
+
+    real: float = 0.0
+    told: bool = True
+    before: bool = False
+
+    def train(self, *, key, noise, folder):
+        del folder
+        design = Design(canaries=COORDINATES, rules=Ranking(guesses=150), claim=CLAIM)
+        audit = SumsAudit(
+            design=design,
+            key=key,
+            dimension=COORDINATES,
+            sample_rate=0.3,
+            real_sums=True,
+        )
+        rng = np.random.default_rng(int.from_bytes(key.secret[:4]))
+        joined, seen = [], []
+        for _ in range(STEPS):
+            inside = audit.joining()
+            real = self.real * rng.normal(size=COORDINATES)
+            noisy = real + inside + noise * rng.normal(size=COORDINATES)
+            audit.observe(
+                real + inside if self.before else noisy,
+                real_sums=self.told * real,
+            )
+            joined.append(inside)
+            seen.append(noisy - self.told * real)
+        return Trained(
+            result=audit.finish(), joined=np.array(joined), seen=np.array(seen)
+        )
+
+
+def test_a_loop_that_says_what_real_records_put_in_conforms(tmp_path):
+    assert "no state was saved" in str(check(KnownRecords(real=3.0), tmp_path))
+
+
+def test_a_real_part_that_is_left_in_is_asked_for(tmp_path):
+    with pytest.raises(ConformanceError, match="Is the real records' part taken off"):
+        check(KnownRecords(real=10.0, told=False), tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("false_alarm", "said"), [(0.01, "claimed noise is refuted"), (1e-6, "still right")]
+)
+def test_an_audit_that_reads_before_the_noise_is_asked_whether_it_does(
+    false_alarm, said, tmp_path
+):
+    asked = f"{said}.* does the audit read before the noise"
+    with pytest.raises(ConformanceError, match=asked):
+        check(KnownRecords(before=True), tmp_path, false_alarm=false_alarm)
 
 
 def test_a_claim_that_the_noise_does_not_keep_is_caught(tmp_path):
