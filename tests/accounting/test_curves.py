@@ -135,7 +135,10 @@ def test_the_claim_of_an_accountant_is_the_curve_of_its_history():
         ([(0.0, 0.1, 5)], r"history\[0\]: noise multiplier .* without noise"),
         ([(math.nan, 0.1, 5)], r"history\[0\]: noise multiplier"),
         ([(1.0, 1.2, 5)], r"history\[0\]: sample rate must be in \(0, 1\]"),
-        ([(1.0, 0.1, 0)], r"history\[0\]: steps must be a whole number >= 1"),
+        (
+            [(1.0, 0.1, 0)],
+            r"^history\[0\]: steps must be a whole number >= 1, got steps=0",
+        ),
         ([(1.0, 0.1, 2.5)], r"history\[0\]: steps must be a whole number >= 1"),
         (None, "accountant must have a history"),
         ("steps", "accountant must have a history"),

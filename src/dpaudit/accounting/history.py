@@ -41,7 +41,10 @@ def _triple(name: str, entry: tuple[float, float, int]) -> tuple[float, float, i
         ) from error
     positive_noise(f"{name}: noise multiplier", triple[0])
     sample_rate(f"{name}: sample rate", triple[1])
-    _validate.whole_number(f"{name}: steps", steps, least=1)
+    try:
+        _validate.whole_number("steps", steps, least=1)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{name}: {error}") from error
     return triple
 
 
