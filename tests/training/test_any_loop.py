@@ -14,10 +14,12 @@ from dpaudit import (
     Key,
     OneRun,
     PureDP,
+    Verdict,
 )
 from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.result import Result
+from dpaudit.game.verdict import Control
 from dpaudit.training.any_loop import SumsAudit, scattered
 
 KEY = Key(bytes(range(32)))
@@ -50,6 +52,19 @@ def test_the_noise_decides(noise, refuted):
     assert result.training.accountant is None
     assert result.training.steps == 100
     assert "sampling of records" in str(result)
+
+
+@pytest.mark.parametrize(
+    ("noise", "verdict"), [(2.26, Verdict.INCONCLUSIVE), (0.2, Verdict.REFUTED)]
+)
+def test_steps_made_without_the_audit_spoil_what_is_not_refuted(noise, verdict):
+    audit = started()
+    loop(audit, noise=noise, steps=100)
+    assert audit.steps == 100
+    unseen = Control(said="3 steps were not seen", spoils=Verdict.INCONCLUSIVE)
+    result = audit.finish(controls=(unseen,))
+    assert result.verdict is verdict
+    assert unseen in result.controls
 
 
 def test_a_curve_is_what_counts_if_it_is_given():

@@ -81,6 +81,16 @@ def test_what_a_holder_saves_comes_back_beside_the_state(tmp_path):
     assert finished(one) == finished(other)
 
 
+@pytest.mark.parametrize(
+    "name", ["steps", "format", "commitment", "arrival", "file", "allow_pickle"]
+)
+def test_a_holder_is_told_which_names_are_taken(name, tmp_path):
+    path = tmp_path / "state.npz"
+    with pytest.raises(InvalidInputError, match=f"the names {name} in more are taken"):
+        opened().save(path, {name: np.zeros(1), "rank": np.zeros(1)})
+    assert not path.exists()
+
+
 def test_a_state_that_is_not_there_is_refused(tmp_path):
     with pytest.raises(InvalidInputError, match="there is no file"):
         opened().read_state(tmp_path / "state.npz")

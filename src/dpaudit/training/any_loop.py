@@ -23,6 +23,7 @@ from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
 from dpaudit.game.ledger import How, Look, Road
 from dpaudit.game.result import Result
+from dpaudit.game.verdict import Control
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
 
@@ -143,6 +144,11 @@ class SumsAudit:
         self._real_sums = real_sums
         self._joined: NDArray[np.int64] | None = None  # what was asked for, this step
 
+    @property
+    def steps(self) -> int:
+        """How many steps were observed."""
+        return self._audit.reading.steps
+
     def joining(self) -> NDArray[np.int64]:
         """Return how many included canaries join the coming step at each coordinate.
 
@@ -188,12 +194,16 @@ class SumsAudit:
         """Go on from a file that ``save`` wrote, with the same key and design."""
         self._audit.resume(self._audit.read_state(path))
 
-    def finish(self, *, claim: Guarantee | None = None) -> Result:
+    def finish(
+        self, *, claim: Guarantee | None = None, controls: tuple[Control, ...] = ()
+    ) -> Result:
         """Guess, and judge.
 
         Args:
             claim: What an accountant stands for, if a whole curve is known:
                 ``dpaudit.accounting.accountant_curve([(noise, rate, steps)])``.
+            controls: What else was looked at to see whether there was anything to see,
+                such as steps that were made without the audit.
         """
         return self._audit.finish(
             claim=claim,
@@ -201,6 +211,7 @@ class SumsAudit:
                 noise=bool(self._noise),
                 how="SumsAudit(..., real_sums=True, noise=...) would look at it",
             ),
+            controls=controls,
         )
 
 

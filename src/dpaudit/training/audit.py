@@ -56,6 +56,7 @@ State: TypeAlias = Mapping[str, NDArray[Any]]
 Gather: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 
 _FORMAT: Final = "dpaudit.training.1"
+_OF_NUMPY: Final = ("file", "allow_pickle")  # arguments of what writes the file
 
 
 def per_coordinate(design: Design) -> int:
@@ -200,17 +201,20 @@ class TrainingAudit:
             path: The file.
             more: What else the holder needs to go on, under names of its own.
         """
-        with whole_file(path) as draft, draft.open("wb") as file:
-            np.savez(
-                file,
-                allow_pickle=False,
-                format=np.array(_FORMAT),
-                commitment=np.array(self.commitment.sha256),
-                **(more or {}),
-                **self.reading.saved(),
-                **self._arrivals.saved(),
-                **(self._noise.saved() if self._noise else {}),
+        ours = {
+            "format": np.array(_FORMAT),
+            "commitment": np.array(self.commitment.sha256),
+            **self.reading.saved(),
+            **self._arrivals.saved(),
+            **(self._noise.saved() if self._noise else {}),
+        }
+        theirs = more or {}
+        if taken := sorted({*theirs} & {*ours, *_OF_NUMPY}):
+            raise InvalidInputError(
+                f"the names {', '.join(taken)} in more are taken; use others"
             )
+        with whole_file(path) as draft, draft.open("wb") as file:
+            np.savez(file, allow_pickle=False, **ours, **theirs)
 
     def read_state(self, path: str | Path) -> State:
         """Return the state in a file that ``save`` wrote, if it is this audit's."""
