@@ -12,7 +12,10 @@ _NEEDS = {
         "testing/conformance/test_opacus_adapter.py",
         "reporting/loggers/test_tensorboard.py",
     ],
-    "jax": ["training/jax_privacy"],
+    "jax": [
+        "training/jax_privacy",
+        "testing/conformance/test_jax_privacy_adapter.py",
+    ],
     "lightning": ["training/opacus/test_lightning.py"],
     "huggingface": [
         "training/opacus/test_huggingface.py",
