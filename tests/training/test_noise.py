@@ -9,9 +9,9 @@ from scipy import integrate, stats
 from dpaudit import Key
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.ledger import BUDGET, How, Road
-from dpaudit.training import noise as module
-from dpaudit.training.noise import (
-    NoiseWatch,
+from dpaudit.training import noise_faults as module
+from dpaudit.training.noise import NoiseWatch
+from dpaudit.training.noise_faults import (
     cosine_chance,
     inside_chance,
     largest_chance,
@@ -318,18 +318,6 @@ PLANTED = {
         "the noise of step 2 is that of step 1",
         "the generator is seeded in every step",
     ),
-    "one parameter the same in every step": (
-        stuck,
-        INDEPENDENCE,
-        "the noise of parameter 'fc.weight' is the same in every step",
-        "the generator of that noise is seeded in every step",
-    ),
-    "one parameter every epoch": (
-        one_every_epoch,
-        INDEPENDENCE,
-        "the noise of step 11 is that of step 1 in parameter 'fc.weight'",
-        "noise is seeded anew every 10 steps (each epoch)",
-    ),
     "broadcast over rows": (
         over_rows,
         INDEPENDENCE,
@@ -391,6 +379,32 @@ def test_what_repeats_brings_no_other_fault_about(name, seed):
     values = honest([9, seed])
     PLANTED[name][0](values)
     assert len(watched(values).found()[1]) == 1
+
+
+def test_a_parameter_that_stays_is_a_constant_without_noise():
+    values = honest(9)
+    stuck(values)
+    said = [fault.said for fault in watched(values).found()[1]]
+    assert said == [
+        "a constant is added with the noise in parameter 'fc.weight'",
+        "no noise in parameter 'fc.weight'",
+    ]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_steps_that_are_equal_in_one_parameter_are_alike(seed):
+    values = honest([9, seed])
+    one_every_epoch(values)
+    fault, *_ = watched(values).found()[1]
+    assert fault.road is INDEPENDENCE
+    assert "is correlated" in fault.said
+
+
+def test_a_large_constant_at_one_coordinate_is_no_likeness_of_steps():
+    values = honest(9)
+    values[:, 130] += 1000
+    (fault,) = watched(values, names=["w"]).found()[1]
+    assert fault.said == "a constant is added with the noise in parameter 'w'"
 
 
 def test_two_faults_are_two():
