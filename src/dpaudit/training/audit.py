@@ -157,6 +157,7 @@ class TrainingAudit:
             per_coordinate=size,
             sampling=Poisson(rate=sample_rate) if sampling is None else sampling,
             groups=groups,
+            real_sums=real_sums,
         )
         self._arrivals = Arrivals(len(self._own), key, by_program=by_program)
         names = list(dict.fromkeys(watched))

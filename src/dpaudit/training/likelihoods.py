@@ -13,12 +13,15 @@ then on it reads the differences of steps, in which that cancels and canaries do
 A sum that is no finite number is read as a large one: something joined that should not
 have. A step without numbers in half of the coordinates says nothing.
 
-*How far a coordinate can be trusted, where real gradients live in it too.* Real records
-leave something in a canary's coordinate at every step. It varies little from step to
-step, so over many steps it adds up like a canary does, and no likelihood of single
-steps tells the two apart. But across coordinates it shows: the totals over all steps,
-less what the likeliest number of canaries has put there, are wider than noise can make
-them. What is too much is taken for a normal shift of that size in each coordinate.
+*How far a coordinate can be trusted, where real gradients live in it too.* If what real
+records put into the sums is known and taken off, nothing is left of them, and all of
+the evidence counts: whatever is too much then is the program's doing. If it is not
+known, real records leave something in a canary's coordinate at every step. It varies
+little from step to step, so over many steps it adds up like a canary does, and no
+likelihood of single steps tells the two apart. But across coordinates it shows: the
+totals over all steps, less what the likeliest number of canaries has put there, are
+wider than noise can make them. What is too much is taken for a normal shift of that
+size in each coordinate.
 
 A shift ``b`` of every step moves a log-likelihood ratio by about ``b q T / v``, with
 ``q`` the chance to join, ``T`` steps and noise of variance ``v``. Without it the ratio
@@ -136,6 +139,7 @@ class SumsReading:
         sampling: How canaries join steps, as the run is said to sample.
         groups: For each coordinate a number; those of one number are alike in noise and
             in what real gradients leave there. All are alike if left out.
+        real_sums: Whether what real records put into the sums was taken off.
 
     Attributes:
         steps: How many steps were seen.
@@ -160,10 +164,12 @@ class SumsReading:
         per_coordinate: int,
         sampling: Sampling,
         groups: NDArray[np.int64] | None = None,
+        real_sums: bool = False,
     ) -> None:
         self.steps = self.odd = 0
         self.trusted = 1.0
         self._coordinates, self._columns = coordinates, per_coordinate + 1
+        self._real_sums = real_sums
         self._where, everywhere = _split(coordinates, groups), np.arange(coordinates)
         self._parts = [
             _Part(len(everywhere[where]), per_coordinate, sampling)
@@ -195,7 +201,8 @@ class SumsReading:
         rows = np.empty((self._coordinates, self._columns))
         trusted = np.ones(self._coordinates)
         for where, part in zip(self._where, self._parts, strict=True):
-            rows[where], trusted[where] = part.log_likelihood()
+            rows[where], share = part.log_likelihood()
+            trusted[where] = 1.0 if self._real_sums else share
         self.trusted = float(trusted.mean())
         return rows * trusted[:, np.newaxis]
 

@@ -19,7 +19,7 @@ only its surest guesses meet those of the others.
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import final
+from typing import Final, final
 from weakref import WeakSet
 
 import numpy as np
@@ -34,6 +34,7 @@ from dpaudit.dpsgd.likelihood import saved_counts
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
+from dpaudit.game.ledger import How, Look, Road
 from dpaudit.game.result import Result
 from dpaudit.training.any_loop import looks_at_records
 from dpaudit.training.audit import Gather, TrainingAudit, coordinates_needed
@@ -68,6 +69,7 @@ from dpaudit.training.opacus.sums_reader import SumsReader
 
 __all__ = ["OpacusAudit"]
 
+_LOUD: Final = 10.0  # clipping norms, of a canary that is for the clipping to cut
 _RIDDEN: WeakSet[DPOptimizer] = WeakSet()  # optimizers that an audit rides on
 
 
@@ -123,8 +125,9 @@ class OpacusAudit:
             accountant: The privacy engine's accountant, whose claim is tested.
             model: As ``make_private`` returned it, so that other ways out of it are
                 looked at, and ``probe`` can run its step.
-            canary: What an included canary's gradient is; a Dirac of one clipping norm
-                if left out.
+            canary: What an included canary's gradient is. If left out, a Dirac of one
+                clipping norm, or of ten where canaries are records: clipping must cut
+                these to one, and if it does not, that shows.
             sampling: How the guesser is to believe that canaries which are records
                 join steps, if not as the loader says.
             real_sums: Whether the guesser is told what real records put into the sums.
@@ -133,13 +136,14 @@ class OpacusAudit:
                 it must be False.
             layout_seed: Public seed of the canaries' coordinates.
         """
-        canary = Canary() if canary is None else canary
         _check_free(optimizer)
         facts = read_facts(optimizer, data_loader)
         self._optimizer, self._accountant, self._facts = optimizer, accountant, facts
         self._rank, self._world = rank_and_world(optimizer)
         _check_sharded(optimizer)
         records = _canary_records(optimizer, data_loader, design)
+        if canary is None:
+            canary = Canary(norm=1.0 if records is None else _LOUD)
         if records is None:
             _check_sums(facts, data_loader, canary)
         else:
@@ -151,6 +155,7 @@ class OpacusAudit:
             seed=layout_seed,
         )
         self._roads = Roads(model, optimizer, data_loader)
+        self._spread = places.said()
         mine, self._gather = _mine(optimizer, places), _gather(optimizer)
         if self._gather is not None:
             check_shares(int(mine.sum()), self._gather)
@@ -282,6 +287,7 @@ class OpacusAudit:
         )
         counting = self._accountant or hooked_accountant(self._optimizer)
         looks, faults = self._roads.found(self._accounted_rate())
+        looks.append(Look(road=Road.NOISE, how=How.AUDITED, said=self._spread))
         if isinstance(self._inserter, RecordInserter):
             looks += looks_at_records(norm=self._canary_norm)
         return self._audit.finish(

@@ -131,6 +131,13 @@ class CanaryPlaces:
             groups=self.groups,
         )
 
+    def said(self) -> str:
+        """Return in words how canaries are spread over parameters."""
+        counts = [len(place.which) for place in self.places]
+        least, most = min(counts, default=0), max(counts, default=0)
+        each = f"{least:,}" if least == most else f"{least:,} to {most:,}"
+        return f"canaries in {len(counts)} parameters, at {each} coordinates of each"
+
     def held(self) -> NDArray[np.bool_]:
         """Return which coordinates are there, on this rank."""
         found = np.zeros(self.coordinates, bool)
@@ -146,16 +153,18 @@ def place_canaries(
     spread: int,
     seed: int,
 ) -> CanaryPlaces:
-    """Give each canary coordinate a direction of its own, from a public seed."""
+    """Give each canary coordinate a direction of its own, from a public seed.
+
+    Every parameter has some, as a fault may be in one of them only.
+    """
     if spread == 1:
-        ends = np.cumsum([parameter.numel() for parameter in parameters])
-        flat = scattered(int(ends[-1]), coordinates, seed=seed)
-        owner = np.searchsorted(ends, flat, side="right")
+        shares = _shares([parameter.numel() for parameter in parameters], coordinates)
+        owner = np.repeat(np.arange(len(shares)), shares)
         places = [
             _place(
                 parameters[i],
                 np.flatnonzero(owner == i),
-                flat[owner == i] - (ends[i] - parameters[i].numel()),
+                scattered(parameters[i].numel(), int(shares[i]), seed=seed + i),
             )
             for i in np.unique(owner)
         ]
@@ -175,6 +184,33 @@ def place_canaries(
         coordinates=coordinates,
         groups=owner,
     )
+
+
+def _shares(sizes: Sequence[int], coordinates: int) -> NDArray[np.int64]:
+    """Return how many coordinates each parameter gets: a quarter in equal parts.
+
+    The rest is by size, as far as there is room.
+
+    Example:
+        >>> _shares([1000, 10, 3], 100)
+        array([88,  9,  3])
+    """
+    room = np.asarray(sizes, np.int64)
+    if coordinates > room.sum():
+        raise InvalidInputError(
+            f"the canaries need {coordinates} coordinates, but there are only "
+            f"{room.sum()}; use fewer canaries, or more of them per coordinate"
+        )
+    found = np.minimum(room, max(1, coordinates // (4 * len(room))))
+    if found.sum() > coordinates:  # more parameters than coordinates
+        found[np.argsort(room, kind="stable")[: len(room) - coordinates]] = 0
+    left = coordinates - int(found.sum())
+    ends = np.cumsum(room - found)
+    found += np.diff(np.floor(ends * (left / max(int(ends[-1]), 1))), prepend=0).astype(
+        int
+    )
+    found[np.argmax(room - found)] += coordinates - int(found.sum())
+    return found
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,327 @@
+"""Roads of an Opacus run besides canaries: noise, batches, other ways out, probes."""
+
+from itertools import chain, count, islice, repeat
+
+import numpy as np
+import pytest
+import torch
+from private_runs import CANARIES, KEY, NOISE, RECORDS, STEPS, attach, private_run
+from scipy import stats
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.ledger import BUDGET, How, Road
+from dpaudit.training.opacus.sampler import SampledBatches
+
+# Opacus warns of noise that is not secure, which tests do not need to be.
+pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG turned off:UserWarning")
+
+
+def step_of(run, before=lambda pixels: pixels):
+    def step(batch):
+        pixels, labels = batch
+        run.optimizer.zero_grad()
+        run.criterion(run.model(before(pixels)), labels).backward()
+        run.optimizer.step()
+
+    return step
+
+
+def trained(audit, step, steps=STEPS):
+    for batch in islice(chain.from_iterable(repeat(audit.data_loader)), steps):
+        step(batch)
+    return audit.finish()
+
+
+def how(result):
+    return {look.road: look.how for look in result.training.ledger.looks}
+
+
+# Probes
+
+
+@pytest.mark.parametrize("mode", ["hooks", "ghost"])
+@pytest.mark.parametrize("canaries", [0, CANARIES])
+def test_a_probed_audit_is_the_audit_without_probes(mode, canaries):
+    if mode == "ghost" and canaries:
+        mode = "functorch"  # ghost clipping has no canaries that are records
+    found = []
+    for probes in (False, True):
+        run = private_run(mode=mode, canaries=canaries)
+        audit, step = attach(run, model=run.model), step_of(run)
+        torch.manual_seed(1)
+
+        seen = count()
+
+        def probing(batch, audit=audit, step=step, probes=probes, seen=seen):
+            if probes and next(seen) in (0, 7):
+                assert not audit.probe(step, records=2).faults
+            step(batch)
+
+        result = trained(audit, probing)
+        weights = torch.cat([p.detach().reshape(-1) for p in run.optimizer.params])
+        found.append((weights, result.p_value, result.training.arrival, result))
+    plain, probed = found
+    assert torch.equal(plain[0], probed[0])
+    assert plain[1:3] == probed[1:3]
+    assert how(plain[3])[Road.GRADIENTS] is How.NOT_LOOKED_AT
+    assert how(probed[3])[Road.GRADIENTS] is How.PROBED
+    assert probed[3].verdict == plain[3].verdict
+
+
+def test_a_fault_that_a_probe_found_outlives_a_checkpoint(tmp_path):
+    def standardised(pixels):
+        return (pixels - pixels.mean(0)) / (pixels.std(0) + 1e-5)
+
+    run = private_run()
+    audit, step = attach(run, model=run.model), step_of(run, standardised)
+    assert audit.probe(step).faults
+    for batch in list(audit.data_loader)[:5]:
+        step(batch)
+    audit.save(tmp_path / "state")
+    accountant = run.engine.accountant
+    audit.detach()
+    again = attach(run, model=run.model)
+    assert len(accountant.history) == 1
+    again.resume(tmp_path / "state")
+    result = trained(again, step, steps=35)
+    assert result.verdict == "fault found"
+    (fault,) = result.faults
+    assert fault.road is Road.GRADIENTS
+    assert "before '0'" in fault.cause
+    assert "40 batches" in result.training.ledger.looks[0].said or (
+        how(result)[Road.SAMPLING] is How.PROBED
+    )
+
+
+def test_a_probe_needs_the_model_and_three_records():
+    run = private_run()
+    audit = attach(run)
+    with pytest.raises(InvalidInputError, match="model=model"):
+        audit.probe(step_of(run))
+    audit.detach()
+    audit = attach(run, model=run.model)
+    with pytest.raises(InvalidInputError, match="3 records or more"):
+        audit.probe(step_of(run), (torch.randn(2, 30), torch.zeros(2, dtype=int)))
+    audit.detach()
+
+
+# Noise
+
+
+def test_the_noise_that_is_read_is_the_noise_that_was_added(monkeypatch):
+    run = private_run(clip=2.0)
+    audit = attach(run)
+    seen, added = [], []
+    watch = audit._audit.watch_noise
+    monkeypatch.setattr(
+        audit._audit, "watch_noise", lambda *a: seen.append(a) or watch(*a)
+    )
+    add = run.optimizer.add_noise
+
+    def spied():
+        before = [p.summed_grad.clone() for p in run.optimizer.params]
+        add()
+        joined = [
+            p.summed_grad - b for p, b in zip(run.optimizer.params, before, strict=True)
+        ]
+        after = [p.grad - b for p, b in zip(run.optimizer.params, before, strict=True)]
+        added.append([(a - j).reshape(-1) for a, j in zip(after, joined, strict=True)])
+
+    run.optimizer.add_noise = spied
+    run.train(steps=3)
+    for (noise, stated), parts in zip(seen, added, strict=True):
+        assert stated == NOISE
+        assert len(noise) <= 256
+        every = torch.cat(parts).numpy() / 2.0
+        # Each number that was read is among those that were added.
+        near = np.abs(every[np.newaxis] - noise[:, np.newaxis]).min(axis=1)
+        assert near.max() < 1e-5
+    audit.detach()
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ("none in a layer", "no noise"),
+        ("half", "noise is scaled wrongly"),
+        ("same", "seeded in every step"),
+    ],
+)
+def test_noise_that_is_wrong_is_named(fault, words):
+    run = private_run()
+    optimizer, add = run.optimizer, run.optimizer.add_noise
+
+    def wrong():
+        if fault == "same":
+            optimizer.generator = torch.Generator().manual_seed(3)
+        if fault == "half":
+            optimizer.noise_multiplier = NOISE / 2
+        add()
+        optimizer.noise_multiplier = NOISE
+        if fault == "none in a layer":
+            last = optimizer.params[-2]
+            last.grad = last.summed_grad.clone()
+
+    optimizer.add_noise = wrong
+    audit = attach(run)
+    result = trained(audit, step_of(run))
+    assert any(words in str(each) for each in result.faults), result.faults
+
+
+# Batches
+
+
+def loader_of(sampler):
+    data = TensorDataset(torch.arange(RECORDS))
+    return DataLoader(data, batch_sampler=sampler)
+
+
+class Poisson:
+    """Batches of a seeded Poisson sampler, the same in every epoch if it says so."""
+
+    def __init__(self, rate, *, batches=10, anew=False):
+        self.rate, self.batches, self.anew = rate, batches, anew
+        self.rng = np.random.default_rng(0)
+
+    def __len__(self):
+        return self.batches
+
+    def __iter__(self):
+        rng = np.random.default_rng(5) if self.anew else self.rng
+        for _ in range(self.batches):
+            yield np.flatnonzero(rng.random(RECORDS) < self.rate).tolist()
+
+
+class Shuffled(Poisson):
+    """Batches of one size."""
+
+    def __iter__(self):
+        yield from self.rng.permutation(RECORDS).reshape(self.batches, -1).tolist()
+
+
+@pytest.mark.parametrize(
+    ("sampler", "said", "cause"),
+    [
+        (Poisson(0.1), None, ""),
+        (Poisson(0.13), "more often than is accounted for", "another batch size"),
+        (Shuffled(0.1), "not Poisson samples", "fixed size"),
+        (Poisson(0.1, anew=True), "batch 11 holds the same records as batch 1", "anew"),
+    ],
+)
+def test_batches_are_held_against_the_rate_accounted(sampler, said, cause):
+    loader = loader_of(sampler)
+    sampled = SampledBatches(loader)
+    for _ in range(6):
+        assert len(list(loader)) == 10
+    sampled.detach()
+    assert loader.batch_sampler is sampler
+    (look,), faults = sampled.found(0.1)
+    assert (look.road, look.how) == (Road.SAMPLING, How.PROBED)
+    assert "60 batches" in look.said
+    if said is None:
+        assert not faults
+    else:
+        assert said in faults[0].said
+        assert cause in faults[0].cause
+
+
+def test_honest_batches_are_seldom_called_wrong():
+    """500 runs, each wrong with chance below 1e-4: two by chance once in a thousand."""
+    rng, wrong = np.random.default_rng(1), 0
+    for _ in range(500):
+        sampled = SampledBatches(loader_of(Poisson(0.05)))
+        sampled._sizes = rng.binomial(RECORDS, 0.05, 40).tolist()
+        sampled._digests = rng.integers(0, 2**48, 40).tolist()
+        wrong += bool(sampled.found(0.05)[1])
+    assert wrong <= 1
+
+
+def test_chances_of_batches_are_exact():
+    """A rate that is just too high, by the binomial law itself."""
+    sampled = SampledBatches(loader_of(Poisson(0.1)))
+    steps = 50
+    enough = int(stats.binom.isf(BUDGET / 3, RECORDS * steps, 0.1)) + 1
+    for total, wrong in ((enough, True), (enough - 1, False)):
+        sizes = np.full(steps, total // steps)
+        sizes[: total % steps] += 1
+        # Sizes far apart, so that only their sum is wrong.
+        sizes[::2] += 6
+        sizes[1::2] -= 6
+        sampled._sizes, sampled._digests = sizes.tolist(), list(range(steps))
+        said = [fault.said for fault in sampled.found(0.1)[1]]
+        assert ("records are sampled more often than is accounted for" in said) == wrong
+
+
+# Other ways out
+
+
+def changed(run, change):
+    """Return the result of a run in which something else changes too, unprobed."""
+    step = step_of(run)
+
+    def both(batch):
+        step(batch)
+        change(batch)
+
+    return trained(attach(run, model=run.model), both)
+
+
+def test_what_changes_beside_the_optimizer_keeps_a_verdict_from_being_clean():
+    run = private_run()
+    run.model.register_buffer("seen", torch.zeros(1))
+    result = changed(run, lambda batch: run.model.seen.add_(len(batch[0])))
+    assert result.verdict == "inconclusive"
+    assert "seen changed 39 times beside the private optimizer" in result.reason
+    assert "these changed as well: seen" in result.training.ledger.looks[-1].said
+
+
+def test_weights_written_past_torchs_count_are_noticed():
+    run = private_run()
+    weight = run.optimizer.params[0]
+    result = changed(run, lambda _: weight.data.mul_(0.999))
+    assert result.verdict == "inconclusive"
+    assert "0.weight changed" in result.reason
+
+
+def test_another_optimizer_is_noticed_and_a_private_one_is_not():
+    run = private_run()
+    other = nn.Parameter(torch.zeros(3))
+    beside = torch.optim.Adam([other])
+    other.grad = torch.ones(3)
+    result = changed(run, lambda _: beside.step())
+    assert "optimizer Adam changed 40 times" in result.reason
+    run = private_run()
+    plain = changed(run, lambda _: None)
+    assert plain.verdict == "no violation found"
+    assert "nothing but the private optimizer" in plain.training.ledger.looks[-1].said
+
+
+def test_a_probe_clears_what_records_do_not_decide():
+    run = private_run()
+    run.model.register_buffer("steps", torch.zeros(1))
+    plain = step_of(run)
+
+    def step(batch):
+        run.model.steps.add_(1)
+        plain(batch)
+
+    audit = attach(run, model=run.model)
+    assert audit.probe(step).beside == ("steps",)
+    assert run.model.steps == 0
+    result = trained(audit, step)
+    assert result.verdict == "no violation found"
+    assert run.model.steps == STEPS
+
+
+def test_without_the_model_the_ledger_says_what_would_look():
+    run = private_run()
+    result = trained(attach(run), step_of(run))
+    said = {look.road: look for look in result.training.ledger.looks}
+    assert said[Road.OTHER_WAYS].how is How.NOT_LOOKED_AT
+    assert "model=model" in said[Road.OTHER_WAYS].said
+    assert "audit.probe(step)" in said[Road.CLIPPING].said
+    assert said[Road.INDEPENDENCE].how is How.PROBED
+    assert said[Road.NOISE].how is How.AUDITED
+    assert KEY.secret.hex() not in result.to_json()
