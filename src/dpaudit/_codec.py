@@ -219,10 +219,15 @@ def _value(cls: Any, plain: object, name: str) -> Any:  # noqa: ANN401 (class, v
 
 
 def decoded_fields(cls: Any, values: Mapping[str, Any], name: str) -> dict[str, Any]:  # noqa: ANN401 (a dataclass)
-    """Return the fields of a dataclass; parsed JSON must hold these and no others."""
+    """Return the fields of a dataclass; parsed JSON must hold these and no others.
+
+    Those that a class names as ``later`` came after its first documents were written;
+    where one of them is missing, the class' own default is meant.
+    """
     forms, derived = _types(cls), getattr(cls, "derived", ())
-    _canonical.object_of(values, name, {*forms, *derived})
-    return {n: decode(form, values[n], n) for n, form in forms.items()}
+    absent = {n for n in getattr(cls, "later", ()) if n not in values}
+    _canonical.object_of(values, name, {*forms, *derived} - absent)
+    return {n: decode(f, values[n], n) for n, f in forms.items() if n not in absent}
 
 
 @lru_cache(maxsize=256)

@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 
+_NO_LEDGER = Ledger.of((), instead="the record does not say")
 HIDDEN = 0.9  # of the evidence; with less a forecast does not hold
 
 
@@ -76,9 +77,11 @@ class TrainingRecord:
     transcript: Transcript
     steps: int
     trusted: float
-    ledger: Ledger
     arrival: Arrival | None = None
     remarks: tuple[str, ...] = ()
+    ledger: Ledger = _NO_LEDGER
+
+    later = ("ledger",)
 
     def __post_init__(self) -> None:
         _validate.whole_number("steps", self.steps)
