@@ -26,7 +26,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
-from torch import nn
 
 from dpaudit.accounting.curves import HasHistory
 from dpaudit.dpsgd.joining import Poisson
@@ -39,7 +38,7 @@ from dpaudit.game.result import Result
 from dpaudit.training.any_loop import looks_at_records
 from dpaudit.training.audit import Gather, TrainingAudit, coordinates_needed
 from dpaudit.training.likelihoods import Sampling
-from dpaudit.training.opacus.frozen import patched
+from dpaudit.training.opacus.frozen import Model, patched
 from dpaudit.training.opacus.layout import Canary, CanaryPlaces, local, place_canaries
 from dpaudit.training.opacus.probing import Batch, Step
 from dpaudit.training.opacus.records import (
@@ -106,7 +105,7 @@ class OpacusAudit:
         design: Design,
         key: Key,
         accountant: HasHistory | None = None,
-        model: nn.Module | None = None,
+        model: Model | None = None,
         canary: Canary | None = None,
         sampling: Sampling | None = None,
         real_sums: bool = True,

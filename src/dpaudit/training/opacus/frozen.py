@@ -3,25 +3,41 @@
 Inside, nothing is noised, stepped or accounted for: the noise multiplier is 0, and
 where the wrapped optimizer would step, the sum is read instead. Afterwards parameters,
 buffers, gradients, the optimizer's own state, other optimizers that stepped, and all
-random states are as they were, bit for bit. Only state that user code keeps in Python
-objects of its own cannot be put back.
+random states are as they were, bit for bit; schedulers stand still. Only state that
+user code keeps in Python objects of its own cannot be put back.
 """
 
 import copy
 import random
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any, Final, TypeAlias, final
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final, TypeAlias, cast, final
 
 import numpy as np
 import torch
 from opacus.optimizers import DPOptimizer
+from opacus.schedulers.grad_clip_scheduler import _GradClipScheduler
+from opacus.schedulers.noise_scheduler import _NoiseScheduler
 from torch import nn
+from torch.optim.lr_scheduler import LRScheduler
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from dpaudit.errors import InvalidInputError
 from dpaudit.training.opacus.setup import divisor
 
-__all__ = ["Frozen", "frozen", "patched"]
+__all__ = [
+    "Frozen",
+    "Model",
+    "frozen",
+    "named_tensors",
+    "network",
+    "patched",
+    "same",
+    "trained_by",
+]
+
+# As make_private returns it: a module, or with wrap_model=False an object beside it.
+Model: TypeAlias = Any
 
 Sums: TypeAlias = list[torch.Tensor]
 
@@ -52,16 +68,18 @@ class Frozen:
         sums: The sum that would have been given noise, for each parameter; one list
             for each step that the wrapped optimizer would have made.
         others: Optimizers beside the private one that stepped.
+        before: Parameters and buffers, each with its value before the step.
     """
 
     def __init__(self) -> None:
         self.sums: list[Sums] = []
         self.others: list[torch.optim.Optimizer] = []
+        self.before: list[tuple[torch.Tensor, torch.Tensor]] = []
 
 
 @contextmanager
 def frozen(
-    model: nn.Module,
+    model: Model,
     optimizer: DPOptimizer,
     *,
     seed: int,
@@ -83,12 +101,16 @@ def frozen(
     def read(*_: object, **__: object) -> None:
         times = divisor(optimizer)
         seen.sums.append([p.grad.detach() * times for p in optimizer.params])
+        for parameter in optimizer.params:  # with noise it would say nothing either
+            parameter.grad = torch.zeros_like(parameter)
 
     with (
         _random_states(own),
-        _tensors(model, optimizer),
+        _tensors(model, optimizer, seen),
         _left_behind(model, optimizer),
         _attributes(model, optimizer),
+        _schedules(inner),
+        _no_other_private(optimizer),
         _other_optimizers(inner, seen),
         patched(inner, "step", read),
     ):
@@ -132,12 +154,12 @@ def _random_states(generators: Sequence[torch.Generator]) -> Iterator[None]:
 
 
 @contextmanager
-def _tensors(model: nn.Module, optimizer: DPOptimizer) -> Iterator[None]:
+def _tensors(model: Model, optimizer: DPOptimizer, seen: Frozen) -> Iterator[None]:
     """Put back the values of parameters and buffers, and which buffers there are."""
-    modules = [(m, dict(m._buffers), m.training) for m in model.modules()]
-    values = [
+    modules = [(m, dict(m._buffers), m.training) for m in _modules(model)]
+    seen.before = [
         (tensor, tensor.detach().clone())
-        for tensor in [*_parameters(model, optimizer), *model.buffers()]
+        for tensor in _once([*named_tensors(model).values(), *optimizer.params])
     ]
     try:
         yield
@@ -147,20 +169,20 @@ def _tensors(model: nn.Module, optimizer: DPOptimizer) -> Iterator[None]:
             module._buffers.update(buffers)
             module.training = training
         with torch.no_grad():
-            for tensor, value in values:
-                if not torch.equal(tensor, value):
+            for tensor, value in seen.before:
+                if not same(tensor, value):
                     tensor.copy_(value)
 
 
 @contextmanager
-def _left_behind(model: nn.Module, optimizer: DPOptimizer) -> Iterator[None]:
+def _left_behind(model: Model, optimizer: DPOptimizer) -> Iterator[None]:
     """Put back what waits on parameters and modules between backward and step.
 
     Tensors are kept and not copied, as gradients may be views of one memory.
     """
     owners: list[tuple[Any, dict[str, Any]]] = [
         *((p, _ON_PARAMETERS) for p in _parameters(model, optimizer)),
-        *((m, _ON_MODULES) for m in model.modules()),
+        *((m, _ON_MODULES) for m in _modules(model)),
     ]
     kept = [
         (owner, name, getattr(owner, name, _NONE))
@@ -179,12 +201,9 @@ def _left_behind(model: nn.Module, optimizer: DPOptimizer) -> Iterator[None]:
 
 
 @contextmanager
-def _attributes(model: nn.Module, optimizer: DPOptimizer) -> Iterator[None]:
+def _attributes(model: Model, optimizer: DPOptimizer) -> Iterator[None]:
     """Put back the private optimizer's and the wrapped model's own attributes."""
-    own = {
-        name: copy.copy(value) if isinstance(value, list) else value
-        for name, value in vars(optimizer).items()
-    }
+    own = {name: _kept(value) for name, value in vars(optimizer).items()}
     wrapper = {name: vars(model).get(name, _NONE) for name in _ON_WRAPPER}
     try:
         yield
@@ -193,6 +212,38 @@ def _attributes(model: nn.Module, optimizer: DPOptimizer) -> Iterator[None]:
         vars(optimizer).update(own)
         for name, value in wrapper.items():
             _put(model, name, value)
+
+
+@contextmanager
+def _schedules(inner: torch.optim.Optimizer) -> Iterator[None]:
+    """Let schedulers stand still, and put back rates that are set by hand."""
+    rates = [{k: v for k, v in g.items() if k != "params"} for g in inner.param_groups]
+    with ExitStack() as stack:
+        for kind in _kinds(LRScheduler, _NoiseScheduler, _GradClipScheduler):
+            if "step" in vars(kind):
+                stack.enter_context(patched(kind, "step", lambda *_, **__: None))
+        try:
+            yield
+        finally:
+            for group, rate in zip(inner.param_groups, rates, strict=True):
+                group.update(rate)
+
+
+@contextmanager
+def _no_other_private(optimizer: DPOptimizer) -> Iterator[None]:
+    """Refuse a second private optimizer before it is accounted for."""
+    scale = DPOptimizer.scale_grad
+
+    def only_this(other: DPOptimizer) -> None:
+        if other is not optimizer:
+            raise InvalidInputError(
+                "step(batch) steps two private optimizers; give each a step of its "
+                "own, and probe one after the other"
+            )
+        scale(other)
+
+    with patched(DPOptimizer, "scale_grad", only_this):
+        yield
 
 
 @contextmanager
@@ -205,7 +256,7 @@ def _other_optimizers(inner: torch.optim.Optimizer, seen: Frozen) -> Iterator[No
             return
         if optimizer not in seen.others:
             seen.others.append(optimizer)
-            values = [p.detach().clone() for p in _trained(optimizer)]
+            values = [p.detach().clone() for p in trained_by(optimizer)]
             before.append((optimizer, copy.deepcopy(optimizer.state_dict()), values))
 
     hook = register_optimizer_step_pre_hook(note)
@@ -215,18 +266,62 @@ def _other_optimizers(inner: torch.optim.Optimizer, seen: Frozen) -> Iterator[No
         hook.remove()
         for optimizer, state, values in before:
             with torch.no_grad():
-                for parameter, value in zip(_trained(optimizer), values, strict=True):
+                for parameter, value in zip(trained_by(optimizer), values, strict=True):
                     parameter.copy_(value)
             optimizer.load_state_dict(state)
 
 
-def _trained(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+def trained_by(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    """Return the parameters of any optimizer."""
     return [p for group in optimizer.param_groups for p in group["params"]]
 
 
-def _parameters(model: nn.Module, optimizer: DPOptimizer) -> list[nn.Parameter]:
-    both = [*model.parameters(), *optimizer.params]
-    return list({id(parameter): parameter for parameter in both}.values())
+def network(model: Model) -> nn.Module:
+    """Return the user's own module."""
+    inside: Any = getattr(model, "_module", model)
+    return cast(nn.Module, inside)
+
+
+def named_tensors(model: Model) -> dict[str, torch.Tensor]:
+    """Return all parameters and buffers, by the names that the user knows."""
+    whole = model if isinstance(model, nn.Module) else network(model)
+    found: dict[str, torch.Tensor] = dict(whole.named_parameters())
+    found |= dict(whole.named_buffers())
+    return {name.removeprefix("_module."): each for name, each in found.items()}
+
+
+def same(first: torch.Tensor, second: torch.Tensor) -> bool:
+    """Return whether two tensors hold the same; what is no number is like itself."""
+    if first.shape != second.shape:
+        return False
+    neither = (first != first) & (second != second)  # noqa: PLR0124 (not a number)
+    return bool(((first == second) | neither).all())
+
+
+def _modules(model: Model) -> Iterator[nn.Module]:
+    return (model if isinstance(model, nn.Module) else network(model)).modules()
+
+
+def _parameters(model: Model, optimizer: DPOptimizer) -> list[torch.Tensor]:
+    return _once([*network(model).parameters(), *optimizer.params])
+
+
+def _once(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    return list({id(tensor): tensor for tensor in tensors}.values())
+
+
+def _kept(value: object) -> object:
+    """Return what a value is now, even if it is changed in place."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    return copy.copy(value) if isinstance(value, list) else value
+
+
+def _kinds(*bases: type) -> Iterator[type]:
+    """Yield classes and all that are made of them."""
+    for base in bases:
+        yield base
+        yield from _kinds(*base.__subclasses__())
 
 
 def _put(owner: Any, name: str, value: object) -> None:  # noqa: ANN401

@@ -5,19 +5,32 @@ multiplied, with other random numbers, with dropout switched off. What it finds 
 sums just before noise, and what else a step leaves behind.
 """
 
+import copy
+import random
+from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import sqrt
 from typing import Any, TypeAlias, final
 
+import numpy as np
 import torch
 from opacus.optimizers import DPOptimizer
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.training.opacus.frozen import frozen, patched
+from dpaudit.training.opacus.frozen import (
+    Frozen,
+    Model,
+    frozen,
+    named_tensors,
+    network,
+    patched,
+    same,
+    trained_by,
+)
 
 __all__ = [
     "Batch",
@@ -25,15 +38,13 @@ __all__ = [
     "Step",
     "Steps",
     "apart",
-    "batch_size",
     "different",
     "equal",
     "exchanged",
-    "named_tensors",
+    "holds_records",
     "norm",
     "parameter_names",
     "rows_of",
-    "written",
 ]
 
 Batch: TypeAlias = Any  # what the user's loader yields
@@ -48,13 +59,18 @@ class Seen:
     Attributes:
         total: The sum, for each parameter.
         norms: Norms of the records' gradients before clipping.
-        beside: What else the step changed, by name, as it was after it: parameters,
-            buffers, and what other optimizers train.
+        beside: Buffers and parameters that the step changed, as they were after it;
+            the private optimizer itself changes none, as it does not step.
+        others: For each parameter in ``beside`` that another optimizer trains, the
+            name of that optimizer.
+        drawn: Where random numbers stood after the step.
     """
 
     total: list[torch.Tensor]
     norms: torch.Tensor
     beside: dict[str, torch.Tensor]
+    others: dict[str, str]
+    drawn: object
 
 
 @final
@@ -64,12 +80,13 @@ class Steps:
     def __init__(
         self,
         step: Step,
-        model: nn.Module,
+        model: Model,
         optimizer: DPOptimizer,
         generators: Sequence[torch.Generator],
         seed: int,
     ) -> None:
-        self._step, self.model, self.optimizer = step, model, optimizer
+        self._step, self.model, self.optimizer = step, network(model), optimizer
+        self._wrapper = model
         self._generators, self._seed = generators, seed
         self.clip = float(optimizer.max_grad_norm)
         self.precision, self.dropout, self.runs = 0.0, True, 0
@@ -98,7 +115,7 @@ class Steps:
         seed = self._seed if seed is None else seed
         with (
             frozen(
-                self.model, self.optimizer, seed=seed, generators=self._generators
+                self._wrapper, self.optimizer, seed=seed, generators=self._generators
             ) as seen,
             ExitStack() as stack,
         ):
@@ -107,7 +124,7 @@ class Steps:
                 stack.callback(hook.remove)
                 if watch is not None:
                     stack.callback(module.register_forward_hook(watch).remove)
-            if hasattr(self.model, "get_clipping_coef"):
+            if hasattr(self._wrapper, "get_clipping_coef"):
                 stack.enter_context(self._coefficient_left_out(without))
             else:
                 stack.enter_context(self._row_left_out(without))
@@ -116,23 +133,15 @@ class Steps:
             if not self.dropout:
                 identity = patched(nn.functional, "dropout", _identity)
                 stack.enter_context(identity)
-            before = {
-                name: written(each) for name, each in named_tensors(self.model).items()
-            }
             self._step(batch)
-            beside = {
-                name: tensor.detach().clone()
-                for name, tensor in named_tensors(self.model).items()
-                if before.get(name) != written(tensor)
-            }
-            for other in seen.others:
-                beside[f"optimizer {type(other).__name__}"] = _flat(other)
+            beside, others = _changed(self._wrapper, seen)
+            drawn = _drawn(self._generators)
         if len(seen.sums) != 1:
             raise InvalidInputError(
                 f"step(batch) made {len(seen.sums)} steps of the private optimizer; "
                 "it must be the whole step of one batch, and no more"
             )
-        return Seen(seen.sums[0], self._norms, beside)
+        return Seen(seen.sums[0], self._norms, beside, others, drawn)
 
     def rounding(self, seen: Seen) -> float:
         """Return what rounding alone may change in a sum, over the clipping norm."""
@@ -146,16 +155,18 @@ class Steps:
     @contextmanager
     def _coefficient_left_out(self, without: int | None) -> Iterator[None]:
         """Give a row the clipping coefficient 0, where norms are all there is."""
-        model: Any = self.model
-        coefficients = model.get_clipping_coef
+        model = self._wrapper
+        coefficients, seen, norms = model.get_clipping_coef, 0, []
 
         def left_out() -> torch.Tensor:
+            nonlocal seen
             found: torch.Tensor = coefficients()
-            norms = model.per_sample_gradient_norms
-            self._norms = norms.detach().float().clone()
-            if without is not None:
+            norms.append(model.per_sample_gradient_norms.detach().float().clone())
+            if without is not None and 0 <= without - seen < len(found):
                 found = found.clone()
-                found[without] = 0
+                found[without - seen] = 0
+            seen += len(found)
+            self._norms = torch.cat(norms)
             return found
 
         with patched(model, "get_clipping_coef", left_out):
@@ -182,30 +193,42 @@ class Steps:
             yield
 
 
-def parameter_names(model: nn.Module | None, optimizer: DPOptimizer) -> list[str]:
+def parameter_names(model: Model | None, optimizer: DPOptimizer) -> list[str]:
     """Return the names of the parameters that the optimizer trains."""
-    inside = getattr(model, "_module", model)
-    named = inside.named_parameters() if isinstance(inside, nn.Module) else ()
+    named = () if model is None else network(model).named_parameters()
     known = {id(parameter): name for name, parameter in named}
     return [known.get(id(p), f"parameter {k}") for k, p in enumerate(optimizer.params)]
 
 
-def _flat(optimizer: torch.optim.Optimizer) -> torch.Tensor:
-    """Return all that an optimizer trains."""
-    parts = [p for group in optimizer.param_groups for p in group["params"]]
-    return torch.cat([part.detach().reshape(-1).double() for part in parts])
+def _changed(
+    model: Model, seen: Frozen
+) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
+    """Return what a step changed, and which of it another optimizer trains."""
+    before = {id(tensor): value for tensor, value in seen.before}
+    found = named_tensors(model)
+    names, others = {id(tensor): name for name, tensor in found.items()}, {}
+    for other in seen.others:
+        kind = type(other).__name__
+        for k, parameter in enumerate(trained_by(other)):
+            name = names.get(id(parameter), f"parameter {k} of {kind}")
+            found[name], others[name] = parameter, kind
+    changed = {
+        name: tensor.detach().clone()
+        for name, tensor in found.items()
+        if id(tensor) not in before or not same(tensor, before[id(tensor)])
+    }
+    return changed, others
 
 
-def named_tensors(model: nn.Module) -> dict[str, torch.Tensor]:
-    """Return all parameters and buffers, by the names that the user knows."""
-    found: dict[str, torch.Tensor] = dict(model.named_parameters())
-    found |= dict(model.named_buffers())
-    return {name.removeprefix("_module."): each for name, each in found.items()}
-
-
-def written(tensor: torch.Tensor) -> tuple[int, int]:
-    """Return what changes when a tensor is written to, or another takes its place."""
-    return id(tensor), tensor._version
+def _drawn(generators: Sequence[torch.Generator]) -> object:
+    """Return where random numbers stand."""
+    kind, keys, at, *rest = np.random.get_state()  # noqa: NPY002
+    torchs = [torch.get_rng_state(), *(each.get_state() for each in generators)]
+    return (
+        random.getstate(),
+        (kind, np.asarray(keys).tobytes(), at, *rest),
+        [state.numpy().tobytes() for state in torchs],
+    )
 
 
 def _leaves(model: nn.Module) -> Iterator[nn.Module]:
@@ -291,40 +314,80 @@ def different(
         for name in first.keys() | second.keys()
         if name not in first
         or name not in second
-        or not torch.equal(first[name], second[name])
+        or not same(first[name], second[name])
     }
 
 
-def batch_size(batch: Batch) -> int:
-    """Return how many records a batch holds."""
-    for value in tree_leaves(batch):
-        if isinstance(value, torch.Tensor) and value.dim():
-            return len(value)
-    raise InvalidInputError("the batch holds no tensor with a row for each record")
+def holds_records(batch: Batch, count: int) -> bool:
+    """Return whether something in a batch has a part for each of so many records."""
+    found = False
 
-
-def rows_of(batch: Batch, index: Sequence[int]) -> Batch:
-    """Return some records of a batch, in the order given."""
-    count, chosen = batch_size(batch), torch.tensor(index)
-
-    def pick(value: Any) -> Any:  # noqa: ANN401
-        return value[chosen.to(value.device)] if _by_record(value, count) else value
-
-    return tree_map(pick, batch)
-
-
-def exchanged(batch: Batch, row: int, source: Batch, donor: int) -> Batch:
-    """Return a batch with a record of another in one place."""
-    count = batch_size(batch)
-
-    def place(value: Any, given: Any) -> Any:  # noqa: ANN401
-        if _by_record(value, count):
-            value = value.clone()
-            value[row] = given[donor]
+    def look(value: object) -> object:
+        nonlocal found
+        found = found or _by_record(value, count)
         return value
 
-    return tree_map(place, batch, source)
+    _map(look, count, batch)
+    return found
+
+
+def rows_of(batch: Batch, count: int, index: Sequence[int]) -> Batch:
+    """Return some of a batch's records, in the order given."""
+
+    def pick(value: Any) -> Any:  # noqa: ANN401
+        if not _by_record(value, count):
+            return value
+        if isinstance(value, torch.Tensor):
+            return value[torch.tensor(index, device=value.device)]
+        if isinstance(value, np.ndarray):
+            return value[np.asarray(index)]
+        return type(value)(value[k] for k in index)
+
+    return _map(pick, count, batch)
+
+
+def exchanged(batch: Batch, count: int, row: int, source: Batch, donor: int) -> Batch:
+    """Return a batch with a record of another in one place."""
+
+    def place(value: Any, given: Any) -> Any:  # noqa: ANN401
+        if not _by_record(value, count):
+            return value
+        if isinstance(value, torch.Tensor | np.ndarray):
+            value = copy.deepcopy(value)
+            value[row] = given[donor]
+            return value
+        return type(value)(
+            given[donor] if k == row else each for k, each in enumerate(value)
+        )
+
+    return _map(place, count, batch, source)
+
+
+def _map(change: Callable[..., Any], count: int, *batches: Batch) -> Batch:
+    """Return a batch with what it holds changed; several batches go side by side."""
+
+    def inside(*values: Any) -> Any:  # noqa: ANN401
+        if not isinstance(values[0], UserDict):  # as transformers' BatchEncoding is
+            return change(*values)
+        new = copy.copy(values[0])
+        new.data = _map(change, count, *(each.data for each in values))
+        return new
+
+    def whole(value: object) -> bool:
+        return isinstance(value, UserDict) or _by_record(value, count)
+
+    return tree_map(inside, *batches, is_leaf=whole)
 
 
 def _by_record(value: object, count: int) -> bool:
-    return isinstance(value, torch.Tensor) and value.dim() > 0 and len(value) == count
+    """Return whether a value has a part for each record.
+
+    A list has one, if it is as long and its parts are not themselves such values.
+    """
+    if isinstance(value, torch.Tensor | np.ndarray):
+        return value.ndim > 0 and len(value) == count
+    return (
+        type(value) in (list, tuple)
+        and len(value) == count  # type: ignore[arg-type]
+        and not any(_by_record(part, count) for part in value)  # type: ignore[attr-defined]
+    )

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
-from torch import nn
 
 from dpaudit import _canonical
 from dpaudit._codec import decode, encode
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.ledger import Fault, How, Look, Road
 from dpaudit.game.verdict import Control
+from dpaudit.training.opacus.frozen import Model
 from dpaudit.training.opacus.noise_reader import NoiseReader
 from dpaudit.training.opacus.probing import Batch, Step, parameter_names
 from dpaudit.training.opacus.records import some_records
@@ -47,7 +47,7 @@ class Roads:
     """
 
     def __init__(
-        self, model: nn.Module | None, optimizer: DPOptimizer, loader: Loader
+        self, model: Model | None, optimizer: DPOptimizer, loader: Loader
     ) -> None:
         self._model, self._optimizer, self._loader = model, optimizer, loader
         self.noise = NoiseReader(optimizer, parameter_names(model, optimizer))

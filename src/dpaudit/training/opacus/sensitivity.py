@@ -17,7 +17,13 @@ asked that
   them (batch statistics, mixup, a loss over all tokens of a batch). If it does, the
   proof fails, whether or not the whole effect exceeds C in this batch;
 - if nothing but dropout is random, a record that is really taken out changes the sum by
-  at most C, with dropout switched off: a mean taken for a sum shows only then.
+  at most C, with dropout switched off;
+- norms of gradients are the same in a whole and in half a batch: a mean that is told as
+  a sum, or the reverse, shows only there.
+
+Where a step draws more random numbers for some records than for others, only records
+that draw alike are exchanged, or dropout is switched off. Buffers, parameters and other
+optimizers' parameters must not depend on the records but through noisy sums.
 
 *Clipping that matters.* Gradients below C say nothing about clipping. So the loss is
 multiplied, such that most records are near the norm, and such that all are above it.
@@ -27,6 +33,7 @@ that was computed with. What the probe did not see it cannot say: records that w
 among those probed, noise, sampling and accounting, and what goes on between steps.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import hypot, inf, isfinite
@@ -41,16 +48,17 @@ from torch.utils._pytree import tree_leaves
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.ledger import Fault, How, Look, Road
+from dpaudit.training.opacus.frozen import Model
 from dpaudit.training.opacus.probing import (
     Batch,
     Seen,
     Step,
     Steps,
     apart,
-    batch_size,
     different,
     equal,
     exchanged,
+    holds_records,
     rows_of,
 )
 from dpaudit.training.opacus.setup import rank_and_world
@@ -61,6 +69,8 @@ _LEAST: Final = 1e-3  # of the clipping norm; float32 stays below 1e-5
 _EXERCISED: Final = 0.9  # of the clipping norm: such a record was clipped
 _ALIKE: Final = (0.7, 1.4)  # ratio of norms at a whole and at half a batch
 _SEEDS: Final = 8
+_DONORS: Final = 2  # that take a record's place in turn
+_TRIES: Final = 6  # at finding them, if for some the random numbers move
 _CLOSE: Final = 0.01  # relative, of a norm to what explains it
 
 
@@ -71,7 +81,8 @@ class Sensitivity:
 
     Attributes:
         change: The largest change of the sum when one record leaves; at most 1.
-        coupling: The largest change of the other records' part; 0.
+        coupling: The largest change of the other records' part; 0. None if exchanging
+            a record always moved the others' random numbers, so that it cannot be told.
         removal: The largest change when a record is really taken out, at most 1; None
             if more than dropout is random, so that it cannot be told.
         tolerance: How much more rounding may explain.
@@ -87,7 +98,7 @@ class Sensitivity:
     """
 
     change: float = 0.0
-    coupling: float = 0.0
+    coupling: float | None = None
     removal: float | None = None
     tolerance: float = _LEAST
     clipped: float = 0.0
@@ -107,11 +118,11 @@ class Sensitivity:
             f"changes the sum by at most {self.change:.4g} C"
         )
         cut = f"{self.clipped:.0%} of them made large enough to be clipped"
+        clipping = Look(road=Road.CLIPPING, how=How.PROBED, said=f"{seen}; {cut}")
+        if self.coupling is None:
+            return (clipping,)
         alone = f"exchanging one changes the others' part by {self.coupling:.2g} C"
-        return (
-            Look(road=Road.GRADIENTS, how=How.PROBED, said=alone),
-            Look(road=Road.CLIPPING, how=How.PROBED, said=f"{seen}; {cut}"),
-        )
+        return Look(road=Road.GRADIENTS, how=How.PROBED, said=alone), clipping
 
     def __str__(self) -> str:
         if self.unseen:
@@ -122,7 +133,7 @@ class Sensitivity:
 
 def probe_sensitivity(
     step: Step,
-    model: nn.Module,
+    model: Model,
     optimizer: DPOptimizer,
     batch: Batch,
     *,
@@ -132,15 +143,18 @@ def probe_sensitivity(
 ) -> Sensitivity:
     """Return how much one record changes the sum that is given noise.
 
-    Takes about ``15 * records`` runs of the step. Afterwards all is as it was: the
-    training goes on bit for bit as if it had not been probed.
+    Takes about ``16 * records`` runs of the step. Afterwards all is as it was: the
+    training goes on bit for bit as if it had not been probed, but for state that user
+    code keeps in Python objects of its own, such as a numpy ``Generator``.
 
     Args:
         step: The user's own, given a batch as the loader yields it: ``zero_grad``,
             forward, loss, backward, ``optimizer.step()``.
         model: As ``make_private`` returned it.
         optimizer: Likewise.
-        batch: Some real records, collated as the loader does; a dozen is enough.
+        batch: Some real records, collated as the loader does; a dozen is enough. What
+            is as long as there are records (tensors, arrays, lists) is theirs, one part
+            for each, in the order of their gradients; all else is left as it is.
         records: How many of them leave, those with the largest gradients first.
         generators: Random generators that the step draws from besides torch's,
             numpy's and Python's own.
@@ -151,10 +165,6 @@ def probe_sensitivity(
         raise InvalidInputError(
             "several ranks cannot be probed together; probe the same step in one "
             "process, with model and optimizer made private there"
-        )
-    if batch_size(batch) < 3:
-        raise InvalidInputError(
-            f"a probe needs 3 records or more in its batch, got {batch_size(batch)}"
         )
     return _Examination(
         Steps(step, model, optimizer, generators, seed), batch, records
@@ -167,23 +177,28 @@ class _Examination:
 
     def __init__(self, steps: Steps, batch: Batch, records: int) -> None:
         self._steps, self._batch, self._records = steps, batch, records
-        self._size, self._clip = batch_size(batch), steps.clip
+        self._size, self._clip = 0, steps.clip
         self._largest = {"own": 0.0, "change": 0.0, "coupling": 0.0}
         self._over: set[str] = set()
         self._tolerance, self._layers = _LEAST, dict.fromkeys(steps.names, 0.0)
         self._removal: float | None = None
         self._alone: list[_Alone] = []
         self._coupled: tuple[Batch, Batch, int] | None = None
+        self._still, self._compared = False, False
         self._beside: set[str] = set()
+        self._others: dict[str, str] = {}
         self._order: list[int] = []
 
     def result(self) -> Sensitivity:
         first = self._steps.run(self._batch)
+        self._size = self._counted(first)
         if not equal(first.total, self._steps.run(self._batch).total):
             return self._unseen("it does not repeat itself with the same random seeds")
         positive = first.norms[first.norms > 0]
         if not len(positive) or not bool(torch.isfinite(first.norms).all()):
             return self._unseen("gradients of these records are zero or not finite")
+        if self._moves_rows():
+            return self._unseen("it puts the records of a batch in another order")
         self._order = first.norms.argsort(descending=True).tolist()
         scales = sorted(
             {
@@ -192,41 +207,98 @@ class _Examination:
                 10 * self._clip / float(positive.min()),
             }
         )
+        self._still = self._only_dropout_is_random()
         for scale in scales:
             self._leave(scale)
         self._take_out(scales)
         clipped = [alone.whole > _EXERCISED * self._clip for alone in self._alone]
         return Sensitivity(
             change=max(self._largest["own"], self._largest["change"]),
-            coupling=self._largest["coupling"],
+            coupling=self._largest["coupling"] if self._compared else None,
             removal=self._removal,
             tolerance=self._tolerance,
             clipped=sum(clipped) / max(len(clipped), 1),
             layers=self._layers,
             records=min(self._records, self._size),
             sums=self._steps.runs,
+            beside=tuple(sorted({*first.beside, *_optimizers(first.others)})),
             faults=tuple(self._faults()),
-            beside=tuple(sorted(first.beside)),
         )
+
+    def _counted(self, seen: Seen) -> int:
+        """Return how many records the batch holds: as many as there are gradients."""
+        count = len(seen.norms)
+        if not holds_records(self._batch, count):
+            raise InvalidInputError(
+                f"the step has gradients of {count} records, and nothing in the batch "
+                f"has {count} rows. Records must come first in its tensors, and each "
+                "must have one gradient: if views of a record are clipped one by one, "
+                "it changes the sum by several times the clipping norm"
+            )
+        if count < 3:
+            raise InvalidInputError(
+                f"a probe needs 3 records or more in its batch, got {count}"
+            )
+        return count
 
     def _unseen(self, why: str) -> Sensitivity:
         return Sensitivity(unseen=why, sums=self._steps.runs)
+
+    def _moves_rows(self) -> bool:
+        """Return whether a record's gradient has another row than the record.
+
+        If so, exchanging any one record takes that record's norm out of all norms and
+        puts in that of the other, wherever; and no two records take out the same one.
+        """
+        rows, moved = self._norms_of(self._batch), False
+        donor, gone = rows.index(max(rows)), Counter[float]()
+        for i in (k for k in range(self._size) if k != donor):
+            filled = exchanged(self._batch, self._size, i, self._batch, donor)
+            then = self._norms_of(filled)
+            if len(then) != len(rows):
+                return False
+            out, into = Counter(rows) - Counter(then), Counter(then) - Counter(rows)
+            if out.total() > 1 or not into.keys() <= set(rows):
+                return False
+            gone += out
+            moved = moved or any(rows[k] != then[k] for k in range(len(rows)) if k != i)
+            if not moved and i > 2:  # the first few are in their places
+                return False
+        return moved and gone <= Counter(rows)
+
+    def _only_dropout_is_random(self) -> bool:
+        self._steps.dropout = False
+        first, second = (self._steps.run(self._batch, seed=seed) for seed in (1, 2))
+        self._steps.dropout = True
+        return equal(first.total, second.total)
+
+    def _norms_of(self, batch: Batch) -> list[float]:
+        """Return norms to three digits, with dropout switched off."""
+        self._steps.dropout = False
+        found = [float(f"{norm:.3g}") for norm in self._steps.run(batch).norms.tolist()]
+        self._steps.dropout = True
+        return found
 
     def _leave(self, scale: float) -> None:
         """Let records leave, one at a time, another sitting in their place."""
         order, n = self._order, self._size
         leaving = order[: self._records]
+        small = list(reversed(order))
         self._alone = self._leave_one_by_one(
             self._batch,
             {
-                i: sorted({order[-1 - turn], order[(turn + 1) % n]} - {i})
+                i: [
+                    k
+                    for k in dict.fromkeys([small[turn], order[(turn + 1) % n], *small])
+                    if k != i
+                ]
                 for turn, i in enumerate(leaving)
             },
             scale,
         )
         # The others all alike: what moves one of them moves all the same way.
-        alike = rows_of(self._batch, [order[0]] + [order[n // 2]] * (n - 1))
-        self._leave_one_by_one(alike, {0: sorted({order[-1], order[1]})}, scale)
+        alike = rows_of(self._batch, n, [order[0]] + [order[n // 2]] * (n - 1))
+        self._leave_one_by_one(alike, {0: [order[-1], order[1], *small]}, scale)
 
     def _leave_one_by_one(
         self, batch: Batch, donors: Mapping[int, Sequence[int]], scale: float
@@ -235,7 +307,8 @@ class _Examination:
 
         Args:
             batch: The records.
-            donors: For each row that leaves, the records that take its place in turn.
+            donors: For each row that leaves, records that may take its place: the
+                first few for which the others' random numbers stay as they were.
             scale: What gradients are multiplied by.
         """
         found: list[_Alone] = []
@@ -247,15 +320,40 @@ class _Examination:
             rest = self._steps.run(batch, without=i, scale=scale)
             own = self._moved("own", whole, rest)
             found.append(_Alone(by_parameter=own, raw=float(whole.norms[i])))
-            for donor in others:
-                filled = exchanged(batch, i, self._batch, donor)
+            compared = 0
+            for donor in others[:_TRIES]:
+                filled = exchanged(batch, self._size, i, self._batch, donor)
                 other = self._steps.run(filled, without=i, scale=scale)
-                self._moved("change", whole, other)
-                self._moved("coupling", rest, other)
+                if other.drawn != whole.drawn:
+                    if not self._still:
+                        continue
+                    before, other = self._compare_without_dropout(
+                        batch, filled, i, scale
+                    )
+                else:
+                    self._moved("change", whole, other)
+                    self._beside |= different(whole.beside, other.beside)
+                    before = rest
+                self._moved("coupling", before, other)
+                self._compared = True
                 if self._coupled is None and "coupling" in self._over:
                     self._coupled = (batch, filled, i)
-                self._beside |= different(whole.beside, other.beside)
+                self._beside |= different(before.beside, other.beside)
+                self._others |= whole.others
+                compared += 1
+                if compared == _DONORS:
+                    break
         return found
+
+    def _compare_without_dropout(
+        self, before: Batch, after: Batch, without: int, scale: float
+    ) -> tuple[Seen, Seen]:
+        """Return the sums of two batches that do not draw as many random numbers."""
+        self._steps.dropout = False
+        first = self._steps.run(before, without=without, scale=scale)
+        second = self._steps.run(after, without=without, scale=scale)
+        self._steps.dropout = True
+        return first, second
 
     def _moved(self, what: str, before: Seen, after: Seen) -> list[float]:
         """Note how far two sums are apart, and whether it is too much."""
@@ -275,20 +373,20 @@ class _Examination:
 
     def _take_out(self, scales: Sequence[float]) -> None:
         """Really take records out, if their leaving moves no random number."""
-        self._steps.dropout = False
-        first, second = (self._steps.run(self._batch, seed=seed) for seed in (1, 2))
-        if equal(first.total, second.total):
+        if self._still:
+            self._steps.dropout = False
             self._removal = max(self._taken_out(scale) for scale in scales)
+            self._compare_halves(seeds=1)
             self._steps.dropout = True
         else:
-            self._steps.dropout = True
-            self._compare_halves()
+            self._compare_halves(seeds=_SEEDS)
 
     def _taken_out(self, scale: float) -> float:
         """Return the largest change when a record is taken out of the batch."""
         largest, whole = 0.0, self._steps.run(self._batch, scale=scale)
         for i in self._order[: self._records]:
-            left = rows_of(self._batch, [k for k in range(self._size) if k != i])
+            others = [k for k in range(self._size) if k != i]
+            left = rows_of(self._batch, self._size, others)
             rest = self._steps.run(left, scale=scale)
             moved = hypot(*apart(whole, rest)) / self._clip
             largest = max(largest, moved)
@@ -296,16 +394,19 @@ class _Examination:
                 self._over.add("size")
         return largest
 
-    def _compare_halves(self) -> None:
-        """Compare norms in a whole and in half a batch, where more is random."""
-        half, ratios = self._size // 2, []
-        for seed in range(_SEEDS):
-            whole = self._steps.run(self._batch, seed=seed)
-            part = rows_of(self._batch, range(half))
-            rest = self._steps.run(part, seed=_SEEDS + seed)
-            ratios.append(float(whole.norms[:half].median() / rest.norms.median()))
+    def _compare_halves(self, *, seeds: int) -> None:
+        """Compare norms in a whole and in half a batch: a mean told as a sum."""
+        large, ratios = self._order[: self._size // 2], []
+        part = rows_of(self._batch, self._size, large)
+        for seed in range(seeds):
+            whole = self._steps.run(self._batch, seed=seed).norms[large]
+            rest = self._steps.run(part, seed=seeds + seed).norms
+            if bool((whole > 0).any()) and bool((rest > 0).any()):
+                ratios.append(
+                    float(whole[whole > 0].median() / rest[rest > 0].median())
+                )
         low, high = _ALIKE
-        if not low < float(np.median(ratios)) < high:
+        if ratios and not low < float(np.median(ratios)) < high:
             self._over.add("size")
 
     def _faults(self) -> Iterator[Fault]:
@@ -316,17 +417,18 @@ class _Examination:
             yield self._coupling_fault()
         if over == {"size"}:
             yield self._size_fault()
-        for name in sorted(self._beside):
+        others = {self._others[name] for name in self._beside if name in self._others}
+        for name in sorted(self._beside - self._others.keys()):
             yield Fault(
                 road=Road.OTHER_WAYS,
-                said=f"{name} depends on the records and is given no noise",
+                said=f"{name!r} depends on the records and is given no noise",
                 measured="another value once one record was exchanged",
-                claimed="that nothing but noisy sums leaves a step",
-                cause="a second optimizer on gradients of the same records"
-                if name.startswith("optimizer ")
-                else "a statistic of records that is kept, or an update beside the "
-                "private optimizer",
+                claimed="the same value",
+                cause="a statistic of records that is kept in a buffer, or a parameter "
+                "that is changed beside the private optimizer",
             )
+        for name in sorted(others):
+            yield other_optimizer(name)
 
     def _clipping_fault(self) -> Fault:
         change = max(self._largest["own"], self._largest["change"])
@@ -352,16 +454,28 @@ class _Examination:
 
     def _size_fault(self) -> Fault:
         found = "norms that differ with the number of records beside them"
-        if self._removal is not None:
+        if self._removal is not None and self._removal > 1 + self._tolerance:
             found = f"a change of {self._removal:.4g} C when a record is taken out"
         return Fault(
             road=Road.ADDING,
             said="what a record puts into the sum depends on the size of the batch",
             measured=found,
-            claimed="at most C",
+            claimed="the same beside any number of records",
             cause="a loss that is a mean and is told to Opacus as a sum, or the "
             "reverse (loss_reduction)",
         )
+
+
+def other_optimizer(name: str, steps: int | None = None) -> Fault:
+    """Return what is wrong with another optimizer that steps during training."""
+    times = "" if steps is None else f", {steps} times"
+    return Fault(
+        road=Road.OTHER_WAYS,
+        said=f"another optimizer ({name}) steps beside the private one{times}",
+        measured="parameters that records decide without noise",
+        claimed="none",
+        cause="a second optimizer on gradients of the same records",
+    )
 
 
 @final
@@ -383,8 +497,16 @@ class _Alone:
         return hypot(*self.by_parameter)
 
 
+def _optimizers(others: Mapping[str, str]) -> set[str]:
+    """Return what other optimizers are called where they are noticed in training."""
+    return {f"optimizer {kind}" for kind in others.values()}
+
+
 def _cause_of(names: Sequence[str], alone: Sequence[_Alone], clip: float) -> str:
     """Return what explains that records put in more than the norm."""
+    alone = [each for each in alone if each.raw > 0]
+    if not alone:
+        return "gradients that are not finite once they are large"
     if _alike([each.whole for each in alone]):
         return f"clipping to {alone[0].whole / clip:.4g} C instead of C"
     if _alike([each.whole / each.raw for each in alone]):

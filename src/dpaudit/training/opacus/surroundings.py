@@ -17,13 +17,12 @@ from typing import TypeAlias, final
 
 import torch
 from opacus.optimizers import DPOptimizer
-from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.utils.hooks import RemovableHandle
 
 from dpaudit.game.ledger import How, Look, Road
 from dpaudit.game.verdict import Control, Verdict
-from dpaudit.training.opacus.probing import named_tensors, written
+from dpaudit.training.opacus.frozen import Model, named_tensors
 
 __all__ = ["Surroundings"]
 
@@ -43,7 +42,7 @@ class Surroundings:
         changed: What changed, by name, and how often.
     """
 
-    def __init__(self, model: nn.Module | None, optimizer: DPOptimizer) -> None:
+    def __init__(self, model: Model | None, optimizer: DPOptimizer) -> None:
         self._model, self._inner = model, optimizer.original_optimizer
         self.changed: dict[str, int] = {}
         self._marks: Marks = {}
@@ -124,7 +123,7 @@ class Surroundings:
         now = named_tensors(self._model)
         for name, tensor in now.items():
             known = name in self._marks
-            if (known and self._marks[name] != written(tensor)) or (
+            if (known and self._marks[name] != _written(tensor)) or (
                 name in self._sums and self._sums[name] != _digest(tensor)
             ):
                 self._count(name)
@@ -135,12 +134,17 @@ class Surroundings:
             return
         self._steps += 1
         now = named_tensors(self._model)
-        self._marks = {name: written(tensor) for name, tensor in now.items()}
+        self._marks = {name: _written(tensor) for name, tensor in now.items()}
         chosen = (self._steps - 1) & (self._steps - 2) == 0  # 2, 3, 5, 9, 17, ...
         self._sums = {name: _digest(t) for name, t in now.items()} if chosen else {}
 
     def _count(self, name: str) -> None:
         self.changed[name] = self.changed.get(name, 0) + 1
+
+
+def _written(tensor: torch.Tensor) -> tuple[int, int]:
+    """Return what changes when a tensor is written to, or another takes its place."""
+    return id(tensor), tensor._version
 
 
 def _digest(tensor: torch.Tensor) -> float:

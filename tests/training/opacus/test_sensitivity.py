@@ -1,0 +1,600 @@
+"""The probe of a step: quiet if a step is honest, loud if not, and without a trace."""
+
+import random
+from collections import UserDict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from opacus import PrivacyEngine
+from torch import nn
+from torch.nn import functional as F  # noqa: N812 (as everybody does)
+from torch.utils.data import DataLoader, TensorDataset
+
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.ledger import Road
+from dpaudit.training.opacus import probe_sensitivity
+
+torch.set_num_threads(1)
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+N, WIDE, CLASSES = 8, 6, 4
+
+
+@dataclass
+class Program:
+    """A private training: its step, and a batch of it."""
+
+    model: Any
+    optimizer: Any
+    criterion: Any
+    batch: Any
+    engine: PrivacyEngine
+    step: Any = None
+
+    def probe(self, **options):
+        return probe_sensitivity(
+            self.step, self.model, self.optimizer, self.batch, records=3, **options
+        )
+
+
+def net(*more, drop=0.0):
+    first, last = nn.Linear(WIDE, 10), nn.Linear(10, CLASSES)
+    return nn.Sequential(first, nn.Tanh(), nn.Dropout(drop), *more, last)
+
+
+def records(count=N):
+    return torch.randn(count, WIDE), torch.randint(0, CLASSES, (count,))
+
+
+def plain(model, batch, criterion):
+    return criterion(model(batch[0]), batch[1])
+
+
+def private(
+    module=None,
+    loss=plain,
+    *,
+    mode="hooks",
+    clip=1.0,
+    reduction="mean",
+    batch=None,
+    kind=torch.optim.SGD,
+    after=lambda: None,
+    **options,
+):
+    torch.manual_seed(0)
+    module = net() if module is None else module
+    criterion = nn.CrossEntropyLoss(reduction=reduction)
+    engine = PrivacyEngine()
+    made = engine.make_private(
+        module=module,
+        optimizer=kind(module.parameters(), lr=0.1),
+        criterion=criterion,
+        data_loader=DataLoader(TensorDataset(torch.zeros(10 * N, 1)), batch_size=N),
+        noise_multiplier=1.0,
+        max_grad_norm=clip,
+        loss_reduction=reduction,
+        grad_sample_mode=mode,
+        **options,
+    )
+    found = Program(
+        made[0],
+        made[1],
+        made[2] if mode == "ghost" else criterion,
+        records() if batch is None else batch,
+        engine,
+    )
+
+    def step(given):
+        found.optimizer.zero_grad()
+        loss(found.model, given, found.criterion).backward()
+        found.optimizer.step()
+        after()
+
+    found.step = step
+    return found
+
+
+def noised(model, batch, criterion):
+    """Add noise to records by all three generators of random numbers."""
+    x, y = batch
+    x = x + 0.1 * torch.randn_like(x)
+    x = x * torch.from_numpy(np.random.uniform(0.5, 2, (len(x), 1))).float()  # noqa: NPY002
+    return criterion(model(x * random.choice([1.0, 0.9])), y)
+
+
+def by_length(model, batch, criterion):
+    """Draw as many numbers as a record has in front."""
+    x, y, long = batch
+    kept = torch.stack([F.pad(torch.rand(k) > 0.3, (0, WIDE - k)) for k in long])
+    return criterion(model(x * kept), y)
+
+
+def autocast(model, batch, criterion):
+    with torch.autocast("cpu", torch.bfloat16):
+        out = model(batch[0])
+    return criterion(out.float(), batch[1])
+
+
+class Tied(nn.Module):
+    """Words in and out by one matrix; its head is of a class of its own, or not."""
+
+    def __init__(self, *, own):
+        super().__init__()
+        self.words, self.mid = nn.Embedding(20, WIDE), nn.Linear(WIDE, WIDE)
+        self.head = OwnHead() if own else nn.Linear(WIDE, 20, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.mid(self.words(x)).mean(1)))
+
+
+class OwnHead(nn.Module):
+    def forward(self, x):
+        return F.linear(x, self.weight)
+
+
+def texts():
+    return torch.randint(0, 20, (N, 5)), torch.randint(0, 20, (N,))
+
+
+def long():
+    return torch.tensor([2, 3, 2, 3, 4, 2, 3, 4])
+
+
+def in_parts(program):
+    """Step once for each part of a batch; all but the last are skipped."""
+
+    def step(given):
+        parts = list(zip(*(x.split(3) for x in given), strict=True))
+        for k, part in enumerate(parts):
+            program.optimizer.zero_grad()
+            program.optimizer.signal_skip_step(do_skip=k + 1 < len(parts))
+            plain(program.model, part, program.criterion).backward()
+            program.optimizer.step()
+
+    program.step = step
+    return program
+
+
+def unwrapped():
+    module = net()
+    return private(module, lambda _, b, c: plain(module, b, c), wrap_model=False)
+
+
+def adaptive():
+    found = private(
+        clipping="adaptive",
+        target_unclipped_quantile=0.5,
+        clipbound_learning_rate=0.2,
+        max_clipbound=10.0,
+        min_clipbound=0.1,
+        unclipped_num_std=5.0,
+    )
+    found.step(found.batch)  # from now on its norm is a tensor, changed in place
+    return found
+
+
+def named(model, batch, criterion):
+    x = torch.tensor([[float(v) for v in text.split()] for text in batch["x"]])
+    return criterion(model(x), torch.from_numpy(batch["y"]))
+
+
+def of_texts():
+    torch.manual_seed(3)
+    x, y = records()
+    lines = [" ".join(str(v) for v in row) for row in x.tolist()]
+    return UserDict({"all": torch.ones(CLASSES), "x": lines, "y": y.numpy()})
+
+
+def keeps_noisy_norm():
+    module = net()
+    module.register_buffer("norm", torch.zeros(()))
+    return private(
+        module, after=lambda: module.norm.copy_(module[0].weight.grad.norm())
+    )
+
+
+HONEST = {
+    "hooks, dropout": lambda: private(net(drop=0.3)),
+    "functorch, dropout": lambda: private(net(drop=0.3), mode="functorch"),
+    "ew, noise by three": lambda: private(loss=noised, mode="ew"),
+    "ghost, dropout and noise": lambda: private(
+        net(drop=0.3), loss=noised, mode="ghost"
+    ),
+    "draws by length": lambda: private(loss=by_length, batch=(*records(), long())),
+    "tied, hooks": lambda: private(Tied(own=False), batch=texts()),
+    "bfloat16, ghost": lambda: private(loss=autocast, mode="ghost"),
+    "a sum": lambda: private(reduction="sum", mode="ghost"),
+    "each layer": lambda: private(clip=[1.0, 0.1, 0.5, 0.2], clipping="per_layer"),
+    "adaptive": adaptive,
+    "parts, hooks": lambda: in_parts(private()),
+    "parts, ghost": lambda: in_parts(private(mode="ghost")),
+    "not wrapped": unwrapped,
+    "strings, arrays, a mapping": lambda: private(loss=named, batch=of_texts()),
+    "a noisy norm kept": keeps_noisy_norm,
+}
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_step_has_no_fault(name):
+    found = HONEST[name]().probe()
+    assert not found.unseen
+    assert not found.faults
+    assert 0.9 < found.change <= 1 + found.tolerance
+    assert found.coupling == 0
+    assert {look.road for look in found.looks()} == {Road.GRADIENTS, Road.CLIPPING}
+
+
+def clips(factors, **options):
+    """Return a program that clips by factors of its own."""
+    program = private(**options)
+
+    def own():
+        params = program.optimizer.params
+        grads = [p.grad_sample for p in params]
+        found = factors(grads)
+        for p in params:
+            p.summed_grad = torch.einsum("i,i...", found, p.grad_sample)
+            p.grad_sample._processed = True
+
+    program.optimizer.clip_and_accumulate = own
+    return program
+
+
+def norms(grads):
+    return torch.cat([g.reshape(len(g), -1) for g in grads], 1).norm(dim=1)
+
+
+def capped(values):
+    return (1 / values).clamp(max=1)
+
+
+def hinge(model, batch, _):
+    """A loss that is nothing for most records."""
+    return (F.relu(2 - model(batch[0])[:, 0]) * batch[1]).mean()
+
+
+def penalised(model, batch, criterion):
+    penalty = sum(p.square().sum() for p in model.parameters())
+    return plain(model, batch, criterion) + penalty
+
+
+def standardised(model, batch, criterion):
+    x = (batch[0] - batch[0].mean(0)) / batch[0].std(0)
+    return criterion(model(x), batch[1])
+
+
+def summed(model, batch, _):
+    return F.cross_entropy(model(batch[0]), batch[1], reduction="sum")
+
+
+class Meets(nn.Module):
+    def forward(self, x):
+        return x - x.mean(0)
+
+
+def by_data(where):
+    """Change something by the records, around every count of writes."""
+    module = net()
+    module.register_buffer("center", torch.zeros(WIDE))
+    target = {"buffer": module.center, "trained": module[0].bias}[where]
+
+    def loss(model, batch, criterion):
+        target.data[:WIDE] += batch[0].mean(0)
+        return plain(model, batch, criterion)
+
+    return private(module, loss)
+
+
+def by_hand():
+    """Step a trained layer once more, without noise."""
+    module = net()
+
+    def after():
+        module[0].weight.data -= module[0].weight.grad_sample.mean(0)
+
+    return private(module, after=after)
+
+
+def second_optimizer():
+    head = nn.Linear(WIDE, CLASSES)
+    other = torch.optim.Adam(head.parameters())
+
+    def loss(model, batch, criterion):
+        other.zero_grad()
+        F.cross_entropy(head(batch[0]), batch[1]).backward()
+        other.step()
+        return plain(model, batch, criterion)
+
+    return private(loss=loss)
+
+
+def twice_the_norm():
+    program = private(mode="ghost")
+    program.model.max_grad_norm = 2.0
+    return program
+
+
+FAULTY = {
+    "no clipping": (
+        lambda: clips(lambda g: torch.ones(len(g[0]))),
+        Road.CLIPPING,
+        "no clipping of records",
+    ),
+    "no clipping, two gradients only": (
+        lambda: clips(
+            lambda g: torch.ones(len(g[0])),
+            loss=hinge,
+            batch=(torch.randn(N, WIDE), torch.tensor([0, 1, 0, 0, 1, 0, 0, 0])),
+        ),
+        Road.CLIPPING,
+        "no clipping of records",
+    ),
+    "without the head": (
+        lambda: clips(lambda g: capped(norms(g[:2])), module=net(drop=0.2)),
+        Road.CLIPPING,
+        "computed without '3'",
+    ),
+    "one factor": (
+        lambda: clips(lambda g: capped(norms(g).mean().expand(len(g[0])))),
+        Road.CLIPPING,
+        "one factor for all records",
+    ),
+    "twice the norm, ghost": (twice_the_norm, Road.CLIPPING, "clipping to 2 C"),
+    "tied, ghost": (
+        lambda: private(Tied(own=True), batch=texts(), mode="ghost"),
+        Road.CLIPPING,
+        "shares its weights",
+    ),
+    "penalty, ghost": (
+        lambda: private(loss=penalised, mode="ghost"),
+        Road.CLIPPING,
+        "norms that are not those of the gradients",
+    ),
+    "a layer where records meet, functorch": (
+        lambda: private(net(Meets(), drop=0.2), mode="functorch"),
+        Road.GRADIENTS,
+        "'3', in which records of a batch meet",
+    ),
+    "statistics of a batch, ew": (
+        lambda: private(loss=standardised, mode="ew"),
+        Road.GRADIENTS,
+        "before '0'",
+    ),
+    "weights of the batch's classes": (
+        lambda: private(
+            loss=lambda m, b, _: F.cross_entropy(
+                m(b[0]), b[1], weight=torch.tensor([1.0, 9.0, 0.1, 3.0])
+            )
+        ),
+        Road.GRADIENTS,
+        "the loss, in which records of a batch meet",
+    ),
+    "a sum told as a mean": (
+        lambda: private(loss=summed),
+        Road.ADDING,
+        "loss_reduction",
+    ),
+    "a mean told as a sum, noise": (
+        lambda: private(
+            loss=lambda m, b, _: noised(m, b, F.cross_entropy), reduction="sum"
+        ),
+        Road.ADDING,
+        "loss_reduction",
+    ),
+    "a buffer": (lambda: by_data("buffer"), Road.OTHER_WAYS, "a statistic of records"),
+    "a trained parameter": (
+        lambda: by_data("trained"),
+        Road.OTHER_WAYS,
+        "changed beside the private optimizer",
+    ),
+    "a trained layer, by hand": (
+        by_hand,
+        Road.OTHER_WAYS,
+        "changed beside the private optimizer",
+    ),
+    "a second optimizer": (second_optimizer, Road.OTHER_WAYS, "a second optimizer"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_a_fault_is_found_on_its_road_with_its_cause(name):
+    build, road, cause = FAULTY[name]
+    found = build().probe()
+    causes = {fault.road: fault.cause for fault in found.faults}
+    assert cause in causes[road]
+    assert "Fault found" in str(found)
+
+
+def test_an_optimizer_that_sees_no_record_is_no_fault():
+    maker = nn.Linear(2, WIDE)
+    other = torch.optim.Adam(maker.parameters())
+
+    def after():
+        other.zero_grad()
+        maker(torch.randn(3, 2)).square().sum().backward()
+        other.step()
+
+    assert not private(after=after).probe().faults
+
+
+# Without a trace.
+
+
+def trained(mode, moment):
+    """Train a little, probed at a moment or not; return all that there is."""
+    torch.manual_seed(5)
+    np.random.seed(5)  # noqa: NPY002
+    random.seed(5)
+    module, head = net(drop=0.3), nn.Linear(WIDE, CLASSES)
+    module.register_buffer("steps", torch.zeros(()))
+    program = private(module, mode=mode, kind=torch.optim.Adam)
+    plainly = torch.optim.Adam(head.parameters())
+    schedule = torch.optim.lr_scheduler.StepLR(program.optimizer, 1, 0.9)
+
+    def backward(given):
+        program.optimizer.zero_grad()
+        noised(program.model, given, program.criterion).backward()
+
+    def rest(given):
+        program.optimizer.step()
+        schedule.step()
+        module.steps += 1
+        plainly.zero_grad()
+        F.cross_entropy(head(given[0]), given[1]).backward()
+        plainly.step()
+
+    def step(given):
+        backward(given)
+        rest(given)
+
+    program.step, given = step, program.batch
+    for k in range(4):
+        for name, part in (("before", backward), ("between", rest), ("after", None)):
+            if moment == name and k == 2:
+                assert program.probe().sums > 20
+            if part is not None:
+                part(given)
+    state = (
+        program.model.state_dict(),
+        program.optimizer.state_dict(),
+        [p.grad for p in program.optimizer.params],
+        [p.summed_grad for p in program.optimizer.params],
+        head.state_dict(),
+        plainly.state_dict(),
+        schedule.state_dict(),
+    )
+    return (
+        torch.utils._pytree.tree_leaves(state),
+        program.engine.accountant.history,
+        torch.get_rng_state(),
+        str(np.random.get_state()),  # noqa: NPY002
+        random.getstate(),
+    )
+
+
+@pytest.mark.parametrize("mode", ["hooks", "ew", "ghost"])
+def test_a_probed_training_is_the_same_bit_for_bit(mode):
+    leaves, history, torchs, *others = trained(mode, "never")
+    for moment in ("before", "between", "after"):
+        leaves_then, history_then, torchs_then, *others_then = trained(mode, moment)
+        for one, other in zip(leaves, leaves_then, strict=True):
+            if isinstance(one, torch.Tensor):
+                assert torch.equal(one, other)
+            else:
+                assert callable(one) or one == other
+        assert history == history_then
+        assert torch.equal(torchs, torchs_then)
+        assert others == others_then
+
+
+def test_an_adaptive_norm_is_as_it_was():
+    program = adaptive()
+    before = float(program.optimizer.max_grad_norm)
+    program.probe()
+    assert float(program.optimizer.max_grad_norm) == before
+
+
+def test_all_is_put_back_if_a_step_fails():
+    program = private()
+    inner = program.step
+
+    def step(given):
+        inner(given)
+        raise RuntimeError("on purpose")
+
+    program.step = step
+    noise, state = program.optimizer.noise_multiplier, torch.get_rng_state()
+    with pytest.raises(RuntimeError, match="on purpose"):
+        program.probe()
+    assert program.optimizer.noise_multiplier == noise
+    assert torch.equal(torch.get_rng_state(), state)
+    inner(program.batch)
+    assert len(program.engine.accountant.history) == 1
+
+
+# What it refuses, and what it cannot see.
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_few_records_are_refused(count):
+    with pytest.raises(InvalidInputError, match=f"3 records or more.*got {count}"):
+        private(batch=records(count)).probe()
+
+
+def test_several_ranks_are_refused():
+    program = private()
+    program.optimizer.world_size = 2
+    with pytest.raises(InvalidInputError, match="probe the same step in one process"):
+        program.probe()
+
+
+@pytest.mark.parametrize("times", [0, 2])
+def test_no_step_or_two_are_refused(times):
+    program = private()
+    inner = program.step
+    program.step = lambda given: [inner(given) for _ in range(times)]
+    with pytest.raises(InvalidInputError, match=f"made {times} steps"):
+        program.probe()
+
+
+def test_a_second_private_optimizer_is_refused_and_not_accounted():
+    other = private()
+    program = private(after=lambda: other.step(other.batch))
+    with pytest.raises(InvalidInputError, match="two private optimizers"):
+        program.probe()
+    assert not other.engine.accountant.history
+
+
+def test_several_gradients_of_a_record_are_refused():
+    program = private(
+        loss=lambda m, b, c: plain(m, [x.repeat_interleave(2, 0) for x in b], c)
+    )
+    with pytest.raises(InvalidInputError, match="gradients of 16 records"):
+        program.probe()
+
+
+def test_a_step_that_does_not_repeat_itself_is_unseen():
+    own = np.random.default_rng(0)
+    found = private(loss=lambda m, b, c: plain(m, b, c) * own.uniform(0.5, 2)).probe()
+    assert "does not repeat itself" in found.unseen
+    assert not found.faults
+    assert found.looks() == ()
+    assert "Not examined" in str(found)
+
+
+@pytest.mark.parametrize("order", [torch.randperm, lambda n: torch.arange(n).flip(0)])
+def test_a_step_that_moves_records_is_unseen(order):
+    def loss(model, batch, criterion):
+        moved = order(len(batch[0]))
+        return criterion(model(batch[0][moved]), batch[1][moved])
+
+    assert "another order" in private(loss=loss).probe().unseen
+
+
+def test_records_that_compete_are_not_taken_for_another_order():
+    def hardest(model, batch, _):
+        each = F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+        least = each.detach().topk((len(each) + 1) // 2).values[-1]
+        return (each * (each >= least)).mean()
+
+    roads = [fault.road for fault in private(loss=hardest).probe().faults]
+    assert roads == [Road.GRADIENTS]
+
+
+def test_a_generator_of_the_users_own_is_seeded():
+    own = torch.Generator().manual_seed(9)
+
+    def loss(model, batch, criterion):
+        x = batch[0] + torch.randn(batch[0].shape, generator=own)
+        return criterion(model(x), batch[1])
+
+    program, state = private(loss=loss), own.get_state()
+    found = program.probe(generators=[own])
+    assert not found.unseen
+    assert not found.faults
+    assert torch.equal(own.get_state(), state)
