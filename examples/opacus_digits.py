@@ -45,15 +45,18 @@ def private_digits(
     return model, optimizer, loader, engine
 
 
-def train(
-    model: nn.Module, optimizer: DPOptimizer, loader: DPDataLoader, epochs: int
-) -> None:
-    """Train as if there were no audit."""
-    for _ in range(epochs):
-        for pixels, labels in loader:
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(model(pixels), labels).backward()
-            optimizer.step()
+def step_of(
+    model: nn.Module, optimizer: DPOptimizer
+) -> Callable[[tuple[torch.Tensor, torch.Tensor]], None]:
+    """Return the training step: all that happens to a batch."""
+
+    def step(batch: tuple[torch.Tensor, torch.Tensor]) -> None:
+        pixels, labels = batch
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(pixels), labels).backward()
+        optimizer.step()
+
+    return step
 
 
 def divide_noise(optimizer: DPOptimizer, factor: float) -> None:
@@ -96,10 +99,15 @@ def train_and_audit(
         design=plan.design(),
         key=key,
         accountant=engine.accountant,
+        model=model,
     )
     publish(f"commitment: {audit.commitment.sha256}")  # before the run
 
-    train(model, optimizer, loader, epochs)
+    step = step_of(model, optimizer)
+    audit.probe(step)
+    for _ in range(epochs):  # training, as if there were no audit
+        for batch in loader:
+            step(batch)
     return audit.finish(), engine.get_epsilon(DELTA)
 
 
