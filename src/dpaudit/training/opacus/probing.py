@@ -97,7 +97,7 @@ class Steps:
         self,
         batch: Batch,
         *,
-        without: int | None = None,
+        without: Sequence[int] = (),
         scale: float = 1.0,
         seed: int | None = None,
         watch: Watch | None = None,
@@ -106,7 +106,7 @@ class Steps:
 
         Args:
             batch: Its records.
-            without: A row that is left out of the sum.
+            without: Rows that are left out of the sum.
             scale: What gradients are multiplied by.
             seed: Of all random numbers, if not the usual one.
             watch: Is shown what goes in and out of every leaf of the model.
@@ -153,8 +153,8 @@ class Steps:
                 self.precision = max(self.precision, torch.finfo(value.dtype).eps)
 
     @contextmanager
-    def _coefficient_left_out(self, without: int | None) -> Iterator[None]:
-        """Give a row the clipping coefficient 0, where norms are all there is."""
+    def _coefficient_left_out(self, without: Sequence[int]) -> Iterator[None]:
+        """Give rows the clipping coefficient 0, where norms are all there is."""
         model = self._wrapper
         coefficients, seen, norms = model.get_clipping_coef, 0, []
 
@@ -162,9 +162,10 @@ class Steps:
             nonlocal seen
             found: torch.Tensor = coefficients()
             norms.append(model.per_sample_gradient_norms.detach().float().clone())
-            if without is not None and 0 <= without - seen < len(found):
+            gone = [row - seen for row in without if 0 <= row - seen < len(found)]
+            if gone:
                 found = found.clone()
-                found[without - seen] = 0
+                found[gone] = 0
             seen += len(found)
             self._norms = torch.cat(norms)
             return found
@@ -173,8 +174,8 @@ class Steps:
             yield
 
     @contextmanager
-    def _row_left_out(self, without: int | None) -> Iterator[None]:
-        """Drop a row of all per-record gradients, just before they are clipped."""
+    def _row_left_out(self, without: Sequence[int]) -> Iterator[None]:
+        """Drop rows of all per-record gradients, just before they are clipped."""
         optimizer = self.optimizer
         clip, seen, norms = optimizer.clip_and_accumulate, 0, []
 
@@ -183,8 +184,9 @@ class Steps:
             for grads in _parts(optimizer):
                 count = len(grads[0])
                 norms.append(_row_norms(grads))
-                if without is not None and 0 <= without - seen < count:
-                    _drop(optimizer, grads, without - seen)
+                gone = [row - seen for row in without if 0 <= row - seen < count]
+                if gone:
+                    _drop(optimizer, grads, gone)
                 seen += count
             self._norms = torch.cat(norms)
             clip()
@@ -272,10 +274,12 @@ def _parts(optimizer: DPOptimizer) -> Iterator[list[torch.Tensor]]:
         yield kept
 
 
-def _drop(optimizer: DPOptimizer, grads: list[torch.Tensor], row: int) -> None:
-    """Replace per-record gradients by those without a row."""
+def _drop(
+    optimizer: DPOptimizer, grads: list[torch.Tensor], gone: Sequence[int]
+) -> None:
+    """Replace per-record gradients by those without some rows."""
     for parameter, grad in zip(optimizer.params, grads, strict=True):
-        rest = grad[torch.arange(len(grad), device=grad.device) != row]
+        rest = grad[[row for row in range(len(grad)) if row not in gone]]
         if isinstance(parameter.grad_sample, list):
             at = next(k for k, x in enumerate(parameter.grad_sample) if x is grad)
             parameter.grad_sample[at] = rest

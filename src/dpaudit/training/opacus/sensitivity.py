@@ -16,6 +16,9 @@ asked that
 - ``S(B, -i) = S(B[i <- j], -i)``: the others' part does not depend on who sits beside
   them (batch statistics, mixup, a loss over all tokens of a batch). If it does, the
   proof fails, whether or not the whole effect exceeds C in this batch;
+- ``S(B) - S(B, -i) = S(B, -k) - S(B, -i, -k)``: what a record puts in is the same
+  without another. Not so where a whole batch is clipped, which need not show otherwise,
+  as it takes a record that turns the sum around;
 - if nothing but dropout is random, a record that is really taken out changes the sum by
   at most C, with dropout switched off;
 - norms of gradients are the same in a whole and in half a batch: a mean that is told as
@@ -26,7 +29,8 @@ that draw alike are exchanged, or dropout is switched off. Buffers, parameters a
 optimizers' parameters must not depend on the records but through noisy sums.
 
 *Clipping that matters.* Gradients below C say nothing about clipping. So the loss is
-multiplied, such that most records are near the norm, and such that all are above it.
+multiplied, such that most records are near the norm, and such that all are above it;
+and once beyond what half precision holds, which must leave a sum that is a number.
 
 What is too much by rounding is no fault: the tolerance follows the least precise number
 that was computed with. What the probe did not see it cannot say: records that were not
@@ -59,6 +63,7 @@ from dpaudit.training.opacus.probing import (
     equal,
     exchanged,
     holds_records,
+    norm,
     rows_of,
 )
 from dpaudit.training.opacus.setup import rank_and_world
@@ -72,6 +77,8 @@ _SEEDS: Final = 8
 _DONORS: Final = 2  # that take a record's place in turn
 _TRIES: Final = 6  # at finding them, if for some the random numbers move
 _CLOSE: Final = 0.01  # relative, of a norm to what explains it
+_HUGE: Final = 1e8  # a gradient that half precision does not hold, and single does
+_TOGETHER: Final = "the batch is clipped, or divided by its size, and not each record"
 
 
 @final
@@ -178,7 +185,7 @@ class _Examination:
     def __init__(self, steps: Steps, batch: Batch, records: int) -> None:
         self._steps, self._batch, self._records = steps, batch, records
         self._size, self._clip = 0, steps.clip
-        self._largest = {"own": 0.0, "change": 0.0, "coupling": 0.0}
+        self._largest = dict.fromkeys(("own", "change", "coupling", "together"), 0.0)
         self._over: set[str] = set()
         self._tolerance, self._layers = _LEAST, dict.fromkeys(steps.names, 0.0)
         self._removal: float | None = None
@@ -210,6 +217,7 @@ class _Examination:
         self._still = self._only_dropout_is_random()
         for scale in scales:
             self._leave(scale)
+        self._enlarge(_HUGE / float(positive.min()))
         self._take_out(scales)
         clipped = [alone.whole > _EXERCISED * self._clip for alone in self._alone]
         return Sensitivity(
@@ -300,6 +308,14 @@ class _Examination:
         alike = rows_of(self._batch, n, [order[0]] + [order[n // 2]] * (n - 1))
         self._leave_one_by_one(alike, {0: [order[-1], order[1], *small]}, scale)
 
+    def _enlarge(self, scale: float) -> None:
+        """Ask whether very large gradients leave a sum that is a number."""
+        if self._steps.precision > torch.finfo(torch.float32).eps:
+            return  # the gradients themselves would not be
+        seen = self._steps.run(self._batch, scale=scale)
+        if bool(torch.isfinite(seen.norms).all()) and not _finite(seen):
+            self._over.add("overflow")
+
     def _leave_one_by_one(
         self, batch: Batch, donors: Mapping[int, Sequence[int]], scale: float
     ) -> list["_Alone"]:
@@ -313,17 +329,19 @@ class _Examination:
         """
         found: list[_Alone] = []
         whole = self._steps.run(batch, scale=scale)
-        if not all(bool(torch.isfinite(part).all()) for part in whole.total):
+        if not _finite(whole):
             return found
         self._tolerance = max(self._tolerance, self._allowed(whole))
         for i, others in donors.items():
-            rest = self._steps.run(batch, without=i, scale=scale)
+            rest = self._steps.run(batch, without=(i,), scale=scale)
+            if not found:
+                self._leave_together(batch, i, whole, rest, scale)
             own = self._moved("own", whole, rest)
             found.append(_Alone(by_parameter=own, raw=float(whole.norms[i])))
             compared = 0
             for donor in others[:_TRIES]:
                 filled = exchanged(batch, self._size, i, self._batch, donor)
-                other = self._steps.run(filled, without=i, scale=scale)
+                other = self._steps.run(filled, without=(i,), scale=scale)
                 if other.drawn != whole.drawn:
                     if not self._still:
                         continue
@@ -345,13 +363,26 @@ class _Examination:
                     break
         return found
 
+    def _leave_together(
+        self, batch: Batch, i: int, whole: Seen, rest: Seen, scale: float
+    ) -> None:
+        """Note whether what a record puts in is another once a second has left."""
+        k = (i + 1) % self._size
+        less = self._steps.run(batch, without=(k,), scale=scale)
+        least = self._steps.run(batch, without=(i, k), scale=scale)
+        sums = zip(whole.total, rest.total, less.total, least.total, strict=True)
+        moved = norm([(a - b) - (c - d) for a, b, c, d in sums]) / self._clip
+        self._largest["together"] = max(self._largest["together"], moved)
+        if moved > 2 * self._allowed(whole):  # four sums are rounded, and not two
+            self._over.add("together")
+
     def _compare_without_dropout(
         self, before: Batch, after: Batch, without: int, scale: float
     ) -> tuple[Seen, Seen]:
         """Return the sums of two batches that do not draw as many random numbers."""
         self._steps.dropout = False
-        first = self._steps.run(before, without=without, scale=scale)
-        second = self._steps.run(after, without=without, scale=scale)
+        first = self._steps.run(before, without=(without,), scale=scale)
+        second = self._steps.run(after, without=(without,), scale=scale)
         self._steps.dropout = True
         return first, second
 
@@ -413,6 +444,10 @@ class _Examination:
         over = self._over
         if "own" in over or ("change" in over and "coupling" not in over):
             yield self._clipping_fault()
+        elif "together" in over:
+            yield self._together_fault()
+        if "overflow" in over:
+            yield self._overflow_fault()
         if "coupling" in over:
             yield self._coupling_fault()
         if over == {"size"}:
@@ -437,7 +472,32 @@ class _Examination:
             said="one record changes the sum by more than the clipping norm C",
             measured=f"up to {change:.3g} C",
             claimed="at most C",
-            cause=_cause_of(self._steps.names, self._alone, self._clip),
+            cause=_cause_of(
+                self._steps.names,
+                self._alone,
+                self._clip,
+                together="together" in self._over,
+            ),
+        )
+
+    def _together_fault(self) -> Fault:
+        moved = self._largest["together"]
+        return Fault(
+            road=Road.CLIPPING,
+            said="what a record puts into the sum depends on the others in it, so that "
+            "one may change it by more than the clipping norm C",
+            measured=f"a change of {moved:.3g} C once another is left out",
+            claimed="none",
+            cause=_TOGETHER,
+        )
+
+    def _overflow_fault(self) -> Fault:
+        return Fault(
+            road=Road.CLIPPING,
+            said="records with a large gradient leave a sum that is no number",
+            measured="a sum that is not finite, of gradients that are",
+            claimed="at most C",
+            cause="clipping in half precision, in which a large gradient is infinite",
         )
 
     def _coupling_fault(self) -> Fault:
@@ -502,7 +562,9 @@ def _optimizers(others: Mapping[str, str]) -> set[str]:
     return {f"optimizer {kind}" for kind in others.values()}
 
 
-def _cause_of(names: Sequence[str], alone: Sequence[_Alone], clip: float) -> str:
+def _cause_of(
+    names: Sequence[str], alone: Sequence[_Alone], clip: float, *, together: bool
+) -> str:
     """Return what explains that records put in more than the norm."""
     alone = [each for each in alone if each.raw > 0]
     if not alone:
@@ -515,6 +577,8 @@ def _cause_of(names: Sequence[str], alone: Sequence[_Alone], clip: float) -> str
             if _alike([alone[0].whole / alone[0].raw, 1.0])
             else "one factor for all records: the batch is clipped, and not each record"
         )
+    if together:
+        return _TOGETHER
     for prefix in dict.fromkeys(_prefixes(names)):
         inside = [_within(name, prefix) for name in names]
         left = [
@@ -529,6 +593,10 @@ def _cause_of(names: Sequence[str], alone: Sequence[_Alone], clip: float) -> str
         f"{names[parts.index(max(parts))]!r}: a layer that is used twice or shares its "
         "weights, under ghost clipping?"
     )
+
+
+def _finite(seen: Seen) -> bool:
+    return all(bool(torch.isfinite(part).all()) for part in seen.total)
 
 
 def _alike(values: Sequence[float]) -> bool:
@@ -578,7 +646,7 @@ def _flow(
     def watch(module: nn.Module, into: object, out: object) -> None:
         found.append((module, _others(into, row), _others(out, row)))
 
-    steps.run(batch, without=row, watch=watch)
+    steps.run(batch, without=(row,), watch=watch)
     return found
 
 

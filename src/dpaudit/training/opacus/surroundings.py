@@ -46,7 +46,7 @@ class Surroundings:
         self._model, self._inner = model, optimizer.original_optimizer
         self.changed: dict[str, int] = {}
         self._marks: Marks = {}
-        self._sums: dict[str, float] = {}
+        self._sums: dict[str, tuple[float, float]] = {}
         self._steps, self._paused = 0, False
         self._hooks: list[RemovableHandle] = []
 
@@ -147,5 +147,7 @@ def _written(tensor: torch.Tensor) -> tuple[int, int]:
     return id(tensor), tensor._version
 
 
-def _digest(tensor: torch.Tensor) -> float:
-    return float(tensor.detach().double().sum())
+def _digest(tensor: torch.Tensor) -> tuple[float, float]:
+    """Return two numbers: gradients of a bias often sum to 0, and their squares not."""
+    values = tensor.detach().double()
+    return float(values.sum()), float(values.square().sum())
