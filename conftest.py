@@ -27,6 +27,7 @@ LONGEST = (
     "lab/tests/measure/test_soak.py",
     "tests/dpsgd/test_planning.py",
     "lab/tests/bugzoo/test_zoo.py",
+    "lab/tests/bugzoo/test_default.py",
     "tests/training/opacus/test_audit.py",
 )
 

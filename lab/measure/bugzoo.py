@@ -1,27 +1,36 @@
 """The bug zoo: each bug planted in real Opacus runs, each run audited once.
 
-    python lab/measure/bugzoo.py --store zoo.sqlite                   # or resume
+    python lab/measure/bugzoo.py --default --store zoo.sqlite         # or resume
+    python lab/measure/bugzoo.py --store zoo.sqlite                   # made for each
     python lab/measure/bugzoo.py --page docs/explanation/bug-zoo.md   # fill its table
     python lab/measure/bugzoo.py --csv lab/results/bugzoo.csv         # write every row
     python lab/measure/bugzoo.py --only noise-repeated --trials 5     # a quick look
 
-Prints for each bug what is spent, how many times the claim that is, and how often one
-run refutes the claim at p < 0.001. Exits with 1 if a bug that spends at least four
-times its claim was caught in fewer than 19 of 20 runs, unless we know no audit of one
-run that could see it.
+With ``--default`` it is the audit that anyone gets, with a probe of the step. Prints
+for each bug how the runs ended, by which road it was caught and the cause that was
+named, or else how the ledger lists its road. Exits with 1 if a run ended with "no
+violation found" though the ledger calls the bug's road audited or probed.
+
+Otherwise it is the audit that was made for a bug, if there is one. Prints what is
+spent, how many times the claim that is, and how often one run refutes the claim at p <
+0.001. Exits with 1 if a bug that spends at least four times its claim was caught in
+fewer than 19 of 20 runs, unless we know no canaries in one run that could see it.
+
+Either fills its own columns of the file and of the page, and leaves the others.
 """
 
 import argparse
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import torch
-from bugzoo_results import csv_text, table
+from bugzoo_results import RESULTS, csv_text, merged, read_csv, table
 from sweeping import filled
 
 from dpaudit.bounds.methods import test_claim
@@ -30,18 +39,27 @@ from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.sums import DiracSums
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep, run
+from dpaudit.errors import InvalidInputError
 from dpaudit.game.guessers import most_likely
+from dpaudit.game.ledger import How
+from dpaudit.game.result import Result
+from dpaudit.game.verdict import Verdict
 from dpaudit.reporting.live import watched
 from dpaudit.stats.binomial import rate_limits
-from dpaudit_lab.bugzoo import BUGS, CAUGHT, Bug, audit_bug
-from dpaudit_lab.bugzoo.bug import PairedHalves, Ranks, insertion_name
+from dpaudit_lab.bugzoo import BUGS, CAUGHT, Bug, audit_bug, default_audit
+from dpaudit_lab.bugzoo.bug import insertion_name, on_ranks
 from dpaudit_lab.bugzoo.truth import Effective, claimed_curve, epsilon_of
 from dpaudit_lab.pages import fill_page
 
 T = TypeVar("T")
 R = TypeVar("R")
+Fill: TypeAlias = Callable[..., dict[str, list[Outcome]]]
 
 _REVISION = 2  # to be raised whenever the zoo or the audit changes
+_DEFAULT_REVISION = 1  # likewise, of the default audit
+
+REFUSED = "refused"
+ENOUGH = (Verdict.REFUTED, Verdict.FAULT_FOUND)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +82,52 @@ class Row:
         return ratio(self.bug) >= 4 and short and self.bug.visible
 
 
+@dataclass(frozen=True, kw_only=True)
+class DefaultRow:
+    """What the default audit said of runs with one bug."""
+
+    bug: Bug
+    outcomes: Sequence[Outcome]
+
+    @property
+    def verdicts(self) -> Counter[str]:
+        """How the runs ended."""
+        return Counter(str(each["verdict"]) for each in self.outcomes)
+
+    @property
+    def caught(self) -> int:
+        """In how many runs the claim was refuted, or a fault was found."""
+        return sum(self.verdicts[verdict] for verdict in ENOUGH)
+
+    @property
+    def caught_by(self) -> str:
+        """By what, in most runs; of a bug that is missed, how its road was listed."""
+        said = [str(e["said"]) for e in self.outcomes if e["verdict"] in ENOUGH]
+        said = said or [str(each["said"]) for each in self.outcomes]
+        return Counter(said).most_common(1)[0][0]
+
+    @property
+    def blind(self) -> bool:
+        """Whether a run that was called clean had looked at the bug's road."""
+        return any(
+            each["verdict"] == Verdict.NO_VIOLATION_FOUND
+            and each["look"] != How.NOT_LOOKED_AT
+            for each in self.outcomes
+        )
+
+    def as_plain(self) -> dict[str, str]:
+        """Return it as the file holds it."""
+        runs, ended = len(self.outcomes), [*self.verdicts]
+        alike = len(ended) == 1 and not self.caught
+        every = f"{ended[0]}, {runs} of {runs}" if alike else f"{self.caught} of {runs}"
+        return {"default": every, "caught_by": self.caught_by}
+
+    def __str__(self) -> str:
+        ended = ", ".join(f"{how} {n}" for how, n in self.verdicts.most_common())
+        wrong = "  <- called clean" if self.blind else ""
+        return f"{self.bug.name}: {ended}; {self.caught_by}{wrong}"
+
+
 def ratio(bug: Bug) -> float:
     """Return true epsilon over claimed epsilon."""
     return bug.truth.epsilon / epsilon_of(bug.truth.claimed)
@@ -80,6 +144,36 @@ def trial(setting: Setting, rng: np.random.Generator) -> Outcome:
         "epsilon_lower": found.epsilon_lower,
         "correct": found.correct,
     }
+
+
+def default_trial(setting: Setting, rng: np.random.Generator) -> Outcome:
+    """Train once with a bug, audited by default, and say what came of it."""
+    torch.set_num_threads(1)
+    bug = BUGS[str(setting["bug"])]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        try:
+            found = default_audit(bug, int(rng.integers(2**31)))
+        except InvalidInputError as error:
+            why = str(error).partition(",")[0]
+            return {"verdict": REFUSED, "said": why, "look": str(How.NOT_LOOKED_AT)}
+    assert found.training is not None
+    (look,) = (each for each in found.training.ledger.looks if each.road is bug.road)
+    return {
+        "verdict": str(found.verdict),
+        "said": said_of(bug, found, look.how),
+        "look": str(look.how),
+    }
+
+
+def said_of(bug: Bug, found: Result, how: How) -> str:
+    """Return by what a bug was caught, or how its road is listed."""
+    faults = sorted(found.faults, key=lambda fault: fault.road is not bug.road)
+    if faults:
+        return f"{faults[0].road}: {faults[0].cause}"
+    if found.refuted:
+        return "the claim is refuted"
+    return f"nothing; {bug.road}: {how}"
 
 
 def simulated_trial(setting: Setting, rng: np.random.Generator) -> Outcome:
@@ -105,12 +199,16 @@ def simulated_trial(setting: Setting, rng: np.random.Generator) -> Outcome:
 
 
 def planned(
-    names: Sequence[str], trials: int, function: Callable[..., Outcome], name: str
+    names: Sequence[str],
+    trials: int,
+    function: Callable[..., Outcome],
+    name: str,
+    revision: int = _REVISION,
 ) -> Sweep:
     settings = [{"bug": bug} for bug in names]
     return Sweep(
         name=name,
-        revision=_REVISION,
+        revision=revision,
         function=function,
         settings=settings,
         trials=trials,
@@ -125,15 +223,11 @@ class Here:
         return map(function, tasks)
 
 
-def on_ranks(name: str) -> bool:
-    return isinstance(BUGS[name].insertion, Ranks | PairedHalves)
-
-
 def measured(
     sweep: Sweep, path: Path, *, workers: int, doing: str
-) -> dict[str, list[float]]:
-    """Run what is missing, and return the p-values of each bug."""
-    ranks = [each for each in sweep.settings if on_ranks(str(each["bug"]))]
+) -> dict[str, list[Outcome]]:
+    """Run what is missing, and return what came of the runs of each bug."""
+    ranks = [each for each in sweep.settings if on_ranks(BUGS[str(each["bug"])])]
     others = [each for each in sweep.settings if each not in ranks]
     with Store(path) as store, watched(f"{doing} on ranks") as progress:
         part = replace(sweep, settings=ranks)
@@ -141,20 +235,20 @@ def measured(
     part = replace(sweep, settings=others)
     with filled(part, path, workers=workers, doing=doing) as store:
         return {
-            str(setting["bug"]): [
-                float(found["p_value"])
-                for found in store.outcomes(sweep.cell(setting), sweep.trials)
-            ]
+            str(setting["bug"]): list(store.outcomes(sweep.cell(setting), sweep.trials))
             for setting in sweep.settings
         }
 
 
+def p_values(outcomes: Iterable[Outcome]) -> list[float]:
+    return [float(found["p_value"]) for found in outcomes]
+
+
 def as_plain(row: Row) -> dict[str, str]:
     """Return a row as the file holds it."""
-    bug, runs = row.bug, len(row.p_values)
+    runs = len(row.p_values)
     low, high = rate_limits(row.caught, runs, alpha=0.05)
     return {
-        **known(bug),
         "runs": str(runs),
         "caught": str(row.caught),
         "low": f"{low:.4g}",
@@ -172,8 +266,9 @@ def known(bug: Bug) -> dict[str, str]:
         "claim": f"{epsilon_of(bug.truth.claimed):.6g}",
         "truth": str(bug.truth),
         "ratio": f"{ratio(bug):.6g}",
+        "road": str(bug.road),
         "canary": insertion_name(bug.insertion),
-        "canaries": str(bug.canaries),
+        "canaries": str(bug.canaries or ""),
         "story": bug.story,
         "truth_because": bug.truth.how,
         "seen_by": bug.seen_by,
@@ -181,8 +276,46 @@ def known(bug: Bug) -> dict[str, str]:
     }
 
 
+def default_rows(names: Sequence[str], fill: Fill, trials: int) -> list[DefaultRow]:
+    """Return what the default audit says of bugs of one process."""
+    names = [name for name in names if not on_ranks(BUGS[name])]
+    sweep = planned(
+        names, trials, default_trial, "bug zoo, default audit", _DEFAULT_REVISION
+    )
+    found = fill(sweep, doing="bugs, by default")
+    return [DefaultRow(bug=BUGS[name], outcomes=found[name]) for name in names]
+
+
+def rows(names: Sequence[str], fill: Fill, trials: int, simulations: int) -> list[Row]:
+    """Return what audits made for bugs say of them."""
+    names = [name for name in names if BUGS[name].insertion is not None]
+    found = fill(planned(names, trials, trial, "bug zoo"), doing="bugs")
+    between = [
+        name
+        for name in names
+        if BUGS[name].visible
+        and isinstance(BUGS[name].truth, Effective)
+        and 2 <= ratio(BUGS[name]) < 4
+    ]
+    simulated = fill(
+        planned(between, simulations, simulated_trial, "bug zoo, simulated"),
+        doing="simulations",
+    )
+    return [
+        Row(
+            bug=BUGS[name],
+            p_values=p_values(found[name]),
+            predicted=float(np.mean(np.array(p_values(simulated[name])) < CAUGHT))
+            if name in simulated
+            else None,
+        )
+        for name in names
+    ]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--default", action="store_true")
     parser.add_argument("--store", type=Path, default=Path("zoo.sqlite"))
     parser.add_argument("--trials", type=int, default=20)
     parser.add_argument("--simulated", type=int, default=50)
@@ -193,40 +326,32 @@ def main() -> None:
     arguments = parser.parse_args()
     fill = partial(measured, path=arguments.store, workers=arguments.workers)
 
-    found = fill(
-        planned(arguments.only, arguments.trials, trial, "bug zoo"),
-        doing="bugs",
+    if arguments.default:
+        seen = default_rows(arguments.only, fill, arguments.trials)
+        missed = any(row.blind for row in seen)
+        found = {
+            name: {"default": "one rank: not run"}
+            for name in arguments.only
+            if on_ranks(BUGS[name])
+        } | {row.bug.name: row.as_plain() for row in seen}
+        print(*seen, sep="\n")
+    else:
+        made = rows(arguments.only, fill, arguments.trials, arguments.simulated)
+        missed = any(row.misses for row in made)
+        found = {row.bug.name: as_plain(row) for row in made}
+    held = arguments.csv if arguments.csv and arguments.csv.exists() else RESULTS
+    plain = merged(
+        read_csv(held.read_text(encoding="utf-8")), map(known, BUGS.values()), found
     )
-    between = [
-        name
-        for name in arguments.only
-        if BUGS[name].visible
-        and isinstance(BUGS[name].truth, Effective)
-        and 2 <= ratio(BUGS[name]) < 4
-    ]
-    simulated = fill(
-        planned(between, arguments.simulated, simulated_trial, "bug zoo, simulated"),
-        doing="simulations",
-    )
-    rows = [
-        Row(
-            bug=BUGS[name],
-            p_values=found[name],
-            predicted=float(np.mean(np.array(simulated[name]) < CAUGHT))
-            if name in simulated
-            else None,
-        )
-        for name in arguments.only
-    ]
-    plain = [as_plain(row) for row in rows]
-    print(table(plain))
+    if not arguments.default:
+        print(table(row for row in plain if row["bug"] in found))
     if arguments.csv:
         arguments.csv.write_text(csv_text(plain), encoding="utf-8")
     if arguments.page:
         page = arguments.page.read_text(encoding="utf-8")
         page = fill_page(page, ["results"], lambda _: table(plain))
         arguments.page.write_text(page, encoding="utf-8")
-    raise SystemExit(1 if any(row.misses for row in rows) else 0)
+    raise SystemExit(1 if missed else 0)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,10 @@
 """What the runs with each bug showed, as a file of rows and as the table of its page.
 
 The file, ``lab/results/bugzoo.csv``, has a line for each bug: what is claimed and
-spent, by which canaries it was looked for, in how many runs it was caught, and what is
-known about it. The page shows what a reader compares.
+spent, what the default audit said of it, and by what; by which canaries an audit made
+for it looked, if there is one, and in how many runs it caught it; and what is known
+about it. The two audits are measured apart, and each fills its own columns. The page
+shows what a reader compares.
 """
 
 import csv
@@ -17,6 +19,9 @@ HEADINGS = (
     "claim",
     "truth",
     "ratio",
+    "road",
+    "default",
+    "caught_by",
     "canary",
     "canaries",
     "runs",
@@ -49,14 +54,36 @@ def read_csv(text: str) -> list[dict[str, str]]:
 def table(rows: Iterable[Mapping[str, str]]) -> str:
     """Return the page's table: a line for each bug."""
     lines = [
-        "| bug | true ε | over the claim | canary; insertion | caught |",
-        "|---|---|---|---|---|",
+        "| bug | true ε | over the claim | default audit | caught by | audit made for "
+        "it |",
+        "|---|---|---|---|---|---|",
     ]
     for row in rows:
         ratio = float(row["ratio"])
         times = "∞" if ratio == float("inf") else f"{ratio:.3g}"
+        own = f"{row['canary']}: {row['caught']} of {row['runs']}"
         lines.append(
-            f"| {row['title']} | {row['truth']} | {times} | {row['canary']} "
-            f"| {row['caught']} of {row['runs']} |"
+            f"| {row['title']} | {row['truth']} | {times} | {row['default']} "
+            f"| {row['caught_by']} | {own if row['runs'] else ''} |"
         )
     return "\n".join(lines)
+
+
+def merged(
+    held: Iterable[Mapping[str, str]],
+    known: Iterable[Mapping[str, str]],
+    found: Mapping[str, Mapping[str, str]],
+) -> list[dict[str, str]]:
+    """Return a row for each bug: what is known, what was held, and what was found now.
+
+    Args:
+        held: Rows of a file.
+        known: What is known of each bug, in the order of the zoo.
+        found: What runs showed now, by the name of the bug.
+    """
+    before = {row["bug"]: row for row in held}
+    blank = dict.fromkeys(HEADINGS, "")
+    return [
+        blank | before.get(row["bug"], {}) | row | found.get(row["bug"], {})
+        for row in known
+    ]

@@ -9,21 +9,23 @@ from dpaudit_lab.bugzoo import BUGS, audit_bug
 from dpaudit_lab.bugzoo.auditing import audit_result
 from dpaudit_lab.bugzoo.bug import Records, Sums, insertion_name
 from dpaudit_lab.bugzoo.honest import private_run
-from dpaudit_lab.bugzoo.truth import AtLeast, few_records, nearly_noiseless
+from dpaudit_lab.bugzoo.truth import AtLeast, epsilon_of, few_records, nearly_noiseless
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG turned off:UserWarning")
 
 
-def test_there_are_eighteen_bugs_each_with_a_story():
-    assert len(BUGS) == 18
+def test_there_are_38_bugs_each_with_a_story():
+    assert len(BUGS) == 38
+    assert sum(bug.insertion is not None for bug in BUGS.values()) == 18
     for name, bug in BUGS.items():
         assert bug.name == name
         assert "https://" in bug.story or "known kind" in bug.story
         assert bug.truth.how
         assert bug.seen_by
+        assert bug.truth.epsilon > epsilon_of(bug.truth.claimed)
         assert bug.guesses <= bug.canaries <= 20_000
-        assert insertion_name(bug.insertion)
+        assert bool(insertion_name(bug.insertion)) == bool(bug.canaries)
 
 
 def test_bounds_of_the_truth_are_for_the_runs_as_they_are():

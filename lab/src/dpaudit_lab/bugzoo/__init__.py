@@ -1,7 +1,7 @@
-"""Eighteen bugs of DP-SGD, planted in real Opacus; needs the extra ``opacus``."""
+"""Bugs of DP-SGD, planted in real Opacus; needs the extra ``opacus``."""
 
-from dpaudit_lab.bugzoo.auditing import CAUGHT, Outcome, audit_bug
+from dpaudit_lab.bugzoo.auditing import CAUGHT, Outcome, audit_bug, default_audit
 from dpaudit_lab.bugzoo.bug import Bug
 from dpaudit_lab.bugzoo.zoo import BUGS
 
-__all__ = ["BUGS", "CAUGHT", "Bug", "Outcome", "audit_bug"]
+__all__ = ["BUGS", "CAUGHT", "Bug", "Outcome", "audit_bug", "default_audit"]

@@ -1,8 +1,12 @@
-"""One audited training with a bug planted, and what came of it."""
+"""One audited training with a bug planted, and what came of it.
+
+``audit_bug`` looks by the canaries that were made for the bug. ``default_audit`` knows
+nothing of it: it is what anyone gets who follows the guide to Opacus.
+"""
 
 import hashlib
 from dataclasses import asdict, dataclass
-from typing import assert_never, final
+from typing import Final, assert_never, final
 
 import torch
 
@@ -13,7 +17,8 @@ from dpaudit.game.design import Design
 from dpaudit.game.result import Result
 from dpaudit.game.rules import OneRun
 from dpaudit.privacy.guarantees import ApproxDP
-from dpaudit.training.opacus import Canary, OpacusAudit
+from dpaudit.training.opacus import Canary, OpacusAudit, plan_opacus
+from dpaudit.training.opacus.setup import Facts, read_facts
 from dpaudit_lab.bugzoo.bug import (
     Bug,
     Examples,
@@ -21,6 +26,7 @@ from dpaudit_lab.bugzoo.bug import (
     Ranks,
     Records,
     Sums,
+    on_ranks,
 )
 from dpaudit_lab.bugzoo.distributed import distributed_run, paired_audit
 from dpaudit_lab.bugzoo.ghost import audit_examples, coin_weights, ghost_run
@@ -29,9 +35,11 @@ from dpaudit_lab.bugzoo.processes import Plain, on_two_ranks
 from dpaudit_lab.bugzoo.truth import DELTA, claimed_curve, epsilon_of
 from dpaudit_lab.bugzoo.zoo import BUGS
 
-__all__ = ["CAUGHT", "Outcome", "audit_bug", "audit_result"]
+__all__ = ["CAUGHT", "Outcome", "audit_bug", "audit_result", "default_audit"]
 
 CAUGHT = 0.001  # a bug is caught if the p-value of the claim is below
+
+_PLANNED: Final[dict[tuple[Facts, int], Design]] = {}
 
 
 @final
@@ -65,7 +73,7 @@ def audit_bug(bug: Bug, seed: int) -> Outcome:
         seed: Decides everything, the coins too; real audits take a key from
             ``Key.generate()``.
     """
-    if isinstance(bug.insertion, Ranks | PairedHalves):
+    if on_ranks(bug):
         if BUGS.get(bug.name) != bug:
             raise InvalidInputError(
                 f"bug={bug.name!r} runs in processes of its own, which know the bugs "
@@ -77,6 +85,10 @@ def audit_bug(bug: Bug, seed: int) -> Outcome:
 
 def audit_result(bug: Bug, seed: int) -> Result:
     """Return the whole result of ``audit_bug``; in this process, if it has ranks."""
+    if bug.insertion is None:
+        raise InvalidInputError(
+            f"bug={bug.name!r} has no audit of its own; use default_audit"
+        )
     key, design = _key(bug, seed), _design(bug)
     match bug.insertion:
         case Records(canary=canary):
@@ -90,9 +102,9 @@ def audit_result(bug: Bug, seed: int) -> Result:
         case Examples():
             torch.manual_seed(seed)
             weights = coin_weights(key, bug.canaries)
-            run, criterion = ghost_run(bug.setting, weights)
+            run, _ = ghost_run(bug.setting, weights)
             bug.plant(run)
-            return audit_examples(run, criterion, design=design, key=key)
+            return audit_examples(run, design=design, key=key)
         case Ranks():
             run = distributed_run(bug.setting, seed)
             return _with_opacus_audit(bug, run, None, design, key)
@@ -105,6 +117,32 @@ def audit_result(bug: Bug, seed: int) -> Result:
             return paired.finish(claim=claim)
         case _:
             assert_never(bug.insertion)
+
+
+def default_audit(bug: Bug, seed: int, design: Design | None = None) -> Result:
+    """Train once with the bug planted, audited by default with a probe, and judge.
+
+    Args:
+        bug: Of the zoo, and of one process.
+        seed: Decides everything, the coins too.
+        design: The default plan's if left out.
+    """
+    if on_ranks(bug):
+        raise InvalidInputError(f"bug={bug.name!r} needs two ranks, and this is one")
+    torch.manual_seed(seed)
+    run = bug.make(bug.setting)
+    bug.plant(run)
+    audit = OpacusAudit(
+        run.optimizer,
+        run.loader,
+        design=_planned(run) if design is None else design,
+        key=_key(bug, seed),
+        accountant=run.engine.accountant,
+        model=run.model,
+    )
+    audit.probe(run.step)
+    train(run, audit.data_loader)
+    return audit.finish()
 
 
 def _with_opacus_audit(
@@ -138,6 +176,17 @@ def _outcome(result: Result) -> Outcome:
         guesses=counts.guesses,
         correct=counts.correct,
     )
+
+
+def _planned(run: Run) -> Design:
+    """Return the design of the default plan, made once for all runs that are alike."""
+    alike = (read_facts(run.optimizer, run.loader), run.setting.steps)
+    if alike not in _PLANNED:
+        plan = plan_opacus(
+            run.optimizer, run.loader, steps=run.setting.steps, delta=DELTA
+        )
+        _PLANNED[alike] = plan.design()
+    return _PLANNED[alike]
 
 
 def _key(bug: Bug, seed: int) -> Key:

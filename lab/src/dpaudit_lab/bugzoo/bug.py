@@ -1,9 +1,10 @@
 """What a bug of the zoo is: a fault to plant, and what is known about it.
 
 Every bug is a small patch around real Opacus: it changes methods of the optimizer that
-``make_private`` returned, the loader, or the accountant, as the faulty code would. The
-value says what the accountant goes on to claim, what is spent in truth, and by which
-canary, insertion and number of guesses an audit could see the difference.
+``make_private`` returned, the loader, the accountant, or the user's step, as the faulty
+code would. The value says what the accountant goes on to claim, what is spent in truth,
+and on which road from a record to the model the fault lies. Some have an audit made for
+them: then it says by which canary, insertion and number of guesses.
 """
 
 from collections.abc import Callable
@@ -11,8 +12,9 @@ from dataclasses import dataclass
 from typing import TypeAlias, final
 
 from dpaudit import _validate
+from dpaudit.game.ledger import Road
 from dpaudit.training.opacus import Canary
-from dpaudit_lab.bugzoo.honest import Run, Setting
+from dpaudit_lab.bugzoo.honest import Run, Setting, private_run
 from dpaudit_lab.bugzoo.truth import Truth
 
 __all__ = [
@@ -24,6 +26,7 @@ __all__ = [
     "Records",
     "Sums",
     "insertion_name",
+    "on_ranks",
 ]
 
 
@@ -74,11 +77,15 @@ class Bug:
         setting: The training that it is planted in.
         plant: Plants it in a run that ``make_private`` has set up.
         truth: What is claimed and what is spent.
-        insertion: How canaries get in, and what they look like.
-        canaries: How many canaries.
+        road: Where the fault lies.
+        seen_by: Which canary, insertion, clipping norm and guesser, or which look of
+            the default audit, can see it.
+        make: Sets up the training for the default audit.
+        insertion: How canaries of an audit made for it get in, and what they look like;
+            None if there is none but the default audit.
+        canaries: How many canaries it has.
         guesses: How many of them are guessed, the surest ones.
-        visible: Whether we know an audit of one run that could see it.
-        seen_by: Which canary, insertion, clipping norm and guesser can see it.
+        visible: Whether we know canaries in one run that could see it.
         remark: Why an audit misses it, if it does; what else is to be known.
     """
 
@@ -88,21 +95,31 @@ class Bug:
     setting: Setting
     plant: Callable[[Run], None]
     truth: Truth
-    insertion: Insertion
-    canaries: int
-    guesses: int
+    road: Road
     seen_by: str
+    make: Callable[[Setting], Run] = private_run
+    insertion: Insertion | None = None
+    canaries: int = 0
+    guesses: int = 0
     remark: str = ""
     visible: bool = True
 
     def __post_init__(self) -> None:
-        _validate.whole_number("canaries", self.canaries, least=1)
-        _validate.whole_number("guesses", self.guesses, least=1)
+        least = 0 if self.insertion is None else 1
+        _validate.whole_number("canaries", self.canaries, least=least)
+        _validate.whole_number("guesses", self.guesses, least=least)
 
 
-def insertion_name(insertion: Insertion) -> str:
+def on_ranks(bug: Bug) -> bool:
+    """Return whether a bug needs two processes."""
+    return isinstance(bug.insertion, Ranks | PairedHalves)
+
+
+def insertion_name(insertion: Insertion | None) -> str:
     """Return canary and insertion in words, for a table."""
     match insertion:
+        case None:
+            return ""
         case Records(canary=canary):
             size = "Dirac" if canary.spread == 1 else f"over {canary.spread} layers"
             over = "" if canary.norm <= 1 else f", {canary.norm:g} C"

@@ -17,7 +17,7 @@ from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
 from dpaudit.training.any_loop import SumsAudit
 from dpaudit.training.opacus.setup import divisor
-from dpaudit_lab.bugzoo.honest import Run, Setting, network
+from dpaudit_lab.bugzoo.honest import CLASSES, Run, Setting, network
 
 __all__ = [
     "add_noise_after_reduce",
@@ -26,14 +26,12 @@ __all__ = [
     "same_noise_in_every_shard",
 ]
 
-_CLASSES = 10
-
 
 def distributed_run(setting: Setting, seed: int) -> Run:
     """Return this rank's part of a run that Opacus made private."""
     torch.manual_seed(seed)
     features = torch.randn(setting.records, setting.widths[0])
-    labels = torch.randint(_CLASSES, (setting.records,))
+    labels = torch.randint(CLASSES, (setting.records,))
     data = TensorDataset(features, labels)
     model = DifferentiallyPrivateDistributedDataParallel(network(setting))
     engine = PrivacyEngine()

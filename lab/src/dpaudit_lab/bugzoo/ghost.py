@@ -1,4 +1,4 @@
-"""Ghost clipping whose norms miss a layer, and the example records that see it.
+"""Ghost clipping whose norms miss a layer or its second use, and how to see it.
 
 Ghost clipping never holds a record's gradient, so no gradient can be overwritten, and
 canaries that are added to sums do not run through its norms. Here canaries are real
@@ -12,9 +12,7 @@ direction a canary's token would move, and reads the noisy gradient of the token
 along it.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
-from itertools import chain, islice, repeat
 from typing import Any, final
 
 import numpy as np
@@ -33,12 +31,21 @@ from dpaudit.game.referee import Referee
 from dpaudit.game.result import Result
 from dpaudit.training.likelihoods import SumsReading
 from dpaudit.training.result import conclude_training, guess
-from dpaudit_lab.bugzoo.honest import Run, Setting
+from dpaudit_lab.bugzoo.honest import CLASSES, Run, Setting, train
 
-__all__ = ["TokenModel", "audit_examples", "forget_embedding_norm", "ghost_run"]
+__all__ = [
+    "TiedModel",
+    "TokenModel",
+    "audit_examples",
+    "forget_embedding_norm",
+    "ghost_run",
+    "tied_run",
+    "token_run",
+]
 
-_CLASSES, _WIDTH = 10, 16
+_WIDTH = 16
 _OTHERS = 50  # tokens that real records share
+_WORDS, _LENGTH = 500, 8  # of the texts that the tied model is trained on
 
 
 @final
@@ -51,7 +58,7 @@ class TokenModel(nn.Module):
     def __init__(self, tokens: int) -> None:
         super().__init__()
         self.embedding = nn.Embedding(tokens, _WIDTH)
-        self.head = nn.Linear(_WIDTH, _CLASSES, bias=False)
+        self.head = nn.Linear(_WIDTH, CLASSES, bias=False)
         nn.init.normal_(self.embedding.weight, std=1e-3)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
@@ -67,16 +74,91 @@ def ghost_run(setting: Setting, weights: torch.Tensor) -> tuple[Run, Any]:
     """
     n, real = len(weights), setting.records
     tokens = torch.cat([torch.arange(n), n + torch.randint(_OTHERS, (real,))])
-    labels = torch.cat([torch.arange(n) % _CLASSES, torch.randint(_CLASSES, (real,))])
+    labels = torch.cat([torch.arange(n) % CLASSES, torch.randint(CLASSES, (real,))])
     data = TensorDataset(
         tokens[:, None], labels, torch.cat([weights.float(), torch.ones(real)])
     )
-    model = TokenModel(n + _OTHERS)
+    run, criterion = _private(
+        setting, TokenModel(n + _OTHERS), data, nn.CrossEntropyLoss()
+    )
+
+    def step(batch: Any) -> None:  # noqa: ANN401 (what the loader yields)
+        rows, classes, counted = batch
+        run.optimizer.zero_grad()
+        (criterion(run.model(rows), classes) * counted).backward()
+        run.optimizer.step()
+
+    run.step = step
+    return run, criterion
+
+
+def token_run(setting: Setting) -> Run:
+    """Return a run in ghost mode among whose records no canary is.
+
+    A thousand of them have a token of their own.
+    """
+    run, _ = ghost_run(setting, torch.ones(1000))
+    return run
+
+
+@final
+class TiedModel(nn.Module):
+    """A small language model whose output layer is its embedding, used as a matrix."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(_WORDS, _WIDTH)
+        self.mix = nn.Linear(_WIDTH, _WIDTH)
+        nn.init.normal_(self.embedding.weight, std=0.02)
+
+    def forward(self, words: torch.Tensor) -> torch.Tensor:
+        """Return the scores of the next word, at each place of each text."""
+        inside = torch.tanh(self.mix(self.embedding(words)))
+        return nn.functional.linear(inside, self.embedding.weight)
+
+
+@final
+class _NextWord(nn.CrossEntropyLoss):
+    """The loss of each text: the sum over its words."""
+
+    def forward(self, scores: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
+        each = nn.functional.cross_entropy(
+            scores[:, :-1].transpose(1, 2), words[:, 1:], reduction="none"
+        ).sum(dim=1)
+        return each if self.reduction == "none" else each.mean()
+
+
+def tied_run(setting: Setting) -> Run:
+    """Return a language model in ghost mode: what Opacus clips by is wrong for it.
+
+    Opacus takes norms in hooks of modules. That the embedding is used again, as a
+    matrix, no hook sees, and its second backward pass has the whole gradient.
+    """
+    words = torch.randint(_WORDS, (setting.records, _LENGTH))
+    run, criterion = _private(setting, TiedModel(), TensorDataset(words), _NextWord())
+
+    def step(batch: Any) -> None:  # noqa: ANN401 (what the loader yields)
+        (texts,) = batch
+        run.optimizer.zero_grad()
+        criterion(run.model(texts), texts).backward()
+        run.optimizer.step()
+
+    run.step = step
+    return run
+
+
+def _private(
+    setting: Setting,
+    model: nn.Module,
+    data: Any,  # noqa: ANN401 (a data set of torch's)
+    loss: nn.Module,
+) -> tuple[Run, Any]:
+    """Return a run in ghost mode, and the loss to take in it."""
     engine = PrivacyEngine()
     private, optimizer, criterion, loader = engine.make_private(
         module=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
-        criterion=nn.CrossEntropyLoss(),
+        criterion=loss,
         data_loader=DataLoader(data, batch_size=-(-len(data) // setting.batches)),
         noise_multiplier=setting.noise,
         max_grad_norm=setting.clip,
@@ -105,13 +187,7 @@ def forget_embedding_norm(run: Run) -> None:
     ]
 
 
-def audit_examples(
-    run: Run,
-    criterion: Any,  # noqa: ANN401 (Opacus is untyped)
-    *,
-    design: Design,
-    key: Key,
-) -> Result:
+def audit_examples(run: Run, *, design: Design, key: Key) -> Result:
     """Train a ghost run whose weights are the key's coins, and judge it."""
     design = replace(
         design,
@@ -120,10 +196,7 @@ def audit_examples(
     )
     referee = Referee(design, key)
     reader = _RowReader(run, design.canaries)
-    for tokens, labels, weights in islice(_epochs(run.loader), run.setting.steps):
-        run.optimizer.zero_grad()
-        (criterion(run.model(tokens), labels) * weights).backward()
-        run.optimizer.step()
+    train(run, run.loader)
     reading = reader.detach()
     accountant: Any = run.engine.accountant
     return conclude_training(
@@ -178,15 +251,11 @@ class _RowReader:
         """Return the unit gradient of each canary's loss in its own row."""
         model = self._model
         head = model.head.weight.double()
-        labels = torch.arange(self._canaries) % _CLASSES
+        labels = torch.arange(self._canaries) % CLASSES
         scores = model.embedding.weight[: self._canaries].double() @ head.T
-        pull = scores.softmax(dim=1) - nn.functional.one_hot(labels, _CLASSES)
+        pull = scores.softmax(dim=1) - nn.functional.one_hot(labels, CLASSES)
         return nn.functional.normalize(pull @ head, dim=1)
 
 
 def _array(values: torch.Tensor) -> NDArray[np.float64]:
     return np.asarray(values.numpy(), np.float64)
-
-
-def _epochs(loader: DataLoader[Any]) -> Iterator[Any]:
-    return chain.from_iterable(repeat(loader))

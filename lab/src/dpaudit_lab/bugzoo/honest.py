@@ -2,14 +2,15 @@
 
 A small network on made-up records, made private by Opacus: the clipping norm, noise
 multiplier and sample rate are the setting's, and the accountant is Opacus' own. Bugs
-change the parts of a ``Run`` before it is trained.
+change the parts of a ``Run`` before it is trained; one of the parts is the user's step,
+which is what a probe of the run runs as well.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from itertools import chain, pairwise, repeat
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import torch
 from opacus import PrivacyEngine
@@ -20,9 +21,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit.training.opacus import with_canaries
 
-__all__ = ["Run", "Setting", "network", "private_run", "train"]
+__all__ = ["CLASSES", "Run", "Setting", "Step", "network", "private_run", "train"]
 
-_CLASSES = 10
+CLASSES = 10
+
+Step: TypeAlias = Callable[[Any], None]
 
 
 @final
@@ -77,7 +80,7 @@ class Run:
         loader: Opacus' loader.
         engine: Opacus' engine; its accountant makes the claim.
         loss_scale: What the loss is multiplied by before gradients are taken.
-        losses: The loss of each step, for a look at whether anything was learnt.
+        step: What is done with a batch, from ``zero_grad`` to ``optimizer.step()``.
     """
 
     setting: Setting
@@ -86,7 +89,18 @@ class Run:
     loader: DataLoader[Any]
     engine: PrivacyEngine
     loss_scale: float = 1.0
-    losses: list[float] = field(default_factory=list)
+    step: Step = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.step = self.plain_step
+
+    def plain_step(self, batch: Any) -> None:  # noqa: ANN401 (what a loader yields)
+        """Take a step as anyone would."""
+        features, labels = batch
+        self.optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(self.model(features), labels)
+        (loss * self.loss_scale).backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
 
 
 def network(setting: Setting) -> nn.Sequential:
@@ -95,7 +109,7 @@ def network(setting: Setting) -> nn.Sequential:
     for inside, outside in pairwise(setting.widths):
         layers += [nn.Linear(inside, outside, bias=setting.bias), nn.ReLU()]
     return nn.Sequential(
-        *layers, nn.Linear(setting.widths[-1], _CLASSES, bias=setting.bias)
+        *layers, nn.Linear(setting.widths[-1], CLASSES, bias=setting.bias)
     )
 
 
@@ -105,7 +119,7 @@ def private_run(setting: Setting, *, canaries: int = 0) -> Run:
     Randomness is torch's: seed it before.
     """
     features = torch.randn(setting.records, setting.widths[0])
-    labels = torch.randint(_CLASSES, (setting.records,))
+    labels = torch.randint(CLASSES, (setting.records,))
     data: Any = TensorDataset(features, labels)
     if canaries:
         data = with_canaries(data, canaries=canaries)
@@ -134,7 +148,7 @@ def private_run(setting: Setting, *, canaries: int = 0) -> Run:
 
 
 def train(run: Run, loader: DataLoader[Any]) -> None:
-    """Train as anyone would, for the setting's number of logical steps."""
+    """Train by the run's step, for the setting's number of logical steps."""
     optimizer, physical = run.optimizer, run.setting.physical
     manager = (
         BatchMemoryManager(
@@ -145,12 +159,8 @@ def train(run: Run, loader: DataLoader[Any]) -> None:
     )
     with manager as batches:
         taken = 0
-        for features, labels in _epochs(batches):
-            optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(run.model(features), labels)
-            (loss * run.loss_scale).backward()  # type: ignore[no-untyped-call]
-            optimizer.step()
-            run.losses.append(loss.item())
+        for batch in _epochs(batches):
+            run.step(batch)
             taken += not optimizer._is_last_step_skipped
             if taken == run.setting.steps:
                 return

@@ -1,4 +1,4 @@
-"""The zoo: eighteen bugs of DP-SGD, by name.
+"""The zoo: bugs of DP-SGD, by name; first those that have an audit made for them.
 
 Unless a bug needs another setting, the training claims epsilon = 2 at delta = 1e-5: a
 hundred steps, a sample rate of a tenth, noise multiplier 2.25. Numbers of canaries and
@@ -10,6 +10,7 @@ from math import sqrt
 from types import MappingProxyType
 from typing import Final
 
+from dpaudit.game.ledger import Road
 from dpaudit.training.opacus import Canary
 from dpaudit_lab.bugzoo.accounting import (
     account_for_more_records,
@@ -34,8 +35,9 @@ from dpaudit_lab.bugzoo.distributed import (
     add_noise_after_reduce,
     same_noise_in_every_shard,
 )
-from dpaudit_lab.bugzoo.ghost import forget_embedding_norm
+from dpaudit_lab.bugzoo.ghost import forget_embedding_norm, token_run
 from dpaudit_lab.bugzoo.honest import Setting
+from dpaudit_lab.bugzoo.newcomers import NEWCOMERS
 from dpaudit_lab.bugzoo.noise import (
     divide_noise_twice,
     forget_clip_in_noise,
@@ -73,7 +75,7 @@ def _with_noise(noise: float) -> History:
     return ((noise, _BASE.rate, _BASE.steps),)
 
 
-_ALL: Final = (
+_AUDITED: Final = (
     Bug(
         name="noise-without-clip",
         title="noise of standard deviation sigma instead of sigma C (C = 4)",
@@ -88,6 +90,7 @@ _ALL: Final = (
             spent=_with_noise(_BASE.noise / 4),
             how="sensitivity C = 4, noise sigma: the multiplier is sigma / 4",
         ),
+        road=Road.NOISE,
         insertion=_DIRAC,
         canaries=2000,
         guesses=400,
@@ -106,6 +109,7 @@ _ALL: Final = (
             spent=_with_noise(sqrt(_BASE.noise / 2)),
             how="noise sqrt(sigma C): the multiplier is sqrt(sigma / C)",
         ),
+        road=Road.NOISE,
         insertion=Sums(),
         canaries=20_000,
         guesses=1000,
@@ -126,6 +130,7 @@ _ALL: Final = (
             epsilon=nearly_noiseless(_BASE.noise / _BATCH, _BASE.rate, _BASE.steps),
             how="the multiplier is sigma / B with an expected batch size B = 250",
         ),
+        road=Road.NOISE,
         insertion=_DIRAC,
         canaries=2000,
         guesses=400,
@@ -147,6 +152,7 @@ _ALL: Final = (
             how="among records of zero gradient, a record takes the clipped sum from 0 "
             "to B C: the multiplier is sigma / B",
         ),
+        road=Road.CLIPPING,
         insertion=_LOUD,
         canaries=2000,
         guesses=400,
@@ -165,6 +171,7 @@ _ALL: Final = (
             spent=_with_noise(_BASE.noise / sqrt(17)),
             how="sensitivity sqrt(L) C: the multiplier is sigma / sqrt(17)",
         ),
+        road=Road.CLIPPING,
         insertion=Records(canary=Canary(norm=8.0, spread=16)),
         canaries=1000,
         guesses=200,
@@ -181,6 +188,7 @@ _ALL: Final = (
             claimed=_BASE.history,
             how="the group's sums are exact, so any difference of one record shows",
         ),
+        road=Road.NOISE,
         insertion=_DIRAC,
         canaries=4000,
         guesses=200,
@@ -199,6 +207,7 @@ _ALL: Final = (
             how="noise cancels in differences of steps; they are all zero without the "
             "record, and with it are with chance 0.9^100 = 2.7e-5 only",
         ),
+        road=Road.INDEPENDENCE,
         insertion=_DIRAC,
         canaries=2000,
         guesses=400,
@@ -218,6 +227,7 @@ _ALL: Final = (
             claimed=_BASE.history,
             how="noise cancels in the difference of the parts",
         ),
+        road=Road.INDEPENDENCE,
         insertion=PairedHalves(),
         canaries=2000,
         guesses=400,
@@ -237,6 +247,7 @@ _ALL: Final = (
             how="the gradients of rank 1 are exact; nor does rank 0 keep its claim, as "
             "later gradients come from models without noise",
         ),
+        road=Road.NOISE,
         insertion=Ranks(),
         canaries=2000,
         guesses=400,
@@ -258,6 +269,7 @@ _ALL: Final = (
             how="for a record in a crowd with the opposite gradient, from 2,000,000 "
             "drawn losses (shuffled.py); for a record alone it is 1.85",
         ),
+        road=Road.SAMPLING,
         insertion=_DIRAC,
         canaries=4000,
         guesses=400,
@@ -284,6 +296,7 @@ _ALL: Final = (
             how="a record can turn the clipped sum from -C to C: the multiplier is "
             "sigma / 2",
         ),
+        road=Road.CLIPPING,
         insertion=_LOUD,
         canaries=2000,
         guesses=400,
@@ -313,6 +326,7 @@ _ALL: Final = (
             "claim; in a crowd of the opposite gradient at least 2.7 times, with room "
             "for one canary",
         ),
+        road=Road.ADDING,
         insertion=_DIRAC,
         canaries=2000,
         guesses=400,
@@ -337,6 +351,7 @@ _ALL: Final = (
             spent=_BASE.history,
             how="the training itself is right",
         ),
+        road=Road.ACCOUNTING,
         insertion=Sums(),
         canaries=20_000,
         guesses=2000,
@@ -359,6 +374,7 @@ _ALL: Final = (
             spent=_LESS_NOISE.history,
             how="the training itself is right",
         ),
+        road=Road.ACCOUNTING,
         insertion=_DIRAC,
         canaries=4000,
         guesses=400,
@@ -382,6 +398,7 @@ _ALL: Final = (
             spent=_with_noise(_BASE.noise / 4),
             how="sensitivity 4 C: the multiplier is sigma / 4",
         ),
+        road=Road.CLIPPING,
         insertion=_DIRAC,
         canaries=2000,
         guesses=400,
@@ -401,6 +418,7 @@ _ALL: Final = (
             spent=_with_noise(_BASE.noise / 2),
             how="sensitivity 2 C: the multiplier is sigma / 2",
         ),
+        road=Road.CLIPPING,
         insertion=_DIRAC,
         canaries=4000,
         guesses=200,
@@ -421,6 +439,7 @@ _ALL: Final = (
             how="a sum that is no number is impossible without the record, and has "
             "chance 1 - 0.9^100 with it",
         ),
+        road=Road.CLIPPING,
         insertion=Records(canary=Canary(norm=1e5)),
         canaries=4000,
         guesses=100,
@@ -440,6 +459,8 @@ _ALL: Final = (
             claimed=_BASE.history,
             how="nothing in the algorithm bounds the layer's part of a gradient",
         ),
+        road=Road.CLIPPING,
+        make=token_run,
         insertion=Examples(),
         canaries=1000,
         guesses=200,
@@ -449,4 +470,6 @@ _ALL: Final = (
     ),
 )
 
-BUGS: Final[Mapping[str, Bug]] = MappingProxyType({bug.name: bug for bug in _ALL})
+BUGS: Final[Mapping[str, Bug]] = MappingProxyType(
+    {bug.name: bug for bug in (*_AUDITED, *NEWCOMERS)}
+)
