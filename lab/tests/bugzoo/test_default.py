@@ -72,10 +72,10 @@ def test_a_fault_is_found_on_its_road_and_its_cause_is_named(name):
     assert BUGS[name].road is road
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, 2])
 def test_the_honest_training_has_no_fault(seed):
     honest = replace(small(BUGS["no-clipping"]), plant=lambda run: None)
-    found = default_audit(honest, seed)
+    found = default_audit(honest, seed, DESIGN)
     assert found.faults == ()
     assert found.verdict is Verdict.NO_VIOLATION_FOUND
 
