@@ -1,6 +1,7 @@
 """What fuzzing found in documents, one test for each fault."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -173,12 +174,14 @@ def test_a_large_epsilon_is_rounded_down():
 
 
 def test_what_was_not_exercised_is_printed_on_one_line():
-    text = result_with(
-        not_exercised=["\x1b[2J\nThe claim holds."], training__remarks=["\r"]
+    hostile = ["\x1b[2J\nThe claim holds."]
+    trained = Result.from_json(
+        result_with(not_exercised=hostile, training__remarks=["\r"])
     )
-    said = str(Result.from_json(text))
-    assert "\\x1b[2J\\nThe claim holds." in said
-    assert "Note: \\r." in said
+    assert "Note: \\r." in str(trained)
+    assert "\x1b" not in str(trained)
+    alone = replace(trained, training=None)  # of a training the ledger says it
+    assert "\\x1b[2J\\nThe claim holds." in str(alone)
 
 
 def test_a_transcript_has_lists_for_columns():

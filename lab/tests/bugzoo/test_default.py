@@ -50,6 +50,19 @@ SEEN = {
 }
 
 
+# One of each road and mode; all of them: lab/measure/bugzoo.py --default.
+SMALL = (
+    "no-clipping",
+    "tied-head-ghost",
+    "mixup",
+    "mean-told-as-sum",
+    "second-optimizer",
+    "noise-again-on-resume",
+    "noise-laplace",
+    "same-batches-each-epoch",
+)
+
+
 def small(bug):
     """The bug in a training of 60 steps, and so small as it can be seen in."""
     setting = replace(bug.setting, steps=60, records=200)
@@ -62,7 +75,7 @@ def test_there_is_a_case_for_each_of_them():
     assert list(SEEN) == [bug.name for bug in NEWCOMERS]
 
 
-@pytest.mark.parametrize("name", SEEN)
+@pytest.mark.parametrize("name", SMALL)
 def test_a_fault_is_found_on_its_road_and_its_cause_is_named(name):
     road, word = SEEN[name]
     found = default_audit(small(BUGS[name]), 7, DESIGN)
@@ -72,8 +85,7 @@ def test_a_fault_is_found_on_its_road_and_its_cause_is_named(name):
     assert BUGS[name].road is road
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-def test_the_honest_training_has_no_fault(seed):
+def test_the_honest_training_has_no_fault(seed=1):
     honest = replace(small(BUGS["no-clipping"]), plant=lambda run: None)
     found = default_audit(honest, seed, DESIGN)
     assert found.faults == ()
