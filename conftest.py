@@ -16,18 +16,20 @@ hypothesis.settings.load_profile("fixed")
 # them is still running when the others are done.
 LONGEST = (
     "tests/engines/test_cluster.py",
-    "tests/tables/test_tallies_divided.py",
     "lab/tests/calibration/test_table.py",
     "tests/dpsgd/test_plans_at_size.py",
+    "lab/tests/bugzoo/test_zoo.py",
+    "tests/dpsgd/test_planning.py",
     "lab/tests/power/test_power.py",
     "tests/accounting/test_curves.py",
     "tests/cli/test_plan.py",
     "tests/training/jax_privacy/test_audit.py",
     "tests/plugin/test_plugin.py",
     "lab/tests/measure/test_soak.py",
-    "tests/dpsgd/test_planning.py",
-    "lab/tests/bugzoo/test_zoo.py",
     "lab/tests/bugzoo/test_default.py",
+    "lab/tests/bugzoo/test_ranks.py",
+    "tests/training/opacus/test_ranks.py",
+    "tests/training/test_noise.py",
     "tests/training/opacus/test_audit.py",
 )
 

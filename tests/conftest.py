@@ -38,7 +38,7 @@ _NEEDS = {
         *(f"engines/{name}.py" for name in ("test_local", "test_sweep", "run_sweep")),
         "tables/test_tallies_divided.py",
     ],
-    "ray": ["engines/test_cluster.py", "tables/test_tallies_divided.py"],
+    "ray": ["engines/test_cluster.py"],
     "sign": [
         *(
             f"evidence/test_{name}.py"
@@ -50,6 +50,7 @@ _NEEDS = {
         "fuzzing/test_public_key_mutants.py",
     ],
     "tables": [
+        *(f"engines/{name}.py" for name in ("divided_tallies", "test_cluster")),
         "engines/test_export.py",
         *(f"tables/test_{name}.py" for name in ("parquet", *_TALLIES)),
         "cli/test_tally.py",

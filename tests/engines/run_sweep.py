@@ -54,7 +54,7 @@ if __name__ == "__main__":
         if "--kill-raylet" in sys.argv:
             from dpaudit.engines.cluster import RayEngine
 
-            engine = RayEngine(workers=2)
+            engine = RayEngine(workers=1)  # each of three clusters starts its own
             run(SWEEP, engine=engine, store=store, progress=kill_once)
             kill()  # between two sweeps of one process
             found = sorted(engine.map(abs, range(-5, 0)))

@@ -6,6 +6,7 @@ import sys
 import time
 from pathlib import Path
 
+import divided_tallies
 import pytest
 import ray
 import run_sweep
@@ -29,7 +30,9 @@ QUICK = {
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster():
-    yield
+    """Start the cluster of these tests; its address is for other processes."""
+    list(ENGINE.map(abs, [0]))
+    yield ray.get_runtime_context().gcs_address
     ray.shutdown()
 
 
@@ -86,6 +89,10 @@ def test_the_rows_are_those_of_the_local_engine():
     assert len(found[0]) == 80
 
 
+def test_tallies_are_those_of_one_pass(tmp_path):
+    divided_tallies.check(ENGINE, divided_tallies.write_files(tmp_path))
+
+
 def test_a_cluster_whose_node_is_killed_is_made_anew(tmp_path):
     """In a process of its own: it kills the raylet that it is connected through."""
     path = tmp_path / "s.sqlite"
@@ -104,7 +111,9 @@ def test_a_cluster_whose_node_is_killed_is_made_anew(tmp_path):
         assert list(store.rows()) == list(undisturbed.rows())
 
 
-def test_a_trial_that_kills_its_worker_is_found_and_the_others_are_run():
+def test_a_trial_that_kills_its_worker_is_found_and_the_others_are_run(monkeypatch):
+    """No death is forgiven: whether some are is shown above, and each takes seconds."""
+    monkeypatch.setattr(engines, "DEATHS", 0)
     sweep = Sweep(
         name="odd",
         revision=1,
@@ -128,18 +137,18 @@ def test_workers_have_one_thread():
     assert set(ENGINE.map(trials.threads, range(2))) == {("1", "1", "1")}
 
 
-def test_workers_have_one_thread_though_somebody_else_connected():
-    """In a process of its own, as this one is connected."""
+def test_workers_have_one_thread_though_somebody_else_connected(cluster):
+    """In a process of its own, as this one is connected by the engine."""
     script = (
-        "import os, ray, trials\n"
+        "import os, ray, sys, trials\n"
         "from dpaudit.engines.cluster import RayEngine\n"
         "paths = {'env_vars': {'PYTHONPATH': os.environ['PYTHONPATH']}}\n"
-        "ray.init(address='local', num_cpus=1, runtime_env=paths)\n"
+        "ray.init(address=sys.argv[1], runtime_env=paths)\n"
         "print(set(RayEngine(workers=1).map(trials.threads, range(2))))"
     )
     environment = os.environ | {"PYTHONPATH": str(Path(trials.__file__).parent)}
     done = subprocess.run(
-        [sys.executable, "-c", script],
+        [sys.executable, "-c", script, cluster],
         check=True,
         capture_output=True,
         text=True,
