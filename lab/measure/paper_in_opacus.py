@@ -7,6 +7,11 @@ canaries: all are records that Opacus' own sampler picks and its own code clips,
 and adds noise to. The same design is played by the exact simulator. Both mean bounds
 (tier A, delta = 1e-5, alpha = 0.05) must agree within two standard errors of their
 difference. Played with 1 canary per coordinate in one run, and with 6 in rounds.
+
+    python lab/measure/paper_in_opacus.py --list 100
+
+prints the bounds in Opacus of so many seeds, 1 per coordinate: run in two trees, it
+shows whether one audits with less power than the other.
 """
 
 import argparse
@@ -99,7 +104,13 @@ def main() -> None:
     parser.add_argument("--store", type=Path, default=Path("paper_in_opacus.sqlite"))
     parser.add_argument("--trials", type=int, default=200)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--list", type=int, metavar="SEEDS")
     arguments = parser.parse_args()
+    if arguments.list:
+        for seed in range(arguments.list):
+            found = bound(settings()[0], np.random.default_rng([21, seed]))
+            print(seed, found["epsilon_lower"], flush=True)
+        return
     sweep = Sweep(
         name="paper_in_opacus",
         revision=1,

@@ -3,6 +3,7 @@
     python lab/measure/training_cost.py time        # ratios, 20 interleaved pairs each
     python lab/measure/training_cost.py memory      # growth of the largest memory
     python lab/measure/training_cost.py steps       # time of a step, early and late
+    python lab/measure/training_cost.py noise       # what watching the noise adds
 
 ``ghost``: a network of 2.1 million parameters on pictures of 784 numbers, batches of
 256, ghost clipping, 100,000 canary coordinates with 1 or 10 canaries each; once without
@@ -10,14 +11,21 @@ telling the guesser what real records put into the sums. ``digits``: a network f
 digits, hooks, 1,000 canaries. An audited training and a plain one take turns, so many
 steps each; what is compared is the CPU time of all threads of the process. One thread.
 ``dpaudit-lab benchmark --only adapters`` is a shorter comparison of two of them.
+``noise``: one audited training, whose noise is watched in some turns and not in others;
+and the memory of the watch by itself, at the 240 coordinates that it has at most.
 """
 
 import argparse
 import resource
 import subprocess
 import sys
+import tracemalloc
 import warnings
 
+import numpy as np
+
+from dpaudit import Key
+from dpaudit.training.noise import NoiseWatch
 from dpaudit_lab.benchmark.adapters import KINDS, training
 from dpaudit_lab.power.timing import cpu, ratio_of
 
@@ -97,10 +105,56 @@ def flat() -> None:
     )
 
 
+def noise(count: int) -> None:
+    """Compare an audit with one that does not watch the noise; weigh the watch."""
+    for kind in ("ghost", "digits"):
+        steps, audit = training(KINDS[kind], audited=True)
+        steps(5)
+        pairs = []
+        for turn in range(PAIRS):  # one training, watched or not; each first in turn
+            spent = {}
+            for watched in (turn % 2, 1 - turn % 2):
+                audit._roads.noise.why_not = "" if watched else "left out"
+                spent[watched] = cpu(steps, count)
+            pairs.append((spent[1], spent[0]))
+        ratio = ratio_of(*zip(*pairs, strict=True))
+        each = 1000 * sum(b for _, b in pairs) / (PAIRS * count)
+        print(
+            f"{kind}: {ratio} of an audit without the watch (limit 1.01); {PAIRS} "
+            f"pairs of {count} steps of {each:.1f} ms"
+        )
+    for steps in (100, 1000, 4096, 10_000, 100_000):
+        held, saved, spent = weighed(steps)
+        print(
+            f"{steps} steps: {held / 1024:.0f} KiB held, {held / steps:.0f} bytes a "
+            f"step; {saved / 1024:.0f} KiB saved; {1e6 * spent / steps:.0f} µs a step"
+        )
+
+
+def weighed(steps: int) -> tuple[int, int, float]:
+    """Return the bytes that a watch holds and saves, and its CPU time in seconds."""
+    rng = np.random.default_rng(0)
+    groups, names = np.repeat(np.arange(4), 60), list("abcd")
+    drawn = rng.normal(size=(1000, 240))
+
+    def watched() -> NoiseWatch:
+        watch = NoiseWatch(groups, names, Key(bytes(32)))
+        for step in range(steps):
+            watch.observe(drawn[step % 1000], 1.0)
+        return watch
+
+    spent = cpu(watched)
+    tracemalloc.start()
+    watch = watched()
+    held, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return held, sum(part.nbytes for part in watch.saved().values()), spent
+
+
 def main() -> None:
     warnings.simplefilter("ignore")
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("what", choices=["time", "memory", "steps", "peak"])
+    parser.add_argument("what", choices=["time", "memory", "steps", "noise", "peak"])
     parser.add_argument("rest", nargs="*")
     parser.add_argument("--steps", type=int, default=10, help="of each turn")
     arguments = parser.parse_args()
@@ -110,6 +164,8 @@ def main() -> None:
         memory()
     elif arguments.what == "steps":
         flat()
+    elif arguments.what == "noise":
+        noise(arguments.steps)
     else:
         kind, size, audited = arguments.rest
         peak(kind, int(size), audited=audited == "1")

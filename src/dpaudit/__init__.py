@@ -6,11 +6,12 @@ A run
     ``audit_one_run`` a mechanism in Python, all guesses at once; ``audit_adaptive``
     with coins revealed between guesses; ``audit_classic`` over many runs;
     ``audit_scores`` scores that you have; ``audit_function`` any function;
-    ``OpacusAudit`` and ``SumsAudit`` a training while it runs.
+    ``audit_opacus``, ``OpacusAudit`` and ``SumsAudit`` a training while it runs.
 After it
     ``print`` the ``Result``; ``explain`` it, ``report`` it as a page, ``combine_runs``.
 For others
-    ``evidence_of`` a result, ``seal`` it, ``verify`` what somebody sealed.
+    ``evidence_of`` a result, ``seal`` it, ``verify`` what somebody sealed; ``load``
+    any of these from its file.
 
 A ``Design`` fixes what an audit tests: a claim (``PureDP``, ``ApproxDP``, ...), how
 many canaries, and by which rules guesses are made (``OneRun``, ``Ranking``,

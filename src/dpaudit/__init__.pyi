@@ -7,6 +7,7 @@ from dpaudit import training as training
 from dpaudit.dpsgd.planning import Training as Training
 from dpaudit.dpsgd.planning import plan_audit as plan_audit
 from dpaudit.evidence import evidence_of as evidence_of
+from dpaudit.evidence import load as load
 from dpaudit.evidence import register as register
 from dpaudit.evidence import seal as seal
 from dpaudit.evidence import verify as verify
@@ -43,5 +44,6 @@ from dpaudit.reporting.report import report as report
 from dpaudit.testing import audit_function as audit_function
 from dpaudit.training.any_loop import SumsAudit as SumsAudit
 from dpaudit.training.opacus import OpacusAudit as OpacusAudit
+from dpaudit.training.opacus import audit_opacus as audit_opacus
 
 __version__: str

@@ -27,6 +27,7 @@ from dpaudit.bounds.exact import Exact
 from dpaudit.evidence import Evidence, Finding, evidence_of, register, seal, verify
 from dpaudit.game import Referee
 from dpaudit.game.design import Commitment
+from dpaudit.game.ledger import Fault, Road
 
 RULES = OneRun(guesses=30)
 HONEST = of_game(RULES)
@@ -379,3 +380,23 @@ def test_a_training_that_was_left_out_of_redacted_evidence_is_among_what_is_stat
     without = replace(redacted, result=replace(redacted.result, training=None))
     for evidence in (redacted, without):
         assert "result.training" in verify(seal(evidence)).stated
+
+
+def test_a_fault_that_the_result_tells_of_is_told_by_its_verification():
+    """The tally alone would be "no violation found"."""
+    fault = Fault(
+        road=Road.CLIPPING,
+        said="one record changes the sum by too much",
+        measured="up to 12.8 C",
+        claimed="at most C",
+        cause="no clipping of records",
+    )
+    result = training(noise=20.0)
+    ledger = replace(result.training.ledger, faults=(fault,))
+    faulty = replace(result, training=replace(result.training, ledger=ledger))
+    said = str(verify(seal(evidence_of(faulty, key=KEY))))
+    assert "- bound: fault found: the tally gives" in said
+    assert "- roads: " in said
+    assert "Fault found: one record changes the sum by too much (up to 12.8 C" in said
+    assert "Not looked at: sampling of records" in said
+    assert "no violation found" not in said

@@ -35,11 +35,11 @@ from dpaudit.explanation.accuracy import accuracy_of
 from dpaudit.explanation.advice import unmodelled_advice
 from dpaudit.explanation.ladder import law_of, modelled
 from dpaudit.explanation.model import Model
-from dpaudit.game.ledger import Ledger
+from dpaudit.game.ledger import Fault, How, Ledger, Look, Road
 from dpaudit.game.result import TrainingRecord, judge
 from dpaudit.game.scores import audit_scores
 from dpaudit.game.transcript import Transcript
-from dpaudit.game.verdict import Verdict
+from dpaudit.game.verdict import Arrival, Verdict
 from dpaudit.mechanisms.local import LocalRandomisedResponse
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.theory.gaps import gaps
@@ -463,3 +463,111 @@ def test_any_number_of_guesses_has_a_strength():
     ]
     assert None not in faults
     assert 1 <= faults[0] / faults[1] < 1.3
+
+
+# What to do next, and what is behind a refutation
+
+LOOSE, TIGHT = GaussianDP(mu=3.0), GaussianDP(mu=0.5)
+REPEATED = Fault(
+    road=Road.INDEPENDENCE,
+    said="the noise of step 2 is that of step 1",
+    measured="correlation 1.000",
+    claimed="independent noise",
+    cause="the generator is seeded in every step",
+)
+SMALL = Fault(
+    road=Road.NOISE,
+    said="noise 0.005 of that stated in every parameter",
+    measured="0.00500 ± 0.00001 of the noise stated",
+    claimed="1",
+    cause="noise is scaled wrongly everywhere",
+)
+
+
+def with_ledger(unseen=(), faults=(), *, accountant=LOOSE, arrival=None):
+    """A training all of whose roads were probed, but for some with what would look."""
+    claim = ApproxDP(epsilon=20.0, delta=1e-5)
+    result = trained_result(claim=claim, accountant=accountant, correct=90)
+    unseen = dict(unseen)
+    looks = [
+        Look(road=road, how=How.NOT_LOOKED_AT, said=unseen[road])
+        if road in unseen
+        else Look(road=road, how=How.PROBED, said="seen")
+        for road in Road
+    ]
+    ledger = Ledger.of(looks, faults)
+    training = replace(result.training, ledger=ledger, arrival=arrival)
+    return replace(result, training=training)
+
+
+def test_a_road_not_looked_at_is_advised_before_a_larger_epsilon():
+    """The worse its faults the earlier; one line of code is one piece of advice."""
+    unseen = {
+        Road.SAMPLING: "watch the loader",
+        Road.CLIPPING: "audit.probe(step)",
+        Road.GRADIENTS: "audit.probe(step)",
+        Road.OTHER_WAYS: "model=model",
+    }
+    first, second, third, *rest = explain(with_ledger(unseen)).advice
+    assert first.text == "look at other ways out: model=model"
+    assert "a second optimizer" in first.catches
+    assert second.text.endswith("gradients and at clipping: audit.probe(step)")
+    assert "mixup" in second.catches
+    assert "not clipped" in second.catches
+    assert third.text == "look at sampling of records: watch the loader"
+    assert len(rest) == 1
+    assert rest[0].expected is not None
+    assert "of the noise" in rest[0].catches
+
+
+def test_every_road_names_faults_that_it_would_catch():
+    unseen = {road: f"by {road}" for road in Road}
+    advice = explain(with_ledger(unseen)).advice[: len(Road)]
+    assert len({each.catches for each in advice}) == len(Road)
+    assert all(each.expected is None for each in advice)
+
+
+@pytest.mark.parametrize("accountant", [LOOSE, TIGHT])
+def test_what_was_found_is_mended_before_anything_else(accountant):
+    result = with_ledger({Road.ADDING: "records"}, [SMALL], accountant=accountant)
+    explained = explain(result)
+    assert [each.text[:4] for each in explained.advice] == ["mend", "look"]
+    assert all(step.advice is None for step in explained.steps)
+
+
+def test_no_noise_and_a_seed_in_every_step_read_differently():
+    small, repeated = (
+        explain(with_ledger((), [fault], accountant=TIGHT))
+        for fault in (SMALL, REPEATED)
+    )
+    assert small.head[0] == repeated.head[0]
+    assert small.head[0].startswith("Refuted. The claim epsilon = 1.993 at delta")
+    assert "0.00500 ± 0.00001 of the noise stated, where 1 is" in small.head[1]
+    assert small.head[1].endswith("likely noise is scaled wrongly everywhere.")
+    assert "correlation 1.000, where independent noise is" in repeated.head[1]
+    assert repeated.head[1].endswith("likely the generator is seeded in every step.")
+
+
+@pytest.mark.parametrize(
+    ("unseen", "slope", "cause"),
+    [
+        ((), 10.0, "records are not clipped, or are scaled once they are; canaries"),
+        ((), 1.0, "was not told; no fault was found on any road."),
+        ({Road.CLIPPING: "probe"}, 1.0, "or a fault on a road that was not looked at."),
+        ({Road.INDEPENDENCE: "noise="}, 1.0, "cause: noise that is too small"),
+    ],
+)
+def test_a_refutation_without_a_fault_names_what_is_likeliest(unseen, slope, cause):
+    arrival = Arrival(slope=slope, error=0.01, steps=10, by_program=True)
+    result = with_ledger(unseen, accountant=TIGHT, arrival=arrival)
+    assert result.refuted
+    assert str(result).splitlines()[1].startswith("Likely cause: ")
+    assert cause in str(result).splitlines()[1]
+
+
+def test_a_training_has_one_list_of_what_was_not_looked_at():
+    result = replace(with_ledger({Road.CLIPPING: "x"}), not_exercised=("clipping",))
+    explained = explain(result)
+    assert explained.not_exercised == ()
+    assert "Not exercised" not in str(explained)
+    assert "- clipping, not looked at: x" in str(explained)

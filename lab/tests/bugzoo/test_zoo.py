@@ -33,6 +33,13 @@ def test_newcomers_spend_more_than_they_claim():
         assert bug.truth.epsilon > 1.4 * epsilon_of(bug.truth.claimed)
 
 
+def test_a_record_that_counts_twice_halves_the_noise():
+    for name in ("mixup", "mean-told-as-sum"):
+        ((noise, rate, steps),) = BUGS[name].truth.claimed
+        halved = epsilon_of(((noise / 2, rate, steps),))
+        assert halved - 0.001 < BUGS[name].truth.epsilon <= halved
+
+
 def test_bounds_of_the_truth_are_for_the_runs_as_they_are():
     for name in ("noise-divided-twice", "batch-clipped"):
         bug = BUGS[name]

@@ -17,6 +17,15 @@ PLANTS = {
 }
 
 
+def look_at_all(names, seed):
+    """What is seen of each in turn, in the same two processes."""
+    return {
+        f"{name}: {what}": size
+        for name in names.split()
+        for what, size in look(name, seed).items()
+    }
+
+
 def look(name, seed):
     """The noise in the first parameter: its size on each rank, and its halves."""
     run = distributed_run(Setting(widths=(40, 200), records=40, steps=3), seed)

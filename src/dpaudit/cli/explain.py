@@ -8,7 +8,8 @@ from dpaudit.cli._results import ResultArgument, read_checked
 from dpaudit.cli._shared import JsonOption, json_number, patience
 
 if TYPE_CHECKING:
-    from dpaudit.explanation import Explanation
+    from dpaudit._canonical import Json
+    from dpaudit.explanation import Advice, Explanation
 
 _FORMAT = "dpaudit.explanation.1"
 
@@ -42,12 +43,7 @@ def _json(found: "Explanation") -> str:
             "low": json_number(step.low),
             "high": json_number(step.high),
             "sentence": step.sentence,
-            "advice": step.advice
-            and {
-                "text": str(step.advice),
-                "expected": json_number(step.advice.expected),
-                "spread": json_number(step.advice.spread),
-            },
+            "advice": step.advice and _advice(step.advice),
         }
         for step in found.steps
     ]
@@ -57,7 +53,7 @@ def _json(found: "Explanation") -> str:
             "notice": found.notice,
             "outcome": str(found.outcome),
             "reason": found.reason,
-            "roads": list(found.roads),
+            "head": list(found.head),
             "verdict": found.verdict,
             "controls": encode(found.controls),
             "claimed": json_number(found.claimed),
@@ -68,9 +64,19 @@ def _json(found: "Explanation") -> str:
             "steps": steps,
             "remainder": json_number(found.remainder),
             "strength": found.strength,
+            "advice": [_advice(each) for each in found.advice],
+            "looks": encode(found.looks),
             "assumptions": list(found.assumptions),
             "not_exercised": list(found.not_exercised),
             "remarks": list(found.remarks),
             "text": str(found),
         }
     )
+
+
+def _advice(advice: "Advice") -> dict[str, "Json"]:
+    return {
+        "text": str(advice),
+        "expected": json_number(advice.expected),
+        "spread": json_number(advice.spread),
+    }

@@ -8,6 +8,7 @@ needs the extra ``sign`` and is in ``dpaudit.evidence.signing``.
 from dpaudit.evidence.envelope import Envelope, open_envelope
 from dpaudit.evidence.files import ScoreFile, ScoreFiles, score_files
 from dpaudit.evidence.gathering import evidence_of
+from dpaudit.evidence.loading import load
 from dpaudit.evidence.record import Evidence
 from dpaudit.evidence.registration import Registration, naming, register
 from dpaudit.evidence.verification import Check, Finding, Verification
@@ -24,6 +25,7 @@ __all__ = [
     "ScoreFiles",
     "Verification",
     "evidence_of",
+    "load",
     "naming",
     "open_envelope",
     "register",

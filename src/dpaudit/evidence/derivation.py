@@ -36,6 +36,7 @@ from dpaudit.game.scores import read_scores
 from dpaudit.game.strength import would_catch
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Verdict, speaks_of_chance
+from dpaudit.game.words import roads
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
 from dpaudit.tables.reading import ScoreTable
 from dpaudit.training.result import judge_accountant
@@ -263,7 +264,7 @@ def check_bound(
         return [fails("bound", f"the result does not follow from its tally: {odd[0]}")]
     controls, audit = _check_controls(stated, scored=scored)
     found = _own(audit, derived) if own else [holds("bound", _shown(audit))]
-    found += controls + _check_accountant(stated)
+    found += controls + _check_accountant(stated) + _check_ledger(stated)
     if stated.design.runs > 1:
         found.append(
             open_question(
@@ -326,7 +327,9 @@ def _check_controls(result: Result, *, scored: bool) -> tuple[list[Check], Resul
     not registered. Scores come with nothing else that shows that canaries went in. A
     result from which controls were taken holds none.
     """
-    audit = replace(result, training=None)
+    audit = result
+    if result.training is not None:
+        audit = replace(result, training=replace(result.training, accountant=None))
     stated = [each for each in audit.controls if speaks_of_chance(each)]
     if result.training is not None or not (stated or scored):
         return [], audit
@@ -385,7 +388,8 @@ def _check_accountant(stated: Result) -> list[Check]:
     test, design = stated.claim_test, stated.design
     if test is stated.design_test or encode(test.claim) == encode(design.claim):
         return []
-    delta = design.bound_delta
+    delta, word = design.bound_delta, stated.verdict
+    said = "not refuted" if word is Verdict.FAULT_FOUND else word
     registered, other = (c.epsilon_at(delta) for c in (design.claim, test.claim))
     return [
         open_question(
@@ -394,7 +398,22 @@ def _check_accountant(stated: Result) -> list[Check]:
             "This curve was not registered, and may have been chosen afterwards: at "
             f"delta = {delta:g} it has epsilon = {other:.4g}, and the registered claim "
             f"has epsilon = {registered:.4g}. The result says of the curve: "
-            f"{stated.verdict} (p {p_value_text(test.p_value)})",
+            f"{said} (p {p_value_text(test.p_value)})",
+        )
+    ]
+
+
+def _check_ledger(stated: Result) -> list[Check]:
+    """Say what a training's result says of its roads, and that a record cannot."""
+    if stated.training is None:
+        return []
+    faults = [f"Fault found: {each}." for each in stated.faults]
+    said = " ".join([*faults, *roads(stated.training.ledger, stated.verdict)])
+    return [
+        open_question(
+            "roads",
+            "what was seen while the training ran; the record holds only what the "
+            f"result says: {said.removesuffix('.')}",
         )
     ]
 

@@ -1,4 +1,9 @@
-"""One thing to do about each gap, with the bound to expect of it where it is computed.
+"""What to do next: about roads that nobody looked at, and about each gap.
+
+A larger epsilon catches smaller faults of the noise and the accounting, and none on
+another road. So what is to be done next is ranked by the fault that it would catch:
+roads that were not looked at come first, those on which a fault can give away a whole
+record before those on which it costs some epsilon (docs/explanation/bug-zoo.md).
 
 With a model of the training, what another design would show is forecast as plans are,
 from the exact posterior. Without one it is what guesses would show that are right as
@@ -6,6 +11,7 @@ often as those that were made, and independently; how often that is, is known fr
 run only, and the spread says so.
 """
 
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import product
 
@@ -38,17 +44,62 @@ from dpaudit.explanation.ladder import reach
 from dpaudit.explanation.model import Model
 from dpaudit.explanation.values import Advice
 from dpaudit.game.design import Design
+from dpaudit.game.ledger import How, Road
 from dpaudit.game.result import Result
 from dpaudit.game.rules import OneRun
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.theory.rungs import Gaps
 
-__all__ = ["guessing_advice", "modelled_advice", "unmodelled_advice"]
+__all__ = ["guessing_advice", "modelled_advice", "next_steps", "unmodelled_advice"]
 
 _WORTH = 1.02  # times what is expected now, or it is not worth a word
 _MORE = 4  # times as many canaries
 _SHOWS = 0.01  # epsilon
 _PAIRED = 6  # quantiles of each of two runs
+_WORST_FIRST = (  # by what the worst fault of each gives away
+    Road.OTHER_WAYS,
+    Road.GRADIENTS,
+    Road.CLIPPING,
+    Road.INDEPENDENCE,
+    Road.NOISE,
+    Road.ACCOUNTING,
+    Road.ADDING,
+    Road.SAMPLING,
+)
+_MEND = Advice(
+    text="mend what was found, and audit again",
+    catches="the faults that it hides",
+)
+_SMALLER = "smaller faults of the noise and of what is accounted, and no other"
+
+
+def next_steps(result: Result, of_gaps: Iterable[Advice | None]) -> tuple[Advice, ...]:
+    """Return what to do after an audit of training, the worst fault to catch first.
+
+    Args:
+        result: Of any audit; only a training has roads.
+        of_gaps: What to do about each gap; the one with the largest bound to expect
+            comes last, unless something was found, which is to be mended first.
+    """
+    if result.training is None:
+        return ()
+    looks = {look.road: look for look in result.training.ledger.looks}
+    unseen: dict[str, list[Road]] = {}
+    for road in _WORST_FIRST:
+        if looks[road].how is How.NOT_LOOKED_AT:
+            unseen.setdefault(looks[road].said, []).append(road)
+    roads = [
+        Advice(
+            text=f"look at {' and at '.join(roads)}: {said}",
+            catches="; ".join(road.faults for road in roads),
+        )
+        for said, roads in unseen.items()
+    ]
+    if result.faults or result.claim_test.refuted:
+        return _MEND, *roads
+    larger = [each for each in of_gaps if each and each.expected is not None]
+    best = max(larger, key=lambda each: each.expected or 0.0, default=None)
+    return (*roads, *([replace(best, catches=_SMALLER)] if best else []))
 
 
 def modelled_advice(

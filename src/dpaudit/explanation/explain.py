@@ -12,17 +12,19 @@ from dpaudit.explanation.accuracy import accuracy_of
 from dpaudit.explanation.advice import (
     guessing_advice,
     modelled_advice,
+    next_steps,
     unmodelled_advice,
 )
 from dpaudit.explanation.ladder import known, law_of, modelled, unmodelled
 from dpaudit.explanation.model import Model
 from dpaudit.explanation.values import Advice, Explanation, Step
 from dpaudit.game.design import ThreatModel
+from dpaudit.game.ledger import Look
 from dpaudit.game.result import Result
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.game.strength import would_catch
 from dpaudit.game.verdict import CHANCE, Verdict
-from dpaudit.game.words import noise_caught, roads, shown
+from dpaudit.game.words import head, noise_caught, shown
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.theory.rungs import Gaps
 
@@ -122,12 +124,12 @@ def explain(
         advice = unmodelled_advice(result, claim, seen)
     elif model is None:
         gaps = unmodelled(result, claim, seen)
-        advice = unmodelled_advice(result, claim, seen)
+        advice = {} if result.faults else unmodelled_advice(result, claim, seen)
     else:
         law = law_of(model)
         gaps = modelled(result, claim, model, law, seen, at)
         short = not refuted and _fell_short(result, gaps)
-        if refuted:
+        if refuted or result.faults:
             advice = {}
         elif short:
             # What the model forecasts did not come true; it must not be promised.
@@ -137,10 +139,15 @@ def explain(
     said = "" if refuted else strength(result, claim, model)
     if short:
         said = f"{said} {_SHORT}".strip()
+    if refuted:
+        advice = {} if result.faults else _FAULT  # a fault names its own cause
+    elif not result.faults:
+        advice = _with_usual(result, gaps, advice)
+    steps = _steps(gaps, advice)
     return Explanation(
         outcome=result.verdict,
         reason=result.reason,
-        roads=tuple(roads(result)),
+        head=head(result, said),
         shown=shown(result),
         controls=result.controls,
         claimed=gaps.rungs[0].epsilon,
@@ -148,11 +155,13 @@ def explain(
         delta=result.design.bound_delta,
         alpha=result.design.alpha,
         model=told,
-        steps=_steps(gaps, _FAULT if refuted else _with_usual(result, gaps, advice)),
+        steps=steps,
         remainder=gaps.remainder or 0.0,
         strength=said,
+        advice=next_steps(result, (step.advice for step in steps)),
+        looks=_looks(result),
         assumptions=_assumptions(result),
-        not_exercised=result.not_exercised,
+        not_exercised=() if result.training else result.not_exercised,
         remarks=_remarks(result),
     )
 
@@ -163,7 +172,7 @@ def _void(result: Result) -> Explanation:
     return Explanation(
         outcome=result.verdict,
         reason=result.reason,
-        roads=tuple(roads(result)),
+        head=head(result),
         shown="",
         controls=result.controls,
         claimed=result.claim_test.claim.epsilon_at(delta),
@@ -174,10 +183,16 @@ def _void(result: Result) -> Explanation:
         steps=(),
         remainder=0.0,
         strength="",
+        advice=(),
+        looks=_looks(result),
         assumptions=(),
-        not_exercised=result.not_exercised,
+        not_exercised=() if result.training else result.not_exercised,
         remarks=_remarks(result),
     )
+
+
+def _looks(result: Result) -> tuple[Look, ...]:
+    return () if result.training is None else result.training.ledger.looks
 
 
 def _remarks(result: Result) -> tuple[str, ...]:

@@ -6,8 +6,9 @@ from typing import final
 
 from dpaudit.bounds.bound import rounded_down
 from dpaudit.errors import on_one_line
+from dpaudit.game.ledger import Look
 from dpaudit.game.verdict import Control, Verdict
-from dpaudit.game.words import opening
+from dpaudit.game.words import looked, opening
 
 __all__ = ["Advice", "Explanation", "Step"]
 
@@ -15,12 +16,13 @@ __all__ = ["Advice", "Explanation", "Step"]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """One thing to do about a gap.
+    """One thing to do, about a gap or about a road that nobody looked at.
 
     Attributes:
         text: What to do.
         expected: The mean bound if it is done, where that was computed.
         spread: How much that bound varies from run to run.
+        catches: The fault that it would catch; "" where it is said elsewhere.
 
     Example:
         >>> print(Advice(text="use 8 canaries per coordinate instead of 1",
@@ -32,14 +34,16 @@ average, give or take 0.12 from run to run
     text: str
     expected: float | None = None
     spread: float | None = None
+    catches: str = ""
 
     def __str__(self) -> str:
-        if self.expected is None or self.spread is None:
-            return self.text
-        return (
-            f"{self.text}; expect a bound of {self.expected:.2f} on average, give or "
-            f"take {self.spread:.2f} from run to run"
-        )
+        said = self.text
+        if self.expected is not None and self.spread is not None:
+            said += (
+                f"; expect a bound of {self.expected:.2f} on average, give or take "
+                f"{self.spread:.2f} from run to run"
+            )
+        return f"{said}. It would catch {self.catches}" if self.catches else said
 
 
 @final
@@ -74,7 +78,8 @@ class Explanation:
     Attributes:
         outcome: How it ended, in one word.
         reason: Why it is void or inconclusive, or which fault; "" otherwise.
-        roads: Of a training, what was looked at and what was not, in a few lines.
+        head: Of a training, the first lines: the word, what was found, what was not
+            looked at, what was.
         shown: What was shown of the claim, and to whom; "" if the audit is void.
         controls: What was looked at to see whether there was anything to see.
         claimed: The claim's epsilon at delta.
@@ -87,8 +92,10 @@ class Explanation:
         remainder: The bound found, less what the last step leaves: what no step
             explains.
         strength: What the audit would have caught; "" if it caught something.
+        advice: What to do next, what would catch the worst fault first.
+        looks: Of a training, each road and how it was looked at.
         assumptions: What the statements rest on.
-        not_exercised: What was not run through.
+        not_exercised: What was not run through; of a training ``looks`` says it.
         remarks: What was noticed besides.
         notice: What to know before anything else: that, and why, nobody checked the
             result; "" if there is nothing.
@@ -96,7 +103,7 @@ class Explanation:
 
     outcome: Verdict
     reason: str
-    roads: tuple[str, ...]
+    head: tuple[str, ...]
     shown: str
     controls: tuple[Control, ...]
     claimed: float
@@ -107,6 +114,8 @@ class Explanation:
     steps: tuple[Step, ...]
     remainder: float
     strength: str
+    advice: tuple[Advice, ...]
+    looks: tuple[Look, ...]
     assumptions: tuple[str, ...]
     not_exercised: tuple[str, ...]
     remarks: tuple[str, ...]
@@ -116,6 +125,11 @@ class Explanation:
     def verdict(self) -> str:
         """The verdict in sentences: the word first, then what was shown."""
         return f"{opening(self.outcome, self.reason)} {self.shown}".strip()
+
+    @property
+    def worth(self) -> bool:
+        """Whether the first line says what would have been caught."""
+        return bool(self.head and self.strength) and self.strength in self.head[0]
 
     def table(self) -> str:
         """Return the steps as lines of text."""
@@ -128,11 +142,16 @@ class Explanation:
 
     def __str__(self) -> str:
         parts = [on_one_line(self.notice)] if self.notice else []
-        parts.append(self.verdict)
-        if self.roads:
-            parts.append("\n".join(self.roads))
-        if self.strength:
+        parts.append(
+            "\n".join([*self.head, self.shown] if self.head else [self.verdict]).strip()
+        )
+        if self.strength and not self.worth:
             parts.append(self.strength)
+        if self.advice:
+            said = (
+                f"{i}. {on_one_line(str(a))}." for i, a in enumerate(self.advice, 1)
+            )
+            parts.append("\n".join(["What to do next, by what it would catch:", *said]))
         if self.outcome is not Verdict.VOID:
             parts += [f"From the claim to the bound ({self.model}):\n{self.table()}"]
             parts += [self._step(step) for step in self.steps]
@@ -140,12 +159,16 @@ class Explanation:
             ("Looked at", tuple(each.said for each in self.controls)),
             ("This rests on", self.assumptions),
             ("Not exercised", self.not_exercised),
+            ("Roads", tuple(map(self._road, self.looks))),
             ("Noticed", self.remarks),
         ):
             if lines:
                 said = (f"- {on_one_line(each)}" for each in lines)
                 parts.append("\n".join([f"{title}:", *said]))
         return "\n\n".join(parts)
+
+    def _road(self, look: Look) -> str:
+        return f"{look.road}, {looked(look.how, self.outcome)}: {look.said}"
 
     def _step(self, step: Step) -> str:
         return step.sentence + (f"\n  To do: {step.advice}." if step.advice else "")

@@ -39,6 +39,27 @@ class Road(StrEnum):
     ACCOUNTING = "steps and rate accounted"
     OTHER_WAYS = "other ways out"
 
+    @property
+    def faults(self) -> str:
+        """What goes wrong there, as people do it."""
+        return _FAULTS[self]
+
+
+_FAULTS: Final = {
+    Road.SAMPLING: "records that come more often than was accounted for, batches of a "
+    "fixed size, or a sampler that is seeded anew",
+    Road.GRADIENTS: "records that meet in the loss or before it (mixup, statistics of "
+    "a batch)",
+    Road.CLIPPING: "records that are not clipped, or by a norm that leaves out a layer",
+    Road.ADDING: "micro-batches that are clipped once added up, or a mean told as a "
+    "sum",
+    Road.NOISE: "noise that is too small, or left out of a parameter",
+    Road.INDEPENDENCE: "noise that is repeated on resume, in each epoch, or over a row",
+    Road.ACCOUNTING: "steps or a rate that the accountant was not told",
+    Road.OTHER_WAYS: "a buffer, a weight or a second optimizer that records change "
+    "without noise",
+}
+
 
 @final
 class How(StrEnum):

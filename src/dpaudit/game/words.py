@@ -1,9 +1,10 @@
 """A result in words, at one place: the sentence, what was shown, facts in rows.
 
 Printing and ``dpaudit audit`` say ``sentence``; explanations, reports and model cards
-``verdict`` with ``shown``; a notebook shows the word and rows (``html``). Nothing that
-says something about the claim is said of a void audit. Lower bounds are rounded down
-and p-values up.
+``verdict`` with ``shown``; a notebook shows the word and rows (``html``). All of them
+begin with ``head`` where a training was audited: what was found, what was not looked
+at, what was. Nothing that says something about the claim is said of a void audit. Lower
+bounds are rounded down and p-values up.
 
 Elsewhere are the words of a test and of a bound by themselves (``bounds/bound``), of
 what guesses would have had to do (``game/strength``), of several runs together
@@ -23,7 +24,7 @@ from dpaudit.bounds.bound import p_value_text, rounded_down
 from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.strength import mechanism_ceiling
 from dpaudit.errors import on_one_line
-from dpaudit.game.ledger import Fault, How
+from dpaudit.game.ledger import Fault, How, Ledger, Road
 from dpaudit.game.verdict import CHANCE, Verdict
 from dpaudit.privacy.guarantees import ApproxDP, Guarantee, PureDP
 
@@ -36,7 +37,10 @@ __all__ = [
     "claim_words",
     "details",
     "facts",
+    "head",
     "html",
+    "ledger_facts",
+    "looked",
     "noise_caught",
     "note_on_ranking",
     "note_on_strength",
@@ -146,11 +150,11 @@ def _turned_round(result: "Result") -> bool:
 
 def sentence(result: "Result") -> str:
     """Return what a result says of itself: a sentence, or some lines of a training."""
-    said = opening(result.verdict, result.reason)
     void, training = result.verdict is Verdict.VOID, result.training
     if training is None:
+        said = opening(result.verdict, result.reason)
         return said if void else f"{said} {details(result)}"
-    lines = [said, *roads(result)]
+    lines = [*head(result)]
     if not void:
         lines += [_accountant(result), details(result), _family(training)]
         lines += [_why_not_higher(result)]
@@ -161,23 +165,100 @@ def sentence(result: "Result") -> str:
     ]
     lines += [f"Note: {on_one_line(remark)}." for remark in training.remarks]
     lines += [
-        f"{capital(look.road)}, {look.how}: {on_one_line(look.said)}."
+        f"{capital(look.road)}, {looked(look.how, result.verdict)}: "
+        f"{on_one_line(look.said)}."
         for look in training.ledger.looks
     ]
     return "\n".join(line for line in lines if line)
 
 
-def roads(result: "Result") -> Iterator[str]:
-    """Say in a few lines what was found, what was looked at and what was not."""
+# The first lines about a training, in every format
+
+
+def head(result: "Result", caught: str | None = None) -> tuple[str, ...]:
+    """Return what is said first of a training, in lines; none of anything else.
+
+    The word, with what it is worth; each fault, or what else is behind a refutation;
+    the roads that nobody looked at; those that were looked at, by how.
+
+    Args:
+        result: Of any audit.
+        caught: What would have been caught, as a sentence, where more is known than
+            the result says.
+    """
     if result.training is None:
-        return
-    if result.verdict is not Verdict.FAULT_FOUND:
-        for fault in result.faults:
-            yield f"Fault found: {on_one_line(str(fault))}."
-    for how in How:
-        found = result.training.ledger.roads(how)
+        return ()
+    word, ledger = result.verdict, result.training.ledger
+    faults, said = list(result.faults), opening(word, result.reason)
+    if word is Verdict.FAULT_FOUND:
+        said = opening(word, str(faults.pop(0)))
+    elif word is Verdict.REFUTED:
+        said += f" {_refutation(result)}"
+    elif word is Verdict.NO_VIOLATION_FOUND:
+        said += f" {caught or _worth(result)}"
+    lines = [said, *(f"Fault found: {on_one_line(str(each))}." for each in faults)]
+    if word is Verdict.REFUTED and not result.faults:
+        lines.append(_suspected(result))
+    return *lines, *roads(ledger, word)
+
+
+def roads(ledger: Ledger, verdict: Verdict) -> Iterator[str]:
+    """Say what was not looked at, and what was and how, in a line each."""
+    for how in (How.NOT_LOOKED_AT, How.AUDITED, How.PROBED):
+        found = ledger.roads(how)
         if found:
-            yield f"{capital(how)}: {', '.join(found)}."
+            yield f"{capital(looked(how, verdict))}: {', '.join(found)}."
+
+
+def looked(how: How, verdict: Verdict) -> str:
+    """Return how a road was looked at: canaries of a void run audited nothing."""
+    if verdict is Verdict.VOID and how is How.AUDITED:
+        return "audited in vain"
+    return str(how)
+
+
+def _refutation(result: "Result") -> str:
+    """Return what was found beside what was claimed."""
+    test, found = result.claim_test, result.bound
+    claimed, p = test.claim.epsilon_at(found.delta), p_value_text(test.p_value)
+    if result.is_own_bound or found.epsilon_lower <= claimed:
+        return f"The claim {claim_words(test.claim, found.delta)} fails (p {p})."
+    at = f"at delta = {found.delta:g}; p {p}" if found.delta else f"p {p}"
+    least = rounded_down(found.epsilon_lower)
+    return f"Epsilon is at least {least}, where {claimed:.4g} is claimed ({at})."
+
+
+def _suspected(result: "Result") -> str:
+    """Return the likeliest cause of a refutation where no fault was found."""
+    assert result.training is not None
+    arrival, ledger = result.training.arrival, result.training.ledger
+    if arrival is not None and arrival.off:
+        cause = "canaries are lost on the way, or sums are scaled"
+        if arrival.slope > 1:
+            cause = "records are not clipped, or are scaled once they are"
+        return f"Likely cause: {cause}; {arrival}."
+    unseen = ledger.roads(How.NOT_LOOKED_AT)
+    said = f"Likely cause: {Road.ACCOUNTING.faults}"
+    if Road.INDEPENDENCE in unseen:  # the noise was not read
+        said = f"Likely cause: {Road.NOISE.faults}; {Road.ACCOUNTING.faults}"
+    if not unseen:
+        return f"{said}; no fault was found on any road."
+    return f"{said}; or a fault on a road that was not looked at."
+
+
+def _worth(result: "Result") -> str:
+    """Return what a training's audit would have caught, or why that is not known."""
+    about, training = result.design.about, result.training
+    assert training is not None
+    if training.hidden:
+        why = f"real gradients hid {1 - training.trusted:.0%} of the evidence"
+    elif about.fault is None:
+        why = "no plan forecast it"
+    elif about.steps not in (None, training.steps):
+        why = f"{about.steps} steps were planned, and {training.steps} seen"
+    else:
+        return f"{noise_caught(about.fault)}."
+    return f"Which noise it would have caught is not known: {why}."
 
 
 def capital(text: str) -> str:
@@ -276,8 +357,8 @@ def _forecast(result: "Result") -> str:
         )
     if about.expected_epsilon is not None:
         said += f"; the plan expected {rounded_down(about.expected_epsilon)}"
-    if about.fault is not None:
-        said += f". {noise_caught(about.fault)}"
+    if about.fault is not None and result.verdict is not Verdict.NO_VIOLATION_FOUND:
+        said += f". {noise_caught(about.fault)}"  # else it stands in the first line
     return said
 
 
@@ -459,7 +540,7 @@ def _of_training(result: "Result", *, void: bool) -> Iterator[Fact]:
     training = result.training
     if training is None:
         return
-    yield from _ledger_facts(result)
+    yield from ledger_facts(result)
     yield Fact(
         name="Training",
         value=f"{training.steps:,} steps seen",
@@ -477,13 +558,15 @@ def _of_training(result: "Result", *, void: bool) -> Iterator[Fact]:
         )
 
 
-def _ledger_facts(result: "Result") -> Iterator[Fact]:
-    """Return the ledger in rows: faults, then the roads by how they were looked at."""
-    assert result.training is not None
+def ledger_facts(result: "Result") -> Iterator[Fact]:
+    """Return the ledger in rows: faults, then roads; nothing without a training."""
+    if result.training is None:
+        return
     for fault in result.faults:
         yield Fact(name="Fault found", value=fault.said, note=_why(fault))
     for look in result.training.ledger.looks:
-        yield Fact(name=capital(look.road), value=str(look.how), note=look.said)
+        how = looked(look.how, result.verdict)
+        yield Fact(name=capital(look.road), value=how, note=look.said)
 
 
 def _why(fault: Fault) -> str:
@@ -525,13 +608,15 @@ def html(result: "Result") -> str:
         >>> "<strong>Refuted</strong>." in html(result)
         True
     """
-    said, word = opening(result.verdict, result.reason), len(result.verdict)
+    said, *more = head(result) or (opening(result.verdict, result.reason),)
+    word = len(result.verdict)
     rows = [(each.name, each.whole) for each in facts(result)]
     rows += [("Looked at", each.said) for each in result.controls]
     box = _BOX.format(colour=_COLOURS[result.verdict])
     return (
         f'<div style="{box}"><p style="margin:0 0 6px">'
-        f"<strong>{escape(said[:word])}</strong>{escape(said[word:])}</p>"
+        f"<strong>{escape(said[:word])}</strong>{escape(said[word:])}"
+        f"{''.join(f'<br>{escape(line)}' for line in more)}</p>"
         f'<table style="{_TABLE}"><tbody>'
         + "".join(_row(name, value) for name, value in rows)
         + "</tbody></table></div>"

@@ -60,7 +60,7 @@ def model_card_section(result: Result, *, level: int = 2) -> str:
     explained = explain(result)
     parts = [
         f"{'#' * level} Privacy audit",
-        f"**{_text(explained.verdict)}**",
+        *_first(explained),
         _table(result, explained),
         _bullets("Looked at:", tuple(each.said for each in explained.controls)),
         _bullets("This rests on:", explained.assumptions),
@@ -73,10 +73,19 @@ def model_card_section(result: Result, *, level: int = 2) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def _first(explained: Explanation) -> tuple[str, ...]:
+    """Return the verdict; of a training its first lines, and then the claim."""
+    if not explained.head:
+        return (f"**{_text(explained.verdict)}**",)
+    said, *lines = explained.head
+    listed = "\n".join(f"- {_text(line)}" for line in lines)
+    return f"**{_text(said)}**", listed, _text(explained.shown)
+
+
 def _table(result: Result, explained: Explanation) -> str:
     first, *rest = words.facts(result)
     rows = [first, words.Fact(name="Verdict", value=_word(explained)), *rest]
-    if explained.strength:
+    if explained.strength and not explained.worth:
         caught = "What would have been caught"
         rows.append(words.Fact(name=caught, value=explained.strength))
     lines = [f"| {_text(each.name)} | {_text(each.whole)} |" for each in rows]

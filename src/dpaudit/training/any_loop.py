@@ -3,7 +3,8 @@
 Canaries live in coordinates that a public seed picks. Before the loop adds noise to a
 step's sum, it adds what joins the step; afterwards it hands over what the noisy sum
 shows there. Nothing else is asked of the loop, so the sum may come from any framework.
-How the loop samples and clips its own records is not run through.
+How the loop samples and clips its own records is not run through, but a probe can look
+at its clipping: it asks the loop's own function for the sums of chosen records.
 
 A loop may also say what the sum was before canaries and noise. Real records are then no
 longer in the way: the guesser is one who knows all records but the canaries, and which
@@ -11,6 +12,7 @@ of them were sampled, as an accountant's proof allows. The threat model says so.
 """
 
 from collections.abc import Iterator
+from functools import wraps
 from pathlib import Path
 from typing import Final, final
 
@@ -26,6 +28,8 @@ from dpaudit.game.result import Result
 from dpaudit.game.verdict import Control
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
+from dpaudit.training.probe import ClippedSum, Probes, Tree, named_leaves, probe_sum
+from dpaudit.training.sensitivity import Sensitivity
 
 __all__ = [
     "SumsAudit",
@@ -35,7 +39,7 @@ __all__ = [
     "scattered",
 ]
 
-_WATCHED: Final = 256  # coordinates at which noise is watched
+_WATCHED: Final = 240  # coordinates at which noise is watched
 
 
 def looks_at_sums(*, noise: bool, how: str) -> Iterator[Look]:
@@ -46,8 +50,14 @@ def looks_at_sums(*, noise: bool, how: str) -> Iterator[Look]:
         how: What would have to be said for that.
     """
     beyond = "canaries are added to sums, which are made after it"
-    for road in (Road.SAMPLING, Road.GRADIENTS, Road.CLIPPING, Road.ADDING):
-        yield Look(road=road, how=How.NOT_LOOKED_AT, said=beyond)
+    probe = "audit.probe(...) would look at it"
+    for road, said in (
+        (Road.SAMPLING, beyond),
+        (Road.GRADIENTS, probe),
+        (Road.CLIPPING, probe),
+        (Road.ADDING, beyond),
+    ):
+        yield Look(road=road, how=How.NOT_LOOKED_AT, said=said)
     if not noise:
         yield Look(road=Road.INDEPENDENCE, how=How.NOT_LOOKED_AT, said=how)
     yield Look(
@@ -57,18 +67,20 @@ def looks_at_sums(*, noise: bool, how: str) -> Iterator[Look]:
     )
 
 
-def looks_at_records(*, norm: float) -> Iterator[Look]:
+def looks_at_records(*, norm: float, least: float | None = None) -> Iterator[Look]:
     """Return how roads are looked at where canaries are records.
 
     Args:
         norm: Of a canary before clipping, over the clipping norm.
+        least: Of the smallest, if they differ.
     """
     through = "canaries are records, and pass it as records do"
     for road in (Road.SAMPLING, Road.ADDING):
         yield Look(road=road, how=How.AUDITED, said=through)
     cut = "none is above the norm, so that nothing shows whether records are cut"
     if norm > 1:
-        cut = f"{through}, at {norm:g} times the clipping norm"
+        size = f"{norm:g}" if least is None else f"{least:g} to {norm:g}"
+        cut = f"{through}, at {size} times the clipping norm"
     how = How.AUDITED if norm > 1 else How.NOT_LOOKED_AT
     yield Look(road=Road.CLIPPING, how=how, said=cut)
 
@@ -141,7 +153,8 @@ class SumsAudit:
         self.coordinates: NDArray[np.int64] = scattered(
             dimension, count, seed=layout_seed
         )
-        self._real_sums = real_sums
+        self._real_sums, self._dimension = real_sums, dimension
+        self._probes = Probes()
         self._joined: NDArray[np.int64] | None = None  # what was asked for, this step
 
     @property
@@ -186,13 +199,54 @@ class SumsAudit:
             self._audit.watch_noise(added[self._watched], self._noise)
         self._joined = None
 
+    def probe(
+        self,
+        clipped_sum: ClippedSum,
+        batch: Tree,
+        *,
+        norm: float,
+        records: int = 8,
+        seed: int = 0,
+    ) -> Sensitivity:
+        """Look how much one record changes the sum, before canaries and noise.
+
+        What is seen is part of the result. Probe at the start, and again at steps that
+        you choose beforehand.
+
+        Args:
+            clipped_sum: The loop's own function from a batch to the sum of its records'
+                clipped gradients; it may also take ``keep`` and ``scale``. See
+                ``dpaudit.training.probe.probe_sum``.
+            batch: Real records, a dozen is enough; arrays with one row for each.
+            norm: The clipping norm, over what the sum is divided by, if it is divided.
+            records: How many of them leave, one at a time.
+            seed: Decides which.
+        """
+
+        @wraps(clipped_sum)
+        def whole(*arguments: Tree, **given: Tree) -> Tree:
+            found = clipped_sum(*arguments, **given)
+            size = sum(int(np.prod(np.shape(part))) for _, part in named_leaves(found))
+            if size != self._dimension:
+                raise InvalidInputError(
+                    f"clipped_sum returned {size} numbers, and the audit is of sums of "
+                    f"dimension={self._dimension}; probe the function that makes these"
+                )
+            return found
+
+        return self._probes.add(
+            probe_sum(whole, batch, norm=norm, records=records, seed=seed)
+        )
+
     def save(self, path: str | Path) -> None:
         """Write what was seen so far to a file that holds no key."""
-        self._audit.save(path)
+        self._audit.save(path, self._probes.saved())
 
     def resume(self, path: str | Path) -> None:
         """Go on from a file that ``save`` wrote, with the same key and design."""
-        self._audit.resume(self._audit.read_state(path))
+        state = self._audit.read_state(path)
+        self._audit.resume(state)
+        self._probes.restore(state)
 
     def finish(
         self, *, claim: Guarantee | None = None, controls: tuple[Control, ...] = ()
@@ -207,10 +261,14 @@ class SumsAudit:
         """
         return self._audit.finish(
             claim=claim,
-            looks=looks_at_sums(
-                noise=bool(self._noise),
-                how="SumsAudit(..., real_sums=True, noise=...) would look at it",
-            ),
+            looks=[
+                *looks_at_sums(
+                    noise=bool(self._noise),
+                    how="SumsAudit(..., real_sums=True, noise=...) would look at it",
+                ),
+                *self._probes.looks,
+            ],
+            faults=self._probes.faults,
             controls=controls,
         )
 

@@ -171,7 +171,12 @@ class TrainingAudit:
         """
         return self.draws.joining(self.reading.steps)
 
-    def observe(self, sums: NDArray[Any], joined: NDArray[Any]) -> None:
+    def observe(
+        self,
+        sums: NDArray[Any],
+        joined: NDArray[Any],
+        scale: NDArray[np.float64] | None = None,
+    ) -> None:
         """Read what a step's noisy sum shows; this ends the step.
 
         Args:
@@ -179,8 +184,10 @@ class TrainingAudit:
                 real records put there as far as that is known.
             joined: What the canaries put there, likewise over the clipping norm. The
                 guesser never learns it.
+            scale: The noise at each coordinate, if it is not for the guesser to
+                measure.
         """
-        self.reading.observe(sums)
+        self.reading.observe(sums, scale)
         self._arrivals.observe(sums, joined)
 
     def watch_noise(self, noise: NDArray[Any], multiplier: float) -> None:
@@ -272,7 +279,9 @@ class TrainingAudit:
         """
         of_noise: tuple[tuple[Look, ...], tuple[Fault, ...]] = ((), ())
         if self._noise is not None:
-            of_noise = self._noise.found(gather)
+            # Not gathered: every rank reads the noise of the sum over all of them, at
+            # the same coordinates, which would be found to repeat each other.
+            of_noise = self._noise.found()
         if gather is None:
             played = guess(self._referee, self.reading.log_likelihood())
             arrival = self._arrivals.found()

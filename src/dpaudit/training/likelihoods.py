@@ -176,8 +176,13 @@ class SumsReading:
             for where in self._where
         ]
 
-    def observe(self, sums: ArrayLike) -> None:
-        """Add one step's noisy sums at the coordinates, over the clipping norm."""
+    def observe(self, sums: ArrayLike, scale: Floats | None = None) -> None:
+        """Add one step.
+
+        Args:
+            sums: The noisy sums at the coordinates, over the clipping norm.
+            scale: The noise of each of them; measured if left out.
+        """
         now = np.asarray(sums, np.float64)  # the caller's; not kept, not changed
         if now.shape != (self._coordinates,):
             raise InvalidInputError(
@@ -192,7 +197,7 @@ class SumsReading:
                 return
             now = np.where(odd, _LARGE, now)
         for where, part in zip(self._where, self._parts, strict=True):
-            part.observe(now[where])
+            part.observe(now[where], None if scale is None else scale[where])
 
     def log_likelihood(self) -> Floats:
         """Return ``ln L(N)`` in row of the coordinate, as far as it can be trusted."""
@@ -238,9 +243,11 @@ class _Part:
         self._before: Floats | None = None
         self._choose(repeats=False)
 
-    def observe(self, now: Floats) -> None:
+    def observe(self, now: Floats, told: Floats | None) -> None:
         self._steps += 1
-        if self._steps == 1:
+        if told is not None:
+            self._add_scaled(now, told)
+        elif self._steps == 1:
             self._before = now.copy()
         elif self._steps == 2:
             self._second(now)
@@ -285,7 +292,7 @@ class _Part:
         self._variance, self._width = map(float, saved_rows(saved, "noise", (2,)))
         self._total = saved_rows(saved, "total", shape)
         self._before = None
-        if "before" in saved or steps == 1:  # the first step waits for the second
+        if "before" in saved or added < steps == 1:  # the first waits for the second
             self._before = saved_rows(saved, "before", shape)
         self._likelihood.restore(saved)
 
@@ -340,14 +347,20 @@ class _Part:
             self._width, self._alike = width, 0
         self._alike = min(self._alike + 1, _STEPS)
         self._width += (width - self._width) / self._alike
-        scale = self._scale.of(self._width)
+        self._observe(sums, self._scale.of(self._width))
+
+    def _add_scaled(self, sums: Floats, scale: Floats) -> None:
+        self._added += 1
+        self._observe(sums, scale)
+
+    def _observe(self, sums: Floats, scale: float | Floats) -> None:
         # What nothing explains is as sure as can be, and not surer.
         least = self._law.sums[0] - _REACH * scale
         most = self._law.sums[-1] + _REACH * scale
-        if sums.max() > most or sums.min() < least:
+        if np.any(sums > most) or np.any(sums < least):
             sums = np.clip(sums, least, most)
         self._likelihood.observe(sums, scale)
-        self._variance += scale**2
+        self._variance += float(np.mean(np.square(scale)))
         self._total += sums
 
 

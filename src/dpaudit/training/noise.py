@@ -8,10 +8,10 @@ taken off a noisy sum, tells the coins: all of it is sealed with the key when sa
 """
 
 import secrets
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial, reduce
+from collections.abc import Mapping, Sequence
+from functools import partial
 from math import nan, sqrt
-from typing import Any, Final, NoReturn, TypeAlias, final
+from typing import Any, Final, NoReturn, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +22,12 @@ from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.ledger import Fault, How, Look, Road
 from dpaudit.training import noise_faults
-from dpaudit.training.noise_faults import Pairs, Seen, sums_of, with_error
+from dpaudit.training.noise_faults import Pairs, Seen, add_row, sums_of, with_error
 
 __all__ = ["NoiseWatch"]
 
-_Gather: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
-
 _SEALED: Final = "noise"
-_MOST_COMPARED: Final = 1024  # coordinates of all ranks, in pairs
+_MOST_COMPARED: Final = 1024  # coordinates, in pairs
 _HUGE: Final = float(np.finfo(np.float32).max)
 
 
@@ -39,8 +37,8 @@ class NoiseWatch:
 
     Args:
         groups: For each coordinate that is watched the number of its parameter.
-        names: Of all parameters, the same on all ranks.
-        key: Of the run, the same on all ranks; what is saved is sealed with it.
+        names: Of all parameters.
+        key: Of the run; what is saved is sealed with it.
         most_steps: So many steps are kept for comparing them two by two.
 
     Example:
@@ -101,15 +99,14 @@ class NoiseWatch:
         if multiplier == 0:
             self._counts[1] += 1
             return
-        scaled = noise.astype(np.float64) / multiplier
-        if not (np.abs(scaled) < _HUGE).all():
+        scaled = noise / np.float64(multiplier)
+        size = np.abs(scaled)
+        if not size.max(initial=0.0) < _HUGE:
             self._counts[2] += 1
             return
         least, most = self._stated
         self._stated[:] = min(least, multiplier), max(most, multiplier)
-        *sums, largest = sums_of(scaled[None])
-        self._totals[:-1] += sums
-        np.maximum(self._totals[-1], largest, out=self._totals[-1])
+        add_row(self._totals, scaled, size)
         self._keep(scaled)
 
     def _keep(self, scaled: NDArray[np.float64]) -> None:
@@ -121,24 +118,18 @@ class NoiseWatch:
         if place >= self._most:
             return
         if place >= len(self._rows):
-            more = min(2 * place + 64, self._most) - len(self._rows)
+            # Little room ahead: what is kept is to be 1 KiB a step.
+            more = min(place + place // 64 + 8, self._most) - len(self._rows)
             self._rows = np.pad(self._rows, ((0, more), (0, 0)))
             self._numbers = np.pad(self._numbers, (0, more), constant_values=-1)
         self._rows[place], self._numbers[place] = scaled, step
 
-    def found(
-        self, gather: _Gather | None = None
-    ) -> tuple[tuple[Look, ...], tuple[Fault, ...]]:
+    def found(self) -> tuple[tuple[Look, ...], tuple[Fault, ...]]:
         """Return what was seen of the noise, and what is wrong with it.
 
-        Only for after the game: it says something about the coins. All ranks must
-        call it, and all return the same.
-
-        Args:
-            gather: From a row of numbers of this rank to those of all ranks, one
-                after the other; all rows are equally long.
+        Only for after the game: it says something about the coins.
         """
-        seen, passed = self._gathered(gather or (lambda own: own))
+        seen, passed = self._seen()
         if not seen.used or not len(seen.groups):
             said = f"a step with noise that can be read would{passed}"
             nothing = partial(Look, how=How.NOT_LOOKED_AT, said=said)
@@ -147,38 +138,13 @@ class NoiseWatch:
         looks = _look_at_scale(seen, passed), _look_at_pairs(seen, *pairs)
         return looks, noise_faults.found(seen, *pairs)
 
-    def _gathered(self, gather: _Gather) -> tuple[Seen, str]:
-        """Return what all ranks saw, and what they passed over.
-
-        Ranks may differ in what they hold: all of it is padded, with -1.
-        """
-        own = np.array([*self._rows.shape, *self._counts])
-        facts = gather(own).reshape(-1, len(own)).astype(np.int64)
-        ranks, (long, wide, seen, without, broken) = len(facts), facts.max(0).tolist()
-        narrow = min(wide, max(_MOST_COMPARED // ranks, 1))
-
-        def whole(part: NDArray[Any], *shape: int) -> NDArray[Any]:
-            room = [(0, to - own) for to, own in zip(shape, part.shape, strict=True)]
-            padded = np.pad(part, room, constant_values=-1)
-            return gather(padded.ravel()).reshape(ranks, *shape)
-
-        used = np.full(len(self._groups), self._counts @ [1, -1, -1])
-        sums = whole(np.stack([self._groups, used, *self._totals]), 6, wide)
-        some = self._rows[:, _spread(len(self._groups), narrow)]
-        rows, numbers = whole(some, long, narrow), whole(self._numbers, long)
-        stated = whole(self._stated, 2)
-        least, most = float(stated[:, 0].min()), float(stated[:, 1].max())
-        kept = reduce(np.intersect1d, numbers, numbers[0])
-        kept = kept[kept >= 0]
-        totals, parts, groups = [], [], []
-        for rank, width in enumerate(facts[:, 1]):
-            few = _spread(width, narrow)
-            order = np.argsort(numbers[rank])
-            order = order[np.searchsorted(numbers[rank], kept, sorter=order)]
-            totals.append(sums[rank, :, :width])
-            parts.append(rows[rank][order, : len(few)])
-            groups.append(sums[rank, 0, few])
-        everywhere = np.concatenate(totals, axis=1)
+    def _seen(self) -> tuple[Seen, str]:
+        """Return what was seen, and in words what was passed over."""
+        steps, without, broken = self._counts.tolist()
+        kept = np.flatnonzero(self._numbers >= 0)
+        kept = kept[np.argsort(self._numbers[kept])]
+        few = _spread(len(self._groups), _MOST_COMPARED)
+        used, (least, most) = steps - without - broken, self._stated.tolist()
         passed = []
         if without:
             passed += [f"{_counted(without, 'step')} for which no noise was stated"]
@@ -186,13 +152,13 @@ class NoiseWatch:
             passed += [f"{_counted(broken, 'step')} with noise that is no number"]
         return Seen(
             names=self._names,
-            groups=everywhere[0].astype(np.int64),
-            totals=everywhere[1:],
-            rows=np.concatenate(parts, axis=1),
-            numbers=kept,
-            columns=np.concatenate(groups).astype(np.int64),
+            groups=self._groups,
+            totals=np.stack([np.full(len(self._groups), used), *self._totals]),
+            rows=self._rows[kept][:, few],
+            numbers=self._numbers[kept],
+            columns=self._groups[few],
             multiplier=least if least == most else nan,
-            used=seen - without - broken,
+            used=used,
         ), f"; passed over: {', '.join(passed)}" if passed else ""
 
     def saved(self) -> dict[str, NDArray[Any]]:

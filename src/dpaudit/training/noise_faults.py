@@ -28,7 +28,15 @@ from scipy import special
 
 from dpaudit.game.ledger import BUDGET, Fault, Road
 
-__all__ = ["Pairs", "Seen", "compared", "found", "sums_of", "with_error"]
+__all__ = [
+    "Pairs",
+    "Seen",
+    "add_row",
+    "compared",
+    "found",
+    "sums_of",
+    "with_error",
+]
 
 _Floats: TypeAlias = NDArray[np.float64]
 _Places: TypeAlias = NDArray[np.int64]
@@ -66,6 +74,15 @@ def sums_of(rows: NDArray[Any]) -> _Floats:
     size = np.abs(rows.astype(np.float64))
     inside, largest = (size < _QUARTILE).sum(0), size.max(0, initial=0.0)
     return np.stack([rows.sum(0, np.float64), (size * size).sum(0), inside, largest])
+
+
+def add_row(totals: _Floats, row: _Floats, size: _Floats) -> None:
+    """Add one row to ``sums_of`` others, in place; its absolute values are known."""
+    sums, squares, inside, largest = totals
+    sums += row
+    squares += size * size
+    inside += size < _QUARTILE
+    np.maximum(largest, size, out=largest)
 
 
 # The laws. Each returns a p-value, or an upper bound on one.

@@ -65,7 +65,9 @@ def explanation(**changed):
     parts = {
         "outcome": Verdict.NO_VIOLATION_FOUND,
         "reason": "",
-        "roads": (),
+        "head": (),
+        "advice": (),
+        "looks": (),
         "shown": "The claim is not refuted: little was shown.",
         "controls": (),
         "claimed": 2.0,

@@ -101,8 +101,7 @@ def attach(run, *, canaries=CANARIES, guesses=40, key=KEY, **options):
         run.loader,
         design=design_of(canaries, guesses),
         key=key,
-        accountant=run.engine.accountant,
-        **options,
+        **({"accountant": run.engine.accountant} | options),
     )
 
 

@@ -69,6 +69,8 @@ def train(mode, rank):
         "joined": np.array(joined).tolist(),
         "transcript": result.transcript.to_json(),
         "arrival": asdict(result.training.arrival),
+        "faults": [str(fault) for fault in result.faults],
+        "looks": [str(look.said) for look in result.training.ledger.looks],
         "epsilon": run.engine.get_epsilon(1e-5),
     }
 

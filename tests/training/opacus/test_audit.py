@@ -103,6 +103,29 @@ def test_a_record_is_clipped_like_any_record(mode, norm, rise, monkeypatch):
     assert "sampler" not in str(result)
 
 
+def test_records_come_in_several_sizes_and_are_cut_to_one():
+    run = private_run(canaries=CANARIES)
+    audit = attach(run)
+    clip, largest = run.optimizer.clip_and_accumulate, []
+
+    def spy():
+        rows = [p.grad_sample.flatten(1) for p in run.optimizer.params]
+        clip()
+        largest.extend(torch.cat(rows, 1).abs().max(1).values.tolist())
+
+    # What is put in, seen between the audit and Opacus' own clipping.
+    audit._inserter._clip, clip = spy, audit._inserter._clip
+    run.train(audit.data_loader)
+    result = audit.finish()
+    seen = np.array(largest)
+    written = seen[seen > 1.2]  # real gradients have no such coordinate
+    assert written.min() < 1.35
+    assert 9 < written.max() <= 10
+    assert 0.4 < np.mean(np.log(written / 1.25) / np.log(8)) < 0.6
+    assert abs(result.training.arrival.slope - 1) < 4 * result.training.arrival.error
+    assert "at 1.25 to 10 times the clipping norm" in str(result)
+
+
 @pytest.mark.parametrize(("mode", "records"), [("hooks", True), ("ghost", False)])
 def test_virtual_batches_are_logical_steps(mode, records, monkeypatch):
     run = private_run(mode=mode, canaries=CANARIES if records else 0)
@@ -656,6 +679,8 @@ def test_what_cannot_be_audited_is_refused():
         attach(run, canaries=1405)
     with pytest.raises(InvalidInputError, match="for the clipping to cut"):
         attach(run, canary=Canary(norm=2.0))
+    with pytest.raises(InvalidInputError, match="several norms"):
+        attach(run, canary=Canary(norm=1.0, least=0.5))
     with pytest.raises(InvalidInputError, match="must be the one that make_private"):
         OpacusAudit(
             run.optimizer.original_optimizer, run.loader, design=design_of(), key=KEY

@@ -75,6 +75,14 @@ def test_every_rank_comes_to_the_same_result(found, mode):
     assert first["epsilon"] == second["epsilon"]
 
 
+@pytest.mark.parametrize("mode", list(MODES))
+def test_honest_ranks_have_no_fault(found, mode):
+    """One false alarm in ten thousand runs is allowed for."""
+    assert [each[mode]["faults"] for each in found] == [[], []]
+    first, second = (each[mode]["looks"] for each in found)
+    assert mode == "fsdp" or first == second  # of shards, each tells of its own
+
+
 def test_sharded_ranks_hold_every_coordinate_once(found):
     held = [np.array(each["fsdp"]["held"]) for each in found]
     assert np.all(held[0] ^ held[1])

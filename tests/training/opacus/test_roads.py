@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.ledger import BUDGET, How, Road
+from dpaudit.training.opacus import audit_opacus
 from dpaudit.training.opacus.sampler import SampledBatches
 
 # Opacus warns of noise that is not secure, which tests do not need to be.
@@ -194,6 +195,14 @@ class Poisson:
             yield np.flatnonzero(rng.random(RECORDS) < self.rate).tolist()
 
 
+class Views(Poisson):
+    """Every record that joins is two rows of its batch."""
+
+    def __iter__(self):
+        for batch in super().__iter__():
+            yield [*batch, *batch]
+
+
 class Shuffled(Poisson):
     """Batches of one size."""
 
@@ -208,6 +217,7 @@ class Shuffled(Poisson):
         (Poisson(0.13), "more often than is accounted for", "another batch size"),
         (Shuffled(0.1), "not Poisson samples", "fixed size"),
         (Poisson(0.1, anew=True), "batch 11 holds the same records as batch 1", "anew"),
+        (Views(0.1), "several times in one batch", "several views of each record"),
     ],
 )
 def test_batches_are_held_against_the_rate_accounted(sampler, said, cause):
@@ -325,3 +335,44 @@ def test_without_the_model_the_ledger_says_what_would_look():
     assert said[Road.INDEPENDENCE].how is How.PROBED
     assert said[Road.NOISE].how is How.AUDITED
     assert KEY.secret.hex() not in result.to_json()
+
+
+# The shortest way.
+
+
+@pytest.mark.parametrize("mode", ["hooks", "ghost"])
+def test_the_shortest_way_plans_publishes_probes_and_judges(mode):
+    run, said = private_run(mode=mode), []
+    step = step_of(run)
+    audit = audit_opacus(
+        run.engine,
+        run.model,
+        run.optimizer,
+        run.loader,
+        epochs=3,
+        delta=1e-5,
+        step=step,
+        coordinates=CANARIES,
+        say=said.append,
+    )
+    assert "30 steps" in said[0]
+    assert audit.commitment.sha256 in said[1]
+    assert "at most 1 C" in said[2]
+    result = trained(audit, step, 30)
+    assert result.training.accountant is not None
+    assert how(result)[Road.CLIPPING] is How.PROBED
+
+
+def test_the_shortest_way_asks_for_one_length():
+    run = private_run()
+    given = run.engine, run.model, run.optimizer, run.loader
+    for length in ({}, {"epochs": 1, "steps": 3}):
+        with pytest.raises(InvalidInputError, match=r"epochs=.*steps="):
+            audit_opacus(*given, delta=1e-5, **length)
+
+
+def test_an_engine_is_an_accountant_and_nothing_else_is():
+    run = private_run()
+    attach(run, accountant=run.engine).detach()
+    with pytest.raises(InvalidInputError, match="accountant must be"):
+        attach(run, accountant="rdp")

@@ -14,8 +14,9 @@ from torch.nn import functional as F  # noqa: N812 (as everybody does)
 from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.ledger import Road
+from dpaudit.game.ledger import How, Road
 from dpaudit.training.opacus import probe_sensitivity
+from dpaudit.training.probe import probe_sum
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -410,6 +411,14 @@ def test_a_fault_is_found_on_its_road_with_its_cause(name):
     assert "Fault found" in str(found)
 
 
+def test_records_that_are_lost_before_the_sum_do_not_vouch_for_clipping():
+    program = clips(lambda grads: torch.zeros(len(grads[0])))
+    found = program.probe()
+    (look,) = (look for look in found.looks() if look.road is Road.CLIPPING)
+    assert look.how is How.NOT_LOOKED_AT
+    assert "none reached the clipping norm" in look.said
+
+
 def test_an_optimizer_that_sees_no_record_is_no_fault():
     maker = nn.Linear(2, WIDE)
     other = torch.optim.Adam(maker.parameters())
@@ -598,3 +607,18 @@ def test_a_generator_of_the_users_own_is_seeded():
     assert not found.unseen
     assert not found.faults
     assert torch.equal(own.get_state(), state)
+
+
+@pytest.mark.parametrize("clipped", [True, False])
+def test_a_sum_of_tensors_without_opacus(clipped):
+    torch.manual_seed(0)
+    inputs, weights = torch.randn(N, 6), torch.randn(6)
+
+    def clipped_sum(batch, scale=1.0):
+        each = scale * (batch["x"] @ weights)[:, None] * batch["x"]
+        norms = each.norm(dim=1, keepdim=True) if clipped else torch.ones(1)
+        return (each / norms.clamp(min=1)).sum(0)
+
+    found = probe_sum(clipped_sum, {"x": inputs}, norm=1.0)
+    assert [fault.road for fault in found.faults] == [Road.CLIPPING] * (not clipped)
+    assert found.layers.keys() == {"the sum"}

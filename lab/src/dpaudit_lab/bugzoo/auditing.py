@@ -29,7 +29,7 @@ from dpaudit_lab.bugzoo.bug import (
     on_ranks,
 )
 from dpaudit_lab.bugzoo.distributed import distributed_run, paired_audit
-from dpaudit_lab.bugzoo.ghost import audit_examples, coin_weights, ghost_run
+from dpaudit_lab.bugzoo.ghost import token_run
 from dpaudit_lab.bugzoo.honest import Run, private_run, train
 from dpaudit_lab.bugzoo.processes import Plain, on_two_ranks
 from dpaudit_lab.bugzoo.truth import DELTA, claimed_curve, epsilon_of
@@ -101,10 +101,8 @@ def audit_result(bug: Bug, seed: int) -> Result:
             return _with_opacus_audit(bug, run, None, design, key)
         case Examples():
             torch.manual_seed(seed)
-            weights = coin_weights(key, bug.canaries)
-            run, _ = ghost_run(bug.setting, weights)
-            bug.plant(run)
-            return audit_examples(run, design=design, key=key)
+            run = token_run(bug.setting, bug.canaries)
+            return _with_opacus_audit(bug, run, None, design, key)
         case Ranks():
             run = distributed_run(bug.setting, seed)
             return _with_opacus_audit(bug, run, None, design, key)
@@ -156,6 +154,8 @@ def _with_opacus_audit(
         key=key,
         accountant=run.engine.accountant,
         canary=canary,
+        model=run.model if isinstance(bug.insertion, Examples) else None,
+        step=run.step,
         # Of shuffled batches the real part would tell more than a claim allows.
         real_sums=run.setting.poisson,
     )

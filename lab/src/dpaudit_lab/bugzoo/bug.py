@@ -47,7 +47,7 @@ class Sums:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Examples:
-    """Canaries are real examples, each with a token of its own; coins weigh losses."""
+    """Canaries are examples, each with a token of its own."""
 
 
 @final

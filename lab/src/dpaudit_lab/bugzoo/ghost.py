@@ -1,44 +1,25 @@
 """Ghost clipping whose norms miss a layer or its second use, and how to see it.
 
 Ghost clipping never holds a record's gradient, so no gradient can be overwritten, and
-canaries that are added to sums do not run through its norms. Here canaries are real
-examples. Each has a token that no other record has, so its gradient in the embedding
-layer is a row of its own. Its coin weighs its loss, by one or by zero, so that an
-excluded canary has the zero gradient and no count depends on a coin. The sampler, the
-ghost norms and the second backward pass are all Opacus' own.
-
-The guesser follows the training: with the model before each step it computes in which
-direction a canary's token would move, and reads the noisy gradient of the token's row
-along it.
+canaries that are added to sums do not run through its norms. Here canaries are
+examples, each with a token that no other record has, so that its gradient in the
+embedding layer is a row of its own.
 """
 
-from dataclasses import replace
 from typing import Any, final
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from opacus import PrivacyEngine
 from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, TensorDataset
 
-from dpaudit.accounting import accountant_curve
-from dpaudit.dpsgd.joining import Poisson
-from dpaudit.game.coins import Coins, Key
-from dpaudit.game.design import Design, ThreatModel
-from dpaudit.game.ledger import How, Look, Road
-from dpaudit.game.referee import Referee
-from dpaudit.game.result import Result
-from dpaudit.training.likelihoods import SumsReading
-from dpaudit.training.result import conclude_training, guess
-from dpaudit_lab.bugzoo.honest import CLASSES, Run, Setting, train
+from dpaudit.training.opacus import with_canaries
+from dpaudit_lab.bugzoo.honest import CLASSES, Run, Setting
 
 __all__ = [
     "TiedModel",
     "TokenModel",
-    "audit_examples",
     "forget_embedding_norm",
-    "ghost_run",
     "tied_run",
     "token_run",
 ]
@@ -67,37 +48,31 @@ class TokenModel(nn.Module):
         return scores
 
 
-def ghost_run(setting: Setting, weights: torch.Tensor) -> tuple[Run, Any]:
-    """Return a run in ghost mode and its loss, with a canary for each weight.
+def token_run(setting: Setting, canaries: int = 0) -> Run:
+    """Return a run in ghost mode, with a token of its own for each canary.
 
-    Randomness is torch's: seed it before.
+    Without canaries, a thousand of its records have one. Randomness is torch's: seed it
+    before.
     """
-    n, real = len(weights), setting.records
-    tokens = torch.cat([torch.arange(n), n + torch.randint(_OTHERS, (real,))])
-    labels = torch.cat([torch.arange(n) % CLASSES, torch.randint(CLASSES, (real,))])
-    data = TensorDataset(
-        tokens[:, None], labels, torch.cat([weights.float(), torch.ones(real)])
+    own, real = canaries or 1000, setting.records
+    single = TensorDataset(torch.arange(own)[:, None], torch.arange(own) % CLASSES)
+    shared = TensorDataset(
+        own + torch.randint(_OTHERS, (real, 1)), torch.randint(CLASSES, (real,))
     )
+    data: Dataset[Any] = ConcatDataset([single, shared])
+    if canaries:
+        data = with_canaries(shared, examples=single)
     run, criterion = _private(
-        setting, TokenModel(n + _OTHERS), data, nn.CrossEntropyLoss()
+        setting, TokenModel(own + _OTHERS), data, nn.CrossEntropyLoss()
     )
 
     def step(batch: Any) -> None:  # noqa: ANN401 (what the loader yields)
-        rows, classes, counted = batch
+        tokens, classes = batch
         run.optimizer.zero_grad()
-        (criterion(run.model(rows), classes) * counted).backward()
+        criterion(run.model(tokens), classes).backward()
         run.optimizer.step()
 
     run.step = step
-    return run, criterion
-
-
-def token_run(setting: Setting) -> Run:
-    """Return a run in ghost mode among whose records no canary is.
-
-    A thousand of them have a token of their own.
-    """
-    run, _ = ghost_run(setting, torch.ones(1000))
     return run
 
 
@@ -185,77 +160,3 @@ def forget_embedding_norm(run: Run) -> None:
     model.trainable_parameters = [
         each for each in model.trainable_parameters if each is not forgotten
     ]
-
-
-def audit_examples(run: Run, *, design: Design, key: Key) -> Result:
-    """Train a ghost run whose weights are the key's coins, and judge it."""
-    design = replace(
-        design,
-        threat_model=ThreatModel.ALL_ITERATES,
-        setting={**design.setting, "canaries_are": "example records"},
-    )
-    referee = Referee(design, key)
-    reader = _RowReader(run, design.canaries)
-    train(run, run.loader)
-    reading = reader.detach()
-    accountant: Any = run.engine.accountant
-    return conclude_training(
-        guess(referee, reading.log_likelihood()),
-        commitment=referee.commitment,
-        claim=accountant_curve(accountant.history),
-        reading=reading,
-        arrival=None,
-        looks=(
-            Look(
-                road=Road.CLIPPING,
-                how=How.AUDITED,
-                said="no record with a larger gradient than these was tried",
-            ),
-        ),
-    )
-
-
-def coin_weights(key: Key, canaries: int) -> torch.Tensor:
-    """Return the weights of the canaries' losses. Secret, as the coins are."""
-    return torch.from_numpy(Coins(key=key, count=canaries).bits())
-
-
-@final
-class _RowReader:
-    """Reads each canary's row along its gradient; knows the model and no coin."""
-
-    def __init__(self, run: Run, canaries: int) -> None:
-        self._run, self._canaries = run, canaries
-        self._model: Any = run.model
-        self.reading = SumsReading(
-            coordinates=canaries,
-            per_coordinate=1,
-            sampling=Poisson(rate=run.setting.rate),
-        )
-        optimizer = run.optimizer.original_optimizer
-        self._hook = optimizer.register_step_pre_hook(self._read)
-
-    def detach(self) -> SumsReading:
-        self._hook.remove()
-        return self.reading
-
-    def _read(self, *_: object) -> None:
-        optimizer, model = self._run.optimizer, self._model
-        rows = model.embedding.weight.grad[: self._canaries].detach().double()
-        along = (rows * self._directions()).sum(dim=1)
-        unit = optimizer.max_grad_norm / optimizer.expected_batch_size
-        self.reading.observe(_array(along / unit))
-
-    @torch.no_grad()
-    def _directions(self) -> torch.Tensor:
-        """Return the unit gradient of each canary's loss in its own row."""
-        model = self._model
-        head = model.head.weight.double()
-        labels = torch.arange(self._canaries) % CLASSES
-        scores = model.embedding.weight[: self._canaries].double() @ head.T
-        pull = scores.softmax(dim=1) - nn.functional.one_hot(labels, CLASSES)
-        return nn.functional.normalize(pull @ head, dim=1)
-
-
-def _array(values: torch.Tensor) -> NDArray[np.float64]:
-    return np.asarray(values.numpy(), np.float64)

@@ -8,7 +8,7 @@ from typing import final
 
 from dpaudit.explanation.ladder import reach
 from dpaudit.game.verdict import Control, Verdict
-from dpaudit.game.words import Fact, facts
+from dpaudit.game.words import Fact, facts, ledger_facts
 from dpaudit.reporting.report.numbers import count, plain, scientific
 from dpaudit.reporting.report.subject import Subject
 
@@ -20,6 +20,7 @@ __all__ = [
     "control_facts",
     "design_facts",
     "key_facts",
+    "look_facts",
     "more_facts",
     "references",
     "setting_facts",
@@ -55,12 +56,18 @@ def control_facts(controls: tuple[Control, ...]) -> tuple[Fact, ...]:
     )
 
 
+def look_facts(subject: Subject) -> tuple[Fact, ...]:
+    """Return faults and roads of a training; nothing of another audit."""
+    return tuple(ledger_facts(subject.result))
+
+
 def more_facts(subject: Subject) -> tuple[Fact, ...]:
     """Return what the bound is to be compared with, and what it was made from."""
     if subject.result.verdict is Verdict.VOID:
         return ()
     most, *rest = facts(subject.result)[_KEY:]
-    others = [each for each in rest if each.name != "Threat model"]  # at the head
+    above = {"Threat model", *(each.name for each in look_facts(subject))}
+    others = [each for each in rest if each.name not in above]
     return (most, _reach(subject), *others)
 
 

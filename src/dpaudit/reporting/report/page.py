@@ -113,10 +113,12 @@ def report_html(
         kind=word.replace(" ", "-"),
         word=word[0].upper() + word[1:],
         void=void,
+        reason=_reason(explanation),
         first=first,
         shown=shown,
         explanation=explanation,
         controls=facts.control_facts(explanation.controls),
+        looks=facts.look_facts(subject),
         threat_model=str(subject.result.design.threat_model),
         key_facts=facts.key_facts(subject),
         more_facts=facts.more_facts(subject),
@@ -129,6 +131,13 @@ def report_html(
         commitment=commitment and commitment.sha256,
         references=facts.references(subject),
     )
+
+
+def _reason(explanation: Explanation) -> str:
+    """Return what stands beside the word: of a training the rest of its first line."""
+    if explanation.outcome is Verdict.VOID or not explanation.head:
+        return explanation.reason
+    return explanation.head[0][len(explanation.outcome) :].lstrip(".: ")
 
 
 def _together(figures: list[LeftOut]) -> dict[str, list[str]]:

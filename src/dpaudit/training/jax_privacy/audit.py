@@ -13,9 +13,11 @@ sampling rate from the batch selection, the claim from the event that was accoun
 """
 
 from collections.abc import Iterator
+from functools import wraps
 from pathlib import Path
 from typing import final
 
+import jax
 import numpy as np
 import optax
 from dp_accounting import DpEvent
@@ -48,6 +50,8 @@ from dpaudit.training.jax_privacy.setup import (
     norm_in_sum,
     sample_rate,
 )
+from dpaudit.training.probe import ClippedSum, Probes, probe_sum
+from dpaudit.training.sensitivity import Sensitivity
 
 __all__ = ["JaxPrivacyAudit"]
 
@@ -129,6 +133,7 @@ class JaxPrivacyAudit:
             watched=[f"leaf {leaf}" for leaf in leaves] if self._noise else (),
         )
         self.design, self.commitment = self._audit.design, self._audit.commitment
+        self._probes = Probes()
 
     def wrap(
         self, privatizer: optax.GradientTransformation
@@ -186,16 +191,58 @@ class JaxPrivacyAudit:
             self._audit.watch_noise((sums - joined)[self._watched], self._noise)
         return exchange(state, self._joining())
 
+    def probe(
+        self,
+        clipped_sum: ClippedSum,
+        batch: Tree,
+        *,
+        records: int = 8,
+        seed: int = 0,
+    ) -> Sensitivity:
+        """Look how much one record changes the sum that the privatizer is given.
+
+        What is seen is part of the result. Probe at the start, and again at steps that
+        you choose beforehand.
+
+        Args:
+            clipped_sum: From a batch to what goes into ``privatizer.update``, as your
+                step computes it; compile it with ``jax.jit``. With padding it takes
+                ``keep``, which says what rows are none::
+
+                    @jax.jit
+                    def clipped_sum(batch, keep):
+                        return grad_fn(params, *batch, is_padding_example=~keep)
+
+                It may also take ``scale``, what the loss is to be multiplied by. See
+                ``dpaudit.training.probe.probe_sum``.
+            batch: Real records, a dozen is enough: a tree of arrays with one row for
+                each. With microbatches, a multiple of their size.
+            records: How many of them leave, one at a time.
+            seed: Decides which.
+        """
+        leaves, structure = jax.tree.flatten(batch)
+
+        @wraps(clipped_sum)
+        def by_name(rows: list[Tree], **given: Tree) -> Tree:
+            sums = clipped_sum(jax.tree.unflatten(structure, rows), **given)
+            return self._layout.named(sums)
+
+        return self._probes.add(
+            probe_sum(by_name, leaves, norm=self._norm, records=records, seed=seed)
+        )
+
     def save(self, path: str | Path) -> None:
         """Write what was seen so far to a file that holds no key."""
-        self._audit.save(path)
+        self._audit.save(path, self._probes.saved())
 
     def resume(self, path: str | Path) -> None:
         """Go on from a file that ``save`` wrote, with the same key and design.
 
         The privatizer's state is part of the training's own checkpoint.
         """
-        self._audit.resume(self._audit.read_state(path))
+        state = self._audit.read_state(path)
+        self._audit.resume(state)
+        self._probes.restore(state)
 
     def finish(self, *, claim: Guarantee | None = None) -> Result:
         """Guess, and judge.
@@ -205,7 +252,11 @@ class JaxPrivacyAudit:
         """
         if claim is None and self._history:
             claim = accountant_curve(self._history)
-        return self._audit.finish(claim=claim, looks=self._looks())
+        return self._audit.finish(
+            claim=claim,
+            looks=[*self._looks(), *self._probes.looks],
+            faults=self._probes.faults,
+        )
 
     def _joining(self) -> NDArray[np.float64]:
         """Return what the audit itself adds to the coming step's sum."""

@@ -43,7 +43,7 @@ class _Place:
 class Layout:
     """Finds a list of coordinates in trees of one structure.
 
-    Both verbs are plain JAX, so they may be traced by ``jax.jit``.
+    Its verbs are plain JAX, so they may be traced by ``jax.jit``.
 
     Attributes:
         structure: The structure of the trees.
@@ -100,13 +100,21 @@ class Layout:
             values = values.at[place.coordinates].set(found.astype(jnp.float32))
         return values
 
+    def named(self, tree: Tree) -> dict[str, jax.Array]:
+        """Return the leaves by name, such as ``layer.weights``."""
+        self._leaves(tree)
+        return {
+            jax.tree_util.keystr(path, simple=True, separator="."): leaf
+            for path, leaf in jax.tree.leaves_with_path(tree)
+        }
+
     def _leaves(self, tree: Tree) -> list[jax.Array]:
         leaves, structure = jax.tree.flatten(tree)
         shapes = tuple(tuple(leaf.shape) for leaf in leaves)
         if structure != self.structure or shapes != self.shapes:
             raise InvalidInputError(
-                "the gradients given to the privatizer do not have the structure of "
-                f"params: expected {self.structure} with shapes {self.shapes}, got "
+                "the gradients that the privatizer is given do not have the structure "
+                f"of params: expected {self.structure} with shapes {self.shapes}, got "
                 f"{structure} with shapes {shapes}; pass as params a tree like the "
                 "gradients that are made noisy"
             )

@@ -13,7 +13,7 @@ except ImportError as error:
 
 from dpaudit.training.opacus.audit import OpacusAudit
 from dpaudit.training.opacus.layout import Canary
-from dpaudit.training.opacus.plan import plan_opacus
+from dpaudit.training.opacus.plan import audit_opacus, plan_opacus
 from dpaudit.training.opacus.records import with_canaries
 from dpaudit.training.opacus.sensitivity import Sensitivity, probe_sensitivity
 from dpaudit.training.opacus.setup import shared_key
@@ -22,6 +22,7 @@ __all__ = [
     "Canary",
     "OpacusAudit",
     "Sensitivity",
+    "audit_opacus",
     "plan_opacus",
     "probe_sensitivity",
     "shared_key",

@@ -19,56 +19,46 @@ only its surest guesses meet those of the others.
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final, final
+from typing import final
 from weakref import WeakSet
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from opacus import PrivacyEngine
 from opacus.optimizers import DPOptimizer
 
 from dpaudit.accounting.curves import HasHistory
-from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.likelihood import saved_counts
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
-from dpaudit.game.ledger import How, Look, Road
 from dpaudit.game.result import Result
-from dpaudit.training.any_loop import looks_at_records
-from dpaudit.training.audit import Gather, TrainingAudit, coordinates_needed
+from dpaudit.training.audit import Gather, TrainingAudit
 from dpaudit.training.likelihoods import Sampling
+from dpaudit.training.opacus.examples import ExampleReader
 from dpaudit.training.opacus.frozen import Model, patched
-from dpaudit.training.opacus.layout import Canary, CanaryPlaces, local, place_canaries
+from dpaudit.training.opacus.layout import Canary, local
 from dpaudit.training.opacus.probing import Batch, Step
-from dpaudit.training.opacus.records import (
-    CanaryRecords,
-    RecordInserter,
-    hidden_canaries,
-    noted_loader,
-)
 from dpaudit.training.opacus.roads import Roads
 from dpaudit.training.opacus.sensitivity import Sensitivity
 from dpaudit.training.opacus.setup import (
-    Facts,
     Loader,
+    accountant_of,
     check_commitments,
     check_shares,
     claim_and_remarks,
     counted_steps,
     gathered,
     hooked_accountant,
-    is_sharded,
     rank_and_world,
     read_facts,
     steps_unseen,
 )
 from dpaudit.training.opacus.sums import SumInserter
-from dpaudit.training.opacus.sums_reader import SumsReader
+from dpaudit.training.opacus.ways import way_of
 
 __all__ = ["OpacusAudit"]
 
-_LOUD: Final = 10.0  # clipping norms, of a canary that is for the clipping to cut
 _RIDDEN: WeakSet[DPOptimizer] = WeakSet()  # optimizers that an audit rides on
 
 
@@ -83,7 +73,8 @@ class OpacusAudit:
             canaries are records.
 
     Example:
-        See ``examples/opacus_digits.py``; four lines are added to a plain loop::
+        ``audit_opacus`` is shorter. See ``examples/opacus_digits.py``; four lines are
+        added to a plain loop::
 
             plan = plan_opacus(optimizer, data_loader, steps=1000, delta=1e-5)
             audit = OpacusAudit(
@@ -104,8 +95,9 @@ class OpacusAudit:
         *,
         design: Design,
         key: Key,
-        accountant: HasHistory | None = None,
+        accountant: HasHistory | PrivacyEngine | None = None,
         model: Model | None = None,
+        step: Step | None = None,
         canary: Canary | None = None,
         sampling: Sampling | None = None,
         real_sums: bool = True,
@@ -121,12 +113,14 @@ class OpacusAudit:
                 ``self.commitment`` before training.
             key: The secret of this run, never to be used twice; on several ranks the
                 same for all, from ``shared_key()``.
-            accountant: The privacy engine's accountant, whose claim is tested.
+            accountant: The privacy engine or its accountant, whose claim is tested.
             model: As ``make_private`` returned it, so that other ways out of it are
                 looked at, and ``probe`` can run its step.
+            step: What you do with a batch, as ``probe`` takes it: needed where canaries
+                are examples, as it is run on each of them alone.
             canary: What an included canary's gradient is. If left out, a Dirac of one
-                clipping norm, or of ten where canaries are records: clipping must cut
-                these to one, and if it does not, that shows.
+                clipping norm, or of 1.25 to 10 where canaries are records: clipping
+                must cut these to one, and if it does not, that shows.
             sampling: How the guesser is to believe that canaries which are records
                 join steps, if not as the loader says.
             real_sums: Whether the guesser is told what real records put into the sums.
@@ -137,27 +131,25 @@ class OpacusAudit:
         """
         _check_free(optimizer)
         facts = read_facts(optimizer, data_loader)
-        self._optimizer, self._accountant, self._facts = optimizer, accountant, facts
+        self._optimizer, self._facts = optimizer, facts
+        self._accountant = accountant_of(accountant)
         self._rank, self._world = rank_and_world(optimizer)
-        _check_sharded(optimizer)
-        records = _canary_records(optimizer, data_loader, design)
-        if canary is None:
-            canary = Canary(norm=1.0 if records is None else _LOUD)
-        if records is None:
-            _check_sums(facts, data_loader, canary)
-        else:
-            _check_told(facts, real_sums=real_sums)
-        places = place_canaries(
-            optimizer.params,
-            coordinates=coordinates_needed(design),
-            spread=canary.spread,
-            seed=layout_seed,
+        self._way = way = way_of(
+            optimizer,
+            data_loader,
+            facts,
+            design,
+            model=model,
+            step=step,
+            canary=canary,
+            real_sums=real_sums,
+            layout_seed=layout_seed,
         )
         self._roads = Roads(model, optimizer, data_loader)
-        self._spread = places.said()
-        mine, self._gather = _mine(optimizer, places), _gather(optimizer)
+        self._gather = _gather(optimizer)
         if self._gather is not None:
-            check_shares(int(mine.sum()), self._gather)
+            check_shares(int(way.mine.sum()), self._gather)
+        least = way.canary.least
         self._audit = TrainingAudit(
             design=design,
             key=key,
@@ -168,46 +160,26 @@ class OpacusAudit:
                 "layout_seed": layout_seed,
                 "sample_rate": facts.rate,
                 "noise": facts.noise,
-                "canary_norm": canary.norm,
-                "canary_spread": canary.spread,
-                "canaries_are": "added to sums" if records is None else "records",
+                "canary_norm": way.canary.norm,
+                **({} if least is None else {"canary_least": least}),
+                "canary_spread": way.canary.spread,
+                "canaries_are": way.kind,
             },
             real_sums=real_sums,
             sampling=facts.sampling if sampling is None else sampling,
-            own=np.flatnonzero(mine),
-            groups=places.groups[mine],
-            by_program=records is not None,
+            own=np.flatnonzero(way.mine),
+            groups=way.groups,
+            by_program=way.kind != "added to sums",
             watched=self._roads.noise.watched,
         )
         self.design, self.commitment = self._audit.design, self._audit.commitment
         if self._gather is not None:
             check_commitments(self.commitment, self._gather)
         self._roads.attach()
-        self._reader = SumsReader(optimizer, places, mine, real_sums=real_sums)
-        self.data_loader = data_loader
-        self._inserter: SumInserter | RecordInserter
-        if records is None:
-            self._inserter = SumInserter(
-                optimizer,
-                places.only(mine),
-                self._audit,
-                norm=canary.norm,
-                reader=self._reader,
-                noise=self._roads.noise,
-            )
-        else:
-            self.data_loader, noted = noted_loader(data_loader)
-            self._inserter = RecordInserter(
-                optimizer,
-                places,
-                self._audit,
-                norm=canary.norm,
-                noted=noted,
-                first=records.first,
-                reader=self._reader,
-                noise=self._roads.noise,
-            )
-        self._canary_norm = canary.norm
+        self._reader, self._inserter = way.attach(
+            self._audit, self._roads.noise, self._roads.paused
+        )
+        self.data_loader = way.data_loader
         _RIDDEN.add(optimizer)
 
     def save(self, path: str | Path) -> None:
@@ -219,6 +191,7 @@ class OpacusAudit:
                 "counted": np.array([counted_steps(self._accountant)]),
                 "drawn": np.array([self._inserter.step]),
                 **self._roads.saved(),
+                **(examples.saved() if (examples := self._examples()) else {}),
             },
         )
 
@@ -237,8 +210,10 @@ class OpacusAudit:
         self._check_accountant(counted)
         (self._inserter.step,) = saved_counts(state, "drawn", 1)
         self._audit.resume(state)
-        self._reader.resume(self._audit.reading.steps)
+        self._reader.steps.resume(self._audit.reading.steps)
         self._roads.restore(state)
+        if examples := self._examples():
+            examples.restore(state)
 
     def probe(
         self,
@@ -265,7 +240,7 @@ class OpacusAudit:
                 numpy's and Python's own.
             seed: For all of them.
         """
-        with patched(self._inserter, "attached", value=False):
+        with patched(self._inserter, "attached", value=False), self._roads.paused():
             return self._roads.probe(
                 step, batch, records=records, generators=generators, seed=seed
             )
@@ -286,13 +261,10 @@ class OpacusAudit:
         )
         counting = self._accountant or hooked_accountant(self._optimizer)
         looks, faults = self._roads.found(self._accounted_rate())
-        looks.append(Look(road=Road.NOISE, how=How.AUDITED, said=self._spread))
-        if isinstance(self._inserter, RecordInserter):
-            looks += looks_at_records(norm=self._canary_norm)
         return self._audit.finish(
             claim=claim,
-            looks=looks,
-            faults=faults,
+            looks=[*looks, *self._way.looks()],
+            faults=[*faults, *self._way.faults()],
             controls=(
                 *steps_unseen(counting, steps=steps),
                 *self._roads.controls(),
@@ -300,6 +272,9 @@ class OpacusAudit:
             remarks=(*remarks, *self._smaller()),
             gather=self._gather,
         )
+
+    def _examples(self) -> ExampleReader | None:
+        return self._reader if isinstance(self._reader, ExampleReader) else None
 
     def _accounted_rate(self) -> float:
         """Return the largest rate that the accountant was told."""
@@ -335,40 +310,6 @@ class OpacusAudit:
         )
 
 
-def _canary_records(
-    optimizer: DPOptimizer, data_loader: Loader, design: Design
-) -> CanaryRecords | None:
-    """Return the data set with canaries, if there is one."""
-    data = data_loader.dataset
-    if not isinstance(data, CanaryRecords):
-        if hidden_canaries(data):
-            raise InvalidInputError(
-                "the data set holds canaries, but inside another; call "
-                "with_canaries(...) last, on what is given to the loader"
-            )
-        return None
-    if data.canaries != design.canaries:
-        raise InvalidInputError(
-            f"the data set was given canaries={data.canaries}, but the design has "
-            f"canaries={design.canaries}; use the same number"
-        )
-    if "FastGradientClipping" in type(optimizer).__name__:
-        raise InvalidInputError(
-            "ghost clipping keeps no per-record gradients, so canaries cannot be "
-            "records; leave the data set as it is, and they are added to the sums"
-        )
-    return data
-
-
-def _mine(optimizer: DPOptimizer, places: CanaryPlaces) -> NDArray[np.bool_]:
-    """Return which coordinates this rank reads: each is some rank's, and no other's."""
-    if is_sharded(optimizer):
-        return places.held()
-    rank, world = rank_and_world(optimizer)
-    mine: NDArray[np.bool_] = np.arange(places.coordinates) % world == rank
-    return mine
-
-
 def _gather(optimizer: DPOptimizer) -> Gather | None:
     """Return what turns numbers of this rank into those of all, if there are others."""
     _, world = rank_and_world(optimizer)
@@ -383,44 +324,4 @@ def _check_free(optimizer: DPOptimizer) -> None:
         raise VoidAuditError(
             "another audit rides on this optimizer; call its finish(), or detach() to "
             "give it up"
-        )
-
-
-def _check_sharded(optimizer: DPOptimizer) -> None:
-    if is_sharded(optimizer) and optimizer.loss_reduction != "mean":
-        raise InvalidInputError(
-            "sharded training is audited with loss_reduction='mean': with 'sum' Opacus "
-            "averages gradients over ranks and not the noise"
-        )
-
-
-def _check_told(facts: Facts, *, real_sums: bool) -> None:
-    """Refuse to tell what no accountant's proof lets the observer know.
-
-    Poisson draws are independent, so what real records put into a sum says nothing
-    about the draws of canaries. Of a shuffled batch of a fixed size it says how many of
-    its records are canaries.
-    """
-    if real_sums and not isinstance(facts.sampling, Poisson):
-        raise InvalidInputError(
-            "the loader shuffles: what real records put into a batch of fixed size "
-            "tells how many canaries are in it, which no accountant of shuffling "
-            "lets the observer know, so that a true claim could be refuted; pass "
-            "real_sums=False"
-        )
-
-
-def _check_sums(facts: Facts, data_loader: Loader, canary: Canary) -> None:
-    if not isinstance(facts.sampling, Poisson):
-        raise InvalidInputError(
-            "data_loader must be the Poisson loader that make_private returned, got "
-            f"{type(data_loader).__name__}; without Poisson sampling the accountant's "
-            "claim does not hold. To see whether that shows, make canaries records: "
-            "with_canaries(dataset, canaries=...) before make_private"
-        )
-    if canary.norm > 1:
-        raise InvalidInputError(
-            f"a canary of norm={canary.norm:g} clipping norms is for the clipping to "
-            "cut, which sums do not run through; make canaries records: "
-            "with_canaries(dataset, canaries=...) before make_private"
         )

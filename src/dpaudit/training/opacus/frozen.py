@@ -31,6 +31,7 @@ __all__ = [
     "frozen",
     "named_tensors",
     "network",
+    "own_attributes",
     "patched",
     "same",
     "trained_by",
@@ -108,7 +109,7 @@ def frozen(
         _random_states(own),
         _tensors(model, optimizer, seen),
         _left_behind(model, optimizer),
-        _attributes(model, optimizer),
+        own_attributes(model, optimizer),
         _schedules(inner),
         _no_other_private(optimizer),
         _other_optimizers(inner, seen),
@@ -201,7 +202,7 @@ def _left_behind(model: Model, optimizer: DPOptimizer) -> Iterator[None]:
 
 
 @contextmanager
-def _attributes(model: Model, optimizer: DPOptimizer) -> Iterator[None]:
+def own_attributes(model: Model, optimizer: DPOptimizer) -> Iterator[None]:
     """Put back the private optimizer's and the wrapped model's own attributes."""
     own = {name: _kept(value) for name, value in vars(optimizer).items()}
     wrapper = {name: vars(model).get(name, _NONE) for name in _ON_WRAPPER}

@@ -11,7 +11,7 @@ places of its own rows only.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import sqrt
-from typing import final
+from typing import Final, final
 
 import numpy as np
 import torch
@@ -30,6 +30,8 @@ __all__ = [
     "place_canaries",
 ]
 
+_GOLDEN: Final = (sqrt(5) - 1) / 2  # its multiples fill the unit interval evenly
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +42,32 @@ class Canary:
         norm: Its norm before clipping, over the clipping norm. Above 1 it is for the
             clipping to cut, which only canaries that are records run through.
         spread: In how many parameters it has a coordinate, alike in all.
+        least: The smallest norm, if canaries have several: from it to ``norm``, in
+            equal ratios. All have ``norm`` if left out.
+
+    Example:
+        >>> Canary(norm=8.0, least=2.0).norms(4).round(1)
+        array([2. , 4.7, 2.8, 6.5])
     """
 
     norm: float = 1.0
     spread: int = 1
+    least: float | None = None
 
     def __post_init__(self) -> None:
         _validate.positive("norm", self.norm)
         _validate.whole_number("spread", self.spread, least=1)
+        if self.least is not None and not 0 < self.least <= self.norm:
+            raise InvalidInputError(
+                f"least must be above 0 and at most norm={self.norm:g}, got "
+                f"least={self.least!r}"
+            )
+
+    def norms(self, coordinates: int) -> NDArray[np.float64]:
+        """Return the norm at each coordinate; neighbours differ, so layers do not."""
+        least = self.norm if self.least is None else self.least
+        share = np.arange(coordinates) * _GOLDEN % 1
+        return np.asarray(least * (self.norm / least) ** share, np.float64)
 
 
 @final

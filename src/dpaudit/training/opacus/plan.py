@@ -1,13 +1,21 @@
-"""A plan for the audit of an Opacus run, from what Opacus was set up to do."""
+"""An Opacus run's plan, from what Opacus was set up to do, and the audit by it."""
 
+from collections.abc import Callable
+
+from opacus import PrivacyEngine
 from opacus.optimizers import DPOptimizer
 
 from dpaudit.accounting import accountant_curve
 from dpaudit.dpsgd.planning import Plan, Purpose, Training, plan_audit
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.coins import Key
 from dpaudit.privacy.guarantees import ApproxDP
-from dpaudit.training.opacus.setup import Loader, read_facts
+from dpaudit.training.opacus.audit import OpacusAudit
+from dpaudit.training.opacus.frozen import Model
+from dpaudit.training.opacus.probing import Step
+from dpaudit.training.opacus.setup import Loader, read_facts, shared_key
 
-__all__ = ["plan_opacus"]
+__all__ = ["audit_opacus", "plan_opacus"]
 
 _MOST = 10_000  # coordinates, unless more are asked for
 
@@ -52,3 +60,71 @@ def plan_opacus(
         in_rounds=False,
         purpose=purpose,
     )
+
+
+def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
+    engine: PrivacyEngine,
+    model: Model,
+    optimizer: DPOptimizer,
+    data_loader: Loader,
+    *,
+    delta: float,
+    epochs: int | None = None,
+    steps: int | None = None,
+    step: Step | None = None,
+    key: Key | None = None,
+    coordinates: int | None = None,
+    alpha: float = 0.05,
+    say: Callable[[str], object] = print,
+) -> OpacusAudit:
+    """Plan an audit of a run, open it, and probe the step: the shortest way.
+
+    Says the plan and the commitment, which is to be published before training. Then
+    train as before, and ``print(audit.finish())``.
+
+    Args:
+        engine: The privacy engine, whose accountant's claim is tested.
+        model: As ``make_private`` returned it, and so the next two.
+        optimizer: See there.
+        data_loader: See there.
+        delta: Where the claim and the lower bound are stated.
+        epochs: How many epochs will be trained.
+        steps: Instead, how many steps.
+        step: What you do with a batch, from ``zero_grad`` to ``optimizer.step()``, as a
+            function: it is probed (``OpacusAudit.probe``) before training begins.
+            Without it clipping and per-record gradients are not looked at.
+        key: The secret of this run; a new one if left out. To go on after a crash keep
+            your own (``Key.generate()``, ``key.write(path)``).
+        coordinates: How many parameters hold a canary; up to 10,000 if left out.
+        alpha: Chance of being wrong.
+        say: What the plan is told to.
+    """
+    if (epochs is None) == (steps is None):
+        raise InvalidInputError(
+            "say how long training will be: epochs=..., or steps=..., and not both"
+        )
+    if steps is None:
+        assert epochs is not None
+        steps = epochs * len(data_loader)
+    plan = plan_opacus(
+        optimizer,
+        data_loader,
+        steps=steps,
+        delta=delta,
+        coordinates=coordinates,
+        alpha=alpha,
+    )
+    say(str(plan))
+    audit = OpacusAudit(
+        optimizer,
+        data_loader,
+        design=plan.design(),
+        key=shared_key() if key is None else key,
+        accountant=engine,
+        model=model,
+        step=step,
+    )
+    say(f"Publish before training: commitment {audit.commitment.sha256}")
+    if step is not None:
+        say(f"Probe of the step: {audit.probe(step)}")
+    return audit

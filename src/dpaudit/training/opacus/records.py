@@ -34,8 +34,11 @@ __all__ = [
     "CanaryRecords",
     "NotedBatches",
     "RecordInserter",
+    "RowsOfBatches",
+    "batch_parts",
     "hidden_canaries",
     "noted_loader",
+    "own_memory",
     "some_records",
     "with_canaries",
 ]
@@ -45,32 +48,69 @@ Loader: TypeAlias = DataLoader[Any]
 
 @final
 class CanaryRecords(Dataset[Any]):
-    """A data set followed by canaries, each a copy of the first record to look at.
+    """A data set followed by canaries: examples, or copies of its first record.
 
-    What a canary looks like does not matter: its gradient is overwritten.
+    What a copy looks like does not matter, as its gradient is overwritten; that of an
+    example is its own.
     """
 
-    def __init__(self, dataset: Dataset[Any], canaries: int) -> None:
-        self.dataset, self.canaries = dataset, canaries
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        canaries: int,
+        examples: Dataset[Any] | Sequence[Any] | None = None,
+    ) -> None:
+        self.dataset, self.canaries, self.examples = dataset, canaries, examples
         self.first = len(dataset)  # type: ignore[arg-type]  # checked by with_canaries
 
     def __len__(self) -> int:
         return self.first + self.canaries
 
     def __getitem__(self, index: int) -> Any:  # noqa: ANN401 (the user's records)
-        return self.dataset[index if index < self.first else 0]
+        if index < self.first:
+            return self.dataset[index]
+        if self.examples is None:
+            return self.dataset[0]
+        return self.examples[index - self.first]
 
 
-def with_canaries(dataset: Dataset[Any], *, canaries: int) -> CanaryRecords:
+def with_canaries(
+    dataset: Dataset[Any],
+    *,
+    canaries: int | None = None,
+    examples: Dataset[Any] | Sequence[Any] | None = None,
+) -> CanaryRecords:
     """Return a data set that ends with canaries; give it to ``make_private``.
 
     They count as records: the sample rate and the accountant's epsilon are those of the
     larger data set, whatever the coins.
+
+    Args:
+        dataset: The real records.
+        canaries: How many canaries, each with a gradient that the audit writes: many,
+            at no cost. Not with ghost clipping.
+        examples: Instead, the canaries themselves, as records of the data set are: some
+            dozens of inputs, such as real ones with wrong labels. Their gradients are
+            their own, in any mode, ghost clipping too; each costs a step on it alone,
+            for every step of the training.
     """
+    if (canaries is None) == (examples is None):
+        raise InvalidInputError(
+            "give canaries=..., how many, or examples=..., the canaries themselves"
+        )
+    for name, records in (("dataset", dataset), ("examples", examples)):
+        if records is not None and not _length(records):
+            raise InvalidInputError(
+                f"{name} must have a length, and one record or more"
+            )
+    if canaries is None:
+        return CanaryRecords(dataset, _length(examples), examples)
     _validate.whole_number("canaries", canaries, least=1)
-    if not hasattr(dataset, "__len__") or not len(dataset):
-        raise InvalidInputError("dataset must have a length, and one record or more")
     return CanaryRecords(dataset, int(canaries))
+
+
+def _length(records: Any) -> int:  # noqa: ANN401 (any collection)
+    return len(records) if hasattr(records, "__len__") else 0
 
 
 def hidden_canaries(data: object) -> bool:
@@ -125,8 +165,44 @@ class NotedBatches(Sampler[list[int]]):
         return self._notes.popleft()
 
 
-def noted_loader(loader: Loader) -> tuple[Loader, NotedBatches]:
-    """Return the same loader with its batches noted."""
+@final
+class RowsOfBatches:
+    """Whose gradients the rows of a logical batch are, as they come in parts.
+
+    Args:
+        noted: The batches.
+    """
+
+    def __init__(self, noted: NotedBatches) -> None:
+        self._noted = noted
+        self._batch: NDArray[np.int64] | None = None
+
+    def next(self, count: int) -> NDArray[np.int64]:
+        """Return the numbers of the next records of the logical batch."""
+        batch = self._noted.next() if self._batch is None else self._batch
+        if not len(batch):  # an empty batch may be stood in for by a random row
+            return batch
+        if count > len(batch):
+            raise VoidAuditError(
+                f"a step was made on {count} records, but the sampler had picked "
+                f"{len(batch)} that were left; every batch of audit.data_loader must "
+                "be used in one step, none skipped and none used twice"
+            )
+        self._batch = batch[count:] if count < len(batch) else None
+        return batch[:count]
+
+    def end(self) -> None:
+        """Void the audit if the logical batch is not used up."""
+        if self._batch is not None:
+            raise VoidAuditError(
+                f"a step ended with {len(self._batch)} records of its batch unused; "
+                "every batch of audit.data_loader must be used in one step, none "
+                "skipped, none used twice, none fetched ahead of an epoch"
+            )
+
+
+def noted_loader(loader: Loader) -> tuple[Loader, RowsOfBatches]:
+    """Return the same loader with its batches noted, and whose rows are whose."""
     noted = NotedBatches(loader.batch_sampler)
     return DataLoader(
         dataset=loader.dataset,
@@ -140,7 +216,7 @@ def noted_loader(loader: Loader) -> tuple[Loader, NotedBatches]:
         generator=loader.generator,
         prefetch_factor=loader.prefetch_factor,
         persistent_workers=loader.persistent_workers,
-    ), noted
+    ), RowsOfBatches(noted)
 
 
 @final
@@ -152,8 +228,9 @@ class RecordInserter:
             wrapped until ``detach``.
         places: Where canaries are, all of them.
         audit: Says who is included, and is shown what was read.
-        norm: An included canary's norm before clipping, over the clipping norm.
-        noted: The batches.
+        norms: Of included canaries before clipping, over the clipping norm, for each
+            coordinate.
+        rows: Whose gradients the rows of a batch are.
         first: Number of the first canary among the records.
         reader: Is told of each step, and of each batch, canaries' rows being zero.
         noise: Is told of each step's sum before and after its noise.
@@ -168,20 +245,19 @@ class RecordInserter:
         places: CanaryPlaces,
         audit: TrainingAudit,
         *,
-        norm: float,
-        noted: NotedBatches,
+        norms: NDArray[np.float64],
+        rows: RowsOfBatches,
         first: int,
         reader: SumsReader,
         noise: NoiseReader,
     ) -> None:
-        self._optimizer, self._places, self._norm = optimizer, places, norm
+        self._optimizer, self._places, self._norms = optimizer, places, norms
         self._reader, self.attached, self.step = reader, True, 0
         self._noise = noise
         self._audit, self._joined = audit, np.zeros(places.coordinates)
-        self._included, self._noted, self._first = audit.draws.included, noted, first
+        self._included, self._rows, self._first = audit.draws.included, rows, first
         self._size = len(self._included) // places.coordinates
         self._offsets = [place.offset_of(places.coordinates) for place in places.places]
-        self._batch: NDArray[np.int64] | None = None
         self._clip, self._add_noise = optimizer.clip_and_accumulate, optimizer.add_noise
         optimizer.clip_and_accumulate = self._overwrite_then_clip
         optimizer.add_noise = self._check_then_add_noise
@@ -201,12 +277,12 @@ class RecordInserter:
         if not self.attached:  # a wrapper that came later still holds this
             self._clip()
             return
-        self._reader.check_parameters()
+        self._reader.steps.check_parameters()
         parameters = self._optimizer.params
-        for part in range(_parts(parameters[0])):
-            grads = _own_memory(parameters, part)
+        for part in range(batch_parts(parameters[0])):
+            grads = own_memory(parameters, part)
             count = len(grads[parameters[0]])
-            self._overwrite(grads, self._next(count))
+            self._overwrite(grads, self._rows.next(count))
         self._clip()
 
     def _overwrite(
@@ -223,37 +299,18 @@ class RecordInserter:
         inside = self._included[canaries]
         rows, coordinates = rows[inside], canaries[inside] // self._size
         self._joined += np.bincount(coordinates, minlength=len(self._joined))
-        size = self._norm * self._places.weight
-        size *= float(self._optimizer.max_grad_norm)
+        sizes = self._norms[coordinates] * self._places.weight
+        sizes *= float(self._optimizer.max_grad_norm)
         for parameter, offset_of in self._offsets:
             offsets = offset_of[coordinates]
             here = offsets >= 0
-            _write(grads[parameter], rows[here], offsets[here], size)
-
-    def _next(self, count: int) -> NDArray[np.int64]:
-        """Return the numbers of the next records of the logical batch."""
-        batch = self._noted.next() if self._batch is None else self._batch
-        if not len(batch):  # an empty batch may be stood in for by a random row
-            return batch
-        if count > len(batch):
-            raise VoidAuditError(
-                f"a step was made on {count} records, but the sampler had picked "
-                f"{len(batch)} that were left; every batch of audit.data_loader must "
-                "be used in one step, none skipped and none used twice"
-            )
-        self._batch = batch[count:] if count < len(batch) else None
-        return batch[:count]
+            _write(grads[parameter], rows[here], offsets[here], sizes[here])
 
     def _check_then_add_noise(self) -> None:
         if not self.attached:
             self._add_noise()
             return
-        if self._batch is not None:
-            raise VoidAuditError(
-                f"a step ended with {len(self._batch)} records of its batch unused; "
-                "every batch of audit.data_loader must be used in one step, none "
-                "skipped, none used twice, none fetched ahead of an epoch"
-            )
+        self._rows.end()
         self._reader.begin()
         self.step += 1
         self._noise.before()
@@ -263,7 +320,7 @@ class RecordInserter:
         joined, optimizer = self._joined, self._optimizer
         if rank_and_world(optimizer)[1] > 1:
             joined = summed_over_ranks(joined, local(optimizer.params[0]).device)
-        size = clipped_size(optimizer, self._places, self._norm)
+        size = clipped_size(optimizer, self._places, self._norms)
         here = self._reader.coordinates
         self._audit.observe(self._reader.last, (size * joined)[here])
         self._noise.after(self._audit)
@@ -274,9 +331,10 @@ def _write(
     grad: torch.Tensor,
     rows: NDArray[np.int64],
     offsets: NDArray[np.int64],
-    value: float,
+    values: NDArray[np.float64],
 ) -> None:
     """Write a value into each row at an offset, however the tensor is laid out."""
+    value = torch.from_numpy(values).to(grad)
     if grad.dim() == 1:  # of a parameter that is one number
         grad[torch.from_numpy(rows).to(grad.device)] = value
         return
@@ -285,13 +343,13 @@ def _write(
     grad[tuple(place.to(grad.device) for place in places)] = value
 
 
-def _parts(parameter: Any) -> int:  # noqa: ANN401 (Opacus' attributes)
+def batch_parts(parameter: Any) -> int:  # noqa: ANN401 (Opacus' attributes)
     """Return how many batches' gradients a parameter has accumulated."""
     kept = parameter.grad_sample
     return len(kept) if isinstance(kept, list) else 1
 
 
-def _own_memory(
+def own_memory(
     parameters: Sequence[Any], part: int
 ) -> dict[torch.nn.Parameter, torch.Tensor]:
     """Return a batch's gradients of each parameter, none sharing memory with others.

@@ -7,6 +7,7 @@ that a run which was broken off says in the end what one in a piece would have s
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, final
 
 import numpy as np
@@ -69,6 +70,10 @@ class Roads:
         if self._sampled is not None:
             self._sampled.detach()
 
+    def paused(self) -> AbstractContextManager[None]:
+        """Return what lets nothing be noticed while it is entered."""
+        return self._beside.paused()
+
     def probe(
         self,
         step: Step,
@@ -84,16 +89,15 @@ class Roads:
                 "a probe needs the model: OpacusAudit(..., model=model), as "
                 "make_private returned it"
             )
-        with self._beside.paused():
-            found = probe_sensitivity(
-                step,
-                self._model,
-                self._optimizer,
-                some_records(self._loader) if batch is None else batch,
-                records=records,
-                generators=generators,
-                seed=seed,
-            )
+        found = probe_sensitivity(
+            step,
+            self._model,
+            self._optimizer,
+            some_records(self._loader) if batch is None else batch,
+            records=records,
+            generators=generators,
+            seed=seed,
+        )
         self._looks += found.looks()
         self._faults += found.faults
         self._examined |= {*found.beside}

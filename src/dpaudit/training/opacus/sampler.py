@@ -2,9 +2,10 @@
 
 Under Poisson sampling each of n records joins each batch with chance q, independently.
 So the number of records in T batches is binomial; a batch's size lies in the middle
-half of its law as often as a coin falls on one side; and no batch comes twice. Batches
-of a fixed size, a rate other than the one accounted for, and a sampler that is seeded
-anew each epoch all break one of these. Each chance is exact or a bound.
+half of its law as often as a coin falls on one side; no batch comes twice, and no
+record twice in a batch. Batches of a fixed size, a rate other than the one accounted
+for, a sampler that is seeded anew each epoch, and several views of each record all
+break one of these. Each chance is exact or a bound.
 """
 
 from collections.abc import Iterator
@@ -39,6 +40,7 @@ class SampledBatches(Sampler[list[int]]):
         self._records = len(loader.dataset)  # type: ignore[arg-type]
         self._sizes: list[int] = []
         self._digests: list[int] = []
+        self._times = 0  # the most that a record was in one batch
         self._put(self)
 
     def detach(self) -> None:
@@ -59,15 +61,19 @@ class SampledBatches(Sampler[list[int]]):
             self._sizes.append(len(chosen))
             digest = blake2b(chosen.tobytes(), digest_size=_BYTES).digest()
             self._digests.append(int.from_bytes(digest, "big"))
+            if len(chosen) and not np.all(np.diff(chosen)):
+                self._times = max(self._times, int(np.bincount(chosen).max()))
             yield batch
 
     def saved(self) -> list[list[int]]:
-        """Return sizes and digests of all batches so far."""
-        return [self._sizes, self._digests]
+        """Return sizes and digests of all batches so far, and what came in one."""
+        return [self._sizes, self._digests, [self._times]]
 
     def restore(self, saved: list[list[int]]) -> None:
         """Go on from what ``saved`` returned."""
-        self._sizes, self._digests = ([int(k) for k in part] for part in saved)
+        self._sizes, self._digests, (self._times,) = (
+            [int(k) for k in part] for part in saved
+        )
 
     def found(self, rate: float) -> tuple[tuple[Look, ...], tuple[Fault, ...]]:
         """Return what was seen, and what is wrong with it.
@@ -89,7 +95,8 @@ class SampledBatches(Sampler[list[int]]):
             f"{sizes.std():.3g}, where {self._spread(rate):.3g} is expected",
         )
         tests = (
-            self._rate(sizes, rate),
+            self._several_times(),
+            None if self._times > 1 else self._rate(sizes, rate),
             self._sizes_vary(sizes, rate),
             self._twice(rate),
         )
@@ -97,6 +104,19 @@ class SampledBatches(Sampler[list[int]]):
 
     def _spread(self, rate: float) -> float:
         return float(np.sqrt(self._records * rate * (1 - rate)))
+
+    def _several_times(self) -> Fault | None:
+        """Return that a record was several times in one batch, if it was."""
+        if self._times < 2:
+            return None
+        return Fault(
+            road=Road.SAMPLING,
+            said="a record is several times in one batch, and clipped each time",
+            measured=f"{self._times} times",
+            claimed="at most once",
+            cause="several views of each record as rows of their own (augmentations), "
+            "or a sampler that draws with replacement",
+        )
 
     def _rate(self, sizes: NDArray[np.int64], rate: float) -> Fault | None:
         """Return that records come too often, if they do; more seldom is no fault."""

@@ -39,7 +39,6 @@ among those probed, noise, sampling and accounting, and what goes on between ste
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from math import hypot, inf, isfinite
 from typing import Final, final
 
@@ -51,7 +50,7 @@ from torch.utils._pytree import tree_leaves
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.ledger import Fault, How, Look, Road
+from dpaudit.game.ledger import Fault, Road
 from dpaudit.training.opacus.frozen import Model
 from dpaudit.training.opacus.probing import (
     Batch,
@@ -67,75 +66,22 @@ from dpaudit.training.opacus.probing import (
     rows_of,
 )
 from dpaudit.training.opacus.setup import rank_and_world
+from dpaudit.training.sensitivity import (
+    EXERCISED,
+    LEAST,
+    TOGETHER,
+    Alone,
+    Sensitivity,
+    cause_of,
+)
 
 __all__ = ["Sensitivity", "probe_sensitivity"]
 
-_LEAST: Final = 1e-3  # of the clipping norm; float32 stays below 1e-5
-_EXERCISED: Final = 0.9  # of the clipping norm: such a record was clipped
 _ALIKE: Final = (0.7, 1.4)  # ratio of norms at a whole and at half a batch
 _SEEDS: Final = 8
 _DONORS: Final = 2  # that take a record's place in turn
 _TRIES: Final = 6  # at finding them, if for some the random numbers move
-_CLOSE: Final = 0.01  # relative, of a norm to what explains it
 _HUGE: Final = 1e8  # a gradient that half precision does not hold, and single does
-_TOGETHER: Final = "the batch is clipped, or divided by its size, and not each record"
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sensitivity:
-    """What one record was seen to change, over the clipping norm.
-
-    Attributes:
-        change: The largest change of the sum when one record leaves; at most 1.
-        coupling: The largest change of the other records' part; 0. None if exchanging
-            a record always moved the others' random numbers, so that it cannot be told.
-        removal: The largest change when a record is really taken out, at most 1; None
-            if more than dropout is random, so that it cannot be told.
-        tolerance: How much more rounding may explain.
-        clipped: The share of the probed records that was large enough for clipping to
-            matter, once the loss was multiplied.
-        layers: For each parameter, the largest change there of any one record.
-        records: How many records were probed.
-        sums: How many times the step was run.
-        beside: What else the step changes, by name; records decide none of it unless a
-            fault says so.
-        faults: What is wrong.
-        unseen: Why nothing can be said; "" if something can.
-    """
-
-    change: float = 0.0
-    coupling: float | None = None
-    removal: float | None = None
-    tolerance: float = _LEAST
-    clipped: float = 0.0
-    layers: Mapping[str, float] = field(default_factory=dict)
-    records: int = 0
-    sums: int = 0
-    beside: tuple[str, ...] = ()
-    faults: tuple[Fault, ...] = ()
-    unseen: str = ""
-
-    def looks(self) -> tuple[Look, ...]:
-        """Return what it says of the roads that it went."""
-        if self.unseen:
-            return ()
-        seen = (
-            f"{self.records} records through the user's own step, without noise: one "
-            f"changes the sum by at most {self.change:.4g} C"
-        )
-        cut = f"{self.clipped:.0%} of them made large enough to be clipped"
-        clipping = Look(road=Road.CLIPPING, how=How.PROBED, said=f"{seen}; {cut}")
-        if self.coupling is None:
-            return (clipping,)
-        alone = f"exchanging one changes the others' part by {self.coupling:.2g} C"
-        return Look(road=Road.GRADIENTS, how=How.PROBED, said=alone), clipping
-
-    def __str__(self) -> str:
-        if self.unseen:
-            return f"Not examined: {self.unseen}."
-        found = [f"Fault found: {fault}." for fault in self.faults]
-        return " ".join([*found, *(f"{look.said}." for look in self.looks())])
 
 
 def probe_sensitivity(
@@ -187,9 +133,9 @@ class _Examination:
         self._size, self._clip = 0, steps.clip
         self._largest = dict.fromkeys(("own", "change", "coupling", "together"), 0.0)
         self._over: set[str] = set()
-        self._tolerance, self._layers = _LEAST, dict.fromkeys(steps.names, 0.0)
+        self._tolerance, self._layers = LEAST, dict.fromkeys(steps.names, 0.0)
         self._removal: float | None = None
-        self._alone: list[_Alone] = []
+        self._alone: list[Alone] = []
         self._coupled: tuple[Batch, Batch, int] | None = None
         self._still, self._compared = False, False
         self._beside: set[str] = set()
@@ -219,7 +165,7 @@ class _Examination:
             self._leave(scale)
         self._enlarge(_HUGE / float(positive.min()))
         self._take_out(scales)
-        clipped = [alone.whole > _EXERCISED * self._clip for alone in self._alone]
+        clipped = [alone.whole > EXERCISED * self._clip for alone in self._alone]
         return Sensitivity(
             change=max(self._largest["own"], self._largest["change"]),
             coupling=self._largest["coupling"] if self._compared else None,
@@ -318,7 +264,7 @@ class _Examination:
 
     def _leave_one_by_one(
         self, batch: Batch, donors: Mapping[int, Sequence[int]], scale: float
-    ) -> list["_Alone"]:
+    ) -> list[Alone]:
         """Let some rows leave; return what each puts in by itself.
 
         Args:
@@ -327,7 +273,7 @@ class _Examination:
                 first few for which the others' random numbers stay as they were.
             scale: What gradients are multiplied by.
         """
-        found: list[_Alone] = []
+        found: list[Alone] = []
         whole = self._steps.run(batch, scale=scale)
         if not _finite(whole):
             return found
@@ -337,7 +283,7 @@ class _Examination:
             if not found:
                 self._leave_together(batch, i, whole, rest, scale)
             own = self._moved("own", whole, rest)
-            found.append(_Alone(by_parameter=own, raw=float(whole.norms[i])))
+            found.append(Alone(by_parameter=own, raw=float(whole.norms[i])))
             compared = 0
             for donor in others[:_TRIES]:
                 filled = exchanged(batch, self._size, i, self._batch, donor)
@@ -400,7 +346,7 @@ class _Examination:
         return each
 
     def _allowed(self, seen: Seen) -> float:
-        return max(_LEAST, self._steps.rounding(seen))
+        return max(LEAST, self._steps.rounding(seen))
 
     def _take_out(self, scales: Sequence[float]) -> None:
         """Really take records out, if their leaving moves no random number."""
@@ -472,11 +418,13 @@ class _Examination:
             said="one record changes the sum by more than the clipping norm C",
             measured=f"up to {change:.3g} C",
             claimed="at most C",
-            cause=_cause_of(
+            cause=cause_of(
                 self._steps.names,
                 self._alone,
                 self._clip,
                 together="together" in self._over,
+                perhaps=": a layer that is used twice or shares its weights, under "
+                "ghost clipping?",
             ),
         )
 
@@ -488,7 +436,7 @@ class _Examination:
             "one may change it by more than the clipping norm C",
             measured=f"a change of {moved:.3g} C once another is left out",
             claimed="none",
-            cause=_TOGETHER,
+            cause=TOGETHER,
         )
 
     def _overflow_fault(self) -> Fault:
@@ -538,81 +486,13 @@ def other_optimizer(name: str, steps: int | None = None) -> Fault:
     )
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Alone:
-    """What one record puts into the sum by itself, once clipping matters.
-
-    Attributes:
-        by_parameter: Its norm in each parameter.
-        raw: The norm of its gradient before clipping, as the program has it.
-    """
-
-    by_parameter: Sequence[float]
-    raw: float
-
-    @property
-    def whole(self) -> float:
-        """Its norm."""
-        return hypot(*self.by_parameter)
-
-
 def _optimizers(others: Mapping[str, str]) -> set[str]:
     """Return what other optimizers are called where they are noticed in training."""
     return {f"optimizer {kind}" for kind in others.values()}
 
 
-def _cause_of(
-    names: Sequence[str], alone: Sequence[_Alone], clip: float, *, together: bool
-) -> str:
-    """Return what explains that records put in more than the norm."""
-    alone = [each for each in alone if each.raw > 0]
-    if not alone:
-        return "gradients that are not finite once they are large"
-    if _alike([each.whole for each in alone]):
-        return f"clipping to {alone[0].whole / clip:.4g} C instead of C"
-    if _alike([each.whole / each.raw for each in alone]):
-        return (
-            "no clipping of records"
-            if _alike([alone[0].whole / alone[0].raw, 1.0])
-            else "one factor for all records: the batch is clipped, and not each record"
-        )
-    if together:
-        return _TOGETHER
-    for prefix in dict.fromkeys(_prefixes(names)):
-        inside = [_within(name, prefix) for name in names]
-        left = [
-            hypot(*(x for x, i in zip(each.by_parameter, inside, strict=True) if not i))
-            for each in alone
-        ]
-        if _alike([*left, clip]):
-            return f"norms that are computed without {prefix!r}"
-    parts = [max(part) for part in zip(*(e.by_parameter for e in alone), strict=True)]
-    return (
-        f"norms that are not those of the gradients, most of all in "
-        f"{names[parts.index(max(parts))]!r}: a layer that is used twice or shares its "
-        "weights, under ghost clipping?"
-    )
-
-
 def _finite(seen: Seen) -> bool:
     return all(bool(torch.isfinite(part).all()) for part in seen.total)
-
-
-def _alike(values: Sequence[float]) -> bool:
-    return max(values) - min(values) <= _CLOSE * max(values)
-
-
-def _prefixes(names: Sequence[str]) -> Iterator[str]:
-    """Yield the names of parameters, and of the modules that they are in."""
-    for name in names:
-        parts = name.split(".")
-        for k in range(len(parts), 0, -1):
-            yield ".".join(parts[:k])
-
-
-def _within(name: str, prefix: str) -> bool:
-    return name == prefix or name.startswith(f"{prefix}.")
 
 
 def _coupler(steps: Steps, before: Batch, after: Batch, row: int) -> str:

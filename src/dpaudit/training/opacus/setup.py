@@ -39,6 +39,7 @@ from dpaudit.training.opacus.layout import CanaryPlaces, local
 
 __all__ = [
     "Facts",
+    "accountant_of",
     "check_commitments",
     "check_shares",
     "claim_and_remarks",
@@ -215,24 +216,39 @@ def clip_factors(
 
 
 def clipped_size(
-    optimizer: DPOptimizer, places: CanaryPlaces, norm: float
+    optimizer: DPOptimizer, places: CanaryPlaces, norms: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return what clipping leaves of a canary record at each coordinate.
 
     Args:
         optimizer: Opacus' optimizer.
         places: Where the canaries are.
-        norm: Their norm before clipping, over the clipping norm, as is what is left.
+        norms: Of each before clipping, over the clipping norm, as is what is left.
     """
     limits = getattr(optimizer, "max_grad_norms", None)
     if limits is None:
-        return np.full(places.coordinates, min(norm, 1.0))
+        return np.minimum(norms, 1.0)
     of_parameter = dict(zip(optimizer.params, limits, strict=True))
     left = np.zeros(places.coordinates)
     for place in places.places:
         limit = float(of_parameter[place.parameter]) / float(optimizer.max_grad_norm)
-        left[place.which] += places.weight * min(norm * places.weight, limit)
+        here = norms[place.which] * places.weight
+        left[place.which] += places.weight * np.minimum(here, limit)
     return left
+
+
+def accountant_of(given: object) -> HasHistory | None:
+    """Return an accountant, given it or the engine that holds it.
+
+    Refused now if it is neither, and not after training.
+    """
+    found: Any = getattr(given, "accountant", given)
+    if found is None or hasattr(found, "history"):
+        return found  # type: ignore[no-any-return]
+    raise InvalidInputError(
+        "accountant must be the privacy engine or its accountant "
+        f"(engine.accountant), got {type(given).__name__}"
+    )
 
 
 def hooked_accountant(optimizer: DPOptimizer) -> HasHistory | None:

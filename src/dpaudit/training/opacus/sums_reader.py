@@ -26,11 +26,61 @@ from dpaudit.training.opacus.setup import (
     summed_over_ranks,
 )
 
-__all__ = [
-    "SumsReader",
-]
+__all__ = ["StepsSeen", "SumsReader"]
 
 _NUMPY = {torch.float16, torch.float32, torch.float64}
+
+
+@final
+class StepsSeen:
+    """Which steps began and which were read, always of the same parameters.
+
+    Args:
+        optimizer: Opacus' optimizer.
+
+    Attributes:
+        read: How many steps were read.
+        clip: The clipping norm of the step that began last.
+    """
+
+    def __init__(self, optimizer: DPOptimizer) -> None:
+        self._optimizer, self.clip = optimizer, float(optimizer.max_grad_norm)
+        self.read = self._begun = 0
+        self._parameters = [id(parameter) for parameter in optimizer.params]
+
+    def forget_failed(self) -> bool:
+        """Return whether a step began and never came to its end; it counts no more."""
+        failed = self._begun > self.read
+        self._begun = self.read
+        return failed
+
+    def check_parameters(self) -> None:
+        """Void the audit if other parameters are trained than when it was attached."""
+        if [id(parameter) for parameter in self._optimizer.params] != self._parameters:
+            raise VoidAuditError(
+                "the optimizer trains other parameters than when the audit was "
+                "attached; freeze, unfreeze and add parameters before that"
+            )
+
+    def begin(self) -> None:
+        """Take note of a step that is about to be given its noise."""
+        self.check_parameters()
+        self._begun += 1
+        # Adaptive clipping sets the next step's norm before this one is read.
+        self.clip = float(self._optimizer.max_grad_norm)
+
+    def check_begun(self) -> None:
+        """Void the audit if a step is about to be made that was given no noise."""
+        if self._begun <= self.read:
+            raise VoidAuditError(
+                f"step {self.read + 1} was made by the wrapped optimizer, "
+                f"but {self._begun} steps went through Opacus' add_noise; step the "
+                "optimizer that make_private returned, once for each batch"
+            )
+
+    def resume(self, steps: int) -> None:
+        """Go on after so many steps."""
+        self.read = self._begun = steps
 
 
 @final
@@ -45,7 +95,7 @@ class SumsReader:
 
     Attributes:
         coordinates: Numbers of the coordinates that this rank reads.
-        steps: How many steps were read.
+        steps: Which steps were read.
         last: What the last noisy sum showed at each of them, over the clipping norm.
     """
 
@@ -65,17 +115,8 @@ class SumsReader:
         self._all = self._own if np.array_equal(held, mine) else _Spots(places, held)
         self._mine, self._known = mine[held], real_sums
         self.last, self._real = self._own.zeros(), self._all.zeros()
-        self.steps, self._begun, self._clip = 0, 0, float(optimizer.max_grad_norm)
-        self._parameters = [id(parameter) for parameter in optimizer.params]
+        self.steps = StepsSeen(optimizer)
         self._hook = optimizer.original_optimizer.register_step_pre_hook(self._read)
-
-    def check_parameters(self) -> None:
-        """Void the audit if other parameters are trained than when it was attached."""
-        if [id(parameter) for parameter in self._optimizer.params] != self._parameters:
-            raise VoidAuditError(
-                "the optimizer trains other parameters than when the audit was "
-                "attached; freeze, unfreeze and add parameters before that"
-            )
 
     def begin_records(self, grads: Mapping[Any, torch.Tensor]) -> None:
         """Take note of a batch of real records, as Opacus is about to clip them.
@@ -106,23 +147,11 @@ class SumsReader:
 
     def begin(self) -> None:
         """Take note of a step that is about to be given its noise."""
-        self.check_parameters()
         self._forget_failed()
-        self._begun += 1
-        # Adaptive clipping sets the next step's norm before this one is read.
-        self._clip = float(self._optimizer.max_grad_norm)
-
-    def resume(self, steps: int) -> None:
-        """Go on after so many steps."""
-        self.steps = self._begun = steps
+        self.steps.begin()
 
     def _read(self, *_: object) -> None:
-        if self._begun <= self.steps:
-            raise VoidAuditError(
-                f"step {self.steps + 1} was made by the wrapped optimizer, "
-                f"but {self._begun} steps went through Opacus' add_noise; step the "
-                "optimizer that make_private returned, once for each batch"
-            )
+        self.steps.check_begun()
         self.last.fill(0.0)
         for parameter, offsets in self._own.offsets.items():
             grad = local(parameter.grad.detach()).reshape(-1)
@@ -131,13 +160,12 @@ class SumsReader:
         if self._known:
             self.last -= self._real_sums()
             self._real.fill(0.0)
-        self.last /= self._clip
-        self.steps += 1
+        self.last /= self.steps.clip
+        self.steps.read += 1
 
     def _forget_failed(self) -> None:
         """Forget a step that began and never came to its end."""
-        if self._begun > self.steps:
-            self._begun = self.steps
+        if self.steps.forget_failed():
             self._real.fill(0.0)
 
     def _real_sums(self) -> NDArray[np.float64]:

@@ -1,0 +1,118 @@
+"""Any document of ours, read from a file by what it says it is."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from dpaudit import _canonical
+from dpaudit.bounds.readings import Reading
+from dpaudit.errors import DpAuditError, InvalidInputError
+from dpaudit.evidence.envelope import open_envelope
+from dpaudit.evidence.record import Evidence
+from dpaudit.evidence.registration import Registration
+from dpaudit.evidence.verification import Verification
+from dpaudit.game.coins import Coins
+from dpaudit.game.design import Commitment, Design
+from dpaudit.game.result import Result
+from dpaudit.game.transcript import Transcript
+from dpaudit.tables.tally import ScoreTally
+from dpaudit.tables.tally_json import tally_from_json
+
+__all__ = ["load"]
+
+Loaded: TypeAlias = (
+    Result
+    | Design
+    | Evidence
+    | Registration
+    | Commitment
+    | Transcript
+    | Verification
+    | Reading
+    | Coins
+    | ScoreTally
+)
+
+_DOCUMENTS: Final = {
+    each.form: each.from_json
+    for each in (
+        Result,
+        Design,
+        Registration,
+        Commitment,
+        Transcript,
+        Verification,
+        Reading,
+        Coins,
+    )
+}
+# What commands print with --json, to be read and not to be gone on from.
+_PRINTED: Final = {
+    "audit": "the result: dpaudit audit ... --save result.json",
+    "explanation": "the result that was explained",
+    "combination": "the results that were combined",
+    "gaps": "nothing: `dpaudit gaps` computes it anew",
+    "bound": "nothing: `dpaudit bound` computes it anew",
+}
+
+
+def load(path: str | Path) -> Loaded:
+    """Return what a file holds: a result, a design, evidence, a tally, and so on.
+
+    Of a plan (``dpaudit plan --json``) it is the design. Evidence is opened and not
+    verified; ``dpaudit.verify`` does that.
+
+    Raises:
+        InvalidInputError: It is no document of ours; the message says what it is and
+            what to load instead.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from dpaudit import Design, OneRun, PureDP
+        >>> claim = PureDP(epsilon=1.0)
+        >>> design = Design(canaries=9, rules=OneRun(guesses=3), claim=claim)
+        >>> with TemporaryDirectory() as folder:
+        ...     file = Path(folder, "design.json")
+        ...     _ = file.write_text(design.to_json())
+        ...     load(file) == design
+        True
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InvalidInputError(f"there is no file {path}")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(
+            f"{path} is no document but bytes; the state of an audit is read by its "
+            "audit.resume(path), a table of scores by dpaudit.audit_scores"
+        ) from error
+    try:
+        return _loaded(text)
+    except DpAuditError as error:
+        raise InvalidInputError(f"{path}: {error}") from error
+
+
+def _loaded(text: str) -> Loaded:
+    if '"payloadType"' in text:
+        return open_envelope(text)[0]
+    plain = _canonical.parsed(text)
+    form = str(plain.get("format", "")) if isinstance(plain, Mapping) else ""
+    if form in _DOCUMENTS:
+        found: Loaded = _DOCUMENTS[form](text)
+        return found
+    if form == Evidence.form:
+        return Evidence.from_json(text)
+    if form == "dpaudit.plan.1" and "design" in plain:
+        return Design.of_plain(plain["design"])
+    if form == "dpaudit.tally.1":
+        return tally_from_json(text)
+    name = form.removeprefix("dpaudit.").rsplit(".", 1)[0]
+    if name in _PRINTED:
+        raise InvalidInputError(
+            f"this was printed by a command ({form}); load instead {_PRINTED[name]}"
+        )
+    raise InvalidInputError(
+        f"no document that this version knows (format {form!r}); known are "
+        f"{', '.join(sorted([*_DOCUMENTS, Evidence.form, 'dpaudit.tally.1']))}"
+    )

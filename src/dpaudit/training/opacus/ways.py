@@ -1,0 +1,326 @@
+"""The ways canaries take through an Opacus run: what they are, where, who reads them.
+
+*Added to sums*, in any mode; *records* whose gradients are written, where per-record
+gradients exist; *examples* with gradients of their own, in any mode. A way is chosen by
+the data set that the loader was given, and refuses what it cannot do before training.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Final, Protocol, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+from opacus.optimizers import DPOptimizer
+
+from dpaudit.dpsgd.joining import Poisson
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.design import Design
+from dpaudit.game.ledger import Fault, How, Look, Road
+from dpaudit.training.any_loop import looks_at_records
+from dpaudit.training.audit import TrainingAudit, coordinates_needed
+from dpaudit.training.opacus.examples import (
+    ExampleInserter,
+    ExampleReader,
+    each_example,
+)
+from dpaudit.training.opacus.frozen import Model
+from dpaudit.training.opacus.layout import Canary, CanaryPlaces, place_canaries
+from dpaudit.training.opacus.noise_reader import NoiseReader
+from dpaudit.training.opacus.probing import Step
+from dpaudit.training.opacus.records import (
+    CanaryRecords,
+    RecordInserter,
+    hidden_canaries,
+    noted_loader,
+)
+from dpaudit.training.opacus.setup import Facts, Loader, is_sharded, rank_and_world
+from dpaudit.training.opacus.sums import SumInserter
+from dpaudit.training.opacus.sums_reader import SumsReader
+
+__all__ = ["Inserter", "Reader", "Way", "way_of"]
+
+Reader: TypeAlias = SumsReader | ExampleReader
+Inserter: TypeAlias = SumInserter | RecordInserter | ExampleInserter
+Paused: TypeAlias = Callable[[], AbstractContextManager[None]]
+
+_LOUD: Final = 10.0  # clipping norms, of canaries that are for the clipping to cut
+_CUT: Final = 1.25  # the same, of the smallest
+
+
+class Way(Protocol):
+    """A way that canaries take.
+
+    Attributes:
+        kind: What canaries are, for the record.
+        canary: What an included canary's gradient is.
+        mine: Which coordinates this rank reads.
+        groups: For each of these the number of its parameter; None if they are alike.
+        data_loader: To train on.
+    """
+
+    kind: str
+    canary: Canary
+    mine: NDArray[np.bool_]
+    groups: NDArray[np.int64] | None
+    data_loader: Loader
+
+    def attach(
+        self, audit: TrainingAudit, noise: NoiseReader, paused: Paused
+    ) -> tuple[Reader, Inserter]:
+        """Return what reads sums, and what puts canaries in, both at work.
+
+        Args:
+            audit: Says who is included, and is shown what was read.
+            noise: Is told of each step's sum before and after its noise.
+            paused: While it is entered, nothing that changes is noticed.
+        """
+
+    def looks(self) -> Iterator[Look]:
+        """Return how roads were looked at, once the training is over."""
+
+    def faults(self) -> Iterator[Fault]:
+        """Return what is wrong whatever the claim."""
+
+
+def way_of(  # noqa: PLR0913 (what decides it)
+    optimizer: DPOptimizer,
+    data_loader: Loader,
+    facts: Facts,
+    design: Design,
+    *,
+    model: Model | None,
+    step: Step | None,
+    canary: Canary | None,
+    real_sums: bool,
+    layout_seed: int,
+) -> Way:
+    """Return the way that a loader's canaries take; see ``OpacusAudit``."""
+    _check_sharded(optimizer)
+    records = _canary_records(data_loader, design)
+    if records is not None:
+        _check_told(facts, real_sums=real_sums)
+    if records is not None and records.examples is not None:
+        if canary is not None or coordinates_needed(design) != design.canaries:
+            raise InvalidInputError(
+                "canary=... and several canaries per coordinate are for gradients that "
+                "the audit writes; examples have their own, one each"
+            )
+        if not real_sums:
+            raise InvalidInputError(
+                "canaries that are examples are read beside what real records put in: "
+                "use Poisson sampling and leave real_sums=True"
+            )
+        return _Examples(optimizer, data_loader, facts, records, model, step)
+    if canary is None:
+        canary = Canary() if records is None else Canary(norm=_LOUD, least=_CUT)
+    if records is None:
+        _check_sums(facts, data_loader, canary)
+    elif "FastGradientClipping" in type(optimizer).__name__:
+        raise InvalidInputError(
+            "ghost clipping keeps no per-record gradients that could be written; leave "
+            "the data set as it is, and canaries are added to the sums, or give it "
+            "with_canaries(dataset, examples=...), which have gradients of their own"
+        )
+    places = place_canaries(
+        optimizer.params,
+        coordinates=coordinates_needed(design),
+        spread=canary.spread,
+        seed=layout_seed,
+    )
+    return _Written(
+        optimizer, data_loader, records, places, canary, real_sums=real_sums
+    )
+
+
+@final
+class _Written:
+    """Canaries whose gradients the audit writes: into sums, or as records."""
+
+    def __init__(
+        self,
+        optimizer: DPOptimizer,
+        data_loader: Loader,
+        records: CanaryRecords | None,
+        places: CanaryPlaces,
+        canary: Canary,
+        *,
+        real_sums: bool,
+    ) -> None:
+        self.kind = "added to sums" if records is None else "records"
+        self.canary, self.mine = canary, _mine(optimizer, places)
+        self.groups: NDArray[np.int64] | None = places.groups[self.mine]
+        self.data_loader = data_loader
+        self._optimizer, self._records, self._places = optimizer, records, places
+        self._real_sums = real_sums
+
+    def attach(
+        self, audit: TrainingAudit, noise: NoiseReader, paused: Paused
+    ) -> tuple[Reader, Inserter]:
+        del paused
+        optimizer, places = self._optimizer, self._places
+        reader = SumsReader(optimizer, places, self.mine, real_sums=self._real_sums)
+        if self._records is None:
+            return reader, SumInserter(
+                optimizer,
+                places.only(self.mine),
+                audit,
+                norm=self.canary.norm,
+                reader=reader,
+                noise=noise,
+            )
+        self.data_loader, rows = noted_loader(self.data_loader)
+        return reader, RecordInserter(
+            optimizer,
+            places,
+            audit,
+            norms=self.canary.norms(places.coordinates),
+            rows=rows,
+            first=self._records.first,
+            reader=reader,
+            noise=noise,
+        )
+
+    def looks(self) -> Iterator[Look]:
+        yield Look(road=Road.NOISE, how=How.AUDITED, said=self._places.said())
+        if self._records is not None:
+            yield from looks_at_records(norm=self.canary.norm, least=self.canary.least)
+
+    def faults(self) -> Iterator[Fault]:
+        return iter(())
+
+
+@final
+class _Examples:
+    """Canaries that are examples."""
+
+    kind = "examples"
+
+    def __init__(
+        self,
+        optimizer: DPOptimizer,
+        data_loader: Loader,
+        facts: Facts,
+        records: CanaryRecords,
+        model: Model | None,
+        step: Step | None,
+    ) -> None:
+        if model is None or step is None:
+            raise InvalidInputError(
+                "canaries that are examples need the model and what you do with a "
+                "batch: OpacusAudit(..., model=model, step=step)"
+            )
+        if rank_and_world(optimizer)[1] > 1:
+            raise InvalidInputError(
+                "canaries that are examples are for one process; on several ranks use "
+                "with_canaries(dataset, canaries=...)"
+            )
+        self.canary, self.data_loader = Canary(), data_loader
+        self.mine = np.ones(records.canaries, bool)
+        self.groups: NDArray[np.int64] | None = None
+        self._optimizer, self._model, self._step = optimizer, model, step
+        self._rate, self._first = facts.rate, records.first
+        self._reader: ExampleReader | None = None
+
+    def attach(
+        self, audit: TrainingAudit, noise: NoiseReader, paused: Paused
+    ) -> tuple[Reader, Inserter]:
+        reader = ExampleReader(
+            self._step,
+            self._model,
+            self._optimizer,
+            each_example(self.data_loader),
+            rate=self._rate,
+        )
+        self._reader = reader
+        self.data_loader, rows = noted_loader(self.data_loader)
+        return reader, ExampleInserter(
+            self._model,
+            self._optimizer,
+            audit,
+            rows=rows,
+            first=self._first,
+            reader=reader,
+            noise=noise,
+            paused=paused,
+        )
+
+    def looks(self) -> Iterator[Look]:
+        assert self._reader is not None
+        return self._reader.looks()
+
+    def faults(self) -> Iterator[Fault]:
+        assert self._reader is not None
+        return self._reader.faults()
+
+
+def _canary_records(data_loader: Loader, design: Design) -> CanaryRecords | None:
+    """Return the data set with canaries, if there is one."""
+    data = data_loader.dataset
+    if not isinstance(data, CanaryRecords):
+        if hidden_canaries(data):
+            raise InvalidInputError(
+                "the data set holds canaries, but inside another; call "
+                "with_canaries(...) last, on what is given to the loader"
+            )
+        return None
+    if data.canaries != design.canaries:
+        raise InvalidInputError(
+            f"the data set was given canaries={data.canaries}, but the design has "
+            f"canaries={design.canaries}; use the same number"
+        )
+    return data
+
+
+def _mine(optimizer: DPOptimizer, places: CanaryPlaces) -> NDArray[np.bool_]:
+    """Return which coordinates this rank reads: each is some rank's, and no other's."""
+    if is_sharded(optimizer):
+        return places.held()
+    rank, world = rank_and_world(optimizer)
+    mine: NDArray[np.bool_] = np.arange(places.coordinates) % world == rank
+    return mine
+
+
+def _check_sharded(optimizer: DPOptimizer) -> None:
+    if is_sharded(optimizer) and optimizer.loss_reduction != "mean":
+        raise InvalidInputError(
+            "sharded training is audited with loss_reduction='mean': with 'sum' Opacus "
+            "averages gradients over ranks and not the noise"
+        )
+
+
+def _check_told(facts: Facts, *, real_sums: bool) -> None:
+    """Refuse to tell what no accountant's proof lets the observer know.
+
+    Poisson draws are independent, so what real records put into a sum says nothing
+    about the draws of canaries. Of a shuffled batch of a fixed size it says how many of
+    its records are canaries.
+    """
+    if real_sums and not isinstance(facts.sampling, Poisson):
+        raise InvalidInputError(
+            "the loader shuffles: what real records put into a batch of fixed size "
+            "tells how many canaries are in it, which no accountant of shuffling "
+            "lets the observer know, so that a true claim could be refuted; pass "
+            "real_sums=False"
+        )
+
+
+def _check_sums(facts: Facts, data_loader: Loader, canary: Canary) -> None:
+    if not isinstance(facts.sampling, Poisson):
+        raise InvalidInputError(
+            "data_loader must be the Poisson loader that make_private returned, got "
+            f"{type(data_loader).__name__}; without Poisson sampling the accountant's "
+            "claim does not hold. To see whether that shows, make canaries records: "
+            "with_canaries(dataset, canaries=...) before make_private"
+        )
+    if canary.least is not None:
+        raise InvalidInputError(
+            "canaries of several norms (least=...) are for the clipping to cut; make "
+            "them records: with_canaries(dataset, canaries=...) before make_private"
+        )
+    if canary.norm > 1:
+        raise InvalidInputError(
+            f"a canary of norm={canary.norm:g} clipping norms is for the clipping to "
+            "cut, which sums do not run through; make canaries records: "
+            "with_canaries(dataset, canaries=...) before make_private"
+        )
