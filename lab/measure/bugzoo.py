@@ -55,8 +55,8 @@ T = TypeVar("T")
 R = TypeVar("R")
 Fill: TypeAlias = Callable[..., dict[str, list[Outcome]]]
 
-_REVISION = 2  # to be raised whenever the zoo or the audit changes
-_DEFAULT_REVISION = 2  # likewise, of the default audit
+_REVISION = 3  # to be raised whenever the zoo or the audit changes
+_DEFAULT_REVISION = 3  # likewise, of the default audit
 
 REFUSED = "refused"
 ENOUGH = (Verdict.REFUTED, Verdict.FAULT_FOUND)

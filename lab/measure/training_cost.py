@@ -25,7 +25,7 @@ import warnings
 import numpy as np
 
 from dpaudit import Key
-from dpaudit.training.noise import NoiseWatch
+from dpaudit.training.noise import MOST_WATCHED, NoiseWatch
 from dpaudit_lab.benchmark.adapters import KINDS, training
 from dpaudit_lab.power.timing import cpu, ratio_of
 
@@ -135,7 +135,7 @@ def weighed(steps: int) -> tuple[int, int, float]:
     """Return the bytes that a watch holds and saves, and its CPU time in seconds."""
     rng = np.random.default_rng(0)
     groups, names = np.repeat(np.arange(4), 60), list("abcd")
-    drawn = rng.normal(size=(1000, 240))
+    drawn = rng.normal(size=(1000, MOST_WATCHED))
 
     def watched() -> NoiseWatch:
         watch = NoiseWatch(groups, names, Key(bytes(32)))

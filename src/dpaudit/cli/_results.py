@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = [
     "ResultArgument",
     "folder_of",
-    "is_sealed",
     "read_checked",
     "read_evidence",
     "read_result",
@@ -44,6 +43,7 @@ def read_checked(path: Path) -> "tuple[Result, str]":
     What does not hold is refused: a page of it would be believed.
     """
     from dpaudit.evidence.derivation import check_result  # noqa: PLC0415
+    from dpaudit.evidence.envelope import is_sealed  # noqa: PLC0415
     from dpaudit.evidence.verification import Finding  # noqa: PLC0415
     from dpaudit.evidence.verify import check_before  # noqa: PLC0415
     from dpaudit.game.result import Result  # noqa: PLC0415 (numpy)
@@ -99,11 +99,6 @@ def folder_of(evidence: "Evidence", path: Path) -> Path | None:
         for file in named.files
     )
     return folder if there else None
-
-
-def is_sealed(text: str) -> bool:
-    """Return whether a text is the envelope of evidence, as far as one can see."""
-    return '"payloadType"' in text
 
 
 def read_evidence(text: str) -> "Evidence":

@@ -8,7 +8,7 @@ import typer
 from dpaudit import _files
 from dpaudit.cli._designs import read_key
 from dpaudit.cli._output_files import Output
-from dpaudit.cli._results import ResultArgument, folder_of, is_sealed, read_evidence
+from dpaudit.cli._results import ResultArgument, folder_of, read_evidence
 from dpaudit.cli._shared import IndependentOption, patience, read_text
 from dpaudit.errors import DpAuditError, InvalidInputError
 
@@ -94,6 +94,7 @@ def _evidence(
     text: str, key: Path | None, scores: list[Path], independent: bool
 ) -> "Evidence":
     from dpaudit.evidence import Registration, evidence_of, score_files  # noqa: PLC0415
+    from dpaudit.evidence.envelope import is_sealed  # noqa: PLC0415
     from dpaudit.game.result import Result  # noqa: PLC0415
 
     if is_sealed(text):

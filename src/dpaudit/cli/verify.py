@@ -6,7 +6,6 @@ from typing import Annotated
 import typer
 
 from dpaudit.cli._designs import read_registration
-from dpaudit.cli._results import is_sealed
 from dpaudit.cli._shared import JsonOption, patience, read_text
 from dpaudit.errors import InvalidInputError
 
@@ -43,6 +42,7 @@ def verify(
     6 if something that was required is missing.
     """
     from dpaudit.evidence import verify as verified  # noqa: PLC0415 (numpy)
+    from dpaudit.evidence.envelope import is_sealed  # noqa: PLC0415
 
     required = _required(require)
     text = read_text(evidence)

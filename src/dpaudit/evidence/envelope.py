@@ -30,6 +30,7 @@ __all__ = [
     "Envelope",
     "Signature",
     "Signer",
+    "is_sealed",
     "open_envelope",
     "sealed",
 ]
@@ -77,6 +78,11 @@ class Envelope:
     subject: tuple[tuple[str, str], ...]
     held: tuple[tuple[str, str], ...]
     signature: Signature | None
+
+
+def is_sealed(text: str) -> bool:
+    """Return whether a text is the envelope of evidence, as far as one can see."""
+    return '"payloadType"' in text
 
 
 def sealed(evidence: Evidence, signer: Signer | None = None) -> str:

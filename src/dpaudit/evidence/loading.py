@@ -1,13 +1,13 @@
 """Any document of ours, read from a file by what it says it is."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, TypeAlias
 
 from dpaudit import _canonical
 from dpaudit.bounds.readings import Reading
 from dpaudit.errors import DpAuditError, InvalidInputError
-from dpaudit.evidence.envelope import open_envelope
+from dpaudit.evidence.envelope import is_sealed, open_envelope
 from dpaudit.evidence.record import Evidence
 from dpaudit.evidence.registration import Registration
 from dpaudit.evidence.verification import Verification
@@ -16,7 +16,7 @@ from dpaudit.game.design import Commitment, Design
 from dpaudit.game.result import Result
 from dpaudit.game.transcript import Transcript
 from dpaudit.tables.tally import ScoreTally
-from dpaudit.tables.tally_json import tally_from_json
+from dpaudit.tables.tally_json import TALLY_FORMAT, tally_from_json
 
 __all__ = ["load"]
 
@@ -33,11 +33,12 @@ Loaded: TypeAlias = (
     | ScoreTally
 )
 
-_DOCUMENTS: Final = {
+_DOCUMENTS: Final[dict[str, Callable[[str], Loaded]]] = {
     each.form: each.from_json
     for each in (
         Result,
         Design,
+        Evidence,
         Registration,
         Commitment,
         Transcript,
@@ -45,7 +46,7 @@ _DOCUMENTS: Final = {
         Reading,
         Coins,
     )
-}
+} | {TALLY_FORMAT: tally_from_json}
 # What commands print with --json, to be read and not to be gone on from.
 _PRINTED: Final = {
     "audit": "the result: dpaudit audit ... --save result.json",
@@ -94,19 +95,14 @@ def load(path: str | Path) -> Loaded:
 
 
 def _loaded(text: str) -> Loaded:
-    if '"payloadType"' in text:
+    if is_sealed(text):
         return open_envelope(text)[0]
     plain = _canonical.parsed(text)
     form = str(plain.get("format", "")) if isinstance(plain, Mapping) else ""
     if form in _DOCUMENTS:
-        found: Loaded = _DOCUMENTS[form](text)
-        return found
-    if form == Evidence.form:
-        return Evidence.from_json(text)
+        return _DOCUMENTS[form](text)
     if form == "dpaudit.plan.1" and "design" in plain:
         return Design.of_plain(plain["design"])
-    if form == "dpaudit.tally.1":
-        return tally_from_json(text)
     name = form.removeprefix("dpaudit.").rsplit(".", 1)[0]
     if name in _PRINTED:
         raise InvalidInputError(
@@ -114,5 +110,5 @@ def _loaded(text: str) -> Loaded:
         )
     raise InvalidInputError(
         f"no document that this version knows (format {form!r}); known are "
-        f"{', '.join(sorted([*_DOCUMENTS, Evidence.form, 'dpaudit.tally.1']))}"
+        f"{', '.join(sorted(_DOCUMENTS))}"
     )

@@ -21,9 +21,9 @@ from dpaudit.tables.histogram import MOST_CELLS, Histogram
 from dpaudit.tables.seen_ids import IdSet
 from dpaudit.tables.tally import MOST_CANARIES, MOST_EXACT, Found, ScoreTally
 
-__all__ = ["tally_from_json", "tally_to_json"]
+__all__ = ["TALLY_FORMAT", "tally_from_json", "tally_to_json"]
 
-_FORMAT: Final = "dpaudit.tally.1"
+TALLY_FORMAT: Final = "dpaudit.tally.1"
 _FIELDS: Final = {"design", "commitment", "salt", "rows", "ones", "ids", "found"}
 _MOST_KEYS: Final = 2 * MOST_CELLS  # the octave around zero has two signs
 
@@ -32,7 +32,7 @@ def tally_to_json(tally: ScoreTally) -> str:
     """Return the canonical JSON of a tally."""
     return _canonical.text(
         {
-            "format": _FORMAT,
+            "format": TALLY_FORMAT,
             "design": encode(tally.design),
             "commitment": encode(tally.commitment),
             "salt": tally.salt,
@@ -50,8 +50,8 @@ def tally_from_json(text: str) -> ScoreTally:
     Raises:
         InvalidInputError: It is no tally; the message says what is wrong.
     """
-    plain = _canonical.document(_canonical.parsed(text), _FORMAT)
-    _canonical.object_of(plain, _FORMAT, _FIELDS)
+    plain = _canonical.document(_canonical.parsed(text), TALLY_FORMAT)
+    _canonical.object_of(plain, TALLY_FORMAT, _FIELDS)
     if not isinstance(plain["ids"], list):
         raise InvalidInputError(f"ids must be a list, got {str(plain['ids'])[:40]!r}")
     _validate.sha256("salt", plain["salt"])

@@ -14,7 +14,7 @@ of them were sampled, as an accountant's proof allows. The threat model says so.
 from collections.abc import Iterator
 from functools import wraps
 from pathlib import Path
-from typing import Final, final
+from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,8 +28,9 @@ from dpaudit.game.result import Result
 from dpaudit.game.verdict import Control
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
-from dpaudit.training.probe import ClippedSum, Probes, Tree, named_leaves, probe_sum
-from dpaudit.training.sensitivity import Sensitivity
+from dpaudit.training.noise import MOST_WATCHED
+from dpaudit.training.probe import ClippedSum, Tree, named_leaves, probe_sum
+from dpaudit.training.sensitivity import Probes, Sensitivity
 
 __all__ = [
     "SumsAudit",
@@ -38,8 +39,6 @@ __all__ = [
     "noise_watched",
     "scattered",
 ]
-
-_WATCHED: Final = 240  # coordinates at which noise is watched
 
 
 def looks_at_sums(*, noise: bool, how: str) -> Iterator[Look]:
@@ -87,7 +86,7 @@ def looks_at_records(*, norm: float, least: float | None = None) -> Iterator[Loo
 
 def noise_watched(coordinates: int) -> slice:
     """Return at which of the canaries' coordinates noise is watched: spread evenly."""
-    return slice(0, None, -(-coordinates // _WATCHED))
+    return slice(0, None, -(-coordinates // MOST_WATCHED))
 
 
 @final

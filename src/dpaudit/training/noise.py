@@ -24,8 +24,9 @@ from dpaudit.game.ledger import Fault, How, Look, Road
 from dpaudit.training import noise_faults
 from dpaudit.training.noise_faults import Pairs, Seen, add_row, sums_of, with_error
 
-__all__ = ["NoiseWatch"]
+__all__ = ["MOST_WATCHED", "NoiseWatch"]
 
+MOST_WATCHED: Final = 240  # coordinates: less than 1 KiB a step
 _SEALED: Final = "noise"
 _MOST_COMPARED: Final = 1024  # coordinates, in pairs
 _HUGE: Final = float(np.finfo(np.float32).max)

@@ -41,13 +41,12 @@ from typing import Any, Final, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit import _canonical, _validate
-from dpaudit._codec import decode, encode
+from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.ledger import Fault, How, Look, Road
+from dpaudit.game.ledger import Fault, Road
 from dpaudit.training.sensitivity import EXERCISED, LEAST, Alone, Sensitivity, cause_of
 
-__all__ = ["ClippedSum", "Probes", "Tree", "named_leaves", "probe_sum"]
+__all__ = ["ClippedSum", "Tree", "named_leaves", "probe_sum"]
 
 Tree: TypeAlias = Any  # an array, or dicts, lists and tuples of arrays
 ClippedSum: TypeAlias = Callable[..., Tree]
@@ -55,7 +54,6 @@ _Sum: TypeAlias = list[NDArray[np.float64]]
 _Rows: TypeAlias = NDArray[np.int64]
 
 _NAME: Final = "clipped_sum"
-_STATE: Final = "probes"
 _TRIES: Final = 6  # at finding a scale at which nothing is clipped
 _DONORS: Final = 2  # that take a record's place in turn
 _CLOSE: Final = 0.01  # relative
@@ -116,43 +114,6 @@ them large enough to be clipped.
     _validate.whole_number("seed", seed)
     rng = np.random.default_rng(seed)
     return _Examination(_Sums(clipped_sum, batch), float(norm), records, rng).result()
-
-
-@final
-class Probes:
-    """What the probes of one training saw, from checkpoint to checkpoint."""
-
-    def __init__(self) -> None:
-        self.looks: list[Look] = []
-        self.faults: list[Fault] = []
-
-    def add(self, found: Sensitivity) -> Sensitivity:
-        """Keep what a probe saw, or why it could not."""
-        self.looks += found.looks()
-        self.faults += [fault for fault in found.faults if fault not in self.faults]
-        if found.unseen:
-            said = f"a probe could not look at it: {found.unseen}"
-            for road in (Road.GRADIENTS, Road.CLIPPING):
-                self.looks.append(Look(road=road, how=How.NOT_LOOKED_AT, said=said))
-        return found
-
-    def saved(self) -> dict[str, NDArray[Any]]:
-        """Return what was seen, as an array."""
-        text = _canonical.text(
-            {"looks": encode(self.looks), "faults": encode(self.faults)}
-        )
-        return {_STATE: np.frombuffer(text.encode(), np.uint8)}
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what ``saved`` returned."""
-        kept = state.get(_STATE)
-        if kept is None or kept.dtype != np.uint8:
-            raise InvalidInputError("the state does not say what was probed")
-        plain = _canonical.object_of(
-            _canonical.parsed(kept.tobytes().decode()), _STATE, {"looks", "faults"}
-        )
-        self.looks = list(decode(tuple[Look, ...], plain["looks"], "looks"))
-        self.faults = list(decode(tuple[Fault, ...], plain["faults"], "faults"))
 
 
 @final

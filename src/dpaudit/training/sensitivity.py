@@ -9,15 +9,32 @@ parameter, in which causes can be told apart.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import hypot
-from typing import Final, final
+from typing import Any, Final, final
 
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit import _canonical
+from dpaudit._codec import decode, encode
+from dpaudit.errors import InvalidInputError
 from dpaudit.game.ledger import Fault, How, Look, Road
 
-__all__ = ["EXERCISED", "LEAST", "TOGETHER", "Alone", "Sensitivity", "cause_of"]
+__all__ = [
+    "EXERCISED",
+    "LEAST",
+    "TOGETHER",
+    "Alone",
+    "Probes",
+    "Sensitivity",
+    "cause_of",
+    "packed",
+    "unpacked",
+]
 
 LEAST: Final = 1e-3  # of the clipping norm; float32 stays below 1e-5
 EXERCISED: Final = 0.9  # of the clipping norm: such a record was clipped
 TOGETHER: Final = "the batch is clipped, or divided by its size, and not each record"
+_STATE: Final = "probes"
 _CLOSE: Final = 0.01  # relative, of a norm to what explains it
 
 
@@ -102,6 +119,59 @@ class Sensitivity:
             return f"Not examined: {self.unseen}."
         found = [f"Fault found: {fault}." for fault in self.faults]
         return " ".join([*found, *(f"{look.said}." for look in self.looks())])
+
+
+@final
+class Probes:
+    """What the probes of one training saw, from checkpoint to checkpoint."""
+
+    def __init__(self) -> None:
+        self.looks: list[Look] = []
+        self.faults: list[Fault] = []
+
+    def add(self, found: Sensitivity) -> Sensitivity:
+        """Keep what a probe saw, or why it could not."""
+        self.looks += found.looks()
+        self.faults += [fault for fault in found.faults if fault not in self.faults]
+        if found.unseen:
+            said = f"a probe could not look at it: {found.unseen}"
+            for road in (Road.GRADIENTS, Road.CLIPPING):
+                self.looks.append(Look(road=road, how=How.NOT_LOOKED_AT, said=said))
+        return found
+
+    def plain(self) -> dict[str, Any]:
+        """Return what was seen, as JSON has it."""
+        return {"looks": encode(self.looks), "faults": encode(self.faults)}
+
+    def take_up(self, plain: Mapping[str, Any]) -> None:
+        """Go on from what ``plain`` returned."""
+        self.looks = list(decode(tuple[Look, ...], plain["looks"], "looks"))
+        self.faults = list(decode(tuple[Fault, ...], plain["faults"], "faults"))
+
+    def saved(self) -> dict[str, NDArray[np.uint8]]:
+        """Return what was seen, as an array."""
+        return {_STATE: packed(self.plain())}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what ``saved`` returned."""
+        self.take_up(unpacked(state, _STATE, {"looks", "faults"}))
+
+
+def packed(plain: Mapping[str, Any]) -> NDArray[np.uint8]:
+    """Return what is kept in words, as an array of a checkpoint."""
+    return np.frombuffer(_canonical.text(plain).encode(), np.uint8)
+
+
+def unpacked(
+    state: Mapping[str, NDArray[Any]], name: str, fields: set[str]
+) -> Mapping[str, Any]:
+    """Return what ``packed`` made of an object with these fields."""
+    kept = state.get(name)
+    if kept is None or kept.dtype != np.uint8:
+        raise InvalidInputError(f"the state does not say what was looked at: {name!r}")
+    return _canonical.object_of(
+        _canonical.parsed(kept.tobytes().decode()), name, fields
+    )
 
 
 @final

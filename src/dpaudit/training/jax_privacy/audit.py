@@ -50,8 +50,8 @@ from dpaudit.training.jax_privacy.setup import (
     norm_in_sum,
     sample_rate,
 )
-from dpaudit.training.probe import ClippedSum, Probes, probe_sum
-from dpaudit.training.sensitivity import Sensitivity
+from dpaudit.training.probe import ClippedSum, probe_sum
+from dpaudit.training.sensitivity import Probes, Sensitivity
 
 __all__ = ["JaxPrivacyAudit"]
 

@@ -15,8 +15,9 @@ from dpaudit.training.opacus.audit import OpacusAudit
 from dpaudit.training.opacus.layout import Canary
 from dpaudit.training.opacus.plan import audit_opacus, plan_opacus
 from dpaudit.training.opacus.records import with_canaries
-from dpaudit.training.opacus.sensitivity import Sensitivity, probe_sensitivity
+from dpaudit.training.opacus.sensitivity import probe_sensitivity
 from dpaudit.training.opacus.setup import shared_key
+from dpaudit.training.sensitivity import Sensitivity
 
 __all__ = [
     "Canary",

@@ -40,7 +40,6 @@ from dpaudit.training.opacus.frozen import Model, patched
 from dpaudit.training.opacus.layout import Canary, local
 from dpaudit.training.opacus.probing import Batch, Step
 from dpaudit.training.opacus.roads import Roads
-from dpaudit.training.opacus.sensitivity import Sensitivity
 from dpaudit.training.opacus.setup import (
     Loader,
     accountant_of,
@@ -56,6 +55,7 @@ from dpaudit.training.opacus.setup import (
 )
 from dpaudit.training.opacus.sums import SumInserter
 from dpaudit.training.opacus.ways import way_of
+from dpaudit.training.sensitivity import Sensitivity
 
 __all__ = ["OpacusAudit"]
 

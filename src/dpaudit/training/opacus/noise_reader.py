@@ -6,7 +6,7 @@ Canaries are in both sums, so that what is read says nothing about coins.
 """
 
 from math import ceil, prod, sqrt
-from typing import Any, Final, final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 
 from dpaudit.training.audit import TrainingAudit
+from dpaudit.training.noise import MOST_WATCHED
 from dpaudit.training.opacus.layout import local
 from dpaudit.training.opacus.setup import (
     divisor,
@@ -23,8 +24,6 @@ from dpaudit.training.opacus.setup import (
 )
 
 __all__ = ["NoiseReader"]
-
-_MOST: Final = 240  # coordinates: less than 1 KiB a step
 
 
 @final
@@ -93,8 +92,8 @@ def _why_not(optimizer: DPOptimizer) -> str:
 def _spots(optimizer: DPOptimizer) -> list[tuple[int, Any, torch.Tensor]]:
     """Return the coordinates that are read: number, parameter, offsets."""
     count = len(optimizer.params)
-    chosen = np.unique(np.linspace(0, count - 1, min(count, _MOST)).astype(int))
-    each, found = _MOST // len(chosen), []
+    chosen = np.unique(np.linspace(0, count - 1, min(count, MOST_WATCHED)).astype(int))
+    each, found = MOST_WATCHED // len(chosen), []
     for index in chosen:
         parameter = optimizer.params[index]
         offsets = torch.from_numpy(_lattice(tuple(parameter.shape), each))

@@ -10,13 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, final
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 
-from dpaudit import _canonical
-from dpaudit._codec import decode, encode
+from dpaudit._codec import decode
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.ledger import Fault, How, Look, Road
 from dpaudit.game.verdict import Control
@@ -25,9 +23,10 @@ from dpaudit.training.opacus.noise_reader import NoiseReader
 from dpaudit.training.opacus.probing import Batch, Step, parameter_names
 from dpaudit.training.opacus.records import some_records
 from dpaudit.training.opacus.sampler import SampledBatches
-from dpaudit.training.opacus.sensitivity import Sensitivity, probe_sensitivity
+from dpaudit.training.opacus.sensitivity import probe_sensitivity
 from dpaudit.training.opacus.setup import Loader, rank_and_world
 from dpaudit.training.opacus.surroundings import Surroundings
+from dpaudit.training.sensitivity import Probes, Sensitivity, packed, unpacked
 
 __all__ = ["Roads"]
 
@@ -54,8 +53,7 @@ class Roads:
         self.noise = NoiseReader(optimizer, parameter_names(model, optimizer))
         self._sampled: SampledBatches | None = None
         self._beside = Surroundings(model, optimizer)
-        self._looks: list[Look] = []  # of probes
-        self._faults: list[Fault] = []
+        self._probes = Probes()
         self._examined: set[str] = set()
 
     def attach(self) -> None:
@@ -98,10 +96,8 @@ class Roads:
             generators=generators,
             seed=seed,
         )
-        self._looks += found.looks()
-        self._faults += found.faults
         self._examined |= {*found.beside}
-        return found
+        return self._probes.add(found)
 
     def found(self, rate: float) -> tuple[list[Look], list[Fault]]:
         """Return how roads were looked at, and what is wrong on them.
@@ -109,8 +105,8 @@ class Roads:
         Args:
             rate: The sampling rate that the accountant was told.
         """
-        looks = [*self._not_probed(), *self._looks, *self._beside.looks()]
-        faults = list(dict.fromkeys(self._faults))
+        looks = [*self._not_probed(), *self._probes.looks, *self._beside.looks()]
+        faults = self._probes.faults
         if self._sampled is not None:
             seen, wrong = self._sampled.found(rate)
             looks, faults = [*looks, *seen], [*faults, *wrong]
@@ -122,29 +118,19 @@ class Roads:
 
     def saved(self) -> dict[str, NDArray[Any]]:
         """Return what was seen, as arrays; noise is kept by the audit itself."""
-        text = _canonical.text(
-            {
-                "looks": encode(self._looks),
-                "faults": encode(self._faults),
-                "examined": sorted(self._examined),
-                "changed": self._beside.changed,
-                "batches": self._sampled.saved() if self._sampled else [],
-            }
-        )
-        return {_STATE: np.frombuffer(text.encode(), np.uint8)}
+        kept = {
+            **self._probes.plain(),
+            "examined": sorted(self._examined),
+            "changed": self._beside.changed,
+            "batches": self._sampled.saved() if self._sampled else [],
+        }
+        return {_STATE: packed(kept)}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what ``saved`` returned."""
-        kept = state.get(_STATE)
-        if kept is None or kept.dtype != np.uint8:
-            raise InvalidInputError("the state does not say what was looked at")
-        plain = _canonical.object_of(
-            _canonical.parsed(kept.tobytes().decode()),
-            _STATE,
-            {"looks", "faults", "examined", "changed", "batches"},
-        )
-        self._looks = list(decode(tuple[Look, ...], plain["looks"], "looks"))
-        self._faults = list(decode(tuple[Fault, ...], plain["faults"], "faults"))
+        fields = {"looks", "faults", "examined", "changed", "batches"}
+        plain = unpacked(state, _STATE, fields)
+        self._probes.take_up(plain)
         self._examined = set(decode(tuple[str, ...], plain["examined"], "examined"))
         self._beside.changed = {
             str(name): int(times) for name, times in plain["changed"].items()

@@ -75,7 +75,7 @@ from dpaudit.training.sensitivity import (
     cause_of,
 )
 
-__all__ = ["Sensitivity", "probe_sensitivity"]
+__all__ = ["probe_sensitivity"]
 
 _ALIKE: Final = (0.7, 1.4)  # ratio of norms at a whole and at half a batch
 _SEEDS: Final = 8
