@@ -16,11 +16,13 @@ import sys
 import tempfile
 import time
 import venv
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 RUNNER = Path(__file__).with_name("page.py")
+TRIES = 2
 COLD = [ROOT / "README.md", ROOT / "docs" / "tutorials" / "first-audit.md"]
 
 
@@ -40,47 +42,61 @@ def main() -> None:
 
 
 def walk_cold(pages: list[Path]) -> None:
-    """Copy the checkout, make an environment, and walk one page after the other."""
+    """Make an environment, and walk one page after the other, each in a copy."""
     with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder) / "checkout"
-        copy_checkout(home)
         venv.create(Path(folder) / "venv", with_pip=True)
-        for page in pages:
-            print(page.relative_to(ROOT), flush=True)
-            binaries = Path(folder) / "venv" / "bin"
-            command = [str(binaries / "python"), str(RUNNER), str(page)]
-            fresh = {"DPAUDIT_PIP": "pip"} | around(binaries)  # unless it is named
-            if subprocess.run(command, cwd=home, env=fresh, check=False).returncode:
-                sys.exit(1)
+        binaries = Path(folder) / "venv" / "bin"
+        fresh = {"DPAUDIT_PIP": "pip"} | around(binaries)  # unless it is named
+        if not all(walked(page, copy_checkout, fresh, binaries) for page in pages):
+            sys.exit(1)
 
 
 def walk_here(pages: list[Path], jobs: int) -> None:
     """Walk each page in a scratch folder of its own, some at a time."""
+    binaries = Path(sys.executable).parent
+
+    def walk(page: Path) -> bool:
+        return walked(page, link_examples, around(binaries), binaries, "--installed")
+
     with ThreadPoolExecutor(jobs) as pool:
-        walks = list(pool.map(walk_in_scratch, pages))
+        walks = list(pool.map(walk, pages))
     if not all(walks):
         sys.exit(1)
 
 
-def walk_in_scratch(page: Path) -> bool:
-    """Run the page's blocks in an empty folder; say how it went."""
-    start = time.monotonic()
-    with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "examples").symlink_to(ROOT / "examples")
-        done = subprocess.run(
-            [sys.executable, str(RUNNER), "--installed", str(page)],
-            cwd=folder,
-            env=around(Path(sys.executable).parent),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    if done.returncode or done.stdout:
-        took = f"{time.monotonic() - start:.1f} s"
-        print(f"{page.relative_to(ROOT)}: {took}\n{done.stdout}", end="", flush=True)
-    if done.returncode:
+def walked(
+    page: Path,
+    prepare: Callable[[Path], None],
+    environment: dict[str, str],
+    binaries: Path,
+    *options: str,
+) -> bool:
+    """Run the page's blocks in a folder of their own; say how it went.
+
+    Pages toss coins: of the audits of honest programs on them one in some hundreds
+    is wrong, as alpha allows. A page that fails is walked once more.
+    """
+    for attempt in range(TRIES):
+        start = time.monotonic()
+        with tempfile.TemporaryDirectory() as folder:
+            prepare(Path(folder))
+            done = subprocess.run(
+                [str(binaries / "python"), str(RUNNER), *options, str(page)],
+                cwd=folder,
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        again = ", walked again" if attempt else ""
+        took = f"{time.monotonic() - start:.1f} s{again}"
+        if done.returncode or done.stdout:
+            said = f"{page.relative_to(ROOT)}: {took}\n{done.stdout}"
+            print(said, end="", flush=True)
+        if not done.returncode:
+            return True
         print(done.stderr, file=sys.stderr, flush=True)
-    return done.returncode == 0
+    return False
 
 
 def around(binaries: Path) -> dict[str, str]:
@@ -108,6 +124,11 @@ def copy_checkout(home: Path) -> None:
         if (ROOT / name).is_file():
             (home / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, home / name)
+
+
+def link_examples(home: Path) -> None:
+    """Put beside a page what its commands name."""
+    (home / "examples").symlink_to(ROOT / "examples")
 
 
 if __name__ == "__main__":
