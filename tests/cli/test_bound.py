@@ -51,7 +51,8 @@ def test_text_is_one_line():
     done = run(*COUNTS)
     assert done.stdout == (
         "epsilon >= 2.802 at delta = 1e-05 "
-        "(alpha = 0.05, method exact, tier A: any mechanism)\n"
+        "(wrong with chance at most 0.05, whatever the program does; method exact, "
+        "tier A)\n"
     )
 
 

@@ -74,7 +74,7 @@ def test_as_typed_with_an_accountant(accountant):
     )
     assert lines[1].startswith("Put 2 canaries at each of 200 coordinates (400 in all)")
     assert lines[2].startswith("What it would catch: noise ")
-    assert "at delta = 1e-05 (alpha = 0.05, method rounds, tier A" in lines[3]
+    assert "at delta = 1e-05 (wrong with chance at most 0.05, whatever" in lines[3]
     assert "the training's own epsilon is" in lines[4]
     assert lines[-1].split()[0] == "2"
 

@@ -90,4 +90,4 @@ def test_the_explanation_leaves_it_to_its_author():
     assert "Hoeffding, JASA 58, 1963, theorem 1" in explained
     assert "the method hoeffding holds, which only its author says" in explained
     assert "was shown" not in explained
-    assert "tier A: any mechanism" not in explained
+    assert "whatever the program does" not in explained

@@ -71,17 +71,26 @@ def test_the_sentence_says_everything():
     result = audit(claimed=1.0, true=1.0, seed=0)
     text = str(result)
     for part in (
-        "No violation found. The claim (epsilon = 1, delta = 0)-DP is not refuted (p",
-        "epsilon >= ",
-        "at delta = 0 (alpha = 0.05, method exact, tier A: any mechanism)",
-        f"{result.reading.correct} of 100 guesses right about 100 canaries",
+        "No violation found. Epsilon is at least 0.299, where 1 is claimed.",
         # 81 of 100 refute epsilon = 1; Bin(100, 0.852) reaches them 9 times in 10
-        "all right would have shown 3.49; 85.2 % right would have refuted the claim "
-        "with chance 0.9)",
-        "against an observer of the output.",
+        "Guesses right 85.2 % of the time would have refuted the claim with chance 0.9",
+        "Shown epsilon >= 0.299 at delta = 0: wrong with chance at most 0.05, whatever "
+        "the program does (method exact, tier A)",
+        f"{result.reading.correct} of 100 ({result.reading.correct}.0%): about 100 "
+        "canaries",
+        "Could have shown epsilon >= 3.492: if every guess had been right",
+        "Watching somebody who sees the output",
+        "Coins derived from a committed key",
     ):
-        assert part in text
-    assert text.count(". ") == 1  # the verdict, and one sentence
+        assert part in " ".join(text.split())
+
+
+def test_a_long_text_is_told_beside_its_name():
+    lines = str(audit(claimed=1.0, true=1.0, seed=0)).splitlines()[1:]
+    assert max(map(len, lines)) <= 88
+    assert all(line.startswith("  ") for line in lines)
+    names = [line[2:24].strip() for line in lines if line[2] != " "]
+    assert names[:3] == ["Claimed", "Shown", "p-value"]
 
 
 @pytest.mark.parametrize(
@@ -278,7 +287,8 @@ def test_a_result_with_scores_and_without_an_accuracy_reads_back_too():
 
 def test_a_claim_that_no_outcome_could_refute_is_said_to_be_out_of_reach():
     result = audit(claimed=5.0, true=1.0, seed=0)
-    assert "3.49, too little to refute the claim)" in str(result)
+    said = " ".join(str(result).split())
+    assert "3.492: if every guess had been right; too little to refute" in said
 
 
 def test_a_refuted_claim_needs_no_word_on_what_would_have_been_caught():

@@ -60,32 +60,30 @@ def test_a_refuted_claim_is_told_with_all_that_the_number_needs():
     section = section_of(judged())
     table = cells(section)
     assert table["Verdict"] == "refuted"
-    claimed = "epsilon = 0.5, at delta = 0.0001; add-remove adjacency"
+    claimed = "epsilon = 0.5 at delta = 0.0001: one record more or less"
     assert table["Claimed"] == claimed
-    assert table["Found, at least"] == (
-        "epsilon &gt;= 0.695, at delta = 0.0001, wrong with chance at most alpha = "
-        "0.05; method exact, tier A: any mechanism"
+    assert table["Shown"] == (
+        "epsilon &gt;= 0.695 at delta = 0.0001: wrong with chance at most 0.05, "
+        "whatever the program does (method exact, tier A)"
     )
-    assert table["Threat model"] == "an observer of the final model only"
-    p_value, _, rest = table["p-value of the claim"].partition(", ")
-    assert rest == "at 0.05 or less a claim counts as refuted"
+    assert table["Watching"] == "somebody who sees the final model only"
+    p_value, _, rest = table["p-value"].partition(": ")
+    assert rest.endswith("if the claim is true; 0.05 or less refutes it")
     shown = float(p_value.removeprefix("p = "))
     assert P_VALUE <= shown == pytest.approx(P_VALUE, rel=0.05)  # rounded up
-    assert table["Right guesses"] == "75 of 100 (75.0%), about 1,000 canaries"
-    assert "What would have been caught" not in table
-    verdict = section.splitlines()[2]
-    assert verdict.startswith(
-        "**Refuted. The claim epsilon = 0.5 at delta = 0.0001 is refuted"
-    )
-    assert "an observer of the final model only" in verdict
+    assert table["Right guesses"] == "75 of 100 (75.0%): about 1,000 canaries"
+    assert "would have refuted" not in section
+    verdict = "**Refuted. Epsilon is at least 0.695, where 0.5 is claimed.**"
+    assert section.splitlines()[2].replace("\\", "") == verdict
+    assert "Shown at delta = 0.0001 against somebody who sees the final" in section
 
 
 def test_what_was_not_refuted_says_what_would_have_been():
-    table = cells(section_of(judged(correct=60)))
-    assert table["Verdict"] == "no violation found, which does not prove the claim"
-    assert (
-        "would have refuted it with chance 0.9" in table["What would have been caught"]
+    section = section_of(judged(correct=60))
+    assert cells(section)["Verdict"] == (
+        "no violation found, which does not prove the claim"
     )
+    assert "would have refuted it with chance 0.9" in section.splitlines()[2]
 
 
 def test_an_audit_that_could_show_nothing_is_called_inconclusive():
@@ -110,8 +108,8 @@ def test_a_ranking_and_a_training_have_sections_too():
         design=design,
         commitment=None,
     )
-    found = cells(model_card_section(ranked))["Found, at least"]
-    assert "; method ranked, tier A" in found
+    found = cells(model_card_section(ranked))["Shown"]
+    assert "(method ranked, tier A)" in found
     counted = Design(
         canaries=200,
         rules=OneRun(guesses=50),
@@ -125,8 +123,10 @@ def test_a_ranking_and_a_training_have_sections_too():
     trained = audit.finish(claim=GaussianDP(mu=0.5))
     assert trained.claim_test.claim.epsilon_at(0.0) == inf
     table = cells(model_card_section(trained))
-    assert table["Claimed"].startswith("epsilon = inf, at delta = 0; the accountant's")
-    assert "tier B" in table["If the mechanism is Gaussian"]
+    assert table["Claimed"].startswith(
+        "epsilon = inf at delta = 0: one record more or less; the accountant's"
+    )
+    assert "tier B" in table["If noise is Gaussian"]
 
 
 NASTY = (

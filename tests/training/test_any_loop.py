@@ -74,7 +74,7 @@ def test_a_curve_is_what_counts_if_it_is_given():
     assert result.claim_test is result.training.accountant
     assert result.refuted
     assert result.p_value < result.design_test.p_value
-    assert "a whole curve" in str(result)
+    assert "the accountant's, of the steps taken" in " ".join(str(result).split())
 
 
 def test_the_result_for_a_pure_claim_can_be_written():
@@ -104,7 +104,7 @@ def test_a_run_of_other_steps_than_planned_has_no_forecast():
     audit = started(replace(DESIGN, setting=setting))
     loop(audit, noise=2.26, steps=5)
     said = str(audit.finish())
-    assert "plan was for 100 steps and 5 were seen" in said
+    assert "100 steps were planned, and 5 seen" in said
     assert "2.08" not in said
     assert "expected 0.9" not in said
 

@@ -47,8 +47,8 @@ class Adaptive(GameBound[Counts]):
         ...     canaries=100_000, guesses=1510, correct=1439, adaptive=True
         ... )
         >>> print(Adaptive().epsilon_lower(counts, delta=1e-5, alpha=0.05))
-        epsilon >= 2.766 at delta = 1e-05 (alpha = 0.05, method adaptive, tier A: any \
-mechanism)
+        epsilon >= 2.766 at delta = 1e-05 (wrong with chance at most 0.05, \
+whatever the program does; method adaptive, tier A)
     """
 
     method: ClassVar[str] = "adaptive"

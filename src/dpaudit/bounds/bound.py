@@ -70,8 +70,8 @@ class LowerBound:
     def __str__(self) -> str:
         return (
             f"epsilon >= {rounded_down(self.epsilon_lower)} at delta = {self.delta:g} "
-            f"(alpha = {self.alpha:g}, method {self.method}, tier {self.tier}: "
-            "any mechanism)"
+            f"(wrong with chance at most {self.alpha:g}, whatever the program does; "
+            f"method {self.method}, tier {self.tier})"
         )
 
 

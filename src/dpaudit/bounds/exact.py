@@ -78,8 +78,8 @@ class Exact(GameBound[Counts]):
     Example:
         >>> counts = Counts(canaries=100_000, guesses=1510, correct=1439)
         >>> print(Exact().epsilon_lower(counts, delta=1e-5, alpha=0.05))
-        epsilon >= 2.802 at delta = 1e-05 (alpha = 0.05, method exact, tier A: any \
-mechanism)
+        epsilon >= 2.802 at delta = 1e-05 (wrong with chance at most 0.05, \
+whatever the program does; method exact, tier A)
     """
 
     method: ClassVar[str] = "exact"
@@ -242,8 +242,8 @@ class Classic(GameBound[Counts]):
     Example:
         >>> runs = Counts(canaries=1000, guesses=1000, correct=880)
         >>> print(Classic().epsilon_lower(runs, delta=1e-5, alpha=0.05))
-        epsilon >= 1.829 at delta = 1e-05 (alpha = 0.05, method classic, tier A: any \
-mechanism)
+        epsilon >= 1.829 at delta = 1e-05 (wrong with chance at most 0.05, \
+whatever the program does; method classic, tier A)
     """
 
     method: ClassVar[str] = "classic"

@@ -31,8 +31,8 @@ class Steinke(GameBound[Counts]):
     Example:
         >>> counts = Counts(canaries=100_000, guesses=1510, correct=1439)
         >>> print(Steinke().epsilon_lower(counts, delta=1e-5, alpha=0.05))
-        epsilon >= 2.675 at delta = 1e-05 (alpha = 0.05, method steinke, tier A: any \
-mechanism)
+        epsilon >= 2.675 at delta = 1e-05 (wrong with chance at most 0.05, \
+whatever the program does; method steinke, tier A)
     """
 
     method: ClassVar[str] = "steinke"

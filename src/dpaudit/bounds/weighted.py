@@ -84,8 +84,8 @@ class WeightedGuesses(GameBound[Weighted]):
         ...     committed=True,
         ... )
         >>> print(WeightedGuesses().epsilon_lower(weighted, delta=1e-5, alpha=0.05))
-        epsilon >= 1.549 at delta = 1e-05 (alpha = 0.05, method weighted, tier A: any \
-mechanism)
+        epsilon >= 1.549 at delta = 1e-05 (wrong with chance at most 0.05, \
+whatever the program does; method weighted, tier A)
     """
 
     method: ClassVar[str] = "weighted"
@@ -144,8 +144,8 @@ class AdaptiveSlots(GameBound[Weighted]):
         ...     committed=True, adaptive=True,
         ... )
         >>> print(AdaptiveSlots().epsilon_lower(slots, delta=1e-5, alpha=0.05))
-        epsilon >= 1.546 at delta = 1e-05 (alpha = 0.05, method slots, tier A: any \
-mechanism)
+        epsilon >= 1.546 at delta = 1e-05 (wrong with chance at most 0.05, \
+whatever the program does; method slots, tier A)
     """
 
     method: ClassVar[str] = "slots"

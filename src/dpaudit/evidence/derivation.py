@@ -27,6 +27,7 @@ from dpaudit.evidence.registration import Registration
 from dpaudit.evidence.verification import Check, Finding, fails, holds, open_question
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
+from dpaudit.game.ledger import How
 from dpaudit.game.lots import tie_rng
 from dpaudit.game.result import Result, bound_of, check_method, effect_seen, judge
 from dpaudit.game.result import check_reading as check_game
@@ -408,7 +409,9 @@ def _check_ledger(stated: Result) -> list[Check]:
     if stated.training is None:
         return []
     faults = [f"Fault found: {each}." for each in stated.faults]
-    said = " ".join([*faults, *roads(stated.training.ledger, stated.verdict)])
+    said = " ".join(
+        [*faults, *roads(stated.training.ledger, stated.verdict, reversed(How))]
+    )
     return [
         open_question(
             "roads",

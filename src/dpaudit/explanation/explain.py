@@ -24,7 +24,7 @@ from dpaudit.game.result import Result
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.game.strength import would_catch
 from dpaudit.game.verdict import CHANCE, Verdict
-from dpaudit.game.words import head, noise_caught, shown
+from dpaudit.game.words import head, noise_caught, numbers, shown
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.theory.rungs import Gaps
 
@@ -148,6 +148,7 @@ def explain(
         outcome=result.verdict,
         reason=result.reason,
         head=head(result, said),
+        numbers=numbers(result),
         shown=shown(result),
         controls=result.controls,
         claimed=gaps.rungs[0].epsilon,
@@ -173,6 +174,7 @@ def _void(result: Result) -> Explanation:
         outcome=result.verdict,
         reason=result.reason,
         head=head(result),
+        numbers="",
         shown="",
         controls=result.controls,
         claimed=result.claim_test.claim.epsilon_at(delta),
@@ -259,7 +261,7 @@ def _assumptions(audit: Result) -> tuple[str, ...]:
         ),
         f"the method {audit.bound.method} holds, which only its author says"
         if audit.is_own_bound
-        else f"tier {audit.bound.tier}: nothing about the mechanism",
+        else f"nothing about the program (tier {audit.bound.tier})",
     ]
     if design.threat_model is ThreatModel.KNOWN_RECORDS:
         found.append(

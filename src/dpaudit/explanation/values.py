@@ -78,9 +78,10 @@ class Explanation:
     Attributes:
         outcome: How it ended, in one word.
         reason: Why it is void or inconclusive, or which fault; "" otherwise.
-        head: Of a training, the first lines: the word, what was found, what was not
-            looked at, what was.
-        shown: What was shown of the claim, and to whom; "" if the audit is void.
+        head: The first lines: the word, what it is worth and what was not looked at in
+            one line; of a training what was found, and what was looked at.
+        numbers: What was found beside what is claimed; "" if the audit is void.
+        shown: How sure that is, and against whom; "" if the audit is void.
         controls: What was looked at to see whether there was anything to see.
         claimed: The claim's epsilon at delta.
         found: The lower bound on epsilon at delta; 0 if the audit is void.
@@ -104,6 +105,7 @@ class Explanation:
     outcome: Verdict
     reason: str
     head: tuple[str, ...]
+    numbers: str
     shown: str
     controls: tuple[Control, ...]
     claimed: float
@@ -124,12 +126,19 @@ class Explanation:
     @property
     def verdict(self) -> str:
         """The verdict in sentences: the word first, then what was shown."""
-        return f"{opening(self.outcome, self.reason)} {self.shown}".strip()
+        said = (opening(self.outcome, self.reason), self.numbers, self.shown)
+        return " ".join(filter(None, said))
+
+    @property
+    def below(self) -> str:
+        """What is said below the first lines; nothing is said twice."""
+        said = "" if self.numbers in self.head[0] else self.numbers
+        return f"{said} {self.shown}".strip()
 
     @property
     def worth(self) -> bool:
         """Whether the first line says what would have been caught."""
-        return bool(self.head and self.strength) and self.strength in self.head[0]
+        return bool(self.strength) and self.strength in self.head[0]
 
     def table(self) -> str:
         """Return the steps as lines of text."""
@@ -142,9 +151,7 @@ class Explanation:
 
     def __str__(self) -> str:
         parts = [on_one_line(self.notice)] if self.notice else []
-        parts.append(
-            "\n".join([*self.head, self.shown] if self.head else [self.verdict]).strip()
-        )
+        parts.append("\n".join([*self.head, self.below]).strip())
         if self.strength and not self.worth:
             parts.append(self.strength)
         if self.advice:

@@ -37,6 +37,20 @@ class ThreatModel(StrEnum):
     FINAL_MODEL = "an observer of the final model only"
     OUTPUT = "an observer of the output"
 
+    @property
+    def plain(self) -> str:
+        """Who that is, in plain words."""
+        return _WHO[self]
+
+
+_WHO = {
+    ThreatModel.ALL_ITERATES: "somebody who sees the model at every step",
+    ThreatModel.KNOWN_RECORDS: "somebody who sees the model at every step and knows "
+    "all other records",
+    ThreatModel.FINAL_MODEL: "somebody who sees the final model only",
+    ThreatModel.OUTPUT: "somebody who sees the output",
+}
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)

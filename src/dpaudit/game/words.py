@@ -1,10 +1,11 @@
-"""A result in words, at one place: the sentence, what was shown, facts in rows.
+"""A result in words, at one place: the first lines, how sure they are, facts in rows.
 
-Printing and ``dpaudit audit`` say ``sentence``; explanations, reports and model cards
-``verdict`` with ``shown``; a notebook shows the word and rows (``html``). All of them
-begin with ``head`` where a training was audited: what was found, what was not looked
-at, what was. Nothing that says something about the claim is said of a void audit. Lower
-bounds are rounded down and p-values up.
+Every format begins with ``head``, whose first line is the verdict: the word, what it is
+worth, what nobody looked at. Below it printing, ``dpaudit audit`` and notebooks have
+``facts``; explanations, reports and model cards also say ``numbers`` and ``shown`` in
+sentences. There is one verdict; other claims and families are rows. Nothing that says
+something about the claim is said of a void audit. Lower bounds are rounded down and
+p-values up.
 
 Elsewhere are the words of a test and of a bound by themselves (``bounds/bound``), of
 what guesses would have had to do (``game/strength``), of several runs together
@@ -16,11 +17,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from html import escape
 from math import ceil, sqrt
+from textwrap import fill
 from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
 
-from dpaudit.bounds.bound import p_value_text, rounded_down
+from dpaudit.bounds.bound import LowerBound, p_value_text, rounded_down
 from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.strength import mechanism_ceiling
 from dpaudit.errors import on_one_line
@@ -30,12 +32,11 @@ from dpaudit.privacy.guarantees import ApproxDP, Guarantee, PureDP
 
 if TYPE_CHECKING:
     from dpaudit.game.design import Design
-    from dpaudit.game.result import Result, TrainingRecord
+    from dpaudit.game.result import Result
 
 __all__ = [
     "Fact",
     "claim_words",
-    "details",
     "facts",
     "head",
     "html",
@@ -45,6 +46,7 @@ __all__ = [
     "note_on_ranking",
     "note_on_strength",
     "notes",
+    "numbers",
     "opening",
     "roads",
     "sentence",
@@ -52,6 +54,7 @@ __all__ = [
     "verdict",
 ]
 
+_WIDTH, _NAMES = 88, 22  # of a row in a terminal, and of its name
 _LARGE_PRODUCT = 30.0  # of canaries and delta; docs/how-to/audit-a-large-table.md
 _FAR = 4.0  # standard deviations, beyond which scores are said to be turned round
 
@@ -149,62 +152,93 @@ def _turned_round(result: "Result") -> bool:
 
 
 def sentence(result: "Result") -> str:
-    """Return what a result says of itself: a sentence, or some lines of a training."""
-    void, training = result.verdict is Verdict.VOID, result.training
-    if training is None:
-        said = opening(result.verdict, result.reason)
-        return said if void else f"{said} {details(result)}"
-    lines = [*head(result)]
-    if not void:
-        lines += [_accountant(result), details(result), _family(training)]
-        lines += [_why_not_higher(result)]
-    lines += [
-        f"Looked at: {on_one_line(each.said)}."
+    """Return what a result says of itself: its first lines, then rows."""
+    void = result.verdict is Verdict.VOID
+    found = ledger_facts(result) if void else facts(result)
+    rows = [(each.name, each.whole) for each in found]
+    rows += [
+        ("Looked at", each.said)
         for each in result.controls
         if each.said not in result.reason
     ]
-    lines += [f"Note: {on_one_line(remark)}." for remark in training.remarks]
-    lines += [
-        f"{capital(look.road)}, {looked(look.how, result.verdict)}: "
-        f"{on_one_line(look.said)}."
-        for look in training.ledger.looks
-    ]
-    return "\n".join(line for line in lines if line)
+    rows += [("Noticed", each) for each in _remarks(result)]
+    return "\n".join([*head(result), *(_line(*row) for row in rows)])
 
 
-# The first lines about a training, in every format
+def _line(name: str, text: str) -> str:
+    """Return a row of a table for terminals, its text beside the name."""
+    beside = f"  {name:<{_NAMES}}  "
+    above = f"  {name}\n" if len(name) > _NAMES else ""
+    return above + fill(
+        on_one_line(text),
+        width=_WIDTH,
+        initial_indent=" " * (_NAMES + 4) if above else beside,
+        subsequent_indent=" " * (_NAMES + 4),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
-def head(result: "Result", caught: str | None = None) -> tuple[str, ...]:
-    """Return what is said first of a training, in lines; none of anything else.
+def _remarks(result: "Result") -> tuple[str, ...]:
+    return result.training.remarks if result.training else ()
 
-    The word, with what it is worth; each fault, or what else is behind a refutation;
-    the roads that nobody looked at; those that were looked at, by how.
+
+# The first lines, in every format
+
+
+def head(result: "Result", caught: str = "") -> tuple[str, ...]:
+    """Return what is said first of an audit, in lines.
+
+    In one line the word, what it is worth, and what nobody looked at. Below it, of a
+    training, each fault, or what else is behind a refutation; then the roads that were
+    looked at, by how.
 
     Args:
         result: Of any audit.
         caught: What would have been caught, as a sentence, where more is known than
             the result says.
+
+    Example:
+        >>> from dpaudit import Design, OneRun
+        >>> from dpaudit.bounds import Counts
+        >>> from dpaudit.game.result import judge
+        >>> rules, claim = OneRun(guesses=100), PureDP(epsilon=1.0)
+        >>> design = Design(canaries=100, rules=rules, claim=claim)
+        >>> counts = Counts(canaries=100, guesses=100, correct=90)
+        >>> print(*head(judge(counts, design=design, commitment=None)))
+        Refuted. Epsilon is at least 1.630, where 1 is claimed.
     """
-    if result.training is None:
-        return ()
-    word, ledger = result.verdict, result.training.ledger
-    faults, said = list(result.faults), opening(word, result.reason)
+    word, faults = result.verdict, list(result.faults)
+    said = opening(word, result.reason)
     if word is Verdict.FAULT_FOUND:
         said = opening(word, str(faults.pop(0)))
     elif word is Verdict.REFUTED:
-        said += f" {_refutation(result)}"
+        said += f" {numbers(result)}"
     elif word is Verdict.NO_VIOLATION_FOUND:
         said += f" {caught or _worth(result)}"
-    lines = [said, *(f"Fault found: {on_one_line(str(each))}." for each in faults)]
+    lines = [f"{said}{_unseen(result)}"]
+    lines += [f"Fault found: {on_one_line(str(each))}." for each in faults]
+    if result.training is None:
+        return tuple(lines)
     if word is Verdict.REFUTED and not result.faults:
         lines.append(_suspected(result))
-    return *lines, *roads(ledger, word)
+    return *lines, *roads(result.training.ledger, word)
 
 
-def roads(ledger: Ledger, verdict: Verdict) -> Iterator[str]:
-    """Say what was not looked at, and what was and how, in a line each."""
-    for how in (How.NOT_LOOKED_AT, How.AUDITED, How.PROBED):
+def _unseen(result: "Result") -> str:
+    """Name what was not looked at, in a sentence, if it is known."""
+    found: Iterable[str] = result.not_exercised
+    if result.training is not None:
+        found = result.training.ledger.roads(How.NOT_LOOKED_AT)
+    said = on_one_line(", ".join(found))
+    return f" Not looked at: {said}." if said else ""
+
+
+def roads(
+    ledger: Ledger, verdict: Verdict, ways: Iterable[How] = (How.AUDITED, How.PROBED)
+) -> Iterator[str]:
+    """Say what was looked at, in a line for each of some ways."""
+    for how in ways:
         found = ledger.roads(how)
         if found:
             yield f"{capital(looked(how, verdict))}: {', '.join(found)}."
@@ -217,15 +251,21 @@ def looked(how: How, verdict: Verdict) -> str:
     return str(how)
 
 
-def _refutation(result: "Result") -> str:
-    """Return what was found beside what was claimed."""
+def numbers(result: "Result") -> str:
+    """Return what was found beside what is claimed; "" of a void audit.
+
+    Of a bound that this package does not have nothing is said in its own voice.
+    """
+    if result.verdict is Verdict.VOID:
+        return ""
     test, found = result.claim_test, result.bound
-    claimed, p = test.claim.epsilon_at(found.delta), p_value_text(test.p_value)
-    if result.is_own_bound or found.epsilon_lower <= claimed:
-        return f"The claim {claim_words(test.claim, found.delta)} fails (p {p})."
-    at = f"at delta = {found.delta:g}; p {p}" if found.delta else f"p {p}"
+    claimed = test.claim.epsilon_at(found.delta)
+    low = test.refuted and found.epsilon_lower <= claimed
+    if result.is_own_bound or low:
+        how = "is refuted" if test.refuted else "is not refuted"
+        return f"The claim {claim_words(test.claim, found.delta)} {how}."
     least = rounded_down(found.epsilon_lower)
-    return f"Epsilon is at least {least}, where {claimed:.4g} is claimed ({at})."
+    return f"Epsilon is at least {least}, where {claimed:.4g} is claimed."
 
 
 def _suspected(result: "Result") -> str:
@@ -247,119 +287,40 @@ def _suspected(result: "Result") -> str:
 
 
 def _worth(result: "Result") -> str:
-    """Return what a training's audit would have caught, or why that is not known."""
+    """Return what would have been caught; what was found, if that is not known."""
     about, training = result.design.about, result.training
+    if training is None:
+        return f"{numbers(result)}{_accuracy(result)}"
+    why = _not_as_planned(result)
+    if about.fault is not None and not why:
+        return f"{noise_caught(about.fault)}."
+    why = why or "no plan forecast it"
+    return f"Which noise it would have caught is not known: {why}."
+
+
+def _accuracy(result: "Result") -> str:
+    if result.accuracy_caught is None:
+        return ""
+    return (
+        f" Guesses right {ceil(1000 * result.accuracy_caught) / 10:g} % of the time "
+        f"would have refuted the claim with chance {CHANCE:g}."
+    )
+
+
+def _not_as_planned(result: "Result") -> str:
+    """Return why what a plan forecast does not hold; "" if it does."""
+    planned, training = result.design.about.steps, result.training
     assert training is not None
     if training.hidden:
-        why = f"real gradients hid {1 - training.trusted:.0%} of the evidence"
-    elif about.fault is None:
-        why = "no plan forecast it"
-    elif about.steps not in (None, training.steps):
-        why = f"{about.steps} steps were planned, and {training.steps} seen"
-    else:
-        return f"{noise_caught(about.fault)}."
-    return f"Which noise it would have caught is not known: {why}."
+        return f"real gradients hid {1 - training.trusted:.0%} of the evidence"
+    if planned not in (None, training.steps):
+        return f"{planned} steps were planned, and {training.steps} seen"
+    return ""
 
 
 def capital(text: str) -> str:
     """Return a text with its first letter as a capital."""
     return text[:1].upper() + text[1:]
-
-
-def details(result: "Result") -> str:
-    """Return what was shown of the design's claim, in one sentence."""
-    right, made = result.reading.right_and_made()
-    said = (
-        f"{result.design_test}: {result.bound}, from {right} of {made} guesses right "
-        f"about {result.design.canaries} canaries ({_most(result)} "
-        f"{result.ceiling:.3g}{_caught(result)}), against {result.design.threat_model}"
-        f"{_limits(result)}."
-    )
-    return said[0].upper() + said[1:]
-
-
-def _most(result: "Result") -> str:
-    """Say what the ceiling is the ceiling of."""
-    if result.reading.tally:
-        return "all right would have shown"
-    return "no audit with so many guesses shows more than"
-
-
-def _caught(result: "Result") -> str:
-    """Say what would have been caught, where nothing was."""
-    if result.design_test.refuted or result.reading.counted is None:
-        return ""
-    if result.accuracy_caught is None:
-        return ", too little to refute the claim"
-    return (
-        f"; {ceil(1000 * result.accuracy_caught) / 10:g} % right would have refuted "
-        f"the claim with chance {CHANCE:g}"
-    )
-
-
-def _limits(result: "Result") -> str:
-    """Say what the audit did not run through, and what nobody can check."""
-    missed = "; not exercised: " + on_one_line(", ".join(result.not_exercised))
-    uncommitted = "" if result.commitment else "; the coins were not committed"
-    said = result.not_exercised and not result.training  # there the ledger says it
-    return (missed if said else "") + uncommitted
-
-
-def _accountant(result: "Result") -> str:
-    if result.training is None or result.training.accountant is None:
-        return ""
-    test, delta = result.training.accountant, result.design.bound_delta
-    said = str(test).replace(
-        str(test.claim),
-        f"of the accountant (a whole curve: epsilon = "
-        f"{test.claim.epsilon_at(delta):.3f} at delta = {delta:g})",
-    )
-    return f"{said[0].upper()}{said[1:]} at alpha = {test.alpha:g}."
-
-
-def _family(training: "TrainingRecord") -> str:
-    family = training.family
-    return "" if family is None else f"By the Gaussian family: {family}."
-
-
-def _why_not_higher(result: "Result") -> str:
-    """Say what keeps the bound from being higher, and what would be caught."""
-    design = result.design
-    right = f"its bound if every guess were right is {result.ceiling:.3f}"
-    if result.refuted:
-        return f"Why not higher: {right}."
-    reach = mechanism_ceiling(
-        result.claim_test.claim, delta=design.bound_delta, alpha=design.alpha
-    )
-    return (
-        "Why not higher: of a training that just keeps the claim, no one-run audit "
-        f"with alpha = {design.alpha:g} reliably shows more than epsilon = "
-        f"{reach:.3f}; {right}{_forecast(result)}."
-    )
-
-
-def _forecast(result: "Result") -> str:
-    """Say what the plan expected, if there was one and the run was as planned."""
-    about, training, said = result.design.about, result.training, ""
-    if training is not None and training.hidden:
-        hidden = f"{1 - training.trusted:.0%}"
-        return (
-            f". Real gradients in the canaries' coordinates hid {hidden} of the "
-            "evidence, so that the plan's forecast does not hold: larger faults "
-            "than it says may go unseen"
-        )
-    if about.expected_epsilon is None and about.fault is None:
-        return ""
-    if training is not None and about.steps not in (None, training.steps):
-        return (
-            f". The plan was for {about.steps} steps and {training.steps} were seen, "
-            "so that its forecast does not hold"
-        )
-    if about.expected_epsilon is not None:
-        said += f"; the plan expected {rounded_down(about.expected_epsilon)}"
-    if about.fault is not None and result.verdict is not Verdict.NO_VIOLATION_FOUND:
-        said += f". {noise_caught(about.fault)}"  # else it stands in the first line
-    return said
 
 
 def noise_caught(fault: float) -> str:
@@ -376,16 +337,17 @@ def noise_caught(fault: float) -> str:
     )
 
 
-# What explanations, reports and model cards say of the claim
+# What is said below the first lines
 
 
 def verdict(result: "Result") -> str:
     """Return the word, why it is no answer, and what was shown of the claim."""
-    return f"{opening(result.verdict, result.reason)} {shown(result)}".strip()
+    said = (opening(result.verdict, result.reason), numbers(result), shown(result))
+    return " ".join(filter(None, said))
 
 
 def shown(result: "Result") -> str:
-    """Return what was shown of the claim; "" of a void audit, which shows nothing.
+    """Return how sure ``numbers`` are, and against whom; "" of a void audit.
 
     Example:
         >>> from dpaudit import Design, OneRun
@@ -395,54 +357,51 @@ def shown(result: "Result") -> str:
         >>> design = Design(canaries=100, rules=rules, claim=claim)
         >>> counts = Counts(canaries=100, guesses=100, correct=90)
         >>> print(shown(judge(counts, design=design, commitment=None)))
-        The claim epsilon = 1 is refuted against an observer of the output: epsilon is \
-at least 1.630 (alpha = 0.05, method exact, tier A: any mechanism; p = 2.8e-05).
+        Shown against somebody who sees the output (p = 2.8e-05); wrong with chance at \
+most 0.05, whatever the program does (method exact, tier A).
     """
     if result.verdict is Verdict.VOID:
         return ""
-    test, found, who = result.claim_test, result.bound, result.design.threat_model
-    claim = claim_words(test.claim, found.delta)
-    at = f" at delta = {found.delta:g}" if found.delta else ""
-    least = f"epsilon is at least {rounded_down(found.epsilon_lower)}{at}"
+    test, found = result.claim_test, result.bound
+    at = f"at delta = {found.delta:g} " if found.delta else ""
+    who = f"Shown {at}against {result.design.threat_model.plain}"
     p = f"p {p_value_text(test.p_value)}"
+    least = rounded_down(found.epsilon_lower)
     if result.is_own_bound:
-        how = "refuted" if test.refuted else "not refuted, which does not prove it,"
         said = (
-            f"The claim {claim} is {how} against {who} ({p}). The method "
-            f"{found.method} says of itself that {least} (alpha = {found.alpha:g}); "
-            "dpaudit does not have it, and does not say so: "
-            f"{on_one_line(found.reference)}."
-        )
-        return said + _other_test(result)
-    least += (
-        f" (alpha = {found.alpha:g}, method {found.method}, tier {found.tier}: any "
-        f"mechanism; {p})"
-    )
-    if not test.refuted:
-        said = (
-            f"The claim {claim} is not refuted against {who}, which does not prove it: "
-            f"all that was shown is that {least}."
+            f"{who} ({p}). The method {found.method} says of itself that epsilon is "
+            f"at least {least} (alpha = {found.alpha:g}); dpaudit does not have it, "
+            f"and does not say so: {on_one_line(found.reference)}."
         )
     else:
-        said = f"The claim {claim} is refuted against {who}: {least}."
-        if found.epsilon_lower < test.claim.epsilon_at(found.delta):
+        said = f"{who} ({p}); {_sure(found)}."
+        if test.refuted and found.epsilon_lower <= test.claim.epsilon_at(found.delta):
             said += (
-                " The claim is tested by itself; a bound must hold against every "
-                "smaller epsilon too, and is lower."
+                f" Of epsilon by itself only {least} is shown: a bound must hold "
+                "against every smaller epsilon too, and is lower."
             )
+    if not test.refuted:
+        said += " That does not prove the claim."
     return said + _other_test(result)
 
 
 def _other_test(result: "Result") -> str:
-    """Return the verdict on the design's claim where it is another one."""
+    """Return how the plan's claim fared, where it fared otherwise."""
     test, own = result.claim_test, result.design_test
     if own is test or own.refuted == test.refuted:
         return ""
     claim = claim_words(own.claim, result.design.bound_delta)
     how = "is refuted" if own.refuted else "is not refuted"
     return (
-        f" The claim that the design names, {claim}, {how} "
+        f" By itself the claim that the design names, {claim}, {how} "
         f"(p {p_value_text(own.p_value)})."
+    )
+
+
+def _sure(found: LowerBound) -> str:
+    return (
+        f"wrong with chance at most {found.alpha:g}, whatever the program does "
+        f"(method {found.method}, tier {found.tier})"
     )
 
 
@@ -458,7 +417,7 @@ class Fact:
     @property
     def whole(self) -> str:
         """Value and note in one."""
-        return f"{self.value}, {self.note}" if self.note else self.value
+        return f"{self.value}: {self.note}" if self.note else self.value
 
 
 def facts(result: "Result") -> tuple[Fact, ...]:
@@ -473,9 +432,9 @@ def facts(result: "Result") -> tuple[Fact, ...]:
         >>> counts = Counts(canaries=100, guesses=100, correct=90)
         >>> for fact in facts(judge(counts, design=design, commitment=None))[:3]:
         ...     print(f"{fact.name}: {fact.value}")
-        Claimed: epsilon = 1
-        Found, at least: epsilon >= 1.630
-        p-value of the claim: p = 2.8e-05
+        Claimed: epsilon = 1 at delta = 0
+        Shown: epsilon >= 1.630 at delta = 0
+        p-value: p = 2.8e-05
     """
     right, made = result.reading.right_and_made()
     share = f" ({right / made:.1%})" if made else ""
@@ -488,52 +447,98 @@ def facts(result: "Result") -> tuple[Fact, ...]:
             value=f"{right:,} of {made:,}{share}",
             note=f"about {result.design.canaries:,} canaries",
         ),
-        Fact(name="Threat model", value=str(result.design.threat_model)),
+        *(() if void else _most(result)),
+        Fact(name="Watching", value=result.design.threat_model.plain),
+        _coins(result),
         *_of_training(result, void=void),
     )
 
 
 def _claimed(result: "Result") -> Fact:
     test, delta = result.claim_test, result.bound.delta
-    curve, whose = "", "a whole curve"
+    curve = ""
     if result.training is not None and result.training.accountant is not None:
-        whose = "the accountant's whole curve"
-    if not isinstance(test.claim, PureDP | ApproxDP):
-        curve = f"{whose} is tested; "
+        curve = (
+            "; the accountant's, of the steps taken, and with it every pair of epsilon "
+            "and delta that it promises. A framework that rounds up says a little more"
+        )
+    elif not isinstance(test.claim, PureDP | ApproxDP):
+        curve = "; every pair of epsilon and delta that it promises is tested"
     return Fact(
         name="Claimed",
-        value=f"epsilon = {test.claim.epsilon_at(delta):.4g}",
-        note=f"at delta = {delta:g}; {curve}{test.claim.adjacency} adjacency",
+        value=f"epsilon = {test.claim.epsilon_at(delta):.4g} at delta = {delta:g}",
+        note=f"{test.claim.adjacency.plain}{curve}",
     )
 
 
-def _about_the_claim(result: "Result") -> tuple[Fact, ...]:
+def _about_the_claim(result: "Result") -> Iterator[Fact]:
     bound, test = result.bound, result.claim_test
-    who = (
-        "only its author says that it holds"
-        if result.is_own_bound
-        else (f"tier {bound.tier}: any mechanism")
+    sure = _sure(bound)
+    if result.is_own_bound:
+        sure = (
+            f"wrong with chance at most {bound.alpha:g}, as only the author of the "
+            f"method {bound.method} says"
+        )
+    yield Fact(
+        name="Shown",
+        value=f"epsilon >= {rounded_down(bound.epsilon_lower)} at delta = "
+        f"{bound.delta:g}",
+        note=sure,
     )
-    return (
-        Fact(
-            name="Found, at least",
-            value=f"epsilon >= {rounded_down(bound.epsilon_lower)}",
-            note=f"at delta = {bound.delta:g}, wrong with chance at most alpha = "
-            f"{bound.alpha:g}; method {bound.method}, {who}",
-        ),
-        Fact(
-            name="p-value of the claim",
-            value=f"p {p_value_text(test.p_value)}",
-            note=f"at {test.alpha:g} or less a claim counts as refuted",
-        ),
-        Fact(
-            name="Most it could have shown",
-            value=f"epsilon >= {rounded_down(result.ceiling)}",
-            note="if every guess had been right"
+    yield Fact(
+        name="p-value",
+        value=f"p {p_value_text(test.p_value)}",
+        note="at most the chance of so many right guesses if the claim is true; "
+        f"{test.alpha:g} or less refutes it",
+    )
+    own = result.design_test
+    if own is not test:
+        how = "refuted" if own.refuted else "not refuted"
+        yield Fact(
+            name="Claim of the plan",
+            value=str(own.claim),
+            note=f"fixed before the run; by itself {how} (p "
+            f"{p_value_text(own.p_value)})",
+        )
+
+
+def _most(result: "Result") -> Iterator[Fact]:
+    """Say what the audit could have shown, had it been luckier or larger."""
+    yield Fact(
+        name="Could have shown",
+        value=f"epsilon >= {rounded_down(result.ceiling)}",
+        note=(
+            "if every guess had been right"
             if result.reading.tally
-            else "no audit with so many guesses shows more",
-        ),
+            else "no audit with so many guesses shows more"
+        )
+        + ("" if result.could_refute else "; too little to refute the claim"),
     )
+    if result.refuted or result.training is None:
+        return
+    design, planned = result.design, result.design.about.expected_epsilon
+    reach = mechanism_ceiling(
+        result.claim_test.claim, delta=design.bound_delta, alpha=design.alpha
+    )
+    plan = ""
+    if planned is not None:
+        why = _not_as_planned(result)
+        plan = f"; the plan expected {rounded_down(planned)}"
+        if why:
+            plan = f"; what the plan expected does not hold: {why}"
+    yield Fact(
+        name="Any audit, at most",
+        value=f"epsilon >= {rounded_down(reach)}",
+        note="what one run reliably shows of a training that just keeps its claim"
+        f"{plan}",
+    )
+
+
+def _coins(result: "Result") -> Fact:
+    value = "not committed, so that nobody can check that they came first"
+    if result.commitment is not None:
+        value = "derived from a committed key; evidence lets others check it"
+    return Fact(name="Coins", value=value)
 
 
 def _of_training(result: "Result", *, void: bool) -> Iterator[Fact]:
@@ -550,11 +555,13 @@ def _of_training(result: "Result", *, void: bool) -> Iterator[Fact]:
     family = training.family
     if family is not None and not void:
         yield Fact(
-            name="If the mechanism is Gaussian",
-            value=f"{family.parameter} >= {rounded_down(family.parameter_lower)}",
-            note=f"tier {family.tier}: {family.family} only, in which epsilon >= "
-            f"{rounded_down(family.model_epsilon)} at delta = {family.delta:g}; "
-            f"alpha = {family.alpha:g}, method {family.method}",
+            name="If noise is Gaussian",
+            value=f"epsilon >= {rounded_down(family.model_epsilon)} at delta = "
+            f"{family.delta:g}",
+            note=f"which is assumed, not shown; {family.parameter} >= "
+            f"{rounded_down(family.parameter_lower)} in {family.family}, wrong "
+            f"with chance at most {family.alpha:g} (method {family.method}, tier "
+            f"{family.tier})",
         )
 
 
@@ -608,7 +615,7 @@ def html(result: "Result") -> str:
         >>> "<strong>Refuted</strong>." in html(result)
         True
     """
-    said, *more = head(result) or (opening(result.verdict, result.reason),)
+    said, *more = head(result)
     word = len(result.verdict)
     rows = [(each.name, each.whole) for each in facts(result)]
     rows += [("Looked at", each.said) for each in result.controls]

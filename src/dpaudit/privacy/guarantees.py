@@ -72,6 +72,18 @@ class Adjacency(StrEnum):
     REPLACE_ONE = "replace-one"
     ZERO_OUT = "zero-out"
 
+    @property
+    def plain(self) -> str:
+        """What is done to it, in plain words."""
+        return _DONE[self]
+
+
+_DONE = {
+    Adjacency.ADD_REMOVE: "one record more or less",
+    Adjacency.REPLACE_ONE: "one record replaced",
+    Adjacency.ZERO_OUT: "one record replaced by one that adds nothing",
+}
+
 
 _SMALLEST = 5e-324  # what is positive must not be rounded to zero
 

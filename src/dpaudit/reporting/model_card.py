@@ -47,12 +47,8 @@ def model_card_section(result: Result, *, level: int = 2) -> str:
         >>> design = Design(canaries=100, rules=rules, claim=PureDP(epsilon=1.0))
         >>> counts = Counts(canaries=100, guesses=100, correct=90)
         >>> section = model_card_section(judge(counts, design=design, commitment=None))
-        >>> for line in section.splitlines()[6:10]:
-        ...     print(line[:52])
-        | Claimed | epsilon = 1, at delta = 0; add-remove ad
-        | Verdict | refuted |
-        | Found, at least | epsilon \>= 1.630, at delta = 0,
-        | p-value of the claim | p = 2.8e-05, at 0.05 or les
+        >>> section.splitlines()[2]
+        '**Refuted. Epsilon is at least 1.630, where 1 is claimed.**'
     """
     _validate.whole_number("level", level, least=1)
     if level > 5:
@@ -74,12 +70,10 @@ def model_card_section(result: Result, *, level: int = 2) -> str:
 
 
 def _first(explained: Explanation) -> tuple[str, ...]:
-    """Return the verdict; of a training its first lines, and then the claim."""
-    if not explained.head:
-        return (f"**{_text(explained.verdict)}**",)
+    """Return the first lines, and how sure they are."""
     said, *lines = explained.head
     listed = "\n".join(f"- {_text(line)}" for line in lines)
-    return f"**{_text(said)}**", listed, _text(explained.shown)
+    return f"**{_text(said)}**", listed, _text(explained.below)
 
 
 def _table(result: Result, explained: Explanation) -> str:

@@ -65,10 +65,11 @@ def explanation(**changed):
     parts = {
         "outcome": Verdict.NO_VIOLATION_FOUND,
         "reason": "",
-        "head": (),
+        "head": ("No violation found. It would have caught something.",),
+        "numbers": "Epsilon is at least 0.95, where 2 is claimed.",
         "advice": (),
         "looks": (),
-        "shown": "The claim is not refuted: little was shown.",
+        "shown": "That does not prove the claim.",
         "controls": (),
         "claimed": 2.0,
         "found": 0.95,
@@ -170,8 +171,9 @@ def test_the_outcome_is_told_in_words(kind, said, request):
     result, _ = request.getfixturevalue(kind)
     text = Page(report_html(result)).text
     assert said in text
-    assert "an observer of the output" in text
-    assert ("What would have been caught" in text) == (kind != "refuted")
+    assert "somebody who sees the output" in text
+    said = {"refuted": "is claimed", "honest": "would have refuted"}
+    assert said.get(kind, "could not have refuted") in text
 
 
 def test_what_cannot_be_shown_is_left_out_with_a_reason(honest, training):
@@ -214,7 +216,8 @@ def test_a_hostile_explanation_stays_text(honest):
         advice=Advice(text=attack),
     )
     said = explanation(
-        reason=attack,
+        head=(f"No violation found. {attack}", attack),
+        numbers=attack + attack,
         shown=attack,
         controls=(Control(said=attack),),
         strength=attack,
@@ -224,7 +227,7 @@ def test_a_hostile_explanation_stays_text(honest):
     )
     page = report_html(honest[0], explanation=said)
     assert "<script" not in page
-    assert page.count("&lt;script&gt;") == 11  # the name also twice in its bar
+    assert page.count("&lt;script&gt;") == 13  # the name also twice in its bar
     Page(page)
 
 

@@ -227,7 +227,8 @@ def test_the_result_says_who_looked_and_what_was_fixed():
     assert result.design.threat_model is ThreatModel.FINAL_MODEL
     assert set(result.design.setting) == {"canaries_sha256"}
     assert audit.commitment.holds_for(KEY, result.design)
-    assert "an observer of the final model only; not exercised: " in str(result)
+    assert "somebody who sees the final model only" in str(result)
+    assert " Not looked at: " in str(result).splitlines()[0]
     assert Result.from_json(result.to_json()) == result
 
 

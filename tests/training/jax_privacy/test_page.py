@@ -16,7 +16,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "audit-jax-privacy.md"
 def test_the_programs_of_the_page_print_results(capsys):
     names: dict[str, object] = {}
     blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
-    claim, probe = "The claim of the accountant", "one changes the sum by at most 1 C"
+    claim, probe = "  Claimed   ", "one changes the sum by at most 1 C"
     for block, said in zip(blocks, (claim, probe, claim), strict=True):
         exec(compile(block, PAGE.name, "exec"), names)
         printed = capsys.readouterr().out

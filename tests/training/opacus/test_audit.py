@@ -43,6 +43,15 @@ pytestmark = pytest.mark.filterwarnings(
 )
 
 
+def flat(result):
+    """Return what printing says, as one line."""
+    return " ".join(str(result).split())
+
+
+def first_line(result):
+    return str(result).splitlines()[0]
+
+
 def sums_joined(steps=STEPS, rate=0.1):
     bits = Coins(key=KEY, count=CANARIES).bits()
     inside = np.zeros((steps, CANARIES))
@@ -77,7 +86,9 @@ def test_a_sum_rises_by_the_clipping_norm_where_a_canary_joins(mode, clip, reduc
     run.train()
     result = audit.finish()
     check_slope(sums_joined(), eye.seen, clip)
-    assert "\nNot looked at: per-record gradients, clipping, adding up" in str(result)
+    assert "Not looked at: per-record gradients, clipping, adding up" in first_line(
+        result
+    )
 
 
 @pytest.mark.parametrize("mode", ["hooks", "ew", "functorch"])
@@ -97,7 +108,7 @@ def test_a_record_is_clipped_like_any_record(mode, norm, rise, monkeypatch):
     found, error, noise = slope(inside, eye.seen)
     assert abs(found - 2.0 * rise) < 4 * error
     assert noise == pytest.approx(2.0 * NOISE, rel=0.05)
-    assert "\nNot looked at: per-record gradients" in str(result)
+    assert "Not looked at: per-record gradients" in first_line(result)
     above = "sampling of records, clipping, adding up" if norm > 1 else "sampling"
     assert f"\nAudited: {above}" in str(result)
     assert "sampler" not in str(result)
@@ -123,7 +134,7 @@ def test_records_come_in_several_sizes_and_are_cut_to_one():
     assert 9 < written.max() <= 10
     assert 0.4 < np.mean(np.log(written / 1.25) / np.log(8)) < 0.6
     assert abs(result.training.arrival.slope - 1) < 4 * result.training.arrival.error
-    assert "at 1.25 to 10 times the clipping norm" in str(result)
+    assert "at 1.25 to 10 times the clipping norm" in flat(result)
 
 
 @pytest.mark.parametrize(("mode", "records"), [("hooks", True), ("ghost", False)])
@@ -240,8 +251,8 @@ def test_an_accountant_that_missed_steps_is_told_of():
     audit = attach(run)
     run.train(steps=6)
     run.engine.accountant.history = [(NOISE, 0.05, 4)]
-    said = str(audit.finish())
-    assert "Note: the accountant counted 4 steps, but 6 were made under audit." in said
+    said = flat(audit.finish())
+    assert "Noticed the accountant counted 4 steps, but 6 were made under audit" in said
     assert "a sample rate of 0.05, but the loader samples at 0.1" in said
 
 
@@ -327,7 +338,7 @@ def test_sums_accuse_no_sampler_that_they_did_not_run_through():
     run.train()
     result = audit.finish()
     assert not result.refuted
-    assert "but the loader samples at 1" in str(result)
+    assert "but the loader samples at 1" in flat(result)
     check_slope(sums_joined(), eye.seen, 1.0)  # drawn at 0.1 all the same
 
 
@@ -396,7 +407,7 @@ def test_ranked_guesses_are_judged_too():
     run.train(steps=4)
     result = audit.finish()
     assert result.training.family is None
-    assert "Note: the accountant's whole curve was not tested" in str(result)
+    assert "Noticed the accountant's whole curve was not tested" in flat(result)
 
 
 def test_a_step_past_opacus_voids_the_audit():
@@ -574,7 +585,7 @@ def test_clipping_of_each_parameter_is_remarked_upon():
     run = private_run(canaries=CANARIES, clipping="per_layer", clip=[0.5] * 4)
     audit = attach(run)
     run.train(audit.data_loader, steps=2)
-    assert "Note: parameters are clipped apart" in str(audit.finish())
+    assert "Noticed parameters are clipped apart" in flat(audit.finish())
 
 
 def test_a_step_that_fails_midway_is_forgotten():
@@ -641,9 +652,7 @@ def test_a_history_that_is_no_claim_costs_the_claim_only():
     run.engine.accountant.history = [(0.0, 0.1, 2)]
     result = audit.finish()
     assert result.training.accountant is None
-    assert "Note: the accountant's history is no claim that can be tested" in str(
-        result
-    )
+    assert "the accountant's history is no claim that can be tested" in flat(result)
 
 
 def test_a_small_canary_is_small():

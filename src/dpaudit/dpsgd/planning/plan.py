@@ -123,8 +123,8 @@ class Plan:
                 self._fault(),
                 f"Expect epsilon >= {rounded_down(self.expected.mean)} on average, "
                 f"give or take {self.expected.spread:.3f}, at delta = "
-                f"{self.claim.delta:g} (alpha = {self.alpha:g}, method {self.method}, "
-                "tier A: any mechanism).",
+                f"{self.claim.delta:g} (wrong with chance at most {self.alpha:g}, "
+                f"whatever the program does; method {self.method}, tier A).",
                 self._ceilings(),
             ]
         )

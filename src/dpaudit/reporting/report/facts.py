@@ -65,8 +65,10 @@ def more_facts(subject: Subject) -> tuple[Fact, ...]:
     """Return what the bound is to be compared with, and what it was made from."""
     if subject.result.verdict is Verdict.VOID:
         return ()
-    most, *rest = facts(subject.result)[_KEY:]
-    above = {"Threat model", *(each.name for each in look_facts(subject))}
+    rest = facts(subject.result)[_KEY:]
+    most = next(each for each in rest if each.name == "Could have shown")
+    above = {"Watching", "Coins", "Any audit, at most", most.name}
+    above |= {each.name for each in look_facts(subject)}
     others = [each for each in rest if each.name not in above]
     return (most, _reach(subject), *others)
 

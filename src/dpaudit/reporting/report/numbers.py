@@ -11,7 +11,6 @@ from math import floor, isfinite
 __all__ = [
     "at_least",
     "count",
-    "headline",
     "plain",
     "scientific",
     "sentence",
@@ -136,14 +135,3 @@ def sentence(text: str) -> str:
     ended = shown if shown.endswith((".", "!", "?", "…")) else f"{shown}."
     # A Greek letter stays small.
     return ended if ended[:1] in _LETTERS.values() else ended[:1].upper() + ended[1:]
-
-
-def headline(verdict: str) -> tuple[str, str]:
-    """Return the first half of a verdict, and what was shown.
-
-    Example:
-        >>> headline("The claim is refuted: epsilon is at least 2.")
-        ('The claim is refuted:', 'ε is at least 2.')
-    """
-    first, colon, rest = typeset(verdict).partition(": ")
-    return (f"{first}:", rest) if colon else (first, "")

@@ -22,7 +22,7 @@ from dpaudit.reporting.report.bound_by_guesses import by_k_figure
 from dpaudit.reporting.report.by_turn import course_figure
 from dpaudit.reporting.report.certificate import certificate_figure
 from dpaudit.reporting.report.figure import Drawn, LeftOut
-from dpaudit.reporting.report.numbers import headline, sentence, typeset
+from dpaudit.reporting.report.numbers import sentence, typeset
 from dpaudit.reporting.report.scores import histogram_figure, roc_figure
 from dpaudit.reporting.report.subject import Subject
 from dpaudit.reporting.report.waterfall import rungs
@@ -107,19 +107,15 @@ def report_html(
     drawn = (histogram_figure,) if void else _FIGURES
     figures = [figure(subject) for figure in drawn]
     commitment = subject.result.commitment
-    first, shown = headline(explanation.shown)
     return template.render(
         css=_resource("page.css"),
         kind=word.replace(" ", "-"),
         word=word[0].upper() + word[1:],
         void=void,
         reason=_reason(explanation),
-        first=first,
-        shown=shown,
         explanation=explanation,
         controls=facts.control_facts(explanation.controls),
         looks=facts.look_facts(subject),
-        threat_model=str(subject.result.design.threat_model),
         key_facts=facts.key_facts(subject),
         more_facts=facts.more_facts(subject),
         rungs=rungs(explanation),
@@ -134,9 +130,7 @@ def report_html(
 
 
 def _reason(explanation: Explanation) -> str:
-    """Return what stands beside the word: of a training the rest of its first line."""
-    if explanation.outcome is Verdict.VOID or not explanation.head:
-        return explanation.reason
+    """Return what stands beside the word: the rest of the first line."""
     return explanation.head[0][len(explanation.outcome) :].lstrip(".: ")
 
 
