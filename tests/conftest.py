@@ -8,6 +8,7 @@ _TALLIES = ("tallies_divided", "tallies_parquet", "tallies_ties")
 _NEEDS = {
     "accounting": ["accounting"],
     "opacus": [
+        "cli/test_which.py",
         *(f"training/{name}" for name in ("opacus", "black_box")),
         "testing/conformance/test_opacus_adapter.py",
         "reporting/loggers/test_tensorboard.py",

@@ -3,6 +3,7 @@
 ``public-names``  the names of the public face, and where each lives
 ``modules``       a package's modules, each with its documented members
 ``commands``      every command with its options, from the command line's own definition
+``answers``       what can be audited with what somebody has, as ``dpaudit which`` says
 ``schemas``       the published JSON schemas, each with what it describes
 
 Nothing of it is written by hand, so nothing of it can be out of date.
@@ -25,6 +26,7 @@ from typer.main import get_command
 
 import dpaudit
 from dpaudit.cli import app
+from dpaudit.cli.which import ANSWERS
 from dpaudit_lab.cli import app as lab
 
 Command = TyperCommand | TyperGroup
@@ -65,6 +67,15 @@ class Commands(SphinxDirective):
     def run(self) -> list[nodes.Node]:
         """Return a section for each command."""
         text = "\n".join(command_lines())
+        return self.parse_text_to_nodes(text, allow_section_headings=True)
+
+
+class Answers(SphinxDirective):
+    """What can be audited with what somebody has."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return a section for each thing that somebody may have."""
+        text = "\n".join(answer_lines())
         return self.parse_text_to_nodes(text, allow_section_headings=True)
 
 
@@ -109,6 +120,17 @@ def _module_section(name: str) -> str:
     if not hasattr(import_module(name), "__path__"):
         lines.append("   :members:")
     return "\n".join([*lines, ""])
+
+
+def answer_lines() -> Iterator[str]:
+    """Yield the lines about all that can be audited, in MyST."""
+    for answer in ANSWERS.values():
+        yield f"\n## {answer.what[0].upper()}{answer.what[1:]}\n"
+        yield f"*Can be shown:* {answer.shows}\n"
+        yield f"*Cannot be shown:* {answer.not_shown}\n"
+        lines = "\n".join(answer.lines)
+        yield f"```text\n{lines}\n```\n"
+        yield f"[How it is done](/{answer.page})\n"
 
 
 def command_lines() -> Iterator[str]:
@@ -188,6 +210,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     app.add_directive("public-names", PublicNames)
     app.add_directive("modules", Modules)
     app.add_directive("commands", Commands)
+    app.add_directive("answers", Answers)
     app.add_directive("schemas", Schemas)
     app.connect("autodoc-process-docstring", escape_bars)
     for kind in PyObject.doc_field_types:

@@ -32,8 +32,8 @@ def shown(*arguments):
 def test_help_groups_the_commands_by_purpose_and_tells_the_exit_codes():
     said = shown("--help")
     order = [
-        "Before a run", "plan", "register", "After a run", "audit", "bound", "explain",
-        "report", "Check and combine", "evidence", "verify", "combine",
+        "Before a run", "which", "plan", "register", "After a run", "audit", "bound",
+        "explain", "report", "Check and combine", "evidence", "verify", "combine",
         "Study a mechanism", "gaps",
     ]  # fmt: skip
     lines = [line.strip("│╭─╮ \n") for line in said.splitlines()]

@@ -18,6 +18,7 @@ from dpaudit.cli.register import register
 from dpaudit.cli.report import report
 from dpaudit.cli.tally import tally
 from dpaudit.cli.verify import verify
+from dpaudit.cli.which import which
 
 __all__ = ["app"]
 
@@ -29,7 +30,7 @@ app = typer.Typer(
 )
 
 _COMMANDS: dict[str, list[Callable[..., None]]] = {
-    "Before a run": [plan, register],
+    "Before a run": [which, plan, register],
     "After a run": [audit, bound, explain, report],
     "Large tables": [tally, merge],
     "Check and combine": [evidence, verify, combine],
