@@ -189,7 +189,6 @@ def test_a_fault_is_named_where_guesses_are_too_good():
     assert explained.outcome is Verdict.REFUTED
     assert level(explained, "guessing").takes < -1
     assert "look for a fault" in level(explained, "guessing").advice.text
-    assert level(explained, "statistics").advice is None
     assert explained.strength == ""
     assert "against somebody who sees" in explained.verdict
 
@@ -210,7 +209,7 @@ def test_the_strength_of_a_ranking_is_a_leak_that_it_catches():
     design = Design(canaries=n, rules=Ranking(guesses=n), claim=PureDP(epsilon=1.0))
     result = audit_scores(np.arange(n), coins, rng.normal(size=n), design=design)
     said = explain(result).strength
-    epsilon = float(said.split("epsilon = ")[1].split(",")[0])
+    epsilon = float(said.split("epsilon = ")[1].split(" ")[0])
     caught = 0
     for _ in range(50):
         right = rng.random(n) < expit(epsilon)
@@ -412,8 +411,23 @@ def test_guesses_that_may_be_chance_promise_nothing():
     assert level(unsure, "statistics").advice.expected is None
     claim = PureDP(epsilon=8.0)
     sure = explain(counted(100, canaries=100, guesses=100, claim=claim))
-    more = level(sure, "statistics").advice
+    more = level(sure, "exposure").advice
     assert more.spread > 0  # that all were right is not known to last
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 8.0])
+def test_no_way_goes_to_infinity_and_back(epsilon):
+    """All guesses were right: as an epsilon that is infinite, and then it is not."""
+    claim = PureDP(epsilon=epsilon)
+    result = counted(100, canaries=100, guesses=100, claim=claim)
+    explained = explain(result)
+    levels = [step.leaves for step in explained.steps]
+    assert np.isfinite(levels).all()
+    takes = sum(step.takes for step in explained.steps)
+    found = result.bound.epsilon_lower
+    assert epsilon - takes + explained.remainder == pytest.approx(found)
+    assert "infinity" not in str(explained)
+    assert "every guess was right" in explained.steps[-1].sentence
 
 
 def test_what_more_canaries_show_is_foretold_on_average():

@@ -5,6 +5,8 @@ training that is by how much the noise would have had to be too small; without o
 well guesses would have had to do (``dpaudit.game.strength``).
 """
 
+from math import inf
+
 import numpy as np
 
 from dpaudit.dpsgd.planning.forecasts import noise_fault
@@ -24,7 +26,7 @@ from dpaudit.game.result import Result
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.game.strength import would_catch
 from dpaudit.game.verdict import CHANCE, Verdict
-from dpaudit.game.words import head, noise_caught, numbers, shown
+from dpaudit.game.words import capital, head, noise_caught, numbers, shown
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.theory.rungs import Gaps
 
@@ -217,9 +219,10 @@ def _told(model: Model | None, mechanism: object | None) -> str:
 
 
 def _steps(gaps: Gaps, advice: dict[str, Advice]) -> tuple[Step, ...]:
-    drops = gaps.drops
-    return tuple(
-        Step(
+    """Return the way from the claim to the bound, which has no detour to infinity."""
+    drops, found = gaps.drops, list[Step]()
+    for rung in gaps.rungs[1:]:
+        step = Step(
             name=rung.name,
             takes=drops[rung.name],
             leaves=rung.epsilon,
@@ -228,7 +231,28 @@ def _steps(gaps: Gaps, advice: dict[str, Advice]) -> tuple[Step, ...]:
             sentence=gaps.sentence(rung.name),
             advice=advice.get(rung.name),
         )
-        for rung in gaps.rungs[1:]
+        if step.takes == inf and found and found[-1].takes == -inf:
+            up = found.pop()
+            above = found[-1].leaves if found else gaps.rungs[0].epsilon
+            step = _together(up, step, above)
+        found.append(step)
+    return tuple(found)
+
+
+def _together(up: Step, down: Step, above: float) -> Step:
+    """Return a step to infinity and the one back as one: all guesses were right."""
+    rise = down.leaves - above
+    does = f"add {rise:.3f} and give" if rise > 0 else f"take {-rise:.3f} and leave"
+    return Step(
+        name=up.name,
+        takes=-rise,
+        leaves=down.leaves,
+        low=down.low,
+        high=down.high,
+        sentence=f"{capital(up.name)} and {down.name} together {does} "
+        f"{down.leaves:.3f}: every guess was right, by luck or because the program "
+        "leaks more than is claimed, and so many guesses show no more.",
+        advice=down.advice or up.advice,
     )
 
 

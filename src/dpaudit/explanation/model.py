@@ -65,7 +65,7 @@ class Model:
         t = self.training
         return (
             f"DP-SGD of {t.steps} steps with sampling rate {t.rate:g} and noise "
-            f"{t.noise:.4g}, {self.per_coordinate} Dirac "
+            f"{t.noise:.4g}, {self.per_coordinate} "
             f"{'canary' if self.per_coordinate == 1 else 'canaries'} at each of "
             f"{self.coordinates} coordinates"
         )

@@ -69,6 +69,22 @@ class Step:
     sentence: str
     advice: Advice | None
 
+    @property
+    def plain(self) -> str:
+        """What the step is about, in plain words."""
+        return _PLAIN.get(self.name, self.name)
+
+
+_PLAIN = {
+    "confidence": "what no test can tell",
+    "interference": "canaries hide each other",
+    "outputs": "a typical output, not the worst",
+    "elements": "canaries less exposed than the worst",
+    "exposure": "what guesses can show",
+    "guessing": "the guesser, and a leak",
+    "statistics": "allowing for luck",
+}
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +159,9 @@ class Explanation:
     def table(self) -> str:
         """Return the steps as lines of text."""
         rows = [("step", "takes", "leaves"), ("claim", "", _number(self.claimed))]
-        rows += [(s.name, _number(s.takes), _level(s)) for s in self.steps]
+        rows += [
+            (f"{s.plain} ({s.name})", _number(s.takes), _level(s)) for s in self.steps
+        ]
         found = rounded_down(self.found)
         rows.append(("not explained", _number(-self.remainder), found))
         one, two = (max(len(row[i]) for row in rows) for i in range(2))

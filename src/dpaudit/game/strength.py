@@ -77,9 +77,9 @@ def _accuracy(audit: Result, claim: Guarantee, counts: Counts) -> str:
         )
     return (
         f"Guesses right {ceil(1000 * a) / 10:g} % of the time would have refuted it "
-        f"with chance {CHANCE:g}, as those about randomised response of epsilon = "
-        f"{ceil(100 * _as_epsilon(a, counts)) / 100:.2f} are; smaller faults may go "
-        "unseen."
+        f"with chance {CHANCE:g}, as of a program that gives away epsilon = "
+        f"{ceil(100 * _as_epsilon(a, counts)) / 100:.2f} of every canary; smaller "
+        "faults may go unseen."
     )
 
 
@@ -107,9 +107,9 @@ def _leak(design: Design, claim: Guarantee) -> str:
         caught = _caught(design, claim, middle)
         low, high = (low, middle) if caught else (middle, high)
     return (
-        f"Randomised response of epsilon = {ceil(100 * high) / 100:.2f}, all of it "
-        f"guessed, would have been refuted with chance about {CHANCE:g}; smaller "
-        "faults may go unseen."
+        f"A program that gives away epsilon = {ceil(100 * high) / 100:.2f} of every "
+        f"canary would have been refuted with chance about {CHANCE:g}; smaller faults "
+        "may go unseen."
     )
 
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Fact",
+    "capital",
     "claim_words",
     "facts",
     "head",

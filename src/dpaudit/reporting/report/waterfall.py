@@ -26,6 +26,7 @@ class Bar:
 
     Attributes:
         name: What it is called.
+        plain: The same in plain words; "" if that is plain.
         takes: What it takes away, as text; "" for the claim and the bound found.
         leaves: What it leaves, as text.
         within: How well that is known, as text; "" if exactly.
@@ -36,6 +37,7 @@ class Bar:
     """
 
     name: str
+    plain: str = ""
     takes: str = ""
     leaves: str
     within: str = ""
@@ -86,6 +88,7 @@ def _rung(step: Step, above: float, scale: float) -> Bar:
     within = f"{plain(step.low)} to {plain(step.high)}" if known else ""
     return Bar(
         name=step.name,
+        plain=step.plain,
         takes=takes,
         leaves=leaves,
         within=within,
