@@ -9,6 +9,7 @@ _NEEDS = {
     "accounting": ["accounting"],
     "opacus": [
         "cli/test_which.py",
+        "test_misuse.py",
         *(f"training/{name}" for name in ("opacus", "black_box")),
         "testing/conformance/test_opacus_adapter.py",
         "reporting/loggers/test_tensorboard.py",
@@ -25,6 +26,7 @@ _NEEDS = {
     "mlflow": ["reporting/loggers/test_mlflow.py"],
     "tensorboard": ["reporting/loggers/test_tensorboard.py"],
     "report": [
+        "test_misuse.py",
         *(f"reporting/{name}" for name in ("report", "loggers")),
         *(
             f"reporting/test_{name}.py"

@@ -1,12 +1,22 @@
 """Checks shared by every constructor; each names the argument and shows its value."""
 
 import math
+from os import PathLike
 from re import fullmatch
 from typing import Final
 
 from dpaudit.errors import InvalidInputError
 
 _MOST: Final = 2**63 - 1  # that can be counted
+_LOAD: Final = "dpaudit.load(path) reads one from a file"
+_WAYS: Final = {  # to have one
+    "Key": "Key.read(path) reads one from a file, Key.generate() makes one",
+    "Design": _LOAD,
+    "Result": _LOAD,
+    "Evidence": "evidence_of(result, key=key) makes one",
+    "Adjacency": "such as Adjacency.ADD_REMOVE",
+    "ThreatModel": "such as ThreatModel.OUTPUT",
+}
 
 
 def whole_number(name: str, value: int, *, least: int = 0) -> None:
@@ -49,6 +59,37 @@ def probability(name: str, value: float) -> None:
     """Check that the value lies in [0, 1]."""
     if not (_is_finite(name, value) and 0 <= value <= 1):
         raise InvalidInputError(f"{name} must be in [0, 1], got {name}={value!r}")
+
+
+def kind(name: str, value: object, wanted: type) -> None:
+    """Check that the value is of a class of ours; say how one is had."""
+    if not isinstance(value, wanted):
+        called = wanted.__name__
+        way = _WAYS.get(called, f"make one with {called}(...)")
+        article = "an" if called[0] in "AEIO" else "a"
+        given = f"{name}={value!r:.60}"
+        if called == "Key":  # what was given may be the secret itself
+            given = f"{name} of type {type(value).__name__}"
+        raise InvalidInputError(
+            f"{name} must be {article} {called}, got {given}; {way}"
+        )
+
+
+def path(name: str, value: object) -> None:
+    """Check that the value names a file."""
+    if not isinstance(value, str | PathLike):
+        raise InvalidInputError(
+            f"{name} must be the path of a file, got {name}={value!r:.60}"
+        )
+
+
+def generator(name: str, value: object) -> None:
+    """Check that the value is a random generator of numpy's."""
+    if not hasattr(value, "bit_generator"):
+        raise InvalidInputError(
+            f"{name} must be a generator, got {name}={value!r:.60}; pass "
+            "np.random.default_rng(...)"
+        )
 
 
 def sha256(name: str, value: str) -> None:

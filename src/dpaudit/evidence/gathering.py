@@ -4,6 +4,7 @@ import platform
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
+from dpaudit import _validate
 from dpaudit.errors import DpAuditError, InvalidInputError
 from dpaudit.evidence.derivation import check_runs, scored_again
 from dpaudit.evidence.files import ScoreFiles, read_score_files
@@ -64,6 +65,7 @@ def evidence_of(
         >>> Evidence.from_json(evidence.to_json()) == evidence
         True
     """
+    _validate.kind("result", result, Result)
     kept = result.transcript
     if files is not None and (transcript or kept) is not None:
         raise InvalidInputError(

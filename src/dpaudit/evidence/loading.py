@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from dpaudit import _canonical
+from dpaudit import _canonical, _validate
 from dpaudit.bounds.readings import Reading
 from dpaudit.errors import DpAuditError, InvalidInputError
 from dpaudit.evidence.envelope import is_sealed, open_envelope
@@ -78,8 +78,11 @@ def load(path: str | Path) -> Loaded:
         ...     load(file) == design
         True
     """
+    _validate.path("path", path)
     path = Path(path)
     if not path.is_file():
+        if path.is_dir():
+            raise InvalidInputError(f"{path} is a folder; name a file in it")
         raise InvalidInputError(f"there is no file {path}")
     try:
         text = path.read_text(encoding="utf-8")

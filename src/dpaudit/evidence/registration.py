@@ -153,5 +153,6 @@ def register(design: Design, key: Key) -> Registration:
         >>> Registration.from_json(registration.to_json()) == registration
         True
     """
+    commitment = Commitment.to(key, design)
     read_design(_canonical.parsed(design.to_json()))  # or nobody could read it again
-    return Registration(design=design, commitment=Commitment.to(key, design))
+    return Registration(design=design, commitment=commitment)

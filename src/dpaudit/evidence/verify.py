@@ -21,6 +21,7 @@ who verify are told so, and the signer is told before.
 from collections.abc import Callable
 from pathlib import Path
 
+from dpaudit import _validate
 from dpaudit.errors import InvalidInputError, on_one_line
 from dpaudit.evidence.derivation import check_bound, check_guesses, check_strength
 from dpaudit.evidence.envelope import Envelope, Signer, open_envelope, sealed
@@ -160,6 +161,11 @@ def verify(
         What is wrong:
         - form: it cannot be read: an envelope lacks the field 'payload'
     """
+    if not isinstance(text, str | bytes):
+        raise InvalidInputError(
+            "text must be what the file of evidence holds: Path(...).read_text(), got "
+            f"text={text!r:.60}"
+        )
     try:
         evidence, envelope = open_envelope(text)
     except MemoryError:
@@ -283,6 +289,7 @@ def seal(
     Raises:
         InvalidInputError: It was to be signed, and does not hold.
     """
+    _validate.kind("evidence", evidence, Evidence)
     if signer is not None:
         check_before(evidence, files=files)
     return sealed(evidence, signer)

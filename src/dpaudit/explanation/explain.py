@@ -9,6 +9,7 @@ from math import inf
 
 import numpy as np
 
+from dpaudit import _validate
 from dpaudit.dpsgd.planning.forecasts import noise_fault
 from dpaudit.explanation.accuracy import accuracy_of
 from dpaudit.explanation.advice import (
@@ -113,6 +114,7 @@ def explain(
         >>> [(step.name, round(step.leaves, 2)) for step in explained.steps]
         [('confidence', 1.0), ('exposure', 0.62), ('statistics', 0.51)]
     """
+    _validate.kind("result", result, Result)
     if result.verdict is Verdict.VOID:
         return _void(result)
     claim = result.claim_test.claim

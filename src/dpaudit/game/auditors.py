@@ -114,17 +114,35 @@ def play_one_run(
     key: Key,
 ) -> Transcript:
     """Play the game of a one-run audit, without judging it."""
+    _validate.kind("design", design, Design)
     if design.rules.reveals:
         raise VoidAuditError(
             f"{type(design.rules).__name__} are rules of an adaptive game; use "
             "audit_adaptive"
         )
     check_pairs(pairs, design)
+    _check_players(mechanism, guesser, "guess", rng)
     referee = Referee(design, key)
     data = pairs.choose(Coins(key=key, count=design.canaries).bits())
     handed_in = guesser.guess(mechanism.run(data, rng))
     referee.submit(handed_in.index, handed_in.guess, handed_in.stake)
     return referee.close()
+
+
+def _check_players(
+    mechanism: object, guesser: object, method: str, rng: object
+) -> None:
+    """Refuse what cannot play, before anything is run."""
+    if not callable(getattr(mechanism, "run", None)):
+        raise InvalidInputError(
+            "mechanism must have a method run(data, rng) that returns the output, got "
+            f"mechanism={mechanism!r:.60}"
+        )
+    if not callable(getattr(guesser, method, None)):
+        raise InvalidInputError(
+            f"guesser must have a method {method}(output), got guesser={guesser!r:.60}"
+        )
+    _validate.generator("rng", rng)
 
 
 def check_pairs(pairs: Pairs, design: Design) -> None:
@@ -179,6 +197,7 @@ def play_adaptive(
     key: Key,
 ) -> Transcript:
     """Play the game of an adaptive audit, without judging it."""
+    _validate.kind("design", design, Design)
     if not design.rules.reveals:
         raise VoidAuditError(
             f"{type(design.rules).__name__} are rules of a one-run game, in which no "
@@ -186,6 +205,7 @@ def play_adaptive(
             "AdaptiveCount(guesses=...)"
         )
     check_pairs(pairs, design)
+    _check_players(mechanism, guesser, "play", rng)
     referee = Referee(design, key)
     data = pairs.choose(Coins(key=key, count=design.canaries).bits())
     drive(referee, guesser.play(mechanism.run(data, rng)))

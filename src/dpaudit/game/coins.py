@@ -72,6 +72,12 @@ class Key:
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """Return the key that ``write`` put into a file."""
+        _validate.path("path", path)
+        if not Path(path).is_file():
+            raise InvalidInputError(
+                f"cannot read {path}: no such file; `dpaudit register` makes a key "
+                "before the run, and so does Key.generate().write(path)"
+            )
         try:
             return cls(bytes.fromhex(Path(path).read_text(encoding="ascii")))
         except ValueError as error:
@@ -154,6 +160,7 @@ class Coins(Document):
     form = "dpaudit.coins.1"  # it holds the key: only for after the run
 
     def __post_init__(self) -> None:
+        _validate.kind("key", self.key, Key)
         _validate.whole_number("count", self.count, least=1)
 
     def bits(self, start: int = 0, stop: int | None = None) -> NDArray[np.uint8]:

@@ -176,7 +176,11 @@ def combine_runs(
         >>> runs[0].claim_test.refuted, combine_runs(runs).claim_test.refuted
         (False, True)
     """
+    if isinstance(results, Result):
+        raise InvalidInputError("there must be two runs or more, got one result")
     runs = tuple(results)
+    for number, run in enumerate(runs):
+        _validate.kind(f"results[{number}]", run, Result)
     for run in runs:
         check_reading(run.reading, run.design)
     if len(runs) < 2:

@@ -89,6 +89,7 @@ class Design(Document):
 
     def __post_init__(self) -> None:
         _check_kinds(self.rules, self.claim)
+        _validate.kind("threat_model", self.threat_model, ThreatModel)
         _validate.whole_number("canaries", self.canaries, least=1)
         _validate.error_level("alpha", self.alpha)
         self._check_points()
@@ -314,6 +315,8 @@ class Commitment(Document):
     @classmethod
     def to(cls, key: Key, design: Design) -> Self:
         """Return the commitment to a key and a design."""
+        _validate.kind("key", key, Key)
+        _validate.kind("design", design, Design)
         # The key's length is fixed, so key and design cannot run into each other.
         message = b"dpaudit commitment 1" + key.secret + design.to_json().encode()
         run = b"dpaudit run 1" + key.secret

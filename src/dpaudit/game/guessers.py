@@ -196,6 +196,11 @@ class Extremes(Generic[O]):
     def __post_init__(self) -> None:
         _validate.whole_number("top", self.top)
         _validate.whole_number("bottom", self.bottom)
+        if not callable(self.score):
+            raise InvalidInputError(
+                "score must be a function from an output to a score for each canary, "
+                f"got score={self.score!r:.60}"
+            )
 
     def guess(self, output: O) -> Submission:
         """Return the guesses; ties go to the smaller index."""

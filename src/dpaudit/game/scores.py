@@ -17,6 +17,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from dpaudit import _validate
 from dpaudit.bounds.readings import Reading
 from dpaudit.errors import Remedy, VoidAuditError
 from dpaudit.game.coins import Coins
@@ -115,6 +116,9 @@ def read_scores(
     coins_were_independent: bool = False,
 ) -> Reading:
     """Guess from scores, without judging; refuses what ``audit_scores`` refuses."""
+    _validate.kind("design", design, Design)
+    if tie_rng is not None:
+        _validate.generator("tie_rng", tie_rng)
     names, values = np.asarray(ids), np.asarray(scores)
     _check_rows(names, values, design)
     if isinstance(bits, Coins):

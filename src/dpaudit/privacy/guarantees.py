@@ -114,6 +114,7 @@ class ApproxDP:
     def __post_init__(self) -> None:
         _validate.nonnegative("epsilon", self.epsilon)
         _validate.probability("delta", self.delta)
+        _validate.kind("adjacency", self.adjacency, Adjacency)
 
     def __str__(self) -> str:
         return f"(epsilon = {self.epsilon:g}, delta = {self.delta:g})-DP"
@@ -163,6 +164,7 @@ class PureDP:
 
     def __post_init__(self) -> None:
         _validate.nonnegative("epsilon", self.epsilon)
+        _validate.kind("adjacency", self.adjacency, Adjacency)
 
     def __str__(self) -> str:
         return f"(epsilon = {self.epsilon:g})-DP"
@@ -216,6 +218,7 @@ class GaussianDP:
 
     def __post_init__(self) -> None:
         _validate.nonnegative("mu", self.mu)
+        _validate.kind("adjacency", self.adjacency, Adjacency)
 
     def __str__(self) -> str:
         return f"(mu = {self.mu:g})-GDP"
@@ -290,6 +293,7 @@ class PrivacyCurve:
     kind: ClassVar = "curve"
 
     def __post_init__(self) -> None:
+        _validate.kind("adjacency", self.adjacency, Adjacency)
         for name in ("epsilons", "deltas"):
             object.__setattr__(self, name, _vector(name, getattr(self, name)))
         if len(self.epsilons) != len(self.deltas):

@@ -24,6 +24,7 @@ from typing import Any, Final, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit import _validate
 from dpaudit._canonical import Scalar
 from dpaudit._files import whole_file
 from dpaudit.dpsgd.joining import Poisson
@@ -64,6 +65,7 @@ def per_coordinate(design: Design) -> int:
 
     A plan's design says it, as ``setting["per_coordinate"]``.
     """
+    _validate.kind("design", design, Design)
     said = design.setting.get("per_coordinate", 1)
     size = design.about.per_coordinate if "per_coordinate" in design.setting else 1
     if not size or design.canaries % size:
@@ -76,7 +78,8 @@ def per_coordinate(design: Design) -> int:
 
 def coordinates_needed(design: Design) -> int:
     """Return how many coordinates the canaries of a design need."""
-    return design.canaries // per_coordinate(design)
+    size = per_coordinate(design)
+    return design.canaries // size
 
 
 @final
@@ -137,6 +140,7 @@ class TrainingAudit:
         by_program: bool = False,
         watched: Sequence[str] = (),
     ) -> None:
+        _validate.kind("key", key, Key)
         size = per_coordinate(design)
         check_rules(design)
         self.draws = Draws(
@@ -277,6 +281,11 @@ class TrainingAudit:
             gather: From numbers of the coordinates that are read here to those of all
                 ranks, if there are several.
         """
+        if claim is not None and not isinstance(claim, Guarantee):
+            raise InvalidInputError(
+                "claim must be a guarantee, such as ApproxDP(epsilon=2.0, delta=1e-5) "
+                f"or an accountant's curve, got claim={claim!r:.60}"
+            )
         of_noise: tuple[tuple[Look, ...], tuple[Fault, ...]] = ((), ())
         if self._noise is not None:
             # Not gathered: every rank reads the noise of the sum over all of them, at

@@ -42,6 +42,7 @@ class Draws:
     def __init__(
         self, *, key: Key, canaries: int, per_coordinate: int, sample_rate: float
     ) -> None:
+        _validate.probability("sample_rate", sample_rate)
         if not 0 < sample_rate <= 1:
             raise InvalidInputError(
                 f"sample_rate must be in (0, 1], got sample_rate={sample_rate!r}"

@@ -11,7 +11,7 @@ from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dpaudit import _files
+from dpaudit import _files, _validate
 from dpaudit.errors import InvalidInputError, MissingExtraError, printable
 from dpaudit.explanation import Explanation, explain
 from dpaudit.game.result import Result
@@ -76,6 +76,7 @@ def report(
         >>> with TemporaryDirectory() as folder:
         ...     report(result, f"{folder}/audit.html")
     """
+    _validate.path("path", path)
     path = Path(path)
     if path.suffix.lower() not in _SUFFIXES:
         raise InvalidInputError(
@@ -99,6 +100,7 @@ def report_html(
         transcript: Every guess, where the result does not hold it.
         explanation: Of this result; made from it if not given.
     """
+    _validate.kind("result", result, Result)
     template, subject = _template(), Subject.of(result, transcript)
     explanation = explain(result) if explanation is None else explanation
     word = explanation.outcome

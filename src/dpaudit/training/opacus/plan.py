@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from opacus import PrivacyEngine
 from opacus.optimizers import DPOptimizer
+from torch.utils.data import DataLoader
 
 from dpaudit.accounting import accountant_curve
 from dpaudit.dpsgd.planning import Plan, Purpose, Training, plan_audit
@@ -99,6 +100,7 @@ def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
         alpha: Chance of being wrong.
         say: What the plan is told to.
     """
+    _check_given(engine, model, optimizer, data_loader)
     if (epochs is None) == (steps is None):
         raise InvalidInputError(
             "say how long training will be: epochs=..., or steps=..., and not both"
@@ -128,3 +130,23 @@ def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
     if step is not None:
         say(f"Probe of the step: {audit.probe(step)}")
     return audit
+
+
+def _check_given(
+    engine: object, model: object, optimizer: object, data_loader: object
+) -> None:
+    """Refuse what is not of a private run, by name."""
+    for name, value, wanted in (
+        ("engine", engine, PrivacyEngine),
+        ("optimizer", optimizer, DPOptimizer),
+        ("data_loader", data_loader, DataLoader),
+    ):
+        if not isinstance(value, wanted):
+            raise InvalidInputError(
+                f"{name} must be a {wanted.__name__}, got {name}={value!r:.60}; model, "
+                "optimizer and loader are what engine.make_private(...) returned"
+            )
+    if model is None:
+        raise InvalidInputError(
+            "model must be the one that engine.make_private(...) returned, got None"
+        )
