@@ -58,7 +58,7 @@ def test_without_extras_the_face_can_be_listed_and_helped_with():
         "OpacusAudit(1)"
     )
     assert "MissingExtraError: auditing Opacus needs" in done.stderr
-    assert "pip install 'dpaudit[opacus]'" in done.stderr
+    assert "pip install '.[opacus]'" in done.stderr
 
 
 def test_packages_are_there_without_being_imported():
@@ -109,7 +109,7 @@ def test_a_missing_extra_says_what_to_install(package, module, extra):
     done = python(f"import sys; sys.modules[{package!r}] = None; import {module}")
     assert done.returncode == 1
     assert "MissingExtraError: " in done.stderr
-    assert f"pip install 'dpaudit[{extra}]'" in done.stderr
+    assert f"pip install '.[{extra}]'" in done.stderr
 
 
 def test_a_report_without_its_extra_says_what_to_install():
@@ -124,4 +124,4 @@ def test_a_report_without_its_extra_says_what_to_install():
         "report(judge(counts, design=design, commitment=None), 'audit.html')"
     )
     assert "MissingExtraError: " in done.stderr
-    assert "pip install 'dpaudit[report]'" in done.stderr
+    assert "pip install '.[report]'" in done.stderr

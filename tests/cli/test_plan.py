@@ -126,7 +126,10 @@ def test_a_target_above_the_ceiling_is_said_to_be_out_of_reach():
 def test_without_an_accountant_the_noise_must_be_given():
     done = run(*TRAINED, "--coordinates=200")
     assert done.exit_code == 2
-    assert "pip install 'dpaudit[accounting]', or give it by --noise" in done.stderr
+    assert (
+        "pip install '.[accounting]' in a checkout of dpaudit, or give it by"
+        in done.stderr
+    )
 
 
 @pytest.mark.usefixtures("no_accountant")

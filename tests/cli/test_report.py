@@ -37,7 +37,7 @@ def test_without_the_extra_nothing_is_computed_and_it_is_named(dpaudit, monkeypa
     monkeypatch.setitem(sys.modules, "jinja2", None)
     options = [*KEY, "--report=r.html", "--save=result.json"]
     said = dpaudit("audit", "scores.npz", *options, code=2).stderr
-    assert "pip install 'dpaudit[report]'" in said
+    assert "pip install '.[report]'" in said
     assert not Path("result.json").exists()
 
 

@@ -244,7 +244,7 @@ def test_a_file_that_only_the_verifier_cannot_read_is_not_held_against_the_audit
     monkeypatch.delitem(sys.modules, "dpaudit.tables.parquet", raising=False)
     found = verify(seal(replace(evidence, guesses=named)), files=tmp_path)
     assert tally(found).finding is Finding.NOT_CHECKED
-    assert "pip install 'dpaudit[tables]'" in tally(found).sentence
+    assert "pip install '.[tables]'" in tally(found).sentence
 
 
 def test_the_order_in_which_files_are_named_does_not_matter(tmp_path):

@@ -202,7 +202,7 @@ def test_without_the_extra_the_error_names_it():
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert "pip install 'dpaudit[sign]'" in done.stdout
+    assert "pip install '.[sign]'" in done.stdout
 
 
 @pytest.mark.parametrize("kind", ["", "-training", "-redacted", "-rounds"])

@@ -263,4 +263,4 @@ def test_without_loky_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.delitem(sys.modules, "dpaudit.engines.local", raising=False)
     done = run(tmp_path / "s.sqlite", "--small", "--trials=100")
     assert done.exit_code == 2
-    assert "pip install 'dpaudit[sweep]'" in done.stderr
+    assert "pip install '.[sweep]'" in done.stderr

@@ -137,4 +137,4 @@ def test_without_an_extra_it_is_named(here, monkeypatch):
     monkeypatch.delitem(sys.modules, "dpaudit.engines.local", raising=False)
     done = here("sets", "--trials=2")
     assert done.exit_code == 2
-    assert "pip install 'dpaudit[sweep]'" in done.stderr
+    assert "pip install '.[sweep]'" in done.stderr

@@ -5,8 +5,8 @@ from dpaudit.errors import MissingExtraError
 try:
     import dp_accounting  # noqa: F401
 except ImportError as error:
-    raise MissingExtraError(
-        "accounting is done by dp-accounting: pip install 'dpaudit[accounting]'"
+    raise MissingExtraError.of(
+        "accounting is done by dp-accounting", "accounting"
     ) from error
 
 from dpaudit.accounting.curves import accountant_curve, claim_of

@@ -154,9 +154,10 @@ def _claim(
 
     if epsilon is None:
         if guarantee is None:
-            raise MissingExtraError(
-                "the epsilon of a noise comes from an accountant: pip install "
-                "'dpaudit[accounting]', or give the claim's by --epsilon"
+            raise MissingExtraError.of(
+                "the epsilon of a noise comes from an accountant",
+                "accounting",
+                ", or give the claim's by --epsilon",
             )
         epsilon = guarantee.epsilon_at(delta)
     return ApproxDP(epsilon=epsilon, delta=delta)
@@ -166,9 +167,10 @@ def _noise(epsilon: float, delta: float, steps: int, rate: float) -> float:
     try:
         from dpaudit.accounting import noise_for  # noqa: PLC0415 (an extra)
     except MissingExtraError as error:
-        raise MissingExtraError(
-            "the noise for an epsilon comes from an accountant: pip install "
-            "'dpaudit[accounting]', or give it by --noise"
+        raise MissingExtraError.of(
+            "the noise for an epsilon comes from an accountant",
+            "accounting",
+            ", or give it by --noise",
         ) from error
     return noise_for(epsilon, delta, sample_rate=rate, steps=steps, method="rdp")
 

@@ -32,9 +32,7 @@ try:
     import ray
     from ray import exceptions as ray_errors
 except ImportError as error:
-    raise MissingExtraError(
-        "this engine runs its trials with Ray: pip install 'dpaudit[ray]'"
-    ) from error
+    raise MissingExtraError.of("this engine runs its trials with Ray", "ray") from error
 
 __all__ = ["RayEngine"]
 

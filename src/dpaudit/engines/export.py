@@ -107,8 +107,8 @@ def _parquet(draft: Path, columns: dict[str, type], rows: _Counted) -> None:
         import pyarrow as pa  # noqa: PLC0415 (needs its extra)
         from pyarrow import parquet  # noqa: PLC0415
     except ImportError as error:
-        raise MissingExtraError(
-            "Parquet is written with pyarrow: pip install 'dpaudit[tables]'"
+        raise MissingExtraError.of(
+            "Parquet is written with pyarrow", "tables"
         ) from error
     kinds = {str: pa.string(), int: pa.int64(), float: pa.float64(), bool: pa.bool_()}
     schema = pa.schema([(name, kinds[kind]) for name, kind in columns.items()])

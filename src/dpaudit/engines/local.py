@@ -24,9 +24,7 @@ from dpaudit.errors import MissingExtraError
 try:
     import loky
 except ImportError as error:
-    raise MissingExtraError(
-        "sweeps run their trials with loky: pip install 'dpaudit[sweep]'"
-    ) from error
+    raise MissingExtraError.of("sweeps run their trials with loky", "sweep") from error
 
 __all__ = ["LocalEngine"]
 

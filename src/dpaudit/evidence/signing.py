@@ -29,8 +29,8 @@ try:
     from securesystemslib.signer import CryptoSigner, SSlibKey
     from securesystemslib.signer import Signature as _Signature
 except ImportError as error:
-    raise MissingExtraError(
-        "evidence is signed by securesystemslib: pip install 'dpaudit[sign]'"
+    raise MissingExtraError.of(
+        "evidence is signed by securesystemslib", "sign"
     ) from error
 
 __all__ = ["PublicKey", "SigningKey", "generate_signing_key"]

@@ -43,9 +43,7 @@ try:
     import pyarrow as pa
     from pyarrow import parquet
 except ImportError as error:
-    raise MissingExtraError(
-        "Parquet is read with pyarrow: pip install 'dpaudit[tables]'"
-    ) from error
+    raise MissingExtraError.of("Parquet is read with pyarrow", "tables") from error
 
 _BUFFER = 1 << 20  # bytes
 _SMALL = 256 << 20  # bytes; 2 GiB are no more than eight times a larger file

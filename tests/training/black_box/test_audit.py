@@ -371,4 +371,4 @@ def test_without_torch_the_import_names_the_extra():
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
     )
     assert "MissingExtraError: " in done.stderr
-    assert "pip install 'dpaudit[opacus]'" in done.stderr
+    assert "pip install '.[opacus]'" in done.stderr

@@ -167,9 +167,7 @@ def _torch_and_opacus() -> tuple[Any, Any]:
         import opacus  # noqa: PLC0415 (an extra)
         import torch  # noqa: PLC0415 (an extra)
     except ImportError as error:
-        raise MissingExtraError(
-            "training by Opacus needs it: pip install 'dpaudit[opacus]'"
-        ) from error
+        raise MissingExtraError.of("training by Opacus needs it", "opacus") from error
     return torch, opacus
 
 

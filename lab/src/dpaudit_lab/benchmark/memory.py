@@ -33,8 +33,8 @@ def growth(ready: Callable[[], T], work: Callable[[T], object]) -> float:
     try:
         import loky  # noqa: PLC0415 (an extra)
     except ImportError as error:
-        raise MissingExtraError(
-            "memory is measured in processes of loky: pip install 'dpaudit[sweep]'"
+        raise MissingExtraError.of(
+            "memory is measured in processes of loky", "sweep"
         ) from error
 
     pool = loky.ProcessPoolExecutor(max_workers=1, env=dict(ONE_THREAD))

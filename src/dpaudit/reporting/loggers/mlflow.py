@@ -17,9 +17,7 @@ from dpaudit.reporting.loggers.plain import as_metrics
 try:
     import mlflow
 except ImportError as error:
-    raise MissingExtraError(
-        "results are logged to MLflow with: pip install 'dpaudit[mlflow]'"
-    ) from error
+    raise MissingExtraError.of("results are logged to MLflow with", "mlflow") from error
 
 __all__ = ["log_to_mlflow"]
 

@@ -154,8 +154,8 @@ def _template() -> "jinja2.Template":
     try:
         import jinja2  # noqa: PLC0415
     except ImportError as error:
-        raise MissingExtraError(
-            "reports are written with jinja2: pip install 'dpaudit[report]'"
+        raise MissingExtraError.of(
+            "reports are written with jinja2", "report"
         ) from error
     environment = jinja2.Environment(
         autoescape=True,

@@ -5,8 +5,8 @@ from dpaudit.errors import MissingExtraError
 try:
     import torch  # noqa: F401
 except ImportError as error:
-    raise MissingExtraError(
-        "auditing a torch model needs torch: pip install 'dpaudit[opacus]'"
+    raise MissingExtraError.of(
+        "auditing a torch model needs torch", "opacus"
     ) from error
 
 from dpaudit.training.black_box.audit import BlackBoxAudit

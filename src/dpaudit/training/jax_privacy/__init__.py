@@ -5,8 +5,8 @@ from dpaudit.errors import MissingExtraError
 try:
     import jax_privacy  # noqa: F401
 except ImportError as error:
-    raise MissingExtraError(
-        "auditing JAX Privacy needs jax and jax-privacy: pip install 'dpaudit[jax]'"
+    raise MissingExtraError.of(
+        "auditing JAX Privacy needs jax and jax-privacy", "jax"
     ) from error
 
 from dpaudit.training.jax_privacy.audit import JaxPrivacyAudit

@@ -6,9 +6,8 @@ try:
     import dp_accounting  # noqa: F401
     import opacus  # noqa: F401
 except ImportError as error:
-    raise MissingExtraError(
-        "auditing Opacus needs torch, opacus and dp-accounting: pip install "
-        "'dpaudit[opacus]'"
+    raise MissingExtraError.of(
+        "auditing Opacus needs torch, opacus and dp-accounting", "opacus"
     ) from error
 
 from dpaudit.training.opacus.audit import OpacusAudit

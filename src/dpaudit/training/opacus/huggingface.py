@@ -15,9 +15,9 @@ try:
     from accelerate.optimizer import AcceleratedOptimizer
     from transformers import TrainerCallback
 except ImportError as error:
-    raise MissingExtraError(
-        "auditing in Hugging Face's Trainer needs transformers and accelerate: pip "
-        "install 'dpaudit[huggingface]'"
+    raise MissingExtraError.of(
+        "auditing in Hugging Face's Trainer needs transformers and accelerate",
+        "huggingface",
     ) from error
 
 __all__ = ["AuditCallback"]

@@ -12,8 +12,8 @@ from dpaudit.training.opacus.trainer import Attach, TrainerAudit
 try:
     from lightning.pytorch import Callback, LightningModule, Trainer
 except ImportError as error:
-    raise MissingExtraError(
-        "auditing in Lightning needs lightning: pip install 'dpaudit[lightning]'"
+    raise MissingExtraError.of(
+        "auditing in Lightning needs lightning", "lightning"
     ) from error
 
 __all__ = ["AuditCallback"]
