@@ -156,10 +156,6 @@ def _draft(target: Path, mode: int) -> Iterator[Path]:
     draft = target.with_name(f".{target.name[:40]}.{token_hex(8)}.partial")
     try:
         os.close(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
-    except FileNotFoundError as error:
-        raise InvalidInputError(
-            f"there is no folder {target.parent} to write {target.name} into; make it"
-        ) from error
     except OSError as error:
         raise _said(error.errno or errno.EIO, target) from error
     try:

@@ -61,6 +61,12 @@ def probability(name: str, value: float) -> None:
         raise InvalidInputError(f"{name} must be in [0, 1], got {name}={value!r}")
 
 
+def rate(name: str, value: float) -> None:
+    """Check that the value lies in (0, 1]."""
+    if not (_is_finite(name, value) and 0 < value <= 1):
+        raise InvalidInputError(f"{name} must be in (0, 1], got {name}={value!r}")
+
+
 def kind(name: str, value: object, wanted: type) -> None:
     """Check that the value is of a class of ours; say how one is had."""
     if not isinstance(value, wanted):

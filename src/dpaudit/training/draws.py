@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.errors import VoidAuditError
 from dpaudit.game.coins import Coins, Key
 
 __all__ = ["Draws", "drawn"]
@@ -42,11 +42,7 @@ class Draws:
     def __init__(
         self, *, key: Key, canaries: int, per_coordinate: int, sample_rate: float
     ) -> None:
-        _validate.probability("sample_rate", sample_rate)
-        if not 0 < sample_rate <= 1:
-            raise InvalidInputError(
-                f"sample_rate must be in (0, 1], got sample_rate={sample_rate!r}"
-            )
+        _validate.rate("sample_rate", sample_rate)
         _validate.whole_number("per_coordinate", per_coordinate, least=1)
         self._key, self._canaries, self.sample_rate = key, canaries, sample_rate
         self._per_coordinate = per_coordinate

@@ -83,6 +83,10 @@ def report(
             f"a report is an HTML page, so path must end in .html, got path="
             f"{str(path)!r}; for other formats print the page from a browser"
         )
+    if not path.parent.is_dir():
+        raise InvalidInputError(
+            f"there is no folder {path.parent} to write {path.name} into; make it"
+        )
     page = report_html(result, transcript=transcript, explanation=explanation)
     _files.write(path, page)
 
