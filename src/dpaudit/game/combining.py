@@ -49,7 +49,7 @@ from dpaudit.bounds.readings import Bets, Reading
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.result import Result, bound_of, check_reading
 from dpaudit.game.verdict import Control, Verdict, verdict_of
-from dpaudit.game.words import opening
+from dpaudit.game.words import capital, opening
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.stats.binomial import log_odds_limit
 from dpaudit.stats.combine import fisher
@@ -140,7 +140,7 @@ class CombinedResult:
             f"{self.claim_test} by {len(self.runs)} independent runs together: "
             f"{self.bound}, against {' or '.join(observers)}."
         )
-        return said[0].upper() + said[1:]
+        return capital(said)
 
 
 def combine_runs(

@@ -44,7 +44,6 @@ from dpaudit import _validate
 from dpaudit.dpsgd.joining import Joining, Poisson
 from dpaudit.dpsgd.likelihood import CountLikelihood
 from dpaudit.dpsgd.sums import DiracSums
-from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior, log_fair
 
 __all__ = [
@@ -242,8 +241,7 @@ class Training:
     def __post_init__(self) -> None:
         _validate.whole_number("steps", self.steps, least=1)
         _validate.positive("noise", self.noise)
-        if not 0 < self.rate <= 1:
-            raise InvalidInputError(f"rate must be in (0, 1], got rate={self.rate!r}")
+        _validate.rate("rate", self.rate)
         object.__setattr__(self, "steps", int(self.steps))
 
     def mechanism(self, *, coordinates: int, per_coordinate: int) -> DiracSums:

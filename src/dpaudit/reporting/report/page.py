@@ -17,6 +17,7 @@ from dpaudit.explanation import Explanation, explain
 from dpaudit.game.result import Result
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Verdict
+from dpaudit.game.words import capital
 from dpaudit.reporting.report import facts
 from dpaudit.reporting.report.bound_by_guesses import by_k_figure
 from dpaudit.reporting.report.by_turn import course_figure
@@ -116,7 +117,7 @@ def report_html(
     return template.render(
         css=_resource("page.css"),
         kind=word.replace(" ", "-"),
-        word=word[0].upper() + word[1:],
+        word=capital(word),
         void=void,
         reason=_reason(explanation),
         explanation=explanation,
