@@ -27,6 +27,7 @@ from typer.main import get_command
 import dpaudit
 from dpaudit.cli import app
 from dpaudit.cli.which import ANSWERS
+from dpaudit.game.words import capital
 from dpaudit_lab.cli import app as lab
 
 Command = TyperCommand | TyperGroup
@@ -125,7 +126,7 @@ def _module_section(name: str) -> str:
 def answer_lines() -> Iterator[str]:
     """Yield the lines about all that can be audited, in MyST."""
     for answer in ANSWERS.values():
-        yield f"\n## {answer.what[0].upper()}{answer.what[1:]}\n"
+        yield f"\n## {capital(answer.what)}\n"
         yield f"*Can be shown:* {answer.shows}\n"
         yield f"*Cannot be shown:* {answer.not_shown}\n"
         lines = "\n".join(answer.lines)

@@ -67,11 +67,11 @@ def rate(name: str, value: float) -> None:
         raise InvalidInputError(f"{name} must be in (0, 1], got {name}={value!r}")
 
 
-def kind(name: str, value: object, wanted: type) -> None:
-    """Check that the value is of a class of ours; say how one is had."""
+def kind(name: str, value: object, wanted: type, way: str = "") -> None:
+    """Check that the value is of a class; say how one is had, or what is said of it."""
     if not isinstance(value, wanted):
         called = wanted.__name__
-        way = _WAYS.get(called, f"make one with {called}(...)")
+        way = way or _WAYS.get(called, f"make one with {called}(...)")
         article = "an" if called[0] in "AEIO" else "a"
         given = f"{name}={value!r:.60}"
         if called == "Key":  # what was given may be the secret itself

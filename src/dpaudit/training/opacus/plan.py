@@ -6,6 +6,7 @@ from opacus import PrivacyEngine
 from opacus.optimizers import DPOptimizer
 from torch.utils.data import DataLoader
 
+from dpaudit import _validate
 from dpaudit.accounting import accountant_curve
 from dpaudit.dpsgd.planning import Plan, Purpose, Training, plan_audit
 from dpaudit.errors import InvalidInputError
@@ -141,11 +142,12 @@ def _check_given(
         ("optimizer", optimizer, DPOptimizer),
         ("data_loader", data_loader, DataLoader),
     ):
-        if not isinstance(value, wanted):
-            raise InvalidInputError(
-                f"{name} must be a {wanted.__name__}, got {name}={value!r:.60}; model, "
-                "optimizer and loader are what engine.make_private(...) returned"
-            )
+        _validate.kind(
+            name,
+            value,
+            wanted,
+            "model, optimizer and loader are what engine.make_private(...) returned",
+        )
     if model is None:
         raise InvalidInputError(
             "model must be the one that engine.make_private(...) returned, got None"
