@@ -251,11 +251,11 @@ def test_what_is_written_is_named(dpaudit):
         "scores.npz",
         "--design=design.json",
         "--key=audit.key",
-        "--save=new/result.json",
+        "--save=./result.json",
         "--evidence=evidence.json",
         code=1,
     ).stdout.splitlines()
-    assert said[-2:] == ["Result: new/result.json", "Evidence: evidence.json"]
+    assert said[-2:] == ["Result: result.json", "Evidence: evidence.json"]
 
 
 def test_a_table_whose_bits_are_not_the_key_s_coins_is_void(dpaudit, registered):

@@ -23,8 +23,8 @@ def test_an_audit_a_result_and_evidence_give_one_report(dpaudit):
     ).stdout
     assert "Report: one.html" in said
     assert dpaudit("report", "result.json").stdout == "Report: audit.html\n"
-    dpaudit("report", "evidence.json", "--output=new/two.html")
-    pages = [Path(p).read_text() for p in ("one.html", "audit.html", "new/two.html")]
+    dpaudit("report", "evidence.json", "--output=two.html")
+    pages = [Path(p).read_text() for p in ("one.html", "audit.html", "two.html")]
     assert pages[0].startswith("<!doctype html>") or pages[0].startswith("<!DOCTYPE")
     assert pages[0] == pages[1] == pages[2]
     assert "is refuted" in pages[0]

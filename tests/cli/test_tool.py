@@ -195,15 +195,22 @@ def test_text_that_cannot_be_read_is_named(tmp_path):
 
 
 def test_a_file_is_tried_before_the_work_and_left_as_it_was(tmp_path):
-    path = tmp_path / "new" / "x.json"
+    path = tmp_path / "x.json"
     check_writable(path, "--save")
-    assert path.parent.is_dir()
     assert not path.exists()
     path.write_text("kept")
     check_writable(path, "--save")
     assert path.read_text() == "kept"
     with pytest.raises(InvalidInputError, match="name another place with --save"):
         check_writable(tmp_path, "--save")
+
+
+def test_no_folder_is_made_unasked(tmp_path):
+    """A name with a slip would leave a folder that nobody looks for."""
+    path = tmp_path / "new" / "x.json"
+    with pytest.raises(InvalidInputError, match=r"no folder .*new; make it, or name"):
+        check_writable(path, "--save")
+    assert not path.parent.exists()
 
 
 def test_no_command_ends_by_itself():

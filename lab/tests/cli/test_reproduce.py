@@ -42,6 +42,7 @@ def test_the_list_names_every_figure_and_needs_no_extra(monkeypatch):
 
 def test_a_figure_is_drawn_written_and_compared(here, tmp_path):
     page = tmp_path / "docs" / "figures.md"
+    page.parent.mkdir()
     done = here("sets", "--trials=2", f"--page={page}")
     assert done.exit_code == 0
     out = tmp_path / "f"

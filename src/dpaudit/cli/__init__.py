@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dpaudit.cli._shared import EXIT_CODES, add_command
+from dpaudit.cli._shared import EXIT_CODES, Program, add_command
 from dpaudit.cli.audit import audit
 from dpaudit.cli.bound import bound
 from dpaudit.cli.combine import combine
@@ -23,6 +23,7 @@ from dpaudit.cli.which import which
 __all__ = ["app"]
 
 app = typer.Typer(
+    cls=Program,
     help="Tell how private a program really is, from one run of it.",
     epilog=EXIT_CODES,
     no_args_is_help=True,

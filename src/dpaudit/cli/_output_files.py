@@ -84,13 +84,17 @@ def check_apart(outputs: Iterable[File], inputs: Iterable[File]) -> None:
 
 
 def check_writable(path: Path, option: str) -> None:
-    """Refuse a file that could not be written in the end; make its folder."""
+    """Refuse a file that could not be written in the end."""
     if not str(path).isprintable():
         raise InvalidInputError(
             f"{path} cannot be printed; name another place with {option}"
         )
+    if not path.parent.exists():
+        raise InvalidInputError(
+            f"{path} cannot be written: there is no folder {path.parent}; make it, or "
+            f"name another place with {option}"
+        )
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         _files.check_replaceable(path)
     except InvalidInputError as error:
         raise InvalidInputError(f"{error} with {option}") from error

@@ -9,9 +9,10 @@ from functools import wraps
 from inspect import signature
 from pathlib import Path
 from threading import Timer
-from typing import TYPE_CHECKING, Annotated, NoReturn, ParamSpec, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TypeAlias
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from dpaudit.cli._output_files import Output, check_files
 from dpaudit.errors import (
@@ -34,6 +35,7 @@ __all__ = [
     "Observer",
     "ObserverOption",
     "PictureOption",
+    "Program",
     "add_command",
     "json_number",
     "leave",
@@ -94,9 +96,8 @@ ObserverOption: TypeAlias = Annotated[
     typer.Option(
         "--observer",
         help="Who sees what the scores are made from: all-iterates, known-records, "
-        "final-model or output.",
+        "final-model or, if not given, output.",
         metavar="<who>",
-        show_default="output",
     ),
 ]
 
@@ -170,6 +171,26 @@ def reported(name: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
     return decorate
 
 
+class _Unvalued:
+    """A command whose help shows no kind of value behind options that take none."""
+
+    def get_params(self, ctx: typer.Context) -> list[Any]:
+        """Return the parameters, with nothing behind a flag."""
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for each in found:
+            if getattr(each, "is_flag", False):
+                each.metavar = ""
+        return found
+
+
+class Program(_Unvalued, TyperGroup):  # type: ignore[misc]
+    """A program of several commands."""
+
+
+class _Command(_Unvalued, TyperCommand):  # type: ignore[misc]
+    """One of its commands."""
+
+
 def add_command(
     app: typer.Typer, program: str, command: Callable[..., None], *, panel: str
 ) -> None:
@@ -177,6 +198,7 @@ def add_command(
     name = command.__name__
     app.command(
         name,
+        cls=_Command,
         rich_help_panel=panel,
         help=reflowed(command),
         context_settings={"token_normalize_func": renamed},

@@ -59,9 +59,7 @@ def audit(
     ] = None,
     alpha: Annotated[
         float | None,
-        typer.Option(
-            help="Chance of being wrong that is accepted.", show_default="0.05"
-        ),
+        typer.Option(help="Chance of being wrong that is accepted; 0.05 if not given."),
     ] = None,
     guesses: Annotated[
         int | None,

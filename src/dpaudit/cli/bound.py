@@ -41,8 +41,8 @@ def bound(
     method: Annotated[
         str | None,
         typer.Option(
-            help=f"For counts: {_METHODS}.",
-            show_default="adaptive if a reading says so, or else exact",
+            help=f"For counts: {_METHODS}. If not given: adaptive if a reading says "
+            "so, or else exact."
         ),
     ] = None,
     epsilon: Annotated[

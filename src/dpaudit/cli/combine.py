@@ -26,8 +26,8 @@ def combine(
     alpha: Annotated[
         float | None,
         typer.Option(
-            help="Chance of being wrong that is accepted, for all of them together.",
-            show_default="that of the runs",
+            help="Chance of being wrong that is accepted, for all of them together; "
+            "that of the runs if not given."
         ),
     ] = None,
     json: JsonOption = False,

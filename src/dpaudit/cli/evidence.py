@@ -44,8 +44,8 @@ def evidence(
     files: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of the files of scores that evidence names.",
-            show_default="its own",
+            help="Folder of the files of scores that evidence names; its own if not "
+            "given."
         ),
     ] = None,
     output: Annotated[

@@ -63,8 +63,8 @@ def plan(
         _Purpose | None,
         typer.Option(
             help="What the audit is for: to catch the smallest fault, or the largest "
-            "mean bound of a training without one (if --target-epsilon is given).",
-            show_default="faults",
+            "mean bound of a training without one. If not given: faults, or bound with "
+            "--target-epsilon.",
         ),
     ] = None,
     picture: PictureOption = None,

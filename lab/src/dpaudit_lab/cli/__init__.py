@@ -2,7 +2,7 @@
 
 import typer
 
-from dpaudit.cli._shared import EXIT_CODES, add_command
+from dpaudit.cli._shared import EXIT_CODES, Program, add_command
 from dpaudit_lab.cli.benchmark import benchmark
 from dpaudit_lab.cli.calibrate import calibrate
 from dpaudit_lab.cli.reproduce import reproduce
@@ -11,6 +11,7 @@ from dpaudit_lab.cli.sweep import sweep
 __all__ = ["app"]
 
 app = typer.Typer(
+    cls=Program,
     help="Study auditing itself: figures, calibration, comparisons.",
     epilog=EXIT_CODES,
     no_args_is_help=True,

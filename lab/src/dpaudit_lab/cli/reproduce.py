@@ -102,6 +102,7 @@ def _check_drawn(paths: "Sequence[Path]", store: Path) -> None:
     read = File(path=store, option="--store")
     check_apart([File(path=path, option="--out") for path in paths], [read])
     for path in paths:
+        path.parent.mkdir(exist_ok=True)  # --out names a folder
         check_writable(path, "--out")
 
 
