@@ -318,7 +318,8 @@ class Auditor:
             raise pytest.fail.Exception(f"dp_audit: {error}", pytrace=False) from None
         self._keep(found)
         if found.refuted:
-            name = getattr(mechanism, "__name__", type(mechanism).__name__)
+            inner = getattr(mechanism, "func", mechanism)  # of a functools.partial
+            name = getattr(inner, "__name__", type(mechanism).__name__)
             pytest.fail(f"{name}: {self._said(found)}", pytrace=False)
         return found
 

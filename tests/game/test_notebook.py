@@ -87,7 +87,9 @@ def test_training_shows_the_verdict_that_counts():
     assert not trained.refuted
     assert words(trained._repr_html_()).startswith("Inconclusive :")
     assert trained.verdict is Verdict.INCONCLUSIVE  # of a curve that high
-    assert "the accountant's, of the steps taken" in words(trained._repr_html_())
+    assert "what the accountant proves of the steps taken" in words(
+        trained._repr_html_()
+    )
 
 
 def test_each_row_says_what_it_is():
@@ -96,8 +98,8 @@ def test_each_row_says_what_it_is():
         "Claimed epsilon = 1 at delta = 1e-05: one record more or less Shown",
         "Shown epsilon >= 2.",
         "; 0.05 or less refutes it Right",
-        "Right guesses 900 of 1,000 (90.0%): about 2,000 canaries Could",
-        "Could have shown epsilon >= 5.",
+        "Right guesses 900 of 1,000 (90.0%): with 2,000 canaries in all This",
+        "This audit, at most epsilon >= 5.",
         "(method exact, tier A) p-value p = ",
         "Watching somebody who sees the output",
     ):

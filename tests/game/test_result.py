@@ -71,14 +71,15 @@ def test_the_sentence_says_everything():
     result = audit(claimed=1.0, true=1.0, seed=0)
     text = str(result)
     for part in (
-        "No violation found. Epsilon is at least 0.299, where 1 is claimed.",
+        "No violation found. Epsilon is at least 0.299 and may be anything above, "
+        "which does not prove the 1 that is claimed.",
         # 81 of 100 refute epsilon = 1; Bin(100, 0.852) reaches them 9 times in 10
         "Guesses right 85.2 % of the time would have refuted the claim with chance 0.9",
         "Shown epsilon >= 0.299 at delta = 0: wrong with chance at most 0.05, whatever "
         "the program does (method exact, tier A)",
-        f"{result.reading.correct} of 100 ({result.reading.correct}.0%): about 100 "
-        "canaries",
-        "Could have shown epsilon >= 3.492: if every guess had been right",
+        f"{result.reading.correct} of 100 ({result.reading.correct}.0%): with 100 "
+        "canaries in all",
+        "This audit, at most epsilon >= 3.492: if every guess had been right",
         "Watching somebody who sees the output",
         "Coins derived from a committed key",
     ):

@@ -231,7 +231,7 @@ def test_without_a_seed_every_run_has_a_new_one(suite):
         ),
         (
             "dp_audit(honest, pairs=(0, 1), epsilon=1.0, calls=12)",
-            "dp_audit: 12 calls cannot refute*could not fail; allow more calls*",
+            "dp_audit: 12 calls cannot refute*could not fail; allow about * calls*",
         ),
         (
             "dp_audit(honest, pairs=(0, 1), epsilon=1.0, calls=200, must_catch=1.1)",
@@ -352,7 +352,7 @@ def test_what_is_not_looked_at_is_named_and_nothing_is_promised_of_it(
     )
     done.stdout.fnmatch_lines_random(
         [
-            f"Not looked at: {named}.",
+            f"Not looked at: other pairs of values than (0, 1); {named}.",
             "A planted leak * in one place of the output that was looked at:*",
             f"dp_audit: a leak of epsilon = 4 must be caught, and could*: {named};*",
         ]

@@ -71,7 +71,7 @@ def test_a_refuted_claim_is_told_with_all_that_the_number_needs():
     assert rest.endswith("if the claim is true; 0.05 or less refutes it")
     shown = float(p_value.removeprefix("p = "))
     assert P_VALUE <= shown == pytest.approx(P_VALUE, rel=0.05)  # rounded up
-    assert table["Right guesses"] == "75 of 100 (75.0%): about 1,000 canaries"
+    assert table["Right guesses"] == "75 of 100 (75.0%): with 1,000 canaries in all"
     assert "would have refuted" not in section
     verdict = "**Refuted. Epsilon is at least 0.695, where 0.5 is claimed.**"
     assert section.splitlines()[2].replace("\\", "") == verdict
@@ -124,7 +124,8 @@ def test_a_ranking_and_a_training_have_sections_too():
     assert trained.claim_test.claim.epsilon_at(0.0) == inf
     table = cells(model_card_section(trained))
     assert table["Claimed"].startswith(
-        "epsilon = inf at delta = 0: one record more or less; the accountant's"
+        "epsilon = inf at delta = 0: one record more or less; what the accountant "
+        "proves"
     )
     assert "tier B" in table["If noise is Gaussian"]
 

@@ -74,7 +74,9 @@ def test_a_curve_is_what_counts_if_it_is_given():
     assert result.claim_test is result.training.accountant
     assert result.refuted
     assert result.p_value < result.design_test.p_value
-    assert "the accountant's, of the steps taken" in " ".join(str(result).split())
+    assert "what the accountant proves of the steps taken" in " ".join(
+        str(result).split()
+    )
 
 
 def test_the_result_for_a_pure_claim_can_be_written():

@@ -97,8 +97,8 @@ def test_nothing_that_joined_has_no_slope():
 @pytest.mark.parametrize(
     ("slope", "error", "said"),
     [
-        (1.08, 0.001, "canaries arrived: slope 1.080 ± 0.001"),
-        (1.2, 0.05, "canaries arrived: slope 1.20 ± 0.05"),
+        (1.08, 0.001, "canaries arrived: slope 1.080 ± 0.001, where 1 is expected"),
+        (1.2, 0.05, "canaries arrived: slope 1.200 ± 0.050, where 1 is expected"),
         (1.2, 0.03, "canaries arrived at 1.2 times their size"),
         (0.1, 0.03, "no canary arrived"),
         (0.01, 0.001, "canaries arrived at 0.01 times their size"),

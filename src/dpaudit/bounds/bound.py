@@ -46,6 +46,9 @@ R = TypeVar("R")
 _BEYOND = 1e12  # an epsilon that nothing shows; thousandths of it are no longer exact
 
 
+_OF_RUNS = ("classic", "independent runs")  # methods that take runs to be independent
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LowerBound:
@@ -70,8 +73,16 @@ class LowerBound:
     def __str__(self) -> str:
         return (
             f"epsilon >= {rounded_down(self.epsilon_lower)} at delta = {self.delta:g} "
-            f"(wrong with chance at most {self.alpha:g}, whatever the program does; "
-            f"method {self.method}, tier {self.tier})"
+            f"({self.sure}; method {self.method}, tier {self.tier})"
+        )
+
+    @property
+    def sure(self) -> str:
+        """How often it may be wrong, and of which programs that is known."""
+        apart = " in runs that share nothing" if self.method in _OF_RUNS else ""
+        return (
+            f"wrong with chance at most {self.alpha:g}, whatever the program does"
+            f"{apart}"
         )
 
 

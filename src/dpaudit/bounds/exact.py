@@ -243,7 +243,7 @@ class Classic(GameBound[Counts]):
         >>> runs = Counts(canaries=1000, guesses=1000, correct=880)
         >>> print(Classic().epsilon_lower(runs, delta=1e-5, alpha=0.05))
         epsilon >= 1.829 at delta = 1e-05 (wrong with chance at most 0.05, \
-whatever the program does; method classic, tier A)
+whatever the program does in runs that share nothing; method classic, tier A)
     """
 
     method: ClassVar[str] = "classic"

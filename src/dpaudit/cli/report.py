@@ -17,6 +17,9 @@ def report(
         typer.Option(help="The .html file to write; it is overwritten."),
         Output(suffixes=(".html", ".htm")),
     ] = Path("audit.html"),
+    title: Annotated[
+        str, typer.Option(help="What was audited, for the top of the page.")
+    ] = "",
 ) -> None:
     """Write a report of a result: one self-contained page (needs the extra report).
 
@@ -32,5 +35,5 @@ def report(
     with patience("writing the report"):
         read, unchecked = read_checked(result)
         explanation = replace(explain(read), notice=unchecked)
-        written(read, output, explanation=explanation)
+        written(read, output, explanation=explanation, title=title)
     typer.echo(f"Report: {output}")

@@ -415,8 +415,8 @@ def _check_ledger(stated: Result) -> list[Check]:
     return [
         open_question(
             "roads",
-            "what was seen while the training ran; the record holds only what the "
-            f"result says: {said.removesuffix('.')}",
+            "nothing shows what was seen while the training ran; whoever made the "
+            f"record says: {said.removesuffix('.')}",
         )
     ]
 

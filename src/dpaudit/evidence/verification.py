@@ -117,8 +117,21 @@ class Verification(Document):
             return "Nothing in this evidence is contradicted, and it is not enough."
         return "Nothing in this evidence is contradicted."
 
+    def _beyond(self) -> str:
+        """Return what sound evidence does not show, in a sentence."""
+        held = {each.name for each in self.checks if each.finding is Finding.HOLDS}
+        unseen = ["that the run was as it is told"]
+        if "registration" not in held:
+            unseen.insert(0, "that it was planned before the run")
+        if "signature" not in held:
+            unseen.insert(0, "who made it")
+        return (
+            "Its verdict follows from the guesses that it holds. It does not show "
+            f"{', or '.join(unseen)}."
+        )
+
     def __str__(self) -> str:
-        lines = [self._headline()]
+        lines = [self._headline(), *([self._beyond()] if self.sound else [])]
         if self.missing:
             lines += ["", "What was required and is missing:"]
             lines += [f"- {each}" for each in self.missing]

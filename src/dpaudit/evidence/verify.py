@@ -114,24 +114,24 @@ def _free(evidence: Evidence) -> list[str]:
 _NEVER = (
     open_question(
         "peeking",
-        "that the guesser saw nothing but the output; one who saw the coins leaves the "
-        "same record",
+        "nothing shows that the guesser saw nothing but the output; one who saw the "
+        "coins leaves the same record",
     ),
     open_question(
         "other runs",
-        "that this was the only run, and these the only guesses or scores, under this "
-        "registration; the best of many leaves the same record",
+        "nothing shows that this was the only run, and these the only guesses or "
+        "scores, under this registration; the best of many leaves the same record",
     ),
 )
 _REGISTRATIONS = (
-    "that this was the only registration: whoever makes many and shows the one whose "
-    "coins were lucky leaves the same record"
+    "nothing shows that this was the only registration: whoever makes many and shows "
+    "the one whose coins were lucky leaves the same record"
 )
 _SHORT = "this machine has too little memory"
 _KEY = open_question(
     "the key",
-    "that it was drawn at random and used once; one that was chosen leaves the same "
-    "record",
+    "nothing shows that it was drawn at random and used once; one that was chosen "
+    "leaves the same record",
 )
 
 
@@ -221,12 +221,12 @@ def _holds(check: Check) -> bool:
 def _never(registered: Registration) -> tuple[Check, ...]:
     """Return what no record can show, as far as this one does not show it."""
     program, nonce = registered.program, registered.nonce
-    run = "that the program named was run, and that the output was its output"
+    run = "nothing shows that the program named was run, and made this output"
     only = _REGISTRATIONS
     if program is None:
         run = (
-            "which program was run: no digest of one was registered; and that the "
-            "output was its output"
+            "nothing shows which program was run, as no digest of one was registered, "
+            "and that it made this output"
         )
     else:
         run = f"{run}; the one registered has the SHA-256 {program}"

@@ -67,8 +67,8 @@ _WORST_FIRST = (  # by what the worst fault of each gives away
     Road.SAMPLING,
 )
 _MEND = Advice(
-    text="mend what was found, and audit again",
-    catches="the faults that it hides",
+    text="mend what was found, and audit again, with a new key",
+    catches="other faults, which this one may hide",
 )
 _SMALLER = "smaller faults of the noise and of what is accounted, and no other"
 

@@ -68,7 +68,9 @@ def _noise(
             "It would hardly have caught a fault of the noise: not even noise 32 times "
             f"too small would have been refuted with chance {CHANCE:g}."
         )
-    return f"{noise_caught(fault)}; smaller faults may go unseen."
+    epsilon = model.epsilon_at(audit.design.bound_delta, fault)
+    then = "" if epsilon is None else f", which would mean epsilon = {epsilon:.3g}"
+    return f"{noise_caught(fault)}{then}; smaller faults may go unseen."
 
 
 _VISIBLE = 5e-4
@@ -287,11 +289,12 @@ def _assumptions(audit: Result) -> tuple[str, ...]:
         ),
         f"the method {audit.bound.method} holds, which only its author says"
         if audit.is_own_bound
-        else f"nothing about the program (tier {audit.bound.tier})",
+        else f"the bound needs no assumption about the program (tier "
+        f"{audit.bound.tier})",
     ]
     if design.threat_model is ThreatModel.KNOWN_RECORDS:
         found.append(
-            "the claim holds against one who knows all other records, as an "
-            "accountant's does"
+            "the claim is one about somebody who knows all other records, as an "
+            "accountant's is"
         )
     return tuple(found)

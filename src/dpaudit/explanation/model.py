@@ -6,6 +6,7 @@ sees, the one that plans are made from.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import sqrt
 from typing import Self, final
 
@@ -17,6 +18,7 @@ from dpaudit.privacy.guarantees import GaussianDP, Guarantee
 __all__ = ["Model"]
 
 _LONGEST = 20_000  # steps; simulating more would take minutes
+_SMALLEST = 0.3  # noise; an accountant of less takes minutes
 
 
 @final
@@ -61,6 +63,14 @@ class Model:
             guarantee=_guarantee(result, modelled),
         )
 
+    def epsilon_at(self, delta: float, fault: float) -> float | None:
+        """Return epsilon if the noise were so many times too small, if it is known."""
+        t = self.training
+        if t.noise / fault < _SMALLEST:
+            return None
+        guarantee = _proved(t.noise / fault, t.rate, t.steps)
+        return None if guarantee is None else guarantee.epsilon_at(delta)
+
     def __str__(self) -> str:
         t = self.training
         return (
@@ -74,10 +84,16 @@ class Model:
 def _guarantee(result: Result, training: Training) -> Guarantee | None:
     if result.claim_test is not result.design_test:
         return result.claim_test.claim  # the accountant's
-    if training.rate == 1:
-        return GaussianDP(mu=sqrt(training.steps) / training.noise)
+    return _proved(training.noise, training.rate, training.steps)
+
+
+@lru_cache(maxsize=16)  # as an accountant takes seconds
+def _proved(noise: float, rate: float, steps: int) -> Guarantee | None:
+    """Return what an accountant proves of DP-SGD; None if there is no accountant."""
+    if rate == 1:
+        return GaussianDP(mu=sqrt(steps) / noise)
     try:
         from dpaudit.accounting import accountant_curve  # noqa: PLC0415 (an extra)
     except ImportError:
         return None
-    return accountant_curve([(training.noise, training.rate, training.steps)])
+    return accountant_curve([(noise, rate, steps)])

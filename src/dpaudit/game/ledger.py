@@ -48,8 +48,8 @@ class Road(StrEnum):
 _FAULTS: Final = {
     Road.SAMPLING: "records that come more often than was accounted for, batches of a "
     "fixed size, or a sampler that is seeded anew",
-    Road.GRADIENTS: "records that meet in the loss or before it (mixup, statistics of "
-    "a batch)",
+    Road.GRADIENTS: "a gradient that depends on other records of the batch (mixup, "
+    "statistics of a batch, a loss over all)",
     Road.CLIPPING: "records that are not clipped, or by a norm that leaves out a layer",
     Road.ADDING: "micro-batches that are clipped once added up, or a mean told as a "
     "sum",

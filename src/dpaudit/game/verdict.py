@@ -105,9 +105,9 @@ class Arrival:
 
     Example:
         >>> print(Arrival(slope=0.998, error=0.031, steps=100))
-        canaries arrived: slope 1.00 ± 0.03
+        canaries arrived: slope 0.998 ± 0.031, where 1 is expected
         >>> print(Arrival(slope=0.02, error=0.031, steps=100))
-        no canary arrived: slope 0.02 ± 0.03, where 1 is expected
+        no canary arrived: slope 0.020 ± 0.031, where 1 is expected
     """
 
     slope: float
@@ -131,14 +131,14 @@ class Arrival:
         return not self._near(1.0)
 
     def __str__(self) -> str:
-        digits = 2 if self.error >= 0.01 else 3
+        digits = 2 if self.error >= 0.1 else 3
         slope = f"slope {self.slope:.{digits}f} ± {self.error:.{digits}f}"
         if self.vague:
             return (
                 f"whether canaries arrived cannot be told: {slope}, where 1 is expected"
             )
         if not self.off:
-            return f"canaries arrived: {slope}"
+            return f"canaries arrived: {slope}, where 1 is expected"
         if abs(self.slope) <= _ERRORS * self.error:
             what = "no canary arrived"
         elif self._near(-1.0):

@@ -55,6 +55,13 @@ __all__ = [
     "verdict",
 ]
 
+# What looks the same from inside a run, be it right or wrong.
+# docs/explanation/tiers-and-threat-models.md says what would see it.
+_NEVER_SEEN: Final = (
+    "what is done to the data before the loader (copies, scaling by statistics of all "
+    "records), several records of one person, choices made by looking at the data, "
+    "what is logged, noise that a known seed repeats, another model being released"
+)
 _WIDTH, _NAMES = 88, 22  # of a row in a terminal, and of its name
 _LARGE_PRODUCT = 30.0  # of canaries and delta; docs/how-to/audit-a-large-table.md
 _FAR = 4.0  # standard deviations, beyond which scores are said to be turned round
@@ -154,16 +161,19 @@ def _turned_round(result: "Result") -> bool:
 
 def sentence(result: "Result") -> str:
     """Return what a result says of itself: its first lines, then rows."""
+    return "\n".join([*head(result), *(_line(*row) for row in _rows(result))])
+
+
+def _rows(result: "Result") -> Iterator[tuple[str, str]]:
+    """Return the rows below the first lines, in a terminal and in a notebook."""
     void = result.verdict is Verdict.VOID
-    found = ledger_facts(result) if void else facts(result)
-    rows = [(each.name, each.whole) for each in found]
-    rows += [
-        ("Looked at", each.said)
-        for each in result.controls
-        if each.said not in result.reason
-    ]
-    rows += [("Noticed", each) for each in _remarks(result)]
-    return "\n".join([*head(result), *(_line(*row) for row in rows)])
+    for each in ledger_facts(result) if void else facts(result):
+        yield each.name, each.whole
+    for control in result.controls:
+        if control.said not in result.reason:
+            yield "Looked at", control.said
+    for remark in result.training.remarks if result.training else ():
+        yield "Noticed", remark
 
 
 def _line(name: str, text: str) -> str:
@@ -178,10 +188,6 @@ def _line(name: str, text: str) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-def _remarks(result: "Result") -> tuple[str, ...]:
-    return result.training.remarks if result.training else ()
 
 
 # The first lines, in every format
@@ -263,10 +269,17 @@ def numbers(result: "Result") -> str:
     claimed = test.claim.epsilon_at(found.delta)
     low = test.refuted and found.epsilon_lower <= claimed
     if result.is_own_bound or low:
-        how = "is refuted" if test.refuted else "is not refuted"
+        how = "is refuted" if test.refuted else "is not refuted, nor proved"
         return f"The claim {claim_words(test.claim, found.delta)} {how}."
-    least = rounded_down(found.epsilon_lower)
-    return f"Epsilon is at least {least}, where {claimed:.4g} is claimed."
+    least = f"Epsilon is at least {rounded_down(found.epsilon_lower)}"
+    if test.refuted:
+        return f"{least}, where {claimed:.4g} is claimed."
+    if result.faults:  # which stand before it
+        least = f"From the guesses alone e{least[1:]}"
+    return (
+        f"{least} and may be anything above, which does not prove the {claimed:.4g} "
+        "that is claimed."
+    )
 
 
 def _suspected(result: "Result") -> str:
@@ -375,14 +388,12 @@ most 0.05, whatever the program does (method exact, tier A).
             f"and does not say so: {on_one_line(found.reference)}."
         )
     else:
-        said = f"{who} ({p}); {_sure(found)}."
+        said = f"{who} ({p}); the bound is {_sure(found)}."
         if test.refuted and found.epsilon_lower <= test.claim.epsilon_at(found.delta):
             said += (
                 f" Of epsilon by itself only {least} is shown: a bound must hold "
                 "against every smaller epsilon too, and is lower."
             )
-    if not test.refuted:
-        said += " That does not prove the claim."
     return said + _other_test(result)
 
 
@@ -400,10 +411,7 @@ def _other_test(result: "Result") -> str:
 
 
 def _sure(found: LowerBound) -> str:
-    return (
-        f"wrong with chance at most {found.alpha:g}, whatever the program does "
-        f"(method {found.method}, tier {found.tier})"
-    )
+    return f"{found.sure} (method {found.method}, tier {found.tier})"
 
 
 @final
@@ -446,7 +454,7 @@ def facts(result: "Result") -> tuple[Fact, ...]:
         Fact(
             name="Right guesses",
             value=f"{right:,} of {made:,}{share}",
-            note=f"about {result.design.canaries:,} canaries",
+            note=f"with {result.design.canaries:,} canaries in all",
         ),
         *(() if void else _most(result)),
         Fact(name="Watching", value=result.design.threat_model.plain),
@@ -460,8 +468,9 @@ def _claimed(result: "Result") -> Fact:
     curve = ""
     if result.training is not None and result.training.accountant is not None:
         curve = (
-            "; the accountant's, of the steps taken, and with it every pair of epsilon "
-            "and delta that it promises. A framework that rounds up says a little more"
+            "; what the accountant proves of the steps taken, and every other pair of "
+            "epsilon and delta that it promises is tested too. What a framework prints "
+            "can be a little more, as it rounds up"
         )
     elif not isinstance(test.claim, PureDP | ApproxDP):
         curve = "; every pair of epsilon and delta that it promises is tested"
@@ -498,7 +507,7 @@ def _about_the_claim(result: "Result") -> Iterator[Fact]:
         yield Fact(
             name="Claim of the plan",
             value=str(own.claim),
-            note=f"fixed before the run; by itself {how} (p "
+            note=f"named in the design; by itself {how} (p "
             f"{p_value_text(own.p_value)})",
         )
 
@@ -506,7 +515,7 @@ def _about_the_claim(result: "Result") -> Iterator[Fact]:
 def _most(result: "Result") -> Iterator[Fact]:
     """Say what the audit could have shown, had it been luckier or larger."""
     yield Fact(
-        name="Could have shown",
+        name="This audit, at most",
         value=f"epsilon >= {rounded_down(result.ceiling)}",
         note=(
             "if every guess had been right"
@@ -550,8 +559,8 @@ def _of_training(result: "Result", *, void: bool) -> Iterator[Fact]:
     yield Fact(
         name="Training",
         value=f"{training.steps:,} steps seen",
-        note=f"real gradients left {training.trusted:.0%} of the evidence, as far as "
-        "sums tell",
+        note=f"real records hid {1 - training.trusted:.0%} of what canaries show, as "
+        "far as sums tell",
     )
     family = training.family
     if family is not None and not void:
@@ -575,6 +584,7 @@ def ledger_facts(result: "Result") -> Iterator[Fact]:
     for look in result.training.ledger.looks:
         how = looked(look.how, result.verdict)
         yield Fact(name=capital(look.road), value=how, note=look.said)
+    yield Fact(name="Never seen from inside", value=_NEVER_SEEN)
 
 
 def _why(fault: Fault) -> str:
@@ -618,15 +628,13 @@ def html(result: "Result") -> str:
     """
     said, *more = head(result)
     word = len(result.verdict)
-    rows = [(each.name, each.whole) for each in facts(result)]
-    rows += [("Looked at", each.said) for each in result.controls]
     box = _BOX.format(colour=_COLOURS[result.verdict])
     return (
         f'<div style="{box}"><p style="margin:0 0 6px">'
         f"<strong>{escape(said[:word])}</strong>{escape(said[word:])}"
         f"{''.join(f'<br>{escape(line)}' for line in more)}</p>"
         f'<table style="{_TABLE}"><tbody>'
-        + "".join(_row(name, value) for name, value in rows)
+        + "".join(_row(name, value) for name, value in _rows(result))
         + "</tbody></table></div>"
     )
 

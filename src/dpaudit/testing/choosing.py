@@ -276,14 +276,22 @@ def _too_few(calls: int, aim: Aim) -> str:
     if caught is None:
         return (
             f"{calls} calls cannot refute {aim.claim} at alpha = {aim.alpha:.3g}, "
-            "even if every guess is right, so this test could not fail; allow more "
-            "calls with seconds=... or calls=..."
+            "even if every guess is right, so this test could not fail; allow "
+            f"{_enough(calls, aim)} calls with seconds=... or calls=..."
         )
     return (
         f"{calls} calls are too few to catch a leak of epsilon = {aim.must_catch:g} "
         f"with chance {CHANCE:g} (from {caught:.3g} on they would); allow more with "
         "seconds=... or calls=..., or ask for less with must_catch=..."
     )
+
+
+def _enough(calls: int, aim: Aim) -> str:
+    """Say how many calls could refute the claim, to a factor of two."""
+    for more in (calls << power for power in range(1, 12)):
+        if aim.caught(canaries=more, guesses=more) is not None:
+            return f"about {more}"
+    return "many more"
 
 
 _MOST = 50_000  # calls to learn from, and again as many to audit

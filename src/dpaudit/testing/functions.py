@@ -115,7 +115,7 @@ class FunctionResult:
         """Say all: what was found, what was not looked at, from what, how strong."""
         return (
             self.sentence(),
-            *([f"Not looked at: {'; '.join(self.unseen)}."] if self.unseen else []),
+            f"Not looked at: {'; '.join(self.audit.not_exercised)}.",
             self.evidence(),
             *([] if self.verdict is Verdict.VOID else [self.strength()]),
         )
@@ -139,7 +139,8 @@ class FunctionResult:
             f"A planted leak of epsilon = {ceil(1000 * self.caught) / 1000:g} would be "
             f"caught with chance {CHANCE:g}, if it shows in one place of the output"
             f"{where}: a value there that tells the input, and lies as often as "
-            "randomised response of that epsilon does."
+            "randomised response of that epsilon does. Noise that is too small shows "
+            "less: try a copy with less noise."
         )
 
 

@@ -382,9 +382,9 @@ LOOKED_AT: Mapping[str, str] = MappingProxyType(
         "parts": "how often each part of the output occurs",
         "place": "how often each value occurs at one place of the output",
         "bins": "the range that a number, or a sum, a least or a largest one lies in",
-        "lattice": "the exponent and the lowest set bit of floating-point numbers",
+        "lattice": "the sign, the size and the lowest set bit of numbers",
         "steps": "the differences between one call's output and the next's",
         "linear": "a weighted sum of all numbers",
-        "logistic": "a regression on the bits of floating-point numbers",
+        "logistic": "a regression on the bits of numbers",
     }
 )

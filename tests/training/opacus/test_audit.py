@@ -766,3 +766,23 @@ def test_every_canary_has_a_coordinate_of_its_own():
     assert sorted(np.concatenate([place.which for place in places.places])) == list(
         range(17)
     )
+
+
+def test_noise_that_a_known_seed_repeats_is_noticed():
+    """Whoever knows the seed takes the noise off; the system's seeds are 53 bits."""
+    for seed, noticed in ((7, True), (None, False), ("own", False), ("new", True)):
+        run = private_run()
+        if isinstance(seed, int):
+            torch.manual_seed(seed)
+        else:
+            torch.seed()
+        if isinstance(seed, str):
+            run.optimizer.generator = torch.Generator()
+        if seed == "own":
+            run.optimizer.generator.seed()
+        audit = attach(run)
+        run.train(steps=3)
+        found = [each for each in audit.finish().training.remarks if "seeded" in each]
+        assert len(found) == noticed, seed
+        if seed == 7:
+            assert "seeded with 7: whoever knows the seed" in found[0]

@@ -66,7 +66,7 @@ def more_facts(subject: Subject) -> tuple[Fact, ...]:
     if subject.result.verdict is Verdict.VOID:
         return ()
     rest = facts(subject.result)[_KEY:]
-    most = next(each for each in rest if each.name == "Could have shown")
+    most = next(each for each in rest if each.name == "This audit, at most")
     above = {"Watching", "Coins", "Any audit, at most", most.name}
     above |= {each.name for each in look_facts(subject)}
     others = [each for each in rest if each.name not in above]

@@ -49,6 +49,7 @@ def report(
     *,
     transcript: Transcript | None = None,
     explanation: Explanation | None = None,
+    title: str = "",
 ) -> None:
     """Write the report of a result: one HTML file that opens offline.
 
@@ -60,6 +61,7 @@ def report(
             some figures need the order of the guesses.
         explanation: Of this result, where more is known than the result says:
             ``explain(result, mechanism=...)``.
+        title: What was audited, for whoever files the page: a model, a run, a date.
 
     Raises:
         InvalidInputError: The suffix is another one, or the transcript is of another
@@ -88,7 +90,9 @@ def report(
         raise InvalidInputError(
             f"there is no folder {path.parent} to write {path.name} into; make it"
         )
-    page = report_html(result, transcript=transcript, explanation=explanation)
+    page = report_html(
+        result, transcript=transcript, explanation=explanation, title=title
+    )
     _files.write(path, page)
 
 
@@ -97,6 +101,7 @@ def report_html(
     *,
     transcript: Transcript | None = None,
     explanation: Explanation | None = None,
+    title: str = "",
 ) -> str:
     """Return the report of a result as the text of an HTML page.
 
@@ -104,8 +109,10 @@ def report_html(
         result: What an audit returned.
         transcript: Every guess, where the result does not hold it.
         explanation: Of this result; made from it if not given.
+        title: What was audited.
     """
     _validate.kind("result", result, Result)
+    _validate.kind("title", title, str)
     template, subject = _template(), Subject.of(result, transcript)
     explanation = explain(result) if explanation is None else explanation
     word = explanation.outcome
@@ -118,6 +125,7 @@ def report_html(
         css=_resource("page.css"),
         kind=word.replace(" ", "-"),
         word=capital(word),
+        title=title,
         void=void,
         reason=_reason(explanation),
         explanation=explanation,

@@ -71,9 +71,9 @@ def roc_figure(subject: Subject) -> Figure:
         caption=(
             "For every threshold, the share of included canaries at or above it "
             "against the share of excluded ones.",
-            "A line that leaves the shaded region is no proof by itself: it varies by "
-            "chance, and one looks at all its points. The p-value above accounts for "
-            "both.",
+            "Where the line leaves the shaded region, chance may have put it there: of "
+            "so many points some do in an honest run. Only the p-value above, which "
+            "allows for that, decides.",
         ),
         table=_rates(scores, claim),
     )

@@ -59,6 +59,7 @@ from dpaudit.training.sensitivity import Sensitivity
 
 __all__ = ["OpacusAudit"]
 
+_LONG_SEED = 1 << 32
 _RIDDEN: WeakSet[DPOptimizer] = WeakSet()  # optimizers that an audit rides on
 
 
@@ -269,7 +270,7 @@ class OpacusAudit:
                 *steps_unseen(counting, steps=steps),
                 *self._roads.controls(),
             ),
-            remarks=(*remarks, *self._smaller()),
+            remarks=(*remarks, *self._smaller(), *self._seeded()),
             gather=self._gather,
         )
 
@@ -307,6 +308,20 @@ class OpacusAudit:
         return (
             "parameters are clipped apart, so that a canary in one of them is cut to "
             "less than the whole norm; Canary(norm=..., spread=...) is in several",
+        )
+
+    def _seeded(self) -> tuple[str, ...]:
+        """Say so if the noise can be made again from a number that somebody chose."""
+        generator = self._optimizer.generator
+        seed = (generator or torch.default_generator).initial_seed()
+        # Seeds that the system draws are longer; a new Generator's is always the same.
+        chosen = seed < _LONG_SEED or seed == torch.Generator().initial_seed()
+        if self._optimizer.secure_mode or not chosen:
+            return ()
+        return (
+            f"the noise comes from a generator that was seeded with {seed}: whoever "
+            "knows the seed can make it again and take it off the model. Before you "
+            "train what you release, call torch.seed(), or use secure_mode",
         )
 
 

@@ -127,9 +127,15 @@ def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
         model=model,
         step=step,
     )
-    say(f"Publish before training: commitment {audit.commitment.sha256}")
+    say(
+        "For others to check it later, publish this before training: commitment "
+        f"{audit.commitment.sha256}"
+    )
     if step is not None:
-        say(f"Probe of the step: {audit.probe(step)}")
+        found = audit.probe(step)
+        say(f"Probe of the step: {found}")
+        if found.faults:
+            say("That stands whatever training shows: mend it first.")
     return audit
 
 

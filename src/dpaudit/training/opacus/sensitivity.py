@@ -510,7 +510,7 @@ def _coupler(steps: Steps, before: Batch, after: Batch, row: int) -> str:
         if not equal(into, into_then):
             return (
                 f"what happens to a batch before {name!r}, such as mixing its records, "
-                "or scaling them by statistics of their own"
+                "or scaling them by a mean or spread of the batch"
             )
         if not equal(out, out_then):
             return f"{name!r}, in which records of a batch meet"
