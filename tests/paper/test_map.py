@@ -130,6 +130,24 @@ def test_every_statement_is_in_the_table_once_and_no_other():
     assert sorted(names) == sorted(UNLABELLED)
 
 
+def test_every_statement_has_the_number_that_its_place_in_the_paper_gives_it():
+    """Theorems and their kin share a counter that starts anew in every section."""
+    said = re.compile(
+        r" (Definition|Theorem|Lemma|Proposition|Corollary) ([2-6A-E])\.(\d+): .*?"
+        r"(?:`([\w-]+:[\w-]+)`|\(no label\))"
+    )
+    found = [match.groups() for each, _ in rows() if (match := said.match(each))]
+    assert len(found) == len(rows()) - 4  # three algorithms and a text
+    place = {(section, int(number)): label for _, section, number, label in found}
+    for section in "23456ABCDE":
+        numbers = sorted(number for each, number in place if each == section)
+        assert numbers == list(range(1, len(numbers) + 1)), section
+    numbered = [
+        label for label in LABELS if label.split(":")[0] not in ("alg", "subsec")
+    ]
+    assert [label for _, label in sorted(place.items()) if label] == numbered
+
+
 def test_every_test_in_the_table_exists():
     named = {test for _, tests in rows() for test in tests}
     assert named <= set(written())
