@@ -10,14 +10,18 @@ can lie, at all epsilons at once; the claim is refuted where its curve does.
 """
 
 import sys
+from collections.abc import Iterable
 
-import matplotlib.pyplot as plt
 import numpy as np
 
 from dpaudit.accounting import accountant_curve
 from dpaudit.bounds import Counts, CurveCertificate
+from dpaudit.privacy.guarantees import GaussianDP
+from dpaudit_lab.pictures.chart import Chart, Curve, Look, Point
+from dpaudit_lab.pictures.curves import draw_chart
 
 CANARIES, GUESSES, ALPHA = 100_000, 1_500, 0.05
+EPSILONS, LEAST = np.linspace(0, 7, 300), 1e-9
 
 
 def audit(noise: float, rng: np.random.Generator) -> CurveCertificate:
@@ -30,36 +34,45 @@ def audit(noise: float, rng: np.random.Generator) -> CurveCertificate:
     return CurveCertificate(counts=counts, alpha=ALPHA)
 
 
+def points(name: str, deltas: Iterable[float]) -> list[Point]:
+    """Return a curve where it can be seen."""
+    pairs = zip(EPSILONS, deltas, strict=True)
+    return [Point(curve=name, x=float(e), mean=d) for e, d in pairs if d >= LEAST]
+
+
 def main() -> None:
     claim = accountant_curve([(1.0, 1.0, 1)])
     rng = np.random.default_rng(0)
-    epsilons = np.linspace(0, 7, 300)
-    figure, axes = plt.subplots(figsize=(6.5, 4.2), layout="constrained")
-    accounted = [claim.delta_at(float(e)) for e in epsilons]
-    axes.semilogy(
-        epsilons, accounted, "k", lw=1.8, label="claimed: accountant, noise 1"
-    )
-    for name, noise, colour in (
-        ("noise 1, as claimed", 1.0, "tab:green"),
-        ("noise 1/2", 0.5, "tab:red"),
-    ):
+    claimed, true = "claimed: accountant, noise 1", "true curve of noise 1/2"
+    shown = {
+        name: points(name, [curve.delta_at(float(e)) for e in EPSILONS])
+        for name, curve in ((claimed, claim), (true, GaussianDP(mu=2.0)))
+    }
+    for name, noise in (("noise 1, as claimed", 1.0), ("noise 1/2", 0.5)):
         certificate = audit(noise, rng)
         verdict = "refuted" if certificate.refutes(claim) else "not refuted"
-        deltas = certificate.delta_lower(epsilons)
         label = f"audit, {name}: claim {verdict}"
-        axes.semilogy(
-            epsilons, np.where(deltas > 0, deltas, np.nan), colour, label=label
-        )
+        shown[label] = points(label, map(float, certificate.delta_lower(EPSILONS)))
         print(f"{label}, {certificate.counts.correct} of {GUESSES} right")
-    axes.set(
-        xlabel="epsilon",
-        ylabel="delta",
-        ylim=(1e-9, 1),
-        title="Lower bounds on the whole privacy curve, alpha = 0.05",
+    chart = Chart(
+        title="Lower bounds on the whole privacy curve",
+        caption=f"{CANARIES:,} canaries, the {GUESSES:,} surest coins guessed, alpha = "
+        f"{ALPHA:g}.\nNo curve of an audited mechanism lies below its line; the claim "
+        "is refuted where its curve does.",
+        x_label="epsilon",
+        y_label="delta",
+        curves=tuple(
+            Curve(
+                name=name,
+                colour=colour,
+                look=Look.LIMIT if name == true else Look.COMPUTED,
+            )
+            for name, colour in zip(shown, (6, 6, 2, 1), strict=True)
+        ),
+        points=tuple(point for each in shown.values() for point in each),
+        y_ticks=(1e-8, 1e-6, 1e-4, 1e-2, 1.0),
     )
-    axes.grid(alpha=0.3)
-    axes.legend(loc="lower left", frameon=False)
-    figure.savefig(sys.argv[1])
+    draw_chart(chart, sys.argv[1])
 
 
 if __name__ == "__main__":

@@ -47,7 +47,8 @@ def test_a_figure_is_drawn_written_and_compared(here, tmp_path):
     assert done.exit_code == 0
     out = tmp_path / "f"
     names = sorted(path.name for path in out.iterdir())
-    assert names == ["sets.csv", "sets.json", "sets.png", "sets.svg"]
+    suffixes = ("csv", "json", "pdf", "png", "svg")
+    assert names == [f"sets.{suffix}" for suffix in suffixes]
     found = json.loads((out / "sets.json").read_text("utf-8"))
     assert found["repeats"] == 2
     assert found["ran"] == 22

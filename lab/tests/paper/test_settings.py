@@ -2,17 +2,20 @@
 
 from dataclasses import replace
 from math import comb, log
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import special
 
+from dpaudit.accounting import accountant_curve
+from dpaudit.bounds.strength import mechanism_ceiling
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.errors import InvalidInputError
 from dpaudit_lab.paper import adaptive_steps, elements, guesses, sets
 from dpaudit_lab.paper.counting import ALPHA, DELTA
 from dpaudit_lab.paper.names import FIGURES, named
-from dpaudit_lab.paper.training import EPSILON, NOISE, dp_sgd
+from dpaudit_lab.paper.training import CEILING, EPSILON, NOISE, TRUTH, dp_sgd
 
 # Every figure's label in the paper's LaTeX source, with the experiments behind each of
 # its points; the local Laplace figure is a curve without experiments.
@@ -33,6 +36,17 @@ def test_every_figure_of_the_paper_is_there_with_its_repeats():
     found = {figure.label: figure.paper_repeats for figure in FIGURES.values()}
     assert list(found) == list(LABELS)
     assert found == LABELS
+
+
+def test_figures_have_the_paper_s_numbers_in_its_order():
+    assert [figure.number for figure in FIGURES.values()] == list(range(1, 10))
+
+
+def test_the_page_in_the_docs_has_every_figure_with_its_number():
+    docs = Path(__file__).parents[3] / "docs" / "explanation" / "figures.md"
+    written = docs.read_text(encoding="utf-8")
+    for figure in FIGURES.values():
+        assert f"Figure {figure.number} of the paper, `{figure.label}`: " in written
 
 
 def test_as_many_are_run_as_in_the_paper_if_it_has_any():
@@ -103,6 +117,14 @@ def renyi_epsilon(noise, rate, steps, delta):
 def test_the_noise_is_what_renyi_divergences_ask_for(epsilon, noise, rate, steps):
     found = renyi_epsilon(noise, rate, steps, 1e-5)
     assert epsilon - 1e-3 <= found <= 1.03 * epsilon
+
+
+def test_the_limits_are_what_the_accountant_says():
+    for epsilon, noise in NOISE.items():
+        curve = accountant_curve([(noise, 0.1, 100)])
+        ceiling = mechanism_ceiling(curve, delta=DELTA, alpha=ALPHA)
+        assert TRUTH[epsilon] == pytest.approx(curve.epsilon_at(DELTA), abs=1e-5)
+        assert CEILING[epsilon] == pytest.approx(ceiling, abs=1e-5)
 
 
 def test_numbers_of_guesses_and_elements_are_the_paper_s():

@@ -1,6 +1,8 @@
 """Charts of curves: the CSV is what the picture shows, invalid rules are marked."""
 
 import csv
+import re
+from dataclasses import replace
 from io import StringIO
 from itertools import combinations
 
@@ -19,6 +21,7 @@ from dpaudit_lab.pictures.chart import (
     Point,
     csv_text,
     mean_point,
+    true_and_shown,
 )
 from dpaudit_lab.pictures.curves import chart_figure, draw_chart
 from dpaudit_lab.pictures.style import STYLE
@@ -32,11 +35,12 @@ CURVES = (
     ),
     Curve(name="beside", colour=0, look=Look.BESIDE),
     Curve(name="computed", colour=6, look=Look.COMPUTED),
+    Curve(name="epsilon itself", colour=6, look=Look.LIMIT),
     *(Curve(name=f"more of them, number {i}", colour=i) for i in range(2, 6)),
 )
 CHART = Chart(
     title="A title as long as titles of charts ever are: two dozen words or fewer",
-    caption="1000 coordinates, 100 steps, sampling rate 0.1, \nalpha = 0.05",
+    caption="1000 coordinates, 100 steps, rate 0.1, \nalpha = 0.05, delta = 1e-5",
     x_label="elements per coordinate",
     y_label="lower bound on epsilon",
     curves=CURVES,
@@ -46,8 +50,10 @@ CHART = Chart(
         for x in (0.2, 1.0, 8.0, 32.0)
     ),
     marks=(Mark(x=1.0, value=0.49, error=0.01), Mark(x=8.0, value=0.62, error=0.01)),
+    limits=true_and_shown(truth=7.5, ceiling=6.7),
     ticks=(0.2, 1.0, 8.0, 32.0),
 )
+IN_LEGEND = [curve for curve in CURVES if curve.look is not Look.LIMIT]
 
 
 @pytest.fixture
@@ -71,7 +77,8 @@ def test_the_csv_holds_what_the_picture_shows(drawn):
     for curve in CURVES:
         mine = [row for row in rows if row["curve"] == curve.name]
         written = [(float(row["x"]), float(row["mean"])) for row in mine]
-        shown = np.column_stack(found[curve.legend].get_data())
+        line = found.get(curve.legend) or drawn.axes[0].lines[CURVES.index(curve)]
+        shown = np.column_stack(line.get_data())
         assert shown.tolist() == [list(pair) for pair in written]
         assert {row["valid"] for row in mine} == {
             "no" if curve.look is Look.INVALID else "yes"
@@ -91,7 +98,7 @@ def test_bands_are_one_standard_error_up_and_down(drawn):
 
 
 def test_what_is_not_valid_is_dashed_and_the_legend_says_so(drawn):
-    for curve in CURVES:
+    for curve in IN_LEGEND:
         line = lines(drawn)[curve.legend]
         invalid = curve.look is Look.INVALID
         assert (line.get_linestyle() == "--") is invalid
@@ -123,7 +130,67 @@ def test_no_text_overlaps_another_or_leaves_the_picture(drawn):
         assert box.y1 <= drawn.bbox.y1, one.get_text()
 
 
-@pytest.mark.parametrize("suffix", ["svg", "png"])
+def test_letters_stand_for_words(drawn):
+    said = " ".join(text.get_text() for text in drawn.findobj(Text))
+    assert re.findall("epsilon|delta|alpha|sigma|1e-", said) == []
+    assert "lower bound on ε" in said
+    assert "δ\u00a0=\u00a010⁻⁵" in said
+
+
+def test_limits_are_thin_lines_named_at_their_right_ends(drawn):
+    (axes,) = drawn.axes
+    words = {text.get_text(): text for text in axes.texts}
+    thick = {
+        line.get_linewidth() for line in lines(drawn).values() if line in axes.lines
+    }
+    for text, level in (
+        ("true ε 7.500", 7.5),
+        ("no audit reliably shows more than 6.700", 6.7),
+        ("ε itself", CHART.of("epsilon itself")[-1].mean),
+    ):
+        assert words[text].xy[1] == level
+        (line,) = (one for one in axes.lines if one.get_ydata()[-1] == level)
+        assert line.get_linewidth() < min(thick)
+        assert text not in lines(drawn)
+
+
+def test_title_legend_and_caption_leave_the_axes_their_width(drawn):
+    (axes,) = drawn.axes
+    (legend,) = drawn.legends
+    frame = axes.get_window_extent()
+    assert frame.width > 2 / 3 * drawn.bbox.width
+    assert legend.get_window_extent().y1 < frame.y0
+    said = {text.get_text(): text.get_window_extent() for text in drawn.texts}
+    title, caption = (
+        said[next(t for t in said if t[:4] == s)] for s in ("A ti", "1000")
+    )
+    assert title.y0 > frame.y1
+    assert caption.y1 < legend.get_window_extent().y0
+
+
+@pytest.mark.parametrize("of", ["ticks", "y_ticks"])
+def test_logarithmic_axes_name_their_ticks(of):
+    with mpl.rc_context(STYLE):
+        chart = replace(CHART, **{of: (1e-4, 0.1, 1.0, 32_000.0)})
+        figure = chart_figure(chart)
+        FigureCanvasAgg(figure).draw()
+    (axes,) = figure.axes
+    axis = axes.xaxis if of == "ticks" else axes.yaxis
+    assert axis.get_scale() == "log"
+    names = [tick.get_text() for tick in axis.get_ticklabels()]
+    assert names == ["10⁻⁴", "0.1", "1", "32,000"]
+
+
+def test_a_pdf_embeds_its_letters_and_names_no_date(tmp_path):
+    draw_chart(CHART, tmp_path / "a.pdf")
+    written = (tmp_path / "a.pdf").read_bytes()
+    assert written.startswith(b"%PDF")
+    assert b"/FontFile2" in written  # TrueType, within
+    assert b"/Type3" not in written
+    assert b"CreationDate" not in written
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
 def test_the_same_chart_gives_the_same_bytes(tmp_path, suffix):
     paths = [tmp_path / f"{name}.{suffix}" for name in "ab"]
     before = dict(mpl.rcParams)
@@ -135,7 +202,7 @@ def test_the_same_chart_gives_the_same_bytes(tmp_path, suffix):
 
 
 def test_other_formats_are_refused(tmp_path):
-    with pytest.raises(InvalidInputError, match=r"as \.svg or \.png, got path="):
+    with pytest.raises(InvalidInputError, match=r"as \.svg, \.png or \.pdf, got path="):
         draw_chart(CHART, tmp_path / "a.gif")
 
 

@@ -14,6 +14,7 @@ from dpaudit.engines.store import Store
 from dpaudit.errors import InvalidInputError
 from dpaudit_lab.cli import app
 from dpaudit_lab.pictures import power_picture as module
+from dpaudit_lab.pictures.chart import true_and_shown
 from dpaudit_lab.pictures.power_picture import Curve, Point, power_picture
 from dpaudit_lab.pictures.style import STYLE
 from dpaudit_lab.power.plan import Guesses
@@ -21,9 +22,10 @@ from dpaudit_lab.power.sweeps import plan_sweep
 from dpaudit_lab.power.task import Task
 
 CAPTION = (
-    "Scores N(0, 1) and N(1, 1), delta = 1e-05, alpha = 0.05; the truth is 4.377. 50 "
+    "Scores N(0, 1) and N(1, 1), delta = 1e-05, alpha = 0.05. 50 "
     "to 200 draws, the same for all methods;\nbars are standard errors."
 )
+LIMITS = true_and_shown(truth=4.377, ceiling=3.616)
 NAMES = {
     "exact, guesses planned": 3.43,
     "ranked, nothing planned": 3.4,
@@ -66,7 +68,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_no_text_overlaps_another_or_leaves_the_picture(case):
     with mpl.rc_context(STYLE):
-        figure = module._figure(CASES[case], 3.616, CAPTION)
+        figure = module._figure(CASES[case], LIMITS, CAPTION)
         canvas = FigureCanvasAgg(figure)
         canvas.draw()
     shown = [t for t in figure.findobj(Text) if t.get_text().strip()]
@@ -84,34 +86,55 @@ def test_no_text_overlaps_another_or_leaves_the_picture(case):
 @pytest.mark.parametrize(("case", "panels"), [("full", 2), ("no times", 1)])
 def test_times_have_a_panel_of_their_own_if_there_are_any(case, panels):
     with mpl.rc_context(STYLE):
-        figure = module._figure(CASES[case], 3.616, CAPTION)
+        figure = module._figure(CASES[case], LIMITS, CAPTION)
     assert len(figure.axes) == panels
 
 
-def test_every_method_and_the_ceiling_are_named():
+def test_every_method_is_named_below_and_every_limit_at_its_line():
     with mpl.rc_context(STYLE):
-        figure = module._figure(FULL, 3.616, CAPTION)
-    legend = figure.axes[0].get_legend()
-    names = {text.get_text() for text in legend.get_texts()}
-    assert names == {*NAMES, "ceiling 3.616"}
+        figure = module._figure(FULL, LIMITS, CAPTION)
+    (legend,) = figure.legends
+    assert {text.get_text() for text in legend.get_texts()} == set(NAMES)
+    named = {text.get_text(): text.xy[1] for text in figure.axes[0].texts}
+    assert named == {
+        "true ε 4.377": 4.377,
+        "no audit reliably shows more than 3.616": 3.616,
+    }
 
 
-@pytest.mark.parametrize("suffix", ["svg", "png"])
+@pytest.mark.parametrize("case", CASES)
+def test_axes_fill_the_width_and_name_more_than_one_tick(case):
+    with mpl.rc_context(STYLE):
+        figure = module._figure(CASES[case], LIMITS, CAPTION)
+        FigureCanvasAgg(figure).draw()
+    wide = sum(axes.get_window_extent().width for axes in figure.axes)
+    assert wide > 2 / 3 * figure.bbox.width
+    below = figure.legends[0].get_window_extent()
+    for axes in figure.axes:
+        assert below.y1 < axes.get_window_extent().y0
+        for axis, (low, high) in (
+            (axes.xaxis, axes.get_xlim()),
+            (axes.yaxis, axes.get_ylim()),
+        ):
+            assert sum(low <= at <= high for at in axis.get_ticklocs()) >= 2
+
+
+@pytest.mark.parametrize("suffix", ["svg", "png", "pdf"])
 def test_the_same_curves_give_the_same_bytes(tmp_path, suffix):
     paths = [tmp_path / f"{name}.{suffix}" for name in "ab"]
     for path in paths:
-        power_picture(FULL, path, ceiling=3.616, caption=CAPTION)
+        power_picture(FULL, path, limits=LIMITS, caption=CAPTION)
     one, two = (path.read_bytes() for path in paths)
     assert one == two
     assert mpl.__version__.encode() not in one
 
 
 def test_what_cannot_be_drawn_is_refused(tmp_path):
-    with pytest.raises(InvalidInputError, match=r"as \.svg or \.png, got path="):
-        power_picture(FULL, tmp_path / "a.gif", ceiling=3.616, caption=CAPTION)
+    with pytest.raises(InvalidInputError, match=r"as \.svg, \.png or \.pdf, got path="):
+        power_picture(FULL, tmp_path / "a.gif", limits=LIMITS, caption=CAPTION)
     for curves in ([], FULL * 2):
         with pytest.raises(InvalidInputError, match="from 1 to 7 curves"):
-            power_picture(curves, tmp_path / "a.svg", ceiling=3.616, caption=CAPTION)
+            power_picture(curves, tmp_path / "a.svg", limits=LIMITS, caption=CAPTION)
 
 
 def test_the_command_draws_and_says_what_it_says_without(tmp_path, monkeypatch):

@@ -103,6 +103,7 @@ def _about(task: "Task") -> str:
 
 def draw(rows: "Sequence[table.Row]", task: "Task", picture: Path) -> None:
     """Draw bounds and times against the number of canaries."""
+    from dpaudit_lab.pictures.chart import true_and_shown  # noqa: PLC0415
     from dpaudit_lab.pictures.power_picture import (  # noqa: PLC0415 (needs its extra)
         Curve,
         Point,
@@ -131,8 +132,9 @@ def draw(rows: "Sequence[table.Row]", task: "Task", picture: Path) -> None:
     draws = sorted({row.draws for row in drawn})
     caption = (
         f"Scores N(0, 1) and N({task.mu:g}, 1), delta = {task.delta:g}, alpha = "
-        f"{task.alpha:g}; the truth is {task.truth:.3f}. {draws[0]}"
+        f"{task.alpha:g}. {draws[0]}"
         + (f" to {draws[-1]}" if len(draws) > 1 else "")
         + " draws, the same for all methods;\nbars are standard errors."
     )
-    power_picture(curves, picture, ceiling=task.ceiling, caption=caption)
+    limits = true_and_shown(truth=task.truth, ceiling=task.ceiling)
+    power_picture(curves, picture, limits=limits, caption=caption)

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from dpaudit_lab.paper.summary import Summary
 
 _COMMAND = "dpaudit-lab reproduce"
-_SUFFIXES = (".svg", ".png", ".csv", ".json")
+_PICTURES = (".svg", ".png", ".pdf")
+_SUFFIXES = (*_PICTURES, ".csv", ".json")
 
 
 def reproduce(
@@ -40,7 +41,7 @@ def reproduce(
         bool, typer.Option("--list", help="Name the figures and what they show.")
     ] = False,
     out: Annotated[
-        Path, typer.Option(help="Folder for .svg, .png, .csv and .json files.")
+        Path, typer.Option(help="Folder for .svg, .png, .pdf, .csv, .json files.")
     ] = Path("figures"),
     page: Annotated[
         Path | None,
@@ -128,7 +129,7 @@ def _reproduced(
     if lacking == 0:
         summary = _with_earlier_cost(summary, out)
     _write(summary, out)
-    typer.echo(f"{summary}\n  drawn: {out / figure.name}.svg, .png, .csv, .json")
+    typer.echo(f"{summary}\n  drawn: {out / figure.name}{', '.join(_SUFFIXES)}")
     return summary
 
 
@@ -156,7 +157,7 @@ def _write(summary: "Summary", out: Path) -> None:
     from dpaudit_lab.pictures.curves import draw_chart  # noqa: PLC0415
 
     chart, name = summary.result.chart, summary.figure.name
-    for suffix in (".svg", ".png"):
+    for suffix in _PICTURES:
         draw_chart(chart, out / f"{name}{suffix}")
     _files.write(out / f"{name}.csv", csv_text(chart))
     _files.write(out / f"{name}.json", summary.to_json() + "\n")

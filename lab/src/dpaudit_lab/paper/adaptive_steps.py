@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dpaudit.bounds.readings import Counts
+from dpaudit.bounds.strength import mechanism_ceiling
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.sums import DiracSums, SeenSums
 from dpaudit.engines.store import Outcome, Setting, Store
@@ -23,7 +24,7 @@ from dpaudit.engines.sweep import Sweep
 from dpaudit.game.coins import Key
 from dpaudit.game.guessers import Confident, MostLikely
 from dpaudit.game.rules import AdaptiveBets, AdaptiveCount
-from dpaudit.privacy.guarantees import ApproxDP
+from dpaudit.privacy.guarantees import ApproxDP, GaussianDP
 from dpaudit_lab.paper.counting import ALPHA, DELTA, exact, steinke
 from dpaudit_lab.paper.courses import (
     CLEAR,
@@ -38,7 +39,14 @@ from dpaudit_lab.paper.findings import Note, shown
 from dpaudit_lab.paper.one_game import OneGame
 from dpaudit_lab.paper.step_plans import PLANS
 from dpaudit_lab.paper.training import COORDINATES, EPSILON
-from dpaudit_lab.pictures.chart import Chart, Curve, Look, Point, mean_point
+from dpaudit_lab.pictures.chart import (
+    Chart,
+    Curve,
+    Look,
+    Point,
+    mean_point,
+    true_and_shown,
+)
 
 __all__ = [
     "ADAPTIVE_STEPS",
@@ -53,6 +61,7 @@ __all__ = [
 
 # noise_for(2.0, 1e-5, sample_rate=1.0, steps=1, method="rdp")
 NOISE = 2.1491104
+_CURVE = GaussianDP(mu=1 / NOISE)
 THRESHOLD, LIKELIEST = 1.0, 200
 SIZES = tuple(PLANS)
 
@@ -141,9 +150,9 @@ def _read(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
     found = {s: rows(store, sweep, _setting(s)) for s in SIZES}
     chart = Chart(
         title="One step of DP-SGD: guesses at once and adaptively",
-        caption="1000 coordinates, full batch, epsilon = 2, delta = 1e-5, alpha = "
-        f"0.05; threshold {THRESHOLD:g} where guesses are counted as made.\nMeans of "
-        f"{sweep.trials} runs; bands: one standard error.",
+        caption="1000 coordinates, full batch, claimed epsilon = 2, delta = 1e-5, "
+        f"alpha = 0.05; threshold {THRESHOLD:g} where guesses are counted as made.\n"
+        f"Means of {sweep.trials} runs; bands: one standard error.",
         x_label="elements per coordinate, n/d",
         y_label="lower bound on epsilon",
         curves=_CURVES,
@@ -152,6 +161,10 @@ def _read(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
             for curve in _CURVES
             for s in SIZES
             if curve.name in found[s][0]
+        ),
+        limits=true_and_shown(
+            truth=_CURVE.epsilon_at(DELTA),
+            ceiling=mechanism_ceiling(_CURVE, delta=DELTA, alpha=ALPHA),
         ),
         ticks=SIZES,
     )
@@ -203,6 +216,7 @@ def _valid(rounds: Sequence[Point], aora: Sequence[Point]) -> Note:
 ADAPTIVE_STEPS = Figure(
     name="adaptive-steps",
     label="fig:dp-sgd-ora-vs-aora",
+    number=3,
     shows="ORA and AORA of one step of DP-SGD over the elements per coordinate",
     claim="AORA outperforms ORA thanks to its resilience to increased interference; "
     "ORA's bounds decrease with more than 5 elements per coordinate, AORA only "

@@ -17,7 +17,14 @@ from dpaudit.bounds.bound import LowerBound
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.readings import Counts
 from dpaudit.bounds.steinke import Steinke
-from dpaudit_lab.pictures.chart import Curve, Look, Point, mean_point
+from dpaudit_lab.paper.training import CEILING, EPSILON, TRUTH
+from dpaudit_lab.pictures.chart import (
+    Curve,
+    Look,
+    Point,
+    mean_point,
+    true_and_shown,
+)
 
 __all__ = [
     "ACCURACY_CURVES",
@@ -25,6 +32,7 @@ __all__ = [
     "BOUND_CURVES",
     "DELTA",
     "LEFT_OUT",
+    "LIMITS",
     "CountCurve",
     "Reading",
     "accuracy",
@@ -39,6 +47,8 @@ DELTA, ALPHA = 1e-5, 0.05
 LEFT_OUT: Final = (
     "\nWhere a run guesses all right its estimation is infinite; the mean is left out."
 )
+
+LIMITS: Final = true_and_shown(truth=TRUTH[EPSILON], ceiling=CEILING[EPSILON])
 
 Reading: TypeAlias = Callable[[int, int, int], float]  # canaries, guesses, right
 

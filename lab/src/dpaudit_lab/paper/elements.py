@@ -17,6 +17,7 @@ from dpaudit_lab.paper.counting import (
     ACCURACY_CURVES,
     BOUND_CURVES,
     LEFT_OUT,
+    LIMITS,
     CountCurve,
 )
 from dpaudit_lab.paper.courses import highest, inner_maximum
@@ -29,7 +30,7 @@ from dpaudit_lab.paper.training import (
     NOISE,
     one_training,
 )
-from dpaudit_lab.pictures.chart import Chart, Mark, Point
+from dpaudit_lab.pictures.chart import Chart, Limit, Mark, Point
 
 __all__ = [
     "ACCURACY",
@@ -111,24 +112,27 @@ def _chart(
     curves: Sequence[CountCurve],
     y_label: str,
     marks: tuple[Mark, ...] = (),
+    limits: tuple[Limit, ...] = (),
     left_out: str = "",
 ) -> Chart:
     (sweep,) = sweeps
     return Chart(
         title="How many elements to put at a coordinate",
-        caption=_CAPTION.format(claim="epsilon = 2", repeats=sweep.trials) + left_out,
+        caption=_CAPTION.format(claim="claimed epsilon = 2", repeats=sweep.trials)
+        + left_out,
         x_label=_X,
         y_label=y_label,
         curves=tuple(one.curve for one in curves),
         points=_points(store, sweep, EPSILON, curves, COORDINATES),
         marks=marks,
+        limits=limits,
         ticks=_TICKS,
     )
 
 
 def _read_bounds(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
     y_label = "lower bound on epsilon, or estimation"
-    chart = _chart(store, sweeps, BOUND_CURVES, y_label, PRINTED, LEFT_OUT)
+    chart = _chart(store, sweeps, BOUND_CURVES, y_label, PRINTED, LIMITS, LEFT_OUT)
     bound = chart.of("bound (Steinke et al.)")
     likeliest = highest(chart.of("exact bound, likeliest guesses"))
     printed = [
@@ -181,8 +185,8 @@ def _read_several(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
 
     return several_epsilons(
         points,
-        title="How many elements to put in, for several epsilons",
-        caption=_CAPTION.format(claim="epsilon as named", repeats=sweep.trials),
+        title="How many elements to put in, for several values of epsilon",
+        caption=_CAPTION.format(claim="claimed epsilon as named", repeats=sweep.trials),
         of="elements",
         x_label="number of elements, n",
         ticks=(100, 200, 500, 1000, 2000, 5000, 10_000, 32_000),
@@ -192,6 +196,7 @@ def _read_several(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
 BOUNDS = Figure(
     name="elements",
     label="fig:effect-of-elements-number-single-epsilon",
+    number=2,
     shows="bound and estimation over the elements per coordinate",
     claim="The increased number of elements creates a tradeoff, and it is optimized "
     "with more than one element per coordinate: the mean bound is 0.49 (± 0.01) with "
@@ -204,6 +209,7 @@ BOUNDS = Figure(
 ACCURACY = Figure(
     name="elements-accuracy",
     label="fig:effect-of-elements-number-single-epsilon-efficacy",
+    number=6,
     shows="efficacy over the elements per coordinate",
     claim="There is an efficacy tradeoff as the number of elements per coordinate "
     "varies.",
@@ -215,6 +221,7 @@ ACCURACY = Figure(
 EPSILONS = Figure(
     name="elements-epsilons",
     label="fig:effect-of-elements-number-multiple-epsilons",
+    number=8,
     shows="bound over the number of elements, for several epsilons",
     claim="Shown to compare with Steinke, Nasr and Jagielski; nothing is stated.",
     paper_repeats=20,

@@ -10,10 +10,19 @@ from dpaudit_lab.paper.counting import CountCurve, epsilon_curves
 from dpaudit_lab.paper.courses import highest
 from dpaudit_lab.paper.figure import Reproduced
 from dpaudit_lab.paper.findings import Note, shown
-from dpaudit_lab.paper.training import NOISE
+from dpaudit_lab.paper.training import CEILING, NOISE, TRUTH
 from dpaudit_lab.pictures.chart import Chart, Point
 
 __all__ = ["several_epsilons"]
+
+# Lines would be too far above the curves to be drawn.
+_TRUE, _MOST = (
+    ", ".join(f"{level:.3f}" for level in levels.values())
+    for levels in (TRUTH, CEILING)
+)
+_LIMITS = (
+    f"\nTrue epsilon, in turn: {_TRUE}. No audit reliably shows more than {_MOST}."
+)
 
 
 def several_epsilons(
@@ -40,7 +49,7 @@ def several_epsilons(
     }
     chart = Chart(
         title=title,
-        caption=caption,
+        caption=caption + _LIMITS,
         x_label=x_label,
         y_label="lower bound on epsilon",
         curves=tuple(one.curve for pair in pairs.values() for one in pair),

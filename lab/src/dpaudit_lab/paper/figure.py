@@ -44,6 +44,7 @@ class Figure:
     Attributes:
         name: What the command calls it.
         label: What the paper's LaTeX source calls it.
+        number: What the paper numbers it.
         shows: What it shows, in a few words.
         claim: What the paper says about it.
         paper_repeats: How many experiments each of the paper's points is the mean of;
@@ -56,6 +57,7 @@ class Figure:
 
     name: str
     label: str
+    number: int
     shows: str
     claim: str
     paper_repeats: int | None

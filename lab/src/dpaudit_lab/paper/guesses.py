@@ -18,6 +18,7 @@ from dpaudit_lab.paper.counting import (
     ACCURACY_CURVES,
     BOUND_CURVES,
     LEFT_OUT,
+    LIMITS,
     CountCurve,
 )
 from dpaudit_lab.paper.courses import falls, highest, inner_maximum
@@ -25,7 +26,7 @@ from dpaudit_lab.paper.epsilons import several_epsilons
 from dpaudit_lab.paper.figure import Figure, Reproduced, number, rows
 from dpaudit_lab.paper.findings import Note, shown
 from dpaudit_lab.paper.training import EPSILON, NOISE, one_training
-from dpaudit_lab.pictures.chart import Chart, Point
+from dpaudit_lab.pictures.chart import Chart, Limit, Point
 
 __all__ = ["ACCURACY", "BOUNDS", "ELEMENTS", "EPSILONS", "GUESSES", "trial"]
 
@@ -79,24 +80,27 @@ def _chart(
     sweeps: tuple[Sweep, ...],
     curves: Sequence[CountCurve],
     y_label: str,
+    limits: tuple[Limit, ...] = (),
     left_out: str = "",
 ) -> Chart:
     (sweep,) = sweeps
     found = rows(store, sweep, {"epsilon": EPSILON})
     return Chart(
         title="What fraction of guesses to take",
-        caption=_CAPTION.format(claim="epsilon = 2", repeats=sweep.trials) + left_out,
+        caption=_CAPTION.format(claim="claimed epsilon = 2", repeats=sweep.trials)
+        + left_out,
         x_label=_X,
         y_label=y_label,
         curves=tuple(one.curve for one in curves),
         points=_points(found, curves, ELEMENTS),
+        limits=limits,
         ticks=_TICKS,
     )
 
 
 def _read_bounds(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
     y_label = "lower bound on epsilon, or estimation"
-    chart = _chart(store, sweeps, BOUND_CURVES, y_label, LEFT_OUT)
+    chart = _chart(store, sweeps, BOUND_CURVES, y_label, LIMITS, LEFT_OUT)
     likeliest = highest(chart.of("exact bound, likeliest guesses"))
     return Reproduced(
         chart=chart,
@@ -141,8 +145,8 @@ def _read_several(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
 
     return several_epsilons(
         points,
-        title="How many guesses to take, for several epsilons",
-        caption=_CAPTION.format(claim="epsilon as named", repeats=sweep.trials),
+        title="How many guesses to take, for several values of epsilon",
+        caption=_CAPTION.format(claim="claimed epsilon as named", repeats=sweep.trials),
         of="guesses",
         x_label="number of guesses taken, k",
         ticks=(50, 100, 200, 500, 1000, 2000, 5000),
@@ -152,6 +156,7 @@ def _read_several(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
 BOUNDS = Figure(
     name="guesses",
     label="fig:effect-of-taken-guesses-number-single-epsilon",
+    number=1,
     shows="bound and estimation over the fraction of guesses taken",
     claim="While taking only the best guesses increases the estimations, the bounds "
     "experience a tradeoff.",
@@ -163,6 +168,7 @@ BOUNDS = Figure(
 ACCURACY = Figure(
     name="guesses-accuracy",
     label="fig:effect-of-taken-guesses-number-single-epsilon-efficacy",
+    number=5,
     shows="efficacy over the fraction of guesses taken",
     claim="The efficacy decreases as the ratio of taken guesses increases.",
     paper_repeats=200,
@@ -173,6 +179,7 @@ ACCURACY = Figure(
 EPSILONS = Figure(
     name="guesses-epsilons",
     label="fig:effect-of-taken-guesses-number-multiple-epsilons",
+    number=7,
     shows="bound over the number of guesses taken, for several epsilons",
     claim="Shown to compare with Steinke, Nasr and Jagielski; nothing is stated.",
     paper_repeats=20,

@@ -100,13 +100,14 @@ def _read(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
     )
     chart = Chart(
         title="Local Laplace, every coin guessed",
-        caption=f"delta = 0, alpha = {ALPHA:g}. The limit is exact. Mean bounds of "
+        caption=f"delta = 0, alpha = {ALPHA:g}, so no audit reliably shows more than "
+        "epsilon itself. The limit is exact.\nMean bounds of "
         f"{sweep.trials} simulated audits; bands: one standard error.",
         x_label="epsilon of the mechanism",
         y_label="lower bound on epsilon",
         curves=(
-            Curve(name=_TRUTH, colour=6, look=Look.BESIDE),
-            Curve(name=_LIMIT, colour=6, look=Look.COMPUTED),
+            Curve(name=_TRUTH, colour=6, look=Look.LIMIT),
+            Curve(name=_LIMIT, colour=6, look=Look.LIMIT),
             *(
                 Curve(name=_name(n), colour=colour)
                 for colour, n in enumerate(reversed(CANARIES))
@@ -164,6 +165,7 @@ def nears(means: Sequence[Point], end: float) -> Verdict:
 LOCAL_LAPLACE = Figure(
     name="local-laplace",
     label="fig:results-of-ora-for-local-laplace",
+    number=4,
     shows="bounds of ORA without abstentions of local Laplace over epsilon",
     claim="The efficacy is 1 - exp(-epsilon / 2) / 2, and bounds converge to its "
     "log-odds, which the figure shows; it has no experiments.",

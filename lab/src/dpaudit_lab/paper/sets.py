@@ -130,8 +130,8 @@ def _read(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
     chart = Chart(
         title="Count in sets: guesses at once and adaptively",
         caption=f"{SETS} sets, counted without noise; only certain coins are guessed; "
-        f"delta = 0, alpha = {ALPHA:g}.\nMeans of {sweep.trials} runs; bands: one "
-        "standard error.",
+        f"delta = 0, alpha = {ALPHA:g}.\nThe true epsilon is infinite. Means of "
+        f"{sweep.trials} runs; bands: one standard error.",
         x_label="elements of a set",
         y_label="lower bound on epsilon",
         curves=_CURVES,
@@ -233,6 +233,7 @@ def _rounds_to(value: float, printed: float) -> Verdict:
 SET_SIZES = Figure(
     name="sets",
     label="fig:ora-and-aora-of-count-in-sets",
+    number=9,
     shows="ORA and AORA of count-in-sets over the size of sets",
     claim="AORA outperforms ORA thanks to its resilience to increased interference; at "
     "size 1 both have one guess per set. At size 10 AORA has about 1.998 expected "

@@ -35,7 +35,8 @@ $ cd docs/explanation && dpaudit-lab reproduce all --page figures.md
 and not by hand. Bands are one standard error. What the paper prints is compared in
 standard errors of the difference, its own error counted in (half a unit of the last
 digit where none is printed). Curves of rules that are [not valid](errata.md) are
-dashed; [valid ones](adaptive-rules.md) stand beside them. "So it is here" means that a
+dashed; [valid ones](adaptive-rules.md) stand beside them. Thin lines are the true
+epsilon and [what no audit reliably exceeds](ceilings.md). "So it is here" means that a
 difference exceeds two standard errors, and of a curve's course also that it nowhere
 goes the other way; "so within error here" that it does somewhere, by two standard
 errors or less, and where; "not so here" is said of a course that goes the other way by
@@ -157,7 +158,8 @@ class Summary:
             [
                 f"## {chart.title}: `{figure.name}`",
                 "",
-                f"`{figure.label}`; {figure.shows}.",
+                f"Figure {figure.number} of the paper, `{figure.label}`: "
+                f"{figure.shows}.",
                 "",
                 f"![{chart.title}: {figure.shows}]({pictures}/{figure.name}.svg)",
                 "",

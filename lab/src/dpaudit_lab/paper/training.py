@@ -26,7 +26,16 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.guessers import Extremes, MostLikely, Submission
 
-__all__ = ["COORDINATES", "EPSILON", "NOISE", "OneTraining", "dp_sgd", "one_training"]
+__all__ = [
+    "CEILING",
+    "COORDINATES",
+    "EPSILON",
+    "NOISE",
+    "TRUTH",
+    "OneTraining",
+    "dp_sgd",
+    "one_training",
+]
 
 COORDINATES: Final = 1000
 EPSILON: Final = 2.0
@@ -34,6 +43,14 @@ _STEPS, _RATE = 100, 0.1
 # By epsilon: noise_for(epsilon, 1e-5, sample_rate=0.1, steps=100, method="rdp").
 NOISE: Mapping[float, float] = MappingProxyType(
     {1.0: 4.2776161, 2.0: 2.4224014, 4.0: 1.4815286, 8.0: 0.9937261}
+)
+# What that noise amounts to, by accountant_curve([(noise, 0.1, 100)]): at delta = 1e-5,
+# and the most that an audit reliably shows at alpha = 0.05, by mechanism_ceiling.
+TRUTH: Mapping[float, float] = MappingProxyType(
+    {1.0: 0.90855, 2.0: 1.81482, 4.0: 3.60377, 8.0: 7.13087}
+)
+CEILING: Mapping[float, float] = MappingProxyType(
+    {1.0: 0.70089, 2.0: 1.42592, 4.0: 2.86078, 8.0: 5.69078}
 )
 
 

@@ -16,7 +16,17 @@ import numpy as np
 
 from dpaudit.errors import InvalidInputError
 
-__all__ = ["Chart", "Curve", "Look", "Mark", "Point", "csv_text", "mean_point"]
+__all__ = [
+    "Chart",
+    "Curve",
+    "Limit",
+    "Look",
+    "Mark",
+    "Point",
+    "csv_text",
+    "mean_point",
+    "true_and_shown",
+]
 
 _HEADINGS = ("curve", "valid", "x", "mean", "standard error", "repeats")
 
@@ -29,6 +39,7 @@ class Look(Enum):
     INVALID = "means of repeats, by a rule that is not valid"
     BESIDE = "means of repeats, to compare with the curve of the same colour"
     COMPUTED = "computed, without chance"
+    LIMIT = "computed, to hold bounds against; named where it ends"
 
 
 @final
@@ -107,6 +118,38 @@ class Mark:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """A level to hold bounds against: a thin line, named where it ends.
+
+    Attributes:
+        name: What it is.
+        level: How high it is.
+    """
+
+    name: str
+    level: float
+
+    @property
+    def text(self) -> str:
+        """What is written at its end.
+
+        Example:
+            >>> Limit(name="true epsilon", level=1.81482).text
+            'true epsilon 1.815'
+        """
+        return f"{self.name} {self.level:.3f}"
+
+
+def true_and_shown(*, truth: float, ceiling: float) -> tuple[Limit, Limit]:
+    """Return the limits of what is audited: its epsilon, and what audits show of it."""
+    return (
+        Limit(name="true epsilon", level=truth),
+        Limit(name="no audit reliably shows more than", level=ceiling),
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Chart:
     """Curves over one axis.
 
@@ -118,8 +161,10 @@ class Chart:
         curves: In the order of the legend.
         points: Of all curves; each curve's in the order of x.
         marks: Printed numbers.
+        limits: What bounds are held against.
         ticks: Where the x axis is labelled; its scale is logarithmic. None for a
             linear scale that labels itself.
+        y_ticks: The same of the y axis.
     """
 
     title: str
@@ -129,7 +174,9 @@ class Chart:
     curves: tuple[Curve, ...]
     points: tuple[Point, ...]
     marks: tuple[Mark, ...] = ()
+    limits: tuple[Limit, ...] = ()
     ticks: tuple[float, ...] | None = None
+    y_ticks: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         named = {curve.name for curve in self.curves}

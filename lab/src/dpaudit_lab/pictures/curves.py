@@ -1,30 +1,41 @@
-"""Charts of curves with error bands, as SVG or PNG files.
+"""Charts of curves with error bands, as SVG, PNG or PDF files.
 
 Each curve has a colour and a marker of its own (Okabe and Ito's colours, which people
 who are colour-blind can tell apart). Bands are one standard error up and down. Curves
-of rules that are not valid are dashed with hollow markers, and the legend says so.
+of rules that are not valid are dashed with hollow markers, and the legend says so. What
+bounds are held against is a thin line, named where it ends.
 """
 
 from pathlib import Path
-from textwrap import fill
 from typing import assert_never
 
 from matplotlib import figure as mpl_figure
 from matplotlib.axes import Axes
 
+from dpaudit.reporting.report.numbers import typeset
 from dpaudit_lab.pictures.chart import Chart, Curve, Look, Mark
-from dpaudit_lab.pictures.style import FAINT, INK, plain_frame, save
+from dpaudit_lab.pictures.style import (
+    FAINT,
+    INK,
+    THIN,
+    lay_out,
+    limit_line,
+    name_end,
+    plain_frame,
+    save,
+    tick_names,
+)
 
 __all__ = ["chart_figure", "draw_chart"]
 
 # Blue, vermilion, green, orange, purple, sky blue, ink.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", INK)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
-_SIZE = (9.0, 4.8)  # inches
+_WIDE, _HIGH = 9.0, 3.3  # inches, of the paper and of the axes
 
 
 def draw_chart(chart: Chart, path: str | Path) -> None:
-    """Draw a chart into a file; the suffix, .svg or .png, says which format.
+    """Draw a chart into a file; the suffix, .svg, .png or .pdf, says the format.
 
     Raises:
         InvalidInputError: The suffix is another one.
@@ -48,17 +59,16 @@ def draw_chart(chart: Chart, path: str | Path) -> None:
 
 def chart_figure(chart: Chart) -> mpl_figure.Figure:
     """Return the picture, not yet in a file."""
-    figure = mpl_figure.Figure(figsize=_SIZE, facecolor="white")
-    axes = figure.add_axes((0.085, 0.21, 0.6, 0.66))
+    figure = mpl_figure.Figure(figsize=(_WIDE, _HIGH), facecolor="white")
+    axes = figure.add_axes((0.085, 0.0, 0.895, 1.0))
     for curve in chart.curves:
         _draw(axes, chart, curve)
     for number, mark in enumerate(chart.marks):
         _print(axes, mark, first=number == 0)
+    for limit in chart.limits:
+        limit_line(axes, limit)
     _frame(axes, chart)
-    figure.text(
-        0.02, 0.97, chart.title, va="top", fontsize=13, weight="bold", color=INK
-    )
-    figure.text(0.02, 0.025, chart.caption, va="bottom", fontsize=8, color=FAINT)
+    lay_out(figure, title=chart.title, caption=chart.caption, frame=_HIGH)
     return figure
 
 
@@ -68,7 +78,7 @@ def _draw(axes: Axes, chart: Chart, curve: Curve) -> None:
     colour = _COLOURS[curve.colour % len(_COLOURS)]
     marker = _MARKERS[curve.colour % len(_MARKERS)]
     (line,) = axes.plot(
-        x, mean, color=colour, label=fill(curve.legend, 27), zorder=3, lw=1.6
+        x, mean, color=colour, label=typeset(curve.legend), zorder=3, lw=1.6
     )
     match curve.look:
         case Look.MEASURED:
@@ -81,7 +91,12 @@ def _draw(axes: Axes, chart: Chart, curve: Curve) -> None:
             line.set(linestyle=":", linewidth=1.3)
             return
         case Look.COMPUTED:
-            line.set(linewidth=1.3)
+            line.set(linewidth=1.3, marker=marker, markersize=5, markevery=0.1)
+            return
+        case Look.LIMIT:
+            line.set(**THIN, label="_")  # which keeps it out of the legend
+            end = x[-1], mean[-1]
+            name_end(axes, curve.name, end, falls=mean[-1] < mean[0])
             return
         case _:
             assert_never(curve.look)
@@ -121,16 +136,11 @@ def _print(axes: Axes, mark: Mark, *, first: bool) -> None:
 def _frame(axes: Axes, chart: Chart) -> None:
     if chart.ticks is not None:
         axes.set_xscale("log")
-        axes.set_xticks(chart.ticks, [f"{t:g}" for t in chart.ticks])
-        axes.minorticks_off()
-    axes.set_xlabel(chart.x_label, color=INK)
-    axes.set_ylabel(chart.y_label, color=INK)
+        axes.set_xticks(chart.ticks, tick_names(chart.ticks))
+    if chart.y_ticks is not None:
+        axes.set_yscale("log")
+        axes.set_yticks(chart.y_ticks, tick_names(chart.y_ticks))
+    axes.minorticks_off()
+    axes.set_xlabel(typeset(chart.x_label), color=INK)
+    axes.set_ylabel(typeset(chart.y_label), color=INK)
     plain_frame(axes)
-    axes.legend(
-        loc="upper left",
-        bbox_to_anchor=(1.02, 1.02),
-        frameon=False,
-        labelcolor=INK,
-        fontsize=9,
-        labelspacing=0.8,
-    )

@@ -1,10 +1,11 @@
 """The look that all pictures share, and how a picture becomes a file.
 
-A picture is made from values alone: no window, no global state, and the same SVG, byte
-for byte, for the same values and the same release of matplotlib.
+A picture is made from values alone: no window, no global state, and the same file, byte
+for byte, for the same values and the same release of matplotlib. Its title stands above
+the axes, its legend and its caption below them; words get letters as in the report.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,32 +15,48 @@ from matplotlib.figure import Figure
 
 from dpaudit._files import whole_file
 from dpaudit.errors import InvalidInputError
+from dpaudit.reporting.report.numbers import scientific, typeset
+from dpaudit_lab.pictures.chart import Limit
 
 __all__ = [
     "FAINT",
     "GRID",
     "INK",
     "STYLE",
+    "THIN",
     "check_suffix",
+    "lay_out",
+    "limit_line",
+    "name_end",
     "plain_frame",
     "save",
+    "tick_names",
 ]
 
 INK, FAINT, GRID = "#1A1A1A", "#555555", "#DDDDDD"
+THIN: dict[str, Any] = {"color": FAINT, "linewidth": 0.9}  # what limits bounds
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "dpaudit",
     "font.family": "DejaVu Sans",
     "font.size": 10,
+    "pdf.fonttype": 42,  # whole letters, so that the text can be found and copied
 }
 # No date and no version, for equal bytes.
 _NAMELESS: dict[str, dict[str, str | None]] = {
     ".svg": {"Date": None, "Creator": None},
     ".png": {"Software": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
+
+# Of the paper, in inches.
+_EDGE, _HEAD = 0.15, 0.55
+_UNDER = 0.62  # names of ticks and axis
+_ROW, _LINE = 0.22, 0.165  # of the legend, of the caption
+_SAMPLE, _LETTER = 0.55, 0.078  # of an entry of the legend
 
 
 def check_suffix(path: str | Path) -> str:
-    """Return the suffix of a picture's path, and refuse any but .svg and .png.
+    """Return the suffix of a picture's path, and refuse any but .svg, .png, .pdf.
 
     Example:
         >>> check_suffix("gaps.SVG")
@@ -48,7 +65,7 @@ def check_suffix(path: str | Path) -> str:
     suffix = Path(path).suffix.lower()
     if suffix not in _NAMELESS:
         raise InvalidInputError(
-            f"a picture is written as .svg or .png, got path={str(path)!r}"
+            f"a picture is written as .svg, .png or .pdf, got path={str(path)!r}"
         )
     return suffix
 
@@ -58,6 +75,85 @@ def save(drawn: Callable[[], Figure], path: str | Path) -> None:
     suffix = check_suffix(path)
     with mpl.rc_context(STYLE), whole_file(path) as draft:
         drawn().savefig(draft, format=suffix[1:], dpi=150, metadata=_NAMELESS[suffix])
+
+
+def lay_out(figure: Figure, *, title: str, caption: str, frame: float) -> None:
+    """Put title, legend and caption around the axes; the paper is as high as it needs.
+
+    Args:
+        figure: Holds its axes, where they are to stand from left to right. The legend
+            is that of the first.
+        title: What is shown.
+        caption: The parameters, in lines.
+        frame: Height of the axes, in inches.
+    """
+    wide, lines = figure.get_figwidth(), typeset(caption).split("\n")
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    longest = max(map(len, labels), default=0)
+    columns = max(1, int((wide - 2 * _EDGE) / (_SAMPLE + _LETTER * longest)))
+    below = _EDGE + _LINE * len(lines)
+    legend = below + _EDGE + _ROW * -(-len(labels) // columns)
+    high = legend + _UNDER + frame + _HEAD
+    figure.set_figheight(high)
+    for axes in figure.axes:
+        box = axes.get_position()
+        bottom = (legend + _UNDER) / high
+        axes.set_position((box.x0, bottom, box.width, frame / high))
+    left = _EDGE / wide
+    heading = {"va": "top", "fontsize": 13, "weight": "bold", "color": INK}
+    figure.text(left, 1 - _EDGE / high, typeset(title), heading)
+    figure.text(left, below / high, "\n".join(lines), va="top", fontsize=8, color=FAINT)
+    figure.legend(
+        handles,
+        labels,
+        loc="upper left",
+        bbox_to_anchor=(left, legend / high),
+        borderpad=0,
+        borderaxespad=0,
+        ncols=columns,
+        frameon=False,
+        labelcolor=INK,
+        fontsize=9,
+    )
+
+
+def limit_line(axes: Axes, limit: Limit) -> None:
+    """Draw a limit from left to right, named at its right end."""
+    axes.axhline(limit.level, **THIN)
+    name_end(axes, limit.text, (1.0, limit.level), ("axes fraction", "data"))
+
+
+def name_end(
+    axes: Axes,
+    words: str,
+    end: tuple[float, float],
+    coordinates: str | tuple[str, str] = "data",
+    *,
+    falls: bool = False,
+) -> None:
+    """Write what a line is at its right end: above it, or below it if it falls."""
+    axes.annotate(
+        typeset(words),
+        xy=end,
+        xycoords=coordinates,
+        xytext=(-4, -3 if falls else 3),
+        textcoords="offset points",
+        ha="right",
+        va="top" if falls else "bottom",
+        fontsize=8,
+        color=FAINT,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 0},
+    )
+
+
+def tick_names(ticks: Iterable[float]) -> list[str]:
+    """Return the names of values on a logarithmic axis.
+
+    Example:
+        >>> tick_names([1e-4, 0.1, 32_000])
+        ['10⁻⁴', '0.1', '32,000']
+    """
+    return [f"{tick:,g}" if tick >= 1 else scientific(tick) for tick in ticks]
 
 
 def plain_frame(axes: Axes) -> None:
