@@ -127,7 +127,11 @@ def drawn(folder, value, **options):
 
 
 def words(root):
-    return [each.text.replace("\u00a0", " ") for each in root.iter(f"{SVG}text")]
+    return [label_of(each) for each in root.iter(f"{SVG}text")]
+
+
+def label_of(text):
+    return text.text.replace("\u00a0", " ")
 
 
 def of_look(root, tag, look):
@@ -258,6 +262,13 @@ def test_a_picture_stands_alone_and_is_read_out(case, tmp_path):
     assert [each for each in looks if f".{each} " not in style.replace(",", " ")] == []
 
 
+@pytest.mark.parametrize("case", EVERY)
+def test_letters_stand_for_words(case, tmp_path):
+    said = " ".join(words(drawn(tmp_path, made(case))))
+    assert re.findall("epsilon|delta|alpha|sigma", said) == []
+    assert "ε" in said or "δ" in said
+
+
 @pytest.mark.parametrize("suffix", ["png", "gif", "html"])
 @pytest.mark.parametrize("case", ["plan, all", "gaps, all oddities"])
 def test_other_formats_are_refused_with_advice(case, suffix, tmp_path):
@@ -303,7 +314,7 @@ def test_all_else_of_the_gaps_is_written(tmp_path):
         "0.05; the bound varies by 12.345 from run to run (standard deviation)"
     )
     for each in (
-        "what was audited",
+        "Where the ε of a claim is lost: what was audited",
         "[48.123, 52.456]",
         "[99.000, \u221e]",
         "[0.000, 0.002]",
@@ -438,8 +449,6 @@ def of_plan(root):
     least, most = min(up), max(up)
     y = line_through((least, up[least]), (most, up[most]))
     assert list(up.values()) == [near(y(each)) for each in up]
-    if len(across) == 1:
-        return across, lambda size: across[size], y
     ends = [(math.log2(s), across[s]) for s in (min(across), max(across))]
     x = line_through(*ends)
     return across, lambda size: x(math.log2(size)), y
@@ -450,10 +459,8 @@ def test_what_was_tried_and_what_is_chosen_stand_where_their_values_say(case, tm
     plan = PLANS[case]
     root = drawn(tmp_path, plan)
     across, x, y = of_plan(root)
-    assert set(across) == {
-        plan.per_coordinate,
-        *(each.per_coordinate for each in plan.candidates),
-    }
+    tried = {plan.per_coordinate, *(each.per_coordinate for each in plan.candidates)}
+    assert set(across) == (tried if len(tried) > 1 else {*tried, 2 * min(tried)})
     assert list(across.values()) == [near(x(each)) for each in across]
     faults = plan.purpose is Purpose.FAULTS
     for kind, look, shape in (
@@ -495,16 +502,20 @@ def test_limits_are_lines_with_their_values_where_they_are_known(case, tmp_path)
     root = drawn(tmp_path, plan)
     _, _, y = of_plan(root)
     said = words(root)
-    limits = (("ceiling", plan.ceiling, "ceiling"),)
+    limits = (("no audit reliably shows more than", plan.ceiling, "ceiling"),)
     limits += (("true ε", plan.true_epsilon, "true-epsilon"),)
     for name, limit, look in limits:
         known = limit is not None and math.isfinite(limit)
         known = known and plan.purpose is Purpose.BOUND
         lines = of_look(root, "polyline", look)
         assert any(each.startswith(f"{name} ") for each in said) is known
-        assert len(lines) == (2 if known else 0)
+        assert len(lines) == known
         if known:
             assert f"{name} {limit:.3f}" in said
+            (label,) = (
+                each for each in root.iter(f"{SVG}text") if name in label_of(each)
+            )
+            assert float(label.get("y")) == near(y(limit) - 6)  # right above it
             assert [at for _, at in points(lines[0])] == [near(y(limit))] * 2
 
 
@@ -538,7 +549,22 @@ def test_the_levels_of_a_plan_are_read_out(tmp_path):
     heard = drawn(tmp_path, PLAN).find(f"{SVG}desc").text
     assert "in rounds, 1: 0.790, 2: 0.780, 3: 0.770" in heard
     assert "at once (exact), 1: 0.690, 2: 0.680" in heard
-    assert "The ceiling is 1.400." in heard
+    assert "Limit: no audit reliably shows more than 1.400." in heard
+
+
+@pytest.mark.parametrize("case", PLANS)
+def test_the_legend_of_a_plan_leaves_the_axes_their_width(case, tmp_path):
+    root = drawn(tmp_path, PLANS[case])
+    _, _, wide, _ = map(float, root.get("viewBox").split())
+    (axis,) = (
+        each
+        for each in of_look(root, "line", "axis")
+        if each.get("y1") == each.get("y2")
+    )
+    assert float(axis.get("x2")) - float(axis.get("x1")) > 2 / 3 * wide
+    entries = [e for e in root.iter(f"{SVG}text") if e.get("class") == "ink"]
+    assert entries
+    assert all(float(each.get("y")) > float(axis.get("y1")) for each in entries)
 
 
 # The commands.

@@ -43,8 +43,8 @@ text { font-family: sans-serif; font-size: 13.5px; fill: #555; }
 .line { fill: none; stroke-width: 2.25; stroke-linejoin: round; }
 .rounds { stroke: #0072b2; }
 .once { stroke: #e69f00; stroke-dasharray: 8 4; }
-.ceiling { stroke: #555; stroke-width: 1.5; stroke-dasharray: 2 4; }
-.true-epsilon { stroke: #555; stroke-width: 1.5; stroke-dasharray: 10 4 2 4; }
+.ceiling, .true-epsilon { stroke: #555; stroke-width: 1.25; }
+.limit { paint-order: stroke; stroke: #fff; stroke-width: 4; }
 .whisker { stroke: #1a1a1a; stroke-width: 1.75; }
 .rounds-mark, .left { fill: #0072b2; }
 .once-mark, .taken { fill: #e69f00; }
@@ -135,9 +135,10 @@ class _Ladder:
     def of(cls, gaps: Gaps, title: str | None) -> "_Ladder":
         top = _largest_finite(gaps)
         unbounded = any(rung.high == inf for rung in gaps.rungs)
+        heading = ": ".join(filter(None, [typeset(_LOST), title]))
         return cls(
             gaps=gaps,
-            title=tuple(wrap(printable(title or ""), _HEADING)),
+            title=tuple(wrap(printable(heading), _HEADING)),
             meanings=tuple(
                 tuple(wrap(printable(typeset(rung.meaning)), _LETTERS))
                 for rung in gaps.rungs
@@ -161,7 +162,7 @@ class _Ladder:
         return svg.document(
             width=_WIDE,
             height=self._base + 72 + _LINE * (len(caption) - 1) + _EDGE,
-            title=": ".join(filter(None, [_LOST, " ".join(self.title)])),
+            title=" ".join(self.title),
             description=f"{gaps} {_gaps_caption(gaps)}.",
             style=_STYLE,
             content="\n".join(filter(None, parts)),
@@ -331,8 +332,7 @@ def _gaps_caption(gaps: Gaps) -> str:
 
 # The picture of a plan.
 
-_BESIDE, _SAMPLE = 225.0, 32.0  # room for the legend, and the length of its lines
-_NAMES = 20  # letters of a name in the legend, on one line
+_SAMPLE, _LETTER = 32.0, 8.2  # of an entry of the legend
 
 
 def plan_picture(plan: Plan, path: str | Path) -> None:
@@ -400,10 +400,9 @@ class _Line:
 
 
 def _plan_drawn(plan: Plan) -> str:
-    plot, caption = _plan_plot(plan), _plan_caption(plan)
-    kinds, limits = _kinds(plan), _limits(plan, plot)
+    plot, caption, kinds = _plan_plot(plan), _plan_caption(plan), _kinds(plan)
     # What was tried is drawn over what limits it.
-    marks = [*(each.marks(plot) for each in (*limits, *kinds)), _chosen(plan, plot)]
+    marks = [_limits(plan, plot), *(k.marks(plot) for k in kinds), _chosen(plan, plot)]
     heading = f"What to expect of an audit of {count(plan.coordinates)} coordinates"
     small = [typeset(line) for line in caption]
     return svg.document(
@@ -416,8 +415,8 @@ def _plan_drawn(plan: Plan) -> str:
             [
                 svg.text(_EDGE, 34, heading, look="heading"),
                 plot.content("".join(marks)),
-                _plan_legend(plan, plot, [*kinds, *limits]),
-                _lines(_EDGE, plot.height - plot.below + 72, small, "caption"),
+                _plan_legend(plan, plot.height - plot.below + 72, kinds),
+                _lines(_EDGE, plot.height - plot.below + 106, small, "caption"),
             ]
         ),
     )
@@ -425,12 +424,14 @@ def _plan_drawn(plan: Plan) -> str:
 
 def _plan_plot(plan: Plan) -> Plot:
     sizes = sorted({plan.per_coordinate, *(p.per_coordinate for p in plan.candidates)})
+    if len(sizes) == 1:
+        sizes.append(2 * sizes[0])  # one name alone gives no scale
     levels = [_level(plan, each) or 0.0 for each in plan.candidates]
     if _for_faults(plan):
         y = Even(low=1.0, high=1.08 * max(2.0, *levels, plan.fault or 0.0))
     else:
         levels += [plan.expected.mean + plan.expected.spread]
-        levels += [level for _, level, _ in _known_limits(plan)]
+        levels += [level for _, level, *_ in _known_limits(plan)]
         y = Even(low=0.0, high=1.08 * max(1e-3, *levels))
     return Plot(
         x=Doublings(low=0.8 * sizes[0], high=1.25 * sizes[-1], tried=tuple(sizes)),
@@ -438,10 +439,9 @@ def _plan_plot(plan: Plan) -> Plot:
         x_name="canaries per coordinate",
         y_name=_shown(plan),
         width=780.0,
-        height=446.0,
+        height=480.0,
         above=60.0,
-        below=104.0,
-        beside=_BESIDE,
+        below=138.0,
     )
 
 
@@ -461,28 +461,31 @@ def _level(plan: Plan, candidate: Candidate) -> float | None:
     return candidate.fault if _for_faults(plan) else candidate.bound
 
 
-def _known_limits(plan: Plan) -> list[tuple[str, float, str]]:
-    """Return what no audit exceeds, where it is known and finite."""
+def _known_limits(plan: Plan) -> list[tuple[str, float, str, str]]:
+    """Return what no audit exceeds, where it is known and finite.
+
+    Each with its look and the end of its line that is named: not the same, so that
+    names stay apart where the levels are close.
+    """
     limits = (
-        ("ceiling", plan.ceiling, "ceiling"),
-        ("true epsilon", plan.true_epsilon, "true-epsilon"),
+        ("no audit reliably shows more than", plan.ceiling, "ceiling", "start"),
+        ("true epsilon", plan.true_epsilon, "true-epsilon", "end"),
     )
     return [
-        (name, limit, look)
-        for name, limit, look in limits
+        (name, limit, look, end)
+        for name, limit, look, end in limits
         if limit is not None and isfinite(limit) and not _for_faults(plan)
     ]
 
 
-def _limits(plan: Plan, plot: Plot) -> list[_Line]:
-    return [
-        _Line(
-            words=f"{name} {plain(limit)}",
-            look=look,
-            points=((plot.x.low, limit), (plot.x.high, limit)),
-        )
-        for name, limit, look in _known_limits(plan)
-    ]
+def _limits(plan: Plan, plot: Plot) -> str:
+    parts = []
+    for name, limit, look, end in _known_limits(plan):
+        x, y = plot.at(plot.x.low if end == "start" else plot.x.high, limit)
+        words = typeset(f"{name} {plain(limit)}")
+        parts.append(plot.level(limit, look))
+        parts.append(svg.text(x, y - 6, words, anchor=end, look="limit"))
+    return "".join(parts)
 
 
 def _kinds(plan: Plan) -> list[_Line]:
@@ -527,22 +530,16 @@ def _upright(x: float, low: float, high: float) -> str:
     )
 
 
-def _plan_legend(plan: Plan, plot: Plot, lines: Sequence[_Line]) -> str:
-    x, y = plot.width - plot.beside + 20, plot.above + 8
+def _plan_legend(plan: Plan, y: float, lines: Sequence[_Line]) -> str:
     entries = [
         *((line.sample, line.words) for line in lines),
         (_chosen_sample(plan), _chosen_words(plan)),
     ]
-    parts = []
+    x, parts = _EDGE, []
     for sample, name in entries:
-        rows = [typeset(row) for row in wrap(name, _NAMES)]
-        middle = y + 9 * (len(rows) - 1)
-        parts.append(sample(x, middle))
-        parts += [
-            svg.text(x + _SAMPLE + 10, y + 5 + 18 * i, row, look="ink")
-            for i, row in enumerate(rows)
-        ]
-        y += 18 * len(rows) + 10
+        words = x + _SAMPLE + 10
+        parts += [sample(x, y), svg.text(words, y + 5, name, look="ink")]
+        x = words + _LETTER * len(name) + 24
     return "".join(parts)
 
 
@@ -557,7 +554,7 @@ def _chosen_sample(plan: Plan) -> Callable[[float, float], str]:
         if _chosen_level(plan) is None:
             return ""
         middle = x + _SAMPLE / 2
-        whisker = "" if _for_faults(plan) else _upright(middle, y + 18, y - 18)
+        whisker = "" if _for_faults(plan) else _upright(middle, y + 13, y - 13)
         return whisker + svg.diamond(middle, y, "chosen")
 
     return drawn
@@ -570,7 +567,7 @@ def _in_words(plan: Plan) -> list[str]:
         levels = ", ".join(f"{size:g}: {plain(level)}" for size, level in line.points)
         said.append(f"Guessing {line.words}, {levels}.")
     return said + [
-        f"The {name} is {plain(level)}." for name, level, _ in _known_limits(plan)
+        f"Limit: {name} {plain(level)}." for name, level, *_ in _known_limits(plan)
     ]
 
 

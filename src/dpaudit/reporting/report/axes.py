@@ -113,7 +113,6 @@ class Plot:
         height: Of the whole picture.
         above: Room over the frame.
         below: Room under it, for names and for what else is to stand there.
-        beside: Room to its right.
     """
 
     x: Axis
@@ -124,7 +123,6 @@ class Plot:
     height: float = _HEIGHT
     above: float = _TOP
     below: float = _BOTTOM
-    beside: float = _RIGHT
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """Return where a pair of values stands in the picture."""
@@ -175,7 +173,7 @@ class Plot:
 
     @property
     def _wide(self) -> float:
-        return self.width - _LEFT - self.beside
+        return self.width - _LEFT - _RIGHT
 
     @property
     def _high(self) -> float:
@@ -189,7 +187,7 @@ class Plot:
         return [self.at(float(x), float(y)) for x, y in zip(xs, ys, strict=True)]
 
     def _grid(self) -> str:
-        base, right = self._base, self.width - self.beside
+        base, right = self._base, self.width - _RIGHT
         rows = [(self.at(self.x.low, v)[1], words) for v, words in self.y.ticks()]
         columns = [(self.at(v, self.y.low)[0], words) for v, words in self.x.ticks()]
         return "".join(
