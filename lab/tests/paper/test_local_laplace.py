@@ -40,8 +40,10 @@ def test_bounds_come_nearer_to_the_limit_the_larger_the_audit(reproduced):
     )
     gaps = [limit(e) for e in local_laplace.EPSILONS] - means
     assert (np.diff(gaps, axis=0) < 0).all()
-    exact = [c.name for c in result.chart.curves if c.look is Look.COMPUTED]
-    assert [p.repeats for p in result.chart.of(exact[0])] == [0] * 64
+    exact = [c.name for c in result.chart.curves if c.look is Look.LIMIT]
+    assert exact == ["epsilon itself", "limit: log-odds of the efficacy"]
+    for name in exact:
+        assert [p.repeats for p in result.chart.of(name)] == [0] * 64
 
 
 def at_sizes(*means, error=0.001):

@@ -132,6 +132,10 @@ def test_whole_figures_tell_printed_numbers_and_trends(reproduced):
     said = [str(found) for found in result.findings]
     assert "increases the estimations: so" in said[0]
     assert "its estimation is infinite; the mean is left out" in result.chart.caption
+    assert [limit.text for limit in result.chart.limits] == [
+        "true epsilon 1.815",
+        "no audit reliably shows more than 1.426",
+    ]
     assert {p.repeats for p in result.chart.points} == {3}
     (top,) = {len(result.chart.of(curve.name)) for curve in result.chart.curves}
     assert top == len(guesses.GUESSES)
@@ -144,3 +148,4 @@ def test_more_noise_shows_less(reproduced):
         for epsilon in (1, 2, 4, 8)
     ]
     assert 0 < means[0] < means[1] < means[2] < means[3] < 8
+    assert "shows more than 0.701, 1.426, 2.861, 5.691." in chart.caption
