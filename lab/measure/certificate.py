@@ -1,6 +1,6 @@
 """Draw the whole-curve certificate against an accountant's curve.
 
-    pip install '.[accounting]' matplotlib
+    pip install '.[all]' ./lab
     python lab/measure/certificate.py docs/explanation/certificate.svg
 
 The claim is the pessimistic PLD curve of one Gaussian release with noise 1. One
