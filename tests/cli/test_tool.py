@@ -6,12 +6,14 @@ import subprocess
 import sys
 import time
 from importlib.metadata import version
+from io import StringIO
 from pathlib import Path
 
 import pytest
 import typer
 from typer.testing import CliRunner
 
+from dpaudit import _patience
 from dpaudit.cli import _COMMANDS, app
 from dpaudit.cli._output_files import check_writable
 from dpaudit.cli._shared import read_text, reported
@@ -220,3 +222,30 @@ def test_no_command_ends_by_itself():
         text = path.read_text("utf-8")
         assert path.name == "_shared.py" or "err=True" not in text, path.name
         assert "Exit(2)" not in text, path.name
+
+
+class _Watched(StringIO):
+    """A terminal that somebody watches."""
+
+    def isatty(self):
+        return True
+
+
+def test_what_takes_long_says_what_it_does_and_takes_it_back(monkeypatch):
+    monkeypatch.setattr(_patience, "_PATIENCE", 0.01)
+    for stream, said in (
+        (_Watched(), "dpaudit: counting ...\r\x1b[K"),
+        (StringIO(), ""),
+    ):
+        monkeypatch.setattr("sys.stderr", stream)
+        with _patience.patience("counting"):
+            _patience.patience("one by one")(time.sleep)(0.2)  # the outermost speaks
+        assert stream.getvalue() == said
+
+
+def test_what_is_soon_done_says_nothing(monkeypatch):
+    monkeypatch.setattr("sys.stderr", _Watched())
+    with pytest.raises(ZeroDivisionError), _patience.patience("dividing"):
+        1 / 0  # noqa: B018
+    assert sys.stderr.getvalue() == ""
+    assert not _patience._busy

@@ -1,14 +1,13 @@
-"""What all commands share: options, how they end, files, patience."""
+"""What all commands share: options, how they end, files."""
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from enum import StrEnum
 from functools import wraps
 from inspect import signature
 from pathlib import Path
-from threading import Timer
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TypeAlias
 
 import typer
@@ -39,7 +38,6 @@ __all__ = [
     "add_command",
     "json_number",
     "leave",
-    "patience",
     "read_text",
     "reflowed",
     "renamed",
@@ -49,7 +47,6 @@ __all__ = [
 
 P = ParamSpec("P")
 
-_PATIENCE = 2.0  # seconds without a word
 _WIDE = 160  # characters
 _STOPPED = 130  # as shells say of an interrupt
 _PIPE_CLOSED = 141  # and of output that nobody reads any more
@@ -235,25 +232,6 @@ def read_text(path: Path) -> str:
         ) from error
     except OSError as error:
         raise InvalidInputError(f"cannot read {path}: {error.strerror}") from error
-
-
-@contextmanager
-def patience(doing: str, *, quiet: bool = False) -> Iterator[None]:
-    """Say what is being done if it takes long, unless something else says it."""
-    from rich.console import Console  # noqa: PLC0415 (slow to import)
-
-    status = Console(stderr=True).status(f"{doing} ...")
-    timer = Timer(_PATIENCE, status.start)
-    timer.daemon = True
-    if not quiet:
-        timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        if not quiet:
-            timer.join()  # so that a status about to start is started, then stopped
-        status.stop()
 
 
 def table_console() -> "Console":

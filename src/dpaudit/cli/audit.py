@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, final
 
 import typer
 
+from dpaudit._patience import patience
 from dpaudit.cli._designs import design_from_options, registered_design
 from dpaudit.cli._output_files import Output
 from dpaudit.cli._outputs import (
@@ -24,7 +25,6 @@ from dpaudit.cli._shared import (
     JsonOption,
     Observer,
     ObserverOption,
-    patience,
 )
 from dpaudit.cli._tallying import SkipIdsOption, watched_rows
 from dpaudit.errors import InvalidInputError

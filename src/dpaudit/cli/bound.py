@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpaudit._patience import patience
 from dpaudit.cli._shared import (
     AlphaOption,
     DeltaOption,
     JsonOption,
-    patience,
     read_text,
 )
 from dpaudit.errors import InvalidInputError

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpaudit._patience import patience
 from dpaudit.cli._results import read_result
-from dpaudit.cli._shared import JsonOption, patience
+from dpaudit.cli._shared import JsonOption
 from dpaudit.errors import VoidAuditError, on_one_line
 
 if TYPE_CHECKING:

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpaudit import _files
+from dpaudit._patience import patience
 from dpaudit.cli._designs import read_key
 from dpaudit.cli._output_files import Output
 from dpaudit.cli._results import ResultArgument, folder_of, read_evidence
-from dpaudit.cli._shared import IndependentOption, patience, read_text
+from dpaudit.cli._shared import IndependentOption, read_text
 from dpaudit.errors import DpAuditError, InvalidInputError
 
 if TYPE_CHECKING:

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from dpaudit._patience import patience
 from dpaudit.cli._results import ResultArgument, read_checked
-from dpaudit.cli._shared import JsonOption, json_number, patience
+from dpaudit.cli._shared import JsonOption, json_number
 
 if TYPE_CHECKING:
     from dpaudit._canonical import Json

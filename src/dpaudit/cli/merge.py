@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpaudit._patience import patience
 from dpaudit.cli._designs import read_registration
 from dpaudit.cli._outputs import (
     NotExercisedOption,
@@ -16,7 +17,7 @@ from dpaudit.cli._outputs import (
     check_outputs,
     write_outputs,
 )
-from dpaudit.cli._shared import IndependentOption, JsonOption, patience, read_text
+from dpaudit.cli._shared import IndependentOption, JsonOption, read_text
 from dpaudit.errors import DpAuditError, InvalidInputError, VoidAuditError
 
 if TYPE_CHECKING:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpaudit._patience import patience
 from dpaudit.cli._shared import (
     AlphaOption,
     DeltaOption,
     JsonOption,
     PictureOption,
     json_number,
-    patience,
 )
 from dpaudit.errors import InvalidInputError, MissingExtraError
 

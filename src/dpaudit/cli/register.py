@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpaudit._files import SECRET, new_file
+from dpaudit._patience import patience
 from dpaudit.cli._designs import design_from_options
 from dpaudit.cli._output_files import Output
 from dpaudit.cli._shared import (
@@ -13,7 +14,6 @@ from dpaudit.cli._shared import (
     JsonOption,
     Observer,
     ObserverOption,
-    patience,
 )
 from dpaudit.errors import InvalidInputError
 

@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
+from dpaudit._patience import patience
 from dpaudit.cli._output_files import Output
 from dpaudit.cli._results import ResultArgument, read_checked
-from dpaudit.cli._shared import patience
 
 
 def report(

@@ -5,8 +5,9 @@ from typing import Annotated
 
 import typer
 
+from dpaudit._patience import patience
 from dpaudit.cli._designs import read_registration
-from dpaudit.cli._shared import JsonOption, patience, read_text
+from dpaudit.cli._shared import JsonOption, read_text
 from dpaudit.errors import InvalidInputError
 
 _MISSING = 6  # exit code

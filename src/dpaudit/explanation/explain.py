@@ -10,6 +10,7 @@ from math import inf
 import numpy as np
 
 from dpaudit import _validate
+from dpaudit._patience import patience
 from dpaudit.dpsgd.planning.forecasts import noise_fault
 from dpaudit.explanation.accuracy import accuracy_of
 from dpaudit.explanation.advice import (
@@ -85,6 +86,7 @@ _SHORT = (
 _FAULT = {"guessing": _LOOK, "exposure": _LOOK}
 
 
+@patience("explaining the result")
 def explain(
     result: Result,
     *,

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit._canonical import Scalar
 from dpaudit._files import whole_file
+from dpaudit._patience import patience
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.sums import canary_log_odds
 from dpaudit.errors import InvalidInputError, VoidAuditError
@@ -259,6 +260,7 @@ class TrainingAudit:
         if self._noise is not None:
             self._noise.restore(state)
 
+    @patience("finishing the audit")
     def finish(
         self,
         *,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpaudit import _files
+from dpaudit._patience import patience
 from dpaudit.cli._engines import (
     AddressOption,
     EngineName,
@@ -15,7 +16,7 @@ from dpaudit.cli._engines import (
     WorkersOption,
 )
 from dpaudit.cli._output_files import Output
-from dpaudit.cli._shared import JsonOption, patience, read_text, table_console
+from dpaudit.cli._shared import JsonOption, read_text, table_console
 from dpaudit.errors import InvalidInputError
 from dpaudit_lab.cli.sweeping import (
     StoreOption,

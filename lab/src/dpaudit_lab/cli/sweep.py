@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dpaudit._patience import patience
 from dpaudit.cli._output_files import Output
-from dpaudit.cli._shared import JsonOption, patience, reflowed, reported
+from dpaudit.cli._shared import JsonOption, reflowed, reported
 from dpaudit.errors import InvalidInputError, on_one_line
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpaudit import _files, _validate
+from dpaudit._patience import patience
 from dpaudit.errors import InvalidInputError, MissingExtraError, printable
 from dpaudit.explanation import Explanation, explain
 from dpaudit.game.result import Result
@@ -96,6 +97,7 @@ def report(
     _files.write(path, page)
 
 
+@patience("writing the report")
 def report_html(
     result: Result,
     *,

@@ -27,6 +27,7 @@ import torch
 from opacus import PrivacyEngine
 from opacus.optimizers import DPOptimizer
 
+from dpaudit._patience import patience
 from dpaudit.accounting.curves import HasHistory
 from dpaudit.dpsgd.likelihood import saved_counts
 from dpaudit.errors import VoidAuditError
@@ -253,6 +254,7 @@ class OpacusAudit:
         self._reader.detach()
         self._roads.detach()
 
+    @patience("finishing the audit")
     def finish(self) -> Result:
         """Leave the optimizer as it was, guess, and judge."""
         self.detach()

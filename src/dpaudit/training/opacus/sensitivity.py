@@ -49,6 +49,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from dpaudit import _validate
+from dpaudit._patience import patience
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.ledger import Fault, Road
 from dpaudit.training.opacus.frozen import Model
@@ -84,6 +85,7 @@ _TRIES: Final = 6  # at finding them, if for some the random numbers move
 _HUGE: Final = 1e8  # a gradient that half precision does not hold, and single does
 
 
+@patience("probing the step")
 def probe_sensitivity(
     step: Step,
     model: Model,

@@ -1,0 +1,48 @@
+"""A word on standard error about what takes long, for commands and from Python."""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Timer
+
+__all__ = ["patience"]
+
+_PATIENCE = 2.0  # seconds without a word
+_CLEAR = "\r\x1b[K"  # the line of a terminal
+_busy: list[str] = []  # what is being done: the outermost says so
+
+
+@contextmanager
+def patience(doing: str, *, quiet: bool = False) -> Iterator[None]:
+    """Say what is being done if it takes long, unless something else says it.
+
+    It also decorates a function. Where nobody watches, be it a terminal or a notebook,
+    nothing is said.
+
+    Example:
+        >>> with patience("counting"):
+        ...     sum(range(10))
+        45
+    """
+    terminal = sys.stderr.isatty()
+    if quiet or _busy or not (terminal or "ipykernel" in sys.modules):
+        yield
+        return
+    said: list[str] = []
+
+    def say() -> None:
+        said.append(f"dpaudit: {doing} ...")
+        print(said[0], end="" if terminal else "\n", file=sys.stderr, flush=True)
+
+    timer = Timer(_PATIENCE, say)
+    timer.daemon = True
+    _busy.append(doing)
+    timer.start()
+    try:
+        yield
+    finally:
+        _busy.clear()
+        timer.cancel()
+        timer.join()  # so that what is about to be said is said, then taken back
+        if said and terminal:
+            print(_CLEAR, end="", file=sys.stderr, flush=True)
