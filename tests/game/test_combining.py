@@ -253,11 +253,11 @@ def test_fewer_than_two_are_nothing_to_combine(number):
 
 def test_it_prints_the_word_and_all_it_rests_on():
     said = str(combine_runs([run(35), run(36, number=1)]))
-    claim = "(epsilon = 1, delta = 0)-DP"
-    assert said.startswith(f"Refuted. The claim {claim} is refuted (p = ")
-    assert "by 2 independent runs together: epsilon >= " in said
-    assert "at most 0.05, whatever the program does; method independent runs" in said
-    assert said.endswith("against an observer of the output.")
+    assert said.startswith("Refuted. Epsilon is at least 1.")
+    assert ", where 1 is claimed. Shown by 2 independent runs together, at d" in said
+    assert "against somebody who sees the output (p = " in said
+    assert "at most 0.05, whatever the program does in runs that share nothing" in said
+    assert said.endswith("(method independent runs, tier A).")
 
 
 def test_runs_of_adaptive_games_are_combined_by_what_adaptive_games_pay():

@@ -39,6 +39,7 @@ from dpaudit.bounds.bound import (
     Grid,
     LowerBound,
     first_not_rejected,
+    p_value_text,
     probability,
 )
 from dpaudit.bounds.exact import Exact
@@ -49,7 +50,7 @@ from dpaudit.bounds.readings import Bets, Reading
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.result import Result, bound_of, check_reading
 from dpaudit.game.verdict import Control, Verdict, verdict_of
-from dpaudit.game.words import capital, opening
+from dpaudit.game.words import beside, opening
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.stats.binomial import log_odds_limit
 from dpaudit.stats.combine import fisher
@@ -134,13 +135,15 @@ class CombinedResult:
         return said if self.verdict is Verdict.VOID else f"{said} {self.details()}"
 
     def details(self) -> str:
-        """Return what was shown of the claim, in one sentence."""
-        observers = sorted({str(run.design.threat_model) for run in self.runs})
-        said = (
-            f"{self.claim_test} by {len(self.runs)} independent runs together: "
-            f"{self.bound}, against {' or '.join(observers)}."
+        """Return what was shown of the claim, and how sure that is."""
+        observers = sorted({run.design.threat_model.plain for run in self.runs})
+        test, found = self.claim_test, self.bound
+        return (
+            f"{beside(test, found)} Shown by {len(self.runs)} independent runs "
+            f"together, at delta = {found.delta:g} against {' or '.join(observers)} "
+            f"(p {p_value_text(test.p_value)}); the bound is {found.sure} (method "
+            f"{found.method}, tier {found.tier})."
         )
-        return capital(said)
 
 
 def combine_runs(

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
 
-from dpaudit.bounds.bound import LowerBound, p_value_text, rounded_down
+from dpaudit.bounds.bound import ClaimTest, LowerBound, p_value_text, rounded_down
 from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.strength import mechanism_ceiling
 from dpaudit.errors import on_one_line
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Fact",
+    "beside",
     "capital",
     "claim_words",
     "facts",
@@ -265,17 +266,31 @@ def numbers(result: "Result") -> str:
     """
     if result.verdict is Verdict.VOID:
         return ""
-    test, found = result.claim_test, result.bound
+    alone = bool(result.faults) and not result.claim_test.refuted
+    return beside(
+        result.claim_test, result.bound, alone=alone, silent=result.is_own_bound
+    )
+
+
+def beside(
+    test: ClaimTest, found: LowerBound, *, alone: bool = False, silent: bool = False
+) -> str:
+    """Return a bound beside the claim, in a sentence.
+
+    Args:
+        test: Of the claim.
+        found: The bound.
+        alone: Whether faults were found, which guesses did not show.
+        silent: Whether nothing is to be said of the bound.
+    """
     claimed = test.claim.epsilon_at(found.delta)
-    low = test.refuted and found.epsilon_lower <= claimed
-    if result.is_own_bound or low:
+    if silent or (test.refuted and found.epsilon_lower <= claimed):
         how = "is refuted" if test.refuted else "is not refuted, nor proved"
         return f"The claim {claim_words(test.claim, found.delta)} {how}."
-    least = f"Epsilon is at least {rounded_down(found.epsilon_lower)}"
+    least = f"psilon is at least {rounded_down(found.epsilon_lower)}"
+    least = f"From the guesses alone e{least}" if alone else f"E{least}"
     if test.refuted:
         return f"{least}, where {claimed:.4g} is claimed."
-    if result.faults:  # which stand before it
-        least = f"From the guesses alone e{least[1:]}"
     return (
         f"{least} and may be anything above, which does not prove the {claimed:.4g} "
         "that is claimed."

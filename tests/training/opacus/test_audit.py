@@ -32,6 +32,7 @@ from dpaudit.training.draws import Draws, drawn
 from dpaudit.training.opacus import (
     Canary,
     OpacusAudit,
+    audit_opacus,
     plan_opacus,
     with_canaries,
 )
@@ -786,3 +787,23 @@ def test_noise_that_a_known_seed_repeats_is_noticed():
         assert len(found) == noticed, seed
         if seed == 7:
             assert "seeded with 7: whoever knows the seed" in found[0]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"delta": 0.0}, "delta must be above 0: Gaussian noise is private at no"),
+        ({"delta": 1.5}, "delta must be in"),
+        ({"coordinates": 10**6}, "coordinates must be at most"),
+        ({"epochs": 0}, "epochs must be a whole number >= 1"),
+        ({"steps": 10}, "epochs=..., or steps=..., and not both"),
+        ({"step": 3}, "step must be a function of a batch, got step=3"),
+        ({"key": bytes(32)}, "key must be a Key, got key of type bytes"),
+    ],
+)
+def test_what_is_passed_is_checked_before_anything_is_attached(wrong, said):
+    run = private_run()
+    given = {"epochs": 1, "delta": 1e-5, "say": lambda _: None} | wrong
+    with pytest.raises(InvalidInputError, match=said):
+        audit_opacus(run.engine, run.model, run.optimizer, run.loader, **given)
+    attach(run).detach()  # which refuses an optimizer that is ridden on

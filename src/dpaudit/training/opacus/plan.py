@@ -52,6 +52,19 @@ def plan_opacus(
             mean bound of a training without fault.
     """
     facts = read_facts(optimizer, data_loader)
+    _validate.whole_number("steps", steps, least=1)
+    _validate.probability("delta", delta)
+    if delta == 0:
+        raise InvalidInputError(
+            "delta must be above 0: Gaussian noise is private at no epsilon with "
+            "delta = 0; it should be well below one over the number of records"
+        )
+    if coordinates is not None and coordinates > facts.dimension:
+        raise InvalidInputError(
+            f"coordinates must be at most {facts.dimension}, the number of trained "
+            f"parameters, got coordinates={coordinates!r}; leave it out for as many as "
+            "pay"
+        )
     curve = accountant_curve([(facts.noise, facts.accounted_rate, steps)])
     wanted = min(_MOST, facts.dimension)
     return plan_audit(
@@ -108,8 +121,14 @@ def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
         raise InvalidInputError(
             "say how long training will be: epochs=..., or steps=..., and not both"
         )
+    if step is not None and not callable(step):
+        raise InvalidInputError(
+            f"step must be a function of a batch, got step={step!r}; define one from "
+            "zero_grad to optimizer.step(), or leave it out"
+        )
     if steps is None:
         assert epochs is not None
+        _validate.whole_number("epochs", epochs, least=1)
         steps = epochs * len(data_loader)
     plan = plan_opacus(
         optimizer,
