@@ -178,7 +178,7 @@ def _reach(subject: Subject) -> Fact:
     many = audit.design.runs
     runs = f"{count(many)} runs" if many > 1 else "one run"
     return Fact(
-        name="Most that any audit could reliably show of such a claim",
+        name="Any audit, at most",
         value=f"epsilon = {plain(reach(subject.result.claim_test.claim, audit))}",
         note=f"no valid audit of {runs} with this alpha reliably shows more of a "
         "mechanism that just keeps the claim",
