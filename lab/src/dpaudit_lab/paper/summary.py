@@ -32,19 +32,16 @@ simulated anew. This page is written by
 $ cd docs/explanation && dpaudit-lab reproduce all --page figures.md
 ```
 
-and not by hand. Bands are one standard error. What the paper prints is compared in
+and not by hand. Bands are one standard error; what the paper prints is compared in
 standard errors of the difference, its own error counted in (half a unit of the last
 digit where none is printed). Curves of rules that are [not valid](errata.md) are
 dashed; [valid ones](adaptive-rules.md) stand beside them. Thin lines are the true
-epsilon and [what no audit reliably exceeds](ceilings.md). "So it is here" means that a
-difference exceeds two standard errors, and of a curve's course also that it nowhere
-goes the other way; "so within error here" that it does somewhere, by two standard
-errors or less, and where; "not so here" is said of a course that goes the other way by
-more than three. The paper prints the parameters of its experiments, but not every
-number of guesses and elements that it tried, nor the epsilons of the two figures that
-have several: those are ours. Times are on the clock, with the workers and the load that
-the machine had; trials of the same seeds come to the same wherever they are run, so a
-figure drawn again from a store names the time of an earlier run.
+epsilon and [what no audit reliably exceeds](ceilings.md). "So it is here" means by more
+than two standard errors, and a course nowhere goes the other way; "so within error
+here", that it does somewhere, by two or less; "not so here", by more than three.
+Numbers of guesses and elements, and the epsilons of figures that have several, are ours
+where the paper does not print them. Times are on the clock; a figure drawn again from a
+store names the time of an earlier run.
 
 | printed number | figure | printed | measured | apart | remark |
 |---|---|---|---|---|---|
