@@ -5,6 +5,7 @@ from importlib.metadata import version as version_of
 from pathlib import Path
 
 import numpy.typing
+from sphinx.application import Sphinx
 
 sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 
@@ -51,3 +52,25 @@ html_show_sphinx = False
 html_copy_source = False
 html_show_sourcelink = False
 html_theme_options = {"navigation_with_keys": True}
+
+# What the theme leaves out for those who read with their ears or by the keyboard.
+_HEARD = {
+    'class="caption" role="heading"': 'class="caption" role="heading" aria-level="2"',
+    '<aside class="sidebar-drawer"': '<aside aria-label="Pages" class="sidebar-drawer"',
+    '<aside class="toc-drawer': '<aside aria-label="On this page" class="toc-drawer',
+    "<pre>": '<pre tabindex="0">',  # which can be wider than the window
+}
+
+
+def _make_readable(app: Sphinx, error: Exception | None) -> None:
+    if error is None and app.builder.format == "html":
+        for page in Path(app.outdir).rglob("*.html"):
+            text = page.read_text("utf-8")
+            for bare, whole in _HEARD.items():
+                text = text.replace(bare, whole)
+            page.write_text(text, "utf-8")
+
+
+def setup(app: Sphinx) -> None:
+    """Mend pages once they are written."""
+    app.connect("build-finished", _make_readable)

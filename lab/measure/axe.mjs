@@ -1,8 +1,8 @@
 // Open pages in Chromium, refuse and count their requests, take pictures, run axe-core.
 //
-//     node benchmarks/axe.mjs NODE_MODULES CHROMIUM FOLDER PAGE...
+//     node lab/measure/axe.mjs NODE_MODULES CHROMIUM FOLDER SITE PAGE...
 //
-// Pictures of each page go to FOLDER: light, dark, 420 pixels wide, and as printed.
+// A page may ask for files below SITE; "" if for nothing but itself. Pictures of each page go to FOLDER: light, dark, 420 pixels wide, and as printed.
 // Printed to standard output: one JSON object, by name of the page.
 
 import { createRequire } from "node:module";
@@ -10,7 +10,7 @@ import { readFileSync } from "node:fs";
 import { basename, join } from "node:path";
 import { pathToFileURL } from "node:url";
 
-const [modules, chromium, folder, ...pages] = process.argv.slice(2);
+const [modules, chromium, folder, site, ...pages] = process.argv.slice(2);
 const require = createRequire(join(modules, "package.json"));
 const puppeteer = require("puppeteer-core");
 const axe = readFileSync(require.resolve("axe-core/axe.min.js"), "utf8");
@@ -59,6 +59,7 @@ const browser = await puppeteer.launch({
   executablePath: chromium,
   args: ["--no-sandbox"],
 });
+const own = site && pathToFileURL(site).href + "/";
 const report = {};
 for (const path of pages) {
   const page = await browser.newPage();
@@ -68,6 +69,8 @@ for (const path of pages) {
   await page.setRequestInterception(true);
   page.on("request", (request) => {
     if (request.url() === address) return request.continue();
+    if (own && request.url().startsWith(own)) return request.continue();
+    if (request.url().startsWith("data:")) return request.continue();
     requests.push(request.url());
     return request.abort();
   });

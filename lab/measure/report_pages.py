@@ -5,12 +5,15 @@
     npm install axe-core puppeteer-core
     python lab/measure/report_pages.py pages --node-modules node_modules --check
 
+    .ci/docs site && python lab/measure/report_pages.py pages --site site ...
+
 The pages: an honest DP-SGD loop, a claim that scores refute, an audit in rounds, and an
 audit too small to tell. ``--node-modules`` opens each page in the Chromium on the path,
 refuses and counts whatever it asks for besides itself, lets axe-core look for barriers
 in every look (light, dark, a telephone's width, print), and puts pictures of all looks
 beside the page; ``--pictures`` keeps the light ones, 1,100 pixels wide. ``--check``
-fails if there is a serious barrier, a request, or a page of a megabyte.
+fails if there is a serious barrier, a request, or a page of a megabyte. ``--site``
+looks at some pages of the documentation as well.
 """
 
 import argparse
@@ -130,14 +133,27 @@ PAGES = {
 }
 
 
-def looked_at(pages: list[Path], node_modules: Path, pictures: Path) -> dict[str, dict]:
-    """Open every page in Chromium, and return what was found in each."""
+SITE = ("index", "tutorials/first-audit", "tutorials/opacus", "how-to/read-a-report")
+
+
+def looked_at(
+    pages: list[Path], node_modules: Path, pictures: Path, site: Path | None = None
+) -> dict[str, dict]:
+    """Open every page in Chromium, and return what was found in each.
+
+    Args:
+        pages: The pages.
+        node_modules: With axe-core in it.
+        pictures: Where pictures go.
+        site: Where files lie that the pages may ask for; none if it is left out.
+    """
     script = Path(__file__).with_name("axe.mjs")
     chromium = shutil.which("chromium") or shutil.which("google-chrome")
     if chromium is None:
         sys.exit("there is no chromium on the path; on Debian: apt install chromium")
     command = ["node", str(script), str(node_modules.resolve()), chromium]
-    command += [str(pictures.resolve()), *(str(page.resolve()) for page in pages)]
+    command += [str(pictures.resolve()), str(site.resolve()) if site else ""]
+    command += [str(page.resolve()) for page in pages]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return json.loads(done.stdout)
 
@@ -162,6 +178,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="where the pages go")
     parser.add_argument("--node-modules", type=Path, help="with axe-core in it")
     parser.add_argument("--pictures", type=Path, help="where the light pictures go")
+    parser.add_argument("--site", type=Path, help="the documentation, built")
     parser.add_argument("--check", action="store_true", help="fail if one is unfit")
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
@@ -175,7 +192,11 @@ def main() -> None:
         if size >= MOST_BYTES:
             unfit.append(f"{page.name} has {size:,} bytes")
     if asked.node_modules:
-        for name, found in looked_at(pages, asked.node_modules, asked.folder).items():
+        seen = looked_at(pages, asked.node_modules, asked.folder)
+        if asked.site:
+            parts = [asked.site / f"{each}.html" for each in SITE]
+            seen |= looked_at(parts, asked.node_modules, asked.folder, asked.site)
+        for name, found in seen.items():
             print(f"{name}: {found['requests']} requests, axe-core: {found['axe']}")
             for each in found["findings"]:
                 print(f"  {each['look']}: {each['rule']} ({each['impact']})")

@@ -86,7 +86,10 @@ class Sensitivity:
 
     def _looks(self) -> Iterator[Look]:
         if self.coupling is not None:
-            alone = f"exchanging one changes the others' part by {self.coupling:.2g} C"
+            alone = (
+                f"exchanging one changes what the others put in by {self.coupling:.2g} "
+                "of the clipping norm"
+            )
             yield Look(road=Road.GRADIENTS, how=How.PROBED, said=alone)
         if self.change is not None:
             yield self._look_at_clipping()
@@ -108,7 +111,7 @@ class Sensitivity:
             return Look(road=Road.CLIPPING, how=How.NOT_LOOKED_AT, said=small)
         seen = (
             f"{self.records} records through the user's own {self.ran}, without noise: "
-            f"one changes the sum by at most {self.change:.4g} C"
+            f"one changes the sum by at most {self.change:.4g} C, the clipping norm"
         )
         large = "made large enough" if self.enlarged else "large enough"
         cut = f"{self.clipped:.0%} of them {large} to be clipped"

@@ -457,7 +457,8 @@ class _Examination:
             road=Road.GRADIENTS,
             said="what a record puts into the sum depends on other records, so that "
             "the proof of privacy does not hold",
-            measured=f"a change of {moved:.3g} C when another record was exchanged",
+            measured=f"a change of {moved:.3g} C, the clipping norm, when another "
+            "record was exchanged",
             claimed="none",
             cause=_coupler(self._steps, *self._coupled),
         )
