@@ -8,7 +8,8 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-from dpaudit.cli import _shared, app
+from dpaudit import _patience
+from dpaudit.cli import app
 from dpaudit.mechanisms.names import MECHANISMS
 
 
@@ -118,7 +119,7 @@ def test_misuse_exits_with_2_and_advice(arguments, advice):
 
 def test_what_takes_long_says_so_beside_the_answer(monkeypatch):
     answer = run("xor", "--json").stdout
-    monkeypatch.setattr(_shared, "_PATIENCE", 0.0)
+    monkeypatch.setattr(_patience, "_PATIENCE", 0.0)
     done = run("xor", "--json")
     assert done.exit_code == 0
     assert done.stdout == answer

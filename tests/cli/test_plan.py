@@ -10,8 +10,8 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-from dpaudit import Design, GaussianDP
-from dpaudit.cli import _shared, app
+from dpaudit import Design, GaussianDP, _patience
+from dpaudit.cli import app
 from dpaudit.dpsgd import planning
 from dpaudit.dpsgd.planning import plan_audit
 from dpaudit.errors import MissingExtraError
@@ -174,7 +174,7 @@ def test_neither_coordinates_nor_target_is_refused():
 @pytest.mark.usefixtures("accountant")
 def test_what_takes_long_says_so_beside_the_same_answer(monkeypatch):
     answer = run(*SMALL, "--json").stdout
-    monkeypatch.setattr(_shared, "_PATIENCE", 0.0)
+    monkeypatch.setattr(_patience, "_PATIENCE", 0.0)
     monkeypatch.setattr(planning, "plan_audit", plan_audit)
     done = run(*SMALL, "--json")
     assert done.exit_code == 0

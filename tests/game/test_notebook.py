@@ -98,8 +98,8 @@ def test_each_row_says_what_it_is():
         "Claimed epsilon = 1 at delta = 1e-05: one record more or less Shown",
         "Shown epsilon >= 2.",
         "; 0.05 or less refutes it Right",
-        "Right guesses 900 of 1,000 (90.0%): with 2,000 canaries in all This",
-        "This audit, at most epsilon >= 5.",
+        "Right guesses 900 of 1,000 (90.0%): with 2,000 canaries in all With",
+        "With all guesses right epsilon >= 5.",
         "(method exact, tier A) p-value p = ",
         "Watching somebody who sees the output",
     ):

@@ -79,7 +79,7 @@ def test_the_sentence_says_everything():
         "the program does (method exact, tier A)",
         f"{result.reading.correct} of 100 ({result.reading.correct}.0%): with 100 "
         "canaries in all",
-        "This audit, at most epsilon >= 3.492: if every guess had been right",
+        "With all guesses right epsilon >= 3.492: what this audit would have shown",
         "Watching somebody who sees the output",
         "Coins derived from a committed key",
     ):
@@ -289,7 +289,7 @@ def test_a_result_with_scores_and_without_an_accuracy_reads_back_too():
 def test_a_claim_that_no_outcome_could_refute_is_said_to_be_out_of_reach():
     result = audit(claimed=5.0, true=1.0, seed=0)
     said = " ".join(str(result).split())
-    assert "3.492: if every guess had been right; too little to refute" in said
+    assert "3.492: what this audit would have shown; too little to refute" in said
 
 
 def test_a_refuted_claim_needs_no_word_on_what_would_have_been_caught():

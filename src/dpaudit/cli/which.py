@@ -129,7 +129,10 @@ ANSWERS: Final = {
         "what was registered. Ask for the evidence: a report by itself shows nothing.",
         not_shown="That the run was made as it is told, and that no other run was left "
         "out.",
-        lines=("dpaudit verify evidence.json --registration design.json --files .",),
+        lines=(
+            "dpaudit verify evidence.json --registration design.json --files . "
+            "--public-key public.pem",
+        ),
         page="how-to/verify.md",
     ),
 }

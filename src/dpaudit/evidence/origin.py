@@ -117,7 +117,8 @@ def _signed(signature: Signature, payload: bytes, key: Verifier) -> Check:
     name, same = "signature", signature.key_id == key.key_id
     if key.holds(signature, payload):
         if same:
-            return holds(name, f"the key {key.key_id[:16]} signed these very bytes")
+            said = f"the key {key.key_id[:16]}, as given, signed these very bytes"
+            return holds(name, said)
         return fails(
             name,
             f"the key given signed these bytes, but the envelope names another, "

@@ -30,7 +30,7 @@ try:
     from securesystemslib.signer import Signature as _Signature
 except ImportError as error:
     raise MissingExtraError.of(
-        "evidence is signed by securesystemslib", "sign"
+        "signatures are made and checked with securesystemslib", "sign"
     ) from error
 
 __all__ = ["PublicKey", "SigningKey", "generate_signing_key"]

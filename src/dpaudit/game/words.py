@@ -61,8 +61,9 @@ __all__ = [
 _NEVER_SEEN: Final = (
     "what is done to the data before the loader (copies, scaling by statistics of all "
     "records), several records of one person, choices made by looking at the data, "
-    "what is logged, noise that a known seed repeats, another model being released"
+    "what is logged, another model being released"
 )
+_UNPROVED: Final = "So what was proved of the claim does not apply to this run."
 _WIDTH, _NAMES = 88, 22  # of a row in a terminal, and of its name
 _LARGE_PRODUCT = 30.0  # of canaries and delta; docs/how-to/audit-a-large-table.md
 _FAR = 4.0  # standard deviations, beyond which scores are said to be turned round
@@ -173,8 +174,6 @@ def _rows(result: "Result") -> Iterator[tuple[str, str]]:
     for control in result.controls:
         if control.said not in result.reason:
             yield "Looked at", control.said
-    for remark in result.training.remarks if result.training else ():
-        yield "Noticed", remark
 
 
 def _line(name: str, text: str) -> str:
@@ -198,8 +197,8 @@ def head(result: "Result", caught: str = "") -> tuple[str, ...]:
     """Return what is said first of an audit, in lines.
 
     In one line the word, what it is worth, and what nobody looked at. Below it, of a
-    training, each fault, or what else is behind a refutation; then the roads that were
-    looked at, by how.
+    training, each fault, or what else is behind a refutation, and what was noticed;
+    then the roads that were looked at, by how.
 
     Args:
         result: Of any audit.
@@ -219,7 +218,7 @@ def head(result: "Result", caught: str = "") -> tuple[str, ...]:
     word, faults = result.verdict, list(result.faults)
     said = opening(word, result.reason)
     if word is Verdict.FAULT_FOUND:
-        said = opening(word, str(faults.pop(0)))
+        said = f"{opening(word, str(faults.pop(0)))} {_UNPROVED}"
     elif word is Verdict.REFUTED:
         said += f" {numbers(result)}"
     elif word is Verdict.NO_VIOLATION_FOUND:
@@ -230,7 +229,8 @@ def head(result: "Result", caught: str = "") -> tuple[str, ...]:
         return tuple(lines)
     if word is Verdict.REFUTED and not result.faults:
         lines.append(_suspected(result))
-    return *lines, *roads(result.training.ledger, word)
+    noticed = (f"Noticed: {on_one_line(each)}." for each in result.training.remarks)
+    return *lines, *noticed, *roads(result.training.ledger, word)
 
 
 def _unseen(result: "Result") -> str:
@@ -510,10 +510,11 @@ def _about_the_claim(result: "Result") -> Iterator[Fact]:
         f"{bound.delta:g}",
         note=sure,
     )
+    weak = "" if test.refuted else "no evidence against the claim, and none for it: "
     yield Fact(
         name="p-value",
         value=f"p {p_value_text(test.p_value)}",
-        note="at most the chance of so many right guesses if the claim is true; "
+        note=f"{weak}at most the chance of so many right guesses if the claim is true; "
         f"{test.alpha:g} or less refutes it",
     )
     own = result.design_test
@@ -530,10 +531,10 @@ def _about_the_claim(result: "Result") -> Iterator[Fact]:
 def _most(result: "Result") -> Iterator[Fact]:
     """Say what the audit could have shown, had it been luckier or larger."""
     yield Fact(
-        name="This audit, at most",
+        name="With all guesses right",
         value=f"epsilon >= {rounded_down(result.ceiling)}",
         note=(
-            "if every guess had been right"
+            "what this audit would have shown"
             if result.reading.tally
             else "no audit with so many guesses shows more"
         )
@@ -552,7 +553,7 @@ def _most(result: "Result") -> Iterator[Fact]:
         if why:
             plan = f"; what the plan expected does not hold: {why}"
     yield Fact(
-        name="Any audit, at most",
+        name="Any audit, reliably",
         value=f"epsilon >= {rounded_down(reach)}",
         note="what one run reliably shows of a training that just keeps its claim"
         f"{plan}",

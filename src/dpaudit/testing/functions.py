@@ -26,6 +26,7 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import stats
 
 from dpaudit.errors import VoidAuditError
 from dpaudit.explanation import verdict as verdict_sentence
@@ -36,7 +37,7 @@ from dpaudit.game.referee import Referee
 from dpaudit.game.result import Result, judge
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
-from dpaudit.game.verdict import CHANCE, Verdict
+from dpaudit.game.verdict import CHANCE, SURE, Verdict
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.testing.calling import Calling, Neighbours, OneRecord, OneValue, seeded
 from dpaudit.testing.choosing import (
@@ -63,6 +64,10 @@ __all__ = [
     "audit_function",
 ]
 
+_NO_EFFECT = (
+    "The guesses are no better than chance: these inputs may make no difference to the "
+    "function, so choose a pair that does."
+)
 _PARTS = 3  # of these calls: two are learned from, one judges what was learned
 _FEW = 10_000  # calls up to which each part judges in turn
 _AT_ONCE = 4_000_000  # values of wide outputs that the audit holds
@@ -118,7 +123,14 @@ class FunctionResult:
             f"Not looked at: {'; '.join(self.audit.not_exercised)}.",
             self.evidence(),
             *([] if self.verdict is Verdict.VOID else [self.strength()]),
+            *([_NO_EFFECT] if self._blind else []),
         )
+
+    @property
+    def _blind(self) -> bool:
+        """Whether guesses were no better than coins, so that no effect was seen."""
+        right, made = self.audit.reading.right_and_made()
+        return float(stats.binom.sf(right - 1, made, 0.5)) > SURE
 
     def sentence(self) -> str:
         """Say what was found, the word first."""

@@ -379,7 +379,8 @@ def _repeated_steps(
     elif (lags == lags[0]).all() and (sampled or inside == len(again)):
         cause = (
             f"the generator went back to the state of step {earlier[0]} at step "
-            f"{later[0]}{' or before' if sampled else ''} (a resume from a checkpoint)"
+            f"{later[0]}{' or before' if sampled else ''} (seeded anew, or "
+            "resumed from a checkpoint)"
         )
     return _likeness(
         said=f"the noise of step {later[0]} is {minus}that of step {earlier[0]}",

@@ -297,3 +297,10 @@ def test_inputs_that_some_function_could_tell_apart_are_neighbours(x, y):
 def test_records_that_an_array_makes_equal_are_refused(x, y):
     with pytest.raises(InvalidInputError, match="x and y must differ"):
         OneRecord(data=np.arange(3), index=0, x=x, y=y)
+
+
+def test_inputs_that_make_no_difference_are_said_to_make_none():
+    """A pair on which a function is constant shows nothing, whatever it claims."""
+    blind = audit(lambda _, rng: float(rng.random()))
+    assert "no better than chance: these inputs may make no difference" in str(blind)
+    assert "no better than chance" not in str(audit(response))

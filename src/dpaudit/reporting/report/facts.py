@@ -66,8 +66,8 @@ def more_facts(subject: Subject) -> tuple[Fact, ...]:
     if subject.result.verdict is Verdict.VOID:
         return ()
     rest = facts(subject.result)[_KEY:]
-    most = next(each for each in rest if each.name == "This audit, at most")
-    above = {"Watching", "Coins", "Any audit, at most", most.name}
+    most = next(each for each in rest if each.name == "With all guesses right")
+    above = {"Watching", "Coins", "Any audit, reliably", most.name}
     above |= {each.name for each in look_facts(subject)}
     others = [each for each in rest if each.name not in above]
     return (most, _reach(subject), *others)
@@ -178,7 +178,7 @@ def _reach(subject: Subject) -> Fact:
     many = audit.design.runs
     runs = f"{count(many)} runs" if many > 1 else "one run"
     return Fact(
-        name="Any audit, at most",
+        name="Any audit, reliably",
         value=f"epsilon = {plain(reach(subject.result.claim_test.claim, audit))}",
         note=f"no valid audit of {runs} with this alpha reliably shows more of a "
         "mechanism that just keeps the claim",

@@ -16,6 +16,7 @@ from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.training.opacus.audit import OpacusAudit
 from dpaudit.training.opacus.frozen import Model
 from dpaudit.training.opacus.probing import Step
+from dpaudit.training.opacus.records import CanaryRecords
 from dpaudit.training.opacus.setup import Loader, read_facts, shared_key
 
 __all__ = ["audit_opacus", "plan_opacus"]
@@ -46,7 +47,7 @@ def plan_opacus(
         steps: How many steps will be made: ``epochs * len(data_loader)``.
         delta: Where the claim and the lower bound are stated.
         coordinates: How many parameters can hold a canary; all of them if left out,
-            and not more than 10,000.
+            and not more than 10,000, or as many as the data set has canaries.
         alpha: Chance of being wrong.
         purpose: ``"faults"`` to catch the smallest fault, ``"bound"`` for the largest
             mean bound of a training without fault.
@@ -67,6 +68,8 @@ def plan_opacus(
         )
     curve = accountant_curve([(facts.noise, facts.accounted_rate, steps)])
     wanted = min(_MOST, facts.dimension)
+    if isinstance(data_loader.dataset, CanaryRecords):
+        wanted = data_loader.dataset.canaries
     return plan_audit(
         Training(steps=steps, rate=facts.rate, noise=facts.noise),
         claim=ApproxDP(epsilon=curve.epsilon_at(delta), delta=delta),
