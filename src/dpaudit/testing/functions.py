@@ -26,7 +26,7 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from dpaudit.errors import VoidAuditError
 from dpaudit.explanation import verdict as verdict_sentence
@@ -130,7 +130,7 @@ class FunctionResult:
     def _blind(self) -> bool:
         """Whether guesses were no better than coins, so that no effect was seen."""
         right, made = self.audit.reading.right_and_made()
-        return float(stats.binom.sf(right - 1, made, 0.5)) > SURE
+        return right == 0 or float(special.bdtrc(right - 1, made, 0.5)) > SURE
 
     def sentence(self) -> str:
         """Say what was found, the word first."""
