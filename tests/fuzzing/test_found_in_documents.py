@@ -178,7 +178,7 @@ def test_what_was_not_exercised_is_printed_on_one_line():
     trained = Result.from_json(
         result_with(not_exercised=hostile, training__remarks=["\r"])
     )
-    assert "Noticed                 \\r" in str(trained)
+    assert "Noticed: \\r" in str(trained)
     assert "\x1b" not in str(trained)
     alone = replace(trained, training=None)  # of a training the ledger says it
     assert "\\x1b[2J\\nThe claim holds." in str(alone)

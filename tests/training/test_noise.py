@@ -286,19 +286,19 @@ PLANTED = {
         again(51, 1),
         INDEPENDENCE,
         "the noise of step 51 is that of step 1",
-        "the generator went back to the state of step 1 at step 51 (a resume",
+        "the generator went back to the state of step 1 at step 51 (seeded",
     ),
     "a resume": (
         again(61, 41, 20),
         INDEPENDENCE,
         "the noise of step 61 is that of step 41",
-        "the generator went back to the state of step 41 at step 61 (a resume",
+        "the generator went back to the state of step 41 at step 61 (seeded",
     ),
     "half of the run again": (
         again(51, 1, 50),
         INDEPENDENCE,
         "the noise of step 51 is that of step 1",
-        "the generator went back to the state of step 1 at step 51 (a resume",
+        "the generator went back to the state of step 1 at step 51 (seeded",
     ),
     "minus": (
         again(51, 1, sign=-1),

@@ -386,8 +386,8 @@ def shown(result: "Result") -> str:
         >>> design = Design(canaries=100, rules=rules, claim=claim)
         >>> counts = Counts(canaries=100, guesses=100, correct=90)
         >>> print(shown(judge(counts, design=design, commitment=None)))
-        Shown against somebody who sees the output (p = 2.8e-05); wrong with chance at \
-most 0.05, whatever the program does (method exact, tier A).
+        Shown against somebody who sees the output (p = 2.8e-05); the bound is wrong \
+with chance at most 0.05, whatever the program does (method exact, tier A).
     """
     if result.verdict is Verdict.VOID:
         return ""

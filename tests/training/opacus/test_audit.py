@@ -253,7 +253,7 @@ def test_an_accountant_that_missed_steps_is_told_of():
     run.train(steps=6)
     run.engine.accountant.history = [(NOISE, 0.05, 4)]
     said = flat(audit.finish())
-    assert "Noticed the accountant counted 4 steps, but 6 were made under audit" in said
+    assert "Noticed: the accountant counted 4 steps, but 6 were made under" in said
     assert "a sample rate of 0.05, but the loader samples at 0.1" in said
 
 
@@ -408,7 +408,7 @@ def test_ranked_guesses_are_judged_too():
     run.train(steps=4)
     result = audit.finish()
     assert result.training.family is None
-    assert "Noticed the accountant's whole curve was not tested" in flat(result)
+    assert "Noticed: the accountant's whole curve was not tested" in flat(result)
 
 
 def test_a_step_past_opacus_voids_the_audit():
@@ -586,7 +586,7 @@ def test_clipping_of_each_parameter_is_remarked_upon():
     run = private_run(canaries=CANARIES, clipping="per_layer", clip=[0.5] * 4)
     audit = attach(run)
     run.train(audit.data_loader, steps=2)
-    assert "Noticed parameters are clipped apart" in flat(audit.finish())
+    assert "Noticed: parameters are clipped apart" in flat(audit.finish())
 
 
 def test_a_step_that_fails_midway_is_forgotten():
