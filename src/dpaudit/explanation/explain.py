@@ -70,7 +70,7 @@ def _noise(
             f"too small would have been refuted with chance {CHANCE:g}."
         )
     epsilon = model.epsilon_at(audit.design.bound_delta, fault)
-    then = "" if epsilon is None else f", which would mean epsilon = {epsilon:.3g}"
+    then = "" if epsilon is None else f", which would mean epsilon about {epsilon:.2g}"
     return f"{noise_caught(fault)}{then}; smaller faults may go unseen."
 
 

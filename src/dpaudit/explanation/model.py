@@ -6,7 +6,6 @@ sees, the one that plans are made from.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 from math import sqrt
 from typing import Self, final
 
@@ -64,12 +63,19 @@ class Model:
         )
 
     def epsilon_at(self, delta: float, fault: float) -> float | None:
-        """Return epsilon if the noise were so many times too small, if it is known."""
+        """Return epsilon if the noise were so many times too small, roughly.
+
+        None if there is no accountant at hand.
+        """
         t = self.training
-        if t.noise / fault < _SMALLEST:
+        noise = t.noise / fault
+        if t.rate == 1:
+            return GaussianDP(mu=sqrt(t.steps) / noise).epsilon_at(delta)
+        try:
+            from dpaudit.accounting.noise import about  # noqa: PLC0415 (an extra)
+        except ImportError:
             return None
-        guarantee = _proved(t.noise / fault, t.rate, t.steps)
-        return None if guarantee is None else guarantee.epsilon_at(delta)
+        return about(noise, t.rate, t.steps, delta) if noise >= _SMALLEST else None
 
     def __str__(self) -> str:
         t = self.training
@@ -84,16 +90,10 @@ class Model:
 def _guarantee(result: Result, training: Training) -> Guarantee | None:
     if result.claim_test is not result.design_test:
         return result.claim_test.claim  # the accountant's
-    return _proved(training.noise, training.rate, training.steps)
-
-
-@lru_cache(maxsize=16)  # as an accountant takes seconds
-def _proved(noise: float, rate: float, steps: int) -> Guarantee | None:
-    """Return what an accountant proves of DP-SGD; None if there is no accountant."""
-    if rate == 1:
-        return GaussianDP(mu=sqrt(steps) / noise)
+    if training.rate == 1:
+        return GaussianDP(mu=sqrt(training.steps) / training.noise)
     try:
         from dpaudit.accounting import accountant_curve  # noqa: PLC0415 (an extra)
     except ImportError:
         return None
-    return accountant_curve([(noise, rate, steps)])
+    return accountant_curve([(training.noise, training.rate, training.steps)])
