@@ -107,9 +107,9 @@ def _enough_without_sampling(epsilon: float, delta: float, steps: int) -> float:
 
 
 def _spent_by_rdp(noise: float, rate: float, steps: int, delta: float) -> float:
-    step = dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(noise))
     with _quiet():
-        return float(RdpAccountant().compose(step, steps).get_epsilon(delta))
+        accountant = RdpAccountant().compose(_step(noise, rate), steps)
+        return float(accountant.get_epsilon(delta))
 
 
 def _spent_by_pld(noise: float, rate: float, steps: int, delta: float) -> float:
@@ -127,9 +127,13 @@ def about(noise: float, rate: float, steps: int, delta: float) -> float:
         >>> round(about(1.37, 0.1, 100, 1e-5), 1)
         4.1
     """
-    step = dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(noise))
     accountant = PLDAccountant(value_discretization_interval=1e-3)
-    return float(accountant.compose(step, steps).get_epsilon(delta))
+    return float(accountant.compose(_step(noise, rate), steps).get_epsilon(delta))
+
+
+def _step(noise: float, rate: float) -> dp_event.DpEvent:
+    """Return one step of DP-SGD."""
+    return dp_event.PoissonSampledDpEvent(rate, dp_event.GaussianDpEvent(noise))
 
 
 @contextmanager

@@ -50,7 +50,7 @@ from dpaudit.bounds.readings import Bets, Reading
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.result import Result, bound_of, check_reading
 from dpaudit.game.verdict import Control, Verdict, verdict_of
-from dpaudit.game.words import beside, opening
+from dpaudit.game.words import beside, opening, surety
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.stats.binomial import log_odds_limit
 from dpaudit.stats.combine import fisher
@@ -141,8 +141,7 @@ class CombinedResult:
         return (
             f"{beside(test, found)} Shown by {len(self.runs)} independent runs "
             f"together, at delta = {found.delta:g} against {' or '.join(observers)} "
-            f"(p {p_value_text(test.p_value)}); the bound is {found.sure} (method "
-            f"{found.method}, tier {found.tier})."
+            f"(p {p_value_text(test.p_value)}); the bound is {surety(found)}."
         )
 
 

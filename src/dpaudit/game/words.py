@@ -53,6 +53,7 @@ __all__ = [
     "roads",
     "sentence",
     "shown",
+    "surety",
     "verdict",
 ]
 
@@ -287,8 +288,8 @@ def beside(
     if silent or (test.refuted and found.epsilon_lower <= claimed):
         how = "is refuted" if test.refuted else "is not refuted, nor proved"
         return f"The claim {claim_words(test.claim, found.delta)} {how}."
-    least = f"psilon is at least {rounded_down(found.epsilon_lower)}"
-    least = f"From the guesses alone e{least}" if alone else f"E{least}"
+    who = "From the guesses alone epsilon" if alone else "Epsilon"
+    least = f"{who} is at least {rounded_down(found.epsilon_lower)}"
     if test.refuted:
         return f"{least}, where {claimed:.4g} is claimed."
     return (
@@ -403,7 +404,7 @@ with chance at most 0.05, whatever the program does (method exact, tier A).
             f"and does not say so: {on_one_line(found.reference)}."
         )
     else:
-        said = f"{who} ({p}); the bound is {_sure(found)}."
+        said = f"{who} ({p}); the bound is {surety(found)}."
         if test.refuted and found.epsilon_lower <= test.claim.epsilon_at(found.delta):
             said += (
                 f" Of epsilon by itself only {least} is shown: a bound must hold "
@@ -425,7 +426,8 @@ def _other_test(result: "Result") -> str:
     )
 
 
-def _sure(found: LowerBound) -> str:
+def surety(found: LowerBound) -> str:
+    """Return how sure a bound is, and by which method."""
     return f"{found.sure} (method {found.method}, tier {found.tier})"
 
 
@@ -498,7 +500,7 @@ def _claimed(result: "Result") -> Fact:
 
 def _about_the_claim(result: "Result") -> Iterator[Fact]:
     bound, test = result.bound, result.claim_test
-    sure = _sure(bound)
+    sure = surety(bound)
     if result.is_own_bound:
         sure = (
             f"wrong with chance at most {bound.alpha:g}, as only the author of the "

@@ -26,7 +26,6 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from dpaudit.errors import VoidAuditError
 from dpaudit.explanation import verdict as verdict_sentence
@@ -34,10 +33,10 @@ from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.referee import Referee
-from dpaudit.game.result import Result, judge
+from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
-from dpaudit.game.verdict import CHANCE, SURE, Verdict
+from dpaudit.game.verdict import CHANCE, Verdict
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.testing.calling import Calling, Neighbours, OneRecord, OneValue, seeded
 from dpaudit.testing.choosing import (
@@ -129,8 +128,8 @@ class FunctionResult:
     @property
     def _blind(self) -> bool:
         """Whether guesses were no better than coins, so that no effect was seen."""
-        right, made = self.audit.reading.right_and_made()
-        return right == 0 or float(special.bdtrc(right - 1, made, 0.5)) > SURE
+        seen = effect_seen(self.audit.reading, design=self.audit.design)
+        return seen.spoils is not None
 
     def sentence(self) -> str:
         """Say what was found, the word first."""

@@ -15,6 +15,7 @@ from dpaudit import _files, _validate
 from dpaudit._patience import patience
 from dpaudit.errors import InvalidInputError, MissingExtraError, printable
 from dpaudit.explanation import Explanation, explain
+from dpaudit.game.ledger import How
 from dpaudit.game.result import Result
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Verdict
@@ -128,6 +129,7 @@ def report_html(
         kind=word.replace(" ", "-"),
         word=capital(word),
         title=title,
+        gap=How.NOT_LOOKED_AT,
         void=void,
         reason=_reason(explanation),
         explanation=explanation,
