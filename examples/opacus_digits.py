@@ -114,9 +114,10 @@ def train_and_audit(
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--divide-noise-by", type=float, default=1.0)
-    parser.add_argument("--seed", type=int, default=0, help="seed of the training")
+    parser.add_argument("--seed", type=int, help="of the training, to see it again")
     arguments = parser.parse_args()
-    torch.manual_seed(arguments.seed)
+    if arguments.seed is not None:  # whoever knows it can take the noise off
+        torch.manual_seed(arguments.seed)
     result, accounted = train_and_audit(
         divide_noise_by=arguments.divide_noise_by, key=Key.generate()
     )
