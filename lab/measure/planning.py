@@ -300,7 +300,7 @@ import json, sys
 from dataclasses import asdict
 from dpaudit import ApproxDP
 from dpaudit.dpsgd.planning import plan_audit
-from dpaudit.dpsgd.planning.guess_law import Training
+from dpaudit.dpsgd.planning.training import Training
 epsilon, delta, d, steps, rate, noise = json.loads(sys.argv[1])
 plan = plan_audit(
     Training(steps=steps, rate=rate, noise=noise),

@@ -27,10 +27,11 @@ from dpaudit.dpsgd.planning.expected_rounds import (
     forecast_rounds,
     mean_score,
 )
-from dpaudit.dpsgd.planning.guess_law import GuessLaw, Training, guess_law
+from dpaudit.dpsgd.planning.guess_law import GuessLaw, guess_law
 from dpaudit.dpsgd.planning.plan import rehearse
 from dpaudit.dpsgd.planning.rounds_search import best_rounds
 from dpaudit.dpsgd.planning.sizes import canaries_needed
+from dpaudit.dpsgd.planning.training import Training
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.privacy.guarantees import Adjacency

@@ -20,8 +20,8 @@ from dpaudit import AdaptiveRounds, ApproxDP, OneRun
 from dpaudit.cli import app
 from dpaudit.dpsgd.planning.candidates import Candidate, Purpose
 from dpaudit.dpsgd.planning.expected_one_run import Expected
-from dpaudit.dpsgd.planning.guess_law import Training
 from dpaudit.dpsgd.planning.plan import Plan
+from dpaudit.dpsgd.planning.training import Training
 from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.exposure import AllOrNothing
 from dpaudit.mechanisms.local import LocalGaussian, LocalLaplace

@@ -351,7 +351,7 @@ def plan_picture(plan: Plan, path: str | Path) -> None:
 
     Example:
         >>> from tempfile import TemporaryDirectory
-        >>> from dpaudit.dpsgd.planning.guess_law import Training
+        >>> from dpaudit.dpsgd.planning.training import Training
         >>> from dpaudit.dpsgd.planning import plan_audit
         >>> from dpaudit.privacy.guarantees import ApproxDP
         >>> plan = plan_audit(

@@ -38,12 +38,13 @@ from dpaudit.dpsgd.planning.forecasts import (
     least_factor,
     least_smooth,
 )
-from dpaudit.dpsgd.planning.guess_law import GuessLaw, Training
+from dpaudit.dpsgd.planning.guess_law import GuessLaw
 from dpaudit.dpsgd.planning.rounds_search import (
     best_rounds,
     catching_rounds,
     forecast_played,
 )
+from dpaudit.dpsgd.planning.training import Training
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.privacy.guarantees import ApproxDP, Guarantee
 

@@ -41,8 +41,9 @@ from dpaudit.dpsgd.planning.forecasts import (
     noise_fault,
     simulated_law,
 )
-from dpaudit.dpsgd.planning.guess_law import GuessLaw, Training
+from dpaudit.dpsgd.planning.guess_law import GuessLaw
 from dpaudit.dpsgd.planning.plan import Plan
+from dpaudit.dpsgd.planning.training import Training
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import Adjacency, ApproxDP, Guarantee
 

@@ -124,7 +124,8 @@ def best_one_run(
         alpha: Chance of the bound being wrong.
 
     Example:
-        >>> from dpaudit.dpsgd.planning.guess_law import Training, guess_law
+        >>> from dpaudit.dpsgd.planning.guess_law import guess_law
+        >>> from dpaudit.dpsgd.planning.training import Training
         >>> training = Training(steps=1, rate=1.0, noise=2.0)
         >>> law = guess_law(training, per_coordinate=3, coordinates=20_000, seed=1)
         >>> best = best_one_run(law, coordinates=1000, delta=1e-5, alpha=0.05)

@@ -23,12 +23,13 @@ from dpaudit.dpsgd.planning.expected_one_run import (
     forecast_one_run,
 )
 from dpaudit.dpsgd.planning.expected_rounds import SURELY, RoundsForecast
-from dpaudit.dpsgd.planning.guess_law import GuessLaw, Training, guess_law
+from dpaudit.dpsgd.planning.guess_law import GuessLaw, guess_law
 from dpaudit.dpsgd.planning.rounds_search import (
     CatchingRounds,
     best_rounds,
     forecast_played,
 )
+from dpaudit.dpsgd.planning.training import Training
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.privacy.guarantees import ApproxDP, Guarantee
 from dpaudit.stats.binomial import log_odds_limit

@@ -25,30 +25,24 @@ how many there are: it is drawn once, from many thousands of simulated coordinat
 serves audits of every size. The coins in it are the simulation's own; a plan made from
 it uses none of the audit's.
 
-In the full batch (rate 1) the sum over all steps is sufficient, so that ``T`` steps of
-noise ``sigma`` are one step of noise ``sigma / sqrt(T)``.
-
 Reference: docs/developer/decisions/0003-posterior.md for the posterior.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from math import sqrt
 from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit import _validate
 from dpaudit.dpsgd.joining import Joining, Poisson
 from dpaudit.dpsgd.likelihood import CountLikelihood
-from dpaudit.dpsgd.sums import DiracSums
+from dpaudit.dpsgd.planning.training import Training
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior, log_fair
 
 __all__ = [
     "GuessLaw",
-    "Training",
     "guess_law",
     "pooled_likelihood",
 ]
@@ -221,48 +215,6 @@ def _match(
 
 
 _SUREST = 40.0  # beyond it no count of guesses tells chances apart
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
-    """Steps of DP-SGD with Poisson sampling.
-
-    Attributes:
-        steps: How many steps.
-        rate: Chance of each record to join a step; 1 for the full batch.
-        noise: Standard deviation of the noise, over the clipping norm.
-    """
-
-    steps: int
-    rate: float
-    noise: float
-
-    def __post_init__(self) -> None:
-        _validate.whole_number("steps", self.steps, least=1)
-        _validate.positive("noise", self.noise)
-        _validate.rate("rate", self.rate)
-        object.__setattr__(self, "steps", int(self.steps))
-
-    def mechanism(self, *, coordinates: int, per_coordinate: int) -> DiracSums:
-        """Return the noisy sums that such training shows of Dirac canaries."""
-        return DiracSums(
-            coordinates=coordinates,
-            per_coordinate=per_coordinate,
-            participation=Poisson(rate=self.rate),
-            sigma=self.noise,
-            steps=self.steps,
-        )
-
-    def sufficient(self) -> "Training":
-        """Return training that shows as much, in as few steps as are known to do."""
-        if self.rate < 1:
-            return self
-        return Training(steps=1, rate=1.0, noise=self.noise / sqrt(self.steps))
-
-    def louder(self, factor: float) -> "Training":
-        """Return the same training with noise divided by a factor."""
-        return Training(steps=self.steps, rate=self.rate, noise=self.noise / factor)
 
 
 @final

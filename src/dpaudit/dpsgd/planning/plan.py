@@ -13,7 +13,7 @@ import numpy as np
 from dpaudit.bounds.bound import rounded_down
 from dpaudit.dpsgd.planning.candidates import Candidate, Purpose
 from dpaudit.dpsgd.planning.expected_one_run import Expected
-from dpaudit.dpsgd.planning.guess_law import Training
+from dpaudit.dpsgd.planning.training import Training
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.auditors import audit_adaptive, audit_one_run
 from dpaudit.game.coins import Key

@@ -20,8 +20,9 @@ from dpaudit.dpsgd.planning.forecasts import (
     glance,
     simulated_law,
 )
-from dpaudit.dpsgd.planning.guess_law import GuessLaw, Training
+from dpaudit.dpsgd.planning.guess_law import GuessLaw
 from dpaudit.dpsgd.planning.rounds_search import best_by_jump, table_for
+from dpaudit.dpsgd.planning.training import Training
 
 __all__ = ["Needed", "canaries_needed"]
 
