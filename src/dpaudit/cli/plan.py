@@ -103,8 +103,8 @@ def _planned(
 ) -> "tuple[Plan, Needed | None]":
     from dpaudit import _validate  # noqa: PLC0415
     from dpaudit.dpsgd.planning import plan_audit  # noqa: PLC0415
-    from dpaudit.dpsgd.planning.guess_law import Training  # noqa: PLC0415
     from dpaudit.dpsgd.planning.sizes import canaries_needed  # noqa: PLC0415
+    from dpaudit.dpsgd.planning.training import Training  # noqa: PLC0415
 
     (epsilon, delta), (steps, rate, noise) = claimed, trained
     _validate.error_level("alpha", alpha)

@@ -10,7 +10,7 @@ and neither do a few coordinates that hold anything else.
 An estimate that is off costs power, never validity, as it is a function of the output.
 """
 
-from typing import final
+from typing import Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,27 +31,34 @@ class NoiseScale:
     """Reads the noise off the distance between quartiles.
 
     Args:
-        law: How canaries, each with a fair coin, join a step.
+        values: What canaries may put into a sum.
+        chances: Of each of them.
 
     Example:
         >>> from dpaudit.dpsgd.joining import Poisson
-        >>> scale = NoiseScale(Poisson(rate=0.5).law(2))
+        >>> scale = NoiseScale.of_law(Poisson(rate=0.5).law(2))
         >>> rng = np.random.default_rng(0)
         >>> sums = rng.binomial(2, 0.25, 10_000) + 0.8 * rng.normal(size=10_000)
         >>> round(scale.of(quartile_distance(sums)), 1)
         0.8
     """
 
-    def __init__(self, law: JoinLaw) -> None:
+    def __init__(
+        self, values: NDArray[np.float64], chances: NDArray[np.float64]
+    ) -> None:
         sizes = np.geomspace(_LEAST, _MOST, _SIZES)
-        coins = np.exp(log_fair(len(law.log_chances) - 1))
-        chances = coins @ np.exp(law.log_chances)
-        low, high = (_quantiles(p, sizes, law.sums, chances) for p in (0.25, 0.75))
+        low, high = (_quantiles(p, sizes, values, chances) for p in (0.25, 0.75))
         # Whole numbers have steps, so that little noise of any size may look the same:
         # the largest is taken, which makes a guesser less sure than it could be.
         widths = np.minimum.accumulate(np.maximum(high - low, 1e-12)[::-1])[::-1]
         last = np.append(np.diff(widths) > 0, True)
         self._log_sizes, self._log_widths = np.log(sizes[last]), np.log(widths[last])
+
+    @classmethod
+    def of_law(cls, law: JoinLaw) -> Self:
+        """Return what reads steps that canaries, each with a fair coin, join so."""
+        coins = np.exp(log_fair(len(law.log_chances) - 1))
+        return cls(law.sums, coins @ np.exp(law.log_chances))
 
     def of(self, width: float) -> float:
         """Return the standard deviation of noise that shows such a distance."""

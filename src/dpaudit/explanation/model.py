@@ -44,6 +44,8 @@ class Model:
         said, training = design.about, result.training
         steps = said.steps if training is None else training.steps
         rate, noise, size = said.rate, said.noise, said.per_coordinate
+        if said.turns or said.strategy:  # what it comes to, if that is known
+            steps, noise = said.shown_steps, said.shown_noise
         # One above the norm is cut to it, and is then as one of the whole norm.
         whole = said.canary_spread in (None, 1) and (said.canary_norm or 1.0) >= 1.0
         # A model of the sums says nothing to who sees the final model only.

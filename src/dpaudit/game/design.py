@@ -24,7 +24,7 @@ from dpaudit.game.coins import Key
 from dpaudit.game.rules import Rules
 from dpaudit.privacy.guarantees import ApproxDP, Guarantee, PureDP
 
-__all__ = ["About", "Commitment", "Design", "ThreatModel"]
+__all__ = ["About", "Commitment", "Design", "ThreatModel", "Unit"]
 
 _SMALL: Final = 1e-12  # a delta that costs next to nothing
 
@@ -41,6 +41,13 @@ class ThreatModel(StrEnum):
     def plain(self) -> str:
         """Who that is, in plain words."""
         return _WHO[self]
+
+
+class Unit(StrEnum):
+    """What one canary stands for, and whose privacy is claimed."""
+
+    RECORD = "record"
+    USER = "user"
 
 
 _WHO = {
@@ -205,6 +212,11 @@ class About:
         steps: Of a training.
         rate: With which a training samples its records.
         noise: Of a training, over its clipping norm.
+        turns: Whose turn it is to join a step, in words, if canaries take turns.
+        strategy: How noise is correlated from step to step, in words.
+        shown_steps: Steps that show as much by themselves as turns and strategy do.
+        shown_noise: The noise of those.
+        unit: What one canary stands for.
         per_coordinate: Canaries at each coordinate of a training.
         canary_norm: Norm of a canary over the clipping norm.
         canary_spread: Coordinates that a canary is spread over.
@@ -225,6 +237,11 @@ class About:
     steps: int | None = None
     rate: float | None = None
     noise: float | None = None
+    turns: str | None = None
+    strategy: str | None = None
+    shown_steps: int | None = None
+    shown_noise: float | None = None
+    unit: str | None = None
     per_coordinate: int | None = None
     canary_norm: float | None = None
     canary_spread: float | None = None

@@ -26,6 +26,7 @@ from dpaudit.bounds.bound import ClaimTest, LowerBound, p_value_text, rounded_do
 from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.strength import mechanism_ceiling
 from dpaudit.errors import on_one_line
+from dpaudit.game.design import Unit
 from dpaudit.game.ledger import Fault, How, Ledger, Road
 from dpaudit.game.verdict import CHANCE, Verdict
 from dpaudit.privacy.guarantees import ApproxDP, Guarantee, PureDP
@@ -63,6 +64,15 @@ _NEVER_SEEN: Final = (
     "what is done to the data before the loader (copies, scaling by statistics of all "
     "records), several records of one person, choices made by looking at the data, "
     "what is logged, another model being released"
+)
+_OF_USERS: Final = (
+    ("several records of one person", "several accounts of one person"),
+    ("before the loader", "on a user's device"),
+    ("per-record gradients", "per-user updates"),
+    ("Per-record gradients", "Per-user updates"),
+    ("over micro-batches and ranks", "over clients"),
+    ("record", "user"),
+    ("steps seen", "rounds seen"),
 )
 _UNPROVED: Final = "So what was proved of the claim does not apply to this run."
 _WIDTH, _NAMES = 88, 22  # of a row in a terminal, and of its name
@@ -226,12 +236,30 @@ def head(result: "Result", caught: str = "") -> tuple[str, ...]:
         said += f" {caught or _worth(result)}"
     lines = [f"{said}{_unseen(result)}"]
     lines += [f"Fault found: {on_one_line(str(each))}." for each in faults]
-    if result.training is None:
-        return tuple(lines)
-    if word is Verdict.REFUTED and not result.faults:
-        lines.append(_suspected(result))
-    noticed = (f"Noticed: {on_one_line(each)}." for each in result.training.remarks)
-    return *lines, *noticed, *roads(result.training.ledger, word)
+    training = result.training
+    if training is not None:
+        if word is Verdict.REFUTED and not result.faults:
+            lines.append(_suspected(result))
+        lines += [f"Noticed: {on_one_line(each)}." for each in training.remarks]
+        lines += roads(training.ledger, word)
+    return tuple(_of_unit(result, line) for line in lines)
+
+
+def _of_unit(result: "Result", said: str) -> str:
+    """Say of users what is said of records, where privacy is claimed for users."""
+    if result.design.about.unit != Unit.USER:
+        return said
+    for of_records, of_users in _OF_USERS:
+        said = said.replace(of_records, of_users)
+    return said
+
+
+def _fact_of_unit(result: "Result", fact: "Fact") -> "Fact":
+    return Fact(
+        name=_of_unit(result, fact.name),
+        value=_of_unit(result, fact.value),
+        note=_of_unit(result, fact.note),
+    )
 
 
 def _unseen(result: "Result") -> str:
@@ -462,6 +490,10 @@ def facts(result: "Result") -> tuple[Fact, ...]:
         Shown: epsilon >= 1.630 at delta = 0
         p-value: p = 2.8e-05
     """
+    return tuple(_fact_of_unit(result, fact) for fact in _facts(result))
+
+
+def _facts(result: "Result") -> tuple[Fact, ...]:
     right, made = result.reading.right_and_made()
     share = f" ({right / made:.1%})" if made else ""
     void = result.verdict is Verdict.VOID
@@ -598,11 +630,14 @@ def ledger_facts(result: "Result") -> Iterator[Fact]:
     if result.training is None:
         return
     for fault in result.faults:
-        yield Fact(name="Fault found", value=fault.said, note=_why(fault))
+        found = Fact(name="Fault found", value=fault.said, note=_why(fault))
+        yield _fact_of_unit(result, found)
     for look in result.training.ledger.looks:
         how = looked(look.how, result.verdict)
-        yield Fact(name=capital(look.road), value=how, note=look.said)
-    yield Fact(name="Never seen from inside", value=_NEVER_SEEN)
+        row = Fact(name=capital(look.road), value=how, note=look.said)
+        yield _fact_of_unit(result, row)
+    never = Fact(name="Never seen from inside", value=_NEVER_SEEN)
+    yield _fact_of_unit(result, never)
 
 
 def _why(fault: Fault) -> str:

@@ -20,9 +20,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
+from dpaudit._canonical import Scalar
+from dpaudit.dpsgd.planning.training import Training
+from dpaudit.dpsgd.strategy import Strategy
+from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
-from dpaudit.game.design import Design
+from dpaudit.game.design import Design, Unit
 from dpaudit.game.ledger import How, Look, Road
 from dpaudit.game.result import Result
 from dpaudit.game.verdict import Control
@@ -38,6 +42,8 @@ __all__ = [
     "looks_at_sums",
     "noise_watched",
     "scattered",
+    "turns_said",
+    "unit_said",
 ]
 
 
@@ -89,6 +95,38 @@ def noise_watched(coordinates: int) -> slice:
     return slice(0, None, -(-coordinates // MOST_WATCHED))
 
 
+def unit_said(unit: Unit | str) -> dict[str, Scalar]:
+    """Return what a design says of whose privacy is audited: nothing of records."""
+    try:
+        found = Unit(unit)
+    except ValueError:
+        known = " or ".join(repr(str(each)) for each in Unit)
+        raise InvalidInputError(f"unit must be {known}, got unit={unit!r}") from None
+    return {} if found is Unit.RECORD else {"unit": str(found)}
+
+
+def turns_said(
+    design: Design,
+    turns: Turns | None,
+    strategy: Strategy | None,
+    *,
+    rate: float,
+    noise: float | None,
+) -> dict[str, Scalar]:
+    """Return what a design says of turns and strategy, and what they come to."""
+    if turns is None and strategy is None:
+        return {}
+    noise = noise or design.about.noise
+    steps = (strategy and strategy.steps) or design.about.steps
+    if not (noise and steps):
+        words = {"turns": turns and str(turns), "strategy": strategy and str(strategy)}
+        return {name: said for name, said in words.items() if said}
+    training = Training(
+        steps=steps, rate=rate, noise=noise, turns=turns, strategy=strategy
+    )
+    return {**training.setting()}
+
+
 @final
 class SumsAudit:
     """Audits one run of a loop, from its noisy sums.
@@ -98,7 +136,14 @@ class SumsAudit:
             are read from its ``setting["per_coordinate"]``, 1 if it says nothing.
         key: The secret of this run; never use one twice.
         dimension: How many coordinates the sum has.
-        sample_rate: Chance of a record to join a step; 1 for the full batch.
+        sample_rate: Chance of a record to join a step, when it is its turn; 1 for the
+            full batch.
+        turns: Whose turn it is to join, where that is known to everybody: cohorts,
+            cycles, a fixed order; everybody's in every step if left out.
+        strategy: How the loop's noise is correlated from step to step, if it is: a
+            ``Toeplitz`` or a ``Matrix`` of ``dpaudit.dpsgd.strategy``.
+        unit: What a canary stands for, ``"record"`` or ``"user"``: one line of the sum
+            is what one of them put in, and the clipping norm is theirs.
         real_sums: Whether the loop will say what its sums were without canaries.
         noise: The noise multiplier that the loop states; with ``real_sums`` the noise
             itself is then held against it, and against itself over steps.
@@ -120,13 +165,16 @@ class SumsAudit:
         True
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each is something that is fixed beforehand)
         self,
         *,
         design: Design,
         key: Key,
         dimension: int,
-        sample_rate: float,
+        sample_rate: float = 1.0,
+        turns: Turns | None = None,
+        strategy: Strategy | None = None,
+        unit: Unit | str = Unit.RECORD,
         real_sums: bool = False,
         noise: float | None = None,
         layout_seed: int = 0,
@@ -142,8 +190,12 @@ class SumsAudit:
                 "dimension": dimension,
                 "sample_rate": sample_rate,
                 "layout_seed": layout_seed,
+                **unit_said(unit),
+                **turns_said(design, turns, strategy, rate=sample_rate, noise=noise),
             },
             real_sums=real_sums,
+            turns=turns,
+            strategy=strategy,
             watched=["the sum"] * len(range(count)[self._watched])
             if self._noise
             else (),

@@ -29,7 +29,9 @@ from dpaudit._canonical import Scalar
 from dpaudit._files import whole_file
 from dpaudit._patience import patience
 from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.strategy import Strategy
 from dpaudit.dpsgd.sums import canary_log_odds
+from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design, ThreatModel
@@ -102,6 +104,8 @@ class TrainingAudit:
             into the sums, as it does with records.
         watched: For each coordinate whose noise will be handed to ``watch_noise``, the
             name of its parameter; empty if noise cannot be told from the rest.
+        turns: Whose turn it is to join a step; everybody's if left out.
+        strategy: How noise is correlated from step to step, if it is.
 
     Attributes:
         draws: Who joins a step. Secret; not for what reads the sums.
@@ -140,6 +144,8 @@ class TrainingAudit:
         groups: NDArray[np.int64] | None = None,
         by_program: bool = False,
         watched: Sequence[str] = (),
+        turns: Turns | None = None,
+        strategy: Strategy | None = None,
     ) -> None:
         _validate.kind("key", key, Key)
         size = per_coordinate(design)
@@ -149,6 +155,7 @@ class TrainingAudit:
             canaries=design.canaries,
             per_coordinate=size,
             sample_rate=sample_rate,
+            turns=turns,
         )
         known = ThreatModel.KNOWN_RECORDS if real_sums else ThreatModel.ALL_ITERATES
         setting = {**design.setting, "per_coordinate": size, **read}
@@ -163,11 +170,13 @@ class TrainingAudit:
             sampling=Poisson(rate=sample_rate) if sampling is None else sampling,
             groups=groups,
             real_sums=real_sums,
+            turns=turns,
+            strategy=strategy,
         )
         self._arrivals = Arrivals(len(self._own), key, by_program=by_program)
         names = list(dict.fromkeys(watched))
         places = np.array([names.index(name) for name in watched], np.int64)
-        self._noise = NoiseWatch(places, names, key) if names else None
+        self._noise = NoiseWatch(places, names, key, strategy) if names else None
 
     def joining(self) -> NDArray[np.int64]:
         """Return how many included canaries join the coming step at each coordinate.

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
+from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import VoidAuditError
 from dpaudit.game.coins import Coins, Key
 
@@ -27,7 +28,8 @@ class Draws:
         key: The secret of the run.
         canaries: How many canaries.
         per_coordinate: Canaries at each coordinate; canary ``i`` is at ``i // s``.
-        sample_rate: Chance of a canary to join a step.
+        sample_rate: Chance of a canary to join a step, when it is its turn.
+        turns: Whose turn it is; everybody's if left out.
 
     Example:
         >>> draws = Draws(
@@ -40,7 +42,13 @@ class Draws:
     """
 
     def __init__(
-        self, *, key: Key, canaries: int, per_coordinate: int, sample_rate: float
+        self,
+        *,
+        key: Key,
+        canaries: int,
+        per_coordinate: int,
+        sample_rate: float,
+        turns: Turns | None = None,
     ) -> None:
         _validate.rate("sample_rate", sample_rate)
         _validate.whole_number("per_coordinate", per_coordinate, least=1)
@@ -48,6 +56,8 @@ class Draws:
         self._per_coordinate = per_coordinate
         bits = Coins(key=key, count=canaries).bits()
         self.included: NDArray[np.bool_] = bits.astype(bool)
+        self._turns = turns
+        self._used = np.zeros(canaries, np.int64), 0  # joins, and of how many steps
 
     def __reduce__(self) -> NoReturn:
         raise VoidAuditError(
@@ -57,14 +67,46 @@ class Draws:
 
     def joined(self, step: int) -> NDArray[np.int64]:
         """Return the coordinate of each included canary that joins a step, in order."""
-        rate = self.sample_rate
-        who = drawn(self._key, step, canaries=self._canaries, sample_rate=rate)
+        who = self._drawn(step)
         return np.asarray(who[self.included[who]] // self._per_coordinate)
 
     def joining(self, step: int) -> NDArray[np.int64]:
         """Return how many included canaries join a step at each coordinate."""
         coordinates = self._canaries // self._per_coordinate
         return np.bincount(self.joined(step), minlength=coordinates)
+
+    def _drawn(self, step: int) -> NDArray[np.int64]:
+        """Return the canaries that would join a step, whatever their coins."""
+        turns = self._turns
+        if turns is None:
+            return self._picked(step)
+        who = self._in_turn(step)
+        if turns.most is None:
+            return who
+        return np.asarray(who[self._joins_before(step)[who] < turns.most])
+
+    def _picked(self, step: int) -> NDArray[np.int64]:
+        rate = self.sample_rate
+        return drawn(self._key, step, canaries=self._canaries, sample_rate=rate)
+
+    def _in_turn(self, step: int) -> NDArray[np.int64]:
+        assert self._turns is not None
+        cohort = self._turns.cohort_at(step)
+        if cohort is None:
+            return np.zeros(0, np.int64)
+        who = self._picked(step)
+        theirs = who // self._per_coordinate % self._turns.cohorts
+        return np.asarray(who[theirs == cohort])
+
+    def _joins_before(self, step: int) -> NDArray[np.int64]:
+        """Return how often each canary was drawn in its turn, before a step."""
+        counts, steps = self._used
+        if steps > step:
+            counts, steps = np.zeros_like(counts), 0
+        for earlier in range(steps, step):
+            counts[self._in_turn(earlier)] += 1
+        self._used = counts, step
+        return counts
 
 
 def drawn(

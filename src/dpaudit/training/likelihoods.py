@@ -34,7 +34,7 @@ All of it is a function of what the guesser sees, and no coin is touched: a poor
 estimate costs power, never validity.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import expm1, sqrt
 from typing import Any, TypeAlias, final
 
@@ -46,9 +46,21 @@ from dpaudit.dpsgd.joining import Differences, JoinLaw, Poisson
 from dpaudit.dpsgd.likelihood import CountLikelihood, saved_counts, saved_rows
 from dpaudit.dpsgd.noise_scale import NoiseScale, quartile_distance
 from dpaudit.dpsgd.shuffling import ShuffledLikelihood, Shuffling
+from dpaudit.dpsgd.strategy import Independent, Strategy
 from dpaudit.dpsgd.sums import count_likelihood
+from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.mechanisms.exchangeable import log_fair
+from dpaudit.training.turn_parts import (
+    LARGE,
+    REACH,
+    MatchedPart,
+    Part,
+    PatternPart,
+    Sampling,
+    Smoothed,
+    rate_in_turns,
+)
 
 __all__ = [
     "Sampling",
@@ -118,15 +130,10 @@ def _kept(shift: float, noise: float, steps: int, mean: NDArray[np.float64]) -> 
 
 
 Floats: TypeAlias = NDArray[np.float64]
-Sampling: TypeAlias = Poisson | Shuffling
 
 _ALIKE = 0.5  # of the spread over coordinates; independent noise gives 1.4
-_UNSURE = 6.0  # four standard errors of a quartile distance, times sqrt(n)
-_STEPS = 20  # over which the noise is averaged while it stays the same
 _LEAST_GROUP = 30  # coordinates
 _MOST_GROUPS = 256
-_LARGE = 1e9  # of the clipping norm
-_REACH = 5.0  # standard deviations of the noise, beyond which sums say no more
 
 
 @final
@@ -140,6 +147,9 @@ class SumsReading:
         groups: For each coordinate a number; those of one number are alike in noise and
             in what real gradients leave there. All are alike if left out.
         real_sums: Whether what real records put into the sums was taken off.
+        turns: Whose turn it is to join a step, if that is known; ``sampling`` is then
+            among those.
+        strategy: How noise is correlated from step to step, if it is.
 
     Attributes:
         steps: How many steps were seen.
@@ -165,16 +175,34 @@ class SumsReading:
         sampling: Sampling,
         groups: NDArray[np.int64] | None = None,
         real_sums: bool = False,
+        turns: Turns | None = None,
+        strategy: Strategy | None = None,
     ) -> None:
         self.steps = self.odd = 0
         self.trusted = 1.0
         self._coordinates, self._columns = coordinates, per_coordinate + 1
         self._real_sums = real_sums
         self._where, everywhere = _split(coordinates, groups), np.arange(coordinates)
-        self._parts = [
-            _Part(len(everywhere[where]), per_coordinate, sampling)
-            for where in self._where
-        ]
+        self._parts: Sequence[Part]
+        if turns is None and strategy is None:
+            self._parts = [
+                _Part(len(everywhere[where]), per_coordinate, sampling)
+                for where in self._where
+            ]
+            return
+        turns, strategy = turns or Turns(), strategy or Independent()
+        cohort = turns.cohort_of(coordinates)
+        rate = rate_in_turns(sampling, per_coordinate)
+        if rate == 1:
+            self._parts = [
+                MatchedPart(cohort[where], per_coordinate, turns, strategy)
+                for where in self._where
+            ]
+        else:
+            self._parts = [
+                PatternPart(cohort[where], turns, rate, strategy)
+                for where in self._where
+            ]
 
     def observe(self, sums: ArrayLike, scale: Floats | None = None) -> None:
         """Add one step.
@@ -195,7 +223,7 @@ class SumsReading:
             self.odd += int(odd.sum())
             if 2 * odd.sum() > len(now):
                 return
-            now = np.where(odd, _LARGE, now)
+            now = np.where(odd, LARGE, now)
         for where, part in zip(self._where, self._parts, strict=True):
             part.observe(now[where], None if scale is None else scale[where])
 
@@ -278,9 +306,9 @@ class _Part:
             **self._likelihood.saved(),
             **kept,
             "counts": np.array(
-                [self._steps, self._added, self._alike, self._repeating]
+                [self._steps, self._added, self._width.alike, self._repeating]
             ),
-            "noise": np.array([self._variance, self._width]),
+            "noise": np.array([self._variance, self._width.value]),
             "total": self._total.copy(),
         }
 
@@ -288,8 +316,9 @@ class _Part:
         shape = (self._coordinates,)
         steps, added, alike, repeating = saved_counts(saved, "counts", 4)
         self._choose(repeats=bool(repeating))
-        self._steps, self._added, self._alike = steps, added, alike
-        self._variance, self._width = map(float, saved_rows(saved, "noise", (2,)))
+        self._steps, self._added, self._width.alike = steps, added, alike
+        noise = saved_rows(saved, "noise", (2,))
+        self._variance, self._width.value = map(float, noise)
         self._total = saved_rows(saved, "total", shape)
         self._before = None
         if "before" in saved or added < steps == 1:  # the first waits for the second
@@ -300,9 +329,10 @@ class _Part:
         """Begin with nothing seen, reading sums or differences of steps."""
         self._repeating = repeats
         self._likelihood, self._law = self._likelihood_of(repeats=repeats)
-        self._scale = NoiseScale(self._law)
+        self._scale = NoiseScale.of_law(self._law)
         self._total = np.zeros(self._coordinates)
-        self._variance, self._width, self._added, self._alike = 0.0, 0.0, 0, 0
+        self._variance, self._added = 0.0, 0
+        self._width: Smoothed = Smoothed(self._coordinates)
 
     def _likelihood_of(
         self, *, repeats: bool
@@ -340,14 +370,8 @@ class _Part:
 
     def _add(self, sums: Floats) -> None:
         self._added += 1
-        width = quartile_distance(sums)
-        # One step measures the noise roughly: several do it better, if it stays.
-        sure = _UNSURE / sqrt(self._coordinates)
-        if abs(width - self._width) > sure * self._width:
-            self._width, self._alike = width, 0
-        self._alike = min(self._alike + 1, _STEPS)
-        self._width += (width - self._width) / self._alike
-        self._observe(sums, self._scale.of(self._width))
+        width = self._width.add(quartile_distance(sums))
+        self._observe(sums, self._scale.of(width))
 
     def _add_scaled(self, sums: Floats, scale: Floats) -> None:
         self._added += 1
@@ -355,8 +379,8 @@ class _Part:
 
     def _observe(self, sums: Floats, scale: float | Floats) -> None:
         # What nothing explains is as sure as can be, and not surer.
-        least = self._law.sums[0] - _REACH * scale
-        most = self._law.sums[-1] + _REACH * scale
+        least = self._law.sums[0] - REACH * scale
+        most = self._law.sums[-1] + REACH * scale
         if np.any(sums > most) or np.any(sums < least):
             sums = np.clip(sums, least, most)
         self._likelihood.observe(sums, scale)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit.dpsgd.likelihood import saved_counts
+from dpaudit.dpsgd.strategy import Independent, Strategy, Whitening
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.ledger import Fault, How, Look, Road
@@ -40,6 +41,8 @@ class NoiseWatch:
         groups: For each coordinate that is watched the number of its parameter.
         names: Of all parameters.
         key: Of the run; what is saved is sealed with it.
+        strategy: How noise is correlated from step to step, if it is: it is undone
+            first, so that what is looked at is to be independent again.
         most_steps: So many steps are kept for comparing them two by two.
 
     Example:
@@ -59,6 +62,7 @@ class NoiseWatch:
         groups: NDArray[np.int64],
         names: Sequence[str],
         key: Key,
+        strategy: Strategy | None = None,
         *,
         most_steps: int = 4096,
     ) -> None:
@@ -76,6 +80,7 @@ class NoiseWatch:
         self._totals = sums_of(np.zeros((0, len(self._groups))))
         self._rows = np.zeros((0, len(self._groups)), np.float32)
         self._numbers = np.zeros(0, np.int64)  # -1 where there is no row
+        self._whitening = Whitening(strategy or Independent(), len(self._groups))
 
     def __reduce__(self) -> NoReturn:
         raise VoidAuditError("what tells the coins cannot be pickled")
@@ -96,6 +101,7 @@ class NoiseWatch:
                 f"coordinate, got shape {noise.shape}"
             )
         _validate.nonnegative("multiplier", multiplier)
+        noise = self._whitening.add(noise)
         self._counts[0] += 1
         if multiplier == 0:
             self._counts[1] += 1
@@ -166,7 +172,13 @@ class NoiseWatch:
         """Return what was gathered, in a form that only the key can read."""
         # A number of its own for every save: no two are sealed alike.
         number = secrets.randbits(63)
-        parts = (self._stated, self._totals, self._rows, self._numbers)
+        parts = (
+            self._stated,
+            self._totals,
+            self._rows,
+            self._numbers,
+            self._whitening.recent,
+        )
         plain = b"".join(part.tobytes() for part in parts)
         return {
             f"{_SEALED}.steps": np.array([*self._counts, len(self._rows), number]),
@@ -176,8 +188,9 @@ class NoiseWatch:
     def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what ``saved`` returned."""
         *counts, rows, number = saved_counts(saved, f"{_SEALED}.steps", 5)
-        shapes = ((2,), self._totals.shape, (rows, len(self._groups)), (rows,))
-        kinds = [np.dtype(kind) for kind in ("f8", "f8", "f4", "i8")]
+        recent = self._whitening.recent.shape
+        shapes = ((2,), self._totals.shape, (rows, len(self._groups)), (rows,), recent)
+        kinds = [np.dtype(kind) for kind in ("f8", "f8", "f4", "i8", "f8")]
         lengths = [int(np.prod(shape)) for shape in shapes]
         ends = np.cumsum(np.array(lengths) * [kind.itemsize for kind in kinds])
         sealed = saved.get(_SEALED, np.zeros(0))
@@ -187,7 +200,7 @@ class NoiseWatch:
                 "the state does not hold what the audit gathered of the noise"
             )
         pieces = np.split(self._key.sealed(_SEALED, number, sealed), ends[:-1])
-        stated, totals, kept, numbers = (
+        stated, totals, kept, numbers, newest = (
             piece.view(kind).reshape(shape).copy()
             for piece, kind, shape in zip(pieces, kinds, shapes, strict=True)
         )
@@ -197,6 +210,7 @@ class NoiseWatch:
             raise InvalidInputError("the state was changed, or is of another key")
         self._counts, self._stated, self._totals = np.array(counts), stated, totals
         self._rows, self._numbers = kept, numbers
+        self._whitening.recent, self._whitening.step = newest, counts[0]
 
 
 def _spread(count: int, most: int) -> NDArray[np.int64]:

@@ -102,7 +102,10 @@ def plan_audit(
         purpose=_purpose(purpose),
         in_rounds=in_rounds,
     )
-    sizes = SIZES if per_coordinate is None else (per_coordinate,)
+    # Patterns that nobody knows are one canary's each.
+    sizes = (1,) if training.sufficient().takes_turns else SIZES
+    if per_coordinate is not None:
+        sizes = (per_coordinate,)
     candidates = tried(wanted, sizes)
     best = best_of(candidates, wanted.purpose)
     plan = _plan(wanted, candidates, best, guarantee)
@@ -184,8 +187,8 @@ def _check(training: Training, claim: ApproxDP, coordinates: int, alpha: float) 
             f"a plan is for Training(...) and a claim ApproxDP(epsilon=..., delta=...),"
             f" got training={training!r} and claim={claim!r}"
         )
-    if claim.adjacency is not Adjacency.ADD_REMOVE:
+    if claim.adjacency is Adjacency.REPLACE_ONE:
         raise InvalidInputError(
             f"a Dirac canary is there or not, so the claim must be for adding or "
-            f"removing a record, got claim={claim!r}"
+            f"removing a record, or for one that adds nothing, got claim={claim!r}"
         )

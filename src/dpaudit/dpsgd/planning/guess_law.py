@@ -38,7 +38,10 @@ from scipy import special
 
 from dpaudit.dpsgd.joining import Joining, Poisson
 from dpaudit.dpsgd.likelihood import CountLikelihood
+from dpaudit.dpsgd.patterns import PatternLikelihood
 from dpaudit.dpsgd.planning.training import Training
+from dpaudit.dpsgd.strategy import Whitening
+from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior, log_fair
 
 __all__ = [
@@ -214,6 +217,7 @@ def _match(
     pool += mean
 
 
+_UNHEARD = 1e-9  # of a clipping norm: a cohort that never has its turn
 _SUREST = 40.0  # beyond it no count of guesses tells chances apart
 
 
@@ -273,14 +277,19 @@ def guess_law(
     rng = np.random.default_rng((seed, per_coordinate))
     made = training.sufficient()
     bits = rng.integers(0, 2, (coordinates, per_coordinate), dtype=np.int8)
-    seen = pooled_likelihood(
-        Poisson(rate=made.rate),
-        bits,
-        rng,
-        sigma=made.noise,
-        steps=made.steps,
-        blocks=blocks,
-    )
+    if made.takes_turns:
+        seen = _pattern_likelihood(made, bits, rng)
+    elif training.takes_turns and training.rate == 1:
+        seen = _matched_likelihood(training, bits, rng)
+    else:
+        seen = pooled_likelihood(
+            Poisson(rate=made.rate),
+            bits,
+            rng,
+            sigma=made.noise,
+            steps=made.steps,
+            blocks=blocks,
+        )
     posterior = ExchangeablePosterior(seen)
     surety = np.empty((per_coordinate, coordinates))
     for played, index in enumerate(posterior.batches()):
@@ -288,6 +297,50 @@ def guess_law(
         truth: NDArray[np.int8] = 2 * bits[:, played] - np.int8(1)
         posterior.reveal(index, truth)
     return GuessLaw(surety=surety, variance=_variance(seen))
+
+
+def _matched_likelihood(
+    training: Training, bits: NDArray[np.int8], rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Return what is seen of canaries in known turns: one number of a coordinate."""
+    signal = training.signals()[training.own_turns.cohort_of(len(bits))]
+    scale = training.noise / np.maximum(signal, _UNHEARD)
+    likelihood = CountLikelihood(
+        coordinates=len(bits),
+        per_coordinate=bits.shape[1],
+        joining=Poisson(rate=1.0),
+    )
+    likelihood.observe(bits.sum(axis=1) + scale * rng.normal(size=len(bits)), scale)
+    return likelihood.log_likelihood
+
+
+def _pattern_likelihood(
+    training: Training, bits: NDArray[np.int8], rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Return what is seen of canaries that nobody knows the steps of."""
+    if bits.shape[1] > 1:
+        raise InvalidInputError(
+            f"per_coordinate={bits.shape[1]}: canaries whose patterns are unknown are "
+            "planned 1 at each coordinate"
+        )
+    turns, strategy = training.own_turns, training.own_strategy
+    cohort = turns.cohort_of(len(bits))
+    seen = PatternLikelihood(cohort, turns, rate=training.rate, strategy=strategy)
+    used = np.zeros(len(bits), np.int64)
+    # What joined is whitened as sums are; the noise is white before it is added.
+    whitening = Whitening(strategy, len(bits))
+    for step in range(training.steps):
+        turn = (cohort == turns.cohort_at(step)) & (
+            rng.random(len(bits)) < training.rate
+        )
+        turn &= used < (turns.most or np.inf)
+        used += turn
+        seen.whitened(np.zeros(len(bits)))
+        signal = whitening.add(turn * bits[:, 0])
+        noise = training.noise * rng.normal(size=len(bits))
+        seen.add(signal + noise, training.noise)
+    ratio = seen.log_ratio
+    return np.stack([np.zeros(len(ratio)), ratio], axis=1)
 
 
 def _variance(log_likelihood: NDArray[np.float64]) -> NDArray[np.float64]:

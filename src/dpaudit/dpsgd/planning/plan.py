@@ -87,9 +87,7 @@ class Plan:
             setting={
                 "coordinates": self.coordinates,
                 "per_coordinate": self.per_coordinate,
-                "steps": self.training.steps,
-                "rate": self.training.rate,
-                "noise": self.training.noise,
+                **self.training.setting(),
                 "expected_epsilon": self.expected.mean,
                 "fault": self.fault,
             },
@@ -111,12 +109,9 @@ class Plan:
         )
 
     def __str__(self) -> str:
-        training = self.training
         return "\n".join(
             [
-                f"DP-SGD of {_some(training.steps, 'step', 'steps')} with sampling "
-                f"rate {training.rate:g} and noise {training.noise:.4g}, claimed to be "
-                f"{self.claim}.",
+                f"{self.training}, claimed to be {self.claim}.",
                 f"Put {_some(self.per_coordinate, 'canary', 'canaries')} at each of "
                 f"{_some(self.coordinates, 'coordinate', 'coordinates')}"
                 f"{self._spared()} ({self.canaries} in all) and {self._rules()}.",

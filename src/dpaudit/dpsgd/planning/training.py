@@ -2,15 +2,30 @@
 
 In the full batch (rate 1) the sum over all steps is sufficient, so that ``T`` steps of
 noise ``sigma`` are one step of noise ``sigma / sqrt(T)``.
+
+Canaries that take turns, and noise that is correlated from step to step, come to the
+same as plainer training. Where turns are known and nobody samples, a canary is one
+Gaussian number: one step of noise ``sigma / |C u|``. Where turns are sampled and at
+least as many steps apart as the strategy has bands, each of them is a step of its own,
+of noise ``sigma / |c|`` with ``c`` a column. What is left, such as sampling in every
+step of correlated noise, is simulated as it is.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from math import sqrt
 from typing import final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpaudit import _validate
+from dpaudit._canonical import Scalar
 from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.strategy import Independent, Strategy, length
 from dpaudit.dpsgd.sums import DiracSums
+from dpaudit.dpsgd.turns import Turns, signals
+from dpaudit.errors import InvalidInputError
 
 __all__ = ["Training"]
 
@@ -18,40 +33,132 @@ __all__ = ["Training"]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Training:
-    """Steps of DP-SGD with Poisson sampling.
+    """Steps of DP-SGD, or rounds of federated training.
 
     Attributes:
         steps: How many steps.
-        rate: Chance of each record to join a step; 1 for the full batch.
-        noise: Standard deviation of the noise, over the clipping norm.
+        rate: Chance of each record to join a step, when it is its turn; 1 for the full
+            batch.
+        noise: Standard deviation of the noise, over the clipping norm; of correlated
+            noise, before it is correlated.
+        turns: Whose turn it is to join; everybody's in every step if left out.
+        strategy: How noise is correlated from step to step, if it is.
+
+    Example:
+        >>> from dpaudit.dpsgd.strategy import Toeplitz
+        >>> training = Training(
+        ...     steps=4,
+        ...     noise=4.0,
+        ...     turns=Turns(every=2, cohorts=2),
+        ...     strategy=Toeplitz(coefficients=(1.0, 1.0), steps=4),
+        ... )
+        >>> training.sufficient().noise  # each joins twice, and is seen twice
+        2.0
     """
 
     steps: int
-    rate: float
+    rate: float = 1.0
     noise: float
+    turns: Turns | None = None
+    strategy: Strategy | None = None
 
     def __post_init__(self) -> None:
         _validate.whole_number("steps", self.steps, least=1)
         _validate.positive("noise", self.noise)
         _validate.rate("rate", self.rate)
         object.__setattr__(self, "steps", int(self.steps))
+        ends = None if self.strategy is None else self.strategy.steps
+        if ends not in (None, self.steps):
+            raise InvalidInputError(
+                f"the strategy is for {ends} steps, and steps={self.steps}; the last "
+                "steps of a strategy are unlike the others, so both must be the same"
+            )
 
     def mechanism(self, *, coordinates: int, per_coordinate: int) -> DiracSums:
         """Return the noisy sums that such training shows of Dirac canaries."""
+        plain = self.sufficient() if self.takes_turns else self
+        if plain.takes_turns:
+            raise InvalidInputError(
+                "sampling in turns that correlated noise runs together, or with a cap, "
+                "cannot be rehearsed; plans for it can be made"
+            )
         return DiracSums(
             coordinates=coordinates,
             per_coordinate=per_coordinate,
-            participation=Poisson(rate=self.rate),
-            sigma=self.noise,
-            steps=self.steps,
+            participation=Poisson(rate=plain.rate),
+            sigma=plain.noise,
+            steps=plain.steps,
         )
 
+    @property
+    def takes_turns(self) -> bool:
+        """Whether canaries take turns or noise is correlated."""
+        return self.turns is not None or self.strategy is not None
+
+    @property
+    def own_turns(self) -> Turns:
+        """Whose turn it is, if only everybody's."""
+        return self.turns or Turns()
+
+    @property
+    def own_strategy(self) -> Strategy:
+        """How noise is correlated, if only not at all."""
+        return self.strategy or Independent()
+
+    def signals(self) -> NDArray[np.float64]:
+        """Return for each cohort what one of its canaries is, if it joins every turn.
+
+        The largest is the sensitivity of the training.
+        """
+        return signals(self.own_turns, self.own_strategy, self.steps)
+
     def sufficient(self) -> "Training":
-        """Return training that shows as much, in as few steps as are known to do."""
-        if self.rate < 1:
+        """Return training that shows as much, in as few steps as are known to do.
+
+        Cohorts may differ by what the end of training cuts off: those that show most
+        stand for all.
+        """
+        if self.rate == 1:
+            most = float(self.signals().max()) if self.takes_turns else sqrt(self.steps)
+            return Training(steps=1, rate=1.0, noise=self.noise / most)
+        turns, strategy = self.own_turns, self.own_strategy
+        apart = strategy.bands <= turns.every and turns.most is None
+        if not (self.takes_turns and apart):
             return self
-        return Training(steps=1, rate=1.0, noise=self.noise / sqrt(self.steps))
+        lengths = [
+            length(strategy.column(step)) for step in range(0, self.steps, turns.every)
+        ]
+        typical = sqrt(float(np.mean(np.square(lengths))))
+        return Training(steps=len(lengths), rate=self.rate, noise=self.noise / typical)
 
     def louder(self, factor: float) -> "Training":
         """Return the same training with noise divided by a factor."""
-        return Training(steps=self.steps, rate=self.rate, noise=self.noise / factor)
+        return replace(self, noise=self.noise / factor)
+
+    def setting(self) -> Mapping[str, Scalar]:
+        """Return what a design says of it; ``shown`` is what it comes to."""
+        told: dict[str, Scalar] = {
+            "steps": self.steps,
+            "rate": self.rate,
+            "noise": self.noise,
+        }
+        if not self.takes_turns:
+            return told
+        told |= {"turns": str(self.own_turns), "strategy": str(self.own_strategy)}
+        plain = self.sufficient()
+        if not plain.takes_turns:
+            told |= {"shown_steps": plain.steps, "shown_noise": plain.noise}
+        return told
+
+    def __str__(self) -> str:
+        steps = f"{self.steps} step{'s' * (self.steps != 1)}"
+        if not self.takes_turns:
+            return (
+                f"DP-SGD of {steps} with sampling rate {self.rate:g} and noise "
+                f"{self.noise:.4g}"
+            )
+        sampled = f", sampled at rate {self.rate:g}" if self.rate < 1 else ""
+        return (
+            f"Training of {steps} ({self.own_turns}{sampled}; {self.own_strategy}) "
+            f"with noise {self.noise:.4g}"
+        )

@@ -1,0 +1,357 @@
+"""What noisy sums say about canaries that take turns, under correlated noise or not.
+
+Two cases. *The steps that a canary joins are known*: then its part of all the sums is
+one Gaussian number (``MatchedSums``), the matched filter of ``strategy``: a number for
+each coordinate is kept, and of a step nothing.
+
+*They are not*, as the training samples among those whose turn it is, or a cap ends what
+one may join: then the likelihood is a mixture over all patterns ``u`` of the density of
+the whitened sums ``C x = C u + z``. Patterns are not listed: a step's whitened sum
+depends on the joins of the last ``bands`` steps only, so what is carried from step to
+step is a likelihood for each way in which those can have been joined, and for how many
+joins are used up (the forward recursion of a hidden Markov model, exact). With turns
+that are at least ``bands`` steps apart that is two numbers; with sampling in every step
+and ``b`` bands it is ``2^(b-1)``.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, TypeAlias, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpaudit import _validate
+from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.likelihood import (
+    CountLikelihood,
+    checked_step,
+    saved_counts,
+    saved_rows,
+)
+from dpaudit.dpsgd.strategy import Strategy, Whitening
+from dpaudit.dpsgd.turns import Turns, weights
+from dpaudit.errors import InvalidInputError, VoidAuditError
+
+__all__ = ["MatchedSums", "PatternLikelihood"]
+
+Floats: TypeAlias = NDArray[np.float64]
+
+_MOST_STATES: Final = 1 << 10
+
+
+@final
+class MatchedSums:
+    """The matched filter of canaries that join known steps.
+
+    Args:
+        cohort: Of each coordinate.
+        turns: Who joins when.
+        strategy: How noise is correlated.
+
+    Attributes:
+        steps: How many steps were seen.
+
+    Example:
+        >>> from dpaudit.dpsgd.strategy import Toeplitz
+        >>> seen = MatchedSums(
+        ...     np.array([0, 0]), Turns(), Toeplitz(coefficients=(1.0, 0.5), steps=2)
+        ... )
+        >>> for sums in ([1.0, 0.0], [1.0, 0.0]):
+        ...     seen.observe(np.array(sums))
+        >>> seen.scores(), seen.signal.round(3)  # by N, and what one canary is
+        (array([1., 0.]), array([1.803, 1.803]))
+    """
+
+    def __init__(
+        self, cohort: NDArray[np.int64], turns: Turns, strategy: Strategy
+    ) -> None:
+        self._cohort, self._turns, self._strategy = cohort, turns, strategy
+        self._total = np.zeros(len(cohort))
+        self._squares = np.zeros(turns.cohorts)
+        self.steps = 0
+
+    def observe(self, sums: NDArray[np.floating]) -> None:
+        """Add one step: the noisy sum at each coordinate, over the clipping norm."""
+        check_length(self._strategy, self.steps)
+        turns, step = self._turns, self.steps
+        weight = weights(turns, self._strategy, step)
+        self._total += weight[self._cohort] * sums
+        cohort = turns.cohort_at(step)
+        if cohort is not None and step < turns.every * (turns.most or np.inf):
+            self._squares[cohort] += weight[cohort]
+        self.steps += 1
+
+    @property
+    def signal(self) -> Floats:
+        """For each coordinate ``|C u|``; 0 where its cohort had no turn yet."""
+        return np.sqrt(np.maximum(self._squares, 0.0))[self._cohort]
+
+    def scores(self) -> Floats:
+        """Return how many canaries each coordinate shows, noise of 1 / signal and all.
+
+        0 where there was no turn yet.
+        """
+        squares = np.maximum(self._squares, 0.0)[self._cohort]
+        return np.divide(
+            self._total, squares, out=np.zeros(len(self._total)), where=squares > 0
+        )
+
+    def log_likelihood(self, per_coordinate: int, scale: float) -> Floats:
+        """Return ``ln L(N)`` in row of the coordinate, for whitened noise of a scale.
+
+        Args:
+            per_coordinate: Canaries at each coordinate.
+            scale: Standard deviation of ``z``, over the clipping norm.
+        """
+        signal = self.signal
+        rows = np.zeros((len(signal), per_coordinate + 1))
+        had = np.flatnonzero(signal > 0)
+        if not len(had):
+            return rows
+        likelihood = CountLikelihood(
+            coordinates=len(had),
+            per_coordinate=per_coordinate,
+            joining=Poisson(rate=1.0),
+        )
+        likelihood.observe(self.scores()[had], scale / signal[had])
+        rows[had] = likelihood.log_likelihood
+        return rows
+
+    def saved(self) -> dict[str, NDArray[Any]]:
+        """Return all that was seen, as arrays that ``restore`` takes."""
+        return {
+            "matched": self._total.copy(),
+            "squares": self._squares.copy(),
+            "matched_steps": np.array([self.steps]),
+        }
+
+    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what ``saved`` returned; nothing may have been seen before."""
+        self._total = saved_rows(saved, "matched", self._total.shape)
+        self._squares = saved_rows(saved, "squares", self._squares.shape)
+        (self.steps,) = saved_counts(saved, "matched_steps", 1)
+
+
+@final
+class PatternLikelihood:
+    """Log-likelihood ratios of canaries that join steps that nobody knows.
+
+    One canary at each coordinate.
+
+    Args:
+        cohort: Of each coordinate.
+        turns: Who may join when.
+        rate: Chance to join when it is one's turn.
+        strategy: How noise is correlated.
+
+    Example:
+        >>> from dpaudit.dpsgd.strategy import Independent
+        >>> seen = PatternLikelihood(
+        ...     np.array([0, 0]), Turns(most=1), rate=0.5, strategy=Independent()
+        ... )
+        >>> for sums in ([1.1, 0.1], [0.1, -0.1]):
+        ...     seen.observe(np.array(sums), scale=0.25)
+        >>> seen.log_ratio > 0
+        array([ True, False])
+    """
+
+    def __init__(
+        self,
+        cohort: NDArray[np.int64],
+        turns: Turns,
+        *,
+        rate: float,
+        strategy: Strategy,
+    ) -> None:
+        _validate.rate("rate", rate)
+        self._turns, self._rate, self._strategy = turns, float(rate), strategy
+        self._whitening = Whitening(strategy, len(cohort))
+        self._coordinates = len(cohort)
+        self._cohorts = [
+            _Cohort(number, np.flatnonzero(cohort == number))
+            for number in range(turns.cohorts)
+        ]
+        self._ratio = np.zeros(len(cohort))
+
+    @property
+    def steps(self) -> int:
+        """How many steps were seen."""
+        return self._whitening.step
+
+    @property
+    def log_ratio(self) -> Floats:
+        """``ln L(1) / L(0)`` of each coordinate."""
+        return self._ratio.copy()
+
+    def whitened(self, sums: NDArray[np.floating]) -> Floats:
+        """Begin a step: return its part of C times the sums."""
+        check_length(self._strategy, self.steps)
+        return self._whitening.add(sums)
+
+    def add(self, whitened: Floats, scale: ArrayLike) -> None:
+        """End the step that ``whitened`` began.
+
+        Args:
+            whitened: What it returned, or as much of it as is to count.
+            scale: Standard deviation of ``z``, over the clipping norm: one for all
+                coordinates or one for each.
+        """
+        scales = checked_step(whitened, scale, self._coordinates)
+        for cohort in self._cohorts:
+            at = cohort.at
+            here = whitened[at] / np.square(scales[at] if scales.ndim else scales)
+            inverse = 1 / np.square(scales[at] if scales.ndim else scales)
+            moves = self._moves(cohort)
+            self._ratio[at] += cohort.step(moves, here, inverse)
+
+    def observe(self, sums: NDArray[np.floating], scale: ArrayLike) -> None:
+        """Add one step of noisy sums, over the clipping norm."""
+        self.add(self.whitened(sums), scale)
+
+    def values(self) -> tuple[Floats, Floats]:
+        """Return what canaries may put into the step that was begun, with chances.
+
+        Over all coordinates, with fair coins.
+        """
+        found: dict[float, float] = {}
+        for cohort in self._cohorts:
+            share = len(cohort.at) / self._coordinates
+            found[0.0] = found.get(0.0, 0.0) + share / 2
+            for mean, chance in cohort.means(self._moves(cohort)):
+                found[mean] = found.get(mean, 0.0) + chance * share / 2
+        return np.array([*found]), np.array([*found.values()])
+
+    def _moves(self, cohort: "_Cohort") -> "_Moves":
+        """Return what the step that was begun may do to each state of a cohort."""
+        step, turns = self.steps - 1, self._turns
+        window = self._strategy.bands - 1
+        turn = turns.cohort_at(step) == cohort.number
+        columns = [
+            self._strategy.column(step - back) for back in range(min(window, step) + 1)
+        ]
+        heights = [
+            column[back] if back < len(column) else 0.0
+            for back, column in enumerate(columns)
+        ]
+        moves = []
+        for state, (used, bits) in enumerate(cohort.states):
+            before = sum(h for i, h in enumerate(heights[1:]) if bits >> i & 1)
+            free = turn and used < (turns.most or np.inf)
+            for joins, chance in _chances(self._rate if free else 0.0):
+                mean = before + joins * heights[0]
+                # Without a limit nobody counts.
+                now = used + joins if turns.most else 0
+                kept = ((bits << 1) | joins) & ((1 << window) - 1)
+                moves.append((state, (now, kept), chance, float(mean)))
+        return moves
+
+    def saved(self) -> dict[str, NDArray[Any]]:
+        """Return all that was seen, as arrays that ``restore`` takes."""
+        found = {
+            "ratio": self._ratio.copy(),
+            "recent": self._whitening.recent.copy(),
+            "pattern_steps": np.array([self.steps]),
+        }
+        for cohort in self._cohorts:
+            found |= cohort.saved()
+        return found
+
+    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what ``saved`` returned; nothing may have been seen before."""
+        self._ratio = saved_rows(saved, "ratio", self._ratio.shape)
+        whitening = self._whitening
+        whitening.recent = saved_rows(saved, "recent", whitening.recent.shape)
+        (steps,) = saved_counts(saved, "pattern_steps", 1)
+        for _ in range(steps):  # the states follow from the steps alone
+            whitening.step += 1
+            for cohort in self._cohorts:
+                cohort.go(self._moves(cohort))
+        for cohort in self._cohorts:
+            cohort.restore(saved)
+
+
+_Moves: TypeAlias = list[tuple[int, tuple[int, int], float, float]]
+
+
+def _chances(rate: float) -> Iterator[tuple[int, float]]:
+    if rate < 1:
+        yield 0, 1 - rate
+    if rate > 0:
+        yield 1, rate
+
+
+@final
+class _Cohort:
+    """What is carried from step to step for the coordinates of one cohort.
+
+    Attributes:
+        number: Of the cohort.
+        at: Its coordinates.
+        states: Joins that are used up, and which of the last steps were joined, as
+            bits, the newest lowest.
+    """
+
+    def __init__(self, number: int, at: NDArray[np.int64]) -> None:
+        self.number, self.at = number, at
+        self.states: list[tuple[int, int]] = [(0, 0)]
+        self._prior = np.ones(1)
+        self._log = np.zeros((1, len(at)))  # of each state's share, given what was seen
+
+    def means(self, moves: _Moves) -> Iterator[tuple[float, float]]:
+        """Yield what an included canary may put in, each with its chance."""
+        for state, _, chance, mean in moves:
+            yield mean, chance * float(self._prior[state])
+
+    def go(self, moves: _Moves) -> list[tuple[int, int]]:
+        """Take a step without looking at anything; return the states before it."""
+        before = self.states
+        after = sorted({state for _, state, _, _ in moves})
+        if len(after) > _MOST_STATES:
+            raise InvalidInputError(
+                f"a guesser would have to keep more than {_MOST_STATES} ways in which "
+                "a canary may have joined; use a strategy of fewer bands, or known "
+                "turns (sample_rate=1)"
+            )
+        prior = np.zeros(len(after))
+        place = {state: i for i, state in enumerate(after)}
+        for state, to, chance, _ in moves:
+            prior[place[to]] += chance * self._prior[state]
+        self.states, self._prior = after, prior
+        return before
+
+    def step(self, moves: _Moves, tilt: Floats, inverse: ArrayLike) -> Floats:
+        """Take a step; return what it adds to the log-likelihood ratios.
+
+        Args:
+            moves: What it may do.
+            tilt: The whitened sums over the variance of the noise.
+            inverse: One over that variance.
+        """
+        self.go(moves)
+        place = {state: i for i, state in enumerate(self.states)}
+        found = np.full((len(self.states), len(self.at)), -np.inf)
+        for state, to, chance, mean in moves:
+            term = self._log[state] + np.log(chance)
+            if mean:
+                term = term + mean * tilt - 0.5 * mean**2 * np.asarray(inverse)
+            row = found[place[to]]
+            np.logaddexp(row, term, out=row)
+        total: Floats = np.logaddexp.reduce(found, axis=0)
+        self._log = found - total
+        return total
+
+    def saved(self) -> dict[str, NDArray[Any]]:
+        return {f"cohort.{self.number}": self._log.copy()}
+
+    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        shape = (len(self.states), len(self.at))
+        self._log = saved_rows(saved, f"cohort.{self.number}", shape)
+
+
+def check_length(strategy: Strategy, seen: int) -> None:
+    """Refuse a step that a strategy has no column for."""
+    if strategy.steps is not None and seen >= strategy.steps:
+        raise VoidAuditError(
+            f"the strategy is for {strategy.steps} steps, and another was taken: what "
+            "its noise is, nobody said; pass the strategy of the whole run"
+        )

@@ -1,0 +1,305 @@
+"""How the noise of steps is correlated: a strategy, and what a canary is to it.
+
+A matrix mechanism (DP-FTRL, BandMF) adds ``C^-1 z`` to the sums of its ``T`` steps:
+``z`` is independent Gaussian noise and ``C``, the *strategy*, a lower triangular matrix
+that everybody knows. Noise of one step is taken back in later ones, so that a model,
+which adds steps up, sees less of it. Whoever multiplies the sums of a coordinate by
+``C`` gets independent noise again,
+
+    C (joins + C^-1 z) = C joins + z,
+
+so to an observer a canary that joins steps ``u`` is the vector ``C u`` in independent
+noise. If ``u`` is known that is one Gaussian number, the *matched filter*
+``(C u) . (C sums) = (C^T C u) . sums``, with mean ``|C u|^2`` and standard deviation
+``sigma |C u|``: weights for the steps that are known beforehand, so nothing is kept of
+a step. The largest ``|C u|`` over the ways to join that are allowed is the sensitivity
+that an accountant must divide by.
+
+Only columns of ``C`` are asked for, so that a *banded* strategy, whose columns are
+short, costs the same whatever the number of steps.
+
+Reference: Choquette-Choo, Ganesh, McKenna, McMahan, Rush, Thakurta and Xu, "(Amplified)
+Banded Matrix Factorization", https://arxiv.org/abs/2306.08153; Dvijotham, McMahan,
+Pillutla, Steinke and Thakurta, "Efficient and Near-Optimal Noise Generation",
+https://arxiv.org/abs/2404.16706, for strategies with a short recurrence.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import sqrt
+from typing import Any, Protocol, Self, TypeAlias, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInputError
+
+__all__ = [
+    "Independent",
+    "Matrix",
+    "Strategy",
+    "Toeplitz",
+    "Whitening",
+    "gram_row",
+    "length",
+]
+
+Floats: TypeAlias = NDArray[np.float64]
+
+_MOST_DENSE = 1 << 12  # steps of a matrix that is kept as it is
+
+
+class Strategy(Protocol):
+    """A lower triangular matrix, by its columns."""
+
+    @property
+    def steps(self) -> int | None:
+        """How many steps it is for; None if for any number."""
+        ...
+
+    @property
+    def bands(self) -> int:
+        """How many entries a column has at most, from the diagonal down."""
+        ...
+
+    def column(self, step: int) -> Floats:
+        """Return the entries of a column from the diagonal down, ``bands`` at most."""
+        ...
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Independent:
+    """Noise of its own in every step: the identity.
+
+    Example:
+        >>> Independent().column(3)
+        array([1.])
+    """
+
+    @property
+    def steps(self) -> None:
+        """Any number."""
+        return
+
+    @property
+    def bands(self) -> int:
+        """The diagonal."""
+        return 1
+
+    def column(self, step: int) -> Floats:  # noqa: ARG002 (all are alike)
+        """Return the diagonal's entry."""
+        return np.ones(1)
+
+    def __str__(self) -> str:
+        return "independent noise"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Toeplitz:
+    """The same coefficients in every column.
+
+    Attributes:
+        coefficients: From the diagonal down; as many as there are bands.
+        steps: How many steps.
+        normalized: Whether columns that the end cuts off are scaled to the length of
+            the others.
+
+    Example:
+        >>> strategy = Toeplitz(coefficients=(1.0, 0.5), steps=3)
+        >>> [strategy.column(step) for step in range(3)]
+        [array([1. , 0.5]), array([1. , 0.5]), array([1.])]
+    """
+
+    coefficients: tuple[float, ...]
+    steps: int
+    normalized: bool = False
+    _values: Floats = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("steps", self.steps, least=1)
+        values = np.asarray(self.coefficients, np.float64)
+        if values.ndim != 1 or not values.size or not np.isfinite(values).all():
+            raise InvalidInputError(
+                "coefficients must be a row of finite numbers, the diagonal's first, "
+                f"got coefficients={self.coefficients!r:.60}"
+            )
+        if not values[0]:
+            raise InvalidInputError("coefficients must not begin with 0")
+        kept = values[: self.steps].copy()
+        kept.setflags(write=False)
+        object.__setattr__(self, "coefficients", tuple(kept.tolist()))
+        object.__setattr__(self, "steps", int(self.steps))
+        object.__setattr__(self, "_values", kept)
+
+    @classmethod
+    def recurrent(
+        cls, *, scales: Sequence[float], decays: Sequence[float], steps: int
+    ) -> Self:
+        """Return the strategy 1, sum(scale), sum(scale decay), sum(scale decay^2) ...
+
+        Args:
+            scales: One for each buffer of the recurrence.
+            decays: How much of a buffer is left after a step.
+            steps: How many steps.
+
+        Example:
+            >>> Toeplitz.recurrent(scales=[0.5], decays=[0.5], steps=3).coefficients
+            (1.0, 0.5, 0.25)
+        """
+        _validate.whole_number("steps", steps, least=1)
+        if len(scales) != len(decays) or not len(scales):
+            raise InvalidInputError(
+                "scales and decays must be as many, one of each for a buffer, got "
+                f"{len(scales)} and {len(decays)}"
+            )
+        powers = np.asarray(decays, np.float64) ** np.arange(steps - 1)[:, np.newaxis]
+        later = powers @ np.asarray(scales, np.float64)
+        return cls(coefficients=(1.0, *later.tolist()), steps=steps)
+
+    @property
+    def bands(self) -> int:
+        """How many coefficients there are."""
+        return len(self.coefficients)
+
+    def column(self, step: int) -> Floats:
+        """Return the coefficients, as far as there are steps left."""
+        column = self._values[: self.steps - step]
+        if self.normalized and len(column) < len(self._values):
+            return column * (length(self._values) / length(column))
+        return column
+
+    def __str__(self) -> str:
+        scaled = ", columns of equal length" if self.normalized else ""
+        told = f"{self.bands} bands{scaled}, {_digest(self.coefficients)}"
+        return f"Toeplitz strategy of {self.steps} steps, {told}"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Matrix:
+    """Any lower triangular matrix, for so many steps that it can be kept.
+
+    Attributes:
+        rows: The matrix; a copy is made.
+        bands: How far down any column goes.
+
+    Example:
+        >>> Matrix(rows=[[1.0, 0.0], [0.5, 2.0]]).column(0)
+        array([1. , 0.5])
+    """
+
+    rows: Floats
+    bands: int = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        rows = np.array(self.rows, np.float64)
+        square = rows.ndim == 2 and rows.shape[0] == rows.shape[1] and rows.size
+        if not square or not np.isfinite(rows).all() or np.triu(rows, 1).any():
+            raise InvalidInputError(
+                "rows must be a lower triangular matrix of finite numbers, got shape "
+                f"{rows.shape}"
+            )
+        if not np.diagonal(rows).all():
+            raise InvalidInputError(
+                "rows must have no 0 on the diagonal: a step would have no noise of "
+                "its own"
+            )
+        if len(rows) > _MOST_DENSE:
+            raise InvalidInputError(
+                f"a matrix of {len(rows)} steps is too large to be kept; pass "
+                "Toeplitz(coefficients=..., steps=...) if it is one"
+            )
+        rows.setflags(write=False)
+        object.__setattr__(self, "rows", rows)
+        below, right = np.nonzero(rows)
+        object.__setattr__(self, "bands", int((below - right).max()) + 1)
+
+    @property
+    def steps(self) -> int:
+        """How many rows it has."""
+        return len(self.rows)
+
+    def column(self, step: int) -> Floats:
+        """Return a column from the diagonal down."""
+        return self.rows[step : step + self.bands, step]
+
+    def __str__(self) -> str:
+        told = _digest(self.rows.ravel())
+        return f"strategy of {self.steps} steps, {self.bands} bands, {told}"
+
+
+def _digest(numbers: ArrayLike) -> str:
+    """Name numbers, so that a design binds itself to them."""
+    data = np.ascontiguousarray(numbers, "<f8").tobytes()
+    return f"sha256 {hashlib.sha256(data).hexdigest()[:16]}"
+
+
+def gram_row(strategy: Strategy, step: int, steps: int) -> tuple[int, Floats]:
+    """Return a row of C^T C, where it is not 0: the first column, and the entries.
+
+    Args:
+        strategy: ``C``.
+        step: Which row.
+        steps: How many steps there are.
+
+    Example:
+        >>> gram_row(Toeplitz(coefficients=(1.0, 0.5), steps=3), 1, 3)
+        (0, array([0.5 , 1.25, 0.5 ]))
+    """
+    column = strategy.column(step)[: steps - step]
+    first = max(0, step - strategy.bands + 1)
+    last = min(steps, step + len(column))
+    found = np.zeros(last - first)
+    for other in range(first, last):
+        theirs = strategy.column(other)[: steps - other]
+        low, high = max(step, other), min(step + len(column), other + len(theirs))
+        if low < high:
+            ours = column[low - step : high - step]
+            found[other - first] = ours @ theirs[low - other : high - other]
+    return first, found
+
+
+@final
+class Whitening:
+    """Multiplies what steps show by a strategy, one step at a time.
+
+    Keeps as many steps as there are bands, and no more.
+
+    Args:
+        strategy: ``C``.
+        coordinates: How many numbers a step shows.
+
+    Example:
+        >>> whitening = Whitening(Toeplitz(coefficients=(1.0, 0.5), steps=3), 1)
+        >>> [float(whitening.add(np.ones(1))[0]) for _ in range(3)]
+        [1.0, 1.5, 1.5]
+    """
+
+    def __init__(self, strategy: Strategy, coordinates: int) -> None:
+        self._strategy = strategy
+        self.recent = np.zeros((strategy.bands - 1, coordinates))  # the newest last
+        self._columns: list[Floats] = []
+        self.step = 0
+
+    def add(self, shown: NDArray[Any]) -> Floats:
+        """Return the step's part of C times what was shown."""
+        s, t = self._strategy, self.step
+        found: Floats = np.multiply(shown, s.column(t)[0], dtype=np.float64)
+        for back in range(1, min(t, len(self.recent)) + 1):
+            column = s.column(t - back)
+            if back < len(column):
+                found += column[back] * self.recent[-back]
+        if len(self.recent):
+            self.recent = np.roll(self.recent, -1, axis=0)
+            self.recent[-1] = shown
+        self.step += 1
+        return found
+
+
+def length(vector: Floats) -> float:
+    """Return the Euclidean norm."""
+    return sqrt(float(vector @ vector))

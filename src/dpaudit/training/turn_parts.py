@@ -1,0 +1,202 @@
+"""What a guesser keeps of sums in which canaries take turns, or noise is correlated.
+
+Parts of a ``SumsReading``, each for coordinates that are alike. Where the steps that a
+canary joins are known, a number for each coordinate (``MatchedPart``); where they are
+not, a likelihood of each way in which it may have joined (``PatternPart``).
+"""
+
+from collections.abc import Mapping
+from math import sqrt
+from typing import Any, Final, Protocol, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.likelihood import saved_counts, saved_rows
+from dpaudit.dpsgd.noise_scale import NoiseScale, quartile_distance
+from dpaudit.dpsgd.patterns import MatchedSums, PatternLikelihood
+from dpaudit.dpsgd.shuffling import Shuffling
+from dpaudit.dpsgd.strategy import Strategy
+from dpaudit.dpsgd.turns import Turns
+from dpaudit.errors import InvalidInputError
+from dpaudit.mechanisms.exchangeable import log_fair
+
+__all__ = [
+    "LARGE",
+    "REACH",
+    "MatchedPart",
+    "Part",
+    "PatternPart",
+    "Sampling",
+    "Smoothed",
+    "rate_in_turns",
+]
+
+Floats: TypeAlias = NDArray[np.float64]
+Sampling: TypeAlias = Poisson | Shuffling
+
+LARGE: Final = 1e9  # of the clipping norm
+REACH: Final = 5.0  # standard deviations of the noise, beyond which sums say no more
+_UNSURE: Final = 6.0  # four standard errors of a quartile distance, times sqrt(n)
+_STEPS: Final = 20  # over which the noise is averaged while it stays the same
+_LENGTHS: Final = 32  # of signals that stand for all
+_LAWS: Final = 64  # of a step's sums, whose tables are kept
+
+
+class Part(Protocol):
+    """Reads coordinates that are alike, step by step."""
+
+    def observe(self, now: Floats, told: Floats | None) -> None:
+        """Add one step: its sums, and the scale of their noise if it is told."""
+        ...
+
+    def log_likelihood(self) -> tuple[Floats, Floats]:
+        """Return ``ln L(N)``, and how far each coordinate can be trusted."""
+        ...
+
+    def saved(self) -> dict[str, NDArray[Any]]:
+        """Return all that was seen, as arrays that ``restore`` takes."""
+        ...
+
+    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what ``saved`` returned."""
+        ...
+
+
+@final
+class MatchedPart:
+    """Reads coordinates that are alike, of canaries that join known steps.
+
+    The scale of the noise is measured once, on what all steps say together: whatever
+    real gradients leave there is in it.
+    """
+
+    def __init__(
+        self,
+        cohort: NDArray[np.int64],
+        per_coordinate: int,
+        turns: Turns,
+        strategy: Strategy,
+    ) -> None:
+        self._seen = MatchedSums(cohort, turns, strategy)
+        self._per_coordinate = per_coordinate
+
+    def observe(self, now: Floats, told: Floats | None) -> None:
+        """Add one step."""
+        assert told is None  # only noise of independent steps is ever told
+        self._seen.observe(np.clip(now, -LARGE, LARGE))
+
+    def log_likelihood(self) -> tuple[Floats, Floats]:
+        """Return ``ln L(N)``, and how far each coordinate can be trusted."""
+        signal, s = self._seen.signal, self._per_coordinate
+        had = signal > 0
+        if not had.any():
+            return np.zeros((len(signal), s + 1)), np.ones(len(signal))
+        standard = (self._seen.scores() * signal)[had]
+        lengths = np.quantile(signal[had], (np.arange(_LENGTHS) + 0.5) / _LENGTHS)
+        different, times = np.unique(lengths, return_counts=True)
+        values = np.outer(different, np.arange(s + 1.0)).ravel()
+        shares = times / _LENGTHS
+        chances = np.outer(shares, np.exp(log_fair(s))).ravel()
+        scale = NoiseScale(values, chances).of(quartile_distance(standard))
+        return self._seen.log_likelihood(s, scale), np.ones(len(signal))
+
+    def saved(self) -> dict[str, NDArray[Any]]:
+        """Return all that was seen, as arrays that ``restore`` takes."""
+        return self._seen.saved()
+
+    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what ``saved`` returned."""
+        self._seen.restore(saved)
+
+
+@final
+class PatternPart:
+    """Reads coordinates that are alike, of canaries whose steps nobody knows."""
+
+    def __init__(
+        self,
+        cohort: NDArray[np.int64],
+        turns: Turns,
+        rate: float,
+        strategy: Strategy,
+    ) -> None:
+        self._seen = PatternLikelihood(cohort, turns, rate=rate, strategy=strategy)
+        self._noise = Smoothed(len(cohort))
+        self._scales: dict[bytes, NoiseScale] = {}
+
+    def observe(self, now: Floats, told: Floats | None) -> None:
+        """Add one step."""
+        assert told is None
+        y = self._seen.whitened(np.clip(now, -LARGE, LARGE))
+        values, chances = self._seen.values()
+        scale = self._noise.add(self._scale(values, chances).of(quartile_distance(y)))
+        low, high = values.min() - REACH * scale, values.max() + REACH * scale
+        self._seen.add(np.clip(y, low, high), scale)
+
+    def log_likelihood(self) -> tuple[Floats, Floats]:
+        """Return ``ln L(N)``, and how far each coordinate can be trusted."""
+        ratio = self._seen.log_ratio
+        return np.stack([np.zeros(len(ratio)), ratio], axis=1), np.ones(len(ratio))
+
+    def saved(self) -> dict[str, NDArray[Any]]:
+        """Return all that was seen, as arrays that ``restore`` takes."""
+        return {**self._seen.saved(), **self._noise.saved()}
+
+    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what ``saved`` returned."""
+        self._seen.restore(saved)
+        self._noise.restore(saved)
+
+    def _scale(self, values: Floats, chances: Floats) -> NoiseScale:
+        """Return the table of a law; few laws come again and again."""
+        name = values.tobytes() + chances.round(9).tobytes()
+        if name not in self._scales:
+            if len(self._scales) >= _LAWS:
+                self._scales.clear()
+            self._scales[name] = NoiseScale(values, chances)
+        return self._scales[name]
+
+
+@final
+class Smoothed:
+    """A width that is measured at every step, averaged while it stays the same."""
+
+    def __init__(self, coordinates: int) -> None:
+        self._sure = _UNSURE / sqrt(coordinates)
+        self.value, self.alike = 0.0, 0
+
+    def add(self, width: float) -> float:
+        """Add what a step showed; return the average."""
+        # One step measures the noise roughly: several do it better, if it stays.
+        if abs(width - self.value) > self._sure * self.value:
+            self.value, self.alike = width, 0
+        self.alike = min(self.alike + 1, _STEPS)
+        self.value += (width - self.value) / self.alike
+        return self.value
+
+    def saved(self) -> dict[str, NDArray[Any]]:
+        """Return all that was seen, as arrays that ``restore`` takes."""
+        return {"width": np.array([self.value]), "alike": np.array([self.alike])}
+
+    def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from what ``saved`` returned."""
+        (self.value,) = map(float, saved_rows(saved, "width", (1,)))
+        (self.alike,) = saved_counts(saved, "alike", 1)
+
+
+def rate_in_turns(sampling: Sampling, per_coordinate: int) -> float:
+    """Return the chance to join in one's turn, if there is a likelihood of that."""
+    if isinstance(sampling, Shuffling):
+        raise InvalidInputError(
+            "turns and correlated noise go with Poisson sampling or none, got "
+            f"{sampling!r}; pass Turns(every=T, cohorts=T) for an order that is known"
+        )
+    if sampling.rate < 1 and per_coordinate > 1:
+        raise InvalidInputError(
+            f"per_coordinate={per_coordinate} canaries at a coordinate, each sampled "
+            "by itself, in turns or correlated noise: their patterns are too many; put "
+            "1 at each"
+        )
+    return sampling.rate
