@@ -67,7 +67,7 @@ LONG = {
     "python examples/opacus_mnist.py ": "minutes, and fetches MNIST",
     "python examples/black_box.py": "a test runs its three trainings",
     "python examples/any_loop.py": "the command below it runs it with a fault",
-    "python examples/jax_privacy.py --divide-noise-by ": "a test plants it too",
+    "python examples/jax_digits.py --divide-noise-by ": "a test plants it too",
 }
 # Pages whose python blocks are run by a test, and which.
 TESTED = {

@@ -61,7 +61,7 @@ class JaxPrivacyAudit:
     """Audits one JAX Privacy run.
 
     Example:
-        See ``examples/jax_privacy.py``; four statements are added to a plain loop::
+        See ``examples/jax_digits.py``; four statements are added to a plain loop::
 
             audit = JaxPrivacyAudit(
                 params, grad_fn, batch_selection, event, design=design, key=key

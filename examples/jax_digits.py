@@ -1,8 +1,8 @@
 """Audit a JAX Privacy training of scikit-learn's digits, from the run itself.
 
-    python examples/jax_privacy.py                        # an honest run
-    python examples/jax_privacy.py --divide-noise-by 4    # the same with a bug
-    python examples/jax_privacy.py --records              # canaries as records
+    python examples/jax_digits.py                        # an honest run
+    python examples/jax_digits.py --divide-noise-by 4    # the same with a bug
+    python examples/jax_digits.py --records              # canaries as records
 
 The second run adds a quarter of the noise that the accountant is told of. With
 ``--records`` the canaries are rows of the data, which JAX Privacy itself samples and
@@ -10,15 +10,8 @@ clips. The exit code is the verdict's: 1 if refuted.
 """
 
 import argparse
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeAlias
-
-# This file has the name of the package that it shows, and Python looks for modules
-# beside a script before it looks anywhere else.
-if __name__ == "__main__" and sys.path[0] == str(Path(__file__).resolve().parent):
-    sys.path.pop(0)
 
 import jax
 import jax.numpy as jnp
