@@ -44,6 +44,7 @@ def turns_of(steps: int) -> list[Turns]:
         Turns(every=steps, cohorts=steps),  # once, at a known place
         Turns(most=2),  # sampled users with a cap
         Turns(every=3, cohorts=2, most=1),
+        Turns(every=2, most=2, first=1),
     ]
 
 
@@ -71,7 +72,8 @@ def patterns(
     for joins in product((0, 1), repeat=steps):
         chance, used = 1.0, 0
         for step, joined in enumerate(joins):
-            mine = step % turns.every == cohort
+            since = step - turns.first
+            mine = since >= 0 and since % turns.every == cohort
             free = mine and (turns.most is None or used < turns.most)
             here = rate if free else 0.0
             chance *= here if joined else 1 - here

@@ -76,8 +76,8 @@ class MatchedSums:
         turns, step = self._turns, self.steps
         weight = weights(turns, self._strategy, step)
         self._total += weight[self._cohort] * sums
-        cohort = turns.cohort_at(step)
-        if cohort is not None and step < turns.every * (turns.most or np.inf):
+        if turns.is_turn(step):
+            cohort = turns.cohort_at(step)
             self._squares[cohort] += weight[cohort]
         self.steps += 1
 

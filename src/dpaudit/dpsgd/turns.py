@@ -20,7 +20,6 @@ what a canary puts into independent noise. The largest is the sensitivity.
 """
 
 from dataclasses import dataclass
-from math import inf
 from typing import TypeAlias, final
 
 import numpy as np
@@ -38,13 +37,14 @@ Floats: TypeAlias = NDArray[np.float64]
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turns:
-    """Cohorts that take turns: cohort ``c`` at steps ``c``, ``c + every``, and so on.
+    """Cohorts that take turns: cohort 0 first, and again after ``every`` steps.
 
     Attributes:
         every: Steps from one turn of a cohort to its next.
         cohorts: How many there are, ``every`` at most; the steps that are left are no
             canary's turn.
         most: Steps that one canary joins at most; None if there is no limit.
+        first: The step of the first turn of all.
 
     Example:
         >>> turns = Turns(every=3, cohorts=2)
@@ -55,9 +55,10 @@ class Turns:
     every: int = 1
     cohorts: int = 1
     most: int | None = None
+    first: int = 0
 
     def __post_init__(self) -> None:
-        _validate.make_whole(self, every=1, cohorts=1)
+        _validate.make_whole(self, every=1, cohorts=1, first=0)
         if self.most is not None:
             _validate.make_whole(self, most=1)
         if self.cohorts > self.every:
@@ -68,8 +69,14 @@ class Turns:
 
     def cohort_at(self, step: int) -> int | None:
         """Return whose turn a step is; None if nobody's."""
-        cohort = step % self.every
-        return cohort if cohort < self.cohorts else None
+        cohort = (step - self.first) % self.every
+        return cohort if cohort < self.cohorts and step >= self.first else None
+
+    def is_turn(self, step: int) -> bool:
+        """Return whether a step is anybody's turn who joins all of them."""
+        past = (step - self.first) // self.every
+        limited = self.most is not None and past >= self.most
+        return self.cohort_at(step) is not None and not limited
 
     def cohort_of(self, coordinates: int) -> NDArray[np.int64]:
         """Return the cohort of each coordinate, its canaries together."""
@@ -77,7 +84,7 @@ class Turns:
 
     def turns_in(self, steps: int, cohort: int = 0) -> int:
         """Return how many turns a cohort has in so many steps."""
-        turns = max(0, -(-(steps - cohort) // self.every))
+        turns = max(0, -(-(steps - self.first - cohort) // self.every))
         return turns if self.most is None else min(turns, self.most)
 
     def __str__(self) -> str:
@@ -87,6 +94,8 @@ class Turns:
             told = f"every {self.every} steps"
         else:
             told = f"{self.cohorts} cohorts in turn, each every {self.every} steps"
+        if self.first:
+            told += f", from step {self.first} on"
         return told if self.most is None else f"{told}, {self.most} times at most"
 
 
@@ -111,11 +120,11 @@ def weights(
     """
     ends = strategy.steps or steps or step + 1
     first, row = gram_row(strategy, step, ends)
-    others = first + np.arange(len(row))
-    cohort = others % turns.every
-    mine = cohort < turns.cohorts
+    since = first + np.arange(len(row)) - turns.first
+    cohort = since % turns.every
+    mine = (cohort < turns.cohorts) & (since >= 0)
     if turns.most is not None:
-        mine &= others // turns.every < turns.most
+        mine &= since // turns.every < turns.most
     found = np.bincount(cohort[mine], row[mine], minlength=turns.cohorts)
     return np.asarray(found, np.float64)
 
@@ -135,10 +144,9 @@ def signals(turns: Turns, strategy: Strategy, steps: int) -> Floats:
     """
     squares = np.zeros(turns.cohorts)
     for step in range(steps):
-        cohort = turns.cohort_at(step)
-        if cohort is None or step // turns.every >= (turns.most or inf):
-            continue
-        squares[cohort] += weights(turns, strategy, step, steps=steps)[cohort]
+        if turns.is_turn(step):
+            cohort = turns.cohort_at(step)
+            squares[cohort] += weights(turns, strategy, step, steps=steps)[cohort]
     return np.sqrt(np.maximum(squares, 0.0))
 
 

@@ -606,6 +606,13 @@ def _of_training(result: "Result", *, void: bool) -> Iterator[Fact]:
     if training is None:
         return
     yield from ledger_facts(result)
+    said = result.design.about
+    if said.turns or said.strategy:
+        yield Fact(
+            name="Who joins when",
+            value=on_one_line(said.turns or "every step"),
+            note=on_one_line(said.strategy or ""),
+        )
     yield Fact(
         name="Training",
         value=f"{training.steps:,} steps seen",

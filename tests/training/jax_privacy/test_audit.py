@@ -2,9 +2,6 @@
 
 import dataclasses
 import gc
-import subprocess
-import sys
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -445,15 +442,3 @@ def test_records_are_only_for_audits_of_records():
 def test_more_canaries_than_parameters_are_refused():
     with pytest.raises(InvalidInputError, match="there are only 399"):
         attach(params=jnp.zeros(399))
-
-
-def test_the_example_is_not_mistaken_for_the_package_it_shows():
-    example = Path(__file__).parents[3] / "examples" / "jax_privacy.py"
-    done = subprocess.run(
-        [sys.executable, str(example), "--help"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "--divide-noise-by" in done.stdout

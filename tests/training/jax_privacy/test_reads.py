@@ -17,7 +17,7 @@ from jax_privacy.experimental import accounting
 
 from dpaudit.errors import InvalidInputError
 from dpaudit.training.jax_privacy import Records
-from dpaudit.training.jax_privacy.setup import history_of, norm_in_sum, sample_rate
+from dpaudit.training.jax_privacy.setup import history_of, norm_in_sum, sampling_of
 
 jax.config.update("jax_disable_most_optimizations", True)  # compiles sooner
 pytestmark = pytest.mark.filterwarnings(
@@ -90,17 +90,13 @@ def test_gradients_without_a_known_bound_are_refused():
             norm_in_sum(grad_fn)
 
 
-def test_sampling_that_is_not_plain_poisson_is_refused():
-    for selection in (
-        CyclicPoissonSampling(0.1, 10, cycle_length=2),
-        CyclicPoissonSampling(0.1, 10, truncated_batch_size=5),
-    ):
-        with pytest.raises(InvalidInputError, match="plain Poisson sampling"):
-            sample_rate(selection)
+def test_sampling_that_canaries_cannot_follow_is_refused():
+    with pytest.raises(InvalidInputError, match="without truncation"):
+        sampling_of(CyclicPoissonSampling(0.1, 10, truncated_batch_size=5))
     with pytest.raises(InvalidInputError, match="got FixedBatchSampling"):
-        sample_rate(FixedBatchSampling(10, 10))
+        sampling_of(FixedBatchSampling(10, 10))
     with pytest.raises(InvalidInputError, match="sampling_prob must be in"):
-        sample_rate(CyclicPoissonSampling(0.0, 10))
+        sampling_of(CyclicPoissonSampling(0.0, 10))
 
 
 @pytest.mark.parametrize("norm", [0.0, -1.0, np.nan, np.inf])

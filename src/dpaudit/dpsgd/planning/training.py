@@ -126,7 +126,8 @@ class Training:
         if not (self.takes_turns and apart):
             return self
         lengths = [
-            length(strategy.column(step)) for step in range(0, self.steps, turns.every)
+            length(strategy.column(step))
+            for step in range(turns.first, self.steps, turns.every)
         ]
         typical = sqrt(float(np.mean(np.square(lengths))))
         return Training(steps=len(lengths), rate=self.rate, noise=self.noise / typical)

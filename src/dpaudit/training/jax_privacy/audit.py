@@ -15,7 +15,7 @@ sampling rate from the batch selection, the claim from the event that was accoun
 from collections.abc import Iterator
 from functools import wraps
 from pathlib import Path
-from typing import final
+from typing import Self, final
 
 import jax
 import numpy as np
@@ -23,9 +23,12 @@ import optax
 from dp_accounting import DpEvent
 from jax_privacy.batch_selection import CyclicPoissonSampling
 from jax_privacy.clipping import BoundedSensitivityCallable
+from jax_privacy.experimental.execution_plan import BandMFExecutionPlanConfig
 from numpy.typing import NDArray
 
 from dpaudit.accounting.curves import accountant_curve
+from dpaudit.dpsgd.strategy import Strategy
+from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
@@ -37,6 +40,7 @@ from dpaudit.training.any_loop import (
     looks_at_sums,
     noise_watched,
     scattered,
+    turns_said,
 )
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
 from dpaudit.training.jax_privacy.layout import Layout, Tree, float_sizes
@@ -46,9 +50,12 @@ from dpaudit.training.jax_privacy.setup import (
     Insertion,
     Records,
     Sums,
+    check_privatizer,
     history_of,
+    noise_of,
     norm_in_sum,
-    sample_rate,
+    sampling_of,
+    strategy_of,
 )
 from dpaudit.training.probe import ClippedSum, probe_sum
 from dpaudit.training.sensitivity import Probes, Sensitivity
@@ -85,6 +92,8 @@ class JaxPrivacyAudit:
         key: Key,
         insertion: Insertion = Sums(),  # noqa: B008 (a frozen value)
         noise: float | None = None,
+        strategy: Strategy | None = None,
+        turns: Turns | None = None,
         layout_seed: int = 0,
     ) -> None:
         """Read what is to be read; ``wrap`` attaches the audit.
@@ -93,21 +102,40 @@ class JaxPrivacyAudit:
             params: The parameters, or any tree of arrays or shapes like the gradients.
             clipped_grad: What ``clipped_grad`` or ``clipped_fun`` returned, before
                 ``jax.jit``; the norm of a clipped record is read from it.
-            batch_selection: The Poisson sampling; its rate is read from it.
+            batch_selection: The Poisson sampling, in cycles or not; rate and cycles are
+                read from it.
             event: What the accountant was told of the run, for example
                 ``dpsgd_event(...)`` or a plan's ``dp_event``. Its whole privacy curve
                 is tested. If left out, only the design's claim is.
             design: Fixed beforehand. Publish ``self.commitment`` before training.
             key: The secret of this run; never use one twice.
             insertion: ``Sums()``, or ``Records(norm=...)``; see ``records``.
-            noise: The noise multiplier, over a record's norm in the sum, if noise is to
-                be independent in every step; with ``Sums()`` the noise itself is then
-                held against it. Leave it out for correlated noise.
+            noise: The noise multiplier, over a record's norm in the sum, before it is
+                correlated if it is; with ``Sums()`` the noise itself is then held
+                against it.
+            strategy: How noise is correlated from step to step, if it is; ``of_plan``
+                reads it from an execution plan.
+            turns: Which turns canaries take; as the cycles of the batch selection if
+                left out, and no more often than these.
             layout_seed: Public seed of the canaries' coordinates.
         """
         self._history = None if event is None else history_of(event)
-        self._norm, rate = norm_in_sum(clipped_grad), sample_rate(batch_selection)
-        self._insertion, dimension = insertion, sum(float_sizes(params))
+        self._norm = norm_in_sum(clipped_grad)
+        rate, cycles = sampling_of(batch_selection)
+        turns = cycles if turns is None else turns
+        if cycles and turns and turns.every < cycles.every:
+            raise InvalidInputError(
+                f"turns={turns!r} come more often than the cycles of the batch "
+                f"selection, every {cycles.every} steps, which the accountant counts on"
+            )
+        if isinstance(insertion, Records) and (turns or strategy):
+            raise InvalidInputError(
+                "canaries that are records are for plain Poisson sampling and "
+                "independent noise: which cycle a record is in, nobody but the sampler "
+                "knows; use insertion=Sums()"
+            )
+        self._strategy, self._insertion = strategy, insertion
+        dimension = sum(float_sizes(params))
         coordinates = scattered(dimension, coordinates_needed(design), seed=layout_seed)
         self._layout = Layout.of(params, coordinates)
         # What is added to a sum can be told from what was there; records cannot.
@@ -126,14 +154,55 @@ class JaxPrivacyAudit:
                 "layout_seed": layout_seed,
                 "norm_in_sum": self._norm,
                 "insertion": repr(insertion),
+                **turns_said(design, turns, strategy, rate=rate, noise=noise),
             },
             real_sums=self._real_sums,
+            turns=turns,
+            strategy=strategy,
             groups=self._layout.leaf,
             by_program=isinstance(insertion, Records),
             watched=[f"leaf {leaf}" for leaf in leaves] if self._noise else (),
         )
         self.design, self.commitment = self._audit.design, self._audit.commitment
         self._probes = Probes()
+
+    @classmethod
+    def of_plan(
+        cls,
+        config: BandMFExecutionPlanConfig,
+        params: Tree,
+        clipped_grad: BoundedSensitivityCallable,
+        *,
+        design: Design,
+        key: Key,
+        turns: Turns | None = None,
+        layout_seed: int = 0,
+    ) -> Self:
+        """Read what is to be read from an execution plan, correlated noise or not.
+
+        Args:
+            config: The plan's configuration; the plan itself hides its strategy.
+            params: The parameters, or any tree of arrays or shapes like the gradients.
+            clipped_grad: What ``config.plan.clipped_grad(loss)`` returned, before
+                ``jax.jit``.
+            design: Fixed beforehand. Publish ``self.commitment`` before training.
+            key: The secret of this run; never use one twice.
+            turns: Which turns canaries take; as the plan's cycles if left out.
+            layout_seed: Public seed of the canaries' coordinates.
+        """
+        plan = config.plan
+        return cls(
+            params,
+            clipped_grad,
+            plan.batch_selection_strategy,
+            plan.dp_event,
+            design=design,
+            key=key,
+            noise=noise_of(config),
+            strategy=strategy_of(config),
+            turns=turns,
+            layout_seed=layout_seed,
+        )
 
     def wrap(
         self, privatizer: optax.GradientTransformation
@@ -143,6 +212,7 @@ class JaxPrivacyAudit:
         Use it in the privatizer's place, in compiled code or not. Its state is an
         ``AuditedState``; after each step hand it to ``observe``.
         """
+        check_privatizer(privatizer, self._strategy)
 
         def first() -> tuple[NDArray[np.float64], int]:
             return self._joining(), self._audit.reading.steps

@@ -10,8 +10,10 @@ Canaries are added to sums, or are records among the others.
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import TypeAlias, final
+from typing import Final, TypeAlias, final
 
+import numpy as np
+import optax
 from dp_accounting import (
     ComposedDpEvent,
     DpEvent,
@@ -22,18 +24,28 @@ from dp_accounting import (
 )
 from jax_privacy.batch_selection import CyclicPoissonSampling
 from jax_privacy.clipping import BoundedSensitivityCallable
+from jax_privacy.experimental.execution_plan import BandMFExecutionPlanConfig
+from jax_privacy.matrix_factorization.streaming_matrix import StreamingMatrix
 
 from dpaudit.accounting.history import sample_rate as validate_rate
+from dpaudit.dpsgd.strategy import Strategy, Toeplitz
+from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import InvalidInputError
 
 __all__ = [
     "Insertion",
     "Records",
     "Sums",
+    "check_privatizer",
     "history_of",
+    "noise_of",
     "norm_in_sum",
-    "sample_rate",
+    "sampling_of",
+    "strategy_of",
 ]
+
+_FIRST_STEPS: Final = 16  # that show whether noise is correlated
+_CLOSE: Final = 1e-3  # of what is computed in float32
 
 
 def history_of(event: DpEvent) -> list[tuple[float, float, int]]:
@@ -126,25 +138,111 @@ def norm_in_sum(clipped_grad: BoundedSensitivityCallable) -> float:
     return norm
 
 
-def sample_rate(batch_selection: CyclicPoissonSampling) -> float:
-    """Return the chance of a record to be in a batch.
+def sampling_of(batch_selection: CyclicPoissonSampling) -> tuple[float, Turns | None]:
+    """Return the chance of a record to be in a batch, and whose turn it is.
 
     Example:
-        >>> sample_rate(CyclicPoissonSampling(sampling_prob=0.1, iterations=100))
-        0.1
+        >>> sampling_of(CyclicPoissonSampling(sampling_prob=0.1, iterations=100))
+        (0.1, None)
+        >>> cycles = CyclicPoissonSampling(
+        ...     sampling_prob=1.0, iterations=100, cycle_length=4
+        ... )
+        >>> sampling_of(cycles)
+        (1.0, Turns(every=4, cohorts=4, most=None, first=0))
     """
     if not isinstance(batch_selection, CyclicPoissonSampling):
         raise InvalidInputError(
             "batch_selection must be CyclicPoissonSampling(...), got "
             f"{type(batch_selection).__name__}; canaries join steps by Poisson sampling"
         )
-    if batch_selection.cycle_length != 1 or batch_selection.truncated_batch_size:
+    if batch_selection.truncated_batch_size:
         raise InvalidInputError(
-            "batch_selection must be plain Poisson sampling, got cycle_length="
-            f"{batch_selection.cycle_length}, truncated_batch_size="
-            f"{batch_selection.truncated_batch_size}; cycles and truncation are not "
-            "supported, nor is noise that is correlated over steps"
+            "batch_selection must be without truncation, got truncated_batch_size="
+            f"{batch_selection.truncated_batch_size}; canaries that are added to sums "
+            "would not be truncated with the others"
         )
     rate = float(batch_selection.sampling_prob)
     validate_rate("sampling_prob", rate)
-    return rate
+    cycle = int(batch_selection.cycle_length)
+    return rate, Turns(every=cycle, cohorts=cycle) if cycle > 1 else None
+
+
+def strategy_of(config: BandMFExecutionPlanConfig) -> Toeplitz | None:
+    """Return how the noise of an execution plan is correlated; None if it is not.
+
+    Example:
+        >>> config = BandMFExecutionPlanConfig(
+        ...     strategy=[1.0, 0.5], iterations=8, epsilon=1.0, delta=1e-5
+        ... )
+        >>> strategy_of(config).column(0)
+        array([1. , 0.5])
+    """
+    coefficients = np.asarray(config.strategy, np.float64)
+    if len(coefficients) == 1:
+        return None
+    if config.column_normalize:  # to columns of length 1, whatever they were
+        coefficients = coefficients / np.linalg.norm(coefficients)
+    return Toeplitz(
+        coefficients=tuple(coefficients.tolist()),
+        steps=int(config.iterations),
+        normalized=bool(config.column_normalize),
+    )
+
+
+def noise_of(config: BandMFExecutionPlanConfig) -> float:
+    """Return the noise that a plan states, over a record's norm, before correlation."""
+    event = config.plan.dp_event
+    ((multiplier, _, _),) = history_of(event)
+    return multiplier * float(np.linalg.norm(np.asarray(config.strategy, np.float64)))
+
+
+def check_privatizer(
+    privatizer: optax.GradientTransformation, strategy: Strategy | None
+) -> None:
+    """Refuse a privatizer of JAX Privacy that correlates its noise in another way.
+
+    Of its own privatizers the noising matrix, ``C^-1``, can be read; of others nothing
+    is known, and what was said is believed.
+
+    Raises:
+        InvalidInputError: The noise is correlated and no strategy was passed, or not
+            by the one that was passed.
+    """
+    told = dict(
+        zip(
+            privatizer.update.__code__.co_freevars,
+            privatizer.update.__closure__ or (),
+            strict=True,
+        )
+        if hasattr(privatizer.update, "__code__")
+        else ()
+    )
+    if "noising_matrix" not in told:
+        return
+    steps = (strategy and strategy.steps) or _FIRST_STEPS
+    noising = told["noising_matrix"].cell_contents
+    streamed = isinstance(noising, StreamingMatrix)
+    # A column that is scaled at the end differs from the others only there.
+    rows = np.asarray(noising.materialize(steps) if streamed else noising, np.float64)
+    correlated = np.abs(rows - np.diag(np.diagonal(rows))).max(initial=0.0) > _CLOSE
+    if strategy is None:
+        if correlated:
+            raise InvalidInputError(
+                "this privatizer correlates its noise from step to step; say how: "
+                "JaxPrivacyAudit.of_plan(config, ...) reads it from an execution plan, "
+                "or pass strategy=Toeplitz(coefficients=..., steps=...), or "
+                "strategy=Matrix(rows=...) with the matrix whose inverse it multiplies "
+                "noise by"
+            )
+        return
+    columns = np.zeros((len(rows), len(rows)))
+    for step in range(len(rows)):
+        column = strategy.column(step)[: len(rows) - step]
+        columns[step : step + len(column), step] = column
+    off = np.abs(columns @ rows - np.eye(len(rows))).max()
+    if not off < _CLOSE:
+        raise InvalidInputError(
+            f"this privatizer does not multiply noise by the inverse of {strategy}: "
+            f"their product differs from 1 by {off:.2g}; pass the strategy that it "
+            "was made from"
+        )
