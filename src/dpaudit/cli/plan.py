@@ -221,7 +221,7 @@ def _json(found: "Plan", target: float | None, needed: "Needed | None") -> str:
     return _canonical.text(
         {
             "format": _FORMAT,
-            "training": encode(found.training),
+            "training": {**found.training.setting()},
             "epsilon": found.claim.epsilon,
             "delta": found.claim.delta,
             "alpha": found.alpha,
