@@ -67,7 +67,7 @@ class Draws:
 
     def joined(self, step: int) -> NDArray[np.int64]:
         """Return the coordinate of each included canary that joins a step, in order."""
-        who = self._drawn(step)
+        who = self.present(step)
         return np.asarray(who[self.included[who]] // self._per_coordinate)
 
     def joining(self, step: int) -> NDArray[np.int64]:
@@ -75,8 +75,11 @@ class Draws:
         coordinates = self._canaries // self._per_coordinate
         return np.bincount(self.joined(step), minlength=coordinates)
 
-    def _drawn(self, step: int) -> NDArray[np.int64]:
-        """Return the canaries that would join a step, whatever their coins."""
+    def present(self, step: int) -> NDArray[np.int64]:
+        """Return the canaries that take part in a step, whatever their coins.
+
+        Those that are excluded take part with nothing.
+        """
         turns = self._turns
         if turns is None:
             return self._picked(step)
