@@ -18,6 +18,7 @@ _NEEDS = {
         "training/jax_privacy",
         "testing/conformance/test_jax_privacy_adapter.py",
     ],
+    "pfl": ["training/pfl", "testing/conformance/test_pfl_adapter.py"],
     "lightning": ["training/opacus/test_lightning.py"],
     "huggingface": [
         "training/opacus/test_huggingface.py",

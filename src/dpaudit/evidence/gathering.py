@@ -24,6 +24,7 @@ _PACKAGES = {
     "opacus": "opacus",
     "jax": "jax",
     "jax_privacy": "jax-privacy",
+    "pfl": "pfl",
     "dp_accounting": "dp-accounting",
 }
 

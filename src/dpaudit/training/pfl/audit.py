@@ -1,0 +1,435 @@
+"""An audit that rides on federated training in pfl: canary users in, noisy sums out.
+
+What is protected is a user, so canaries are users. Each is sampled or added to cohorts,
+trained, clipped and added up as others are; only its update is not what it learned but
+twice the clipping bound in one coordinate, or nothing if its coin excludes it. The
+guesser sees what the sum shows at the canaries' coordinates just after the noise, and
+knows what real users put there, as an accountant's proof allows.
+
+The clipping bound and the strategy of correlated noise are read from the mechanism,
+the claim from the accountant.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+from pfl.context import UserContext
+from pfl.data.dataset import AbstractDataset
+from pfl.data.federated_dataset import FederatedDatasetBase
+from pfl.internal.ops.selector import get_default_framework_module
+from pfl.model.base import StatefulModel
+from pfl.postprocessor.base import Postprocessor
+from pfl.privacy.privacy_accountant import PrivacyAccountant
+from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
+from pfl.stats import MappedVectorStatistics
+
+from dpaudit.dpsgd.strategy import Matrix
+from dpaudit.dpsgd.turns import Turns
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.coins import Key
+from dpaudit.game.design import Design, Unit
+from dpaudit.game.ledger import Fault, How, Look, Road
+from dpaudit.game.result import Result
+from dpaudit.privacy.guarantees import Guarantee
+from dpaudit.training.any_loop import (
+    noise_watched,
+    scattered,
+    turns_said,
+    unit_said,
+)
+from dpaudit.training.audit import TrainingAudit, coordinates_needed, per_coordinate
+from dpaudit.training.pfl.layout import Layout
+from dpaudit.training.pfl.postprocessors import First, Last, Noisy, Quiet
+from dpaudit.training.pfl.probing import Update, probe_users
+from dpaudit.training.pfl.setup import (
+    Added,
+    Insertion,
+    Sampled,
+    claim_of,
+    clipping_bound,
+    read_accountant,
+    read_mechanism,
+)
+from dpaudit.training.pfl.users import (
+    UsersWithCanaries,
+    canary_of,
+    user_id,
+    with_canaries,
+)
+from dpaudit.training.pfl.visits import Visits
+from dpaudit.training.sensitivity import Probes, Sensitivity, packed, unpacked
+from dpaudit.training.strategy_check import check_strategy
+
+__all__ = ["PflAudit"]
+
+_NORM: Final = 2.0  # of a canary before clipping, over the clipping bound
+_KEPT: Final = 12  # real users' updates of a round, for a probe
+_STATE: Final = "pfl"
+
+
+@final
+class PflAudit:
+    """Audits one federated training in pfl's simulated backend.
+
+    Example:
+        See ``examples/pfl_users.py``; three statements are added to a training::
+
+            audit = PflAudit(model, mechanism, accountant, data=some_user,
+                             design=design, key=key)
+            backend = SimulatedBackend(
+                training_data=audit.dataset(users),
+                val_data=users,
+                postprocessors=audit.around([mechanism]),
+            )
+            algorithm.run(..., backend=backend, model=model)
+            print(audit.finish())
+    """
+
+    def __init__(  # noqa: PLR0913 (each is something that is fixed beforehand)
+        self,
+        model: StatefulModel,
+        mechanism: CentrallyAppliedPrivacyMechanism,
+        accountant: PrivacyAccountant,
+        *,
+        data: AbstractDataset,
+        design: Design,
+        key: Key,
+        insertion: Insertion = Added(),  # noqa: B008 (a frozen value)
+        layout_seed: int = 0,
+    ) -> None:
+        """Read what is to be read; ``dataset`` and ``around`` attach the audit.
+
+        Args:
+            model: The one that is trained; names and shapes of updates are read.
+            mechanism: The central privacy mechanism, as it is among the postprocessors.
+            accountant: Whose claim is tested. With ``Added`` canaries take part at its
+                sampling probability, in their turns. If it is 1, a user who takes part
+                in so many rounds as there are compositions is what is claimed for.
+            data: What each canary user holds: any user's data set. Its update is
+                replaced, but its size counts where users are weighed by it.
+            design: Fixed beforehand. Publish ``self.commitment`` before training.
+            key: The secret of this run; never use one twice.
+            insertion: ``Added(turns=...)``: the audit adds canary users to cohorts;
+                ``Sampled()``: the training's own sampler picks them.
+            layout_seed: Public seed of the canaries' coordinates.
+        """
+        self._inside, self._strategy = read_mechanism(mechanism)
+        self._noise, rate, self._times = read_accountant(accountant)
+        self._mechanism, self._accountant = mechanism, accountant
+        self._rate, self._insertion, self._data = rate, insertion, data
+        self._turns = _turns(insertion, self._strategy, times=self._times)
+        _check_alone()
+        parameters = model.get_parameters()
+        dimension, count = int(parameters.num_parameters), coordinates_needed(design)
+        self.coordinates = scattered(dimension, count, seed=layout_seed)
+        self._layout = Layout(parameters, self.coordinates)
+        self._watched = noise_watched(count)
+        leaves = self._layout.leaf[self._watched]
+        self._audit = TrainingAudit(
+            design=design,
+            key=key,
+            sample_rate=rate,
+            read={
+                "framework": "pfl",
+                "dimension": dimension,
+                "sample_rate": rate,
+                "layout_seed": layout_seed,
+                "insertion": repr(insertion),
+                **unit_said(Unit.USER),
+                **turns_said(
+                    design, self._turns, self._strategy, rate=rate, noise=self._noise
+                ),
+            },
+            real_sums=True,
+            groups=self._layout.leaf,
+            by_program=True,
+            watched=[self._layout.names[leaf] for leaf in leaves],
+            turns=self._turns,
+            strategy=self._strategy,
+        )
+        self.design, self.commitment = self._audit.design, self._audit.commitment
+        self.user_ids = tuple(user_id(i) for i in range(self.design.canaries))
+        self._per_coordinate = per_coordinate(self.design)
+        self._probes, self._visits = Probes(), Visits()
+        self._after: tuple[Postprocessor, ...] = ()
+        self._clip = 0.0
+        self._begun = False
+        self._came = np.zeros(self.design.canaries, np.int64)  # to this round
+        self._real, self._before = np.zeros(count), np.zeros(count)
+        self._updates: list[Update] = []
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds were observed."""
+        return self._audit.reading.steps
+
+    def dataset(self, base: FederatedDatasetBase) -> FederatedDatasetBase:
+        """Return the training data with canary users in their turns.
+
+        Args:
+            base: The training's own; for ``Sampled()``, made with ``users``.
+        """
+        return UsersWithCanaries(base, self._data, _Coming(self))
+
+    def users(
+        self, make: Callable[[Any], AbstractDataset]
+    ) -> Callable[[Any], AbstractDataset]:
+        """Return a maker of users' data sets that makes those of canaries too.
+
+        For ``insertion=Sampled()``: hand it to ``FederatedDataset``, and put
+        ``self.user_ids`` among the users that are sampled from.
+
+        Args:
+            make: The training's own, from a user's identifier to a data set.
+        """
+        if not isinstance(self._insertion, Sampled):
+            raise InvalidInputError(
+                "this audit adds its canary users to cohorts itself; for those that "
+                "the training's own sampler picks pass insertion=Sampled()"
+            )
+        return with_canaries(make, self._data)
+
+    def around(self, postprocessors: Sequence[Postprocessor]) -> list[Postprocessor]:
+        """Return the postprocessors with the audit among them.
+
+        Args:
+            postprocessors: All of the training's, in their order; the mechanism is one
+                of them.
+        """
+        places = [i for i, p in enumerate(postprocessors) if p is self._mechanism]
+        if len(places) != 1:
+            raise InvalidInputError(
+                "postprocessors must hold the mechanism that the audit was given, "
+                f"once, got {postprocessors!r:.80}"
+            )
+        place, watch = places[0], _Watch(self)
+        self._after = tuple(postprocessors)
+        return [
+            First(watch),
+            *postprocessors[:place],
+            Noisy(watch),
+            self._mechanism,
+            Quiet(watch),
+            *postprocessors[place + 1 :],
+            Last(watch),
+        ]
+
+    def probe(self, *, users: int = 8, seed: int = 0) -> Sensitivity:
+        """Look how much one user changes the sum, before noise, with its weight.
+
+        Real users' updates of the last round go once more through the training's own
+        postprocessors, as they are and larger, with and without one of them. What is
+        seen is part of the result. Probe after the first round, or at the end.
+
+        Args:
+            users: How many of them leave, one at a time.
+            seed: Decides which.
+        """
+        if not self._updates:
+            raise VoidAuditError(
+                "there is no user to probe with: probe after a round of training, with "
+                "a backend that has postprocessors=audit.around([...])"
+            )
+        found = probe_users(
+            self._after, self._updates, norm=self._clip, users=users, seed=seed
+        )
+        return self._probes.add(found)
+
+    def save(self, path: str | Path) -> None:
+        """Write what was seen so far to a file that holds no key."""
+        more = {_STATE: packed(self._visits.plain()), **self._probes.saved()}
+        self._audit.save(path, more)
+
+    def resume(self, path: str | Path) -> None:
+        """Go on from a file that ``save`` wrote, with the same key and design.
+
+        Model, optimizer and mechanism are the training's own to restore.
+        """
+        state = self._audit.read_state(path)
+        self._audit.resume(state)
+        self._probes.restore(state)
+        fields = {*self._visits.plain()}
+        self._visits.take_up(dict(unpacked(state, _STATE, fields)))
+
+    def finish(self, *, claim: Guarantee | None = None) -> Result:
+        """Guess, and judge.
+
+        Args:
+            claim: What the accountant stands for, if not what is read from it.
+        """
+        looks, faults = [*self._looks()], [*self._faults()]
+        if self._strategy is not None and self._turns is not None:
+            look, fault = check_strategy(
+                self._strategy,
+                steps=self._strategy.steps,
+                separation=self._turns.every,
+                most=self._turns.most,
+                claimed=float(np.sqrt(self._times)),
+            )
+            looks, faults = [*looks, look], [*faults, *([fault] if fault else [])]
+        return self._audit.finish(
+            claim=claim_of(self._accountant) if claim is None else claim,
+            looks=[*looks, *self._probes.looks],
+            faults=[*faults, *self._probes.faults],
+        )
+
+    def _begin(self) -> NDArray[np.int64]:
+        self._clip, self._begun = clipping_bound(self._inside), True
+        self._came[:], self._real[:] = 0, 0.0
+        self._updates = []
+        self._visits.begin()
+        if isinstance(self._insertion, Sampled):
+            return np.zeros(0, np.int64)
+        return self._audit.draws.present(self.rounds)
+
+    def _sent(self, stats: MappedVectorStatistics, user: UserContext) -> None:
+        canary = canary_of(user.user_id)
+        if canary is None:
+            if len(self._updates) < _KEPT:
+                self._updates.append(Update.of(stats, user))
+            return
+        self._came[canary] += 1
+        # Statistics are summed up with their weight: a user's own is this over it.
+        included = bool(self._audit.draws.included[canary])
+        value = _NORM * self._clip * float(stats.weight) if included else 0.0
+        self._layout.put(stats, canary // self._per_coordinate, value)
+
+    def _adds(self, stats: MappedVectorStatistics, user: UserContext) -> None:
+        if canary_of(user.user_id) is None:
+            self._real += self._layout.read(stats)
+
+    def _quiet(self, stats: MappedVectorStatistics) -> None:
+        self._before = self._layout.read(stats)
+
+    def _noisy(self, stats: MappedVectorStatistics) -> None:
+        if not self._begun:
+            raise VoidAuditError(
+                "a round was made whose users did not come from audit.dataset(...); "
+                "hand the backend training_data=audit.dataset(users)"
+            )
+        self._check_added()
+        noisy = self._layout.read(stats)
+        joined = self._came * self._audit.draws.included
+        inside = joined.reshape(len(self.coordinates), -1).sum(axis=1)
+        self._audit.observe((noisy - self._real) / self._clip, inside)
+        added = (noisy - self._before)[self._watched] / self._clip
+        self._audit.watch_noise(added, self._noise)
+        self._visits.end()
+        self._begun = False
+
+    def _check_added(self) -> None:
+        """Refuse a round in which canaries were lost or came twice."""
+        if isinstance(self._insertion, Sampled):
+            return
+        there = np.zeros_like(self._came)
+        there[self._audit.draws.present(self.rounds)] = 1
+        if not np.array_equal(there, self._came):
+            raise VoidAuditError(
+                f"{int(there.sum())} canary users were added to the cohort of round "
+                f"{self.rounds + 1} and {int(self._came.sum())} sent an update; use "
+                "postprocessors=audit.around([...]), and one audit for one backend"
+            )
+
+    def _separation(self) -> int:
+        """Return from one visit of a user to the next, if noise counts on it."""
+        if self._strategy is None or self._turns is None:
+            return 1
+        return self._turns.every
+
+    def _looks(self) -> Iterator[Look]:
+        through = "canaries are users, and pass it as users do"
+        probe = "audit.probe() would look at it"
+        cut = f"{through}, at {_NORM:g} times the clipping bound"
+        yield Look(road=Road.CLIPPING, how=How.AUDITED, said=cut)
+        yield Look(road=Road.ADDING, how=How.AUDITED, said=through)
+        yield Look(road=Road.GRADIENTS, how=How.NOT_LOOKED_AT, said=probe)
+        if isinstance(self._insertion, Sampled):
+            yield Look(road=Road.SAMPLING, how=How.AUDITED, said=through)
+        else:
+            beyond = "canaries are added to cohorts; insertion=Sampled() would look"
+            yield Look(road=Road.SAMPLING, how=How.NOT_LOOKED_AT, said=beyond)
+        yield from self._visits.looks(self._separation())
+        yield Look(
+            road=Road.OTHER_WAYS,
+            how=How.NOT_LOOKED_AT,
+            said="an audit sees the noisy sum, and not metrics of users, nor what else "
+            "leaves beside it",
+        )
+
+    def _faults(self) -> Iterator[Fault]:
+        picked = self.design.canaries if isinstance(self._insertion, Sampled) else 0
+        yield from self._visits.faults(
+            separation=self._separation(), canaries=picked, rate=self._rate
+        )
+        turns = self._turns or Turns()
+        joins = self.rounds if self._rate < 1 else turns.turns_in(self.rounds)
+        if joins > self._times:
+            yield Fault(
+                road=Road.ACCOUNTING,
+                said="users may take part in more rounds than are accounted for",
+                measured=f"{joins} rounds",
+                claimed=f"{self._times}",
+                cause="an accountant that was told fewer compositions than were made",
+            )
+
+
+@final
+class _Coming:
+    """What the data set is told: who is added; nothing of coins."""
+
+    def __init__(self, audit: PflAudit) -> None:
+        self._audit = audit
+
+    def begin(self) -> NDArray[np.int64]:
+        return self._audit._begin()
+
+    def came(self, user: object) -> None:
+        audit, canary = self._audit, canary_of(user) is not None
+        if canary and isinstance(audit._insertion, Added):
+            return  # the audit's own doing
+        audit._visits.came(user, canary=canary)
+
+
+@final
+class _Watch:
+    """What the postprocessors are told."""
+
+    def __init__(self, audit: PflAudit) -> None:
+        self.sent, self.adds = audit._sent, audit._adds
+        self.quiet, self.noisy = audit._quiet, audit._noisy
+
+
+def _turns(
+    insertion: Insertion, strategy: Matrix | None, *, times: int
+) -> Turns | None:
+    """Return whose turn it is, if it suits the noise and the accountant."""
+    turns = insertion.turns if isinstance(insertion, Added) else None
+    if strategy is None:
+        return turns
+    if turns is None:
+        raise InvalidInputError(
+            "correlated noise is accounted for users who take part every so many "
+            "rounds: pass insertion=Added(turns=Turns(every=min_separation, "
+            "cohorts=...)), with the mechanism's min_separation"
+        )
+    joins = turns.turns_in(strategy.steps)
+    if joins > times:
+        raise InvalidInputError(
+            f"with {turns} a canary takes part {joins} times in {strategy.steps} "
+            f"rounds, and the accountant counts with {times}; pass Turns(every=...) of "
+            "the mechanism's min_separation"
+        )
+    return turns
+
+
+def _check_alone() -> None:
+    """Refuse several processes: each of them sees some of the users only."""
+    world = int(get_default_framework_module().distributed.world_size)
+    if world > 1:
+        raise InvalidInputError(
+            f"pfl runs in {world} processes, each with a part of the users; audit a "
+            "training in one process"
+        )

@@ -1,0 +1,158 @@
+"""Canary users: who they are, and how they get into cohorts.
+
+A canary user holds some real user's data, so that everything a training does with a
+user can be done with it: it is trained on, counted and weighed. What comes of that is
+thrown away in ``postprocessors``, where its update becomes the canary's. Whether its
+coin includes it or not, it takes part in the same rounds, so that no count, weight or
+message depends on a coin.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, Protocol, TypeAlias, final
+
+from numpy.typing import NDArray
+from pfl.data.dataset import AbstractDataset
+from pfl.data.federated_dataset import FederatedDatasetBase
+
+__all__ = ["CanaryUser", "Rounds", "UsersWithCanaries", "canary_of", "user_id"]
+
+Seeded: TypeAlias = tuple[AbstractDataset, int]
+
+_NAME: Final = "dpaudit-canary-"
+
+
+def user_id(canary: int) -> str:
+    """Return the name that a canary user goes by.
+
+    Example:
+        >>> user_id(7)
+        'dpaudit-canary-7'
+    """
+    return f"{_NAME}{canary}"
+
+
+def canary_of(user: object) -> int | None:
+    """Return which canary goes by a name; None if none does.
+
+    Example:
+        >>> canary_of("dpaudit-canary-7"), canary_of("somebody"), canary_of(None)
+        (7, None, None)
+    """
+    if isinstance(user, str) and user.startswith(_NAME):
+        return int(user.removeprefix(_NAME))
+    return None
+
+
+@final
+class CanaryUser(AbstractDataset):
+    """Somebody's data under a canary's name.
+
+    Args:
+        data: Any user's.
+        canary: Which canary.
+    """
+
+    def __init__(self, data: AbstractDataset, canary: int) -> None:
+        self._data, self._canary = data, canary
+
+    @property
+    def raw_data(self) -> Any:  # noqa: ANN401 (what the data are)
+        """As the data have it."""
+        return self._data.raw_data
+
+    @property
+    def user_id(self) -> str:
+        """The canary's name."""
+        return user_id(self._canary)
+
+    @property
+    def metadata(self) -> dict[str, Any]:
+        """As the data have it."""
+        return self._data.metadata
+
+    @property
+    def train_kwargs(self) -> dict[str, Any]:
+        """As the data have it."""
+        return self._data.train_kwargs
+
+    @property
+    def eval_kwargs(self) -> dict[str, Any]:
+        """As the data have it."""
+        return self._data.eval_kwargs
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def iter(self, batch_size: int | None) -> Iterable[Any]:
+        """As the data have it."""
+        return self._data.iter(batch_size)
+
+    def split(
+        self,
+        fraction: float | None = None,
+        min_train_size: int | None = None,
+        min_val_size: int | None = None,
+    ) -> tuple["CanaryUser", "CanaryUser"]:
+        """Return the two parts of the data, both the canary's."""
+        parts = self._data.split(fraction, min_train_size, min_val_size)
+        left, right = (CanaryUser(part, self._canary) for part in parts)
+        return left, right
+
+    def get_worker_partition(self) -> "CanaryUser":
+        """Return this worker's part of the data."""
+        return CanaryUser(self._data.get_worker_partition(), self._canary)
+
+
+class Rounds(Protocol):
+    """What is told of rounds, and asked for them."""
+
+    def begin(self) -> NDArray[Any]:
+        """Begin a round, and return the canaries that are added to its cohort."""
+        ...
+
+    def came(self, user: object) -> None:
+        """Take note that a user is in the cohort."""
+        ...
+
+
+@final
+class UsersWithCanaries(FederatedDatasetBase):
+    """A federated data set with canary users in its cohorts.
+
+    Args:
+        base: Of the real users, or of those and the canaries.
+        data: What each canary user holds that is added.
+        rounds: Says who is added.
+    """
+
+    def __init__(
+        self, base: FederatedDatasetBase, data: AbstractDataset, rounds: Rounds
+    ) -> None:
+        super().__init__()
+        self._base, self._data, self._rounds = base, data, rounds
+
+    def __next__(self) -> Seeded:
+        return next(self._base)  # type: ignore[no-any-return]
+
+    def get_cohort(self, cohort_size: int) -> Iterator[Seeded]:
+        """Yield the cohort of real users, and then the canaries whose turn it is."""
+        added = self._rounds.begin()
+        for dataset, seed in self._base.get_cohort(cohort_size):
+            self._rounds.came(dataset.user_id)
+            yield dataset, seed
+        for canary in added:
+            user = CanaryUser(self._data, int(canary))
+            self._rounds.came(user.user_id)
+            yield user, self._get_seed()
+
+
+def with_canaries(
+    make: Callable[[Any], AbstractDataset], data: AbstractDataset
+) -> Callable[[Any], AbstractDataset]:
+    """Return a maker of users' data sets that makes canary users' too."""
+
+    def made(user: Any) -> AbstractDataset:  # noqa: ANN401 (as the sampler names them)
+        canary = canary_of(user)
+        return make(user) if canary is None else CanaryUser(data, canary)
+
+    return made

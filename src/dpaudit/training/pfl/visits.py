@@ -1,0 +1,124 @@
+"""Do users take part as often as was accounted for? Watched as cohorts come.
+
+An accountant is told how often users take part: with a chance in every round, or once
+in so many rounds. Cohorts show it. A user who is twice in one cohort is clipped twice
+and counts double. A user who comes back too soon meets noise of its last time, which
+correlated noise takes back. Both are facts, and no chance is involved. Canary users
+that the training's own sampler picks come a binomial number of times in all; if they
+come more often than the rate explains, with a chance below the ledger's budget, the
+rate that was accounted for is wrong. Coming more seldom is no fault.
+
+Who came is forgotten when a run is broken off: only what was seen to be wrong is kept.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final, final
+
+from scipy import stats
+
+from dpaudit.game.ledger import BUDGET, Fault, How, Look, Road
+
+__all__ = ["Visits"]
+
+_FIELDS: Final = ("rounds", "users", "canaries", "times", "apart")
+
+
+@final
+class Visits:
+    """Counts who takes part, round by round."""
+
+    def __init__(self) -> None:
+        self._last: dict[Any, int] = {}  # round of each user's last visit
+        self._now: dict[Any, int] = {}  # visits in this round
+        self.rounds = self.users = self.canaries = 0
+        self.times = 0  # the most that a user was in one cohort
+        self.apart = 0  # the fewest rounds from a visit to the next; 0 if none
+
+    def begin(self) -> None:
+        """Begin a round."""
+        self._now.clear()
+
+    def came(self, user: object, *, canary: bool) -> None:
+        """Take note of a user in the cohort; one without a name is only counted."""
+        self.users += not canary
+        self.canaries += canary
+        if user is None:
+            return
+        self._now[user] = self._now.get(user, 0) + 1
+        self.times = max(self.times, self._now[user])
+        before = self._last.get(user)
+        if before is not None and before != self.rounds:
+            apart = self.rounds - before
+            self.apart = min(self.apart or apart, apart)
+        self._last[user] = self.rounds
+
+    def end(self) -> None:
+        """End a round."""
+        self.rounds += 1
+
+    def plain(self) -> dict[str, int]:
+        """Return what was counted, as JSON has it."""
+        return {name: getattr(self, name) for name in _FIELDS}
+
+    def take_up(self, plain: dict[str, Any]) -> None:
+        """Go on from what ``plain`` returned."""
+        for name in _FIELDS:
+            setattr(self, name, int(plain[name]))
+        self._last.clear()
+
+    def looks(self, separation: int) -> Iterator[Look]:
+        """Return what was seen of cohorts, where users have names."""
+        if not self.times:
+            return
+        back = "none came back"
+        if self.apart:
+            back = f"the soonest came back {self.apart} later"
+        if separation > 1:
+            back += f", where {separation} are counted on"
+        times = "no user twice in one" if self.times == 1 else "some twice in one"
+        yield Look(
+            road=Road.SAMPLING,
+            how=How.PROBED,
+            said=f"cohorts of {self.rounds} rounds: {times}, {back}",
+        )
+
+    def faults(
+        self, *, separation: int, canaries: int = 0, rate: float = 1.0
+    ) -> Iterator[Fault]:
+        """Return what is wrong.
+
+        Args:
+            separation: Rounds from one visit to the next at least; 1 for any.
+            canaries: How many the training's own sampler picks from; 0 if none.
+            rate: The chance to take part that was accounted for.
+        """
+        if self.times > 1:
+            yield Fault(
+                road=Road.SAMPLING,
+                said="a user is several times in one cohort, and clipped each time",
+                measured=f"{self.times} times",
+                claimed="at most once",
+                cause="a sampler that draws users with replacement",
+            )
+        if 0 < self.apart < separation:
+            yield Fault(
+                road=Road.SAMPLING,
+                said="a user comes back sooner than the noise allows for",
+                measured=f"after {self.apart} rounds",
+                claimed=f"at least {separation}",
+                cause="fewer users than rounds between visits times the cohort size",
+            )
+        chances = canaries * self.rounds
+        if not chances or rate == 1:
+            return
+        p = float(stats.binom.sf(self.canaries - 1, chances, rate))
+        if p <= BUDGET and self.times < 2:
+            yield Fault(
+                road=Road.SAMPLING,
+                said="users are sampled more often than is accounted for",
+                measured=f"a rate of {self.canaries / chances:.4g}",
+                claimed=f"{rate:.4g}",
+                cause="an accountant that was told another cohort size or number of "
+                "users than the training has",
+                chance=p,
+            )

@@ -1,0 +1,114 @@
+"""Is noise large enough for the strategy that correlates it? Computed, not guessed.
+
+Correlated noise protects whoever joins steps ``u`` as independent noise would protect
+the vector ``C u`` (``dpsgd.strategy``). So its scale must be divided by the largest
+``|C u|`` over all ways to join that are allowed. Whoever scales a strategy to unit
+columns may use the square root of the number of joins instead; if the columns are
+longer than 1, noise is too small by as much, and no statistics is needed to see it.
+
+With joins at least as far apart as there are bands the largest ``|C u|`` is found
+exactly. With more bands joins meet; then some ways to join are tried, and the largest
+of these is a lower bound: too much for the noise is too much, and the rest is not said.
+"""
+
+from math import isfinite
+
+from dpaudit import _validate
+from dpaudit.dpsgd.strategy import Strategy, length
+from dpaudit.dpsgd.turns import Turns, separated_sensitivity, signals
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.ledger import Fault, How, Look, Road
+
+__all__ = ["check_strategy"]
+
+_ROUNDING = 1e-3  # relative; strategies are often found in single precision
+
+
+def check_strategy(
+    strategy: Strategy,
+    *,
+    steps: int,
+    separation: int,
+    claimed: float,
+    most: int | None = None,
+) -> tuple[Look, Fault | None]:
+    """Return what the strategy's sensitivity is, and whether noise allows for it.
+
+    Args:
+        strategy: How noise is correlated.
+        steps: How many steps.
+        separation: From one join to the next at least.
+        claimed: The sensitivity that the noise was scaled for, over the clipping norm:
+            ``sqrt(joins)`` if columns were taken to have length 1.
+        most: How many joins at most; as many as fit if left out.
+
+    Raises:
+        InvalidInputError: The strategy is for another number of steps.
+
+    Example:
+        >>> from dpaudit.dpsgd.strategy import Toeplitz
+        >>> strategy = Toeplitz(coefficients=(1.0, 0.75), steps=4)
+        >>> look, fault = check_strategy(
+        ...     strategy, steps=4, separation=2, claimed=2**0.5
+        ... )
+        >>> print(fault)
+        noise is too small by the strategy's largest column norm, 1.25 (a sensitivity \
+of 1.768 clipping norms, where 1.414 is claimed); likely a strategy whose columns were \
+not scaled to length 1
+        >>> check_strategy(strategy, steps=4, separation=2, claimed=1.768)[1] is None
+        True
+    """
+    _validate.whole_number("steps", steps, least=1)
+    _validate.whole_number("separation", separation, least=1)
+    if not (claimed > 0 and isfinite(claimed)):
+        raise InvalidInputError(
+            "claimed is the sensitivity that noise was scaled for, over the clipping "
+            f"norm, and must be above 0, got claimed={claimed!r}"
+        )
+    if strategy.steps not in (None, steps):
+        raise InvalidInputError(
+            f"the strategy is for {strategy.steps} steps, and steps={steps}; pass the "
+            "number of steps that it was made for"
+        )
+    found, exact = _sensitivity(strategy, steps, separation, most)
+    least = "" if exact else "at least "
+    look = Look(
+        road=Road.NOISE,
+        how=How.PROBED,
+        said=f"the strategy's sensitivity is {least}{found:.4g} clipping norms, "
+        f"recomputed for joins {separation} steps apart; noise was scaled for "
+        f"{claimed:.4g}",
+    )
+    factor = found / claimed
+    if factor <= 1 + _ROUNDING:
+        return look, None
+    columns = [length(strategy.column(t)[: steps - t]) for t in range(steps)]
+    largest = max(columns)
+    said = f"noise is too small for its strategy by a factor of {least}{factor:.3g}"
+    if abs(largest / factor - 1) < _ROUNDING:
+        said = f"noise is too small by the strategy's largest column norm, {factor:.3g}"
+    cause = "a sensitivity that was computed for other joins, or of another matrix"
+    if largest > 1 + _ROUNDING:
+        cause = "a strategy whose columns were not scaled to length 1"
+        if abs(largest / factor - 1) >= _ROUNDING:
+            cause = f"{cause} (the longest is {largest:.3g})"
+    return look, Fault(
+        road=Road.NOISE,
+        said=said,
+        measured=f"a sensitivity of {least}{found:.4g} clipping norms",
+        claimed=f"{claimed:.4g}",
+        cause=cause,
+    )
+
+
+def _sensitivity(
+    strategy: Strategy, steps: int, separation: int, most: int | None
+) -> tuple[float, bool]:
+    """Return the largest ``|C u|``, or one that is reached; and whether it is that."""
+    if strategy.bands <= separation:
+        largest = separated_sensitivity(
+            strategy, steps=steps, separation=separation, most=most
+        )
+        return largest, True
+    turns = Turns(every=separation, cohorts=min(separation, steps), most=most)
+    return float(signals(turns, strategy, steps).max()), False
