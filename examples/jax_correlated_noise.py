@@ -4,8 +4,8 @@
     python examples/jax_correlated_noise.py --divide-noise-by 2    # the same with a bug
 
 Each record joins every eighth of 64 steps, and the noise of a step is partly taken back
-in the seven that follow. The second run adds half of the noise that its plan states. The
-exit code is the verdict's: 1 if refuted.
+in the seven that follow. The second run adds half of the noise that its plan states.
+The exit code is the verdict's: 1 if refuted.
 """
 
 import argparse

@@ -203,3 +203,28 @@ def test_records_in_cycles_are_refused():
 def test_turns_that_come_more_often_than_cycles_are_refused():
     with pytest.raises(InvalidInputError, match="more often than the cycles"):
         attached(plan(), turns=Turns(every=2))
+
+
+def test_a_strategy_that_is_too_long_for_its_noise_is_named():
+    """Noise for unit columns, columns of 1.5: found without any statistics."""
+    coefficients = tuple(1.5 * c / np.linalg.norm(COEFFICIENTS) for c in COEFFICIENTS)
+    joins, multiplier = STEPS // BANDS, 5.0
+    audit = JaxPrivacyAudit(
+        PARAMS,
+        clipped_grad(loss, l2_clip_norm=1.0, batch_argnums=1),
+        CyclicPoissonSampling(1.0, STEPS, cycle_length=BANDS),
+        dpsgd_event(multiplier, joins),
+        design=design(),
+        key=KEY,
+        noise=multiplier,
+        strategy=Toeplitz(coefficients=coefficients, steps=STEPS),
+    )
+    privatizer = noise_addition.matrix_factorization_privatizer(
+        toeplitz.inverse_as_streaming_matrix(np.array(coefficients)),
+        stddev=multiplier,
+        prng_key=0,
+    )
+    result = trained(audit, privatizer)
+    assert result.verdict is Verdict.FAULT_FOUND
+    (fault,) = result.faults
+    assert fault.said == "noise is too small by the strategy's largest column norm, 1.5"

@@ -14,6 +14,7 @@ sampling rate from the batch selection, the claim from the event that was accoun
 
 from collections.abc import Iterator
 from functools import wraps
+from math import sqrt
 from pathlib import Path
 from typing import Self, final
 
@@ -32,7 +33,7 @@ from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
-from dpaudit.game.ledger import Look
+from dpaudit.game.ledger import Fault, Look
 from dpaudit.game.result import Result
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.training.any_loop import (
@@ -59,6 +60,7 @@ from dpaudit.training.jax_privacy.setup import (
 )
 from dpaudit.training.probe import ClippedSum, probe_sum
 from dpaudit.training.sensitivity import Probes, Sensitivity
+from dpaudit.training.strategy_check import check_strategy
 
 __all__ = ["JaxPrivacyAudit"]
 
@@ -135,6 +137,7 @@ class JaxPrivacyAudit:
                 "knows; use insertion=Sums()"
             )
         self._strategy, self._insertion = strategy, insertion
+        self._separation = cycles.every if cycles else 1
         dimension = sum(float_sizes(params))
         coordinates = scattered(dimension, coordinates_needed(design), seed=layout_seed)
         self._layout = Layout.of(params, coordinates)
@@ -322,11 +325,34 @@ class JaxPrivacyAudit:
         """
         if claim is None and self._history:
             claim = accountant_curve(self._history)
+        looks, faults = self._of_strategy()
         return self._audit.finish(
             claim=claim,
-            looks=[*self._looks(), *self._probes.looks],
-            faults=self._probes.faults,
+            looks=[*self._looks(), *looks, *self._probes.looks],
+            faults=[*faults, *self._probes.faults],
         )
+
+    def _of_strategy(self) -> tuple[list[Look], list[Fault]]:
+        """Recompute the strategy's sensitivity; hold it against what is accounted for.
+
+        Noise is a multiple of the norm; over the accountant's multiplier it is what one
+        join was taken to be.
+        """
+        strategy, history = self._strategy, self._history
+        if not (
+            strategy and strategy.steps and self._noise and len(history or ()) == 1
+        ):
+            return [], []
+        assert history
+        ((multiplier, _, joins),) = history
+        look, fault = check_strategy(
+            strategy,
+            steps=strategy.steps,
+            separation=self._separation,
+            claimed=sqrt(joins) * self._noise / multiplier,
+            most=joins,
+        )
+        return [look], [fault] if fault else []
 
     def _joining(self) -> NDArray[np.float64]:
         """Return what the audit itself adds to the coming step's sum."""
