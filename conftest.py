@@ -7,6 +7,11 @@ import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Its examples run where its tests do; see tests/conftest.py.
+collect_ignore = ["src/dpaudit/training/pfl", "examples/pfl_users.py"]
+if "pfl" in os.environ.get("DPAUDIT_TEST_EXTRAS", "").split():
+    collect_ignore = []
+
 # The same cases in every run, and no clock: a busy machine fails nothing.
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("fixed")

@@ -62,7 +62,9 @@ _NEEDS = {
     ],
     "docs": ["docs", "golden"],  # the group of that name, and the checkout
 }
-_TESTED = os.environ.get("DPAUDIT_TEST_EXTRAS", " ".join(_NEEDS)).split()
+# pfl cannot be beside jax-privacy, so it is tested where it is asked for.
+_COMMON = " ".join(extra for extra in _NEEDS if extra != "pfl")
+_TESTED = os.environ.get("DPAUDIT_TEST_EXTRAS", _COMMON).split()
 
 collect_ignore = [
     path for extra, paths in _NEEDS.items() if extra not in _TESTED for path in paths

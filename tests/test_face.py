@@ -98,6 +98,7 @@ def test_import_loads_nothing_heavy():
     ("package", "module", "extra"),
     [
         ("opacus", "dpaudit.training.opacus", "opacus"),
+        ("pfl", "dpaudit.training.pfl", "pfl"),
         ("loky", "dpaudit.engines.local", "sweep"),
         ("ray", "dpaudit.engines.cluster", "ray"),
         ("dp_accounting", "dpaudit.accounting", "accounting"),

@@ -1,8 +1,8 @@
 """Small real trainings in pfl, with a linear model."""
 
-from dataclasses import dataclass, replace
-from math import ceil
+from dataclasses import dataclass, field, replace
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -14,7 +14,10 @@ from pfl.data.federated_dataset import FederatedDataset, FederatedDatasetBase
 from pfl.data.sampling import get_user_sampler
 from pfl.hyperparam import NNEvalHyperParams, NNTrainHyperParams
 from pfl.model.pytorch import PyTorchModel
-from pfl.privacy.ftrl_mechanism import BandedMatrixFactorizationMechanism
+from pfl.privacy.ftrl_mechanism import (
+    BandedMatrixFactorizationMechanism,
+    ForwardSubstitution,
+)
 from pfl.privacy.gaussian_mechanism import GaussianMechanism
 from pfl.privacy.privacy_accountant import PLDPrivacyAccountant
 from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
@@ -37,17 +40,17 @@ class Net(torch.nn.Module):
         self.left = torch.nn.Parameter(torch.zeros(half))
         self.right = torch.nn.Parameter(torch.zeros(1, dimension - half))
 
-    def loss(self, x, y, eval=False):  # noqa: A002 (pfl's name)
+    def loss(self, x, y, eval=False):  # noqa: FBT002 (pfl's)
         weights = torch.cat([self.left, self.right[0]])
         return torch.square(x @ weights - y).mean()
 
-    def metrics(self, x, y, eval=False):  # noqa: A002 (pfl's name)
+    def metrics(self, x, y, eval=False):  # noqa: FBT002 (pfl's)
         return {}
 
 
 def user_data(user: Any, dimension: int, points: int = 2) -> Dataset:
     """Return a user's data; the same for the same user."""
-    rng = torch.Generator().manual_seed(hash(user) % 2**31)
+    rng = torch.Generator().manual_seed(crc32(str(user).encode()))
     inputs = torch.randn(points, dimension, generator=rng)
     return Dataset([inputs, torch.randn(points, generator=rng)], user_id=user)
 
@@ -92,6 +95,7 @@ class Federated:
         before: Postprocessors before the mechanism.
         after: Those after it.
         banded: The separation that a banded mechanism is made for.
+        scaled: Whether the columns of its strategy are scaled to length 1.
         rate: At which users are really sampled, if the sampler picks canaries.
         points: Data points of a canary user.
     """
@@ -103,10 +107,11 @@ class Federated:
     users: int = 30
     cohort: int = 5
     divide: float = 1.0
-    insertion: Any = Added()
+    insertion: Any = field(default_factory=Added)
     before: tuple[Any, ...] = ()
     after: tuple[Any, ...] = ()
     banded: int | None = None
+    scaled: bool = False
     rate: float = 1.0
     points: int = 2
     per_coordinate: int = 1
@@ -125,7 +130,19 @@ class Federated:
             central_optimizer=torch.optim.SGD(net.parameters(), 1.0),
         )
         central = CentrallyAppliedPrivacyMechanism(self.mechanism())
-        audit = PflAudit(
+        audit = self.audit(model, central)
+        data = self.data(audit, dimension)
+        backend = SimulatedBackend(
+            training_data=audit.dataset(data),
+            val_data=data,
+            postprocessors=audit.around([*self.before, central, *self.after]),
+        )
+        return model, audit, backend
+
+    def audit(self, model, central):
+        """Return the audit of a training."""
+        dimension = model.get_parameters().num_parameters
+        return PflAudit(
             model,
             central,
             self.told,
@@ -139,22 +156,23 @@ class Federated:
             key=self.key,
             insertion=self.insertion,
         )
-        data = self.data(audit, dimension)
-        backend = SimulatedBackend(
-            training_data=audit.dataset(data),
-            val_data=data,
-            postprocessors=audit.around([*self.before, central, *self.after]),
-        )
-        return model, audit, backend
 
     def mechanism(self):
+        """Return what clips and adds noise."""
         if self.banded is None:
             return GaussianMechanism(CLIP, self.told.noise_parameter / self.divide)
-        return BandedMatrixFactorizationMechanism(
+        mechanism = BandedMatrixFactorizationMechanism(
             CLIP, self.rounds, self.banded, lambda times: replace(self.told)
         )
+        if self.scaled:
+            matrix = mechanism.query_matrix
+            mechanism._C = matrix / np.linalg.norm(matrix, axis=0)
+            mechanism._C_inv_noise = ForwardSubstitution(mechanism._C, self.banded - 1)
+        return mechanism
 
     def data(self, audit, dimension):
+        """Return users, canaries among them if they are sampled."""
+
         def make(user):
             return user_data(user, dimension)
 
@@ -164,10 +182,10 @@ class Federated:
             return PoissonUsers(audit.users(make), users, self.rate, self.seed)
         return FederatedDataset(make, get_user_sampler("minimize_reuse", real))
 
-    def train(self, model, backend, rounds: int | None = None, callbacks=()):
-        """Train as anybody would."""
+    def train(self, model, backend, algorithm=None, rounds: int | None = None):
+        """Train as anybody would, up to so many rounds."""
         rounds = rounds or self.rounds
-        FederatedAveraging().run(
+        (algorithm or FederatedAveraging()).run(
             algorithm_params=NNAlgorithmParams(
                 central_num_iterations=rounds,
                 evaluation_frequency=rounds + 1,
@@ -180,7 +198,6 @@ class Federated:
                 local_batch_size=8, local_num_epochs=1, local_learning_rate=0.01
             ),
             model_eval_params=NNEvalHyperParams(local_batch_size=8),
-            callbacks=list(callbacks),
             send_metrics_to_platform=False,
         )
 
@@ -189,8 +206,3 @@ class Federated:
         model, audit, backend = self.open()
         self.train(model, backend)
         return audit
-
-
-def joins(rounds: int, separation: int) -> int:
-    """Return how often a user takes part at most."""
-    return ceil(rounds / separation)

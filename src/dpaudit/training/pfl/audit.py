@@ -88,7 +88,7 @@ class PflAudit:
             print(audit.finish())
     """
 
-    def __init__(  # noqa: PLR0913 (each is something that is fixed beforehand)
+    def __init__(
         self,
         model: StatefulModel,
         mechanism: CentrallyAppliedPrivacyMechanism,

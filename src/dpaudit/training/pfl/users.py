@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from pfl.data.dataset import AbstractDataset
 from pfl.data.federated_dataset import FederatedDatasetBase
 
-__all__ = ["CanaryUser", "Rounds", "UsersWithCanaries", "canary_of", "user_id"]
+__all__ = [
+    "CanaryUser",
+    "Rounds",
+    "UsersWithCanaries",
+    "canary_of",
+    "user_id",
+    "with_canaries",
+]
 
 Seeded: TypeAlias = tuple[AbstractDataset, int]
 
@@ -68,24 +75,28 @@ class CanaryUser(AbstractDataset):
     @property
     def metadata(self) -> dict[str, Any]:
         """As the data have it."""
-        return self._data.metadata
+        found: dict[str, Any] = self._data.metadata
+        return found
 
     @property
     def train_kwargs(self) -> dict[str, Any]:
         """As the data have it."""
-        return self._data.train_kwargs
+        found: dict[str, Any] = self._data.train_kwargs
+        return found
 
     @property
     def eval_kwargs(self) -> dict[str, Any]:
         """As the data have it."""
-        return self._data.eval_kwargs
+        found: dict[str, Any] = self._data.eval_kwargs
+        return found
 
     def __len__(self) -> int:
         return len(self._data)
 
     def iter(self, batch_size: int | None) -> Iterable[Any]:
         """As the data have it."""
-        return self._data.iter(batch_size)
+        found: Iterable[Any] = self._data.iter(batch_size)
+        return found
 
     def split(
         self,
@@ -132,7 +143,8 @@ class UsersWithCanaries(FederatedDatasetBase):
         self._base, self._data, self._rounds = base, data, rounds
 
     def __next__(self) -> Seeded:
-        return next(self._base)  # type: ignore[no-any-return]
+        found: Seeded = next(self._base)
+        return found
 
     def get_cohort(self, cohort_size: int) -> Iterator[Seeded]:
         """Yield the cohort of real users, and then the canaries whose turn it is."""
