@@ -71,6 +71,7 @@ _OF_USERS: Final = (
     ("per-record gradients", "per-user updates"),
     ("Per-record gradients", "Per-user updates"),
     ("over micro-batches and ranks", "over clients"),
+    ("sees the model at every step", "sees the aggregate of every round"),
     ("record", "user"),
     ("steps seen", "rounds seen"),
 )
