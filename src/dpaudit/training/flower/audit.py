@@ -1,0 +1,399 @@
+"""An audit that rides on federated training with Flower: canary clients.
+
+Each canary is a client whose update is one coordinate, of the clipping norm once it is
+clipped. The audit stands around the strategy that adds noise: it sees the model that is
+sent out, adds or instructs canary clients, and sees what the strategy made of all
+replies. That, less what was sent, times the number of sampled clients and over the
+clipping norm, is a noisy sum: a canary adds 1 to it, noise has the stated multiplier
+for its deviation.
+
+Who takes part in which round is known to all, so that nothing is amplified. A canary in
+``k`` rounds of noise ``z`` is a Gaussian, ``mu = sqrt(k) / z``, and this is the claim
+that is tested beside the design's. Neighbours differ in what one client puts in, or
+nothing (zero-out): counts and weights stay.
+
+A round that the strategy does not aggregate releases nothing and is not counted; its
+canaries have the next one. A canary node that does not answer puts in nothing, whatever
+its coin. Both are said in the result.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from math import sqrt
+from pathlib import Path
+from typing import Any, Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit import _validate
+from dpaudit.dpsgd.likelihood import saved_counts, saved_rows
+from dpaudit.dpsgd.turns import Turns
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.coins import Key
+from dpaudit.game.design import Design, Unit
+from dpaudit.game.ledger import Fault, How, Look, Road
+from dpaudit.game.result import Result
+from dpaudit.privacy.guarantees import Adjacency, GaussianDP, Guarantee
+from dpaudit.training.any_loop import turns_said, unit_said
+from dpaudit.training.audit import TrainingAudit, coordinates_needed, per_coordinate
+from dpaudit.training.flower.layout import Arrays, Layout
+from dpaudit.training.flower.messages import AuditedStrategy, is_newer
+from dpaudit.training.flower.older import OlderAuditedStrategy, is_older
+from dpaudit.training.flower.probing import Mod, probe_clients
+from dpaudit.training.flower.roads import looks_at_users
+from dpaudit.training.flower.rounds import Round, in_turn, open_round, taking_part
+from dpaudit.training.flower.setup import (
+    Nodes,
+    Replies,
+    Stated,
+    Way,
+    canary_clients,
+    clips_on_clients,
+    takes_mean,
+)
+from dpaudit.training.sensitivity import LEAST, Probes, Sensitivity
+
+__all__ = ["FlowerAudit"]
+
+_ROUNDS: Final = "rounds"
+_NORM: Final = "norm"
+
+
+@final
+class FlowerAudit:
+    """Audits one federated training.
+
+    Example:
+        See ``examples/flower_users.py``; what is added to a server's main::
+
+            audit = FlowerAudit(strategy, arrays, design=design, key=key)
+            strategy = audit.wrap()
+            strategy.start(grid, arrays, num_rounds=50)
+            print(audit.finish())
+    """
+
+    def __init__(
+        self,
+        strategy: Any,  # noqa: ANN401 (one of two kinds, or like one of them)
+        model: Any,  # noqa: ANN401
+        *,
+        design: Design,
+        key: Key,
+        way: Way = Replies(),  # noqa: B008 (a frozen value)
+        turns: Turns | None = None,
+        examples: int = 1,
+        layout_seed: int = 0,
+    ) -> None:
+        """Read what the strategy states; ``wrap`` attaches the audit.
+
+        Args:
+            strategy: The one that adds noise, of ``flwr.serverapp.strategy`` or of the
+                older ``flwr.server.strategy``. Its ``num_sampled_clients`` counts
+                canary clients too; see ``canary_clients``.
+            model: What is trained: an ``ArrayRecord``, or a list of arrays.
+            design: Fixed beforehand. Publish ``self.commitment`` before training.
+            key: The secret of this run; never use one twice.
+            way: How canary clients come in: ``Replies()`` or ``Nodes()``.
+            turns: Whose turn it is to put something in; everybody's in every round if
+                left out. ``Turns(every=50, cohorts=50)``: each in one of 50 rounds.
+            examples: How many examples a canary client reports.
+            layout_seed: Public seed of the canaries' coordinates.
+        """
+        _validate.whole_number("examples", examples, least=1)
+        if not isinstance(way, Replies | Nodes):
+            raise InvalidInputError(
+                f"way must be Replies() or Nodes(), got {way!r:.60}"
+            )
+        self._strategy, self._stated = strategy, Stated.by(strategy)
+        self._way, self._turns, self.examples = way, turns, examples
+        self._check(strategy)
+        self._on_clients = clips_on_clients(strategy)
+        self._norm = way.norm
+        if self._on_clients and isinstance(way, Replies):
+            self._norm = 1.0  # as if the client had clipped it
+        self._per_coordinate = per_coordinate(design)
+        self._model = arrays_of(model)
+        self._layout = Layout.of(
+            self._model, coordinates_needed(design), seed=layout_seed
+        )
+        self._clients = canary_clients(design, turns)
+        rate = way.sample_rate if isinstance(way, Nodes) else 1.0
+        self._noise = Stated.multiplier(strategy)
+        self._audit = TrainingAudit(
+            design=design,
+            key=key,
+            sample_rate=rate,
+            read={
+                "framework": "Flower",
+                "dimension": self._layout.dimension,
+                "sample_rate": rate,
+                "layout_seed": layout_seed,
+                "insertion": repr(way),
+                "examples": examples,
+                **unit_said(Unit.USER),
+                **turns_said(design, turns, None, rate=rate, noise=self._noise or None),
+            },
+            real_sums=False,
+            groups=self._layout.array,
+            by_program=True,  # the strategy clips, weighs and adds them
+            turns=turns,
+        )
+        self.design, self.commitment = self._audit.design, self._audit.commitment
+        self._probes = Probes()
+        self._now: Round | None = None
+        self._lost, self._silent, self._beyond = 0, 0, 0
+        self._share = 1.0  # of the clients that noise is for, those that answered
+
+    @property
+    def way(self) -> Way:
+        """How canary clients come in."""
+        return self._way
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds were observed."""
+        return self._audit.reading.steps
+
+    def wrap(self) -> AuditedStrategy:
+        """Return the strategy to start, with the audit around the one that was given.
+
+        An older strategy is wrapped by ``wrap_older``.
+        """
+        if not is_newer(self._strategy):
+            raise InvalidInputError(
+                "wrap() is for strategies of flwr.serverapp.strategy, and this is a "
+                f"{type(self._strategy).__name__} of {type(self._strategy).__module__};"
+                " use wrap_older() for one of flwr.server.strategy"
+            )
+        return AuditedStrategy(self._strategy, self)
+
+    def wrap_older(self) -> OlderAuditedStrategy:
+        """Return the same for a strategy of ``flwr.server.strategy``."""
+        if not is_older(self._strategy):
+            raise InvalidInputError(
+                "wrap_older() is for strategies of flwr.server.strategy, and this is a "
+                f"{type(self._strategy).__name__} of {type(self._strategy).__module__};"
+                " use wrap()"
+            )
+        if isinstance(self._way, Nodes):
+            raise InvalidInputError(
+                "nodes as canary clients need a strategy of flwr.serverapp.strategy; "
+                "pass way=Replies()"
+            )
+        return OlderAuditedStrategy(self._strategy, self)
+
+    def begin(self, arrays: Arrays) -> Round:
+        """Return what canary clients answer in the round that begins. Secret.
+
+        For what wraps a strategy. A round that was begun and not ended begins anew.
+
+        Args:
+            arrays: The model, as it is sent.
+        """
+        step, size = self._audit.reading.steps, self._per_coordinate
+        mine = in_turn(
+            self._turns,
+            step,
+            coordinates=len(self._layout.array),
+            per_coordinate=size,
+        )
+        canaries = np.arange(len(mine))
+        if isinstance(self._way, Replies):
+            canaries = taking_part(mine, self._clients)
+        inside = mine & self._audit.draws.included
+        self._now = open_round(
+            arrays,
+            self._layout,
+            Stated.by(self._strategy),
+            canaries=canaries,
+            inside=inside[canaries],
+            per_coordinate=size,
+            norm=self._norm,
+            cut=self._way.norm > 1,
+        )
+        return self._now
+
+    def end(
+        self,
+        arrays: Arrays | None,
+        *,
+        replies: int,
+        asked: Collection[int] | None = None,
+        heard: Collection[int] | None = None,
+    ) -> None:
+        """Read what a round came to.
+
+        Args:
+            arrays: The model that the strategy returned; None if it aggregated nothing.
+            replies: How many clients answered.
+            asked: Canaries that were sampled; all that take part if left out.
+            heard: Canaries that answered; all that take part if left out.
+        """
+        now, self._now = self._now, None
+        if now is None:
+            raise VoidAuditError(
+                "a round was aggregated that was not configured: use the strategy that "
+                "wrap() returned for both"
+            )
+        if arrays is None:
+            self._lost += 1
+            return
+        taking = {answer.canary for answer in now.answers}
+        silent = set() if heard is None else taking - set(heard)
+        self._silent += len(silent if asked is None else silent & set(asked))
+        self._beyond += replies > now.stated.clients
+        self._share = min(self._share, replies / now.stated.clients)
+        scale = now.stated.clients / now.stated.norm
+        seen = (self._layout.values(arrays) - now.sent) * scale
+        self._audit.observe(seen, now.joined(silent))
+
+    def probe(
+        self,
+        model: Any = None,  # noqa: ANN401
+        *,
+        examples: Sequence[int] = (1, 20),
+        clients: int = 8,
+        mods: Sequence[Mod] = (),
+        seed: int = 0,
+    ) -> Sensitivity:
+        """Look how much one client changes the mean, without noise.
+
+        A copy of the strategy, with its noise off, aggregates clients with chosen
+        updates and numbers of examples. What is seen is part of the result.
+
+        Args:
+            model: Where it is looked; the model that the audit was opened with if left
+                out.
+            examples: Numbers of examples that clients of yours have, the fewest and
+                the most among them.
+            clients: How many clients are in a probed round, 3 or more.
+            mods: What clients pass their updates through, such as
+                ``fixedclipping_mod``, if they clip.
+            seed: Of their updates.
+        """
+        found = probe_clients(
+            self._strategy,
+            self._model if model is None else arrays_of(model),
+            examples=examples,
+            clients=clients,
+            mods=mods,
+            seed=seed,
+        )
+        self._probes.add(found)
+        if not (found.faults or found.unseen):
+            few, many = min(examples), max(examples)
+            said = f"clients of {few} and of {many} examples change the mean alike"
+            self._probes.looks.append(Look(road=Road.ADDING, how=How.PROBED, said=said))
+        return found
+
+    def save(self, path: str | Path) -> None:
+        """Write what was seen so far to a file that holds no key.
+
+        The model, and the norm of a strategy that adapts it, are for the training's own
+        checkpoint.
+        """
+        counts = np.array([self._lost, self._silent, self._beyond])
+        norm = np.array([Stated.by(self._strategy).norm, self._share])
+        more: dict[str, NDArray[Any]] = {_ROUNDS: counts, _NORM: norm}
+        self._audit.save(path, {**self._probes.saved(), **more})
+
+    def resume(self, path: str | Path) -> None:
+        """Go on from a file that ``save`` wrote, with the same key and design."""
+        state = self._audit.read_state(path)
+        norm, share = saved_rows(state, _NORM, (2,))
+        stated = Stated.by(self._strategy).norm
+        if norm != stated:
+            raise VoidAuditError(
+                f"the audit was saved at a clipping norm of {norm!r}, and the strategy "
+                f"states {stated!r}; set strategy.clipping_norm to what it was"
+            )
+        self._lost, self._silent, self._beyond = saved_counts(state, _ROUNDS, 3)
+        self._share = float(share)
+        self._audit.resume(state)
+        self._probes.restore(state)
+
+    def claim(self) -> GaussianDP | None:
+        """Return what the stated noise comes to over the rounds that were seen."""
+        rounds = self.rounds
+        if not (self._noise and rounds):
+            return None
+        most = max(
+            (self._turns or Turns()).turns_in(rounds, cohort)
+            for cohort in range((self._turns or Turns()).cohorts)
+        )
+        return GaussianDP(mu=sqrt(most) / self._noise, adjacency=Adjacency.ZERO_OUT)
+
+    def finish(self, *, claim: Guarantee | None = None) -> Result:
+        """Guess, and judge.
+
+        Args:
+            claim: What is to be tested beside the design's, such as what an accountant
+                says; what the stated noise comes to if left out.
+        """
+        return self._audit.finish(
+            claim=self.claim() if claim is None else claim,
+            looks=[
+                *looks_at_users(
+                    self._way, on_clients=self._on_clients, examples=self.examples
+                ),
+                *self._probes.looks,
+            ],
+            faults=[*self._faults(), *self._probes.faults],
+            remarks=tuple(self._remarks()),
+        )
+
+    def _check(self, strategy: object) -> None:
+        """Refuse what cannot be audited in this way."""
+        counting = getattr(strategy, "accountant", None) is not None
+        if counting and isinstance(self._way, Replies):
+            raise InvalidInputError(
+                "the strategy's accountant wants a message for each sampled client, "
+                "and canary clients that are replies have none; pass way=Nodes(), or "
+                "leave the accountant out and hand finish(claim=...) what it says"
+            )
+
+    def _faults(self) -> Iterator[Fault]:
+        if self._share < 1 / (1 + LEAST) and takes_mean(self._strategy):
+            clients = self._stated.clients
+            yield Fault(
+                road=Road.ADDING,
+                said="noise is for more clients than answered, so that one of them "
+                "puts more into their mean than noise is for",
+                measured=f"{self._share * clients:.0f} answers in some round",
+                claimed=f"num_sampled_clients = {clients}",
+                cause="a number that does not count who is asked, or clients that do "
+                "not answer",
+            )
+
+    def _remarks(self) -> Iterator[str]:
+        if self._lost:
+            yield (
+                f"{_times(self._lost, 'round')} gave no model, as clients failed; "
+                "nothing was released there, and it is not counted"
+            )
+        if self._silent:
+            yield (
+                f"{_times(self._silent, 'answer')} of canary clients did not come, and "
+                "put nothing in, whatever the coin"
+            )
+        if self._beyond:
+            yield (
+                f"more clients than num_sampled_clients answered in "
+                f"{_times(self._beyond, 'round')}; noise is larger than it must be"
+            )
+
+
+def arrays_of(model: Any) -> list[NDArray[Any]]:  # noqa: ANN401
+    """Return the arrays of a model: of an ``ArrayRecord``, or a list of arrays."""
+    if hasattr(model, "to_numpy_ndarrays"):
+        return list(model.to_numpy_ndarrays())
+    if not isinstance(model, Sequence) or not all(hasattr(a, "dtype") for a in model):
+        raise InvalidInputError(
+            "model must be an ArrayRecord, or a list of numpy arrays, got "
+            f"{type(model).__name__}"
+        )
+    return [np.asarray(each) for each in model]
+
+
+def _times(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"

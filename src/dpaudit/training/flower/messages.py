@@ -1,0 +1,319 @@
+"""Canary clients in Flower's message API: a strategy around a strategy, and a mod.
+
+The outer strategy passes everything on to the one that it holds. As *replies*, canary
+clients are added to what comes back, just before it is aggregated. As *nodes*, they are
+sent the message that others are sent, with an instruction of their own in its
+configuration, which ``canary_mod`` on the client obeys in place of training. The mod
+comes last among a client's mods, so that one that clips has its answer to clip.
+
+Flower aggregates only replies whose records have the same names. Those of canaries take
+the names that others use; metrics beside the number of examples are 0.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from time import time
+from typing import Any, Final, Protocol, final
+
+import numpy as np
+from flwr.app import (
+    Array,
+    ArrayRecord,
+    ConfigRecord,
+    Message,
+    Metadata,
+    MetricRecord,
+    RecordDict,
+)
+from flwr.serverapp.strategy import Strategy
+from numpy.typing import NDArray
+
+from dpaudit.errors import InvalidInputError
+from dpaudit.training.flower.layout import Arrays
+from dpaudit.training.flower.rounds import Answer, Round
+from dpaudit.training.flower.setup import Nodes, Way, one_of, weighted_by
+
+__all__ = [
+    "Audited",
+    "AuditedStrategy",
+    "answered",
+    "by_nobody",
+    "canary_mod",
+    "client_reply",
+    "is_newer",
+]
+
+_TRAIN: Final = "train"
+_LONG: Final = 43_200.0  # seconds
+_ARRAYS, _METRICS, _CONFIG = "arrays", "metrics", "config"
+# What a canary node is told; one configuration record is all that mods allow.
+_ARRAY, _PLACE, _VALUE = "dpaudit-array", "dpaudit-place", "dpaudit-value"
+_EXAMPLES, _WEIGHT = "dpaudit-examples", "dpaudit-weighted-by"
+_NORM_BIT: Final = "norm_bit"  # asked of clients by adaptive clipping on clients
+
+
+class Audited(Protocol):
+    """What a strategy asks of the audit around it."""
+
+    examples: int
+
+    @property
+    def way(self) -> Way:
+        """How canary clients come in."""
+        ...
+
+    def begin(self, arrays: Arrays) -> Round:
+        """Return what canary clients answer in the round that begins."""
+        ...
+
+    def end(
+        self,
+        arrays: Arrays | None,
+        *,
+        replies: int,
+        asked: Collection[int] | None = None,
+        heard: Collection[int] | None = None,
+    ) -> None:
+        """Read what a round came to."""
+        ...
+
+
+def is_newer(strategy: object) -> bool:
+    """Return whether a strategy is one of the message API."""
+    return isinstance(strategy, Strategy)
+
+
+@final
+class AuditedStrategy(Strategy):
+    """A strategy with canary clients among its own; ``FlowerAudit.wrap`` makes it.
+
+    Args:
+        strategy: The one that adds noise.
+        audit: What knows the canaries.
+    """
+
+    def __init__(self, strategy: Strategy, audit: Audited) -> None:
+        self._strategy, self._audit = strategy, audit
+        self._weight = weighted_by(strategy)
+        self._sent = ArrayRecord()
+        self._round: Round | None = None
+        self._nodes: dict[int, int] = {}  # the canary that a node is
+        self._asked: set[int] = set()
+
+    def configure_train(
+        self,
+        server_round: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        grid: Any,  # noqa: ANN401
+    ) -> Iterable[Message]:
+        """Begin a round; canary nodes are told their part."""
+        self._sent, self._round = arrays, self._audit.begin(arrays.to_numpy_ndarrays())
+        messages: Iterable[Message] = self._strategy.configure_train(
+            server_round, arrays, config, grid
+        )
+        if not isinstance(self._audit.way, Nodes):
+            return messages
+        if not self._nodes:
+            self._nodes = self._choose(self._audit.way, grid)
+        told = {answer.canary: answer for answer in self._round.answers}
+        self._asked, out = set(), []
+        for message in messages:
+            canary = self._nodes.get(message.metadata.dst_node_id)
+            if canary is None:
+                out.append(message)
+            else:
+                self._asked.add(canary)
+                out.append(self._instructed(message, told[canary]))
+        return out
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Aggregate replies, those of canary clients among them."""
+        came = list(replies)
+        by_node = {m.metadata.src_node_id: m for m in came if m.has_content()}
+        real = [m for node, m in by_node.items() if node not in self._nodes]
+        like = real[0].content if real else None
+        heard: set[int] | None = None
+        if isinstance(self._audit.way, Nodes):
+            heard = set()
+            for node, canary in self._nodes.items():
+                if node in by_node:
+                    heard.add(canary)
+                    self._rename(by_node[node].content, like)
+        elif self._round is not None:
+            came += self._replies(self._round.answers, like)
+        arrays, metrics = self._strategy.aggregate_train(server_round, came)
+        self._audit.end(
+            None if arrays is None else arrays.to_numpy_ndarrays(),
+            replies=sum(message.has_content() for message in came),
+            asked=None if heard is None else self._asked,
+            heard=heard,
+        )
+        self._round = None
+        return arrays, metrics
+
+    def configure_evaluate(
+        self,
+        server_round: int,
+        arrays: ArrayRecord,
+        config: ConfigRecord,
+        grid: Any,  # noqa: ANN401
+    ) -> Iterable[Message]:
+        """Pass on what is asked of all nodes but canaries, which have no data."""
+        asked = self._strategy.configure_evaluate(server_round, arrays, config, grid)
+        return [m for m in asked if m.metadata.dst_node_id not in self._nodes]
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Pass on."""
+        return self._strategy.aggregate_evaluate(server_round, replies)
+
+    def summary(self) -> None:
+        """Pass on."""
+        self._strategy.summary()
+
+    def _choose(self, way: Nodes, grid: Any) -> dict[int, int]:  # noqa: ANN401
+        """Return the nodes that are canaries."""
+        assert self._round is not None
+        wanted = len(self._round.answers)
+        nodes = way.nodes or tuple(sorted(grid.get_node_ids())[:wanted])
+        if len(set(nodes)) != wanted:
+            raise InvalidInputError(
+                f"{wanted} canaries need as many nodes of their own, and there are "
+                f"{len(set(nodes))}; start more, or pass nodes=... to Nodes"
+            )
+        return {node: canary for canary, node in enumerate(nodes)}
+
+    def _instructed(self, message: Message, answer: Answer) -> Message:
+        """Return a message with an instruction; all others share one content."""
+        content, told = RecordDict(dict(message.content.items())), ConfigRecord()
+        name = one_of(content.config_records, _CONFIG)
+        for key, value in content.config_records.get(name, {}).items():
+            told[key] = value
+        told[_ARRAY], told[_PLACE] = answer.array, answer.place
+        told[_VALUE] = answer.value
+        told[_EXAMPLES], told[_WEIGHT] = self._audit.examples, self._weight
+        content[name] = told
+        message.content = content
+        return message
+
+    def _replies(
+        self, answers: Sequence[Answer], like: RecordDict | None
+    ) -> Iterable[Message]:
+        model, arrays = self._sent.to_numpy_ndarrays(), [*self._sent.values()]
+        names = [*self._sent.keys()]
+        for answer in answers:
+            changed = [*arrays]
+            changed[answer.array] = Array(answered(model[answer.array], answer))
+            yield client_reply(
+                ArrayRecord(dict(zip(names, changed, strict=True))),
+                {self._weight: self._audit.examples},
+                like=like,
+                cut=answer.cut,
+            )
+
+    def _rename(self, content: RecordDict, like: RecordDict | None) -> None:
+        """Give the records of a canary node the names that others use."""
+        if like is None or not content.array_records or not content.metric_records:
+            return
+        for records, theirs, name in (
+            (content.array_records, like.array_records, _ARRAYS),
+            (content.metric_records, like.metric_records, _METRICS),
+        ):
+            own, other = one_of(records, name), one_of(theirs, name)
+            if own != other:
+                content[other] = content.pop(own)
+        metrics = content[one_of(like.metric_records, _METRICS)]
+        for key, value in _first(like).items():
+            if key not in metrics:
+                metrics[key] = _zero(value)
+
+
+def client_reply(
+    arrays: ArrayRecord,
+    metrics: dict[str, int | float],
+    *,
+    like: RecordDict | None = None,
+    cut: bool = False,
+) -> Message:
+    """Return a reply as a client would send it, by a message that nobody sent.
+
+    Args:
+        arrays: The client's model.
+        metrics: What it reports.
+        like: Content of another client's reply, whose names are used.
+        cut: Whether its update was above the norm, where clients say so.
+    """
+    told = MetricRecord({**metrics})
+    if like is not None:
+        for key, value in _first(like).items():
+            if key not in told:
+                told[key] = int(cut) if key == _NORM_BIT else _zero(value)
+    content = RecordDict()
+    content[one_of(like.array_records if like else {}, _ARRAYS)] = arrays
+    content[one_of(like.metric_records if like else {}, _METRICS)] = told
+    return by_nobody(content)
+
+
+def by_nobody(content: RecordDict) -> Message:
+    """Return a message that no node of the federation sent."""
+    return Message(
+        content=content,
+        metadata=Metadata(
+            run_id=0,
+            message_id="",
+            src_node_id=0,
+            dst_node_id=0,
+            reply_to_message_id="",
+            group_id="",
+            created_at=time(),
+            ttl=_LONG,
+            message_type=_TRAIN,
+        ),
+    )
+
+
+def canary_mod(message: Message, context: Any, call_next: Any) -> Message:  # noqa: ANN401
+    """Answer for a canary node; to others, pass the message on.
+
+    List it last: ``ClientApp(mods=[fixedclipping_mod, canary_mod])``.
+    """
+    for config in message.content.config_records.values():
+        if _VALUE in config:
+            break
+    else:
+        return call_next(message, context)
+    (sent,) = message.content.array_records.values()
+    arrays, number = [*sent.values()], int(config[_ARRAY])
+    answer = Answer(
+        canary=0,
+        array=number,
+        place=int(config[_PLACE]),
+        value=config[_VALUE],
+        cut=True,
+    )
+    arrays[number] = Array(answered(arrays[number].numpy(), answer))
+    content = RecordDict(
+        {
+            _ARRAYS: ArrayRecord(dict(zip(sent.keys(), arrays, strict=True))),
+            _METRICS: MetricRecord({str(config[_WEIGHT]): int(config[_EXAMPLES])}),
+        }
+    )
+    return Message(content, reply_to=message)
+
+
+def answered(array: NDArray[Any], answer: Answer) -> NDArray[Any]:
+    """Return a copy of an array in which a canary client changed one place."""
+    changed = np.array(array)
+    changed.reshape(-1)[answer.place] = answer.value
+    return changed
+
+
+def _first(content: RecordDict) -> MetricRecord:
+    return next(iter(content.metric_records.values()), MetricRecord())
+
+
+def _zero(value: Any) -> Any:  # noqa: ANN401 (a number, or a list of numbers)
+    return [type(each)(0) for each in value] if isinstance(value, list) else 0.0

@@ -1,0 +1,233 @@
+"""How much can one client change the mean that is given noise?
+
+A copy of the strategy, with its noise off, aggregates a small round of clients with
+chosen updates. Noise is for a client that moves the mean of N clients by ``C / N`` at
+most, with C the clipping norm; in a round of ``n`` clients that is ``C / n``, and this
+is asked of the copy, with updates below the norm and far above it.
+
+First all clients have as many examples: does one move the mean by more, and does what
+it puts in depend on what others do (``dpaudit.training.probe``)? Then one client has
+more examples than the others: if it is weighed by them, it moves the mean by more than
+noise is for. A client leaves by putting in nothing, as a neighbour does; its weight
+stays.
+"""
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from dataclasses import replace
+from math import hypot
+from typing import Any, Final, TypeAlias, final
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.common import parameters_to_ndarrays
+from numpy.typing import NDArray
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.ledger import Fault, Road
+from dpaudit.training.flower.layout import Arrays
+from dpaudit.training.flower.messages import by_nobody, client_reply, is_newer
+from dpaudit.training.flower.older import fit_result
+from dpaudit.training.flower.setup import Stated, clips_on_clients, weighted_by
+from dpaudit.training.probe import probe_sum
+from dpaudit.training.sensitivity import LEAST, Sensitivity
+
+__all__ = ["Mod", "probe_clients"]
+
+Mod: TypeAlias = Callable[[Message, Any, Any], Message]
+_Mean: TypeAlias = dict[str, NDArray[np.float64]]
+
+_NOTHING: Final = 1e-6  # of the clipping norm; Flower divides by the norm of an update
+_NORM: Final = "clipping_norm"  # the name under which mods are told it
+_NORM_BIT: Final = "norm_bit"  # what they say of it where it adapts
+
+
+def probe_clients(
+    strategy: Any,  # noqa: ANN401 (one of two kinds, or like one of them)
+    model: Arrays,
+    *,
+    examples: Sequence[int] = (1, 20),
+    clients: int = 8,
+    mods: Sequence[Mod] = (),
+    seed: int = 0,
+) -> Sensitivity:
+    """Return how much one client changes the mean, over the clipping norm.
+
+    Args:
+        strategy: The one that adds noise; a copy of it is used.
+        model: Where it is looked.
+        examples: Numbers of examples that clients have.
+        clients: How many clients are in a probed round, 3 or more.
+        mods: What clients pass their updates through, if they clip.
+        seed: Of their updates.
+    """
+    _validate.whole_number("clients", clients, least=3)
+    for each in examples:
+        _validate.whole_number("examples", each, least=1)
+    if not len(examples):
+        raise InvalidInputError("examples must name one number of examples at least")
+    few, many = min(examples), max(examples)
+    means = _Means(strategy, model, mods)
+    norm = Stated.by(strategy).norm / clients
+    rng = np.random.default_rng(seed)
+    updates = [rng.normal(size=(clients, *each.shape)) for each in means.floats]
+    length = np.sqrt(sum(np.square(each).sum() for each in updates) / clients)
+    rows = [0.7 * norm * clients / length * each for each in updates]
+    unclipped = clips_on_clients(strategy) and not mods
+
+    def equal(rows: Sequence[NDArray[Any]], keep: NDArray[Any], scale: float) -> _Mean:
+        if unclipped:  # as if clients had: nothing above the norm
+            scale = min(scale, 1.0)
+        return means.of(rows, keep, scale, [few] * clients)
+
+    try:
+        found = probe_sum(equal, rows, norm=norm, records=clients, seed=seed)
+    except (AttributeError, TypeError, ValueError) as error:
+        return Sensitivity(
+            unseen=f"a copy of the strategy did not aggregate ({error})", ran="strategy"
+        )
+    found = replace(found, ran="strategy", enlarged=found.enlarged and not unclipped)
+    if many > few and not found.faults and not found.unseen:
+        found = _weighed(found, means, rows, few, many)
+    return found
+
+
+def _weighed(
+    found: Sensitivity,
+    means: "_Means",
+    rows: Sequence[NDArray[Any]],
+    few: int,
+    many: int,
+) -> Sensitivity:
+    """Add what a client of many examples changes beside others of few."""
+    clients = len(rows[0])
+    others = [few] * (clients - 1)
+    usual = means.own(rows, [few, *others])
+    times = means.own(rows, [many, *others]) / usual if usual else 0.0
+    if times <= 1 + LEAST:
+        return found
+    fault = Fault(
+        road=Road.ADDING,
+        said="a client of many examples changes the mean by more than noise is for",
+        measured=f"one of {many} examples among {clients - 1} of {few}: {times:.3g} "
+        "times the clipping norm over the number of clients",
+        claimed="1 time at most",
+        cause="clients are weighed by their number of examples, noise is for equal "
+        "weights",
+    )
+    return replace(found, faults=(fault,))
+
+
+@final
+class _Means:
+    """The mean of chosen clients, by a copy of a strategy without noise."""
+
+    def __init__(
+        self,
+        strategy: Any,  # noqa: ANN401
+        model: Arrays,
+        mods: Sequence[Mod],
+    ) -> None:
+        self._strategy, self._model, self._mods = strategy, [*model], mods
+        self._stated, self._weight = Stated.by(strategy), weighted_by(strategy)
+        kinds = [np.issubdtype(each.dtype, np.floating) for each in model]
+        self._numbers = [number for number, kind in enumerate(kinds) if kind]
+        self.floats = [self._model[number] for number in self._numbers]
+
+    def of(
+        self,
+        rows: Sequence[NDArray[Any]],
+        keep: NDArray[Any],
+        scale: float,
+        examples: Sequence[int],
+    ) -> _Mean:
+        """Return what a round changes in the model.
+
+        Args:
+            rows: For each float array the updates of all clients.
+            keep: Which of them put something in.
+            scale: What updates are multiplied by.
+            examples: How many each client reports.
+        """
+        replies = []
+        for client, there in enumerate(keep):
+            arrays = [*self._model]
+            for number, each in zip(self._numbers, rows, strict=True):
+                before = self._model[number]
+                moved = before + scale * each[client] if there else before
+                arrays[number] = np.asarray(moved, before.dtype)
+            if not there:
+                self._touch(arrays)
+            replies.append((arrays, examples[client]))
+        after = self._aggregated(replies)
+        return {
+            f"array {number}": after[number].astype(np.float64)
+            - self._model[number].astype(np.float64)
+            for number in self._numbers
+        }
+
+    def own(self, rows: Sequence[NDArray[Any]], examples: Sequence[int]) -> float:
+        """Return how far the first client moves the mean."""
+        keep = np.ones(len(examples), bool)
+        whole = self.of(rows, keep, 1.0, examples)
+        keep[0] = False
+        rest = self.of(rows, keep, 1.0, examples)
+        return hypot(*(float(np.linalg.norm(whole[k] - rest[k])) for k in whole))
+
+    def _touch(self, arrays: list[NDArray[Any]]) -> None:
+        """Move one number by next to nothing."""
+        number = self._numbers[0]
+        arrays[number] = arrays[number].copy()
+        flat = arrays[number].reshape(-1)
+        least = 2 * float(np.spacing(np.abs(flat[0])))
+        flat[0] += max(_NOTHING * self._stated.norm, least)
+
+    def _aggregated(self, clients: Sequence[tuple[Arrays, int]]) -> Arrays:
+        strategy = self._silenced()
+        if not is_newer(strategy):
+            bit = {_NORM_BIT: False}
+            results = [(None, fit_result(*client, bit)) for client in clients]
+            found, _ = strategy.aggregate_fit(1, results, [])
+            return list(parameters_to_ndarrays(found))
+        replies = [self._reply(arrays, examples) for arrays, examples in clients]
+        found, _ = strategy.aggregate_train(1, replies)
+        return list(found.to_numpy_ndarrays())
+
+    def _silenced(self) -> Any:  # noqa: ANN401
+        """Return a copy of the strategy in a round of its own, without noise."""
+        copy = deepcopy(self._strategy)
+        copy.noise_multiplier = 0.0
+        if hasattr(copy, "accountant"):
+            copy.accountant = None
+        if hasattr(copy, "clipped_count_stddev"):
+            copy.clipped_count_stddev = 0.0
+        if hasattr(copy, "current_arrays"):
+            copy.current_arrays = ArrayRecord(self._model)
+        if hasattr(copy, "current_round_params"):
+            copy.current_round_params = [*self._model]
+        return copy
+
+    def _reply(self, arrays: Arrays, examples: int) -> Message:
+        """Return a client's reply, through its mods."""
+        told: dict[str, int | float] = {self._weight: examples}
+        if not self._mods:
+            told[_NORM_BIT] = 0
+        reply = client_reply(ArrayRecord(list(arrays)), told)
+        call: Any = lambda _message, _context: reply  # noqa: E731
+        for mod in reversed(self._mods):
+            call = _through(mod, call)
+        if not self._mods:
+            return reply
+        asked = RecordDict(
+            {
+                "arrays": ArrayRecord(self._model),
+                "config": ConfigRecord({_NORM: self._stated.norm}),
+            }
+        )
+        answer: Message = call(by_nobody(asked), None)
+        return answer
+
+
+def _through(mod: Mod, call: Any) -> Any:  # noqa: ANN401
+    return lambda message, context: mod(message, context, call)

@@ -1,0 +1,151 @@
+"""One round of an audit: what each canary client answers, and what that puts in.
+
+An included canary whose turn it is moves one coordinate by so many clipping norms. All
+others that take part move theirs by next to nothing, so that how many answer, how much
+they weigh and what is sent to whom never depends on a coin. By nothing at all they
+cannot: Flower divides by the norm of an update. What is next to nothing is counted for
+what it is.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.dpsgd.turns import Turns
+from dpaudit.training.flower.layout import Arrays, Layout
+from dpaudit.training.flower.setup import Stated
+
+__all__ = ["Answer", "Round", "in_turn", "open_round", "taking_part"]
+
+_NOTHING: Final = 1e-6  # of the clipping norm
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What one canary client answers: the model that it was sent, changed in one place.
+
+    Attributes:
+        canary: Its number.
+        array: The number of the array.
+        place: Where in it, flattened.
+        value: What is there afterwards.
+        cut: Whether its update is above the clipping norm.
+    """
+
+    canary: int
+    array: int
+    place: int
+    value: float
+    cut: bool
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Round:
+    """A round that has begun. Secret: it tells the coins.
+
+    Attributes:
+        stated: What the strategy stated when it began.
+        sent: The model at the coordinates, as it was sent.
+        answers: Of the canaries that take part.
+        put: What each of them puts into the sum, over the clipping norm.
+        coordinate: Where.
+    """
+
+    stated: Stated
+    sent: NDArray[np.float64]
+    answers: Sequence[Answer]
+    put: NDArray[np.float64]
+    coordinate: NDArray[np.int64]
+
+    def joined(self, silent: Collection[int] = ()) -> NDArray[np.float64]:
+        """Return what canaries put in at each coordinate.
+
+        Args:
+            silent: Canaries that did not answer.
+        """
+        heard = np.array([answer.canary not in silent for answer in self.answers], bool)
+        return np.bincount(
+            self.coordinate, self.put * heard, minlength=len(self.sent)
+        ).astype(np.float64)
+
+
+def in_turn(
+    turns: Turns | None, step: int, *, coordinates: int, per_coordinate: int
+) -> NDArray[np.bool_]:
+    """Return for each canary whether a round is its turn, whatever its coin.
+
+    Example:
+        >>> in_turn(Turns(every=2, cohorts=2), 1, coordinates=3, per_coordinate=1)
+        array([False,  True, False])
+    """
+    turns = turns or Turns()
+    mine = turns.cohort_of(coordinates) == turns.cohort_at(step)
+    if turns.most is not None and step // turns.every >= turns.most:
+        mine &= False
+    return np.repeat(mine, per_coordinate)
+
+
+def taking_part(mine: NDArray[np.bool_], clients: int) -> NDArray[np.int64]:
+    """Return the canaries whose turn it is, and others up to a number, in order.
+
+    Others take part with nothing, so that all rounds have as many clients.
+
+    Example:
+        >>> taking_part(np.array([False, True, False]), 2)
+        array([0, 1])
+    """
+    others = np.flatnonzero(~mine)[: max(0, clients - int(mine.sum()))]
+    return np.sort(np.concatenate([np.flatnonzero(mine), others]))
+
+
+def open_round(
+    arrays: Arrays,
+    layout: Layout,
+    stated: Stated,
+    *,
+    canaries: NDArray[np.int64],
+    inside: NDArray[np.bool_],
+    per_coordinate: int,
+    norm: float,
+    cut: bool,
+) -> Round:
+    """Return the round that begins with a model.
+
+    Args:
+        arrays: The model, as it is sent.
+        layout: Where canaries sit in it.
+        stated: What the strategy states.
+        canaries: Those that take part.
+        inside: For each of these, whether it puts something in.
+        per_coordinate: Canaries at each coordinate.
+        norm: Of what it puts in, over the clipping norm, before it is clipped here.
+        cut: Whether it is above the norm, here or before.
+    """
+    sent, where = layout.values(arrays), canaries // per_coordinate
+    moved = np.empty(len(canaries))
+    for number in np.unique(layout.array[where]):
+        here = layout.array[where] == number
+        kind = arrays[number].dtype.type
+        before = sent[where[here]].astype(kind)
+        spacing = np.spacing(np.abs(before)).astype(np.float64)
+        nothing = np.maximum(_NOTHING * stated.norm, 2 * spacing)
+        size = np.where(inside[here], norm * stated.norm, nothing)
+        moved[here] = (before.astype(np.float64) + size).astype(kind)
+    put = np.minimum((moved - sent[where]) / stated.norm, 1.0)
+    answers = [
+        Answer(canary=canary, array=array, place=place, value=value, cut=cut and within)
+        for canary, array, place, value, within in zip(
+            canaries.tolist(),
+            layout.array[where].tolist(),
+            layout.place[where].tolist(),
+            moved.tolist(),
+            inside.tolist(),
+            strict=True,
+        )
+    ]
+    return Round(stated=stated, sent=sent, answers=answers, put=put, coordinate=where)

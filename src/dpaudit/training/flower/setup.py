@@ -1,0 +1,191 @@
+"""What a strategy of Flower states, and how canary clients come into it.
+
+Flower's wrappers for central privacy clip each client's update to a norm C, on the
+server or by a mod on the client, hand the replies to another strategy that takes their
+mean, and add noise of deviation ``z C / N``: ``z`` the multiplier that is stated, ``N``
+the number of clients that are said to be sampled. So one client must move the mean by
+``C / N`` at most. Adaptive clipping spends a part of ``z`` on counting how many updates
+were clipped; what is stated is both together.
+
+Canary clients are *replies* that the audit adds at aggregation, or *nodes* that are
+sampled, instructed and heard as others are.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Final, TypeAlias, final
+
+from dpaudit import _validate
+from dpaudit.dpsgd.turns import Turns
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.design import Design
+from dpaudit.training.audit import coordinates_needed, per_coordinate
+
+__all__ = [
+    "Nodes",
+    "Replies",
+    "Stated",
+    "Way",
+    "canary_clients",
+    "clips_on_clients",
+    "one_of",
+    "takes_mean",
+    "weighted_by",
+    "within",
+]
+
+_READ: Final = ("noise_multiplier", "clipping_norm", "num_sampled_clients")
+_WEIGHT: Final = "num-examples"
+
+
+def _check_norm(norm: float) -> None:
+    if not (isfinite(norm) and norm >= 1):
+        raise InvalidInputError(
+            f"norm is of a canary's update over the clipping norm, and must be 1 or "
+            f"more, so that it puts in all that a client may; got norm={norm!r}"
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replies:
+    """Canary clients are replies that the server adds before it aggregates.
+
+    Coins never leave the server. What clients themselves do is not run through, so that
+    canaries of a strategy that clips on clients are added as if they were clipped.
+
+    Attributes:
+        norm: Of an included canary's update over the clipping norm, before it is
+            clipped on the server.
+    """
+
+    norm: float = 2.0
+
+    def __post_init__(self) -> None:
+        _check_norm(self.norm)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nodes:
+    """Canary clients are nodes of the federation, with ``canary_mod`` among their mods.
+
+    All that happens to a client happens to them. Each is told its own part, and so
+    knows its own coin.
+
+    Attributes:
+        norm: Of an included canary's update over the clipping norm, before it is
+            clipped.
+        sample_rate: Chance of a node to be sampled for a round.
+        nodes: Their numbers; if left out, the smallest that the grid knows.
+    """
+
+    norm: float = 2.0
+    sample_rate: float = 1.0
+    nodes: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        _check_norm(self.norm)
+        _validate.rate("sample_rate", self.sample_rate)
+
+
+Way: TypeAlias = Replies | Nodes
+
+
+def canary_clients(design: Design, turns: Turns | None = None) -> int:
+    """Return how many canary clients take part in each round, where they are replies.
+
+    They count among the sampled clients: ``num_sampled_clients`` is theirs and those of
+    the others together.
+
+    Example:
+        >>> from dpaudit import ApproxDP, OneRun
+        >>> claim = ApproxDP(epsilon=1.0, delta=1e-5)
+        >>> design = Design(canaries=500, rules=OneRun(guesses=100), claim=claim)
+        >>> canary_clients(design), canary_clients(design, Turns(every=50, cohorts=50))
+        (500, 10)
+    """
+    cohorts = 1 if turns is None else turns.cohorts
+    return -(-coordinates_needed(design) // cohorts) * per_coordinate(design)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stated:
+    """What a strategy says of itself now.
+
+    Attributes:
+        noise: Multiplier of what it adds, over the clipping norm.
+        norm: The clipping norm; another in every round if it adapts.
+        clients: How many are said to be sampled.
+    """
+
+    noise: float
+    norm: float
+    clients: int
+
+    @classmethod
+    def by(cls, strategy: Any) -> "Stated":  # noqa: ANN401 (of either kind, or like it)
+        """Read it from a strategy that adds noise."""
+        lacking = [name for name in _READ if not hasattr(strategy, name)]
+        if lacking:
+            raise InvalidInputError(
+                "strategy must be the one that adds noise, such as "
+                "DifferentialPrivacyServerSideFixedClipping(FedAvg(), ...), or state "
+                f"{', '.join(_READ)} as it does; {type(strategy).__name__} does not "
+                f"state {', '.join(lacking)}"
+            )
+        found = cls(
+            noise=float(strategy.noise_multiplier),
+            norm=float(strategy.clipping_norm),
+            clients=int(strategy.num_sampled_clients),
+        )
+        _validate.positive("clipping_norm", found.norm)
+        return found
+
+    @staticmethod
+    def multiplier(strategy: Any) -> float:  # noqa: ANN401
+        """Return the multiplier that all it releases comes to: update and count."""
+        noise = float(strategy.noise_multiplier)
+        counted = float(getattr(strategy, "clipped_count_stddev", 0.0) or 0.0)
+        if not (noise and counted):
+            return noise
+        return float((noise**-2 + (2 * counted) ** -2) ** -0.5)
+
+
+def within(strategy: Any) -> Iterator[Any]:  # noqa: ANN401
+    """Yield a strategy and those that it wraps, the outermost first."""
+    seen: list[Any] = []
+    while strategy is not None and all(strategy is not each for each in seen):
+        seen.append(strategy)
+        yield strategy
+        strategy = getattr(strategy, "strategy", None)
+
+
+def weighted_by(strategy: Any) -> str:  # noqa: ANN401
+    """Return under what name clients say by how much they are to be weighed."""
+    for each in within(strategy):
+        if name := getattr(each, "weighted_by_key", None):
+            return str(name)
+    return _WEIGHT
+
+
+def clips_on_clients(strategy: Any) -> bool:  # noqa: ANN401
+    """Return whether a strategy leaves clipping to its clients."""
+    names = [kind.__name__ for each in within(strategy) for kind in type(each).__mro__]
+    return any("ClientSide" in name for name in names)
+
+
+def takes_mean(strategy: Any) -> bool:  # noqa: ANN401
+    """Return whether replies are averaged by Flower's own FedAvg."""
+    *_, last = within(strategy)
+    for name in ("aggregate_train", "aggregate_fit"):
+        if function := getattr(type(last), name, None):
+            return str(function.__module__).endswith("strategy.fedavg")
+    return False
+
+
+def one_of(records: Mapping[str, Any], otherwise: str) -> str:
+    """Return the name of the first of some records."""
+    return next(iter(records), otherwise)
