@@ -19,6 +19,7 @@ _NEEDS = {
         "testing/conformance/test_jax_privacy_adapter.py",
     ],
     "pfl": ["training/pfl", "testing/conformance/test_pfl_adapter.py"],
+    "flower": ["training/flower", "testing/conformance/test_flower_adapter.py"],
     "lightning": ["training/opacus/test_lightning.py"],
     "huggingface": [
         "training/opacus/test_huggingface.py",

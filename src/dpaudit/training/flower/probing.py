@@ -29,7 +29,7 @@ from dpaudit.game.ledger import Fault, Road
 from dpaudit.training.flower.layout import Arrays
 from dpaudit.training.flower.messages import by_nobody, client_reply, is_newer
 from dpaudit.training.flower.older import fit_result
-from dpaudit.training.flower.setup import Stated, clips_on_clients, weighted_by
+from dpaudit.training.flower.setup import Stated, clips_on_clients, weighted_by, within
 from dpaudit.training.probe import probe_sum
 from dpaudit.training.sensitivity import LEAST, Sensitivity
 
@@ -202,10 +202,14 @@ class _Means:
             copy.accountant = None
         if hasattr(copy, "clipped_count_stddev"):
             copy.clipped_count_stddev = 0.0
-        if hasattr(copy, "current_arrays"):
-            copy.current_arrays = ArrayRecord(self._model)
-        if hasattr(copy, "current_round_params"):
-            copy.current_round_params = [*self._model]
+        sent = ArrayRecord(self._model)
+        for each in within(copy):  # as if each had been asked to configure the round
+            if isinstance(getattr(each, "current_arrays", None), ArrayRecord):
+                each.current_arrays = sent
+            elif hasattr(each, "current_arrays"):  # of an optimizer on the server
+                each.current_arrays = {k: v.numpy() for k, v in sent.items()}
+            if hasattr(each, "current_round_params"):
+                each.current_round_params = [*self._model]
         return copy
 
     def _reply(self, arrays: Arrays, examples: int) -> Message:
