@@ -82,7 +82,9 @@ def client_app(*mods, examples=1, size=0.3 * CLIP):
             (old + size / length * each).astype(old.dtype)
             for old, each in zip(record.to_numpy_ndarrays(), update, strict=True)
         ]
-        named = ArrayRecord(dict(zip(record, ArrayRecord(arrays).values())))
+        named = ArrayRecord(
+            dict(zip(record, ArrayRecord(arrays).values(), strict=True))
+        )
         metrics = MetricRecord({"num-examples": examples, "loss": 0.5})
         content = RecordDict({name: named, "told": metrics})
         return Message(content, reply_to=message)
