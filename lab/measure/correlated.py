@@ -146,13 +146,12 @@ def bandmf(runs: int, store: Path) -> None:
 
 def _bandmf(runs: int, store: Path) -> None:
     made = _BandMF()
-    tasks = [(name, 1.0, seed) for seed in range(runs) for name in [*PATTERNS][:1]]
-    tasks += [
-        (name, 1.0, seed)
-        for seed in range(max(20, runs // 4))
-        for name in [*PATTERNS][1:]
-    ]
-    tasks += [(next(iter(PATTERNS)), 2.0, seed) for seed in range(20)]
+    whole, *others = PATTERNS
+    fewer = max(20, runs // 5)
+    tasks = [(whole, 2.0, seed) for seed in range(20)]
+    tasks += [(whole, 1.0, seed) for seed in range(fewer)]
+    tasks += [(name, 1.0, seed) for seed in range(fewer) for name in others]
+    tasks += [(whole, 1.0, seed) for seed in range(fewer, runs)]
     done: dict[str, list[float]] = {}
     if store.exists():
         for line in store.read_text().splitlines():
