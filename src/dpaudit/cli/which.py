@@ -76,19 +76,20 @@ ANSWERS: Final = {
         page="how-to/audit-a-model-from-outside.md",
     ),
     Have.FEDERATED: Answer(
-        what="a federated run",
-        shows="If the server adds up clipped updates of clients and adds noise, in a "
-        "loop that you can reach: the same as of any training, a client being a "
-        "record.",
-        not_shown="Noise that clients add themselves, secure aggregation, and which "
-        "clients really came. There is no adapter for a federated framework yet.",
+        what="a federated run (Flower, pfl, your own server)",
+        shows="What is shown of any training, with a user in a record's place: whether "
+        "the noise of each round is as claimed for what one user may put in, and a "
+        "lower bound on epsilon against somebody who sees the aggregate of every "
+        "round. A probe says whether one client counts for more than the noise is for, "
+        "as by its number of examples.",
+        not_shown="Secure aggregation, which the server's sum stands in for; noise "
+        "that clients add themselves; several accounts of one person.",
         lines=(
-            "audit = SumsAudit(design=design, key=key, dimension=1000, "
-            "sample_rate=0.1)",
-            "sums += audit.joining()  # each round, before noise",
-            "audit.observe(noisy_sums)  # and after it",
+            "audit = FlowerAudit(strategy, arrays, design=design, key=key)",
+            "audit.wrap().start(grid, arrays, num_rounds=50)",
+            "print(audit.finish())",
         ),
-        page="how-to/audit-any-loop.md",
+        page="how-to/audit-federated.md",
     ),
     Have.SCORES: Answer(
         what="a score for each canary, and the coins that decided who was included",

@@ -172,6 +172,7 @@ def explain(
         assumptions=_assumptions(result),
         not_exercised=() if result.training else result.not_exercised,
         remarks=_remarks(result),
+        unit=result.design.about.unit,
     )
 
 
@@ -198,6 +199,7 @@ def _void(result: Result) -> Explanation:
         assumptions=(),
         not_exercised=() if result.training else result.not_exercised,
         remarks=_remarks(result),
+        unit=result.design.about.unit,
     )
 
 

@@ -30,12 +30,14 @@ class Model:
         coordinates: How many coordinates held canaries.
         per_coordinate: Canaries at each.
         guarantee: What an accountant proves of it; None if no accountant was at hand.
+        comes_from: The turns and the strategy that come to such training; "" if none.
     """
 
     training: Training
     coordinates: int
     per_coordinate: int
     guarantee: Guarantee | None
+    comes_from: str = ""
 
     @classmethod
     def of(cls, result: Result) -> Self | None:
@@ -62,6 +64,7 @@ class Model:
             coordinates=design.canaries // size,
             per_coordinate=size,
             guarantee=_guarantee(result, modelled),
+            comes_from="; ".join(filter(None, (said.turns, said.strategy))),
         )
 
     def epsilon_at(self, delta: float, fault: float) -> float | None:
@@ -80,10 +83,9 @@ class Model:
         return about(noise, t.rate, t.steps, delta) if noise >= _SMALLEST else None
 
     def __str__(self) -> str:
-        t = self.training
+        come = f"{self.comes_from}: comes to " if self.comes_from else ""
         return (
-            f"DP-SGD of {t.steps} steps with sampling rate {t.rate:g} and noise "
-            f"{t.noise:.4g}, {self.per_coordinate} "
+            f"{come}{self.training}, {self.per_coordinate} "
             f"{'canary' if self.per_coordinate == 1 else 'canaries'} at each of "
             f"{self.coordinates} coordinates"
         )

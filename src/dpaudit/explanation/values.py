@@ -8,7 +8,7 @@ from dpaudit.bounds.bound import rounded_down
 from dpaudit.errors import on_one_line
 from dpaudit.game.ledger import Look
 from dpaudit.game.verdict import Control, Verdict
-from dpaudit.game.words import looked, opening
+from dpaudit.game.words import looked, of_unit, opening
 
 __all__ = ["Advice", "Explanation", "Step"]
 
@@ -116,6 +116,7 @@ class Explanation:
         remarks: What was noticed besides.
         notice: What to know before anything else: that, and why, nobody checked the
             result; "" if there is nothing.
+        unit: Whose privacy is claimed, if not a record's.
     """
 
     outcome: Verdict
@@ -138,6 +139,7 @@ class Explanation:
     not_exercised: tuple[str, ...]
     remarks: tuple[str, ...]
     notice: str = ""
+    unit: str | None = None
 
     @property
     def verdict(self) -> str:
@@ -190,7 +192,7 @@ class Explanation:
             if lines:
                 said = (f"- {on_one_line(each)}" for each in lines)
                 parts.append("\n".join([f"{title}:", *said]))
-        return "\n\n".join(parts)
+        return of_unit(self.unit, "\n\n".join(parts))
 
     def _road(self, look: Look) -> str:
         return f"{look.road}, {looked(look.how, self.outcome)}: {look.said}"

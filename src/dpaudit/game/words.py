@@ -50,6 +50,7 @@ __all__ = [
     "note_on_strength",
     "notes",
     "numbers",
+    "of_unit",
     "opening",
     "roads",
     "sentence",
@@ -243,12 +244,17 @@ def head(result: "Result", caught: str = "") -> tuple[str, ...]:
             lines.append(_suspected(result))
         lines += [f"Noticed: {on_one_line(each)}." for each in training.remarks]
         lines += roads(training.ledger, word)
-    return tuple(_of_unit(result, line) for line in lines)
+    return tuple(of_unit(result.design.about.unit, line) for line in lines)
 
 
-def _of_unit(result: "Result", said: str) -> str:
-    """Say of users what is said of records, where privacy is claimed for users."""
-    if result.design.about.unit != Unit.USER:
+def of_unit(unit: str | None, said: str) -> str:
+    """Say of users what is said of records, where privacy is claimed for users.
+
+    Example:
+        >>> of_unit("user", "one record more or less")
+        'one user more or less'
+    """
+    if unit != Unit.USER:
         return said
     for of_records, of_users in _OF_USERS:
         said = said.replace(of_records, of_users)
@@ -256,10 +262,11 @@ def _of_unit(result: "Result", said: str) -> str:
 
 
 def _fact_of_unit(result: "Result", fact: "Fact") -> "Fact":
+    unit = result.design.about.unit
     return Fact(
-        name=_of_unit(result, fact.name),
-        value=_of_unit(result, fact.value),
-        note=_of_unit(result, fact.note),
+        name=of_unit(unit, fact.name),
+        value=of_unit(unit, fact.value),
+        note=of_unit(unit, fact.note),
     )
 
 

@@ -7,6 +7,7 @@ remark holds is text and is escaped. The same result gives the same bytes, as lo
 the versions named in it are the same. Needs the extra ``report``.
 """
 
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from dpaudit.game.ledger import How
 from dpaudit.game.result import Result
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Verdict
-from dpaudit.game.words import capital
+from dpaudit.game.words import capital, of_unit
 from dpaudit.reporting.report import facts
 from dpaudit.reporting.report.bound_by_guesses import by_k_figure
 from dpaudit.reporting.report.by_turn import course_figure
@@ -116,7 +117,8 @@ def report_html(
     """
     _validate.kind("result", result, Result)
     _validate.kind("title", title, str)
-    template, subject = _template(), Subject.of(result, transcript)
+    template = _template(result.design.about.unit)
+    subject = Subject.of(result, transcript)
     explanation = explain(result) if explanation is None else explanation
     word = explanation.outcome
     void = word is Verdict.VOID
@@ -166,7 +168,7 @@ def check_extra() -> None:
     _template()
 
 
-def _template() -> "jinja2.Template":
+def _template(unit: str | None = None) -> "jinja2.Template":
     # Here, as the name is on the package's face, which needs no extra.
     try:
         import jinja2  # noqa: PLC0415
@@ -176,7 +178,7 @@ def _template() -> "jinja2.Template":
         ) from error
     environment = jinja2.Environment(
         autoescape=True,
-        finalize=_shown,
+        finalize=partial(_shown, unit),
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -185,9 +187,9 @@ def _template() -> "jinja2.Template":
     return environment.from_string(_resource("page.html"))
 
 
-def _shown(value: object) -> object:
+def _shown(unit: str | None, value: object) -> object:
     """Return what may stand on a page: a file's text holds no control characters."""
-    return printable(value) if type(value) is str else value
+    return of_unit(unit, printable(value)) if type(value) is str else value
 
 
 def _resource(name: str) -> str:
