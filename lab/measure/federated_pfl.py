@@ -6,6 +6,8 @@
     python lab/measure/federated_pfl.py rate       # users sampled more often than told
     python lab/measure/federated_pfl.py banded     # pfl's banded mechanism as it is
     python lab/measure/federated_pfl.py column     # the same, columns scaled to 1
+    python lab/measure/federated_pfl.py restore    # broken off and begun again
+    python lab/measure/federated_pfl.py norms      # its strategies, without a run
 
 Runs in an environment with the extra ``pfl``. Each run has a key and a seed of its own,
 both from its number, so that all can be repeated. A claim of epsilon = 2 at delta =
@@ -29,6 +31,7 @@ import torch
 from pfl.aggregate.simulate import SimulatedBackend
 from pfl.algorithm.base import NNAlgorithmParams
 from pfl.algorithm.federated_averaging import FederatedAveraging
+from pfl.callback.restore_training import RestoreTrainingCallback
 from pfl.data.dataset import Dataset
 from pfl.data.federated_dataset import FederatedDataset, FederatedDatasetBase
 from pfl.data.sampling import get_user_sampler
@@ -42,10 +45,10 @@ from pfl.privacy.gaussian_mechanism import GaussianMechanism
 from pfl.privacy.privacy_accountant import PLDPrivacyAccountant
 from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
 
-from dpaudit import ApproxDP, Key
+from dpaudit import ApproxDP, GaussianDP, Key
 from dpaudit.dpsgd.planning import Plan, Training, plan_audit
 from dpaudit.dpsgd.strategy import Matrix
-from dpaudit.dpsgd.turns import Turns
+from dpaudit.dpsgd.turns import Turns, separated_sensitivity
 from dpaudit.game.result import Result
 from dpaudit.training.pfl import Added, PflAudit, Sampled
 from dpaudit.training.pfl.setup import claim_of
@@ -181,8 +184,10 @@ def user_of(name: object, dimension: int) -> Dataset:
     return Dataset([inputs, torch.randn(2, generator=rng)], user_id=str(name))
 
 
-def audited(case: Case, plan: Plan, number: int) -> Result:
-    """Train once, and return what the audit found."""
+def opened(
+    case: Case, plan: Plan, number: int
+) -> tuple[PyTorchModel, PflAudit, SimulatedBackend]:
+    """Return a training that is about to begin."""
     np.random.seed(number)  # noqa: NPY002 (what pfl draws from)
     torch.manual_seed(number)
     design = plan.design()
@@ -214,38 +219,109 @@ def audited(case: Case, plan: Plan, number: int) -> Result:
         data = PoissonUsers(audit.users(make), some, case.rate)
     else:
         data = FederatedDataset(make, get_user_sampler("minimize_reuse", real))
-    FederatedAveraging().run(
+    backend = SimulatedBackend(
+        training_data=audit.dataset(data),
+        val_data=data,
+        postprocessors=audit.around([central]),
+    )
+    return model, audit, backend
+
+
+def train(
+    model: PyTorchModel, backend: SimulatedBackend, rounds: int, folder: str = ""
+) -> None:
+    """Train up to so many rounds, from checkpoints in a folder if there are any."""
+    algorithm = FederatedAveraging()
+    algorithm.run(
         algorithm_params=NNAlgorithmParams(
-            central_num_iterations=case.rounds,
-            evaluation_frequency=case.rounds + 1,
+            central_num_iterations=rounds,
+            evaluation_frequency=rounds + 1,
             train_cohort_size=COHORT,
             val_cohort_size=0,
         ),
-        backend=SimulatedBackend(
-            training_data=audit.dataset(data),
-            val_data=data,
-            postprocessors=audit.around([central]),
-        ),
+        backend=backend,
         model=model,
         model_train_params=NNTrainHyperParams(
             local_batch_size=8, local_num_epochs=1, local_learning_rate=0.01
         ),
         model_eval_params=NNEvalHyperParams(local_batch_size=8),
+        callbacks=[RestoreTrainingCallback([model, algorithm], folder)]
+        if folder
+        else [],
         send_metrics_to_platform=False,
     )
+
+
+def audited(case: Case, plan: Plan, number: int) -> Result:
+    """Train once, and return what the audit found."""
+    model, audit, backend = opened(case, plan, number)
+    train(model, backend, case.rounds)
     return audit.finish()
+
+
+def restore() -> None:
+    """Break a training off after 4 of 8 rounds, start it again, and print faults.
+
+    Both times everything is seeded with the same number, as scripts do, and pfl's own
+    callback restores model and algorithm.
+    """
+    case, folder = CASES["honest"], tempfile.mkdtemp()
+    plan = case.plan(500)
+    model, audit, backend = opened(case, plan, 0)
+    train(model, backend, 4, folder)
+    audit.save(f"{folder}/audit.npz")
+    model, audit, backend = opened(case, plan, 0)
+    audit.resume(f"{folder}/audit.npz")
+    train(model, backend, case.rounds, folder)
+    print(audit.rounds, "rounds;", *audit.finish().faults)
+
+
+def norms() -> None:
+    """Print what pfl's strategies need, beside what their noise is made for."""
+    print("| rounds | separation | longest column | joins | factor | true epsilon |")
+    print("|---|---|---|---|---|---|")
+    for rounds, apart in ((16, 4), (32, 8), (32, 16), (64, 32), (128, 32)):
+        times = -(-rounds // apart)
+        case = Case(rounds=rounds, times=times, separation=apart)
+        matrix = case.mechanism().query_matrix
+        found = separated_sensitivity(
+            Matrix(rows=matrix), steps=rounds, separation=apart
+        )
+        true = GaussianDP(mu=found / accountant_of(times, 1.0).noise_parameter)
+        # With C the gram matrix is C^T C; numpy's factor L has L L^T.
+        gram = matrix @ matrix.T
+        other = np.linalg.cholesky(gram[::-1, ::-1])[::-1, ::-1].T
+        assert np.allclose(np.linalg.norm(other, axis=0), 1, atol=1e-3)
+        longest = np.linalg.norm(matrix, axis=0).max()
+        print(
+            f"| {rounds} | {apart} | {longest:.3f} | {times} | "
+            f"{found / np.sqrt(times):.3f} | {true.epsilon_at(CLAIM.delta):.2f} |"
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("case", choices=CASES)
+    parser.add_argument("case", choices=[*CASES, "restore", "norms"])
     parser.add_argument("--runs", type=int)
     parser.add_argument("--canaries", type=int)
     given = parser.parse_args()
     os.chdir(tempfile.mkdtemp())  # the banded mechanism writes its matrix beside it
+    if given.case == "restore":
+        restore()
+        return
+    if given.case == "norms":
+        net = Net(1)  # from which pfl learns that torch is used
+        PyTorchModel(net, torch.optim.SGD, torch.optim.SGD(net.parameters(), 1.0))
+        norms()
+        return
     case, runs = CASES[given.case], given.runs or RUNS.get(given.case, 20)
     plan = case.plan(given.canaries or CANARIES.get(given.case, 2000))
     print(plan, file=sys.stderr)
+    repeat(given.case, case, plan, runs)
+
+
+def repeat(name: str, case: Case, plan: Plan, runs: int) -> None:
+    """Make the runs, and print what came of each and of all."""
     found, named, start = [], 0, perf_counter()
     for number in range(runs):
         result = audited(case, plan, number)
@@ -256,7 +332,7 @@ def main() -> None:
         sys.stdout.flush()
     p, epsilon = np.array(found).T
     print(
-        f"{given.case}: {runs} runs of {plan.canaries} canaries, {plan.rules.guesses} "
+        f"{name}: {runs} runs of {plan.canaries} canaries, {plan.rules.guesses} "
         f"guesses; p <= 0.05 in {np.sum(p <= 0.05)}, p < 0.001 in {np.sum(p < 0.001)}, "
         f"smallest p {p.min():.2g}, median {np.median(p):.2g}, largest {p.max():.2g}; "
         f"mean bound {epsilon.mean():.3f} (standard deviation {epsilon.std():.3f}); "
