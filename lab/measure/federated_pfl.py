@@ -265,7 +265,8 @@ def restore() -> None:
     Both times everything is seeded with the same number, as scripts do, and pfl's own
     callback restores model and algorithm.
     """
-    case, folder = CASES["honest"], tempfile.mkdtemp()
+    turns = Turns(every=16, cohorts=16)
+    case, folder = Case(rounds=8, times=1, turns=turns), tempfile.mkdtemp()
     plan = case.plan(500)
     model, audit, backend = opened(case, plan, 0)
     train(model, backend, 4, folder)

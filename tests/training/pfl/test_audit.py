@@ -115,10 +115,18 @@ def test_a_user_who_is_twice_in_a_cohort_is_named(once):
     assert result.faults[0].chance == 0
 
 
-def test_more_rounds_than_were_accounted_for_are_named():
-    result = Federated(told=accountant(3), rounds=4).run().finish()
+def test_more_rounds_than_were_accounted_for_are_named(sampled):
+    result = Federated(told=sampled, rounds=12).run().finish()
     assert [fault.road for fault in result.faults] == [Road.ACCOUNTING]
-    assert result.faults[0].measured == "4 rounds"
+    assert result.faults[0].measured == "12 rounds"
+
+
+def test_canaries_do_not_take_part_more_often_than_is_claimed(once):
+    run = Federated(told=once)  # in every round, where once is accounted for
+    model, audit, backend = run.open()
+    with pytest.raises(VoidAuditError, match=r"round 2 .* num_compositions=1"):
+        run.train(model, backend)
+    assert audit.rounds == 1
 
 
 @pytest.fixture(scope="module")

@@ -283,7 +283,23 @@ class PflAudit:
         self._visits.begin()
         if isinstance(self._insertion, Sampled):
             return np.zeros(0, np.int64)
+        self._check_joins()
         return self._audit.draws.present(self.rounds)
+
+    def _check_joins(self) -> None:
+        """Refuse to let canaries take part more often than is claimed for users."""
+        joins = self._joins(self.rounds + 1)
+        if self._rate == 1 and joins > self._times:
+            raise VoidAuditError(
+                f"in round {self.rounds + 1} a canary would take part for the "
+                f"{joins}th time, and the accountant counts with "
+                f"num_compositions={self._times}; pass insertion=Added(turns=...) that "
+                "takes turns as your users do, or an accountant of all rounds"
+            )
+
+    def _joins(self, rounds: int) -> int:
+        """Return in how many of the first rounds a canary may take part."""
+        return (self._turns or Turns()).turns_in(rounds)
 
     def _sent(self, stats: MappedVectorStatistics, user: UserContext) -> None:
         canary = canary_of(user.user_id)
@@ -364,8 +380,7 @@ class PflAudit:
         yield from self._visits.faults(
             separation=self._separation(), canaries=picked, rate=self._rate
         )
-        turns = self._turns or Turns()
-        joins = self.rounds if self._rate < 1 else turns.turns_in(self.rounds)
+        joins = self._joins(self.rounds)
         if joins > self._times:
             yield Fault(
                 road=Road.ACCOUNTING,

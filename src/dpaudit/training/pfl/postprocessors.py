@@ -11,8 +11,8 @@ sum. The audit stands in four places of it::
     ...
     last        what a real user puts into the sum, after everything else
 
-The first knows coins, the others do not. What real users put in is what somebody who
-knows all users but the canaries would work out for himself.
+Only the first acts on coins. What real users put in is what somebody who knows all
+users but the canaries would work out for himself.
 """
 
 from typing import Any, Protocol, TypeAlias, final
