@@ -68,10 +68,12 @@ LONG = {
     "python examples/black_box.py": "a test runs its three trainings",
     "python examples/any_loop.py": "the command below it runs it with a fault",
     "python examples/jax_digits.py --divide-noise-by ": "a test plants it too",
+    "python examples/flower_users.py --divide-noise-by ": "starts Ray, as a test does",
 }
 # Pages whose python blocks are run by a test, and which.
 TESTED = {
     "audit-jax-privacy.md": "tests/training/jax_privacy/test_page.py",
+    "audit-federated.md": "tests/training/flower/test_page.py",
 }
 
 

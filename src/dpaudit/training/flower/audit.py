@@ -280,8 +280,8 @@ class FlowerAudit:
             seed=seed,
         )
         self._probes.add(found)
-        if not (found.faults or found.unseen):
-            few, many = min(examples), max(examples)
+        few, many = min(examples), max(examples)
+        if few < many and not (found.faults or found.unseen):
             said = f"clients of {few} and of {many} examples change the mean alike"
             self._probes.looks.append(Look(road=Road.ADDING, how=How.PROBED, said=said))
         return found
