@@ -104,6 +104,7 @@ def test_import_loads_nothing_heavy():
         ("dp_accounting", "dpaudit.accounting", "accounting"),
         ("mlflow", "dpaudit.reporting.loggers.mlflow", "mlflow"),
         ("pyarrow", "dpaudit.tables.parquet", "tables"),
+        ("flwr", "dpaudit.training.flower", "flower"),
     ],
 )
 def test_a_missing_extra_says_what_to_install(package, module, extra):
