@@ -6,7 +6,7 @@
     python lab/measure/federated.py adaptive        # noise of a norm that adapts
     python lab/measure/federated.py large           # 100,000 canary clients
     python lab/measure/federated.py cost            # 20 interleaved pairs
-    python lab/measure/federated.py ray             # 2,000 clients, killed and resumed
+    python lab/measure/federated.py ray --store FOLDER  # 2,000 clients, killed, resumed
 
 Needs ``dpaudit[flower]``. All but ``ray`` go through Flower's own strategy, without a
 wire: other clients' replies are made here. A run has 500 canary clients, each in one of
@@ -16,6 +16,7 @@ how many guesses are made. What a claim is refuted by is the p-value of the whol
 """
 
 import argparse
+import contextlib
 import json
 import logging
 import os
@@ -23,7 +24,6 @@ import resource
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -41,6 +41,7 @@ from flwr.serverapp.strategy import (
 from flwr.supercore.differential_privacy import add_gaussian_noise_inplace
 
 from dpaudit import ApproxDP, Design, GaussianDP, Key, Result
+from dpaudit._files import whole_file
 from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.dpsgd.turns import Turns
 from dpaudit.training.flower import FlowerAudit, Nodes, Replies, canary_mod
@@ -50,6 +51,7 @@ from dpaudit_lab.power.timing import median_ratio
 CLIP, NOISE, DELTA = 0.5, 2.0, 1e-5
 CANARIES, REAL, ROUNDS = 500, 200, 10
 SMALL = 1e-3
+PATIENCE = 240  # seconds for a first round in the simulation
 
 
 def planned(canaries: int, rounds: int, *, noise: float = NOISE) -> tuple[Design, Any]:
@@ -374,7 +376,8 @@ def simulated(folder: Path, canaries: int, others: int, rounds: int) -> None:
             "arrival": str(result.training.arrival),
             "began at": done,
         }
-        (folder / "result.json").write_text(json.dumps(told))
+        with whole_file(folder / "result.json") as draft:
+            draft.write_text(json.dumps(told))
 
     run_simulation(
         server,
@@ -384,29 +387,26 @@ def simulated(folder: Path, canaries: int, others: int, rounds: int) -> None:
     )
 
 
-def ray(canaries: int, others: int, rounds: int) -> None:
+def ray(canaries: int, others: int, rounds: int, store: Path) -> None:
     """Run once in a piece and once killed after its first round; compare."""
     found = []
     for broken in (False, True):
-        with tempfile.TemporaryDirectory() as name:
-            folder, start = Path(name), time.monotonic()
-            if broken:
-                child = begin(folder, canaries, others, rounds)
-                while not (folder / "audit-1.npz").exists():
-                    time.sleep(0.2)
-                os.killpg(child.pid, signal.SIGKILL)
-                child.wait()
-                assert not (folder / "result.json").exists()
-                print(f"killed after {time.monotonic() - start:.0f} s", flush=True)
-            child = begin(folder, canaries, others, rounds)
-            child.wait()
-            found.append(json.loads((folder / "result.json").read_text()))
-            print(
-                f"{'resumed' if broken else 'in a piece'}: "
-                f"{time.monotonic() - start:.0f} s, began at {found[-1]['began at']}, "
-                f"p = {found[-1]['p']:.3g}, {found[-1]['arrival']}",
-                flush=True,
-            )
+        folder, start = store / ("broken" if broken else "whole"), time.monotonic()
+        folder.mkdir(parents=True, exist_ok=True)
+        if broken and not (folder / "audit-1.npz").exists():
+            child = until(folder / "audit-1.npz", folder, canaries, others, rounds)
+            end(child)
+            assert not (folder / "result.json").exists()
+            print(f"killed after {time.monotonic() - start:.0f} s", flush=True)
+        if not (folder / "result.json").exists():
+            end(until(folder / "result.json", folder, canaries, others, rounds))
+        found.append(json.loads((folder / "result.json").read_text()))
+        print(
+            f"{'resumed' if broken else 'in a piece'}: "
+            f"{time.monotonic() - start:.0f} s, began at {found[-1]['began at']}, "
+            f"p = {found[-1]['p']:.3g}, {found[-1]['arrival']}",
+            flush=True,
+        )
     first, second = found
     same = all(first[name] == second[name] for name in ("guess", "truth", "p"))
     near = np.abs(np.subtract(first["stake"], second["stake"])).max()
@@ -416,6 +416,31 @@ def ray(canaries: int, others: int, rounds: int) -> None:
         f"by {near:.1g} at most"
     )
     sys.exit(not same)
+
+
+def until(
+    file: Path, folder: Path, canaries: int, others: int, rounds: int
+) -> "subprocess.Popen[bytes]":
+    """Train until a file is there; anew if Ray did not start, as on a busy machine."""
+    while True:
+        before, start = len([*folder.iterdir()]), time.monotonic()
+        child = begin(folder, canaries, others, rounds)
+        while not file.exists():
+            time.sleep(0.2)
+            stuck = len([*folder.iterdir()]) == before
+            if child.poll() or (stuck and time.monotonic() - start > PATIENCE):
+                break
+        else:
+            return child
+        end(child)
+        print("nothing came; begun anew", flush=True)
+
+
+def end(child: "subprocess.Popen[bytes]") -> None:
+    """Kill a training, and all that it started in its session."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
 
 
 def begin(
@@ -443,6 +468,8 @@ def main() -> None:
         command = commands.add_parser(name)
         if name == "simulated":
             command.add_argument("folder", type=Path)
+        else:
+            command.add_argument("--store", type=Path, required=True)
         for size, default in (("canaries", 1900), ("others", 100), ("rounds", 2)):
             command.add_argument(size, type=int, nargs="?", default=default)
     args = vars(parser.parse_args())
