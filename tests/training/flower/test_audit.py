@@ -284,3 +284,20 @@ def test_a_round_that_was_not_begun_cannot_end():
     audit, _ = opened()
     with pytest.raises(VoidAuditError, match="not configured"):
         audit.end(model(), replies=1)
+
+
+def test_nodes_that_are_not_sampled_put_in_nothing():
+    audit, strategy = opened(way=Nodes(sample_rate=0.5), noise=1e-3)
+    strategy.strategy.fraction_train = 0.5
+    strategy.num_sampled_clients = 105
+    app = client_app(canary_mod, size=1e-4)
+    models, grid = train(audit, rounds=3, nodes=NODES, app=app)
+    seen = by_hand(models) * 105 / CLIP
+    for moved, messages in zip(seen, grid.sent[::2], strict=True):  # and to evaluate
+        asked = {message.metadata.dst_node_id - 1 for message in messages}
+        joined = (coins() == 1) & np.isin(np.arange(200), [*asked])
+        assert moved[joined] == pytest.approx(1.0, abs=0.02)
+        assert moved[~joined] == pytest.approx(0.0, abs=0.02)
+    result = audit.finish()
+    assert result.training.arrival.slope == pytest.approx(1.0, abs=0.02)
+    assert "did not come" not in str(result)
