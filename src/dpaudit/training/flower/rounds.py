@@ -85,8 +85,7 @@ def in_turn(
     """
     turns = turns or Turns()
     mine = turns.cohort_of(coordinates) == turns.cohort_at(step)
-    if turns.most is not None and step // turns.every >= turns.most:
-        mine &= False
+    mine &= turns.is_turn(step)
     return np.repeat(mine, per_coordinate)
 
 
