@@ -45,7 +45,7 @@ from pfl.privacy.gaussian_mechanism import GaussianMechanism
 from pfl.privacy.privacy_accountant import PLDPrivacyAccountant
 from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
 
-from dpaudit import ApproxDP, GaussianDP, Key
+from dpaudit import ApproxDP, Design, GaussianDP, Key, OneRun
 from dpaudit.dpsgd.planning import Plan, Training, plan_audit
 from dpaudit.dpsgd.strategy import Matrix
 from dpaudit.dpsgd.turns import Turns, separated_sensitivity
@@ -185,12 +185,11 @@ def user_of(name: object, dimension: int) -> Dataset:
 
 
 def opened(
-    case: Case, plan: Plan, number: int
+    case: Case, design: Design, number: int
 ) -> tuple[PyTorchModel, PflAudit, SimulatedBackend]:
     """Return a training that is about to begin."""
     np.random.seed(number)  # noqa: NPY002 (what pfl draws from)
     torch.manual_seed(number)
-    design = plan.design()
     dimension = design.canaries + 50
     net = Net(dimension)
     model = PyTorchModel(
@@ -252,9 +251,9 @@ def train(
     )
 
 
-def audited(case: Case, plan: Plan, number: int) -> Result:
+def audited(case: Case, design: Design, number: int) -> Result:
     """Train once, and return what the audit found."""
-    model, audit, backend = opened(case, plan, number)
+    model, audit, backend = opened(case, design, number)
     train(model, backend, case.rounds)
     return audit.finish()
 
@@ -267,11 +266,11 @@ def restore() -> None:
     """
     turns = Turns(every=16, cohorts=16)
     case, folder = Case(rounds=8, times=1, turns=turns), tempfile.mkdtemp()
-    plan = case.plan(500)
-    model, audit, backend = opened(case, plan, 0)
+    design = case.plan(500).design()
+    model, audit, backend = opened(case, design, 0)
     train(model, backend, 4, folder)
     audit.save(f"{folder}/audit.npz")
-    model, audit, backend = opened(case, plan, 0)
+    model, audit, backend = opened(case, design, 0)
     audit.resume(f"{folder}/audit.npz")
     train(model, backend, case.rounds, folder)
     print(audit.rounds, "rounds;", *audit.finish().faults)
@@ -305,6 +304,8 @@ def main() -> None:
     parser.add_argument("case", choices=[*CASES, "restore", "norms"])
     parser.add_argument("--runs", type=int)
     parser.add_argument("--canaries", type=int)
+    parser.add_argument("--guesses", type=int, help="as planned if left out")
+    parser.add_argument("--first", type=int, default=0, help="number of the first run")
     given = parser.parse_args()
     os.chdir(tempfile.mkdtemp())  # the banded mechanism writes its matrix beside it
     if given.case == "restore":
@@ -318,14 +319,17 @@ def main() -> None:
     case, runs = CASES[given.case], given.runs or RUNS.get(given.case, 20)
     plan = case.plan(given.canaries or CANARIES.get(given.case, 2000))
     print(plan, file=sys.stderr)
-    repeat(given.case, case, plan, runs)
+    design = plan.design()
+    if given.guesses:
+        design = replace(design, rules=OneRun(guesses=given.guesses))
+    repeat(given.case, case, design, range(given.first, given.first + runs))
 
 
-def repeat(name: str, case: Case, plan: Plan, runs: int) -> None:
+def repeat(name: str, case: Case, design: Design, numbers: range) -> None:
     """Make the runs, and print what came of each and of all."""
     found, named, start = [], 0, perf_counter()
-    for number in range(runs):
-        result = audited(case, plan, number)
+    for number in numbers:
+        result = audited(case, design, number)
         found.append((result.claim_test.p_value, result.bound.epsilon_lower))
         named += bool(result.faults)
         said = result.faults[0] if result.faults else "no fault found"
@@ -333,11 +337,11 @@ def repeat(name: str, case: Case, plan: Plan, runs: int) -> None:
         sys.stdout.flush()
     p, epsilon = np.array(found).T
     print(
-        f"{name}: {runs} runs of {plan.canaries} canaries, {plan.rules.guesses} "
+        f"{name}: {len(p)} runs of {design.canaries} canaries, {design.guesses} "
         f"guesses; p <= 0.05 in {np.sum(p <= 0.05)}, p < 0.001 in {np.sum(p < 0.001)}, "
         f"smallest p {p.min():.2g}, median {np.median(p):.2g}, largest {p.max():.2g}; "
         f"mean bound {epsilon.mean():.3f} (standard deviation {epsilon.std():.3f}); "
-        f"faults named in {named}; {(perf_counter() - start) / runs:.1f} s a run"
+        f"faults named in {named}; {(perf_counter() - start) / len(p):.1f} s a run"
     )
 
 
