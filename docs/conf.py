@@ -32,6 +32,7 @@ autodoc_typehints_description_target = "documented"
 autodoc_member_order = "bysource"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
+autodoc_mock_imports = ["flwr", "pfl"]  # as in the directives of the reference
 napoleon_use_ivar = True
 napoleon_use_rtype = False
 

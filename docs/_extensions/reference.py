@@ -20,6 +20,7 @@ from typing import Any
 from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.domains.python import PyObject
+from sphinx.ext.autodoc.mock import mock
 from sphinx.util.docutils import SphinxDirective
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
@@ -92,13 +93,17 @@ class Schemas(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(rows))
 
 
+# They want other versions of what the other extras use.
+ABSENT = ("flwr", "pfl")
+
+
 def _first_line(value: object) -> str:
     return (getdoc(value) or "").partition("\n")[0].replace("``", "`")
 
 
 def _modules(package: str) -> Iterator[str]:
     """Yield the modules of a package that are no secret, the package's own last."""
-    found = import_module(package)
+    found = _imported(package)
     if not hasattr(found, "__path__"):
         yield package
         return
@@ -114,11 +119,17 @@ def _modules(package: str) -> Iterator[str]:
             yield name
 
 
+def _imported(name: str) -> ModuleType:
+    """Import a module; what cannot be installed beside the rest is stood in for."""
+    with mock([*ABSENT]):
+        return import_module(name)
+
+
 def _module_section(name: str) -> str:
     """Return the section of a module; a package that only gathers has names alone."""
     title = f"``{name}``"
     lines = [title, "-" * len(title), "", f".. automodule:: {name}"]
-    if not hasattr(import_module(name), "__path__"):
+    if not hasattr(_imported(name), "__path__"):
         lines.append("   :members:")
     return "\n".join([*lines, ""])
 

@@ -7,7 +7,9 @@ of 0 says that nothing arrived, and then "not refuted" says nothing; -1 that the
 wrong, 100 or 0.01 the scale, 0.5 that half was lost on the way.
 
 Joins are taken less their mean over the coordinates of a step, so that what all
-coordinates share, such as a common part of real gradients, does not count. The error of
+coordinates share, such as a common part of real gradients, does not count. Under noise
+that is correlated from step to step, sums and joins are both multiplied by the strategy
+first: noise is independent then, and the slope as sure as it can be. The error of
 the slope is made of what is left at each coordinate over all steps: noise that a faulty
 program repeats from step to step, or real gradients that stay, widen it.
 
@@ -26,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.dpsgd.likelihood import saved_counts
+from dpaudit.dpsgd.strategy import Independent, Strategy, Whitening
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.verdict import Arrival
@@ -43,6 +46,7 @@ class Arrivals:
         coordinates: How many coordinates are read here.
         key: Of the run; what is saved is sealed with it, as it tells the coins.
         by_program: Whether the program itself puts the canaries into the sums.
+        strategy: How noise is correlated from step to step, if it is.
 
     Example:
         >>> arrivals = Arrivals(4, Key(bytes(32)))
@@ -52,9 +56,20 @@ class Arrivals:
         1.0
     """
 
-    def __init__(self, coordinates: int, key: Key, *, by_program: bool = False) -> None:
+    def __init__(
+        self,
+        coordinates: int,
+        key: Key,
+        *,
+        by_program: bool = False,
+        strategy: Strategy | None = None,
+    ) -> None:
         self._key, self._steps, self._by_program = key, 0, by_program
         self._sums = np.zeros((2, coordinates))  # of products, and of squares
+        self._correlated = strategy is not None
+        self._of_sums, self._of_joins = (
+            Whitening(strategy or Independent(), coordinates) for _ in range(2)
+        )
 
     def __reduce__(self) -> NoReturn:
         raise VoidAuditError("what tells the coins cannot be pickled")
@@ -69,8 +84,13 @@ class Arrivals:
         """
         self._steps += 1
         finite = np.isfinite(sums)
+        sums = np.where(finite, sums, 0.0)
+        if self._correlated:
+            # What is no number is as if nothing had come and nothing had joined.
+            sums = self._of_sums.add(sums)
+            joined = self._of_joins.add(np.where(finite, joined, 0.0))
         more = np.where(finite, joined - joined.mean(), 0.0)
-        self._sums[0] += more * np.where(finite, sums, 0.0)
+        self._sums[0] += more * sums
         self._sums[1] += more * joined
 
     def found(
@@ -102,11 +122,10 @@ class Arrivals:
         """Return what was gathered, in a form that only the key can read."""
         # A number of its own for every save: no two are sealed alike.
         number = secrets.randbits(63)
+        plain = self._kept().tobytes()
         return {
             f"{_SEALED}.steps": np.array([self._steps, number]),
-            _SEALED: self._key.sealed(
-                _SEALED, number, np.frombuffer(self._sums.tobytes(), np.uint8)
-            ),
+            _SEALED: self._key.sealed(_SEALED, number, np.frombuffer(plain, np.uint8)),
         }
 
     def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
@@ -116,7 +135,7 @@ class Arrivals:
         if (
             sealed is None
             or sealed.dtype != np.uint8
-            or sealed.shape != (self._sums.nbytes,)
+            or sealed.shape != (self._kept().nbytes,)
         ):
             raise InvalidInputError(
                 "the state does not hold what the audit gathered of its canaries"
@@ -124,4 +143,16 @@ class Arrivals:
         opened = np.frombuffer(self._key.sealed(_SEALED, number, sealed).tobytes())
         if not np.isfinite(opened).all():
             raise InvalidInputError("the state was changed, or is of another key")
-        self._sums, self._steps = opened.reshape(self._sums.shape).copy(), steps
+        rows = opened.reshape(-1, self._sums.shape[1]).copy()
+        bands = len(self._of_sums.recent)
+        self._sums, self._steps = rows[:2], steps
+        self._of_sums.recent, self._of_joins.recent = (
+            rows[2 : 2 + bands],
+            rows[2 + bands :],
+        )
+        self._of_sums.step = self._of_joins.step = steps
+
+    def _kept(self) -> NDArray[np.float64]:
+        """Return all that is gathered, in rows of coordinates."""
+        recent = (self._of_sums.recent, self._of_joins.recent)
+        return np.concatenate([self._sums, *recent])

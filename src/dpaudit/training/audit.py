@@ -173,7 +173,9 @@ class TrainingAudit:
             turns=turns,
             strategy=strategy,
         )
-        self._arrivals = Arrivals(len(self._own), key, by_program=by_program)
+        self._arrivals = Arrivals(
+            len(self._own), key, by_program=by_program, strategy=strategy
+        )
         names = list(dict.fromkeys(watched))
         places = np.array([names.index(name) for name in watched], np.int64)
         self._noise = NoiseWatch(places, names, key, strategy) if names else None

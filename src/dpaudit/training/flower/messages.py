@@ -128,7 +128,7 @@ class AuditedStrategy(Strategy):
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+    ) -> "tuple[ArrayRecord | None, MetricRecord | None]":
         """Aggregate replies, those of canary clients among them."""
         came = list(replies)
         by_node = {m.metadata.src_node_id: m for m in came if m.has_content()}
@@ -166,7 +166,7 @@ class AuditedStrategy(Strategy):
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
+    ) -> "MetricRecord | None":
         """Pass on."""
         return self._strategy.aggregate_evaluate(server_round, replies)
 
@@ -200,7 +200,7 @@ class AuditedStrategy(Strategy):
         return message
 
     def _replies(
-        self, answers: Sequence[Answer], like: RecordDict | None
+        self, answers: Sequence[Answer], like: "RecordDict | None"
     ) -> Iterable[Message]:
         model, arrays = self._sent.to_numpy_ndarrays(), [*self._sent.values()]
         names = [*self._sent.keys()]
@@ -214,7 +214,7 @@ class AuditedStrategy(Strategy):
                 cut=answer.cut,
             )
 
-    def _rename(self, content: RecordDict, like: RecordDict | None) -> None:
+    def _rename(self, content: RecordDict, like: "RecordDict | None") -> None:
         """Give the records of a canary node the names that others use."""
         if like is None or not content.array_records or not content.metric_records:
             return
@@ -235,7 +235,7 @@ def client_reply(
     arrays: ArrayRecord,
     metrics: dict[str, int | float],
     *,
-    like: RecordDict | None = None,
+    like: "RecordDict | None" = None,
     cut: bool = False,
 ) -> Message:
     """Return a reply as a client would send it, by a message that nobody sent.

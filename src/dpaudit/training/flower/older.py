@@ -58,7 +58,10 @@ class OlderAuditedStrategy(Strategy):
         self._sent: Arrays = ()
         self._round: Round | None = None
 
-    def initialize_parameters(self, client_manager: Any) -> Parameters | None:  # noqa: ANN401
+    def initialize_parameters(
+        self,
+        client_manager: Any,  # noqa: ANN401
+    ) -> "Parameters | None":
         """Pass on."""
         return self._strategy.initialize_parameters(client_manager)
 
@@ -79,7 +82,7 @@ class OlderAuditedStrategy(Strategy):
         server_round: int,
         results: list[tuple[_Client, FitRes]],
         failures: list[Any],
-    ) -> tuple[Parameters | None, dict[str, Any]]:
+    ) -> "tuple[Parameters | None, dict[str, Any]]":
         """Aggregate results, those of canary clients among them."""
         everyone = [*results]
         client, like = results[0] if results else (None, None)
