@@ -166,13 +166,12 @@ def replies(
 ) -> list[Message]:
     """Return what other clients answer: updates of up to twice the clipping norm.
 
-    Without spread all have one and the same, which costs next to nothing to make.
+    Without spread all have one and the same, so that none has to be drawn.
     """
     model, found = arrays.to_numpy_ndarrays(), []
     whole = sum(each.size for each in model)
-    same = [Array(each + np.float32(1e-4)) for each in model]
     for size in rng.uniform(0, 2 * CLIP * spread, count) / np.sqrt(whole):
-        moved = same
+        moved = [Array(each + np.float32(1e-4)) for each in model]
         if spread:
             moved = [
                 Array(each + (size * rng.standard_normal(each.shape, np.float32)))
