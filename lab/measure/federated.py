@@ -357,6 +357,7 @@ def simulated(folder: Path, canaries: int, others: int, rounds: int) -> None:
             key=Key(bytes(range(32))),  # the same in both, to compare them
             way=Nodes(),
             turns=Turns(every=rounds, cohorts=rounds),
+            in_order=True,
         )
         done = max((int(p.stem[6:]) for p in folder.glob("audit-*.npz")), default=0)
         if done:

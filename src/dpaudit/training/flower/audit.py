@@ -72,7 +72,7 @@ class FlowerAudit:
             print(audit.finish())
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each is something that is fixed beforehand)
         self,
         strategy: Any,  # noqa: ANN401 (one of two kinds, or like one of them)
         model: Any,  # noqa: ANN401
@@ -82,6 +82,7 @@ class FlowerAudit:
         way: Way = Replies(),  # noqa: B008 (a frozen value)
         turns: Turns | None = None,
         examples: int = 1,
+        in_order: bool = False,
         layout_seed: int = 0,
     ) -> None:
         """Read what the strategy states; ``wrap`` attaches the audit.
@@ -97,6 +98,9 @@ class FlowerAudit:
             turns: Whose turn it is to put something in; everybody's in every round if
                 left out. ``Turns(every=50, cohorts=50)``: each in one of 50 rounds.
             examples: How many examples a canary client reports.
+            in_order: Whether replies are added up in an order of their content. Sums
+                of floats depend on the order in which clients answer, so that a run
+                that is made again is the same to the last bit only then.
             layout_seed: Public seed of the canaries' coordinates.
         """
         _validate.whole_number("examples", examples, least=1)
@@ -106,6 +110,7 @@ class FlowerAudit:
             )
         self._strategy, self._stated = strategy, Stated.by(strategy)
         self._way, self._turns, self.examples = way, turns, examples
+        self.in_order = in_order
         self._check(strategy)
         self._on_clients = clips_on_clients(strategy)
         self._norm = way.norm

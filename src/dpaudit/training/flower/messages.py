@@ -10,6 +10,7 @@ Flower aggregates only replies whose records have the same names. Those of canar
 the names that others use; metrics beside the number of examples are 0.
 """
 
+import hashlib
 from collections.abc import Collection, Iterable, Sequence
 from time import time
 from typing import Any, Final, Protocol, final
@@ -55,6 +56,7 @@ class Audited(Protocol):
     """What a strategy asks of the audit around it."""
 
     examples: int
+    in_order: bool
 
     @property
     def way(self) -> Way:
@@ -131,6 +133,8 @@ class AuditedStrategy(Strategy):
     ) -> "tuple[ArrayRecord | None, MetricRecord | None]":
         """Aggregate replies, those of canary clients among them."""
         came = list(replies)
+        if self._audit.in_order:
+            came.sort(key=_digest)
         by_node = {m.metadata.src_node_id: m for m in came if m.has_content()}
         real = [m for node, m in by_node.items() if node not in self._nodes]
         like = real[0].content if real else None
@@ -309,6 +313,16 @@ def answered(array: NDArray[Any], answer: Answer) -> NDArray[Any]:
     changed = np.array(array)
     changed.reshape(-1)[answer.place] = answer.value
     return changed
+
+
+def _digest(message: Message) -> bytes:
+    """Return what a reply is put in order by: its arrays, whoever sent them."""
+    found = hashlib.blake2b(digest_size=16)
+    if message.has_content():
+        for arrays in message.content.array_records.values():
+            for array in arrays.values():
+                found.update(array.data)
+    return found.digest()
 
 
 def _first(content: RecordDict) -> MetricRecord:
