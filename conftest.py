@@ -7,18 +7,17 @@ import pytest
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# Its examples run where its tests do; see tests/conftest.py.
-collect_ignore = ["src/dpaudit/training/pfl", "examples/pfl_users.py"]
-if "pfl" in os.environ.get("DPAUDIT_TEST_EXTRAS", "").split():
-    collect_ignore = []
+# Extras that do not go with all others: their examples run where their tests do; see
+# tests/conftest.py.
+APART = ("flower", "pfl")
+_there = os.environ.get("DPAUDIT_TEST_EXTRAS", "").split()
+collect_ignore = [
+    f"src/dpaudit/training/{name}" for name in APART if name not in _there
+]
 
 # The same cases in every run, and no clock: a busy machine fails nothing.
 hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("fixed")
-
-# Doctests of an extra that a run says is absent on purpose; see tests/conftest.py.
-if "flower" not in os.environ.get("DPAUDIT_TEST_EXTRAS", "flower").split():
-    collect_ignore = ["src/dpaudit/training/flower"]
 
 
 # Modules whose tests take longest, much of it waiting. They come first, so that none of

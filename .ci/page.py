@@ -72,8 +72,8 @@ LONG = {
 }
 # Pages whose python blocks are run by a test, and which.
 TESTED = {
-    "audit-jax-privacy.md": "tests/training/jax_privacy/test_page.py",
     "audit-federated.md": "tests/training/flower/test_page.py",
+    "audit-jax-privacy.md": "tests/training/jax_privacy/test_page.py",
 }
 
 

@@ -147,7 +147,7 @@ def bandmf(runs: int, store: Path) -> None:
 def _bandmf(runs: int, store: Path) -> None:
     made = _BandMF()
     whole, *others = PATTERNS
-    fewer = max(20, runs // 5)
+    fewer = max(20, 3 * runs // 5)
     tasks = [(whole, 2.0, seed) for seed in range(20)]
     tasks += [(whole, 1.0, seed) for seed in range(fewer)]
     tasks += [(name, 1.0, seed) for seed in range(fewer) for name in others]
