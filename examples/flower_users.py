@@ -5,7 +5,7 @@
     python examples/flower_users.py --examples 20          # users of unlike weight
     python examples/flower_users.py --nodes                # canaries that are nodes
 
-Ten users, and among them 500 canary users, 100 in each of five rounds, in Flower's
+Ten users, and among them 2,000 canary users, 400 in each of five rounds, in Flower's
 simulation. The second run adds a sixth of the noise that is stated. In the third,
 canary users have 20 examples and the others one. The exit code is the verdict's: 1 if
 refuted.
@@ -38,7 +38,7 @@ from dpaudit.training.flower import (
 
 USERS, ROUNDS, CLIP, NOISE = 10, 5, 1.0, 4.0
 CLAIM = ApproxDP(epsilon=GaussianDP(mu=1 / NOISE).epsilon_at(1e-5), delta=1e-5)
-FEATURES = 600
+FEATURES = 2100
 
 users = ClientApp(mods=[canary_mod])
 
@@ -69,7 +69,7 @@ def server(args: argparse.Namespace, found: list[Result]) -> ServerApp:
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:  # noqa: ARG001
-        canaries = 200 if args.nodes else 500
+        canaries = 200 if args.nodes else 2000
         turns = None if args.nodes else Turns(every=ROUNDS, cohorts=ROUNDS)
         design = Design(
             canaries=canaries, rules=OneRun(guesses=canaries // 5), claim=CLAIM

@@ -1,7 +1,7 @@
 """The page of instructions and the example run as they stand, in the simulation.
 
 Flower's simulation runs on Ray. A sixth of the noise goes unnoticed with a chance below
-1 in 10,000, as 97 of 100 guesses are right where 71 are claimed.
+1 in 10,000, as 97 % of guesses are right where at most 71 % are claimed.
 """
 
 import os
