@@ -1,6 +1,6 @@
 """Correlated noise and turns: the level of honest audits, and a real BandMF run.
 
-python lab/measure/correlated.py level [--audits 10000]
+python lab/measure/correlated.py level [--audits 10000] [--only ROW]
                         honest loops with independent, banded and Toeplitz noise, at the
                         boundary of the claim: how often each is refuted
 python lab/measure/correlated.py bandmf [--runs 100] [--store FILE]
@@ -61,10 +61,12 @@ def limits(count: int, of: int, level: float) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def level(audits: int) -> None:
+def level(audits: int, only: str | None = None) -> None:
     """Print how often honest loops are refuted, at the boundary of their claim."""
     bonferroni = 0.001 / len(LOOPS)
     for name, (strategy, turns, rate) in LOOPS.items():
+        if only not in (None, name):
+            continue
         began, refuted = time.monotonic(), 0
         rng = np.random.default_rng(len(name))
         training = Training(
@@ -301,11 +303,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("what", choices=["level", "bandmf"])
     parser.add_argument("--audits", type=int, default=10_000)
+    parser.add_argument("--only", choices=LOOPS, help="one row of the level")
     parser.add_argument("--runs", type=int, default=100)
     parser.add_argument("--store", type=Path, default=Path("bandmf.jsonl"))
     arguments = parser.parse_args()
     if arguments.what == "level":
-        level(arguments.audits)
+        level(arguments.audits, arguments.only)
     else:
         bandmf(arguments.runs, arguments.store)
 
