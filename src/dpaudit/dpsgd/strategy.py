@@ -68,6 +68,8 @@ class Strategy(Protocol):
         """Return the entries of a column from the diagonal down, ``bands`` at most."""
         ...
 
+    def __hash__(self) -> int: ...
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,6 +20,7 @@ what a canary puts into independent noise. The largest is the sensitivity.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias, final
 
 import numpy as np
@@ -129,6 +130,7 @@ def weights(
     return np.asarray(found, np.float64)
 
 
+@lru_cache(maxsize=16)  # a plan asks again and again
 def signals(turns: Turns, strategy: Strategy, steps: int) -> Floats:
     """Return ``|C u|`` for each cohort: what its canaries are to independent noise.
 
@@ -147,7 +149,9 @@ def signals(turns: Turns, strategy: Strategy, steps: int) -> Floats:
         if turns.is_turn(step):
             cohort = turns.cohort_at(step)
             squares[cohort] += weights(turns, strategy, step, steps=steps)[cohort]
-    return np.sqrt(np.maximum(squares, 0.0))
+    found = np.sqrt(np.maximum(squares, 0.0))
+    found.setflags(write=False)  # it is kept for the next who asks
+    return found
 
 
 def separated_sensitivity(

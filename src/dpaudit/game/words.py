@@ -613,7 +613,7 @@ def _of_training(result: "Result", *, void: bool) -> Iterator[Fact]:
     training = result.training
     if training is None:
         return
-    yield from ledger_facts(result)
+    yield from _ledger_facts(result)
     said = result.design.about
     if said.turns or said.strategy:
         yield Fact(
@@ -642,17 +642,19 @@ def _of_training(result: "Result", *, void: bool) -> Iterator[Fact]:
 
 def ledger_facts(result: "Result") -> Iterator[Fact]:
     """Return the ledger in rows: faults, then roads; nothing without a training."""
+    for fact in _ledger_facts(result):
+        yield _fact_of_unit(result, fact)
+
+
+def _ledger_facts(result: "Result") -> Iterator[Fact]:
     if result.training is None:
         return
     for fault in result.faults:
-        found = Fact(name="Fault found", value=fault.said, note=_why(fault))
-        yield _fact_of_unit(result, found)
+        yield Fact(name="Fault found", value=fault.said, note=_why(fault))
     for look in result.training.ledger.looks:
         how = looked(look.how, result.verdict)
-        row = Fact(name=capital(look.road), value=how, note=look.said)
-        yield _fact_of_unit(result, row)
-    never = Fact(name="Never seen from inside", value=_NEVER_SEEN)
-    yield _fact_of_unit(result, never)
+        yield Fact(name=capital(look.road), value=how, note=look.said)
+    yield Fact(name="Never seen from inside", value=_NEVER_SEEN)
 
 
 def _why(fault: Fault) -> str:

@@ -42,7 +42,7 @@ from dpaudit.training.any_loop import (
 )
 from dpaudit.training.audit import TrainingAudit, coordinates_needed, per_coordinate
 from dpaudit.training.pfl.layout import Layout
-from dpaudit.training.pfl.postprocessors import First, Last, Noisy, Quiet
+from dpaudit.training.pfl.postprocessors import OnServer, OnUser
 from dpaudit.training.pfl.probing import Update, probe_users
 from dpaudit.training.pfl.setup import (
     Added,
@@ -205,16 +205,16 @@ class PflAudit:
                 "postprocessors must hold the mechanism that the audit was given, "
                 f"once, got {postprocessors!r:.80}"
             )
-        place, watch = places[0], _Watch(self)
+        (place,) = places
         self._after = tuple(postprocessors)
         return [
-            First(watch),
+            OnUser(self._sent),
             *postprocessors[:place],
-            Noisy(watch),
+            OnServer(self._noisy),
             self._mechanism,
-            Quiet(watch),
+            OnServer(self._quiet),
             *postprocessors[place + 1 :],
-            Last(watch),
+            OnUser(self._adds),
         ]
 
     def probe(self, *, users: int = 8, seed: int = 0) -> Sensitivity:
@@ -406,15 +406,6 @@ class _Coming:
         if canary and isinstance(audit._insertion, Added):
             return  # the audit's own doing
         audit._visits.came(user, canary=canary)
-
-
-@final
-class _Watch:
-    """What the postprocessors are told."""
-
-    def __init__(self, audit: PflAudit) -> None:
-        self.sent, self.adds = audit._sent, audit._adds
-        self.quiet, self.noisy = audit._quiet, audit._noisy
 
 
 def _turns(
