@@ -10,12 +10,13 @@ except ImportError as error:
     ) from error
 
 from dpaudit.training.black_box.audit import BlackBoxAudit
-from dpaudit.training.black_box.canaries import mislabelled, set_aside
+from dpaudit.training.black_box.canaries import Blank, mislabelled, set_aside
 from dpaudit.training.black_box.controls import Controls
 from dpaudit.training.black_box.scoring import CanaryScores, OtherLabels, score_canaries
 
 __all__ = [
     "BlackBoxAudit",
+    "Blank",
     "CanaryScores",
     "Controls",
     "OtherLabels",

@@ -26,7 +26,13 @@ coin changes decides which adjacency that is.
   ``(2 epsilon, (1 + e^epsilon) delta)`` for the second, and no smaller epsilon in
   general.
 
-In both, whatever else looks at the training set belongs to it too: features scaled by
+- *Blank* (fillers that are ``Blank``): in the place of an excluded canary is a record
+  that teaches nothing, such as a text without labels. No count of records depends on a
+  coin, and to a sum of clipped gradients it is as if the canary had been left out:
+  add-remove. A training that counts what is learned in a batch, and divides by it, sees
+  the difference; so it does between real records, which is a fault of its own.
+
+In all, whatever else looks at the training set belongs to it too: features scaled by
 its mean, records dropped for being odd, a stop that its losses decide.
 
 **What is not seen.** Clipping, noise and sampler are run through with real records, so
@@ -56,12 +62,13 @@ from dpaudit.game.result import Result
 from dpaudit.game.rules import OneRun, Ranking
 from dpaudit.game.scores import audit_scores
 from dpaudit.privacy.guarantees import Adjacency
-from dpaudit.training.black_box.canaries import Record, digests, size
+from dpaudit.training.black_box.canaries import Blank, Record, digests, size
 from dpaudit.training.black_box.controls import Controls, seen_of_controls
 from dpaudit.training.black_box.scoring import (
     CanaryScores,
     Loss,
     Reference,
+    check_blank,
     score_canaries,
 )
 
@@ -115,12 +122,13 @@ class BlackBoxAudit:
             design: Fixed beforehand; its rules are ``OneRun`` or ``Ranking``.
             key: The secret of this run; never use one twice.
             fillers: What stands in the place of an excluded canary: one record for
-                each, or a single one for all. Nothing if left out.
+                each, or a single one for all; ``Blank`` if it teaches nothing. Nothing
+                if left out.
             controls: Public records that show whether scores can tell what was trained
                 on. Without them, an audit whose guesses are no better than chance is
                 inconclusive.
         """
-        _check_design(design, size("canaries", canaries), fillers=fillers is not None)
+        _check_design(design, size("canaries", canaries), fillers)
         self._canaries, self._fillers, self._key = canaries, fillers, key
         self._controls = controls
         self.design = _completed(design, self._fixed())
@@ -171,6 +179,8 @@ class BlackBoxAudit:
                 "gives other records than before. Leave out what is random or has "
                 "changed; transform the training set instead, canaries and all"
             )
+        if isinstance(self._fillers, Blank):
+            check_blank(model, self._fillers, loss)
         return score_canaries(
             model,
             self._canaries,
@@ -212,7 +222,7 @@ class BlackBoxAudit:
             values,
             design=self.design,
             tie_rng=self._key.generator("ties", 0),
-            not_exercised=_NOT_EXERCISED,
+            not_exercised=(*_NOT_EXERCISED, *self._promised()),
         )
         if self._controls is None:
             return result
@@ -227,6 +237,12 @@ class BlackBoxAudit:
         return replace(
             result, controls=seen, not_exercised=result.not_exercised + unknown
         )
+
+    def _promised(self) -> tuple[str, ...]:
+        """Return what is believed of fillers."""
+        if not isinstance(self._fillers, Blank):
+            return ()
+        return ("whether training on a blank record leaves all others as they are",)
 
     def _fixed(self) -> dict[str, str | int]:
         """Return what identifies the records, as they are now."""
@@ -268,7 +284,7 @@ class BlackBoxAudit:
             )
 
 
-def _check_design(design: Design, count: int, *, fillers: bool) -> None:
+def _check_design(design: Design, count: int, fillers: Dataset[Record] | None) -> None:
     if count != design.canaries:
         raise VoidAuditError(
             f"there are {count} canaries for design.canaries={design.canaries}; each "
@@ -280,9 +296,12 @@ def _check_design(design: Design, count: int, *, fillers: bool) -> None:
             "OneRun(guesses=...) or Ranking(guesses=...), got "
             f"{type(design.rules).__name__}"
         )
-    played = Adjacency.REPLACE_ONE if fillers else Adjacency.ADD_REMOVE
+    played, how = Adjacency.ADD_REMOVE, "left out (no fillers)"
+    if isinstance(fillers, Blank):
+        how = "blank"
+    elif fillers is not None:
+        played, how = Adjacency.REPLACE_ONE, "replaced by a filler"
     if design.claim.adjacency is not played:
-        how = "replaced by a filler" if fillers else "left out (no fillers)"
         raise VoidAuditError(
             f"an excluded canary is {how}, which tests {played} adjacency, but the "
             f"claim {design.claim} is for {design.claim.adjacency}; an epsilon for "

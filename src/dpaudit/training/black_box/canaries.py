@@ -20,6 +20,10 @@ trained on is secret. Two ways to get them from data that one has:
   difference of one record) but find next to nothing.
 
 Any other data set of pairs (input, target) will do too.
+
+A *blank* record teaches nothing: its loss is zero whatever the model, as that of a text
+none of whose tokens has a label. In the place of an excluded canary it keeps the number
+of records, and adds nothing to a sum of gradients.
 """
 
 import hashlib
@@ -34,6 +38,7 @@ from dpaudit import _validate
 from dpaudit.errors import InvalidInputError, VoidAuditError
 
 __all__ = [
+    "Blank",
     "Record",
     "as_pair",
     "digests",
@@ -43,6 +48,28 @@ __all__ = [
 ]
 
 Record: TypeAlias = tuple[Any, Any]
+
+
+@final
+class Blank(Dataset[Record]):
+    """Fillers that teach nothing, so that a canary they stand for was left out.
+
+    The promise is yours: the training must give such a record no gradient of its own,
+    and it must change no other record's. ``BlackBoxAudit.score`` looks that its loss
+    is zero.
+
+    Attributes:
+        records: Pairs (input, target), one for each canary or one for all.
+    """
+
+    def __init__(self, records: Dataset[Record]) -> None:
+        self.records = records
+
+    def __len__(self) -> int:
+        return size("fillers", self.records)
+
+    def __getitem__(self, index: int) -> Record:
+        return self.records[index]
 
 
 def digests(

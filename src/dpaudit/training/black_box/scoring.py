@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, TypeAlias, final
+from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 import torch
@@ -45,6 +45,8 @@ __all__ = [
     "Loss",
     "OtherLabels",
     "Reference",
+    "check_blank",
+    "evaluating",
     "score_canaries",
 ]
 
@@ -132,6 +134,8 @@ def _read_only(array: NDArray[Any]) -> NDArray[Any]:
     array.flags.writeable = False
     return array
 
+
+_LOOKED_AT: Final = 8  # blank records whose loss is computed
 
 Loss: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -252,7 +256,7 @@ def _moved(targets: torch.Tensor, move: int, classes: int) -> torch.Tensor:
 
 def _outputs(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
     """Return what a model says of a batch, as an evaluation."""
-    with torch.no_grad(), _evaluating(model):
+    with torch.no_grad(), evaluating(model):
         outputs = model(_as_the_model(model, inputs))
     if not isinstance(outputs, torch.Tensor) or outputs.shape[:1] != inputs.shape[:1]:
         what = getattr(outputs, "shape", type(outputs).__name__)
@@ -266,7 +270,7 @@ def _outputs(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Put a model into evaluation mode, and every submodule back afterwards."""
     modes = [(module, module.training) for module in model.modules()]
     model.eval()
@@ -320,6 +324,22 @@ def _check_models(model: nn.Module, reference: Reference) -> None:
         raise VoidAuditError(
             "reference is the model itself, so every score would be zero; keep a copy "
             "of the initial model: reference = copy.deepcopy(model), before training"
+        )
+
+
+def check_blank(model: nn.Module, fillers: Dataset[Record], loss: Loss) -> None:
+    """Refuse fillers that are said to teach nothing and have a loss.
+
+    The first few are looked at.
+    """
+    inputs, targets = next(_batches("fillers", fillers, _LOOKED_AT))
+    found = _losses(loss, _outputs(model, inputs), targets)
+    if np.any(found != 0):
+        raise VoidAuditError(
+            f"a blank record must teach nothing, but the loss of one is {found[0]:g}; "
+            "train by a loss that is zero where no token has a label "
+            "(dpaudit.training.text.record_losses), or leave excluded canaries out "
+            "(no fillers)"
         )
 
 

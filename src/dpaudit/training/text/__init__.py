@@ -1,0 +1,55 @@
+"""Canaries made of tokens, for models of language; needs torch.
+
+Made here, they are handed to ``dpaudit.training.black_box.BlackBoxAudit``, which says
+by coin which of them are trained on, and judges what the final model says of them.
+"""
+
+from dpaudit.errors import MissingExtraError
+
+try:
+    import torch  # noqa: F401
+except ImportError as error:
+    raise MissingExtraError.of(
+        "auditing a model of language needs torch", "opacus"
+    ) from error
+
+from dpaudit.training.text.canaries import (
+    Tokens,
+    new_tokens,
+    random_tokens,
+    sampled_tokens,
+    unseen_tokens,
+    written_tokens,
+)
+from dpaudit.training.text.gradients import (
+    least_alike,
+    record_gradients,
+    weight_scores,
+)
+from dpaudit.training.text.inserting import insert, rows
+from dpaudit.training.text.scoring import (
+    Logits,
+    best_tokens,
+    record_loss,
+    record_losses,
+    token_gains,
+)
+
+__all__ = [
+    "Logits",
+    "Tokens",
+    "best_tokens",
+    "insert",
+    "least_alike",
+    "new_tokens",
+    "random_tokens",
+    "record_gradients",
+    "record_loss",
+    "record_losses",
+    "rows",
+    "sampled_tokens",
+    "token_gains",
+    "unseen_tokens",
+    "weight_scores",
+    "written_tokens",
+]

@@ -1,0 +1,157 @@
+"""Canaries as training sees them: by their gradients at the public initial model.
+
+While weights move little, a record that joined moved them against its gradient at the
+initial model, clipped. So the change of the weights, which whoever holds the final
+model can read, is a sum of the gradients of those that were included, of the other
+records' and of noise, and each canary's part in it can be estimated.
+
+- ``record_gradients``: what each record does at the initial model, clipped.
+- ``least_alike``: of many candidates those whose gradients the others explain least, so
+  that none is mistaken for another. Chosen before any coin, from what is public.
+- ``weight_scores``: how much of each canary is in the change of the weights, by least
+  squares over all of them at once, so that alike ones are told apart.
+
+Choosing canaries by what the initial model makes of them: Boglioni, Liu, Ilyas and Wu,
+https://arxiv.org/abs/2507.15836, who optimise the records themselves.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInputError
+from dpaudit.training.black_box.scoring import evaluating
+from dpaudit.training.text.canaries import Tokens
+from dpaudit.training.text.scoring import record_losses
+
+__all__ = ["least_alike", "record_gradients", "weight_scores"]
+
+
+def record_gradients(
+    model: nn.Module,
+    records: Tokens,
+    *,
+    clip: float,
+    losses: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] = record_losses,
+) -> NDArray[np.float32]:
+    """Return the clipped gradient of each record, a row each.
+
+    Args:
+        model: The initial model, from tokens to logits, with the parameters that will
+            be trained, and no others, requiring gradients.
+        records: Canaries, or candidates.
+        clip: The clipping norm of the training.
+        losses: The loss of each record, as in training.
+    """
+    _validate.positive("clip", clip)
+    trained = trained_parameters(model)
+    found = np.empty((len(records), sum(p.numel() for p in trained)), np.float32)
+    with evaluating(model):
+        for row in range(len(records)):
+            ids, labels = records.ids[row : row + 1], records.labels[row : row + 1]
+            device = trained[0].device
+            loss = losses(model(ids.to(device)), labels.to(device)).sum()
+            parts = torch.autograd.grad(loss, trained)
+            gradient = torch.cat([part.reshape(-1) for part in parts]).float()
+            gradient *= min(1.0, clip / max(float(gradient.norm()), 1e-12))
+            found[row] = gradient.cpu().numpy()
+    return found
+
+
+def trained_parameters(model: nn.Module) -> list[nn.Parameter]:
+    """Return the parameters that are trained, in their order."""
+    found = [each for each in model.parameters() if each.requires_grad]
+    if not found:
+        raise InvalidInputError(
+            "no parameter of the model is trained; freeze what stays as it is, and "
+            "nothing else: p.requires_grad_(False)"
+        )
+    return found
+
+
+def least_alike(
+    gradients: NDArray[np.float32],
+    count: int,
+    *,
+    besides: NDArray[np.float32] | None = None,
+) -> list[int]:
+    """Return the candidates whose gradients the others explain least, best first.
+
+    Each next one has the largest part that neither those before it nor public records
+    account for (Gram and Schmidt, with the largest remainder first).
+
+    Args:
+        gradients: Of the candidates, a row each.
+        count: How many are wanted.
+        besides: Gradients of public records like the real ones, to be unlike as well.
+
+    Example:
+        >>> rows = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 0.5]], np.float32)
+        >>> least_alike(rows, 2)
+        [0, 2]
+    """
+    _validate.whole_number("count", count, least=1)
+    if count > len(gradients):
+        raise InvalidInputError(
+            f"count={count} cannot be chosen from {len(gradients)} candidates"
+        )
+    rest = np.array(gradients, np.float32)
+    if besides is not None:
+        basis, _ = np.linalg.qr(np.asarray(besides, np.float32).T)
+        rest -= (rest @ basis) @ basis.T
+    left = np.einsum("ij,ij->i", rest, rest).astype(np.float64)
+    chosen: list[int] = []
+    for _ in range(count):
+        best = int(np.argmax(left))
+        chosen.append(best)
+        size = float(np.sqrt(np.einsum("j,j->", rest[best], rest[best])))
+        if size > 0:
+            direction = rest[best] / size
+            along = rest @ direction
+            rest -= np.outer(along, direction)
+            left -= along.astype(np.float64) ** 2
+        left[chosen] = -np.inf
+    return chosen
+
+
+def weight_scores(
+    before: Sequence[torch.Tensor],
+    after: Sequence[torch.Tensor],
+    gradients: NDArray[np.float32],
+    *,
+    besides: NDArray[np.float32] | None = None,
+    ridge: float = 0.1,
+) -> NDArray[np.float64]:
+    """Return how much of each canary is in the change of the weights.
+
+    Args:
+        before: The trained parameters of the initial model.
+        after: Those of the final model, in the same order.
+        gradients: Of all canaries at the initial model (``record_gradients``).
+        besides: Gradients of public records like the real ones, which explain a part
+            of the change too.
+        ridge: How much the least squares are held back, over the mean square of a
+            gradient's norm; the more noise, the more.
+    """
+    _validate.positive("ridge", ridge)
+    change = np.concatenate(
+        [
+            (old.detach() - new.detach()).double().cpu().reshape(-1).numpy()
+            for old, new in zip(before, after, strict=True)
+        ]
+    )
+    if change.shape != gradients.shape[1:]:
+        raise InvalidInputError(
+            f"gradients are about {gradients.shape[1]} parameters, but {len(change)} "
+            "were given before and after training"
+        )
+    every = gradients if besides is None else np.concatenate([gradients, besides])
+    products = np.asarray(every @ every.T, np.float64)
+    along = np.asarray(every @ change.astype(np.float32), np.float64)
+    held = ridge * float(np.trace(products)) / len(products)
+    parts = np.linalg.solve(products + held * np.eye(len(products)), along)
+    return np.asarray(parts[: len(gradients)])
