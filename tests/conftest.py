@@ -10,7 +10,7 @@ _NEEDS = {
     "opacus": [
         "cli/test_which.py",
         "test_misuse.py",
-        *(f"training/{name}" for name in ("opacus", "black_box")),
+        *(f"training/{name}" for name in ("opacus", "black_box", "text")),
         "testing/conformance/test_opacus_adapter.py",
         "reporting/loggers/test_tensorboard.py",
     ],
@@ -23,6 +23,7 @@ _NEEDS = {
     "lightning": ["training/opacus/test_lightning.py"],
     "huggingface": [
         "training/opacus/test_huggingface.py",
+        "training/text/test_inserting.py",
         "reporting/test_model_card_huggingface.py",
     ],
     "mlflow": ["reporting/loggers/test_mlflow.py"],

@@ -1,6 +1,6 @@
 """Language models made here: text, tokenizer, pretrained weights; nothing downloaded.
 
-    python lab/measure/language_models.py        # makes them, and says how good they are
+    python lab/measure/language_models.py     # makes them, and says how good they are
 
 Jane Austen's novels, in the public domain, are in Debian's package r-cran-janeaustenr,
 which ``apt-get download`` fetches; ``DPAUDIT_TEXT`` names a folder of ``.txt`` files to

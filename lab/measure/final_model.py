@@ -1,0 +1,323 @@
+"""What a final model shows of its canaries: kinds of canaries against kinds of scores.
+
+    python lab/measure/final_model.py run --training lora --runs 20   # resumable
+    python lab/measure/final_model.py table
+
+Each run fine-tunes the small Llama of ``language_models`` on 5,000 sequences of private
+text with canaries of several kinds, each kind with coins, a commitment and an audit of
+its own, the excluded ones blank. Everything a score is made of is the final model, the
+public initial one and what was fixed beforehand. A run is a line in the store; one that
+is there is not made again.
+
+Trainings: ``lora`` (adapters at queries and values, hooks), ``head`` (the head as well,
+ghost clipping), each to epsilon 4 at delta 1e-5 by Opacus; ``--rate`` and ``--steps``
+say how; ``--plain`` trains without clipping and noise, and makes the same claim.
+"""
+
+import argparse
+import copy
+import json
+import os
+import time
+import warnings
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import language_models
+import numpy as np
+import torch
+from opacus import PrivacyEngine
+from opacus.accountants.utils import get_noise_multiplier
+from opacus.utils.batch_memory_manager import BatchMemoryManager
+from torch.utils.data import ConcatDataset, DataLoader, TensorDataset
+
+from dpaudit import ApproxDP, Design, Key
+from dpaudit.game.rules import Ranking
+from dpaudit.training.black_box import BlackBoxAudit, CanaryScores
+from dpaudit.training.text import (
+    Logits,
+    Tokens,
+    best_tokens,
+    least_alike,
+    new_tokens,
+    random_tokens,
+    record_gradients,
+    sampled_tokens,
+    token_gains,
+    weight_scores,
+)
+
+CLAIM = ApproxDP(epsilon=4.0, delta=1e-5)
+REAL, HELD_OUT, LENGTH = 5000, 400, 12
+CLIP = 0.1  # below the norm of most records
+PHYSICAL = 125
+POOL = 4  # candidates for each optimised canary
+PUBLIC = 200  # public records, for what real ones look like
+RIDGE = 3.0
+
+
+def kinds_of(training: str, count: int, initial: Logits) -> dict[str, Tokens]:
+    """Return the canaries of each kind; public, and the same in all runs."""
+    words = range(2, language_models.WORDS)
+    public = language_models.sequences(LENGTH, private=False)
+    first = language_models.WORDS
+    own = new_tokens(
+        list(range(first, first + (1000 if training == "head" else count))),
+        before=public[0, : LENGTH - 1].tolist(),
+    )
+    if training == "head":
+        return {"new tokens": own}
+    pool = random_tokens(
+        POOL * count, length=LENGTH, vocabulary=language_models.VOCABULARY, seed=2
+    )
+    besides = record_gradients(initial, Tokens(public[:PUBLIC]), clip=CLIP)
+    found = record_gradients(initial, pool, clip=CLIP)
+    return {
+        "random": random_tokens(count, length=LENGTH, vocabulary=words, seed=1),
+        "sampled": sampled_tokens(initial, count, length=LENGTH, start=1, seed=1),
+        "new tokens": own,
+        "optimised": pool.some(least_alike(found, count, besides=besides)),
+    }
+
+
+def initial_model(training: str) -> Logits:
+    torch.manual_seed(0)
+    pretrained = language_models.pretrained()
+    return Logits(language_models.with_lora(pretrained, head=training == "head"))
+
+
+def key_of(seed: int, kind: str) -> Key:
+    """Return a key that a number makes, so that a run can be made again."""
+    return Key(np.random.default_rng([seed, *kind.encode()]).bytes(32))
+
+
+def audits_of(kinds: dict[str, Tokens], seed: int) -> dict[str, BlackBoxAudit]:
+    return {
+        kind: BlackBoxAudit(
+            canaries,
+            design=Design(
+                canaries=len(canaries),
+                rules=Ranking(guesses=len(canaries) // 2),
+                claim=CLAIM,
+            ),
+            key=key_of(seed, kind),
+            fillers=canaries.blank(),
+        )
+        for kind, canaries in kinds.items()
+    }
+
+
+def private_training(
+    model: Logits,
+    data: Any,
+    asked: argparse.Namespace,  # noqa: ANN401
+) -> None:
+    """Train by Opacus; every record is there whatever the coins."""
+    ghost = asked.training == "head"
+    trained = [each for each in model.parameters() if each.requires_grad]
+    noise = get_noise_multiplier(
+        target_epsilon=CLAIM.epsilon,
+        target_delta=CLAIM.delta,
+        sample_rate=asked.rate,
+        steps=asked.steps,
+        accountant="prv",
+    )
+    criterion = language_models.Criterion()
+    options = {"grad_sample_mode": "ghost", "criterion": criterion} if ghost else {}
+    made = PrivacyEngine().make_private(
+        module=model.train(),
+        optimizer=torch.optim.Adam(trained, lr=asked.rate_of_learning),
+        data_loader=DataLoader(data, batch_size=round(asked.rate * len(data))),
+        noise_multiplier=noise,
+        max_grad_norm=CLIP,
+        **options,
+    )
+    if ghost:
+        wrapped, optimizer, criterion, loader = made
+    else:
+        wrapped, optimizer, loader = made
+    done = 0
+    with BatchMemoryManager(
+        data_loader=loader, max_physical_batch_size=PHYSICAL, optimizer=optimizer
+    ) as parts:
+        while done < asked.steps:
+            for ids, labels in parts:
+                last = not optimizer._check_skip_next_step(pop_next=False)
+                criterion(wrapped(ids), labels).backward()
+                optimizer.step()
+                optimizer.zero_grad()
+                done += last
+                if done == asked.steps:
+                    break
+    wrapped.remove_hooks()
+
+
+def plain_training(
+    model: Logits,
+    data: Any,
+    asked: argparse.Namespace,  # noqa: ANN401
+) -> None:
+    trained = [each for each in model.train().parameters() if each.requires_grad]
+    optimizer = torch.optim.Adam(trained, lr=asked.rate_of_learning)
+    criterion = language_models.Criterion()
+    for _ in range(asked.epochs):
+        for ids, labels in DataLoader(data, batch_size=64, shuffle=True):
+            optimizer.zero_grad()
+            criterion(model(ids), labels).backward()
+            optimizer.step()
+
+
+def scores_of(
+    training: str, initial: Logits, final: Logits, canaries: Tokens
+) -> dict[str, Any]:
+    """Return each canary's score by each rule; no coin is used."""
+    gains = token_gains(final, canaries, reference=initial)
+    found = {
+        "loss": best_tokens(token_gains(final, canaries)),
+        "gain": best_tokens(gains),
+        "best three": best_tokens(gains, 3),
+    }
+    if training == "head":
+        return found
+    before, after = (
+        [each for each in model.parameters() if each.requires_grad]
+        for model in (initial, final)
+    )
+    public = language_models.sequences(LENGTH, private=False)[:PUBLIC]
+    found["weights"] = weight_scores(
+        before,
+        after,
+        record_gradients(initial, canaries, clip=CLIP),
+        besides=record_gradients(initial, Tokens(public), clip=CLIP),
+        ridge=RIDGE,
+    )
+    return found
+
+
+def one_run(asked: argparse.Namespace, seed: int) -> dict[str, Any]:
+    start = time.process_time()
+    initial = initial_model(asked.training)
+    model = copy.deepcopy(initial)
+    kinds = kinds_of(asked.training, asked.canaries, initial)
+    audits = audits_of(kinds, seed)
+    rows = language_models.sequences(LENGTH)
+    real, held_out = rows[:REAL], rows[REAL : REAL + HELD_OUT]
+    data = ConcatDataset(
+        [TensorDataset(real, real), *(each.included() for each in audits.values())]
+    )
+    torch.manual_seed(seed)
+    (plain_training if asked.plain else private_training)(model, data, asked)
+    found = {
+        "perplexity": [
+            language_models.perplexity(each, held_out) for each in (initial, model)
+        ],
+        "audits": [],
+    }
+    for kind, canaries in kinds.items():
+        for name, values in scores_of(asked.training, initial, model, canaries).items():
+            # The same audit again for each score: each bound is one of a single look.
+            audit = audits_of({kind: canaries}, seed)[kind]
+            result = audit.finish(
+                CanaryScores(
+                    ids=np.arange(len(values)),
+                    values=values,
+                    commitment=audit.commitment,
+                )
+            )
+            row = {
+                "kind": kind,
+                "score": name,
+                "canaries": len(canaries),
+                "epsilon": result.bound.epsilon_lower,
+                "p_value": result.p_value,
+                "told": told_apart(audit, kind, seed, values),
+            }
+            found["audits"].append(row)
+            print(json.dumps(row), flush=True)
+    found["cpu"] = time.process_time() - start
+    return found
+
+
+def told_apart(audit: BlackBoxAudit, kind: str, seed: int, values: Any) -> float:  # noqa: ANN401
+    """Return how often an included canary scores above an excluded one."""
+    from dpaudit.game.coins import Coins  # noqa: PLC0415
+
+    bits = Coins(key=key_of(seed, kind), count=audit.design.canaries).bits()
+    ones, zeros = values[bits == 1], np.sort(values[bits == 0])
+    return float(np.searchsorted(zeros, ones).mean() / len(zeros))
+
+
+def setting_of(asked: argparse.Namespace) -> dict[str, Any]:
+    told = {"training": asked.training, "learning rate": asked.rate_of_learning}
+    if asked.plain:
+        return {**told, "epochs": asked.epochs}
+    return {**told, "rate": asked.rate, "steps": asked.steps}
+
+
+def run(asked: argparse.Namespace) -> None:
+    setting = setting_of(asked)
+    done = {row["seed"] for row in stored(asked.store) if row["setting"] == setting}
+    for seed in range(asked.first, asked.first + asked.runs):
+        if seed in done:
+            continue
+        print(f"seed {seed}: {setting}", flush=True)
+        row = {"setting": setting, "seed": seed, **one_run(asked, seed)}
+        with asked.store.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        print(f"perplexity {row['perplexity']}, {row['cpu']:.0f} s of CPU", flush=True)
+
+
+def stored(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def table(asked: argparse.Namespace) -> None:
+    by_setting = defaultdict(list)
+    for row in stored(asked.store):
+        by_setting[json.dumps(row["setting"])].append(row)
+    for setting, rows in by_setting.items():
+        before, after = np.mean([row["perplexity"] for row in rows], axis=0)
+        seconds = np.mean([row["cpu"] for row in rows])
+        print(f"\n{setting}: {len(rows)} runs, {seconds:.0f} s of CPU each")
+        print(f"  perplexity {before:.1f} to {after:.1f}")
+        found = defaultdict(list)
+        for row in rows:
+            for each in row["audits"]:
+                found[each["kind"], each["score"], each["canaries"]].append(each)
+        for (kind, score, canaries), each in found.items():
+            bounds = np.array([one["epsilon"] for one in each])
+            told = np.mean([one["told"] for one in each])
+            error = bounds.std(ddof=1) / len(bounds) ** 0.5 if len(bounds) > 1 else 0
+            refuted = sum(one["p_value"] <= 0.05 for one in each)
+            print(
+                f"  {kind:12} {score:12} {canaries:5} canaries: "
+                f"{bounds.mean():.3f} ± {error:.3f}, told apart {told:.3f}, "
+                f"refuted {refuted} of {len(each)}, least p "
+                f"{min(one['p_value'] for one in each):.2g}"
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("run", "table"))
+    parser.add_argument("--store", type=Path, default=Path("final_model.jsonl"))
+    parser.add_argument("--training", choices=("lora", "head"), default="lora")
+    parser.add_argument("--canaries", type=int, default=500, help="of each kind")
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--rate", type=float, default=0.5)
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--rate-of-learning", type=float, default=0.01)
+    parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--epochs", type=int, default=20, help="without privacy")
+    asked = parser.parse_args()
+    torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
+    warnings.filterwarnings("ignore")
+    (run if asked.what == "run" else table)(asked)
+
+
+if __name__ == "__main__":
+    main()
