@@ -52,39 +52,76 @@ CLAIM = ApproxDP(epsilon=4.0, delta=1e-5)
 REAL, HELD_OUT, LENGTH = 5000, 400, 12
 CLIP = 0.1  # below the norm of most records
 PHYSICAL = 125
-POOL = 4  # candidates for each optimised canary
+POOL = 2000  # candidates for optimised canaries
 PUBLIC = 200  # public records, for what real ones look like
-RIDGE = 3.0
+EVERY_LAYER = [f"{name}_proj" for name in ("q", "k", "v", "o", "gate", "up", "down")]
+COUNTS = {
+    "lora": {"new tokens": 250, "random": 250, "sampled": 250, "optimised": 500},
+    "head": {"new tokens": 1000},
+}
+OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 
 
-def kinds_of(training: str, count: int, initial: Logits) -> dict[str, Tokens]:
+def kinds_of(training: str, initial: Logits) -> dict[str, Tokens]:
     """Return the canaries of each kind; public, and the same in all runs."""
     words = range(2, language_models.WORDS)
-    public = language_models.sequences(LENGTH, private=False)
     first = language_models.WORDS
-    own = new_tokens(
-        list(range(first, first + (1000 if training == "head" else count))),
-        before=public[0, : LENGTH - 1].tolist(),
-    )
-    if training == "head":
-        return {"new tokens": own}
-    pool = random_tokens(
-        POOL * count, length=LENGTH, vocabulary=language_models.VOCABULARY, seed=2
-    )
-    besides = record_gradients(initial, Tokens(public[:PUBLIC]), clip=CLIP)
-    found = record_gradients(initial, pool, clip=CLIP)
-    return {
-        "random": random_tokens(count, length=LENGTH, vocabulary=words, seed=1),
-        "sampled": sampled_tokens(initial, count, length=LENGTH, start=1, seed=1),
-        "new tokens": own,
-        "optimised": pool.some(least_alike(found, count, besides=besides)),
+    count = COUNTS[training]["new tokens"]
+    found = {
+        "new tokens": new_tokens(
+            list(range(first, first + count)),
+            before=_public()[0, : LENGTH - 1].tolist(),
+        )
     }
+    if training == "head":
+        return found
+    path = language_models.kept_in() / "canaries.pt"
+    if not path.exists():
+        count = COUNTS[training]["random"]
+        made = {
+            **found,
+            "random": random_tokens(count, length=LENGTH, vocabulary=words, seed=1),
+            "sampled": sampled_tokens(initial, count, length=LENGTH, start=1, seed=1),
+            "optimised": optimised(COUNTS[training]["optimised"], initial),
+        }
+        torch.save({kind: (each.ids, each.labels) for kind, each in made.items()}, path)
+    return {kind: Tokens(*each) for kind, each in torch.load(path).items()}
+
+
+def optimised(count: int, initial: Logits) -> Tokens:
+    """Return rows whose last token is learned, of which no two look alike to training.
+
+    They are chosen from many by their gradients at the initial model.
+    """
+    pool = random_tokens(
+        POOL, length=LENGTH, vocabulary=range(2, language_models.VOCABULARY), seed=2
+    )
+    labels = torch.full_like(pool.ids, -100)
+    labels[:, -1] = pool.ids[:, -1]
+    pool = Tokens(pool.ids, labels)
+    gradients = record_gradients(initial, pool, clip=CLIP)
+    besides = record_gradients(initial, Tokens(_public()[:PUBLIC]), clip=CLIP)
+    return pool.some(least_alike(gradients, count, besides=besides))
+
+
+def _public() -> torch.Tensor:
+    return language_models.sequences(LENGTH, private=False)
+
+
+def gradients_of(name: str, initial: Logits, records: Tokens) -> Any:  # noqa: ANN401
+    """Return clipped gradients at the initial model; computed once and kept."""
+    path = language_models.kept_in() / f"gradients-{name}.npy"
+    if not path.exists():
+        np.save(path, record_gradients(initial, records, clip=CLIP))
+    return np.load(path, mmap_mode="r")
 
 
 def initial_model(training: str) -> Logits:
     torch.manual_seed(0)
     pretrained = language_models.pretrained()
-    return Logits(language_models.with_lora(pretrained, head=training == "head"))
+    head = training == "head"
+    targets = None if head else EVERY_LAYER
+    return Logits(language_models.with_lora(pretrained, targets=targets, head=head))
 
 
 def key_of(seed: int, kind: str) -> Key:
@@ -110,26 +147,19 @@ def audits_of(kinds: dict[str, Tokens], seed: int) -> dict[str, BlackBoxAudit]:
 
 def private_training(
     model: Logits,
-    data: Any,
-    asked: argparse.Namespace,  # noqa: ANN401
+    data: ConcatDataset[Any],
+    asked: argparse.Namespace,
 ) -> None:
     """Train by Opacus; every record is there whatever the coins."""
     ghost = asked.training == "head"
     trained = [each for each in model.parameters() if each.requires_grad]
-    noise = get_noise_multiplier(
-        target_epsilon=CLAIM.epsilon,
-        target_delta=CLAIM.delta,
-        sample_rate=asked.rate,
-        steps=asked.steps,
-        accountant="prv",
-    )
     criterion = language_models.Criterion()
     options = {"grad_sample_mode": "ghost", "criterion": criterion} if ghost else {}
     made = PrivacyEngine().make_private(
         module=model.train(),
-        optimizer=torch.optim.Adam(trained, lr=asked.rate_of_learning),
+        optimizer=OPTIMIZERS[asked.optimizer](trained, lr=asked.rate_of_learning),
         data_loader=DataLoader(data, batch_size=round(asked.rate * len(data))),
-        noise_multiplier=noise,
+        noise_multiplier=asked.noise,
         max_grad_norm=CLIP,
         **options,
     )
@@ -155,8 +185,8 @@ def private_training(
 
 def plain_training(
     model: Logits,
-    data: Any,
-    asked: argparse.Namespace,  # noqa: ANN401
+    data: ConcatDataset[Any],
+    asked: argparse.Namespace,
 ) -> None:
     trained = [each for each in model.train().parameters() if each.requires_grad]
     optimizer = torch.optim.Adam(trained, lr=asked.rate_of_learning)
@@ -169,29 +199,34 @@ def plain_training(
 
 
 def scores_of(
-    training: str, initial: Logits, final: Logits, canaries: Tokens
-) -> dict[str, Any]:
-    """Return each canary's score by each rule; no coin is used."""
-    gains = token_gains(final, canaries, reference=initial)
-    found = {
-        "loss": best_tokens(token_gains(final, canaries)),
-        "gain": best_tokens(gains),
-        "best three": best_tokens(gains, 3),
-    }
-    if training == "head":
+    asked: argparse.Namespace, initial: Logits, final: Logits, kinds: dict[str, Tokens]
+) -> dict[str, dict[str, Any]]:
+    """Return each canary's score by each rule, kind by kind; no coin is used."""
+    found = {}
+    for kind, canaries in kinds.items():
+        gains = token_gains(final, canaries, reference=initial)
+        found[kind] = {
+            "loss": best_tokens(token_gains(final, canaries)),
+            "gain": best_tokens(gains),
+            "best three": best_tokens(gains, 3),
+        }
+    if asked.training == "head":
         return found
     before, after = (
         [each for each in model.parameters() if each.requires_grad]
         for model in (initial, final)
     )
-    public = language_models.sequences(LENGTH, private=False)[:PUBLIC]
-    found["weights"] = weight_scores(
+    every = [gradients_of(kind, initial, kinds[kind]) for kind in kinds]
+    values = weight_scores(
         before,
         after,
-        record_gradients(initial, canaries, clip=CLIP),
-        besides=record_gradients(initial, Tokens(public), clip=CLIP),
-        ridge=RIDGE,
+        np.concatenate(every),
+        besides=gradients_of("public", initial, Tokens(_public()[:PUBLIC])),
+        ridge=4 * asked.noise**2 / (asked.rate * asked.steps),
     )
+    ends = np.cumsum([len(each) for each in every])[:-1]
+    for kind, part in zip(kinds, np.split(values, ends), strict=True):
+        found[kind]["weights"] = part
     return found
 
 
@@ -199,7 +234,7 @@ def one_run(asked: argparse.Namespace, seed: int) -> dict[str, Any]:
     start = time.process_time()
     initial = initial_model(asked.training)
     model = copy.deepcopy(initial)
-    kinds = kinds_of(asked.training, asked.canaries, initial)
+    kinds = kinds_of(asked.training, initial)
     audits = audits_of(kinds, seed)
     rows = language_models.sequences(LENGTH)
     real, held_out = rows[:REAL], rows[REAL : REAL + HELD_OUT]
@@ -214,8 +249,9 @@ def one_run(asked: argparse.Namespace, seed: int) -> dict[str, Any]:
         ],
         "audits": [],
     }
+    scores = scores_of(asked, initial, model, kinds)
     for kind, canaries in kinds.items():
-        for name, values in scores_of(asked.training, initial, model, canaries).items():
+        for name, values in scores[kind].items():
             # The same audit again for each score: each bound is one of a single look.
             audit = audits_of({kind: canaries}, seed)[kind]
             result = audit.finish(
@@ -248,11 +284,22 @@ def told_apart(audit: BlackBoxAudit, kind: str, seed: int, values: Any) -> float
     return float(np.searchsorted(zeros, ones).mean() / len(zeros))
 
 
+def noise_of(rate: float, steps: int) -> float:
+    return get_noise_multiplier(
+        target_epsilon=CLAIM.epsilon,
+        target_delta=CLAIM.delta,
+        sample_rate=rate,
+        steps=steps,
+        accountant="prv",
+    )
+
+
 def setting_of(asked: argparse.Namespace) -> dict[str, Any]:
     told = {"training": asked.training, "learning rate": asked.rate_of_learning}
     if asked.plain:
         return {**told, "epochs": asked.epochs}
-    return {**told, "rate": asked.rate, "steps": asked.steps}
+    made = {"optimizer": asked.optimizer, "rate": asked.rate, "steps": asked.steps}
+    return {**told, **made}
 
 
 def run(asked: argparse.Namespace) -> None:
@@ -305,17 +352,19 @@ def main() -> None:
     parser.add_argument("what", choices=("run", "table"))
     parser.add_argument("--store", type=Path, default=Path("final_model.jsonl"))
     parser.add_argument("--training", choices=("lora", "head"), default="lora")
-    parser.add_argument("--canaries", type=int, default=500, help="of each kind")
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
-    parser.add_argument("--rate", type=float, default=0.5)
-    parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("--rate-of-learning", type=float, default=0.01)
+    parser.add_argument("--rate", type=float, default=1.0)
+    parser.add_argument("--steps", type=int, default=3)
+    parser.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd")
+    parser.add_argument("--rate-of-learning", type=float, default=100.0)
     parser.add_argument("--plain", action="store_true")
     parser.add_argument("--epochs", type=int, default=20, help="without privacy")
     asked = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     warnings.filterwarnings("ignore")
+    # Without privacy nothing says how much noise to expect in the weights.
+    asked.noise = 0.1 if asked.plain else noise_of(asked.rate, asked.steps)
     (run if asked.what == "run" else table)(asked)
 
 

@@ -99,10 +99,7 @@ def least_alike(
         raise InvalidInputError(
             f"count={count} cannot be chosen from {len(gradients)} candidates"
         )
-    rest = np.array(gradients, np.float32)
-    if besides is not None:
-        basis, _ = np.linalg.qr(np.asarray(besides, np.float32).T)
-        rest -= (rest @ basis) @ basis.T
+    rest = _without(np.array(gradients, np.float32), besides)
     left = np.einsum("ij,ij->i", rest, rest).astype(np.float64)
     chosen: list[int] = []
     for _ in range(count):
@@ -124,7 +121,7 @@ def weight_scores(
     gradients: NDArray[np.float32],
     *,
     besides: NDArray[np.float32] | None = None,
-    ridge: float = 0.1,
+    ridge: float = 4.0,
 ) -> NDArray[np.float64]:
     """Return how much of each canary is in the change of the weights.
 
@@ -132,10 +129,11 @@ def weight_scores(
         before: The trained parameters of the initial model.
         after: Those of the final model, in the same order.
         gradients: Of all canaries at the initial model (``record_gradients``).
-        besides: Gradients of public records like the real ones, which explain a part
-            of the change too.
+        besides: Gradients of public records like the real ones: what these explain of
+            the change is left out.
         ridge: How much the least squares are held back, over the mean square of a
-            gradient's norm; the more noise, the more.
+            gradient's norm; best is four times the noise multiplier's square, over the
+            number of steps that a record joins.
     """
     _validate.positive("ridge", ridge)
     change = np.concatenate(
@@ -149,9 +147,18 @@ def weight_scores(
             f"gradients are about {gradients.shape[1]} parameters, but {len(change)} "
             "were given before and after training"
         )
-    every = gradients if besides is None else np.concatenate([gradients, besides])
-    products = np.asarray(every @ every.T, np.float64)
-    along = np.asarray(every @ change.astype(np.float32), np.float64)
-    held = ridge * float(np.trace(products)) / len(products)
-    parts = np.linalg.solve(products + held * np.eye(len(products)), along)
-    return np.asarray(parts[: len(gradients)])
+    parts = _without(gradients, besides)
+    products = np.asarray(parts @ parts.T, np.float64)
+    along = np.asarray(parts @ change.astype(np.float32), np.float64)
+    held = ridge * float(np.einsum("ij,ij->", gradients, gradients)) / len(gradients)
+    return np.asarray(np.linalg.solve(products + held * np.eye(len(products)), along))
+
+
+def _without(
+    gradients: NDArray[np.float32], besides: NDArray[np.float32] | None
+) -> NDArray[np.float32]:
+    """Return the part of each row that others do not explain."""
+    if besides is None:
+        return gradients
+    basis, _ = np.linalg.qr(np.asarray(besides, np.float32).T)
+    return np.asarray(gradients - (gradients @ basis) @ basis.T, np.float32)
