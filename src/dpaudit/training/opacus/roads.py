@@ -122,19 +122,21 @@ class Roads:
             **self._probes.plain(),
             "examined": sorted(self._examined),
             "changed": self._beside.changed,
+            "steps": self._beside.steps,
             "batches": self._sampled.saved() if self._sampled else [],
         }
         return {_STATE: packed(kept)}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what ``saved`` returned."""
-        fields = {"looks", "faults", "examined", "changed", "batches"}
+        fields = {"looks", "faults", "examined", "changed", "steps", "batches"}
         plain = unpacked(state, _STATE, fields)
         self._probes.take_up(plain)
         self._examined = set(decode(tuple[str, ...], plain["examined"], "examined"))
         self._beside.changed = {
             str(name): int(times) for name, times in plain["changed"].items()
         }
+        self._beside.steps = int(plain["steps"])
         if self._sampled is not None:
             self._sampled.restore(plain["batches"])
         self._beside.forget()

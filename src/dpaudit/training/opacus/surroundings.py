@@ -40,6 +40,7 @@ class Surroundings:
 
     Attributes:
         changed: What changed, by name, and how often.
+        steps: Over how many steps it was noticed.
     """
 
     def __init__(self, model: Model | None, optimizer: DPOptimizer) -> None:
@@ -47,7 +48,7 @@ class Surroundings:
         self.changed: dict[str, int] = {}
         self._marks: Marks = {}
         self._sums: dict[str, tuple[float, float]] = {}
-        self._steps, self._paused = 0, False
+        self.steps, self._paused = 0, False
         self._hooks: list[RemovableHandle] = []
 
     def attach(self) -> None:
@@ -92,7 +93,7 @@ class Surroundings:
         yield Look(
             road=Road.OTHER_WAYS,
             how=How.PROBED,
-            said=f"parameters, buffers and other optimizers, over {self._steps} steps: "
+            said=f"parameters, buffers and other optimizers, over {self.steps} steps: "
             f"{said}; what is logged or printed is not seen",
         )
 
@@ -132,10 +133,10 @@ class Surroundings:
         """Just after a step: how things are."""
         if self._paused or self._model is None:
             return
-        self._steps += 1
+        self.steps += 1
         now = named_tensors(self._model)
         self._marks = {name: _written(tensor) for name, tensor in now.items()}
-        chosen = (self._steps - 1) & (self._steps - 2) == 0  # 2, 3, 5, 9, 17, ...
+        chosen = (self.steps - 1) & (self.steps - 2) == 0  # 2, 3, 5, 9, 17, ...
         self._sums = {name: _digest(t) for name, t in now.items()} if chosen else {}
 
     def _count(self, name: str) -> None:
