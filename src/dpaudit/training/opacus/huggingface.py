@@ -1,14 +1,21 @@
-"""An audit of Opacus training that Hugging Face's ``Trainer`` runs.
+"""An audit of Opacus training that Hugging Face's ``Trainer`` or TRL's runs.
 
 Needs the extra ``huggingface``. ``Trainer`` does not know Opacus, so some things have
-to be told it first: ``docs/how-to/audit-opacus-with-hugging-face.md`` says which.
+to be told it first: ``docs/how-to/audit-opacus-with-hugging-face.md`` says which. Of
+these, the callback clears what Opacus keeps of a step and refuses what would spoil the
+training's privacy; ``RecordLoss`` is a loss in which no record meets another; and
+``step_of`` is the trainer's own step, for a probe.
 """
 
 from pathlib import Path
-from typing import Any, final
+from typing import Any, Final, final
 
-from dpaudit.errors import MissingExtraError
+import torch
+from torch import nn
+
+from dpaudit.errors import InvalidInputError, MissingExtraError
 from dpaudit.game.result import Result
+from dpaudit.training.opacus.probing import Batch, Step
 from dpaudit.training.opacus.trainer import Attach, TrainerAudit
 
 try:
@@ -20,9 +27,10 @@ except ImportError as error:
         "huggingface",
     ) from error
 
-__all__ = ["AuditCallback"]
+__all__ = ["AuditCallback", "RecordLoss", "step_of"]
 
-_STATE = "dpaudit.npz"
+_STATE: Final = "dpaudit.npz"
+_IGNORED: Final = -100  # the label of a token that is not learnt
 
 
 @final
@@ -30,7 +38,8 @@ class AuditCallback(TrainerCallback):
     """Audits one ``Trainer.train`` with an optimizer and a loader that Opacus made.
 
     The audit is attached when training starts, its state is written into ``Trainer``'s
-    checkpoints, and it is finished when training ends.
+    checkpoints, and it is finished when training ends. After each step it clears what
+    Opacus keeps of it, which ``Trainer`` does not.
 
     Args:
         attach: From optimizer, loader and number of steps to an ``OpacusAudit``.
@@ -53,6 +62,7 @@ class AuditCallback(TrainerCallback):
     ) -> None:
         """Attach, and go on from a checkpoint if training does."""
         del control
+        _check(args)
         optimizer = kwargs["optimizer"]
         if isinstance(optimizer, AcceleratedOptimizer):
             optimizer = optimizer.optimizer
@@ -63,6 +73,17 @@ class AuditCallback(TrainerCallback):
             ranks=args.world_size,
         )
         self._audit.resume(_path(args, state), done=state.global_step)
+
+    def on_step_end(
+        self,
+        args: Any,  # noqa: ANN401
+        state: Any,  # noqa: ANN401
+        control: Any,  # noqa: ANN401
+        **kwargs: Any,  # noqa: ANN401
+    ) -> None:
+        """Clear the gradients of records, without which Opacus refuses a step."""
+        del args, state, control
+        kwargs["optimizer"].zero_grad()
 
     def on_save(
         self,
@@ -90,3 +111,83 @@ class AuditCallback(TrainerCallback):
 def _path(args: Any, state: Any) -> Path:  # noqa: ANN401
     """Return where the state is kept that belongs to so many steps."""
     return Path(args.output_dir) / f"checkpoint-{state.global_step}" / _STATE
+
+
+def _check(args: Any) -> None:  # noqa: ANN401
+    """Refuse arguments by which ``Trainer`` would undo what Opacus does."""
+    if args.max_grad_norm:
+        raise InvalidInputError(
+            f"max_grad_norm={args.max_grad_norm}: Trainer would clip the sum of a "
+            "batch, and log its norm without noise; Opacus clips record by record. Set "
+            "max_grad_norm=0.0"
+        )
+    if args.gradient_accumulation_steps > 1:
+        raise InvalidInputError(
+            f"gradient_accumulation_steps={args.gradient_accumulation_steps}: each "
+            "batch of Opacus' loader is a sample by itself, so that a record could be "
+            "in one step several times, and ghost clipping keeps the last batch only. "
+            "Set it to 1 and give the loader the whole batch; ghost clipping and "
+            "gradient checkpointing save memory"
+        )
+
+
+@final
+class RecordLoss(nn.Module):
+    """A language model's loss, record by record: the mean over a record's own tokens.
+
+    Models and trainers average over all tokens of a batch, so that a record counts for
+    more beside short ones: then no bound on what one record changes is what Opacus
+    takes it for. Give it to ``Trainer`` as ``compute_loss_func``; with ghost clipping
+    to ``make_private`` as ``criterion``, and what that returns to ``Trainer``.
+
+    Args:
+        reduction: ``"mean"`` over records, or ``"none"``: Opacus sets it.
+
+    Example:
+        >>> labels = torch.tensor([[1, 2, 3], [1, 2, -100]])
+        >>> RecordLoss(reduction="none")(torch.zeros(2, 3, 8), labels)
+        tensor([2.0794, 2.0794])
+    """
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__()
+        self.reduction = reduction
+
+    def forward(
+        self,
+        outputs: Any,  # noqa: ANN401 (a model's output, or its logits)
+        labels: torch.Tensor,
+        num_items_in_batch: object = None,
+    ) -> torch.Tensor:
+        """Return the loss; a record without a token to learn has 0.
+
+        Args:
+            outputs: What the model returned, or its logits.
+            labels: The tokens; -100 where none is to be learnt.
+            num_items_in_batch: ``Trainer``'s count of tokens, which is not used.
+        """
+        del num_items_in_batch
+        logits, ahead = getattr(outputs, "logits", outputs)[:, :-1], labels[:, 1:]
+        each = nn.functional.cross_entropy(
+            logits.transpose(1, 2), ahead, reduction="none", ignore_index=_IGNORED
+        )
+        losses = each.sum(1) / (ahead != _IGNORED).sum(1).clamp(min=1)
+        return losses if self.reduction == "none" else losses.mean()
+
+
+def step_of(trainer: Any) -> Step:  # noqa: ANN401
+    """Return what a trainer does with a batch, as ``OpacusAudit.probe`` takes it.
+
+    Args:
+        trainer: A ``Trainer`` whose model, optimizer and loader are private.
+    """
+
+    def step(batch: Batch) -> None:
+        trainer.optimizer.zero_grad()
+        (given,), count = trainer.get_batch_samples(
+            iter([batch]), 1, trainer.args.device
+        )
+        trainer.training_step(trainer.model, given, count)
+        trainer.optimizer.step()
+
+    return step
