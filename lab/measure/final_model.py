@@ -37,6 +37,7 @@ from dpaudit.game.rules import Ranking
 from dpaudit.training.black_box import BlackBoxAudit, CanaryScores
 from dpaudit.training.text import (
     Logits,
+    RecordLoss,
     Tokens,
     best_tokens,
     least_alike,
@@ -153,7 +154,7 @@ def private_training(
     """Train by Opacus; every record is there whatever the coins."""
     ghost = asked.training == "head"
     trained = [each for each in model.parameters() if each.requires_grad]
-    criterion = language_models.Criterion()
+    criterion = RecordLoss()
     options = {"grad_sample_mode": "ghost", "criterion": criterion} if ghost else {}
     made = PrivacyEngine().make_private(
         module=model.train(),
@@ -190,7 +191,7 @@ def plain_training(
 ) -> None:
     trained = [each for each in model.train().parameters() if each.requires_grad]
     optimizer = torch.optim.Adam(trained, lr=asked.rate_of_learning)
-    criterion = language_models.Criterion()
+    criterion = RecordLoss()
     for _ in range(asked.epochs):
         for ids, labels in DataLoader(data, batch_size=64, shuffle=True):
             optimizer.zero_grad()

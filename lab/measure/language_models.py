@@ -213,20 +213,6 @@ def with_lora(
     return peft.get_peft_model(model, chosen)
 
 
-class Criterion(nn.CrossEntropyLoss):
-    """Losses by record, with a reduction, as ghost clipping wants it."""
-
-    def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return a loss for each record, or their mean or sum."""
-        each = record_losses(logits, labels)
-        match self.reduction:
-            case "none":
-                return each
-            case "sum":
-                return each.sum()
-        return each.mean()
-
-
 def perplexity(model: nn.Module, rows: torch.Tensor) -> float:
     """Return how surprised a model of logits is by rows of tokens."""
     with torch.no_grad():

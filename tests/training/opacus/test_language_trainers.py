@@ -28,7 +28,8 @@ from transformers import (
 from trl import SFTConfig, SFTTrainer
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.training.opacus.huggingface import AuditCallback, RecordLoss, step_of
+from dpaudit.training.opacus.huggingface import AuditCallback, step_of
+from dpaudit.training.text import RecordLoss
 
 EPOCHS = 4  # of ten steps
 SEED = 7

@@ -107,7 +107,7 @@ def test_strings_are_cut_or_filled_up_and_padding_is_not_learned():
 def test_a_tokenizer_without_padding_is_refused_with_what_to_do():
     tokenizer = Letters()
     tokenizer.pad_token_id = None
-    with pytest.raises(InvalidInputError, match="pad_token = tokenizer.eos_token"):
+    with pytest.raises(InvalidInputError, match=r"pad_token = tokenizer\.eos_token"):
         written_tokens(["ab"], tokenizer, length=4)
 
 

@@ -1,5 +1,7 @@
 """Gradients of canaries, and what weights tell of them, against algebra by hand."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -34,7 +36,7 @@ class Table(nn.Module):
 def by_hand(ids):
     """The gradient of the mean loss of a row at a table of zeros."""
     found = np.zeros((WORDS, WORDS))
-    for before, after in zip(ids, ids[1:], strict=False):
+    for before, after in itertools.pairwise(ids):
         found[before] += 1 / WORDS / (len(ids) - 1)
         found[before, after] -= 1 / (len(ids) - 1)
     return found.reshape(-1)

@@ -3,15 +3,12 @@
 Needs the extra ``huggingface``. ``Trainer`` does not know Opacus, so some things have
 to be told it first: ``docs/how-to/audit-opacus-with-hugging-face.md`` says which. Of
 these, the callback clears what Opacus keeps of a step and refuses what would spoil the
-training's privacy; ``RecordLoss`` is a loss in which no record meets another; and
-``step_of`` is the trainer's own step, for a probe.
+training's privacy, and ``step_of`` is the trainer's own step, for a probe. A loss in
+which no record meets another is ``dpaudit.training.text.RecordLoss``.
 """
 
 from pathlib import Path
 from typing import Any, Final, final
-
-import torch
-from torch import nn
 
 from dpaudit.errors import InvalidInputError, MissingExtraError
 from dpaudit.game.result import Result
@@ -27,10 +24,9 @@ except ImportError as error:
         "huggingface",
     ) from error
 
-__all__ = ["AuditCallback", "RecordLoss", "step_of"]
+__all__ = ["AuditCallback", "step_of"]
 
 _STATE: Final = "dpaudit.npz"
-_IGNORED: Final = -100  # the label of a token that is not learnt
 
 
 @final
@@ -129,50 +125,6 @@ def _check(args: Any) -> None:  # noqa: ANN401
             "Set it to 1 and give the loader the whole batch; ghost clipping and "
             "gradient checkpointing save memory"
         )
-
-
-@final
-class RecordLoss(nn.Module):
-    """A language model's loss, record by record: the mean over a record's own tokens.
-
-    Models and trainers average over all tokens of a batch, so that a record counts for
-    more beside short ones: then no bound on what one record changes is what Opacus
-    takes it for. Give it to ``Trainer`` as ``compute_loss_func``; with ghost clipping
-    to ``make_private`` as ``criterion``, and what that returns to ``Trainer``.
-
-    Args:
-        reduction: ``"mean"`` over records, or ``"none"``: Opacus sets it.
-
-    Example:
-        >>> labels = torch.tensor([[1, 2, 3], [1, 2, -100]])
-        >>> RecordLoss(reduction="none")(torch.zeros(2, 3, 8), labels)
-        tensor([2.0794, 2.0794])
-    """
-
-    def __init__(self, reduction: str = "mean") -> None:
-        super().__init__()
-        self.reduction = reduction
-
-    def forward(
-        self,
-        outputs: Any,  # noqa: ANN401 (a model's output, or its logits)
-        labels: torch.Tensor,
-        num_items_in_batch: object = None,
-    ) -> torch.Tensor:
-        """Return the loss; a record without a token to learn has 0.
-
-        Args:
-            outputs: What the model returned, or its logits.
-            labels: The tokens; -100 where none is to be learnt.
-            num_items_in_batch: ``Trainer``'s count of tokens, which is not used.
-        """
-        del num_items_in_batch
-        logits, ahead = getattr(outputs, "logits", outputs)[:, :-1], labels[:, 1:]
-        each = nn.functional.cross_entropy(
-            logits.transpose(1, 2), ahead, reduction="none", ignore_index=_IGNORED
-        )
-        losses = each.sum(1) / (ahead != _IGNORED).sum(1).clamp(min=1)
-        return losses if self.reduction == "none" else losses.mean()
 
 
 def step_of(trainer: Any) -> Step:  # noqa: ANN401

@@ -29,6 +29,7 @@ from dpaudit.training.text.gradients import (
 from dpaudit.training.text.inserting import insert, rows
 from dpaudit.training.text.scoring import (
     Logits,
+    RecordLoss,
     best_tokens,
     record_loss,
     record_losses,
@@ -37,6 +38,7 @@ from dpaudit.training.text.scoring import (
 
 __all__ = [
     "Logits",
+    "RecordLoss",
     "Tokens",
     "best_tokens",
     "insert",

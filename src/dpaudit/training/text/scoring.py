@@ -21,7 +21,14 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.training.black_box.scoring import evaluating
 from dpaudit.training.text.canaries import IGNORED, Tokens
 
-__all__ = ["Logits", "best_tokens", "record_loss", "record_losses", "token_gains"]
+__all__ = [
+    "Logits",
+    "RecordLoss",
+    "best_tokens",
+    "record_loss",
+    "record_losses",
+    "token_gains",
+]
 
 
 @final
@@ -75,6 +82,51 @@ def record_losses(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     """
     each, learned = _token_losses(logits, labels)
     return each.sum(1) / learned.sum(1).clamp(min=1)
+
+
+@final
+class RecordLoss(nn.Module):
+    """The loss to train by: the mean of ``record_losses``.
+
+    Models and trainers average over all tokens of a batch, so that a record counts for
+    more beside short ones: then no bound on what one record changes is what Opacus
+    takes it for. Give it to ``Trainer`` as ``compute_loss_func``; with ghost clipping
+    to ``make_private`` as ``criterion``, and what that returns to ``Trainer``.
+
+    Args:
+        reduction: ``"mean"`` or ``"sum"`` over records, or ``"none"``: Opacus sets it.
+
+    Example:
+        >>> labels = torch.tensor([[1, 2, 3], [1, 2, -100]])
+        >>> RecordLoss(reduction="none")(torch.zeros(2, 3, 8), labels)
+        tensor([2.0794, 2.0794])
+    """
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__()
+        self.reduction = reduction
+
+    def forward(
+        self,
+        outputs: Any,  # noqa: ANN401 (a model's output, or its logits)
+        labels: torch.Tensor,
+        num_items_in_batch: object = None,
+    ) -> torch.Tensor:
+        """Return the loss; a record without a token to learn has 0.
+
+        Args:
+            outputs: What the model returned, or its logits.
+            labels: The tokens; -100 where none is to be learned.
+            num_items_in_batch: ``Trainer``'s count of tokens, which is not used.
+        """
+        del num_items_in_batch
+        losses = record_losses(logits_of(outputs), labels)
+        match self.reduction:
+            case "none":
+                return losses
+            case "sum":
+                return losses.sum()
+        return losses.mean()
 
 
 def record_loss(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
