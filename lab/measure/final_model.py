@@ -58,35 +58,39 @@ PUBLIC = 200  # public records, for what real ones look like
 EVERY_LAYER = [f"{name}_proj" for name in ("q", "k", "v", "o", "gate", "up", "down")]
 COUNTS = {
     "lora": {"new tokens": 250, "random": 250, "sampled": 250, "optimised": 500},
-    "head": {"new tokens": 1000},
+    "head": {"new tokens": 1000, "random": 250, "sampled": 250},
 }
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 
 
 def kinds_of(training: str, initial: Logits) -> dict[str, Tokens]:
     """Return the canaries of each kind; public, and the same in all runs."""
-    words = range(2, language_models.WORDS)
-    first = language_models.WORDS
-    count = COUNTS[training]["new tokens"]
-    found = {
-        "new tokens": new_tokens(
-            list(range(first, first + count)),
-            before=_public()[0, : LENGTH - 1].tolist(),
-        )
-    }
-    if training == "head":
-        return found
-    path = language_models.kept_in() / "canaries.pt"
+    path = language_models.kept_in() / f"canaries-{training}.pt"
     if not path.exists():
-        count = COUNTS[training]["random"]
         made = {
-            **found,
-            "random": random_tokens(count, length=LENGTH, vocabulary=words, seed=1),
-            "sampled": sampled_tokens(initial, count, length=LENGTH, start=1, seed=1),
-            "optimised": optimised(COUNTS[training]["optimised"], initial),
+            kind: MAKERS[kind](count, initial)
+            for kind, count in COUNTS[training].items()
         }
         torch.save({kind: (each.ids, each.labels) for kind, each in made.items()}, path)
     return {kind: Tokens(*each) for kind, each in torch.load(path).items()}
+
+
+def new(count: int, initial: Logits) -> Tokens:
+    del initial
+    first = language_models.WORDS
+    return new_tokens(
+        list(range(first, first + count)), before=_public()[0, : LENGTH - 1].tolist()
+    )
+
+
+def drawn(count: int, initial: Logits) -> Tokens:
+    del initial
+    words = range(2, language_models.WORDS)
+    return random_tokens(count, length=LENGTH, vocabulary=words, seed=1)
+
+
+def sampled(count: int, initial: Logits) -> Tokens:
+    return sampled_tokens(initial, count, length=LENGTH, start=1, seed=1)
 
 
 def optimised(count: int, initial: Logits) -> Tokens:
@@ -103,6 +107,14 @@ def optimised(count: int, initial: Logits) -> Tokens:
     gradients = record_gradients(initial, pool, clip=CLIP)
     besides = record_gradients(initial, Tokens(_public()[:PUBLIC]), clip=CLIP)
     return pool.some(least_alike(gradients, count, besides=besides))
+
+
+MAKERS = {
+    "new tokens": new,
+    "random": drawn,
+    "sampled": sampled,
+    "optimised": optimised,
+}
 
 
 def _public() -> torch.Tensor:
@@ -358,7 +370,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=1.0)
     parser.add_argument("--steps", type=int, default=3)
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd")
-    parser.add_argument("--rate-of-learning", type=float, default=100.0)
+    parser.add_argument("--rate-of-learning", type=float, default=20.0)
     parser.add_argument("--plain", action="store_true")
     parser.add_argument("--epochs", type=int, default=20, help="without privacy")
     asked = parser.parse_args()
