@@ -13,6 +13,7 @@ from dpaudit.bounds import Counts, Ranked
 from dpaudit.errors import InvalidInputError
 from dpaudit.game import Commitment
 from dpaudit.game.result import judge
+from dpaudit.game.verdict import Control, Verdict
 from dpaudit.reporting.model_card import model_card_section
 from dpaudit.training.any_loop import SumsAudit
 
@@ -24,18 +25,28 @@ LAW = stats.binom(100, special.expit(0.5))
 P_VALUE = LAW.sf(74) * (1 + 1000 * 1e-4 * LAW.cdf(74) / (75 * LAW.pmf(75)))
 
 
-def judged(correct=75, *, epsilon=0.5, not_exercised=(), committed=True, guesses=100):
+def judged(
+    correct=75,
+    *,
+    epsilon=0.5,
+    not_exercised=(),
+    committed=True,
+    guesses=100,
+    sees=ThreatModel.FINAL_MODEL,
+    controls=(),
+):
     design = Design(
         canaries=1000,
         rules=OneRun(guesses=guesses),
         claim=ApproxDP(epsilon=epsilon, delta=1e-4),
-        threat_model=ThreatModel.FINAL_MODEL,
+        threat_model=sees,
     )
     return judge(
         Counts(canaries=1000, guesses=guesses, correct=correct),
         design=design,
         commitment=Commitment.to(KEY, design) if committed else None,
         not_exercised=not_exercised,
+        controls=controls,
     )
 
 
@@ -176,3 +187,95 @@ def test_the_heading_has_the_level_asked_for():
 def test_a_level_that_has_no_heading_is_refused(level):
     with pytest.raises(InvalidInputError, match="level"):
         model_card_section(judged(), level=level)
+
+
+def first_table(section):
+    """Return the rows of a section's first table, without markup."""
+    rows, row = [], None
+    for token in PARSER.parse(section):
+        if token.type == "tr_open":
+            row = []
+            rows.append(row)
+        elif token.type == "inline" and row is not None:
+            row.append("".join(child.content for child in token.children))
+        elif token.type == "table_close":
+            return rows
+    raise AssertionError("no table")
+
+
+def test_several_observers_have_a_row_each_and_then_a_part_each():
+    every_step = judged(75, sees=ThreatModel.ALL_ITERATES)
+    final = judged(60)
+    section = model_card_section(every_step, final)
+    assert first_table(section) == [
+        ["Who was watching", "Claimed", "Shown", "p-value", "Verdict", "Canaries"],
+        [
+            "1. somebody who sees the model at every step",
+            "epsilon = 0.5",
+            "epsilon >= 0.695",
+            cells(section_of(every_step))["p-value"].partition(":")[0],
+            "refuted",
+            "1,000",
+        ],
+        [
+            "2. somebody who sees the final model only",
+            "epsilon = 0.5",
+            "epsilon >= 0.042",
+            cells(section_of(final))["p-value"].partition(":")[0],
+            "no violation found",
+            "1,000",
+        ],
+    ]
+    assert section.splitlines()[2] == (
+        "**Refuted by 1 of 2 observers of one training. Whoever looked, a refuted "
+        "claim does not hold.**"
+    )
+    assert "epsilon &gt;= 0.042 at" in cells(section_of(final))["Shown"]
+    for result in (every_step, final):  # all that is said of one alone, a level down
+        alone = section_of(result).partition("\n\n")[2].replace("### How", "#### How")
+        assert alone.strip() in section
+
+
+def test_parts_of_several_observers_are_one_level_down():
+    section = model_card_section(judged(), judged(60), level=4)
+    tags = [each.tag for each in PARSER.parse(section) if each.type == "heading_open"]
+    assert tags == ["h4", "h5", "h6", "h5", "h6"]
+    with pytest.raises(InvalidInputError, match="at most 4, got level=5"):
+        model_card_section(judged(), judged(60), level=5)
+
+
+@pytest.mark.parametrize(
+    ("correct", "sees", "said"),
+    [
+        (60, ThreatModel.FINAL_MODEL, True),
+        (75, ThreatModel.FINAL_MODEL, False),  # refuted, so not far below
+        (60, ThreatModel.ALL_ITERATES, False),
+    ],
+)
+def test_that_a_final_model_shows_little_is_said_where_it_did(correct, sees, said):
+    other = judged(60, sees=ThreatModel.ALL_ITERATES)
+    section = model_card_section(other, judged(correct, sees=sees))
+    assert ("far below the claim is normal" in section) == said
+
+
+def test_no_observer_proves_a_claim_and_errors_of_all_add_up():
+    section = model_card_section(judged(60), judged(61), judged(62))
+    assert "None of them refuted the claim, which does not prove it." in section
+    assert "Each row is wrong with chance at most 0.05" in section
+    assert "any of them with chance at most 0.15." in section
+
+
+def test_of_a_void_audit_no_number_stands_in_the_table():
+    broken = Control(said="canaries did not arrive", spoils=Verdict.VOID)
+    void = judged(75, controls=(broken,))
+    assert void.verdict is Verdict.VOID
+    section = model_card_section(judged(60), void)
+    assert first_table(section)[2][2:5] == ["nothing", "none", "void"]
+    assert "any of them with chance at most 0.05." in section
+    assert "Refuted" not in section
+
+
+def test_a_result_given_twice_is_refused():
+    result = judged()
+    with pytest.raises(InvalidInputError, match=r"results\[1\] was given before"):
+        model_card_section(result, result)

@@ -6,17 +6,24 @@ rests on, what was not run through, and what to cite. Of a void audit no number 
 there that would say something about the claim. Whatever a design or a remark holds is
 text, and stays text: it is escaped.
 
+One training can be audited for several observers at once, such as one who sees every
+step and one who has the final model only. The section then begins with a row for each,
+since what one of them finds is easily taken for what all would.
+
 Hugging Face's cards also have metadata (``model-index``) for results that leaderboards
 rank: a metric of a task on a data set. A lower bound on a leak is of no data set, and
 what is not found is no merit, so none is written.
 """
 
 import re
+from collections.abc import Iterator
 
 from dpaudit import _validate
+from dpaudit.bounds.bound import p_value_text, rounded_down
 from dpaudit.errors import InvalidInputError
 from dpaudit.explanation import Explanation, explain
 from dpaudit.game import words
+from dpaudit.game.design import ThreatModel
 from dpaudit.game.result import Result
 from dpaudit.game.verdict import Verdict
 
@@ -32,12 +39,23 @@ _ONE_RUN = (
 )
 
 
-def model_card_section(result: Result, *, level: int = 2) -> str:
+_HOW_FAR_BELOW = (
+    "A bound from the final model far below the claim is normal, and does not mean "
+    "that training leaks less than is claimed. The claim must hold against somebody "
+    "who saw every step. In the final model all steps are added up: which of them a "
+    "record was in does not show any more, the noise of all of them lies on top, other "
+    "records move the same weights, and a canary is one record, not the worst that "
+    "there could be. Whoever attacks the model may know more than this audit did."
+)
+
+
+def model_card_section(result: Result, *others: Result, level: int = 2) -> str:
     r"""Return the section of a model card, in Markdown.
 
     Args:
         result: Of any audit. One of training takes some seconds to explain.
-        level: Of the section's heading, from 1 to 5.
+        others: Results of other observers of the same training.
+        level: Of the section's heading, from 1 to 5; to 4 for several observers.
 
     Example:
         >>> from dpaudit import Design, OneRun, PureDP
@@ -51,22 +69,107 @@ def model_card_section(result: Result, *, level: int = 2) -> str:
         '**Refuted. Epsilon is at least 1.630, where 1 is claimed.**'
     """
     _validate.whole_number("level", level, least=1)
-    if level > 5:
-        raise InvalidInputError(f"level must be at most 5, got level={level}")
-    explained = explain(result)
-    parts = [
-        f"{'#' * level} Privacy audit",
-        *_first(explained),
-        _table(result, explained),
-        _bullets("Looked at:", tuple(each.said for each in explained.controls)),
-        _bullets("This rests on:", explained.assumptions),
-        _bullets("Not exercised by the audit:", explained.not_exercised),
-        _bullets("Noticed:", explained.remarks),
-        _commitment(result),
-        f"{'#' * (level + 1)} How to cite",
-        _citations(result),
-    ]
+    deepest = 4 if others else 5
+    if level > deepest:
+        raise InvalidInputError(f"level must be at most {deepest}, got level={level}")
+    if others:
+        parts = [*_of_several((result, *others), level)]
+    else:
+        parts = [f"{'#' * level} Privacy audit", *_of_one(result, level)]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _of_one(result: Result, level: int) -> Iterator[str]:
+    """Yield what is said of one result, below its heading."""
+    explained = explain(result)
+    yield from _first(explained)
+    yield _table(result, explained)
+    yield _bullets("Looked at:", tuple(each.said for each in explained.controls))
+    yield _bullets("This rests on:", explained.assumptions)
+    yield _bullets("Not exercised by the audit:", explained.not_exercised)
+    yield _bullets("Noticed:", explained.remarks)
+    yield _commitment(result)
+    yield f"{'#' * (level + 1)} How to cite"
+    yield _citations(result)
+
+
+def _of_several(results: tuple[Result, ...], level: int) -> Iterator[str]:
+    """Yield a table of observers, how to read it, and a part for each of them."""
+    _check_different(results)
+    yield f"{'#' * level} Privacy audit"
+    yield f"**{_together(results)}**"
+    yield _observers(results)
+    yield _chance_of_error(results)
+    if any(_is_low(each) for each in results):
+        yield _HOW_FAR_BELOW
+    for number, result in enumerate(results, 1):
+        yield f"{'#' * (level + 1)} Observer {number}: {_text(_who(result))}"
+        yield from _of_one(result, level + 1)
+
+
+def _check_different(results: tuple[Result, ...]) -> None:
+    for place, result in enumerate(results):
+        if any(result is each for each in results[:place]):
+            raise InvalidInputError(
+                f"results[{place}] was given before; give each observer's result once"
+            )
+
+
+def _together(results: tuple[Result, ...]) -> str:
+    """Return what all observers found, in a sentence."""
+    said = f"One training, and {len(results)} observers of it."
+    for verdict, means in (
+        (Verdict.REFUTED, "Whoever looked, a refuted claim does not hold."),
+        (Verdict.FAULT_FOUND, "So what was proved of the claim does not apply."),
+    ):
+        found = sum(each.verdict is verdict for each in results)
+        if found:
+            who = f"{found} of {len(results)} observers of one training"
+            return f"{words.capital(verdict)} by {who}. {means}"
+    return f"{said} None of them refuted the claim, which does not prove it."
+
+
+def _observers(results: tuple[Result, ...]) -> str:
+    names = ("Who was watching", "Claimed", "Shown", "p-value", "Verdict", "Canaries")
+    lines = [names, ("---",) * len(names)]
+    for number, each in enumerate(results, 1):
+        delta = each.bound.delta
+        claimed = f"epsilon = {each.claim_test.claim.epsilon_at(delta):.4g}"
+        row = (f"{number}. {_who(each)}", claimed, *_numbers(each), str(each.verdict))
+        lines.append((*map(_text, row), f"{each.design.canaries:,}"))
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _numbers(result: Result) -> tuple[str, str]:
+    """Return the bound and the p-value, where they say something about the claim."""
+    if result.verdict is Verdict.VOID:
+        return "nothing", "none"
+    p_value = f"p {p_value_text(result.claim_test.p_value)}"
+    if result.is_own_bound:
+        return "see below", p_value
+    return f"epsilon >= {rounded_down(result.bound.epsilon_lower)}", p_value
+
+
+def _who(result: Result) -> str:
+    return words.of_unit(result.design.about.unit, result.design.threat_model.plain)
+
+
+def _chance_of_error(results: tuple[Result, ...]) -> str:
+    """Say how sure all rows are at once: by the union bound, as they share a run."""
+    alphas = [each.bound.alpha for each in results if each.verdict is not Verdict.VOID]
+    if not alphas:
+        return ""
+    each = " or ".join(f"{alpha:g}" for alpha in sorted({*alphas}))
+    return (
+        f"Each row is wrong with chance at most {each}, and any of them with chance at "
+        f"most {sum(alphas):.3g}."
+    )
+
+
+def _is_low(result: Result) -> bool:
+    """Return whether little was shown from the final model."""
+    final = result.design.threat_model is ThreatModel.FINAL_MODEL
+    return final and result.verdict not in (Verdict.VOID, Verdict.REFUTED)
 
 
 def _first(explained: Explanation) -> tuple[str, ...]:
