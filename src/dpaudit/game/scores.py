@@ -35,6 +35,7 @@ __all__ = [
     "check_scores",
     "read_ranks",
     "read_scores",
+    "surest_guesses",
     "to_decide",
 ]
 
@@ -267,11 +268,34 @@ def read_ranks(
             raise VoidAuditError(
                 f"some scores are equal, and {why}", remedy=Remedy.DRAW_LOTS
             )
-    high, low = ranks[::-1][: (n + 1) // 2], ranks[: n // 2]
-    right = np.empty(n, bool)
-    right[0::2] = included[high]
-    right[1::2] = ~included[low]
+    which, guessed = _from_both_ends(ranks)
+    right = included[which] == guessed
     return design.rules.read_surest(right[: design.guesses], canaries=n)
+
+
+def surest_guesses(
+    values: NDArray[np.float64], lots: NDArray[np.uint64], *, guesses: int
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return which rows are guessed, the surest first, and whether as included.
+
+    Example:
+        >>> values, lots = np.array([0.5, 3.0, -2.0, 1.0]), np.zeros(4, np.uint64)
+        >>> surest_guesses(values, lots, guesses=3)
+        (array([1, 2, 3]), array([ True, False,  True]))
+    """
+    which, guessed = _from_both_ends(np.lexsort((lots, values)))
+    return which[:guesses], guessed[:guesses]
+
+
+def _from_both_ends(
+    ranks: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Return rows by turns from the highest and the lowest, and which are high."""
+    n = len(ranks)
+    which, high = np.empty_like(ranks), np.arange(n) % 2 == 0
+    which[0::2] = ranks[::-1][: (n + 1) // 2]
+    which[1::2] = ranks[: n // 2]
+    return which, high
 
 
 def to_decide(design: Design) -> NDArray[np.int64]:

@@ -300,6 +300,46 @@ class Augmented(Dataset):
         return torch.randn(5), 0
 
 
+@pytest.mark.parametrize("rules", [OneRun(guesses=41), Ranking(guesses=41)])
+def test_each_canary_is_told_as_it_was_guessed(rules):
+    """Few different scores, so that lots decide: the rows must know them too."""
+    values = np.random.default_rng(3).integers(0, 3, N)
+    order = np.random.default_rng(4).permutation(N)
+    audit = BlackBoxAudit(CANARIES, design=design_of(rules=rules), key=KEY)
+    scores = CanaryScores(ids=order, values=values[order], commitment=audit.commitment)
+    result = audit.finish(scores)
+    rows = audit.each(scores)
+    assert [row.id for row in rows] == [*range(N)]
+    assert [row.included for row in rows] == BITS.astype(bool).tolist()
+    assert [row.score for row in rows] == values.tolist()
+    guessed = [row for row in rows if row.guessed is not None]
+    assert (sum(row.right for row in guessed), len(guessed)) == (
+        result.reading.right_and_made()
+    )
+    assert sum(row.guessed for row in guessed) == 21
+    high, low = (
+        [row.score for row in guessed if row.guessed is which]
+        for which in (True, False)
+    )
+    others = [row.score for row in rows if row.guessed is None]
+    assert all(row.right is None for row in rows if row.guessed is None)
+    assert min(high) >= max(others) >= min(others) >= max(low)
+
+
+def test_rows_are_told_of_judged_scores_only():
+    audit = BlackBoxAudit(CANARIES, design=DESIGN, key=KEY)
+    first, second = (
+        CanaryScores(ids=np.arange(N), values=np.arange(N), commitment=audit.commitment)
+        for _ in range(2)
+    )
+    with pytest.raises(VoidAuditError, match=r"call finish\(scores\) first"):
+        audit.each(first)
+    audit.finish(first)
+    with pytest.raises(VoidAuditError, match="the same scores"):
+        audit.each(second)
+    assert len(audit.each(first)) == N
+
+
 def test_canaries_that_change_are_refused():
     audit = opened(canaries=Augmented())
     with pytest.raises(VoidAuditError, match="are not those that were committed to"):

@@ -12,11 +12,13 @@ except ImportError as error:
 from dpaudit.training.black_box.audit import BlackBoxAudit
 from dpaudit.training.black_box.canaries import Blank, mislabelled, set_aside
 from dpaudit.training.black_box.controls import Controls
+from dpaudit.training.black_box.guesses import CanaryGuess
 from dpaudit.training.black_box.scoring import CanaryScores, OtherLabels, score_canaries
 
 __all__ = [
     "BlackBoxAudit",
     "Blank",
+    "CanaryGuess",
     "CanaryScores",
     "Controls",
     "OtherLabels",

@@ -58,12 +58,14 @@ from torch.utils.data import ConcatDataset, Dataset, Subset
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Commitment, Design, ThreatModel
+from dpaudit.game.lots import Lots
 from dpaudit.game.result import Result
 from dpaudit.game.rules import OneRun, Ranking
-from dpaudit.game.scores import audit_scores
+from dpaudit.game.scores import audit_scores, surest_guesses
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.training.black_box.canaries import Blank, Record, digests, size
 from dpaudit.training.black_box.controls import Controls, seen_of_controls
+from dpaudit.training.black_box.guesses import CanaryGuess, guesses_of
 from dpaudit.training.black_box.scoring import (
     CanaryScores,
     Loss,
@@ -210,6 +212,26 @@ class BlackBoxAudit:
         if self._judged is None:
             self._judged = scores, self._result(scores)
         return self._judged[1]
+
+    def each(self, scores: CanaryScores) -> tuple[CanaryGuess, ...]:
+        """Return what was guessed of each canary, by id; after ``finish``.
+
+        The rows hold the coins, which are secret until nobody guesses any more.
+
+        Args:
+            scores: Those that were judged.
+        """
+        if self._judged is None or self._judged[0] is not scores:
+            raise VoidAuditError(
+                "rows tell the coins, so they are of scores that were judged: call "
+                "finish(scores) first, and pass the same scores here"
+            )
+        values = scores.values[np.argsort(scores.ids)]
+        n = self.design.canaries
+        lots = Lots.drawn(self._key.generator("ties", 0)).at(np.arange(n))
+        which, guessed = surest_guesses(values, lots, guesses=self.design.guesses)
+        bits = Coins(key=self._key, count=n).bits().astype(bool)
+        return guesses_of(values, bits, which, guessed)
 
     def _result(self, scores: CanaryScores) -> Result:
         # By id, so that neither rows nor lots depend on the order they came in.
