@@ -228,7 +228,7 @@ class OpacusAudit:
     ) -> Sensitivity:
         """Look how much one record changes the sum, and what else leaves the step.
 
-        Runs the step about ``15 * records`` times, without noise and without a trace;
+        Runs the step about ``18 * records`` times, without noise and without a trace;
         the training goes on as if it had not been probed. What is seen is part of the
         result. Probe at the start, and again at steps that you choose beforehand.
 

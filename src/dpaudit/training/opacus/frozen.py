@@ -29,10 +29,12 @@ __all__ = [
     "Frozen",
     "Model",
     "frozen",
+    "modules_of",
     "named_tensors",
     "network",
     "own_attributes",
     "patched",
+    "random_states",
     "same",
     "trained_by",
 ]
@@ -106,7 +108,7 @@ def frozen(
             parameter.grad = torch.zeros_like(parameter)
 
     with (
-        _random_states(own),
+        random_states(own),
         _tensors(model, optimizer, seen),
         _left_behind(model, optimizer),
         own_attributes(model, optimizer),
@@ -138,7 +140,8 @@ def patched(owner: object, name: str, value: object) -> Iterator[None]:
 
 
 @contextmanager
-def _random_states(generators: Sequence[torch.Generator]) -> Iterator[None]:
+def random_states(generators: Sequence[torch.Generator] = ()) -> Iterator[None]:
+    """Put back where random numbers stood: torch's, numpy's, Python's, and others."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
     cpu, own = torch.get_rng_state(), [each.get_state() for each in generators]
     cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
@@ -157,7 +160,7 @@ def _random_states(generators: Sequence[torch.Generator]) -> Iterator[None]:
 @contextmanager
 def _tensors(model: Model, optimizer: DPOptimizer, seen: Frozen) -> Iterator[None]:
     """Put back the values of parameters and buffers, and which buffers there are."""
-    modules = [(m, dict(m._buffers), m.training) for m in _modules(model)]
+    modules = [(m, dict(m._buffers), m.training) for m in modules_of(model)]
     seen.before = [
         (tensor, tensor.detach().clone())
         for tensor in _once([*named_tensors(model).values(), *optimizer.params])
@@ -183,7 +186,7 @@ def _left_behind(model: Model, optimizer: DPOptimizer) -> Iterator[None]:
     """
     owners: list[tuple[Any, dict[str, Any]]] = [
         *((p, _ON_PARAMETERS) for p in _parameters(model, optimizer)),
-        *((m, _ON_MODULES) for m in _modules(model)),
+        *((m, _ON_MODULES) for m in modules_of(model)),
     ]
     kept = [
         (owner, name, getattr(owner, name, _NONE))
@@ -299,7 +302,8 @@ def same(first: torch.Tensor, second: torch.Tensor) -> bool:
     return bool(((first == second) | neither).all())
 
 
-def _modules(model: Model) -> Iterator[nn.Module]:
+def modules_of(model: Model) -> Iterator[nn.Module]:
+    """Return all modules, the wrapper's own too."""
     return (model if isinstance(model, nn.Module) else network(model)).modules()
 
 

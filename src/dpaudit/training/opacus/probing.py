@@ -11,6 +11,7 @@ from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from math import sqrt
 from typing import Any, TypeAlias, final
 
@@ -28,16 +29,20 @@ from dpaudit.training.opacus.frozen import (
     named_tensors,
     network,
     patched,
+    random_states,
     same,
     trained_by,
 )
 
 __all__ = [
     "Batch",
+    "Collate",
     "Seen",
     "Step",
     "Steps",
+    "alike",
     "apart",
+    "collated_anew",
     "different",
     "equal",
     "exchanged",
@@ -49,6 +54,7 @@ __all__ = [
 
 Batch: TypeAlias = Any  # what the user's loader yields
 Step: TypeAlias = Callable[[Batch], object]
+Collate: TypeAlias = Callable[[Sequence[int]], Batch]  # some of the records, by row
 Watch: TypeAlias = Callable[[nn.Module, object, object], None]
 
 
@@ -222,7 +228,35 @@ def _changed(
     return changed, others
 
 
-def _drawn(generators: Sequence[torch.Generator]) -> object:
+def collated_anew(collate: Collate, rows: Sequence[int]) -> Batch | None:
+    """Return a batch of some records; None if collating draws random numbers."""
+    with random_states():
+        before = _drawn()
+        batch = collate(rows)
+        return batch if _drawn() == before else None
+
+
+def alike(first: Batch, second: Batch) -> bool:
+    """Return whether two batches hold the same."""
+    pairs = [*zip_longest(_held(first), _held(second))]
+    return all(_equal(one, other) for one, other in pairs)
+
+
+def _held(batch: Batch) -> Iterator[object]:
+    for leaf in tree_leaves(batch):
+        if isinstance(leaf, UserDict):  # as transformers' BatchEncoding is
+            yield from _held(leaf.data)
+        else:
+            yield leaf
+
+
+def _equal(one: object, other: object) -> bool:
+    if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):
+        return same(one, other)
+    return bool(np.array_equal(one, other))  # type: ignore[arg-type]
+
+
+def _drawn(generators: Sequence[torch.Generator] = ()) -> object:
     """Return where random numbers stand."""
     kind, keys, at, *rest = np.random.get_state()  # noqa: NPY002
     torchs = [torch.get_rng_state(), *(each.get_state() for each in generators)]

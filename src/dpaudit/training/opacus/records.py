@@ -9,7 +9,7 @@ of them. Works where per-record gradients exist: modes hooks, functorch and ew.
 """
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -123,8 +123,14 @@ def hidden_canaries(data: object) -> bool:
     )
 
 
-def some_records(loader: Loader, count: int = 12) -> Any:  # noqa: ANN401
-    """Return a few real records, collated as the loader does, spread over the data."""
+def some_records(
+    loader: Loader, count: int = 12
+) -> tuple[int, Callable[[Sequence[int]], Any]]:
+    """Pick a few real records, spread over the data.
+
+    Returns:
+        How many, and what collates some of them, by number, as the loader does.
+    """
     data = loader.dataset
     if isinstance(data, CanaryRecords):
         data = data.dataset
@@ -135,7 +141,8 @@ def some_records(loader: Loader, count: int = 12) -> Any:  # noqa: ANN401
         )
     at = np.unique(np.linspace(0, len(data) - 1, count).astype(int))
     collate = loader.collate_fn or default_collate
-    return collate([data[int(index)] for index in at])
+    found = [data[int(index)] for index in at]
+    return len(found), lambda rows: collate([found[row] for row in rows])
 
 
 @final

@@ -87,11 +87,16 @@ class Roads:
                 "a probe needs the model: OpacusAudit(..., model=model), as "
                 "make_private returned it"
             )
+        collate = None
+        if batch is None:
+            count, collate = some_records(self._loader)
+            batch = collate(range(count))
         found = probe_sensitivity(
             step,
             self._model,
             self._optimizer,
-            some_records(self._loader) if batch is None else batch,
+            batch,
+            collate=collate,
             records=records,
             generators=generators,
             seed=seed,

@@ -24,6 +24,10 @@ asked that
 - norms of gradients are the same in a whole and in half a batch: a mean that is told as
   a sum, or the reverse, shows only there.
 
+- what a record puts in is the same when it is collated alone, and not padded to the
+  longest of a batch. Records are exchanged in a batch that is collated already, so that
+  this is asked by itself, at a scale at which gradients are not all clipped.
+
 Where a step draws more random numbers for some records than for others, only records
 that draw alike are exchanged, or dropout is switched off. Buffers, parameters and other
 optimizers' parameters must not depend on the records but through noisy sums.
@@ -55,10 +59,13 @@ from dpaudit.game.ledger import Fault, Road
 from dpaudit.training.opacus.frozen import Model
 from dpaudit.training.opacus.probing import (
     Batch,
+    Collate,
     Seen,
     Step,
     Steps,
+    alike,
     apart,
+    collated_anew,
     different,
     equal,
     exchanged,
@@ -82,6 +89,10 @@ _ALIKE: Final = (0.7, 1.4)  # ratio of norms at a whole and at half a batch
 _SEEDS: Final = 8
 _DONORS: Final = 2  # that take a record's place in turn
 _TRIES: Final = 6  # at finding them, if for some the random numbers move
+_COLLATED: Final = (
+    "what the collator makes of a batch, such as padding to its longest record, which "
+    "the loss or the model counts"
+)
 _HUGE: Final = 1e8  # a gradient that half precision does not hold, and single does
 
 
@@ -92,13 +103,14 @@ def probe_sensitivity(
     optimizer: DPOptimizer,
     batch: Batch,
     *,
+    collate: Collate | None = None,
     records: int = 8,
     generators: Sequence[torch.Generator] = (),
     seed: int = 0,
 ) -> Sensitivity:
     """Return how much one record changes the sum that is given noise.
 
-    Takes about ``16 * records`` runs of the step. Afterwards all is as it was: the
+    Takes about ``18 * records`` runs of the step. Afterwards all is as it was: the
     training goes on bit for bit as if it had not been probed, but for state that user
     code keeps in Python objects of its own, such as a numpy ``Generator``.
 
@@ -110,6 +122,8 @@ def probe_sensitivity(
         batch: Some real records, collated as the loader does; a dozen is enough. What
             is as long as there are records (tensors, arrays, lists) is theirs, one part
             for each, in the order of their gradients; all else is left as it is.
+        collate: From numbers of these records to a batch of them, as the loader makes
+            it: then it is also asked whether it matters with whom a record is collated.
         records: How many of them leave, those with the largest gradients first.
         generators: Random generators that the step draws from besides torch's,
             numpy's and Python's own.
@@ -122,7 +136,7 @@ def probe_sensitivity(
             "process, with model and optimizer made private there"
         )
     return _Examination(
-        Steps(step, model, optimizer, generators, seed), batch, records
+        Steps(step, model, optimizer, generators, seed), batch, records, collate
     ).result()
 
 
@@ -130,8 +144,11 @@ def probe_sensitivity(
 class _Examination:
     """The questions, in order, and what came of them."""
 
-    def __init__(self, steps: Steps, batch: Batch, records: int) -> None:
+    def __init__(
+        self, steps: Steps, batch: Batch, records: int, collate: Collate | None
+    ) -> None:
         self._steps, self._batch, self._records = steps, batch, records
+        self._collate = collate
         self._size, self._clip = 0, steps.clip
         self._largest = dict.fromkeys(("own", "change", "coupling", "together"), 0.0)
         self._over: set[str] = set()
@@ -165,6 +182,7 @@ class _Examination:
         self._still = self._only_dropout_is_random()
         for scale in scales:
             self._leave(scale)
+        self._collate_anew(0.7 * self._clip / float(positive.median()))
         self._enlarge(_HUGE / float(positive.min()))
         self._take_out(scales)
         clipped = [alone.whole > EXERCISED * self._clip for alone in self._alone]
@@ -193,7 +211,10 @@ class _Examination:
             )
         if count < 3:
             raise InvalidInputError(
-                f"a probe needs 3 records or more in its batch, got {count}"
+                f"a probe needs 3 records or more in its batch, got {count}. If it "
+                "holds more, they share a row, as where sequences are packed in the "
+                "collator without padding, and are clipped as if they were one record: "
+                "give each a row of its own, or pack before the loader"
             )
         return count
 
@@ -255,6 +276,28 @@ class _Examination:
         # The others all alike: what moves one of them moves all the same way.
         alike = rows_of(self._batch, n, [order[0]] + [order[n // 2]] * (n - 1))
         self._leave_one_by_one(alike, {0: [order[-1], order[1], *small]}, scale)
+
+    def _collate_anew(self, scale: float) -> None:
+        """Ask whether what a record puts in depends on whom it is collated with.
+
+        Most collators make the same of it alone, and nothing is asked.
+        """
+        if self._collate is None or not self._still:
+            return
+        self._steps.dropout = False
+        asked = 0
+        for row in self._order:
+            twice = (row, row)  # as a batch of one may be a shape of its own
+            alone = collated_anew(self._collate, twice)
+            beside = rows_of(self._batch, self._size, twice)
+            if alone is None or alike(alone, beside):
+                continue
+            before = self._steps.run(beside, scale=scale)
+            self._moved("coupling", before, self._steps.run(alone, scale=scale))
+            self._compared, asked = True, asked + 1
+            if asked == self._records:
+                break
+        self._steps.dropout = True
 
     def _enlarge(self, scale: float) -> None:
         """Ask whether very large gradients leave a sum that is a number."""
@@ -451,8 +494,10 @@ class _Examination:
         )
 
     def _coupling_fault(self) -> Fault:
-        assert self._coupled is not None
         moved = self._largest["coupling"]
+        cause = _COLLATED
+        if self._coupled is not None:
+            cause = _coupler(self._steps, *self._coupled)
         return Fault(
             road=Road.GRADIENTS,
             said="what a record puts into the sum depends on other records, so that "
@@ -460,7 +505,7 @@ class _Examination:
             measured=f"a change of {moved:.3g} C, the clipping norm, when another "
             "record was exchanged",
             claimed="none",
-            cause=_coupler(self._steps, *self._coupled),
+            cause=cause,
         )
 
     def _size_fault(self) -> Fault:
