@@ -8,7 +8,7 @@ A sharded parameter (FSDP) is held by rows, some on each rank; a rank then holds
 places of its own rows only.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import sqrt
 from typing import Final, final
@@ -151,9 +151,15 @@ class CanaryPlaces:
             groups=self.groups,
         )
 
-    def said(self) -> str:
-        """Return in words how canaries are spread over parameters."""
+    def said(self, kinds: Sequence[str] = ()) -> str:
+        """Return in words how canaries are spread over parameters.
+
+        Args:
+            kinds: Of each place's parameter, if they are told apart.
+        """
         counts = [len(place.which) for place in self.places]
+        if kinds:
+            return f"canaries in {', '.join(_by_kind(kinds, counts))}"
         least, most = min(counts, default=0), max(counts, default=0)
         each = f"{least:,}" if least == most else f"{least:,} to {most:,}"
         return f"canaries in {len(counts)} parameters, at {each} coordinates of each"
@@ -164,6 +170,19 @@ class CanaryPlaces:
         for place in self.places:
             found[place.which] = True
         return found
+
+
+def _by_kind(kinds: Sequence[str], counts: Sequence[int]) -> Iterator[str]:
+    """Yield how many parameters and coordinates of each kind have canaries.
+
+    Example:
+        >>> print(*_by_kind(["heads", "layers", "heads"], [900, 20, 300]), sep="; ")
+        heads (2 parameters, 1,200 coordinates); layers (1 parameter, 20 coordinates)
+    """
+    for kind in dict.fromkeys(kinds):
+        own = [count for each, count in zip(kinds, counts, strict=True) if each == kind]
+        s = "" if len(own) == 1 else "s"
+        yield f"{kind} ({len(own)} parameter{s}, {sum(own):,} coordinates)"
 
 
 def place_canaries(

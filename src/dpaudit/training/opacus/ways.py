@@ -25,6 +25,7 @@ from dpaudit.training.opacus.examples import (
     each_example,
 )
 from dpaudit.training.opacus.frozen import Model
+from dpaudit.training.opacus.kinds import OTHER, kinds_of
 from dpaudit.training.opacus.layout import Canary, CanaryPlaces, place_canaries
 from dpaudit.training.opacus.noise_reader import NoiseReader
 from dpaudit.training.opacus.probing import Step
@@ -129,7 +130,7 @@ def way_of(  # noqa: PLR0913 (what decides it)
         seed=layout_seed,
     )
     return _Written(
-        optimizer, data_loader, records, places, canary, real_sums=real_sums
+        optimizer, data_loader, records, places, canary, model, real_sums=real_sums
     )
 
 
@@ -144,6 +145,7 @@ class _Written:
         records: CanaryRecords | None,
         places: CanaryPlaces,
         canary: Canary,
+        model: Model | None,
         *,
         real_sums: bool,
     ) -> None:
@@ -153,6 +155,8 @@ class _Written:
         self.data_loader = data_loader
         self._optimizer, self._records, self._places = optimizer, records, places
         self._real_sums = real_sums
+        kinds = kinds_of(model, [place.parameter for place in places.places])
+        self._kinds = [] if {*kinds} == {OTHER} else kinds
 
     def attach(
         self, audit: TrainingAudit, noise: NoiseReader, paused: Paused
@@ -182,7 +186,8 @@ class _Written:
         )
 
     def looks(self) -> Iterator[Look]:
-        yield Look(road=Road.NOISE, how=How.AUDITED, said=self._places.said())
+        said = self._places.said(self._kinds)
+        yield Look(road=Road.NOISE, how=How.AUDITED, said=said)
         if self._records is not None:
             yield from looks_at_records(norm=self.canary.norm, least=self.canary.least)
 
