@@ -167,11 +167,11 @@ def step_of(run, loss=None, **options):
     return step
 
 
-def audited(run, step=None, *, epochs=4, between=lambda k: None, **options):
+def audited(run, step=None, *, epochs=3, between=lambda k: None, **options):
     """The result of a training that is audited by default, probed with its step."""
     step = step or step_of(run)
     audit = attach(run, model=run.model, **options)
-    found = audit.probe(step)
+    found = audit.probe(step, records=3)
     for epoch in range(epochs):
         for k, batch in enumerate(audit.data_loader):
             step(batch)

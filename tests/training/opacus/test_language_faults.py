@@ -1,0 +1,221 @@
+"""Faults of private fine-tunings, planted in real runs: each is caught or named.
+
+Audited by default: with the model, and a probe of the step before training. The honest
+twin of each is clean.
+"""
+
+import pytest
+import torch
+from language_runs import (
+    IGNORED,
+    LENGTH,
+    ByRecord,
+    audited,
+    longest,
+    padded,
+    private_language_model,
+    sentences,
+    step_of,
+    token_losses,
+)
+from private_runs import attach
+from torch import nn
+
+from dpaudit.game.ledger import Road
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+MODES = pytest.mark.parametrize("mode", ["hooks", "ghost"])
+
+
+class TiedHead(nn.Module):
+    """A model whose head is the embedding's weight: a second module, or a function."""
+
+    def __init__(self, *, functional):
+        super().__init__()
+        self.wte, self.mix = nn.Embedding(48, 16), nn.Linear(16, 16)
+        nn.init.normal_(self.wte.weight, std=0.02)
+        self.head = nn.Linear(16, 48, bias=False)
+        if functional:
+            del self.head
+        self._functional = functional
+
+    def forward(self, input_ids, attention_mask):
+        inside = torch.tanh(self.mix(self.wte(input_ids)))
+        if self._functional:
+            return nn.functional.linear(inside, self.wte.weight)
+        return self.head(inside)
+
+
+def test_the_functional_tied_head_in_ghost_clipping():
+    """Its gradient runs past the hooks, so that the norm that is clipped is too small.
+
+    With hooks Opacus refuses it, as the weight's gradients by record are not whole.
+    """
+    for functional in (True, False):
+        run = private_language_model(
+            lambda functional=functional: TiedHead(functional=functional), mode="ghost"
+        )
+        run.model.forward = _logits(run.model.forward)
+        result, found = audited(run)
+        if functional:
+            assert "shares its weights" in found.faults[0].cause
+            assert found.faults[0].road is Road.CLIPPING
+            assert result.verdict == "fault found"
+        else:
+            assert not found.faults
+            assert result.verdict == "no violation found"
+
+
+def _logits(forward):
+    """Let a model's answer have logits, as transformers' do."""
+
+    class Answer(dict):
+        logits = property(lambda self: self["logits"])
+
+    return lambda *given, **named: Answer(logits=forward(*given, **named))
+
+
+class ByLongest(ByRecord):
+    """A record's loss over the length of the longest in its batch."""
+
+    def forward(self, logits, labels):
+        each = token_losses(logits, labels)[0].mean(1)
+        return each if self.reduction == "none" else each.mean()
+
+
+class OverTokens(ByRecord):
+    """The loss over all tokens of a batch, as models have it by themselves."""
+
+    def forward(self, logits, labels):
+        losses, counted = token_losses(logits, labels)
+        each = losses.sum(1) * len(losses) / counted.sum()
+        return each if self.reduction == "none" else each.mean()
+
+
+def counted_padding(records):
+    """A batch whose padding is to be learnt like any token."""
+    batch = longest(records)
+    labels = batch["labels"].masked_fill(batch["labels"] == IGNORED, 0)
+    return batch | {"labels": labels, "attention_mask": torch.ones_like(labels)}
+
+
+@MODES
+@pytest.mark.parametrize(
+    ("fault", "cause"),
+    [
+        ({"criterion": ByLongest()}, "padding to its longest record"),
+        ({"collate": counted_padding}, "padding to its longest record"),
+        ({"criterion": OverTokens()}, "a mean over all their tokens"),
+    ],
+    ids=["over the padded length", "padding learnt", "over the batch's tokens"],
+)
+def test_a_loss_in_which_records_meet(fault, cause, mode):
+    result, found = audited(private_language_model(mode=mode, **fault))
+    assert result.verdict == "fault found"
+    (told,) = found.faults
+    assert told.road is Road.GRADIENTS
+    assert cause in told.cause
+
+
+@MODES
+@pytest.mark.parametrize(
+    "honest",
+    [
+        {"criterion": ByRecord()},
+        {"criterion": ByLongest(), "collate": padded},
+        {"criterion": OverTokens(), "records": sentences(shortest=LENGTH)},
+    ],
+    ids=["by record", "all padded to one length", "all of one length"],
+)
+def test_their_honest_twins(honest, mode):
+    result, found = audited(private_language_model(mode=mode, **honest))
+    assert not found.faults
+    assert result.verdict == "no violation found"
+
+
+@MODES
+def test_layers_unfrozen_later_and_trained_by_another_optimizer(mode):
+    run = private_language_model(mode=mode)
+    frozen = run.inside.get_base_model().lm_head.weight
+    other = torch.optim.SGD([frozen], lr=0.1)
+
+    def unfreeze(step):
+        if step >= 5:
+            frozen.requires_grad_(True)
+            other.step()
+            other.zero_grad()
+
+    result, _ = audited(run, between=unfreeze)
+    assert result.verdict == "inconclusive"
+    assert "lm_head.weight changed" in result.reason
+    assert "lm_head.weight" in result.training.ledger.looks[-1].said
+
+
+@MODES
+def test_layers_unfrozen_later_and_given_to_the_private_optimizer(mode):
+    run = private_language_model(mode=mode)
+    frozen = run.inside.get_base_model().lm_head.weight
+
+    def unfreeze(step):
+        if step == 5:
+            frozen.requires_grad_(True)
+            run.optimizer.original_optimizer.add_param_group({"params": [frozen]})
+
+    # With hooks Opacus itself finds no gradients of it.
+    refused = "not initialized" if mode == "hooks" else "trains other parameters"
+    with pytest.raises(ValueError, match=refused):
+        audited(run, between=unfreeze)
+
+
+@MODES
+def test_adapters_merged_into_the_frozen_weights(mode):
+    run = private_language_model(mode=mode)
+
+    def merge(step):
+        if step == 9:
+            run.inside.merge_adapter()
+            run.inside.unmerge_adapter()
+        if step == 11:
+            for module in run.inside.modules():
+                if hasattr(module, "get_delta_weight"):
+                    added = module.get_delta_weight("default")
+                    module.get_base_layer().weight.data += added
+                    module.lora_B["default"].weight.data.zero_()
+
+    result, _ = audited(run, between=merge)
+    assert result.verdict == "inconclusive"
+    assert "q_proj.base_layer.weight changed" in result.reason
+
+
+@MODES
+def test_a_checkpoint_resumed_with_the_old_noise(mode, tmp_path):
+    """The random state of the first step is that of the first step after resuming."""
+
+    def parts(seeds):
+        state = None
+        for seed in seeds:
+            run = private_language_model(mode=mode)
+            if state is not None:
+                run.engine.accountant.load_state_dict(state[0])
+                run.inside.load_state_dict(state[1])
+                run.optimizer.load_state_dict(state[2])
+            audit, step = attach(run, model=run.model), step_of(run)
+            if state is not None:
+                audit.resume(tmp_path / "audit")
+            torch.manual_seed(seed)
+            for _ in range(2):
+                for batch in run.loader:
+                    step(batch)
+            audit.save(tmp_path / "audit")
+            state = (
+                run.engine.accountant.state_dict(),
+                run.inside.state_dict(),
+                run.optimizer.state_dict(),
+            )
+        return audit.finish()
+
+    result = parts([5, 5])
+    assert result.verdict == "fault found"
+    assert {fault.road for fault in result.faults} >= {Road.INDEPENDENCE}
+    assert parts([5, 6]).verdict == "no violation found"
