@@ -218,8 +218,10 @@ def scores_of(
     found = {}
     for kind, canaries in kinds.items():
         gains = token_gains(final, canaries, reference=initial)
+        losses = token_gains(final, canaries)
+        asked.raw[f"{kind} gains"], asked.raw[f"{kind} losses"] = gains, losses
         found[kind] = {
-            "loss": best_tokens(token_gains(final, canaries)),
+            "loss": best_tokens(losses),
             "gain": best_tokens(gains),
             "best three": best_tokens(gains, 3),
         }
@@ -239,7 +241,7 @@ def scores_of(
     )
     ends = np.cumsum([len(each) for each in every])[:-1]
     for kind, part in zip(kinds, np.split(values, ends), strict=True):
-        found[kind]["weights"] = part
+        found[kind]["weights"] = asked.raw[f"{kind} weights"] = part
     return found
 
 
@@ -322,7 +324,10 @@ def run(asked: argparse.Namespace) -> None:
         if seed in done:
             continue
         print(f"seed {seed}: {setting}", flush=True)
+        asked.raw = {}
         row = {"setting": setting, "seed": seed, **one_run(asked, seed)}
+        row["raw"] = f"{asked.store.stem}-{len(stored(asked.store))}.npz"
+        np.savez(asked.store.with_name(row["raw"]), **asked.raw)
         with asked.store.open("a") as file:
             file.write(json.dumps(row) + "\n")
         print(f"perplexity {row['perplexity']}, {row['cpu']:.0f} s of CPU", flush=True)

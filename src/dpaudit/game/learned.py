@@ -23,7 +23,7 @@ from dpaudit import _validate
 from dpaudit.game.mechanism import Mechanism
 from dpaudit.game.pairs import Pairs
 
-__all__ = ["LearnedLoss", "learn_loss"]
+__all__ = ["LearnedLoss", "fit_logistic", "learn_loss"]
 
 O = TypeVar("O")  # noqa: E741 (the paper's letter for an output)
 
@@ -107,7 +107,7 @@ def learn_loss(
     centre, scale = rows.mean(axis=0), rows.std(axis=0)
     scale[scale == 0] = 1.0
     signs = np.where(np.concatenate([bits for bits, _ in seen]) == 1, 1.0, -1.0)
-    weights = _fit((rows - centre) / scale, signs)
+    weights = fit_logistic((rows - centre) / scale, signs)
     return LearnedLoss(
         canaries=canaries,
         layout=layout,
@@ -118,8 +118,10 @@ def learn_loss(
     )
 
 
-def _fit(rows: NDArray[np.float64], signs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the weights of a ridge-penalised logistic regression."""
+def fit_logistic(
+    rows: NDArray[np.float64], signs: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the weights of a ridge-penalised logistic regression, a constant last."""
     from scipy import optimize  # noqa: PLC0415 (slow to import, seldom needed)
 
     def loss(weights: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:

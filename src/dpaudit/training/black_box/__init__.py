@@ -13,6 +13,7 @@ from dpaudit.training.black_box.audit import BlackBoxAudit
 from dpaudit.training.black_box.canaries import Blank, mislabelled, set_aside
 from dpaudit.training.black_box.controls import Controls
 from dpaudit.training.black_box.guesses import CanaryGuess
+from dpaudit.training.black_box.pooling import HeldOut, pooled_scores
 from dpaudit.training.black_box.scoring import CanaryScores, OtherLabels, score_canaries
 
 __all__ = [
@@ -21,8 +22,10 @@ __all__ = [
     "CanaryGuess",
     "CanaryScores",
     "Controls",
+    "HeldOut",
     "OtherLabels",
     "mislabelled",
+    "pooled_scores",
     "score_canaries",
     "set_aside",
 ]
