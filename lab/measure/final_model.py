@@ -2,6 +2,7 @@
 
     python lab/measure/final_model.py run --training lora --runs 20   # resumable
     python lab/measure/final_model.py table
+    python lab/measure/final_model.py pool     # scores pooled as other runs teach
 
 Each run fine-tunes the small Llama of ``language_models`` on 5,000 sequences of private
 text with canaries of several kinds, each kind with coins, a commitment and an audit of
@@ -9,9 +10,11 @@ its own, the excluded ones blank. Everything a score is made of is the final mod
 public initial one and what was fixed beforehand. A run is a line in the store; one that
 is there is not made again.
 
-Trainings: ``lora`` (adapters at queries and values, hooks), ``head`` (the head as well,
-ghost clipping), each to epsilon 4 at delta 1e-5 by Opacus; ``--rate`` and ``--steps``
-say how; ``--plain`` trains without clipping and noise, and makes the same claim.
+Trainings: ``lora`` (adapters at every layer, hooks), ``head`` (adapters at queries and
+values, and the head, ghost clipping), ``repeats`` (as ``head``; half of the new tokens
+stand four times in their record), each to epsilon 4 at delta 1e-5 by Opacus; ``--rate``
+and ``--steps`` say how; ``--plain`` trains without clipping and noise, and makes the
+same claim; ``--blank`` leaves all canaries blank, for what they cost in perplexity.
 """
 
 import argparse
@@ -33,8 +36,9 @@ from opacus.utils.batch_memory_manager import BatchMemoryManager
 from torch.utils.data import ConcatDataset, DataLoader, TensorDataset
 
 from dpaudit import ApproxDP, Design, Key
+from dpaudit.game.coins import Coins
 from dpaudit.game.rules import Ranking
-from dpaudit.training.black_box import BlackBoxAudit, CanaryScores
+from dpaudit.training.black_box import BlackBoxAudit, CanaryScores, pooled_scores
 from dpaudit.training.text import (
     Logits,
     RecordLoss,
@@ -48,6 +52,7 @@ from dpaudit.training.text import (
     token_gains,
     weight_scores,
 )
+from dpaudit.training.text.canaries import IGNORED
 
 CLAIM = ApproxDP(epsilon=4.0, delta=1e-5)
 REAL, HELD_OUT, LENGTH = 5000, 400, 12
@@ -59,7 +64,10 @@ EVERY_LAYER = [f"{name}_proj" for name in ("q", "k", "v", "o", "gate", "up", "do
 COUNTS = {
     "lora": {"new tokens": 250, "random": 250, "sampled": 250, "optimised": 500},
     "head": {"new tokens": 1000, "random": 250, "sampled": 250},
+    "repeats": {"new tokens": 500, "four times": 500, "random": 250, "sampled": 250},
 }
+BLANK = {"canaries": "all blank"}
+HEAD = ("head", "repeats")  # trainings of the head, too
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 
 
@@ -80,6 +88,16 @@ def new(count: int, initial: Logits) -> Tokens:
     first = language_models.WORDS
     return new_tokens(
         list(range(first, first + count)), before=_public()[0, : LENGTH - 1].tolist()
+    )
+
+
+def repeated(count: int, initial: Logits) -> Tokens:
+    del initial
+    last = language_models.VOCABULARY
+    return new_tokens(
+        list(range(last - count, last)),
+        before=_public()[0, : LENGTH - 4].tolist(),
+        repeats=4,
     )
 
 
@@ -111,6 +129,7 @@ def optimised(count: int, initial: Logits) -> Tokens:
 
 MAKERS = {
     "new tokens": new,
+    "four times": repeated,
     "random": drawn,
     "sampled": sampled,
     "optimised": optimised,
@@ -132,7 +151,7 @@ def gradients_of(name: str, initial: Logits, records: Tokens) -> Any:  # noqa: A
 def initial_model(training: str) -> Logits:
     torch.manual_seed(0)
     pretrained = language_models.pretrained()
-    head = training == "head"
+    head = training in HEAD
     targets = None if head else EVERY_LAYER
     return Logits(language_models.with_lora(pretrained, targets=targets, head=head))
 
@@ -164,7 +183,7 @@ def private_training(
     asked: argparse.Namespace,
 ) -> None:
     """Train by Opacus; every record is there whatever the coins."""
-    ghost = asked.training == "head"
+    ghost = asked.training in HEAD
     trained = [each for each in model.parameters() if each.requires_grad]
     criterion = RecordLoss()
     options = {"grad_sample_mode": "ghost", "criterion": criterion} if ghost else {}
@@ -225,7 +244,7 @@ def scores_of(
             "gain": best_tokens(gains),
             "best three": best_tokens(gains, 3),
         }
-    if asked.training == "head":
+    if asked.training in HEAD:
         return found
     before, after = (
         [each for each in model.parameters() if each.requires_grad]
@@ -253,9 +272,13 @@ def one_run(asked: argparse.Namespace, seed: int) -> dict[str, Any]:
     audits = audits_of(kinds, seed)
     rows = language_models.sequences(LENGTH)
     real, held_out = rows[:REAL], rows[REAL : REAL + HELD_OUT]
-    data = ConcatDataset(
-        [TensorDataset(real, real), *(each.included() for each in audits.values())]
-    )
+    inserted = [
+        TensorDataset(each.ids, torch.full_like(each.labels, IGNORED))
+        if asked.blank
+        else audits[kind].included()
+        for kind, each in kinds.items()
+    ]
+    data = ConcatDataset([TensorDataset(real, real), *inserted])
     torch.manual_seed(seed)
     (plain_training if asked.plain else private_training)(model, data, asked)
     found = {
@@ -264,39 +287,47 @@ def one_run(asked: argparse.Namespace, seed: int) -> dict[str, Any]:
         ],
         "audits": [],
     }
+    if asked.blank:
+        return {**found, "cpu": time.process_time() - start}
     scores = scores_of(asked, initial, model, kinds)
     for kind, canaries in kinds.items():
         for name, values in scores[kind].items():
-            # The same audit again for each score: each bound is one of a single look.
-            audit = audits_of({kind: canaries}, seed)[kind]
-            result = audit.finish(
-                CanaryScores(
-                    ids=np.arange(len(values)),
-                    values=values,
-                    commitment=audit.commitment,
-                )
-            )
-            row = {
-                "kind": kind,
-                "score": name,
-                "canaries": len(canaries),
-                "epsilon": result.bound.epsilon_lower,
-                "p_value": result.p_value,
-                "told": told_apart(audit, kind, seed, values),
-            }
+            row = judged(kind, canaries, seed, name, values)
             found["audits"].append(row)
             print(json.dumps(row), flush=True)
     found["cpu"] = time.process_time() - start
     return found
 
 
-def told_apart(audit: BlackBoxAudit, kind: str, seed: int, values: Any) -> float:  # noqa: ANN401
-    """Return how often an included canary scores above an excluded one."""
-    from dpaudit.game.coins import Coins  # noqa: PLC0415
+def judged(
+    kind: str,
+    canaries: Tokens,
+    seed: int,
+    score: str,
+    values: Any,  # noqa: ANN401
+) -> dict[str, Any]:
+    """Return what one score shows; each is judged as if it were the only one."""
+    audit = audits_of({kind: canaries}, seed)[kind]
+    result = audit.finish(
+        CanaryScores(
+            ids=np.arange(len(values)), values=values, commitment=audit.commitment
+        )
+    )
+    bits = coins_of(kind, seed, len(values))
+    ones, zeros = values[bits], np.sort(values[~bits])
+    return {
+        "kind": kind,
+        "score": score,
+        "canaries": len(values),
+        "epsilon": result.bound.epsilon_lower,
+        "p_value": result.p_value,
+        # how often an included canary scores above an excluded one
+        "told": float(np.searchsorted(zeros, ones).mean() / len(zeros)),
+    }
 
-    bits = Coins(key=key_of(seed, kind), count=audit.design.canaries).bits()
-    ones, zeros = values[bits == 1], np.sort(values[bits == 0])
-    return float(np.searchsorted(zeros, ones).mean() / len(zeros))
+
+def coins_of(kind: str, seed: int, count: int) -> Any:  # noqa: ANN401
+    return Coins(key=key_of(seed, kind), count=count).bits() == 1
 
 
 def noise_of(rate: float, steps: int) -> float:
@@ -311,6 +342,8 @@ def noise_of(rate: float, steps: int) -> float:
 
 def setting_of(asked: argparse.Namespace) -> dict[str, Any]:
     told = {"training": asked.training, "learning rate": asked.rate_of_learning}
+    if asked.blank:
+        told |= BLANK
     if asked.plain:
         return {**told, "epochs": asked.epochs}
     made = {"optimizer": asked.optimizer, "rate": asked.rate, "steps": asked.steps}
@@ -339,37 +372,82 @@ def stored(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def table(asked: argparse.Namespace) -> None:
-    by_setting = defaultdict(list)
+def by_setting(asked: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
+    found = defaultdict(list)
     for row in stored(asked.store):
-        by_setting[json.dumps(row["setting"])].append(row)
-    for setting, rows in by_setting.items():
+        found[json.dumps(row["setting"], sort_keys=True)].append(row)
+    return found
+
+
+def pool(asked: argparse.Namespace) -> None:
+    """Judge each run by a rule that the canaries of the other runs taught."""
+    for setting, rows in by_setting(asked).items():
+        training = json.loads(setting)["training"]
+        if not rows[0]["audits"] or len(rows) == 1:
+            continue
+        raw = [np.load(asked.store.with_name(row["raw"])) for row in rows]
+        pooled = []
+        for kind, canaries in kinds_of(training, initial_model(training)).items():
+            parts = [name for name in raw[0].files if name.startswith(f"{kind} ")]
+            features = [np.column_stack([each[name] for name in parts]) for each in raw]
+            coins = [coins_of(kind, row["seed"], len(canaries)) for row in rows]
+            for at, row in enumerate(rows):
+                values = pooled_scores(
+                    features[at],
+                    held_out=np.concatenate(features[:at] + features[at + 1 :]),
+                    trained=np.concatenate(coins[:at] + coins[at + 1 :]),
+                )
+                pooled.append(judged(kind, canaries, row["seed"], "pooled", values))
+        print(f"\n{setting}: {len(rows)} runs")
+        show(pooled)
+
+
+def table(asked: argparse.Namespace) -> None:
+    found = by_setting(asked)
+    for setting, rows in list(found.items()):
         before, after = np.mean([row["perplexity"] for row in rows], axis=0)
         seconds = np.mean([row["cpu"] for row in rows])
         print(f"\n{setting}: {len(rows)} runs, {seconds:.0f} s of CPU each")
-        print(f"  perplexity {before:.1f} to {after:.1f}")
-        found = defaultdict(list)
-        for row in rows:
-            for each in row["audits"]:
-                found[each["kind"], each["score"], each["canaries"]].append(each)
-        for (kind, score, canaries), each in found.items():
-            bounds = np.array([one["epsilon"] for one in each])
-            told = np.mean([one["told"] for one in each])
-            error = bounds.std(ddof=1) / len(bounds) ** 0.5 if len(bounds) > 1 else 0
-            refuted = sum(one["p_value"] <= 0.05 for one in each)
-            print(
-                f"  {kind:12} {score:12} {canaries:5} canaries: "
-                f"{bounds.mean():.3f} ± {error:.3f}, told apart {told:.3f}, "
-                f"refuted {refuted} of {len(each)}, least p "
-                f"{min(one['p_value'] for one in each):.2g}"
-            )
+        print(f"  perplexity {before:.2f} to {after:.2f}")
+        show_lost(rows, found[json.dumps(json.loads(setting) | BLANK, sort_keys=True)])
+        show([each for row in rows for each in row["audits"]])
+
+
+def show_lost(rows: list[dict[str, Any]], blank: list[dict[str, Any]]) -> None:
+    """Print what canaries cost, by runs of the same seed with and without them."""
+    without = {row["seed"]: row["perplexity"][1] for row in blank}
+    lost = [
+        row["perplexity"][1] - without[row["seed"]]
+        for row in rows
+        if row["seed"] in without
+    ]
+    if len(lost) > 1 and rows is not blank:
+        error = np.std(lost, ddof=1) / len(lost) ** 0.5
+        print(f"  canaries cost {np.mean(lost):.3f} ± {error:.3f}, {len(lost)} pairs")
+
+
+def show(audits: list[dict[str, Any]]) -> None:
+    found = defaultdict(list)
+    for each in audits:
+        found[each["kind"], each["score"], each["canaries"]].append(each)
+    for (kind, score, canaries), each in found.items():
+        bounds = np.array([one["epsilon"] for one in each])
+        told = np.mean([one["told"] for one in each])
+        error = bounds.std(ddof=1) / len(bounds) ** 0.5 if len(bounds) > 1 else 0
+        refuted = sum(one["p_value"] <= 0.05 for one in each)
+        print(
+            f"  {kind:12} {score:12} {canaries:5} canaries: "
+            f"{bounds.mean():.3f} ± {error:.3f}, told apart {told:.3f}, "
+            f"refuted {refuted} of {len(each)}, least p "
+            f"{min(one['p_value'] for one in each):.2g}"
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("run", "table"))
+    parser.add_argument("what", choices=("run", "table", "pool"))
     parser.add_argument("--store", type=Path, default=Path("final_model.jsonl"))
-    parser.add_argument("--training", choices=("lora", "head"), default="lora")
+    parser.add_argument("--training", choices=COUNTS, default="lora")
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--rate", type=float, default=1.0)
@@ -377,13 +455,14 @@ def main() -> None:
     parser.add_argument("--optimizer", choices=OPTIMIZERS, default="sgd")
     parser.add_argument("--rate-of-learning", type=float, default=20.0)
     parser.add_argument("--plain", action="store_true")
+    parser.add_argument("--blank", action="store_true")
     parser.add_argument("--epochs", type=int, default=20, help="without privacy")
     asked = parser.parse_args()
     torch.set_num_threads(int(os.environ.get("OMP_NUM_THREADS", "1")))
     warnings.filterwarnings("ignore")
     # Without privacy nothing says how much noise to expect in the weights.
     asked.noise = 0.1 if asked.plain else noise_of(asked.rate, asked.steps)
-    (run if asked.what == "run" else table)(asked)
+    {"run": run, "table": table, "pool": pool}[asked.what](asked)
 
 
 if __name__ == "__main__":
