@@ -19,6 +19,7 @@ class Have(StrEnum):
     """What somebody who wants to audit has."""
 
     TRAINING = "training"
+    LANGUAGE = "language"
     MODEL = "model"
     FEDERATED = "federated"
     SCORES = "scores"
@@ -62,6 +63,23 @@ ANSWERS: Final = {
             "print(audit.finish())",
         ),
         page="how-to/audit-opacus.md",
+    ),
+    Have.LANGUAGE: Answer(
+        what="the DP fine-tuning of a language model (adapters, Trainer, TRL)",
+        shows="What two observers of one run learn. Somebody who sees every step: "
+        "whether noise, clipping and accounting are as claimed, in adapters and heads, "
+        "under ghost clipping, too. Somebody who has the final model only, by canaries "
+        "of tokens: whether it gives records away grossly.",
+        not_shown="That little leaks, from a low bound of the second observer: far "
+        "below the claim is normal for a final model, and a third of the noise that "
+        "there should be may pass unseen.",
+        lines=(
+            "inside = audit_opacus(engine, model, optimizer, loader, epochs=3, "
+            "delta=1e-5, step=step)",
+            "outside = BlackBoxAudit(canaries, design=design, key=key, "
+            "fillers=canaries.blank())",
+        ),
+        page="tutorials/language-model.md",
     ),
     Have.MODEL: Answer(
         what="a trained model and its data, and no training to come",
