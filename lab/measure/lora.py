@@ -1,0 +1,641 @@
+"""LoRA fine-tunings audited step by step: power, cost, memory, faults, perplexity.
+
+    python lab/measure/lora.py power            # honest, and with half of the noise
+    python lab/measure/lora.py cost             # CPU time over the same run unaudited
+    python lab/measure/lora.py memory           # the largest memory, likewise
+    python lab/measure/lora.py faults           # six faults, each beside an honest twin
+    python lab/measure/lora.py perplexity       # of held-out text, with and without it
+    python lab/measure/lora.py table            # all that the store has
+
+The small Llama of ``language_models`` is fine-tuned on 5,000 sequences of private text
+by Opacus, to epsilon 4 at delta 1e-5, with canaries added to the sums at every trained
+parameter that pays. Each row is a line in the store; one that is there is not made
+again. One thread.
+"""
+
+import argparse
+import copy
+import functools
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, final
+
+import language_models
+import numpy as np
+import torch
+from opacus import PrivacyEngine
+from opacus.accountants.utils import get_noise_multiplier
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from dpaudit import Key
+from dpaudit.dpsgd.planning import Plan
+from dpaudit.game.result import Result
+from dpaudit.training.opacus import OpacusAudit, plan_opacus
+from dpaudit.training.text import Logits, RecordLoss, record_losses
+from dpaudit_lab.power.timing import cpu, median_ratio, ratio_of
+
+EPSILON, DELTA = 4.0, 1e-5
+REAL, HELD_OUT = 5000, 400
+CLIP = 0.1  # below the norm of most records
+MODES = ("hooks", "ghost")
+Setting = dict[str, Any]
+Row = dict[str, Any]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """How long, and on how much at a time."""
+
+    batch: int  # expected
+    steps: int
+    length: int  # tokens of a record
+
+    @property
+    def rate(self) -> float:
+        """As Opacus has it: one over the number of batches."""
+        return 1 / (REAL // self.batch)
+
+
+SHORT = Training(batch=25, steps=40, length=12)
+LONGER = Training(batch=25, steps=80, length=12)  # to catch half of the noise at 1e3
+USUAL = Training(batch=64, steps=15, length=64)
+LEARNING = Training(batch=100, steps=100, length=12)
+
+EVERY_LAYER = [f"{name}_proj" for name in ("q", "k", "v", "o", "gate", "up", "down")]
+ONE_LAYER = [f"3.self_attn.{name}_proj" for name in ("q", "v")]
+SIZES: dict[str, dict[str, Any]] = {  # of rank r, at which layers
+    "1e3": {"r": 1, "targets": ONE_LAYER},
+    "1e4": {"r": 2},
+    "1e5": {"r": 5, "targets": EVERY_LAYER},
+}
+
+
+@functools.cache
+def pretrained() -> Any:  # noqa: ANN401 (of an optional library)
+    return language_models.pretrained()
+
+
+def adapted(size: str) -> Logits:
+    torch.manual_seed(0)
+    return Logits(language_models.with_lora(copy.deepcopy(pretrained()), **SIZES[size]))
+
+
+@functools.cache
+def noise_of(training: Training) -> float:
+    return get_noise_multiplier(
+        target_epsilon=EPSILON,
+        target_delta=DELTA,
+        sample_rate=training.rate,
+        steps=training.steps,
+        accountant="prv",
+    )
+
+
+@final
+class Run:
+    """A fine-tuning that is ready to begin.
+
+    Args:
+        model: What is trained; of its parameters those that need a gradient.
+        training: How.
+        mode: Opacus' ``grad_sample_mode``.
+        seed: Of batches and noise.
+        factor: By how much the noise is less than the accountant is told.
+        criterion: The loss, if not each record's own.
+        collate: What makes a batch of records, if they are of several lengths.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        training: Training,
+        mode: str,
+        *,
+        seed: int = 0,
+        factor: float = 1.0,
+        criterion: nn.Module | None = None,
+        collate: Callable[[Any], Any] | None = None,
+    ) -> None:
+        rows = language_models.sequences(training.length)[:REAL]
+        trained = [each for each in model.parameters() if each.requires_grad]
+        self.training, self.inside, self.engine = training, model, PrivacyEngine()
+        self.model, self.optimizer, *criteria, self.loader = self.engine.make_private(
+            module=model.train(),
+            optimizer=torch.optim.Adam(trained, lr=1e-3),
+            data_loader=DataLoader(
+                cut(rows) if collate else TensorDataset(rows, rows),
+                batch_size=training.batch,
+                collate_fn=collate,
+            ),
+            criterion=(own := criterion or RecordLoss()),
+            noise_multiplier=noise_of(training),
+            max_grad_norm=CLIP,
+            grad_sample_mode=mode,
+        )
+        self.criterion = criteria[0] if criteria else own
+        self.trained = sum(each.numel() for each in trained)
+        self._divide_noise(factor)
+        torch.manual_seed(seed)
+        self._batches = self._endless()
+
+    def _divide_noise(self, factor: float) -> None:
+        optimizer = self.optimizer
+        add_noise, told = optimizer.add_noise, optimizer.noise_multiplier
+
+        def add_less_noise() -> None:
+            optimizer.noise_multiplier = told / factor
+            add_noise()
+            optimizer.noise_multiplier = told
+
+        optimizer.add_noise = add_less_noise
+
+    def _endless(self) -> Iterator[Any]:
+        while True:
+            yield from self.loader
+
+    def step(self, batch: Sequence[torch.Tensor]) -> None:
+        """Do with a batch what anybody does."""
+        ids, labels = batch
+        self.optimizer.zero_grad()
+        self.criterion(self.model(ids), labels).backward()
+        self.optimizer.step()
+
+    def steps(self, count: int, between: Callable[[int], None] | None = None) -> None:
+        """Make so many steps, and after each what is to be done then."""
+        for number in range(count):
+            self.step(next(self._batches))
+            if between:
+                between(number)
+
+    def plan(self) -> Plan:
+        """Return the plan, which runs of the same kind share."""
+        key = (self.training, self.trained)
+        if key not in _PLANS:
+            _PLANS[key] = plan_opacus(
+                self.optimizer,
+                self.loader,
+                steps=self.training.steps,
+                delta=DELTA,
+                coordinates=self.trained,
+            )
+        return _PLANS[key]
+
+    def audit(self, seed: int = 0) -> OpacusAudit:
+        """Return an audit of the run, attached."""
+        return OpacusAudit(
+            self.optimizer,
+            self.loader,
+            design=self.plan().design(),
+            key=Key(np.random.default_rng([24, seed]).bytes(32)),
+            accountant=self.engine,
+            model=self.model,
+        )
+
+
+_PLANS: dict[tuple[Training, int], Plan] = {}
+
+
+# power
+
+
+def power_settings(runs: int) -> Iterator[Setting]:
+    for seed in range(runs):
+        for size in SIZES:
+            for mode in MODES:
+                for factor in (1, 2):
+                    yield {"size": size, "mode": mode, "factor": factor, "seed": seed}
+
+
+def power(*, size: str, mode: str, factor: int, seed: int) -> Row:
+    training = LONGER if size == "1e3" else SHORT
+    rng = np.random.default_rng([seed, factor, *f"{size} {mode}".encode()])
+    own = int(rng.integers(2**31))  # so that no two runs share noise or coins
+    run = Run(adapted(size), training, mode, seed=own, factor=factor)
+    plan = run.plan()
+    start = time.process_time()
+    audit = run.audit(own)
+    run.steps(training.steps)
+    result = audit.finish()
+    return {
+        "trained": run.trained,
+        "canaries": plan.canaries,
+        "plan": plan.expected.mean,
+        "spread": plan.expected.spread,
+        "catches": plan.fault,
+        "bound": result.bound.epsilon_lower,
+        "cpu": time.process_time() - start,
+        **told(result),
+    }
+
+
+def told(result: Result) -> Row:
+    return {
+        "verdict": str(result.verdict),
+        "p": result.p_value,
+        "refuted": result.claim_test.refuted,
+        "faults": [str(fault) for fault in result.faults],
+    }
+
+
+def power_table(rows: list[Row]) -> None:
+    for (size, mode, factor), found in grouped(rows, "size", "mode", "factor"):
+        first, bounds = found[0], [row["bound"] for row in found]
+        named = sum(bool(row["faults"]) for row in found)
+        mean, error = np.mean(bounds), standard_error(bounds)
+        share = mean / first["plan"]
+        print(
+            f"{size} ({first['trained']:,} trained, {first['canaries']:,} canaries), "
+            f"{mode}, noise / {factor}: bound {mean:.3f} ± {error:.3f}, plan "
+            f"{first['plan']:.3f} give or take {first['spread']:.3f}, catches "
+            f"{first['catches']:.2f}; share {share:.3f} ± {error / first['plan']:.3f}; "
+            f"refuted in {sum(row['refuted'] for row in found)} of {len(found)}, p "
+            f"{min(row['p'] for row in found):.2g} to "
+            f"{max(row['p'] for row in found):.2g}, named in {named}; "
+            f"{np.mean([row['cpu'] for row in found]):.1f} s of CPU"
+        )
+
+
+# cost
+
+
+def cost_settings(runs: int) -> Iterator[Setting]:
+    for mode in MODES:
+        yield from ({"mode": mode, "pair": pair} for pair in range(runs))
+
+
+@functools.cache
+def usual(mode: str) -> Run:
+    """Return a training under way, which is audited in some turns and not in others."""
+    run = Run(adapted("1e5"), USUAL, mode)
+    run.plan()
+    run.steps(2)
+    return run
+
+
+def cost(*, mode: str, pair: int) -> Row:
+    run, found = usual(mode), {}
+    for audited in (pair % 2, 1 - pair % 2):  # each first in turn
+        if not audited:
+            found["plain"] = cpu(run.steps, USUAL.steps)
+            continue
+        run.engine.accountant.history = []  # of this turn's steps only
+        audits: list[OpacusAudit] = []
+        found["attach"] = cpu(lambda: audits.append(run.audit(pair)))  # noqa: B023
+        found["steps"] = cpu(run.steps, USUAL.steps)
+        found["finish"] = cpu(audits[0].finish)
+    return found
+
+
+def cost_table(rows: list[Row]) -> None:
+    for (mode,), found in grouped(rows, "mode"):
+        plain = [row["plain"] for row in found]
+        each = 1000 * np.mean(plain) / USUAL.steps
+        once = [row["attach"] + row["finish"] for row in found]
+        steps = ratio_of([row["steps"] for row in found], plain)
+        whole = [row["steps"] + more for row, more in zip(found, once, strict=True)]
+        middle, low, high = median_ratio([1000 * more for more in once])
+        print(
+            f"cost, {mode}: steps {steps} of a plain run's, {steps.pairs} pairs of "
+            f"{USUAL.steps} steps of {each:.0f} ms; once "
+            f"{middle:.0f} [{low:.0f}, {high:.0f}] ms, with which {USUAL.steps} steps "
+            f"are {ratio_of(whole, plain)}"
+        )
+
+
+# memory
+
+
+def memory_settings(runs: int) -> Iterator[Setting]:
+    for number in range(runs):
+        for mode in MODES:
+            for audited in (True, False):
+                yield {"mode": mode, "audited": audited, "number": number}
+
+
+def memory(*, mode: str, audited: bool, number: int) -> Row:
+    command = [sys.executable, "-W", "ignore", __file__, "peak"]
+    command += ["--mode", mode, "--seed", str(number), *["--audited"] * audited]
+    out = subprocess.run(command, check=True, capture_output=True, text=True)
+    return {"MiB": int(out.stdout.splitlines()[-1]) / 1024}
+
+
+def peak(mode: str, seed: int, *, audited: bool) -> None:
+    """Print the largest memory of this process, which makes one run."""
+    run = Run(adapted("1e5"), USUAL, mode, seed=seed)
+    audit = run.audit(seed) if audited else None
+    run.steps(USUAL.steps)
+    if audit:
+        audit.finish()
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+
+
+def memory_table(rows: list[Row]) -> None:
+    for (mode,), found in grouped(rows, "mode"):
+        by = {
+            audited: np.array(
+                [row["MiB"] for row in found if row["audited"] == audited]
+            )
+            for audited in (True, False)
+        }
+        pairs = min(map(len, by.values()))
+        ratio = ratio_of(list(by[True][:pairs]), list(by[False][:pairs]))
+        print(
+            f"memory, {mode}: {by[True].mean():.0f} MiB over {by[False].mean():.0f}, "
+            f"ratio {ratio}, {pairs} pairs"
+        )
+
+
+# faults
+
+
+def cut(rows: torch.Tensor) -> list[torch.Tensor]:
+    """Return records of several lengths."""
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(4, rows.shape[1] + 1, len(rows))
+    return [row[:length] for row, length in zip(rows, lengths, strict=True)]
+
+
+def padded(records: list[torch.Tensor], value: int = -100) -> Sequence[torch.Tensor]:
+    """Return a batch filled up to its longest record; what fills it is not learnt."""
+    fill = functools.partial(nn.utils.rnn.pad_sequence, batch_first=True)
+    return fill(records), fill(records, padding_value=value)
+
+
+class OverTokens(nn.Module):
+    """The loss over all tokens of a batch, as models have it by themselves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reduction = "mean"
+
+    def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Return the loss, or with no reduction each record's share of it."""
+        counts = (labels[:, 1:] != -100).sum(1)
+        each = record_losses(logits, labels) * counts * len(labels) / counts.sum()
+        return each if self.reduction == "none" else each.mean()
+
+
+class TiedHead(nn.Module):
+    """The Llama with an embedding that is trained, and is its head's weight as well."""
+
+    def __init__(self, *, functional: bool) -> None:
+        super().__init__()
+        whole = copy.deepcopy(pretrained()).requires_grad_(requires_grad=False)
+        self.body, self.head = whole.model, whole.lm_head
+        self.body.embed_tokens.requires_grad_()
+        self._functional = functional
+        if functional:
+            del self.head
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return logits."""
+        places = torch.arange(ids.shape[1]).expand(len(ids), -1)
+        inside = self.body(input_ids=ids, position_ids=places).last_hidden_state
+        if not self._functional:
+            return self.head(inside)
+        return nn.functional.linear(inside, self.body.embed_tokens.weight)
+
+
+def fault_settings(runs: int) -> Iterator[Setting]:
+    del runs
+    for mode in MODES:
+        for fault in FAULTS:
+            for honest in (False, True):
+                yield {"fault": fault, "mode": mode, "honest": honest}
+
+
+def faults(*, fault: str, mode: str, honest: bool) -> Row:
+    try:
+        result = FAULTS[fault](mode, honest)
+    except ValueError as error:
+        return {"verdict": "refused", "why": str(error), "faults": []}
+    return {"why": result.reason, **told(result)}
+
+
+def tied_head(mode: str, honest: bool) -> Result:  # noqa: FBT001
+    return probed(Run(TiedHead(functional=not honest), SHORT, mode))
+
+
+def counted_padding(mode: str, honest: bool) -> Result:  # noqa: FBT001
+    collate = functools.partial(padded, value=-100 if honest else 0)
+    return probed(Run(adapted("1e4"), SHORT, mode, collate=collate))
+
+
+def over_tokens(mode: str, honest: bool) -> Result:  # noqa: FBT001
+    criterion = RecordLoss() if honest else OverTokens()
+    return probed(Run(adapted("1e4"), SHORT, mode, collate=padded, criterion=criterion))
+
+
+def unfrozen(mode: str, honest: bool) -> Result:  # noqa: FBT001
+    """The head is unfrozen later, and trained by an optimizer of its own."""
+    run = Run(adapted("1e4"), SHORT, mode)
+    head = run.inside.model.get_base_model().lm_head.weight
+    other = torch.optim.SGD([head], lr=0.1)
+
+    def unfreeze(step: int) -> None:
+        if step >= 5 and not honest:
+            head.requires_grad_()
+            other.step()
+            other.zero_grad()
+
+    return probed(run, unfreeze)
+
+
+def merged(mode: str, honest: bool) -> Result:  # noqa: FBT001
+    """Adapters are merged for a look; the fault leaves them so and begins anew."""
+    run = Run(adapted("1e4"), SHORT, mode)
+
+    def merge(step: int) -> None:
+        if step != 5:
+            return
+        run.inside.model.merge_adapter()
+        run.inside.model.unmerge_adapter()
+        for module in run.inside.modules() if not honest else ():
+            if hasattr(module, "get_delta_weight"):
+                added = module.get_delta_weight("default")
+                module.get_base_layer().weight.data += added
+                module.lora_B["default"].weight.data.zero_()
+
+    return probed(run, merge)
+
+
+def old_noise(mode: str, honest: bool) -> Result:  # noqa: FBT001
+    """The random state of the first step is that of the first after resuming."""
+    first = Run(adapted("1e4"), SHORT, mode, seed=5)
+    audit = first.audit()
+    first.steps(SHORT.steps // 2)
+    with tempfile.TemporaryDirectory() as folder:
+        audit.save(Path(folder) / "audit")
+        second = Run(adapted("1e4"), SHORT, mode, seed=6 if honest else 5)
+        state = first.engine.accountant.state_dict()
+        second.engine.accountant.load_state_dict(state)
+        second.inside.load_state_dict(first.inside.state_dict())
+        second.optimizer.load_state_dict(first.optimizer.state_dict())
+        audit = second.audit()
+        audit.resume(Path(folder) / "audit")
+    second.steps(SHORT.steps - SHORT.steps // 2)
+    return audit.finish()
+
+
+def probed(run: Run, between: Callable[[int], None] | None = None) -> Result:
+    """Return the result of an audited training whose step was probed before."""
+    audit = run.audit()
+    audit.probe(run.step, records=3)
+    run.steps(SHORT.steps, between)
+    return audit.finish()
+
+
+FAULTS: dict[str, Callable[[str, bool], Result]] = {
+    "functional tied head": tied_head,
+    "padding counted as tokens": counted_padding,
+    "loss over the batch's tokens": over_tokens,
+    "head unfrozen later": unfrozen,
+    "adapters merged": merged,
+    "resumed with the old noise": old_noise,
+}
+
+
+def fault_table(rows: list[Row]) -> None:
+    for row in rows:
+        kind = "honest twin" if row["honest"] else "fault"
+        p = f", p {row['p']:.2g}" if "p" in row else ""
+        said = " | ".join([*row["faults"], *([] if row["faults"] else [row["why"]])])
+        print(f"{row['fault']}, {row['mode']}, {kind}: {row['verdict']}{p} {said}")
+
+
+# perplexity
+
+
+def perplexity_settings(runs: int) -> Iterator[Setting]:
+    yield from ({"seed": seed} for seed in range(runs))
+
+
+def perplexity(*, seed: int) -> Row:
+    """Train twice on the same batches with the same noise, once with canaries."""
+    rows = language_models.sequences(LEARNING.length)
+    held_out = rows[REAL : REAL + HELD_OUT]
+    found = {"before": language_models.perplexity(Logits(pretrained()), held_out)}
+    for name in ("audited", "plain"):
+        run = Run(adapted("1e5"), LEARNING, "hooks", seed=seed)
+        audit = run.audit(seed) if name == "audited" else None
+        run.steps(LEARNING.steps)
+        if audit:
+            audit.finish()
+        run.model.remove_hooks()
+        found[name] = language_models.perplexity(run.inside.eval(), held_out)
+    return found
+
+
+def perplexity_table(rows: list[Row]) -> None:
+    if not rows:
+        return
+    more = [row["audited"] - row["plain"] for row in rows]
+    plain = np.mean([row["plain"] for row in rows])
+    print(
+        f"perplexity {rows[0]['before']:.2f} before, {plain:.2f} after; with canaries "
+        f"{np.mean(more):+.3f} ± {standard_error(more):.3f}, {len(rows)} pairs"
+    )
+
+
+# all of them
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What is measured, in which settings, how often, and how it is told."""
+
+    settings: Callable[[int], Iterator[Setting]]
+    measure: Callable[..., Row]
+    runs: int
+    table: Callable[[list[Row]], None]
+
+
+PARTS = {
+    "power": Part(settings=power_settings, measure=power, runs=20, table=power_table),
+    "cost": Part(settings=cost_settings, measure=cost, runs=20, table=cost_table),
+    "memory": Part(
+        settings=memory_settings, measure=memory, runs=3, table=memory_table
+    ),
+    "faults": Part(settings=fault_settings, measure=faults, runs=1, table=fault_table),
+    "perplexity": Part(
+        settings=perplexity_settings,
+        measure=perplexity,
+        runs=10,
+        table=perplexity_table,
+    ),
+}
+
+
+def fill(name: str, runs: int | None, store: Path) -> None:
+    """Measure what the store lacks of a part."""
+    part = PARTS[name]
+    done = [{"part": row["part"], **row["setting"]} for row in stored(store)]
+    for setting in part.settings(runs or part.runs):
+        if {"part": name, **setting} in done:
+            continue
+        row = {"part": name, "setting": setting, **part.measure(**setting)}
+        with store.open("a") as file:
+            file.write(json.dumps(row) + "\n")
+        print(json.dumps(row), flush=True)
+
+
+def stored(path: Path) -> list[Row]:
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def grouped(
+    rows: list[Row], *names: str
+) -> Iterable[tuple[tuple[Any, ...], list[Row]]]:
+    found = defaultdict(list)
+    for row in rows:
+        found[tuple(row[name] for name in names)].append(row)
+    return sorted(found.items())
+
+
+def standard_error(values: Sequence[float]) -> float:
+    return (
+        float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else 0.0
+    )
+
+
+def table(store: Path) -> None:
+    for name, part in PARTS.items():
+        rows = [row for row in stored(store) if row["part"] == name]
+        part.table([{**row["setting"], **row} for row in rows])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("what", choices=[*PARTS, "table", "peak"])
+    parser.add_argument("--store", type=Path, default=Path("lora.jsonl"))
+    parser.add_argument("--runs", type=int, help="or pairs, of each kind")
+    parser.add_argument("--mode", choices=MODES, default="hooks", help="of a peak")
+    parser.add_argument("--seed", type=int, default=0, help="likewise")
+    parser.add_argument("--audited", action="store_true", help="likewise")
+    asked = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    if asked.what == "table":
+        table(asked.store)
+    elif asked.what == "peak":
+        peak(asked.mode, asked.seed, audited=asked.audited)
+    else:
+        fill(asked.what, asked.runs, asked.store)
+
+
+if __name__ == "__main__":
+    main()
