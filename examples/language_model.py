@@ -124,9 +124,10 @@ def prepare(
 
 def divide_noise(optimizer: DPOptimizer, factor: float) -> None:
     """Plant a bug: add less noise than the accountant is told of."""
-    add_noise, told = optimizer.add_noise, optimizer.noise_multiplier
+    add_noise = optimizer.add_noise
 
     def add_less_noise() -> None:
+        told = optimizer.noise_multiplier  # now: a probe sets it to 0
         optimizer.noise_multiplier = told / factor
         add_noise()
         optimizer.noise_multiplier = told
