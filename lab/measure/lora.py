@@ -69,8 +69,8 @@ class Training:
 
 SHORT = Training(batch=25, steps=40, length=12)
 LONGER = Training(batch=25, steps=80, length=12)  # to catch half of the noise at 1e3
-USUAL = Training(batch=64, steps=15, length=64)
-LEARNING = Training(batch=100, steps=100, length=12)
+USUAL = Training(batch=64, steps=6, length=64)
+LEARNING = Training(batch=50, steps=60, length=12)
 
 EVERY_LAYER = [f"{name}_proj" for name in ("q", "k", "v", "o", "gate", "up", "down")]
 ONE_LAYER = [f"3.self_attn.{name}_proj" for name in ("q", "v")]
@@ -146,14 +146,18 @@ class Run:
         self.criterion = criteria[0] if criteria else own
         self.trained = sum(each.numel() for each in trained)
         self._divide_noise(factor)
+        self.begin(seed)
+
+    def begin(self, seed: int) -> None:
+        """Draw batches and noise from here on as the seed says."""
         torch.manual_seed(seed)
         self._batches = self._endless()
 
     def _divide_noise(self, factor: float) -> None:
-        optimizer = self.optimizer
-        add_noise, told = optimizer.add_noise, optimizer.noise_multiplier
+        optimizer, add_noise = self.optimizer, self.optimizer.add_noise
 
         def add_less_noise() -> None:
+            told = optimizer.noise_multiplier  # now: a probe sets it to 0
             optimizer.noise_multiplier = told / factor
             add_noise()
             optimizer.noise_multiplier = told
@@ -285,7 +289,8 @@ def usual(mode: str) -> Run:
 
 def cost(*, mode: str, pair: int) -> Row:
     run, found = usual(mode), {}
-    for audited in (pair % 2, 1 - pair % 2):  # each first in turn
+    for audited in (pair % 2, 1 - pair % 2):  # each first in turn, on the same batches
+        run.begin(pair)
         if not audited:
             found["plain"] = cpu(run.steps, USUAL.steps)
             continue

@@ -1,0 +1,68 @@
+"""A small version of the study of adapters: it runs, and is taken up where it stopped.
+
+The model is tiny and its text made up; what is audited is as in the study.
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+FOLDER = str(Path(__file__).parents[2] / "measure")
+
+
+@pytest.fixture
+def lora(monkeypatch):
+    monkeypatch.syspath_prepend(FOLDER)
+    import language_models  # noqa: PLC0415 (of a folder of scripts)
+    import lora  # noqa: PLC0415
+    import torch  # noqa: PLC0415
+
+    torch.manual_seed(0)
+    rows = torch.randint(2, 64, (240, 8))
+    monkeypatch.setattr(language_models, "VOCABULARY", 64)
+    monkeypatch.setattr(language_models, "WIDTH", 16)
+    monkeypatch.setattr(language_models, "LAYERS", 1)
+    monkeypatch.setattr(language_models, "sequences", lambda length: rows)
+    model = language_models.made("llama")
+    monkeypatch.setattr(lora, "pretrained", lambda: model)
+    monkeypatch.setattr(lora, "REAL", 200)
+    for name in ("SHORT", "LONGER", "USUAL", "LEARNING"):
+        short = lora.Training(batch=20, steps=8, length=8)
+        monkeypatch.setattr(lora, name, short)
+    yield lora
+    for name in ("language_models", "lora"):
+        sys.modules.pop(name, None)
+
+
+def test_a_store_is_filled_once_and_told(lora, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(lora, "SIZES", {"1e5": {"r": 2}})
+    store = tmp_path / "rows.jsonl"
+    for _ in range(2):
+        for part in ("power", "cost", "perplexity"):
+            lora.fill(part, 1, store)
+    rows = lora.stored(store)
+    assert [row["part"] for row in rows] == [
+        *["power"] * 4,
+        *["cost"] * 2,
+        "perplexity",
+    ]
+    for row in rows[:4]:
+        less = row["setting"]["factor"] == 2
+        assert bool(row["faults"]) is less
+        assert row["refuted"] <= less
+    assert np.isfinite(rows[-1]["audited"])
+    lora.table(store)
+    assert "ghost, noise / 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("fault", "mode"),
+    [("functional tied head", "ghost"), ("padding counted as tokens", "hooks")],
+)
+def test_a_fault_is_named_and_its_twin_is_clean(lora, fault, mode):
+    assert lora.faults(fault=fault, mode=mode, honest=False)["faults"]
+    twin = lora.faults(fault=fault, mode=mode, honest=True)
+    assert twin["verdict"] == "no violation found"
