@@ -28,6 +28,7 @@ def lora(monkeypatch):
     monkeypatch.setattr(language_models, "sequences", lambda length: rows)
     model = language_models.made("llama")
     monkeypatch.setattr(lora, "pretrained", lambda: model)
+    monkeypatch.setattr(lora, "noise_of", lambda training: 0.8)  # takes seconds
     monkeypatch.setattr(lora, "REAL", 200)
     for name in ("SHORT", "LONGER", "USUAL", "LEARNING"):
         short = lora.Training(batch=20, steps=8, length=8)
