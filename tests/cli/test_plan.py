@@ -190,3 +190,14 @@ def test_neither_epsilon_nor_noise_is_too_little():
     done = run(*bare, "--noise=2.15")
     assert done.exit_code == 2
     assert "or give the claim's by --epsilon" in done.stderr
+
+
+@pytest.mark.usefixtures("accountant")
+def test_the_limit_is_said_when_asked():
+    assert "limit" not in found(*SMALL)
+    told = found(*SMALL, "--limit")
+    assert told["limit"]["low"] == told["limit"]["value"] == told["limit"]["high"]
+    assert told["expected"]["mean"] < told["limit"]["value"] < told["ceiling"]
+    said = run(*SMALL, "--limit").stdout
+    shown = f"shows more than epsilon = {told['limit']['value']:.4g} in half"
+    assert shown in " ".join(said.split())

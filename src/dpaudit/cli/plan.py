@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from dpaudit.dpsgd.planning.plan import Plan
     from dpaudit.dpsgd.planning.sizes import Needed
     from dpaudit.privacy.guarantees import ApproxDP, Guarantee
+    from dpaudit.theory.rungs import Measured
 
 
 class _Purpose(StrEnum):
@@ -67,6 +68,14 @@ def plan(
             "--target-epsilon.",
         ),
     ] = None,
+    limit: Annotated[
+        bool,
+        typer.Option(
+            "--limit",
+            help="Say, too, what no valid audit of these canaries could show, however "
+            "it guesses; takes some seconds.",
+        ),
+    ] = False,
     picture: PictureOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -85,11 +94,12 @@ def plan(
             target_epsilon,
             purpose or ("faults" if target_epsilon is None else "bound"),
         )
+        most = found.limit() if limit else None
     _draw(found, picture)
     if json:
-        typer.echo(_json(found, target_epsilon, needed))
+        typer.echo(_json(found, target_epsilon, needed, most))
     else:
-        typer.echo(_text(found, target_epsilon, needed))
+        typer.echo(_text(found, target_epsilon, needed, most))
 
 
 def _planned(
@@ -191,8 +201,18 @@ def _draw(found: "Plan", picture: Path | None) -> None:
     plan_picture(found, picture)
 
 
-def _text(found: "Plan", target: float | None, needed: "Needed | None") -> str:
+def _text(
+    found: "Plan",
+    target: float | None,
+    needed: "Needed | None",
+    most: "Measured | None",
+) -> str:
     lines = [str(found)]
+    if most is not None:
+        lines.append(
+            "The limit: no valid audit of these canaries, however it guesses, shows "
+            f"more than epsilon = {most} in half of its runs (alpha = {found.alpha:g})."
+        )
     if target is not None:
         lines.append(_answer(found, target, needed))
     return "\n".join([*lines, "", found.table()])
@@ -214,7 +234,12 @@ def _answer(found: "Plan", target: float, needed: "Needed | None") -> str:
     return f"For {at} more than a million coordinates are needed."
 
 
-def _json(found: "Plan", target: float | None, needed: "Needed | None") -> str:
+def _json(
+    found: "Plan",
+    target: float | None,
+    needed: "Needed | None",
+    most: "Measured | None",
+) -> str:
     from dpaudit import _canonical  # noqa: PLC0415
     from dpaudit._codec import encode  # noqa: PLC0415
 
@@ -243,4 +268,5 @@ def _json(found: "Plan", target: float | None, needed: "Needed | None") -> str:
             "design": encode(found.design()),
             "text": str(found),
         }
+        | ({} if most is None else {"limit": encode(most)})
     )

@@ -48,6 +48,7 @@ __all__ = [
     "GuessLaw",
     "guess_law",
     "pooled_likelihood",
+    "simulated_likelihood",
 ]
 
 _LENGTH = 16  # steps of a block, about, unless that makes too few or too many
@@ -275,21 +276,8 @@ def guess_law(
         array([0.67, 0.69])
     """
     rng = np.random.default_rng((seed, per_coordinate))
-    made = training.sufficient()
     bits = rng.integers(0, 2, (coordinates, per_coordinate), dtype=np.int8)
-    if made.takes_turns:
-        seen = _pattern_likelihood(made, bits, rng)
-    elif training.takes_turns and training.rate == 1:
-        seen = _matched_likelihood(training, bits, rng)
-    else:
-        seen = pooled_likelihood(
-            Poisson(rate=made.rate),
-            bits,
-            rng,
-            sigma=made.noise,
-            steps=made.steps,
-            blocks=blocks,
-        )
+    seen = simulated_likelihood(training, bits, rng, blocks=blocks)
     posterior = ExchangeablePosterior(seen)
     surety = np.empty((per_coordinate, coordinates))
     for played, index in enumerate(posterior.batches()):
@@ -297,6 +285,43 @@ def guess_law(
         truth: NDArray[np.int8] = 2 * bits[:, played] - np.int8(1)
         posterior.reveal(index, truth)
     return GuessLaw(surety=surety, variance=_variance(seen))
+
+
+def simulated_likelihood(
+    training: Training,
+    bits: NDArray[np.int8],
+    rng: np.random.Generator,
+    *,
+    blocks: int = 40_000,
+) -> NDArray[np.float64]:
+    """Return what a training says of the number of ones at each coordinate.
+
+    Args:
+        training: What is trained.
+        bits: The coins, in row of the coordinate.
+        rng: Draws all else.
+        blocks: Blocks of steps that are simulated first, if there are many steps.
+
+    Example:
+        >>> coins = np.array([[1, 1], [0, 0]], np.int8)
+        >>> rng = np.random.default_rng(1)
+        >>> quiet = Training(steps=4, noise=0.1)
+        >>> simulated_likelihood(quiet, coins, rng).argmax(axis=1)
+        array([2, 0])
+    """
+    made = training.sufficient()
+    if made.takes_turns:
+        return _pattern_likelihood(made, bits, rng)
+    if training.takes_turns and training.rate == 1:
+        return _matched_likelihood(training, bits, rng)
+    return pooled_likelihood(
+        Poisson(rate=made.rate),
+        bits,
+        rng,
+        sigma=made.noise,
+        steps=made.steps,
+        blocks=blocks,
+    )
 
 
 def _matched_likelihood(

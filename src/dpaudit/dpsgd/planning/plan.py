@@ -13,6 +13,7 @@ import numpy as np
 from dpaudit.bounds.bound import rounded_down
 from dpaudit.dpsgd.planning.candidates import Candidate, Purpose
 from dpaudit.dpsgd.planning.expected_one_run import Expected
+from dpaudit.dpsgd.planning.limit import training_limit
 from dpaudit.dpsgd.planning.training import Training
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.auditors import audit_adaptive, audit_one_run
@@ -23,6 +24,7 @@ from dpaudit.game.result import Result
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.game.verdict import CHANCE
 from dpaudit.privacy.guarantees import ApproxDP
+from dpaudit.theory.rungs import Measured
 
 __all__ = ["Plan", "rehearse"]
 
@@ -91,6 +93,23 @@ class Plan:
                 "expected_epsilon": self.expected.mean,
                 "fault": self.fault,
             },
+        )
+
+    def limit(self, *, seed: int = 0) -> Measured:
+        """Return what no valid audit of these canaries shows, in half of its runs.
+
+        However it guesses, and whatever it adapts to. It takes some seconds.
+
+        Args:
+            seed: Decides what is simulated for it.
+        """
+        return training_limit(
+            self.training,
+            coordinates=self.coordinates,
+            per_coordinate=self.per_coordinate,
+            alpha=self.alpha,
+            delta=self.claim.delta,
+            seed=seed,
         )
 
     def rehearse(self, *, rng: np.random.Generator, key: Key | None = None) -> Result:

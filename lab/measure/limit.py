@@ -1,0 +1,152 @@
+"""The limit of any audit, what our rules show of it, and a search for one above it.
+
+    python lab/measure/limit.py table     # the paper's settings (3 min)
+    python lab/measure/limit.py below     # 21 mechanisms and sizes, exact medians
+    python lab/measure/limit.py gap       # against every test and mechanism, tiny games
+    python lab/measure/limit.py rounds --games 400     # the best rule, run (10 min)
+
+``below`` has no randomness: the law of the number of right guesses of a local mechanism
+is known, and so is the median bound for every number of guesses.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from dpaudit.dpsgd.planning import plan_audit
+from dpaudit.dpsgd.planning.limit import training_limit
+from dpaudit.dpsgd.planning.training import Training
+from dpaudit.mechanisms.local import (
+    LocalGaussian,
+    LocalLaplace,
+    LocalRandomisedResponse,
+)
+from dpaudit.privacy.guarantees import ApproxDP
+from dpaudit.theory.limit import limit, said_by
+from dpaudit.theory.power import bounds_by_count
+from dpaudit.theory.right_law import right_law
+
+ALPHA, DELTA = 0.05, 1e-5
+HEADLINE = Training(steps=100, rate=0.1, noise=2.4224)
+ONE_STEP = Training(steps=1, noise=2.149)
+SETTINGS = [
+    *(("headline", HEADLINE, 1000, s) for s in (1, 4, 8, 12, 16, 24)),
+    *(("headline", HEADLINE, 10_000, s) for s in (4, 6, 8)),
+    *(("one step", ONE_STEP, 1000, s) for s in (1, 12, 20, 40)),
+]
+MECHANISMS = [
+    *(LocalRandomisedResponse(epsilon=each) for each in (0.5, 1.0, 3.0)),
+    *(LocalLaplace(epsilon=each) for each in (1.0, 4.0)),
+    *(LocalGaussian(sigma=each) for each in (0.5, 1.0)),
+]
+SIZES = (30, 300, 3000)
+
+
+def table(asked: argparse.Namespace) -> None:
+    for name, training, coordinates, s in SETTINGS:
+        most = training_limit(
+            training,
+            coordinates=coordinates,
+            per_coordinate=s,
+            alpha=ALPHA,
+            simulated=asked.simulated,
+        )
+        print(f"{name}, {coordinates} coordinates of {s}: at most {most}", flush=True)
+
+
+def below(asked: argparse.Namespace) -> None:
+    del asked
+    for mechanism in MECHANISMS:
+        for elements in SIZES:
+            law = mechanism.loss_law(elements)
+            most = limit(said_by(law), alpha=ALPHA)
+            medians = {}
+            for guesses in sorted({*np.geomspace(5, elements, 12).astype(int)}):
+                right = right_law(law, guesses=int(guesses))
+                bounds = bounds_by_count(
+                    right,
+                    canaries=elements,
+                    guesses=int(guesses),
+                    delta=0.0,
+                    alpha=ALPHA,
+                )
+                middle = int(np.searchsorted(np.cumsum(right), 0.5))
+                medians[int(guesses)] = float(bounds[middle])
+            best = max(medians, key=lambda each: medians[each])
+            verdict = "below" if medians[best] <= most else "ABOVE"
+            print(
+                f"{mechanism}, {elements}: limit {most:.4f}; best median "
+                f"{medians[best]:.4f} with {best} guesses, "
+                f"{medians[best] / max(most, 1e-9):.1%}: {verdict}",
+                flush=True,
+            )
+
+
+def gap(asked: argparse.Namespace) -> None:
+    """Print both powers for tiny games; the linear program is that of the tests."""
+    del asked
+    tests = Path(__file__).parents[2] / "tests" / "theory"
+    sys.path.insert(0, str(tests))
+    from test_limit import against_every_mechanism, said, table  # noqa: PLC0415
+
+    from dpaudit.theory.limit import power_at_most  # noqa: PLC0415
+
+    for ones, groups, outputs in (
+        (1, 1, 3),
+        (1, 2, 3),
+        (1, 3, 2),
+        (2, 1, 4),
+        (2, 2, 2),
+    ):
+        for epsilon in (0.1, 0.5):
+            chances = table(np.random.default_rng([ones, groups]), outputs, ones)
+            found, paid = power_at_most([said(chances, groups)], epsilon, alpha=ALPHA)
+            least = against_every_mechanism(chances, groups, paid)
+            print(
+                f"{groups} groups of {ones}, {outputs} outputs, epsilon {epsilon}: "
+                f"{found:.4f}, over all mechanisms {least:.4f}"
+            )
+
+
+def rounds(asked: argparse.Namespace) -> None:
+    """Run the planned audit many times; print its median with exact limits."""
+    plan = plan_audit(
+        HEADLINE,
+        claim=ApproxDP(epsilon=1.82, delta=DELTA),
+        coordinates=asked.coordinates,
+        purpose="bound",
+        per_coordinate=asked.per_coordinate,
+    )
+    most = plan.limit()
+    found = np.sort(
+        [
+            plan.rehearse(rng=np.random.default_rng([7, game])).bound.epsilon_lower
+            for game in range(asked.games)
+        ]
+    )
+    reach = int(np.ceil(0.98 * asked.games**0.5))  # two standard deviations of a rank
+    middle = asked.games // 2
+    error = found.std(ddof=1) / asked.games**0.5
+    print(
+        f"{plan.coordinates} coordinates of {plan.per_coordinate}: limit {most}; "
+        f"median {np.median(found):.3f} [{found[middle - reach]:.3f}, "
+        f"{found[middle + reach]:.3f}], mean {found.mean():.3f} ± {error:.3f} "
+        f"(planned {plan.expected.mean:.3f}), {asked.games} games"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=("table", "below", "gap", "rounds"))
+    parser.add_argument("--simulated", type=int, default=20_000)
+    parser.add_argument("--games", type=int, default=400)
+    parser.add_argument("--coordinates", type=int, default=1000)
+    parser.add_argument("--per-coordinate", type=int, default=12)
+    asked = parser.parse_args()
+    {"table": table, "below": below, "gap": gap, "rounds": rounds}[asked.what](asked)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""The limit of a training: what no valid audit of its canaries shows.
+
+``dpaudit.theory.limit`` for Dirac canaries. In the full batch the sum over all steps is
+one Gaussian number, and what it says is known on a fine grid. Else what sums say of a
+coordinate is simulated, in batches, from whose scatter the error is read. The number of
+ones is never drawn, but known by its exact law given what was seen.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dpaudit import _validate
+from dpaudit.dpsgd.planning.guess_law import simulated_likelihood
+from dpaudit.dpsgd.planning.training import Training
+from dpaudit.mechanisms.exchangeable import log_fair
+from dpaudit.theory.limit import Said, limit
+from dpaudit.theory.rungs import Measured
+
+__all__ = ["training_limit"]
+
+_BATCHES = 4
+_SIMULATED = 20_000  # coordinates of a batch
+_SURELY = 0.975
+_REACH, _PER_NOISE = 8.0, 64  # the grid of sums: standard deviations, points in one
+
+
+def training_limit(
+    training: Training,
+    *,
+    coordinates: int,
+    per_coordinate: int,
+    alpha: float,
+    delta: float = 0.0,
+    seed: int = 0,
+    simulated: int = _SIMULATED,
+) -> Measured:
+    """Return the epsilon that half of all runs, of any valid audit, stay below.
+
+    Args:
+        training: What is trained.
+        coordinates: How many hold canaries.
+        per_coordinate: Canaries at each.
+        alpha: Chance of an audit's bound being wrong.
+        delta: Of the privacy that is audited.
+        seed: Decides the simulation.
+        simulated: Coordinates of each of four batches.
+
+    Example:
+        >>> one_step = Training(steps=1, noise=2.149)
+        >>> print(training_limit(one_step, coordinates=1000, per_coordinate=1,
+        ...     alpha=0.05))
+        0.6616
+    """
+    _validate.whole_number("coordinates", coordinates, least=1)
+    _validate.whole_number("per_coordinate", per_coordinate, least=1)
+    if training.rate == 1 and not training.takes_turns:
+        noise = training.sufficient().noise
+        weights, likelihood = _one_number(noise, per_coordinate)
+        said = Said(groups=coordinates, weights=weights, log_likelihood=likelihood)
+        return Measured.exact(limit([said], alpha=alpha, delta=delta))
+    found = []
+    for batch in range(_BATCHES):
+        rng = np.random.default_rng([seed, batch, per_coordinate])
+        bits = rng.integers(0, 2, (simulated, per_coordinate), dtype=np.int8)
+        said = Said(
+            groups=coordinates,
+            weights=np.full(simulated, 1 / simulated),
+            log_likelihood=simulated_likelihood(training, bits, rng),
+        )
+        found.append(limit([said], alpha=alpha, delta=delta))
+    mean = float(np.mean(found))
+    reach = float(special.stdtrit(_BATCHES - 1, _SURELY) * np.std(found, ddof=1))
+    error = reach / _BATCHES**0.5
+    return Measured(value=mean, low=max(0.0, mean - error), high=mean + error)
+
+
+def _one_number(
+    noise: float, per_coordinate: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return how likely each noisy count is, and what it says of the number of ones."""
+    ones = np.arange(per_coordinate + 1)
+    reach, spacing = _REACH * noise, noise / _PER_NOISE
+    seen = np.arange(-reach, per_coordinate + reach, spacing)
+    said = -0.5 * np.square((seen[:, None] - ones) / noise)
+    weights = np.exp(said) @ np.exp(log_fair(per_coordinate))
+    return weights / weights.sum(), said

@@ -1,0 +1,348 @@
+"""The limit: what no valid audit of one run shows, however it guesses.
+
+Fix the canaries and the mechanism ``M``. A valid audit gives, for every mechanism that
+is epsilon-private, a bound above epsilon with a chance of at most alpha. Take one such
+mechanism ``N``: "the bound is above epsilon" is a test of ``N`` with level alpha, and
+so ``M`` passes it no more often than the best test of ``N`` against ``M`` does (Neyman
+and Pearson). Whatever the audit reads, whatever it adapts to:
+
+    P_M[bound > epsilon] <= the power of that best test.
+
+Where this is below one half, the median bound is at most epsilon. The nearer ``N`` is
+to ``M``, the sharper.
+
+**The null.** The output falls into independent groups; of a group of ``s`` canaries it
+says how likely each number ``c`` of ones is. ``N`` keeps the law of the output, and
+redraws the number of ones from ``prior(c) exp(L'(c))``, where the increments of ``L'``
+are those of the log-likelihood ``L``, moved by ``shifts`` and cut to plus or minus
+epsilon. The shifts are such that every number is as likely as with fair coins; then
+``N`` is a mechanism on fair coins, and what neighbouring coins change of its
+likelihoods is those increments. Whatever error the shifts leave is paid: the null is
+private for a slightly larger epsilon, and the limit is that one.
+
+**The power.** The ratio of likelihoods of ``M`` and ``N`` is a product over groups. The
+law of its logarithm is put on a grid by connecting the dots, which keeps the mass of
+both at every point and only makes them easier to tell apart; many groups are a power of
+a Fourier transform. So the power is too high rather than too low, and ``ROUNDING``
+covers the transforms.
+
+Reference: docs/explanation/limit.md. Doroshenko et al. for connecting the dots,
+https://arxiv.org/abs/2207.04380.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, inf, log, sqrt
+from typing import Final, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import fft, optimize, special
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInputError
+from dpaudit.mechanisms.exchangeable import log_fair
+from dpaudit.mechanisms.loss_law import DiscreteLoss, Loss, LossLaw
+
+__all__ = ["ROUNDING", "Said", "limit", "power_at_most", "said_by"]
+
+Floats: TypeAlias = NDArray[np.float64]
+
+ROUNDING: Final = 1e-9
+_SPREAD = 0.02  # of the grid, over the standard deviation of a sum, or over 1
+_MOST_POINTS = 1 << 22
+_TAIL = 1e-13  # mass that may be folded over the ends of the grid
+_TILTS = 4.0 ** np.arange(-5, 5)  # tried for the ends
+_ROUNDS = 60  # of the search for shifts
+_SAME = 1e-12  # log-ratios that differ by rounding only
+_EXACT = 1e-6  # error of the marginals at which it ends
+_CLOSE = 1e-4  # how near to the turning point a limit is
+_NEARLY = 1 - 1e-12  # a power, where more would be infinitely far away
+_STEPS = 4000  # that a smooth loss is cut into
+_SURE = 700.0  # a loss that floats cannot tell from an infinite one
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Said:
+    """What an output says of independent groups of canaries, all of one law.
+
+    Attributes:
+        chance: How likely an output of this kind is; every other says nothing.
+        groups: How many groups.
+        weights: How likely each thing that is said of a group is.
+        log_likelihood: A row for each of them: of the numbers of ones, from none to
+            all canaries of the group.
+
+    Example:
+        >>> sure = Said(  # randomised response that is right three times of four
+        ...     groups=100,
+        ...     weights=np.ones(2) / 2,
+        ...     log_likelihood=np.log([[3, 1], [1, 3]]),
+        ... )
+        >>> round(limit([sure], alpha=0.05), 3)
+        0.728
+    """
+
+    chance: float = 1.0
+    groups: int
+    weights: Floats
+    log_likelihood: Floats
+
+    def __post_init__(self) -> None:
+        _validate.probability("chance", self.chance)
+        _validate.whole_number("groups", self.groups, least=1)
+        rows, columns = self.log_likelihood.shape
+        if columns < 2 or self.weights.shape != (rows,):
+            raise InvalidInputError(
+                "each weight needs the likelihoods of two numbers of ones or more, got "
+                f"shapes {self.weights.shape} and {self.log_likelihood.shape}"
+            )
+        if not (np.all(self.weights >= 0) and abs(self.weights.sum() - 1) < 1e-9):
+            raise InvalidInputError("weights must be at least 0 and add up to 1")
+        if not np.all(np.isfinite(self.log_likelihood)):
+            raise InvalidInputError("log-likelihoods must be finite")
+
+
+def said_by(law: LossLaw) -> list[Said]:
+    """Return what is said of independent elements, from the law of their losses.
+
+    A smooth size of loss is rounded up on a fine grid. Who learns a coin better can
+    always flip some answers and know it worse, so the limit is none too low.
+
+    Raises:
+        InvalidInputError: If elements share a loss, as those of a count do.
+
+    Example:
+        >>> from dpaudit.mechanisms.loss_law import Kind
+        >>> flat = DiscreteLoss(values=np.array([1.0]), chances=np.ones(1))
+        >>> kind = Kind(chance=1.0, groups=100, size=1, loss=flat)
+        >>> round(limit(said_by(LossLaw(elements=100, kinds=(kind,))), alpha=0.05), 3)
+        0.638
+    """
+    if any(kind.size > 1 for kind in law.kinds):
+        raise InvalidInputError(
+            "the law of losses does not say how the coins of a group hang together; "
+            "say it with Said"
+        )
+    found = []
+    for kind in law.kinds:
+        values, chances = _atoms(kind.loss)
+        half = np.concatenate([-values[::-1], values]) / 2
+        found.append(
+            Said(
+                chance=kind.chance,
+                groups=kind.groups,
+                weights=np.concatenate([chances[::-1], chances]) / 2,
+                log_likelihood=np.column_stack([-half, half]),
+            )
+        )
+    return found
+
+
+def limit(
+    said: Sequence[Said],
+    *,
+    alpha: float,
+    delta: float = 0.0,
+    share: float = 0.5,
+    largest: float = 20.0,
+) -> float:
+    """Return an epsilon that no valid audit exceeds in more than this share of runs.
+
+    Args:
+        said: What outputs of each kind say; outputs of no kind say nothing.
+        alpha: Chance of an audit's bound being wrong.
+        delta: Of the privacy that is audited.
+        share: One half for the median.
+        largest: Where to give up; infinity is returned then.
+
+    Returns:
+        Epsilon, from above, to 1e-4.
+
+    Example:
+        >>> loud = Said(groups=10, weights=np.ones(2) / 2,
+        ...     log_likelihood=np.array([[0.0, -30.0], [-30.0, 0.0]]))
+        >>> round(limit([loud], alpha=0.05), 3)
+        1.351
+    """
+    _validate.probability("share", share)
+    against = [_Against(each) for each in said]
+
+    def short(epsilon: float) -> float:
+        """Return by how much the power falls short, in standard deviations."""
+        found, paid = _power_at_most(against, epsilon, alpha, delta)
+        if found < share:
+            reached.append(paid)
+        return float(special.ndtri(share) - special.ndtri(min(found, _NEARLY)))
+
+    reached: list[float] = []
+    low, high = 0.0, 0.25
+    while not reached:
+        if high > largest:
+            return inf
+        if short(high) < 0:
+            low, high = high, 2 * high
+    if short(low) < 0:
+        optimize.brentq(short, low, high, xtol=_CLOSE)
+    return min(reached)
+
+
+def power_at_most(
+    said: Sequence[Said], epsilon: float, *, alpha: float, delta: float = 0.0
+) -> tuple[float, float]:
+    """Return how often any valid audit exceeds an epsilon, at most, and which.
+
+    Returns:
+        A chance, and the epsilon that it holds for: that of the null, which is the one
+        given and what the null's marginals err by.
+
+    Example:
+        >>> said = Said(groups=100, weights=np.ones(2) / 2,
+        ...     log_likelihood=np.log([[3, 1], [1, 3]]))
+        >>> power, epsilon = power_at_most([said], 1.0, alpha=0.05)
+        >>> round(power, 4), round(epsilon, 6)
+        (0.1101, 1.0)
+    """
+    _validate.nonnegative("epsilon", epsilon)
+    _validate.probability("alpha", alpha)
+    _validate.probability("delta", delta)
+    return _power_at_most([_Against(each) for each in said], epsilon, alpha, delta)
+
+
+def _power_at_most(
+    against: Sequence["_Against"], epsilon: float, alpha: float, delta: float
+) -> tuple[float, float]:
+    losses, masses = [np.zeros(1)], [np.zeros(1)]
+    masses[0][0] = max(0.0, 1.0 - sum(each.said.chance for each in against))
+    paid = epsilon
+    for each in against:
+        one, other, error = each.null(epsilon)
+        places, law = _composed(one, other, each.said.groups)
+        losses.append(places)
+        masses.append(each.said.chance * law)
+        paid = max(paid, epsilon + error)
+    found = _power(np.concatenate(losses), np.concatenate(masses), alpha, delta)
+    return found, paid
+
+
+@final
+class _Against:
+    """A mechanism, and nulls near to it; shifts begin where the last ones ended."""
+
+    def __init__(self, said: Said) -> None:
+        columns = said.log_likelihood.shape[1]
+        self.said = said
+        self._prior = log_fair(columns - 1)
+        self._steps = np.diff(said.log_likelihood, axis=1)
+        self._shifts = np.zeros(columns - 1)
+        self._joint = said.weights[:, None] * _shares(self._prior + said.log_likelihood)
+
+    def null(self, epsilon: float) -> tuple[Floats, Floats, float]:
+        """Return a null for an epsilon.
+
+        Returns:
+            What each (said, number of ones) weighs: of the mechanism, of the null; and
+            by how much the null's increments may exceed epsilon.
+        """
+        best, least = None, inf
+        for _ in range(_ROUNDS):
+            logs = np.empty(self._joint.shape)
+            logs[:, 0] = 0.0
+            steps = np.clip(self._steps + self._shifts, -epsilon, epsilon)
+            np.cumsum(steps, axis=1, out=logs[:, 1:])
+            joint = self.said.weights[:, None] * _shares(self._prior + logs)
+            marginal = np.log(joint.sum(axis=0)) - self._prior
+            error = float(np.abs(np.diff(marginal)).max())
+            if error < least:
+                best, least = joint * np.exp(-marginal), error
+            if error < _EXACT:
+                break
+            self._shifts = self._shifts - np.diff(marginal)
+        assert best is not None
+        return self._joint.ravel(), best.ravel(), least
+
+
+def _shares(logs: Floats) -> Floats:
+    shares = np.exp(logs - logs.max(axis=1, keepdims=True))
+    return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+
+
+def _composed(one: Floats, other: Floats, groups: int) -> tuple[Floats, Floats]:
+    """Return the law, under the first, of the log-ratio of ``groups`` independent ones.
+
+    What the first rules out is left out: the log-ratio there is minus infinity.
+    """
+    there = one > 0
+    one, other = one[there], other[there]
+    losses = np.log(one / other)
+    ends = float(losses.min()), float(losses.max())
+    two = np.all(np.minimum(losses - ends[0], ends[1] - losses) < _SAME)
+    spread = sqrt(float(np.cov(losses, aweights=one, ddof=0)))
+    step = max(
+        _SPREAD * max(spread, 1 / sqrt(groups)), (ends[1] - ends[0]) / _MOST_POINTS
+    )
+    if ends[1] - ends[0] < _SAME:
+        return np.array([groups * ends[0]]), np.ones(1)
+    if two:  # on a lattice of their own, where nothing is rounded
+        step = ends[1] - ends[0]
+    at = np.floor((losses - ends[0]) / step + _SAME).astype(np.int64)
+    # Masses at both ends of the cell that add up to those of the point, for both laws.
+    below, above = (np.exp(ends[0] + (at + more) * step) for more in (0, 1))
+    upper = np.clip((one - other * below) / (above - below), 0.0, other)
+    points = int(at.max()) + 2
+    law: Floats = np.bincount(at, (other - upper) * below, points).astype(np.float64)
+    law += np.bincount(at + 1, upper * above, points)
+    places: Floats = ends[0] + np.arange(points, dtype=np.float64) * step
+    low, high = _reach(places, law, groups)
+    size = fft.next_fast_len(ceil((high - low) / step) + 2, real=True)
+    folded = np.bincount(np.arange(points) % size, law, size)
+    summed = fft.irfft(fft.rfft(folded) ** groups, size)
+    start = round((low - groups * ends[0]) / step)  # of the window it is seen in
+    found = np.maximum(np.roll(summed, -start), 0.0)
+    return groups * ends[0] + (start + np.arange(size)) * step, found
+
+
+def _reach(losses: Floats, chances: Floats, groups: int) -> tuple[float, float]:
+    """Return ends that the sum leaves with a chance of at most ``_TAIL`` (Chernoff)."""
+    places, weight = losses[chances > 0], np.log(chances[chances > 0])
+    ends = []
+    for sign in (-1.0, 1.0):
+        logs = [special.logsumexp(sign * tilt * places + weight) for tilt in _TILTS]
+        reach = (groups * np.array(logs) - log(_TAIL)) / _TILTS
+        ends.append(sign * (float(reach[np.isfinite(reach)].min()) + 1.0))
+    return min(ends[0], -1.0), max(ends[1], 1.0)
+
+
+def _power(losses: Floats, masses: Floats, alpha: float, delta: float) -> float:
+    """Return the power of the best test of level alpha, from the law of log-ratios.
+
+    With delta, the null is the other one with a chance of delta: what is caught of that
+    counts against alpha, and the more so the larger the power.
+    """
+    order = np.argsort(-losses)
+    power = np.cumsum(masses[order])
+    with np.errstate(over="ignore", invalid="ignore"):
+        level = np.cumsum(masses[order] * np.exp(-losses[order]))
+    spent = delta * power + (1 - delta) * np.nan_to_num(level, nan=inf)
+    last = int(np.searchsorted(spent, alpha))
+    if last == len(spent):
+        return 1.0
+    before = (power[last - 1], spent[last - 1]) if last else (0.0, 0.0)
+    part = (alpha - before[1]) / (spent[last] - before[1])
+    found = before[0] + part * (power[last] - before[0])
+    return min(1.0, float(found) + ROUNDING)
+
+
+def _atoms(loss: Loss) -> tuple[Floats, Floats]:
+    """Return sizes of loss and their chances, none too small."""
+    if isinstance(loss, DiscreteLoss):
+        return np.minimum(loss.values, _SURE), loss.chances
+    end = loss.supremum if loss.supremum < inf else loss.breaks[-1]
+    points = np.linspace(0.0, end, _STEPS + 1)
+    points = np.union1d(points, [each for each in loss.breaks if each < end])
+    tails = np.append(loss.tail_at(points), 0.0)
+    chances = np.maximum(-np.diff(tails), 0.0)
+    values = np.append(points[1:], _SURE if loss.supremum == inf else end)
+    keep = chances > 0
+    return np.minimum(values, _SURE)[keep], chances[keep] / chances.sum()

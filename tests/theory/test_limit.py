@@ -1,0 +1,263 @@
+"""The limit against closed forms, against all tests and all mechanisms, and by hand."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy import optimize, sparse, special, stats
+
+from dpaudit.errors import InvalidInputError
+from dpaudit.mechanisms.local import (
+    LocalGaussian,
+    LocalLaplace,
+    LocalRandomisedResponse,
+)
+from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, LossLaw, SmoothLoss
+from dpaudit.theory.limit import Said, _Against, limit, power_at_most, said_by
+from dpaudit.theory.power import bounds_by_count
+from dpaudit.theory.right_law import right_law
+
+ALPHA = 0.05
+
+
+def randomised_response(elements: int, loss: float) -> list[Said]:
+    law = DiscreteLoss(values=np.array([loss]), chances=np.ones(1))
+    kind = Kind(chance=1.0, groups=elements, size=1, loss=law)
+    return said_by(LossLaw(elements=elements, kinds=(kind,)))
+
+
+def best_binomial_test(elements: int, loss: float, epsilon: float) -> float:
+    """Return the power of the randomised test by the number of right answers."""
+    right = np.arange(elements, -1, -1)
+    null, other = (
+        np.append(0, np.cumsum(stats.binom.pmf(right, elements, special.expit(each))))
+        for each in (epsilon, loss)
+    )
+    last = np.searchsorted(null, ALPHA) - 1
+    part = (ALPHA - null[last]) / (null[last + 1] - null[last])
+    return float(other[last] + part * (other[last + 1] - other[last]))
+
+
+@pytest.mark.parametrize("elements", [1, 4, 100, 10_000])
+@pytest.mark.parametrize(("loss", "epsilon"), [(1.0, 0.9), (2.0, 0.5), (0.3, 0.28)])
+def test_randomised_response_is_the_binomial_test(
+    elements: int, loss: float, epsilon: float
+) -> None:
+    found, paid = power_at_most(
+        randomised_response(elements, loss), epsilon, alpha=ALPHA
+    )
+    assert found == pytest.approx(best_binomial_test(elements, loss, epsilon), abs=1e-6)
+    assert paid == pytest.approx(epsilon, abs=1e-9)
+
+
+@pytest.mark.parametrize(("elements", "loss"), [(100, 1.0), (1000, 0.5), (30, 3.0)])
+def test_the_median_of_randomised_response(elements: int, loss: float) -> None:
+    """Where the power crosses one half, found by halving what a binomial says."""
+    low, high = 0.0, loss
+    for _ in range(40):
+        middle = (low + high) / 2
+        crossed = best_binomial_test(elements, loss, middle) >= 0.5
+        low, high = (middle, high) if crossed else (low, middle)
+    found = limit(randomised_response(elements, loss), alpha=ALPHA)
+    assert high <= found <= high + 2e-4
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "elements", "guesses"),
+    [
+        (LocalLaplace(epsilon=1.0), 300, 206),
+        (LocalLaplace(epsilon=4.0), 3000, 1677),
+        (LocalGaussian(sigma=1.0), 300, 46),
+        (LocalGaussian(sigma=0.5), 30, 15),
+        (LocalRandomisedResponse(epsilon=1.0), 300, 300),
+    ],
+)
+def test_the_best_number_of_guesses_stays_below(
+    mechanism: LocalLaplace | LocalGaussian | LocalRandomisedResponse,
+    elements: int,
+    guesses: int,
+) -> None:
+    """The exact median of our own bound, which is valid, and not far below."""
+    law = mechanism.loss_law(elements)
+    right = right_law(law, guesses=guesses)
+    bounds = bounds_by_count(
+        right, canaries=elements, guesses=guesses, delta=0.0, alpha=ALPHA
+    )
+    median = bounds[np.searchsorted(np.cumsum(right), 0.5)]
+    found = limit(said_by(law), alpha=ALPHA)
+    assert 0.9 * found < median <= found
+
+
+def table(rng: np.random.Generator, outputs: int, ones: int) -> np.ndarray:
+    """Return a mechanism's chances of outputs (columns), for each number of ones."""
+    return rng.dirichlet(np.ones(outputs), ones + 1)
+
+
+def said(chances: np.ndarray, groups: int) -> Said:
+    ones = len(chances) - 1
+    prior = stats.binom.pmf(np.arange(ones + 1), ones, 0.5)
+    return Said(
+        groups=groups, weights=prior @ chances, log_likelihood=np.log(chances.T)
+    )
+
+
+def against_every_mechanism(chances: np.ndarray, groups: int, epsilon: float) -> float:
+    """Return the least power, over all private mechanisms, of the best test of each.
+
+    The best test of level alpha of N against M has power min over t of ``alpha t + sum
+    (M - t N)_+``; with ``t N`` as unknowns that is a linear program.
+    """
+    ones, outputs = len(chances) - 1, chances.shape[1]
+    coins = list(product((0, 1), repeat=ones * groups))
+    seen = list(product(range(outputs), repeat=groups))
+    counts = np.array(coins).reshape(len(coins), groups, ones).sum(axis=2)
+    law = np.array(
+        [
+            [
+                np.prod([chances[c, o] for c, o in zip(row, out, strict=True)])
+                for out in seen
+            ]
+            for row in counts
+        ]
+    ) / len(coins)
+    size = law.size  # unknowns: t N(S, o) / 2^m, then the excess, then t
+    cost = np.concatenate([np.zeros(size), np.ones(size), [ALPHA]])
+    above = sparse.hstack(
+        [-sparse.eye(size), -sparse.eye(size), sparse.csr_matrix((size, 1))]
+    )
+    rows, limits = [above], [-law.ravel()]
+    place = {each: i for i, each in enumerate(coins)}
+    private = []
+    for i, each in enumerate(coins):
+        for j in range(len(each)):
+            other = place[(*each[:j], 1 - each[j], *each[j + 1 :])]
+            for k in range(len(seen)):
+                private.append((i * len(seen) + k, other * len(seen) + k))
+    at = np.arange(len(private))
+    one, two = np.array(private).T
+    ratio = sparse.csr_matrix(
+        (
+            np.concatenate([np.ones(len(at)), np.full(len(at), -np.exp(epsilon))]),
+            (np.concatenate([at, at]), np.concatenate([one, two])),
+        ),
+        shape=(len(at), 2 * size + 1),
+    )
+    rows.append(ratio)
+    limits.append(np.zeros(len(at)))
+    whole = sparse.lil_matrix((len(coins), 2 * size + 1))
+    for i in range(len(coins)):
+        whole[i, i * len(seen) : (i + 1) * len(seen)] = 1.0
+        whole[i, 2 * size] = -1 / len(coins)
+    solved = optimize.linprog(
+        cost,
+        A_ub=sparse.vstack(rows),
+        b_ub=np.concatenate(limits),
+        A_eq=whole.tocsr(),
+        b_eq=np.zeros(len(coins)),
+    )
+    assert solved.status == 0
+    return float(solved.fun)
+
+
+@pytest.mark.parametrize(
+    ("ones", "groups", "outputs"),
+    [(1, 1, 3), (1, 2, 3), (1, 3, 2), (2, 1, 4), (2, 2, 2), (3, 1, 3), (4, 1, 3)],
+)
+@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0])
+def test_no_test_of_any_mechanism_has_more(
+    ones: int, groups: int, outputs: int, epsilon: float
+) -> None:
+    """The null is one of all, so its best test has at least the power of the worst."""
+    chances = table(np.random.default_rng([ones, groups]), outputs, ones)
+    found, paid = power_at_most([said(chances, groups)], epsilon, alpha=ALPHA)
+    least = against_every_mechanism(chances, groups, paid)
+    assert least - 1e-7 <= found <= 1
+
+
+def test_the_linear_program_knows_randomised_response() -> None:
+    kept = special.expit(1.5)
+    chances = np.array([[kept, 1 - kept], [1 - kept, kept]])
+    for groups in (1, 2, 3):
+        assert against_every_mechanism(chances, groups, 0.4) == pytest.approx(
+            best_binomial_test(groups, 1.5, 0.4), abs=1e-7
+        )
+
+
+@pytest.mark.parametrize("ones", [1, 2, 5, 12])
+@pytest.mark.parametrize("epsilon", [0.05, 0.4, 2.0])
+def test_the_null_is_private_and_its_coins_are_fair(ones: int, epsilon: float) -> None:
+    """Its chances add up to one for each number of ones; neighbours are near."""
+    chances = table(np.random.default_rng(ones), 40, ones)
+    own, null, error = _Against(said(chances, 3)).null(epsilon)
+    prior = stats.binom.pmf(np.arange(ones + 1), ones, 0.5)
+    redrawn = null.reshape(40, ones + 1) / prior
+    assert redrawn.sum(axis=0) == pytest.approx(np.ones(ones + 1), abs=1e-12)
+    steps = np.abs(np.diff(np.log(redrawn), axis=1)).max()
+    assert steps <= epsilon + error + 1e-9
+    assert error < 0.01
+    assert own.reshape(40, ones + 1) / prior == pytest.approx(chances.T, abs=1e-12)
+
+
+def test_a_loss_that_is_rounded_up_is_told_no_less() -> None:
+    """A smooth loss lies between what is rounded down and what is rounded up."""
+    smooth = SmoothLoss(
+        tail_at=lambda t: np.where(t <= 0, 1.0, np.exp(-2 * t)), breaks=(0.0, 15.0)
+    )
+    kind = Kind(chance=1.0, groups=500, size=1, loss=smooth)
+    found = limit(said_by(LossLaw(elements=500, kinds=(kind,))), alpha=ALPHA)
+    points = np.linspace(0, 15, 3001)
+    ends = []
+    for values in (points[:-1], points[1:]):
+        chances = np.exp(-2 * points[:-1]) - np.exp(-2 * points[1:])
+        law = DiscreteLoss(values=values, chances=chances / chances.sum())
+        coarse = Kind(chance=1.0, groups=500, size=1, loss=law)
+        ends.append(limit(said_by(LossLaw(elements=500, kinds=(coarse,))), alpha=ALPHA))
+    assert ends[0] <= found <= ends[1] + 2e-4
+    assert ends[1] - ends[0] < 0.02
+
+
+def test_all_or_nothing_says_nothing_most_of_the_time() -> None:
+    """Everything is revealed with a chance of 0.01: the null is hit as seldom."""
+    sure = DiscreteLoss(values=np.array([np.inf]), chances=np.ones(1))
+    kind = Kind(chance=0.01, groups=100, size=1, loss=sure)
+    law = said_by(LossLaw(elements=100, kinds=(kind,)))
+    power, _ = power_at_most(law, 1.0, alpha=ALPHA)
+    # Always right when revealed, which the null almost never is; the rest at random.
+    assert power == pytest.approx(0.01 + ALPHA * 0.99, abs=1e-3)
+    assert limit(law, alpha=ALPHA) < 1e-3
+
+
+def test_delta_is_a_leak_of_all() -> None:
+    """With alpha all spent on the leak, nothing can be told; with less, less."""
+    law = randomised_response(100, 2.0)
+    without, _ = power_at_most(law, 1.5, alpha=ALPHA)
+    little, _ = power_at_most(law, 1.5, alpha=ALPHA, delta=1e-3)
+    much, _ = power_at_most(law, 1.5, alpha=ALPHA, delta=0.06)
+    assert without - 0.01 < little < without
+    assert much < 0.06 / 0.06 * ALPHA / 0.06 + 1e-9
+    # The level of the mixture, computed from the binomial test again.
+    power = best_binomial_test(100, 2.0, 1.5)
+    assert power == pytest.approx(without, abs=1e-6)
+
+
+def test_a_shared_loss_is_not_enough() -> None:
+    law = DiscreteLoss(values=np.array([1.0]), chances=np.ones(1))
+    kind = Kind(chance=1.0, groups=1, size=10, loss=law)
+    with pytest.raises(InvalidInputError, match="hang together"):
+        said_by(LossLaw(elements=10, kinds=(kind,)))
+
+
+@pytest.mark.parametrize(
+    ("weights", "likelihood", "says"),
+    [
+        (np.ones(2), np.zeros((2, 2)), "add up"),
+        (np.ones(2) / 2, np.zeros((3, 2)), "shapes"),
+        (np.ones(2) / 2, np.zeros((2, 1)), "two numbers"),
+        (np.ones(1), np.array([[0.0, -np.inf]]), "finite"),
+    ],
+)
+def test_what_is_not_a_law_is_refused(
+    weights: np.ndarray, likelihood: np.ndarray, says: str
+) -> None:
+    with pytest.raises(InvalidInputError, match=says):
+        Said(groups=1, weights=weights, log_likelihood=likelihood)
