@@ -562,7 +562,7 @@ def _coupler(steps: Steps, before: Batch, after: Batch, row: int) -> str:
             )
         if not equal(out, out_then):
             return f"{name!r}, in which records of a batch meet"
-    return "the loss, in which records of a batch meet: a mean over all their tokens?"
+    return "the loss, in which records of a batch meet (a mean over all their tokens?)"
 
 
 def _flow(
