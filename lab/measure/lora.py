@@ -69,7 +69,7 @@ class Training:
 
 SHORT = Training(batch=25, steps=40, length=12)
 LONGER = Training(batch=25, steps=80, length=12)  # to catch half of the noise at 1e3
-USUAL = Training(batch=64, steps=6, length=64)
+USUAL = Training(batch=64, steps=5, length=64)
 LEARNING = Training(batch=50, steps=60, length=12)
 
 EVERY_LAYER = [f"{name}_proj" for name in ("q", "k", "v", "o", "gate", "up", "down")]
@@ -583,12 +583,13 @@ PARTS = {
 }
 
 
-def fill(name: str, runs: int | None, store: Path) -> None:
-    """Measure what the store lacks of a part."""
+def fill(name: str, runs: int | None, store: Path, only: Sequence[str] = ()) -> None:
+    """Measure what the store lacks of a part, or of some of its settings."""
     part = PARTS[name]
     done = [{"part": row["part"], **row["setting"]} for row in stored(store)]
     for setting in part.settings(runs or part.runs):
-        if {"part": name, **setting} in done:
+        named = {f"{key}={value}" for key, value in setting.items()}
+        if {"part": name, **setting} in done or not named.issuperset(only):
             continue
         row = {"part": name, "setting": setting, **part.measure(**setting)}
         with store.open("a") as file:
@@ -628,6 +629,7 @@ def main() -> None:
     parser.add_argument("what", choices=[*PARTS, "table", "peak"])
     parser.add_argument("--store", type=Path, default=Path("lora.jsonl"))
     parser.add_argument("--runs", type=int, help="or pairs, of each kind")
+    parser.add_argument("--only", nargs="*", default=[], help="such as size=1e3")
     parser.add_argument("--mode", choices=MODES, default="hooks", help="of a peak")
     parser.add_argument("--seed", type=int, default=0, help="likewise")
     parser.add_argument("--audited", action="store_true", help="likewise")
@@ -639,7 +641,7 @@ def main() -> None:
     elif asked.what == "peak":
         peak(asked.mode, asked.seed, audited=asked.audited)
     else:
-        fill(asked.what, asked.runs, asked.store)
+        fill(asked.what, asked.runs, asked.store, asked.only)
 
 
 if __name__ == "__main__":
