@@ -17,6 +17,7 @@ import argparse
 import copy
 import functools
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -323,15 +324,25 @@ def cost_table(rows: list[Row]) -> None:
 
 def memory_settings(runs: int) -> Iterator[Setting]:
     for number in range(runs):
-        for mode in MODES:
-            for audited in (True, False):
-                yield {"mode": mode, "audited": audited, "number": number}
+        for live in (True, False):
+            for mode in MODES:
+                for audited in (True, False):
+                    setting = {"mode": mode, "audited": audited, "live": live}
+                    yield {**setting, "number": number}
 
 
-def memory(*, mode: str, audited: bool, number: int) -> Row:
+def memory(*, mode: str, audited: bool, live: bool, number: int) -> Row:
+    """Measure it; if live, without what the allocator keeps of freed tensors."""
+    mapped = {"MALLOC_MMAP_THRESHOLD_": "65536"} if live else {}
     command = [sys.executable, "-W", "ignore", __file__, "peak"]
     command += ["--mode", mode, "--seed", str(number), *["--audited"] * audited]
-    out = subprocess.run(command, check=True, capture_output=True, text=True)
+    out = subprocess.run(
+        command,
+        check=True,
+        capture_output=True,
+        text=True,
+        env={**os.environ, **mapped},
+    )
     return {"MiB": int(out.stdout.splitlines()[-1]) / 1024}
 
 
@@ -346,18 +357,16 @@ def peak(mode: str, seed: int, *, audited: bool) -> None:
 
 
 def memory_table(rows: list[Row]) -> None:
-    for (mode,), found in grouped(rows, "mode"):
-        by = {
-            audited: np.array(
-                [row["MiB"] for row in found if row["audited"] == audited]
-            )
+    for (mode, live), found in grouped(rows, "mode", "live"):
+        ours, plain = (
+            [row["MiB"] for row in found if row["audited"] == audited]
             for audited in (True, False)
-        }
-        pairs = min(map(len, by.values()))
-        ratio = ratio_of(list(by[True][:pairs]), list(by[False][:pairs]))
+        )
+        pairs = min(len(ours), len(plain))
+        more = ratio_of(ours[:pairs], plain[:pairs])
         print(
-            f"memory, {mode}: {by[True].mean():.0f} MiB over {by[False].mean():.0f}, "
-            f"ratio {ratio}, {pairs} pairs"
+            f"memory, {mode}, {'live' if live else 'resident'}: {np.mean(ours):.0f} "
+            f"over {np.mean(plain):.0f} MiB, ratio {more}, {pairs} pairs"
         )
 
 
