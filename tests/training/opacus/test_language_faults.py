@@ -50,7 +50,7 @@ class TiedHead(nn.Module):
 def test_the_functional_tied_head_in_ghost_clipping():
     """Its gradient runs past the hooks, so that the norm that is clipped is too small.
 
-    With hooks Opacus refuses it, as the weight's gradients by record are not whole.
+    With hooks, what runs past them is left out of the sum: nothing exceeds the norm.
     """
     for functional in (True, False):
         run = private_language_model(
