@@ -123,7 +123,7 @@ def rounds(asked: argparse.Namespace) -> None:
     found = np.sort(
         [
             plan.rehearse(rng=np.random.default_rng([7, game])).bound.epsilon_lower
-            for game in range(asked.games)
+            for game in range(asked.first, asked.first + asked.games)
         ]
     )
     reach = int(np.ceil(0.98 * asked.games**0.5))  # two standard deviations of a rank
@@ -142,6 +142,7 @@ def main() -> None:
     parser.add_argument("what", choices=("table", "below", "gap", "rounds"))
     parser.add_argument("--simulated", type=int, default=20_000)
     parser.add_argument("--games", type=int, default=400)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first game")
     parser.add_argument("--coordinates", type=int, default=1000)
     parser.add_argument("--per-coordinate", type=int, default=12)
     asked = parser.parse_args()
