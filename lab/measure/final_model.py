@@ -33,11 +33,13 @@ import torch
 from opacus import PrivacyEngine
 from opacus.accountants.utils import get_noise_multiplier
 from opacus.utils.batch_memory_manager import BatchMemoryManager
+from sweeping import add_line, lines
 from torch.utils.data import ConcatDataset, DataLoader, TensorDataset
 
 from dpaudit import ApproxDP, Design, Key
 from dpaudit.game.coins import Coins
 from dpaudit.game.rules import Ranking
+from dpaudit.stats.means import standard_error
 from dpaudit.training.black_box import BlackBoxAudit, CanaryScores, pooled_scores
 from dpaudit.training.text import (
     Logits,
@@ -352,29 +354,22 @@ def setting_of(asked: argparse.Namespace) -> dict[str, Any]:
 
 def run(asked: argparse.Namespace) -> None:
     setting = setting_of(asked)
-    done = {row["seed"] for row in stored(asked.store) if row["setting"] == setting}
+    done = {row["seed"] for row in lines(asked.store) if row["setting"] == setting}
     for seed in range(asked.first, asked.first + asked.runs):
         if seed in done:
             continue
         print(f"seed {seed}: {setting}", flush=True)
         asked.raw = {}
         row = {"setting": setting, "seed": seed, **one_run(asked, seed)}
-        row["raw"] = f"{asked.store.stem}-{len(stored(asked.store))}.npz"
+        row["raw"] = f"{asked.store.stem}-{len(lines(asked.store))}.npz"
         np.savez(asked.store.with_name(row["raw"]), **asked.raw)
-        with asked.store.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        add_line(asked.store, row)
         print(f"perplexity {row['perplexity']}, {row['cpu']:.0f} s of CPU", flush=True)
-
-
-def stored(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def by_setting(asked: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
     found = defaultdict(list)
-    for row in stored(asked.store):
+    for row in lines(asked.store):
         found[json.dumps(row["setting"], sort_keys=True)].append(row)
     return found
 
@@ -422,7 +417,7 @@ def show_lost(rows: list[dict[str, Any]], blank: list[dict[str, Any]]) -> None:
         if row["seed"] in without
     ]
     if len(lost) > 1 and rows is not blank:
-        error = np.std(lost, ddof=1) / len(lost) ** 0.5
+        error = standard_error(lost)
         print(f"  canaries cost {np.mean(lost):.3f} ± {error:.3f}, {len(lost)} pairs")
 
 
@@ -433,7 +428,7 @@ def show(audits: list[dict[str, Any]]) -> None:
     for (kind, score, canaries), each in found.items():
         bounds = np.array([one["epsilon"] for one in each])
         told = np.mean([one["told"] for one in each])
-        error = bounds.std(ddof=1) / len(bounds) ** 0.5 if len(bounds) > 1 else 0
+        error = standard_error(bounds) or 0.0
         refuted = sum(one["p_value"] <= 0.05 for one in each)
         print(
             f"  {kind:12} {score:12} {canaries:5} canaries: "

@@ -24,7 +24,8 @@ from dpaudit.mechanisms.local import (
     LocalRandomisedResponse,
 )
 from dpaudit.privacy.guarantees import ApproxDP
-from dpaudit.theory.limit import limit, said_by
+from dpaudit.stats.means import standard_error
+from dpaudit.theory.limit import limit, power_at_most, said_by
 from dpaudit.theory.power import bounds_by_count
 from dpaudit.theory.right_law import right_law
 
@@ -91,8 +92,6 @@ def gap(asked: argparse.Namespace) -> None:
     sys.path.insert(0, str(tests))
     from test_limit import against_every_mechanism, said, table  # noqa: PLC0415
 
-    from dpaudit.theory.limit import power_at_most  # noqa: PLC0415
-
     for ones, groups, outputs in (
         (1, 1, 3),
         (1, 2, 3),
@@ -128,7 +127,7 @@ def rounds(asked: argparse.Namespace) -> None:
     )
     reach = int(np.ceil(0.98 * asked.games**0.5))  # two standard deviations of a rank
     middle = asked.games // 2
-    error = found.std(ddof=1) / asked.games**0.5
+    error = standard_error(found)
     print(
         f"{plan.coordinates} coordinates of {plan.per_coordinate}: limit {most}; "
         f"median {np.median(found):.3f} [{found[middle - reach]:.3f}, "

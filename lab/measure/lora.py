@@ -35,12 +35,14 @@ import numpy as np
 import torch
 from opacus import PrivacyEngine
 from opacus.accountants.utils import get_noise_multiplier
+from sweeping import add_line, lines
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit import Key
 from dpaudit.dpsgd.planning import Plan
 from dpaudit.game.result import Result
+from dpaudit.stats.means import standard_error
 from dpaudit.training.opacus import OpacusAudit, plan_opacus
 from dpaudit.training.text import Logits, RecordLoss, record_losses
 from dpaudit_lab.power.timing import cpu, median_ratio, ratio_of
@@ -257,7 +259,7 @@ def power_table(rows: list[Row]) -> None:
     for (size, mode, factor), found in grouped(rows, "size", "mode", "factor"):
         first, bounds = found[0], [row["bound"] for row in found]
         named = sum(bool(row["faults"]) for row in found)
-        mean, error = np.mean(bounds), standard_error(bounds)
+        mean, error = np.mean(bounds), (standard_error(bounds) or 0.0)
         share = mean / first["plan"]
         print(
             f"{size} ({first['trained']:,} trained, {first['canaries']:,} canaries), "
@@ -558,7 +560,7 @@ def perplexity_table(rows: list[Row]) -> None:
     plain = np.mean([row["plain"] for row in rows])
     print(
         f"perplexity {rows[0]['before']:.2f} before, {plain:.2f} after; with canaries "
-        f"{np.mean(more):+.3f} ± {standard_error(more):.3f}, {len(rows)} pairs"
+        f"{np.mean(more):+.3f} ± {(standard_error(more) or 0.0):.3f}, {len(rows)} pairs"
     )
 
 
@@ -595,21 +597,14 @@ PARTS = {
 def fill(name: str, runs: int | None, store: Path, only: Sequence[str] = ()) -> None:
     """Measure what the store lacks of a part, or of some of its settings."""
     part = PARTS[name]
-    done = [{"part": row["part"], **row["setting"]} for row in stored(store)]
+    done = [{"part": row["part"], **row["setting"]} for row in lines(store)]
     for setting in part.settings(runs or part.runs):
         named = {f"{key}={value}" for key, value in setting.items()}
         if {"part": name, **setting} in done or not named.issuperset(only):
             continue
         row = {"part": name, "setting": setting, **part.measure(**setting)}
-        with store.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        add_line(store, row)
         print(json.dumps(row), flush=True)
-
-
-def stored(path: Path) -> list[Row]:
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def grouped(
@@ -621,15 +616,9 @@ def grouped(
     return sorted(found.items())
 
 
-def standard_error(values: Sequence[float]) -> float:
-    return (
-        float(np.std(values, ddof=1) / len(values) ** 0.5) if len(values) > 1 else 0.0
-    )
-
-
 def table(store: Path) -> None:
     for name, part in PARTS.items():
-        rows = [row for row in stored(store) if row["part"] == name]
+        rows = [row for row in lines(store) if row["part"] == name]
         part.table([{**row["setting"], **row} for row in rows])
 
 

@@ -13,7 +13,6 @@ what scores look like; their coins are not guessed. Of the others: the classic b
 
 import argparse
 import copy
-import json
 import time
 import warnings
 from pathlib import Path
@@ -23,7 +22,8 @@ import numpy as np
 import torch
 from opacus import PrivacyEngine
 from scipy import special
-from small_fine_tunings import CLAIM, LENGTH, WORDS, sentences, small_model, stored
+from small_fine_tunings import CLAIM, LENGTH, WORDS, sentences, small_model
+from sweeping import add_line, lines
 from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit.accounting import accountant_curve
@@ -91,7 +91,7 @@ def log_odds(rows: list[dict[str, Any]]) -> tuple[Any, Any, float]:
 
 
 def table(path: Path) -> None:
-    rows = stored(path)
+    rows = lines(path)
     for divided in sorted({row["divided"] for row in rows}):
         chosen = [row for row in rows if row["divided"] == divided]
         bits, odds, effect = log_odds(chosen)
@@ -134,7 +134,7 @@ def main() -> None:
     torch.manual_seed(0)
     initial = small_model("llama", head=True)
     sigma, divided = noise() / asked.divide_noise_by, asked.divide_noise_by
-    known = stored(asked.store)
+    known = lines(asked.store)
     done = {row["seed"] for row in known if row["divided"] == divided}
     for seed in range(asked.runs):
         if seed in done:
@@ -143,8 +143,7 @@ def main() -> None:
         bit, value = score(initial, seed, sigma)
         cpu = time.process_time() - start
         row = {"seed": seed, "divided": divided, "bit": bit, "score": value, "cpu": cpu}
-        with asked.store.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        add_line(asked.store, row)
     return table(asked.store)
 
 

@@ -13,7 +13,6 @@ found.
 
 import argparse
 import functools
-import json
 import time
 import warnings
 from pathlib import Path
@@ -23,6 +22,7 @@ import numpy as np
 import torch
 from opacus import PrivacyEngine
 from opacus.accountants.utils import get_noise_multiplier
+from sweeping import add_line, lines
 from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit import ApproxDP, Design, Key
@@ -197,14 +197,8 @@ def one_run(number: int) -> dict[str, Any]:
     }
 
 
-def stored(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
 def table(path: Path) -> None:
-    rows = stored(path)
+    rows = lines(path)
     for who in ("steps", "final"):
         values = np.array([row[who][0] for row in rows])
         low = int(np.sum(values < 0.001))
@@ -228,14 +222,13 @@ def main() -> None:
     torch.set_num_threads(1)
     if asked.what == "table":
         return table(asked.store)
-    done = {row["number"] for row in stored(asked.store)}
+    done = {row["number"] for row in lines(asked.store)}
     for number in range(asked.runs):
         if number in done:
             continue
         start = time.process_time()
         row = one_run(number)
-        with asked.store.open("a") as file:
-            file.write(json.dumps(row) + "\n")
+        add_line(asked.store, row)
         print(f"{number}: {time.process_time() - start:.1f} s {row}", flush=True)
     return table(asked.store)
 

@@ -1,9 +1,11 @@
-"""A sweep run, or resumed, and how far one is: what these scripts share."""
+"""What these scripts share: a sweep run, or resumed, and stores of a line a row."""
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from dpaudit.engines.local import LocalEngine
 from dpaudit.engines.store import Store
@@ -33,3 +35,16 @@ def stored(path: Path) -> int:
     except sqlite3.OperationalError:
         return 0
     return int(number)
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a store that has one in each line; none if it is not there."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def add_line(path: Path, row: dict[str, Any]) -> None:
+    """Add a row to such a store, so that it is not made again."""
+    with path.open("a") as file:
+        file.write(json.dumps(row) + "\n")

@@ -44,7 +44,7 @@ def test_a_store_is_filled_once_and_told(lora, tmp_path, monkeypatch, capsys):
     for _ in range(2):
         for part in ("power", "cost", "perplexity"):
             lora.fill(part, 1, store)
-    rows = lora.stored(store)
+    rows = lora.lines(store)
     assert [row["part"] for row in rows] == [
         *["power"] * 4,
         *["cost"] * 2,
