@@ -4,6 +4,7 @@
     python lab/measure/limit.py below     # 21 mechanisms and sizes, exact medians
     python lab/measure/limit.py gap       # against every test and mechanism, tiny games
     python lab/measure/limit.py rounds --games 400     # the best rule, run (10 min)
+    python lab/measure/limit.py turns     # of rules that take coins one after another
 
 ``below`` has no randomness: the law of the number of right guesses of a local mechanism
 is known, and so is the median bound for every number of guesses.
@@ -14,10 +15,13 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, special
 
 from dpaudit.dpsgd.planning import plan_audit
 from dpaudit.dpsgd.planning.limit import training_limit
 from dpaudit.dpsgd.planning.training import Training
+from dpaudit.mechanisms.exchangeable import log_fair
 from dpaudit.mechanisms.local import (
     LocalGaussian,
     LocalLaplace,
@@ -26,6 +30,7 @@ from dpaudit.mechanisms.local import (
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.stats.means import standard_error
 from dpaudit.theory.limit import limit, power_at_most, said_by
+from dpaudit.theory.nearest import Nearest
 from dpaudit.theory.power import bounds_by_count
 from dpaudit.theory.right_law import right_law
 
@@ -109,6 +114,56 @@ def gap(asked: argparse.Namespace) -> None:
             )
 
 
+def turns(asked: argparse.Namespace) -> None:
+    """Print the limit of rules that hold whatever later coins would have said.
+
+    They ask of a mechanism only that each coin, given the output and the coins before
+    it, has odds of at most e^epsilon. Of those mechanisms the nearest is known: the
+    odds are cut, coin by coin. Its limit is where it is as far from the training as
+    the nearest private mechanism is at the limit of all rules.
+    """
+    del asked
+    noise = ONE_STEP.noise
+    for s in (1, 2, 4, 8, 12, 20, 40):
+        seen = np.arange(-8 * noise, s + 8 * noise, noise / 64)
+        likelihood = np.exp(
+            -0.5 * np.square((seen[:, None] - np.arange(s + 1)) / noise)
+        )
+        ways = np.exp(log_fair(s))
+        joint = likelihood * ways / (likelihood @ ways).sum()
+        most = training_limit(
+            ONE_STEP, coordinates=1000, per_coordinate=s, alpha=ALPHA
+        ).value
+        far = special.rel_entr(joint, Nearest(joint).at(most)[0]).sum()
+        found = optimize.brentq(
+            lambda epsilon: _cut_in_turn(likelihood, epsilon) - far,  # noqa: B023
+            0.3,
+            1.2,
+        )
+        print(
+            f"one step, 1000 coordinates of {s}: limit {most:.4f}, of rules in turn "
+            f"{found:.4f}, {found / most:.1%}",
+            flush=True,
+        )
+
+
+def _cut_in_turn(likelihood: NDArray[np.float64], epsilon: float) -> float:
+    """Return the divergence from coins whose odds are cut one after the other."""
+    size = likelihood.shape[1] - 1
+    sums = [likelihood]  # by how many are ones of those known, all known first
+    for _ in range(size):
+        sums.append(sums[-1][:, :-1] + sums[-1][:, 1:])
+    whole = sums[-1].sum()
+    far = 0.0
+    for known in range(size):
+        after, now = sums[size - known - 1], sums[size - known]
+        one = after[:, 1:] / now
+        cut = special.expit(special.logit(one).clip(-epsilon, epsilon))
+        lost = special.rel_entr(one, cut) + special.rel_entr(1 - one, 1 - cut)
+        far += float((special.comb(known, np.arange(known + 1)) * now * lost).sum())
+    return far / whole
+
+
 def rounds(asked: argparse.Namespace) -> None:
     """Run the planned audit many times; print its median with exact limits."""
     plan = plan_audit(
@@ -136,16 +191,19 @@ def rounds(asked: argparse.Namespace) -> None:
     )
 
 
+COMMANDS = {each.__name__: each for each in (table, below, gap, turns, rounds)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("table", "below", "gap", "rounds"))
+    parser.add_argument("what", choices=tuple(COMMANDS))
     parser.add_argument("--simulated", type=int, default=20_000)
     parser.add_argument("--games", type=int, default=400)
     parser.add_argument("--first", type=int, default=0, help="seed of the first game")
     parser.add_argument("--coordinates", type=int, default=1000)
     parser.add_argument("--per-coordinate", type=int, default=12)
     asked = parser.parse_args()
-    {"table": table, "below": below, "gap": gap, "rounds": rounds}[asked.what](asked)
+    COMMANDS[asked.what](asked)
 
 
 if __name__ == "__main__":

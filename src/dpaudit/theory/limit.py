@@ -12,13 +12,10 @@ Where this is below one half, the median bound is at most epsilon. The nearer ``
 to ``M``, the sharper.
 
 **The null.** The output falls into independent groups; of a group of ``s`` canaries it
-says how likely each number ``c`` of ones is. ``N`` keeps the law of the output, and
-redraws the number of ones from ``prior(c) exp(L'(c))``, where the increments of ``L'``
-are those of the log-likelihood ``L``, moved by ``shifts`` and cut to plus or minus
-epsilon. The shifts are such that every number is as likely as with fair coins; then
-``N`` is a mechanism on fair coins, and what neighbouring coins change of its
-likelihoods is those increments. Whatever error the shifts leave is paid: the null is
-private for a slightly larger epsilon, and the limit is that one.
+says how likely each number of ones is. ``N`` is the product of the private mechanisms
+that are nearest to each (``nearest.py``), and the epsilon that it is found to have is
+the one that the limit is said for. With delta, the null may be ``M`` itself with a
+chance of ``delta / d``, if ``M`` is (epsilon, d)-private.
 
 **The power.** The ratio of likelihoods of ``M`` and ``N`` is a product over groups. The
 law of its logarithm is put on a grid by connecting the dots, which keeps the mass of
@@ -32,6 +29,7 @@ https://arxiv.org/abs/2207.04380.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import ceil, inf, log, sqrt
 from typing import Final, TypeAlias, final
 
@@ -43,6 +41,7 @@ from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.exchangeable import log_fair
 from dpaudit.mechanisms.loss_law import DiscreteLoss, Loss, LossLaw
+from dpaudit.theory.nearest import Nearest
 
 __all__ = ["ROUNDING", "Said", "limit", "power_at_most", "said_by"]
 
@@ -53,9 +52,7 @@ _SPREAD = 0.02  # of the grid, over the standard deviation of a sum, or over 1
 _MOST_POINTS = 1 << 22
 _TAIL = 1e-13  # mass that may be folded over the ends of the grid
 _TILTS = 4.0 ** np.arange(-5, 5)  # tried for the ends
-_ROUNDS = 60  # of the search for shifts
 _SAME = 1e-12  # log-ratios that differ by rounding only
-_EXACT = 1e-6  # error of the marginals at which it ends
 _CLOSE = 1e-4  # how near to the turning point a limit is
 _NEARLY = 1 - 1e-12  # a power, where more would be infinitely far away
 _STEPS = 4000  # that a smooth loss is cut into
@@ -146,6 +143,7 @@ def limit(
     alpha: float,
     delta: float = 0.0,
     share: float = 0.5,
+    near: float | None = None,
     largest: float = 20.0,
 ) -> float:
     """Return an epsilon that no valid audit exceeds in more than this share of runs.
@@ -155,6 +153,7 @@ def limit(
         alpha: Chance of an audit's bound being wrong.
         delta: Of the privacy that is audited.
         share: One half for the median.
+        near: About where it is, if that is known.
         largest: Where to give up; infinity is returned then.
 
     Returns:
@@ -169,6 +168,9 @@ def limit(
     _validate.probability("share", share)
     against = [_Against(each) for each in said]
 
+    reached: list[float] = []
+
+    @cache
     def short(epsilon: float) -> float:
         """Return by how much the power falls short, in standard deviations."""
         found, paid = _power_at_most(against, epsilon, alpha, delta)
@@ -176,13 +178,13 @@ def limit(
             reached.append(paid)
         return float(special.ndtri(share) - special.ndtri(min(found, _NEARLY)))
 
-    reached: list[float] = []
-    low, high = 0.0, 0.25
-    while not reached:
+    low, high = (0.0, 0.25) if not near else (0.96 * near, 1.04 * near)
+    while short(high) <= 0:
+        low, high = high, 2 * high
         if high > largest:
             return inf
-        if short(high) < 0:
-            low, high = high, 2 * high
+    while low > 0 and short(low) > 0:
+        low, high = (0.8 * low, low) if low > _CLOSE else (0.0, low)
     if short(low) < 0:
         optimize.brentq(short, low, high, xtol=_CLOSE)
     return min(reached)
@@ -215,57 +217,39 @@ def _power_at_most(
 ) -> tuple[float, float]:
     losses, masses = [np.zeros(1)], [np.zeros(1)]
     masses[0][0] = max(0.0, 1.0 - sum(each.said.chance for each in against))
-    paid = epsilon
+    paid, own_delta = epsilon, 0.0
     for each in against:
-        one, other, error = each.null(epsilon)
-        places, law = _composed(one, other, each.said.groups)
+        null, private = each.nearest.at(epsilon)
+        places, law = _composed(each.joint.ravel(), null.ravel(), each.said.groups)
         losses.append(places)
         masses.append(each.said.chance * law)
-        paid = max(paid, epsilon + error)
-    found = _power(np.concatenate(losses), np.concatenate(masses), alpha, delta)
+        paid = max(paid, private)
+        own_delta += each.said.chance * each.delta(epsilon)
+    leak = min(1.0, delta / own_delta) if own_delta > 0 else 1.0
+    leak = leak if delta > 0 else 0.0
+    found = _power(np.concatenate(losses), np.concatenate(masses), alpha, leak)
     return found, paid
 
 
 @final
 class _Against:
-    """A mechanism, and nulls near to it; shifts begin where the last ones ended."""
+    """A mechanism, the nulls near to it, and how private it is itself."""
 
     def __init__(self, said: Said) -> None:
-        columns = said.log_likelihood.shape[1]
         self.said = said
-        self._prior = log_fair(columns - 1)
-        self._steps = np.diff(said.log_likelihood, axis=1)
-        self._shifts = np.zeros(columns - 1)
-        self._joint = said.weights[:, None] * _shares(self._prior + said.log_likelihood)
+        there = said.weights > 0
+        logs = log_fair(said.log_likelihood.shape[1] - 1) + said.log_likelihood[there]
+        posterior = np.exp(logs - logs.max(axis=1, keepdims=True))
+        posterior /= posterior.sum(axis=1, keepdims=True)
+        self.joint: Floats = said.weights[there][:, None] * posterior
+        self.nearest = Nearest(self.joint)
 
-    def null(self, epsilon: float) -> tuple[Floats, Floats, float]:
-        """Return a null for an epsilon.
-
-        Returns:
-            What each (said, number of ones) weighs: of the mechanism, of the null; and
-            by how much the null's increments may exceed epsilon.
-        """
-        best, least = None, inf
-        for _ in range(_ROUNDS):
-            logs = np.empty(self._joint.shape)
-            logs[:, 0] = 0.0
-            steps = np.clip(self._steps + self._shifts, -epsilon, epsilon)
-            np.cumsum(steps, axis=1, out=logs[:, 1:])
-            joint = self.said.weights[:, None] * _shares(self._prior + logs)
-            marginal = np.log(joint.sum(axis=0)) - self._prior
-            error = float(np.abs(np.diff(marginal)).max())
-            if error < least:
-                best, least = joint * np.exp(-marginal), error
-            if error < _EXACT:
-                break
-            self._shifts = self._shifts - np.diff(marginal)
-        assert best is not None
-        return self._joint.ravel(), best.ravel(), least
-
-
-def _shares(logs: Floats) -> Floats:
-    shares = np.exp(logs - logs.max(axis=1, keepdims=True))
-    return np.asarray(shares / shares.sum(axis=1, keepdims=True))
+    def delta(self, epsilon: float) -> float:
+        """Return the least delta with which the mechanism itself is private."""
+        chances = self.joint / self.joint.sum(axis=0)
+        some, more = chances[:, :-1], chances[:, 1:]
+        sides = (more - np.exp(epsilon) * some, some - np.exp(epsilon) * more)
+        return max(float(np.maximum(each, 0.0).sum(axis=0).max()) for each in sides)
 
 
 def _composed(one: Floats, other: Floats, groups: int) -> tuple[Floats, Floats]:
@@ -314,17 +298,17 @@ def _reach(losses: Floats, chances: Floats, groups: int) -> tuple[float, float]:
     return min(ends[0], -1.0), max(ends[1], 1.0)
 
 
-def _power(losses: Floats, masses: Floats, alpha: float, delta: float) -> float:
+def _power(losses: Floats, masses: Floats, alpha: float, leak: float) -> float:
     """Return the power of the best test of level alpha, from the law of log-ratios.
 
-    With delta, the null is the other one with a chance of delta: what is caught of that
-    counts against alpha, and the more so the larger the power.
+    With a chance of ``leak`` the null is the other one: what is caught of that counts
+    against alpha, and the more so the larger the power.
     """
     order = np.argsort(-losses)
     power = np.cumsum(masses[order])
     with np.errstate(over="ignore", invalid="ignore"):
         level = np.cumsum(masses[order] * np.exp(-losses[order]))
-    spent = delta * power + (1 - delta) * np.nan_to_num(level, nan=inf)
+    spent = leak * power + (1 - leak) * np.nan_to_num(level, nan=inf)
     last = int(np.searchsorted(spent, alpha))
     if last == len(spent):
         return 1.0

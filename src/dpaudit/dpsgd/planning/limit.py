@@ -59,7 +59,7 @@ def training_limit(
         weights, likelihood = _one_number(noise, per_coordinate)
         said = Said(groups=coordinates, weights=weights, log_likelihood=likelihood)
         return Measured.exact(limit([said], alpha=alpha, delta=delta))
-    found = []
+    found: list[float] = []
     for batch in range(_BATCHES):
         rng = np.random.default_rng([seed, batch, per_coordinate])
         bits = rng.integers(0, 2, (simulated, per_coordinate), dtype=np.int8)
@@ -68,7 +68,8 @@ def training_limit(
             weights=np.full(simulated, 1 / simulated),
             log_likelihood=simulated_likelihood(training, bits, rng),
         )
-        found.append(limit([said], alpha=alpha, delta=delta))
+        near = found[0] if found else None
+        found.append(limit([said], alpha=alpha, delta=delta, near=near))
     mean = float(np.mean(found))
     reach = float(special.stdtrit(_BATCHES - 1, _SURELY) * np.std(found, ddof=1))
     error = reach / _BATCHES**0.5

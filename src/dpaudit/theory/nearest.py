@@ -1,0 +1,107 @@
+"""The private mechanism that is nearest to another one.
+
+An output ``o`` says of a group of coins how likely each number ``c`` of ones makes it:
+``M(o | c)``. Wanted is ``N(o | c)`` whose logarithm changes by at most epsilon from
+``c`` to ``c + 1``, so that ``N`` is epsilon-private, and which is nearest to ``M``:
+
+    sum of prior(c) M(o | c) ln (M(o | c) / N(o | c))   is least.
+
+That divergence adds up over independent groups, and is what decides how well many of
+them, each of which tells little, let ``M`` be told from ``N``.
+
+With a price ``u(c)`` on what ``N`` spends at ``c``, every output is by itself: its
+numbers fall into runs in which ``ln N`` has slope plus or minus epsilon, and a run
+costs what ``M`` puts there. Which steps are steep is found by trying: one that exceeds
+epsilon becomes steep, one that would rather be flatter is let go. The prices are such
+that ``N`` adds up to one for every ``c``.
+
+Whatever the search leaves undone is made good: steps are cut to epsilon, and ``N`` is
+divided by its sums. That it is private is then checked and not believed: its largest
+step is returned.
+"""
+
+from typing import Final, TypeAlias, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Nearest"]
+
+Floats: TypeAlias = NDArray[np.float64]
+
+_ROUNDS = 200
+_EXACT: Final = 1e-6  # what sums may err by, as a logarithm
+_SMALLEST = 1e-300  # a chance that floats can hold
+_SLACK = 1e-12
+
+
+@final
+class Nearest:
+    """Private mechanisms near to one; prices begin where the last ones ended.
+
+    Args:
+        joint: A row for each output, a column for each number of ones: how likely both
+            are.
+
+    Example:
+        >>> sure = np.array([[0.4, 0.1], [0.1, 0.4]])  # right four times of five
+        >>> joint, epsilon = Nearest(sure).at(0.6931)
+        >>> joint.round(3), round(epsilon, 4)
+        (array([[0.333, 0.167],
+               [0.167, 0.333]]), 0.6931)
+    """
+
+    def __init__(self, joint: Floats) -> None:
+        self._joint = np.maximum(joint, _SMALLEST)
+        self._prior = joint.sum(axis=0)
+        self._prices = self._prior.copy()
+
+    def at(self, epsilon: float) -> tuple[Floats, float]:
+        """Return the joint chances of the nearest one, and the epsilon it has."""
+        found, least = self._joint, np.inf
+        self._steep = np.zeros(np.diff(self._joint, axis=1).shape, np.int8)
+        for _ in range(_ROUNDS):
+            logs = self._runs(epsilon)
+            steps = np.diff(logs, axis=1)
+            changed = self._regroup(logs, steps, epsilon)
+            cut = np.zeros(logs.shape)
+            np.cumsum(np.clip(steps, -epsilon, epsilon), axis=1, out=cut[:, 1:])
+            spent = np.exp(cut) @ self._prices
+            null = np.exp(cut) * (self._joint.sum(axis=1) / spent)[:, None]
+            sums = null.sum(axis=0)
+            error = float(np.abs(np.diff(np.log(sums))).max())
+            if error < least:
+                found, least = null / sums, error
+            if changed:
+                least = np.inf  # what comes now is nearer
+            elif error < _EXACT:
+                break
+            self._prices = self._prices * sums
+        steps = np.diff(np.log(found), axis=1)
+        return self._prior * found, float(np.abs(steps).max())
+
+    def _runs(self, epsilon: float) -> Floats:
+        """Return ln N: in each run steps of epsilon, and as much spent as there is."""
+        shape = self._joint.shape
+        begins = np.ones(shape, bool)
+        begins[:, 1:] = self._steep == 0
+        first = np.flatnonzero(begins)
+        run = np.cumsum(begins) - 1
+        slope = np.zeros(shape)
+        np.cumsum(epsilon * self._steep, axis=1, out=slope[:, 1:])
+        rise = slope.ravel() - slope.ravel()[first][run]
+        cost = np.exp(rise) * np.broadcast_to(self._prices, shape).ravel()
+        there = np.add.reduceat(self._joint.ravel(), first)
+        level = np.log(there / np.add.reduceat(cost, first))
+        return np.asarray((rise + level[run]).reshape(shape))
+
+    def _regroup(self, logs: Floats, steps: Floats, epsilon: float) -> bool:
+        """Decide anew which steps are steep; return whether any changed."""
+        missing = np.cumsum(self._joint - self._prices * np.exp(logs), axis=1)[:, :-1]
+        slack = _SLACK * self._joint.sum(axis=1, keepdims=True)
+        kept = np.where(self._steep * missing <= slack, self._steep, 0)
+        over = np.sign(steps) * (np.abs(steps) > epsilon * (1 + _SLACK))
+        steep = np.where(self._steep == 0, over, kept).astype(np.int8)
+        changed = bool(np.any(steep != self._steep))
+        self._steep = steep
+        return changed
