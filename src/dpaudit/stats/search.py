@@ -9,11 +9,15 @@ yes.
 
 from collections.abc import Callable
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpaudit.errors import UncertifiedError
 
 __all__ = ["at_most", "highest_yes", "largest_yes", "last_yes_before_no", "least_yes"]
 
 _TOLERANCE = 1e-10
+_BLOCK = 256  # points of a grid that are asked about at once
 
 
 def at_most(f: Callable[[float], float], level: float) -> Callable[[float], bool]:
@@ -75,12 +79,29 @@ def highest_yes(
     return 0.0
 
 
+def _never(points: NDArray[np.float64]) -> NDArray[np.bool_]:
+    return np.zeros(len(points), np.bool_)
+
+
 def last_yes_before_no(
-    holds: Callable[[float], bool], *, start: float, step: float, limit: float = 1e4
+    holds: Callable[[float], bool],
+    *,
+    start: float,
+    step: float,
+    limit: float = 1e4,
+    clearly: Callable[[NDArray[np.float64]], NDArray[np.bool_]] = _never,
 ) -> float:
     """Return the last point of ``start, start + step, ...`` before the first no.
 
     All points up to the answer said yes; 0.0 if the first says no.
+
+    Args:
+        holds: Asked of one point after another.
+        start: The first point.
+        step: From one point to the next.
+        limit: Where to give up looking for a no.
+        clearly: Asked of many points at once, before ``holds``, which it spares: it may
+            say yes only where ``holds`` does.
 
     Raises:
         UncertifiedError: ``holds`` is still true at ``limit``.
@@ -89,12 +110,17 @@ def last_yes_before_no(
         >>> round(last_yes_before_no(lambda x: x < 1 or x > 2, start=0.0, step=0.3), 9)
         0.9
     """
-    count = 0
-    while holds(start + count * step):
-        count += 1
-        if start + count * step > limit:
-            raise UncertifiedError(f"no turning point below limit={limit:g}")
-    return start + (count - 1) * step if count else 0.0
+    first = 0
+    while start + first * step <= limit:
+        numbers = np.arange(first, first + _BLOCK, dtype=np.float64)
+        points = start + step * numbers
+        points = points[points <= limit]
+        asked = zip(points.tolist(), clearly(points).tolist(), strict=True)
+        for number, (point, clear) in enumerate(asked, first):
+            if not (clear or holds(point)):
+                return start + (number - 1) * step if number else 0.0
+        first += _BLOCK
+    raise UncertifiedError(f"no turning point below limit={limit:g}")
 
 
 def _bisect(holds: Callable[[float], bool], low: float, high: float) -> float:
