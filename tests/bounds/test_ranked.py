@@ -253,6 +253,17 @@ def test_a_ranking_is_by_confidence_and_a_guess_by_sign():
     assert Ranked.of(log_odds, bits).right.tolist() == [True, False, True, True]
 
 
+def test_of_guesses_that_are_equally_sure_the_wrong_ones_come_first():
+    """Among all kinds of floats, and as a sort by two keys has it."""
+    rng = np.random.default_rng(6)
+    kinds = [0.0, -0.0, 5e-324, -5e-324, 1.0, -1.0, 1 + 2**-52, 1e308, -np.inf, np.inf]
+    log_odds = rng.choice([*kinds, *rng.normal(size=10)], 500)
+    bits = rng.integers(0, 2, 500, np.uint8)
+    right = (log_odds >= 0) == (bits == 1)
+    order = np.lexsort((right, -np.abs(log_odds)))
+    np.testing.assert_array_equal(Ranked.of(log_odds, bits).right, right[order])
+
+
 @pytest.mark.parametrize("epsilon", [0.0, 1.0, 4.0])
 def test_the_rough_price_is_at_least_that_of_every_shell(epsilon):
     looks = [10, 30, 100, 400, 2000, 9000]

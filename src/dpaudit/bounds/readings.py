@@ -219,9 +219,11 @@ class Ranked(Reading):
         lot or by row, has fewer right among the first so many, so a bound that holds
         for one chosen before the coins holds for this.
         """
-        right = (log_odds >= 0) == (bits == 1)
-        surest_last = np.lexsort((~right, np.abs(log_odds)))
-        return cls(canaries=len(bits), right=right[surest_last[::-1]])
+        wrong = (log_odds >= 0) != (bits == 1)
+        # The bits of a float without its sign are in its order, and leave one free.
+        sureness = np.abs(np.asarray(log_odds, np.float64)).view(np.uint64)
+        surest_last = np.sort(sureness << np.uint64(1) | wrong)
+        return cls(canaries=len(bits), right=surest_last[::-1] & np.uint64(1) == 0)
 
     def right_and_made(self) -> tuple[int, int]:
         """Return how many guesses were right, and how many were made."""
