@@ -1,4 +1,8 @@
-"""Tails of binomials with one number of trials and many success probabilities.
+"""Tails of many binomials at once.
+
+``at_least`` and ``fewer`` are for one number of trials and many success probabilities,
+right to the digits said below. ``upper_tails`` and ``attained_tails``, for many numbers
+of trials, are rounded up instead, so that they may stand for what is larger.
 
 A binomial with few successes among very many trials is where the incomplete beta
 function of scipy is weakest: at 1e8 trials and fewer than about 50 successes it errs by
@@ -7,13 +11,16 @@ each from the logarithm of its binomial coefficient, itself a sum of logarithms 
 ratios. That is right to 1e-12. Above, the incomplete beta function is right to 1e-13.
 """
 
+from typing import Any
+
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-__all__ = ["at_least", "fewer"]
+__all__ = ["at_least", "attained_tails", "fewer", "upper_tails"]
 
 _FEW = 128
+_ROUGH = 1e-6  # far more than the incomplete beta function errs by
 
 
 def at_least(
@@ -49,6 +56,51 @@ def fewer(count: int, trials: int, chances: NDArray[np.float64]) -> NDArray[np.f
     if count > _FEW:
         return np.asarray(special.betaincc(count, trials - count + 1, chances))
     return np.minimum(1.0, _sum(0, count, trials, chances))
+
+
+def upper_tails(
+    counts: NDArray[Any], trials: NDArray[np.int64], log_odds: ArrayLike
+) -> NDArray[np.float64]:
+    """Return P[B >= count] of many binomials, too large by about a millionth of it.
+
+    Below 1e-300 it may be 0.
+
+    Example:
+        >>> upper_tails(np.array([0, 1, 2]), np.array([2, 2, 2]), 0.0).round(5)
+        array([1.  , 0.75, 0.25])
+    """
+    chances = special.expit(log_odds)
+    found = special.betainc(np.maximum(counts, 1), trials - counts + 1, chances)
+    return np.asarray(np.where(counts > 0, found * (1 + _ROUGH), 1.0))
+
+
+def attained_tails(
+    levels: NDArray[np.float64], trials: NDArray[np.int64], log_odds: ArrayLike
+) -> NDArray[np.float64]:
+    """Return at least the largest P[B >= c] that is at most a level, for many levels.
+
+    ``c`` is guessed from a normal law and its skewness, to one of two. Where it is
+    neither, the level is returned.
+
+    Args:
+        levels: Below one half.
+        trials: Of the binomials.
+        log_odds: Log-odds of a success.
+
+    Example:
+        >>> attained_tails(np.array([0.3, 0.4]), np.array([2, 4]), 0.0).round(5)
+        array([0.25  , 0.3125])
+    """
+    p, q = special.expit(log_odds), special.expit(-np.asarray(log_odds))
+    z = -special.ndtri(levels)
+    c = np.floor(trials * p + z * np.sqrt(trials * p * q) + (q - p) * (z * z - 1) / 6)
+    none, one, two = (
+        upper_tails(np.clip(c + more, 0, trials + 1), trials, log_odds)
+        for more in (0, 1, 2)
+    )
+    surely = levels * (1 + 3 * _ROUGH)  # what is above this is above the level
+    found = np.where((one > surely) & (two <= surely), two, levels)
+    return np.asarray(np.where((none > surely) & (one <= surely), one, found))
 
 
 def _sum(
