@@ -9,9 +9,9 @@ from scipy import special, stats
 
 from dpaudit.bounds.bound import LowerBound
 from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.ranked import RankedLooks, _price_cap, _rough_price_cap
+from dpaudit.bounds.ranked import RankedLooks, _Test
 from dpaudit.bounds.readings import Counts, Ranked
-from dpaudit.stats.ranked_tail import crossing, shell_cap
+from dpaudit.stats.ranked_tail import crossing
 
 LOOKS = [7, 21, 35]  # where it looks at 35 guesses, if epsilon = delta = 0
 
@@ -264,20 +264,86 @@ def test_of_guesses_that_are_equally_sure_the_wrong_ones_come_first():
     np.testing.assert_array_equal(Ranked.of(log_odds, bits).right, right[order])
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 1.0, 4.0])
-def test_the_rough_price_is_at_least_that_of_every_shell(epsilon):
-    looks = [10, 30, 100, 400, 2000, 9000]
-    sizes = [10, 20, 70, 300, 1600, 7000]
-    dearest = max(shell_cap(size, epsilon) for size in sizes)
-    assert dearest <= _price_cap(looks, epsilon) < 3 * dearest
-    alone = [_price_cap([n, 2 * n, 4 * n], epsilon) for n in (10, 100)]
-    assert alone[1] < alone[0]
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("alpha", "delta"),
+    [(0.05, 0.0), (0.05, 1e-5), (0.05, 1e-4), (0.3, 1e-4), (1e-6, 0)],
+)
+def test_what_is_clearly_rejected_is_rejected_and_most_is_clear(seed, alpha, delta):
+    """At every epsilon of the grid, not only up to the first that is not rejected."""
+    rng = np.random.default_rng(seed)
+    right = rng.random(600) < np.linspace(0.98 - 0.05 * seed, 0.5, 600)
+    reading = Ranked(canaries=600 * (1 + seed), right=right)
+    test = _Test(reading, delta=delta, alpha=alpha)
+    epsilons = 0.01 * np.arange(400)
+    clear = test.clearly_rejects(epsilons)
+    rejected = np.array([test.p_value(epsilon) <= alpha for epsilon in epsilons])
+    assert not np.any(clear & ~rejected)
+    assert clear.sum() >= 0.7 * rejected.sum() > 20
 
 
-@pytest.mark.parametrize("looks", [[1], [2], [7, 21, 60], [300, 900]])
-@pytest.mark.parametrize("epsilon", [0.0, 1.0, 4.0])
-def test_what_is_asked_first_is_rougher_still(looks, epsilon):
-    assert _rough_price_cap(looks, epsilon) >= _price_cap(looks, epsilon)
+@pytest.mark.parametrize("alpha", [0.05, 0.3])
+@pytest.mark.parametrize("guesses", [30, 600, 8000])
+def test_the_union_over_looks_is_at_least_the_chance(guesses, alpha):
+    """Far from alpha, where levels are added up, and near it, where tails are."""
+    rng = np.random.default_rng(guesses)
+    right = rng.random(guesses) < np.linspace(0.9, 0.6, guesses)
+    test = _Test(Ranked(canaries=guesses, right=right), delta=0.0, alpha=alpha)
+    epsilons = 0.01 * np.arange(300)
+    union = test._union(*test._looks(epsilons), epsilons)
+    chances = np.array([test.p_value(epsilon) for epsilon in epsilons])
+    decided = chances < 1
+    assert decided.any()
+    assert np.all(union[decided] + 1e-300 >= chances[decided])
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 3])
+@pytest.mark.parametrize("guesses", [1, 4, 40])
+def test_what_is_clear_of_few_guesses_is_so_by_their_p_value(guesses, wrong):
+    right = np.arange(guesses) >= min(wrong, guesses)
+    for delta in (0.0, 1e-3):
+        reading = Ranked(canaries=guesses, right=right)
+        test = _Test(reading, delta=delta, alpha=0.2)
+        epsilons = 0.05 * np.arange(120)
+        for epsilon in epsilons[test.clearly_rejects(epsilons)]:
+            assert p_value(reading, epsilon=epsilon, delta=delta, level=0.2) <= 0.2
+
+
+def looks_in_words(ranked, *, epsilon, delta, alpha):
+    """Choose looks as docs/explanation/ranked-bound.md says it, one after another."""
+    last, slack = len(ranked.right), ranked.canaries * delta
+    first = 1
+    while special.expit(epsilon) ** first > 0.012 and first <= last:
+        first += 1
+    while 0.63 * slack * math.exp(-epsilon / 2) / math.sqrt(first) > 0.7 * alpha:
+        first += 1
+    looks, following = [], first
+    while following <= last - 2 * first:
+        looks.append(following)
+        following *= 2 if len(looks) > 1 else 3
+    return [*looks, last]
+
+
+@pytest.mark.parametrize("guesses", [1, 5, 20, 21, 700, 9000])
+@pytest.mark.parametrize("delta", [0.0, 1e-5, 1e-3])
+def test_it_looks_where_the_design_says(guesses, delta):
+    reading = Ranked(canaries=10_000, right=np.ones(guesses, bool))
+    epsilons = np.array([0.0, 0.37, 1.0, 2.5, 4.1, 800.0])
+    looks, number = _Test(reading, delta=delta, alpha=0.05)._looks(epsilons)
+    for row, count, epsilon in zip(looks.tolist(), number, epsilons, strict=True):
+        want = looks_in_words(reading, epsilon=epsilon, delta=delta, alpha=0.05)
+        assert row[:count] == want
+        assert set(row[count:]) <= {guesses}
+
+
+@pytest.mark.parametrize("guesses", [1, 5, 50, 777, 10_000])
+def test_all_shells_but_the_first_are_at_least_twice_as_large(guesses):
+    """The rough price of a ranking relies on it."""
+    reading = Ranked(canaries=20_000, right=np.ones(guesses, bool))
+    epsilons = 0.05 * np.arange(100)
+    looks, number = _Test(reading, delta=1e-5, alpha=0.05)._looks(epsilons)
+    for row, count in zip(looks, number, strict=True):
+        assert np.all(np.diff(row[:count]) >= 2 * row[0])
 
 
 def test_a_small_epsilon_is_found_too():

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from scipy import special, stats
 
 from dpaudit.stats.binomial import log_mass, log_tails
-from dpaudit.stats.ranked_tail import crossing, shell_cap, thresholds
+from dpaudit.stats.ranked_tail import (
+    cap_bound,
+    crossing,
+    least_log_tail,
+    shell_cap,
+    thresholds,
+)
 
 
 @st.composite
@@ -156,9 +162,36 @@ def test_the_cap_of_a_shell_agrees_with_exact_arithmetic(n, odds):
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0, 2.0, 4.0, 8.0])
 def test_the_cap_falls_with_the_shell_as_concentration_says(epsilon):
     """T4: at most 0.938 sqrt(e^-epsilon / (n - 1)), so larger shells cost less."""
-    for n in [2, 3, 5, 10, 30, 100, 1000, 10**5, 10**7]:
-        most = 0.938 * math.sqrt(math.exp(-epsilon) / (n - 1))
+    sizes = np.array([1, 2, 3, 5, 10, 30, 100, 1000, 10**5, 10**7])
+    bounds = cap_bound(sizes, epsilon)
+    assert bounds[0] == np.inf
+    for n, most in zip(sizes[1:].tolist(), bounds[1:], strict=True):
+        assert most == pytest.approx(0.938 * math.sqrt(math.exp(-epsilon) / (n - 1)))
         assert shell_cap(n, epsilon) <= most
+
+
+@pytest.mark.parametrize("looks", [[20, 60, 120, 240, 2000], [30, 90, 150], [5, 10]])
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, 3.0])
+def test_no_shell_is_dearer_than_the_price(looks, epsilon):
+    """Those that are left out, as T4 has them cheaper, included."""
+    counts = thresholds(looks, epsilon, 0.02 * 0.5 ** np.arange(len(looks)))
+    found = crossing(looks, counts, epsilon)
+    caps = [shell_cap(n, epsilon) for n in np.diff(looks).tolist()]
+    assert found.price >= max(caps)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0, 4.0])
+@pytest.mark.parametrize("share", [0.5, 0.8, 1.0])
+def test_the_least_tail_is_that_of_asking_all(epsilon, share):
+    """Also where all of them, or some, are below the smallest float."""
+    weights = np.maximum(0.5 ** np.arange(6), 0.02)
+    for first in (3, 40, 3000):
+        looks = first * np.array([1, 3, 6, 12, 24, 48])
+        counts = (share * looks).astype(int)
+        pairs = zip(counts.tolist(), looks.tolist(), strict=True)
+        all_tails = [log_tails(v, k, epsilon)[0] for v, k in pairs]
+        want = min(np.array(all_tails) - np.log(weights))
+        assert least_log_tail(looks, counts, epsilon, weights) == want
 
 
 @given(st.integers(1, 300), st.floats(0, 5), st.floats(1e-9, 0.6))

@@ -21,7 +21,7 @@ Reference: docs/explanation/ranked-bound.md.
 """
 
 from dataclasses import dataclass, replace
-from math import ceil, exp, inf, log, sqrt
+from math import exp, log
 from typing import ClassVar, final
 
 import numpy as np
@@ -32,8 +32,14 @@ from dpaudit import _validate
 from dpaudit.bounds.bound import GameBound, LowerBound
 from dpaudit.bounds.readings import Ranked
 from dpaudit.privacy.guarantees import Guarantee
-from dpaudit.stats.binomial import log_upper_tails
-from dpaudit.stats.ranked_tail import crossing, shell_cap, thresholds
+from dpaudit.stats.binomial_tails import attained_tails, upper_tails
+from dpaudit.stats.ranked_tail import (
+    cap_bound,
+    crossing,
+    least_log_tail,
+    shell_cap,
+    thresholds,
+)
 from dpaudit.stats.search import last_yes_before_no
 
 __all__ = ["RankedLooks"]
@@ -42,8 +48,10 @@ _STEP = 0.01  # the grid of epsilons on which bounds are reported
 _FIRST_LEVEL = 0.012  # the smallest look can reach at least this p-value
 _PRICE_SHARE = 0.7  # of alpha, at most, goes to delta
 _LARGEST_STEIN = 0.63  # of sqrt((1 - p) / (p k)); see docs/explanation/ranked-bound.md
-_LEAST_WEIGHT = 0.02
 _FAR_OUT = 1e-10  # below this a union over the looks replaces the exact chance
+_ROUNDED_UP = 1e-11  # by how much ``crossing`` may exceed the chance
+_MULTIPLES = np.append(1.0, 1.5 * 2.0 ** np.arange(1, 64))  # looks, over the first
+_WEIGHTS = np.maximum(0.5 ** np.arange(64), 0.02)
 
 
 @final
@@ -90,7 +98,9 @@ whatever the program does; method ranked, tier A)
         _validate.error_level("alpha", alpha)
         test = _Test(ranked, delta=delta, alpha=alpha)
         return LowerBound(
-            epsilon_lower=last_yes_before_no(test.rejects, start=0.0, step=_STEP),
+            epsilon_lower=last_yes_before_no(
+                test.rejects, start=0.0, step=_STEP, clearly=test.clearly_rejects
+            ),
             delta=delta,
             alpha=alpha,
             method=self.method,
@@ -102,86 +112,91 @@ class _Test:
     """The test of every epsilon on one ranking."""
 
     def __init__(self, ranked: Ranked, *, delta: float, alpha: float) -> None:
-        self._m, self._delta, self._alpha = ranked.canaries, delta, alpha
+        self._slack, self._alpha = ranked.canaries * delta, alpha
         self._right = np.append(0, np.cumsum(ranked.right, dtype=np.int64))
 
     def rejects(self, epsilon: float) -> bool:
-        return self._clearly_rejects(epsilon) or self.p_value(epsilon) <= self._alpha
+        return self.p_value(epsilon) <= self._alpha
 
     def p_value(self, epsilon: float) -> float:
-        looks = self._looks(epsilon)
-        weights = _weights(len(looks))
-        tails = log_upper_tails(self._right[looks].tolist(), looks, epsilon)
-        least = min(
-            tail - log(weight) for tail, weight in zip(tails, weights, strict=True)
-        )
+        (looks,), _ = self._looks(np.array([epsilon]))
+        weights = _WEIGHTS[: len(looks)]
+        least = least_log_tail(looks, self._right[looks], epsilon, weights)
         if least > log(0.5):
             return 1.0
         level = exp(least)
         # Raised by more than rounding, so that the count seen is among those counted.
         levels = max(level, _FAR_OUT) * weights * (1 + 1e-9)
-        found = crossing(looks, thresholds(looks, epsilon, levels), epsilon)
+        k = looks.tolist()
+        found = crossing(k, thresholds(k, epsilon, levels), epsilon)
         # Far out the union over looks is smaller, and higher thresholds change the
         # price by less than their chance times a shell's cap: far below 1e-9.
         chance = min(found.chance, level * float(weights.sum()))
-        return min(1.0, chance + self._m * self._delta * (found.price + 1e-9))
+        return min(1.0, chance + self._slack * (found.price + 1e-9))
 
-    def _clearly_rejects(self, epsilon: float) -> bool:
-        """Decide what ``p_value`` would, if rough upper bounds already suffice.
+    def clearly_rejects(self, epsilons: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Decide what ``p_value`` would, where upper bounds of it already suffice.
 
-        The tails are bounded by Chernoff's inequality, the chance by the union over
-        looks, the price by what shells can cost: at first roughly, as that takes no
-        time and mostly suffices.
+        The chance is bounded by the union over looks, the price by what shells can
+        cost: at first roughly, as that takes no time and mostly suffices.
         """
-        looks = self._looks(epsilon)
-        weights = _weights(len(looks))
-        k = np.array(looks, np.float64)
-        rate = self._right[looks] / k
-        p, q = float(special.expit(epsilon)), float(special.expit(-epsilon))
-        divergence = special.rel_entr(rate, p) + special.rel_entr(1 - rate, q)
-        tails = np.where(rate > p, np.exp(-k * divergence), 1.0)
-        chance = float((tails / weights).min() * weights.sum())
-        if chance >= self._alpha:
-            return False
-        slack = self._m * self._delta
-        return slack == 0 or any(
-            chance + slack * cap(looks, epsilon) <= self._alpha
-            for cap in (_rough_price_cap, _price_cap)
-        )
+        looks, number = self._looks(epsilons)
+        room = self._alpha - self._union(looks, number, epsilons)
+        if self._slack == 0:
+            return np.asarray(room >= 0)
+        room = room / self._slack - 1e-9
+        first = looks[:, 0]  # the smallest shell, and others are twice as large
+        rough, others = cap_bound(first, epsilons), cap_bound(2 * first, epsilons)
+        clear = np.asarray(rough <= room)
+        for i in np.flatnonzero(~clear & (others <= room)):
+            clear[i] = shell_cap(int(first[i]), float(epsilons[i])) <= room[i]
+        return clear
 
-    def _looks(self, epsilon: float) -> list[int]:
-        """Choose where to look, from the design alone."""
+    def _union(
+        self,
+        looks: NDArray[np.int64],
+        number: NDArray[np.int64],
+        epsilons: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Return a bound on the chance that some look is as surprising as was seen.
+
+        It is the sum of the levels of all looks, or, where that may decide, of the
+        largest tails that are attained within them.
+        """
+        right, weights = self._right[looks], _WEIGHTS[: looks.shape[1]]
+        odds = epsilons[:, np.newaxis]
+        # Any look gives a bound; the most surprising one is guessed by a normal law.
+        p, q = special.expit(odds), special.expit(-odds)
+        surprise = (right - looks * p) / np.sqrt(looks * p * q)
+        best = (special.log_ndtr(-surprise) - np.log(weights)).argmin(axis=1)
+        one = np.arange(len(best)), best
+        level = upper_tails(right[one], looks[one], epsilons) / weights[best]
+        found: NDArray[np.float64] = level * np.cumsum(weights)[number - 1]
+        near = (self._alpha < found) & (found < 3 * self._alpha) & (level < 0.5)
+        if near.any():
+            tails = upper_tails(right[near], looks[near], odds[near])
+            levels = (tails / weights).min(axis=1, keepdims=True) * weights
+            attained = attained_tails(levels, looks[near], odds[near])
+            counted = np.arange(len(weights)) < number[near, np.newaxis]
+            found[near] = (attained * counted).sum(axis=1) + _ROUNDED_UP
+        return found
+
+    def _looks(
+        self, epsilons: NDArray[np.float64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Choose where to look, from the design alone, and how often.
+
+        There is a row for each epsilon, filled up with its last look.
+        """
         last = len(self._right) - 1
-        surest = min(float(special.log_expit(epsilon)), -1e-300)  # 0 from 745 on
-        reach = ceil(log(_FIRST_LEVEL) / surest)
-        price = self._m * self._delta * _LARGEST_STEIN / (_PRICE_SHARE * self._alpha)
-        first = max(reach, ceil(price**2 * exp(-epsilon)))
-        looks = [first, 3 * first]
-        while looks[-1] <= last - 2 * first:
-            looks.append(2 * looks[-1])
+        surest = np.minimum(special.log_expit(epsilons), -1e-300)  # 0 from 745 on
+        reach = np.ceil(log(_FIRST_LEVEL) / surest)
+        price = self._slack * _LARGEST_STEIN / (_PRICE_SHARE * self._alpha)
+        dear = np.ceil(price**2 * np.exp(-epsilons))
+        first = np.minimum(np.maximum(reach, dear), last)[:, np.newaxis]
+        looks = first * _MULTIPLES[: last.bit_length() + 1]
         # The last shell takes in what is left, so that no shell is a small one.
-        return [k for k in looks if k <= last - 2 * first] + [last]
-
-
-def _price_cap(looks: list[int], epsilon: float) -> float:
-    """Return what the shells can cost at most, whatever the thresholds.
-
-    The two smallest sizes are computed, larger ones are bounded.
-    """
-    first, *larger = np.unique(np.diff([0, *looks])).tolist()
-    computed = [shell_cap(size, epsilon) for size in (first, *larger[:1])]
-    return max([*computed, *(_shell_bound(size, epsilon) for size in larger[1:])])
-
-
-def _rough_price_cap(looks: list[int], epsilon: float) -> float:
-    """Return the same, a few times as large; the smallest shell is the dearest."""
-    return _shell_bound(int(np.diff([0, *looks]).min()), epsilon)
-
-
-def _shell_bound(size: int, epsilon: float) -> float:
-    """Return the bound of T4, docs/explanation/ranked-bound.md."""
-    return 0.938 * sqrt(exp(-epsilon) / (size - 1)) if size > 1 else inf
-
-
-def _weights(looks: int) -> NDArray[np.float64]:
-    return np.asarray(np.maximum(0.5 ** np.arange(looks), _LEAST_WEIGHT))
+        inside = looks <= last - 2 * first
+        number = inside.sum(axis=1) + 1
+        looks = np.where(inside, looks, last)[:, : number.max()]
+        return looks.astype(np.int64), number

@@ -10,7 +10,7 @@ nothing underflows. Each side is summed from ``v`` outwards, away from the bulk,
 the ratios fall; the sum stops when what is left is provably below one part in 1e17.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from functools import lru_cache
 from math import exp, expm1, inf, lgamma, log, log1p, pi
 
@@ -29,7 +29,6 @@ __all__ = [
     "log_slack_tail",
     "log_slack_tails",
     "log_tails",
-    "log_upper_tails",
     "masses",
     "rate_limits",
     "window",
@@ -94,19 +93,6 @@ def log_tails(v: int, r: int, log_odds: float) -> tuple[float, float]:
         -2473.2199657
     """
     return _tails_and_mass(v, r, log_odds)[:2]
-
-
-def log_upper_tails(
-    counts: Sequence[int], trials: Sequence[int], log_odds: float
-) -> list[float]:
-    """Return log P[B >= v] of several binomials with the same chance, in turn.
-
-    Example:
-        >>> [round(exp(each), 9) for each in log_upper_tails([1, 2], [1, 2], 0.0)]
-        [0.5, 0.25]
-    """
-    pairs = zip(counts, trials, strict=True)
-    return [_tails_and_mass(v, r, log_odds)[0] for v, r in pairs]
 
 
 def log_slack_tail(v: int, r: int, log_slack: float, log_odds: float) -> float:
@@ -187,12 +173,14 @@ def masses(
 
 
 def _masses(r: int, log_odds: float, low: int, high: int) -> NDArray[np.float64]:
-    top = min(high, max(low, int((r + 1) * float(special.expit(log_odds)))))
+    top = min(high, max(low, int((r + 1) * float(special.expit(log_odds))))) - low
     k = np.arange(low, high + 1, dtype=np.float64)
-    up = (r - k[top - low : -1]) / (k[top - low : -1] + 1) * exp(min(log_odds, 700.0))
-    down = (k[: top - low] + 1) / (r - k[: top - low]) * exp(min(-log_odds, 700.0))
-    shape = np.concatenate([np.cumprod(down[::-1])[::-1], [1.0], np.cumprod(up)])
-    found: NDArray[np.float64] = shape / shape.sum()
+    found = np.ones(len(k))
+    up = (r - k[top:-1]) / k[top + 1 :] * exp(min(log_odds, 700.0))
+    np.multiply.accumulate(up, out=found[top + 1 :])
+    down = k[1 : top + 1] / (r - k[:top]) * exp(min(-log_odds, 700.0))
+    np.multiply.accumulate(down[::-1], out=found[:top][::-1])
+    found /= found.sum()
     found.flags.writeable = False  # some are kept
     return found
 

@@ -19,16 +19,20 @@ Reference: docs/explanation/ranked-bound.md.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import final
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from dpaudit.stats.binomial import masses, window
+from dpaudit.stats.binomial import log_tails, masses, window
+from dpaudit.stats.binomial_tails import upper_tails
 
 __all__ = [
     "Crossing",
+    "cap_bound",
     "crossing",
+    "least_log_tail",
     "shell_cap",
     "thresholds",
 ]
@@ -49,6 +53,29 @@ class Crossing:
 
     chance: float
     price: float
+
+
+def least_log_tail(
+    looks: NDArray[np.int64],
+    counts: NDArray[np.int64],
+    log_odds: float,
+    weights: NDArray[np.float64],
+) -> float:
+    """Return the log of the least P[B >= count] / weight over looks.
+
+    Only where it may be the least is a tail computed to its last digits.
+
+    Example:
+        >>> looks, counts = np.array([2, 4]), np.array([2, 2])  # 1/4 and 11/16
+        >>> found = least_log_tail(looks, counts, 0.0, np.array([1.0, 0.5]))
+        >>> round(float(np.exp(found)), 9)
+        0.25
+    """
+    rough = upper_tails(counts, looks, log_odds) / weights
+    near = rough <= max(rough.min() * (1 + 1e-3), 1e-290)
+    which = zip(counts[near].tolist(), looks[near].tolist(), strict=True)
+    tails = np.array([log_tails(v, r, log_odds)[0] for v, r in which])
+    return float((tails - np.log(weights[near])).min())
 
 
 def thresholds(
@@ -72,20 +99,33 @@ def crossing(looks: Sequence[int], counts: Sequence[int], log_odds: float) -> Cr
         >>> round(found.chance, 9)
         0.25
     """
-    shells = np.diff([0, *looks]).tolist()
+    shells = [later - look for look, later in pairwise([0, *looks])]
     laws = [masses(n, log_odds, spread=_SPREAD) for n in shells]
     hit = _Rising(start=counts[-1] - 1, values=np.zeros(1))
     for j in range(len(looks) - 1, 0, -1):
         low, _ = window(looks[j - 1], log_odds, spread=_SPREAD)
         hit = hit.mean_after(laws[j], start=low, stop=counts[j - 1])
     chance, price = _first_shell(hit, *laws[0], trials=looks[0])
-    caps = [_cap(*law) for law in laws[1:]]
-    return Crossing(chance=min(1.0, chance), price=max([price, *caps]))
+    most = cap_bound(np.array(shells[1:]), log_odds)
+    for law, bound in zip(laws[1:], most.tolist(), strict=True):
+        if bound > price:
+            price = max(price, _cap(*law))
+    return Crossing(chance=min(1.0, chance), price=price)
 
 
 def shell_cap(trials: int, log_odds: float) -> float:
     """Return the largest Stein solution that a shell of so many trials can have."""
     return _cap(*masses(trials, log_odds, spread=_SPREAD))
+
+
+def cap_bound(trials: NDArray[np.int64], log_odds: ArrayLike) -> NDArray[np.float64]:
+    """Return for many shells what no Stein solution of theirs exceeds.
+
+    It is T4 of docs/explanation/ranked-bound.md: in large shells, half as much again as
+    ``shell_cap``.
+    """
+    least = np.exp(-np.asarray(log_odds)) / np.maximum(trials - 1, 1)
+    return np.asarray(np.where(trials > 1, 0.938 * np.sqrt(least), np.inf))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +137,12 @@ class _Rising:
 
     def at(self, low: int, high: int) -> NDArray[np.float64]:
         """Return the values from ``low`` to ``high``, both included."""
-        k = np.arange(low, high + 1) - self.start
-        return np.append(self.values, 1.0)[np.clip(k, 0, len(self.values))]
+        below = max(self.start - low, 0)
+        table = self.values[max(low - self.start, 0) : max(high + 1 - self.start, 0)]
+        found = np.ones(high + 1 - low)
+        found[:below] = self.values[0]
+        found[below : below + len(table)] = table
+        return found
 
     def mean_after(
         self, law: tuple[int, NDArray[np.float64]], *, start: int, stop: int
@@ -123,11 +167,12 @@ def _first_shell(
     top = low + len(chances) - 1
     beyond = (1 - mean) * _rest(chances[::-1]) if top < trials else 0.0
     before = mean * _rest(chances) if low > 0 else 0.0
-    over = np.cumsum((chances * (values - mean))[::-1])[::-1] + beyond
-    under = np.append(0.0, np.cumsum(chances * (mean - values))[:-1]) + before
-    covariance = np.where(np.cumsum(chances) < 0.5, under, over)
-    found = k > 0
-    solution = covariance[found] / (k[found] * chances[found])
+    excess = chances * (values - mean)
+    over = excess[::-1].cumsum()[::-1] + beyond
+    under = np.concatenate([[before], before - excess[:-1].cumsum()])
+    covariance = np.where(chances.cumsum() < 0.5, under, over)
+    positive = slice(1 if low == 0 else 0, None)
+    solution = covariance[positive] / (k * chances)[positive]
     if top < trials:  # a threshold above the window: a Mills ratio, falling from here
         above = (1 - mean) / (1 - chances[-1] / chances[-2]) / (top + 1)
         solution = np.append(solution, above)
@@ -144,27 +189,24 @@ def _rest(chances: NDArray[np.float64]) -> float:
 
 def _cap(low: int, chances: NDArray[np.float64]) -> float:
     """Return the largest P[B >= k] P[B < k] / (k P[B = k])."""
-    above = np.cumsum(chances[::-1])[::-1]
-    below = np.append(0.0, np.cumsum(chances)[:-1])
-    k = np.arange(low, low + len(chances))
-    found = k > 0
-    ratios = above[found] * below[found] / (k[found] * chances[found])
+    k = np.arange(low + 1, low + len(chances))
+    above, below = chances[::-1].cumsum()[::-1][1:], chances.cumsum()[:-1]
+    ratios = above * below / (k * chances[1:])
     return float(ratios.max(initial=0.0)) * (1 + 1e-9)
 
 
 def _threshold(low: int, chances: NDArray[np.float64], level: float) -> int:
-    tails = np.cumsum(chances[::-1])[::-1]
-    allowed = np.flatnonzero(tails <= level)
-    return low + (int(allowed[0]) if len(allowed) else len(chances))
+    tails = chances[::-1].cumsum()
+    return low + len(chances) - int(tails.searchsorted(level, "right"))
 
 
 def _correlate(
     values: NDArray[np.float64], chances: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return sums of chances[b] values[i + b] for every i that fits."""
-    if len(chances) * len(values) < 1 << 16:
+    results = len(values) - len(chances) + 1
+    if len(chances) * results < 1 << 19:
         return np.correlate(values, chances, "valid")
-    size = 1 << (len(values) + len(chances) - 2).bit_length()
+    size = 1 << (len(values) - 1).bit_length()  # what wraps around fits nowhere
     spectrum = np.fft.rfft(values, size) * np.fft.rfft(chances[::-1], size)
-    whole = np.fft.irfft(spectrum, size)
-    return whole[len(chances) - 1 : len(values)]
+    return np.fft.irfft(spectrum, size)[len(chances) - 1 : len(values)]
