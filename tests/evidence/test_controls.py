@@ -129,3 +129,15 @@ def _tail(n, p):
             for v in range(len(law) + 1)
         ]
     return [sum(law[v:]) for v in range(n + 1)]
+
+
+def test_guesses_not_made_are_counted_again_where_guesses_are_kept():
+    design = Design(canaries=60, rules=OneRun(guesses=60), claim=CLAIM)
+    honest = of_transcript(played(design))
+    made = int((honest.guesses.guess != 0).sum())
+    told = check(verify(seal(honest)), "guesses made")
+    assert told.finding is Finding.HOLDS
+    assert f"{60 - made} of the 60 guesses" in told.sentence
+    silent = replace(honest, result=replace(honest.result, controls=()))
+    found = verify(seal(silent))
+    assert check(found, "guesses made").finding is Finding.NOT_CHECKED

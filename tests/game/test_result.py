@@ -33,6 +33,7 @@ from dpaudit.game.guessers import most_likely
 from dpaudit.game.result import conclude, judge
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
+from dpaudit.game.verdict import Verdict
 from dpaudit.stats.binomial import rate_limits
 
 
@@ -403,3 +404,58 @@ def test_a_reading_of_another_game_than_the_rules_is_refused(rules, reading, sai
     design = Design(canaries=100, rules=rules, claim=claim)
     with pytest.raises(VoidAuditError, match=said):
         judge(reading, design=design, commitment=None)
+
+
+def some_made(rules, made, right, canaries=100):
+    """Return the result of a game in which some guesses are made, the first right."""
+    key = Key(bytes(32))
+    claim = ApproxDP(epsilon=1.0, delta=0.0)
+    design = Design(canaries=canaries, rules=rules, claim=claim)
+    coins = 2 * Coins(key=key, count=canaries).bits().astype(np.int8) - 1
+    guess = np.where(np.arange(canaries) < right, coins, -coins)
+    guess[made:] = 0
+    referee = Referee(design, key)
+    referee.submit(np.arange(canaries), guess)
+    return conclude(referee.close(), commitment=referee.commitment)
+
+
+@pytest.mark.parametrize("rules", [AdaptiveCount, OneRun])
+def test_guesses_that_were_not_made_are_named_and_test_nothing_if_too_many(rules):
+    """21 of 100 right are p = 1 at any epsilon, however the 21 fell."""
+    result = some_made(rules(guesses=100), made=21, right=21)
+    assert result.verdict is Verdict.INCONCLUSIVE
+    assert "79 of the 100 guesses" in str(result).splitlines()[0]
+    assert "commit to fewer before the run" in str(result).splitlines()[0]
+
+
+def test_a_ranking_of_fewer_is_judged_by_its_best_as_ever():
+    """21 of 21 right refute epsilon = 1 by themselves: p = 0.0014."""
+    result = some_made(Ranking(guesses=100), made=21, right=21)
+    assert result.verdict is Verdict.REFUTED
+    assert not result.controls
+
+
+@pytest.mark.parametrize(
+    ("made", "right", "said"),
+    [
+        (100, 60, False),  # all were made
+        (90, 60, True),  # 90 of 100 right refute epsilon = 1: a test, and lost
+        (90, 90, True),
+    ],
+)
+def test_a_few_guesses_not_made_are_named_and_the_word_stays(made, right, said):
+    result = some_made(AdaptiveCount(guesses=100), made=made, right=right)
+    refutes = stats.binom.sf(right - 1, 100, special.expit(1.0)) <= 0.05
+    assert result.verdict is (
+        Verdict.REFUTED if refutes else Verdict.NO_VIOLATION_FOUND
+    )
+    assert ("10 of the 100 guesses" in str(result)) == said
+
+
+def test_all_made_guesses_right_refute_from_the_number_on_that_a_binomial_says():
+    tail = stats.binom.sf(np.arange(101) - 1, 100, special.expit(1.0))
+    least = int(np.argmax(tail <= 0.05))
+    short = some_made(AdaptiveCount(guesses=100), made=least - 1, right=0)
+    enough = some_made(AdaptiveCount(guesses=100), made=least, right=0)
+    assert short.verdict is Verdict.INCONCLUSIVE
+    assert enough.verdict is Verdict.NO_VIOLATION_FOUND

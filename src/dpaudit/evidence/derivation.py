@@ -29,7 +29,14 @@ from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
 from dpaudit.game.ledger import How
 from dpaudit.game.lots import tie_rng
-from dpaudit.game.result import Result, bound_of, check_method, effect_seen, judge
+from dpaudit.game.result import (
+    Result,
+    bound_of,
+    check_method,
+    effect_seen,
+    guesses_made,
+    judge,
+)
 from dpaudit.game.result import check_reading as check_game
 from dpaudit.game.rules import OneRun
 from dpaudit.game.score_summary import ScoreSummary
@@ -429,7 +436,19 @@ def _check_transcript(transcript: Transcript, evidence: Evidence) -> list[Check]
         found.append(_check_rules(transcript, evidence))
     if found[-1].finding is not Finding.FAILS:
         found.append(_check_tally(transcript.reading(), evidence.result, source))
+        found += _check_number(transcript, evidence.result)
     return found
+
+
+def _check_number(transcript: Transcript, audit: Result) -> list[Check]:
+    """Say that guesses were not made, and whether the result says it."""
+    said = [each for each in guesses_made(transcript) if audit.training is None]
+    return [
+        holds("guesses made", each.said)
+        if each in audit.controls
+        else open_question("guesses made", f"the result does not say: {each.said}")
+        for each in said
+    ]
 
 
 def _check_coins(transcript: Transcript, evidence: Evidence) -> Check:

@@ -1,9 +1,11 @@
 """The result of an audit: what was found, about which claim, and what it rests on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import log
 from typing import Any, final
+
+import numpy as np
 
 from dpaudit import _validate
 from dpaudit._codec import Document
@@ -39,6 +41,7 @@ __all__ = [
     "check_reading",
     "conclude",
     "effect_seen",
+    "guesses_made",
     "judge",
 ]
 
@@ -224,6 +227,8 @@ def conclude(
 ) -> Result:
     """Judge a transcript by the bound that belongs to its rules.
 
+    If fewer guesses were made than were committed to, the result says so.
+
     Args:
         transcript: What the referee recorded.
         commitment: The commitment that the game was opened with.
@@ -236,7 +241,7 @@ def conclude(
         design=transcript.design,
         commitment=commitment,
         not_exercised=not_exercised,
-        controls=controls,
+        controls=(*controls, *guesses_made(transcript)),
         scores=scores,
     )
 
@@ -307,6 +312,35 @@ def effect_seen(reading: Reading, *, design: Design) -> Control:
     nothing = PureDP(epsilon=0.0, adjacency=design.claim.adjacency)
     bound = design.rules.bound()
     return better_than_chance(test_claim(nothing, reading, alpha=SURE, bound=bound))
+
+
+def guesses_made(transcript: Transcript) -> tuple[Control, ...]:
+    """Return what guesses that were committed to and not made do; () if all were made.
+
+    They count as wrong. Where the claim would stand even if all guesses made were
+    right, nothing was tested. Of a ranking the best few count, whatever was left out.
+    """
+    design = transcript.design
+    made, committed = int(np.count_nonzero(transcript.guess)), design.guesses
+    if made >= committed or design.rules.ordered or not design.rules.fixed:
+        return ()
+    said = (
+        f"{committed - made:,} of the {committed:,} guesses that were committed to "
+        "were not made, and count as wrong"
+    )
+    instead = "commit to fewer before the run"
+    guess, truth = transcript.guess, transcript.truth
+    lucky = replace(transcript, truth=np.where(guess == 0, truth, guess))
+    bound, alpha = design.rules.bound(), design.alpha
+    if test_claim(design.claim, lucky.reading(), alpha=alpha, bound=bound).refuted:
+        return (Control(said=f"{said}; {instead}"),)
+    return (
+        Control(
+            said=f"{said}. Had the {made:,} that were made all been right, the claim "
+            f"would stand: {instead}",
+            spoils=Verdict.INCONCLUSIVE,
+        ),
+    )
 
 
 @lru_cache(maxsize=64)  # the word of one result is asked for often
