@@ -17,7 +17,7 @@ from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game import words
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.ledger import Fault, Ledger
-from dpaudit.game.rules import JudgingBound, Rules
+from dpaudit.game.rules import AdaptiveCount, JudgingBound, Rules
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import (
@@ -329,6 +329,8 @@ def guesses_made(transcript: Transcript) -> tuple[Control, ...]:
         "were not made, and count as wrong"
     )
     instead = "commit to fewer before the run"
+    if isinstance(design.rules, AdaptiveCount):
+        instead += ", as dpaudit.theory.posterior.plan_count plans them"
     guess, truth = transcript.guess, transcript.truth
     lucky = replace(transcript, truth=np.where(guess == 0, truth, guess))
     bound, alpha = design.rules.bound(), design.alpha

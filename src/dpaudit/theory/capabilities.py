@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeGuard
 
 import numpy as np
 
+from dpaudit.game.mechanism import HasConditionalLoss, Mechanism
 from dpaudit.game.pairs import Pairs
 from dpaudit.mechanisms.loss_law import HasLossLaw
 from dpaudit.mechanisms.table import HasLaw
@@ -19,8 +20,10 @@ __all__ = [
     "MOST_ENUMERATED",
     "Enumerable",
     "HasPairs",
+    "Playable",
     "Simulable",
     "can_be_enumerated",
+    "can_be_played",
     "can_be_simulated",
     "guarantee_of",
     "has_loss_law",
@@ -47,6 +50,10 @@ class Simulable(Explained[Any], HasPairs, Protocol):
     """A mechanism that can be run and explained on known pairs."""
 
 
+class Playable(Mechanism[Any], HasConditionalLoss[Any], HasPairs, Protocol):
+    """A mechanism that can be run and guessed in turns on known pairs."""
+
+
 def has_loss_law(mechanism: object) -> TypeGuard[HasLossLaw]:
     """Whether the law of losses is known at any size."""
     return hasattr(mechanism, "loss_law")
@@ -64,6 +71,11 @@ def can_be_enumerated(mechanism: object, elements: int) -> TypeGuard[Enumerable]
 def can_be_simulated(mechanism: object) -> TypeGuard[Simulable]:
     """Whether runs can be explained."""
     return _has(mechanism, "run", "log_odds", "pairs")
+
+
+def can_be_played(mechanism: object) -> TypeGuard[Playable]:
+    """Whether runs can be explained once some coins are revealed."""
+    return _has(mechanism, "run", "posterior", "pairs")
 
 
 def guarantee_of(mechanism: object) -> Guarantee | None:

@@ -1,0 +1,485 @@
+"""Guessing in turns about any mechanism that has a posterior.
+
+The adaptive guesser goes through the batches that a posterior proposes. It guesses the
+elements whose log-odds, given the output and the coins revealed so far, reach a
+threshold, the surest of a batch first, and learns the coins of all. How many guesses it
+makes, ``R``, and how many of them are right, ``V``, have a law that follows from the
+mechanism alone:
+
+- where the law of all outputs is known and small, by a walk over all outputs and coins:
+  what is guessed depends on nothing else;
+- elsewhere by playing games, with intervals that hold for any number of them.
+
+What is passed is revealed too, so one game tells what every threshold, and every
+committed number of guesses, would have made of it. That is how a number is planned: on
+games of their own, before the run, the number and the threshold with the best mean
+bound are taken from one half of the games, and what they are worth is read off the
+other half. A guess that was committed to and is not made counts as wrong, so a number
+that is seldom reached shows little.
+
+Reference: Keinan, Shenfeld and Ligett, section "Adaptive ORA improves ORA",
+https://arxiv.org/abs/2503.07199, for counts and a threshold of infinity;
+docs/explanation/adaptive-rules.md.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from math import inf
+from typing import Any, NamedTuple, TypeAlias, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import special, stats
+
+from dpaudit import _validate
+from dpaudit.bounds.adaptive import Adaptive
+from dpaudit.bounds.readings import Counts
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.guessers import check_threshold
+from dpaudit.game.mechanism import Posterior
+from dpaudit.game.rules import AdaptiveCount
+from dpaudit.stats.means import mean_limits
+from dpaudit.theory.capabilities import (
+    Enumerable,
+    can_be_enumerated,
+    can_be_played,
+)
+from dpaudit.theory.enumeration import enumerate_mechanism
+from dpaudit.theory.rungs import Measured
+
+__all__ = [
+    "AdaptiveGuessing",
+    "PlannedCount",
+    "Turns",
+    "adaptive_guessing",
+    "plan_count",
+    "play",
+    "played_games",
+]
+
+
+_ERROR = 0.01  # of every interval, as in theory/simulation.py
+_SPREADS = (0.0, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999)
+_ROUNDING = 1e-12  # a loss that equals the threshold must not miss it by its last digit
+_NUMBERS = 60  # committed numbers that are tried for a threshold
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Turns:
+    """One game: every element in the order in which an adaptive guesser meets it.
+
+    Attributes:
+        surety: The size of its log-odds, given the output and all coins before.
+        right: Whether it fell the likelier way.
+    """
+
+    surety: NDArray[np.float64]
+    right: NDArray[np.bool_]
+
+    def reaching(self, threshold: float) -> NDArray[np.bool_]:
+        """Return which of the guesses that reach a threshold are right, in order."""
+        return self.right[self.surety >= threshold]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptiveGuessing:
+    """What a threshold makes of a mechanism, if coins are revealed in turn.
+
+    Attributes:
+        guesses: The expected number of guesses.
+        right: The expected number of right ones.
+        efficacy: The expected share of right ones where any guess is made, E[V / R];
+            None if none ever was.
+        silent: The chance that no guess is made.
+        how: How the numbers were found.
+    """
+
+    guesses: Measured
+    right: Measured
+    efficacy: Measured | None
+    silent: Measured
+    how: str
+
+
+def adaptive_guessing(
+    mechanism: object,
+    *,
+    elements: int,
+    threshold: float,
+    rng: np.random.Generator | None = None,
+    runs: int = 2000,
+) -> AdaptiveGuessing:
+    """Return how many guesses a threshold lets through, and how many are right.
+
+    Args:
+        mechanism: Offers ``law``, ``outputs`` and ``pairs``, for at most 12 elements
+            (with ``posterior``, its batches are followed; without, elements come one
+            by one); or ``run``, ``posterior`` and ``pairs``.
+        elements: How many elements.
+        threshold: Smallest size of log-odds that is guessed; may be infinite.
+        rng: For simulation only.
+        runs: For simulation only.
+
+    Example:
+        >>> from dpaudit.mechanisms.sets import count
+        >>> found = adaptive_guessing(count(10), elements=10, threshold=inf)
+        >>> print(found.guesses, found.efficacy, found.silent)  # 2 - 2^-9
+        1.998 1 0
+    """
+    _validate.whole_number("elements", elements, least=1)
+    check_threshold(threshold)
+    if can_be_enumerated(mechanism, elements):
+        law = _guess_law(mechanism, elements, threshold)
+        return _exactly(law, f"enumeration of 2^{elements} coins")
+    _validate.whole_number("runs", runs, least=2)
+    games = list(played_games(mechanism, elements, runs, rng))
+    return _measured([game.reaching(threshold) for game in games], elements)
+
+
+def play(posterior: Posterior, bits: NDArray[np.uint8]) -> Turns:
+    """Return a game with these coins: in each batch the surest element comes first.
+
+    Example:
+        >>> from dpaudit.mechanisms.parity import XorInPairs
+        >>> output = XorInPairs(elements=4).posterior([1, 0])
+        >>> play(output, np.array([1, 0, 1, 1])).surety
+        array([ 0.,  0., inf, inf])
+    """
+    surety, right = [], []
+    for index in posterior.batches():
+        odds, ones = posterior.log_odds(index), bits[index] > 0
+        order = np.argsort(-np.abs(odds), kind="stable")
+        surety.append(np.abs(odds)[order])
+        right.append(((odds >= 0) == ones)[order])
+        posterior.reveal(index, np.where(ones, 1, -1).astype(np.int8))
+    return Turns(surety=np.concatenate(surety), right=np.concatenate(right))
+
+
+def played_games(
+    mechanism: object, elements: int, runs: int, rng: np.random.Generator | None
+) -> Iterator[Turns]:
+    """Yield games of independent runs with independent fair coins."""
+    if not can_be_played(mechanism) or rng is None:
+        raise InvalidInputError(
+            f"{type(mechanism).__name__} must be played to know how it is guessed in "
+            "turns: give it run, posterior and pairs, and pass "
+            "rng=np.random.default_rng(seed)"
+        )
+    mechanism.pairs.check(elements)
+    for _ in range(runs):
+        bits = rng.integers(0, 2, size=elements, dtype=np.uint8)
+        output = mechanism.run(mechanism.pairs.choose(bits), rng)
+        yield play(mechanism.posterior(output), bits)
+
+
+# A committed number
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCount:
+    """A committed number of adaptive guesses, and what to expect of it.
+
+    Attributes:
+        guesses: How many guesses to commit to.
+        threshold: Smallest size of log-odds to guess.
+        expected: The mean of the lower bound on epsilon.
+        median: Its median.
+        made: The expected number of guesses that will be made.
+        short: The chance that fewer than committed to are made.
+        runs: Games that the numbers were read off; as many more were searched.
+    """
+
+    guesses: int
+    threshold: float
+    expected: Measured
+    median: Measured
+    made: Measured
+    short: Measured
+    runs: int
+
+    @property
+    def rules(self) -> AdaptiveCount:
+        """The rules to put into the design."""
+        return AdaptiveCount(guesses=self.guesses)
+
+    def __str__(self) -> str:
+        return (
+            f"commit to {self.guesses} guesses, of log-odds {self.threshold:.4g} or "
+            f"more: a bound of {self.expected} on average, median {self.median}; "
+            f"{self.made} guesses made on average, fewer than committed to with chance "
+            f"{self.short}"
+        )
+
+
+def plan_count(
+    mechanism: object,
+    *,
+    elements: int,
+    delta: float = 0.0,
+    alpha: float = 0.05,
+    threshold: float | None = None,
+    rng: np.random.Generator,
+    runs: int = 1000,
+) -> PlannedCount:
+    """Return the number of adaptive guesses to commit to, for a mechanism of one's own.
+
+    Nothing of it depends on the run that is audited: it is for the design, before the
+    key is drawn, and so are its games.
+
+    Args:
+        mechanism: Offers ``run``, ``posterior`` and ``pairs``.
+        elements: Canaries of the audit.
+        delta: The delta of the bound.
+        alpha: Chance of the bound being wrong.
+        threshold: Smallest size of log-odds to guess; the best is found if left out.
+        rng: For the games.
+        runs: How many games, half of them for the search.
+
+    Example:
+        >>> from dpaudit.mechanisms.sets import CountInSets
+        >>> sets = CountInSets(elements=100, set_size=10)
+        >>> rng = np.random.default_rng(1)
+        >>> plan = plan_count(sets, elements=100, rng=rng, runs=400)
+        >>> plan.rules, plan.threshold
+        (AdaptiveCount(guesses=16), inf)
+    """
+    _validate.whole_number("elements", elements, least=1)
+    _validate.whole_number("runs", runs, least=20)
+    _validate.probability("delta", delta)
+    _validate.error_level("alpha", alpha)
+    games = list(played_games(mechanism, elements, runs, rng))
+    bound = _Bound(canaries=elements, delta=delta, alpha=alpha)
+    searched, read = games[: runs // 2], games[runs // 2 :]
+    if threshold is None:
+        thresholds = _thresholds(searched)
+    else:
+        check_threshold(threshold)
+        thresholds = [threshold]
+    number, at = _best_number(searched, thresholds, bound)
+    made = [game.reaching(at) for game in read]
+    reached = np.array([min(len(right), number) for right in made])
+    shown = np.array([bound.at(int(right[:number].sum()), number) for right in made])
+    return PlannedCount(
+        guesses=number,
+        threshold=at,
+        expected=_mean(shown, span=(0.0, bound.at(number, number))),
+        median=_median(shown),
+        made=_mean(reached, span=(0.0, number)),
+        short=_mean(reached < number, span=(0.0, 1.0)),
+        runs=len(read),
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bound:
+    """The bound on counts of adaptive guesses, by the number right."""
+
+    canaries: int
+    delta: float
+    alpha: float
+
+    def at(self, right: int, guesses: int) -> float:
+        return _epsilon_lower(self, right, guesses)
+
+    def at_most(
+        self, right: NDArray[np.int64], guesses: NDArray[np.int64]
+    ) -> NDArray[np.float64]:
+        """Return what the bounds would be without delta, which is never less."""
+        some = np.maximum(right, 1)
+        limit = special.betaincinv(some, guesses - some + 1, self.alpha)
+        return np.where(right > 0, np.maximum(0.0, special.logit(limit)), 0.0)
+
+
+@lru_cache(maxsize=4096)
+def _epsilon_lower(bound: _Bound, right: int, guesses: int) -> float:
+    counts = Counts(
+        canaries=bound.canaries, guesses=guesses, correct=right, adaptive=True
+    )
+    found = Adaptive().epsilon_lower(counts, delta=bound.delta, alpha=bound.alpha)
+    return found.epsilon_lower
+
+
+def _thresholds(games: list[Turns]) -> list[float]:
+    """Return thresholds to try: quantiles of how sure a guess is."""
+    surety = np.concatenate([game.surety for game in games])
+    found = np.quantile(surety, _SPREADS, method="lower")
+    return [float(each) for each in np.unique([0.0, *found])]
+
+
+class _Try(NamedTuple):
+    """A committed number at a threshold."""
+
+    mean: float  # of the bound without delta
+    number: int
+    threshold: float
+    middle: int  # the median of the number right
+
+    def shown(self, bound: _Bound) -> float:
+        """Return the mean bound; what delta takes is that of the median."""
+        right, number = np.array([self.middle]), np.array([self.number])
+        pure = float(bound.at_most(right, number)[0])
+        return self.mean - pure + bound.at(self.middle, self.number)
+
+
+def _best_number(
+    games: list[Turns], thresholds: list[float], bound: _Bound
+) -> tuple[int, float]:
+    """Return the number and the threshold with the largest mean bound."""
+    tried = []
+    for threshold in thresholds:
+        made = [game.reaching(threshold) for game in games]
+        numbers = _numbers(max(map(len, made)))
+        right = np.array([_right_up_to(each, numbers) for each in made])
+        means = bound.at_most(right, numbers).mean(axis=0)
+        middles = np.sort(right, axis=0)[len(made) // 2]
+        for mean, number, middle in zip(means, numbers, middles, strict=True):
+            tried.append(_Try(float(mean), int(number), threshold, int(middle)))
+    if not tried:
+        raise InvalidInputError(
+            f"no guess reached threshold={thresholds[0]:g} in {len(games)} games; "
+            "choose a smaller one, or leave it out"
+        )
+    # In falling order of what they can be at most, until none can be better.
+    tried.sort(key=lambda each: -each.mean)
+    best, most = tried[0], -inf
+    for each in tried:
+        if each.mean <= most:
+            break
+        shown = each.shown(bound)
+        if shown > most:
+            best, most = each, shown
+    return best.number, best.threshold
+
+
+def _numbers(most: int) -> NDArray[np.int64]:
+    """Return committed numbers to try: all small ones, and some of the larger."""
+    if not most:
+        return np.zeros(0, np.int64)
+    spread = np.geomspace(1, most, _NUMBERS).round().astype(np.int64)
+    return np.union1d(np.arange(1, min(most, _NUMBERS) + 1), spread)
+
+
+def _right_up_to(
+    right: NDArray[np.bool_], numbers: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Return how many of the first so many guesses are right."""
+    counts = np.append(0, np.cumsum(right))
+    return np.asarray(counts[np.minimum(numbers, len(right))])
+
+
+def _median(draws: NDArray[np.float64]) -> Measured:
+    """Return the median and two ranks between which the law's own median lies.
+
+    It does unless more draws fell on one side of it than fair coins would, but with
+    chance 0.01.
+    """
+    ranked, n = np.sort(draws), len(draws)
+    few = int(stats.binom.ppf(_ERROR / 2, n, 0.5))
+    low, high = max(0, few - 1), min(n - 1, n - few)
+    return Measured(
+        value=float(ranked[n // 2]), low=float(ranked[low]), high=float(ranked[high])
+    )
+
+
+# The law of a threshold guesser
+
+
+def _guess_law(
+    mechanism: Enumerable, elements: int, threshold: float
+) -> NDArray[np.float64]:
+    """Return P[R = r, V = v], a row for each r, by a walk over outputs and coins."""
+    table = enumerate_mechanism(mechanism, mechanism.pairs, elements=elements).table
+    law = np.zeros((elements + 1, elements + 1))
+    for batches, columns in _orders(mechanism, elements).items():
+        chances = table[:, columns] / len(table)
+        made, right = _walk(chances, elements, batches, threshold)
+        np.add.at(law, (made, right), chances)
+    return law
+
+
+_Batches: TypeAlias = tuple[tuple[int, ...], ...]
+
+
+def _orders(mechanism: Enumerable, elements: int) -> dict[_Batches, list[int]]:
+    """Return which outputs are played in which batches."""
+    whole: Any = mechanism
+    found: dict[_Batches, list[int]] = {}
+    for column, output in enumerate(mechanism.outputs(elements)):
+        batches: _Batches = tuple((i,) for i in range(elements))
+        if hasattr(mechanism, "posterior"):
+            proposed = whole.posterior(output).batches()
+            batches = tuple(tuple(map(int, batch)) for batch in proposed)
+        found.setdefault(batches, []).append(column)
+    return found
+
+
+def _walk(
+    chances: NDArray[np.float64],
+    elements: int,
+    batches: _Batches,
+    threshold: float,
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return how many guesses are made and right, for all coins and outputs."""
+    # An axis for each coin, the last element's first, and one for the output.
+    cube = chances.reshape(*(2,) * elements, -1)
+    made, right = (np.zeros(cube.shape, np.int64) for _ in range(2))
+    hidden = set(range(elements))
+    for batch in batches:
+        for i in batch:
+            axis = elements - 1 - i
+            others = tuple(elements - 1 - j for j in hidden - {i})
+            zero, one = np.split(cube.sum(axis=others, keepdims=True), 2, axis=axis)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                size = np.abs(np.log(one) - np.log(zero))
+            guessed = size >= threshold - _ROUNDING  # NaN where nothing can occur
+            fell = np.arange(2).reshape((-1,) + (1,) * (cube.ndim - 1 - axis)) > 0
+            made += guessed
+            right += guessed & (fell == (one >= zero))
+        hidden -= set(batch)
+    return made.reshape(chances.shape), right.reshape(chances.shape)
+
+
+def _exactly(law: NDArray[np.float64], how: str) -> AdaptiveGuessing:
+    r, v = np.arange(len(law))[:, np.newaxis], np.arange(len(law))
+    silent = float(law[0].sum())
+    share = float((law[1:] * v / r[1:]).sum())
+    return AdaptiveGuessing(
+        guesses=Measured.exact(float((law * r).sum())),
+        right=Measured.exact(float((law * v).sum())),
+        efficacy=Measured.exact(share / (1 - silent)) if law[1:].any() else None,
+        silent=Measured.exact(silent),
+        how=how,
+    )
+
+
+def _measured(made: list[NDArray[np.bool_]], elements: int) -> AdaptiveGuessing:
+    r = np.array([len(right) for right in made], np.int64)
+    v = np.array([right.sum() for right in made], np.int64)
+    spoken = r > 0
+    efficacy = None
+    if spoken.any():
+        efficacy = _mean(v[spoken] / r[spoken], span=(0.0, 1.0))
+    return AdaptiveGuessing(
+        guesses=_mean(r, span=(0.0, elements)),
+        right=_mean(v, span=(0.0, elements)),
+        efficacy=efficacy,
+        silent=_mean(~spoken, span=(0.0, 1.0)),
+        how=f"simulation of {len(made)} games, each interval holds with 99 %",
+    )
+
+
+def _mean(values: ArrayLike, *, span: tuple[float, float]) -> Measured:
+    """Return the mean of draws from an interval, and limits of the expectation."""
+    draws = np.asarray(values, np.float64)
+    mean = float(draws.mean())
+    if len(draws) < 2:
+        return Measured(value=mean, low=span[0], high=span[1])
+    low, high = mean_limits(
+        mean, float(draws.var()), len(draws), span=span, alpha=_ERROR
+    )
+    return Measured(value=mean, low=low, high=high)
