@@ -214,7 +214,7 @@ def classic(rng: np.random.Generator, _folder: Path) -> None:
         rng=rng,
         key=key_of(rng),
     )
-    assert result.bound.method == "classic"
+    assert result.bound.method == "separate"
 
 
 def of_function(rng: np.random.Generator, _folder: Path) -> None:

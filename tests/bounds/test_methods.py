@@ -81,11 +81,12 @@ def test_every_bound_on_counts_refuses_them_too(name):
         bound_counts(name, counts, delta=1.5, alpha=0.05)
 
 
-@pytest.mark.parametrize("name", ["exact", "adaptive", "steinke", "classic"])
+@pytest.mark.parametrize("name", ["exact", "adaptive", "steinke", "separate"])
 def test_no_p_value_of_counts_is_above_one(name):
     for correct in (0, 3, 10):
         counts = Counts(canaries=30, guesses=10, correct=correct)
-        assert METHODS[name].log_p_value(counts, epsilon=0.0, delta=0.9) == 0.0
+        found = METHODS[name].log_p_value(counts, epsilon=0.0, delta=0.9)
+        assert -1e-9 < found <= 0.0
 
 
 ADAPTIVE = Counts(canaries=90, guesses=60, correct=55, adaptive=True)

@@ -83,10 +83,19 @@ def test_compare_shows_every_method_with_tier_and_ceiling():
         "exact": ["A", "2.802"],
         "adaptive": ["A", "2.766"],
         "steinke": ["A", "2.675"],
-        "classic": ["A", "2.802"],
+        "separate": ["A", "2.805"],
         "gdp": ["B", "3.309"],
     }
     assert "with every guess right" in lines[-1]
+
+
+def test_no_bound_is_above_what_its_method_would_say_of_guesses_all_right():
+    counts = ["--canaries=50000", "--guesses=1000", "--correct=950", "--delta=1e-4"]
+    for method in ("exact", "separate"):
+        done = run(*counts, "--alpha=0.001", f"--method={method}", "--json")
+        found = json.loads(done.stdout)
+        assert found["epsilon_lower"] <= found["ceiling"]
+    assert found["epsilon_lower"] > 2.5
 
 
 def test_the_help_names_every_method():

@@ -67,7 +67,7 @@ def test_adaptive_counts_from_a_file_are_bounded_and_tested_by_their_own_bound()
     assert (above.exit_code, below.exit_code) == (0, 1)
 
 
-@pytest.mark.parametrize("method", ["exact", "pure", "steinke", "classic", "gdp"])
+@pytest.mark.parametrize("method", ["exact", "pure", "steinke", "separate", "gdp"])
 def test_adaptive_counts_are_refused_where_guesses_at_once_are_meant(method):
     reading = played(AdaptiveCount(guesses=100), np.ones(100, bool))
     done = run("--reading=-", f"--method={method}", stdin=reading.to_json())
@@ -92,8 +92,8 @@ def test_of_adaptive_counts_only_what_is_proved_is_compared():
         ("pure", 0.0),
         ("adaptive", 1e-5),
         ("steinke", 1e-5),
-        ("classic", 1e-5),
-        ("classic", 0.0),
+        ("separate", 1e-5),
+        ("separate", 0.0),
         (None, 1e-5),
     ],
 )

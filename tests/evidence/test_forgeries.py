@@ -101,11 +101,11 @@ def classic_instead(evidence):
 def test_that_runs_were_independent_must_be_registered():
     honest = of_game(RULES)
     better = classic_instead(honest)
-    with pytest.raises(VoidAuditError, match="the classic bound does not hold"):
+    with pytest.raises(VoidAuditError, match="the separate bound does not hold"):
         evidence_of(better, key=KEY, transcript=honest.guesses)
     found = verify(seal(replace(honest, result=better)))
     assert check(found, "bound").finding is Finding.FAILS
-    assert "the classic bound does not hold" in check(found, "bound").sentence
+    assert "the separate bound does not hold" in check(found, "bound").sentence
     registered = of_classic()
     assert registered.registration.design.rules == SeparateRuns(guesses=40)
     assert verify(seal(registered)).sound

@@ -438,7 +438,7 @@ def test_a_record_of_a_data_set_is_audited_classically(suite, pytester):
     )
     done.assert_outcomes(passed=1)
     (result,) = results(pytester).values()
-    assert result.bound.method == "classic"
+    assert result.bound.method == "separate"
     assert result.not_exercised == (
         "other data, places and pairs of records than (0, 1) at 1",
     )

@@ -107,6 +107,7 @@ def loud_null(rule):
     """The null that is meant to find the rule out."""
     return {
         "classic, n runs": "exposed coins",
+        "classic, n runs, r = n/10": "exposed coins",
         "unequal coins, 9 in 10 included": "all at 2 alpha, 9 in 10 included",
     }.get(rule.name, "all or nothing, 2 alpha")
 
@@ -183,6 +184,7 @@ def test_rules_without_scores_of_their_own_are_not_shown_training():
         "exact, pairs of records, r = n/2",
         IndependentRule().name,
         "classic, n runs",
+        "classic, n runs, r = n/10",
         "unequal coins, 9 in 10 included",
     }
 

@@ -46,7 +46,8 @@ R = TypeVar("R")
 _BEYOND = 1e12  # an epsilon that nothing shows; thousandths of it are no longer exact
 
 
-_OF_RUNS = ("classic", "independent runs")  # methods that take runs to be independent
+# Methods that take runs to be independent.
+_OF_RUNS = ("separate", "classic", "independent runs")
 
 
 @final

@@ -35,20 +35,24 @@ Reference: Steinke, Nasr and Jagielski, https://arxiv.org/abs/2305.08846, sectio
 The bound for classic auditing: one coin per run, many independent runs.
 
 In each run the mechanism sees one of two neighbouring data sets, by a fair coin, and
-the guesser names it. Runs are independent, so without abstention each guess is right
-with chance at most ``(e^epsilon + delta) / (1 + e^epsilon)``, and the right guesses are
-stochastically fewer than binomial. That costs less for delta than one run does: there
-is no ``m delta``. Where some runs were passed the exact one-run bound holds, as for any
-independent coins; both bound one tail, so the smaller p-value is valid.
+the guesser names it or passes. Whatever an (epsilon, delta)-DP run shows can be made
+from this: with chance delta its coin, otherwise a randomised response to it. So of
+``r`` guesses about ``n`` runs those about coins given away are right for certain, at
+most ``K ~ Bin(n, delta)`` of them, and each other one with chance at most
+``e^epsilon / (1 + e^epsilon)``. The right guesses are stochastically fewer than
+``min(K, r)`` and a binomial of the rest. The guesser that names coins given away first
+attains it, so that this is exact too; delta costs less than in one run: there is no
+``m delta``. It holds for guessers that see the output of every run before they guess.
 
 Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, algorithm 2;
-Jagielski, Ullman and Oprea, https://arxiv.org/abs/2006.07709.
+Jagielski, Ullman and Oprea, https://arxiv.org/abs/2006.07709; for what a run can be
+made from, Kairouz, Oh and Viswanath, https://arxiv.org/abs/1311.0776, theorem 3.4.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from math import expm1, inf, log, log1p
+from math import expm1, inf, log
 from typing import ClassVar, final
 
 import numpy as np
@@ -59,11 +63,16 @@ from dpaudit.bounds.bound import GameBound, LowerBound, largest_rejected, probab
 from dpaudit.bounds.readings import Counts, check_at_once
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import GaussianDP, Guarantee, PrivacyCurve
-from dpaudit.stats.binomial import log_slack_tail, log_slack_tails, log_tails
+from dpaudit.stats.binomial import (
+    log_revealed_tail,
+    log_slack_tail,
+    log_slack_tails,
+)
 
 __all__ = [
     "Classic",
     "Exact",
+    "FormerClassic",
     "Pure",
     "group_claim",
     "group_growth",
@@ -243,7 +252,35 @@ class Classic(GameBound[Counts]):
         >>> runs = Counts(canaries=1000, guesses=1000, correct=880)
         >>> print(Classic().epsilon_lower(runs, delta=1e-5, alpha=0.05))
         epsilon >= 1.829 at delta = 1e-05 (wrong with chance at most 0.05, \
-whatever the program does in runs that share nothing; method classic, tier A)
+whatever the program does in runs that share nothing; method separate, tier A)
+    """
+
+    method: ClassVar[str] = "separate"
+    reference: ClassVar[str] = "docs/explanation/exact-bound.md"
+
+    def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
+        """Return the log of the p-value of a claim."""
+        check_at_once(counts, self.method)
+        if counts.alternatives > 2:  # of one run with many coins it holds too
+            return Exact().log_p_value(counts, epsilon=epsilon, delta=delta)
+        log_odds, chance = group_claim(epsilon, delta, records=counts.records_per_coin)
+        n, r, v = counts.canaries, counts.guesses, counts.correct
+        return log_revealed_tail(v, r, n, chance=chance, log_odds=log_odds)
+
+    def epsilon_lower(
+        self, counts: Counts, *, delta: float, alpha: float
+    ) -> LowerBound:
+        """Return the largest epsilon that the runs reject at level ``alpha``."""
+        return largest_rejected(self, counts, delta=delta, alpha=alpha)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FormerClassic(GameBound[Counts]):
+    """How classic audits were judged first, so that their evidence can be verified.
+
+    Where some runs were passed it takes the exact one-run bound, which holds for any
+    independent coins; elsewhere it says the same as ``Classic``.
     """
 
     method: ClassVar[str] = "classic"
@@ -251,17 +288,10 @@ whatever the program does in runs that share nothing; method classic, tier A)
 
     def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value of a claim."""
-        check_at_once(counts, self.method)
-        _validate.probability("delta", delta)
-        one_run = Exact().log_p_value(counts, epsilon=epsilon, delta=delta)
         plain = counts.alternatives == 2 and counts.records_per_coin == 1
-        if counts.guesses < counts.canaries or not plain:
-            return one_run
-        log_delta = log(delta) if delta else -inf
-        if delta == 1:
-            return 0.0
-        log_odds = float(np.logaddexp(epsilon, log_delta)) - log1p(-delta)
-        return min(one_run, log_tails(counts.correct, counts.guesses, log_odds)[0])
+        every = counts.guesses == counts.canaries
+        bound = Classic() if plain and every else Exact()
+        return bound.log_p_value(counts, epsilon=epsilon, delta=delta)
 
     def epsilon_lower(
         self, counts: Counts, *, delta: float, alpha: float

@@ -14,7 +14,7 @@ from dpaudit.bounds.bound import (
     probability,
 )
 from dpaudit.bounds.curve import GaussianFamily
-from dpaudit.bounds.exact import Classic, Exact, Pure
+from dpaudit.bounds.exact import Classic, Exact, FormerClassic, Pure
 from dpaudit.bounds.independent_runs import IndependentRuns
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.readings import (
@@ -52,7 +52,7 @@ METHODS: MappingProxyType[str, CountsMethod] = MappingProxyType(
         "pure": Pure(),
         "adaptive": Adaptive(),
         "steinke": Steinke(),
-        "classic": Classic(),
+        "separate": Classic(),
         "gdp": GaussianFamily(),
     }
 )
@@ -73,6 +73,7 @@ _BOUNDS: MappingProxyType[
 
 # Every method of this package by the name that results hold: any other is a user's own.
 KNOWN: frozenset[str] = frozenset(METHODS) | {
+    FormerClassic.method,
     IndependentRuns.method,
     *(each.method for pair in _BOUNDS.values() for each in pair if each is not None),
 }
@@ -83,7 +84,7 @@ ABOUT: MappingProxyType[str, str] = MappingProxyType(
         "pure": "delta = 0 only",
         "adaptive": "coins revealed after each guess",
         "steinke": "as published; for comparison",
-        "classic": "one coin per independent run",
+        "separate": "one coin per independent run",
         "gdp": "only if the mechanism is Gaussian-private",
     }
 )
@@ -144,7 +145,7 @@ def proved_methods(counts: Counts) -> tuple[str, ...]:
 
     Example:
         >>> proved_methods(Counts(canaries=9, guesses=2, correct=1))
-        ('exact', 'pure', 'adaptive', 'steinke', 'classic', 'gdp')
+        ('exact', 'pure', 'adaptive', 'steinke', 'separate', 'gdp')
         >>> proved_methods(Counts(canaries=9, guesses=2, correct=1, adaptive=True))
         ('adaptive',)
     """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dpaudit.bounds.readings import Reading
     from dpaudit.game.verdict import Verdict
 
-_METHODS = "exact, pure, adaptive, steinke, classic, gdp"
+_METHODS = "exact, pure, adaptive, steinke, separate, gdp"
 
 
 def bound(
@@ -199,11 +199,20 @@ def _ended(
     )
 
 
-def _ceiling(read: "Reading", *, delta: float, alpha: float) -> float | None:
-    from dpaudit.bounds.strength import design_ceiling  # noqa: PLC0415
+def _ceiling(
+    read: "Reading", method: str, *, delta: float, alpha: float
+) -> float | None:
+    """Return what the method would have said, had every guess been right."""
+    from dpaudit.bounds.curve import GaussianFamily  # noqa: PLC0415
+    from dpaudit.bounds.exact import Exact  # noqa: PLC0415
+    from dpaudit.bounds.methods import METHODS  # noqa: PLC0415
 
-    counts = read.counted
-    return counts and design_ceiling(counts, delta=delta, alpha=alpha)
+    if read.counted is None:
+        return None
+    by = METHODS[method]
+    by = Exact() if isinstance(by, GaussianFamily) else by  # of another tier
+    best = read.counted.perfect()
+    return by.epsilon_lower(best, delta=delta, alpha=alpha).epsilon_lower
 
 
 def _as_json(
@@ -228,7 +237,7 @@ def _as_json(
             "format": "dpaudit.bound.1",
             "reading": encode(read),
             "bounds": encode(bounds),
-            "ceiling": _ceiling(read, delta=delta, alpha=alpha),
+            "ceiling": _ceiling(read, bounds[0].method, delta=delta, alpha=alpha),
             "verdict": ended and str(ended[0]),
             "reason": ended and ended[1],
             "claim": _claim_json(test, method or bounds[0].method),
@@ -281,7 +290,7 @@ def _print(
         shown = value if value is not None else getattr(found, "model_epsilon", 0.0)
         low, about = rounded_down(shown), ABOUT[found.method]
         typer.echo(f"{found.method:<10}{found.tier:<6}{low:>8}   {about}")
-    ceiling = _ceiling(read, delta=delta, alpha=alpha)
+    ceiling = _ceiling(read, bounds[0].method, delta=delta, alpha=alpha)
     typer.echo(
         f"all at delta = {delta:g}, alpha = {alpha:g}; with every guess right the "
         f"{bounds[0].method} bound would be {ceiling:.3f}"

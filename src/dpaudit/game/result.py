@@ -278,8 +278,9 @@ def judge(
     """
     check_reading(reading, design)
     bound = design.rules.bound() if bound is None else bound
+    own = next((b for b in design.rules.former() if b == bound), design.rules.bound())
     found = _found if reading.tally else _found.__wrapped__
-    lower, ceiling, test, caught = found(bound, design.rules.bound(), reading, design)
+    lower, ceiling, test, caught = found(bound, own, reading, design)
     check_method(lower.method, design.rules)
     return Result(
         design=design,
@@ -431,7 +432,7 @@ def _accuracy_caught(
 
 def check_method(method: str, rules: Rules) -> None:
     """Refuse a bound of this package that does not hold for a game."""
-    holding = {each.method for each in (rules.bound(), *rules.also())}
+    holding = {b.method for b in (rules.bound(), *rules.also(), *rules.former())}
     if method in KNOWN - holding:
         raise VoidAuditError(
             f"the {method} bound does not hold for a game by {type(rules).__name__}; "
@@ -442,8 +443,8 @@ def check_method(method: str, rules: Rules) -> None:
 def bound_of(audit: Result) -> GameBound[Any]:
     """Return the bound that an audit was judged by; its rules' if that is not known."""
     rules = audit.design.rules
-    own = rules.bound()
-    return next((b for b in rules.also() if b.method == audit.bound.method), own)
+    others = (*rules.also(), *rules.former())
+    return next((b for b in others if b.method == audit.bound.method), rules.bound())
 
 
 def _ceiling(

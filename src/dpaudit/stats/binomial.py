@@ -19,13 +19,14 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
 from dpaudit.errors import UncertifiedError
-from dpaudit.stats.search import largest_yes
+from dpaudit.stats.search import largest_yes, least_yes
 
 __all__ = [
     "binomial_law",
     "log_complement",
     "log_mass",
     "log_odds_limit",
+    "log_revealed_tail",
     "log_slack_tail",
     "log_slack_tails",
     "log_tails",
@@ -38,6 +39,7 @@ _SUREST = 1e280  # log-odds; times any number of trials it is still a float
 _BLOCK = 1 << 20  # terms of a series at once
 _FEW = 1 << 11  # counts whose law is kept: all that are make some megabytes
 _MOST_MASSES = 1 << 25  # a quarter of a gigabyte
+_FAR = 45.0  # below the largest of log-concave terms; the rest is 1e-17 of the sum
 _ODD = range(3, 21, 2)  # 0.1 to the 20th is below rounding
 _TABLE = np.array(
     [0.0]
@@ -119,6 +121,58 @@ def log_slack_tails(
     """Return ``log_slack_tail`` for several slacks, each with its log-odds."""
     pairs = zip(log_slacks, log_odds, strict=True)
     return np.array([log_slack_tail(v, r, slack, odds) for slack, odds in pairs])
+
+
+def log_revealed_tail(
+    v: int, r: int, n: int, *, chance: float, log_odds: float
+) -> float:
+    """Return the log of the tail of a count of which some come for sure.
+
+    Each of ``n`` is given away with the same chance, ``K`` in all. Those count first,
+    and at most ``r`` count: it is P[min(K, r) + Bin((r - K)^+, expit(log_odds)) >= v].
+
+    Both factors of a term, the mass of ``K = k`` and the tail of the rest, are
+    log-concave in ``k`` (the second is the chance that more than ``r - k`` trials are
+    needed for so many failures, a sum of geometric times). So the terms rise once and
+    fall once, and those that matter are an interval.
+
+    Example:
+        >>> round(exp(log_revealed_tail(1, 1, 2, chance=0.5, log_odds=0.0)), 9)
+        0.875
+    """
+    if v <= 0 or v > r or chance == 0:
+        return log_tails(v, r, log_odds)[0]
+    if chance == 1:
+        return 0.0
+    odds = log(chance) - log1p(-chance)
+    if r == n:  # every one counts: given away, or else a success
+        sure = float(np.logaddexp(log_odds, log(chance))) - log1p(-chance)
+        return log_tails(v, r, sure)[0]
+
+    def term(k: int) -> float:
+        return float(log_mass(k, n, odds)) + log_tails(v - k, r - k, log_odds)[0]
+
+    def falls(k: int) -> bool:
+        if k == v - 1:
+            return True
+        upper, _, mass = _tails_and_mass(v - k, r - k, log_odds)
+        tail = exp(mass - upper - log_odds) * (v - k) / (r - k)
+        return log(n - k) - log(k + 1) + odds + log1p(tail) <= 0
+
+    top = least_yes(falls, 0, v - 1) or 0
+    far = term(top) - _FAR
+    low = least_yes(lambda k: term(k) >= far, 0, top) or 0
+    high = least_yes(lambda k: term(k) < far, top, v - 1)
+    k = np.arange(low, v if high is None else high)
+    # One trial fewer adds the chance that it was the failure too many.
+    ratios = np.log((v - 1 - k[:-1]) / (r - 1 - k[:-1])) - special.log_expit(log_odds)
+    first = float(log_mass(v - 1 - low, r - 1 - low, log_odds))
+    added = first + special.log_expit(-log_odds) + np.append(0.0, np.cumsum(ratios))
+    tails = np.logaddexp.accumulate(
+        np.append(log_tails(v - low, r - low, log_odds)[0], added[: len(k) - 1])
+    )
+    some = float(special.logsumexp(log_mass(k, n, odds) + tails))
+    return min(0.0, float(np.logaddexp(some, log_tails(v, n, odds)[0])))
 
 
 def _tails_and_mass(v: int, r: int, log_odds: float) -> tuple[float, float, float]:

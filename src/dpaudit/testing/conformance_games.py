@@ -18,8 +18,8 @@ sum, not a simulation.
 chance delta; the other guesses are randomised response. *Attaining* is the law under
 which a count is reached as often as any mechanism can (docs/explanation/exact-bound.md,
 attainment): no count of guesses made in one run is more likely to be large. In
-*separate runs* coins cannot fail together, and each is guessed with chance at most
-``(e^epsilon + delta) / (1 + e^epsilon)``.
+*separate runs* coins cannot fail together: each is given away with chance delta, else
+answered by randomised response, and the guesser takes those given away first.
 """
 
 from collections.abc import Iterator, Sequence
@@ -164,33 +164,43 @@ class CountedGame:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassicGame:
-    """One coin in each of many independent runs, every one guessed.
+    """One coin in each of many independent runs.
 
     Attributes:
         runs: How many.
+        guesses: How many of them are guessed, a number fixed beforehand; all if None.
 
     Example:
         >>> runs, wrong = ClassicGame(runs=2), np.zeros(3, bool)
         >>> [law.round(4) for _, law in runs.laws(epsilon=0.0, delta=0.2, wrong=wrong)]
         [array([0.16, 0.48, 0.36])]
+        >>> one = ClassicGame(runs=2, guesses=1)
+        >>> [law.round(4) for _, law in one.laws(epsilon=0.0, delta=0.2, wrong=wrong)]
+        [array([0.32, 0.68])]
     """
 
     runs: int
+    guesses: int | None = None
 
     def __post_init__(self) -> None:
         _validate.whole_number("runs", self.runs, least=1)
+        CountedGame(canaries=self.runs, guesses=self._made)
+
+    @property
+    def _made(self) -> int:
+        return self.runs if self.guesses is None else self.guesses
 
     def outcomes(self) -> Sequence[Counts]:
         """Return every count of right guesses."""
-        return _counts(self.runs, self.runs)
+        return _counts(self.runs, self._made)
 
     def silent(self) -> Mask:
         """Return the counts of half the guesses, or fewer."""
-        return _half(self.runs)
+        return _half(self._made)
 
     def better(self) -> Iterator[tuple[int, int]]:
         """Yield neighbouring counts."""
-        return ((v, v + 1) for v in range(self.runs))
+        return ((v, v + 1) for v in range(self._made))
 
     def laws(
         self,
@@ -200,8 +210,12 @@ class ClassicGame:
         wrong: Mask,  # noqa: ARG002 (one law is the worst, whatever is wrong)
     ) -> Iterator[tuple[str, Law]]:
         """Yield the law of runs that are each guessed as well as can be."""
-        chance = (1 - delta) * special.expit(epsilon) + delta
-        law = binomial_law(self.runs, float(special.logit(chance)))
+        r, law = self._made, np.zeros(self._made + 1)
+        given = [1.0]
+        if delta:
+            given = binomial_law(self.runs, float(special.logit(delta))).tolist()
+        for k, chance in enumerate(given):
+            law[min(k, r) :] += chance * binomial_law(r - min(k, r), epsilon)
         yield "each run gives its coin away as often as it may", law
 
 

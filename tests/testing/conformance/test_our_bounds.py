@@ -26,6 +26,7 @@ ALL, FEW = CountedGame(canaries=20, guesses=20), CountedGame(canaries=100, guess
 CLASSES = ClassedGame(canaries=20, weights=(3.0, 1.0), guesses=(3, 3))
 RANKS = RankedGame(canaries=16, guesses=8)
 RUNS = ClassicGame(runs=20)
+PASSED = ClassicGame(runs=60, guesses=12)
 DELTAS = (0.0, 2e-3, 0.02)
 
 
@@ -36,7 +37,7 @@ DELTAS = (0.0, 2e-3, 0.02)
         (Pure(), [ALL, FEW], (0.0,)),
         (Steinke(), [FEW], DELTAS),
         (Adaptive(), [FEW], (0.0, 2e-3)),
-        (Classic(), [RUNS], DELTAS),
+        (Classic(), [RUNS, PASSED], DELTAS),
         (WeightedGuesses(), [CLASSES], (0.0, 2e-3)),
         (AdaptiveSlots(), [CLASSES], (0.0, 2e-3)),
         (RankedLooks(), [RANKS], (0.0, 2e-3)),

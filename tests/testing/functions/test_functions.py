@@ -201,7 +201,7 @@ def test_that_runs_are_independent_is_registered_where_it_is_assumed():
     rules = {name: type(r.audit.design.rules) for name, r in found.items()}
     assert rules == {"runs": SeparateRuns, "records": SeparateRuns, "one run": OneRun}
     methods = {name: r.audit.bound.method for name, r in found.items()}
-    assert methods == {"runs": "classic", "records": "classic", "one run": "exact"}
+    assert methods == {"runs": "separate", "records": "separate", "one run": "exact"}
 
 
 def test_delta_is_covered_by_the_claim():
@@ -218,7 +218,7 @@ def test_delta_is_covered_by_the_claim():
         for delta in (0.1, 0.001)
     ]
     assert [result.refuted for result in found] == [False, True]
-    assert {result.audit.bound.method for result in found} == {"classic"}
+    assert {result.audit.bound.method for result in found} == {"separate"}
 
 
 def test_outputs_of_all_lengths_are_read():

@@ -104,9 +104,11 @@ def null_named(  # noqa: PLR0911, PLR0912 (one return per name)
         case "randomised response, loud at times":
             return AllOrNothing(claim=faint, loud=_LOUD, quiet=1.0)
         case "exposed coins":
-            # Runs of their own pay for delta one by one, so it may be large.
+            # Runs of their own pay for delta one by one, so it may be large; but not
+            # so large that there are as many coins given away as guesses.
             classic = isinstance(rule, CountRule) and isinstance(rule.bound, Classic)
-            return Exposed(claim=ApproxDP(epsilon=1.0, delta=0.1) if classic else faint)
+            runs = ApproxDP(epsilon=1.0, delta=0.1 / share)
+            return Exposed(claim=runs if classic else faint)
         case "attaining":
             return _attaining(rule, n, alpha)
         case "counts at the edge":

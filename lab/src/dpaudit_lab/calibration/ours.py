@@ -39,6 +39,7 @@ OURS: tuple[AnyRule, ...] = (
     CERTIFICATE,
     IndependentRule(),
     CountRule(name="classic, n runs", bound=Classic(), share=1),
+    CountRule(name="classic, n runs, r = n/10", bound=Classic(), share=10),
     UnequalRule(),
     WeightedRule(),
     RankedRule(),
