@@ -5,9 +5,12 @@
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
+from dpaudit.bounds.bound import highest_rejected
 from dpaudit.bounds.exact import Classic, Exact, FormerClassic
-from dpaudit.bounds.readings import Counts
+from dpaudit.bounds.readings import Counts, Unequal
+from dpaudit.bounds.unequal import UnequalCoins
 
 
 def classic() -> None:
@@ -34,7 +37,49 @@ def classic() -> None:
         )
 
 
-PARTS: dict[str, Callable[[], None]] = {"classic": classic}
+def unequal() -> None:
+    """Print bounds on coins of known bias, the numbers of guesses fixed beforehand."""
+    print("canaries, inclusion, in, out, right: coupling -> that decide; delta = 0")
+    delta, alpha = 1e-5, 0.05
+    for m, pi, ins, outs, v in (
+        (100_000, 0.5, 755, 755, 1439),
+        (16_000, 0.5, 185, 184, 280),
+        (30_000, 0.5, 500, 500, 800),
+        (30_000, 0.3, 1000, 0, 700),
+        (30_000, 0.3, 500, 500, 850),
+        (30_000, 0.1, 1000, 0, 400),
+    ):
+        counts = Unequal(
+            canaries=m,
+            inclusion=pi,
+            guesses_in=ins,
+            guesses_out=outs,
+            correct=v,
+            committed=True,
+        )
+        coupled = highest_rejected(_Coupled(), counts, delta=delta, alpha=alpha)
+        after, free = (
+            UnequalCoins().epsilon_lower(counts, delta=d, alpha=alpha).epsilon_lower
+            for d in (delta, 0.0)
+        )
+        print(
+            f"{m}, {pi}, {ins}, {outs}, {v}: {coupled.epsilon_lower:.3f} -> "
+            f"{after:.3f}; {free:.3f}"
+        )
+
+
+class _Coupled:
+    """The price of a coupling, whatever was fixed beforehand, as it was before."""
+
+    method = "coupled"
+    reference = ""
+
+    def log_p_value(self, counts: Unequal, *, epsilon: float, delta: float) -> float:
+        chosen = replace(counts, committed=False)
+        return UnequalCoins().log_p_value(chosen, epsilon=epsilon, delta=delta)
+
+
+PARTS: dict[str, Callable[[], None]] = {"classic": classic, "unequal": unequal}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or PARTS:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import special, stats
+from scipy import optimize, sparse, special, stats
 
 from dpaudit import ApproxDP, GaussianDP
 from dpaudit.bounds import methods
@@ -67,11 +67,36 @@ def test_fair_coins_give_the_exact_bound_without_delta(r, epsilon, data):
     assert got == pytest.approx(want, rel=1e-8)
 
 
-def test_fair_coins_pay_what_a_coupling_costs():
-    counts = unequal(0.5, 4, 4, 8, canaries=10)
+def test_fair_coins_pay_what_a_coupling_costs_if_the_output_chose_the_split():
+    counts = unequal(0.5, 4, 4, 8, canaries=10, committed=False)
     paid = p_value(counts, epsilon=1.0, delta=1e-3)
     free = p_value(counts, epsilon=1.0, delta=0.0)
     assert paid - free == pytest.approx(coupling_price(10, 1.0, 1e-3))
+
+
+@pytest.mark.parametrize("inclusion", [0.1, 0.5, 0.8])
+def test_a_fixed_split_pays_for_guesses_that_decide_only(inclusion):
+    """By the formula of the page, at a size at which it is below a coupling's price."""
+    ins, outs, m, epsilon, delta = 300, 200, 5000, 0.7, 1e-5
+    fixed = unequal(inclusion, ins, outs, 400, canaries=m)
+    chosen = unequal(inclusion, ins, outs, 400, canaries=m, committed=False)
+    bias = special.logit(inclusion)
+    p_in, p_out = special.expit(epsilon + bias), special.expit(epsilon - bias)
+    s = ins * p_in * (1 - p_in) + outs * p_out * (1 - p_out)
+    failing = inclusion * (1 - p_in) + (1 - inclusion) * (1 - p_out)
+    free = p_value(fixed, epsilon=epsilon, delta=0.0)
+    price = p_value(fixed, epsilon=epsilon, delta=delta) - free
+    full = p_value(chosen, epsilon=epsilon, delta=delta) - free
+    assert full == pytest.approx(m * delta * failing, rel=1e-6)
+    assert price == pytest.approx(full * 0.93766 / math.sqrt(s - 0.2), rel=0.01)
+
+
+def test_a_kind_of_guess_that_is_not_made_costs_nothing():
+    only_in = unequal(0.3, 1, 0, 1, canaries=5)
+    free = p_value(only_in, epsilon=0.5, delta=0.0)
+    price = p_value(only_in, epsilon=0.5, delta=0.01) - free
+    wrong = 1 - special.expit(0.5 + special.logit(0.3))
+    assert price == pytest.approx(5 * 0.01 * 0.3 * wrong)
 
 
 @pytest.mark.parametrize("inclusion", [0.2, 0.5, 0.8])
@@ -103,6 +128,80 @@ def test_no_mechanism_is_right_so_often_more_often(
     )
     counts = unequal(inclusion, ins, outs, correct, canaries=m)
     assert most <= p_value(counts, epsilon=epsilon, delta=delta) + 1e-9
+
+
+def largest_symmetric(inclusion, ins, outs, correct, m, epsilon, delta):
+    """Return how often so many guesses can be right, by a linear program over counts.
+
+    By symmetry a mechanism is a law of how many guesses "in" and "out" are right. What
+    it spends of delta is asked for on average over the coins, which lets it do more.
+    """
+    shape = (ins + 1, outs + 1)
+    place = np.arange(math.prod(shape)).reshape(shape)
+    up = math.exp(epsilon) * inclusion / (1 - inclusion)
+    down = math.exp(epsilon) * (1 - inclusion) / inclusion
+    spent = {True: [], False: []}  # by how the coin fell: a count, what it may exceed
+    for a, b in np.ndindex(shape):
+        here = place[a, b]
+        if a:
+            spent[True].append((here, a, place[a - 1, b], up * (ins - a + 1)))
+        if b < outs:
+            spent[True].append((here, outs - b, place[a, b + 1], up * (b + 1)))
+        if a < ins:
+            spent[False].append((here, ins - a, place[a + 1, b], down * (a + 1)))
+        if b:
+            spent[False].append((here, b, place[a, b - 1], down * (outs - b + 1)))
+    terms = [*spent[True], *spent[False]]
+    size, many = place.size, len(terms)
+    rows = sparse.lil_array((many + 2, size + many))
+    for j, (one, weight, other, most) in enumerate(terms):
+        rows[j, one], rows[j, other], rows[j, size + j] = weight, -most, -1
+    rows[many, size : size + len(spent[True])] = 1
+    rows[many + 1, size + len(spent[True]) :] = 1
+    right = np.add.outer(np.arange(ins + 1), np.arange(outs + 1)).ravel()
+    limits = np.append(
+        np.zeros(many), [m * delta * inclusion, m * delta * (1 - inclusion)]
+    )
+    solved = optimize.linprog(
+        -np.append(right >= correct, np.zeros(many)).astype(float),
+        A_ub=rows.tocsr(),
+        b_ub=limits,
+        A_eq=np.append(np.ones(size), np.zeros(many))[np.newaxis],
+        b_eq=[1],
+    )
+    assert solved.status == 0
+    return -solved.fun
+
+
+def test_the_program_over_counts_is_the_exact_bound_for_fair_coins():
+    for m, correct in ((12, 9), (40, 11)):
+        most = largest_symmetric(0.5, 6, 6, correct, m, 0.5, 1e-3)
+        counts = Counts(canaries=m, guesses=12, correct=correct)
+        want = Exact().p_value(counts, epsilon=0.5, delta=1e-3)
+        assert most == pytest.approx(want, abs=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("inclusion", "m", "ins", "outs", "correct", "epsilon", "delta"),
+    [
+        (0.5, 60, 12, 12, 19, 0.5, 1e-3),
+        (0.3, 60, 20, 0, 13, 0.5, 2e-3),
+        (0.3, 100, 15, 15, 24, 1.0, 1e-3),
+        (0.9, 60, 20, 4, 23, 0.5, 1e-3),
+        (0.1, 50, 10, 15, 22, 0.2, 1e-3),
+    ],
+)
+def test_the_price_of_a_fixed_split_is_enough_and_not_far_too_much(
+    inclusion, m, ins, outs, correct, epsilon, delta
+):
+    most = largest_symmetric(inclusion, ins, outs, correct, m, epsilon, delta)
+    fixed = unequal(inclusion, ins, outs, correct, canaries=m)
+    chosen = unequal(inclusion, ins, outs, correct, canaries=m, committed=False)
+    free = p_value(fixed, epsilon=epsilon, delta=0.0)
+    price = p_value(fixed, epsilon=epsilon, delta=delta) - free
+    full = p_value(chosen, epsilon=epsilon, delta=delta) - free
+    assert free < most <= free + price + 1e-9
+    assert price < 0.75 * full
 
 
 @given(st.floats(0.1, 0.9), st.integers(0, 29), st.floats(0, 2), st.floats(0, 1))

@@ -3,18 +3,23 @@
 A canary included with probability ``pi`` is in, given the output, with odds at most
 ``e^epsilon pi / (1 - pi)``, and out with odds at most ``e^epsilon (1 - pi) / pi``. So
 the right guesses are dominated by two binomial counts, one for guesses "in" and one for
-guesses "out". With delta > 0 each guess is coupled with such a coin; a canary's
-coupling fails with chance at most ``delta (pi (1 - p_in) + (1 - pi) (1 - p_out))``,
-which is added for all of them. Guessing "in" where most are in is no evidence, and here
-it is none.
+guesses "out". Guessing "in" where most are in is no evidence, and here it is none.
+
+With delta > 0 each guess is coupled with such a coin; a canary's coupling fails with
+chance at most ``delta (pi (1 - p_in) + (1 - pi) (1 - p_out))``. If the output decided
+on how many guesses are "in" and "out", that is added for all canaries. If both numbers
+were fixed before the run it is added times the chance that one guess decides over the
+count, averaged over all degrees of mixing the coins with fresh ones, as for weighted
+guesses: at most ``0.938 / sqrt(s)``, where ``s`` is the variance of the count of the
+others.
 
 If both numbers of guesses are fixed before the run, both parts bound the chance of one
 event, "so many right or more", at every epsilon. If the output decided on the split,
-the p-value at one epsilon is as good as before: given the output the split is what it
-is, the coins that the guesses are coupled with are independent with its chances, and
-what is added for failed couplings does not depend on it. But the event then differs
-from one output to the next, and which epsilon rejects it may differ too; so epsilons
-are tested one after the other, on a fixed grid.
+the p-value at one epsilon holds too: given the output the split is what it is, the
+coins that the guesses are coupled with are independent with its chances, and what is
+added for failed couplings does not depend on it. But the event then differs from one
+output to the next, and which epsilon rejects it may differ too; so epsilons are tested
+one after the other, on a fixed grid.
 
 Reference: docs/explanation/exact-bound.md, unequal inclusion.
 """
@@ -35,6 +40,7 @@ from dpaudit.bounds.bound import (
     highest_rejected,
 )
 from dpaudit.bounds.readings import Unequal
+from dpaudit.bounds.weighted import most_decides
 from dpaudit.stats.weighted import weighted_tail
 
 __all__ = ["UnequalCoins"]
@@ -70,8 +76,7 @@ class UnequalCoins(GameBound[Unequal]):
             (odds_in, odds_out),
             counts.correct,
         )
-        fails = pi * special.expit(-odds_in) + (1 - pi) * special.expit(-odds_out)
-        price = counts.canaries * delta * float(fails)
+        price = counts.canaries * delta * _price(counts, odds_in, odds_out)
         return add_price(tail.log_upper, price)
 
     def one_event(self, counts: Unequal) -> bool:
@@ -87,3 +92,19 @@ class UnequalCoins(GameBound[Unequal]):
                 self, counts, delta=delta, alpha=alpha, grid=Grid()
             )
         return highest_rejected(self, counts, delta=delta, alpha=alpha)
+
+
+def _price(counts: Unequal, odds_in: float, odds_out: float) -> float:
+    """Return what a canary's delta can add to the chance of so many right guesses."""
+    pi, price = counts.inclusion, 0.0
+    made = (counts.guesses_in, counts.guesses_out)
+    wrong = special.expit([-odds_in, -odds_out])  # 1 - p of either kind
+    variances = wrong * special.expit([odds_in, odds_out])
+    for n, chance, failing, own in zip(
+        made, (pi, 1 - pi), wrong, variances, strict=True
+    ):
+        if not counts.committed:
+            price += chance * failing
+        elif n:  # a kind of guess that nobody makes costs nothing
+            price += chance * failing * most_decides(variances @ made - own)
+    return float(price)

@@ -44,7 +44,7 @@ Reference: docs/explanation/adaptive-rules.md.
 """
 
 from dataclasses import dataclass
-from math import exp
+from math import exp, sqrt
 from typing import ClassVar, final
 
 import numpy as np
@@ -67,6 +67,7 @@ from dpaudit.stats.weighted import weighted_tail
 __all__ = [
     "AdaptiveSlots",
     "WeightedGuesses",
+    "most_decides",
     "weighted_price",
 ]
 
@@ -114,6 +115,15 @@ whatever the program does; method weighted, tier A)
                 self, weighted, delta=delta, alpha=alpha, grid=Grid()
             )
         return highest_rejected(self, weighted, delta=delta, alpha=alpha)
+
+
+def most_decides(variance: float) -> float:
+    """Return the most that one guess decides, on average over degrees of mixing.
+
+    That is the mean over ``u`` of the chance that a count of independent coins, of
+    variance ``(1 - u) variance`` or more, has one given value.
+    """
+    return min(1.0, 2 * _CONCENTRATION / sqrt(variance)) if variance > 0 else 1.0
 
 
 def weighted_price(weighted: Weighted, epsilon: float) -> float:
