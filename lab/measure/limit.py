@@ -29,7 +29,7 @@ from dpaudit.mechanisms.local import (
 )
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.stats.means import standard_error
-from dpaudit.theory.limit import limit, power_at_most, said_by
+from dpaudit.theory.limit import limit, power_at_most
 from dpaudit.theory.nearest import Nearest
 from dpaudit.theory.power import bounds_by_count
 from dpaudit.theory.right_law import right_law
@@ -67,7 +67,7 @@ def below(asked: argparse.Namespace) -> None:
     for mechanism in MECHANISMS:
         for elements in SIZES:
             law = mechanism.loss_law(elements)
-            most = limit(said_by(law), alpha=ALPHA)
+            most = limit(mechanism.said(elements), alpha=ALPHA)
             medians = {}
             for guesses in sorted({*np.geomspace(5, elements, 12).astype(int)}):
                 right = right_law(law, guesses=int(guesses))

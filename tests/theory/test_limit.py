@@ -13,7 +13,12 @@ from dpaudit.mechanisms.local import (
     LocalRandomisedResponse,
 )
 from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, LossLaw, SmoothLoss
-from dpaudit.theory.limit import Said, limit, power_at_most, said_by
+from dpaudit.mechanisms.noise import GaussianNoise, GeometricNoise, LaplaceNoise
+from dpaudit.mechanisms.noisy_max import NoisyMax
+from dpaudit.mechanisms.parity import Xor, XorInPairs, XorRandomisedResponse
+from dpaudit.mechanisms.said import Said, said_alone
+from dpaudit.mechanisms.sets import CountInSets
+from dpaudit.theory.limit import limit, power_at_most
 from dpaudit.theory.power import bounds_by_count
 from dpaudit.theory.right_law import right_law
 
@@ -23,7 +28,7 @@ ALPHA = 0.05
 def randomised_response(elements: int, loss: float) -> list[Said]:
     law = DiscreteLoss(values=np.array([loss]), chances=np.ones(1))
     kind = Kind(chance=1.0, groups=elements, size=1, loss=law)
-    return said_by(LossLaw(elements=elements, kinds=(kind,)))
+    return said_alone(LossLaw(elements=elements, kinds=(kind,)))
 
 
 def best_binomial_test(elements: int, loss: float, epsilon: float) -> float:
@@ -84,7 +89,7 @@ def test_the_best_number_of_guesses_stays_below(
         right, canaries=elements, guesses=guesses, delta=0.0, alpha=ALPHA
     )
     median = bounds[np.searchsorted(np.cumsum(right), 0.5)]
-    found = limit(said_by(law), alpha=ALPHA)
+    found = limit(said_alone(law), alpha=ALPHA)
     assert 0.9 * found < median <= found
 
 
@@ -189,14 +194,16 @@ def test_a_loss_that_is_rounded_up_is_told_no_less() -> None:
         tail_at=lambda t: np.where(t <= 0, 1.0, np.exp(-2 * t)), breaks=(0.0, 15.0)
     )
     kind = Kind(chance=1.0, groups=500, size=1, loss=smooth)
-    found = limit(said_by(LossLaw(elements=500, kinds=(kind,))), alpha=ALPHA)
+    found = limit(said_alone(LossLaw(elements=500, kinds=(kind,))), alpha=ALPHA)
     points = np.linspace(0, 15, 3001)
     ends = []
     for values in (points[:-1], points[1:]):
         chances = np.exp(-2 * points[:-1]) - np.exp(-2 * points[1:])
         law = DiscreteLoss(values=values, chances=chances / chances.sum())
         coarse = Kind(chance=1.0, groups=500, size=1, loss=law)
-        ends.append(limit(said_by(LossLaw(elements=500, kinds=(coarse,))), alpha=ALPHA))
+        ends.append(
+            limit(said_alone(LossLaw(elements=500, kinds=(coarse,))), alpha=ALPHA)
+        )
     assert ends[0] <= found <= ends[1] + 2e-4
     assert ends[1] - ends[0] < 0.02
 
@@ -205,11 +212,69 @@ def test_all_or_nothing_says_nothing_most_of_the_time() -> None:
     """Everything is revealed with a chance of 0.01: the null is hit as seldom."""
     sure = DiscreteLoss(values=np.array([np.inf]), chances=np.ones(1))
     kind = Kind(chance=0.01, groups=100, size=1, loss=sure)
-    law = said_by(LossLaw(elements=100, kinds=(kind,)))
+    law = said_alone(LossLaw(elements=100, kinds=(kind,)))
     power, _ = power_at_most(law, 1.0, alpha=ALPHA)
     # Always right when revealed, which the null almost never is; the rest at random.
     assert power == pytest.approx(0.01 + ALPHA * 0.99, abs=1e-3)
     assert limit(law, alpha=ALPHA) < 1e-3
+
+
+def test_a_parity_is_one_answer() -> None:
+    """Its null answers by randomised response; of one answer little can be told."""
+    for said in (Xor(elements=5).said(5), Xor(elements=64).said(64)):
+        power, _ = power_at_most(said, 0.7, alpha=ALPHA)
+        least = ALPHA / special.expit(0.7)
+        assert least - 1e-9 <= power < least + 2e-4
+        assert limit(said, alpha=ALPHA) < 1e-3
+
+
+def test_parities_of_pairs_are_as_many_answers_as_pairs() -> None:
+    """No element by itself is known, and yet much can be told."""
+    said = XorInPairs(elements=200).said(200)
+    power, _ = power_at_most(said, 3.0, alpha=ALPHA)
+    assert power == pytest.approx(best_binomial_test(100, 700.0, 3.0), abs=1e-6)
+    noisy = XorRandomisedResponse(elements=3, epsilon=2.0).said(3)
+    power, _ = power_at_most(noisy, 0.5, alpha=ALPHA)
+    assert power == pytest.approx(best_binomial_test(1, 2.0, 0.5), abs=1e-6)
+
+
+def test_a_count_of_one_is_local() -> None:
+    """The loss of local noise is rounded up; of the count it is on a grid."""
+    ones = CountInSets(elements=300, set_size=1, noise=GaussianNoise(sigma=1.0))
+    alone = limit(LocalGaussian(sigma=1.0).said(300), alpha=ALPHA)
+    assert alone - 0.01 < limit(ones.said(300), alpha=ALPHA) <= alone + 2e-4
+
+
+@pytest.mark.parametrize(
+    ("noise", "most"),
+    [
+        (GeometricNoise(epsilon=0.5), 0.5),
+        (LaplaceNoise(epsilon=0.5), 0.5),
+        (GaussianNoise(sigma=1.0), np.inf),
+    ],
+)
+@pytest.mark.parametrize("size", [1, 3])
+def test_noisy_counts_against_every_mechanism(
+    noise: GeometricNoise | LaplaceNoise | GaussianNoise, most: float, size: int
+) -> None:
+    """The count is cut into cells; who sees only those tells no more."""
+    said = CountInSets(elements=size, set_size=size, noise=noise).said(size)
+    found, paid = power_at_most(said, 0.2, alpha=ALPHA)
+    rows = np.exp(said[0].log_likelihood)
+    chances = np.add.reduceat(rows, np.arange(0, len(rows), len(rows) // 6)).T
+    chances /= chances.sum(axis=1, keepdims=True)
+    assert found >= against_every_mechanism(chances, 1, paid) - 1e-6
+    assert limit(said, alpha=ALPHA) <= most + 1e-3
+
+
+def test_a_winner_is_one_answer() -> None:
+    mechanism = NoisyMax(elements=9, epsilon=2.0, candidates=3)
+    (said,) = mechanism.said(9)
+    votes = np.array([1, 1, 1, 1, 0, 0, 0, 0, 0])
+    law = mechanism.law(votes)
+    odds = said.log_likelihood[:, 4] - said.log_likelihood[0, 4]
+    assert odds == pytest.approx(np.log(law / law[0]))
+    assert limit([said], alpha=ALPHA) < 2.0
 
 
 def delta_of(loss: float, epsilon: float) -> float:
@@ -236,13 +301,6 @@ def test_a_claim_that_holds_is_not_refuted() -> None:
     law = randomised_response(100, 2.0)
     found, _ = power_at_most(law, 1.5, alpha=ALPHA, delta=delta_of(2.0, 1.5))
     assert found == pytest.approx(ALPHA, abs=1e-6)
-
-
-def test_a_shared_loss_is_not_enough() -> None:
-    law = DiscreteLoss(values=np.array([1.0]), chances=np.ones(1))
-    kind = Kind(chance=1.0, groups=1, size=10, loss=law)
-    with pytest.raises(InvalidInputError, match="hang together"):
-        said_by(LossLaw(elements=10, kinds=(kind,)))
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from dpaudit.game.mechanism import Mechanism, Posterior
 from dpaudit.game.pairs import Pairs
 from dpaudit.mechanisms._shared import FixedPosterior, one_each
 from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, LossLaw
+from dpaudit.mechanisms.said import Said, said_alone
 from dpaudit.mechanisms.table import digits, product_law
 from dpaudit.privacy.guarantees import Adjacency, ApproxDP, Guarantee, PrivacyCurve
 
@@ -110,6 +111,10 @@ class NameAndShame:
         kind = Kind(chance=1.0, groups=1, size=1, loss=_CERTAIN)
         return LossLaw(elements=elements, kinds=(kind,))
 
+    def said(self, elements: int) -> list[Said]:
+        """Return all that outputs say: of each element by itself."""
+        return said_alone(self.loss_law(elements))
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +156,10 @@ class Identity:
         """Return the law of the losses: all elements are known for certain."""
         kind = Kind(chance=1.0, groups=elements, size=1, loss=_CERTAIN)
         return LossLaw(elements=elements, kinds=(kind,))
+
+    def said(self, elements: int) -> list[Said]:
+        """Return all that outputs say: of each element by itself."""
+        return said_alone(self.loss_law(elements))
 
 
 @final
@@ -245,6 +254,17 @@ class AllOrNothing:
             return LossLaw(elements=elements, kinds=tuple(kinds))
 
         return loss_law
+
+    @property
+    def said(self) -> Callable[[int], list[Said]]:
+        """From a number of elements to all that outputs say; None says nothing."""
+        inner = self.inner.said
+
+        def said(elements: int) -> list[Said]:
+            every: list[Said] = inner(elements)
+            return [replace(each, chance=self.chance * each.chance) for each in every]
+
+        return said
 
     def _silence(self) -> NDArray[np.float64]:
         return np.zeros(self.elements)

@@ -26,6 +26,7 @@ from dpaudit import _validate
 from dpaudit.game.pairs import Pairs
 from dpaudit.mechanisms._shared import FixedPosterior
 from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, Loss, LossLaw, SmoothLoss
+from dpaudit.mechanisms.said import Said, said_alone
 from dpaudit.mechanisms.table import digits, product_law
 from dpaudit.privacy.guarantees import Adjacency, GaussianDP, PureDP
 
@@ -93,6 +94,10 @@ class LocalRandomisedResponse:
         always = DiscreteLoss(values=np.array([self.epsilon]), chances=np.ones(1))
         return _each_alone(elements, always)
 
+    def said(self, elements: int) -> list[Said]:
+        """Return all that outputs say: of each element by itself."""
+        return said_alone(self.loss_law(elements))
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +146,10 @@ class LocalLaplace:
         top = self.epsilon
         loss = SmoothLoss(tail_at=self._tail_at, breaks=(0.0, top), supremum=top)
         return _each_alone(elements, loss)
+
+    def said(self, elements: int) -> list[Said]:
+        """Return all that outputs say: of each element by itself."""
+        return said_alone(self.loss_law(elements))
 
     def _tail_at(self, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return P[|l| >= t]: the noisy 1 lies outside (-t / epsilon, t / epsilon)."""
@@ -200,6 +209,10 @@ class LocalGaussian:
         centre = mu * mu / 2
         breaks = (0.0, *sorted({min(centre, 40.0), centre}), centre + 12 * mu)
         return _each_alone(elements, SmoothLoss(tail_at=self._tail_at, breaks=breaks))
+
+    def said(self, elements: int) -> list[Said]:
+        """Return all that outputs say: of each element by itself."""
+        return said_alone(self.loss_law(elements))
 
     def _tail_at(self, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return P[|l| >= t] for a coin of +1, which is that for a coin of -1."""

@@ -29,6 +29,7 @@ from dpaudit.mechanisms._shared import one_each
 from dpaudit.mechanisms.count_loss import rising
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior, log_fair, log_sum
 from dpaudit.mechanisms.loss_law import Kind, LossLaw
+from dpaudit.mechanisms.said import Said, said_of_counts
 from dpaudit.privacy.guarantees import Adjacency, PureDP
 
 __all__ = ["NoisyMax"]
@@ -110,6 +111,12 @@ class NoisyMax:
         loss = rising(np.array([0.0, size]), np.array([unvoted, voted]))
         kind = Kind(chance=1.0, groups=1, size=elements, loss=loss)
         return LossLaw(elements=elements, kinds=(kind,))
+
+    def said(self, elements: int) -> list[Said]:
+        """Return all that outputs say: how likely each number of votes made them."""
+        one, other, unvoted = self._log_chances(elements)
+        rows = [one, other, *[unvoted] * (self.candidates - 2)]
+        return said_of_counts(1, np.stack(rows))
 
     def _scores(self, data: NDArray[Any]) -> NDArray[np.float64]:
         votes = np.bincount(np.asarray(data), minlength=self.candidates)

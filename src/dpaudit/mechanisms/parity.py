@@ -31,6 +31,7 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.game.pairs import Pairs
 from dpaudit.mechanisms._shared import one_each
 from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, LossLaw
+from dpaudit.mechanisms.said import Said, said_of_parities
 from dpaudit.mechanisms.table import digits, product_law
 from dpaudit.privacy.guarantees import Adjacency, PureDP
 
@@ -141,6 +142,10 @@ class Xor:
         """Return the law of the losses: there are none, for two elements or more."""
         return _silent_unless_alone(elements, np.inf)
 
+    def said(self, elements: int) -> list[Said]:
+        """Return all that outputs say: whether the number of ones is odd."""
+        return said_of_parities(1, elements, np.inf)
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,6 +211,10 @@ class XorRandomisedResponse:
         """Return the law of the losses: there are none, for two elements or more."""
         return _silent_unless_alone(elements, self.epsilon)
 
+    def said(self, elements: int) -> list[Said]:
+        """Return all that outputs say: how likely the number of ones is odd."""
+        return said_of_parities(1, elements, self.epsilon)
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -262,6 +271,11 @@ class XorInPairs:
         """Return the law of the losses: there are none."""
         _even(elements)
         return LossLaw(elements=elements, kinds=())
+
+    def said(self, elements: int) -> list[Said]:
+        """Return all that outputs say: which pairs have one one."""
+        _even(elements)
+        return said_of_parities(elements // 2, 2, np.inf)
 
 
 def _bits() -> Pairs:

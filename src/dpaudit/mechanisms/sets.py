@@ -15,6 +15,7 @@ and Symmetric Algorithms", https://arxiv.org/abs/2503.07199.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any, assert_never, final
 
 import numpy as np
@@ -39,12 +40,15 @@ from dpaudit.mechanisms.noise import (
     Noise,
     NoNoise,
 )
+from dpaudit.mechanisms.said import Said, said_of_counts
 from dpaudit.mechanisms.table import digits, product_law
 from dpaudit.privacy.guarantees import Guarantee
 
 __all__ = ["CountInSets", "count"]
 
 _PLAIN = NoNoise()
+_DEVIATIONS, _REACH = 8.0, 30.0  # of noise; beyond lies 1e-13 or less
+_PER_SCALE, _MOST_POINTS = 64, 4096  # of a grid of noisy counts
 
 
 @final
@@ -147,6 +151,14 @@ class CountInSets:
         )
         return LossLaw(elements=elements, kinds=(kind,))
 
+    def said(self, elements: int) -> list[Said]:
+        """Return all that outputs say: how likely each set's number of ones is."""
+        groups = self.loss_law(elements).kinds[0].groups
+        counts = np.arange(self.set_size + 1)
+        seen = _grid(self.set_size, self.noise)
+        density = self.noise.log_density(seen[:, np.newaxis] - counts)
+        return said_of_counts(groups, density)
+
     def _finite(self) -> None:
         if self.noise != _PLAIN:
             raise AttributeError("noisy counts have infinitely many outputs")
@@ -160,6 +172,24 @@ def count(elements: int, noise: Noise = _PLAIN) -> CountInSets:
         array([-1.0986, -1.0986, -1.0986, -1.0986])
     """
     return CountInSets(elements=elements, set_size=elements, noise=noise)
+
+
+def _grid(size: int, noise: Noise) -> NDArray[np.float64]:
+    """Return noisy counts, all of them or so many that what lies between is alike."""
+    match noise:
+        case NoNoise():
+            return np.arange(size + 1.0)
+        case GeometricNoise(epsilon=epsilon):
+            ends = ceil(_REACH / epsilon)
+            return np.arange(-ends, size + ends + 1.0)
+        case LaplaceNoise(epsilon=epsilon):
+            reach, scale = _REACH / epsilon, 1 / epsilon
+        case GaussianNoise(sigma=sigma):
+            reach, scale = _DEVIATIONS * sigma, sigma
+        case _:
+            assert_never(noise)
+    spacing = max(scale / _PER_SCALE, (size + 2 * reach) / _MOST_POINTS)
+    return np.arange(-reach, size + reach, spacing)
 
 
 def _loss(size: int, noise: Noise) -> Loss:

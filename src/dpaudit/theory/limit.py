@@ -28,7 +28,6 @@ https://arxiv.org/abs/2207.04380.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import ceil, inf, log, sqrt
 from typing import Final, TypeAlias, final
@@ -38,12 +37,11 @@ from numpy.typing import NDArray
 from scipy import fft, optimize, special
 
 from dpaudit import _validate
-from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.exchangeable import log_fair
-from dpaudit.mechanisms.loss_law import DiscreteLoss, Loss, LossLaw
+from dpaudit.mechanisms.said import Said
 from dpaudit.theory.nearest import Nearest
 
-__all__ = ["ROUNDING", "Said", "limit", "power_at_most", "said_by"]
+__all__ = ["ROUNDING", "limit", "power_at_most"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -55,86 +53,6 @@ _TILTS = 4.0 ** np.arange(-5, 5)  # tried for the ends
 _SAME = 1e-12  # log-ratios that differ by rounding only
 _CLOSE = 1e-4  # how near to the turning point a limit is
 _NEARLY = 1 - 1e-12  # a power, where more would be infinitely far away
-_STEPS = 4000  # that a smooth loss is cut into
-_SURE = 700.0  # a loss that floats cannot tell from an infinite one
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Said:
-    """What an output says of independent groups of canaries, all of one law.
-
-    Attributes:
-        chance: How likely an output of this kind is; every other says nothing.
-        groups: How many groups.
-        weights: How likely each thing that is said of a group is.
-        log_likelihood: A row for each of them: of the numbers of ones, from none to
-            all canaries of the group.
-
-    Example:
-        >>> sure = Said(  # randomised response that is right three times of four
-        ...     groups=100,
-        ...     weights=np.ones(2) / 2,
-        ...     log_likelihood=np.log([[3, 1], [1, 3]]),
-        ... )
-        >>> round(limit([sure], alpha=0.05), 3)
-        0.728
-    """
-
-    chance: float = 1.0
-    groups: int
-    weights: Floats
-    log_likelihood: Floats
-
-    def __post_init__(self) -> None:
-        _validate.probability("chance", self.chance)
-        _validate.whole_number("groups", self.groups, least=1)
-        rows, columns = self.log_likelihood.shape
-        if columns < 2 or self.weights.shape != (rows,):
-            raise InvalidInputError(
-                "each weight needs the likelihoods of two numbers of ones or more, got "
-                f"shapes {self.weights.shape} and {self.log_likelihood.shape}"
-            )
-        if not (np.all(self.weights >= 0) and abs(self.weights.sum() - 1) < 1e-9):
-            raise InvalidInputError("weights must be at least 0 and add up to 1")
-        if not np.all(np.isfinite(self.log_likelihood)):
-            raise InvalidInputError("log-likelihoods must be finite")
-
-
-def said_by(law: LossLaw) -> list[Said]:
-    """Return what is said of independent elements, from the law of their losses.
-
-    A smooth size of loss is rounded up on a fine grid. Who learns a coin better can
-    always flip some answers and know it worse, so the limit is none too low.
-
-    Raises:
-        InvalidInputError: If elements share a loss, as those of a count do.
-
-    Example:
-        >>> from dpaudit.mechanisms.loss_law import Kind
-        >>> flat = DiscreteLoss(values=np.array([1.0]), chances=np.ones(1))
-        >>> kind = Kind(chance=1.0, groups=100, size=1, loss=flat)
-        >>> round(limit(said_by(LossLaw(elements=100, kinds=(kind,))), alpha=0.05), 3)
-        0.638
-    """
-    if any(kind.size > 1 for kind in law.kinds):
-        raise InvalidInputError(
-            "the law of losses does not say how the coins of a group hang together; "
-            "say it with Said"
-        )
-    found = []
-    for kind in law.kinds:
-        values, chances = _atoms(kind.loss)
-        half = np.concatenate([-values[::-1], values]) / 2
-        found.append(
-            Said(
-                chance=kind.chance,
-                groups=kind.groups,
-                weights=np.concatenate([chances[::-1], chances]) / 2,
-                log_likelihood=np.column_stack([-half, half]),
-            )
-        )
-    return found
 
 
 def limit(
@@ -316,17 +234,3 @@ def _power(losses: Floats, masses: Floats, alpha: float, leak: float) -> float:
     part = (alpha - before[1]) / (spent[last] - before[1])
     found = before[0] + part * (power[last] - before[0])
     return min(1.0, float(found) + ROUNDING)
-
-
-def _atoms(loss: Loss) -> tuple[Floats, Floats]:
-    """Return sizes of loss and their chances, none too small."""
-    if isinstance(loss, DiscreteLoss):
-        return np.minimum(loss.values, _SURE), loss.chances
-    end = loss.supremum if loss.supremum < inf else loss.breaks[-1]
-    points = np.linspace(0.0, end, _STEPS + 1)
-    points = np.union1d(points, [each for each in loss.breaks if each < end])
-    tails = np.append(loss.tail_at(points), 0.0)
-    chances = np.maximum(-np.diff(tails), 0.0)
-    values = np.append(points[1:], _SURE if loss.supremum == inf else end)
-    keep = chances > 0
-    return np.minimum(values, _SURE)[keep], chances[keep] / chances.sum()

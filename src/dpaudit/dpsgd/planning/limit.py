@@ -7,14 +7,15 @@ ones is never drawn, but known by its exact law given what was seen.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit import _validate
 from dpaudit.dpsgd.planning.guess_law import simulated_likelihood
 from dpaudit.dpsgd.planning.training import Training
-from dpaudit.mechanisms.exchangeable import log_fair
-from dpaudit.theory.limit import Said, limit
+from dpaudit.mechanisms.noise import GaussianNoise
+from dpaudit.mechanisms.said import Said
+from dpaudit.mechanisms.sets import CountInSets
+from dpaudit.theory.limit import limit
 from dpaudit.theory.rungs import Measured
 
 __all__ = ["training_limit"]
@@ -22,7 +23,6 @@ __all__ = ["training_limit"]
 _BATCHES = 4
 _SIMULATED = 20_000  # coordinates of a batch
 _SURELY = 0.975
-_REACH, _PER_NOISE = 8.0, 64  # the grid of sums: standard deviations, points in one
 
 
 def training_limit(
@@ -55,11 +55,14 @@ def training_limit(
     _validate.whole_number("coordinates", coordinates, least=1)
     _validate.whole_number("per_coordinate", per_coordinate, least=1)
     if training.rate == 1 and not training.takes_turns:
-        noise = training.sufficient().noise
-        weights, likelihood = _one_number(noise, per_coordinate)
-        said = Said(groups=coordinates, weights=weights, log_likelihood=likelihood)
-        return Measured.exact(limit([said], alpha=alpha, delta=delta))
-    found: list[float] = []
+        sums = CountInSets(
+            elements=coordinates * per_coordinate,
+            set_size=per_coordinate,
+            noise=GaussianNoise(sigma=training.sufficient().noise),
+        )
+        found = limit(sums.said(sums.elements), alpha=alpha, delta=delta)
+        return Measured.exact(found)
+    every: list[float] = []
     for batch in range(_BATCHES):
         rng = np.random.default_rng([seed, batch, per_coordinate])
         bits = rng.integers(0, 2, (simulated, per_coordinate), dtype=np.int8)
@@ -68,21 +71,9 @@ def training_limit(
             weights=np.full(simulated, 1 / simulated),
             log_likelihood=simulated_likelihood(training, bits, rng),
         )
-        near = found[0] if found else None
-        found.append(limit([said], alpha=alpha, delta=delta, near=near))
-    mean = float(np.mean(found))
-    reach = float(special.stdtrit(_BATCHES - 1, _SURELY) * np.std(found, ddof=1))
+        near = every[0] if every else None
+        every.append(limit([said], alpha=alpha, delta=delta, near=near))
+    mean = float(np.mean(every))
+    reach = float(special.stdtrit(_BATCHES - 1, _SURELY) * np.std(every, ddof=1))
     error = reach / _BATCHES**0.5
     return Measured(value=mean, low=max(0.0, mean - error), high=mean + error)
-
-
-def _one_number(
-    noise: float, per_coordinate: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return how likely each noisy count is, and what it says of the number of ones."""
-    ones = np.arange(per_coordinate + 1)
-    reach, spacing = _REACH * noise, noise / _PER_NOISE
-    seen = np.arange(-reach, per_coordinate + reach, spacing)
-    said = -0.5 * np.square((seen[:, None] - ones) / noise)
-    weights = np.exp(said) @ np.exp(log_fair(per_coordinate))
-    return weights / weights.sum(), said
