@@ -4,6 +4,7 @@
     python lab/measure/limit.py below     # 21 mechanisms and sizes, exact medians
     python lab/measure/limit.py gap       # against every test and mechanism, tiny games
     python lab/measure/limit.py rounds --games 400     # the best rule, run (10 min)
+    python lab/measure/limit.py every     # 20 mechanisms, 7 rules, 2,000 audits each
     python lab/measure/limit.py turns     # of rules that take coins one after another
 
 ``below`` has no randomness: the law of the number of right guesses of a local mechanism
@@ -13,21 +14,40 @@ is known, and so is the median bound for every number of guesses.
 import argparse
 import sys
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special
+from scipy import optimize, special, stats
+from sweeping import add_line, lines
 
 from dpaudit.dpsgd.planning import plan_audit
 from dpaudit.dpsgd.planning.limit import training_limit
 from dpaudit.dpsgd.planning.training import Training
+from dpaudit.game.auditors import audit_adaptive, audit_one_run
+from dpaudit.game.coins import Key
+from dpaudit.game.design import Design
+from dpaudit.game.guessers import AdaptiveMostLikely, MostLikely
+from dpaudit.game.rules import (
+    AdaptiveBets,
+    AdaptiveCount,
+    AdaptiveRounds,
+    OneRun,
+    Ranking,
+    Rules,
+)
 from dpaudit.mechanisms.exchangeable import log_fair
+from dpaudit.mechanisms.exposure import AllOrNothing, NameAndShame
 from dpaudit.mechanisms.local import (
     LocalGaussian,
     LocalLaplace,
     LocalRandomisedResponse,
 )
-from dpaudit.privacy.guarantees import ApproxDP
+from dpaudit.mechanisms.noise import GaussianNoise, GeometricNoise, LaplaceNoise
+from dpaudit.mechanisms.noisy_max import NoisyMax
+from dpaudit.mechanisms.parity import Xor, XorInPairs, XorRandomisedResponse
+from dpaudit.mechanisms.sets import CountInSets, count
+from dpaudit.privacy.guarantees import Adjacency, ApproxDP, PureDP
 from dpaudit.stats.means import standard_error
 from dpaudit.theory.limit import limit, power_at_most
 from dpaudit.theory.nearest import Nearest
@@ -48,6 +68,25 @@ MECHANISMS = [
     *(LocalGaussian(sigma=each) for each in (0.5, 1.0)),
 ]
 SIZES = (30, 300, 3000)
+CLAIM = PureDP(epsilon=9.0, adjacency=Adjacency.REPLACE_ONE)
+Played: TypeAlias = Any  # each has more than any protocol says
+PLAYED: list[tuple[Played, int]] = [
+    *((LocalRandomisedResponse(epsilon=e), n) for e, n in ((1.0, 100), (3.0, 50))),
+    *((LocalRandomisedResponse(epsilon=e), n) for e, n in ((0.5, 400), (1.0, 400))),
+    *((LocalLaplace(epsilon=e), n) for e, n in ((1.0, 400), (4.0, 100))),
+    *((LocalGaussian(sigma=s), n) for s, n in ((0.5, 50), (1.0, 100), (1.0, 400))),
+    (NameAndShame(elements=20), 20),
+    (AllOrNothing(elements=100, chance=0.6), 100),
+    (Xor(elements=20), 20),
+    (XorInPairs(elements=100), 100),
+    (XorRandomisedResponse(elements=10, epsilon=2.0), 10),
+    (count(30, GaussianNoise(sigma=1.0)), 30),
+    (CountInSets(elements=200, set_size=4, noise=GaussianNoise(sigma=1.0)), 200),
+    (CountInSets(elements=400, set_size=8, noise=GaussianNoise(sigma=2.0)), 400),
+    (CountInSets(elements=200, set_size=4, noise=LaplaceNoise(epsilon=1.0)), 200),
+    (CountInSets(elements=200, set_size=2, noise=GeometricNoise(epsilon=2.0)), 200),
+    (NoisyMax(elements=30, epsilon=2.0), 30),
+]
 
 
 def table(asked: argparse.Namespace) -> None:
@@ -112,6 +151,70 @@ def gap(asked: argparse.Namespace) -> None:
                 f"{groups} groups of {ones}, {outputs} outputs, epsilon {epsilon}: "
                 f"{found:.4f}, over all mechanisms {least:.4f}"
             )
+
+
+def every(asked: argparse.Namespace) -> None:
+    """Audit 20 mechanisms by every rule many times; no median may be above the limit.
+
+    A median is above it if the lower 99.9 % limit of its rank is, Bonferroni over all
+    rows. Rows are kept in the store, so that a run that was stopped goes on.
+    """
+    done = {(row["mechanism"], row["rules"]) for row in lines(asked.store)}
+    games = [(m, n, rules) for m, n in PLAYED for rules in _rules(m, n)]
+    for mechanism, n, rules in games:
+        name = f"{mechanism}, {n}"
+        if (name, str(rules)) in done:
+            continue
+        most = limit(mechanism.said(n), alpha=ALPHA)
+        found = np.sort([_audit(mechanism, n, rules, seed) for seed in range(2000)])
+        few = stats.binom.ppf(0.001 / len(games), len(found), 0.5)
+        row = {
+            "mechanism": name,
+            "rules": str(rules),
+            "limit": most,
+            "median": float(np.median(found)),
+            "at least": float(found[max(0, int(few) - 1)]),
+        }
+        add_line(asked.store, row)
+        print(
+            f"{name}, {rules}: limit {most:.4f}, median {row['median']:.4f}, at least "
+            f"{row['at least']:.4f}: {'ABOVE' if row['at least'] > most else 'below'}",
+            flush=True,
+        )
+
+
+def _rules(mechanism: Played, n: int) -> list[Rules]:
+    """Return every way to guess; rounds are as many as the posterior has turns."""
+    turns = (1.0,) * sum(
+        1 for _ in mechanism.posterior(_run(mechanism, n, 0)[1]).batches()
+    )
+    return [
+        OneRun(guesses=max(1, n // 10)),
+        OneRun(guesses=n),
+        Ranking(guesses=n),
+        AdaptiveCount(guesses=max(1, n // 4)),
+        AdaptiveRounds(weights=turns),
+        AdaptiveRounds(weights=turns, jump=0.8, noise=0.02),
+        AdaptiveBets(),
+    ]
+
+
+def _run(mechanism: Played, n: int, seed: int) -> tuple[NDArray[np.uint8], Any]:
+    rng = np.random.default_rng([n, seed])
+    bits = rng.integers(0, 2, n, dtype=np.uint8)
+    return bits, mechanism.run(mechanism.pairs.choose(bits), rng)
+
+
+def _audit(mechanism: Played, n: int, rules: Rules, seed: int) -> float:
+    design = Design(canaries=n, rules=rules, claim=CLAIM, alpha=ALPHA)
+    rng = np.random.default_rng([n, seed])
+    asked = {"pairs": mechanism.pairs, "design": design, "rng": rng}
+    asked["key"] = Key(secret=rng.bytes(32))
+    if isinstance(rules, OneRun | Ranking):
+        guesser = MostLikely(mechanism=mechanism, guesses=rules.guesses)
+        return audit_one_run(mechanism, guesser, **asked).bound.epsilon_lower
+    adaptive = AdaptiveMostLikely(mechanism=mechanism, threshold=0.05, rules=rules)
+    return audit_adaptive(mechanism, adaptive, **asked).bound.epsilon_lower
 
 
 def turns(asked: argparse.Namespace) -> None:
@@ -191,7 +294,7 @@ def rounds(asked: argparse.Namespace) -> None:
     )
 
 
-COMMANDS = {each.__name__: each for each in (table, below, gap, turns, rounds)}
+COMMANDS = {each.__name__: each for each in (table, below, gap, every, turns, rounds)}
 
 
 def main() -> None:
@@ -202,6 +305,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="seed of the first game")
     parser.add_argument("--coordinates", type=int, default=1000)
     parser.add_argument("--per-coordinate", type=int, default=12)
+    parser.add_argument("--store", type=Path, default=Path("limit-every.jsonl"))
     asked = parser.parse_args()
     COMMANDS[asked.what](asked)
 

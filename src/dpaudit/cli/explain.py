@@ -70,6 +70,7 @@ def _json(found: "Explanation") -> str:
             "assumptions": list(found.assumptions),
             "not_exercised": list(found.not_exercised),
             "remarks": list(found.remarks),
+            "limit": encode(found.most),
             "text": str(found),
         }
     )

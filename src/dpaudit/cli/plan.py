@@ -1,6 +1,7 @@
 """``dpaudit plan``: what to fix before DP-SGD is audited, and what to expect of it."""
 
 from enum import StrEnum
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -71,11 +72,10 @@ def plan(
     limit: Annotated[
         bool,
         typer.Option(
-            "--limit",
             help="Say, too, what no valid audit of these canaries could show, however "
             "it guesses; takes some seconds.",
         ),
-    ] = False,
+    ] = True,
     picture: PictureOption = None,
     json: JsonOption = False,
 ) -> None:
@@ -95,6 +95,7 @@ def plan(
             purpose or ("faults" if target_epsilon is None else "bound"),
         )
         most = found.limit() if limit else None
+        most = None if most and most.high == inf else most
     _draw(found, picture)
     if json:
         typer.echo(_json(found, target_epsilon, needed, most))
@@ -207,12 +208,11 @@ def _text(
     needed: "Needed | None",
     most: "Measured | None",
 ) -> str:
+    from dpaudit.theory.limit import no_more_than  # noqa: PLC0415 (numpy)
+
     lines = [str(found)]
     if most is not None:
-        lines.append(
-            "The limit: no valid audit of these canaries, however it guesses, shows "
-            f"more than epsilon = {most} in half of its runs (alpha = {found.alpha:g})."
-        )
+        lines.append(no_more_than(most))
     if target is not None:
         lines.append(_answer(found, target, needed))
     return "\n".join([*lines, "", found.table()])

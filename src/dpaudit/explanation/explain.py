@@ -173,6 +173,7 @@ def explain(
         not_exercised=() if result.training else result.not_exercised,
         remarks=_remarks(result),
         unit=result.design.about.unit,
+        most=model and model.limit(result.design),
     )
 
 

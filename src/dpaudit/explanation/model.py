@@ -6,17 +6,20 @@ sees, the one that plans are made from.
 """
 
 from dataclasses import dataclass
-from math import sqrt
+from math import inf, sqrt
 from typing import Self, final
 
 from dpaudit.dpsgd.planning import Training
-from dpaudit.game.design import ThreatModel
+from dpaudit.dpsgd.planning.limit import training_limit
+from dpaudit.game.design import Design, ThreatModel
 from dpaudit.game.result import Result
 from dpaudit.privacy.guarantees import GaussianDP, Guarantee
+from dpaudit.theory.rungs import Measured
 
 __all__ = ["Model"]
 
 _LONGEST = 20_000  # steps; simulating more would take minutes
+_MOST_SHARING = 100  # canaries at a coordinate; more would take minutes
 _SMALLEST = 0.3  # noise; an accountant of less takes minutes
 
 
@@ -81,6 +84,19 @@ class Model:
         except ImportError:
             return None
         return about(noise, t.rate, t.steps, delta) if noise >= _SMALLEST else None
+
+    def limit(self, design: Design) -> Measured | None:
+        """Return what half of all runs stay below, of any valid audit; None if long."""
+        if self.per_coordinate > _MOST_SHARING or not self.training.noise:
+            return None
+        found = training_limit(
+            self.training,
+            coordinates=self.coordinates,
+            per_coordinate=self.per_coordinate,
+            alpha=design.alpha,
+            delta=design.bound_delta,
+        )
+        return found if found.high < inf else None
 
     def __str__(self) -> str:
         come = f"{self.comes_from}: comes to " if self.comes_from else ""

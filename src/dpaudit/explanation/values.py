@@ -9,6 +9,8 @@ from dpaudit.errors import on_one_line
 from dpaudit.game.ledger import Look
 from dpaudit.game.verdict import Control, Verdict
 from dpaudit.game.words import looked, of_unit, opening
+from dpaudit.theory.limit import no_more_than
+from dpaudit.theory.rungs import Measured
 
 __all__ = ["Advice", "Explanation", "Step"]
 
@@ -117,6 +119,8 @@ class Explanation:
         notice: What to know before anything else: that, and why, nobody checked the
             result; "" if there is nothing.
         unit: Whose privacy is claimed, if not a record's.
+        most: The epsilon that no valid audit of the same canaries exceeds in half of
+            its runs; None if that is not known.
     """
 
     outcome: Verdict
@@ -140,6 +144,7 @@ class Explanation:
     remarks: tuple[str, ...]
     notice: str = ""
     unit: str | None = None
+    most: Measured | None = None
 
     @property
     def verdict(self) -> str:
@@ -182,6 +187,7 @@ class Explanation:
         if self.outcome is not Verdict.VOID:
             parts += [f"From the claim to the bound ({self.model}):\n{self.table()}"]
             parts += [self._step(step) for step in self.steps]
+            parts += [no_more_than(self.most)] if self.most else []
         for title, lines in (
             ("Looked at", tuple(each.said for each in self.controls)),
             ("This rests on", self.assumptions),

@@ -21,7 +21,8 @@ from dpaudit.theory.rungs import Measured
 __all__ = ["training_limit"]
 
 _BATCHES = 4
-_SIMULATED = 20_000  # coordinates of a batch
+_LEAST, _MOST = 2_000, 20_000  # coordinates of a batch
+_CELLS, _DRAWS = 130_000, 100_000_000  # likelihoods of a batch, numbers drawn for it
 _SURELY = 0.975
 
 
@@ -33,7 +34,7 @@ def training_limit(
     alpha: float,
     delta: float = 0.0,
     seed: int = 0,
-    simulated: int = _SIMULATED,
+    simulated: int | None = None,
 ) -> Measured:
     """Return the epsilon that half of all runs, of any valid audit, stay below.
 
@@ -44,7 +45,8 @@ def training_limit(
         alpha: Chance of an audit's bound being wrong.
         delta: Of the privacy that is audited.
         seed: Decides the simulation.
-        simulated: Coordinates of each of four batches.
+        simulated: Coordinates of each of four batches; by default so many that it takes
+            seconds.
 
     Example:
         >>> one_step = Training(steps=1, noise=2.149)
@@ -62,6 +64,9 @@ def training_limit(
         )
         found = limit(sums.said(sums.elements), alpha=alpha, delta=delta)
         return Measured.exact(found)
+    if simulated is None:
+        few = min(_CELLS // (per_coordinate + 1), _DRAWS // training.steps)
+        simulated = min(max(few, _LEAST), _MOST)
     every: list[float] = []
     for batch in range(_BATCHES):
         rng = np.random.default_rng([seed, batch, per_coordinate])
