@@ -29,8 +29,8 @@ from math import inf
 from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy import special, stats
+from numpy.typing import NDArray
+from scipy import special
 
 from dpaudit import _validate
 from dpaudit.bounds.adaptive import Adaptive
@@ -39,7 +39,6 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.game.guessers import check_threshold
 from dpaudit.game.mechanism import Posterior
 from dpaudit.game.rules import AdaptiveCount
-from dpaudit.stats.means import mean_limits
 from dpaudit.theory.capabilities import (
     Enumerable,
     can_be_enumerated,
@@ -59,7 +58,7 @@ __all__ = [
 ]
 
 
-_ERROR = 0.01  # of every interval, as in theory/simulation.py
+_ERROR = 0.01  # of the interval of a median, as in theory/rungs.py
 _SPREADS = (0.0, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999)
 _ROUNDING = 1e-12  # a loss that equals the threshold must not miss it by its last digit
 _NUMBERS = 60  # committed numbers that are tried for a threshold
@@ -266,10 +265,10 @@ def plan_count(
     return PlannedCount(
         guesses=number,
         threshold=at,
-        expected=_mean(shown, span=(0.0, bound.at(number, number))),
+        expected=Measured.mean(shown, span=(0.0, bound.at(number, number))),
         median=_median(shown),
-        made=_mean(reached, span=(0.0, number)),
-        short=_mean(reached < number, span=(0.0, 1.0)),
+        made=Measured.mean(reached, span=(0.0, number)),
+        short=Measured.mean(reached < number, span=(0.0, 1.0)),
         runs=len(read),
     )
 
@@ -379,7 +378,7 @@ def _median(draws: NDArray[np.float64]) -> Measured:
     chance 0.01.
     """
     ranked, n = np.sort(draws), len(draws)
-    few = int(stats.binom.ppf(_ERROR / 2, n, 0.5))
+    few = int(np.searchsorted(special.bdtr(np.arange(n), n, 0.5), _ERROR / 2))
     low, high = max(0, few - 1), min(n - 1, n - few)
     return Measured(
         value=float(ranked[n // 2]), low=float(ranked[low]), high=float(ranked[high])
@@ -463,23 +462,11 @@ def _measured(made: list[NDArray[np.bool_]], elements: int) -> AdaptiveGuessing:
     spoken = r > 0
     efficacy = None
     if spoken.any():
-        efficacy = _mean(v[spoken] / r[spoken], span=(0.0, 1.0))
+        efficacy = Measured.mean(v[spoken] / r[spoken], span=(0.0, 1.0))
     return AdaptiveGuessing(
-        guesses=_mean(r, span=(0.0, elements)),
-        right=_mean(v, span=(0.0, elements)),
+        guesses=Measured.mean(r, span=(0.0, elements)),
+        right=Measured.mean(v, span=(0.0, elements)),
         efficacy=efficacy,
-        silent=_mean(~spoken, span=(0.0, 1.0)),
+        silent=Measured.mean(~spoken, span=(0.0, 1.0)),
         how=f"simulation of {len(made)} games, each interval holds with 99 %",
     )
-
-
-def _mean(values: ArrayLike, *, span: tuple[float, float]) -> Measured:
-    """Return the mean of draws from an interval, and limits of the expectation."""
-    draws = np.asarray(values, np.float64)
-    mean = float(draws.mean())
-    if len(draws) < 2:
-        return Measured(value=mean, low=span[0], high=span[1])
-    low, high = mean_limits(
-        mean, float(draws.var()), len(draws), span=span, alpha=_ERROR
-    )
-    return Measured(value=mean, low=low, high=high)

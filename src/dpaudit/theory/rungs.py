@@ -16,13 +16,19 @@ from itertools import pairwise
 from math import inf, isnan
 from typing import Self, final
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from dpaudit.errors import InvalidInputError
+from dpaudit.stats.means import mean_limits
 
 __all__ = [
     "Gaps",
     "Measured",
     "Rung",
 ]
+
+_ERROR = 0.01  # that an interval of what is simulated misses the truth
 
 
 @final
@@ -59,6 +65,21 @@ class Measured:
     def exact(cls, value: float) -> Self:
         """Return a value that is known exactly."""
         return cls(value=value, low=value, high=value)
+
+    @classmethod
+    def mean(cls, draws: ArrayLike, *, span: tuple[float, float]) -> Self:
+        """Return the mean of independent draws from an interval, the limits for 99 %.
+
+        They hold for any number of draws, two or more.
+        """
+        values = np.asarray(draws, np.float64)
+        mean = float(values.mean())
+        if len(values) < 2:
+            return cls(value=mean, low=span[0], high=span[1])
+        low, high = mean_limits(
+            mean, float(values.var()), len(values), span=span, alpha=_ERROR
+        )
+        return cls(value=mean, low=low, high=high)
 
     @property
     def is_exact(self) -> bool:

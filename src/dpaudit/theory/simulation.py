@@ -30,7 +30,6 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.game.guessers import Guesser
 from dpaudit.game.mechanism import HasLoss, Mechanism
 from dpaudit.game.pairs import Pairs
-from dpaudit.stats.means import mean_limits
 from dpaudit.stats.search import largest_yes
 from dpaudit.theory.rungs import Measured
 
@@ -102,7 +101,9 @@ def simulate(
         values[row] = ranked[-1], ranked[-guesses:].mean(), ranked.mean()
         if delta > 0:
             kept.append(special.expit(-sizes))
-    average_case, best, average_element = (_mean(v, low=0.5) for v in values.T)
+    average_case, best, average_element = (
+        Measured.mean(v, span=(0.5, 1.0)) for v in values.T
+    )
     return Simulation(
         runs=runs,
         distributional=_level(np.concatenate(kept), delta, runs)
@@ -146,7 +147,7 @@ def efficacy(
                 "one that commits to a number of guesses"
             )
         shares[row] = np.count_nonzero(made.guess == truth) / number
-    return _mean(shares, low=0.0)
+    return Measured.mean(shares, span=(0.0, 1.0))
 
 
 def _outputs(
@@ -170,15 +171,6 @@ def _sizes(mechanism: HasLoss[O], output: O, elements: int) -> NDArray[np.float6
             f"{sizes.shape} with {np.count_nonzero(np.isnan(sizes))} not a number"
         )
     return sizes
-
-
-def _mean(values: NDArray[np.float64], *, low: float) -> Measured:
-    """Return the mean of values in [low, 1] with its empirical Bernstein interval."""
-    mean = float(values.mean())
-    limits = mean_limits(
-        mean, float(values.var()), len(values), span=(low, 1.0), alpha=_ALPHA
-    )
-    return Measured(value=mean, low=limits[0], high=limits[1])
 
 
 def _level(misses: NDArray[np.float64], delta: float, runs: int) -> Measured:
