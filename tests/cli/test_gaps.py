@@ -52,6 +52,26 @@ def test_count_as_typed():
     assert whole["largest"] == "outputs"
 
 
+def test_count_in_sets_as_typed_shows_what_other_coins_hide():
+    _, whole = rungs("count-in-sets", "--n", "10", "--set-size", "5")
+    full, adaptive, none = whole["knowledge"]
+    assert [each["name"] for each in whole["knowledge"]] == [
+        "full knowledge",
+        "adaptivity",
+        "one run",
+    ]
+    assert (full["epsilon"], full["low"]) == ("inf", "inf")
+    # E max(h, a - h) / a for 5, 4, 3, 2 and 1 fair coins left, and for 5 alone
+    accuracy = (11 / 16 + 11 / 16 + 3 / 4 + 3 / 4 + 1) / 5
+    want = math.log(accuracy / (1 - accuracy))
+    assert adaptive["epsilon"] == pytest.approx(want, abs=1e-9)
+    assert none["epsilon"] == pytest.approx(math.log(11 / 5), abs=1e-9)
+    assert "interference is behind it" in whole["text"]
+    lines = run("count-in-sets", "--n", "10", "--set-size", "5").stdout.splitlines()
+    assert lines[9].split()[0] == "known"
+    assert lines[11].split()[:2] == ["adaptivity", "all"]
+
+
 def test_local_laplace_as_typed():
     found, _ = rungs("local-laplace", "--epsilon", "1")
     assert found["interference"]["epsilon"] == pytest.approx(1.0)

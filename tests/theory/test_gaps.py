@@ -1,6 +1,7 @@
 """The gaps as numbers and in words, against closed forms and runs."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -18,9 +19,10 @@ from dpaudit.mechanisms.local import (
     LocalRandomisedResponse,
 )
 from dpaudit.mechanisms.names import MECHANISMS, Parameters, named
-from dpaudit.mechanisms.parity import Xor
-from dpaudit.mechanisms.sets import count
+from dpaudit.mechanisms.parity import Xor, XorInPairs, XorRandomisedResponse
+from dpaudit.mechanisms.sets import CountInSets, count
 from dpaudit.mechanisms.table import FiniteTable
+from dpaudit.theory.adaptive import adaptive_guesses
 from dpaudit.theory.gaps import gaps
 from dpaudit.theory.rungs import Gaps, Measured, Rung
 
@@ -353,3 +355,68 @@ def test_a_rung_lies_within_its_interval(ends):
 def test_a_mean_of_one_run_has_no_error_bar_and_is_refused():
     with pytest.raises(InvalidInputError, match="runs must be a whole number >= 2"):
         gaps(count(4), elements=4, rng=np.random.default_rng(0), runs=1)
+
+
+def known(found):
+    return {rung.name: rung for rung in found.knowledge}
+
+
+def test_count_in_sets_shows_the_interference_that_the_worst_case_hides():
+    """Coins of a set that are all alike are given away: DDP is infinite."""
+    found = gaps(CountInSets(elements=60, set_size=10), elements=60, rng=rng())
+    assert found.drops["interference"] == 0
+    levels = known(found)
+    assert levels["full knowledge"].epsilon == math.inf
+    assert levels["one run"].epsilon == level(found)["elements"]
+    # each set by itself: E max(h, a - h) / a for a = 10, 9, ..., 1 coins left
+    right = adaptive_guesses(10, 0.0).expected_right / 10
+    want = math.log(right / (1 - right))
+    assert levels["adaptivity"].low <= want <= levels["adaptivity"].high
+    assert found.hidden == math.inf
+    assert found.recovered == pytest.approx(
+        levels["adaptivity"].epsilon - level(found)["elements"]
+    )
+    text = str(found)
+    assert "by one who knew all other coins would leave infinity" in text
+    assert "The largest gap is outputs, and interference is behind it" in text
+    assert "audit adaptively" in text.rsplit("To narrow it", 1)[1]
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 3.0])
+def test_small_parities_are_known_exactly_by_what_is_known(epsilon):
+    mechanism = XorRandomisedResponse(elements=6, epsilon=epsilon)
+    levels = known(gaps(mechanism, elements=6))
+    right = (5 / 2 + special.expit(epsilon)) / 6  # the last one alone
+    assert levels["full knowledge"].epsilon == pytest.approx(epsilon)
+    assert levels["adaptivity"].epsilon == pytest.approx(special.logit(right))
+    assert levels["one run"].epsilon == 0
+    assert all(each.low == each.high for each in levels.values())
+
+
+def test_pairs_of_parities_are_given_back_altogether_to_half_the_guesses():
+    found = gaps(XorInPairs(elements=8), elements=8, guesses=4)
+    assert known(found)["adaptivity"].epsilon == math.inf
+    assert found.recovered == math.inf
+    assert "revealing coins in turn gives all of it back" in str(found)
+
+
+def test_where_nothing_interferes_nothing_is_said_of_other_coins():
+    found = gaps(LocalLaplace(epsilon=1.0), elements=40, rng=rng())
+    levels = known(found)
+    assert levels["full knowledge"].low <= levels["one run"].epsilon
+    assert levels["one run"].epsilon <= levels["full knowledge"].high
+    assert "other coins would leave" not in str(found)
+    assert "interference is behind it" not in str(found)
+
+
+def test_other_knowledge_is_not_asked_for_where_it_cannot_be_had():
+    laplace = LocalLaplace(epsilon=1.0)
+    assert gaps(laplace, elements=40).knowledge == ()
+    used = gaps(laplace, elements=40, efficacy=Measured.exact(0.6), rng=rng())
+    assert used.knowledge == ()
+    assert (used.hidden, used.recovered) == (0, 0)
+
+
+def test_knowledge_is_three_levels_or_none():
+    with pytest.raises(InvalidInputError, match="knowledge must be empty or full"):
+        replace(gaps(Xor(elements=6), elements=6), knowledge=(rung("adaptivity", 1.0),))

@@ -115,6 +115,16 @@ def _json(name: str, found: "Gaps") -> str:
                 }
                 for rung in found.rungs
             ],
+            "knowledge": [
+                {
+                    "name": rung.name,
+                    "epsilon": json_number(rung.epsilon),
+                    "low": json_number(rung.low),
+                    "high": json_number(rung.high),
+                    "meaning": rung.meaning,
+                }
+                for rung in found.knowledge
+            ],
             "spread": found.spread,
             "remainder": found.remainder,
             "largest": found.largest,

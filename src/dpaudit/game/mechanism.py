@@ -23,6 +23,7 @@ __all__ = [
     "HasConditionalLoss",
     "HasGuarantee",
     "HasLoss",
+    "KnowsOthers",
     "Mechanism",
     "Posterior",
 ]
@@ -73,6 +74,14 @@ class Posterior(Protocol):
 
     def reveal(self, index: NDArray[np.int64], truth: NDArray[np.int8]) -> None:
         """Take note of coins, each -1 or +1."""
+        ...
+
+
+class KnowsOthers(Protocol):
+    """A posterior that says at once what each coin is worth if all others are known."""
+
+    def knowing_others(self, truth: NDArray[np.int8]) -> NDArray[np.float64]:
+        """Return each element's log-odds of +1, given all other coins, before any."""
         ...
 
 

@@ -46,3 +46,8 @@ class FixedPosterior:
 
     def reveal(self, index: NDArray[np.int64], truth: NDArray[np.int8]) -> None:
         """Take note of coins; they change nothing."""
+
+    def knowing_others(self, truth: NDArray[np.int8]) -> NDArray[np.float64]:
+        """Return the log-odds of +1 of all elements; other coins do not change them."""
+        del truth
+        return self._log_odds

@@ -118,6 +118,15 @@ class ExchangeablePosterior:
         if np.any(self._hidden[sets] < 0):
             raise InvalidInputError("a coin was revealed twice")
 
+    def knowing_others(self, truth: NDArray[np.int8]) -> NDArray[np.float64]:
+        """Return each element's log-odds of +1, given all other coins, before any."""
+        ones = np.asarray(truth) > 0
+        sets = np.arange(self._elements) // self._size
+        others = np.bincount(sets, weights=ones).astype(np.int64)[sets] - ones
+        above, below = self._log_likelihood[sets, [others + 1, others]]
+        possible = np.maximum(above, below) > -np.inf
+        return np.where(possible, above, 0.0) - np.where(possible, below, 0.0)
+
     def _next_coin(self, sets: NDArray[np.int64], others: int) -> NDArray[np.float64]:
         """Return the log-odds of a coin of sets with as many other hidden coins."""
         first = sets * (self._size + 1) + self._ones[sets]

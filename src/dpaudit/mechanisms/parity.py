@@ -88,6 +88,12 @@ class ParityPosterior:
         # A revealed one turns the parity of the coins that are left.
         np.negative.at(self._parity, group[np.asarray(truth) > 0])
 
+    def knowing_others(self, truth: NDArray[np.int8]) -> NDArray[np.float64]:
+        """Return each element's log-odds of +1, given all other coins, before any."""
+        ones = (np.asarray(truth) > 0).reshape(-1, self._size)
+        odd = (ones.sum(axis=1, keepdims=True) - ones) % 2  # among the others
+        return (np.where(odd, -1, 1) * self._parity[:, np.newaxis]).ravel()
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -149,6 +149,15 @@ class TablePosterior:
         agree = (self._bits[:, index] == (np.asarray(truth) > 0)).all(axis=1)
         self._weights[~agree] = 0.0
 
+    def knowing_others(self, truth: NDArray[np.int8]) -> NDArray[np.float64]:
+        """Return each element's log-odds of +1, given all other coins, before any."""
+        bit = 1 << np.arange(self._bits.shape[1])
+        row = int(bit @ (np.asarray(truth) > 0))
+        with np.errstate(divide="ignore"):  # log 0 = -inf is meant
+            one, zero = np.log(self._weights[[row | bit, row & ~bit]])
+        possible = np.maximum(one, zero) > -np.inf
+        return np.where(possible, one, 0.0) - np.where(possible, zero, 0.0)
+
 
 def product_law(laws: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
     """Return the law of independent parts; the first part is the lowest digit.

@@ -7,7 +7,10 @@ the rows, and from there all levels of the paper are sums:
 - the DP level compares rows that differ in one coin: one who knows all other coins;
 - the distributional level compares the means over those rows: one who knows none;
 - the average case takes the mean over outputs of the most exposed element's accuracy
-  ``p(|l|)``, and the average element, or the ``k`` best, average over elements too.
+  ``p(|l|)``, and the average element, or the ``k`` best, average over elements too;
+- the ``k`` best with full knowledge are the same average, of the rows that differ in
+  one coin; in turn, they are what the best guesser gets right who meets the elements in
+  their order and is told each coin afterwards, by backward induction over what is left.
 
 Row ``r`` of the table belongs to the coins whose bits are those of ``r``: element ``i``
 has bit ``(r >> i) & 1``.
@@ -16,6 +19,7 @@ Reference: Keinan, Shenfeld and Ligett, section "Efficacy and asymptotic tightne
 ORA", https://arxiv.org/abs/2503.07199.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from math import inf
 from typing import final
@@ -32,6 +36,7 @@ from dpaudit.stats.search import largest_yes
 __all__ = ["Enumeration", "enumerate_mechanism"]
 
 _MOST_COINS = 16
+_CHUNK = 1 << 22  # numbers that are held at once
 
 
 @final
@@ -82,9 +87,7 @@ class Enumeration:
     @property
     def posterior(self) -> NDArray[np.float64]:
         """The chance that a coin is +1 given the output, by output and element."""
-        one, zero = self.given(1).T, self.given(0).T
-        both = one + zero
-        return np.where(both > 0, one, 0.5) / np.where(both > 0, both, 1.0)
+        return _share(self.given(1).T, self.given(0).T)
 
     @property
     def accuracy(self) -> NDArray[np.float64]:
@@ -109,13 +112,61 @@ class Enumeration:
             >>> count.best(1)
             0.75
         """
+        self._check_guesses(guesses)
+        most = np.sort(self.accuracy, axis=1)[:, self.elements - guesses :]
+        return float(self.chance @ most.mean(axis=1))
+
+    def full_knowledge(self, guesses: int) -> float:
+        """Return the mean accuracy about the ``guesses`` best, all others known.
+
+        Example:
+            >>> xor = Enumeration(table=[[1, 0], [0, 1], [0, 1], [1, 0]])
+            >>> xor.full_knowledge(2), xor.in_turn(2), xor.best(2)
+            (1.0, 0.75, 0.5)
+        """
+        self._check_guesses(guesses)
+        n, total = self.elements, 0.0
+        row = np.arange(len(self.table))
+        for part in self._outputs(n):
+            known = np.stack([_share(part, part[row ^ (1 << i)]) for i in range(n)])
+            most = np.sort(np.maximum(known, 1 - known), axis=0)[n - guesses :]
+            total += float((part * most.mean(axis=0)).sum())
+        return total / len(self.table)
+
+    def in_turn(self, guesses: int) -> float:
+        """Return the best share right of so many guesses, coins revealed in order.
+
+        A guess that is not made counts as wrong. For the number of right guesses a
+        guess adds what is likelier now, and costs one of those left.
+        """
+        self._check_guesses(guesses)
+        parts = self._outputs(guesses + 1)
+        return sum(self._right_in_turn(part, guesses) for part in parts)
+
+    def _right_in_turn(self, part: NDArray[np.float64], guesses: int) -> float:
+        # For each value of the coins revealed, each output and number of guesses left:
+        # how much probability will be guessed right.
+        ahead = np.zeros((*part.shape, guesses + 1))
+        for i in reversed(range(self.elements)):
+            seen = part.reshape(-1, 2, 1 << i, part.shape[1]).sum(axis=0)
+            passed = ahead.reshape(2, 1 << i, *ahead.shape[1:]).sum(axis=0)
+            ahead = passed.copy()
+            guessed = seen.max(axis=0)[..., np.newaxis] + passed[..., :-1]
+            np.maximum(ahead[..., 1:], guessed, out=ahead[..., 1:])
+        return float(ahead[..., -1].sum()) / len(self.table) / guesses
+
+    def _outputs(self, per_cell: int) -> Iterator[NDArray[np.float64]]:
+        """Yield the table, so many outputs at a time that memory is enough."""
+        step = max(1, _CHUNK // (len(self.table) * per_cell))
+        for start in range(0, self.table.shape[1], step):
+            yield self.table[:, start : start + step]
+
+    def _check_guesses(self, guesses: int) -> None:
         _validate.whole_number("guesses", guesses, least=1)
         if guesses > self.elements:
             raise InvalidInputError(
                 f"guesses must be at most elements={self.elements}, got {guesses=}"
             )
-        most = np.sort(self.accuracy, axis=1)[:, self.elements - guesses :]
-        return float(self.chance @ most.mean(axis=1))
 
     def efficacy_of(self, guesses: ArrayLike) -> float:
         """Return E[V / R] of a guesser.
@@ -228,6 +279,12 @@ def _refuse(elements: int) -> None:
         f"enumeration is for at most {_MOST_COINS} elements, got {elements}; for more "
         "give the mechanism a loss_law, or log_odds to simulate with"
     )
+
+
+def _share(one: NDArray[np.float64], other: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return one over the sum of both, and 1/2 where both are 0."""
+    both = one + other
+    return np.where(both > 0, one, 0.5) / np.where(both > 0, both, 1.0)
 
 
 def _log_ratio(

@@ -17,6 +17,11 @@ ln(a / (1 - a))`` at which randomised response would be guessed as well.
 - *guessing*: the efficacy of the guesser in use.
 - *statistics*: the mean of the exact lower bound. The adversary must allow for luck.
 
+Beside the ladder stand the levels of the same ``k`` guesses, on average over outputs,
+by what is known of the other coins (``theory/knowledge``): all, those of earlier turns,
+none. They show interference and what adaptive auditing recovers of it also where the
+worst output gives every coin away.
+
 The paper's three gaps are interference, outputs and elements; its chain of inequalities
 makes those drops positive when delta is 0. With delta they may be negative, and so may
 the last, as a bound is not linear in the accuracy.
@@ -45,6 +50,7 @@ from dpaudit.theory.capabilities import (
     guarantee_of,
     has_loss_law,
 )
+from dpaudit.theory.knowledge import knowledge
 from dpaudit.theory.levels import Levels, levels, worst_case
 from dpaudit.theory.power import bounds_by_count
 from dpaudit.theory.right_law import determines_right, right_law, simulated_law
@@ -52,6 +58,7 @@ from dpaudit.theory.rungs import Gaps, Measured, Rung
 
 __all__ = ["Gaps", "Rung", "gaps"]
 
+_FEW = 100  # games that are played at least
 _ERROR = 0.01  # of the interval of what is simulated, as in theory/simulation.py
 
 
@@ -78,7 +85,8 @@ def gaps(  # noqa: PLR0913 (an audit, and what is known of it)
         alpha: Chance of the bound being wrong.
         claim: What is claimed; the mechanism's own guarantee if not given.
         efficacy: Of the guesser in use; if not given it is the maximum-likelihood one,
-            which loses nothing. If given, guesses are taken to be right independently.
+            which loses nothing. If given, guesses are taken to be right independently,
+            and what other guessers would know is not asked.
         observed: A bound from a run, to be compared with the one expected.
         rng: Needed where something must be simulated.
         runs: How many runs to simulate there.
@@ -114,6 +122,7 @@ def gaps(  # noqa: PLR0913 (an audit, and what is known of it)
         alpha=alpha,
         elements=elements,
         guesses=k,
+        knowledge=_by_knowledge(mechanism, found, runs, rng) if not efficacy else (),
     )
 
 
@@ -186,6 +195,36 @@ def _achievable(found: Levels, efficacy: Measured) -> tuple[Rung, ...]:
             f"the {found.guesses} most exposed elements on average",
         ),
         Rung.of("guessing", found.as_epsilon(efficacy), "the guesser in use"),
+    )
+
+
+def _by_knowledge(
+    mechanism: object, found: Levels, runs: int, rng: np.random.Generator | None
+) -> tuple[Rung, ...]:
+    """Return the levels of as many guesses by one who knows more; () if not known."""
+    known = knowledge(
+        mechanism,
+        elements=found.elements,
+        guesses=found.guesses,
+        rng=rng,
+        runs=max(_FEW, runs // 4),
+    )
+    if known is None:
+        return ()
+    return (
+        Rung.of(
+            "full knowledge",
+            found.as_epsilon_knowing(known.full),
+            f"all: {found.guesses} guesses on average over outputs",
+        ),
+        Rung.of(
+            "adaptivity",
+            found.as_epsilon_knowing(known.in_turn),
+            "those of earlier turns: as many guesses, coins revealed",
+        ),
+        Rung.of(
+            "one run", found.as_epsilon(found.best), "none: the level of elements above"
+        ),
     )
 
 

@@ -104,12 +104,13 @@ class Levels:
         """
         # At delta = 0 no accuracy exceeds p(distributional), but close to 1 a float
         # cannot tell them apart.
-        cap = self.distributional.high if self.delta == 0 else inf
-        return Measured(
-            value=_epsilon(measured.value, cap),
-            low=_epsilon(measured.low, cap),
-            high=_epsilon(measured.high, cap),
+        return _as_epsilon(
+            measured, self.distributional.high if not self.delta else inf
         )
+
+    def as_epsilon_knowing(self, measured: Measured) -> Measured:
+        """Return the epsilon of an accuracy of one who knows other coins."""
+        return _as_epsilon(measured, inf if self.delta else self.worst_case)
 
     def _check_chain(self) -> None:
         chain = [self.average_element.value, self.best.value, self.average_case.value]
@@ -259,6 +260,14 @@ def worst_case(mechanism: object, *, elements: int, delta: float) -> float:
         table = enumerate_mechanism(mechanism, mechanism.pairs, elements=elements)
         return table.worst_case(delta=delta)
     return inf
+
+
+def _as_epsilon(measured: Measured, cap: float) -> Measured:
+    return Measured(
+        value=_epsilon(measured.value, cap),
+        low=_epsilon(measured.low, cap),
+        high=_epsilon(measured.high, cap),
+    )
 
 
 def _epsilon(chance: float, cap: float) -> float:

@@ -8,6 +8,11 @@ Each rung is a level of privacy in epsilon after one more thing was taken away f
 ideal adversary; the drop to it from the rung before is one gap. Rungs are computed each
 on its own, so nothing forces a drop to be positive: where one is not, the ladder rises
 and says so.
+
+Beside it may stand a second, shorter ladder, of the same guesses on average over
+outputs, by what is known of the other coins: all, those revealed before, none. The
+first ladder takes knowledge away at the worst output, and so shows no interference
+where a rare output gives everything away; the second does.
 """
 
 from collections.abc import Iterator
@@ -197,6 +202,9 @@ class Rung:
         return f"{_number(self.epsilon)} [{_number(self.low)}, {_number(self.high)}]"
 
 
+_KNOWLEDGE = ("full knowledge", "adaptivity", "one run")
+
+
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gaps:
@@ -210,6 +218,9 @@ class Gaps:
         alpha: Chance of the bound being wrong.
         elements: Coins of the audit.
         guesses: Guesses of the audit.
+        knowledge: The levels of as many guesses, on average over outputs, if all other
+            coins are known, if those of earlier turns are, and if none is; empty if
+            they are not known.
 
     Example:
         >>> told = Rung(name="claim", epsilon=inf, low=inf, high=inf, meaning="claimed")
@@ -230,12 +241,18 @@ share an output.
     alpha: float
     elements: int
     guesses: int
+    knowledge: tuple[Rung, ...] = ()
 
     def __post_init__(self) -> None:
         names = [rung.name for rung in self.rungs]
         if len(names) < 2 or names[0] != "claim" or not set(names[1:]) <= set(_WHO):
             raise InvalidInputError(
                 f"rungs must be a claim and some of {', '.join(_WHO)}, got {names}"
+            )
+        known = tuple(rung.name for rung in self.knowledge)
+        if known not in ((), _KNOWLEDGE):
+            raise InvalidInputError(
+                f"knowledge must be empty or {', '.join(_KNOWLEDGE)}, got {known}"
             )
 
     @property
@@ -250,9 +267,24 @@ share an output.
         name = max(sure, key=lambda each: sure[each])
         return name if sure[name] > _VISIBLE else None
 
+    @property
+    def hidden(self) -> float:
+        """What not knowing the other coins takes, on average over outputs."""
+        if not self.knowledge:
+            return 0.0
+        return _minus(self.knowledge[0].epsilon, self.knowledge[-1].epsilon)
+
+    @property
+    def recovered(self) -> float:
+        """What revealing coins in turn gives back of it."""
+        if not self.knowledge:
+            return 0.0
+        return _minus(self.knowledge[1].epsilon, self.knowledge[-1].epsilon)
+
     def taken_by(self, rung: Rung) -> str:
         """Return what the step to a rung takes, as text; of the first rung nothing."""
-        drop = self.drops.get(rung.name)
+        known = {b.name: _minus(a.epsilon, b.epsilon) for a, b in self._known()}
+        drop = (self.drops | known).get(rung.name)
         if drop is None:
             return ""
         if drop == inf:
@@ -266,19 +298,31 @@ share an output.
         rows = [("step", "takes", "leaves", "what is left")]
         for rung in self.rungs:
             rows.append((rung.name, self.taken_by(rung), rung.shown, rung.meaning))
+        if self.knowledge:
+            rows += [("", "", "", ""), ("known", "takes", "leaves", "of other coins")]
+        for rung in self.knowledge:
+            rows.append((rung.name, self.taken_by(rung), rung.shown, rung.meaning))
         one, two, three = (max(len(row[i]) for row in rows) for i in range(3))
         return "\n".join(
-            f"{a:<{one}}  {b:>{two}}  {c:<{three}}  {d}" for a, b, c, d in rows
+            f"{a:<{one}}  {b:>{two}}  {c:<{three}}  {d}".rstrip() for a, b, c, d in rows
         )
 
     def __str__(self) -> str:
-        sentences = [self._claimed(), *self._changes(), self._verdict()]
+        sentences = [
+            self._claimed(),
+            *self._changes(),
+            *self._on_average(),
+            self._verdict(),
+        ]
         if self.remainder is not None:
             sentences.append(self._rest(self.remainder))
         return " ".join(sentences)
 
     def _steps(self) -> Iterator[tuple[Rung, Rung]]:
         return pairwise(self.rungs)
+
+    def _known(self) -> Iterator[tuple[Rung, Rung]]:
+        return pairwise(self.knowledge)
 
     def _claimed(self) -> str:
         epsilon = self.rungs[0].epsilon
@@ -312,11 +356,49 @@ share an output.
             if max(_sure_drop(before, after), _sure_drop(after, before)) > _VISIBLE:
                 yield self.sentence(after.name)
 
+    def _on_average(self) -> Iterator[str]:
+        """Say what not knowing other coins takes, if it can be told from nothing."""
+        if not self.knowledge:
+            return
+        full, in_turn, none = self.knowledge
+        if _sure_drop(full, none) <= _VISIBLE:
+            return
+        took = f"{_number(self.hidden)} of it"
+        if none.high < _VISIBLE:
+            took = "all of it"
+        elif full.epsilon == inf:
+            took = f"all but {_number(none.epsilon)} of it"
+        said = (
+            f"On average over outputs, {self.guesses} guesses by one who knew all "
+            f"other coins would leave {_number(full.epsilon)}; interference takes "
+            f"{took}"
+        )
+        if _sure_drop(in_turn, none) > _VISIBLE:
+            back = "all of it" if in_turn.epsilon == inf else _number(self.recovered)
+            said += f", and revealing coins in turn gives {back} back"
+        yield f"{said}."
+
     def _verdict(self) -> str:
         name = self.largest
         if name is None:
             return "No step takes anything that can be told from zero."
+        if name in ("outputs", "elements") and self._is_hidden():
+            return (
+                f"The largest gap is {name}, and interference is behind it: to one who "
+                "knew all other coins outputs would say more. To narrow it, "
+                f"{_ADVICE['interference']}."
+            )
         return f"The largest gap is {name}; to narrow it, {_ADVICE[name]}."
+
+    def _is_hidden(self) -> bool:
+        """Whether ignorance of other coins takes more than all else at this number."""
+        if not self.knowledge:
+            return False
+        full, _, none = self.knowledge
+        top = next(
+            before for before, after in self._steps() if after.name != "confidence"
+        )
+        return _sure_drop(full, none) > max(0.0, _minus(top.epsilon, full.epsilon))
 
     def _rest(self, remainder: float) -> str:
         if abs(remainder) < _VISIBLE:

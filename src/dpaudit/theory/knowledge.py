@@ -1,0 +1,210 @@
+"""What is known of the other coins: all of them, those revealed before, or none.
+
+An audit in one run sees a typical output, and guesses ``k`` elements. How often it is
+right depends on what the guesser knows of the other coins:
+
+- *all*: the adversary of differential privacy, on average over outputs instead of at
+  the worst one. The paper's full-knowledge auditing, which is no valid audit, as the
+  guesses then depend on each other;
+- *those revealed before*: adaptive auditing;
+- *none*: the best efficacy in one run (``theory/levels``).
+
+The mean accuracies fall in this order, as long as the adaptive guesser is the best one:
+what is known later is, on average, worth no less, and ``p(|l|)`` is convex in the
+posterior. So the drop from the first to the last is interference, and the adaptive
+level says how much of it revealed coins bring back. Where an output that gives a coin
+away is possible but rare, as for counts without noise, the worst-case levels do not
+show interference at all; these do.
+
+Small mechanisms are enumerated: full knowledge is then exact, and the adaptive guesser
+is the best of all that meet the elements in their order. Others are played. There the
+adaptive guesser takes what reaches a threshold, and whatever is left once it must; or
+it guesses as in one run, if that is better. Threshold and choice are taken from one
+half of the games, and the mean from the other. No guess is scored against its coin.
+
+Reference: Keinan, Shenfeld and Ligett, appendix "Adaptive ORA",
+https://arxiv.org/abs/2503.07199.
+"""
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dpaudit import _validate
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.mechanism import Posterior
+from dpaudit.theory.capabilities import Playable, can_be_enumerated, can_be_played
+from dpaudit.theory.enumeration import enumerate_mechanism
+from dpaudit.theory.posterior import play
+from dpaudit.theory.rungs import Measured
+
+__all__ = ["Knowledge", "knowledge"]
+
+_SPAN = (0.5, 1.0)  # of the accuracy of the likelier guess
+_WORK = 15_000  # turns in all
+_MOST = 2000  # in one game
+_LEAST_RUNS = 100
+_PER_TURN = 200  # elements that take as long as a turn by itself
+_SHARES = (0.25, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)  # of the guesses, that reach it
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Knowledge:
+    """Mean accuracies of so many guesses, by what is known of the other coins.
+
+    Attributes:
+        full: All other coins are known.
+        in_turn: Those of earlier turns are.
+        how: How the numbers were found.
+    """
+
+    full: Measured
+    in_turn: Measured
+    how: str
+
+
+def knowledge(
+    mechanism: object,
+    *,
+    elements: int,
+    guesses: int,
+    rng: np.random.Generator | None = None,
+    runs: int = 400,
+) -> Knowledge | None:
+    """Return what knowing other coins is worth to so many guesses.
+
+    Args:
+        mechanism: Offers ``law`` and ``pairs``, for at most 12 elements; or ``run``,
+            ``posterior`` and ``pairs``.
+        elements: How many elements.
+        guesses: How many of them are guessed.
+        rng: For simulation only.
+        runs: For simulation only; fewer are made where a game takes long.
+
+    Returns:
+        The accuracies; None if the mechanism does not say what revealed coins add, if
+        there is no rng to play with, or if a game takes too long (2,000 turns).
+
+    Example:
+        >>> from dpaudit.mechanisms.sets import CountInSets
+        >>> sets = CountInSets(elements=8, set_size=4)
+        >>> found = knowledge(sets, elements=8, guesses=8)
+        >>> print(found.full, found.in_turn)  # in one run: 0.6875
+        1 0.7969
+    """
+    _validate.whole_number("elements", elements, least=1)
+    _validate.whole_number("guesses", guesses, least=1)
+    _validate.whole_number("runs", runs, least=4)
+    if guesses > elements:
+        raise InvalidInputError(
+            f"guesses must be at most elements={elements}, got guesses={guesses}"
+        )
+    if can_be_enumerated(mechanism, elements):
+        table = enumerate_mechanism(mechanism, mechanism.pairs, elements=elements)
+        return Knowledge(
+            full=Measured.exact(min(1.0, table.full_knowledge(guesses))),
+            in_turn=Measured.exact(min(1.0, table.in_turn(guesses))),
+            how=f"enumeration of 2^{elements} coins",
+        )
+    if not can_be_played(mechanism) or rng is None:
+        return None
+    return _played(mechanism, elements, guesses, runs, rng)
+
+
+def _played(
+    mechanism: Playable,
+    elements: int,
+    guesses: int,
+    runs: int,
+    rng: np.random.Generator,
+) -> Knowledge | None:
+    mechanism.pairs.check(elements)
+    full, games = [], list[_Game]()
+    while len(games) < runs:
+        bits = rng.integers(0, 2, size=elements, dtype=np.uint8)
+        output = mechanism.run(mechanism.pairs.choose(bits), rng)
+        if not games:
+            work = _work(mechanism.posterior(output), elements)
+            if work > _MOST:
+                return None
+            runs = min(runs, max(_LEAST_RUNS, _WORK // work))
+        known = _accuracy(_knowing_others(mechanism, output, bits))
+        full.append(np.sort(known)[-guesses:].mean())
+        at_once = mechanism.posterior(output).log_odds(np.arange(elements))
+        turns = play(mechanism.posterior(output), bits).surety
+        games.append(_Game(at_once=_accuracy(at_once), in_turn=_accuracy(turns)))
+    return Knowledge(
+        full=Measured.mean(full, span=_SPAN),
+        in_turn=_in_turn(games, guesses),
+        how=f"simulation of {runs} games, each interval holds with 99 %",
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Game:
+    """How surely each coin is known: at once, and in the order of an adaptive game."""
+
+    at_once: NDArray[np.float64]
+    in_turn: NDArray[np.float64]
+
+    def best(self, guesses: int) -> float:
+        return float(np.sort(self.at_once)[-guesses:].mean())
+
+    def reaching(self, least: float, guesses: int) -> float:
+        """Return the mean accuracy of guesses that reach some, and of the rest."""
+        made = self.in_turn >= least
+        # Once all that is left must be guessed, it is.
+        n, so_far = len(made), np.append(0, np.cumsum(made))
+        enough = so_far + n - np.arange(n + 1) <= guesses
+        if enough.any():
+            made[int(np.argmax(enough)) :] = True
+        return float(self.in_turn[made][:guesses].mean())
+
+
+def _in_turn(games: list[_Game], guesses: int) -> Measured:
+    if guesses == len(games[0].in_turn):  # nothing to choose
+        return Measured.mean([game.in_turn.mean() for game in games], span=_SPAN)
+    searched, read = games[: len(games) // 2], games[len(games) // 2 :]
+    surety = np.concatenate([game.in_turn for game in searched])
+    share = guesses / len(games[0].in_turn) * np.array(_SHARES)
+    levels = np.quantile(surety, 1 - share[share < 1], method="lower")
+
+    def mean_at(least: float) -> float:
+        return float(np.mean([game.reaching(least, guesses) for game in searched]))
+
+    best = max(map(float, np.unique(levels)), key=mean_at)
+    if mean_at(best) < np.mean([game.best(guesses) for game in searched]):
+        return Measured.mean([game.best(guesses) for game in read], span=_SPAN)
+    return Measured.mean([game.reaching(best, guesses) for game in read], span=_SPAN)
+
+
+def _knowing_others(
+    mechanism: Playable, output: object, bits: NDArray[np.uint8]
+) -> NDArray[np.float64]:
+    """Return the log-odds of each element, given the output and all other coins."""
+    truth = np.where(bits > 0, 1, -1).astype(np.int8)
+    told: Any = mechanism.posterior(output)
+    if hasattr(told, "knowing_others"):
+        at_once: NDArray[np.float64] = told.knowing_others(truth)
+        return at_once
+    found, element = np.empty(len(bits)), np.arange(len(bits))
+    for i in element:
+        posterior, others = mechanism.posterior(output), np.delete(element, i)
+        posterior.reveal(others, truth[others])
+        found[i] = posterior.log_odds(element[i : i + 1])[0]
+    return found
+
+
+def _work(posterior: Posterior, elements: int) -> int:
+    """Return how long a game takes, in turns."""
+    turns = sum(1 for _ in posterior.batches()) + elements // _PER_TURN
+    return turns if hasattr(posterior, "knowing_others") else turns + elements
+
+
+def _accuracy(log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.asarray(special.expit(np.abs(log_odds)))
