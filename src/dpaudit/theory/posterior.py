@@ -59,7 +59,7 @@ __all__ = [
 
 
 _ERROR = 0.01  # of the interval of a median, as in theory/rungs.py
-_SPREADS = (0.0, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999)
+_SHARES = np.geomspace(1.0, 1e-3, 25)  # of all coins, that reach a threshold tried
 _ROUNDING = 1e-12  # a loss that equals the threshold must not miss it by its last digit
 _NUMBERS = 60  # committed numbers that are tried for a threshold
 
@@ -306,7 +306,7 @@ def _epsilon_lower(bound: _Bound, right: int, guesses: int) -> float:
 def _thresholds(games: list[Turns]) -> list[float]:
     """Return thresholds to try: quantiles of how sure a guess is."""
     surety = np.concatenate([game.surety for game in games])
-    found = np.quantile(surety, _SPREADS, method="lower")
+    found = np.quantile(surety, 1 - _SHARES, method="lower")
     return [float(each) for each in np.unique([0.0, *found])]
 
 
