@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from dpaudit.bounds.bound import highest_rejected
 from dpaudit.bounds.exact import Classic, Exact, FormerClassic
+from dpaudit.bounds.independent_runs import IndependentRuns, PooledRuns
 from dpaudit.bounds.readings import Counts, Unequal
 from dpaudit.bounds.unequal import UnequalCoins
 
@@ -79,7 +80,29 @@ class _Coupled:
         return UnequalCoins().log_p_value(chosen, epsilon=epsilon, delta=delta)
 
 
-PARTS: dict[str, Callable[[], None]] = {"classic": classic, "unequal": unequal}
+def pooled() -> None:
+    """Print bounds on several runs: p-values combined, counts added up."""
+    print("runs x (canaries, guesses, right), delta = 1e-5: Fisher, counts added up")
+    for k, m, r, v in (
+        (2, 1000, 100, 90),
+        (5, 1000, 100, 80),
+        (10, 1000, 100, 75),
+        (2, 100_000, 1510, 1439),
+        (5, 10**7, 3000, 2960),
+    ):
+        runs = [Counts(canaries=m, guesses=r, correct=v)] * k
+        product, added = (
+            bound.epsilon_lower(runs, delta=1e-5, alpha=0.05).epsilon_lower
+            for bound in (IndependentRuns(), PooledRuns())
+        )
+        print(f"{k} x ({m}, {r}, {v}): {product:.3f}, {added:.3f}")
+
+
+PARTS: dict[str, Callable[[], None]] = {
+    "classic": classic,
+    "unequal": unequal,
+    "pooled": pooled,
+}
 
 if __name__ == "__main__":
     for name in sys.argv[1:] or PARTS:

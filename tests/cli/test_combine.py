@@ -1,10 +1,12 @@
 """``dpaudit combine``, as a user runs it."""
 
+import json
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dpaudit import Coins, Key
 
@@ -53,6 +55,32 @@ def test_the_text_states_alpha_and_what_it_rests_on(dpaudit):
     assert [line.split(":")[0].strip() for line in lines[1:3]] == ["0.json", "1.json"]
     assert "all the runs that were made" in lines[3]
     assert len(lines) == 4  # nothing about missing commitments
+
+
+@pytest.mark.usefixtures("fixed_keys")
+def test_counts_are_added_up_if_that_was_registered(dpaudit, schema):
+    for number in range(2):
+        make_run(dpaudit, number, claim=[*CLAIM, "--pooled-runs=2"])
+    done = dpaudit("combine", "0.json", "1-evidence.json", "--json", code=None)
+    found = schema(done.stdout, "combination")
+    assert found["bound"]["method"] == "pooled runs"
+    assert "added up" in found["notes"][1]
+    right = sum(
+        json.loads(Path(f"{number}.json").read_text())["reading"]["correct"]
+        for number in range(2)
+    )
+    p_value = stats.binom.sf(right - 1, 120, 1 / (1 + math.exp(-1.2)))
+    assert found["claim_test"]["p_value"] == pytest.approx(p_value, rel=1e-9)
+    assert dpaudit("verify", "1-evidence.json", code=None).exit_code == 0
+    make_run(dpaudit, 2)
+    said = dpaudit("combine", "0.json", "2.json", code=4).stderr
+    assert "as it was fixed before the first" in " ".join(said.split())
+
+
+def test_pooled_runs_need_a_number_of_guesses(dpaudit):
+    for options in (["--pooled-runs=2"], ["--guesses=9", "--pooled-runs=1"]):
+        said = dpaudit("register", *CLAIM[:3], *options, "--key=k", code=2).stderr
+        assert "--pooled-runs adds up the counts" in said
 
 
 @pytest.mark.usefixtures("runs")

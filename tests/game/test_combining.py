@@ -22,7 +22,14 @@ from dpaudit import (
     Ranking,
     SeparateRuns,
 )
-from dpaudit.bounds import Bets, Counts, Ranked, Weighted
+from dpaudit.bounds import (
+    Bets,
+    Counts,
+    IndependentRuns,
+    PooledRuns,
+    Ranked,
+    Weighted,
+)
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game import Commitment, Referee
@@ -342,3 +349,104 @@ def test_a_reading_that_the_design_does_not_give_is_not_combined():
     forged = replace(run(30), reading=ranked(0, [True] * 40).reading)
     with pytest.raises(VoidAuditError, match="read as Counts, and the result holds"):
         combine_runs([forged, run(30, number=1)])
+
+
+# Counts that are added up, as the designs say
+
+
+def pooled(correct, *, number=0, runs=2, canaries=1000, delta=1e-5, rules=OneRun):
+    claim = ApproxDP(epsilon=1.0, delta=delta)
+    rules = rules(guesses=canaries // 10)
+    setting = {} if runs is None else {"pooled_runs": runs}
+    design = Design(canaries=canaries, rules=rules, claim=claim, setting=setting)
+    counts = Counts(
+        canaries=canaries,
+        guesses=canaries // 10,
+        correct=correct,
+        adaptive=rules.reveals,
+    )
+    return judge(counts, design=design, commitment=commitment(number, design))
+
+
+@pytest.mark.parametrize("rules", [OneRun, SeparateRuns, AdaptiveCount])
+def test_counts_are_added_up_if_the_designs_said_so(rules):
+    runs = [pooled(90, rules=rules), pooled(84, number=1, rules=rules)]
+    found = combine_runs(runs)
+    one = Counts(
+        canaries=2000, guesses=200, correct=174, adaptive=rules is AdaptiveCount
+    )
+    bound = rules(guesses=1).bound()
+    want = bound.epsilon_lower(one, delta=1e-5, alpha=0.05).epsilon_lower
+    p_value = math.exp(bound.log_p_value(one, epsilon=1.0, delta=1e-5))
+    assert found.bound.epsilon_lower == pytest.approx(want, rel=1e-12)
+    assert found.claim_test.p_value == pytest.approx(p_value, rel=1e-9)
+    assert found.bound.method == "pooled runs"
+    assert "in runs that share nothing" in str(found)
+    assert "their counts added up as their designs say" in str(found)
+    assert found.could_refute
+
+
+@pytest.mark.parametrize(
+    ("runs", "counts", "fisher_s", "added_up"),
+    [
+        (2, (1000, 100, 90), 1.724, 1.798),
+        (10, (1000, 100, 75), 0.884, 0.976),
+        (5, (10**7, 3000, 2960), 4.03, 3.18),
+    ],
+)
+def test_neither_way_is_always_the_sharper(runs, counts, fisher_s, added_up):
+    one = Counts(canaries=counts[0], guesses=counts[1], correct=counts[2])
+    for bound, want in ((IndependentRuns(), fisher_s), (PooledRuns(), added_up)):
+        found = bound.epsilon_lower([one] * runs, delta=1e-5, alpha=0.05)
+        assert found.epsilon_lower == pytest.approx(want, abs=6e-3)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [(2, None), (None, 2), (2, 3), (3, 3), (1, 1)],
+)
+def test_how_runs_are_combined_cannot_be_chosen_afterwards(said):
+    runs = [pooled(90, number=i, runs=n) for i, n in enumerate(said)]
+    with pytest.raises(VoidAuditError, match="it was fixed before the first"):
+        combine_runs(runs)
+
+
+def test_what_is_not_counted_by_one_kind_of_rules_is_not_added_up():
+    runs = [pooled(90), pooled(90, number=1, rules=AdaptiveCount)]
+    with pytest.raises(VoidAuditError, match="counted by one kind of rules"):
+        combine_runs(runs)
+    with pytest.raises(InvalidInputError, match="only counts of one kind"):
+        PooledRuns().epsilon_lower(
+            [each.reading for each in runs], delta=0.0, alpha=0.05
+        )
+
+
+def test_the_better_of_both_ways_would_be_wrong_too_often():
+    """Exact: every pair of counts of two runs of 50 guesses that attain the claim."""
+    law = stats.binom.pmf(range(51), 50, P)
+    either = alone = 0.0
+    for one in range(25, 51):
+        for two in range(25, 51):
+            chance = law[one] * law[two]
+            by_product = fisher([tail(one, 50, 1.0), tail(two, 50, 1.0)]) <= 0.05
+            added = tail(one + two, 100, 1.0) <= 0.05
+            either += chance * (by_product or added)
+            alone += chance * added
+    assert alone <= 0.05 < either
+
+
+def test_no_sum_of_two_runs_that_spend_all_of_delta_is_likelier_than_it_says():
+    """Exact: each run attains the exact bound at some count, the sum is convolved."""
+    n, epsilon, delta = 20, math.log(3), 4e-3
+    base = stats.binom.pmf(range(n + 1), n, 0.75)
+    shares = []
+    for v in range(12, n + 1):
+        slack = n * delta / (v * base[v])
+        below = 1 - slack * base[v:].sum()
+        law = base * np.where(np.arange(n + 1) < v, below, below + slack)
+        for total in range(30, 2 * n + 1) if below >= 0 else ():
+            halves = (total // 2, total - total // 2)
+            runs = [Counts(canaries=n, guesses=n, correct=half) for half in halves]
+            log_p = PooledRuns().log_p_value(runs, epsilon=epsilon, delta=delta)
+            shares.append(np.convolve(law, law)[total:].sum() / math.exp(log_p))
+    assert 0.9 < max(shares) <= 1 + 1e-12

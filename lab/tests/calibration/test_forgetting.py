@@ -14,7 +14,6 @@ from sweep_tools import InOrder
 
 from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.independent_runs import IndependentRuns
 from dpaudit.bounds.methods import test_claim as verdict_on
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.rounds import StoufferRounds
@@ -26,7 +25,7 @@ from dpaudit.game.result import judge
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.stats.binomial import rate_limits
 from dpaudit_lab.calibration import cases as cases_of
-from dpaudit_lab.calibration import sequences, several, unequal, whole
+from dpaudit_lab.calibration import sequences, unequal, whole
 from dpaudit_lab.calibration.cases import Case, cases
 from dpaudit_lab.calibration.named import null_named
 from dpaudit_lab.calibration.nulls import right_tail
@@ -69,7 +68,7 @@ def forgetful(rule, monkeypatch):
     """Return the rule without its delta, under another name, as one of the table's."""
     name = f"{rule.name}, forgetful"
     match rule:
-        case CountRule() | WeightedRule():
+        case CountRule() | WeightedRule() | IndependentRule():
             broken = replace(rule, name=name, bound=Forgets(rule.bound))
         case CurveRule():
             broken = replace(
@@ -83,7 +82,6 @@ def forgetful(rule, monkeypatch):
         (sequences, Betting),
         (sequences, RankedLooks),
         (sequences, StoufferRounds),
-        (several, IndependentRuns),
         (unequal, UnequalCoins),
     ):
         monkeypatch.setattr(
@@ -183,6 +181,7 @@ def test_rules_without_scores_of_their_own_are_not_shown_training():
         "exact, one of 4, r = n",
         "exact, pairs of records, r = n/2",
         IndependentRule().name,
+        "two pooled runs, r = n",
         "classic, n runs",
         "classic, n runs, r = n/10",
         "unequal coins, 9 in 10 included",

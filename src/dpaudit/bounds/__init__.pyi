@@ -11,6 +11,7 @@ from dpaudit.bounds.exact import Classic as Classic
 from dpaudit.bounds.exact import Exact as Exact
 from dpaudit.bounds.exact import Pure as Pure
 from dpaudit.bounds.independent_runs import IndependentRuns as IndependentRuns
+from dpaudit.bounds.independent_runs import PooledRuns as PooledRuns
 from dpaudit.bounds.methods import bound_counts as bound_counts
 from dpaudit.bounds.methods import test_claim as test_claim
 from dpaudit.bounds.ranked import RankedLooks as RankedLooks

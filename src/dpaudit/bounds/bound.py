@@ -47,7 +47,7 @@ _BEYOND = 1e12  # an epsilon that nothing shows; thousandths of it are no longer
 
 
 # Methods that take runs to be independent.
-_OF_RUNS = ("separate", "classic", "independent runs")
+_OF_RUNS = ("separate", "classic", "independent runs", "pooled runs")
 
 
 @final

@@ -4,6 +4,12 @@ P-values of independent runs are combined by Fisher's product; at every epsilon 
 combined p-value is larger than at a smaller one, so the largest rejected epsilon
 counts. Bets of independent runs are bets in a row: their wealths multiply.
 
+Counts may be pooled instead, if that was fixed before the first run: what independent
+runs show together is one mechanism that is private for each of their coins, so all
+guesses of all runs are judged as those of one run with all the coins. Which of the two
+shows more depends on delta: pooled, it is paid for all coins at once. Whoever takes the
+better of both afterwards is wrong up to twice as often.
+
 One more run is worth most at delta > 0: no audit of one run can reliably certify more
 than the mechanism's epsilon at ``delta / alpha``, and ``k`` runs lift that to
 ``delta / alpha^(1/k)``.
@@ -12,18 +18,18 @@ Reference: docs/explanation/ceilings.md.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, final
 
 import numpy as np
 
-from dpaudit.bounds.bound import LowerBound, largest_rejected
+from dpaudit.bounds.bound import GameBound, LowerBound, largest_rejected
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.readings import Bets, Counts
 from dpaudit.errors import InvalidInputError
 from dpaudit.stats.combine import fisher
 
-__all__ = ["IndependentRuns", "bets_in_a_row"]
+__all__ = ["IndependentRuns", "PooledRuns", "bets_in_a_row"]
 
 
 @final
@@ -57,6 +63,59 @@ class IndependentRuns:
     ) -> LowerBound:
         """Return the largest epsilon that the runs together reject."""
         return largest_rejected(self, runs, delta=delta, alpha=alpha)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PooledRuns:
+    """The bound for the counts of several runs, added up.
+
+    That counts are added up must be fixed before the first run.
+
+    Attributes:
+        by: The bound of the runs' game.
+
+    Example:
+        >>> run = Counts(canaries=1000, guesses=100, correct=90)
+        >>> for bound in (IndependentRuns(), PooledRuns()):
+        ...     found = bound.epsilon_lower([run, run], delta=1e-5, alpha=0.05)
+        ...     print(bound.method, round(found.epsilon_lower, 3))
+        independent runs 1.724
+        pooled runs 1.798
+    """
+
+    by: GameBound[Counts] = field(default_factory=Exact)
+
+    method: ClassVar[str] = "pooled runs"
+    reference: ClassVar[str] = "docs/explanation/ceilings.md"
+
+    def log_p_value(
+        self, runs: Sequence[Counts], *, epsilon: float, delta: float
+    ) -> float:
+        """Return the log of the p-value of a claim."""
+        return self.by.log_p_value(self.added(runs), epsilon=epsilon, delta=delta)
+
+    def epsilon_lower(
+        self, runs: Sequence[Counts], *, delta: float, alpha: float
+    ) -> LowerBound:
+        """Return what the bound of the game makes of all guesses."""
+        found = self.by.epsilon_lower(self.added(runs), delta=delta, alpha=alpha)
+        return replace(found, method=self.method, reference=self.reference)
+
+    @staticmethod
+    def added(runs: Sequence[Counts]) -> Counts:
+        """Return the counts of all runs as those of one."""
+        if not runs:
+            raise InvalidInputError("there must be at least one run to combine")
+        one = {replace(run, canaries=0, guesses=0, correct=0) for run in runs}
+        if len(one) > 1:
+            raise InvalidInputError("only counts of one kind of game can be added up")
+        return replace(
+            runs[0],
+            canaries=sum(run.canaries for run in runs),
+            guesses=sum(run.guesses for run in runs),
+            correct=sum(run.correct for run in runs),
+        )
 
 
 def bets_in_a_row(runs: Sequence[Bets]) -> Bets:

@@ -15,7 +15,7 @@ from dpaudit.bounds.bound import (
 )
 from dpaudit.bounds.curve import GaussianFamily
 from dpaudit.bounds.exact import Classic, Exact, FormerClassic, Pure
-from dpaudit.bounds.independent_runs import IndependentRuns
+from dpaudit.bounds.independent_runs import IndependentRuns, PooledRuns
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.readings import (
     Bets,
@@ -75,6 +75,7 @@ _BOUNDS: MappingProxyType[
 KNOWN: frozenset[str] = frozenset(METHODS) | {
     FormerClassic.method,
     IndependentRuns.method,
+    PooledRuns.method,
     *(each.method for pair in _BOUNDS.values() for each in pair if each is not None),
 }
 

@@ -62,6 +62,13 @@ def register(
             metavar="<text>",
         ),
     ] = None,
+    pooled_runs: Annotated[
+        int | None,
+        typer.Option(
+            help="This is one of so many runs, and `dpaudit combine` shall add up "
+            "their counts instead of combining their p-values.",
+        ),
+    ] = None,
     json: JsonOption = False,
 ) -> None:
     """Fix an audit of scores before the run, and commit to it.
@@ -81,7 +88,7 @@ def register(
         alpha=alpha,
         guesses=guesses,
         observer=observer or Observer.OUTPUT,
-        named=naming(program=program, nonce=nonce),
+        named={**naming(program=program, nonce=nonce), **_pooled(pooled_runs, guesses)},
     )
     _check_new(design=design, key=key, coins=coins)
     secret = Key.generate()
@@ -94,6 +101,18 @@ def register(
         draft.write_text(registration.to_json() + "\n", "utf-8")
     text = _text(registration, design, key, coins)
     typer.echo(registration.to_json() if json else text)
+
+
+def _pooled(runs: int | None, guesses: int | None) -> dict[str, int]:
+    """Return what the design says of runs whose counts are added up."""
+    if runs is None:
+        return {}
+    if runs < 2 or guesses is None:
+        raise InvalidInputError(
+            "--pooled-runs adds up the counts of two runs or more, and needs --guesses "
+            f"to be fixed, got --pooled-runs {runs}"
+        )
+    return {"pooled_runs": runs}
 
 
 def _check_new(**paths: Path | None) -> None:

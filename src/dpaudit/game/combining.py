@@ -5,6 +5,10 @@ runs are independent, Fisher's product is a p-value of the claim for all of them
 are simpler still: those of one run follow those of the run before, and the wealth is
 multiplied.
 
+Counts may be added up instead, as those of one run. Neither is always the sharper, and
+the better of two is no test, so the designs must say so, and of how many runs, before
+the first of them (``setting={"pooled_runs": 3}``). Nothing can be said afterwards.
+
 The combined lower bound tests every epsilon in this way. Where all runs made their
 guesses at once and counted them, the combined p-value rises with epsilon, and the
 largest that is rejected counts. Elsewhere it is the last of a fixed grid before the
@@ -43,10 +47,14 @@ from dpaudit.bounds.bound import (
     probability,
 )
 from dpaudit.bounds.exact import Exact
-from dpaudit.bounds.independent_runs import IndependentRuns, bets_in_a_row
+from dpaudit.bounds.independent_runs import (
+    IndependentRuns,
+    PooledRuns,
+    bets_in_a_row,
+)
 from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.ranked import RankedLooks
-from dpaudit.bounds.readings import Bets, Reading
+from dpaudit.bounds.readings import Bets, Counts, Reading
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.result import Result, bound_of, check_reading
 from dpaudit.game.verdict import Control, Verdict, verdict_of
@@ -126,6 +134,11 @@ class CombinedResult:
         )
 
     @property
+    def pooled(self) -> bool:
+        """Whether counts were added up, as the designs say."""
+        return self.bound.method == PooledRuns.method
+
+    @property
     def nameless(self) -> int:
         """How many runs name no hash of their key, so that none can tell them apart."""
         return sum(run.commitment is None for run in self.runs)
@@ -137,11 +150,13 @@ class CombinedResult:
     def details(self) -> str:
         """Return what was shown of the claim, and how sure that is."""
         observers = sorted({run.design.threat_model.plain for run in self.runs})
+        added = ", their counts added up as their designs say" if self.pooled else ""
         test, found = self.claim_test, self.bound
         return (
             f"{beside(test, found)} Shown by {len(self.runs)} independent runs "
-            f"together, at delta = {found.delta:g} against {' or '.join(observers)} "
-            f"(p {p_value_text(test.p_value)}); the bound is {surety(found)}."
+            f"together{added}, at delta = {found.delta:g} against "
+            f"{' or '.join(observers)} (p {p_value_text(test.p_value)}); the bound is "
+            f"{surety(found)}."
         )
 
 
@@ -188,6 +203,7 @@ def combine_runs(
     if len(runs) < 2:
         raise InvalidInputError(f"there must be two runs or more, got {len(runs)}")
     _check_distinct(runs)
+    _check_pooled(runs)
     claim = _one_claim(runs) if claim is None else claim
     delta = _one(
         {run.design.bound_delta for run in runs},
@@ -237,6 +253,34 @@ def _check_distinct(runs: Sequence[Result]) -> None:
             )
 
 
+def _check_pooled(runs: Sequence[Result]) -> None:
+    """Refuse runs that are not all those whose counts were to be added up."""
+    said = {run.design.about.pooled_runs for run in runs}
+    if said == {None}:
+        return
+    if said != {len(runs)}:
+        shown = ", ".join("none" if n is None else str(n) for n in said)
+        raise VoidAuditError(
+            f"the designs say of how many runs counts are added up, pooled_runs: "
+            f"{shown}; these are {len(runs)} runs. All of them must be there, and no "
+            "other, as it was fixed before the first"
+        )
+    counted = all(run.reading.counted is not None for run in runs)
+    if not counted or len({bound_of(run) for run in runs}) > 1:
+        raise VoidAuditError(
+            "the designs say that counts are added up (pooled_runs), and these runs "
+            "were not all counted by one kind of rules"
+        )
+
+
+def _pooled(runs: Sequence[Result]) -> tuple[PooledRuns, list[Counts]] | None:
+    """Return the bound on added counts, and the counts; None if none are added."""
+    if runs[0].design.about.pooled_runs is None:
+        return None
+    counts = [c for run in runs if (c := run.reading.counted) is not None]
+    return PooledRuns(by=bound_of(runs[0])), counts
+
+
 def _one_claim(runs: Sequence[Result]) -> Guarantee:
     claims = [run.design.claim for run in runs]
     for number, other in enumerate(claims[1:], 2):
@@ -272,7 +316,11 @@ def _p_value(run: Result, claim: Guarantee) -> float:
 def _combined(
     runs: Sequence[Result], claim: Guarantee, p_values: Sequence[float]
 ) -> float:
-    bets = _bets(runs)
+    bets, pooled = _bets(runs), _pooled(runs)
+    if pooled is not None:
+        bound, counts = pooled
+        added = bound.added(counts)
+        return test_claim(claim, added, alpha=0.05, bound=bound.by).p_value
     if bets is not None:
         return test_claim(claim, bets, alpha=0.05).p_value
     return probability(fisher([log(max(p, _SMALLEST)) for p in p_values]))
@@ -286,7 +334,10 @@ def _bets(runs: Sequence[Result]) -> Bets | None:
 
 def _lower(runs: Sequence[Result], *, delta: float, alpha: float) -> LowerBound:
     readings, bounds = [run.reading for run in runs], [_bound(run) for run in runs]
-    grid = _grid(runs, alpha)
+    grid, pooled = _grid(runs, alpha), _pooled(runs)
+    if pooled is not None:
+        bound, counts = pooled
+        return bound.epsilon_lower(counts, delta=delta, alpha=alpha)
     if all(isinstance(bound, Exact) for bound in bounds):
         counts = [each.counted for each in readings if each.counted is not None]
         return IndependentRuns().epsilon_lower(counts, delta=delta, alpha=alpha)

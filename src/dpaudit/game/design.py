@@ -225,6 +225,8 @@ class About:
         fault: How many times too small noise is that a plan's audit catches.
         program_sha256: Of the program that is audited.
         nonce: That a verifier asked for.
+        pooled_runs: How many runs there are whose counts are added up, this one among
+            them; without it p-values are combined.
 
     Example:
         >>> About.of({"tie_seed": 7, "rate": "low", "model": "ours"}).tie_seed
@@ -250,6 +252,7 @@ class About:
     fault: float | None = None
     program_sha256: str | None = None
     nonce: str | None = None
+    pooled_runs: int | None = None
 
     @classmethod
     def of(cls, setting: Mapping[str, _canonical.Scalar]) -> Self:

@@ -13,6 +13,7 @@ alpha. A valid rule lets it fall to alpha or less by itself; one that does not c
 for delta is caught on the way.
 """
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Final
 
@@ -20,6 +21,7 @@ import numpy as np
 
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.exact import Classic, group_growth
+from dpaudit.bounds.independent_runs import PooledRuns
 from dpaudit.bounds.weighted import AdaptiveSlots
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import ApproxDP
@@ -94,13 +96,16 @@ def null_named(  # noqa: PLR0911, PLR0912 (one return per name)
         case "all or nothing, 2 alpha" if records == 2:
             return _published(_TWICE * alpha, share)
         case "all or nothing, 2 alpha":
-            return AllOrNothing.speaking(
+            spoken = AllOrNothing.speaking(
                 chance=_TWICE * alpha,
                 epsilon=1.0,
                 loud=_LOUD,
                 share=share,
                 alternatives=k,
             )
+            # A silent run beside a loud one would hide it where counts are added up.
+            pooled = isinstance(rule, IndependentRule) and rule.bound == PooledRuns()
+            return replace(spoken, quiet=1.0) if pooled else spoken
         case "randomised response, loud at times":
             return AllOrNothing(claim=faint, loud=_LOUD, quiet=1.0)
         case "exposed coins":

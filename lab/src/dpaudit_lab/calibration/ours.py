@@ -4,6 +4,7 @@ from typing import TypeAlias
 
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.exact import Classic, Exact, Pure
+from dpaudit.bounds.independent_runs import PooledRuns
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.bounds.weighted import AdaptiveSlots
 from dpaudit_lab.calibration.rules import CountRule, Rule, WeightedRule
@@ -38,6 +39,7 @@ OURS: tuple[AnyRule, ...] = (
     CLAIM_TEST,
     CERTIFICATE,
     IndependentRule(),
+    IndependentRule(name="two pooled runs, r = n", bound=PooledRuns()),
     CountRule(name="classic, n runs", bound=Classic(), share=1),
     CountRule(name="classic, n runs, r = n/10", bound=Classic(), share=10),
     UnequalRule(),

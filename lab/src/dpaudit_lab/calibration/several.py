@@ -4,11 +4,13 @@
 by the least p-value (``test_claim``) or by the certificate of the whole curve. Both
 reject from some count on, so that their error is an exact tail.
 
-*Independent runs.* Fisher's product of the exact p-values of two runs. Where the law of
-one run's count is known, the error is a sum over pairs of counts.
+*Independent runs.* Fisher's product of the exact p-values of two runs, or the exact
+p-value of their counts added up. Where the law of one run's count is known, the error
+is a sum over pairs of counts.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import log
 from typing import Protocol, final
@@ -16,6 +18,7 @@ from typing import Protocol, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit.bounds.bound import Bound
 from dpaudit.bounds.curve import CurveCertificate
 from dpaudit.bounds.independent_runs import IndependentRuns
 from dpaudit.bounds.methods import test_claim
@@ -67,9 +70,15 @@ class CurveRule:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndependentRule:
-    """Two independent runs, each of all canaries, every one guessed."""
+    """Two independent runs, each of all canaries, every one guessed.
+
+    Attributes:
+        name: What the table calls it.
+        bound: How the two are judged together.
+    """
 
     name: str = "two independent runs, r = n"
+    bound: Bound[Sequence[Counts]] = field(default_factory=IndependentRuns)
 
     def chance(self, null: Null, *, canaries: int, alpha: float) -> float:
         """Return the exact chance that the null's claim is rejected."""
@@ -94,9 +103,7 @@ class IndependentRule:
         self, correct: tuple[int, int], canaries: int, claim: ApproxDP, alpha: float
     ) -> bool:
         runs = [Counts(canaries=canaries, guesses=canaries, correct=v) for v in correct]
-        found = IndependentRuns().log_p_value(
-            runs, epsilon=claim.epsilon, delta=claim.delta
-        )
+        found = self.bound.log_p_value(runs, epsilon=claim.epsilon, delta=claim.delta)
         return found <= log(alpha)
 
 
