@@ -244,7 +244,7 @@ def _rules_sweep(planned: Plan, per_trial: int) -> Sweep:
     many = per_trial == rates.MANY
     return Sweep(
         name="calibration, looked up" if many else "calibration, asked",
-        revision=2,  # rounds are judged by stated log-odds
+        revision=3,  # unequal coins pay for guesses that decide
         function=rates.trial,
         settings=[
             rates.setting(case)
