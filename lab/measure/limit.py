@@ -5,6 +5,7 @@
     python lab/measure/limit.py gap       # against every test and mechanism, tiny games
     python lab/measure/limit.py rounds --games 400     # the best rule, run (10 min)
     python lab/measure/limit.py every     # 20 mechanisms, 7 rules, 2,000 audits each
+    python lab/measure/limit.py lost --per-coordinate 4 --games 1000   # to what
     python lab/measure/limit.py turns     # of rules that take coins one after another
 
 ``below`` has no randomness: the law of the number of right guesses of a local mechanism
@@ -13,6 +14,7 @@ is known, and so is the median bound for every number of guesses.
 
 import argparse
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -21,10 +23,14 @@ from numpy.typing import NDArray
 from scipy import optimize, special, stats
 from sweeping import add_line, lines
 
+from dpaudit.bounds import rounds as rounds_bound
+from dpaudit.bounds.readings import Rounds
+from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.dpsgd.planning import plan_audit
 from dpaudit.dpsgd.planning.limit import training_limit
+from dpaudit.dpsgd.planning.plan import Plan
 from dpaudit.dpsgd.planning.training import Training
-from dpaudit.game.auditors import audit_adaptive, audit_one_run
+from dpaudit.game.auditors import audit_adaptive, audit_one_run, play_adaptive
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
 from dpaudit.game.guessers import AdaptiveMostLikely, MostLikely
@@ -267,6 +273,71 @@ def _cut_in_turn(likelihood: NDArray[np.float64], epsilon: float) -> float:
     return far / whole
 
 
+def lost(asked: argparse.Namespace) -> None:
+    """Print where limited rounds lose what they lack of the limit, in one step.
+
+    For each way to judge the same games: the epsilon that half of them reject, between
+    two of a few.
+    """
+    s = asked.per_coordinate
+    plan = plan_audit(
+        ONE_STEP,
+        claim=ApproxDP(epsilon=1.9, delta=DELTA),
+        coordinates=1000,
+        purpose="bound",
+        per_coordinate=s,
+    )
+    assert isinstance(plan.rules, AdaptiveRounds)
+    most = plan.limit().value
+    tried = most * np.arange(0.88, 1.03, 0.02)
+    ways = ("as planned", "delta = 0", "delta = 0, any jump", "the same, 64 weights")
+    rejected = {way: np.zeros(len(tried)) for way in ways}
+    for game in range(asked.first, asked.first + asked.games):
+        played = _played(plan, game)
+        for way, sums in rejected.items():
+            free = "any jump" in way or "same" in way
+            reading = replace(played, jump=None, noise=0.0) if free else played
+            rounds_bound._LEVELS = 64 if "64" in way else 8
+            delta = DELTA if way == "as planned" else 0.0
+            sums += [
+                StoufferRounds().log_p_value(reading, epsilon=e, delta=delta)
+                <= np.log(ALPHA)
+                for e in tried
+            ]
+    rounds_bound._LEVELS = 8
+    for way, sums in rejected.items():
+        share = sums / asked.games
+        at = np.interp(-0.5, -np.minimum.accumulate(share), tried)
+        slope = np.gradient(share, tried)[np.searchsorted(tried, at) - 1]
+        error = np.sqrt(0.25 / asked.games) / abs(slope)
+        print(
+            f"one step, 1000 coordinates of {s}, {asked.games} games, {way}: half "
+            f"reject {at:.4f} ± {error:.4f}, {at / most:.1%} of {most:.4f}",
+            flush=True,
+        )
+
+
+def _played(plan: Plan, game: int) -> Rounds:
+    """Return what one game of a plan is read as, without judging it."""
+    rng = np.random.default_rng([23, game])
+    mechanism = plan.training.mechanism(
+        coordinates=plan.coordinates, per_coordinate=plan.per_coordinate
+    )
+    design, key = plan.design(), Key(secret=rng.bytes(32))
+    assert isinstance(plan.rules, AdaptiveRounds)
+    transcript = play_adaptive(
+        mechanism,
+        AdaptiveMostLikely(mechanism=mechanism, threshold=0.3, rules=plan.rules),
+        pairs=mechanism.pairs,
+        design=design,
+        rng=rng,
+        key=key,
+    )
+    reading = transcript.reading()
+    assert isinstance(reading, Rounds)
+    return reading
+
+
 def rounds(asked: argparse.Namespace) -> None:
     """Run the planned audit many times; print its median with exact limits."""
     plan = plan_audit(
@@ -294,7 +365,9 @@ def rounds(asked: argparse.Namespace) -> None:
     )
 
 
-COMMANDS = {each.__name__: each for each in (table, below, gap, every, turns, rounds)}
+COMMANDS = {
+    each.__name__: each for each in (table, below, gap, every, turns, lost, rounds)
+}
 
 
 def main() -> None:
