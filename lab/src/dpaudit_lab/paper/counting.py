@@ -33,6 +33,7 @@ __all__ = [
     "DELTA",
     "LEFT_OUT",
     "LIMITS",
+    "NO_MEDIAN",
     "CountCurve",
     "Reading",
     "accuracy",
@@ -49,6 +50,8 @@ LEFT_OUT: Final = (
 )
 
 LIMITS: Final = true_and_shown(truth=TRUTH[EPSILON], ceiling=CEILING[EPSILON])
+
+NO_MEDIAN: Final = Curve(name="no audit's median above", colour=3, look=Look.LIMIT)
 
 Reading: TypeAlias = Callable[[int, int, int], float]  # canaries, guesses, right
 

@@ -18,6 +18,7 @@ from dpaudit_lab.paper.counting import (
     BOUND_CURVES,
     LEFT_OUT,
     LIMITS,
+    NO_MEDIAN,
     CountCurve,
 )
 from dpaudit_lab.paper.courses import highest, inner_maximum
@@ -27,10 +28,11 @@ from dpaudit_lab.paper.findings import Note, compared, shown
 from dpaudit_lab.paper.training import (
     COORDINATES,
     EPSILON,
+    MOST,
     NOISE,
     one_training,
 )
-from dpaudit_lab.pictures.chart import Chart, Limit, Mark, Point
+from dpaudit_lab.pictures.chart import Chart, Curve, Limit, Mark, Point
 
 __all__ = [
     "ACCURACY",
@@ -114,6 +116,7 @@ def _chart(
     marks: tuple[Mark, ...] = (),
     limits: tuple[Limit, ...] = (),
     left_out: str = "",
+    beside: tuple[Curve, ...] = (),
 ) -> Chart:
     (sweep,) = sweeps
     return Chart(
@@ -122,8 +125,15 @@ def _chart(
         + left_out,
         x_label=_X,
         y_label=y_label,
-        curves=tuple(one.curve for one in curves),
-        points=_points(store, sweep, EPSILON, curves, COORDINATES),
+        curves=(*(one.curve for one in curves), *beside),
+        points=(
+            *_points(store, sweep, EPSILON, curves, COORDINATES),
+            *(
+                Point(curve=one.name, x=n / COORDINATES, mean=MOST[n])
+                for one in beside
+                for n in ELEMENTS
+            ),
+        ),
         marks=marks,
         limits=limits,
         ticks=_TICKS,
@@ -132,7 +142,9 @@ def _chart(
 
 def _read_bounds(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
     y_label = "lower bound on epsilon, or estimation"
-    chart = _chart(store, sweeps, BOUND_CURVES, y_label, PRINTED, LIMITS, LEFT_OUT)
+    chart = _chart(
+        store, sweeps, BOUND_CURVES, y_label, PRINTED, LIMITS, LEFT_OUT, (NO_MEDIAN,)
+    )
     bound = chart.of("bound (Steinke et al.)")
     likeliest = highest(chart.of("exact bound, likeliest guesses"))
     printed = [
@@ -158,6 +170,11 @@ def _read_bounds(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
             Note(
                 text="the exact bound of the likeliest guesses is highest at "
                 f"{likeliest.x:g} per coordinate, {shown(likeliest)}"
+            ),
+            Note(
+                text="no valid audit of these elements has a median bound above "
+                f"{MOST[1000]:.3f} with 1 per coordinate, {MOST[8000]:.3f} with 8, and "
+                f"{max(MOST.values()):.3f} with as many as one likes of these"
             ),
         ),
     )

@@ -19,13 +19,14 @@ from dpaudit_lab.paper.counting import (
     BOUND_CURVES,
     LEFT_OUT,
     LIMITS,
+    NO_MEDIAN,
     CountCurve,
 )
 from dpaudit_lab.paper.courses import falls, highest, inner_maximum
 from dpaudit_lab.paper.epsilons import several_epsilons
 from dpaudit_lab.paper.figure import Figure, Reproduced, number, rows
 from dpaudit_lab.paper.findings import Note, shown
-from dpaudit_lab.paper.training import EPSILON, NOISE, one_training
+from dpaudit_lab.paper.training import EPSILON, MOST, NOISE, one_training
 from dpaudit_lab.pictures.chart import Chart, Limit, Point
 
 __all__ = ["ACCURACY", "BOUNDS", "ELEMENTS", "EPSILONS", "GUESSES", "trial"]
@@ -100,7 +101,8 @@ def _chart(
 
 def _read_bounds(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
     y_label = "lower bound on epsilon, or estimation"
-    chart = _chart(store, sweeps, BOUND_CURVES, y_label, LIMITS, LEFT_OUT)
+    limits = (*LIMITS, Limit(name=NO_MEDIAN.name, level=MOST[ELEMENTS]))
+    chart = _chart(store, sweeps, BOUND_CURVES, y_label, limits, LEFT_OUT)
     likeliest = highest(chart.of("exact bound, likeliest guesses"))
     return Reproduced(
         chart=chart,
@@ -118,6 +120,10 @@ def _read_bounds(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
             Note(
                 text="the exact bound of the likeliest guesses is highest at "
                 f"{likeliest.x:g} of the guesses, {shown(likeliest)}"
+            ),
+            Note(
+                text="no valid audit of these elements, however it guesses, has a "
+                f"median bound above {MOST[ELEMENTS]:.3f}"
             ),
         ),
     )
