@@ -6,12 +6,15 @@
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
-from dpaudit.bounds.bound import highest_rejected
+from dpaudit.bounds.adaptive import Adaptive
+from dpaudit.bounds.bound import GameBound, highest_rejected
 from dpaudit.bounds.exact import Classic, Exact, FormerClassic
 from dpaudit.bounds.independent_runs import IndependentRuns, PooledRuns
-from dpaudit.bounds.readings import Counts, Unequal
+from dpaudit.bounds.readings import Counts, Unequal, Weighted
 from dpaudit.bounds.unequal import UnequalCoins
+from dpaudit.bounds.weighted import AdaptiveSlots, WeightedGuesses
 
 
 def classic() -> None:
@@ -98,10 +101,40 @@ def pooled() -> None:
         print(f"{k} x ({m}, {r}, {v}): {product:.3f}, {added:.3f}")
 
 
+def adaptive() -> None:
+    """Print what adaptive guesses show, and would if they paid as those at once do."""
+    print("canaries, guesses, right, delta = 1e-5: proved, if it paid as at once")
+    for m, r, v in ((100_000, 1510, 1439), (16_000, 369, 280)):
+        counts = Counts(canaries=m, guesses=r, correct=v)
+        _print_both(counts, Adaptive(), Exact(), f"{m}, {r}, {v}")
+    for m, r, v in (
+        (100_000, (755, 755), (725, 714)),
+        (50_000, (300, 600), (285, 480)),
+    ):
+        slots = Weighted(
+            canaries=m, weights=(3, 2), guesses=r, correct=v, committed=True
+        )
+        _print_both(slots, AdaptiveSlots(), WeightedGuesses(), f"{m}, slots {r}, {v}")
+
+
+def _print_both(
+    reading: Any,  # noqa: ANN401 (what both bounds read)
+    adaptive: GameBound[Any],
+    at_once: GameBound[Any],
+    name: str,
+) -> None:
+    proved, hoped = (
+        bound.epsilon_lower(reading, delta=1e-5, alpha=0.05).epsilon_lower
+        for bound in (adaptive, at_once)
+    )
+    print(f"{name}: {proved:.3f}, {hoped:.3f}")
+
+
 PARTS: dict[str, Callable[[], None]] = {
     "classic": classic,
     "unequal": unequal,
     "pooled": pooled,
+    "adaptive": adaptive,
 }
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 import itertools
 import math
+import operator
 from fractions import Fraction
+from functools import cache
 
 import numpy as np
 import pytest
@@ -126,6 +128,90 @@ def test_no_mechanism_and_plan_is_right_so_often_more_often(
     assert most <= p_value(counts, epsilon=epsilon, delta=delta) + 1e-9
     # Nor, where it has been computed, more often than without learning.
     assert most <= Exact().p_value(counts, epsilon=epsilon, delta=delta) + 1e-9
+
+
+@cache
+def winning(unknown, slots, goal, score=0):
+    """Return where plans win, every one, as sets of coins: {(canary, coin), ...}.
+
+    The next canary may be any; it is passed, or guessed in one of the slots left. A
+    plan wins if the weight of its right guesses is in ``goal``.
+    """
+    if not slots:
+        every = itertools.product((False, True), repeat=len(unknown))
+        coins = (frozenset(zip(unknown, bits, strict=True)) for bits in every)
+        return {frozenset(coins) if score in goal else frozenset()}
+    found = set()
+    for i in unknown:
+        others = tuple(j for j in unknown if j != i)
+        choices = [(w, slots[:k] + slots[k + 1 :]) for k, w in enumerate(slots)]
+        if others[len(slots) - 1 :]:
+            choices.append((0, slots))
+        for weight, left in choices:
+            right = winning(others, left, goal, score + weight)
+            wrong = winning(others, left, goal, score)
+            for guess, a, b in itertools.product((False, True), right, wrong):
+                sides = ((guess, a), (not guess, b))
+                found.add(
+                    frozenset(s | {(i, coin)} for coin, side in sides for s in side)
+                )
+    return found
+
+
+def best_of_plans(m, slots, goal, epsilon, delta, largest_chance):
+    return largest_chance(
+        m=m,
+        outputs=sorted(winning(tuple(range(m)), slots, frozenset(goal)), key=str),
+        wins=lambda won, coins: frozenset(enumerate(coins)) in won,
+        epsilon=epsilon,
+        delta=delta,
+    )
+
+
+def best_at_once(m, slots, goal, epsilon, delta, largest_chance):
+    weights = itertools.permutations([*slots, *[0] * (m - len(slots))])
+    guesses = itertools.product((False, True), repeat=m)
+
+    def wins(made, coins):
+        right = map(operator.eq, made[1], coins)
+        return sum(map(operator.mul, made[0], right)) in goal
+
+    return largest_chance(
+        m=m,
+        outputs=list(itertools.product(sorted(set(weights)), guesses)),
+        wins=wins,
+        epsilon=epsilon,
+        delta=delta,
+    )
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(0.0, 0.05), (0.7, 0.03)])
+@pytest.mark.parametrize("r", [1, 2, 3])
+def test_no_plan_whatsoever_for_three_canaries_gains_by_what_it_learns(
+    r, epsilon, delta, largest_chance
+):
+    """All plans, with passes and in any order, beside the exact bound: conjectured."""
+    for v in range(1, r + 1):
+        goal = range(v, r + 1)
+        most = best_of_plans(3, (1,) * r, goal, epsilon, delta, largest_chance)
+        counts = Counts(canaries=3, guesses=r, correct=v)
+        exact = Exact().p_value(counts, epsilon=epsilon, delta=delta)
+        assert most == pytest.approx(exact, abs=1e-8)
+        assert most <= p_value(counts, epsilon=epsilon, delta=delta) + 1e-9
+
+
+@pytest.mark.parametrize("slots", [(2, 1), (2, 1, 1), (3, 2, 1)])
+def test_nor_does_any_plan_that_fills_slots(slots, largest_chance):
+    for need in range(1, sum(slots) + 1):
+        game = (3, slots, range(need, sum(slots) + 1), 0.5, 0.03, largest_chance)
+        assert best_of_plans(*game) == pytest.approx(best_at_once(*game), abs=1e-8)
+
+
+def test_where_more_right_guesses_are_not_better_learning_does_help(largest_chance):
+    """Exactly one of two right: who knows the first coin aims at one coin, not two."""
+    game = (2, (1, 1), {1}, 0.0, 0.05, largest_chance)
+    assert best_at_once(*game) == pytest.approx(0.525, abs=1e-8)
+    assert best_of_plans(*game) == pytest.approx(0.55, abs=1e-8)
 
 
 def law_of_a_stopping_guesser(r):
