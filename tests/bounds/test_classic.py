@@ -13,6 +13,7 @@ from scipy import optimize, stats
 from dpaudit.bounds.exact import Classic, Exact, FormerClassic, group_claim
 from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError
+from dpaudit.privacy.guarantees import GaussianDP
 
 
 def runs(right, total, guesses=None):
@@ -305,6 +306,18 @@ def test_with_passes_it_is_wrong_no_more_often_than_it_says(alpha):
 @pytest.mark.parametrize("right", [0, 25, 50])
 def test_says_nothing_at_or_below_chance(right, delta):
     assert lower(runs(right, 100), delta=delta) == 0.0
+
+
+@pytest.mark.parametrize(("n", "r", "v"), [(60, 20, 19), (500, 50, 30), (80, 80, 70)])
+@pytest.mark.parametrize("mu", [0.3, 1.0, 2.5])
+def test_of_a_curve_the_least_p_value_of_all_its_points_counts(n, r, v, mu):
+    claim, counts = GaussianDP(mu=mu), runs(v, n, r)
+    every = [
+        Classic().log_p_value(counts, epsilon=e, delta=d)
+        for e, d in zip(*claim.points(), strict=True)
+    ]
+    found = Classic().log_p_claim(counts, claim, alpha=0.05)
+    assert found == pytest.approx(min(every), rel=1e-12, abs=1e-12)
 
 
 def test_a_claim_of_nothing_is_never_refuted():

@@ -67,6 +67,7 @@ from dpaudit.stats.binomial import (
     log_revealed_tail,
     log_slack_tail,
     log_slack_tails,
+    log_tails,
 )
 
 __all__ = [
@@ -267,11 +268,47 @@ whatever the program does in runs that share nothing; method separate, tier A)
         n, r, v = counts.canaries, counts.guesses, counts.correct
         return log_revealed_tail(v, r, n, chance=chance, log_odds=log_odds)
 
+    def log_p_claim(
+        self,
+        counts: Counts,
+        claim: Guarantee,
+        *,
+        alpha: float,  # noqa: ARG002 (one test for all levels)
+    ) -> float:
+        """Return the log of the p-value of a claim, a point or a whole curve.
+
+        Of a curve only those points are asked that may have the least p-value.
+        """
+        epsilons, deltas = claim.points()
+        points = zip(epsilons.tolist(), deltas.tolist(), strict=True)
+        best = 0.0
+        for floor, epsilon, delta in sorted(
+            (_log_floor(counts, *point), *point) for point in points
+        ):
+            if floor >= best:
+                break
+            log_p = self.log_p_value(counts, epsilon=epsilon, delta=delta)
+            best = min(best, log_p)
+        return best
+
     def epsilon_lower(
         self, counts: Counts, *, delta: float, alpha: float
     ) -> LowerBound:
         """Return the largest epsilon that the runs reject at level ``alpha``."""
         return largest_rejected(self, counts, delta=delta, alpha=alpha)
+
+
+def _log_floor(counts: Counts, epsilon: float, delta: float) -> float:
+    """Return a quick lower bound on the log of a p-value of independent runs.
+
+    At least half of the time ``n delta`` coins are given away, rounded down.
+    """
+    if counts.alternatives > 2:
+        return -inf
+    log_odds, chance = group_claim(epsilon, delta, records=counts.records_per_coin)
+    given = min(counts.guesses, int(counts.canaries * chance))
+    tail = log_tails(counts.correct - given, counts.guesses - given, log_odds)[0]
+    return tail - log(2)
 
 
 @final

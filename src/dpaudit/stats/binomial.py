@@ -148,6 +148,24 @@ def log_revealed_tail(
     if r == n:  # every one counts: given away, or else a success
         sure = float(np.logaddexp(log_odds, log(chance))) - log1p(-chance)
         return log_tails(v, r, sure)[0]
+    low, high = (0, v) if v <= _FEW else _terms_that_count(v, r, n, odds, log_odds)
+    k = np.arange(low, high)
+    # From one count to the next: its mass by their ratio, and the tail by the chance
+    # that the one trial fewer was the failure too many.
+    up = np.log((n - k[:-1]) / k[1:]) + odds
+    fewer = np.log((v - k[1:]) / (r - k[1:])) - special.log_expit(log_odds)
+    first = log_mass(v - 1 - low, r - 1 - low, log_odds)
+    given = np.append(log_mass(low, n, odds), up).cumsum()
+    added = np.append(first + special.log_expit(-log_odds), fewer).cumsum()[:-1]
+    tails = np.append(log_tails(v - low, r - low, log_odds)[0], added)
+    some = np.logaddexp.reduce(given + np.logaddexp.accumulate(tails))
+    return min(0.0, float(np.logaddexp(some, log_tails(v, n, odds)[0])))
+
+
+def _terms_that_count(
+    v: int, r: int, n: int, odds: float, log_odds: float
+) -> tuple[int, int]:
+    """Return from which count given away to which, of v at most, terms are summed."""
 
     def term(k: int) -> float:
         return float(log_mass(k, n, odds)) + log_tails(v - k, r - k, log_odds)[0]
@@ -163,16 +181,7 @@ def log_revealed_tail(
     far = term(top) - _FAR
     low = least_yes(lambda k: term(k) >= far, 0, top) or 0
     high = least_yes(lambda k: term(k) < far, top, v - 1)
-    k = np.arange(low, v if high is None else high)
-    # One trial fewer adds the chance that it was the failure too many.
-    ratios = np.log((v - 1 - k[:-1]) / (r - 1 - k[:-1])) - special.log_expit(log_odds)
-    first = float(log_mass(v - 1 - low, r - 1 - low, log_odds))
-    added = first + special.log_expit(-log_odds) + np.append(0.0, np.cumsum(ratios))
-    tails = np.logaddexp.accumulate(
-        np.append(log_tails(v - low, r - low, log_odds)[0], added[: len(k) - 1])
-    )
-    some = float(special.logsumexp(log_mass(k, n, odds) + tails))
-    return min(0.0, float(np.logaddexp(some, log_tails(v, n, odds)[0])))
+    return low, v if high is None else high
 
 
 def _tails_and_mass(v: int, r: int, log_odds: float) -> tuple[float, float, float]:
