@@ -12,8 +12,8 @@ symmetry the worst mechanism is that of the worst plan. For guesses made all at 
 is the price of the exact bound.
 
 ``python lab/measure/adaptive_trees.py all 5`` goes through every plan with up to so
-many canaries, up to symmetry; with 5 counts only, which takes some minutes. ``search
-7`` lets plan and mechanism answer each other with their best, from random beginnings.
+many canaries, up to symmetry; with 5 counts only, which takes 20 minutes. ``search
+6`` lets plan and mechanism answer each other with their best, from random beginnings.
 """
 
 import math
