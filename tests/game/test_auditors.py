@@ -258,7 +258,7 @@ def test_classic_auditing_sees_what_interference_hides_from_one_run():
         key=KEY,
     )
     assert result.claim_test.refuted
-    assert result.bound.method == "classic"
+    assert result.bound.method == "separate"
     assert base[0] == 0  # the caller's data are left as they were
 
 
