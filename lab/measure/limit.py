@@ -352,8 +352,8 @@ def _played(plan: Plan, game: int) -> Rounds:
 def rounds(asked: argparse.Namespace) -> None:
     """Run the planned audit many times; print its median with exact limits."""
     plan = plan_audit(
-        HEADLINE,
-        claim=ApproxDP(epsilon=1.82, delta=DELTA),
+        ONE_STEP if asked.one_step else HEADLINE,
+        claim=ApproxDP(epsilon=1.9 if asked.one_step else 1.82, delta=DELTA),
         coordinates=asked.coordinates,
         purpose="bound",
         per_coordinate=asked.per_coordinate,
@@ -389,6 +389,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0, help="seed of the first game")
     parser.add_argument("--coordinates", type=int, default=1000)
     parser.add_argument("--per-coordinate", type=int, default=12)
+    parser.add_argument("--one-step", action="store_true", help="of the full batch")
     parser.add_argument("--store", type=Path, default=Path("limit-every.jsonl"))
     asked = parser.parse_args()
     COMMANDS[asked.what](asked)

@@ -115,6 +115,7 @@ def _json(name: str, found: "Gaps") -> str:
                 }
                 for rung in found.rungs
             ],
+            "limit": None if found.most is None else found.most.value,
             "knowledge": [
                 {
                     "name": rung.name,

@@ -96,7 +96,7 @@ def plan(
         )
         most = found.limit() if limit else None
         most = None if most and most.high == inf else most
-    _draw(found, picture)
+    _draw(found, picture, most)
     if json:
         typer.echo(_json(found, target_epsilon, needed, most))
     else:
@@ -194,12 +194,12 @@ def _guarantee(steps: int, rate: float, noise: float) -> "Guarantee | None":
     return accountant_curve([(noise, rate, steps)])
 
 
-def _draw(found: "Plan", picture: Path | None) -> None:
+def _draw(found: "Plan", picture: Path | None, most: "Measured | None") -> None:
     if picture is None:
         return
     from dpaudit.reporting.pictures import plan_picture  # noqa: PLC0415 (numpy)
 
-    plan_picture(found, picture)
+    plan_picture(found, picture, most=most)
 
 
 def _text(
@@ -208,7 +208,7 @@ def _text(
     needed: "Needed | None",
     most: "Measured | None",
 ) -> str:
-    from dpaudit.theory.limit import no_more_than  # noqa: PLC0415 (numpy)
+    from dpaudit.theory.rungs import no_more_than  # noqa: PLC0415 (numpy)
 
     lines = [str(found)]
     if most is not None:

@@ -9,8 +9,7 @@ from dpaudit.errors import on_one_line
 from dpaudit.game.ledger import Look
 from dpaudit.game.verdict import Control, Verdict
 from dpaudit.game.words import looked, of_unit, opening
-from dpaudit.theory.limit import no_more_than
-from dpaudit.theory.rungs import Measured
+from dpaudit.theory.rungs import Measured, no_more_than
 
 __all__ = ["Advice", "Explanation", "Step"]
 

@@ -24,7 +24,7 @@ from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.reporting.report import svg
 from dpaudit.reporting.report.axes import Doublings, Even, Plot
 from dpaudit.reporting.report.numbers import count, plain, typeset
-from dpaudit.theory.rungs import Gaps, Rung
+from dpaudit.theory.rungs import Gaps, Measured, Rung, no_more_than
 
 __all__ = ["plan_picture", "waterfall"]
 
@@ -335,7 +335,7 @@ def _gaps_caption(gaps: Gaps) -> str:
 _SAMPLE, _LETTER = 32.0, 8.2  # of an entry of the legend
 
 
-def plan_picture(plan: Plan, path: str | Path) -> None:
+def plan_picture(plan: Plan, path: str | Path, *, most: Measured | None = None) -> None:
     """Draw what was compared against the canaries per coordinate, and what is chosen.
 
     One line for guesses all at once and one for rounds. If the plan is for faults, the
@@ -345,6 +345,8 @@ def plan_picture(plan: Plan, path: str | Path) -> None:
     Args:
         plan: What to draw.
         path: Where to; the suffix is .svg. An existing file is replaced, in one go.
+        most: What no valid audit of the plan's canaries exceeds in half of its runs, if
+            that is to be drawn too; in a plan for faults it is not.
 
     Raises:
         InvalidInputError: The suffix is another one.
@@ -363,7 +365,7 @@ def plan_picture(plan: Plan, path: str | Path) -> None:
         >>> with TemporaryDirectory() as folder:
         ...     plan_picture(plan, f"{folder}/plan.svg")
     """
-    _write(path, lambda: _plan_drawn(plan))
+    _write(path, lambda: _plan_drawn(plan, most))
 
 
 @final
@@ -399,10 +401,15 @@ class _Line:
         return "".join(self.shape(x, y, f"{self.look}-mark") for x, y in at)
 
 
-def _plan_drawn(plan: Plan) -> str:
-    plot, caption, kinds = _plan_plot(plan), _plan_caption(plan), _kinds(plan)
+def _plan_drawn(plan: Plan, most: Measured | None) -> str:
+    most = None if _for_faults(plan) else most
+    plot, kinds = _plan_plot(plan, most), _kinds(plan)
+    caption = _plan_caption(plan)
+    if most is not None:
+        caption += (f"The bar above it: {no_more_than(most)}",)
     # What was tried is drawn over what limits it.
-    marks = [_limits(plan, plot), *(k.marks(plot) for k in kinds), _chosen(plan, plot)]
+    marks = [_limits(plan, plot), *(k.marks(plot) for k in kinds)]
+    marks += [_most(plan, plot, most), _chosen(plan, plot)]
     heading = f"What to expect of an audit of {count(plan.coordinates)} coordinates"
     small = [typeset(line) for line in caption]
     return svg.document(
@@ -422,7 +429,7 @@ def _plan_drawn(plan: Plan) -> str:
     )
 
 
-def _plan_plot(plan: Plan) -> Plot:
+def _plan_plot(plan: Plan, most: Measured | None) -> Plot:
     sizes = sorted({plan.per_coordinate, *(p.per_coordinate for p in plan.candidates)})
     if len(sizes) == 1:
         sizes.append(2 * sizes[0])  # one name alone gives no scale
@@ -432,6 +439,7 @@ def _plan_plot(plan: Plan) -> Plot:
     else:
         levels += [plan.expected.mean + plan.expected.spread]
         levels += [level for _, level, *_ in _known_limits(plan)]
+        levels += [most.value] if most else []
         y = Even(low=0.0, high=1.08 * max(1e-3, *levels))
     return Plot(
         x=Doublings(low=0.8 * sizes[0], high=1.25 * sizes[-1], tried=tuple(sizes)),
@@ -439,9 +447,9 @@ def _plan_plot(plan: Plan) -> Plot:
         x_name="canaries per coordinate",
         y_name=_shown(plan),
         width=780.0,
-        height=480.0,
+        height=500.0 if most else 480.0,
         above=60.0,
-        below=138.0,
+        below=158.0 if most else 138.0,
     )
 
 
@@ -486,6 +494,14 @@ def _limits(plan: Plan, plot: Plot) -> str:
         parts.append(plot.level(limit, look))
         parts.append(svg.text(x, y - 6, words, anchor=end, look="limit"))
     return "".join(parts)
+
+
+def _most(plan: Plan, plot: Plot, most: Measured | None) -> str:
+    """Return a bar over the plan: what no audit of its canaries exceeds."""
+    if most is None:
+        return ""
+    x, y = plot.at(plan.per_coordinate, most.value)
+    return svg.line(x - 20, y, x + 20, y, "ceiling")
 
 
 def _kinds(plan: Plan) -> list[_Line]:
@@ -571,7 +587,7 @@ def _in_words(plan: Plan) -> list[str]:
     ]
 
 
-def _plan_caption(plan: Plan) -> tuple[str, str]:
+def _plan_caption(plan: Plan) -> tuple[str, ...]:
     training = plan.training
     return (
         f"{count(training.steps)} steps, sampling rate {training.rate:g}, noise "

@@ -12,6 +12,7 @@ import numpy as np
 from dpaudit.game.mechanism import HasConditionalLoss, Mechanism
 from dpaudit.game.pairs import Pairs
 from dpaudit.mechanisms.loss_law import HasLossLaw
+from dpaudit.mechanisms.said import HasSaid
 from dpaudit.mechanisms.table import HasLaw
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.theory.simulation import Explained
@@ -25,6 +26,7 @@ __all__ = [
     "can_be_enumerated",
     "can_be_played",
     "can_be_simulated",
+    "can_be_told_apart",
     "guarantee_of",
     "has_loss_law",
 ]
@@ -76,6 +78,11 @@ def can_be_simulated(mechanism: object) -> TypeGuard[Simulable]:
 def can_be_played(mechanism: object) -> TypeGuard[Playable]:
     """Whether runs can be explained once some coins are revealed."""
     return _has(mechanism, "run", "posterior", "pairs")
+
+
+def can_be_told_apart(mechanism: object) -> TypeGuard[HasSaid]:
+    """Whether all that outputs say is known, and so what any audit could tell."""
+    return _has(mechanism, "said")
 
 
 def guarantee_of(mechanism: object) -> Guarantee | None:

@@ -31,6 +31,7 @@ and "Optimal efficacy", https://arxiv.org/abs/2503.07199; docs/explanation/ceili
 """
 
 from dataclasses import dataclass
+from math import inf
 from typing import final
 
 import numpy as np
@@ -47,11 +48,13 @@ from dpaudit.stats.binomial import masses
 from dpaudit.stats.means import mean_limits
 from dpaudit.theory.capabilities import (
     can_be_simulated,
+    can_be_told_apart,
     guarantee_of,
     has_loss_law,
 )
 from dpaudit.theory.knowledge import knowledge
 from dpaudit.theory.levels import Levels, levels, worst_case
+from dpaudit.theory.limit import limit
 from dpaudit.theory.power import bounds_by_count
 from dpaudit.theory.right_law import determines_right, right_law, simulated_law
 from dpaudit.theory.rungs import Gaps, Measured, Rung
@@ -59,6 +62,7 @@ from dpaudit.theory.rungs import Gaps, Measured, Rung
 __all__ = ["Gaps", "Rung", "gaps"]
 
 _FEW = 100  # games that are played at least
+_MOST_CELLS = 200_000  # of what outputs say, for the limit
 _ERROR = 0.01  # of the interval of what is simulated, as in theory/simulation.py
 
 
@@ -123,7 +127,19 @@ def gaps(  # noqa: PLR0913 (an audit, and what is known of it)
         elements=elements,
         guesses=k,
         knowledge=_by_knowledge(mechanism, found, runs, rng) if not efficacy else (),
+        most=_most(mechanism, design),
     )
+
+
+def _most(mechanism: object, design: "_Design") -> Measured | None:
+    """Return what no valid audit's median exceeds, if it is known within seconds."""
+    if not can_be_told_apart(mechanism):
+        return None
+    said = mechanism.said(design.canaries)
+    if sum(each.cells for each in said) > _MOST_CELLS:
+        return None
+    most = limit(said, alpha=design.alpha, delta=design.delta)
+    return Measured.exact(most) if most < inf else None
 
 
 @final

@@ -40,9 +40,8 @@ from dpaudit import _validate
 from dpaudit.mechanisms.exchangeable import log_fair
 from dpaudit.mechanisms.said import Said
 from dpaudit.theory.nearest import Nearest
-from dpaudit.theory.rungs import Measured
 
-__all__ = ["ROUNDING", "limit", "no_more_than", "power_at_most"]
+__all__ = ["ROUNDING", "limit", "power_at_most"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -107,20 +106,6 @@ def limit(
     if short(low) < 0:
         optimize.brentq(short, low, high, xtol=_CLOSE)
     return min(reached)
-
-
-def no_more_than(most: Measured) -> str:
-    """Say what the limit is.
-
-    Example:
-        >>> no_more_than(Measured.exact(0.6616))
-        'No valid audit of these canaries, however it guesses, shows more than \
-epsilon = 0.6616 in half of its runs.'
-    """
-    return (
-        "No valid audit of these canaries, however it guesses, shows more than epsilon "
-        f"= {most} in half of its runs."
-    )
 
 
 def power_at_most(

@@ -31,6 +31,7 @@ __all__ = [
     "Gaps",
     "Measured",
     "Rung",
+    "no_more_than",
 ]
 
 _ERROR = 0.01  # that an interval of what is simulated misses the truth
@@ -95,6 +96,20 @@ class Measured:
         if self.is_exact:
             return f"{self.value:.4g}"
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
+
+
+def no_more_than(most: Measured) -> str:
+    """Say what the limit is.
+
+    Example:
+        >>> no_more_than(Measured.exact(0.6616))
+        'No valid audit of these canaries, however it guesses, shows more than \
+epsilon = 0.6616 in half of its runs.'
+    """
+    return (
+        "No valid audit of these canaries, however it guesses, shows more than epsilon "
+        f"= {most} in half of its runs."
+    )
 
 
 _VISIBLE = 5e-4  # smaller drops vanish in three decimals
@@ -221,6 +236,7 @@ class Gaps:
         knowledge: The levels of as many guesses, on average over outputs, if all other
             coins are known, if those of earlier turns are, and if none is; empty if
             they are not known.
+        most: What no valid audit exceeds in half of its runs, if that is known.
 
     Example:
         >>> told = Rung(name="claim", epsilon=inf, low=inf, high=inf, meaning="claimed")
@@ -242,6 +258,7 @@ share an output.
     elements: int
     guesses: int
     knowledge: tuple[Rung, ...] = ()
+    most: Measured | None = None
 
     def __post_init__(self) -> None:
         names = [rung.name for rung in self.rungs]
@@ -314,6 +331,8 @@ share an output.
             *self._on_average(),
             self._verdict(),
         ]
+        if self.most is not None:
+            sentences.append(no_more_than(self.most))
         if self.remainder is not None:
             sentences.append(self._rest(self.remainder))
         return " ".join(sentences)

@@ -51,7 +51,7 @@ LEFT_OUT: Final = (
 
 LIMITS: Final = true_and_shown(truth=TRUTH[EPSILON], ceiling=CEILING[EPSILON])
 
-NO_MEDIAN: Final = Curve(name="no audit's median above", colour=3, look=Look.LIMIT)
+NO_MEDIAN: Final = Curve(name="no audit's median above", colour=3, look=Look.COMPUTED)
 
 Reading: TypeAlias = Callable[[int, int, int], float]  # canaries, guesses, right
 
