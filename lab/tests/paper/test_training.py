@@ -135,6 +135,7 @@ def test_whole_figures_tell_printed_numbers_and_trends(reproduced):
     assert [limit.text for limit in result.chart.limits] == [
         "true epsilon 1.815",
         "no audit reliably shows more than 1.426",
+        "no audit's median above 0.772",
     ]
     assert {p.repeats for p in result.chart.points} == {3}
     (top,) = {len(result.chart.of(curve.name)) for curve in result.chart.curves}

@@ -32,6 +32,7 @@ Floats: TypeAlias = NDArray[np.float64]
 _ROUNDS = 200
 _EXACT: Final = 1e-6  # what sums may err by, as a logarithm
 _SMALLEST = 1e-300  # a chance that floats can hold
+_PRICES = (1e-250, 1e250)  # where a search that does not settle ends
 _SLACK = 1e-12
 
 
@@ -66,6 +67,7 @@ class Nearest:
             changed = self._regroup(logs, steps, epsilon)
             cut = np.zeros(logs.shape)
             np.cumsum(np.clip(steps, -epsilon, epsilon), axis=1, out=cut[:, 1:])
+            cut -= cut.max(axis=1, keepdims=True)
             spent = np.exp(cut) @ self._prices
             null = np.exp(cut) * (self._joint.sum(axis=1) / spent)[:, None]
             sums = null.sum(axis=0)
@@ -76,7 +78,7 @@ class Nearest:
                 least = np.inf  # what comes now is nearer
             elif error < _EXACT:
                 break
-            self._prices = self._prices * sums
+            self._prices = np.clip(self._prices * sums, *_PRICES)
         steps = np.diff(np.log(found), axis=1)
         return self._prior * found, float(np.abs(steps).max())
 
@@ -89,7 +91,7 @@ class Nearest:
         run = np.cumsum(begins) - 1
         slope = np.zeros(shape)
         np.cumsum(epsilon * self._steep, axis=1, out=slope[:, 1:])
-        rise = slope.ravel() - slope.ravel()[first][run]
+        rise = slope.ravel() - np.maximum.reduceat(slope.ravel(), first)[run]
         cost = np.exp(rise) * np.broadcast_to(self._prices, shape).ravel()
         there = np.add.reduceat(self._joint.ravel(), first)
         level = np.log(there / np.add.reduceat(cost, first))
