@@ -7,6 +7,8 @@ from scipy import special
 from dpaudit.dpsgd.planning import plan_audit
 from dpaudit.dpsgd.planning.limit import training_limit
 from dpaudit.dpsgd.planning.training import Training
+from dpaudit.dpsgd.strategy import Toeplitz
+from dpaudit.dpsgd.turns import Turns
 from dpaudit.privacy.guarantees import ApproxDP
 
 ALPHA = 0.05
@@ -75,6 +77,43 @@ def test_a_plan_knows_its_limit() -> None:
     found = plan.limit()
     assert found.low < 0.755 < found.high
     assert found.high - found.low < 0.04
+
+
+def test_turns_and_correlated_noise_come_to_one_number() -> None:
+    """Each canary joins two of four steps and is seen twice; seeds are fixed."""
+    found = training_limit(
+        Training(
+            steps=4,
+            noise=4.0,
+            turns=Turns(every=2),
+            strategy=Toeplitz(coefficients=(1.0, 1.0), steps=4),
+        ),
+        coordinates=300,
+        per_coordinate=2,
+        alpha=ALPHA,
+    )
+    known = training_limit(
+        Training(steps=1, noise=2.0), coordinates=300, per_coordinate=2, alpha=ALPHA
+    )
+    half = (found.high - found.low) / 2
+    assert abs(found.value - known.value) < 2 * half
+
+
+def test_sampling_in_turns_shows_less_than_joining_all() -> None:
+    """Every step may be joined, and noise runs from one to the next."""
+    strategy = Toeplitz(coefficients=(1.0, 0.5), steps=4)
+    sampled, every = (
+        training_limit(
+            Training(steps=4, rate=rate, noise=1.0, strategy=strategy),
+            coordinates=300,
+            per_coordinate=1,
+            alpha=ALPHA,
+            simulated=4000,
+        )
+        for rate in (0.5, 1.0)
+    )
+    assert sampled.low > 0
+    assert sampled.high < every.low
 
 
 @pytest.mark.parametrize("delta", [1e-5, 1e-2])

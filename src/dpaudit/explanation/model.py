@@ -20,6 +20,7 @@ __all__ = ["Model"]
 
 _LONGEST = 20_000  # steps; simulating more would take minutes
 _MOST_SHARING = 100  # canaries at a coordinate; more would take minutes
+_SIMULATED = 3_000  # coordinates of a batch, for the limit; a second or so
 _SMALLEST = 0.3  # noise; an accountant of less takes minutes
 
 
@@ -95,6 +96,7 @@ class Model:
             per_coordinate=self.per_coordinate,
             alpha=design.alpha,
             delta=design.bound_delta,
+            simulated=_SIMULATED,
         )
         return found if found.high < inf else None
 

@@ -22,7 +22,7 @@ __all__ = ["training_limit"]
 
 _BATCHES = 4
 _LEAST, _MOST = 2_000, 20_000  # coordinates of a batch
-_CELLS, _DRAWS = 130_000, 100_000_000  # likelihoods of a batch, numbers drawn for it
+_CELLS, _DRAWS = 40_000, 50_000_000  # likelihoods of a batch, numbers drawn for it
 _SURELY = 0.975
 
 
