@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 from dpaudit import Design, GaussianDP, _patience
 from dpaudit.cli import app
 from dpaudit.dpsgd import planning
-from dpaudit.dpsgd.planning import plan_audit
+from dpaudit.dpsgd.planning import plan, plan_audit
+from dpaudit.dpsgd.planning.limit import training_limit
 from dpaudit.errors import MissingExtraError
 
 TRAINED = ["--epsilon=2", "--delta=1e-5", "--steps=1", "--rate=1"]
@@ -22,9 +23,10 @@ SMALL = [*TRAINED, "--coordinates=60", "--noise=2.15", "--per-coordinate=2"]
 
 @pytest.fixture(scope="module", autouse=True)
 def once():
-    """A plan is the same every time (tests/dpsgd/test_planning): each is made once."""
+    """Plans and limits are the same every time: each is made once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(planning, "plan_audit", cache(plan_audit))
+        patch.setattr(plan, "training_limit", cache(training_limit))
         yield
 
 
@@ -35,11 +37,11 @@ def run(*arguments):
 def found(*arguments):
     done = run(*arguments, "--json")
     assert done.exit_code == 0, done.stderr
-    plan = json.loads(done.stdout)
+    told = json.loads(done.stdout)
     folder = resources.files("dpaudit") / "schemas"
     schema = json.loads((folder / "plan.schema.json").read_text("utf-8"))
-    jsonschema.validate(plan, schema)
-    return plan
+    jsonschema.validate(told, schema)
+    return told
 
 
 @pytest.fixture

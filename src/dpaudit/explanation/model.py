@@ -20,7 +20,7 @@ __all__ = ["Model"]
 
 _LONGEST = 20_000  # steps; simulating more would take minutes
 _MOST_SHARING = 100  # canaries at a coordinate; more would take minutes
-_SIMULATED = 3_000  # coordinates of a batch, for the limit; a second or so
+_SIMULATED = 2_000  # coordinates of a batch, for the limit; a second or so
 _SMALLEST = 0.3  # noise; an accountant of less takes minutes
 
 
