@@ -194,9 +194,9 @@ def every(asked: argparse.Namespace) -> None:
 
 def _rules(mechanism: Played, n: int) -> list[Rules]:
     """Return every way to guess; rounds are as many as the posterior has turns."""
-    turns = (1.0,) * sum(
-        1 for _ in mechanism.posterior(_run(mechanism, n, 0)[1]).batches()
-    )
+    rng = np.random.default_rng(n)
+    output = mechanism.run(mechanism.pairs.choose(np.zeros(n, np.uint8)), rng)
+    turns = (1.0,) * sum(1 for _ in mechanism.posterior(output).batches())
     return [
         OneRun(guesses=max(1, n // 10)),
         OneRun(guesses=n),
@@ -206,12 +206,6 @@ def _rules(mechanism: Played, n: int) -> list[Rules]:
         AdaptiveRounds(weights=turns, jump=0.8, noise=0.02),
         AdaptiveBets(),
     ]
-
-
-def _run(mechanism: Played, n: int, seed: int) -> tuple[NDArray[np.uint8], Any]:
-    rng = np.random.default_rng([n, seed])
-    bits = rng.integers(0, 2, n, dtype=np.uint8)
-    return bits, mechanism.run(mechanism.pairs.choose(bits), rng)
 
 
 def _rejects(
@@ -227,10 +221,7 @@ def _rejects(
     else:
         adaptive = AdaptiveMostLikely(mechanism=mechanism, threshold=0.05, rules=rules)
         played = play_adaptive(mechanism, adaptive, **asked)
-    bound = rules.bound()
-    if epsilon == np.inf:
-        return False
-    log_p = bound.log_p_value(played.reading(), epsilon=epsilon, delta=0.0)
+    log_p = rules.bound().log_p_value(played.reading(), epsilon=epsilon, delta=0.0)
     return log_p <= np.log(ALPHA)
 
 
@@ -243,12 +234,9 @@ def turns(asked: argparse.Namespace) -> None:
     the nearest private mechanism is at the limit of all rules.
     """
     del asked
-    noise = ONE_STEP.noise
     for s in (1, 2, 4, 8, 12, 20, 40):
-        seen = np.arange(-8 * noise, s + 8 * noise, noise / 64)
-        likelihood = np.exp(
-            -0.5 * np.square((seen[:, None] - np.arange(s + 1)) / noise)
-        )
+        (said,) = count(s, GaussianNoise(sigma=ONE_STEP.noise)).said(s)
+        likelihood = np.exp(said.log_likelihood)
         ways = np.exp(log_fair(s))
         joint = likelihood * ways / (likelihood @ ways).sum()
         most = training_limit(

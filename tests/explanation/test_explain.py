@@ -585,3 +585,11 @@ def test_a_training_has_one_list_of_what_was_not_looked_at():
     assert explained.not_exercised == ()
     assert "Not exercised" not in str(explained)
     assert "- clipping, not looked at: x" in str(explained)
+
+
+def test_the_last_line_of_a_training_is_the_limit(two):
+    """Of the full batch nothing is simulated; no audit shows more than confidence."""
+    assert two.most.is_exact
+    assert two.found < two.most.value < level(two, "confidence").leaves
+    said = f"shows more than epsilon = {two.most} in half of its runs"
+    assert said in " ".join(str(two).split())

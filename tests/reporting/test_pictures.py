@@ -28,7 +28,7 @@ from dpaudit.mechanisms.local import LocalGaussian, LocalLaplace
 from dpaudit.mechanisms.parity import Xor
 from dpaudit.reporting.pictures import plan_picture, waterfall
 from dpaudit.theory.gaps import gaps
-from dpaudit.theory.rungs import Gaps, Rung
+from dpaudit.theory.rungs import Gaps, Measured, Rung
 
 SVG = "{http://www.w3.org/2000/svg}"
 ROUNDS = AdaptiveRounds(weights=(1.0,), jump=0.5)
@@ -619,3 +619,17 @@ def test_a_picture_that_cannot_be_written_exits_with_2(
     assert done.exit_code == 2
     assert advice in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize("purpose", [Purpose.BOUND, Purpose.FAULTS])
+def test_the_limit_of_a_plan_is_a_bar_over_it(tmp_path, purpose):
+    plan = replace(PLAN, purpose=purpose)
+    drawn = []
+    for most in (None, Measured.exact(0.93)):
+        plan_picture(plan, tmp_path / "plan.svg", most=most)
+        drawn.append((tmp_path / "plan.svg").read_text(encoding="utf-8"))
+    without, with_it = drawn
+    bound = purpose is Purpose.BOUND
+    assert "0.93 in half of its runs" not in without
+    assert ("0.93 in half of its runs" in with_it) is bound
+    assert with_it.count("<line") - without.count("<line") == bound

@@ -18,6 +18,7 @@ from dpaudit.mechanisms.noisy_max import NoisyMax
 from dpaudit.mechanisms.parity import Xor, XorInPairs, XorRandomisedResponse
 from dpaudit.mechanisms.said import Said, said_alone
 from dpaudit.mechanisms.sets import CountInSets
+from dpaudit.theory.gaps import gaps
 from dpaudit.theory.limit import limit, power_at_most
 from dpaudit.theory.power import bounds_by_count
 from dpaudit.theory.right_law import right_law
@@ -217,6 +218,16 @@ def test_all_or_nothing_says_nothing_most_of_the_time() -> None:
     # Always right when revealed, which the null almost never is; the rest at random.
     assert power == pytest.approx(0.01 + ALPHA * 0.99, abs=1e-3)
     assert limit(law, alpha=ALPHA) < 1e-3
+
+
+def test_the_gaps_say_it() -> None:
+    """Of randomised response, where half of the best binomial tests reject."""
+    found = gaps(LocalRandomisedResponse(epsilon=1.0), elements=100)
+    assert found.most is not None
+    assert best_binomial_test(100, 1.0, found.most.value) == pytest.approx(
+        0.5, abs=1e-3
+    )
+    assert f"more than epsilon = {found.most} in half" in str(found)
 
 
 def test_a_parity_is_one_answer() -> None:

@@ -15,8 +15,9 @@ from dpaudit.cli._shared import (
 )
 
 if TYPE_CHECKING:
+    from dpaudit._canonical import Json
     from dpaudit.mechanisms.names import Parameters
-    from dpaudit.theory.rungs import Gaps
+    from dpaudit.theory.rungs import Gaps, Rung
 
 _FORMAT = "dpaudit.gaps.1"
 
@@ -105,30 +106,24 @@ def _json(name: str, found: "Gaps") -> str:
             "delta": found.delta,
             "alpha": found.alpha,
             "rungs": [
-                {
-                    "name": rung.name,
-                    "epsilon": json_number(rung.epsilon),
-                    "low": json_number(rung.low),
-                    "high": json_number(rung.high),
-                    "takes": json_number(drops.get(rung.name)),
-                    "meaning": rung.meaning,
-                }
+                {**_rung(rung), "takes": json_number(drops.get(rung.name))}
                 for rung in found.rungs
             ],
             "limit": None if found.most is None else found.most.value,
-            "knowledge": [
-                {
-                    "name": rung.name,
-                    "epsilon": json_number(rung.epsilon),
-                    "low": json_number(rung.low),
-                    "high": json_number(rung.high),
-                    "meaning": rung.meaning,
-                }
-                for rung in found.knowledge
-            ],
+            "knowledge": [_rung(rung) for rung in found.knowledge],
             "spread": found.spread,
             "remainder": found.remainder,
             "largest": found.largest,
             "text": str(found),
         }
     )
+
+
+def _rung(rung: "Rung") -> dict[str, "Json"]:
+    return {
+        "name": rung.name,
+        "epsilon": json_number(rung.epsilon),
+        "low": json_number(rung.low),
+        "high": json_number(rung.high),
+        "meaning": rung.meaning,
+    }

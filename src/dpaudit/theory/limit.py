@@ -143,8 +143,7 @@ def _power_at_most(
         masses.append(each.said.chance * law)
         paid = max(paid, private)
         own_delta += each.said.chance * each.delta(epsilon)
-    leak = min(1.0, delta / own_delta) if own_delta > 0 else 1.0
-    leak = leak if delta > 0 else 0.0
+    leak = min(1.0, delta / own_delta) if own_delta > 0 else float(delta > 0)
     found = _power(np.concatenate(losses), np.concatenate(masses), alpha, leak)
     return found, paid
 
