@@ -25,6 +25,7 @@ __all__ = [
     "Point",
     "csv_text",
     "mean_point",
+    "median_point",
     "true_and_shown",
 ]
 
@@ -201,13 +202,44 @@ def mean_point(curve: str, x: float, values: Iterable[float]) -> Point:
     """
     seen = np.array(list(values), np.float64)
     if len(seen) < 2:
-        raise InvalidInputError(
-            f"a standard error needs two repeats or more, got {len(seen)} at x={x!r} "
-            f"of {curve!r}; raise --trials"
-        )
+        raise InvalidInputError(_too_few(len(seen), curve, x))
     error = float(seen.std(ddof=1)) / len(seen) ** 0.5
     return Point(
         curve=curve, x=x, mean=float(seen.mean()), error=error, repeats=len(seen)
+    )
+
+
+def median_point(curve: str, x: float, values: Iterable[float]) -> Point:
+    """Return the median of repeats, with half the width of its 68 % limits as error.
+
+    The limits are two of the values in their order, whatever the law (David and
+    Nagaraja, Order Statistics, 7.1).
+
+    Example:
+        >>> median_point("bound", 1, range(101))
+        Point(curve='bound', x=1, mean=50.0, error=5.0, repeats=101)
+    """
+    seen = np.sort(np.array(list(values), np.float64))
+    if len(seen) < 2:
+        raise InvalidInputError(_too_few(len(seen), curve, x))
+    reach = len(seen) ** 0.5 / 2  # a standard deviation of a binomial of one half
+    middle = (len(seen) - 1) / 2
+    low, high = (
+        seen[round(np.clip(middle + k * reach, 0, 2 * middle))] for k in (-1, 1)
+    )
+    return Point(
+        curve=curve,
+        x=x,
+        mean=float(np.median(seen)),
+        error=float(high - low) / 2,
+        repeats=len(seen),
+    )
+
+
+def _too_few(repeats: int, curve: str, x: float) -> str:
+    return (
+        f"a standard error needs two repeats or more, got {repeats} at x={x!r} of "
+        f"{curve!r}; raise --trials"
     )
 
 

@@ -6,6 +6,7 @@ of rules that are not valid are dashed with hollow markers, and the legend says 
 bounds are held against is a thin line, named where it ends.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import assert_never
 
@@ -26,12 +27,13 @@ from dpaudit_lab.pictures.style import (
     tick_names,
 )
 
-__all__ = ["chart_figure", "draw_chart"]
+__all__ = ["chart_figure", "draw_chart", "draw_panels"]
 
 # Blue, vermilion, green, orange, purple, sky blue, ink.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", INK)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _WIDE, _HIGH = 9.0, 3.3  # inches, of the paper and of the axes
+_COLUMNS, _PANELS, _PANEL = 3, 11.0, 2.3  # the same of panels
 
 
 def draw_chart(chart: Chart, path: str | Path) -> None:
@@ -69,6 +71,37 @@ def chart_figure(chart: Chart) -> mpl_figure.Figure:
         limit_line(axes, limit)
     _frame(axes, chart)
     lay_out(figure, title=chart.title, caption=chart.caption, frame=_HIGH)
+    return figure
+
+
+def draw_panels(
+    charts: Sequence[Chart], path: str | Path, *, title: str, caption: str
+) -> None:
+    """Draw charts that share their curves as panels of one picture, three in a row.
+
+    The legend is that of all; what each chart has as its title stands over its panel.
+    """
+    save(lambda: _panels(charts, title, caption), path)
+
+
+def _panels(charts: Sequence[Chart], title: str, caption: str) -> mpl_figure.Figure:
+    rows = -(-len(charts) // _COLUMNS)
+    figure = mpl_figure.Figure(figsize=(_PANELS, _HIGH), facecolor="white")
+    for at, chart in enumerate(charts):
+        row, column = divmod(at, _COLUMNS)
+        axes = figure.add_axes((0.055 + 0.322 * column, 0.0, 0.285, 1.0))
+        for curve in chart.curves:
+            _draw(axes, chart, curve)
+        for limit in chart.limits:
+            limit_line(axes, limit)
+        _frame(axes, chart)
+        axes.set_ylim(bottom=0)
+        axes.set_title(typeset(chart.title), fontsize=10, color=INK, loc="left")
+        if column:
+            axes.set_ylabel("")
+        if row < rows - 1:
+            axes.set_xlabel("")
+    lay_out(figure, title=title, caption=caption, frame=_PANEL, rows=rows)
     return figure
 
 

@@ -51,6 +51,7 @@ _NAMELESS: dict[str, dict[str, str | None]] = {
 # Of the paper, in inches.
 _EDGE, _HEAD = 0.15, 0.55
 _UNDER = 0.62  # names of ticks and axis
+_BETWEEN, _OVER = 0.6, 0.2  # rows of axes, which have titles of their own
 _ROW, _LINE = 0.22, 0.165  # of the legend, of the caption
 _SAMPLE, _LETTER = 0.55, 0.078  # of an entry of the legend
 
@@ -77,7 +78,9 @@ def save(drawn: Callable[[], Figure], path: str | Path) -> None:
         drawn().savefig(draft, format=suffix[1:], dpi=150, metadata=_NAMELESS[suffix])
 
 
-def lay_out(figure: Figure, *, title: str, caption: str, frame: float) -> None:
+def lay_out(
+    figure: Figure, *, title: str, caption: str, frame: float, rows: int = 1
+) -> None:
     """Put title, legend and caption around the axes; the paper is as high as it needs.
 
     Args:
@@ -86,6 +89,7 @@ def lay_out(figure: Figure, *, title: str, caption: str, frame: float) -> None:
         title: What is shown.
         caption: The parameters, in lines.
         frame: Height of the axes, in inches.
+        rows: How many rows of axes there are, in the order of the axes.
     """
     wide, lines = figure.get_figwidth(), typeset(caption).split("\n")
     handles, labels = figure.axes[0].get_legend_handles_labels()
@@ -93,11 +97,14 @@ def lay_out(figure: Figure, *, title: str, caption: str, frame: float) -> None:
     columns = max(1, int((wide - 2 * _EDGE) / (_SAMPLE + _LETTER * longest)))
     below = _EDGE + _LINE * len(lines)
     legend = below + _EDGE + _ROW * -(-len(labels) // columns)
-    high = legend + _UNDER + frame + _HEAD
+    high = legend + _UNDER + frame + _HEAD + (rows - 1) * (frame + _BETWEEN)
+    high += _OVER if rows > 1 else 0.0
     figure.set_figheight(high)
-    for axes in figure.axes:
+    each = -(-len(figure.axes) // rows)
+    for at, axes in enumerate(figure.axes):
         box = axes.get_position()
-        bottom = (legend + _UNDER) / high
+        above = (rows - 1 - at // each) * (frame + _BETWEEN)
+        bottom = (legend + _UNDER + above) / high
         axes.set_position((box.x0, bottom, box.width, frame / high))
     left = _EDGE / wide
     heading = {"va": "top", "fontsize": 13, "weight": "bold", "color": INK}
