@@ -18,6 +18,7 @@ from dpaudit.game.guessers import MostLikely as MostLikely
 from dpaudit.game.guessers import Submission as Submission
 from dpaudit.game.learned import LearnedLoss as LearnedLoss
 from dpaudit.game.learned import learn_loss as learn_loss
+from dpaudit.game.mechanism import FixedPosterior as FixedPosterior
 from dpaudit.game.mechanism import HasConditionalLoss as HasConditionalLoss
 from dpaudit.game.mechanism import HasGuarantee as HasGuarantee
 from dpaudit.game.mechanism import HasLoss as HasLoss

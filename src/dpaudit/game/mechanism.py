@@ -12,7 +12,7 @@ what an output says about each coin, and what it says once some coins are reveal
 """
 
 from collections.abc import Iterator
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from dpaudit.privacy.guarantees import Guarantee
 
 __all__ = [
+    "FixedPosterior",
     "HasConditionalLoss",
     "HasGuarantee",
     "HasLoss",
@@ -91,3 +92,34 @@ class HasConditionalLoss(Protocol[O_contra]):
     def posterior(self, output: O_contra) -> Posterior:
         """Return what an output says, ready to learn coins."""
         ...
+
+
+@final
+class FixedPosterior:
+    """What an output says when revealed coins add nothing to it.
+
+    Example:
+        >>> posterior = FixedPosterior(np.array([1.5, -0.5]))
+        >>> posterior.reveal(np.array([1]), np.array([-1], np.int8))
+        >>> posterior.log_odds(np.array([0]))
+        array([1.5])
+    """
+
+    def __init__(self, log_odds: NDArray[np.float64]) -> None:
+        self._log_odds = log_odds
+
+    def batches(self) -> Iterator[NDArray[np.int64]]:
+        """Yield all elements at once."""
+        yield np.arange(len(self._log_odds))
+
+    def log_odds(self, index: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the log-odds of +1 of these elements."""
+        return self._log_odds[index]
+
+    def reveal(self, index: NDArray[np.int64], truth: NDArray[np.int8]) -> None:
+        """Take note of coins; they change nothing."""
+
+    def knowing_others(self, truth: NDArray[np.int8]) -> NDArray[np.float64]:
+        """Return the log-odds of +1 of all elements; other coins do not change them."""
+        del truth
+        return self._log_odds

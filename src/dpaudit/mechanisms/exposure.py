@@ -25,9 +25,9 @@ from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.mechanism import Mechanism, Posterior
+from dpaudit.game.mechanism import FixedPosterior, Mechanism, Posterior
 from dpaudit.game.pairs import Pairs
-from dpaudit.mechanisms._shared import FixedPosterior, one_each
+from dpaudit.mechanisms._shared import one_each
 from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, LossLaw
 from dpaudit.mechanisms.said import Said, said_alone
 from dpaudit.mechanisms.table import digits, product_law

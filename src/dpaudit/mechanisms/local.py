@@ -23,8 +23,8 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit import _validate
+from dpaudit.game.mechanism import FixedPosterior
 from dpaudit.game.pairs import Pairs
-from dpaudit.mechanisms._shared import FixedPosterior
 from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, Loss, LossLaw, SmoothLoss
 from dpaudit.mechanisms.said import Said, said_alone
 from dpaudit.mechanisms.table import digits, product_law

@@ -35,12 +35,12 @@ from dpaudit.game.coins import Coins, Key
 from dpaudit.game.combining import combine_runs
 from dpaudit.game.design import Design
 from dpaudit.game.guessers import AdaptiveMostLikely, Everyone, MostLikely
+from dpaudit.game.mechanism import FixedPosterior
 from dpaudit.game.pairs import Pairs
 from dpaudit.game.result import Result, judge
 from dpaudit.game.rules import AdaptiveCount, Classes, OneRun, SeparateRuns
 from dpaudit.game.scores import audit_scores
 from dpaudit.game.shards import conclude_tallies, tally_local
-from dpaudit.mechanisms._shared import FixedPosterior
 from dpaudit.tables.concluding import conclude_scores
 from dpaudit.tables.lists import ScoreLists, audit_score_lists, read_both_lists
 from dpaudit.tables.reading import read_score_table

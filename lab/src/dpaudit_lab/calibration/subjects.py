@@ -21,8 +21,8 @@ from scipy import special
 
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.readings import Counts
+from dpaudit.game.mechanism import FixedPosterior
 from dpaudit.game.pairs import Pairs
-from dpaudit.mechanisms._shared import FixedPosterior
 from dpaudit.mechanisms.exposure import AllOrNothing, NameAndShame
 from dpaudit.mechanisms.local import (
     LocalGaussian,
