@@ -56,12 +56,16 @@ CHART = Chart(
 IN_LEGEND = [curve for curve in CURVES if curve.look is not Look.LIMIT]
 
 
-@pytest.fixture
-def drawn():
+def figure_of(chart, **options):
     with mpl.rc_context(STYLE):
-        figure = chart_figure(CHART)
+        figure = chart_figure(chart, **options)
         FigureCanvasAgg(figure).draw()
     return figure
+
+
+@pytest.fixture
+def drawn():
+    return figure_of(CHART)
 
 
 def lines(figure):
@@ -112,7 +116,11 @@ def test_printed_numbers_are_written_beside_their_marks(drawn):
     assert "printed in the paper" in lines(drawn)
 
 
-def test_no_text_overlaps_another_or_leaves_the_picture(drawn):
+@pytest.mark.parametrize("width", [5.5, 9.0, 12.0])
+def test_no_text_overlaps_another_or_leaves_the_picture(width):
+    # The title and the caption are made for the usual width; papers have their own.
+    chart = CHART if width >= 9 else replace(CHART, title="", caption="")
+    drawn = figure_of(chart, width=width)
     renderer = FigureCanvasAgg(drawn).get_renderer()
     low, high = drawn.axes[0].get_ylim()
     ticks = drawn.axes[0].yaxis.get_major_ticks()
@@ -168,12 +176,34 @@ def test_title_legend_and_caption_leave_the_axes_their_width(drawn):
     assert caption.y1 < legend.get_window_extent().y0
 
 
+def test_for_a_paper_letters_keep_their_size_and_words_above_and_below_take_no_room():
+    usual, narrow = figure_of(CHART), figure_of(CHART, width=5.5)
+    bare = figure_of(replace(CHART, title="", caption=""), width=5.5)
+    assert (usual.get_figwidth(), narrow.get_figwidth()) == (9.0, 5.5)
+    sizes = [{t.get_fontsize() for t in f.findobj(Text)} for f in (usual, narrow)]
+    assert sizes[0] == sizes[1]
+    assert usual.axes[0].bbox.height == pytest.approx(narrow.axes[0].bbox.height)
+    (head, foot), (bare_head, bare_foot) = map(room, (narrow, bare))
+    assert bare_head < head - 0.3
+    assert 0 <= bare_foot < foot - 0.3
+
+
+def room(figure):
+    """The inches above the axes, and those below the legend."""
+    (axes,), (legend,) = figure.axes, figure.legends
+    head = figure.bbox.y1 - axes.bbox.y1
+    return head / figure.dpi, legend.get_window_extent().y0 / figure.dpi
+
+
+@pytest.mark.parametrize("width", [2.9, float("nan"), float("inf"), -5.0])
+def test_a_width_that_is_none_is_refused(width):
+    with pytest.raises(InvalidInputError, match="width is in inches and must be"):
+        chart_figure(CHART, width=width)
+
+
 @pytest.mark.parametrize("of", ["ticks", "y_ticks"])
 def test_logarithmic_axes_name_their_ticks(of):
-    with mpl.rc_context(STYLE):
-        chart = replace(CHART, **{of: (1e-4, 0.1, 1.0, 32_000.0)})
-        figure = chart_figure(chart)
-        FigureCanvasAgg(figure).draw()
+    figure = figure_of(replace(CHART, **{of: (1e-4, 0.1, 1.0, 32_000.0)}))
     (axes,) = figure.axes
     axis = axes.xaxis if of == "ticks" else axes.yaxis
     assert axis.get_scale() == "log"

@@ -7,12 +7,14 @@ bounds are held against is a thin line, named where it ends.
 """
 
 from collections.abc import Sequence
+from math import inf
 from pathlib import Path
 from typing import assert_never
 
 from matplotlib import figure as mpl_figure
 from matplotlib.axes import Axes
 
+from dpaudit.errors import InvalidInputError
 from dpaudit.reporting.report.numbers import typeset
 from dpaudit_lab.pictures.chart import Chart, Curve, Look, Mark
 from dpaudit_lab.pictures.style import (
@@ -34,13 +36,23 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", IN
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _WIDE, _HIGH = 9.0, 3.3  # inches, of the paper and of the axes
 _COLUMNS, _PANELS, _PANEL = 3, 11.0, 2.3  # the same of panels
+_NARROW = 3.0  # as letters keep their size
+_LEFT, _RIGHT = 0.765, 0.18  # of the axes, to the edges
 
 
-def draw_chart(chart: Chart, path: str | Path) -> None:
+def draw_chart(chart: Chart, path: str | Path, *, width: float = _WIDE) -> None:
     """Draw a chart into a file; the suffix, .svg, .png or .pdf, says the format.
 
+    Args:
+        chart: What to draw. A title or caption that is empty takes no room: in a paper
+            the text has them.
+        path: Where to.
+        width: Of the paper, in inches. Letters keep their size, 8 to 10 points, so that
+            a picture is best drawn as wide as it is printed; below 5.5 what is written
+            at marks, limits and curves may not find room.
+
     Raises:
-        InvalidInputError: The suffix is another one.
+        InvalidInputError: The suffix is another one, or the paper is too narrow.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -56,13 +68,17 @@ def draw_chart(chart: Chart, path: str | Path) -> None:
         >>> with TemporaryDirectory() as folder:
         ...     draw_chart(chart, f"{folder}/chart.svg")
     """
-    save(lambda: chart_figure(chart), path)
+    save(lambda: chart_figure(chart, width=width), path)
 
 
-def chart_figure(chart: Chart) -> mpl_figure.Figure:
+def chart_figure(chart: Chart, *, width: float = _WIDE) -> mpl_figure.Figure:
     """Return the picture, not yet in a file."""
-    figure = mpl_figure.Figure(figsize=(_WIDE, _HIGH), facecolor="white")
-    axes = figure.add_axes((0.085, 0.0, 0.895, 1.0))
+    if not _NARROW <= width < inf:
+        raise InvalidInputError(
+            f"width is in inches and must be at least {_NARROW:g}, got {width=!r}"
+        )
+    figure = mpl_figure.Figure(figsize=(width, _HIGH), facecolor="white")
+    axes = figure.add_axes((_LEFT / width, 0.0, 1 - (_LEFT + _RIGHT) / width, 1.0))
     for curve in chart.curves:
         _draw(axes, chart, curve)
     for number, mark in enumerate(chart.marks):

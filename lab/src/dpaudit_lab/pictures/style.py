@@ -86,7 +86,7 @@ def lay_out(
     Args:
         figure: Holds its axes, where they are to stand from left to right. The legend
             is that of the first.
-        title: What is shown.
+        title: What is shown. If it is empty it takes no room, nor does a caption.
         caption: The parameters, in lines.
         frame: Height of the axes, in inches.
         rows: How many rows of axes there are, in the order of the axes.
@@ -95,10 +95,11 @@ def lay_out(
     handles, labels = figure.axes[0].get_legend_handles_labels()
     longest = max(map(len, labels), default=0)
     columns = max(1, int((wide - 2 * _EDGE) / (_SAMPLE + _LETTER * longest)))
-    below = _EDGE + _LINE * len(lines)
+    below = _EDGE + _LINE * len(lines) if caption else -_EDGE
     legend = below + _EDGE + _ROW * -(-len(labels) // columns)
-    high = legend + _UNDER + frame + _HEAD + (rows - 1) * (frame + _BETWEEN)
-    high += _OVER if rows > 1 else 0.0
+    high = legend + _UNDER + frame + (_HEAD if title else _EDGE)
+    if rows > 1:
+        high += (rows - 1) * (frame + _BETWEEN) + _OVER
     figure.set_figheight(high)
     each = -(-len(figure.axes) // rows)
     for at, axes in enumerate(figure.axes):
