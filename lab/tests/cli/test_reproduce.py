@@ -58,6 +58,17 @@ def test_a_figure_is_drawn_written_and_compared(here, tmp_path):
     assert (out / "sets.svg").stat().st_size < 150_000
 
 
+def test_every_picture_names_the_paper_s_number(here, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(
+        "dpaudit_lab.pictures.curves.draw_chart",
+        lambda chart, path: drawn.update({path.suffix: chart.title}),
+    )
+    assert here("sets", "--trials=2").exit_code == 0
+    assert sorted(drawn) == [".pdf", ".png", ".svg"]
+    assert {title.partition(":")[0] for title in drawn.values()} == {"Figure 9"}
+
+
 def test_what_is_in_the_store_is_not_run_again(here, tmp_path):
     first = here("local-laplace", "--trials=2")
     written = (tmp_path / "f" / "local-laplace.csv").read_bytes()

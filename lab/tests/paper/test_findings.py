@@ -167,6 +167,14 @@ def test_a_summary_says_the_same_in_words_as_json_and_on_the_page(summary):
     assert "(figures/sets.svg)" in written
 
 
+def test_a_picture_names_the_paper_and_its_number_there(summary):
+    assert summary.chart.title == "Figure 9: A title"
+    assert summary.chart.caption.endswith(
+        "\nFigure 9 of Keinan, Shenfeld and Ligett, arXiv:2503.07199, simulated anew."
+    )
+    assert csv_text(summary.chart) == csv_text(summary.result.chart)
+
+
 def test_a_remark_stands_beside_the_number_in_words_and_in_the_table(summary):
     assert "difference apart; see docs/explanation/errata.md\n" in str(summary)
     written = page([summary], "figures")

@@ -156,7 +156,7 @@ def _write(summary: "Summary", out: Path) -> None:
     from dpaudit_lab.pictures.chart import csv_text  # noqa: PLC0415
     from dpaudit_lab.pictures.curves import draw_chart  # noqa: PLC0415
 
-    chart, name = summary.result.chart, summary.figure.name
+    chart, name = summary.chart, summary.figure.name
     for suffix in _PICTURES:
         draw_chart(chart, out / f"{name}{suffix}")
     _files.write(out / f"{name}.csv", csv_text(chart))

@@ -16,7 +16,7 @@ from dpaudit_lab.paper.findings import (
     Note,
     Observation,
 )
-from dpaudit_lab.pictures.chart import csv_text
+from dpaudit_lab.pictures.chart import Chart, csv_text
 
 __all__ = ["Summary", "page"]
 
@@ -80,6 +80,20 @@ class Summary:
         """How many trials the figure is made of."""
         sweeps = self.figure.sweeps(self.repeats)
         return sum(len(sweep.settings) * sweep.trials for sweep in sweeps)
+
+    @property
+    def chart(self) -> Chart:
+        """The chart as a picture that may stand alone: with its number and source."""
+        figure, chart = self.figure, self.result.chart
+        source = (
+            f"Figure {figure.number} of Keinan, Shenfeld and Ligett, arXiv:2503.07199, "
+            "simulated anew."
+        )
+        return replace(
+            chart,
+            title=f"Figure {figure.number}: {chart.title}",
+            caption=f"{chart.caption}\n{source}",
+        )
 
     @property
     def cost(self) -> str:
