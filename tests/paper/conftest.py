@@ -1,10 +1,12 @@
 """What the tests of the paper share: exact oracles that use nothing of the package.
 
+One fixture, ``fewest_right``, asks the package and holds it to such an oracle.
 All chances are fractions. As ``p(|ln(a / b)|) = max(a, b) / (a + b)``, every level of
 the paper is a fraction too once ``p`` is applied, also where epsilon is infinite, so
 that equalities and inequalities are checked without any tolerance.
 """
 
+from bisect import bisect_left
 from fractions import Fraction
 from itertools import product
 from math import comb
@@ -13,6 +15,8 @@ import numpy as np
 import pytest
 from scipy import special
 
+from dpaudit.bounds import Counts
+from dpaudit.bounds.exact import Pure
 from dpaudit.mechanisms.table import FiniteTable
 
 HALF = Fraction(1, 2)
@@ -166,6 +170,24 @@ class Binomial:
 @pytest.fixture(scope="session")
 def binomial():
     return Binomial
+
+
+@pytest.fixture(scope="session")
+def fewest_right():
+    """The fewest right guesses of r whose bound reaches a level, by the package."""
+
+    def fewest(r, level, beta):
+        def reaches(v):
+            counts = Counts(canaries=r, guesses=r, correct=v)
+            bound = Pure().epsilon_lower(counts, delta=0.0, alpha=beta)
+            return bound.epsilon_lower >= level
+
+        found = bisect_left(range(r + 1), True, key=reaches)
+        printed = Binomial.reaches(r, np.arange(r + 1), level, beta)
+        assert found == r + 1 - np.count_nonzero(printed)
+        return found
+
+    return fewest
 
 
 @pytest.fixture(scope="session")

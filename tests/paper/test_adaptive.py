@@ -38,6 +38,7 @@ from dpaudit.theory.adaptive import (
     stopping_law,
 )
 from dpaudit.theory.levels import levels
+from dpaudit.theory.posterior import adaptive_guessing
 
 HALF = Fraction(1, 2)
 
@@ -526,6 +527,8 @@ def test_subsec_aora_count_in_sets_adaptively_expects_two_guesses_less_a_little(
     law = [Fraction(1, 2**i) for i in range(1, n)] + [Fraction(1, 2 ** (n - 1))]
     assert [Fraction(made.count(i), 2**n) for i in range(1, n + 1)] == law
     assert adaptive_guesses(n, inf).expected_guesses == pytest.approx(float(mean))
+    found = adaptive_guessing(count(n), elements=n, threshold=inf)
+    assert found.guesses.value == pytest.approx(float(mean))
 
 
 @pytest.mark.parametrize("n", range(1, 11))

@@ -1,26 +1,37 @@
-"""Chapter "DP-SGD": what of it is computable without training.
+"""Chapter "DP-SGD": what of it is computable without a model.
 
 One step of DP-SGD on gradients that are zero but for one coordinate each is a noisy
-count-in-sets. Training, subsampled steps and the paper's figures come with the DP-SGD
-auditor and are not tested here.
+count-in-sets; what many subsampled steps say is a product. Training and the paper's
+figures come with the DP-SGD auditor and are not tested here.
 """
+
+from itertools import product
 
 import numpy as np
 import pytest
 from scipy import special
 
+from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.likelihood import CountLikelihood
+from dpaudit.dpsgd.sums import canary_log_odds
 from dpaudit.mechanisms.noise import GaussianNoise
 from dpaudit.mechanisms.sets import CountInSets
 from dpaudit.privacy.guarantees import GaussianDP
 from dpaudit.theory.levels import levels
+from dpaudit.training.probe import probe_sum
+
+
+def clipped_sum(gradients, *, clip):
+    """The sum of the printed algorithm, before noise."""
+    norms = np.linalg.norm(gradients, axis=1, keepdims=True)
+    factor = np.minimum(1.0, clip / np.where(norms > 0, norms, clip))
+    return (factor * gradients).sum(axis=0)
 
 
 def dp_sgd_step(gradients, *, clip, sigma, rate, weights, rng):
-    """One step of the printed algorithm on a full batch, line by line."""
-    norms = np.linalg.norm(gradients, axis=1, keepdims=True)
-    factor = np.minimum(1.0, clip / np.where(norms > 0, norms, clip))
+    """One step of the printed algorithm on a batch, line by line."""
     noise = rng.normal(scale=sigma * clip, size=gradients.shape[1])
-    noisy = (factor * gradients).sum(axis=0) + noise
+    noisy = clipped_sum(gradients, clip=clip) + noise
     return weights - rate * noisy
 
 
@@ -68,6 +79,16 @@ def test_alg_dp_sgd_clips_and_does_not_stretch():
     np.testing.assert_allclose(found, [-0.25, -0.25])
     found = dp_sgd_step(dirac([1, 1], coordinates=2, size=9.0), rng=rng, **arguments)
     np.testing.assert_allclose(found, [-1.0, -1.0])
+    # The package's probe takes records out of the printed sum: one changes it by the
+    # clipping norm if its gradient is larger, and by its own norm if it is smaller.
+    large = np.random.default_rng(1).normal(size=(8, 5))
+    for gradients, change in ((large, 0.7), (large * 1e-3, None)):
+        norms = np.linalg.norm(gradients, axis=1)
+        found = probe_sum(lambda g: clipped_sum(g, clip=0.7), gradients, norm=0.7)
+        assert not found.faults
+        assert found.change * 0.7 == pytest.approx(change or norms.max())
+    # Without line 7 there is no such limit, and the probe says so.
+    assert probe_sum(lambda g: g.sum(axis=0), large, norm=0.7).faults
 
 
 @pytest.mark.parametrize("per_coordinate", [1, 3])
@@ -91,6 +112,48 @@ def test_alg_dp_sgd_step_says_about_a_coin_what_bayes_rule_says():
         weight[r & 1] += density
     found = mechanism.log_odds(np.array([seen]))
     np.testing.assert_allclose(found, np.log(weight[1] / weight[0]))
+
+
+def test_alg_dp_sgd_of_many_subsampled_steps_says_what_bayes_rule_says():
+    # Five steps at sampling rate 0.4; all weights are seen. At each coordinate, of two
+    # elements: all values of their coins, and for each all batches of every step.
+    d, s, clip, sigma, eta, rate, steps = 3, 2, 0.7, 0.6, 0.05, 0.4, 5
+    rng = np.random.default_rng(5)
+    bits = rng.integers(0, 2, d * s)
+    gradients = dirac(bits, coordinates=d, size=9.0)
+    weights = [rng.normal(size=d)]
+    for _ in range(steps):
+        batch = rng.random(d * s) < rate
+        weights.append(
+            dp_sgd_step(
+                gradients[batch],
+                clip=clip,
+                sigma=sigma,
+                rate=eta,
+                weights=weights[-1],
+                rng=rng,
+            )
+        )
+    seen = -np.diff(weights, axis=0) / (eta * clip)
+    likelihood = CountLikelihood(
+        coordinates=d, per_coordinate=s, joining=Poisson(rate=rate)
+    )
+    for sums in seen:
+        likelihood.observe(sums, sigma)
+    found = canary_log_odds(likelihood.log_likelihood)
+    for coordinate in range(d):
+        weight = [0.0, 0.0]
+        for coins in product((0, 1), repeat=s):
+            chance = 1.0
+            for x in seen[:, coordinate]:
+                chance *= sum(
+                    rate ** sum(batch)
+                    * (1 - rate) ** (s - sum(batch))
+                    * np.exp(-((x - np.dot(coins, batch)) ** 2) / (2 * sigma**2))
+                    for batch in product((0, 1), repeat=s)
+                )
+            weight[coins[0]] += chance
+        assert found[s * coordinate] == pytest.approx(np.log(weight[1] / weight[0]))
 
 
 def test_alg_dp_sgd_step_interferes_more_with_more_elements_per_coordinate():

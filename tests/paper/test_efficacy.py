@@ -213,6 +213,7 @@ def test_thm_optimal_efficacy_with_abstentions_where_losses_tie():
 def test_lem_log_likelihood_ratio_and_total_variation_distance(mechanisms):
     # p(|ln P/Q|) = max / (P + Q), and the two expectations add up to 1 + TV.
     for mechanism in mechanisms:
+        found = Enumeration(table=np.array(mechanism.rows, float)).accuracy
         for i in mechanism.indexes:
             first = [mechanism.given(i, -1, o) for o in mechanism.outputs]
             second = [mechanism.given(i, 1, o) for o in mechanism.outputs]
@@ -228,6 +229,8 @@ def test_lem_log_likelihood_ratio_and_total_variation_distance(mechanisms):
                 total += (a + b) * at
             distance = sum(abs(a - b) for a, b in zip(first, second, strict=True)) / 2
             assert total == 1 + distance
+            by_output = [float(mechanism.accuracy(i, o)) for o in mechanism.outputs]
+            assert found[:, i] == pytest.approx(by_output)
 
 
 def test_prop_optimal_efficacy_and_total_variation_distance(mechanisms):
@@ -270,6 +273,8 @@ def test_lem_efficacy_is_mean_of_success_probabilities(mechanisms):
             success(mechanism, guesser, i, r) for i in mechanism.indexes for r in rows
         ) / (mechanism.n * len(rows))
         assert mechanism.efficacy(guesser) == mean
+        found = Enumeration(table=np.array(mechanism.rows, float)).efficacy_of(guesser)
+        assert found == pytest.approx(float(mean))
 
 
 def test_lem_efficacy_is_mean_of_success_probabilities_without_abstentions_only(exact):

@@ -9,6 +9,8 @@ import pytest
 from scipy import integrate, special
 
 from dpaudit import Design, Key, OneRun, PureDP, audit_one_run
+from dpaudit.bounds import Counts
+from dpaudit.bounds.exact import Pure
 from dpaudit.game import Confident, Everyone
 from dpaudit.game.auditors import play_one_run
 from dpaudit.mechanisms.exposure import Identity
@@ -114,8 +116,10 @@ def test_prop_local_laplace_efficacy_without_abstentions_in_a_whole_audit():
     assert limit - 0.03 < result.bound.epsilon_lower < limit + 0.01
 
 
-@pytest.mark.parametrize("beta", [0.01, 0.05, 0.5])
-def test_lem_bounds_approach_efficacy_for_local_algorithms(binomial, beta):
+@pytest.mark.parametrize("beta", [0.01, 0.05, 0.4])
+def test_lem_bounds_approach_efficacy_for_local_algorithms(
+    binomial, fewest_right, beta
+):
     # SUB guessed without abstention: V ~ Bin(n, E*), and E* is computed by definition.
     found = sum(max(SUB[0][o], SUB[1][o]) for o in range(3)) / 2
     assert levels(
@@ -124,9 +128,7 @@ def test_lem_bounds_approach_efficacy_for_local_algorithms(binomial, beta):
     limit = float(special.logit(float(found)))
     near = []
     for n in (100, 3000, 100_000):
-        v = np.arange(n + 1)
-        close = binomial.reaches(n, v, limit - 0.1, beta)
-        close &= ~binomial.reaches(n, v, limit + 0.1, beta)
+        close = slice(*(fewest_right(n, limit + off, beta) for off in (-0.1, 0.1)))
         near.append(binomial.float_law(n, float(found))[close].sum())
     assert near == sorted(near)
     assert near[-1] > 1 - 1e-6
@@ -136,13 +138,20 @@ def test_lem_bounds_approach_efficacy_for_local_algorithms_not_at_its_edges(bino
     # Printed for beta in [0, 1): at beta = 0 nothing is ever shown, since
     # P[Bin(n, q) >= v] <= 0 for no q > 0; the bound is 0 for every n.
     assert binomial.cpl(50, 50, 0.0) == pytest.approx(0.0, abs=1e-6)
+    all_right = Counts(canaries=50, guesses=50, correct=50)
+    assert Pure().log_p_value(all_right, epsilon=0.0, delta=0.0) > -inf
     # And where E* = 1 the difference to p^-1(1) is infinite for every n; bounds grow
     # beyond all levels, which is what can be said.
     assert levels(Identity(), elements=10).average_element.value == 1.0
-    bounds = binomial.bound(
-        np.array([10**2, 10**4, 10**6]), [10**2, 10**4, 10**6], 0.05
-    )
-    assert np.all(special.logit(1.0) - bounds == inf)
+    sizes = np.array([10**2, 10**4, 10**6])
+    bounds = [
+        Pure()
+        .epsilon_lower(Counts(canaries=n, guesses=n, correct=n), delta=0.0, alpha=0.05)
+        .epsilon_lower
+        for n in sizes.tolist()
+    ]
+    assert bounds == pytest.approx(binomial.bound(sizes, sizes, 0.05), abs=1e-6)
+    assert np.all(special.logit(1.0) - np.array(bounds) == inf)
     assert np.all(np.diff(bounds) > 4)
 
 

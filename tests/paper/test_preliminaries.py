@@ -15,6 +15,7 @@ from dpaudit.game.coins import Coins
 from dpaudit.mechanisms.local import LocalLaplace, LocalRandomisedResponse
 from dpaudit.mechanisms.sets import count
 from dpaudit.privacy.guarantees import Adjacency
+from dpaudit.stats.binomial import log_odds_limit
 from dpaudit.theory.enumeration import Enumeration, enumerate_mechanism
 from dpaudit.theory.levels import levels
 
@@ -121,6 +122,8 @@ def test_def_clopper_pearson_lower_as_log_odds_is_the_lower_bound(binomial, beta
             found = Pure().epsilon_lower(counts, delta=0.0, alpha=beta)
             assert found.epsilon_lower == pytest.approx(printed, abs=1e-6)
             assert found.epsilon_lower <= printed + 1e-12
+            limit = log_odds_limit(v, r, log_alpha=log(beta))
+            assert limit == pytest.approx(printed, abs=1e-6)
 
 
 def test_def_clopper_pearson_lower_is_a_supremum_that_is_attained(binomial):

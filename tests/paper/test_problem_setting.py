@@ -27,9 +27,11 @@ from dpaudit.mechanisms.local import LocalLaplace, LocalRandomisedResponse
 from dpaudit.mechanisms.parity import Xor
 from dpaudit.mechanisms.table import FiniteTable
 from dpaudit.privacy.guarantees import Adjacency
-from dpaudit.stats.binomial import log_tails
+from dpaudit.stats.binomial import log_tails, rate_limits
 from dpaudit.theory.enumeration import Enumeration
 from dpaudit.theory.levels import levels
+from dpaudit.theory.simulation import efficacy
+from dpaudit.theory.tightness import tightness
 
 HALF = Fraction(1, 2)
 
@@ -164,9 +166,17 @@ def test_prop_classic_auditing_is_valid_in_whole_audits():
 
 def test_prop_one_run_auditing_is_valid_given_each_output(binomial, mechanisms):
     # For every output and every vector of guesses the law of V, given that output, is
-    # dominated by Bin(number of guesses, p(epsilon)); all by enumeration.
+    # dominated by Bin(number of guesses, p(epsilon)); all by enumeration. The package's
+    # p-values are the tails of that binomial.
     for mechanism in mechanisms:
         top = mechanism.p_worst_case
+        epsilon = log(top / (1 - top)) if top < 1 else 700.0
+        for made in range(1, mechanism.n + 1):
+            for v in range(made + 1):
+                counts = Counts(canaries=made, guesses=made, correct=v)
+                found = Pure().log_p_value(counts, epsilon=epsilon, delta=0.0)
+                tail = float(binomial.tail(v, made, top))
+                assert np.exp(found) == pytest.approx(tail, abs=1e-13)
         for o in mechanism.outputs:
             weight = sum(row[o] for row in mechanism.rows)
             if not weight:
@@ -203,13 +213,26 @@ def test_prop_one_run_auditing_is_valid_in_whole_audits():
 # Asymptotic validity
 
 
+def cpl(r, v, beta):
+    """CPL(r, v, beta) by the package, whose two limits share their alpha."""
+    return rate_limits(v, r, alpha=2 * beta)[0]
+
+
+def cpls(r, beta):
+    """The same for every v."""
+    return np.array([cpl(r, v, beta) for v in range(r + 1)])
+
+
 @pytest.mark.parametrize("beta", [1e-6, 0.01, 0.05, 0.3, 0.5])
 def test_lem_convergence_of_clopper_pearson_lower_up_to_one_half(binomial, beta):
     # Hoeffding needs v / r >= CPL, which holds for beta <= 1/2: the median of
     # Bin(r, v / r) is v.
     for r in range(1, 80):
         v = np.arange(r + 1)
-        lower = binomial.fast_cpl(r, v, beta)
+        lower = cpls(r, beta)
+        assert lower[0] == 0
+        for hits in (1, r // 2 + 1, r):  # as many or more have the chance beta there
+            assert binomial.tail(hits, r, lower[hits]) == pytest.approx(beta)
         assert np.all(lower <= v / r + 1e-12)
         assert np.all(v / r - lower <= sqrt(-log(beta) / (2 * r)) + 1e-12)
 
@@ -217,14 +240,14 @@ def test_lem_convergence_of_clopper_pearson_lower_up_to_one_half(binomial, beta)
 def test_lem_convergence_of_clopper_pearson_lower_fails_for_large_beta(binomial):
     # Printed for every beta in (0, 1). With r = 2, v = 1, beta = 0.99 the limit is
     # 1 - sqrt(0.01) = 0.9, above v / r by 0.4; the printed bound is 0.0501.
-    lower = binomial.cpl(2, 1, 0.99)
+    lower = cpl(2, 1, 0.99)
     assert lower == pytest.approx(0.9)
+    assert lower == pytest.approx(binomial.cpl(2, 1, 0.99))
     assert abs(1 / 2 - lower) > 7 * sqrt(-log(0.99) / 4)
     # Correct for every beta: the smaller of beta and 1 - beta in its place.
     for beta in (0.01, 0.5, 0.7, 0.9, 0.99, 0.999):
         for r in range(1, 80):
-            v = np.arange(r + 1)
-            apart = np.abs(v / r - binomial.fast_cpl(r, v, beta))
+            apart = np.abs(np.arange(r + 1) / r - cpls(r, beta))
             assert np.all(apart <= sqrt(-log(min(beta, 1 - beta)) / (2 * r)) + 1e-12)
 
 
@@ -239,8 +262,8 @@ def test_lem_convergence_of_clopper_pearson_lower_for_random_variables(binomial,
             if mass < 1e-13:
                 continue
             v = np.arange(r + 1)
-            apart = np.abs(v / r - binomial.fast_cpl(r, v, beta))
-            chance += mass * bool(apart.max() > 0.1)
+            worst = int(np.abs(v / r - binomial.fast_cpl(r, v, beta)).argmax())
+            chance += mass * (abs(worst / r - cpl(r, worst, beta)) > 0.1)
         far.append(chance)
     assert far[0] > 0.9
     assert far[-1] < 1e-6
@@ -251,7 +274,9 @@ def test_lem_privacy_estimations_and_bounds_where_accuracy_is_inside(binomial):
     for accuracy in (0.55, 0.7, 0.95):
         r = np.array([10**3, 10**5, 10**7])
         v = np.round(accuracy * r)
-        apart = special.logit(v / r) - binomial.bound(r, v, 0.05)
+        bounds = [pure_bound(*map(int, made), 0.05) for made in zip(r, v, strict=True)]
+        assert bounds == pytest.approx(binomial.bound(r, v, 0.05), abs=1e-6)
+        apart = special.logit(v / r) - bounds
         assert np.all(np.diff(apart) < 0)
         assert apart[-1] < 5e-3
 
@@ -261,7 +286,7 @@ def test_lem_privacy_estimations_and_bounds_fails_at_the_edges(binomial):
     # names the wrong coin of randomised response on purpose is at -epsilon for ever.
     r = 10**6
     v = round(p(-1.0) * r)
-    assert special.logit(v / r) - binomial.bound(r, v, 0.05) == pytest.approx(
+    assert special.logit(v / r) - pure_bound(r, v, 0.05) == pytest.approx(
         -1.0, abs=1e-5
     )
     # (b) Accuracy tending to 1: with one wrong guess of r the difference tends to
@@ -269,9 +294,9 @@ def test_lem_privacy_estimations_and_bounds_fails_at_the_edges(binomial):
     x = special.gammaincinv(2, 0.95)
     assert (1 + x) * np.exp(-x) == pytest.approx(0.05)
     for r in (10**3, 10**5, 10**7):
-        apart = special.logit((r - 1) / r) - binomial.bound(r, r - 1, 0.05)
-        assert apart == pytest.approx(log(x), abs=20 / r)
-        assert special.logit(1.0) - binomial.bound(r, r, 0.05) == inf
+        apart = special.logit((r - 1) / r) - pure_bound(r, r - 1, 0.05)
+        assert apart == pytest.approx(log(x), abs=20 / r + 1e-6)
+        assert special.logit(1.0) - pure_bound(r, r, 0.05) == inf
     # What holds at the edges too is the statement before p^-1 is applied.
     for r, v in [(10**7, 10**7), (10**7, 10**7 - 1), (10**7, 3 * 10**6)]:
         assert abs(v / r - binomial.fast_cpl(r, v, 0.05)) < 1e-3
@@ -287,6 +312,8 @@ def test_def_asymptotic_validity_needs_unlimited_guesses(binomial):
         if special.logit(float(v)) > epsilon + a
     ]
     assert sum(above) == pytest.approx(p(epsilon))
+    # (The bound of such a guess is 0 at 5 %, so it is no fault of validity.)
+    assert pure_bound(1, 1, 0.05) == 0
     # With more and more guesses it does hold.
     chances = [above_estimation(binomial, n, epsilon, a) for n in (10, 100, 1000)]
     assert chances[0] > 0.05
@@ -316,7 +343,9 @@ def test_prop_validity_implies_asymptotic_validity_with_unlimited_guesses(binomi
     assert chances[-1] < 1e-6
 
 
-def test_prop_asymptotic_validity_estimations_and_bounds_go_together(binomial):
+def test_prop_asymptotic_validity_estimations_and_bounds_go_together(
+    binomial, fewest_right
+):
     # For randomised response both chances tend to 1; for an auditor that is right
     # about all or none (full knowledge), neither does.
     epsilon, a, beta = 1.0, 0.2, 0.05
@@ -324,11 +353,11 @@ def test_prop_asymptotic_validity_estimations_and_bounds_go_together(binomial):
         law = binomial.float_law(n, p(epsilon))
         v = np.arange(n + 1)
         estimation_high = v / n > p(epsilon + a)
-        bound_high = binomial.reaches(n, v, epsilon + a, beta)
+        bound_high = v >= fewest_right(n, epsilon + a, beta)
         assert not np.any(bound_high & ~estimation_high)
         assert 1 - law[estimation_high].sum() >= least
     for n in (50, 500, 20_000):
-        both = [special.logit(1.0), binomial.bound(n, n, beta)]
+        both = [special.logit(1.0), pure_bound(n, n, beta)]
         assert all(value > epsilon + a for value in both)
 
 
@@ -345,49 +374,99 @@ def test_def_ora_efficacy_is_the_mean_share_of_right_guesses(mechanisms):
         assert found == pytest.approx(float(mechanism.efficacy(guesser)))
 
 
+class FromTable:
+    """A guesser that looks up its guesses, some of them 0, by the output."""
+
+    def __init__(self, guesses):
+        self.guesses = np.array(guesses, np.int8)
+
+    def guess(self, output):
+        made = self.guesses[output]
+        return Submission(index=np.arange(len(made)), guess=made)
+
+
+def test_def_ora_efficacy_is_what_played_games_measure(mechanisms):
+    # E[V / R] lies in the intervals of 99 % that games give: two guesses of three.
+    for number, mechanism in enumerate([m for m in mechanisms if m.n == 3][:2]):
+        guesser = mechanism.most_likely(2)
+        found = efficacy(
+            mechanism.table,
+            FromTable(guesser),
+            mechanism.table.pairs,
+            elements=3,
+            runs=4000,
+            rng=np.random.default_rng(number),
+        )
+        mean = float(mechanism.efficacy(guesser))
+        assert found.low <= mean <= found.high
+        # Four deviations: a false alarm has chance below 1e-4.
+        assert abs(found.value - mean) < 4 * 0.5 / 4000**0.5
+
+
 def chance_of_reaching(binomial, n, accuracy, epsilon, a, beta=0.05):
     """P[epsilon'_beta(V, n) >= epsilon - a] for V ~ Bin(n, accuracy)."""
     law = binomial.float_law(n, accuracy)
     return law[binomial.reaches(n, np.arange(n + 1), epsilon - a, beta)].sum()
 
 
-def test_def_ora_asymptotic_tightness_of_two_mechanisms(binomial):
+SIZES = (100, 3000, 30_000)
+
+
+def test_def_ora_asymptotic_tightness_of_two_mechanisms(binomial, fewest_right):
     # Randomised response: bounds reach epsilon. Local Laplace noise, all coins
     # guessed: they stay at ln(2 e^(epsilon / 2) - 1).
     epsilon, a = 2.0, 0.1
+    fewest = [fewest_right(n, epsilon - a, 0.05) for n in SIZES]
     tight = [
-        chance_of_reaching(binomial, n, p(epsilon), epsilon, a)
-        for n in (100, 3000, 30_000)
+        binomial.float_law(n, p(epsilon))[v:].sum()
+        for n, v in zip(SIZES, fewest, strict=True)
     ]
     assert tight == sorted(tight)
     assert tight[-1] > 1 - 1e-3
     loose = 1 - np.exp(-epsilon / 2) / 2
-    assert chance_of_reaching(binomial, 30_000, loose, epsilon, a) < 1e-9
+    assert binomial.float_law(SIZES[-1], loose)[fewest[-1] :].sum() < 1e-9
 
 
-def test_def_asymptotic_tightness_by_estimations(binomial):
-    epsilon, a = 2.0, 0.1
-    reached = []
-    for n in (100, 3000, 30_000):
-        law = binomial.float_law(n, p(epsilon))
-        reached.append(law[np.arange(n + 1) / n >= p(epsilon - a)].sum())
-    assert reached == sorted(reached)
-    assert reached[-1] > 1 - 1e-3
+@pytest.mark.parametrize(
+    ("mechanism_at", "known", "right", "tight"),
+    [
+        (lambda n: LocalRandomisedResponse(epsilon=2.0), 0.0, p(2.0), True),
+        (lambda n: AllOrNothing(elements=n, chance=0.3), 0.3, 0.5, False),
+    ],
+)
+def test_def_asymptotic_tightness_by_estimations(
+    binomial, mechanism_at, known, right, tight
+):
+    # All coins are guessed: with some chance all are known, else each is right with
+    # another. Estimations reach a level below epsilon in the end exactly where the
+    # package sees ever more elements whose loss reaches it.
+    level, reached = 1.9, []
+    for n in SIZES:
+        law = (1 - known) * binomial.float_law(n, right)
+        law[-1] += known
+        reached.append(law[np.arange(n + 1) / n >= p(level)].sum())
+    assert (reached[-1] > 1 - 1e-3) == tight
+    assert tight or reached[-1] == pytest.approx(known)
+    evidence = tightness(
+        lambda n: mechanism_at(n).loss_law(n), thresholds=[level], sizes=SIZES
+    )
+    assert evidence.verdict is tight
 
 
-def test_prop_characterization_of_asymptotic_tightness_of_valid_auditors(binomial):
+def test_prop_characterization_of_asymptotic_tightness_of_valid_auditors(
+    binomial, fewest_right
+):
     # At finite epsilon, bounds and estimations reach it together, at every level.
     epsilon, a, n = 2.0, 0.1, 50_000
-    estimation = binomial.float_law(n, p(epsilon))[
-        np.arange(n + 1) / n >= p(epsilon - a)
-    ].sum()
-    for beta in (0.001, 0.05, 0.5):
-        bound = chance_of_reaching(binomial, n, p(epsilon), epsilon, a, beta)
+    law = binomial.float_law(n, p(epsilon))
+    estimation = law[np.arange(n + 1) / n >= p(epsilon - a)].sum()
+    for beta in (0.001, 0.05, 0.4):
+        bound = law[fewest_right(n, epsilon - a, beta) :].sum()
         assert min(bound, estimation) > 1 - 1e-4
 
 
 def test_prop_characterization_of_asymptotic_tightness_of_valid_auditors_at_infinity(
-    binomial,
+    binomial, fewest_right
 ):
     # epsilon(M) = infinity, every coin guessed and wrong with chance 1 / sqrt(n).
     # Bounds grow beyond every level, so definition def:ora-asymptotic-tightness and the
@@ -400,7 +479,7 @@ def test_prop_characterization_of_asymptotic_tightness_of_valid_auditors_at_infi
         miss = 1 / sqrt(n)
         all_right.append(np.exp(n * log1p(-miss)))
         law = binomial.float_law(n, 1 - miss)
-        above_three.append(law[binomial.reaches(n, np.arange(n + 1), 3.0, 0.05)].sum())
+        above_three.append(law[fewest_right(n, 3.0, 0.05) :].sum())
     assert all_right[-1] < 1e-300
     assert above_three[0] < 0.2
     assert above_three[-1] > 1 - 1e-9
@@ -470,17 +549,25 @@ def test_lem_efficacy_and_tightness_agree_on_examples(mechanism, epsilon, tight)
 def test_lem_restated_efficacy_and_tightness_in_one_inequality(binomial):
     # Markov's inequality, both ways, for accuracies that do not exceed p(epsilon) by
     # more than h: (1 - q) x <= p(epsilon) + h - E <= x + (1 - q) + h, where q is the
-    # chance of an accuracy of at least p(epsilon) - x.
-    for n, chance in product((50, 500), (0.6, 0.7, 0.73)):
-        law = binomial.float_law(n, chance)
-        share = np.arange(n + 1) / n
-        top = p(1.0)
-        excess = law @ np.maximum(0.0, share - top)
-        for x in (0.02, 0.1):
-            missed = law[share < top - x].sum()
-            gap = top - law @ share
-            assert missed * x <= gap + excess + 1e-12
-            assert gap <= x + missed + 1e-12
+    # chance of an accuracy of at least p(epsilon) - x. All coins are guessed: with
+    # chance w all are known, else each is right with chance c; E is the package's.
+    for n in (50, 500):
+        for mechanism, top, w, c in (
+            (LocalRandomisedResponse(epsilon=1.0), p(1.0), 0.0, p(1.0)),
+            (LocalLaplace(epsilon=1.0), p(1.0), 0.0, 1 - np.exp(-0.5) / 2),
+            (AllOrNothing(elements=n, chance=0.3), 1.0, 0.3, 0.5),
+        ):
+            law = (1 - w) * binomial.float_law(n, c)
+            law[-1] += w
+            share = np.arange(n + 1) / n
+            mean = levels(mechanism, elements=n).average_element.value
+            assert mean == pytest.approx(law @ share)
+            excess = law @ np.maximum(0.0, share - top)
+            for x in (0.02, 0.1):
+                missed = law[share < top - x].sum()
+                gap = top - mean
+                assert missed * x <= gap + excess + 1e-9
+                assert gap <= x + missed + 1e-9
 
 
 def test_lem_ora_efficacy_and_tightness_with_abstentions():
