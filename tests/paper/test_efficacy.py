@@ -13,6 +13,7 @@ from dpaudit.game import Confident, Everyone
 from dpaudit.mechanisms.exposure import AllOrNothing, NameAndShame
 from dpaudit.mechanisms.local import LocalLaplace, LocalRandomisedResponse
 from dpaudit.mechanisms.parity import Xor
+from dpaudit.mechanisms.sets import CountInSets
 from dpaudit.theory.enumeration import Enumeration
 from dpaudit.theory.levels import levels
 from dpaudit.theory.simulation import efficacy
@@ -165,6 +166,16 @@ def test_thm_optimal_efficacy_with_abstentions_is_attained_and_not_exceeded(mech
         for k in range(1, mechanism.n + 1):
             assert mechanism.efficacy(mechanism.most_likely(k)) == mechanism.best(k)
             assert best_by_search(mechanism, k) == mechanism.best(k)
+
+
+def test_thm_optimal_efficacy_with_abstentions_by_the_law_of_losses(exact):
+    # Counts of two sets of two: all coins and outputs, and the package's closed form.
+    counts = [(r & 1) + (r >> 1 & 1) + 3 * ((r >> 2 & 1) + (r >> 3)) for r in range(16)]
+    table = exact([[Fraction(count == o) for o in range(9)] for count in counts])
+    for k in range(1, 5):
+        found = levels(CountInSets(elements=4, set_size=2), elements=4, guesses=k)
+        assert found.how == "closed form"
+        assert found.best.value == pytest.approx(float(table.best(k)), abs=1e-12)
 
 
 def test_thm_restated_optimal_efficacy_with_abstentions_by_the_package_s_guesser(

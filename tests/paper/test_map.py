@@ -1,11 +1,27 @@
-"""The table in the docs names every statement of the paper and every test of it."""
+"""The table in the docs names every statement of the paper and every test of it.
+
+The tests of a row run the code that the row names: they are called here once more,
+under a profile that sees which functions of the package are entered, and that ends
+them once all that were named have been. Other tests see that they pass.
+"""
 
 import ast
 import re
+import sys
+from functools import cache, partial
+from importlib.util import module_from_spec, spec_from_file_location
+from inspect import signature
+from itertools import product
+from math import inf
 from pathlib import Path
+
+import pytest
+
+import dpaudit
 
 HERE = Path(__file__).parent
 MAP = HERE.parents[1] / "docs" / "explanation" / "paper-map.md"
+PACKAGE = f"{dpaudit.__path__[0]}/"
 
 # The labels of the paper's source, in its order; the paper is not in the repository.
 LABELS = [
@@ -86,14 +102,13 @@ UNLABELLED = {
 
 
 def rows():
-    """The first cell of each row of the table, and the tests that it names."""
+    """Of each row of the table: its first cell, the code it names, and the tests."""
     found = []
     for line in MAP.read_text(encoding="utf-8").splitlines():
         cells = re.split(r"(?<!\\)\|", line)[1:-1]
         if len(cells) == 5 and "`" in cells[3]:
-            found.append(
-                (cells[0], re.findall(r"`(test_\w+\.py::test_\w+)`", cells[3]))
-            )
+            tests = re.findall(r"`(test_\w+\.py::test_\w+)`", cells[3])
+            found.append((cells[0], cells[2].strip(), tests))
     return found
 
 
@@ -122,7 +137,7 @@ def stem_of(statement):
 
 def test_every_statement_is_in_the_table_once_and_no_other():
     labels, names = [], []
-    for statement, _ in rows():
+    for statement, _, _ in rows():
         label = re.search(r"`([\w-]+:[\w-]+)`", statement)
         name = re.search(r": (.*) \(no label\)", statement)
         (labels if label else names).append((label or name)[1])
@@ -136,7 +151,7 @@ def test_every_statement_has_the_number_that_its_place_in_the_paper_gives_it():
         r" (Definition|Theorem|Lemma|Proposition|Corollary) ([2-6A-E])\.(\d+): .*?"
         r"(?:`([\w-]+:[\w-]+)`|\(no label\))"
     )
-    found = [match.groups() for each, _ in rows() if (match := said.match(each))]
+    found = [match.groups() for each, _, _ in rows() if (match := said.match(each))]
     assert len(found) == len(rows()) - 4  # three algorithms and a text
     place = {(section, int(number)): label for _, section, number, label in found}
     for section in "23456ABCDE":
@@ -149,17 +164,17 @@ def test_every_statement_has_the_number_that_its_place_in_the_paper_gives_it():
 
 
 def test_every_test_in_the_table_exists():
-    named = {test for _, tests in rows() for test in tests}
+    named = {test for _, _, tests in rows() for test in tests}
     assert named <= set(written())
 
 
 def test_every_test_of_the_paper_is_in_the_table_once():
-    named = [test for _, tests in rows() for test in tests]
+    named = [test for _, _, tests in rows() for test in tests]
     assert sorted(named) == sorted(written())
 
 
 def test_every_statement_has_a_test_that_bears_its_name():
-    for statement, tests in rows():
+    for statement, _, tests in rows():
         assert tests, statement
         for test in tests:
             assert test.split("::test_")[1].startswith(stem_of(statement)), test
@@ -173,3 +188,102 @@ def test_every_statement_that_needs_a_correction_is_explained():
             label = re.search(r"`([\w-]+:[\w-]+)`", statement)
             name = re.search(r": (.*) \(no label\)", statement)
             assert (label or name)[1] in errata, statement
+
+
+# What the tests of a row run
+
+SOON = 20_000  # calls of functions, after which a test is broken off at first
+
+
+def named_code(cell):
+    """Pairs of a file and a function, class or method in it; "" for any."""
+    found, file = set(), None
+    for token in re.findall(r"`([^`]+)`", cell):
+        if token.endswith(".py"):
+            file = token
+        found.add((file, "" if token == file else token))
+    return found
+
+
+class Enough(BaseException):
+    """A call has run what it was made for."""
+
+
+def not_run(wanted, call, most):
+    """Which of the wanted a call does not enter.
+
+    It ends once it entered all, or called so many functions.
+    """
+    left, met, entered = set(wanted), {}, 0
+
+    def look(frame, event, _):
+        nonlocal entered
+        if event != "call":
+            return
+        entered += 1
+        code = frame.f_code
+        if id(code) not in met:
+            met[id(code)] = code
+            left.difference_update([each for each in left if is_of(code, *each)])
+        if not left or entered > most:
+            raise Enough
+
+    before = sys.getprofile()
+    sys.setprofile(look)
+    try:
+        call()
+    except Enough:
+        pass
+    finally:
+        sys.setprofile(before)
+    return left
+
+
+def is_of(code, file, name):
+    """Whether it is code of a function, or of a class, of a file of the package."""
+    within = not name or f"{code.co_qualname}.".startswith(f"{name}.")
+    return within and code.co_filename == PACKAGE + file and code.co_name != "<module>"
+
+
+@cache
+def module(file):
+    """A file of tests, for itself: what pytest collected stays as it is."""
+    spec = spec_from_file_location(f"row_of_{Path(file).stem}", HERE / file)
+    found = module_from_spec(spec)
+    spec.loader.exec_module(found)
+    return found
+
+
+def calls(tests, request):
+    """Every call that pytest makes of some tests, ready to be made."""
+    for test in tests:
+        file, name = test.split("::")
+        function = getattr(module(file), name)
+        choices = []
+        for mark in getattr(function, "pytestmark", ()):
+            names, values = mark.args
+            one = isinstance(names, str)
+            choices.append(
+                [
+                    {names: v} if one else dict(zip(names, v, strict=True))
+                    for v in values
+                ]
+            )
+        for chosen in product(*choices):
+            given = {name: value for part in chosen for name, value in part.items()}
+            fixtures = signature(function).parameters.keys() - given
+            given |= {name: request.getfixturevalue(name) for name in fixtures}
+            yield partial(function, **given)
+
+
+@pytest.mark.parametrize(
+    ("code", "tests"),
+    [pytest.param(*row[1:], id=stem_of(row[0])) for row in rows()],
+)
+def test_the_tests_of_a_row_run_the_code_that_it_names(request, code, tests):
+    left = named_code(code)
+    assert bool(left) != code.startswith("none; ")
+    for most in (SOON, inf):
+        for call in calls(tests, request):
+            left = left and not_run(left, call, most)
+    assert not left
