@@ -60,7 +60,7 @@ def test_a_game_can_be_played_with_each(name, half_sets, size, epsilon, sigma, s
         seen += len(batch)
     assert seen == n
     assert mechanism.loss_law(n).elements == n
-    assert hasattr(mechanism, "guarantee") == (name not in NOT_PRIVATE)
+    assert (mechanism.guarantee.delta_at(100.0) == 1.0) == (name in NOT_PRIVATE)
 
 
 def test_an_unknown_name_is_answered_with_the_known_ones():

@@ -70,7 +70,7 @@ def test_no_noise_is_none():
     assert not NoNoise().draw(5, np.random.default_rng(1)).any()
     found = NoNoise().log_density(np.array([-1, 0, 2]))
     np.testing.assert_array_equal(found, [-np.inf, 0.0, -np.inf])
-    assert not hasattr(NoNoise(), "guarantee")
+    assert NoNoise().guarantee.delta_at(100.0) == 1.0
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.4, 0.999, 1.001])

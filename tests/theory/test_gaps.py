@@ -265,6 +265,37 @@ def test_a_mechanism_without_guarantee_is_taken_at_its_level():
     assert level(late)["confidence"] == pytest.approx(math.log(4 * (0.75 - 0.02)))
 
 
+class OfWhichNothingIsProved:
+    """Randomised response at epsilon = 1, without its law and its guarantee."""
+
+    def __init__(self):
+        told = LocalRandomisedResponse(epsilon=1.0)
+        self.run, self.log_odds, self.pairs = told.run, told.log_odds, told.pairs
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-3])
+def test_a_level_that_is_not_known_is_not_called_infinite(delta):
+    """It is no less than what one who knows no coin sees: here all of it, and 1."""
+    mechanism = OfWhichNothingIsProved()
+    found = gaps(mechanism, elements=20, delta=delta, rng=rng(), runs=100)
+    first, second = found.rungs[:2]
+    for rung in (first, second):
+        assert rung.low <= 1.0 < rung.high == math.inf
+    assert first.low > 0.5
+    assert str(found).startswith("What the mechanism guarantees is not known; its eps")
+    assert f"is at least {first.low:.3f}." in str(found)
+    assert "no privacy" not in str(found)
+    assert found.drops["interference"] == 0.0
+    assert "interference" not in str(found).lower()
+    # A claim is taken at its word, and is not called weaker than what is not known.
+    claimed = gaps(
+        mechanism, elements=20, claim=PureDP(epsilon=1.5), rng=rng(), runs=100
+    )
+    assert level(claimed)["claim"] == 1.5
+    assert str(claimed).startswith("The mechanism claims epsilon = 1.500.")
+    assert "weaker" not in str(claimed)
+
+
 def test_an_observed_bound_is_compared_with_the_expected_one():
     mechanism = LocalRandomisedResponse(epsilon=1.0)
     plain = gaps(mechanism, elements=50)

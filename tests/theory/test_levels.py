@@ -56,11 +56,32 @@ def test_a_guarantee_is_the_worst_case_at_its_delta():
     assert levels(LocalGaussian(sigma=1.0), elements=10).worst_case == inf
 
 
-def test_without_a_guarantee_the_worst_case_is_enumerated_or_infinite():
+class OfWhichNothingIsProved:
+    """Randomised response at epsilon = 1, without its law and its guarantee."""
+
+    def __init__(self):
+        told = LocalRandomisedResponse(epsilon=1.0)
+        self.run, self.log_odds, self.pairs = told.run, told.log_odds, told.pairs
+
+
+def test_a_worst_case_that_is_not_known_is_not_called_infinite():
+    rng = np.random.default_rng(1)
+    found = levels(OfWhichNothingIsProved(), elements=20, rng=rng, runs=50)
+    assert found.how.endswith("; the worst case is not known")
+    assert found.worst_case == inf  # all that can be said from above
+    assert "not known" not in levels(Xor(elements=20), elements=20).how
+
+
+def test_without_a_guarantee_the_worst_case_is_enumerated():
     rows = np.array([[0.75, 0.25], [0.25, 0.75]])
     assert levels(FiniteTable(rows=rows), elements=1).worst_case == pytest.approx(
         log(3)
     )
+    open_book = FiniteTable(rows=np.eye(4))
+    assert levels(open_book, elements=2).worst_case == inf
+
+
+def test_a_guarantee_of_nothing_is_infinite():
     assert levels(Xor(elements=3), elements=3).worst_case == inf
     assert levels(count(10**6), elements=10**6).worst_case == inf
 

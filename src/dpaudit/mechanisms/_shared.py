@@ -1,12 +1,17 @@
-"""A check that several mechanisms share."""
+"""What several mechanisms share: a guarantee of nothing, and a check."""
 
-from typing import Any
+from typing import Any, Final
 
 from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError
+from dpaudit.privacy.guarantees import Adjacency, ApproxDP
 
-__all__ = ["one_each"]
+__all__ = ["NOTHING", "one_each"]
+
+# What holds of every mechanism. A mechanism that says so has no privacy to lose; of one
+# that has no guarantee at all nothing is known.
+NOTHING: Final = ApproxDP(epsilon=0.0, delta=1.0, adjacency=Adjacency.REPLACE_ONE)
 
 
 def one_each(data: NDArray[Any], elements: int) -> None:

@@ -27,7 +27,7 @@ from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.mechanism import FixedPosterior, Mechanism, Posterior
 from dpaudit.game.pairs import Pairs
-from dpaudit.mechanisms._shared import one_each
+from dpaudit.mechanisms._shared import NOTHING, one_each
 from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, LossLaw
 from dpaudit.mechanisms.said import Said, said_alone
 from dpaudit.mechanisms.table import digits, product_law
@@ -127,6 +127,11 @@ class Identity:
     """
 
     @property
+    def guarantee(self) -> ApproxDP:
+        """Nothing."""
+        return NOTHING
+
+    @property
     def pairs(self) -> Pairs:
         """The pair vector: 0 or 1."""
         return Pairs(x=np.int8(0), y=np.int8(1))
@@ -197,8 +202,7 @@ class AllOrNothing:
     @property
     def guarantee(self) -> Guarantee:
         """The inner curve, scaled; (0, chance)-DP if the inner one has none."""
-        nothing = ApproxDP(epsilon=0.0, delta=1.0, adjacency=Adjacency.REPLACE_ONE)
-        return _scaled(getattr(self.inner, "guarantee", nothing), self.chance)
+        return _scaled(getattr(self.inner, "guarantee", NOTHING), self.chance)
 
     @property
     def pairs(self) -> Pairs:

@@ -20,7 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit.privacy.guarantees import Adjacency, GaussianDP, PureDP
+from dpaudit.mechanisms._shared import NOTHING
+from dpaudit.privacy.guarantees import Adjacency, ApproxDP, GaussianDP, PureDP
 
 __all__ = ["GaussianNoise", "GeometricNoise", "LaplaceNoise", "NoNoise", "Noise"]
 
@@ -28,12 +29,17 @@ __all__ = ["GaussianNoise", "GeometricNoise", "LaplaceNoise", "NoNoise", "Noise"
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoNoise:
-    """Nothing is added; there is no guarantee.
+    """Nothing is added; nothing is guaranteed.
 
     Example:
         >>> NoNoise().log_density(np.array([0, 1]))
         array([  0., -inf])
     """
+
+    @property
+    def guarantee(self) -> ApproxDP:
+        """Nothing."""
+        return NOTHING
 
     def draw(self, size: int, rng: np.random.Generator) -> NDArray[np.int64]:
         """Return zeros."""

@@ -29,11 +29,11 @@ from scipy import special
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.pairs import Pairs
-from dpaudit.mechanisms._shared import one_each
+from dpaudit.mechanisms._shared import NOTHING, one_each
 from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, LossLaw
 from dpaudit.mechanisms.said import Said, said_of_parities
 from dpaudit.mechanisms.table import digits, product_law
-from dpaudit.privacy.guarantees import Adjacency, PureDP
+from dpaudit.privacy.guarantees import Adjacency, ApproxDP, PureDP
 
 __all__ = [
     "ParityPosterior",
@@ -114,6 +114,11 @@ class Xor:
 
     def __post_init__(self) -> None:
         _validate.whole_number("elements", self.elements, least=1)
+
+    @property
+    def guarantee(self) -> ApproxDP:
+        """Nothing."""
+        return NOTHING
 
     @property
     def pairs(self) -> Pairs:
@@ -241,6 +246,11 @@ class XorInPairs:
     def __post_init__(self) -> None:
         _validate.whole_number("elements", self.elements, least=2)
         _even(self.elements)
+
+    @property
+    def guarantee(self) -> ApproxDP:
+        """Nothing."""
+        return NOTHING
 
     @property
     def pairs(self) -> Pairs:

@@ -49,7 +49,6 @@ from dpaudit.stats.means import mean_limits
 from dpaudit.theory.capabilities import (
     can_be_simulated,
     can_be_told_apart,
-    guarantee_of,
     has_loss_law,
 )
 from dpaudit.theory.knowledge import knowledge
@@ -62,6 +61,7 @@ from dpaudit.theory.rungs import Gaps, Measured, Rung
 __all__ = ["Gaps", "Rung", "gaps"]
 
 _FEW = 100  # games that are played at least
+_NOT_KNOWN = "at least that of one who knows no coin: it is not known"
 _MOST_CELLS = 200_000  # of what outputs say, for the limit
 _ERROR = 0.01  # of the interval of what is simulated, as in theory/simulation.py
 
@@ -87,7 +87,8 @@ def gaps(  # noqa: PLR0913 (an audit, and what is known of it)
         guesses: Guesses of the audit; all if not given.
         delta: The delta of the claim and the bound.
         alpha: Chance of the bound being wrong.
-        claim: What is claimed; the mechanism's own guarantee if not given.
+        claim: What is claimed; the mechanism's own guarantee if not given. Without
+            either the level is enumerated, or not known, and the ladder says so.
         efficacy: Of the guesser in use; if not given it is the maximum-likelihood one,
             which loses nothing. If given, guesses are taken to be right independently,
             and what other guessers would know is not asked.
@@ -171,24 +172,35 @@ def _guaranteed(
     mechanism: object, claim: Guarantee | None, found: Levels, delta: float
 ) -> tuple[Rung, Rung]:
     """Return the rungs that speak of all data, all outputs and all elements."""
-    stated = claim or guarantee_of(mechanism)
-    if stated is not None:
-        claimed = stated.epsilon_at(delta)
+    level = worst_case(mechanism, elements=found.elements, delta=found.delta)
+    if claim is not None:
+        claimed: float | None = claim.epsilon_at(delta)
     elif delta == 0:
-        claimed = found.worst_case
+        claimed = level
     else:
         claimed = worst_case(mechanism, elements=found.elements, delta=delta)
     at, later = (f"at delta = {d:g}" if d else "" for d in (delta, found.delta))
     return (
-        Rung.of("claim", Measured.exact(claimed), f"what is claimed {at}".strip()),
+        Rung.of(
+            "claim",
+            _at_least(found.distributional, claimed),
+            f"what is claimed {at}".strip() if claimed is not None else _NOT_KNOWN,
+        ),
         Rung.of(
             "confidence",
-            Measured.exact(found.worst_case),
+            _at_least(found.distributional, level),
             f"the level {later}, the most that a valid test can certify"
             if later
             else "the level of the mechanism",
         ),
     )
+
+
+def _at_least(distributional: Measured, level: float | None) -> Measured:
+    """Return a level; if it is not known, what it cannot be below."""
+    if level is not None:
+        return Measured.exact(level)
+    return Measured(value=distributional.value, low=distributional.low, high=inf)
 
 
 def _achievable(found: Levels, efficacy: Measured) -> tuple[Rung, ...]:

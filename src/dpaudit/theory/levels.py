@@ -47,6 +47,7 @@ from dpaudit.theory.simulation import simulate
 __all__ = ["Levels", "Measured", "levels", "worst_case"]
 
 _LAST_DIGITS = 1e-15  # of an accuracy near 1
+_NOT_KNOWN = "; the worst case is not known"
 _SLACK = 1e-6  # a chain of numbers that were rounded may be broken by that much
 
 
@@ -59,7 +60,8 @@ class Levels:
         elements: How many elements.
         guesses: How many of them the best guesser guesses at least.
         delta: Of the worst case and of the distributional level.
-        worst_case: The DP level at delta, an epsilon; infinite if none is known.
+        worst_case: The DP level at delta, an epsilon; infinite if there is none, and if
+            none is known, which ``how`` says.
         distributional: An epsilon.
         average_case: A probability.
         best: A probability; the best efficacy with that many guesses.
@@ -153,7 +155,7 @@ def levels(
 
     Returns:
         The levels. The worst case is what the mechanism's ``guarantee`` says; without
-        one it is enumerated if that is possible, and infinite otherwise.
+        one it is enumerated if that is possible, and not known otherwise.
 
     Example:
         >>> from dpaudit.mechanisms.table import FiniteTable
@@ -179,16 +181,17 @@ def levels(
             "loss_law(elements), or law(data) and pairs for at most 12 elements, or "
             "log_odds(output) and pairs"
         )
+    worst = worst_case(mechanism, elements=elements, delta=delta)
     return Levels(
         elements=elements,
         guesses=guesses,
         delta=delta,
-        worst_case=worst_case(mechanism, elements=elements, delta=delta),
+        worst_case=inf if worst is None else worst,
         distributional=found.distributional,
         average_case=found.average_case,
         best=found.best,
         average_element=found.average_element,
-        how=found.how,
+        how=found.how + _NOT_KNOWN * (worst is None),
     )
 
 
@@ -251,15 +254,15 @@ def _simulated(
     )
 
 
-def worst_case(mechanism: object, *, elements: int, delta: float) -> float:
-    """Return the epsilon of a mechanism at delta; infinity if nothing is known."""
+def worst_case(mechanism: object, *, elements: int, delta: float) -> float | None:
+    """Return the epsilon of a mechanism at delta, infinity if none; None: not known."""
     guarantee = guarantee_of(mechanism)
     if guarantee is not None:
         return guarantee.epsilon_at(delta)
     if can_be_enumerated(mechanism, elements):
         table = enumerate_mechanism(mechanism, mechanism.pairs, elements=elements)
         return table.worst_case(delta=delta)
-    return inf
+    return None
 
 
 def _as_epsilon(measured: Measured, cap: float) -> Measured:

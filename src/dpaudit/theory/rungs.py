@@ -344,8 +344,14 @@ share an output.
         return pairwise(self.knowledge)
 
     def _claimed(self) -> str:
-        epsilon = self.rungs[0].epsilon
+        first = self.rungs[0]
+        epsilon = first.epsilon
         at = f" at delta = {self.delta:g}" if self.delta else ""
+        if first.low < first.high:
+            return (
+                f"What the mechanism guarantees is not known; its epsilon{at} is at "
+                f"least {_number(first.low)}."
+            )
         if epsilon == inf:
             return f"The mechanism claims no privacy at all (epsilon = infinity{at})."
         return f"The mechanism claims epsilon = {_number(epsilon)}{at}."
