@@ -14,7 +14,7 @@ from sweeping import filled
 
 from dpaudit._files import write
 from dpaudit.engines.store import Store
-from dpaudit_lab.paper.efficiency import CAPTION, TITLE, charts, sweeps, worth
+from dpaudit_lab.paper.efficiency import charts, sweeps, worth
 from dpaudit_lab.pictures.chart import csv_text
 from dpaudit_lab.pictures.curves import draw_panels
 
@@ -32,10 +32,9 @@ def main() -> None:
             pass
     with Store(args.store) as store:
         drawn = charts(store, planned)
-    caption = CAPTION.format(trials=args.trials)
     for suffix in (".svg", ".pdf"):
         path = args.out / f"efficiency{suffix}"
-        draw_panels(drawn, path, title=TITLE, caption=caption)
+        draw_panels(drawn, path, width=7.5)
     texts = [csv_text(chart).partition("\n") for chart in drawn]
     rows = [
         f"{chart.title.partition(',')[0]},{line}"

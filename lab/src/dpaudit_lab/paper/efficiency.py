@@ -61,7 +61,7 @@ from dpaudit_lab.pictures.chart import (
     median_point,
 )
 
-__all__ = ["CAPTION", "PANELS", "TITLE", "charts", "sweeps", "trial", "worth"]
+__all__ = ["PANELS", "charts", "sweeps", "trial", "worth"]
 
 ALPHA, DELTA = 0.05, 1e-5
 ELEMENTS, SET = 100, 10
@@ -69,14 +69,6 @@ RUNS = (1, 3, 10, 30, 100, 300, 1000)
 SEVERAL = (1, 3, 10, 30, 100)  # trainings of a thousand coordinates
 FEW = (1, 3, 10, 30)  # more, and delta costs rounds more than they are worth
 TRAINING = Training(steps=100, rate=0.1, noise=NOISE[EPSILON])
-TITLE = "What an audit shows for what it costs"
-CAPTION = (
-    "Median bounds of {trials} audits, alpha = 0.05; bands: one standard error. The "
-    "cost is the number of runs. No valid audit's median is above its limit.\n"
-    "Mechanisms of 100 elements at delta = 0; DP-SGD of 100 steps, sampling rate 0.1, "
-    "claimed epsilon = 2, at delta = 1e-5, as many canaries at a coordinate as is\n"
-    "best. Where no true epsilon is drawn it is infinite."
-)
 
 CLASSIC, AT_ONCE, ADAPTIVE = "classic", "at once", "adaptively"
 ALONE, TOGETHER = "limit of one canary a run", "limit of all canaries"
@@ -124,7 +116,7 @@ PANELS: Mapping[str, Panel] = {
         larger=False,
     ),
     "all": Panel(
-        title="All or nothing, one run in ten",
+        title="All or nothing, 1 in 10",
         mechanism=AllOrNothing(elements=ELEMENTS, chance=0.1),
         larger=False,
     ),

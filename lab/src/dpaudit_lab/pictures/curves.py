@@ -35,7 +35,7 @@ __all__ = ["chart_figure", "draw_chart", "draw_panels"]
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#E69F00", "#CC79A7", "#56B4E9", INK)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _WIDE, _HIGH = 9.0, 3.3  # inches, of the paper and of the axes
-_COLUMNS, _PANELS, _PANEL = 3, 11.0, 2.3  # the same of panels
+_COLUMNS, _PANEL, _APART = 3, 1.9, 0.4  # panels in a row, their height and gap
 _NARROW = 3.0  # as letters keep their size
 _LEFT, _RIGHT = 0.765, 0.18  # of the axes, to the edges
 
@@ -90,34 +90,35 @@ def chart_figure(chart: Chart, *, width: float = _WIDE) -> mpl_figure.Figure:
     return figure
 
 
-def draw_panels(
-    charts: Sequence[Chart], path: str | Path, *, title: str, caption: str
-) -> None:
+def draw_panels(charts: Sequence[Chart], path: str | Path, *, width: float) -> None:
     """Draw charts that share their curves as panels of one picture, three in a row.
 
     The legend is that of all; what each chart has as its title stands over its panel.
+    Title and caption of the whole are left to the text around it.
     """
-    save(lambda: _panels(charts, title, caption), path)
+    save(lambda: _panels(charts, width), path)
 
 
-def _panels(charts: Sequence[Chart], title: str, caption: str) -> mpl_figure.Figure:
+def _panels(charts: Sequence[Chart], width: float) -> mpl_figure.Figure:
     rows = -(-len(charts) // _COLUMNS)
-    figure = mpl_figure.Figure(figsize=(_PANELS, _HIGH), facecolor="white")
+    figure = mpl_figure.Figure(figsize=(width, _HIGH), facecolor="white")
+    each = (width - _RIGHT - _LEFT) / _COLUMNS
     for at, chart in enumerate(charts):
         row, column = divmod(at, _COLUMNS)
-        axes = figure.add_axes((0.055 + 0.322 * column, 0.0, 0.285, 1.0))
+        left = _LEFT + column * each
+        axes = figure.add_axes((left / width, 0.0, (each - _APART) / width, 1.0))
         for curve in chart.curves:
             _draw(axes, chart, curve)
         for limit in chart.limits:
             limit_line(axes, limit)
         _frame(axes, chart)
-        axes.set_ylim(bottom=0)
-        axes.set_title(typeset(chart.title), fontsize=10, color=INK, loc="left")
+        axes.set_ylim(0.0, 1.08 * max(axes.get_ylim()[1], 0.1))
+        axes.set_title(typeset(chart.title), fontsize=9, color=INK, loc="left", pad=8)
         if column:
             axes.set_ylabel("")
         if row < rows - 1:
             axes.set_xlabel("")
-    lay_out(figure, title=title, caption=caption, frame=_PANEL, rows=rows)
+    lay_out(figure, title="", caption="", frame=_PANEL, rows=rows)
     return figure
 
 
