@@ -22,7 +22,7 @@ copyright = "The dpaudit developers"
 version = release = version_of("dpaudit")
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "reference"]
-exclude_patterns = ["_extensions"]
+exclude_patterns = ["_extensions", "paper"]
 myst_heading_anchors = 4
 smartquotes = False
 highlight_language = "text"
