@@ -258,7 +258,8 @@ def test_prop_adaptive_ora_is_valid_with_a_fixed_number_of_guesses(
 
 
 def test_prop_adaptive_ora_is_valid_and_attains_the_binomial(binomial, exact):
-    # For randomised response the optimum is the binomial: nothing is given away.
+    # For randomised response the optimum is the binomial: nothing is given away. The
+    # package's p-value is that optimum.
     keep = Fraction(3, 4)
     response = [
         [
@@ -271,6 +272,9 @@ def test_prop_adaptive_ora_is_valid_and_attains_the_binomial(binomial, exact):
     for v in (1, 2):
         found = sum(table.chance(o) * best_chance(table, o, 2, v) for o in range(4))
         assert found == binomial.tail(v, 2, keep)
+        counts = Counts(canaries=2, guesses=2, correct=v)
+        log_p = Adaptive().log_p_value(counts, epsilon=log(3), delta=0.0)
+        assert exp(log_p) == pytest.approx(float(found))
 
 
 class AheadOfTwo:

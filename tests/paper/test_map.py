@@ -2,22 +2,26 @@
 
 The tests of a row run the code that the row names: they are called here once more,
 under a profile that sees which functions of the package are entered, and that ends
-them once all that were named have been. Other tests see that they pass.
+them once all that were named have been. Other tests see that they pass. Faults that
+are put into some of that code are found by the row's own tests.
 """
 
 import ast
 import re
 import sys
+from dataclasses import replace
 from functools import cache, partial
 from importlib.util import module_from_spec, spec_from_file_location
 from inspect import signature
-from itertools import product
+from itertools import islice, product
 from math import inf
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
 
 import dpaudit
+from dpaudit.theory.rungs import Measured
 
 HERE = Path(__file__).parent
 MAP = HERE.parents[1] / "docs" / "explanation" / "paper-map.md"
@@ -287,3 +291,180 @@ def test_the_tests_of_a_row_run_the_code_that_it_names(request, code, tests):
         for call in calls(tests, request):
             left = left and not_run(left, call, most)
     assert not left
+
+
+# Faults that the tests of a row find
+
+
+def given(**changed):
+    """A function that takes something else for what it is given by name."""
+
+    def fault(real):
+        def faulty(*arguments, **named):
+            wrong = {name: change(named[name]) for name, change in changed.items()}
+            return real(*arguments, **named | wrong)
+
+        return faulty
+
+    return fault
+
+
+def returned(change):
+    """A function that returns something else."""
+    return lambda real: lambda *given, **named: change(real(*given, **named))
+
+
+def by_expectation(evidence):
+    """As if many elements were there for sure where many are expected."""
+    table = [[replace(e, chance=1.0) for e in row] for row in evidence.table]
+    return replace(evidence, table=tuple(map(tuple, table)))
+
+
+def a_little_less(found):
+    less = Measured.exact(found.average_element.value - 1e-3)
+    return replace(found, average_element=less)
+
+
+BOUND = ("bounds/exact.py", "Pure.epsilon_lower")
+LIMITS = ("stats/binomial.py", "rate_limits")
+two_sided = given(alpha=lambda alpha: alpha / 2)
+one_percent_more = given(alpha=lambda alpha: 1.01 * alpha)
+
+# The row, what of its code has a fault, and the fault.
+FAULTS = [
+    (
+        "def_differential_privacy",
+        ("theory/enumeration.py", "Enumeration.worst_case"),
+        lambda _: lambda self, **named: self.distributional(**named),
+    ),
+    ("def_ora_asymptotic_tightness", BOUND, two_sided),
+    (
+        "def_ora_efficacy",  # coins that were passed, one of three, count as wrong
+        ("theory/simulation.py", "efficacy"),
+        returned(lambda found: Measured.exact(found.value * 2 / 3)),
+    ),
+    ("def_validity", BOUND, given(alpha=lambda alpha: 2 * alpha)),
+    (
+        "def_asymptotic_tightness",
+        ("theory/tightness.py", "tightness"),
+        returned(by_expectation),
+    ),
+    (
+        "def_clopper_pearson_lower",
+        ("stats/binomial.py", "log_odds_limit"),
+        given(log_alpha=lambda log_alpha: log_alpha - 0.01),
+    ),
+    (
+        "def_stochastic_dominance",
+        ("stats/binomial.py", "log_tails"),
+        lambda real: lambda v, r, log_odds: real(v + 1, r, log_odds),
+    ),
+    (
+        "prop_one_run_auditing_is_valid",
+        ("bounds/exact.py", "Pure.log_p_value"),
+        given(epsilon=lambda epsilon: 1.001 * epsilon),
+    ),
+    ("lem_convergence_of_clopper_pearson_lower", LIMITS, one_percent_more),
+    (
+        "lem_convergence_of_clopper_pearson_lower_for_random_variables",
+        LIMITS,
+        one_percent_more,
+    ),
+    ("lem_privacy_estimations_and_bounds", BOUND, two_sided),
+    ("prop_asymptotic_validity_estimations_and_bounds", BOUND, two_sided),
+    (
+        "prop_characterization_of_asymptotic_tightness_of_valid_auditors",
+        BOUND,
+        two_sided,
+    ),
+    (
+        "lem_restated_efficacy_and_tightness",
+        ("theory/levels.py", "levels"),
+        returned(a_little_less),
+    ),
+    (
+        "lem_log_likelihood_ratio_and_total_variation_distance",
+        ("theory/enumeration.py", "Enumeration.accuracy"),
+        lambda _: property(lambda self: self.posterior),
+    ),
+    (
+        "lem_efficacy_is_mean_of_success_probabilities",
+        ("theory/enumeration.py", "Enumeration.efficacy_of"),
+        returned(lambda efficacy: 1 - efficacy),
+    ),
+    (
+        "prop_local_laplace_efficacy_without_abstentions",
+        ("mechanisms/local.py", "LocalLaplace.loss_law"),
+        lambda real: lambda self, n: real(type(self)(epsilon=self.epsilon / 2), n),
+    ),
+    ("lem_bounds_approach_efficacy_for_local_algorithms", BOUND, two_sided),
+    (
+        "alg_dp_sgd",
+        ("dpsgd/likelihood.py", "CountLikelihood.observe"),
+        lambda real: lambda self, sums, scale: real(self, sums, 1.001 * scale),
+    ),
+    (
+        "prop_condition_for_tightness_of_ora_for_count_in_sets",
+        ("theory/tightness.py", "SetSize.is_tight"),
+        lambda _: property(lambda self: self.per_log2 < 1),
+    ),
+    (
+        "def_adaptive_ora",
+        ("game/referee.py", "Referee.submit"),
+        returned(lambda truth: -truth),
+    ),
+    (
+        "prop_adaptive_ora_is_valid",
+        ("bounds/adaptive.py", "Adaptive.log_p_value"),
+        returned(lambda log_p: log_p - 1e-3),
+    ),
+    (
+        "subsec_aora_count_in_sets",
+        ("theory/posterior.py", "adaptive_guessing"),
+        given(threshold=lambda threshold: min(threshold, 1.0)),
+    ),
+]
+
+
+@pytest.fixture
+def forget():
+    """Nothing that was computed or imported without a fault is used with it."""
+
+    def everything():
+        module.cache_clear()
+        for name, each in list(sys.modules.items()):
+            if name.startswith("dpaudit."):
+                for value in list(vars(each).values()):
+                    if hasattr(value, "cache_clear"):
+                        value.cache_clear()
+
+    yield everything
+    everything()
+
+
+def fails(call):
+    try:
+        call()
+    except AssertionError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("row", "where", "fault"), [pytest.param(*each, id=each[0]) for each in FAULTS]
+)
+def test_the_tests_of_a_row_find_a_fault(
+    request, monkeypatch, forget, row, where, fault
+):
+    ((code, tests),) = [each[1:] for each in rows() if stem_of(each[0]) == row]
+    file, name = where
+    assert {where, (file, name.split(".")[0])} & named_code(code)
+    path = f"dpaudit.{file.removesuffix('.py').replace('/', '.')}"
+    monkeypatch.setattr(f"{path}.{name}", fault(resolve_name(f"{path}:{name}")))
+    forget()
+    failing = (n for n, call in enumerate(calls(tests, request)) if fails(call))
+    number = next(failing, None)
+    assert number is not None
+    monkeypatch.undo()
+    forget()
+    assert not fails(next(islice(calls(tests, request), number, None)))

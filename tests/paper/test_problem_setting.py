@@ -262,8 +262,11 @@ def test_lem_convergence_of_clopper_pearson_lower_for_random_variables(binomial,
             if mass < 1e-13:
                 continue
             v = np.arange(r + 1)
-            worst = int(np.abs(v / r - binomial.fast_cpl(r, v, beta)).argmax())
-            chance += mass * (abs(worst / r - cpl(r, worst, beta)) > 0.1)
+            printed = binomial.fast_cpl(r, v, beta)
+            worst = int(np.abs(v / r - printed).argmax())
+            lower = cpl(r, worst, beta)
+            assert lower == pytest.approx(printed[worst])
+            chance += mass * (abs(worst / r - lower) > 0.1)
         far.append(chance)
     assert far[0] > 0.9
     assert far[-1] < 1e-6
