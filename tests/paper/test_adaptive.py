@@ -25,6 +25,7 @@ from dpaudit import (
 )
 from dpaudit.bounds import Counts, test_claim
 from dpaudit.bounds.adaptive import Adaptive
+from dpaudit.bounds.exact import Pure
 from dpaudit.game import Confident, Everyone, Submission
 from dpaudit.game.auditors import play_adaptive, play_one_run
 from dpaudit.game.demonstrations import full_knowledge, stopping_when_ahead
@@ -104,6 +105,59 @@ def test_prop_full_knowledge_of_xrr_is_not_valid(binomial):
     wrong = [keep if keep**n <= Fraction(1, 20) else 0 for n in (10, 11, 100)]
     assert wrong == [0, keep, keep]
     assert binomial.bound(11, 11, 0.05) > log(3) > binomial.bound(10, 10, 0.05)
+    # As played, 400 times: 300 are expected, with a deviation of 9.
+    rng = np.random.default_rng(2)
+    above = 0
+    for _ in range(400):
+        found = full_knowledge(
+            XorRandomisedResponse(elements=11, epsilon=log(3)),
+            the_other_coins,
+            pairs=Pairs(x=0, y=1),
+            canaries=11,
+            rng=rng,
+        )
+        counts = Counts(canaries=11, guesses=found.guesses, correct=found.correct)
+        bound = Pure().epsilon_lower(counts, delta=0.0, alpha=0.05)
+        above += bound.epsilon_lower > log(3)
+    assert 255 <= above <= 345
+
+
+def test_prop_full_knowledge_of_xrr_is_not_valid_as_it_is_not_dominated(binomial):
+    # The lemma says that dominance is enough for validity, not that it is needed. For a
+    # fixed number of guesses it is: if P[V >= t] exceeds that of Bin(r, p), then at any
+    # beta between the two t right guesses put the bound above epsilon.
+    keep, r = Fraction(3, 4), 5
+    between = (keep + binomial.tail(r, r, keep)) / 2
+    assert binomial.tail(r, r, keep) < between < keep
+    assert binomial.bound(r, r, float(between)) > log(3)
+
+
+def test_prop_full_knowledge_of_xrr_leaves_nothing_to_show(mechanisms):
+    # What holds for every mechanism is E V <= r p(epsilon), so P[V >= v] <= r p / v,
+    # and XRR attains it at v = r. It is 1/2 or more for every epsilon: no rule that
+    # reads counts can refute anything at beta < 1/2, and full knowledge is of no use.
+    for mechanism in (each for each in mechanisms if each.is_private):
+        top = mechanism.p_worst_case
+        right = Fraction(0)
+        for r, row in enumerate(mechanism.rows):
+            for (o, chance), i in product(enumerate(row), mechanism.indexes):
+                other = mechanism.rows[r ^ (1 << i)][o]
+                right += (chance > other) * chance + (chance == other) * chance / 2
+        assert right / len(mechanism.rows) <= mechanism.n * top
+    rng = np.random.default_rng(3)
+    found = [
+        full_knowledge(
+            XorRandomisedResponse(elements=30, epsilon=0.0),
+            the_other_coins,
+            pairs=Pairs(x=0, y=1),
+            canaries=30,
+            rng=rng,
+        ).correct
+        for _ in range(400)
+    ]
+    # At epsilon = 0 all 30 are right in half of the games; 10 is the deviation.
+    assert set(found) == {0, 30}
+    assert 160 <= found.count(30) <= 240
 
 
 def test_prop_full_knowledge_of_xrr_does_not_dominate_the_binomial(binomial):

@@ -11,12 +11,14 @@ from scipy import special
 from dpaudit import Design, Key, MostLikely, OneRun, PureDP
 from dpaudit.game.auditors import play_one_run
 from dpaudit.mechanisms.sets import CountInSets, count
+from dpaudit.mechanisms.table import FiniteTable
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.theory import from_law
 from dpaudit.theory.levels import levels
 from dpaudit.theory.tightness import SET_SIZES, count_in_sets_tightness
 
 HALF = Fraction(1, 2)
+BOTH = np.array([[a, b] for a, b in product((0, 1), repeat=2)])
 
 
 def deviation(n, p):
@@ -137,6 +139,29 @@ def test_def_count_in_sets_counts_the_ones_of_each_set():
             printed = [sum(data[i : i + s]) for i in range(0, n, s)]
             assert len(printed) == -(-n // s)
             assert mechanism.run(np.array(data), rng).tolist() == printed
+
+
+def test_def_count_in_sets_of_a_constant_size_is_not_local():
+    # Printed: for s = c it is a local algorithm. A local algorithm, whatever it is,
+    # leaves coins independent given its output; a count of 1 of 2 leaves one of each.
+    counted = FiniteTable(
+        rows=[CountInSets(elements=2, set_size=2).law(d) for d in BOTH]
+    )
+    rng = np.random.default_rng(3)
+    apart = [rng.dirichlet(np.ones(3), 2) for _ in range(20)]  # sub-algorithms
+    local = [
+        FiniteTable(rows=[np.kron(sub[b], sub[a]) for a, b in BOTH]) for sub in apart
+    ]
+    for table, independent in [(counted, False), *((each, True) for each in local)]:
+        weight = np.array(table.rows)
+        both = (weight / weight.sum(axis=0)).reshape(2, 2, -1)  # coin 0, coin 1
+        product_of = both.sum(axis=1)[:, None] * both.sum(axis=0)[None]
+        assert np.allclose(both, product_of) == independent
+    # It is audited tightly, as a constant is o(log n) and not as a local algorithm:
+    # sets of 2 that are not all alike say nothing about their elements.
+    found = levels(CountInSets(elements=10**6, set_size=2), elements=10**6, guesses=100)
+    assert found.best.value == pytest.approx(1.0)
+    assert found.average_element.value == pytest.approx(0.75)
 
 
 # Tightness for count-in-sets

@@ -421,6 +421,44 @@ def test_lem_approaches_perfect_efficacy_iff_mostly_probably_approximately_rr(
                 assert found <= top - (1 - m) * (1 - chance) * a
 
 
+def test_thm_condition_for_tightness_without_abstentions_is_of_private_sequences(exact):
+    # The definition bounds success from below only. Publishing the data is right with
+    # chance 1, which is at least p(epsilon) - a for every epsilon: it would approach
+    # LRR of every level, if algorithms need not be epsilon-DP.
+    published = exact([[Fraction(r == o) for o in range(4)] for r in range(4)])
+    guesser = published.most_likely(2)
+    assert {success(published, guesser, i, r) for i in (0, 1) for r in range(4)} == {1}
+    # For an epsilon-DP one, a mean chance of p(epsilon) - a leaves each of the two, of
+    # being right about +1 (x) and about -1 (y), at 2 a / (1 - exp(-epsilon)) of it or
+    # nearer, and no nearer in general. At epsilon = 0 it says nothing of them.
+    a = 0.01
+    for epsilon in (0.2, 1.0, 3.0):
+        odds, keep = exp(epsilon), p_of(epsilon)
+        private = [[1.0, odds], [odds, 1.0], [-1.0, -1.0]]  # x <= e^eps (1 - y), ...
+        limits = [odds, odds, -2 * (keep - a)]
+        low = optimize.linprog([1.0, 0.0], private, limits, bounds=(0, 1)).fun
+        high = -optimize.linprog([-1.0, 0.0], private, limits, bounds=(0, 1)).fun
+        apart = 2 * a / (1 - exp(-epsilon))
+        assert keep - low == pytest.approx(apart)
+        assert high - keep == pytest.approx(apart * exp(-epsilon))
+
+
+def test_thm_condition_for_tightness_without_abstentions_is_of_elements_one_by_one():
+    # Randomised response on all but sqrt(n) elements, of which +1 is said: the share of
+    # indexes that are RR tends to 1, so the sequence approaches LRR. As laws of whole
+    # outputs the two are told apart ever more surely, by whether those are all +1.
+    mechanism = LocalRandomisedResponse(epsilon=1.0)
+    distances = []
+    for n in (4, 25, 100):
+        silent = int(n**0.5)
+        law = mechanism.law(np.ones(silent, np.int8))  # where LRR is nearest
+        outputs = [tuple(each) for each in mechanism.outputs(silent)]
+        said = np.array([each == (1,) * silent for each in outputs], float)
+        distances.append(np.abs(law - said).sum() / 2)
+    assert distances == pytest.approx([1 - p_of(1.0) ** k for k in (2, 5, 10)])
+    assert distances[-1] > 0.95
+
+
 def test_thm_condition_for_tightness_without_abstentions_on_sequences():
     # Randomised response on all but sqrt(n) elements, which stay hidden, approaches
     # LRR, and its efficacy p(epsilon). Local Laplace noise: no index ever does, as all

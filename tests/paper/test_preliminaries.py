@@ -5,10 +5,12 @@ from math import inf, log
 
 import numpy as np
 import pytest
+from scipy import optimize, special
 
 from dpaudit import Design, Key, OneRun, Pairs, PureDP, SeparateRuns, audit_classic
 from dpaudit.bounds import Counts
-from dpaudit.bounds.exact import Pure
+from dpaudit.bounds.exact import Exact, Pure
+from dpaudit.bounds.steinke import Steinke
 from dpaudit.game import Confident
 from dpaudit.game.auditors import play_one_run
 from dpaudit.game.coins import Coins
@@ -84,6 +86,94 @@ def test_alg_one_run_auditing_auditor_counts_right_and_taken_guesses():
     assert np.count_nonzero(transcript.guess) == r
     assert np.count_nonzero(transcript.guess == transcript.truth) == v
     assert transcript.reading().correct == v
+
+
+def least_rejected(bound, m, r, epsilon, delta):
+    """The fewest of r guesses that must be right for a p-value of at most 5 %."""
+
+    def rejects(v):
+        counts = Counts(canaries=m, guesses=r, correct=v)
+        return bound.log_p_value(counts, epsilon=epsilon, delta=delta) <= log(0.05)
+
+    low, high = r // 2, r + 1  # p-values fall from the mean on; r + 1: none rejects
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if rejects(middle) else (middle, high)
+    return high
+
+
+@pytest.mark.parametrize("bound", [Steinke(), Exact()])
+def test_alg_one_run_auditing_auditor_at_positive_delta_fixes_its_guesses(bound):
+    # 20,000 coins, epsilon = 0, delta = 1e-5. With chance 1/60 the mechanism publishes
+    # twelve coins, else nothing: a coin is published with chance delta, so it is
+    # (0, delta)-DP. The guesser names the twelve, or else all coins at random.
+    m, shown, chance = 20_000, 12, Fraction(1, 60)
+    delta = chance * shown / m
+    assert delta == Fraction(1, 10**5)
+
+    def tail(r):
+        least = least_rejected(bound, m, r, 0.0, float(delta))
+        return least, special.betainc(least, r - least + 1, 0.5) if least <= r else 0.0
+
+    few, all_coins = tail(shown), tail(m)
+    assert few[0] <= shown  # all twelve are right, and that rejects
+    assert all_coins[1] < 0.05
+    wrong = float(chance) + float(1 - chance) * all_coins[1]
+    assert round(100 * wrong, 2) == 6.41
+    # With 20,000 guesses fixed beforehand twelve right ones show nothing.
+    assert float(1 - chance) * all_coins[1] < 0.05
+
+
+def most_rejected(bound, m, sizes, epsilon, delta):
+    """The largest chance to be refuted of all (epsilon, delta)-DP mechanisms.
+
+    By a linear program over the joint law of numbers of guesses and of right ones. By
+    symmetry in coins and signs it is all that matters: flipping a coin that was guessed
+    turns k right ones into k - 1 or k + 1, and one that was not changes nothing.
+    """
+    cells = [(r, k) for r in sizes for k in range(r + 1)]
+    place = {cell: number for number, cell in enumerate(cells)}
+    rows = []
+    for r, k in cells:  # what one coin exempts: right in (r, k), and wrong in it
+        for share, other, back in (
+            (k / m, k - 1, (r - k + 1) / m),
+            ((r - k) / m, k + 1, (k + 1) / m),
+        ):
+            row = np.zeros(len(cells))
+            row[place[r, k]] = share
+            if (r, other) in place:
+                row[place[r, other]] -= np.exp(epsilon) * back
+            rows.append(row)
+    size = len(cells)
+    exempt = np.hstack([np.array(rows), -np.eye(len(rows))])
+    total = np.append(np.zeros(size), np.ones(len(rows)))
+    least = {r: least_rejected(bound, m, r, epsilon, delta) for r in sizes}
+    gain = np.append([-float(k >= least[r]) for r, k in cells], np.zeros(len(rows)))
+    found = optimize.linprog(
+        gain,
+        np.vstack([exempt, total]),
+        np.append(np.zeros(len(rows)), delta),
+        np.append(np.ones(size), np.zeros(len(rows)))[np.newaxis],
+        [1.0],
+    )
+    return -found.fun
+
+
+def test_alg_one_run_auditing_auditor_at_positive_delta_by_linear_programming():
+    # It is no matter of epsilon = 0: at epsilon = 1, 20 coins and delta = 0.0025 a
+    # mechanism is refuted with chance 5.06 % by the exact bound at the number made,
+    # and with no more than 5 % at any number that was fixed.
+    m, epsilon, delta = 20, 1.0, 0.0025
+    free = most_rejected(Exact(), m, range(m + 1), epsilon, delta)
+    assert round(100 * free, 2) == 5.06
+    fixed = [most_rejected(Exact(), m, [r], epsilon, delta) for r in range(1, m + 1)]
+    assert max(fixed) <= 0.05 + 1e-9
+    # At delta = 0 an output may choose the number.
+    assert most_rejected(Pure(), m, range(m + 1), epsilon, 0.0) <= 0.05 + 1e-9
+    # The published formula at 100 coins: 5.08 %.
+    sizes = (6, 87)
+    published = most_rejected(Steinke(), 100, sizes, 0.0, 0.0005)
+    assert round(100 * published, 2) == 5.08
 
 
 def test_alg_classic_auditor_counts_right_guesses_over_its_runs():

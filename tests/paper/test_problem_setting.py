@@ -23,11 +23,16 @@ from dpaudit.bounds.exact import Pure
 from dpaudit.game import Confident, Everyone, Submission
 from dpaudit.game.guessers import Echo
 from dpaudit.mechanisms.exposure import AllOrNothing
-from dpaudit.mechanisms.local import LocalLaplace, LocalRandomisedResponse
+from dpaudit.mechanisms.local import (
+    LocalGaussian,
+    LocalLaplace,
+    LocalRandomisedResponse,
+)
 from dpaudit.mechanisms.parity import Xor
 from dpaudit.mechanisms.table import FiniteTable
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.stats.binomial import log_tails, rate_limits
+from dpaudit.theory import from_law
 from dpaudit.theory.enumeration import Enumeration
 from dpaudit.theory.levels import levels
 from dpaudit.theory.simulation import efficacy
@@ -634,6 +639,82 @@ def test_lem_classic_auditing_is_tight_for_a_loss_that_is_rare(binomial):
         )
     assert reached == sorted(reached)
     assert reached[-1] > 1 - 1e-3
+
+
+GOLDEN = (1 + sqrt(5)) / 2
+
+
+class Cauchy:
+    """Adds Cauchy noise of scale 1 to 0 or 1; 2 ln of the golden ratio is its level."""
+
+    def run(self, data, rng):
+        return float(data[0] + rng.standard_cauchy())
+
+    @staticmethod
+    def loss(o):
+        """ln P[o | 1] / P[o | 0]; largest at the golden ratio, and nowhere else."""
+        return np.log1p(o**2) - np.log1p((o - 1) ** 2)
+
+
+def where_the_loss_reaches(least):
+    """The interval of outputs where Cauchy noise has a loss of so much."""
+    t = np.exp(least)
+    root = sqrt(3 * t - t**2 - 1)
+    return (t - root) / (t - 1), (t + root) / (t - 1)
+
+
+def test_lem_classic_auditing_is_tight_where_no_output_has_the_worst_loss():
+    # The proof takes P[L = epsilon] > 0. Cauchy noise has its worst loss at one point,
+    # which has chance 0, and Gaussian noise, whose level is infinite, nowhere.
+    epsilon = 2 * log(GOLDEN)
+    assert Cauchy.loss(GOLDEN) == pytest.approx(epsilon)
+    o = np.random.default_rng(0).standard_cauchy(10**5)
+    assert np.all(np.abs(Cauchy.loss(o)) < epsilon)
+    gaussian = LocalGaussian(sigma=1.0).loss_law(1)
+    assert from_law.exposed(gaussian, inf) == 0.0
+    assert from_law.exposed(gaussian, 5.0) > 0.0
+    # What is above epsilon - a has some chance for every a > 0, and is guessed right
+    # with chance p(epsilon - a) or more. Let a fall slowly as the runs grow.
+    for a in (0.1, 1e-3, 1e-5):
+        low, high = where_the_loss_reaches(epsilon - a)
+        one, other = (np.arctan(high - x) - np.arctan(low - x) for x in (1, 0))
+        assert one + other > sqrt(a) / 2
+        assert p(epsilon - a) <= one / (one + other) <= p(epsilon)
+
+
+def test_lem_classic_auditing_is_tight_in_an_audit_of_cauchy_noise():
+    # The printed guesser waits for a loss of epsilon and never guesses. The one that
+    # takes epsilon - 0.05 for it guesses in 2,133 of 10,000 runs, give or take 41.
+    epsilon, runs, guesses = 2 * log(GOLDEN), 10_000, 1_700
+
+    def audited(least):
+        made = []
+
+        def guess(output):
+            loss = Cauchy.loss(output)
+            if abs(loss) < least or len(made) == guesses:
+                return 0
+            made.append(output)
+            return 1 if loss > 0 else -1
+
+        result = audit_classic(
+            Cauchy(),
+            guess,
+            base=np.array([0]),
+            place=0,
+            pair=Pairs(x=0, y=1),
+            design=Design(
+                canaries=runs, rules=SeparateRuns(guesses=guesses), claim=claim(0.5)
+            ),
+            rng=np.random.default_rng(7),
+            key=Key(bytes(range(32))),
+        )
+        return len(made), result.bound.epsilon_lower
+
+    assert audited(epsilon) == (0, 0.0)
+    made, bound = audited(epsilon - 0.05)
+    assert made == guesses
+    assert epsilon - 0.3 < bound < epsilon
 
 
 def test_lem_classic_auditing_is_tight_for_xor_where_one_run_sees_nothing():
