@@ -91,6 +91,8 @@ def test_a_chart_shows_means_of_what_the_store_holds(store):
     assert [p.error for p in by_sums] == pytest.approx([0.05] * len(guesses.GUESSES))
     assert [p.mean for p in likeliest] == pytest.approx([0.8] * len(guesses.GUESSES))
     assert {p.repeats for p in chart.points} == {2}
+    # e^1.81482 right guesses for each wrong one
+    assert [limit.text for limit in chart.limits] == ["true epsilon, as a share 0.860"]
 
 
 def test_earlier_runs_are_named_and_infinite_estimations_left_out(store):

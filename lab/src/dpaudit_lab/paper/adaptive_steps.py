@@ -12,6 +12,7 @@ https://arxiv.org/abs/2503.07199; docs/explanation/adaptive-rules.md.
 """
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 
@@ -24,8 +25,11 @@ from dpaudit.engines.sweep import Sweep
 from dpaudit.game.coins import Key
 from dpaudit.game.guessers import Confident, MostLikely
 from dpaudit.game.rules import AdaptiveBets, AdaptiveCount
+from dpaudit.mechanisms.noise import GaussianNoise
+from dpaudit.mechanisms.sets import CountInSets
 from dpaudit.privacy.guarantees import ApproxDP, GaussianDP
-from dpaudit_lab.paper.counting import ALPHA, DELTA, exact, steinke
+from dpaudit.theory.limit import limit
+from dpaudit_lab.paper.counting import ALPHA, DELTA, NO_MEDIAN, exact, steinke
 from dpaudit_lab.paper.courses import (
     CLEAR,
     excess,
@@ -54,6 +58,7 @@ __all__ = [
     "NOISE",
     "SIZES",
     "THRESHOLD",
+    "most",
     "one_run",
     "one_step",
     "trial",
@@ -88,6 +93,21 @@ def one_step(per_coordinate: int) -> DiracSums:
         sigma=NOISE,
         steps=1,
     )
+
+
+@cache
+def most(per_coordinate: int) -> float:
+    """Return the median that no valid audit's bound exceeds, whatever its rules.
+
+    Example:
+        >>> round(most(1), 3)
+        0.661
+    """
+    elements = COORDINATES * per_coordinate
+    step = CountInSets(
+        elements=elements, set_size=per_coordinate, noise=GaussianNoise(sigma=NOISE)
+    )
+    return limit(step.said(elements), alpha=ALPHA, delta=DELTA)
 
 
 def one_run(mechanism: DiracSums, rng: np.random.Generator) -> OneGame[SeenSums]:
@@ -152,15 +172,19 @@ def _read(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
         title="One step of DP-SGD: guesses at once and adaptively",
         caption="1000 coordinates, full batch, claimed epsilon = 2, delta = 1e-5, "
         f"alpha = 0.05; threshold {THRESHOLD:g} where guesses are counted as made.\n"
-        f"Means of {sweep.trials} runs; bands: one standard error.",
+        f"Means of {sweep.trials} runs; bands: one standard error. The limit is one of "
+        "medians: means may lie above it.",
         x_label="elements per coordinate, n/d",
         y_label="lower bound on epsilon",
-        curves=_CURVES,
-        points=tuple(
-            mean_point(curve.name, s, [row[curve.name] for row in found[s]])
-            for curve in _CURVES
-            for s in SIZES
-            if curve.name in found[s][0]
+        curves=(*_CURVES, NO_MEDIAN),
+        points=(
+            *(
+                mean_point(curve.name, s, [row[curve.name] for row in found[s]])
+                for curve in _CURVES
+                for s in SIZES
+                if curve.name in found[s][0]
+            ),
+            *(Point(curve=NO_MEDIAN.name, x=s, mean=most(s)) for s in SIZES),
         ),
         limits=true_and_shown(
             truth=_CURVE.epsilon_at(DELTA),

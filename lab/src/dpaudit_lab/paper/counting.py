@@ -20,6 +20,7 @@ from dpaudit.bounds.steinke import Steinke
 from dpaudit_lab.paper.training import CEILING, EPSILON, TRUTH
 from dpaudit_lab.pictures.chart import (
     Curve,
+    Limit,
     Look,
     Point,
     mean_point,
@@ -34,6 +35,7 @@ __all__ = [
     "LEFT_OUT",
     "LIMITS",
     "NO_MEDIAN",
+    "TRUE_SHARE",
     "CountCurve",
     "Reading",
     "accuracy",
@@ -51,7 +53,11 @@ LEFT_OUT: Final = (
 
 LIMITS: Final = true_and_shown(truth=TRUTH[EPSILON], ceiling=CEILING[EPSILON])
 
-NO_MEDIAN: Final = Curve(name="no audit's median above", colour=3, look=Look.COMPUTED)
+TRUE_SHARE: Final = Limit(
+    name="true epsilon, as a share", level=float(special.expit(TRUTH[EPSILON]))
+)
+
+NO_MEDIAN: Final = Curve(name="no audit's median above", colour=6, look=Look.COMPUTED)
 
 Reading: TypeAlias = Callable[[int, int, int], float]  # canaries, guesses, right
 

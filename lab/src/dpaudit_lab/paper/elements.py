@@ -19,6 +19,7 @@ from dpaudit_lab.paper.counting import (
     LEFT_OUT,
     LIMITS,
     NO_MEDIAN,
+    TRUE_SHARE,
     CountCurve,
 )
 from dpaudit_lab.paper.courses import highest, inner_maximum
@@ -181,7 +182,8 @@ def _read_bounds(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
 
 
 def _read_accuracy(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
-    chart = _chart(store, sweeps, ACCURACY_CURVES, "efficacy: share of right guesses")
+    y_label = "efficacy: share of right guesses"
+    chart = _chart(store, sweeps, ACCURACY_CURVES, y_label, limits=(TRUE_SHARE,))
     return Reproduced(
         chart=chart,
         findings=(

@@ -29,7 +29,8 @@ from dpaudit.game.rules import AdaptiveBets, AdaptiveCount
 from dpaudit.mechanisms.sets import CountInSets
 from dpaudit.privacy.guarantees import PureDP
 from dpaudit.theory.adaptive import adaptive_guesses, one_run_guesses
-from dpaudit_lab.paper.counting import ALPHA
+from dpaudit.theory.limit import limit
+from dpaudit_lab.paper.counting import ALPHA, NO_MEDIAN
 from dpaudit_lab.paper.courses import falls, higher, rises
 from dpaudit_lab.paper.figure import Figure, Reproduced, number, rows
 from dpaudit_lab.paper.findings import (
@@ -41,9 +42,9 @@ from dpaudit_lab.paper.findings import (
     shown,
 )
 from dpaudit_lab.paper.one_game import OneGame
-from dpaudit_lab.pictures.chart import Chart, Curve, Look, mean_point
+from dpaudit_lab.pictures.chart import Chart, Curve, Look, Point, mean_point
 
-__all__ = ["SETS", "SET_SIZES", "SIZES", "committed", "trial"]
+__all__ = ["SETS", "SET_SIZES", "SIZES", "committed", "most", "trial"]
 
 SETS = 100
 SIZES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 20)
@@ -101,6 +102,19 @@ def committed(set_size: int) -> int:
 
 
 @cache
+def most(set_size: int) -> float:
+    """Return the median that no valid audit's bound exceeds, whatever its rules.
+
+    Example:
+        >>> round(most(1), 3)  # of 100 coins that are all known
+        3.76
+    """
+    elements = SETS * set_size
+    counted = CountInSets(elements=elements, set_size=set_size)
+    return limit(counted.said(elements), alpha=ALPHA)
+
+
+@cache
 def _pure(guesses: int, correct: int) -> float:
     if guesses == 0:
         return 0.0
@@ -134,11 +148,14 @@ def _read(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
         f"{sweep.trials} runs; bands: one standard error.",
         x_label="elements of a set",
         y_label="lower bound on epsilon",
-        curves=_CURVES,
-        points=tuple(
-            mean_point(curve.name, s, [row[curve.name] for row in found[s]])
-            for curve in _CURVES
-            for s in SIZES
+        curves=(*_CURVES, NO_MEDIAN),
+        points=(
+            *(
+                mean_point(curve.name, s, [row[curve.name] for row in found[s]])
+                for curve in _CURVES
+                for s in SIZES
+            ),
+            *(Point(curve=NO_MEDIAN.name, x=s, mean=most(s)) for s in SIZES),
         ),
         ticks=SIZES,
     )

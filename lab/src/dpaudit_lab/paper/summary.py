@@ -36,13 +36,13 @@ and not by hand. Bands are one standard error; what the paper prints is compared
 standard errors of the difference, its own error counted in (half a unit of the last
 digit where none is printed). Curves of rules that are [not valid](errata.md) are
 dashed; [valid ones](adaptive-rules.md) stand beside them. Thin lines are the true
-epsilon, [what no audit reliably exceeds](ceilings.md) and [what no audit's median
-does](limit.md). "So it is here" means by more than two standard errors, and a course
-nowhere goes the other way; "so within error here", that it does somewhere, by two or
-less; "not so here", by more than three. Numbers of guesses and elements, and the
-epsilons of figures that have several, are ours where the paper does not print them.
-Times are on the clock; a figure drawn again from a store names the time of an earlier
-run.
+epsilon (beside efficacies its share, e^ε / (1 + e^ε)) and [what no audit reliably
+exceeds](ceilings.md); thin or black is [what no audit's median does](limit.md), which
+means may. "So it is here" means by more than two standard errors, and a course nowhere
+goes the other way; "so within error here", that it does somewhere, by two or less; "not
+so here", by more than three. Numbers of guesses and elements, and the epsilons of
+figures that have several, are ours where the paper does not print them. Times are on
+the clock; a figure drawn again from a store names the time of an earlier run.
 
 | printed number | figure | printed | measured | apart | remark |
 |---|---|---|---|---|---|
