@@ -2,6 +2,8 @@
 
 import csv
 import re
+import subprocess
+import sys
 from dataclasses import replace
 from io import StringIO
 from itertools import combinations
@@ -13,6 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 
 from dpaudit.errors import InvalidInputError
+from dpaudit_lab import pictures
 from dpaudit_lab.pictures.chart import (
     Chart,
     Curve,
@@ -229,6 +232,20 @@ def test_the_same_chart_gives_the_same_bytes(tmp_path, suffix):
     one, two = (path.read_bytes() for path in paths)
     assert one == two
     assert dict(mpl.rcParams) == before
+
+
+def test_charts_are_on_the_face_and_matplotlib_waits_until_one_is_drawn():
+    code = (
+        "import sys; from dpaudit_lab.pictures import Chart, mean_point\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "from dpaudit_lab.pictures import *\n"
+        "assert 'matplotlib' in sys.modules, draw_chart"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+    assert pictures.draw_chart is draw_chart
+    assert pictures.Chart is Chart
+    for name in pictures.__all__:
+        assert getattr(pictures, name).__doc__
 
 
 def test_other_formats_are_refused(tmp_path):

@@ -1,0 +1,11 @@
+from dpaudit_lab.pictures.chart import Chart as Chart
+from dpaudit_lab.pictures.chart import Curve as Curve
+from dpaudit_lab.pictures.chart import Limit as Limit
+from dpaudit_lab.pictures.chart import Look as Look
+from dpaudit_lab.pictures.chart import Mark as Mark
+from dpaudit_lab.pictures.chart import Point as Point
+from dpaudit_lab.pictures.chart import csv_text as csv_text
+from dpaudit_lab.pictures.chart import mean_point as mean_point
+from dpaudit_lab.pictures.chart import median_point as median_point
+from dpaudit_lab.pictures.curves import draw_chart as draw_chart
+from dpaudit_lab.pictures.curves import draw_panels as draw_panels
