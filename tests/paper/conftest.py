@@ -8,6 +8,7 @@ that equalities and inequalities are checked without any tolerance.
 
 from bisect import bisect_left
 from fractions import Fraction
+from functools import cache
 from itertools import product
 from math import comb
 
@@ -33,6 +34,7 @@ class Exact:
         self.n = len(rows).bit_length() - 1
         self.outputs = range(len(rows[0]))
         self.indexes = range(self.n)
+        self.posterior = cache(self._posterior)  # many tests ask for the same
 
     @property
     def table(self):
@@ -53,7 +55,7 @@ class Exact:
         rows = [row[o] for r, row in enumerate(self.rows) if self.sign(r, i) == sign]
         return sum(rows) / len(rows)
 
-    def posterior(self, i, sign, o):
+    def _posterior(self, i, sign, o):
         """P[S_i = sign | O = o], one half if the output cannot occur."""
         both = self.given(i, -1, o) + self.given(i, 1, o)
         return self.given(i, sign, o) / both if both else HALF
