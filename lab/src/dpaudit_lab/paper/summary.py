@@ -42,7 +42,8 @@ means may. "So it is here" means by more than two standard errors, and a course 
 goes the other way; "so within error here", that it does somewhere, by two or less; "not
 so here", by more than three. Numbers of guesses and elements, and the epsilons of
 figures that have several, are ours where the paper does not print them. Times are on
-the clock; a figure drawn again from a store names the time of an earlier run.
+the clock; a figure drawn again from a store names the time of an earlier run. A
+mechanism of your own is [put into a figure](../how-to/extend-a-figure.md) in 20 lines.
 
 | printed number | figure | printed | measured | apart | remark |
 |---|---|---|---|---|---|
