@@ -238,6 +238,13 @@ for name, row, text in (
         row=row,
         command="python lab/measure/rounds_validity.py",
     )
+measured(
+    "alarms",
+    "32.6 % [30.5, 34.7]",
+    where="docs/explanation/errata.md",
+    row="silent once ahead | 1,000",
+    command="python lab/measure/errata.py alarms",
+)
 _LIMIT, _LIMIT_BY = "docs/explanation/limit.md", "python lab/measure/limit.py"
 for name, row, text, what in (
     ("limit_1", "100 steps, q = 0.1", "0.582 [0.572, 0.593]", "table"),
