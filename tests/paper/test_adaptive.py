@@ -139,8 +139,8 @@ def test_prop_full_knowledge_of_xrr_is_not_valid_as_it_is_not_dominated(binomial
 
 def test_prop_full_knowledge_of_xrr_leaves_nothing_to_show(mechanisms):
     # What holds for every mechanism is E V <= r p(epsilon), so P[V >= v] <= r p / v,
-    # and XRR attains it at v = r. It is 1/2 or more for every epsilon: no rule that
-    # reads counts can refute anything at beta < 1/2, and full knowledge is of no use.
+    # and XRR attains it at v = r. It is 1/2 or more for every epsilon: no rule to which
+    # more right guesses are more evidence shows anything at beta < 1/2.
     for mechanism in (each for each in mechanisms if each.is_private):
         top = mechanism.p_worst_case
         right = Fraction(0)
