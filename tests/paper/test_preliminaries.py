@@ -159,21 +159,21 @@ def most_rejected(bound, m, sizes, epsilon, delta):
     return -found.fun
 
 
-def test_alg_one_run_auditing_auditor_at_positive_delta_by_linear_programming():
-    # It is no matter of epsilon = 0: at epsilon = 1, 20 coins and delta = 0.0025 a
-    # mechanism is refuted with chance 5.06 % by the exact bound at the number made,
-    # and with no more than 5 % at any number that was fixed.
-    m, epsilon, delta = 20, 1.0, 0.0025
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "percent"), [(0.5, 0.005, 5.35), (1.0, 0.01, 5.28)]
+)
+def test_alg_one_run_auditing_auditor_at_positive_delta_by_linear_programming(
+    epsilon, delta, percent
+):
+    # It is no matter of epsilon = 0. With 20 coins some mechanism is refuted so often
+    # by the exact bound at the number made, and with no more than 5 % at any number
+    # that was fixed. At delta = 0 an output may choose the number.
+    m = 20
     free = most_rejected(Exact(), m, range(m + 1), epsilon, delta)
-    assert round(100 * free, 2) == 5.06
+    assert round(100 * free, 2) == percent
     fixed = [most_rejected(Exact(), m, [r], epsilon, delta) for r in range(1, m + 1)]
     assert max(fixed) <= 0.05 + 1e-9
-    # At delta = 0 an output may choose the number.
     assert most_rejected(Pure(), m, range(m + 1), epsilon, 0.0) <= 0.05 + 1e-9
-    # The published formula at 100 coins: 5.08 %.
-    sizes = (6, 87)
-    published = most_rejected(Steinke(), 100, sizes, 0.0, 0.0005)
-    assert round(100 * published, 2) == 5.08
 
 
 def test_alg_classic_auditor_counts_right_guesses_over_its_runs():
