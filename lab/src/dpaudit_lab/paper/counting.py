@@ -14,7 +14,7 @@ from typing import Final, TypeAlias, final
 from scipy import special
 
 from dpaudit.bounds.bound import LowerBound
-from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.exact import Exact, Pure
 from dpaudit.bounds.readings import Counts
 from dpaudit.bounds.steinke import Steinke
 from dpaudit_lab.paper.training import CEILING, EPSILON, TRUTH
@@ -42,6 +42,7 @@ __all__ = [
     "epsilon_curves",
     "estimation",
     "exact",
+    "pure",
     "steinke",
 ]
 
@@ -74,6 +75,20 @@ def _level(bound: Steinke | Exact, canaries: int, guesses: int, correct: int) ->
     if guesses == 0:
         return 0.0
     return _bound(bound, canaries, guesses, correct).epsilon_lower
+
+
+@cache
+def pure(guesses: int, correct: int) -> float:
+    """Return the bound at delta = 0, from the guesses that were made.
+
+    Example:
+        >>> round(pure(100, 75), 6)
+        0.702214
+    """
+    if guesses == 0:
+        return 0.0
+    counts = Counts(canaries=guesses, guesses=guesses, correct=correct)
+    return Pure().epsilon_lower(counts, delta=0.0, alpha=ALPHA).epsilon_lower
 
 
 steinke: Reading = partial(_level, Steinke())

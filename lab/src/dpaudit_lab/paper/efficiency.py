@@ -26,14 +26,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import pairwise
-from math import exp, floor, inf, log, sqrt
+from math import exp, floor, inf, log
 from typing import Any, final
 
 import numpy as np
 from scipy import stats
 
-from dpaudit.bounds.exact import Classic, Exact, Pure
-from dpaudit.bounds.readings import Counts
+from dpaudit.bounds.exact import Classic, Exact
 from dpaudit.dpsgd.planning import plan_audit
 from dpaudit.dpsgd.planning.limit import training_limit
 from dpaudit.dpsgd.planning.plan import Plan
@@ -49,10 +48,12 @@ from dpaudit.mechanisms.parity import XorInPairs
 from dpaudit.mechanisms.said import Said
 from dpaudit.mechanisms.sets import CountInSets
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
-from dpaudit.theory.adaptive import adaptive_guesses, one_run_guesses
+from dpaudit.theory.adaptive import one_run_guesses
 from dpaudit.theory.limit import limit
+from dpaudit_lab.paper.counting import ALPHA, DELTA, pure
 from dpaudit_lab.paper.figure import number
 from dpaudit_lab.paper.one_game import OneGame
+from dpaudit_lab.paper.sets import committed
 from dpaudit_lab.paper.training import COORDINATES, EPSILON, NOISE, TRUTH, dp_sgd
 from dpaudit_lab.pictures.chart import (
     Chart,
@@ -65,7 +66,6 @@ from dpaudit_lab.pictures.chart import (
 
 __all__ = ["PANELS", "charts", "sweeps", "trial", "worth"]
 
-ALPHA, DELTA = 0.05, 1e-5
 ELEMENTS, SET = 100, 10
 RUNS = (1, 3, 10, 30, 100, 300, 1000)
 SEVERAL = (1, 3, 10, 30, 100)  # trainings of a thousand coordinates
@@ -138,9 +138,9 @@ PANELS: Mapping[str, Panel] = {
 def trial(setting: Setting, rng: np.random.Generator) -> Outcome:
     """Audit a mechanism of the paper by as many runs, in each way."""
     panel, runs = PANELS[str(setting["panel"])], int(number(setting, "runs"))
-    found = {CLASSIC: _pure(*_classic(panel, runs, rng))}
+    found = {CLASSIC: pure(*_classic(panel, runs, rng))}
     if not panel.larger:
-        found[AT_ONCE] = _pure(*_run_by_run(panel, runs, rng))
+        found[AT_ONCE] = pure(*_run_by_run(panel, runs, rng))
         return found
     larger = _larger(panel.mechanism, runs)
     game: OneGame[Any] = OneGame(
@@ -157,7 +157,7 @@ def trial(setting: Setting, rng: np.random.Generator) -> Outcome:
         guesses=game.canaries,
     )
     counted = game.at_once(sure)
-    found[AT_ONCE] = _pure(counted.guesses, counted.correct)
+    found[AT_ONCE] = pure(counted.guesses, counted.correct)
     if panel.interferes:
         rules = AdaptiveCount(guesses=_committed(str(setting["panel"]), runs))
         found[ADAPTIVE] = game.judged(rules, panel.threshold)
@@ -197,15 +197,11 @@ def _larger(mechanism: Any, runs: int) -> Any:  # noqa: ANN401
     return replace(mechanism, elements=runs * mechanism.elements)
 
 
-@cache
 def _committed(name: str, runs: int) -> int:
     """Return a number of guesses that is mostly made, by their exact law."""
     if name == "pairs":
         return runs * ELEMENTS // 2
-    law, sets = adaptive_guesses(SET, inf), runs * ELEMENTS // SET
-    squares = np.square(np.arange(len(law.guesses)))
-    variance = float(law.guesses @ squares) - law.expected_guesses**2
-    return floor(sets * law.expected_guesses - sqrt(sets * variance))
+    return committed(SET, sets=runs * ELEMENTS // SET, spreads=1.0)
 
 
 @cache
@@ -217,17 +213,9 @@ def _threshold(runs: int) -> float:
     def shown(threshold: float) -> float:
         law = one_run_guesses(SET, threshold)
         guesses = round(sets * law.expected_guesses)
-        return _pure(guesses, min(guesses, floor(sets * law.expected_right)))
+        return pure(guesses, min(guesses, floor(sets * law.expected_right)))
 
     return max([*ratios, inf], key=shown)
-
-
-@cache
-def _pure(guesses: int, correct: int) -> float:
-    if guesses == 0:
-        return 0.0
-    counts = Counts(canaries=guesses, guesses=guesses, correct=correct)
-    return Pure().epsilon_lower(counts, delta=0.0, alpha=ALPHA).epsilon_lower
 
 
 def train(setting: Setting, rng: np.random.Generator) -> Outcome:

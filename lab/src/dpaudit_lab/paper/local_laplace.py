@@ -9,20 +9,17 @@ Reference: Keinan, Shenfeld and Ligett, Proposition
 """
 
 from collections.abc import Sequence
-from functools import cache
 from itertools import pairwise
 from math import expm1, hypot
 
 import numpy as np
 
-from dpaudit.bounds.exact import Pure
-from dpaudit.bounds.readings import Counts
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.guessers import Everyone
 from dpaudit.mechanisms.local import LocalLaplace
-from dpaudit_lab.paper.counting import ALPHA
+from dpaudit_lab.paper.counting import ALPHA, pure
 from dpaudit_lab.paper.courses import CLEAR
 from dpaudit_lab.paper.figure import Figure, Reproduced, number, rows
 from dpaudit_lab.paper.findings import Observation, Verdict, shown, verdict
@@ -58,12 +55,6 @@ def trial(setting: Setting, rng: np.random.Generator) -> Outcome:
     return {"right": int(np.sum((made.guess == 1) == (bits == 1)))}
 
 
-@cache
-def _pure(canaries: int, correct: int) -> float:
-    counts = Counts(canaries=canaries, guesses=canaries, correct=correct)
-    return Pure().epsilon_lower(counts, delta=0.0, alpha=ALPHA).epsilon_lower
-
-
 def _setting(canaries: int, epsilon: float) -> Setting:
     return {"canaries": canaries, "epsilon": epsilon}
 
@@ -90,10 +81,7 @@ def _read(store: Store, sweeps: tuple[Sweep, ...]) -> Reproduced:
         mean_point(
             _name(n),
             epsilon,
-            [
-                _pure(n, row["right"])
-                for row in rows(store, sweep, _setting(n, epsilon))
-            ],
+            [pure(n, row["right"]) for row in rows(store, sweep, _setting(n, epsilon))],
         )
         for n in CANARIES
         for epsilon in EPSILONS

@@ -19,8 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from dpaudit.bounds.exact import Pure
-from dpaudit.bounds.readings import Counts
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep
 from dpaudit.game.coins import Key
@@ -30,7 +28,7 @@ from dpaudit.mechanisms.sets import CountInSets
 from dpaudit.privacy.guarantees import PureDP
 from dpaudit.theory.adaptive import adaptive_guesses, one_run_guesses
 from dpaudit.theory.limit import limit
-from dpaudit_lab.paper.counting import ALPHA, NO_MEDIAN
+from dpaudit_lab.paper.counting import ALPHA, NO_MEDIAN, pure
 from dpaudit_lab.paper.courses import falls, higher, rises
 from dpaudit_lab.paper.figure import Figure, Reproduced, number, rows
 from dpaudit_lab.paper.findings import (
@@ -76,8 +74,8 @@ def trial(setting: Setting, rng: np.random.Generator) -> Outcome:
     return {
         "guesses at once": at_once.guesses,
         "guesses adaptively": adaptive.guesses,
-        _ORA: _pure(at_once.guesses, at_once.correct),
-        _AORA: _pure(adaptive.guesses, adaptive.correct),
+        _ORA: pure(at_once.guesses, at_once.correct),
+        _AORA: pure(adaptive.guesses, adaptive.correct),
         "adaptive, bets": game.judged(AdaptiveBets(), inf),
         "adaptive, committed number": game.judged(
             AdaptiveCount(guesses=committed(s)), inf
@@ -86,8 +84,10 @@ def trial(setting: Setting, rng: np.random.Generator) -> Outcome:
 
 
 @cache
-def committed(set_size: int) -> int:
+def committed(set_size: int, *, sets: int = SETS, spreads: float = 2.0) -> int:
     """Return how many guesses to commit to about all sets, by the exact law.
+
+    So many standard deviations fewer than are made on average.
 
     Example:
         >>> committed(1), committed(10)
@@ -96,9 +96,9 @@ def committed(set_size: int) -> int:
     law = adaptive_guesses(set_size, inf)
     squares = np.square(np.arange(len(law.guesses)))
     variance = float(law.guesses @ squares) - law.expected_guesses**2
-    spread = sqrt(SETS * max(0.0, variance))
+    spread = sqrt(sets * max(0.0, variance))
     # The law of a set of one comes out a hair below 1.
-    return floor(SETS * law.expected_guesses - 2 * spread + 1e-9)
+    return floor(sets * law.expected_guesses - spreads * spread + 1e-9)
 
 
 @cache
@@ -112,14 +112,6 @@ def most(set_size: int) -> float:
     elements = SETS * set_size
     counted = CountInSets(elements=elements, set_size=set_size)
     return limit(counted.said(elements), alpha=ALPHA)
-
-
-@cache
-def _pure(guesses: int, correct: int) -> float:
-    if guesses == 0:
-        return 0.0
-    counts = Counts(canaries=guesses, guesses=guesses, correct=correct)
-    return Pure().epsilon_lower(counts, delta=0.0, alpha=ALPHA).epsilon_lower
 
 
 def _setting(set_size: int) -> Setting:
