@@ -274,7 +274,6 @@ for name, row, text, what in (
     ("lost_planned", "as planned", "95.6 ± 0.8 %", "lost"),
     ("lost_delta", "at δ = 0", "97.2 %", "lost"),
     ("lost_jump", "no limit on what", "98.4 %", "lost"),
-    ("lost_four", "as planned", "98.8 ± 0.5 %", "lost"),
     ("share_2", "0.83 [0.82", "96.9 %", "rounds --one-step"),
 ):
     command = f"{_LIMIT_BY} {what}"
@@ -285,9 +284,9 @@ def _efficiency() -> dict[tuple[str, str, float], tuple[float, float]]:
     path = ROOT / "docs/explanation/figures/efficiency.csv"
     with path.open(encoding="utf-8", newline="") as file:
         return {
-            (row["mechanism"], row["curve"], float(row["x"])): (
-                float(row["mean"]),
-                float(row["standard error"]),
+            (row["mechanism"], row["curve"], float(row["runs"])): (
+                float(row["median"]),
+                float(row["error"]),
             )
             for row in csv.DictReader(file)
         }
@@ -296,7 +295,8 @@ def _efficiency() -> dict[tuple[str, str, float], tuple[float, float]]:
 def _drawn(name: str, mechanism: str, curve: str, runs: int) -> None:
     def number() -> Number:
         median, error = _efficiency()[mechanism, curve, runs]
-        text = f"{median:.2f} ± {error:.2f}" if error else f"{median:.2f}"
+        digits = 3 if 0 < error < 0.005 else 2
+        text = f"{median:.{digits}f}" + (f" ± {error:.{digits}f}" if error else "")
         return Number(text=text, command="python lab/measure/efficiency.py")
 
     NUMBERS[name] = number
@@ -319,7 +319,5 @@ for name, mechanism, curve, runs in (
     ("cost_training", "DP-SGD", "adaptively", 1),
     ("cost_training_10", "DP-SGD", "adaptively", 10),
     ("cost_training_classic", "DP-SGD", "classic", 1000),
-    ("cost_training_limit", "DP-SGD", "limit of all canaries", 1),
-    ("cost_training_limit_10", "DP-SGD", "limit of all canaries", 10),
 ):
     _drawn(name, mechanism, curve, runs)
