@@ -51,7 +51,8 @@ from dpaudit.privacy.guarantees import ApproxDP, PureDP
 from dpaudit.theory.adaptive import one_run_guesses
 from dpaudit.theory.limit import limit
 from dpaudit_lab.paper.counting import ALPHA, DELTA, pure
-from dpaudit_lab.paper.figure import number
+from dpaudit_lab.paper.figure import number, rows
+from dpaudit_lab.paper.findings import shown
 from dpaudit_lab.paper.one_game import OneGame
 from dpaudit_lab.paper.sets import committed
 from dpaudit_lab.paper.training import COORDINATES, EPSILON, NOISE, TRUTH, dp_sgd
@@ -210,12 +211,12 @@ def _threshold(runs: int) -> float:
     sets = runs * ELEMENTS // SET
     ratios = [log(more / (SET - more)) - 1e-9 for more in range(SET // 2 + 1, SET)]
 
-    def shown(threshold: float) -> float:
+    def promised(threshold: float) -> float:
         law = one_run_guesses(SET, threshold)
         guesses = round(sets * law.expected_guesses)
         return pure(guesses, min(guesses, floor(sets * law.expected_right)))
 
-    return max([*ratios, inf], key=shown)
+    return max([*ratios, inf], key=promised)
 
 
 def train(setting: Setting, rng: np.random.Generator) -> Outcome:
@@ -351,24 +352,20 @@ def sweeps(trials: int) -> dict[str, Sweep]:
 
 def charts(store: Store, planned: Mapping[str, Sweep]) -> list[Chart]:
     """Return the panels."""
-
-    def found(which: str, setting: Setting) -> list[dict[str, Any]]:
-        sweep = planned[which]
-        return list(store.outcomes(sweep.cell(setting), sweep.trials))
-
     points: dict[str, list[Point]] = {name: [] for name in (*PANELS, "training")}
     for setting in planned["audits"].settings:
-        rows = found("audits", setting)
+        found = rows(store, planned["audits"], setting)
         points[str(setting["panel"])] += [
-            median_point(way, number(setting, "runs"), [row[way] for row in rows])
-            for way in rows[0]
+            median_point(way, number(setting, "runs"), [row[way] for row in found])
+            for way in found[0]
         ]
     for setting in planned["trainings"].settings:
-        values = [row["bound"] for row in found("trainings", setting)]
+        found = rows(store, planned["trainings"], setting)
+        values = [row["bound"] for row in found]
         way = str(setting["way"])
         points["training"].append(median_point(way, number(setting, "runs"), values))
     for setting in planned["limits"].settings:
-        (row,) = found("limits", setting)
+        (row,) = rows(store, planned["limits"], setting)
         points[str(setting["panel"])] += [
             Point(curve=name, x=number(setting, "runs"), mean=row[name]) for name in row
         ]
@@ -401,18 +398,11 @@ def worth(drawn: Sequence[Chart]) -> list[str]:
         for way in ways:
             one = chart.of(way)[0]
             said.append(
-                f"{chart.title}: one run {way} {_shown(one)}, {_as(one, classic)}"
+                f"{chart.title}: one run {way} {shown(one)}, {_as(one, classic)}"
             )
-        best = [
-            max(points, key=lambda p: p.x) for way in ways if (points := chart.of(way))
-        ]
-        said += [f"  {p.x:g} runs {p.curve} {_shown(p)}" for p in best]
-        said.append(f"  {classic[-1].x:g} runs classic {_shown(classic[-1])}")
+        most = [chart.of(way)[-1] for way in (*ways, CLASSIC)]
+        said += [f"  {point.x:g} runs {point.curve} {shown(point)}" for point in most]
     return said
-
-
-def _shown(point: Point) -> str:
-    return f"{point.mean:.3f} +- {point.error:.3f}"
 
 
 def _as(one: Point, classic: Sequence[Point]) -> str:
