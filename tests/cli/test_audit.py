@@ -387,19 +387,21 @@ def test_misuse_exits_with_2_and_advice(dpaudit, arguments, advice):
 
 @pytest.mark.parametrize(
     ("rows", "advice"),
-    [
-        (
-            "1,1,0.5\n2,1,0.5\n3,0,1\n4,1,7\n",
-            "give --tie-seed N to decide by a lot for each id",
-        ),
-        ("1,1,0.5\n1,1,0.25\n3,0,1\n4,1,7\n", "an id appears twice"),
-    ],
+    [("1,1,0.5\n1,1,0.25\n3,0,1\n4,1,7\n", "an id appears twice")],
 )
 def test_what_would_be_void_exits_with_4_and_advice(dpaudit, rows, advice):
     Path("scores.csv").write_text(f"id,bit,score\n{rows}")
     done = dpaudit("audit", "scores.csv", *CLAIM, code=4)
     assert done.stderr.startswith("dpaudit audit: void: ")
     assert advice in done.stderr
+
+
+def test_ties_without_a_seed_are_broken_against_the_auditor(dpaudit):
+    rows = "1,1,0.5\n2,0,0.5\n3,0,1\n4,1,7\n5,1,0.1\n"
+    Path("scores.csv").write_text(f"id,bit,score\n{rows}")
+    claim = [*CLAIM, "--coins-were-independent"]
+    said = dpaudit("audit", "scores.csv", *claim, code=3).stdout
+    assert "ties decided 2 of 5 guesses, all against the auditor; next" in said
 
 
 def test_ties_are_decided_by_the_seed(dpaudit):

@@ -357,14 +357,13 @@ def test_tallies_with_another_key_do_not_merge(tmp_path):
         conclude_scores(tallies)
 
 
-def test_equal_scores_at_a_cut_are_refused_where_nothing_decides(tmp_path):
+def test_equal_scores_matter_only_at_a_cut(tmp_path):
     path = write(tmp_path / "a.parquet", np.arange(N), score=np.zeros(N))
-    with pytest.raises(VoidAuditError, match="nothing decides between them: register"):
-        conclude_scores([tallied(path)])
+    assert "against the auditor" in conclude_scores([tallied(path)]).controls[1].said
     # Elsewhere they do not matter.
     scores = SCORES.clip(-0.1, 0.1) + np.where(np.abs(SCORES) > 0.1, SCORES, 0)
     path = write(tmp_path / "b.parquet", np.arange(N), score=scores)
-    conclude_scores([tallied(path)])
+    assert len(conclude_scores([tallied(path)]).controls) == 1
 
 
 # Memory: what a file says of its size is checked before it is believed.

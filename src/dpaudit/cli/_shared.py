@@ -100,14 +100,8 @@ ObserverOption: TypeAlias = Annotated[
 
 # What the library's advice is called on the command line.
 _REMEDIES = {
-    Remedy.DRAW_LOTS: "give --tie-seed N",
-    Remedy.CHECK_IDS: "leave out --skip-id-checks",
     Remedy.SAY_INDEPENDENT: "give --coins-were-independent",
     Remedy.DERIVE_COINS: "be derived from a --key",
-}
-# Where the design comes from options, a tie seed is one of them.
-_REMEDIES_OF = {
-    "dpaudit audit": {Remedy.FIX_LOTS: "give --tie-seed N, or a design with a key"}
 }
 
 # What options were called once, or are called elsewhere.
@@ -154,7 +148,7 @@ def reported(name: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
             except VoidAuditError as error:
                 from dpaudit.game.verdict import Verdict  # noqa: PLC0415 (numpy)
 
-                said = error.worded(_REMEDIES | _REMEDIES_OF.get(name, {}))
+                said = error.worded(_REMEDIES)
                 leave(name, f"{Verdict.VOID}: {said}", code=Verdict.VOID.exit_code)
             except DpAuditError as error:
                 leave(name, f"{error}")

@@ -28,7 +28,6 @@ from dpaudit.evidence.verification import Check, Finding, fails, holds, open_que
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
 from dpaudit.game.ledger import How
-from dpaudit.game.lots import tie_rng
 from dpaudit.game.result import (
     Result,
     bound_of,
@@ -40,10 +39,10 @@ from dpaudit.game.result import (
 from dpaudit.game.result import check_reading as check_game
 from dpaudit.game.rules import OneRun
 from dpaudit.game.score_summary import ScoreSummary
-from dpaudit.game.scores import read_scores
+from dpaudit.game.scores import read_scores, ties_control
 from dpaudit.game.strength import would_catch
 from dpaudit.game.transcript import Transcript
-from dpaudit.game.verdict import Verdict, speaks_of_chance
+from dpaudit.game.verdict import Control, Verdict, speaks_of_chance, speaks_of_ties
 from dpaudit.game.words import roads
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
 from dpaudit.tables.reading import ScoreTable
@@ -115,18 +114,18 @@ def _audit(stated: Result, registration: Registration) -> Result:
 
 def scored_again(
     table: ScoreTable, files: ScoreFiles, *, design: Design, key: Key | None
-) -> tuple[Reading, ScoreSummary]:
+) -> tuple[Reading, ScoreSummary, tuple[Control, ...]]:
     """Return what scores say, with the coins of the key, or else those in the files.
+
+    With it, their summary and what ties broken against the auditor decided.
 
     Raises:
         VoidAuditError: The table voids the audit, or its coins are not the key's.
     """
-    lots = tie_rng(design, key)
+    ties: tuple[Control, ...] = ()
     if key is not None:
         coins = Coins(key=key, count=design.canaries)
-        reading = read_scores(
-            table.ids, coins, table.scores, design=design, tie_rng=lots
-        )
+        reading = read_scores(table.ids, coins, table.scores, design=design)
         truth = coins.at(table.ids.astype(np.int64))
         if table.bits is not None and not np.array_equal(table.bits, truth):
             raise VoidAuditError("the coins in the files are not those of the key")
@@ -137,12 +136,12 @@ def scored_again(
             truth,
             table.scores,
             design=design,
-            tie_rng=lots,
             coins_were_independent=said,
         )
+        ties = ties_control(truth, table.scores, design=design)
     else:
         raise VoidAuditError("the files hold no coins, and there is no key")
-    return reading, ScoreSummary.of(table.scores, truth)
+    return reading, ScoreSummary.of(table.scores, truth), ties
 
 
 def check_obeyed(transcript: Transcript, key: Key | None) -> None:
@@ -484,7 +483,9 @@ def _check_files(
     design, audit = evidence.registration.design, evidence.result
     try:
         table = read_score_files(named, folder)
-        reading, summary = scored_again(table, named, design=design, key=evidence.key)
+        reading, summary, ties = scored_again(
+            table, named, design=design, key=evidence.key
+        )
     except MissingExtraError as error:
         said = f"the score files cannot be read here: {error}"
         return [open_question("tally", said)]
@@ -493,6 +494,11 @@ def _check_files(
     said = "the key's coins" if evidence.key else "the coins stated in them"
     tally = _check_tally(reading, audit, f"score files and {said}")
     picture = _check_picture(audit.scores, summary)
+    stated = tuple(filter(speaks_of_ties, audit.controls))
+    if stated != ties:
+        shown = [each[0].said if each else "nothing" for each in (ties, stated)]
+        said = f"of ties the score files give: {shown[0]}; the result says: {shown[1]}"
+        return [fails("tally", said)]
     return [picture] if picture.finding is Finding.FAILS else [tally, picture]
 
 

@@ -5,7 +5,7 @@ the files can check that they are the ones that were audited and make the tallie
 
 Equal scores are ordered by lot, and the lots are those that key or design fixed before
 the run (``tie_rng``), the same for everyone who looks and nobody's to choose. With
-neither, ties are refused.
+neither, ties are broken against the auditor.
 """
 
 import hashlib

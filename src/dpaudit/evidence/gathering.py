@@ -44,7 +44,7 @@ def evidence_of(
         transcript: Every guess, from ``play_one_run``, ``play_adaptive`` or a referee.
             The result of a training has its own.
         files: The files that hold the scores, for ``audit_scores``. They are read
-            once more: equal scores must have been decided between by ``tie_rng``.
+            once more: no ``tie_rng`` of one's own may have decided between equal scores.
 
     Raises:
         InvalidInputError: The parts are not of one audit.
@@ -103,12 +103,12 @@ def evidence_of(
 def _check_files(files: ScoreFiles, audit: Result, key: Key | None) -> None:
     """Refuse files from which nobody could make the result anew."""
     advice = (
-        "if some scores are equal, decide between them by tie_rng=tie_rng(design, key) "
-        "of dpaudit.evidence, so that others come to the same order"
+        "if some scores are equal, leave out tie_rng, so that others come to the same "
+        "order"
     )
     try:
         table = read_score_files(files)
-        reading, _ = scored_again(table, files, design=audit.design, key=key)
+        reading, _, _ = scored_again(table, files, design=audit.design, key=key)
     except DpAuditError as error:
         raise InvalidInputError(
             f"the files do not give the result: {error}; {advice}"

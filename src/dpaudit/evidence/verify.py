@@ -46,7 +46,7 @@ from dpaudit.evidence.verification import (
 )
 from dpaudit.game.rules import Slots
 from dpaudit.game.transcript import Transcript
-from dpaudit.game.verdict import speaks_of_chance
+from dpaudit.game.verdict import speaks_of_chance, speaks_of_ties
 
 __all__ = [
     "check_before",
@@ -71,7 +71,10 @@ def stated_fields(
     found = ["versions", "result.not_exercised"]
     scored = isinstance(evidence.guesses, ScoreFiles)
     # Of scores, what was looked at follows from the tally, and is made anew.
-    if not scored or not all(map(speaks_of_chance, evidence.result.controls)):
+    others = [c for c in evidence.result.controls if not speaks_of_chance(c)]
+    if files_given:  # from which it is found anew what ties decided
+        others = [each for each in others if not speaks_of_ties(each)]
+    if not scored or others:
         found += ["result.controls"]
     # Fixed by the commitment, and yet no more than the auditor's description.
     found += ["registration.design.setting", "registration.design.threat_model"]

@@ -4,9 +4,9 @@ Each canary has an id, a coin and a score, higher where "included" is more likel
 coins must be independent and fair, and nothing but the output may have made the scores.
 Both cannot be seen from a table, but some breaches can, and those are refused: coins
 that are far from fair, exactly as many ones as zeros, coins that follow the ids, ids
-that appear twice, scores that are no numbers, ties that the order of the rows would
-decide. Between equal scores a lot for each id decides (``lots``), for which the ids
-must have been there before the coins.
+that appear twice, scores that are no numbers. Between equal scores a lot for each id
+decides where a key or the design fixed lots, for which the ids must have been there
+before the coins; otherwise ties are broken against the auditor (``lots``).
 
 Nothing is tuned on the coins: the number of guesses is part of the rules, or, with
 ``Ranking``, the bound pays for choosing it afterwards.
@@ -25,6 +25,7 @@ from dpaudit.game.design import Commitment, Design
 from dpaudit.game.lots import Lots
 from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.score_summary import ScoreSummary
+from dpaudit.game.verdict import Control, decided_by_ties
 from dpaudit.stats.binomial import log_tails
 
 __all__ = [
@@ -33,17 +34,15 @@ __all__ = [
     "check_rows",
     "check_rules",
     "check_scores",
+    "moved",
     "read_ranks",
     "read_scores",
     "surest_guesses",
-    "to_decide",
+    "ties_control",
+    "ties_decided",
 ]
 
 _UNFAIR = 1e-6  # fair coins are taken for unfair no more often than this
-_ROWS_DECIDE = (
-    "the order of the rows, which may follow the coins, would decide between them; "
-    "{remedy} to decide by a lot for each id"
-)
 
 
 def audit_scores(
@@ -67,8 +66,9 @@ def audit_scores(
         design: Fixed beforehand; its rules are ``OneRun`` (the highest and the lowest
             halves of its guesses are guessed), ``Ranking``, or ``Classes`` (the surest
             are of the heaviest class).
-        tie_rng: Decides between equal scores, by a lot for each id; without it such as
-            have to be decided between are refused.
+        tie_rng: Decides between equal scores, by a lot for each id. Left out, the key
+            of the coins does, or the design's ``tie_seed``; with neither, ties are
+            broken against the auditor.
         coins_were_independent: States that every coin was thrown by itself, should
             there happen to be exactly as many ones as zeros.
         not_exercised: Parts of the mechanism that the audit did not run through.
@@ -102,7 +102,10 @@ def audit_scores(
         design=design,
         commitment=commitment,
         not_exercised=not_exercised,
-        controls=(effect_seen(reading, design=design),),
+        controls=(
+            effect_seen(reading, design=design),
+            *ties_control(bits, scores, design=design, tie_rng=tie_rng),
+        ),
         scores=ScoreSummary.of(scores, truth),
     )
 
@@ -127,13 +130,39 @@ def read_scores(
     else:
         truth = np.asarray(bits)
         _check_coins(truth, names, said_independent=coins_were_independent)
+    drawn = _lots(bits, design, tie_rng)
     lots = None
-    if tie_rng is not None:
+    if drawn is not None:
         # A lot for each id, not for each row: rows in another order are the same audit.
         place = np.empty(len(names), np.int64)
         place[np.argsort(names)] = np.arange(len(names))
-        lots = Lots.drawn(tie_rng).at(place)
-    return read_ranks(values, truth == 1, lots, design=design, why=_ROWS_DECIDE)
+        lots = drawn.at(place)
+    return read_ranks(values, truth == 1, lots, design=design)
+
+
+def _lots(
+    bits: ArrayLike | Coins, design: Design, tie_rng: np.random.Generator | None
+) -> Lots | None:
+    """Return the lots that decide between equal scores; None if none were fixed."""
+    if tie_rng is not None:
+        return Lots.drawn(tie_rng)
+    return Lots.of(design, bits.key if isinstance(bits, Coins) else None)
+
+
+def ties_control(
+    bits: ArrayLike | Coins,
+    scores: ArrayLike,
+    *,
+    design: Design,
+    tie_rng: np.random.Generator | None = None,
+) -> tuple[Control, ...]:
+    """Return what ``audit_scores`` says of ties that no lots decided; () of others."""
+    if _lots(bits, design, tie_rng) is not None:
+        return ()
+    included = np.asarray(bits) == 1
+    return decided_by_ties(
+        ties_decided(np.asarray(scores), included, design=design), design.guesses
+    )
 
 
 def _check_rows(
@@ -246,31 +275,58 @@ def read_ranks(
     lots: NDArray[np.uint64] | None,
     *,
     design: Design,
-    why: str,
 ) -> Reading:
     """Guess from both ends inwards: the surest are the highest and the lowest.
 
     Args:
         values: The scores.
         included: Whether each canary was.
-        lots: Decide between equal scores.
+        lots: Decide between equal scores; without them, ties are broken against the
+            auditor (``dpaudit.game.lots``).
         design: What the guesses go by.
-        why: What is said where nothing decides between scores and something must.
     """
     check_rules(design)
-    n, scores = design.canaries, values.astype(np.float64)
-    keys = (scores,) if lots is None else (lots, scores)
-    ranks = np.lexsort(keys)
-    if lots is None:
-        above = to_decide(design)
-        ordered = scores[ranks]
-        if np.any(ordered[n - above - 1] == ordered[n - above]):
-            raise VoidAuditError(
-                f"some scores are equal, and {why}", remedy=Remedy.DRAW_LOTS
-            )
+    right = _right(values, included, lots, design)
+    return design.rules.read_surest(right, canaries=design.canaries)
+
+
+def _right(
+    values: NDArray[np.generic],
+    included: NDArray[np.bool_],
+    lots: NDArray[np.uint64] | None,
+    design: Design,
+) -> NDArray[np.bool_]:
+    """Return which guesses are correct, the surest first."""
+    second = ~included if lots is None else lots
+    ranks = np.lexsort((second, values.astype(np.float64)))
     which, guessed = _from_both_ends(ranks)
-    right = included[which] == guessed
-    return design.rules.read_surest(right[: design.guesses], canaries=n)
+    return np.asarray(included[which] == guessed)[: design.guesses]
+
+
+def ties_decided(
+    values: NDArray[np.generic], included: NDArray[np.bool_], *, design: Design
+) -> int:
+    """Return how many guesses are correct or not by the order of equal scores alone.
+
+    Example:
+        >>> from dpaudit import OneRun, PureDP
+        >>> rules, claim = OneRun(guesses=2), PureDP(epsilon=1.0)
+        >>> design = Design(canaries=4, rules=rules, claim=claim)
+        >>> included = np.array([True, False, True, False])
+        >>> ties_decided(np.array([3, 3, 2, 1]), included, design=design)
+        1
+    """
+    worst = _right(values, included, None, design)
+    # Where every coin is turned over, the worst order becomes the best.
+    best = ~_right(values, ~included, None, design)
+    rules, n = design.rules, design.canaries
+    ends = np.arange(1, len(worst) + 1) if rules.ordered else np.array(rules.cuts(n))
+    return moved((np.cumsum(best) - np.cumsum(worst))[ends - 1])
+
+
+def moved(gains: NDArray[np.int64]) -> int:
+    """Return how many guesses gains in correct ones, up to each cut, are made of."""
+    return int(np.abs(np.diff(gains, prepend=0)).sum())
 
 
 def surest_guesses(
@@ -296,28 +352,6 @@ def _from_both_ends(
     which[0::2] = ranks[::-1][: (n + 1) // 2]
     which[1::2] = ranks[: n // 2]
     return which, high
-
-
-def to_decide(design: Design) -> NDArray[np.int64]:
-    """Return the numbers of canaries that must be told from all below them.
-
-    Where guesses are counted these are the ends of what is counted; where they are
-    ranked, each place that is guessed. What is not among them may be equal.
-
-    Example:
-        >>> from dpaudit import OneRun, PureDP, Ranking
-        >>> claim, rules = PureDP(epsilon=1.0), OneRun(guesses=5)
-        >>> to_decide(Design(canaries=9, rules=rules, claim=claim))
-        array([3, 7])
-        >>> to_decide(Design(canaries=9, rules=Ranking(guesses=5), claim=claim))
-        array([1, 2, 3, 7, 8])
-    """
-    n, ends = design.canaries, np.array(design.rules.cuts(design.canaries))
-    high, low = (ends + 1) // 2, ends // 2
-    if design.rules.ordered:
-        high, low = np.arange(1, high[0] + 1), np.arange(low[0], 0, -1)
-    edges = np.concatenate([high, n - low])
-    return np.asarray(edges[edges < n])
 
 
 def check_rules(design: Design) -> None:

@@ -31,7 +31,9 @@ __all__ = [
     "Control",
     "Verdict",
     "better_than_chance",
+    "decided_by_ties",
     "speaks_of_chance",
+    "speaks_of_ties",
     "verdict_of",
 ]
 
@@ -42,6 +44,8 @@ _ERRORS: Final = 5.0  # that a slope may be from where it should be: luck does i
 _CLOSE: Final = 0.1  # a slope this close to 1 is fine however small its error
 _VAGUE: Final = 0.25  # an error from which on 0 and 1 cannot be told apart
 _BETTER: Final = "the guesses are better than chance"
+_TIES: Final = "ties decided"
+_MANY_TIES: Final = 0.05  # of the guesses; above this the result says what to do
 _NOT_BETTER: Final = (
     "no effect of any canary was seen: the guesses are not clearly better than chance"
 )
@@ -196,6 +200,36 @@ def speaks_of_chance(control: Control) -> bool:
     What it says follows from the guesses, so others can make it anew.
     """
     return control.said.startswith((_BETTER, _NOT_BETTER))
+
+
+def decided_by_ties(decided: int, guesses: int) -> tuple[Control, ...]:
+    """Return what ties broken against the auditor cost; () if they decided nothing.
+
+    Args:
+        decided: How many guesses they decided.
+        guesses: How many were made.
+
+    Example:
+        >>> (few,) = decided_by_ties(3, 1000)
+        >>> print(few.said)
+        ties decided 3 of 1,000 guesses, all against the auditor
+        >>> decided_by_ties(0, 1000)
+        ()
+    """
+    if not decided:
+        return ()
+    said = f"{_TIES} {decided:,} of {guesses:,} guesses, all against the auditor"
+    if decided > _MANY_TIES * guesses:
+        said += (
+            "; next time write scores with all their digits, or register the design "
+            "with a key, which breaks ties at random and costs less"
+        )
+    return (Control(said=said),)
+
+
+def speaks_of_ties(control: Control) -> bool:
+    """Return whether a control is one that ``decided_by_ties`` makes."""
+    return control.said.startswith(_TIES)
 
 
 def verdict_of(

@@ -3,11 +3,10 @@
 This is all that guesses from both ends need. Where a cut falls between two cells the
 ones above it are known. Where it falls into a cell, either lots decide how many of the
 cell's ones lie above: each arrangement of its canaries is equally likely, so the number
-has a hypergeometric law, and it is drawn from it. Or, where nothing may decide, the cut
+has a hypergeometric law, and it is drawn from it. Or, where no lots were fixed, the cut
 is counted against the guesser: the cell's zeros lie above its ones, so that guesses
 "included" from above and "excluded" from below are as wrong as any arrangement of the
-cell makes them. No lot gives fewer right guesses, after however many of them, so what
-is shown with these is shown whatever decides.
+cell makes them (``dpaudit.game.lots`` has the proof).
 """
 
 from collections.abc import Sequence
@@ -46,22 +45,6 @@ class Cells:
 
     counts: NDArray[np.int64]
     ones: NDArray[np.int64]
-
-    def widest(self, cuts: NDArray[np.int64]) -> int:
-        """Return how many canaries the largest cell has that a cut falls into.
-
-        Args:
-            cuts: Numbers of canaries from the highest on.
-
-        Example:
-            >>> cells = Cells(counts=np.array([2, 1, 3]), ones=np.array([0, 1, 2]))
-            >>> cells.widest(np.array([3, 4])), cells.widest(np.array([2, 5]))
-            (0, 3)
-        """
-        counts = self.counts[::-1]
-        ends = np.cumsum(counts)
-        cell = np.searchsorted(ends, cuts)
-        return int(np.max(counts[cell], initial=0, where=cuts < ends[cell]))
 
     def highest(self, cuts: Sequence[int], lots: Lots | None) -> list[int]:
         """Return how many ones are among the highest, for several numbers of those.

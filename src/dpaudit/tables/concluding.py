@@ -6,10 +6,8 @@ and that the coins of the files are no worse than fair ones.
 Equal scores that were kept one by one are in the order of their ids' lots
 (``dpaudit.game.lots``), and nothing is left to decide. Within a cell a lot is drawn, if
 ids were checked and key or design fixed lots; ``histogram`` says by what, and why that
-holds for every salt. Where nothing may decide, scores that are equal and must be told
-apart are refused. A cell is not always a tie: scores that differ fall into one cell
-because cells are coarse. So it is counted against the guesser instead (``cells``), as
-long as that costs next to nothing.
+holds for every salt. Where no lots were fixed, or ids were not checked, ties are broken
+against the auditor: within a cell the excluded rank above the included (``cells``).
 """
 
 import hashlib
@@ -18,16 +16,19 @@ from functools import reduce
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit.bounds.readings import Reading
-from dpaudit.errors import InvalidInputError, Remedy, VoidAuditError
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.design import Design
 from dpaudit.game.lots import Lots
 from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.scores import (
     check_fair,
     check_rows,
-    to_decide,
+    moved,
 )
+from dpaudit.game.verdict import Control, decided_by_ties
 from dpaudit.tables.cells import Cells
 from dpaudit.tables.ends import Ends
 from dpaudit.tables.reading import UNSEEN_COINS
@@ -35,15 +36,6 @@ from dpaudit.tables.seen_ids import IdSet, fingerprint_of_run
 from dpaudit.tables.tally import ScoreTally
 
 __all__ = ["conclude_scores", "unseen_in_tallies"]
-
-_LEAST = 1000  # guesses, of which one may be lost to a cell that nothing decides in
-
-_NO_IDS: Final = (
-    "ids were not checked, so that rows are all there is to draw lots for. These may "
-    "follow the coins, and with a tie_seed, which is public, lots would; check ids "
-    "({remedy}), register the design with a key, or add a little "
-    "chance of its own to every score"
-)
 
 _UNCHECKED_IDS: Final = (
     "ids were not checked; that every canary is there, and none twice, is the "
@@ -76,13 +68,13 @@ def conclude_scores(
         _check_ids(whole.ids, whole.rows, int(whole.salt[:16], 16))
     if whole.commitment is None:
         check_fair(whole.ones, whole.rows, said_independent=coins_were_independent)
-    reading = _reading(whole)
+    reading, ties = _reading(whole)
     return judge(
         reading,
         design=whole.design,
         commitment=whole.commitment,
         not_exercised=not_exercised,
-        controls=(effect_seen(reading, design=whole.design),),
+        controls=(effect_seen(reading, design=whole.design), *ties),
     )
 
 
@@ -109,21 +101,36 @@ def _check_ids(sets: tuple[IdSet, ...], canaries: int, salt: int) -> None:
         )
 
 
-def _reading(tally: ScoreTally) -> Reading:
-    """Guess from both ends inwards."""
-    design = tally.design
+def _reading(tally: ScoreTally) -> tuple[Reading, tuple[Control, ...]]:
+    """Guess from both ends inwards; return what is read, and what ties decided."""
+    rules, n = tally.design.rules, tally.design.canaries
     cells = tally.found.cells(tally.rows, tally.ones)
     lots = _lots(tally, cells)
+    found = _correct(cells, tally.design, lots)
+    ties: tuple[Control, ...] = ()
     if lots is None:
-        _check_decided(tally, cells)
-    rules, n = design.rules, design.canaries
-    if not rules.ordered:
-        return rules.count(_right(cells, rules.cuts(n), lots), canaries=n)
+        # Where every coin is turned over, the worst order becomes the best.
+        turned = Cells(counts=cells.counts, ones=cells.counts - cells.ones)
+        made = (
+            np.arange(1, len(found) + 1) if rules.ordered else np.array(rules.cuts(n))
+        )
+        gains = made - _correct(turned, tally.design, None) - found
+        ties = decided_by_ties(moved(gains), tally.design.guesses)
+    if rules.ordered:
+        right = np.diff(found, prepend=0) == 1
+        return rules.read_surest(right, canaries=n), ties
+    return rules.count(found.tolist(), canaries=n), ties
+
+
+def _correct(cells: Cells, design: Design, lots: Lots | None) -> NDArray[np.int64]:
+    """Return how many guesses are correct up to each cut; of a ranking, up to each."""
+    if not design.rules.ordered:
+        return np.array(_right(cells, design.rules.cuts(design.canaries), lots))
     guesses = design.guesses
     high, low = cells.ends((guesses + 1) // 2, guesses // 2, lots)
     right = np.empty(guesses, bool)
     right[0::2], right[1::2] = high, ~low
-    return rules.read_surest(right, canaries=n)
+    return np.cumsum(right)
 
 
 def _lots(tally: ScoreTally, cells: Cells) -> Lots | None:
@@ -135,17 +142,6 @@ def _lots(tally: ScoreTally, cells: Cells) -> Lots | None:
     word = tally.found.coins.to_bytes(8, "big")
     found = hashlib.sha256(b"dpaudit lots 2" + bytes.fromhex(tally.salt) + word + seen)
     return Lots(salt=int.from_bytes(found.digest()[:8], "big"))
-
-
-def _check_decided(tally: ScoreTally, cells: Cells) -> None:
-    """Refuse equal scores that nothing decides between and that must be told apart."""
-    lost = 0 if isinstance(tally.found, Ends) else tally.design.guesses // _LEAST
-    if cells.widest(to_decide(tally.design)) > lost:
-        raise VoidAuditError(
-            "some scores are equal, or so close that one cell holds them, and nothing "
-            f"decides between them: {'{remedy}' if tally.ids else _NO_IDS}",
-            remedy=Remedy.FIX_LOTS if tally.ids else Remedy.CHECK_IDS,
-        )
 
 
 def _right(cells: Cells, guesses: list[int], lots: Lots | None) -> list[int]:

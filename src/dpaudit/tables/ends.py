@@ -4,7 +4,8 @@ Kept are scores with their lots, with how many canaries have both and how many o
 were included, from the top until as many canaries as needed are covered, and from the
 bottom likewise. Where ids are known each has a lot of its own, which ranks it among
 those of the same score (``dpaudit.game.lots``), so each canary stands by itself. Where
-they are not all lots are 0: equal scores are kept together, the last of them whole.
+they are not, or nothing fixed lots, all lots are 0: equal scores are kept together, the
+last of them whole.
 
 What some shard dropped lies below enough others of that shard alone, so it is not among
 the highest of all shards either: merging shards gives what one pass over all of them

@@ -6,8 +6,9 @@ canary's coin was thrown by itself. Some breaches do show: lengths that fair coi
 not give, and lengths that are exactly equal, as they are where half of the canaries
 were chosen to be in. With the key of a registered design there is one more check: as
 many are in as the key's coins say. The key also decides between equal scores. Without
-it nothing may: with no ids there is nothing that lots could be drawn for but a score's
-place in its list, and which list that is the coin decided. What stays unseen is said,
+it ties are broken against the auditor: with no ids there is nothing that lots could be
+drawn for but a score's place in its list, and which list that is the coin decided, so a
+``tie_seed`` decides nothing here (``dpaudit.game.lots``). What stays unseen is said,
 not passed over: that every score stands in the list of its own coin, and that no canary
 was left out or scored in another way because of it.
 """
@@ -27,7 +28,14 @@ from dpaudit.game.design import Commitment, Design
 from dpaudit.game.lots import Lots
 from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.score_summary import ScoreSummary
-from dpaudit.game.scores import check_fair, check_rows, check_scores, read_ranks
+from dpaudit.game.scores import (
+    check_fair,
+    check_rows,
+    check_scores,
+    read_ranks,
+    ties_decided,
+)
+from dpaudit.game.verdict import Control, decided_by_ties
 from dpaudit.tables.columns import (
     SPELLINGS,
     array_names,
@@ -53,13 +61,6 @@ UNSEEN: Final = (
     "that every score stands in the list of its own coin; that is the auditor's word"
 )
 _BOTH: Final = ("in_scores", "out_scores")
-_LISTS_DECIDE: Final = (
-    "two lists hold no ids to draw lots for: a lot could only go by where a score "
-    "stands, which its coin decided, and with a tie_seed, which is public, some lots "
-    "would always go to the included. Give a table with ids instead (dpaudit audit "
-    "table.csv), register the design with a key, or add a little chance of its own to "
-    "every score before they are split into lists"
-)
 
 
 @final
@@ -153,8 +154,7 @@ def audit_score_lists(
         design: As for ``audit_scores``.
         coins: Of the registered key, if there is one: as many canaries must be in as
             they say, the result carries the commitment, and lots from the key decide
-            between equal scores. Without a key such as have to be decided between are
-            refused.
+            between equal scores. Without a key ties are broken against the auditor.
         coins_were_independent: States that every coin was thrown by itself, should
             there be as many in as out.
         not_exercised: Parts of the mechanism that the audit did not run through.
@@ -190,14 +190,17 @@ def audit_score_lists(
         bits == 1,
         None if lots is None else lots.at(np.arange(rows)),
         design=design,
-        why=_LISTS_DECIDE,
     )
+    ties: tuple[Control, ...] = ()
+    if lots is None:
+        decided = ties_decided(scores, bits == 1, design=design)
+        ties = decided_by_ties(decided, design.guesses)
     return judge(
         reading,
         design=design,
         commitment=None if coins is None else Commitment.to(coins.key, design),
         not_exercised=not_exercised,
-        controls=(effect_seen(reading, design=design),),
+        controls=(effect_seen(reading, design=design), *ties),
         scores=ScoreSummary.of(scores, bits),
     )
 

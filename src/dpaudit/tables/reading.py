@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
-from dpaudit.game.lots import tie_rng
 from dpaudit.game.result import Result
 from dpaudit.game.scores import audit_scores
 from dpaudit.tables.columns import (
@@ -95,7 +94,6 @@ class ScoreTable:
             coins,
             self.scores,
             design=design,
-            tie_rng=tie_rng(design, key),
             coins_were_independent=coins_were_independent,
             not_exercised=not_exercised,
         )

@@ -243,7 +243,6 @@ class BlackBoxAudit:
             coins,
             values,
             design=self.design,
-            tie_rng=self._key.generator("ties", 0),
             not_exercised=(*_NOT_EXERCISED, *self._promised()),
         )
         if self._controls is None:
