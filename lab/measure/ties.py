@@ -13,6 +13,7 @@ import argparse
 import sys
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit import ApproxDP, Design, OneRun, Ranking, audit_scores
 from dpaudit.game.scores import ties_decided
@@ -21,7 +22,12 @@ MOST_LOST = 0.01  # of the mean bound, by six decimals
 DIGITS = (6, 4, 3, 2, 1)
 
 
-def bound(design, bits, scores, rng=None):
+def bound(
+    design: Design,
+    bits: NDArray[np.int64],
+    scores: NDArray[np.float64],
+    rng: np.random.Generator | None = None,
+) -> float:
     """Return the lower bound of one audit."""
     found = audit_scores(
         np.arange(len(bits)),
@@ -34,7 +40,7 @@ def bound(design, bits, scores, rng=None):
     return found.bound.epsilon_lower
 
 
-def main():
+def main() -> bool:
     """Print a row for each rule and number of digits; return whether it failed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--repeats", type=int, default=200)

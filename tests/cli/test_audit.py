@@ -422,3 +422,28 @@ def test_every_advice_of_the_library_has_words_on_the_command_line():
     words = _shared._REMEDIES | _shared._REMEDIES_OF["dpaudit audit"]
     assert set(words) == set(Remedy)
     assert all("--" in said for said in words.values())
+
+
+def test_columns_are_named_by_options_and_evidence_keeps_the_names(dpaudit):
+    """A folder of .csv files, with ties that nothing decides."""
+    rng = np.random.default_rng(2)
+    bits = rng.integers(0, 2, 400)
+    scores = (2 * bits + rng.normal(size=400)).round(2)
+    rows = [f"r{i},{b},{s}" for i, (b, s) in enumerate(zip(bits, scores, strict=True))]
+    Path("parts").mkdir()
+    for i in (0, 1):
+        text = "\n".join(["sample,member,signal", *rows[i::2]])
+        Path(f"parts/{i}.csv").write_text(text)
+    named = ["--id=sample", "--included=member", "--score=signal"]
+    claim = ["--epsilon=8", "--delta=0"]
+    options = [*named, *claim, "--evidence=e.json", "--save=r.json"]
+    dpaudit("audit", "parts", *options, code=None)
+    dpaudit("verify", "e.json", "--files=parts", code=None)
+    said = dpaudit("verify", "e.json", "--files=parts", code=None).stdout
+    assert "it is that of the score files and the coins stated in them" in said
+    files = ["--scores=parts/0.csv", "--scores=parts/1.csv"]
+    dpaudit("evidence", "r.json", *files, *named, "--output=again.json")
+    first, again = (json.loads(Path(f).read_text()) for f in ("e.json", "again.json"))
+    assert first == again
+    said = dpaudit("audit", "parts", *claim, code=2).stderr
+    assert "there is no column 'id'" in said

@@ -4,13 +4,17 @@ import io
 import random
 import struct
 import zipfile
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from dpaudit.errors import DpAuditError, InvalidInputError
+from dpaudit import Design, PureDP, Ranking
+from dpaudit.errors import DpAuditError, InvalidInputError, VoidAuditError
 from dpaudit.tables import columns
+from dpaudit.tables.columns import ColumnNames
 from dpaudit.tables.reading import ScoreTable, read_score_table
+from dpaudit.tables.sources import read_scores
 
 
 def plain(table):
@@ -265,3 +269,59 @@ def test_a_directory_is_named_as_one(tmp_path):
 def test_a_table_of_different_lengths_cannot_be_built():
     with pytest.raises(InvalidInputError, match="must have one length, got \\[1, 2\\]"):
         ScoreTable(ids=np.arange(2), bits=None, scores=np.zeros(1))
+
+
+NAMED = ColumnNames(id="sample", included="member", score="signal")
+
+
+def test_columns_may_be_called_anything(tmp_path):
+    """The usual names are then columns like any other."""
+    text = "score,member,sample,signal,bit\n9,1,a,0.5,0\n9,0,b,-1,0\n"
+    table = read_score_table(csv_file(tmp_path, text), columns=NAMED)
+    assert plain(table) == [("a", 1, 0.5), ("b", 0, -1.0)]
+    path = npz_file(tmp_path, id=[1, 2], member=[1, 0], signal=[0.5, 1], score=[7, 8])
+    names = ColumnNames(included="member", score="signal")
+    assert plain(read_score_table(path, columns=names)) == [(1, 1, 0.5), (2, 0, 1.0)]
+
+
+def test_a_column_that_is_named_must_be_there(tmp_path):
+    path = csv_file(tmp_path, "id,bit,score\n1,1,0.5\n")
+    with pytest.raises(InvalidInputError, match=r"no column 'sample'; it has 'id', "):
+        read_score_table(path, columns=NAMED)
+    for odd in ({"id": "a", "score": "a"}, {"included": ""}, {"id": 5}):
+        with pytest.raises(InvalidInputError, match="column"):
+            ColumnNames(**odd)
+
+
+def test_a_folder_of_csv_files_is_one_table(tmp_path):
+    """However it is divided: the audit is that of one file of all rows."""
+    rng = np.random.default_rng(1)
+    bits = rng.integers(0, 2, 300)
+    scores = (bits + rng.normal(size=300)).round(1)
+    rows = [f"c{i},{b},{s}" for i, (b, s) in enumerate(zip(bits, scores, strict=True))]
+    claim, rules = PureDP(epsilon=1.0), Ranking(guesses=300)
+    design = Design(canaries=300, rules=rules, claim=claim)
+    found = set()
+    for name, parts in (("whole", 1), ("in three", 3)):
+        (tmp_path / name / "deeper").mkdir(parents=True)
+        for i, part in enumerate(np.array_split(rng.permutation(rows), parts)):
+            place = tmp_path / name / ("deeper" if i == 1 else "") / f"{i}.csv"
+            place.write_text("\n".join(["id,bit,score", *part]))
+        found.add(read_scores(tmp_path / name).audit(design).to_json())
+    assert len(found) == 1
+    (tmp_path / "in three" / "_again.csv").write_text("left alone")
+    assert read_scores(tmp_path / "in three").canaries == 300
+    (tmp_path / "in three" / "again.csv").write_text(f"id,bit,score\n{rows[7]}\n")
+    twice = read_scores(tmp_path / "in three")
+    with pytest.raises(VoidAuditError, match="an id appears twice"):
+        twice.audit(replace(design, canaries=301))
+    (tmp_path / "in three" / "a.parquet").write_bytes(b"")
+    with pytest.raises(InvalidInputError, match="one kind"):
+        read_scores(tmp_path / "in three")
+
+
+def test_some_files_with_coins_and_some_without_are_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("id,bit,score\n1,1,0.5\n")
+    (tmp_path / "b.csv").write_text("id,score\n2,0.5\n")
+    with pytest.raises(VoidAuditError, match="some files hold coins"):
+        read_scores(tmp_path)

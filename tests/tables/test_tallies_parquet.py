@@ -22,7 +22,8 @@ from dpaudit import (
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.tables import parquet as score_files
 from dpaudit.tables.concluding import conclude_scores
-from dpaudit.tables.parquet import count_rows, parquet_files, read_batches
+from dpaudit.tables.parquet import count_rows, read_batches
+from dpaudit.tables.reading import files_of
 from dpaudit.tables.tally import Shard, tally_scores
 from dpaudit.tables.tally_json import tally_to_json
 
@@ -164,14 +165,16 @@ def test_files_are_found_in_directories_and_taken_once(tmp_path):
     names = ["b.parquet", "a.parquet", "x/c.PARQUET", "_tmp/d.parquet", ".e.parquet"]
     for name in [*names, "x/_f.parquet", "notes.txt"]:
         write(tmp_path / name, np.arange(3))
-    found = [str(each.relative_to(tmp_path)) for each in parquet_files([tmp_path])]
+    found = [
+        str(each.relative_to(tmp_path)) for each in files_of([tmp_path], ".parquet")
+    ]
     assert found == ["a.parquet", "b.parquet", "x/c.PARQUET"]
     one = tmp_path / "a.parquet"
     with pytest.raises(InvalidInputError, match="named twice"):
-        parquet_files([tmp_path, one])
+        files_of([tmp_path, one], ".parquet")
     (tmp_path / "link.parquet").symlink_to(one)
     with pytest.raises(InvalidInputError, match="named twice"):
-        parquet_files([tmp_path])
+        files_of([tmp_path], ".parquet")
 
 
 def test_what_is_no_parquet_file_is_refused(tmp_path):
@@ -184,7 +187,7 @@ def test_what_is_no_parquet_file_is_refused(tmp_path):
         (tmp_path / "none.parquet", "there is no file"),
     ):
         with pytest.raises(InvalidInputError, match=message):
-            parquet_files([path])
+            files_of([path], ".parquet")
     with pytest.raises(InvalidInputError, match=r"cut.parquet is not a Parquet file"):
         tallied(tmp_path / "cut.parquet")
 

@@ -10,8 +10,11 @@ from dpaudit import _files
 from dpaudit.cli._output_files import Output
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dpaudit.game.coins import Key
     from dpaudit.game.result import Result
+    from dpaudit.tables.columns import ColumnNames
 
 __all__ = [
     "NotExercisedOption",
@@ -75,7 +78,8 @@ def write_outputs(
     result: "Result",
     *,
     key: "Key | None",
-    scores: Path | None,
+    scores: "Sequence[Path]" = (),
+    columns: "ColumnNames | None" = None,
     coins_were_independent: bool,
 ) -> list[str]:
     """Write what was asked for; return a line about each file."""
@@ -92,8 +96,10 @@ def write_outputs(
         from dpaudit.evidence import evidence_of, score_files, seal  # noqa: PLC0415
 
         files = None
-        if scores is not None:
-            files = score_files([scores], coins_were_independent=coins_were_independent)
+        if scores and columns is not None:
+            files = score_files(
+                scores, coins_were_independent=coins_were_independent, columns=columns
+            )
         sealed = seal(evidence_of(result, key=key, files=files))
         _files.write(outputs.evidence, sealed + "\n")
         written.append(f"Evidence: {outputs.evidence}")

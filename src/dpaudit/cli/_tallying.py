@@ -1,12 +1,41 @@
-"""Folders of scores as commands read them: watched."""
+"""Tables of scores as commands read them: their columns named, folders watched."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-__all__ = ["SkipIdsOption", "watched_rows"]
+if TYPE_CHECKING:
+    from dpaudit.tables.columns import ColumnNames
+
+__all__ = [
+    "IdOption",
+    "IncludedOption",
+    "ScoreOption",
+    "SkipIdsOption",
+    "column_names",
+    "watched_rows",
+]
+
+IdOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--id", help="Column of the canaries' ids, if not id.", metavar="<column>"
+    ),
+]
+IncludedOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--included",
+        help="Column that is 1 for included canaries, if not bit.",
+        metavar="<column>",
+    ),
+]
+ScoreOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--score", help="Column of scores, if not score.", metavar="<column>"),
+]
 
 SkipIdsOption: TypeAlias = Annotated[
     bool,
@@ -15,6 +44,15 @@ SkipIdsOption: TypeAlias = Annotated[
         help="Do not see that ids are 0, 1, ..., each once; a key needs them.",
     ),
 ]
+
+
+def column_names(
+    id_column: str | None, included_column: str | None, score_column: str | None
+) -> "ColumnNames":
+    """Return what options call the columns."""
+    from dpaudit.tables.columns import ColumnNames  # noqa: PLC0415 (numpy)
+
+    return ColumnNames(id=id_column, included=included_column, score=score_column)
 
 
 @contextmanager

@@ -26,7 +26,14 @@ from dpaudit.cli._shared import (
     Observer,
     ObserverOption,
 )
-from dpaudit.cli._tallying import SkipIdsOption, watched_rows
+from dpaudit.cli._tallying import (
+    IdOption,
+    IncludedOption,
+    ScoreOption,
+    SkipIdsOption,
+    column_names,
+    watched_rows,
+)
 from dpaudit.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -42,8 +49,8 @@ def audit(
         Path | None,
         typer.Argument(
             help="A .parquet, .csv or .npz file with id, score and, without a key, "
-            "bit; a directory of such .parquet files; or a .npz file with in_scores "
-            "and out_scores."
+            "bit; a directory of such .parquet or .csv files; or a .npz file with "
+            "in_scores and out_scores."
         ),
     ] = None,
     included: Annotated[
@@ -78,8 +85,14 @@ def audit(
     ] = None,
     tie_seed: Annotated[
         int | None,
-        typer.Option(help="Decides by lot between equal scores; a key does so itself."),
+        typer.Option(
+            help="Breaks ties at random, by id; a key does so itself. Without both, "
+            "ties are broken against the auditor."
+        ),
     ] = None,
+    id_column: IdOption = None,
+    included_column: IncludedOption = None,
+    score_column: ScoreOption = None,
     coins_were_independent: IndependentOption = False,
     skip_id_checks: SkipIdsOption = False,
     not_exercised: NotExercisedOption = None,
@@ -114,9 +127,10 @@ def audit(
         tie_seed=tie_seed,
     )
     _check(claim, design, key)
-    _check_source(scores, evidence=evidence, skip_id_checks=skip_id_checks)
+    columns = column_names(id_column, included_column, score_column)
     with patience("auditing", quiet=scores is not None and scores.is_dir()):
-        source = read_scores(scores, included, excluded)
+        source = read_scores(scores, included, excluded, columns=columns)
+        _check_source(source, evidence=evidence, skip_id_checks=skip_id_checks)
         fixed, secret = _fixed(claim, source.canaries, design, key)
         with _watched(source, check_ids=not skip_id_checks) as watched:
             result = watched.audit(
@@ -130,7 +144,8 @@ def audit(
             outputs,
             result,
             key=secret,
-            scores=scores if isinstance(source, ScoreTable) else None,
+            scores=source.files if isinstance(source, ScoreTable) else (),
+            columns=columns,
             coins_were_independent=coins_were_independent,
         )
     beside = notes(result, unseen, registered=design is not None)
@@ -175,17 +190,20 @@ def _check(claim: _Claim, design: Path | None, key: Path | None) -> None:
 
 
 def _check_source(
-    scores: Path | None, *, evidence: Path | None, skip_id_checks: bool
+    source: "Scores", *, evidence: Path | None, skip_id_checks: bool
 ) -> None:
-    """Refuse options that do not go with what is to be read."""
-    folder = scores is not None and scores.is_dir()
+    """Refuse options that do not go with what is read."""
+    from dpaudit.tables.sources import ScoreFolder  # noqa: PLC0415 (numpy)
+
+    folder = isinstance(source, ScoreFolder)
     if folder and evidence is not None:
         raise InvalidInputError(
-            "--evidence names single files of scores. Of a directory, keep the tallies "
-            "(dpaudit tally), from which dpaudit merge gives the result again"
+            "--evidence names files that are read as one table. Of a directory of "
+            ".parquet files, keep the tallies (dpaudit tally), from which dpaudit "
+            "merge gives the result again"
         )
     if skip_id_checks and not folder:
-        raise InvalidInputError("--skip-id-checks is for a directory of scores")
+        raise InvalidInputError("--skip-id-checks is for a directory of .parquet files")
 
 
 @contextmanager

@@ -11,11 +11,18 @@ from dpaudit.cli._designs import read_key
 from dpaudit.cli._output_files import Output
 from dpaudit.cli._results import ResultArgument, folder_of, read_evidence
 from dpaudit.cli._shared import IndependentOption, read_text
+from dpaudit.cli._tallying import (
+    IdOption,
+    IncludedOption,
+    ScoreOption,
+    column_names,
+)
 from dpaudit.errors import DpAuditError, InvalidInputError
 
 if TYPE_CHECKING:
     from dpaudit.evidence import Check, Evidence, Registration
     from dpaudit.game.coins import Key
+    from dpaudit.tables.columns import ColumnNames
 
 
 def evidence(
@@ -31,6 +38,9 @@ def evidence(
             metavar="<path>",
         ),
     ] = None,
+    id_column: IdOption = None,
+    included_column: IncludedOption = None,
+    score_column: ScoreOption = None,
     coins_were_independent: IndependentOption = False,
     redact: Annotated[
         bool,
@@ -74,7 +84,8 @@ def evidence(
         raise InvalidInputError(f"--files must be a folder, got {files}")
     with patience("gathering the evidence"):
         try:
-            found = _evidence(text, key, scores or [], coins_were_independent)
+            columns = column_names(id_column, included_column, score_column)
+            found = _evidence(text, key, scores or [], coins_were_independent, columns)
             files = folder_of(found, result) if files is None else files
             unchecked = check_before(found, files=files)
         except DpAuditError as error:
@@ -92,7 +103,11 @@ def evidence(
 
 
 def _evidence(
-    text: str, key: Path | None, scores: list[Path], independent: bool
+    text: str,
+    key: Path | None,
+    scores: list[Path],
+    independent: bool,
+    columns: "ColumnNames",
 ) -> "Evidence":
     from dpaudit.evidence import Registration, evidence_of, score_files  # noqa: PLC0415
     from dpaudit.evidence.envelope import is_sealed  # noqa: PLC0415
@@ -109,7 +124,7 @@ def _evidence(
     registered = Registration(design=audit.design, commitment=audit.commitment)
     files = None
     if scores:
-        files = score_files(scores, coins_were_independent=independent)
+        files = score_files(scores, coins_were_independent=independent, columns=columns)
     return evidence_of(read, key=_key(key, registered), files=files)
 
 

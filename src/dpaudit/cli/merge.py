@@ -65,7 +65,6 @@ def merge(
             outputs,
             result,
             key=None,
-            scores=None,
             coins_were_independent=coins_were_independent,
         )
     unseen = unseen_in_tallies(result, ids_checked=bool(found[0].ids))

@@ -17,7 +17,14 @@ from dpaudit.cli._engines import (
 )
 from dpaudit.cli._output_files import Output
 from dpaudit.cli._shared import JsonOption
-from dpaudit.cli._tallying import SkipIdsOption, watched_rows
+from dpaudit.cli._tallying import (
+    IdOption,
+    IncludedOption,
+    ScoreOption,
+    SkipIdsOption,
+    column_names,
+    watched_rows,
+)
 from dpaudit.errors import VoidAuditError
 
 if TYPE_CHECKING:
@@ -42,6 +49,9 @@ def tally(
     key: Annotated[
         Path | None, typer.Option(help="The key that the design was registered with.")
     ] = None,
+    id_column: IdOption = None,
+    included_column: IncludedOption = None,
+    score_column: ScoreOption = None,
     skip_id_checks: SkipIdsOption = False,
     engine: EngineOption = EngineName.LOCAL,
     address: AddressOption = None,
@@ -60,7 +70,11 @@ def tally(
     from dpaudit.tables.tally_json import tally_to_json  # noqa: PLC0415
 
     fixed, secret = registered_design(design, key)
-    source = read_folder(scores, check_ids=not skip_id_checks)
+    source = read_folder(
+        scores,
+        check_ids=not skip_id_checks,
+        columns=column_names(id_column, included_column, score_column),
+    )
     with watched_rows(source.canaries) as progress:
         if engine is EngineName.LOCAL and workers in (None, 1) and address is None:
             found = replace(source, progress=progress).tally(fixed, secret)
@@ -71,6 +85,7 @@ def tally(
                 engine=chosen_engine(engine, address=address, workers=workers),
                 key_file=key,
                 check_ids=source.check_ids,
+                columns=source.columns,
                 progress=progress,
             )
             _check_key(found, secret)

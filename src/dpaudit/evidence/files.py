@@ -14,15 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
-import numpy as np
-
 from dpaudit import _validate
 from dpaudit._codec import Document
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.tables.reading import ScoreTable, read_score_table
+from dpaudit.tables.columns import ColumnNames
+from dpaudit.tables.reading import ScoreTable, joined_tables, read_score_table
 
 __all__ = ["ScoreFile", "ScoreFiles", "file_digest", "read_score_files", "score_files"]
 
+_USUAL = ColumnNames()
 _BLOCK = 1 << 20
 _LONGEST_NAME = 255  # bytes; no usual file system has longer ones
 
@@ -73,14 +73,17 @@ class ScoreFiles(Document):
         files: Each file, in that order.
         coins_were_independent: What was told ``audit_scores`` about coins that are in
             the files and of which exactly half are ones.
+        columns: What their columns are called.
         paths: Where the files were when they were named; not part of the record.
     """
 
     files: tuple[ScoreFile, ...]
     coins_were_independent: bool = False
+    columns: ColumnNames = _USUAL
     paths: tuple[Path, ...] = field(default=(), compare=False, repr=False)
 
     form = "dpaudit.score-files.1"
+    later = ("columns",)
 
     def __post_init__(self) -> None:
         names = [file.name for file in self.files]
@@ -97,7 +100,10 @@ class ScoreFiles(Document):
 
 
 def score_files(
-    paths: Iterable[str | Path], *, coins_were_independent: bool = False
+    paths: Iterable[str | Path],
+    *,
+    coins_were_independent: bool = False,
+    columns: ColumnNames = _USUAL,
 ) -> ScoreFiles:
     """Return the names, hashes and sizes of files of scores.
 
@@ -105,18 +111,22 @@ def score_files(
         paths: The files. They are read in the order of their names, so that nobody
             can choose another one.
         coins_were_independent: As told ``audit_scores``.
+        columns: What their columns are called.
     """
     ordered = tuple(sorted(map(Path, paths), key=lambda path: path.name))
     files = tuple(
         ScoreFile(
             name=path.name,
             sha256=file_digest(path),
-            rows=len(read_score_table(path).ids),
+            rows=len(read_score_table(path, columns=columns).ids),
         )
         for path in ordered
     )
     return ScoreFiles(
-        files=files, coins_were_independent=coins_were_independent, paths=ordered
+        files=files,
+        coins_were_independent=coins_were_independent,
+        columns=columns,
+        paths=ordered,
     )
 
 
@@ -131,25 +141,18 @@ def read_score_files(named: ScoreFiles, folder: Path | None = None) -> ScoreTabl
         VoidAuditError: A file is missing, or is not the one that was named.
     """
     paths = [folder / file.name for file in named.files] if folder else named.paths
-    tables = [_read(*each) for each in zip(named.files, paths, strict=True)]
-    bits = [table.bits for table in tables if table.bits is not None]
-    if bits and len(bits) < len(tables):
-        raise VoidAuditError("some files hold coins and others do not")
-    return ScoreTable(
-        ids=np.concatenate([table.ids for table in tables]),
-        bits=np.concatenate(bits) if bits else None,
-        scores=np.concatenate([table.scores for table in tables]),
-    )
+    each = zip(named.files, paths, strict=True)
+    return joined_tables([_read(file, path, named.columns) for file, path in each])
 
 
-def _read(file: ScoreFile, path: Path) -> ScoreTable:
+def _read(file: ScoreFile, path: Path, columns: ColumnNames) -> ScoreTable:
     if not path.is_file():
         raise VoidAuditError(f"{file.name} is not in the folder given")
     if file_digest(path) != file.sha256:
         raise VoidAuditError(
             f"{file.name} is not the file that was audited: its SHA-256 differs"
         )
-    table = read_score_table(path)
+    table = read_score_table(path, columns=columns)
     if len(table.ids) != file.rows:
         raise VoidAuditError(
             f"{file.name} has {len(table.ids)} rows, and the evidence says {file.rows}"

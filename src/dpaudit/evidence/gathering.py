@@ -44,7 +44,7 @@ def evidence_of(
         transcript: Every guess, from ``play_one_run``, ``play_adaptive`` or a referee.
             The result of a training has its own.
         files: The files that hold the scores, for ``audit_scores``. They are read
-            once more: no ``tie_rng`` of one's own may have decided between equal scores.
+            once more: equal scores must have been ordered without a ``tie_rng``.
 
     Raises:
         InvalidInputError: The parts are not of one audit.

@@ -85,7 +85,7 @@ def stated_fields(
             found += free if evidence.key else [at]
             found += ["result.scores"]
         case ScoreFiles():
-            found += ["guesses.coins_were_independent"]
+            found += ["guesses.coins_were_independent", "guesses.columns"]
             if not files_given:
                 found += ["guesses.files", "result.reading", "result.scores"]
         case None:

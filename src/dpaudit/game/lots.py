@@ -17,18 +17,18 @@ Where scores come without numbers and without a key no lot may decide. Rows are 
 there is to number, and rows may follow the coins: in a list of the included and one of
 the others they do, and a public seed would give high lots to the one or the other.
 
-Without lots, ties are broken *against the auditor*: among equal scores the excluded rank
-above the included. This needs no seed, and it keeps the level. Guesses go from the top
-("included") and from the bottom ("excluded") inwards. Of all orders of a tied group,
-this one has the fewest ones among its top a and the fewest zeros among its bottom b, for
-all a and b at once, so also where one group reaches both ends. Hence, for every outcome
-of the coins, it has the fewest correct guesses after each number of guesses. The
+Without lots, ties are broken *against the auditor*: among equal scores the excluded
+rank above the included. This needs no seed, and it keeps the level. Guesses go from the
+top ("included") and from the bottom ("excluded") inwards. Of all orders of a tied
+group, this one has the fewest ones among its top a and the fewest zeros among its
+bottom b, for all a and b at once, so also where one group reaches both ends. Hence, for
+every outcome of the coins, it has the fewest correct guesses after each number. The
 statistic of each rule is monotone in these counts. ``OneRun`` reads the last of them.
 ``Classes``, heaviest first, reads a sum of them with coefficients of 0 or more (Abel).
 ``Ranking`` reads the least of the tails at its looks, which only rises as counts fall,
 and rejects no more than the outputs below one threshold of it. So the statistic is at
-most that under the order of the canaries' labels, which came before the coins whether or
-not anybody kept them: the audit refutes in a subset of the cases in which that valid
+most that under the order of the canaries' labels, which came before the coins whether
+or not anybody kept them: the audit refutes in a subset of the cases in which that valid
 audit refutes. Cells of a histogram are tied groups to this argument, as the order by
 score and label keeps cells apart too.
 

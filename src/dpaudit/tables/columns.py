@@ -23,10 +23,11 @@ import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, Final
+from typing import IO, Any, Final, final
 
 import numpy as np
 from numpy.lib import format as npy
@@ -38,6 +39,7 @@ __all__ = [
     "MISSING",
     "MOST_BYTES",
     "SPELLINGS",
+    "ColumnNames",
     "array_names",
     "check_flat",
     "check_size",
@@ -69,21 +71,78 @@ MISSING: Final = (
 )
 
 
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ColumnNames:
+    """What the columns of a file are called.
+
+    Attributes:
+        id: The column of ids; None for one of the usual names, ``id`` or ``ids``.
+        included: Of the coins; None for ``bit`` or ``bits``.
+        score: Of the scores; None for ``score`` or ``scores``.
+
+    Example:
+        >>> ColumnNames(included="member").spellings["bit"]
+        ('member',)
+    """
+
+    id: str | None = None
+    included: str | None = None
+    score: str | None = None
+
+    def __post_init__(self) -> None:
+        named = [name for name in self._named.values() if name is not None]
+        if not all(isinstance(name, str) for name in named) or "" in named:
+            raise InvalidInputError(f"columns are named by text, got {self!r}")
+        if len(set(named)) < len(named):
+            raise InvalidInputError(
+                f"id, included and score are columns of their own, got {self!r}"
+            )
+
+    @property
+    def spellings(self) -> Mapping[str, tuple[str, ...]]:
+        """What each column may be called, by its meaning."""
+        return {
+            meaning: usual if (name := self._named[meaning]) is None else (name,)
+            for meaning, usual in SPELLINGS.items()
+        }
+
+    @property
+    def _named(self) -> Mapping[str, str | None]:
+        return {"id": self.id, "bit": self.included, "score": self.score}
+
+    def check(self, path: Path, columns: Iterable[str]) -> None:
+        """Refuse a file that lacks a column that was named."""
+        here = list(columns)
+        for name in self._named.values():
+            if name is not None and name not in here:
+                raise InvalidInputError(
+                    f"{path}: there is no column {name!r}; it has "
+                    f"{', '.join(map(repr, here))[:200] or 'none'}"
+                )
+
+
+_USUAL: Final = ColumnNames()
+
+
 def refuse(path: Path, column: str, row: int | None, said: str) -> InvalidInputError:
     """Return the error that names a file, a column and, if it is known, a row."""
     place = f"column {column!r}" if row is None else f"column {column!r}, row {row}"
     return InvalidInputError(f"{path}, {place}: {said}")
 
 
-def found(path: Path, columns: Iterable[str]) -> Mapping[str, str]:
+def found(
+    path: Path, columns: Iterable[str], named: ColumnNames = _USUAL
+) -> Mapping[str, str]:
     """Return what the columns that are read are called in a file.
 
     Raises:
-        InvalidInputError: A column is there twice.
+        InvalidInputError: A column is there twice, or one that was named is not there.
     """
     names = list(columns)
+    named.check(path, names)
     known: dict[str, str] = {}
-    for meaning, spellings in SPELLINGS.items():
+    for meaning, spellings in named.spellings.items():
         here = [name for name in names if name in spellings]
         if len(here) > 1:
             raise refuse(
@@ -213,25 +272,25 @@ _BITS: Final = MappingProxyType(
 )
 
 
-def read_csv(path: Path) -> Mapping[str, NDArray[Any]]:
+def read_csv(path: Path, named: ColumnNames = _USUAL) -> Mapping[str, NDArray[Any]]:
     """Return the columns of a table by their meaning: id, bit, score."""
     with _lines(path) as lines:
         header = next(lines, None)
         if header is None:
             raise InvalidInputError(f"{path} is empty; it must begin with a header")
-        return _columns(path, header, lines)
+        return _columns(path, header, lines, named)
 
 
-def read_csv_list(path: Path) -> NDArray[Any]:
+def read_csv_list(path: Path, named: ColumnNames = _USUAL) -> NDArray[Any]:
     """Return one list of scores: a number a line, or the score column of a table."""
     with _lines(path) as lines:
         first = next(lines, None)
         if first is None:
             raise InvalidInputError(f"{path} is empty; it must hold a score a line")
-        if len(first) == 1 and _is_number(first[0]):
+        if len(first) == 1 and _is_number(first[0]) and named.score is None:
             rows = _rows(path, lines, fields=1)
             return _scores(path, "score", [first[0], *(row[0] for row in rows)])
-        columns = _columns(path, first, lines)
+        columns = _columns(path, first, lines, named)
         if "score" not in columns:
             raise InvalidInputError(
                 f"{path}: expected a number a line, or a column 'score', got the "
@@ -255,11 +314,12 @@ def _lines(path: Path) -> Iterator[Iterator[list[str]]]:
 
 
 def _columns(
-    path: Path, header: Sequence[str], lines: Iterator[list[str]]
+    path: Path, header: Sequence[str], lines: Iterator[list[str]], named: ColumnNames
 ) -> Mapping[str, NDArray[Any]]:
     names = [name.strip() for name in header]
-    known = found(path, names)
-    if not known and len(names) == 1 and any(mark in names[0] for mark in ";\t"):
+    divided = len(names) > 1 or not any(mark in names[0] for mark in ";\t")
+    known = found(path, names, named if divided else _USUAL)
+    if not known and not divided:
         raise InvalidInputError(
             f"{path}: columns must be divided by commas, got the header {names[0]!r}"
         )
@@ -340,9 +400,9 @@ def _is_number(text: str) -> bool:
 _LONGEST_HEADER = 1 << 16  # bytes; numpy itself takes no more than 10,000
 
 
-def read_npz(path: Path) -> Mapping[str, NDArray[Any]]:
+def read_npz(path: Path, named: ColumnNames = _USUAL) -> Mapping[str, NDArray[Any]]:
     """Return the columns of a table by their meaning: id, bit, score."""
-    known = found(path, array_names(path))
+    known = found(path, array_names(path), named)
     arrays = read_arrays(path, tuple(known.values()))
     return {meaning: arrays[name] for meaning, name in known.items()}
 

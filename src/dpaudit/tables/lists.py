@@ -37,7 +37,7 @@ from dpaudit.game.scores import (
 )
 from dpaudit.game.verdict import Control, decided_by_ties
 from dpaudit.tables.columns import (
-    SPELLINGS,
+    ColumnNames,
     array_names,
     check_flat,
     read_arrays,
@@ -60,6 +60,7 @@ UNSEEN: Final = (
     "lists without ids cannot show that every canary's coin was thrown by itself, nor "
     "that every score stands in the list of its own coin; that is the auditor's word"
 )
+_USUAL: Final = ColumnNames()
 _BOTH: Final = ("in_scores", "out_scores")
 
 
@@ -103,14 +104,16 @@ class ScoreLists:
         return [UNSEEN]
 
 
-def read_score_list(path: str | Path) -> NDArray[np.float64]:
+def read_score_list(
+    path: str | Path, *, columns: ColumnNames = _USUAL
+) -> NDArray[np.float64]:
     """Return the scores that a .npy, .npz, .csv or .parquet file holds.
 
     A .csv file has a number a line, or a column ``score``; a .npz file one array, or
-    one that is called ``scores``.
+    one that is called ``scores``; ``columns`` may name another.
     """
     path = Path(path)
-    scores = _READERS[check_file(path, tuple(_READERS))](path)
+    scores = _READERS[check_file(path, tuple(_READERS))](path, columns)
     check_flat(path, "score", scores)
     return to_scores(path, "score", scores)
 
@@ -220,9 +223,10 @@ def _check_number(lists: ScoreLists, coins: Coins, design: Design) -> None:
         )
 
 
-def _read_npz_list(path: Path) -> NDArray[Any]:
-    names = array_names(path)
-    chosen = [name for name in names if name in SPELLINGS["score"]] or list(names)
+def _read_npz_list(path: Path, columns: ColumnNames) -> NDArray[Any]:
+    names, spellings = array_names(path), columns.spellings["score"]
+    columns.check(path, names)
+    chosen = [name for name in names if name in spellings] or list(names)
     if len(chosen) != 1:
         raise InvalidInputError(
             f"{path}: expected one array, or one called 'scores', got "
@@ -231,19 +235,24 @@ def _read_npz_list(path: Path) -> NDArray[Any]:
     return read_arrays(path, (chosen[0],))[chosen[0]]
 
 
-def _read_parquet_list(path: Path) -> NDArray[Any]:
+def _read_parquet_list(path: Path, columns: ColumnNames) -> NDArray[Any]:
     from dpaudit.tables.parquet import read_parquet  # noqa: PLC0415 (an extra)
 
-    columns = read_parquet(path)
-    if "score" not in columns:
+    found = read_parquet(path, columns)
+    if "score" not in found:
         raise InvalidInputError(f"{path}: there is no column 'score'")
-    return columns["score"]
+    return found["score"]
 
 
-_READERS: Final[MappingProxyType[str, Callable[[Path], NDArray[Any]]]] = (
+def _read_npy_list(path: Path, columns: ColumnNames) -> NDArray[Any]:
+    columns.check(path, ())
+    return read_npy(path)
+
+
+_READERS: Final[MappingProxyType[str, Callable[[Path, ColumnNames], NDArray[Any]]]] = (
     MappingProxyType(
         {
-            ".npy": read_npy,
+            ".npy": _read_npy_list,
             ".npz": _read_npz_list,
             ".csv": read_csv_list,
             ".parquet": _read_parquet_list,

@@ -6,7 +6,7 @@ needed are read. What a row may hold is said in ``columns``; breaches name file,
 and row.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dpaudit.errors import InvalidInputError, MissingExtraError
 from dpaudit.tables.columns import (
     MISSING,
+    ColumnNames,
     check_size,
     check_texts,
     check_unpacked,
@@ -33,7 +34,6 @@ __all__ = [
     "count_rows",
     "holds_numbers",
     "opened",
-    "parquet_files",
     "read_batches",
     "read_parquet",
     "values_of",
@@ -45,14 +45,15 @@ try:
 except ImportError as error:
     raise MissingExtraError.of("Parquet is read with pyarrow", "tables") from error
 
+_USUAL: Final = ColumnNames()
 _BUFFER = 1 << 20  # bytes
 _SMALL = 256 << 20  # bytes; 2 GiB are no more than eight times a larger file
 
 
-def read_parquet(path: Path) -> Mapping[str, NDArray[Any]]:
+def read_parquet(path: Path, named: ColumnNames = _USUAL) -> Mapping[str, NDArray[Any]]:
     """Return the columns of a table by their meaning: id, bit, score."""
     with opened(path) as file:
-        known = found(path, file.schema_arrow.names)
+        known = found(path, file.schema_arrow.names, named)
         size = 8 * _rows(path, file)
         check_size(path, "score", size)
         check_unpacked(path, "score", size, path.stat().st_size)
@@ -164,7 +165,6 @@ def holds_numbers(kind: Any) -> bool:  # noqa: ANN401 (pyarrow)
 
 
 _ROWS: Final = 1 << 20  # of a batch; ids in no order are seen faster by the million
-_SUFFIX: Final = ".parquet"
 _DENSE: Final = (
     "ids are checked where they are whole numbers from 0, and others can be left "
     "unchecked (check_ids=False, or --skip-id-checks)"
@@ -187,45 +187,6 @@ class Batch:
     scores: NDArray[np.float64]
 
 
-def parquet_files(paths: Sequence[str | Path]) -> list[Path]:
-    """Return the files that are named, and those that directories hold, each once.
-
-    Directories are looked through with all that is in them. As other tools do, what
-    begins with a dot or an underscore is passed over.
-    """
-    files: list[Path] = []
-    for path in map(Path, paths):
-        if path.is_dir():
-            inside = [each for each in path.rglob("*") if _shown(each, path)]
-            if not inside:
-                raise InvalidInputError(
-                    f"{path} holds no {_SUFFIX} file; name a file, or a directory of "
-                    "them"
-                )
-            files += sorted(inside)
-        elif path.suffix.lower() != _SUFFIX:
-            raise InvalidInputError(
-                f"expected {_SUFFIX} files, or a directory of them, got {path}"
-            )
-        elif not path.is_file():
-            raise InvalidInputError(f"there is no file {path}")
-        else:
-            files.append(path)
-    known: set[Path] = set()
-    for each in files:
-        if each.resolve() in known:
-            raise InvalidInputError(f"{each} is named twice")
-        known.add(each.resolve())
-    return files
-
-
-def _shown(path: Path, root: Path) -> bool:
-    named = path.suffix.lower() == _SUFFIX and path.is_file()
-    return named and not any(
-        part.startswith((".", "_")) for part in path.relative_to(root).parts
-    )
-
-
 def count_rows(files: Iterable[Path]) -> int:
     """Return how many rows files say that they hold."""
     total = 0
@@ -235,10 +196,13 @@ def count_rows(files: Iterable[Path]) -> int:
     return total
 
 
-def read_batches(path: Path, *, with_ids: bool) -> Iterator[Batch]:
+def read_batches(
+    path: Path, *, with_ids: bool, columns: ColumnNames = _USUAL
+) -> Iterator[Batch]:
     """Yield the rows of a file, some at a time."""
     with opened(path) as file:
-        known = _columns(path, file.schema_arrow.names, with_ids=with_ids)
+        known = dict(found(path, file.schema_arrow.names, columns))
+        _check_needed(path, known, with_ids=with_ids)
         _check_kinds(path, known, file.schema_arrow)
         first = 1
         for rows in file.iter_batches(_ROWS, columns=list(known.values())):
@@ -247,15 +211,14 @@ def read_batches(path: Path, *, with_ids: bool) -> Iterator[Batch]:
             first += rows.num_rows
 
 
-def _columns(path: Path, names: list[str], *, with_ids: bool) -> dict[str, str]:
-    known = dict(found(path, names))
+def _check_needed(path: Path, known: dict[str, str], *, with_ids: bool) -> None:
+    """Refuse a file without scores, or ids if they are needed; else drop those."""
     if "score" not in known:
         raise InvalidInputError(f"{path}: there is no column 'score'")
     if not with_ids:
         known.pop("id", None)
     elif "id" not in known:
         raise InvalidInputError(f"{path}: there is no column 'id'")
-    return known
 
 
 def _check_kinds(path: Path, known: dict[str, str], schema: Any) -> None:  # noqa: ANN401 (pyarrow)

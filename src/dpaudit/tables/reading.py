@@ -1,12 +1,13 @@
 """A table of scores from a file: an id, perhaps a coin, and a score for each canary.
 
 Parquet, CSV and .npz say the same in three ways: columns ``id``, ``bit`` and ``score``,
-in any order, the bit being left out where coins are derived from a key. Other columns
-are left alone. A table that cannot be what it should is refused with the file, the
-column and the row; whether it makes a valid audit is ``audit_scores``'s to say.
+or as ``ColumnNames`` calls them, in any order, the bit being left out where coins are
+derived from a key. Other columns are left alone. Several files may hold one table. A
+table that cannot be what it should is refused with the file, the column and the row;
+whether it makes a valid audit is ``audit_scores``'s to say.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -21,6 +22,7 @@ from dpaudit.game.design import Design
 from dpaudit.game.result import Result
 from dpaudit.game.scores import audit_scores
 from dpaudit.tables.columns import (
+    ColumnNames,
     check_flat,
     read_csv,
     read_npz,
@@ -30,7 +32,14 @@ from dpaudit.tables.columns import (
     to_scores,
 )
 
-__all__ = ["UNSEEN_COINS", "ScoreTable", "check_file", "read_score_table"]
+__all__ = [
+    "UNSEEN_COINS",
+    "ScoreTable",
+    "check_file",
+    "files_of",
+    "joined_tables",
+    "read_score_table",
+]
 
 UNSEEN_COINS: Final = (
     "that each bit was a fair coin of its own, thrown before the run, is the auditor's "
@@ -38,6 +47,7 @@ UNSEEN_COINS: Final = (
 )
 
 Columns = Mapping[str, NDArray[Any]]
+_USUAL: Final = ColumnNames()
 
 
 @final
@@ -50,11 +60,13 @@ class ScoreTable:
         bits: 1 for each that was included and 0 for each that was not; None where the
             file does not say.
         scores: How much the output speaks for "included", on any scale.
+        files: What it was read from.
     """
 
     ids: NDArray[Any]
     bits: NDArray[np.uint8] | None
     scores: NDArray[np.float64]
+    files: tuple[Path, ...] = ()
 
     def __post_init__(self) -> None:
         lengths = {len(self.ids), len(self.scores)}
@@ -119,11 +131,12 @@ class ScoreTable:
         return [] if result.commitment is not None else [UNSEEN_COINS]
 
 
-def read_score_table(path: str | Path) -> ScoreTable:
+def read_score_table(path: str | Path, *, columns: ColumnNames = _USUAL) -> ScoreTable:
     r"""Return the table that a .parquet, .csv or .npz file holds.
 
     Args:
         path: The file. Parquet needs the extra ``tables``.
+        columns: What its columns are called, if not ``id``, ``bit`` and ``score``.
 
     Raises:
         InvalidInputError: It holds no such table; the message says where, and what to
@@ -139,28 +152,85 @@ def read_score_table(path: str | Path) -> ScoreTable:
         (array([1, 0]), array([1, 0], dtype=uint8), array([ 0.5, -2. ]))
     """
     path = Path(path)
-    columns = _READERS[check_file(path, tuple(_READERS))](path)
+    found = _READERS[check_file(path, tuple(_READERS))](path, columns)
     for needed in ("id", "score"):
-        if needed not in columns:
+        if needed not in found:
             raise InvalidInputError(
                 f"{path}: there is no column {needed!r}; a table has the columns id, "
                 "score and, unless coins are derived from a key, bit"
             )
-    for meaning, column in columns.items():
+    for meaning, column in found.items():
         check_flat(path, meaning, column)
-    if not len(columns["score"]):
+    if not len(found["score"]):
         raise InvalidInputError(f"{path}: there is no row; every canary needs one")
-    sizes = {meaning: len(column) for meaning, column in columns.items()}
+    sizes = {meaning: len(column) for meaning, column in found.items()}
     for meaning, size in sizes.items():
         if size != sizes["score"]:
             raise refuse(
                 path, meaning, None, f"{size} rows beside {sizes['score']} scores"
             )
-    bits = columns.get("bit")
+    bits = found.get("bit")
     return ScoreTable(
-        ids=to_ids(path, "id", columns["id"]),
+        ids=to_ids(path, "id", found["id"]),
         bits=None if bits is None else to_bits(path, "bit", bits),
-        scores=to_scores(path, "score", columns["score"]),
+        scores=to_scores(path, "score", found["score"]),
+        files=(path,),
+    )
+
+
+def joined_tables(tables: Sequence[ScoreTable]) -> ScoreTable:
+    """Return one table of the rows of several.
+
+    Raises:
+        VoidAuditError: Some hold coins and others do not.
+    """
+    bits = [table.bits for table in tables if table.bits is not None]
+    if bits and len(bits) < len(tables):
+        raise VoidAuditError("some files hold coins and others do not")
+    return ScoreTable(
+        ids=np.concatenate([table.ids for table in tables]),
+        bits=np.concatenate(bits) if bits else None,
+        scores=np.concatenate([table.scores for table in tables]),
+        files=tuple(file for table in tables for file in table.files),
+    )
+
+
+def files_of(paths: Sequence[str | Path], suffix: str) -> list[Path]:
+    """Return the files that are named, and those that directories hold, each once.
+
+    Directories are looked through with all that is in them. As other tools do, what
+    begins with a dot or an underscore is passed over.
+    """
+    files: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            inside = [each for each in path.rglob("*") if _shown(each, path, suffix)]
+            if not inside:
+                raise InvalidInputError(
+                    f"{path} holds no {suffix} file; name a file, or a directory of "
+                    "them"
+                )
+            files += sorted(inside)
+        elif path.suffix.lower() != suffix:
+            raise InvalidInputError(
+                f"expected {suffix} files, or a directory of them, got {path}"
+            )
+        elif not path.is_file():
+            raise InvalidInputError(f"there is no file {path}")
+        else:
+            files.append(path)
+    known: set[Path] = set()
+    for each in files:
+        if each.resolve() in known:
+            raise InvalidInputError(f"{each} is named twice")
+        known.add(each.resolve())
+    return files
+
+
+def _shown(path: Path, root: Path, suffix: str) -> bool:
+    named = path.suffix.lower() == suffix and path.is_file()
+    return named and not any(
+        part.startswith((".", "_")) for part in path.relative_to(root).parts
     )
 
 
@@ -177,12 +247,12 @@ def check_file(path: Path, suffixes: tuple[str, ...]) -> str:
     return suffix
 
 
-def _read_parquet(path: Path) -> Columns:
+def _read_parquet(path: Path, columns: ColumnNames) -> Columns:
     from dpaudit.tables.parquet import read_parquet  # noqa: PLC0415 (an extra)
 
-    return read_parquet(path)
+    return read_parquet(path, columns)
 
 
-_READERS: Final[MappingProxyType[str, Callable[[Path], Columns]]] = MappingProxyType(
-    {".parquet": _read_parquet, ".csv": read_csv, ".npz": read_npz}
+_READERS: Final[MappingProxyType[str, Callable[[Path, ColumnNames], Columns]]] = (
+    MappingProxyType({".parquet": _read_parquet, ".csv": read_csv, ".npz": read_npz})
 )

@@ -45,6 +45,7 @@ from dpaudit.game.coins import BLOCK, Coins, Key
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.lots import Lots
 from dpaudit.game.scores import check_rules
+from dpaudit.tables.columns import ColumnNames
 from dpaudit.tables.ends import Ends, EndsSoFar
 from dpaudit.tables.histogram import Histogram, HistogramSoFar
 from dpaudit.tables.seen_ids import IdSet, SeenIds, joined
@@ -83,6 +84,7 @@ class CoinTable:
         self._derived[block] = True
 
 
+_USUAL: Final = ColumnNames()
 MOST_CANARIES: Final = 1 << 36  # a bit for each takes 8 GiB
 MOST_EXACT: Final = 1 << 16  # guesses whose scores are kept one by one
 MOST_RANKED: Final = 1 << 20  # guesses in order of confidence: a result lists them all
@@ -167,12 +169,14 @@ class Shard:
         key: Of the coins; None if the files hold them.
         check_ids: Whether to see that ids are whole numbers from 0, each once. What
             is derived from a key always is.
+        columns: What the columns are called.
     """
 
     files: tuple[Path, ...]
     design: Design
     key: Key | None = None
     check_ids: bool = True
+    columns: ColumnNames = _USUAL
 
     def __post_init__(self) -> None:
         _guesses(self.design)
@@ -203,7 +207,7 @@ def tally_scores(
     coins = key and CoinTable(Coins(key=key, count=design.canaries))
     rows = ones = 0
     for path in shard.files:
-        for batch in read_batches(path, with_ids=with_ids):
+        for batch in read_batches(path, with_ids=with_ids, columns=shard.columns):
             if seen is not None and batch.ids is not None:
                 _see(path, seen, batch.ids)
             bits = _bits(path, batch.ids, batch.bits, coins)
@@ -326,6 +330,7 @@ class _Task:
     design: Design
     key_file: Path | None
     check_ids: bool
+    columns: ColumnNames
 
 
 def tally_files(
@@ -335,6 +340,7 @@ def tally_files(
     engine: Engine,
     key_file: Path | None = None,
     check_ids: bool = True,
+    columns: ColumnNames = _USUAL,
     progress: Callable[[int], None] = lambda _rows: None,
 ) -> ScoreTally:
     """Tally the scores of many files.
@@ -345,6 +351,7 @@ def tally_files(
         engine: What runs the tasks.
         key_file: Where ``Key.write`` put the key; None if the files hold the coins.
         check_ids: Whether ids are checked, as they always are with a key.
+        columns: What the columns are called.
         progress: Told how many rows were read since it was told last.
     """
     tasks = (
@@ -353,6 +360,7 @@ def tally_files(
             design=design,
             key_file=key_file and key_file.absolute(),
             check_ids=check_ids,
+            columns=columns,
         )
         for file in files
     )
@@ -378,5 +386,6 @@ def _tally(task: _Task) -> ScoreTally | None:
             design=task.design,
             key=None if task.key_file is None else Key.read(task.key_file),
             check_ids=task.check_ids,
+            columns=task.columns,
         )
     )
