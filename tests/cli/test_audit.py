@@ -447,3 +447,35 @@ def test_columns_are_named_by_options_and_evidence_keeps_the_names(dpaudit):
     assert first == again
     said = dpaudit("audit", "parts", *claim, code=2).stderr
     assert "there is no column 'id'" in said
+
+
+def test_a_random_half_is_audited_from_lists_and_tables_alike(dpaudit):
+    """Said to be one; its evidence is verified; what is not a half is refused."""
+    rng = np.random.default_rng(5)
+    half = rng.permutation(np.arange(1000) % 2)
+    scores = half * 2 + rng.normal(size=1000)
+    np.savez("lists.npz", in_scores=scores[half == 1], out_scores=scores[half == 0])
+    np.savez("table.npz", id=np.arange(1000), bit=half, score=scores)
+    claim = ["--epsilon=0.5", "--delta=1e-5"]
+    said = dpaudit("audit", "lists.npz", *claim, code=4).stderr
+    assert "`dpaudit audit --random-half`" in said
+    assert "Next time let a coin of its own decide on each canary" in said
+    found = []
+    for file in ("lists.npz", "table.npz"):
+        done = dpaudit("audit", file, *claim, "--random-half", "--json", code=1)
+        found.append(json.loads(done.stdout))
+        assert "drawn uniformly at random" in found[-1]["notes"][0]
+    assert found[0]["bound"] == found[1]["bound"]
+    assert found[0]["bound"]["method"] == "hypergeometric"
+    files = ["--evidence=e.json", "--save=r.json", "--report=r.html"]
+    dpaudit("audit", "table.npz", *claim, "--random-half", *files, code=1)
+    said = dpaudit("verify", "e.json", "--files=.", code=None).stdout
+    assert "it is that of the score files and the coins stated in them" in said
+    dpaudit("explain", "r.json", code=None)
+    both = ["--random-half", "--coins-were-independent"]
+    assert (
+        "cannot be both" in dpaudit("audit", "lists.npz", *claim, *both, code=4).stderr
+    )
+    np.savez("odd.npz", in_scores=scores[:400], out_scores=scores[400:900])
+    said = dpaudit("audit", "odd.npz", *claim, "--random-half", code=4).stderr
+    assert "400 of 900 canaries were included, and a random half" in said

@@ -21,7 +21,7 @@ from dpaudit import (
 )
 from dpaudit.errors import VoidAuditError
 from dpaudit.game.score_summary import ScoreSummary
-from dpaudit.game.scores import check_fair, read_scores
+from dpaudit.game.scores import check_assigned, read_scores
 from dpaudit.stats.binomial import rate_limits
 
 N = 200
@@ -268,16 +268,26 @@ def test_the_scores_are_summed_up_beside_the_verdict():
 def test_seven_in_ten_ones_are_no_fair_coins(ones):
     """Fair coins: once in 70 million times; coins of 73 %: every other time."""
     with pytest.raises(VoidAuditError, match=f"^{ones} of 200 coins are ones"):
-        check_fair(ones, 200, said_independent=True)
+        check_assigned(ones, DESIGN, said_independent=True)
 
 
 def test_one_or_two_coins_may_be_half_ones_only_if_that_was_chance():
-    check_fair(1, 1, said_independent=False)
-    check_fair(3, 4, said_independent=False)
-    check_fair(100, 200, said_independent=True)
+    def check(ones, rows, *, said):
+        design = Design(canaries=rows, rules=OneRun(guesses=1), claim=CLAIM)
+        check_assigned(ones, design, said_independent=said)
+
+    check(1, 1, said=False)
+    check(3, 4, said=False)
+    check(100, 200, said=True)
     for ones, rows in ((1, 2), (1, 3), (2, 3), (100, 200), (100, 201)):
         with pytest.raises(VoidAuditError, match=r"^exactly half of the coins"):
-            check_fair(ones, rows, said_independent=False)
+            check(ones, rows, said=False)
+
+
+def test_what_was_not_assigned_at_random_is_refused_with_what_to_do_next_time():
+    for ones in (100, 180):
+        with pytest.raises(VoidAuditError, match=r"Next time let a coin .* register"):
+            check_assigned(ones, DESIGN, said_independent=False)
 
 
 @pytest.mark.parametrize("weights", [(2.0, 5.0, 1.0), (1.0, 2.0, 5.0)])

@@ -11,7 +11,8 @@ import pytest
 from pyarrow import parquet
 from scipy import stats
 
-from dpaudit import Classes, Coins, Design, Key, OneRun, PureDP, Ranking
+from dpaudit import Classes, Coins, Design, Key, OneRun, PureDP, RandomHalf, Ranking
+from dpaudit.errors import VoidAuditError
 from dpaudit.game.scores import audit_scores
 from dpaudit.tables.concluding import conclude_scores
 from dpaudit.tables.tally import Shard, tally_scores
@@ -108,3 +109,23 @@ def test_a_tally_of_equal_scores_reads_what_a_table_of_them_reads(
         assert found.reading.to_json() == table.reading.to_json()
         assert found.controls == table.controls
         assert len(found.controls) == 1 + (source == "none")
+
+
+def test_a_tally_of_a_random_half_reads_what_a_table_of_it_reads(tmp_path):
+    n, rng = 600, np.random.default_rng(4)
+    half = rng.permutation(np.arange(n) % 2)
+    scores = rng.integers(0, 4, n) + half
+    rules = RandomHalf(guesses=131)
+    design = Design(canaries=n, rules=rules, claim=PureDP(epsilon=0.5))
+    table = audit_scores(np.arange(n), half, scores, design=design)
+    tallies = []
+    for i, rows in enumerate(np.array_split(rng.permutation(n), 3)):
+        path = write(
+            tmp_path / f"{i}.parquet", id=rows, bit=half[rows], score=scores[rows]
+        )
+        tallies.append(tally_scores(Shard(files=(path,), design=design)))
+    found = conclude_scores(tallies)
+    assert found.reading == table.reading
+    assert found.controls == table.controls
+    with pytest.raises(VoidAuditError, match="with a key every canary"):
+        Shard(files=(path,), design=design, key=Key(bytes(32)))

@@ -10,6 +10,7 @@ from dpaudit.bounds.curve import GaussianFamily as GaussianFamily
 from dpaudit.bounds.exact import Classic as Classic
 from dpaudit.bounds.exact import Exact as Exact
 from dpaudit.bounds.exact import Pure as Pure
+from dpaudit.bounds.hypergeometric import Hypergeometric as Hypergeometric
 from dpaudit.bounds.independent_runs import IndependentRuns as IndependentRuns
 from dpaudit.bounds.independent_runs import PooledRuns as PooledRuns
 from dpaudit.bounds.methods import bound_counts as bound_counts
@@ -17,6 +18,7 @@ from dpaudit.bounds.methods import test_claim as test_claim
 from dpaudit.bounds.ranked import RankedLooks as RankedLooks
 from dpaudit.bounds.readings import Bets as Bets
 from dpaudit.bounds.readings import Counts as Counts
+from dpaudit.bounds.readings import HalfCounts as HalfCounts
 from dpaudit.bounds.readings import Ranked as Ranked
 from dpaudit.bounds.readings import Reading as Reading
 from dpaudit.bounds.readings import Rounds as Rounds

@@ -15,11 +15,13 @@ from dpaudit.bounds.bound import (
 )
 from dpaudit.bounds.curve import GaussianFamily
 from dpaudit.bounds.exact import Classic, Exact, FormerClassic, Pure
+from dpaudit.bounds.hypergeometric import Hypergeometric
 from dpaudit.bounds.independent_runs import IndependentRuns, PooledRuns
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.readings import (
     Bets,
     Counts,
+    HalfCounts,
     Ranked,
     Reading,
     Rounds,
@@ -64,6 +66,7 @@ _BOUNDS: MappingProxyType[
     {
         Counts: (Exact(), Adaptive()),
         Unequal: (UnequalCoins(), None),
+        HalfCounts: (Hypergeometric(), None),
         Ranked: (RankedLooks(), None),
         Weighted: (WeightedGuesses(), AdaptiveSlots()),
         Rounds: (None, StoufferRounds()),

@@ -1,9 +1,10 @@
 """What a bound may see of a run: one frozen value per kind of game.
 
-``Counts`` is the plainest: so many guesses, so many right. ``Ranked`` keeps the order
-of confidence, ``Weighted`` sorts guesses into classes of different weight, ``Rounds``
-is a sequence of games of which each may use what the earlier ones revealed, and
-``Bets`` is a sequence of single guesses with a stake on each.
+``Counts`` is the plainest: so many guesses, so many right. ``HalfCounts`` counts where
+no canary had a coin of its own but a random half was included. ``Ranked`` keeps the
+order of confidence, ``Weighted`` sorts guesses into classes of different weight,
+``Rounds`` is a sequence of games of which each may use what the earlier ones revealed,
+and ``Bets`` is a sequence of single guesses with a stake on each.
 
 A reading says which game it is of. Counts and weights come from two: all guesses were
 made at once, or one after the other with coins revealed in between (``adaptive``).
@@ -27,6 +28,7 @@ __all__ = [
     "WIDEST_JUMP",
     "Bets",
     "Counts",
+    "HalfCounts",
     "Ranked",
     "Reading",
     "Rounds",
@@ -180,6 +182,57 @@ class Unequal(Reading):
     def perfect(self) -> Self:
         """Return what would have been read, had every guess been right."""
         return replace(self, correct=self.guesses_in + self.guesses_out)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HalfCounts(Reading):
+    """Counts where a uniformly random half of the canaries was included.
+
+    Attributes:
+        canaries: Canaries, of which half, rounded down, was included.
+        guesses: Canaries guessed "included", a number fixed before the run and no more
+            than were included.
+        correct: How many of them were included.
+        records_per_swap: How many records of the data change where one canary takes the
+            place of another: 2 under add/remove and zero-out adjacency, 1 under
+            replace-one.
+    """
+
+    canaries: int
+    guesses: int
+    correct: int
+    records_per_swap: int = 2
+
+    kind = "half-counts"
+    tally = True
+
+    def __post_init__(self) -> None:
+        _validate.make_whole(self, canaries=2, guesses=1, correct=0, records_per_swap=1)
+        if not self.correct <= self.guesses <= self.included:
+            raise InvalidInputError(
+                "expected correct <= guesses <= canaries / 2, got "
+                f"correct={self.correct}, guesses={self.guesses}, "
+                f"canaries={self.canaries}"
+            )
+        if self.records_per_swap > 2:
+            raise InvalidInputError(
+                "a swap changes one record or two, got "
+                f"records_per_swap={self.records_per_swap}"
+            )
+
+    @property
+    def included(self) -> int:
+        """How many canaries were included."""
+        return self.canaries // 2
+
+    def right_and_made(self) -> tuple[int, int]:
+        """Return how many guesses were right, and how many were made."""
+        return self.correct, self.guesses
+
+    def perfect(self) -> Self:
+        """Return what would have been read, had every guess been right."""
+        return replace(self, correct=self.guesses)
 
 
 @final

@@ -30,25 +30,30 @@ def design_from_options(
     guesses: int | None,
     observer: Observer,
     tie_seed: int | None = None,
+    random_half: bool = False,
     named: "Mapping[str, Scalar] | None" = None,
 ) -> "Design":
     """Return the design of an audit of scores; ranked if no guesses are given.
 
-    All are ranked, or as many of the surest as a tally can keep in order.
+    All are ranked, or as many of the surest as a tally can keep in order. Of a random
+    half, as many are guessed as were included.
     """
     from dpaudit import _validate  # noqa: PLC0415
     from dpaudit.game.design import Design, ThreatModel  # noqa: PLC0415 (numpy)
-    from dpaudit.game.rules import OneRun, Ranking  # noqa: PLC0415
+    from dpaudit.game.rules import OneRun, RandomHalf, Ranking, Rules  # noqa: PLC0415
     from dpaudit.privacy.guarantees import ApproxDP  # noqa: PLC0415
     from dpaudit.tables.tally import MOST_RANKED  # noqa: PLC0415
 
     if tie_seed is not None:
         _validate.whole_number("--tie-seed", tie_seed)
+    rules: Rules = Ranking(guesses=min(canaries, MOST_RANKED))
+    if random_half:
+        rules = RandomHalf(guesses=canaries // 2 if guesses is None else guesses)
+    elif guesses is not None:
+        rules = OneRun(guesses=guesses)
     return Design(
         canaries=canaries,
-        rules=Ranking(guesses=min(canaries, MOST_RANKED))
-        if guesses is None
-        else OneRun(guesses=guesses),
+        rules=rules,
         claim=ApproxDP(epsilon=epsilon, delta=delta),
         alpha=alpha,
         threat_model=ThreatModel[observer.name],

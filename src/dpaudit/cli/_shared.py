@@ -100,7 +100,9 @@ ObserverOption: TypeAlias = Annotated[
 
 # What the library's advice is called on the command line.
 _REMEDIES = {
-    Remedy.SAY_INDEPENDENT: "give --coins-were-independent",
+    Remedy.SAY_HOW: "if half of the canaries was drawn uniformly at random, `dpaudit "
+    "audit --random-half`; if every canary had a coin of its own, give "
+    "--coins-were-independent",
     Remedy.DERIVE_COINS: "be derived from a --key",
 }
 

@@ -94,6 +94,15 @@ def audit(
     included_column: IncludedOption = None,
     score_column: ScoreOption = None,
     coins_were_independent: IndependentOption = False,
+    random_half: Annotated[
+        bool,
+        typer.Option(
+            "--random-half",
+            help="State that a uniformly random half of the canaries was included, "
+            'instead of a coin for each. Guesses are then all "included": of the '
+            "highest half of the scores, or --guesses of them.",
+        ),
+    ] = False,
     skip_id_checks: SkipIdsOption = False,
     not_exercised: NotExercisedOption = None,
     save: SaveOption = None,
@@ -125,6 +134,7 @@ def audit(
         guesses=guesses,
         observer=observer,
         tie_seed=tie_seed,
+        random_half=random_half or None,
     )
     _check(claim, design, key)
     columns = column_names(id_column, included_column, score_column)
@@ -166,6 +176,7 @@ class _Claim:
     guesses: int | None
     observer: Observer | None
     tie_seed: int | None
+    random_half: bool | None
 
 
 def _check(claim: _Claim, design: Path | None, key: Path | None) -> None:
@@ -234,5 +245,6 @@ def _fixed(
         guesses=claim.guesses,
         observer=claim.observer or Observer.OUTPUT,
         tie_seed=claim.tie_seed,
+        random_half=bool(claim.random_half),
     )
     return fixed, None

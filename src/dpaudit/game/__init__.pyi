@@ -35,6 +35,7 @@ from dpaudit.game.rules import AdaptiveCount as AdaptiveCount
 from dpaudit.game.rules import AdaptiveRounds as AdaptiveRounds
 from dpaudit.game.rules import Classes as Classes
 from dpaudit.game.rules import OneRun as OneRun
+from dpaudit.game.rules import RandomHalf as RandomHalf
 from dpaudit.game.rules import Ranking as Ranking
 from dpaudit.game.rules import Rules as Rules
 from dpaudit.game.rules import SeparateRuns as SeparateRuns

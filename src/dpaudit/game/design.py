@@ -19,12 +19,19 @@ from typing import Any, Final, Self, final
 
 from dpaudit import _canonical, _validate
 from dpaudit._codec import Document
-from dpaudit.errors import InvalidInputError
+from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.rules import Rules
 from dpaudit.privacy.guarantees import ApproxDP, Guarantee, PureDP
 
-__all__ = ["About", "Commitment", "Design", "ThreatModel", "Unit"]
+__all__ = [
+    "About",
+    "Commitment",
+    "Design",
+    "ThreatModel",
+    "Unit",
+    "check_own_coins",
+]
 
 _SMALL: Final = 1e-12  # a delta that costs next to nothing
 
@@ -197,6 +204,16 @@ def _check_kinds(rules: Rules, claim: Guarantee) -> None:
         raise InvalidInputError(
             f"claim must be PureDP(epsilon=...), ApproxDP(epsilon=..., delta=...) and "
             f"so on, got claim={claim!r}"
+        )
+
+
+def check_own_coins(design: Design) -> None:
+    """Refuse rules for canaries without a coin each, where a key decides by coins."""
+    if not design.rules.own_coins:
+        raise VoidAuditError(
+            f"{type(design.rules).__name__} is for a half that was drawn without a "
+            "key; with a key every canary has a coin of its own: play by "
+            "OneRun(guesses=...) or Ranking(guesses=...)"
         )
 
 

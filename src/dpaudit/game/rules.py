@@ -9,6 +9,7 @@ One run: all guesses at once, nothing revealed before.
 - ``OneRun``: so many guesses.
 - ``SeparateRuns``: so many guesses, and a run of its own for every canary.
 - ``Ranking``: so many guesses, in order of confidence; the bound looks at the best few.
+- ``RandomHalf``: so many guesses "included", where a random half was included.
 - ``Classes``: so many guesses of each weight.
 
 Adaptive: a coin is revealed once its canary was submitted, guessed or passed.
@@ -38,10 +39,12 @@ from dpaudit.bounds.adaptive import Adaptive, coupling_price
 from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.bound import GameBound, Grid, LowerBound
 from dpaudit.bounds.exact import Classic, Exact, FormerClassic, Pure
+from dpaudit.bounds.hypergeometric import Hypergeometric
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.readings import (
     Bets,
     Counts,
+    HalfCounts,
     Ranked,
     Reading,
     Rounds,
@@ -69,6 +72,7 @@ __all__ = [
     "JudgingBound",
     "OneRun",
     "Played",
+    "RandomHalf",
     "Ranking",
     "Rules",
     "SeparateRuns",
@@ -141,6 +145,7 @@ class Rules(ABC):
         fixed: Whether the number of guesses is fixed beforehand.
         one_point: Whether it tests a claim at one point, and no whole curve at once.
         ordered: Whether guesses are read one by one, in their order.
+        own_coins: Whether each canary has a fair coin of its own.
     """
 
     kinds: ClassVar[Kinds["Rules"]] = Kinds("rules must have a kind,")
@@ -150,6 +155,7 @@ class Rules(ABC):
     fixed: ClassVar[bool] = True
     one_point: ClassVar[bool] = False
     ordered: ClassVar[bool] = False
+    own_coins: ClassVar[bool] = True
 
     @property
     def start(self) -> float:
@@ -201,6 +207,10 @@ class Rules(ABC):
     def surest_stakes(self, guesses: int) -> NDArray[np.float64]:
         """Return the stakes of guesses that are made at once, the surest first."""
         return np.ones(guesses)
+
+    def from_top(self, guesses: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many of so many surest guesses are "included": of high scores."""
+        return (guesses + 1) // 2
 
     def read_surest(self, right: NDArray[np.bool_], *, canaries: int) -> Reading:
         """Return what the bound reads of guesses made at once, the surest first.
@@ -435,6 +445,80 @@ class Ranking(EqualGuesses):
         ranked = np.zeros(self.guesses, bool)
         ranked[: len(right)] = right
         return Ranked(canaries=canaries, right=ranked)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomHalf(EqualGuesses):
+    """All guesses at once, all "included", where a random half of the canaries was.
+
+    For canaries without a coin each: half of them, rounded down, was drawn uniformly at
+    random and included. The others are not guessed, which says the same as guessing all
+    of them "excluded" (``dpaudit.bounds.hypergeometric``).
+
+    Attributes:
+        guesses: How many; no more than were included.
+        records_per_swap: How many records of the data change where one canary takes the
+            place of another: 2 under add/remove and zero-out adjacency, 1 under
+            replace-one.
+    """
+
+    records_per_swap: int = 2
+
+    kind = "random-half"
+    reads = HalfCounts
+    reveals = False
+    own_coins = False
+
+    def __post_init__(self) -> None:
+        EqualGuesses.__post_init__(self)
+        if self.records_per_swap not in (1, 2):
+            raise InvalidInputError(
+                "a swap changes one record or two, got "
+                f"records_per_swap={self.records_per_swap!r}"
+            )
+
+    def bound(self) -> GameBound[Any]:
+        """Return the bound for a random half."""
+        return Hypergeometric()
+
+    def from_top(self, guesses: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of guesses: all are "included"."""
+        return guesses
+
+    def read(self, played: Played, *, canaries: int) -> Reading:
+        """Return how many of the guessed were included."""
+        return self.count([int(_right(played).sum())], canaries=canaries)
+
+    def count(self, right: Sequence[int], *, canaries: int) -> Reading:
+        """Return how many of the guessed were included."""
+        return HalfCounts(
+            canaries=canaries,
+            guesses=self.guesses,
+            correct=right[-1],
+            records_per_swap=self.records_per_swap,
+        )
+
+    def check_reading(self, reading: Reading) -> None:
+        """Refuse a reading of another adjacency."""
+        assert isinstance(reading, HalfCounts)  # whoever asks has seen to it
+        if reading.records_per_swap != self.records_per_swap:
+            raise VoidAuditError("the reading's records_per_swap is not the rules'")
+
+    def check_price(
+        self,
+        *,
+        canaries: int,
+        claimed: float,  # noqa: ARG002
+        delta: float,  # noqa: ARG002
+        alpha: float,  # noqa: ARG002
+    ) -> None:
+        """Refuse more guesses than canaries were included."""
+        if self.guesses > canaries // 2:
+            raise InvalidInputError(
+                f"half of canaries={canaries} was included, and guesses={self.guesses} "
+                "are more than that"
+            )
 
 
 @final

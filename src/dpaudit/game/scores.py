@@ -1,7 +1,8 @@
 """An audit of scores that somebody else computed.
 
 Each canary has an id, a coin and a score, higher where "included" is more likely. The
-coins must be independent and fair, and nothing but the output may have made the scores.
+coins must be independent and fair, or, with ``RandomHalf``, a uniformly random half was
+included; and nothing but the output may have made the scores.
 Both cannot be seen from a table, but some breaches can, and those are refused: coins
 that are far from fair, exactly as many ones as zeros, coins that follow the ids, ids
 that appear twice, scores that are no numbers. Between equal scores a lot for each id
@@ -21,16 +22,17 @@ from dpaudit import _validate
 from dpaudit.bounds.readings import Reading
 from dpaudit.errors import Remedy, VoidAuditError
 from dpaudit.game.coins import Coins
-from dpaudit.game.design import Commitment, Design
+from dpaudit.game.design import Commitment, Design, check_own_coins
 from dpaudit.game.lots import Lots
 from dpaudit.game.result import Result, effect_seen, judge
+from dpaudit.game.rules import OneRun, Rules
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.verdict import Control, decided_by_ties
 from dpaudit.stats.binomial import log_tails
 
 __all__ = [
     "audit_scores",
-    "check_fair",
+    "check_assigned",
     "check_rows",
     "check_rules",
     "check_scores",
@@ -42,6 +44,10 @@ __all__ = [
     "ties_decided",
 ]
 
+_NEXT_TIME = (
+    "Next time let a coin of its own decide on each canary before the run: `dpaudit "
+    "register` draws them"
+)
 _UNFAIR = 1e-6  # fair coins are taken for unfair no more often than this
 
 
@@ -65,7 +71,7 @@ def audit_scores(
         scores: For each row how much the output speaks for "included"; any scale.
         design: Fixed beforehand; its rules are ``OneRun`` (the highest and the lowest
             halves of its guesses are guessed), ``Ranking``, or ``Classes`` (the surest
-            are of the heaviest class).
+            are of the heaviest class), or ``RandomHalf`` (the highest are guessed).
         tie_rng: Decides between equal scores, by a lot for each id. Left out, the key
             of the coins does, or the design's ``tie_seed``; with neither, ties are
             broken against the auditor.
@@ -129,7 +135,7 @@ def read_scores(
         truth = _derived(names, bits, design)
     else:
         truth = np.asarray(bits)
-        _check_coins(truth, names, said_independent=coins_were_independent)
+        _check_coins(truth, names, design, said_independent=coins_were_independent)
     drawn = _lots(bits, design, tie_rng)
     lots = None
     if drawn is not None:
@@ -206,6 +212,7 @@ def check_rows(rows: int, design: Design) -> None:
 def _derived(
     names: NDArray[np.generic], coins: Coins, design: Design
 ) -> NDArray[np.uint8]:
+    check_own_coins(design)
     if coins.count != design.canaries:
         raise VoidAuditError(
             f"there are {coins.count} coins for canaries={design.canaries}"
@@ -218,7 +225,11 @@ def _derived(
 
 
 def _check_coins(
-    truth: NDArray[np.generic], names: NDArray[np.generic], *, said_independent: bool
+    truth: NDArray[np.generic],
+    names: NDArray[np.generic],
+    design: Design,
+    *,
+    said_independent: bool,
 ) -> None:
     rows = len(names)
     if truth.shape != (rows,) or not np.all(np.isin(truth, (0, 1))):
@@ -226,7 +237,8 @@ def _check_coins(
             "bits must hold 0 or 1 for every row, or {remedy}",
             remedy=Remedy.DERIVE_COINS,
         )
-    check_fair(int(np.count_nonzero(truth)), rows, said_independent=said_independent)
+    ones = int(np.count_nonzero(truth))
+    check_assigned(ones, design, said_independent=said_independent)
     _check_order(truth[np.argsort(names)])
 
 
@@ -253,19 +265,42 @@ def _hardly_fair(ones: int, coins: int) -> bool:
     return coins > 0 and bool(2 * np.exp(log_tails(more, coins, 0.0)[0]) < _UNFAIR)
 
 
-def check_fair(ones: int, rows: int, *, said_independent: bool) -> None:
-    """Refuse coins that fair ones would hardly be, or that seem to be arranged."""
+def check_assigned(ones: int, design: Design, *, said_independent: bool) -> None:
+    """Refuse numbers of included canaries that cannot come from what the rules assume.
+
+    Coins that fair ones would hardly be, or that seem to be arranged; where a half was
+    included, any other number.
+
+    Args:
+        ones: How many were included.
+        design: Of the audit.
+        said_independent: Whether every canary is said to have had a coin of its own.
+    """
+    rows = design.canaries
+    if not design.rules.own_coins:
+        if said_independent:
+            raise VoidAuditError(
+                "a random half was included, or every canary had a coin of its own; it "
+                "cannot be both"
+            )
+        if ones != rows // 2:
+            raise VoidAuditError(
+                f"{ones} of {rows} canaries were included, and a random half, rounded "
+                f"down, is {rows // 2}"
+            )
+        return
     if _hardly_fair(ones, rows):
         raise VoidAuditError(
             f"{ones} of {rows} coins are ones, which fair coins do less than once in a "
-            "million times; the bound is for fair coins, one per canary"
+            f"million times; the bound is for fair coins, one per canary. {_NEXT_TIME}"
         )
     if abs(2 * ones - rows) <= rows % 2 and rows > 1 and not said_independent:
         raise VoidAuditError(
-            f"exactly half of the coins are ones ({ones} of {rows}). Where that was "
-            "arranged the coins are not independent and the bound does not hold; where "
-            "it was chance, {remedy}",
-            remedy=Remedy.SAY_INDEPENDENT,
+            f"exactly half of the coins are ones ({ones} of {rows}). Say how they were "
+            "assigned: {remedy}. If the canaries were not assigned at random (by date, "
+            "by source, members and non-members of a data set), nothing can be shown. "
+            f"{_NEXT_TIME}",
+            remedy=Remedy.SAY_HOW,
         )
 
 
@@ -299,8 +334,8 @@ def _right(
     """Return which guesses are correct, the surest first."""
     second = ~included if lots is None else lots
     ranks = np.lexsort((second, values.astype(np.float64)))
-    which, guessed = _from_both_ends(ranks)
-    return np.asarray(included[which] == guessed)[: design.guesses]
+    which, guessed = _surest(ranks, design.rules, design.guesses)
+    return np.asarray(included[which] == guessed)
 
 
 def ties_decided(
@@ -339,18 +374,17 @@ def surest_guesses(
         >>> surest_guesses(values, lots, guesses=3)
         (array([1, 2, 3]), array([ True, False,  True]))
     """
-    which, guessed = _from_both_ends(np.lexsort((lots, values)))
-    return which[:guesses], guessed[:guesses]
+    return _surest(np.lexsort((lots, values)), OneRun(guesses=guesses), guesses)
 
 
-def _from_both_ends(
-    ranks: NDArray[np.int64],
+def _surest(
+    ranks: NDArray[np.int64], rules: Rules, guesses: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return rows by turns from the highest and the lowest, and which are high."""
-    n = len(ranks)
-    which, high = np.empty_like(ranks), np.arange(n) % 2 == 0
-    which[0::2] = ranks[::-1][: (n + 1) // 2]
-    which[1::2] = ranks[: n // 2]
+    """Return the rows that are guessed, the surest first, and which as included."""
+    made = np.arange(guesses + 1)
+    top = rules.from_top(made)
+    high = np.diff(top) == 1
+    which = np.where(high, ranks[::-1][top[1:] - 1], ranks[(made - top)[1:] - 1])
     return which, high
 
 
@@ -359,6 +393,6 @@ def check_rules(design: Design) -> None:
     if design.rules.reveals or design.runs > 1:
         raise VoidAuditError(
             "scores are guessed all at once: the rules must be OneRun(guesses=...), "
-            "Ranking(guesses=...) or Classes(...), got "
+            "Ranking(guesses=...), Classes(...) or RandomHalf(guesses=...), got "
             f"{type(design.rules).__name__}"
         )

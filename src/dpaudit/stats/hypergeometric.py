@@ -1,19 +1,92 @@
-"""How many of some are among others drawn by lot: the hypergeometric law, inverted.
+"""Hypergeometric distributions: one inverted, and the tails of the noncentral one.
 
 ``drawn`` of ``ones + zeros`` are drawn without replacement, and ``X`` is how many ones
 are among them. Masses are products of ratios of neighbours, from the mode outwards, so
 that they keep their relative accuracy for billions, where numpy's sampler refuses and
 differences of log-gammas lose digits. Ten standard deviations and ten more are looked
 at; what lies beyond is too little for a uniform number of 53 bits to tell.
+
+Fisher's noncentral distribution weighs ``P[X = x]`` by ``odds^x``. Its tails are sums
+of the same products, from the value asked for outwards and in logarithms, so that a
+tail far below any float keeps its relative accuracy.
 """
 
+from dataclasses import dataclass
+from math import inf
+from typing import final
+
 import numpy as np
+from numpy.typing import NDArray
+from scipy import special
 
 from dpaudit.errors import InvalidInputError
 
-__all__ = ["hypergeometric_quantile"]
+__all__ = ["NoncentralTail", "NoncentralTails", "hypergeometric_quantile"]
 
 _SPREAD = 10.0  # standard deviations
+_ROUNDED_UP = 1e-9  # more than the log of a tail loses, for up to a million canaries
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoncentralTail:
+    """Logarithms of probabilities about one value.
+
+    Attributes:
+        log_upper: Of ``P[X >= x]``, rounded up.
+        log_lower: Of ``P[X < x]``, rounded up.
+        log_mass: Of ``P[X = x]``.
+    """
+
+    log_upper: float
+    log_lower: float
+    log_mass: float
+
+
+@final
+class NoncentralTails:
+    """The tails of Fisher's noncentral hypergeometric distribution at one value.
+
+    ``drawn`` of ``ones + zeros`` are drawn, and ``X`` is how many ones are among them.
+
+    Example:
+        >>> tail = NoncentralTails(2, ones=2, zeros=2, drawn=2).at(np.log(3.0))
+        >>> round(float(np.exp(tail.log_upper)), 6)  # 9 of 1 + 4 * 3 + 9
+        0.409091
+    """
+
+    def __init__(self, value: int, *, ones: int, zeros: int, drawn: int) -> None:
+        least, most = max(0, drawn - zeros), min(ones, drawn)
+        if not (min(ones, zeros) >= 0 <= drawn and least <= value <= most):
+            raise InvalidInputError(
+                "expected a value that can be drawn, got "
+                f"{value=}, {ones=}, {zeros=}, {drawn=}"
+            )
+        x = np.arange(least, most, dtype=np.float64)
+        ratios = (
+            np.log(ones - x)
+            + np.log(drawn - x)
+            - np.log(x + 1)
+            - np.log(zeros - drawn + x + 1)
+        )
+        place = value - least
+        self._up = np.append(0.0, np.cumsum(ratios[place:]))
+        self._down = -np.cumsum(ratios[:place][::-1])
+
+    def at(self, log_odds: float) -> NoncentralTail:
+        """Return the tails for some odds."""
+        up = _log_sum(self._up + log_odds * np.arange(len(self._up)))
+        down = _log_sum(self._down - log_odds * np.arange(1, len(self._down) + 1))
+        whole = float(np.logaddexp(up, down))
+        return NoncentralTail(
+            log_upper=up - whole + _ROUNDED_UP,
+            log_lower=down - whole + _ROUNDED_UP,
+            log_mass=-whole,
+        )
+
+
+def _log_sum(logs: NDArray[np.float64]) -> float:
+    return float(special.logsumexp(logs)) if len(logs) else -inf
 
 
 def hypergeometric_quantile(

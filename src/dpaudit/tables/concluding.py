@@ -23,15 +23,16 @@ from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.design import Design
 from dpaudit.game.lots import Lots
 from dpaudit.game.result import Result, effect_seen, judge
+from dpaudit.game.rules import Rules
 from dpaudit.game.scores import (
-    check_fair,
+    check_assigned,
     check_rows,
     moved,
 )
 from dpaudit.game.verdict import Control, decided_by_ties
 from dpaudit.tables.cells import Cells
 from dpaudit.tables.ends import Ends
-from dpaudit.tables.reading import UNSEEN_COINS
+from dpaudit.tables.reading import unseen_coins
 from dpaudit.tables.seen_ids import IdSet, fingerprint_of_run
 from dpaudit.tables.tally import ScoreTally
 
@@ -67,7 +68,9 @@ def conclude_scores(
     if whole.ids:
         _check_ids(whole.ids, whole.rows, int(whole.salt[:16], 16))
     if whole.commitment is None:
-        check_fair(whole.ones, whole.rows, said_independent=coins_were_independent)
+        check_assigned(
+            whole.ones, whole.design, said_independent=coins_were_independent
+        )
     reading, ties = _reading(whole)
     return judge(
         reading,
@@ -81,7 +84,7 @@ def conclude_scores(
 def unseen_in_tallies(result: Result, *, ids_checked: bool) -> list[str]:
     """Return what a result of tallies rests on that they do not show."""
     found = [] if ids_checked else [_UNCHECKED_IDS]
-    return found if result.commitment is not None else [*found, UNSEEN_COINS]
+    return [*found, *unseen_coins(result)]
 
 
 def _check_ids(sets: tuple[IdSet, ...], canaries: int, salt: int) -> None:
@@ -125,7 +128,7 @@ def _reading(tally: ScoreTally) -> tuple[Reading, tuple[Control, ...]]:
 def _correct(cells: Cells, design: Design, lots: Lots | None) -> NDArray[np.int64]:
     """Return how many guesses are correct up to each cut; of a ranking, up to each."""
     if not design.rules.ordered:
-        return np.array(_right(cells, design.rules.cuts(design.canaries), lots))
+        return np.array(_right(cells, design.rules, design.canaries, lots))
     guesses = design.guesses
     high, low = cells.ends((guesses + 1) // 2, guesses // 2, lots)
     right = np.empty(guesses, bool)
@@ -144,11 +147,12 @@ def _lots(tally: ScoreTally, cells: Cells) -> Lots | None:
     return Lots(salt=int.from_bytes(found.digest()[:8], "big"))
 
 
-def _right(cells: Cells, guesses: list[int], lots: Lots | None) -> list[int]:
-    """Return how many of the surest guesses are right, for several numbers of them."""
+def _right(cells: Cells, rules: Rules, canaries: int, lots: Lots | None) -> list[int]:
+    """Return how many of the surest guesses are right, up to each cut."""
     size, ones = int(cells.counts.sum()), int(cells.ones.sum())
-    high = [(each + 1) // 2 for each in guesses]
-    low = [each // 2 for each in guesses]
+    cuts = np.array(rules.cuts(canaries))
+    high = rules.from_top(cuts).tolist()
+    low = (cuts - rules.from_top(cuts)).tolist()
     edges = sorted({*high, *(size - each for each in low)})
     above = dict(zip(edges, cells.highest(edges, lots), strict=True))
     return [

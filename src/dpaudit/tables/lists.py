@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Coins, Key
-from dpaudit.game.design import Commitment, Design
+from dpaudit.game.design import Commitment, Design, check_own_coins
 from dpaudit.game.lots import Lots
 from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.scores import (
-    check_fair,
+    check_assigned,
     check_rows,
     check_scores,
     read_ranks,
@@ -49,6 +49,7 @@ from dpaudit.tables.reading import check_file
 
 __all__ = [
     "UNSEEN",
+    "UNSEEN_HALF",
     "ScoreLists",
     "audit_score_lists",
     "holds_lists",
@@ -59,6 +60,10 @@ __all__ = [
 UNSEEN: Final = (
     "lists without ids cannot show that every canary's coin was thrown by itself, nor "
     "that every score stands in the list of its own coin; that is the auditor's word"
+)
+UNSEEN_HALF: Final = (
+    "lists without ids cannot show that the included half was drawn uniformly at "
+    "random, nor that every score stands in the right list; that is the auditor's word"
 )
 _USUAL: Final = ColumnNames()
 _BOTH: Final = ("in_scores", "out_scores")
@@ -99,9 +104,9 @@ class ScoreLists:
             not_exercised=not_exercised,
         )
 
-    def unseen(self, _result: Result) -> list[str]:
+    def unseen(self, result: Result) -> list[str]:
         """Return what a result of these scores rests on that they do not show."""
-        return [UNSEEN]
+        return [UNSEEN if result.design.rules.own_coins else UNSEEN_HALF]
 
 
 def read_score_list(
@@ -182,11 +187,12 @@ def audit_score_lists(
     bits = np.repeat(np.array([1, 0], np.uint8), [ones, rows - ones])
     lots = None
     if coins is not None:
+        check_own_coins(design)
         _check_number(lists, coins, design)
         lots = Lots.of(design, coins.key)
     else:
         check_rows(rows, design)
-        check_fair(ones, rows, said_independent=coins_were_independent)
+        check_assigned(ones, design, said_independent=coins_were_independent)
     check_scores(scores)
     reading = read_ranks(
         scores,

@@ -39,11 +39,17 @@ __all__ = [
     "files_of",
     "joined_tables",
     "read_score_table",
+    "unseen_coins",
 ]
 
 UNSEEN_COINS: Final = (
     "that each bit was a fair coin of its own, thrown before the run, is the auditor's "
     "word; `dpaudit register` before the next run lets others check"
+)
+
+_UNSEEN_HALF: Final = (
+    "that the included half was drawn uniformly at random before the run is the "
+    "auditor's word; `dpaudit register` before the next run lets others check"
 )
 
 Columns = Mapping[str, NDArray[Any]]
@@ -128,7 +134,14 @@ class ScoreTable:
 
     def unseen(self, result: Result) -> list[str]:
         """Return what a result of these scores rests on that they do not show."""
-        return [] if result.commitment is not None else [UNSEEN_COINS]
+        return unseen_coins(result)
+
+
+def unseen_coins(result: Result) -> list[str]:
+    """Return what nobody can see of the coins of a result."""
+    if result.commitment is not None:
+        return []
+    return [UNSEEN_COINS if result.design.rules.own_coins else _UNSEEN_HALF]
 
 
 def read_score_table(path: str | Path, *, columns: ColumnNames = _USUAL) -> ScoreTable:

@@ -42,7 +42,7 @@ from numpy.typing import NDArray
 from dpaudit.engines.engine import Engine
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import BLOCK, Coins, Key
-from dpaudit.game.design import Commitment, Design
+from dpaudit.game.design import Commitment, Design, check_own_coins
 from dpaudit.game.lots import Lots
 from dpaudit.game.scores import check_rules
 from dpaudit.tables.columns import ColumnNames
@@ -181,6 +181,8 @@ class Shard:
     def __post_init__(self) -> None:
         _guesses(self.design)
         _check_canaries(self.design)
+        if self.key is not None:
+            check_own_coins(self.design)
 
 
 def tally_scores(
@@ -266,7 +268,8 @@ def _so_far(design: Design, lots: Lots | None, salt: int) -> EndsSoFar | Histogr
 
 def _halves(design: Design) -> tuple[int, int]:
     """Return how many guesses are made from the top, and from the bottom."""
-    return (design.guesses + 1) // 2, design.guesses // 2
+    top = int(design.rules.from_top(np.array(design.guesses)))
+    return top, design.guesses - top
 
 
 def _is_for(found: Found, design: Design, rows: int) -> bool:
