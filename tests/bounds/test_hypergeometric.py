@@ -24,6 +24,7 @@ from dpaudit import (
     RandomHalf,
     Result,
     audit_scores,
+    explain,
 )
 from dpaudit.bounds import HalfCounts, Hypergeometric, test_claim
 from dpaudit.errors import InvalidInputError, VoidAuditError
@@ -223,6 +224,10 @@ def test_a_random_half_is_audited_from_a_table_and_written():
     assert result.could_refute
     assert Result.from_json(result.to_json()) == result
     assert "hypergeometric" in str(result)
+    explained = explain(result)
+    assert "drawn uniformly at random" in str(explained)
+    likely = dict((step.name, step.leaves) for step in explained.steps)["exposure"]
+    assert result.bound.epsilon_lower < likely < 2 * result.bound.epsilon_lower
 
 
 def test_ties_are_broken_against_the_auditor_here_too():

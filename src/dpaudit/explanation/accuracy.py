@@ -17,7 +17,7 @@ rate seen in each stretch of ranks. Committed uniform numbers are those of the r
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import log
+from math import inf, log
 from typing import Self, final
 
 import numpy as np
@@ -28,6 +28,7 @@ from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.readings import (
     Bets,
     Counts,
+    HalfCounts,
     Ranked,
     Reading,
     Rounds,
@@ -152,16 +153,30 @@ def as_epsilon(accuracy: Measured, reading: Reading | None = None) -> Measured:
 
     Args:
         accuracy: The share that is right.
-        reading: Of what; coins may choose among several records, or control several.
+        reading: Of what; coins may choose among several records, or control several,
+            or a random half was included.
     """
     more, share = 0.0, 1
     if reading is not None:
         more, share = log(reading.alternatives - 1), reading.records_per_coin
+    if isinstance(reading, HalfCounts):
+        share = reading.records_per_swap
     ends = (accuracy.value, accuracy.low, accuracy.high)
     value, low, high = (
-        max(0.0, float(special.logit(each)) + more) / share for each in ends
+        max(0.0, float(special.logit(each)) + more + _not_guessed(each, reading))
+        / share
+        for each in ends
     )
     return Measured(value=value, low=low, high=high)
+
+
+def _not_guessed(accuracy: float, reading: Reading | None) -> float:
+    """Return the log-odds that those not guessed of a half were excluded, or else 0."""
+    if not isinstance(reading, HalfCounts):
+        return 0.0
+    n, r, h = reading.canaries, reading.guesses, reading.included
+    missed = h - accuracy * r
+    return log(n - r - missed) - log(missed) if missed > 0 else inf
 
 
 def likely_accuracies(counts: Counts) -> NDArray[np.float64]:

@@ -284,7 +284,13 @@ def _assumptions(audit: Result) -> tuple[str, ...]:
     """Return what the bound and the verdict rest on."""
     design = audit.design
     found = [
-        "the coins were fair, independent and unknown to the program and the guesser"
+        (
+            "the coins were fair, independent and unknown to the program and the "
+            "guesser"
+            if design.rules.own_coins
+            else "half of the canaries, drawn uniformly at random and unknown to the "
+            "program and the guesser, was included"
+        )
         + (", as derived from the committed key" if audit.commitment else ""),
         "what the design fixes was fixed before the run"
         + (
