@@ -105,11 +105,21 @@ def encode(value: Any) -> Any:  # noqa: ANN401 (any field; JSON)
 def _encoded_fields(value: Any) -> dict[str, Any]:  # noqa: ANN401 (a dataclass)
     """Return the fields of a dataclass as JSON can hold them, its kind first."""
     found = {"kind": value.kind} if hasattr(value, "kind") else {}
+    standing = _standing(value.__class__)
     for name, form in _types(value.__class__).items():
-        found[name] = _field(form, getattr(value, name))
+        held = getattr(value, name)
+        if name not in standing or held != standing[name]:
+            found[name] = _field(form, held)
     for name in getattr(value, "derived", ()):
         found[name] = encode(getattr(value, name))
     return found
+
+
+@lru_cache(maxsize=1024)
+def _standing(cls: Any) -> dict[str, Any]:  # noqa: ANN401 (a dataclass)
+    """Return the defaults of fields that are not written where they hold them."""
+    later = getattr(cls, "later", ())
+    return {each.name: each.default for each in fields(cls) if each.name in later}
 
 
 def _field(form: Any, value: Any) -> Any:  # noqa: ANN401 (type, value, JSON)
@@ -222,7 +232,7 @@ def decoded_fields(cls: Any, values: Mapping[str, Any], name: str) -> dict[str, 
     """Return the fields of a dataclass; parsed JSON must hold these and no others.
 
     Those that a class names as ``later`` came after its first documents were written;
-    where one of them is missing, the class' own default is meant.
+    where one of them is missing, the class' own default is meant, and is not written.
     """
     forms, derived = _types(cls), getattr(cls, "derived", ())
     absent = {n for n in getattr(cls, "later", ()) if n not in values}

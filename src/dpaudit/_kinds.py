@@ -44,6 +44,10 @@ class Kinds(Generic[T]):
             )
         self._known[kind] = cls
 
+    def known(self) -> dict[str, type[T]]:
+        """Return those that have joined so far."""
+        return dict(self._known)
+
     def __getitem__(self, kind: object) -> type[T]:
         if isinstance(kind, str) and kind not in self._known:
             for each in entry_points(group=GROUP):

@@ -121,7 +121,8 @@ def test_adaptive_guesses_are_tested_and_bounded_by_their_own_bound(reading, bou
     found = methods.test_claim(claim, reading, alpha=0.05).p_value
     own = math.exp(bound.log_p_value(reading, epsilon=1.0, delta=1e-3))
     at_once = methods.test_claim(claim, replace(reading, adaptive=False), alpha=0.05)
-    assert found == pytest.approx(own)
+    # The least at an epsilon of 1 or more: delta costs less at a larger one.
+    assert 0.5 * own < found <= own * (1 + 1e-9)
     assert found > 1.05 * at_once.p_value
     if isinstance(reading, Weighted):
         lower = bound_for(reading).epsilon_lower(reading, delta=1e-3, alpha=0.05)

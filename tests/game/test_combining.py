@@ -112,7 +112,8 @@ def test_rankings_are_combined_and_show_more_together():
     runs = [ranked(i, right, delta=1e-5) for i, right in enumerate(rights)]
     found = combine_runs(runs)
     p_values = [each.claim_test.p_value for each in runs]
-    assert found.claim_test.p_value == pytest.approx(fisher(p_values), rel=1e-6)
+    # The largest of the products along the grid, and not the product of the largest.
+    assert max(p_values) * 1e-3 < found.claim_test.p_value <= fisher(p_values)
     best = max(each.bound.epsilon_lower for each in runs)
     assert best < found.bound.epsilon_lower < 3.0
     assert found.bound.method == "independent runs"

@@ -51,7 +51,7 @@ def test_nothing_is_rounded_in_favour_of_the_auditor():
         ceiling=9.9999,
     )._repr_html_()
     assert "epsilon &gt;= 1.234 at" in fragment
-    assert "p = 0.051" in fragment
+    assert "p = 0.050001" in fragment
     assert "9.999" in fragment
 
 

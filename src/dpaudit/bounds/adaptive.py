@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit import _validate
-from dpaudit.bounds.bound import GameBound, LowerBound, highest_rejected
+from dpaudit.bounds.bound import GameBound, Promise
 from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError
 from dpaudit.stats.binomial import log_mass, log_tails
@@ -66,11 +66,15 @@ whatever the program does; method adaptive, tier A)
         price = coupling_price(counts.canaries, epsilon, delta)
         return min(0.0, _best_ramp(v, r, epsilon, price))
 
-    def epsilon_lower(
-        self, counts: Counts, *, delta: float, alpha: float
-    ) -> LowerBound:
-        """Return a high epsilon that the counts reject at level ``alpha``."""
-        return highest_rejected(self, counts, delta=delta, alpha=alpha)
+    def search(
+        self,
+        counts: Counts,  # noqa: ARG002 (whatever they are)
+        *,
+        delta: float,
+        alpha: float,  # noqa: ARG002
+    ) -> Promise:
+        """Return that all bound one tail, which rises where delta costs nothing."""
+        return Promise.ONE_EVENT if delta else Promise.RISING
 
 
 def coupling_price(canaries: int, epsilon: float, delta: float) -> float:

@@ -7,20 +7,23 @@ curve belongs to a named family; the statement is about the family's parameter.
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import ceil, exp, floor, inf, log, log10
-from typing import ClassVar, Generic, Protocol, TypeVar, final
+from enum import Enum
+from math import ceil, exp, floor, inf, log, log10, nextafter
+from typing import ClassVar, Final, Generic, Protocol, TypeVar, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit._codec import Extended, Words
 from dpaudit.errors import InvalidInputError
-from dpaudit.privacy.guarantees import Guarantee
+from dpaudit.privacy.guarantees import ApproxDP, Guarantee
 from dpaudit.stats.search import (
     at_most,
     highest_yes,
     largest_yes,
     last_yes_before_no,
+    least_between,
 )
 
 __all__ = [
@@ -31,6 +34,7 @@ __all__ = [
     "Grid",
     "LowerBound",
     "ParameterBound",
+    "Promise",
     "add_price",
     "first_not_rejected",
     "highest_rejected",
@@ -48,6 +52,13 @@ _BEYOND = 1e12  # an epsilon that nothing shows; thousandths of it are no longer
 
 # Methods that take runs to be independent.
 _OF_RUNS = ("separate", "classic", "independent runs", "pooled runs")
+# Methods whose bounds lie on a grid of hundredths, unless it starts between two.
+_ON_GRID = ("ranked", "rounds", "betting")
+
+# Epsilons at which p-values are asked besides; any would be valid.
+_LADDER: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+_CURVE_POINTS: Final = 4  # of a curve, the most promising, of which more is asked
+_FARTHEST: Final = 1e4  # no search along a grid goes further
 
 
 @final
@@ -73,9 +84,21 @@ class LowerBound:
 
     def __str__(self) -> str:
         return (
-            f"epsilon >= {rounded_down(self.epsilon_lower)} at delta = {self.delta:g} "
+            f"epsilon >= {self.shown} at delta = {self.delta:g} "
             f"({self.sure}; method {self.method}, tier {self.tier})"
         )
+
+    @property
+    def shown(self) -> str:
+        """The bound as text, with as many decimals as it has, rounded down."""
+        return self.rounded(self.epsilon_lower)
+
+    def rounded(self, epsilon: float) -> str:
+        """Return another epsilon by the same method, rounded down."""
+        hundredths = f"{epsilon:.2f}" if epsilon < _BEYOND else "inf"
+        if self.method in _ON_GRID and abs(float(hundredths) - epsilon) < 1e-9:
+            return hundredths
+        return rounded_down(epsilon)
 
     @property
     def sure(self) -> str:
@@ -167,7 +190,12 @@ class ClaimTest:
 
     def __str__(self) -> str:
         verdict = "refuted" if self.refuted else "not refuted"
-        return f"the claim {self.claim} is {verdict} (p {p_value_text(self.p_value)})"
+        return f"the claim {self.claim} is {verdict} (p {self.p_text})"
+
+    @property
+    def p_text(self) -> str:
+        """The p-value as text, on its side of alpha."""
+        return p_value_text(self.p_value, self.alpha)
 
 
 @final
@@ -189,6 +217,30 @@ class Grid:
         _validate.nonnegative("start", self.start)
         if not self.step > 0:
             raise InvalidInputError(f"step must be positive, got step={self.step!r}")
+
+    def up_to(self, epsilon: float) -> NDArray[np.float64]:
+        """Return its points from the start to the first at or above an epsilon.
+
+        Example:
+            >>> Grid(start=0.5).up_to(0.515)
+            array([0.5 , 0.51, 0.52])
+        """
+        size = max(0, ceil((epsilon - self.start) / self.step)) + 2
+        points = self.start + self.step * np.arange(size, dtype=np.float64)
+        return points[: int(np.searchsorted(points, epsilon)) + 1]
+
+
+@final
+class Promise(Enum):
+    """What is proved of the p-values of all epsilons, so that any rejection counts.
+
+    Attributes:
+        RISING: They rise with epsilon.
+        ONE_EVENT: They bound the probability of one and the same event.
+    """
+
+    RISING = "rising"
+    ONE_EVENT = "one event"
 
 
 class Bound(Protocol[R_contra]):
@@ -226,10 +278,6 @@ class GameBound(ABC, Generic[R]):
     def log_p_value(self, reading: R, /, *, epsilon: float, delta: float) -> float:
         """Return the log of a p-value of the claim (epsilon, delta)."""
 
-    @abstractmethod
-    def epsilon_lower(self, reading: R, /, *, delta: float, alpha: float) -> LowerBound:
-        """Return the lower bound."""
-
     def log_p_of(self, reading: R, /, *, delta: float) -> Callable[[float], float]:
         """Return ``log_p_value`` of one reading and delta, as a function of epsilon.
 
@@ -247,26 +295,178 @@ class GameBound(ABC, Generic[R]):
         """
         return True
 
-    def log_p_claim(
+    def search(
         self,
         reading: R,
         /,
-        claim: Guarantee,
         *,
-        alpha: float,  # noqa: ARG002 (a test may be made for a level)
-    ) -> float:
-        """Return the log of a p-value of a claim, a point or a whole curve."""
-        epsilons, deltas = claim.points()
-        if len(epsilons) > 1 and not self.one_event(reading):
+        delta: float,  # noqa: ARG002 (some ask it)
+        alpha: float,  # noqa: ARG002
+    ) -> Promise | Grid:
+        """Return by which search epsilons may be tested.
+
+        A promise is what is proved of the p-values; without one, a grid that is fixed
+        before the run. Bound and claim test both follow it: see ``p_value``.
+        """
+        return Promise.ONE_EVENT if self.one_event(reading) else Grid()
+
+    def epsilon_lower(self, reading: R, /, *, delta: float, alpha: float) -> LowerBound:
+        """Return the lower bound, found by the search that its p-values allow."""
+        _validate.error_level("alpha", alpha)
+        by = self.search(reading, delta=delta, alpha=alpha)
+        if isinstance(by, Grid):
+            return first_not_rejected(self, reading, delta=delta, alpha=alpha, grid=by)
+        find = largest_rejected if by is Promise.RISING else highest_rejected
+        return find(self, reading, delta=delta, alpha=alpha)
+
+    def claim_p_value(self, reading: R, /, claim: Guarantee, *, alpha: float) -> float:
+        """Return a p-value of a claim that agrees with the lower bound.
+
+        A claim (epsilon, delta) with epsilon > 0 has a p-value of alpha or less if and
+        only if the lower bound at that delta and alpha is at least epsilon. So of two
+        claims of one delta the larger is never refuted where the smaller stands.
+
+        *Valid.* Whoever is private at epsilon is so at every larger one. Along a grid
+        the p-value is the largest at the points up to the first at or above epsilon: no
+        smaller than the p-value at that point, which is fixed and which the truth
+        satisfies. Where one event serves all, the least at any points at or above
+        epsilon, chosen by whatever, is a p-value, as each of them bounds the
+        probability of that event. Where p-values rise nothing is to be done.
+
+        *It agrees.* Along a grid both ask whether all points up to the first at or
+        above epsilon are rejected. Elsewhere the search decides: it is asked wherever
+        its answer is not certain, and a p-value on the other side of alpha is put on
+        alpha, or just above it. Both are valid: if the claim is true, a bound of
+        epsilon or more has probability at most alpha, and is part of the event that
+        some p-value at or above epsilon is at most alpha.
+
+        Args:
+            reading: What was guessed.
+            claim: A point, or a curve if one event serves all claims.
+            alpha: The level that it agrees at; it is a p-value whatever the level.
+        """
+        points = self._points(claim)
+        by = self.search(reading, delta=max(d for _, d in points), alpha=alpha)
+        if len(points) > 1 and by is Promise.ONE_EVENT:
+            best = self.strongest_points(reading, claim)[:_CURVE_POINTS]
+            return min(self.claim_p_value(reading, each, alpha=alpha) for each in best)
+        found = probability(self.log_p_claim(reading, claim, alpha=alpha))
+        (epsilon, delta), *others = points
+        if others:
+            return found
+        if epsilon == 0 or self._is_certain(found, reading, epsilon, delta, alpha):
+            return found
+        lower = self.epsilon_lower(reading, delta=delta, alpha=alpha).epsilon_lower
+        above = nextafter(alpha, 1.0)
+        return min(found, alpha) if lower >= epsilon else max(found, above)
+
+    def log_p_claim(self, reading: R, /, claim: Guarantee, *, alpha: float) -> float:
+        """Return the log of a p-value of a claim, a point or a whole curve.
+
+        Of points with one delta it rises with epsilon, as far as a few epsilons tell.
+        """
+        points = self._points(claim)
+        if len(points) == 1:
+            return self._log_p_point(reading, *points[0], alpha=alpha)
+        if not self.one_event(reading):
             raise InvalidInputError(
                 f"{self.method} guesses are tested at one point of a curve; name a "
                 "delta before the run and claim ApproxDP(epsilon=curve.epsilon_at("
                 "delta), delta=delta)"
             )
-        return min(
-            self.log_p_value(reading, epsilon=float(e), delta=float(d))
-            for e, d in zip(epsilons, deltas, strict=True)
-        )
+        return min(self.log_p_value(reading, epsilon=e, delta=d) for e, d in points)
+
+    def strongest_points(self, reading: R, /, claim: Guarantee) -> list[ApproxDP]:
+        """Return points of a claim, those that speak most against it first.
+
+        Those are left out whose epsilon alone speaks less than the first.
+        """
+        found: list[tuple[float, ApproxDP]] = []
+        for epsilon, delta in self._points(claim):
+            log_p = self.log_p_value(reading, epsilon=epsilon, delta=delta)
+            found.append((log_p, ApproxDP(epsilon=epsilon, delta=delta)))
+            least = min(each for each, _ in found)
+            if self.log_p_value(reading, epsilon=epsilon, delta=0.0) > least:
+                break
+        return [point for _, point in sorted(found, key=lambda pair: pair[0])]
+
+    def refuted_at(
+        self, reading: R, /, claim: Guarantee, *, alpha: float
+    ) -> tuple[ApproxDP, LowerBound] | None:
+        """Return a point that the bound at its delta reaches, and the bound, if any."""
+        for point in self.strongest_points(reading, claim)[:_CURVE_POINTS]:
+            found = self.epsilon_lower(reading, delta=point.delta, alpha=alpha)
+            if found.epsilon_lower >= point.epsilon > 0:
+                return point, found
+        return None
+
+    def highest_log_p(
+        self,
+        reading: R,
+        /,
+        epsilons: NDArray[np.float64],
+        *,
+        delta: float,
+        alpha: float,  # noqa: ARG002 (a test may be made for a level)
+    ) -> float:
+        """Return the largest log p-value at rising epsilons, or something larger.
+
+        What is larger is on the same side of alpha, is no larger than what would be
+        returned for more epsilons, and is exact if the last has the largest.
+        """
+        log_p, highest = self.log_p_of(reading, delta=delta), -inf
+        for epsilon in reversed(epsilons.tolist()):
+            highest = max(highest, log_p(epsilon))
+            if highest >= 0:
+                break
+        return highest
+
+    def _log_p_point(
+        self, reading: R, epsilon: float, delta: float, *, alpha: float
+    ) -> float:
+        by = self.search(reading, delta=delta, alpha=alpha)
+        if isinstance(by, Grid):
+            if epsilon > min(by.stop, _FARTHEST):
+                return 0.0
+            points = by.up_to(epsilon)
+            if points[-1] > by.stop:
+                return 0.0
+            return self.highest_log_p(reading, points, delta=delta, alpha=alpha)
+        if by is Promise.RISING:
+            return self.log_p_value(reading, epsilon=epsilon, delta=delta)
+        return _least_from(epsilon, self.log_p_of(reading, delta=delta))
+
+    def _is_certain(
+        self, found: float, reading: R, epsilon: float, delta: float, alpha: float
+    ) -> bool:
+        """Return whether the search for the bound can only say what a p-value says."""
+        by = self.search(reading, delta=delta, alpha=alpha)
+        if by is Promise.ONE_EVENT:
+            # Without delta p-values rise: no bound lies above an epsilon that stands.
+            pure = self.log_p_value(reading, epsilon=epsilon, delta=0.0)
+            return found > alpha and pure > log(alpha)
+        return not alpha / 2 < found < 2 * alpha  # far more than rounding
+
+    @staticmethod
+    def _points(claim: Guarantee) -> list[tuple[float, float]]:
+        epsilons, deltas = claim.points()
+        return list(zip(epsilons.tolist(), deltas.tolist(), strict=True))
+
+
+def _least_from(epsilon: float, log_p: Callable[[float], float]) -> float:
+    """Return the least log p-value at some epsilons from the given one on.
+
+    Asked are fixed epsilons, where p-values are least between two of these, and the
+    one given. Between two of them the p-value is kept from falling below what it is at
+    the lower one, so that it rises with epsilon wherever p-values have one valley.
+    """
+    asked = [(each, log_p(each)) for each in _LADDER]
+    best = min(range(len(asked)), key=lambda i: asked[i][1])
+    low, high = asked[max(0, best - 1)][0], asked[min(best + 1, len(asked) - 1)][0]
+    asked.append(least_between(log_p, low, high))
+    at, below = max(pair for pair in asked if pair[0] <= epsilon)
+    here = below if at == epsilon else max(below, log_p(epsilon))
+    return min([here, *(found for each, found in asked if each > epsilon)])
 
 
 def largest_rejected(
@@ -346,17 +546,30 @@ def rounded_down(value: float) -> str:
     return f"{floor(value * 1000) / 1000:.3f}"
 
 
-def p_value_text(p_value: float) -> str:
+def p_value_text(p_value: float, alpha: float | None = None) -> str:
     """Return a p-value as text, rounded up, with its sign of equality.
+
+    It has two digits, or as many more as it takes to see on which side of alpha it is.
 
     Example:
         >>> p_value_text(0.0521), p_value_text(0.0)
         ('= 0.053', '< 1e-300')
+        >>> p_value_text(0.0500041, 0.05)
+        '= 0.050005'
     """
     if p_value < 1e-300:
         return "< 1e-300"
-    unit = 10.0 ** (floor(log10(p_value)) - 1)
-    return f"= {min(1.0, ceil(p_value / unit * (1 - 1e-12)) * unit):.2g}"
+    size = floor(log10(p_value))
+    for digits in range(2, 17):
+        unit = 10.0 ** (size + 1 - digits)
+        up = min(1.0, ceil(p_value / unit * (1 - 1e-12)) * unit)
+        text = f"{up:.{digits}g}"
+        below = float(f"{up - unit:.{digits}g}")
+        if alpha is None or (
+            float(text) <= alpha if p_value <= alpha else max(below, alpha) > alpha
+        ):
+            return f"= {text}"
+    return f"= {p_value!r}"
 
 
 def probability(log_p_value: float) -> float:

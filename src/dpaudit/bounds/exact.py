@@ -59,7 +59,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit.bounds.bound import GameBound, LowerBound, largest_rejected, probability
+from dpaudit.bounds.bound import GameBound, Promise, probability
 from dpaudit.bounds.readings import Counts, check_at_once
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import GaussianDP, Guarantee, PrivacyCurve
@@ -160,11 +160,15 @@ whatever the program does; method exact, tier A)
             return curve_log_p_value(counts, claim)
         return float(self.log_p_values(counts, *claim.points()).min())
 
-    def epsilon_lower(
-        self, counts: Counts, *, delta: float, alpha: float
-    ) -> LowerBound:
-        """Return the largest epsilon that the counts reject at level ``alpha``."""
-        return largest_rejected(self, counts, delta=delta, alpha=alpha)
+    def search(
+        self,
+        counts: Counts,  # noqa: ARG002 (whatever they are)
+        *,
+        delta: float,  # noqa: ARG002
+        alpha: float,  # noqa: ARG002
+    ) -> Promise:
+        """Return that p-values rise: each is the most that a claim allows."""
+        return Promise.RISING
 
 
 def group_claim(epsilon: float, delta: float, *, records: int) -> tuple[float, float]:
@@ -228,11 +232,15 @@ class Pure(GameBound[Counts]):
         """Return the log of the p-value as a function of epsilon."""
         return Exact().log_p_of(self._guessed(counts, delta), delta=0.0)
 
-    def epsilon_lower(
-        self, counts: Counts, *, delta: float, alpha: float
-    ) -> LowerBound:
-        """Return the largest epsilon that the counts reject at level ``alpha``."""
-        return largest_rejected(self, counts, delta=delta, alpha=alpha)
+    def search(
+        self,
+        counts: Counts,  # noqa: ARG002 (whatever they are)
+        *,
+        delta: float,  # noqa: ARG002
+        alpha: float,  # noqa: ARG002
+    ) -> Promise:
+        """Return that p-values rise: they are binomial tails."""
+        return Promise.RISING
 
     def _guessed(self, counts: Counts, delta: float) -> Counts:
         """Return the counts of what was guessed: nothing else enters at delta = 0."""
@@ -291,11 +299,15 @@ whatever the program does in runs that share nothing; method separate, tier A)
             best = min(best, log_p)
         return best
 
-    def epsilon_lower(
-        self, counts: Counts, *, delta: float, alpha: float
-    ) -> LowerBound:
-        """Return the largest epsilon that the runs reject at level ``alpha``."""
-        return largest_rejected(self, counts, delta=delta, alpha=alpha)
+    def search(
+        self,
+        counts: Counts,  # noqa: ARG002 (whatever they are)
+        *,
+        delta: float,  # noqa: ARG002
+        alpha: float,  # noqa: ARG002
+    ) -> Promise:
+        """Return that p-values rise: each is the most that a claim allows."""
+        return Promise.RISING
 
 
 def _log_floor(counts: Counts, epsilon: float, delta: float) -> float:
@@ -330,8 +342,12 @@ class FormerClassic(GameBound[Counts]):
         bound = Classic() if plain and every else Exact()
         return bound.log_p_value(counts, epsilon=epsilon, delta=delta)
 
-    def epsilon_lower(
-        self, counts: Counts, *, delta: float, alpha: float
-    ) -> LowerBound:
-        """Return the largest epsilon that the runs reject at level ``alpha``."""
-        return largest_rejected(self, counts, delta=delta, alpha=alpha)
+    def search(
+        self,
+        counts: Counts,  # noqa: ARG002 (whatever they are)
+        *,
+        delta: float,  # noqa: ARG002
+        alpha: float,  # noqa: ARG002
+    ) -> Promise:
+        """Return that p-values rise: those of both bounds do."""
+        return Promise.RISING

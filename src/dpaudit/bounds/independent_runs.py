@@ -23,7 +23,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from dpaudit.bounds.bound import GameBound, LowerBound, largest_rejected
+from dpaudit.bounds.bound import GameBound, LowerBound, Promise
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.readings import Bets, Counts
 from dpaudit.errors import InvalidInputError
@@ -34,7 +34,7 @@ __all__ = ["IndependentRuns", "PooledRuns", "bets_in_a_row"]
 
 @final
 @dataclass(frozen=True, slots=True)
-class IndependentRuns:
+class IndependentRuns(GameBound[Sequence[Counts]]):
     """The exact bound for the counts of several independent runs.
 
     Example:
@@ -58,11 +58,15 @@ class IndependentRuns:
             [Exact().log_p_value(r, epsilon=epsilon, delta=delta) for r in runs]
         )
 
-    def epsilon_lower(
-        self, runs: Sequence[Counts], *, delta: float, alpha: float
-    ) -> LowerBound:
-        """Return the largest epsilon that the runs together reject."""
-        return largest_rejected(self, runs, delta=delta, alpha=alpha)
+    def search(
+        self,
+        runs: Sequence[Counts],  # noqa: ARG002 (whatever they are)
+        *,
+        delta: float,  # noqa: ARG002
+        alpha: float,  # noqa: ARG002
+    ) -> Promise:
+        """Return that p-values rise: those of every run do."""
+        return Promise.RISING
 
 
 @final

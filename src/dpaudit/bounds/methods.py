@@ -11,7 +11,6 @@ from dpaudit.bounds.bound import (
     GameBound,
     LowerBound,
     ParameterBound,
-    probability,
 )
 from dpaudit.bounds.curve import GaussianFamily
 from dpaudit.bounds.exact import Classic, Exact, FormerClassic, Pure
@@ -120,6 +119,9 @@ def test_claim(
 ) -> ClaimTest:
     """Return whether a reading refutes a claim at level ``alpha``.
 
+    A claim (epsilon, delta) with epsilon > 0 is refuted if and only if the lower bound
+    at that delta is at least epsilon (``GameBound.claim_p_value``).
+
     Args:
         claim: What the mechanism is claimed to satisfy.
         reading: What was guessed.
@@ -137,8 +139,8 @@ def test_claim(
     _validate.error_level("alpha", alpha)
     _check_adjacency(claim, reading)
     by = bound_for(reading) if bound is None else bound
-    log_p = by.log_p_claim(reading, claim, alpha=alpha)
-    return ClaimTest(claim=claim, p_value=probability(log_p), alpha=alpha)
+    p_value = by.claim_p_value(reading, claim, alpha=alpha)
+    return ClaimTest(claim=claim, p_value=p_value, alpha=alpha)
 
 
 test_claim.__test__ = False  # type: ignore[attr-defined]  # pytest: not a test

@@ -20,7 +20,7 @@ grid before the first one that is not rejected.
 Reference: docs/explanation/ranked-bound.md.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import exp, log
 from typing import ClassVar, final
 
@@ -29,9 +29,8 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit import _validate
-from dpaudit.bounds.bound import GameBound, LowerBound
+from dpaudit.bounds.bound import GameBound, Grid, LowerBound
 from dpaudit.bounds.readings import Ranked
-from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.stats.binomial_tails import attained_tails, upper_tails
 from dpaudit.stats.ranked_tail import (
     cap_bound,
@@ -44,6 +43,7 @@ from dpaudit.stats.search import last_yes_before_no
 
 __all__ = ["RankedLooks"]
 
+_BLOCK = 256  # epsilons that are looked at together
 _STEP = 0.01  # the grid of epsilons on which bounds are reported
 _FIRST_LEVEL = 0.012  # the smallest look can reach at least this p-value
 _PRICE_SHARE = 0.7  # of alpha, at most, goes to delta
@@ -85,10 +85,27 @@ whatever the program does; method ranked, tier A)
         """Return False: where it looks depends on the claim."""
         return False
 
-    def log_p_claim(self, ranked: Ranked, claim: Guarantee, *, alpha: float) -> float:
-        """Return the log of the p-value of a claim, with looks chosen for alpha."""
-        looks = replace(self, level=alpha)
-        return GameBound.log_p_claim(looks, ranked, claim, alpha=alpha)
+    def search(
+        self,
+        ranked: Ranked,  # noqa: ARG002 (whatever it is)
+        *,
+        delta: float,  # noqa: ARG002
+        alpha: float,  # noqa: ARG002
+    ) -> Grid:
+        """Return the grid of all rankings."""
+        return Grid(step=_STEP)
+
+    def highest_log_p(
+        self,
+        ranked: Ranked,
+        epsilons: NDArray[np.float64],
+        *,
+        delta: float,
+        alpha: float,
+    ) -> float:
+        """Return the largest log p-value, with looks chosen for alpha."""
+        test = _Test(ranked, delta=delta, alpha=alpha)
+        return log(max(test.highest_p_value(epsilons), 5e-324))
 
     def epsilon_lower(
         self, ranked: Ranked, *, delta: float, alpha: float
@@ -151,6 +168,33 @@ class _Test:
         for i in np.flatnonzero(~clear & (others <= room)):
             clear[i] = shell_cap(int(first[i]), float(epsilons[i])) <= room[i]
         return clear
+
+    def highest_p_value(self, epsilons: NDArray[np.float64]) -> float:
+        """Return the largest p-value at rising epsilons, or something larger.
+
+        Before the last one a p-value with delta counts as its upper bound if that is at
+        most alpha: the same for every claim, and quick.
+        """
+        highest = self.p_value(float(epsilons[-1]))
+        for end in range(len(epsilons) - 1, 0, -_BLOCK):
+            block = epsilons[max(0, end - _BLOCK) : end]
+            looks, number = self._looks(block)
+            union, first = self._union(looks, number, block), looks[:, 0]
+            rough = union
+            if self._slack:
+                rough = union + self._slack * (cap_bound(first, block) + 1e-9)
+            for i in np.argsort(-rough):
+                if highest >= min(1.0, rough[i]):
+                    break
+                epsilon, upper = float(block[i]), 1.0
+                if self._slack:
+                    cap = shell_cap(int(first[i]), epsilon)
+                    price = max(cap, float(cap_bound(2 * first[i], epsilon)))
+                    upper = float(union[i]) + self._slack * (price + 1e-9)
+                if upper > self._alpha:
+                    upper = self.p_value(epsilon)
+                highest = max(highest, upper)
+        return highest
 
     def _union(
         self,

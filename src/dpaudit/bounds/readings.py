@@ -13,7 +13,7 @@ adaptive guesser, so a bound for the one refuses a reading of the other.
 """
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self, final
 
 import numpy as np
@@ -82,7 +82,11 @@ class Reading(Document, ABC):
 
     @abstractmethod
     def perfect(self) -> Self:
-        """Return what would have been read, had every guess been right."""
+        """Return what would have been read, had every guess made been right.
+
+        It is the run as it was played: the same guesses and abstentions, the same
+        stakes, the same committed randomness.
+        """
 
 
 @final
@@ -97,6 +101,7 @@ class Counts(Reading):
         alternatives: How many records a coin chooses among; 2 is in or out.
         records_per_coin: How many records of the data one coin controls.
         adaptive: Whether coins were revealed while guesses were still to be made.
+        abstained: How many of the guesses committed to were not made.
     """
 
     canaries: int
@@ -105,13 +110,21 @@ class Counts(Reading):
     alternatives: int = 2
     records_per_coin: int = 1
     adaptive: bool = False
+    abstained: int = field(default=0, repr=False)
 
     kind = "counts"
     tally = True
+    later = ("abstained",)
 
     def __post_init__(self) -> None:
         _validate.make_whole(
-            self, canaries=0, guesses=0, correct=0, alternatives=2, records_per_coin=1
+            self,
+            canaries=0,
+            guesses=0,
+            correct=0,
+            alternatives=2,
+            records_per_coin=1,
+            abstained=0,
         )
         _check_flag("adaptive", self.adaptive)
         if not self.correct <= self.guesses <= self.canaries:
@@ -120,6 +133,7 @@ class Counts(Reading):
                 f"correct={self.correct}, guesses={self.guesses}, "
                 f"canaries={self.canaries}"
             )
+        _check_abstained(self.abstained, self.guesses - self.correct)
 
     @property
     def counted(self) -> "Counts":
@@ -131,8 +145,8 @@ class Counts(Reading):
         return self.correct, self.guesses
 
     def perfect(self) -> Self:
-        """Return what would have been read, had every guess been right."""
-        return replace(self, correct=self.guesses)
+        """Return what would have been read, had every guess made been right."""
+        return replace(self, correct=self.guesses - self.abstained)
 
 
 @final
@@ -244,20 +258,25 @@ class Ranked(Reading):
         canaries: Canaries decided by a fair coin each, independently.
         right: For each guess, in an order that only the output decides, whether it
             matched the coin. How many are ranked is fixed before the run.
+        abstained: How many of them, the last, were not made.
     """
 
     canaries: int
     right: NDArray[np.bool_]
+    abstained: int = field(default=0, repr=False)
 
     kind = "ranked"
+    later = ("abstained",)
 
     def __post_init__(self) -> None:
-        _validate.make_whole(self, canaries=1)
+        _validate.make_whole(self, canaries=1, abstained=0)
         if self.right.ndim != 1 or not 1 <= len(self.right) <= self.canaries:
             raise InvalidInputError(
                 f"right must list between 1 and canaries={self.canaries} guesses, got "
                 f"shape {self.right.shape}"
             )
+        last = int(np.max(np.flatnonzero(self.right), initial=-1))
+        _check_abstained(self.abstained, len(self.right) - 1 - last)
 
     @classmethod
     def of(cls, log_odds: NDArray[np.float64], bits: NDArray[np.uint8]) -> Self:
@@ -283,8 +302,9 @@ class Ranked(Reading):
         return int(self.right.sum()), len(self.right)
 
     def perfect(self) -> Self:
-        """Return what would have been read, had every guess been right."""
-        return replace(self, right=np.ones_like(self.right))
+        """Return what would have been read, had every guess made been right."""
+        made = len(self.right) - self.abstained
+        return replace(self, right=np.arange(len(self.right)) < made)
 
 
 @final
@@ -300,6 +320,7 @@ class Weighted(Reading):
         committed: Whether ``weights`` and ``guesses`` were fixed before the run. If the
             output decided on them, delta costs more.
         adaptive: Whether coins were revealed while guesses were still to be made.
+        abstained: How many guesses of each class were not made; empty if all were.
     """
 
     canaries: int
@@ -308,9 +329,11 @@ class Weighted(Reading):
     correct: tuple[int, ...]
     committed: bool
     adaptive: bool = False
+    abstained: tuple[int, ...] = field(default=(), repr=False)
 
     kind = "weighted"
     tally = True
+    later = ("abstained",)
 
     def __post_init__(self) -> None:
         _validate.make_whole(self, canaries=1)
@@ -334,10 +357,19 @@ class Weighted(Reading):
                 f"than canaries={self.canaries}, got correct={self.correct}, "
                 f"guesses={self.guesses}"
             )
-        for name in ("guesses", "correct"):
+        for name in ("guesses", "correct", "abstained"):
             for number in getattr(self, name):
                 _validate.whole_number(name, number)
             object.__setattr__(self, name, tuple(map(int, getattr(self, name))))
+        if not any(self.abstained):
+            object.__setattr__(self, "abstained", ())
+        elif len(self.abstained) != len(self.guesses):
+            raise InvalidInputError(
+                "abstained must have one entry per class, or none, got "
+                f"{len(self.abstained)} for {len(self.guesses)}"
+            )
+        for v, r, n in zip(self.correct, self.guesses, self.abstained, strict=False):
+            _check_abstained(n, r - v)
 
     @property
     def score(self) -> float:
@@ -349,8 +381,10 @@ class Weighted(Reading):
         return sum(self.correct), sum(self.guesses)
 
     def perfect(self) -> Self:
-        """Return what would have been read, had every guess been right."""
-        return replace(self, correct=self.guesses)
+        """Return what would have been read, had every guess made been right."""
+        passed = self.abstained or (0,) * len(self.guesses)
+        made = (r - n for r, n in zip(self.guesses, passed, strict=True))
+        return replace(self, correct=tuple(made))
 
 
 @final
@@ -464,6 +498,14 @@ class Bets(Reading):
     def perfect(self) -> Self:
         """Return what would have been read, had every guess been right."""
         return replace(self, right=np.ones_like(self.right))
+
+
+def _check_abstained(abstained: int, wrong: int) -> None:
+    if abstained > wrong:
+        raise InvalidInputError(
+            f"a guess that was not made counts as wrong, got abstained={abstained} and "
+            f"{wrong} wrong"
+        )
 
 
 def _check_flag(name: str, value: object) -> None:

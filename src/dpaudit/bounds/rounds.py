@@ -47,13 +47,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit.bounds.adaptive import coupling_price
-from dpaudit.bounds.bound import (
-    GameBound,
-    Grid,
-    LowerBound,
-    add_price,
-    first_not_rejected,
-)
+from dpaudit.bounds.bound import GameBound, Grid, add_price
 from dpaudit.bounds.readings import Rounds, Weighted
 from dpaudit.stats.binomial import log_odds_limit
 from dpaudit.stats.limited_score import UNRESOLVED, empty_score, limited_score
@@ -118,16 +112,18 @@ class StoufferRounds(GameBound[Rounds]):
         """Return False: what a guess weighs depends on the claim."""
         return False
 
-    def epsilon_lower(
-        self, rounds: Rounds, *, delta: float, alpha: float
-    ) -> LowerBound:
-        """Return the last epsilon of the grid before the first not rejected."""
+    def search(
+        self,
+        rounds: Rounds,
+        *,
+        delta: float,  # noqa: ARG002 (whatever it is)
+        alpha: float,
+    ) -> Grid:
+        """Return the grid that was fixed before the run, up to all guesses right."""
         guesses = sum(sum(played.guesses) for played in rounds.rounds)
         # A lucky uniform could reject every epsilon; no game shows more than all right.
         top = log_odds_limit(guesses, guesses, log_alpha=log(alpha))
-        return first_not_rejected(
-            self, rounds, delta=delta, alpha=alpha, grid=replace(self.grid, stop=top)
-        )
+        return replace(self.grid, stop=top)
 
 
 def evidence_by_round(rounds: Rounds, epsilon: float) -> tuple[list[float], float]:

@@ -137,7 +137,7 @@ def least_refuting(
     return least_yes(refutes, 0, guesses)
 
 
-def accuracy_caught(
+def accuracy_caught(  # noqa: PLR0913 (each is one thing of the design)
     claim: Guarantee,
     *,
     canaries: int,
@@ -147,11 +147,13 @@ def accuracy_caught(
     bound: GameBound[Any] | None = None,
     alternatives: int = 2,
     records_per_coin: int = 1,
+    abstained: int = 0,
 ) -> float | None:
     """Return how accurate independent guesses must be to refute a claim.
 
     It is the smallest success probability ``a``, rounded up, with which Bin(guesses, a)
     refutes with the given chance; None if not even guesses that are all right do.
+    Guesses that were not made are not among these, and count as wrong.
 
     Args:
         claim: What is tested.
@@ -162,6 +164,7 @@ def accuracy_caught(
         bound: For guesses that are not made all at once: the bound for how they are.
         alternatives: How many records a coin chooses among.
         records_per_coin: How many records one coin controls.
+        abstained: How many of the guesses were not made.
 
     Example:
         >>> from dpaudit.privacy.guarantees import PureDP
@@ -180,12 +183,13 @@ def accuracy_caught(
         alternatives=alternatives,
         records_per_coin=records_per_coin,
     )
-    if v is None:
+    made = guesses - abstained
+    if v is None or v > made:
         return None
     if v == 0:
         return 0.0
-    a = float(special.betaincinv(v, guesses - v + 1, chance))
+    a = float(special.betaincinv(v, made - v + 1, chance))
     step = ulp(a)
-    while special.betainc(v, guesses - v + 1, a) < chance:  # round up
+    while special.betainc(v, made - v + 1, a) < chance:  # round up
         a, step = min(1.0, a + step), 2 * step
     return a

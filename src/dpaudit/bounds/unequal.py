@@ -34,10 +34,8 @@ from dpaudit import _validate
 from dpaudit.bounds.bound import (
     GameBound,
     Grid,
-    LowerBound,
+    Promise,
     add_price,
-    first_not_rejected,
-    highest_rejected,
 )
 from dpaudit.bounds.readings import Unequal
 from dpaudit.bounds.weighted import most_decides
@@ -83,15 +81,17 @@ class UnequalCoins(GameBound[Unequal]):
         """Return whether the output did not decide on the two numbers of guesses."""
         return counts.committed
 
-    def epsilon_lower(
-        self, counts: Unequal, *, delta: float, alpha: float
-    ) -> LowerBound:
-        """Return a high epsilon that the counts reject at level ``alpha``."""
-        if delta > 0 and not counts.committed:
-            return first_not_rejected(
-                self, counts, delta=delta, alpha=alpha, grid=Grid()
-            )
-        return highest_rejected(self, counts, delta=delta, alpha=alpha)
+    def search(
+        self,
+        counts: Unequal,
+        *,
+        delta: float,
+        alpha: float,  # noqa: ARG002
+    ) -> Promise | Grid:
+        """Return a grid, if the output decided on the numbers and delta costs."""
+        if delta == 0:
+            return Promise.RISING
+        return Promise.ONE_EVENT if counts.committed else Grid()
 
 
 def _price(counts: Unequal, odds_in: float, odds_out: float) -> float:

@@ -55,10 +55,8 @@ from dpaudit.bounds.adaptive import coupling_price
 from dpaudit.bounds.bound import (
     GameBound,
     Grid,
-    LowerBound,
+    Promise,
     add_price,
-    first_not_rejected,
-    highest_rejected,
 )
 from dpaudit.bounds.readings import Weighted, check_at_once
 from dpaudit.errors import VoidAuditError
@@ -106,15 +104,17 @@ whatever the program does; method weighted, tier A)
         """Return whether the output did not decide on weights and numbers."""
         return weighted.committed
 
-    def epsilon_lower(
-        self, weighted: Weighted, *, delta: float, alpha: float
-    ) -> LowerBound:
-        """Return a high epsilon that the guesses reject at level ``alpha``."""
-        if delta > 0 and not weighted.committed:
-            return first_not_rejected(
-                self, weighted, delta=delta, alpha=alpha, grid=Grid()
-            )
-        return highest_rejected(self, weighted, delta=delta, alpha=alpha)
+    def search(
+        self,
+        weighted: Weighted,
+        *,
+        delta: float,
+        alpha: float,  # noqa: ARG002
+    ) -> Promise | Grid:
+        """Return a grid, if the output decided on the classes and delta costs."""
+        if delta == 0:
+            return Promise.RISING
+        return Promise.ONE_EVENT if weighted.committed else Grid()
 
 
 def most_decides(variance: float) -> float:
@@ -173,8 +173,12 @@ whatever the program does; method slots, tier A)
         tail = weighted_tail(slots.weights, slots.guesses, odds, slots.score)
         return add_price(tail.log_upper, price)
 
-    def epsilon_lower(
-        self, slots: Weighted, *, delta: float, alpha: float
-    ) -> LowerBound:
-        """Return a high epsilon that the guesses reject at level ``alpha``."""
-        return highest_rejected(self, slots, delta=delta, alpha=alpha)
+    def search(
+        self,
+        slots: Weighted,  # noqa: ARG002 (whatever they are)
+        *,
+        delta: float,
+        alpha: float,  # noqa: ARG002
+    ) -> Promise:
+        """Return that all bound one tail, which rises where delta costs nothing."""
+        return Promise.ONE_EVENT if delta else Promise.RISING

@@ -194,7 +194,7 @@ def _ended(
     assert silence is not None
     return verdict_of(
         refuted=test.refuted,
-        could=best.refuted,
+        could=test.refuted or best.refuted,
         controls=[better_than_chance(silence)],
     )
 

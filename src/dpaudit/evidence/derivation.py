@@ -17,7 +17,6 @@ from typing import Any, assert_never
 import numpy as np
 
 from dpaudit._codec import encode
-from dpaudit.bounds.bound import p_value_text
 from dpaudit.bounds.readings import Bets, Ranked, Reading
 from dpaudit.errors import DpAuditError, MissingExtraError, VoidAuditError, on_one_line
 from dpaudit.evidence.files import ScoreFiles, read_score_files
@@ -405,7 +404,7 @@ def _check_accountant(stated: Result) -> list[Check]:
             "This curve was not registered, and may have been chosen afterwards: at "
             f"delta = {delta:g} it has epsilon = {other:.4g}, and the registered claim "
             f"has epsilon = {registered:.4g}. The result says of the curve: "
-            f"{said} (p {p_value_text(test.p_value)})",
+            f"{said} (p {test.p_text})",
         )
     ]
 

@@ -9,7 +9,8 @@ Counts may be added up instead, as those of one run. Neither is always the sharp
 the better of two is no test, so the designs must say so, and of how many runs, before
 the first of them (``setting={"pooled_runs": 3}``). Nothing can be said afterwards.
 
-The combined lower bound tests every epsilon in this way. Where all runs made their
+The combined lower bound tests every epsilon in this way, and a claim is refuted if and
+only if that bound is at least its epsilon. Where all runs made their
 guesses at once and counted them, the combined p-value rises with epsilon, and the
 largest that is rejected counts. Elsewhere it is the last of a fixed grid before the
 first that is not rejected. Counts of adaptive guesses and weights pay for delta more
@@ -42,8 +43,6 @@ from dpaudit.bounds.bound import (
     GameBound,
     Grid,
     LowerBound,
-    first_not_rejected,
-    p_value_text,
     probability,
 )
 from dpaudit.bounds.exact import Exact
@@ -155,7 +154,7 @@ class CombinedResult:
         return (
             f"{beside(test, found)} Shown by {len(self.runs)} independent runs "
             f"together{added}, at delta = {found.delta:g} against "
-            f"{' or '.join(observers)} (p {p_value_text(test.p_value)}); the bound is "
+            f"{' or '.join(observers)} (p {test.p_text}); the bound is "
             f"{surety(found)}."
         )
 
@@ -217,22 +216,15 @@ def combine_runs(
             "say which holds for all of them together, alpha=...",
         )
     _validate.error_level("alpha", alpha)
-    p_values = tuple(_p_value(run, claim) for run in runs)
+    test = _test(runs, claim, alpha)
+    perfect = [replace(run, reading=run.reading.perfect()) for run in runs]
     return CombinedResult(
         runs=runs,
         bound=_lower(runs, delta=delta, alpha=alpha),
-        claim_test=ClaimTest(
-            claim=claim, p_value=_combined(runs, claim, p_values), alpha=alpha
-        ),
-        p_values=p_values,
-        could_refute=_combined_if_all_right(runs, claim) <= alpha,
+        claim_test=test,
+        p_values=tuple(_p_value(run, claim) for run in runs),
+        could_refute=test.refuted or _test(perfect, claim, alpha).refuted,
     )
-
-
-def _combined_if_all_right(runs: Sequence[Result], claim: Guarantee) -> float:
-    """Return the combined p-value of the claim, had all guesses been right."""
-    best = [replace(run, reading=run.reading.perfect()) for run in runs]
-    return _combined(best, claim, [_p_value(run, claim) for run in best])
 
 
 def _check_distinct(runs: Sequence[Result]) -> None:
@@ -313,17 +305,15 @@ def _p_value(run: Result, claim: Guarantee) -> float:
     return test_claim(claim, run.reading, alpha=alpha, bound=bound).p_value
 
 
-def _combined(
-    runs: Sequence[Result], claim: Guarantee, p_values: Sequence[float]
-) -> float:
-    bets, pooled = _bets(runs), _pooled(runs)
-    if pooled is not None:
-        bound, counts = pooled
-        added = bound.added(counts)
-        return test_claim(claim, added, alpha=0.05, bound=bound.by).p_value
-    if bets is not None:
-        return test_claim(claim, bets, alpha=0.05).p_value
-    return probability(fisher([log(max(p, _SMALLEST)) for p in p_values]))
+def _test(runs: Sequence[Result], claim: Guarantee, alpha: float) -> ClaimTest:
+    """Return the test of a claim by all runs, which agrees with their bound."""
+    p_values = [_p_value(run, claim) for run in runs]
+    if len(claim.points()[0]) > 1 and _pooled(runs) is None and _bets(runs) is None:
+        found = probability(fisher([log(max(p, _SMALLEST)) for p in p_values]))
+    else:
+        bound, reading = _judged_by(runs, alpha)
+        found = bound.claim_p_value(reading, claim, alpha=alpha)
+    return ClaimTest(claim=claim, p_value=found, alpha=alpha)
 
 
 def _bets(runs: Sequence[Result]) -> Bets | None:
@@ -333,24 +323,26 @@ def _bets(runs: Sequence[Result]) -> Bets | None:
 
 
 def _lower(runs: Sequence[Result], *, delta: float, alpha: float) -> LowerBound:
+    bound, reading = _judged_by(runs, alpha)
+    found = bound.epsilon_lower(reading, delta=delta, alpha=alpha)
+    if _pooled(runs) is None:
+        return found
+    return replace(found, method=PooledRuns.method, reference=PooledRuns.reference)
+
+
+def _judged_by(runs: Sequence[Result], alpha: float) -> tuple[GameBound[Any], Any]:
+    """Return the bound that judges runs together, and what it reads of them."""
     readings, bounds = [run.reading for run in runs], [_bound(run) for run in runs]
-    grid, pooled = _grid(runs, alpha), _pooled(runs)
+    grid, pooled, bets = _grid(runs, alpha), _pooled(runs), _bets(runs)
     if pooled is not None:
         bound, counts = pooled
-        return bound.epsilon_lower(counts, delta=delta, alpha=alpha)
+        return bound.by, bound.added(counts)
     if all(isinstance(bound, Exact) for bound in bounds):
         counts = [each.counted for each in readings if each.counted is not None]
-        return IndependentRuns().epsilon_lower(counts, delta=delta, alpha=alpha)
-    bets = _bets(runs)
+        return IndependentRuns(), counts
     if bets is not None:
-        return Betting(grid=grid).epsilon_lower(bets, delta=delta, alpha=alpha)
-    return first_not_rejected(
-        _Fisher(),
-        list(zip(bounds, readings, strict=True)),
-        delta=delta,
-        alpha=alpha,
-        grid=grid,
-    )
+        return Betting(grid=grid), bets
+    return _Fisher(grid=grid), list(zip(bounds, readings, strict=True))
 
 
 def _grid(runs: Sequence[Result], alpha: float) -> Grid:
@@ -363,10 +355,11 @@ def _grid(runs: Sequence[Result], alpha: float) -> Grid:
 
 
 @final
-@dataclass(frozen=True, slots=True)
-class _Fisher:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fisher(GameBound[Sequence[tuple[GameBound[Any], Any]]]):
     """The combined p-value of runs, each with its own bound."""
 
+    grid: Grid
     method: ClassVar[str] = IndependentRuns.method
     reference: ClassVar[str] = IndependentRuns.reference
 
@@ -377,9 +370,20 @@ class _Fisher:
         epsilon: float,
         delta: float,
     ) -> float:
+        """Return the log of the combined p-value of a claim."""
         return fisher(
             [_log_p(bound, reading, epsilon, delta) for bound, reading in runs]
         )
+
+    def search(
+        self,
+        runs: Sequence[tuple[GameBound[Any], Any]],  # noqa: ARG002 (whatever they are)
+        *,
+        delta: float,  # noqa: ARG002
+        alpha: float,  # noqa: ARG002
+    ) -> Grid:
+        """Return the grid of all designs."""
+        return self.grid
 
 
 def _log_p(

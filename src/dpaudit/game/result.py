@@ -1,6 +1,6 @@
 """The result of an audit: what was found, about which claim, and what it rests on."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from math import log
 from typing import Any, final
@@ -9,9 +9,15 @@ import numpy as np
 
 from dpaudit import _validate
 from dpaudit._codec import Document
-from dpaudit.bounds.bound import ClaimTest, GameBound, LowerBound, ParameterBound
+from dpaudit.bounds.bound import (
+    ClaimTest,
+    GameBound,
+    LowerBound,
+    ParameterBound,
+    probability,
+)
 from dpaudit.bounds.methods import KNOWN, test_claim
-from dpaudit.bounds.readings import Counts, Reading
+from dpaudit.bounds.readings import Reading
 from dpaudit.bounds.strength import accuracy_caught
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game import words
@@ -29,7 +35,7 @@ from dpaudit.game.verdict import (
     better_than_chance,
     verdict_of,
 )
-from dpaudit.privacy.guarantees import Guarantee, PureDP
+from dpaudit.privacy.guarantees import ApproxDP, Guarantee, PureDP
 from dpaudit.stats.binomial import log_odds_limit
 
 __all__ = [
@@ -39,7 +45,9 @@ __all__ = [
     "bound_of",
     "check_method",
     "check_reading",
+    "claim_bound",
     "conclude",
+    "could_refute",
     "effect_seen",
     "guesses_made",
     "judge",
@@ -106,8 +114,8 @@ class Result(Document):
             derived from a key, so that none can show that they came first.
         reading: What was guessed, as the bound reads it.
         bound: Lower bound on epsilon at the design's delta.
-        ceiling: The bound if every guess had been right: no audit that guessed as
-            much can show more.
+        ceiling: The bound if every guess made had been right; of rounds and bets, which
+            would then have gone otherwise, what no audit that guessed as much exceeds.
         design_test: Verdict on the claim that the design names.
         accuracy_caught: How often independent guesses would have had to be right to
             refute the claim with chance 0.9; None if not even all right would have, or
@@ -176,15 +184,27 @@ class Result(Document):
 
     @property
     def could_refute(self) -> bool:
-        """Whether the claim could have been refuted, had guesses been right."""
-        counts = self.reading.counted
-        if counts is None:
-            claimed = self.claim_test.claim.epsilon_at(self.design.bound_delta)
-            return self.ceiling >= claimed
-        if self.claim_test is not self.design_test:
-            test = self.claim_test
-            return _all_right_refute(test.claim, counts, test.alpha)
-        return self.claim_test.refuted or self.accuracy_caught is not None
+        """Whether the claim would be refuted, had every guess made been right.
+
+        It is the run as it was played, judged by the test that judges the claim: if
+        that does not refute it, not refuting it says nothing.
+        """
+        test = self.claim_test
+        return test.refuted or could_refute(
+            test.claim, self.reading, alpha=test.alpha, bound=claim_bound(self)
+        )
+
+    @property
+    def refuted_at(self) -> tuple[ApproxDP, LowerBound] | None:
+        """A point at which the claim is refuted, and the bound at its delta.
+
+        None if the claim is not refuted, or no point of a curve is by itself.
+        """
+        test = self.claim_test
+        if not test.refuted:
+            return None
+        by = claim_bound(self)
+        return by.refuted_at(self.reading, test.claim, alpha=test.alpha)
 
     @property
     def is_own_bound(self) -> bool:
@@ -278,7 +298,7 @@ def judge(
     """
     check_reading(reading, design)
     bound = design.rules.bound() if bound is None else bound
-    own = next((b for b in design.rules.former() if b == bound), design.rules.bound())
+    own = _tester(design.rules, getattr(bound, "method", ""))
     found = _found if reading.tally else _found.__wrapped__
     lower, ceiling, test, caught = found(bound, own, reading, design)
     check_method(lower.method, design.rules)
@@ -304,6 +324,7 @@ def effect_seen(reading: Reading, *, design: Design) -> Control:
 
     Example:
         >>> from dpaudit import OneRun
+        >>> from dpaudit.bounds import Counts
         >>> rules, claim = OneRun(guesses=100), PureDP(epsilon=1.0)
         >>> design = Design(canaries=100, rules=rules, claim=claim)
         >>> lucky = Counts(canaries=100, guesses=100, correct=58)
@@ -311,44 +332,49 @@ def effect_seen(reading: Reading, *, design: Design) -> Control:
         inconclusive
     """
     nothing = PureDP(epsilon=0.0, adjacency=design.claim.adjacency)
-    bound = design.rules.bound()
-    return better_than_chance(test_claim(nothing, reading, alpha=SURE, bound=bound))
+    # At epsilon = 0 itself, wherever the rules begin to test.
+    log_p = design.rules.bound().log_p_value(reading, epsilon=0.0, delta=0.0)
+    p_value = probability(log_p)
+    return better_than_chance(ClaimTest(claim=nothing, p_value=p_value, alpha=SURE))
 
 
 def guesses_made(transcript: Transcript) -> tuple[Control, ...]:
-    """Return what guesses that were committed to and not made do; () if all were made.
+    """Say how many guesses were committed to and not made; () if all were made.
 
-    They count as wrong. Where the claim would stand even if all guesses made were
-    right, nothing was tested. Of a ranking the best few count, whatever was left out.
+    They count as wrong. Where the claim could not be refuted any more
+    (``could_refute``), that is why. Of a ranking the best few count, whatever was left
+    out: there it is said only then.
     """
     design = transcript.design
     made, committed = int(np.count_nonzero(transcript.guess)), design.guesses
-    if made >= committed or design.rules.ordered or not design.rules.fixed:
+    if made >= committed or not design.rules.fixed:
+        return ()
+    bound, reading = design.rules.bound(), transcript.reading()
+    could = could_refute(design.claim, reading, alpha=design.alpha, bound=bound)
+    if could and design.rules.ordered:
         return ()
     said = (
         f"{committed - made:,} of the {committed:,} guesses that were committed to "
-        "were not made, and count as wrong"
+        "were not made, and count as wrong; commit to fewer before the run"
     )
-    instead = "commit to fewer before the run"
     if isinstance(design.rules, AdaptiveCount):
-        instead += ", as dpaudit.theory.posterior.plan_count plans them"
-    guess, truth = transcript.guess, transcript.truth
-    lucky = replace(transcript, truth=np.where(guess == 0, truth, guess))
-    bound, alpha = design.rules.bound(), design.alpha
-    if test_claim(design.claim, lucky.reading(), alpha=alpha, bound=bound).refuted:
-        return (Control(said=f"{said}; {instead}"),)
-    return (
-        Control(
-            said=f"{said}. Had the {made:,} that were made all been right, the claim "
-            f"would stand: {instead}",
-            spoils=Verdict.INCONCLUSIVE,
-        ),
-    )
+        said += ", as dpaudit.theory.posterior.plan_count plans them"
+    return (Control(said=said, spoils=None if could else Verdict.INCONCLUSIVE),)
 
 
-@lru_cache(maxsize=64)  # the word of one result is asked for often
-def _all_right_refute(claim: Guarantee, counts: Counts, alpha: float) -> bool:
-    return test_claim(claim, counts.perfect(), alpha=alpha).refuted
+@lru_cache(maxsize=8)  # the word of one result is asked for often
+def could_refute(
+    claim: Guarantee, reading: Reading, *, alpha: float, bound: GameBound[Any]
+) -> bool:
+    """Return whether a run as it was played refutes, had every guess made been right.
+
+    Args:
+        claim: What is judged.
+        reading: What was guessed.
+        alpha: Of the claim's test.
+        bound: What tests it.
+    """
+    return test_claim(claim, reading.perfect(), alpha=alpha, bound=bound).refuted
 
 
 # What counts say is a short table; whoever plays many games looks it up.
@@ -377,6 +403,7 @@ def check_reading(reading: Reading, design: Design) -> None:
 
     Example:
         >>> from dpaudit import AdaptiveCount, PureDP
+        >>> from dpaudit.bounds import Counts
         >>> rules = AdaptiveCount(guesses=2)
         >>> design = Design(canaries=9, rules=rules, claim=PureDP(epsilon=1.0))
         >>> check_reading(Counts(canaries=9, guesses=2, correct=1), design)
@@ -427,6 +454,7 @@ def _accuracy_caught(
         bound=bound,
         alternatives=reading.alternatives,
         records_per_coin=reading.records_per_coin,
+        abstained=counts.abstained,
     )
 
 
@@ -440,6 +468,17 @@ def check_method(method: str, rules: Rules) -> None:
         )
 
 
+def claim_bound(audit: Result) -> GameBound[Any]:
+    """Return the bound that an audit's claims were tested by."""
+    return _tester(audit.design.rules, audit.bound.method)
+
+
+def _tester(rules: Rules, method: str) -> GameBound[Any]:
+    """Return the bound of the rules, or a former one if the result is by that."""
+    former = (each for each in rules.former() if each.method == method)
+    return next(former, rules.bound())
+
+
 def bound_of(audit: Result) -> GameBound[Any]:
     """Return the bound that an audit was judged by; its rules' if that is not known."""
     rules = audit.design.rules
@@ -451,7 +490,7 @@ def _ceiling(
     bound: JudgingBound, reading: Reading, *, delta: float, alpha: float
 ) -> float:
     """Return the bound if every guess had been right, or something no smaller."""
-    if not reading.tally:
+    if reading.adaptive and not reading.tally:
         # With other guesses the game would have gone otherwise; but none shows more
         # than all its guesses right, counted at delta = 0.
         _, made = reading.right_and_made()

@@ -25,7 +25,7 @@ been fixed, is not among them: docs/explanation/errata.md shows why.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, ClassVar, Final, Protocol, final
 
@@ -353,11 +353,13 @@ class EqualGuesses(Rules):
 
     def read(self, played: Played, *, canaries: int) -> Reading:
         """Return how many guesses were right."""
+        right = _right(played)
         return Counts(
             canaries=canaries,
             guesses=self.guesses,
-            correct=int(_right(played).sum()),
+            correct=int(right.sum()),
             adaptive=self.reveals,
+            abstained=self.guesses - len(right),
         )
 
     def count(self, right: Sequence[int], *, canaries: int) -> Reading:
@@ -444,7 +446,8 @@ class Ranking(EqualGuesses):
         right = _right(played)
         ranked = np.zeros(self.guesses, bool)
         ranked[: len(right)] = right
-        return Ranked(canaries=canaries, right=ranked)
+        abstained = self.guesses - len(right)
+        return Ranked(canaries=canaries, right=ranked, abstained=abstained)
 
 
 @final
@@ -631,8 +634,12 @@ class Slots(_Staked):
 
     def read(self, played: Played, *, canaries: int) -> Reading:
         """Return how many guesses of each weight were right."""
-        stakes = played.stake[(played.guess != 0) & (played.guess == played.truth)]
-        return self._counted([int(np.sum(stakes == w)) for w in self.weights], canaries)
+        made = played.stake[played.guess != 0]
+        right = made[_right(played)]
+        correct = [int(np.sum(right == w)) for w in self.weights]
+        slots = zip(self.weights, self.guesses, strict=True)
+        abstained = tuple(r - int(np.sum(made == w)) for w, r in slots)
+        return replace(self._counted(correct, canaries), abstained=abstained)
 
     def surest_stakes(self, guesses: int) -> NDArray[np.float64]:
         """Return the weights, the heaviest first."""

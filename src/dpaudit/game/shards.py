@@ -140,7 +140,10 @@ def conclude_tallies(tallies: Sequence[LocalTally]) -> Result:
         )
     design.rules.check_used(np.array([whole.guesses]), canaries=design.canaries)
     counts = Counts(
-        canaries=design.canaries, guesses=design.guesses, correct=whole.correct
+        canaries=design.canaries,
+        guesses=design.guesses,
+        correct=whole.correct,
+        abstained=design.guesses - whole.guesses,
     )
     return judge(counts, design=design, commitment=whole.commitment)
 

@@ -17,7 +17,7 @@ from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.readings import Counts
 from dpaudit.bounds.strength import accuracy_caught
 from dpaudit.game.design import Design
-from dpaudit.game.result import Result
+from dpaudit.game.result import Result, claim_bound, could_refute
 from dpaudit.game.verdict import CHANCE
 from dpaudit.privacy.guarantees import Guarantee
 
@@ -27,6 +27,10 @@ _LARGEST = 32.0  # epsilon
 _TRIES = 30  # simulated audits of each epsilon
 _HALVINGS = 6
 _MOST = 200_000  # guesses of each; more would take long
+_COULD_NOT = (
+    "It could not have refuted the claim, not even with every guess that was made "
+    "right."
+)
 
 
 def would_catch(audit: Result, claim: Guarantee) -> str:
@@ -43,16 +47,14 @@ def would_catch(audit: Result, claim: Guarantee) -> str:
         >>> design = Design(canaries=100, rules=OneRun(guesses=100), claim=claim)
         >>> counts = Counts(canaries=100, guesses=100, correct=60)
         >>> print(would_catch(judge(counts, design=design, commitment=None), claim))
-        It could not have refuted the claim, or hardly: not even with every guess \
-right would it have done so with chance 0.9.
+        It could not have refuted the claim, not even with every guess that was made \
+right.
     """
     if audit.reading.counted is not None:
         return _accuracy(audit, claim, audit.reading.counted)
-    if audit.ceiling < claim.epsilon_at(audit.design.bound_delta):
-        return (
-            "It could not have refuted the claim: with every guess right the bound "
-            "would still be below it."
-        )
+    alpha, bound = audit.design.alpha, claim_bound(audit)
+    if not could_refute(claim, audit.reading, alpha=alpha, bound=bound):
+        return _COULD_NOT
     single = not (audit.reading.tally or audit.design.rules.uniforms)
     if single and audit.design.guesses <= _MOST:
         return _leak(audit.design, claim)
@@ -66,15 +68,13 @@ def _accuracy(audit: Result, claim: Guarantee, counts: Counts) -> str:
         guesses=counts.guesses,
         alpha=audit.design.alpha,
         chance=CHANCE,
-        bound=audit.design.rules.bound(),
+        bound=claim_bound(audit),
         alternatives=counts.alternatives,
         records_per_coin=counts.records_per_coin,
+        abstained=counts.abstained,
     )
     if a is None:
-        return (
-            "It could not have refuted the claim, or hardly: not even with every guess "
-            f"right would it have done so with chance {CHANCE:g}."
-        )
+        return _COULD_NOT
     return (
         f"Guesses right {ceil(1000 * a) / 10:g} % of the time would have refuted it "
         f"with chance {CHANCE:g}, as of a program that gives away epsilon = "

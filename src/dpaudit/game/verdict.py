@@ -188,7 +188,7 @@ def better_than_chance(silence: ClaimTest) -> Control:
         no effect of any canary was seen: the guesses are not clearly better than \
 chance (p = 0.25)
     """
-    p = f"(p {p_value_text(silence.p_value)})"
+    p = f"(p {p_value_text(silence.p_value, SURE)})"
     if silence.p_value <= SURE:
         return Control(said=f"{_BETTER} {p}")
     return Control(said=f"{_NOT_BETTER} {p}", spoils=Verdict.INCONCLUSIVE)
@@ -265,7 +265,9 @@ def verdict_of(
         return Verdict.FAULT_FOUND, found
     if not could:
         failed.setdefault(Verdict.INCONCLUSIVE, []).insert(
-            0, "the audit could not have refuted the claim, or hardly"
+            0,
+            "the audit could not have refuted the claim, not even with every "
+            "guess that was made right",
         )
     if Verdict.INCONCLUSIVE in failed:
         return Verdict.INCONCLUSIVE, "; ".join(failed[Verdict.INCONCLUSIVE])

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
 
-from dpaudit.bounds.bound import ClaimTest, LowerBound, p_value_text, rounded_down
+from dpaudit.bounds.bound import ClaimTest, LowerBound, rounded_down
 from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.strength import mechanism_ceiling
 from dpaudit.errors import on_one_line
@@ -303,9 +303,27 @@ def numbers(result: "Result") -> str:
     """
     if result.verdict is Verdict.VOID:
         return ""
-    alone = bool(result.faults) and not result.claim_test.refuted
-    return beside(
-        result.claim_test, result.bound, alone=alone, silent=result.is_own_bound
+    test, own = result.claim_test, result.is_own_bound
+    alone = bool(result.faults) and not test.refuted
+    said = beside(test, result.bound, alone=alone, silent=own)
+    claimed = test.claim.epsilon_at(result.bound.delta)
+    if own or not test.refuted or result.bound.epsilon_lower >= claimed:
+        return said
+    return f"{said} {_refuted_where(result)}"
+
+
+def _refuted_where(result: "Result") -> str:
+    """Say at which delta a claim is refuted, if not where the bound is stated."""
+    point = result.refuted_at
+    if point is None:
+        return (
+            "None of its pairs of epsilon and delta is refuted by itself: all of them "
+            "together are."
+        )
+    claim, found = point
+    return (
+        f"At delta = {claim.delta:.3g} epsilon is at least {found.shown}, where "
+        f"{claim.epsilon:.4g} is claimed."
     )
 
 
@@ -325,7 +343,7 @@ def beside(
         how = "is refuted" if test.refuted else "is not refuted, nor proved"
         return f"The claim {claim_words(test.claim, found.delta)} {how}."
     who = "From the guesses alone epsilon" if alone else "Epsilon"
-    least = f"{who} is at least {rounded_down(found.epsilon_lower)}"
+    least = f"{who} is at least {found.shown}"
     if test.refuted:
         return f"{least}, where {claimed:.4g} is claimed."
     return (
@@ -431,8 +449,8 @@ with chance at most 0.05, whatever the program does (method exact, tier A).
     test, found = result.claim_test, result.bound
     at = f"at delta = {found.delta:g} " if found.delta else ""
     who = f"Shown {at}against {result.design.threat_model.plain}"
-    p = f"p {p_value_text(test.p_value)}"
-    least = rounded_down(found.epsilon_lower)
+    p = f"p {test.p_text}"
+    least = found.shown
     if result.is_own_bound:
         said = (
             f"{who} ({p}). The method {found.method} says of itself that epsilon is "
@@ -441,11 +459,6 @@ with chance at most 0.05, whatever the program does (method exact, tier A).
         )
     else:
         said = f"{who} ({p}); the bound is {surety(found)}."
-        if test.refuted and found.epsilon_lower <= test.claim.epsilon_at(found.delta):
-            said += (
-                f" Of epsilon by itself only {least} is shown: a bound must hold "
-                "against every smaller epsilon too, and is lower."
-            )
     return said + _other_test(result)
 
 
@@ -457,8 +470,7 @@ def _other_test(result: "Result") -> str:
     claim = claim_words(own.claim, result.design.bound_delta)
     how = "is refuted" if own.refuted else "is not refuted"
     return (
-        f" By itself the claim that the design names, {claim}, {how} "
-        f"(p {p_value_text(own.p_value)})."
+        f" By itself the claim that the design names, {claim}, {how} (p {own.p_text})."
     )
 
 
@@ -548,14 +560,13 @@ def _about_the_claim(result: "Result") -> Iterator[Fact]:
         )
     yield Fact(
         name="Shown",
-        value=f"epsilon >= {rounded_down(bound.epsilon_lower)} at delta = "
-        f"{bound.delta:g}",
+        value=f"epsilon >= {bound.shown} at delta = {bound.delta:g}",
         note=sure,
     )
     weak = "" if test.refuted else "no evidence against the claim, and none for it: "
     yield Fact(
         name="p-value",
-        value=f"p {p_value_text(test.p_value)}",
+        value=f"p {test.p_text}",
         note=f"{weak}at most the chance of so many right guesses if the claim is true; "
         f"{test.alpha:g} or less refutes it",
     )
@@ -565,22 +576,21 @@ def _about_the_claim(result: "Result") -> Iterator[Fact]:
         yield Fact(
             name="Claim of the plan",
             value=str(own.claim),
-            note=f"named in the design; by itself {how} (p "
-            f"{p_value_text(own.p_value)})",
+            note=f"named in the design; by itself {how} (p {own.p_text})",
         )
 
 
 def _most(result: "Result") -> Iterator[Fact]:
     """Say what the audit could have shown, had it been luckier or larger."""
+    note = "what this audit would have shown"
+    little = "; too little to refute the claim" * (not result.could_refute)
+    if result.reading.adaptive and not result.reading.tally:
+        note = "no audit with so many guesses shows more"
+        little = little.replace("; ", "; as played, ")
     yield Fact(
         name="With all guesses right",
-        value=f"epsilon >= {rounded_down(result.ceiling)}",
-        note=(
-            "what this audit would have shown"
-            if result.reading.tally
-            else "no audit with so many guesses shows more"
-        )
-        + ("" if result.could_refute else "; too little to refute the claim"),
+        value=f"epsilon >= {result.bound.rounded(result.ceiling)}",
+        note=f"{note}{little}",
     )
     if result.refuted or result.training is None:
         return

@@ -19,7 +19,6 @@ import re
 from collections.abc import Iterator
 
 from dpaudit import _validate
-from dpaudit.bounds.bound import p_value_text, rounded_down
 from dpaudit.errors import InvalidInputError
 from dpaudit.explanation import Explanation, explain
 from dpaudit.game import words
@@ -144,10 +143,10 @@ def _numbers(result: Result) -> tuple[str, str]:
     """Return the bound and the p-value, where they say something about the claim."""
     if result.verdict is Verdict.VOID:
         return "nothing", "none"
-    p_value = f"p {p_value_text(result.claim_test.p_value)}"
+    p_value = f"p {result.claim_test.p_text}"
     if result.is_own_bound:
         return "see below", p_value
-    return f"epsilon >= {rounded_down(result.bound.epsilon_lower)}", p_value
+    return f"epsilon >= {result.bound.shown}", p_value
 
 
 def _who(result: Result) -> str:

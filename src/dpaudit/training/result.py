@@ -26,7 +26,13 @@ from dpaudit.game.design import Commitment, Design
 from dpaudit.game.guessers import AdaptiveMostLikely, most_likely
 from dpaudit.game.ledger import Fault, How, Ledger, Look, Road
 from dpaudit.game.referee import Referee
-from dpaudit.game.result import HIDDEN, Result, TrainingRecord, conclude
+from dpaudit.game.result import (
+    HIDDEN,
+    Result,
+    TrainingRecord,
+    claim_bound,
+    conclude,
+)
 from dpaudit.game.rules import AdaptiveRounds, OneRun, Ranking
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
@@ -248,7 +254,8 @@ def judge_accountant(
     family = _family(counts, design.bound_delta, design.alpha)
     if claim is None:
         return None, family
-    return test_claim(claim, counts, alpha=design.alpha), family
+    bound = claim_bound(audit)
+    return test_claim(claim, counts, alpha=design.alpha, bound=bound), family
 
 
 @lru_cache(maxsize=1024)  # whoever audits or verifies often meets the same counts
