@@ -47,6 +47,15 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: places.get(item.nodeid.split("::")[0], len(LONGEST)))
 
 
+@pytest.fixture(autouse=True)
+def _a_process_of_its_own(monkeypatch):
+    """Let each test use the keys of others; within one, a key has one output.
+
+    Keys that are to have several are fixed ones, dpaudit.testing.fixed_key.
+    """
+    monkeypatch.setattr("dpaudit.game.key_use._USES", {})
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item):
     report = yield

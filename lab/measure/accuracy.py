@@ -23,6 +23,7 @@ from torch.utils.data import TensorDataset
 from dpaudit import ApproxDP, Design, Key, OneRun
 from dpaudit.engines.store import Outcome, Setting
 from dpaudit.engines.sweep import Sweep
+from dpaudit.testing import fixed_key
 from dpaudit.training.opacus import OpacusAudit, with_canaries
 
 CANARIES = 1000
@@ -35,7 +36,9 @@ def one_seed(setting: Setting, rng: np.random.Generator) -> Outcome:
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", UserWarning)
     task, seed, key = TASKS[str(setting["data"])], rng.integers(2**31), rng.bytes(32)
-    return {how: trained(task, how, int(seed), Key(key)) for how in ("plain", *WITH)}
+    return {
+        how: trained(task, how, int(seed), fixed_key(key)) for how in ("plain", *WITH)
+    }
 
 
 def trained(task: Task, how: str, seed: int, key: Key) -> float:

@@ -33,6 +33,7 @@ from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep
 from dpaudit.errors import VoidAuditError
 from dpaudit.game.result import Result
+from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
 from dpaudit.training.opacus import OpacusAudit
 from dpaudit.training.opacus.setup import summed_grad
@@ -115,7 +116,7 @@ def opacus_run(mode: Mode) -> Callable[[str, int], Result]:
             optimizer,
             loader,
             design=DESIGN,
-            key=Key(np.random.default_rng(seed).bytes(32)),
+            key=fixed_key(np.random.default_rng(seed).bytes(32)),
             accountant=engine.accountant,
         )
         if fault == OTHER_MODEL:

@@ -11,8 +11,9 @@ import optax
 from jax_privacy import clipped_grad, noise_addition
 from jax_privacy.batch_selection import CyclicPoissonSampling
 
-from dpaudit import ApproxDP, Design, Key, OneRun
+from dpaudit import ApproxDP, Design, OneRun
 from dpaudit.game.result import Result
+from dpaudit.testing import fixed_key
 from dpaudit.training.jax_privacy import JaxPrivacyAudit, Records, Sums, canary_loss
 
 jax.config.update("jax_disable_most_optimizations", True)  # noqa: FBT003 (sooner)
@@ -75,7 +76,7 @@ def audited(
         grad_fn,
         sampling,
         design=Design(canaries=canaries, rules=OneRun(guesses=100), claim=CLAIM),
-        key=Key(rng.bytes(32)),
+        key=fixed_key(rng.bytes(32)),
         insertion=Records(norm=2.0) if records else Sums(),
     )
     plain = noise_addition.gaussian_privatizer(stddev=NOISE, prng_key=seed)

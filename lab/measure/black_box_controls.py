@@ -25,6 +25,7 @@ from torch.utils.data import ConcatDataset, TensorDataset
 
 from dpaudit import Design, Key, OneRun, PureDP
 from dpaudit.stats.binomial import rate_limits
+from dpaudit.testing import fixed_key
 from dpaudit.training.black_box import BlackBoxAudit, CanaryScores, Controls
 
 EXAMPLE = runpy.run_path(
@@ -43,7 +44,7 @@ CASES = {
 
 
 def key_of(*numbers: int) -> Key:
-    return Key(np.random.default_rng(numbers).bytes(32))
+    return fixed_key(np.random.default_rng(numbers).bytes(32))
 
 
 def trained(case: str, seed: int) -> str:

@@ -29,18 +29,18 @@ from dpaudit import (
     ApproxDP,
     Coins,
     Design,
-    Key,
     audit_adaptive,
 )
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.likelihood import CountLikelihood
 from dpaudit.dpsgd.sums import DiracSums, SeenSums, simulate_sums
 from dpaudit.privacy.guarantees import Adjacency
+from dpaudit.testing import fixed_key
 from dpaudit_lab.power.timing import cpu, median_ratio
 
 RATE, SIGMA, SIZE, STEPS = 0.1, 2.4224, 10, 100
 JOINING = Poisson(rate=RATE)
-KEY = Key(bytes(range(32)))
+KEY = fixed_key(bytes(range(32)))
 CHUNK = 4096
 PAIRS_OF_RUNS = 20
 

@@ -44,6 +44,7 @@ from dpaudit import ApproxDP, Design, GaussianDP, Key, Result
 from dpaudit._files import whole_file
 from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.dpsgd.turns import Turns
+from dpaudit.testing import fixed_key
 from dpaudit.training.flower import FlowerAudit, Nodes, Replies, canary_mod
 from dpaudit.training.flower.messages import client_reply
 from dpaudit_lab.power.timing import median_ratio
@@ -354,7 +355,7 @@ def simulated(folder: Path, canaries: int, others: int, rounds: int) -> None:
             strategy,
             model,
             design=design,
-            key=Key(bytes(range(32))),  # the same in both, to compare them
+            key=fixed_key(bytes(range(32))),  # the same in both, to compare them
             way=Nodes(),
             turns=Turns(every=rounds, cohorts=rounds),
             in_order=True,

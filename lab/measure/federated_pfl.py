@@ -45,11 +45,12 @@ from pfl.privacy.gaussian_mechanism import GaussianMechanism
 from pfl.privacy.privacy_accountant import PLDPrivacyAccountant
 from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
 
-from dpaudit import ApproxDP, Design, GaussianDP, Key, OneRun
+from dpaudit import ApproxDP, Design, GaussianDP, OneRun
 from dpaudit.dpsgd.planning import Plan, Training, plan_audit
 from dpaudit.dpsgd.strategy import Matrix
 from dpaudit.dpsgd.turns import Turns, separated_sensitivity
 from dpaudit.game.result import Result
+from dpaudit.testing import fixed_key
 from dpaudit.training.pfl import Added, PflAudit, Sampled
 from dpaudit.training.pfl.setup import claim_of
 
@@ -204,7 +205,7 @@ def opened(
         accountant_of(case.times, case.told),
         data=user_of("somebody", dimension),
         design=design,
-        key=Key(sha256(f"federated_pfl {number}".encode()).digest()),
+        key=fixed_key(sha256(f"federated_pfl {number}".encode()).digest()),
         insertion=Sampled() if case.turns is None else Added(turns=case.turns),
     )
 

@@ -39,10 +39,10 @@ from sweeping import add_line, lines
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from dpaudit import Key
 from dpaudit.dpsgd.planning import Plan
 from dpaudit.game.result import Result
 from dpaudit.stats.means import standard_error
+from dpaudit.testing import fixed_key
 from dpaudit.training.opacus import OpacusAudit, plan_opacus
 from dpaudit.training.text import Logits, RecordLoss, record_losses
 from dpaudit_lab.power.timing import cpu, median_ratio, ratio_of
@@ -204,7 +204,7 @@ class Run:
             self.optimizer,
             self.loader,
             design=self.plan().design(),
-            key=Key(np.random.default_rng([24, seed]).bytes(32)),
+            key=fixed_key(np.random.default_rng([24, seed]).bytes(32)),
             accountant=self.engine,
             model=self.model,
         )

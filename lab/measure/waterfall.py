@@ -49,6 +49,7 @@ from dpaudit.explanation.ladder import law_of, modelled
 from dpaudit.explanation.model import Model
 from dpaudit.game.result import Result
 from dpaudit.mechanisms.local import LocalLaplace
+from dpaudit.testing import fixed_key
 
 DELTA, ALPHA = 1e-5, 0.05
 TRAININGS = {
@@ -228,7 +229,7 @@ def followed(name: str, d: int, s: int, guesses: int) -> list[tuple[Setting, flo
         training,
         per_coordinate=s,
         rng=np.random.default_rng(7),
-        key=Key(bytes(range(32))),
+        key=fixed_key(bytes(range(32))),
     )
     return [
         (_as_setting(name, d, s, design, step.name, step.advice.text), expected)

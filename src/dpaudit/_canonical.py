@@ -14,7 +14,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from math import isfinite
-from typing import Any, TypeAlias, TypeVar
+from re import fullmatch
+from typing import Any, Final, TypeAlias, TypeVar
 
 from dpaudit.errors import InvalidInputError
 
@@ -94,11 +95,51 @@ def object_of(value: object, what: str, names: set[str]) -> dict[str, Any]:
 def document(value: object, form: str) -> dict[str, Any]:
     """Return the fields of parsed JSON that is a document of a format."""
     if not isinstance(value, dict) or value.get("format") != form:
-        name = form.split(".")[1]
+        other = other_document(value, form.split(".")[1])
         raise InvalidInputError(
-            f'expected the JSON of a {name}, an object with "format": "{form}"'
+            other
+            or f"expected the JSON of {_named(form.split('.')[1])}, an object "
+            f'with "format": "{form}"'
         )
     return {name: each for name, each in value.items() if name != "format"}
+
+
+# What each document is for, and what has to be given instead of it.
+_INSTEAD: Final = {
+    "result": "a result is what `dpaudit audit --save` and result.to_json() write; "
+    "evidence holds one",
+    "evidence": "evidence is what `dpaudit audit --evidence` and `dpaudit evidence "
+    "result.json --key audit.key` write, and seal(evidence_of(result, key=key))",
+    "registration": "a registration is what `dpaudit register` and register(design, "
+    "key).to_json() write",
+    "design": "a design is what design.to_json() writes",
+}
+
+
+def other_document(value: object, wanted: str) -> str:
+    """Say that parsed JSON is another document of ours than is wanted; "" if it is not.
+
+    Example:
+        >>> other_document({"format": "dpaudit.design.1"}, "result")
+        'this is a design, where a result is wanted; a result is what `dpaudit audit \
+--save` and result.to_json() write; evidence holds one'
+        >>> other_document({"format": "mine"}, "result")
+        ''
+    """
+    form = value.get("format") if isinstance(value, dict) else None
+    known = fullmatch(r"dpaudit\.([a-z-]{1,20})\.\d{1,3}", str(form))
+    if known is None:
+        return ""
+    if known[1] == wanted:
+        return f"this is {_named(wanted)} of a version that is not known here ({form})"
+    said = f"this is {_named(known[1])}, where {_named(wanted)} is wanted"
+    return f"{said}; {_INSTEAD[wanted]}" if wanted in _INSTEAD else said
+
+
+def _named(document: str) -> str:
+    if document == "evidence":
+        return document
+    return f"{'an' if document[0] in 'aeiou' else 'a'} {document}"
 
 
 def unlike(written: Any, read: Any, path: str = "") -> str:  # noqa: ANN401 (parsed JSON)

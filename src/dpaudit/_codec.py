@@ -51,6 +51,17 @@ class Document:
     form: ClassVar[str]
     derived: ClassVar[tuple[str, ...]] = ()
 
+    def __new__(cls, *given: object, **named: object) -> Self:
+        """Refuse fields without their names, and say which there are."""
+        del named  # the dataclass looks at them
+        if given:
+            fields = ", ".join(f"{name}=..." for name in _types(cls))
+            raise InvalidInputError(
+                f"{cls.__name__} takes its fields by name: {cls.__name__}({fields}); "
+                f"got {len(given)} without a name"
+            )
+        return super().__new__(cls)
+
     def to_json(self) -> str:
         """Return the canonical JSON: equal values, equal bytes."""
         return _canonical.text(encode(self))

@@ -33,7 +33,7 @@ def test_what_could_not_be_checked_before_it_was_signed_is_said(dpaudit):
 def test_signed_evidence_names_its_signer_and_no_other(dpaudit):
     done = dpaudit("evidence", "evidence.json", "--sign=mine.pem", "--output=s.json")
     assert done.stdout == "Evidence: s.json, signed\n"
-    dpaudit("verify", "s.json", "--public-key=mine-public.pem")
+    dpaudit("verify", "s.json", "--public-key=mine-public.pem", "--files=.")
     dpaudit("verify", "s.json", "--public-key=theirs-public.pem", code=1)
     dpaudit("verify", "evidence.json", "--public-key=mine-public.pem", code=1)
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from dpaudit import ApproxDP, Design, GaussianDP, Key, ThreatModel
+from dpaudit import ApproxDP, Design, GaussianDP, ThreatModel
 from dpaudit.bounds import Counts, Exact
 from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.dpsgd.planning import expected_one_run, plan_audit
@@ -35,6 +35,7 @@ from dpaudit.dpsgd.planning.training import Training
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.privacy.guarantees import Adjacency
+from dpaudit.testing import fixed_key
 
 DELTA, ALPHA = 1e-5, 0.05
 CLAIM = ApproxDP(epsilon=2.0, delta=DELTA)
@@ -321,7 +322,7 @@ def test_the_prediction_is_what_whole_audits_find(planned):
     found = np.array(
         [
             planned.rehearse(
-                rng=np.random.default_rng(i), key=Key(i.to_bytes(32, "little"))
+                rng=np.random.default_rng(i), key=fixed_key(i.to_bytes(32, "little"))
             ).bound.epsilon_lower
             for i in range(16)
         ]
@@ -343,7 +344,7 @@ def test_the_fault_is_caught_nine_times_in_ten_and_the_truth_hardly_ever(planned
                 planned.training.louder(factor),
                 per_coordinate=3,
                 rng=np.random.default_rng(i),
-                key=Key(i.to_bytes(32, "little")),
+                key=fixed_key(i.to_bytes(32, "little")),
             ).claim_test.refuted
             for i in range(5)
         )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from dpaudit import ApproxDP, GaussianDP, Key
+from dpaudit import ApproxDP, GaussianDP
 from dpaudit.bounds.strength import least_refuting
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.planning import Training, plan_audit
@@ -19,6 +19,7 @@ from dpaudit.dpsgd.planning.forecasts import least_factor
 from dpaudit.dpsgd.planning.guess_law import pooled_likelihood
 from dpaudit.dpsgd.planning.plan import rehearse
 from dpaudit.game.rules import OneRun
+from dpaudit.testing import fixed_key
 
 DELTA, ALPHA = 1e-5, 0.05
 CLAIM = ApproxDP(epsilon=2.0, delta=DELTA)
@@ -147,7 +148,7 @@ def test_the_fault_of_a_large_plan_is_caught_and_its_mean_bound_is_found(large):
                 plan.training.louder(factor),
                 per_coordinate=1,
                 rng=np.random.default_rng(i),
-                key=Key(i.to_bytes(32, "little")),
+                key=fixed_key(i.to_bytes(32, "little")),
             )
             for i in range(6)
         ]

@@ -10,7 +10,6 @@ from dpaudit import (
     ApproxDP,
     Design,
     Extremes,
-    Key,
     MostLikely,
     OneRun,
     audit_adaptive,
@@ -23,6 +22,7 @@ from dpaudit.dpsgd.sums import DiracSums, SeenSums, count_likelihood, simulate_s
 from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior
 from dpaudit.privacy.guarantees import Adjacency
+from dpaudit.testing import fixed_key
 
 PARTICIPATIONS = [
     Poisson(rate=0.2),
@@ -180,7 +180,7 @@ def test_the_papers_guesser_is_extremes_of_the_sum_over_steps():
         pairs=PAPER.pairs,
         design=design(PAPER, OneRun(guesses=100), 2.0),
         rng=np.random.default_rng(8),
-        key=Key(bytes(32)),
+        key=fixed_key(bytes(32)),
     )
     assert not result.claim_test.refuted
     assert 60 <= result.reading.correct <= 90
@@ -201,7 +201,7 @@ def test_one_run_audits_work_unchanged(participation):
         pairs=mechanism.pairs,
         design=design(mechanism, OneRun(guesses=100), 0.1),
         rng=np.random.default_rng(9),
-        key=Key(bytes(32)),
+        key=fixed_key(bytes(32)),
     )
     assert result.claim_test.refuted
 
@@ -222,7 +222,7 @@ def test_adaptive_audits_work_unchanged():
         pairs=mechanism.pairs,
         design=design(mechanism, rules, 1.0),
         rng=np.random.default_rng(10),
-        key=Key(bytes(32)),
+        key=fixed_key(bytes(32)),
     )
     assert (result.reading.guesses, result.reading.correct) == (150, 150)
     assert result.claim_test.refuted

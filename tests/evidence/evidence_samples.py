@@ -32,10 +32,11 @@ from dpaudit.game.result import conclude
 from dpaudit.game.rules import Rules
 from dpaudit.game.transcript import Transcript
 from dpaudit.privacy.guarantees import Adjacency
+from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
 
-KEY = Key(bytes(range(32)))
-OTHER_KEY = Key(bytes(range(1, 33)))
+KEY = fixed_key(bytes(range(32)))
+OTHER_KEY = fixed_key(bytes(range(1, 33)))
 CLAIM = ApproxDP(epsilon=0.5, delta=1e-6)
 CANARIES = 60
 

@@ -16,7 +16,7 @@ DATA = Path(__file__).parent / "data"
 @pytest.mark.parametrize("kind", ["", "-training", "-redacted", "-rounds"])
 def test_the_first_evidence_still_holds(kind):
     text = (DATA / f"evidence-1{kind}.json").read_bytes()
-    found = verify(text)
+    found = verify(text, accept_unchecked_counts=True)
     assert found.sound, str(found)
     assert open_envelope(text)[1].signature is not None
 

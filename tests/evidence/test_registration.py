@@ -82,7 +82,7 @@ def test_a_commitment_that_is_not_there_is_not_spoken_of():
     bare = replace(of_transcript(played(design)).result, commitment=None)
     text = seal(evidence_of(bare, key=None))
     for given in (None, Registration(design=design, commitment=None)):
-        found = verify(text, registration=given)
+        found = verify(text, registration=given, accept_unchecked_counts=True)
         assert found.sound
         names = ("registration", "registered design", "time")
         told = [c.sentence for c in found.checks if c.name in names]

@@ -49,9 +49,23 @@ def test_with_the_files_everything_is_made_anew(tmp_path, rules):
 
 
 def test_without_the_files_tallies_are_not_checked_and_verify_says_so(tmp_path):
-    found = verify(seal(of_scores(tmp_path)))
-    assert found.sound
+    text = seal(of_scores(tmp_path))
+    found = verify(text)
+    assert not found.sound
+    assert found.exit_code == 6
+    assert str(found).startswith("The counts were not checked.\n")
+    established, _, rest = str(found).partition("What was not established:")
+    assert "- bound:" not in established
+    assert "epsilon >=" not in established
+    assert "- bound: if the counts are as stated: " in rest
     assert tally(found).finding is Finding.NOT_CHECKED
+    accepted = verify(text, accept_unchecked_counts=True)
+    assert accepted.sound
+    assert accepted.exit_code == 0
+    assert str(accepted).startswith("The counts were not checked, as was accepted.\n")
+    assert "- bound:" not in str(accepted).partition("What was not established:")[0]
+    with pytest.raises(InvalidInputError, match="leave out one of them"):
+        verify(text, required=("tally",), accept_unchecked_counts=True)
     assert {"guesses.files", "result.reading", "result.scores"} <= set(found.stated)
 
 

@@ -42,6 +42,7 @@ from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Arrival, Verdict
 from dpaudit.mechanisms.local import LocalRandomisedResponse
 from dpaudit.privacy.guarantees import Adjacency
+from dpaudit.testing import fixed_key
 from dpaudit.theory.gaps import gaps
 
 CLAIM = ApproxDP(epsilon=2.0, delta=1e-5)
@@ -72,7 +73,7 @@ def trained(*, per_coordinate=1, guesses=100, louder=1.0, seed=1, coordinates=10
         FULL.louder(louder),
         per_coordinate=per_coordinate,
         rng=np.random.default_rng(seed),
-        key=Key(bytes([seed] * 32)),
+        key=fixed_key(bytes([seed] * 32)),
     )
 
 
@@ -237,7 +238,7 @@ def test_a_ranking_and_bets_leave_little_unexplained():
 
 def test_rounds_are_explained_where_nothing_hides_the_last_canary():
     plan = plan_audit(FULL, claim=CLAIM, coordinates=300, per_coordinate=4)
-    result = plan.rehearse(rng=np.random.default_rng(3), key=Key(bytes(32)))
+    result = plan.rehearse(rng=np.random.default_rng(3), key=fixed_key(bytes(32)))
     explained = ladder(result)
     assert explained.drops["interference"] == 0
     assert abs(explained.remainder) < 0.1 * (2.0 - result.bound.epsilon_lower)

@@ -78,7 +78,7 @@ def test_a_claim_that_is_a_curve_reads_back_as_itself(claim):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": "dpaudit.design.2"}, 'an object with "format"'),
+        ({"format": "dpaudit.design.2"}, "a version that is not known here"),
         ({"rules": {"kind": "chess"}}, "one of one-run"),
         ({"rules": {"kind": ["one-run"]}}, "one of one-run"),
         ({"rules": 5}, "rules must be an object"),

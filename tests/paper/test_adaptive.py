@@ -16,7 +16,6 @@ from dpaudit import (
     AdaptiveMostLikely,
     AdaptiveRounds,
     Design,
-    Key,
     OneRun,
     Pairs,
     PureDP,
@@ -37,6 +36,7 @@ from dpaudit.game.demonstrations import (
 from dpaudit.mechanisms.parity import XorInPairs, XorRandomisedResponse
 from dpaudit.mechanisms.sets import CountInSets, count
 from dpaudit.privacy.guarantees import Adjacency
+from dpaudit.testing import fixed_key
 from dpaudit.theory.adaptive import (
     adaptive_guesses,
     one_run_guesses,
@@ -54,7 +54,7 @@ def claim(epsilon):
 
 
 def key(number):
-    return Key(number.to_bytes(32, "little"))
+    return fixed_key(number.to_bytes(32, "little"))
 
 
 # Full knowledge

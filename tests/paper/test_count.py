@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from scipy import special
 
-from dpaudit import Design, Key, MostLikely, OneRun, PureDP
+from dpaudit import Design, MostLikely, OneRun, PureDP
 from dpaudit.game.auditors import play_one_run
 from dpaudit.mechanisms.sets import CountInSets, count
 from dpaudit.mechanisms.table import FiniteTable
 from dpaudit.privacy.guarantees import Adjacency
+from dpaudit.testing import fixed_key
 from dpaudit.theory import from_law
 from dpaudit.theory.levels import levels
 from dpaudit.theory.tightness import SET_SIZES, count_in_sets_tightness
@@ -82,7 +83,7 @@ def test_prop_ora_efficacy_for_count_approaches_half_in_games():
             pairs=mechanism.pairs,
             design=design,
             rng=np.random.default_rng(0),
-            key=Key(number.to_bytes(32, "little")),
+            key=fixed_key(number.to_bytes(32, "little")),
         )
         shares.append(transcript.reading().correct / 5)
     assert abs(np.mean(shares) - float(HALF + deviation(10, HALF) / 10)) < 0.05

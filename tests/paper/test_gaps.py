@@ -7,7 +7,7 @@ from math import exp
 import numpy as np
 import pytest
 
-from dpaudit import Design, Key, MostLikely, OneRun, PureDP, audit_one_run
+from dpaudit import Design, MostLikely, OneRun, PureDP, audit_one_run
 from dpaudit.game import Everyone
 from dpaudit.game.auditors import play_one_run
 from dpaudit.game.guessers import Echo
@@ -15,6 +15,7 @@ from dpaudit.mechanisms.exposure import AllOrNothing, Identity, NameAndShame
 from dpaudit.mechanisms.local import LocalRandomisedResponse
 from dpaudit.mechanisms.parity import Xor
 from dpaudit.privacy.guarantees import Adjacency
+from dpaudit.testing import fixed_key
 from dpaudit.theory.enumeration import enumerate_mechanism
 from dpaudit.theory.levels import levels
 from dpaudit.theory.tightness import tightness
@@ -30,7 +31,7 @@ def audit(mechanism, guesser, *, canaries, guesses, number=0):
         pairs=mechanism.pairs,
         design=Design(canaries=canaries, rules=OneRun(guesses=guesses), claim=CLAIM),
         rng=np.random.default_rng(number),
-        key=Key(number.to_bytes(32, "little")),
+        key=fixed_key(number.to_bytes(32, "little")),
     )
 
 
@@ -289,7 +290,7 @@ def test_cor_ora_is_not_tight_for_xor():
         pairs=mechanism.pairs,
         design=design,
         rng=np.random.default_rng(0),
-        key=Key(bytes(32)),
+        key=fixed_key(bytes(32)),
     )
     # 5,000 right on average; 200 off, four deviations, has chance below 1e-4.
     assert abs(transcript.reading().correct - n / 2) < 200

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import integrate, special
 
-from dpaudit import Design, Key, OneRun, PureDP, audit_one_run
+from dpaudit import Design, OneRun, PureDP, audit_one_run
 from dpaudit.bounds import Counts
 from dpaudit.bounds.exact import Pure
 from dpaudit.game import Confident, Everyone
@@ -17,6 +17,7 @@ from dpaudit.mechanisms.exposure import Identity
 from dpaudit.mechanisms.local import LocalLaplace, LocalRandomisedResponse
 from dpaudit.mechanisms.table import FiniteTable
 from dpaudit.privacy.guarantees import Adjacency
+from dpaudit.testing import fixed_key
 from dpaudit.theory.levels import levels
 from dpaudit.theory.tightness import tightness
 
@@ -105,7 +106,7 @@ def test_prop_local_laplace_efficacy_without_abstentions_in_a_whole_audit():
         pairs=mechanism.pairs,
         design=design(n, n),
         rng=np.random.default_rng(0),
-        key=Key(bytes(32)),
+        key=fixed_key(bytes(32)),
     )
     printed = 1 - exp(-epsilon / 2) / 2
     # Four deviations: a false alarm has chance below 1e-4.
@@ -196,7 +197,7 @@ def test_theorem_ora_is_tight_for_local_algorithms_in_a_whole_audit():
         pairs=mechanism.pairs,
         design=design(n, 60_000),
         rng=np.random.default_rng(5),
-        key=Key(bytes(range(32))),
+        key=fixed_key(bytes(range(32))),
     )
     assert 0.93 < result.bound.epsilon_lower < 1.04
 
@@ -204,7 +205,7 @@ def test_theorem_ora_is_tight_for_local_algorithms_in_a_whole_audit():
 def test_theorem_ora_is_tight_for_local_algorithms_as_it_simulates_classic_auditing():
     # One run on n elements and n runs on one element: the same counts, from the same
     # coins and the same randomness.
-    n, key = 300, Key(bytes(range(32)))
+    n, key = 300, fixed_key(bytes(range(32)))
     mechanism = LocalLaplace(epsilon=1.0)
     together = play_one_run(
         mechanism,

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import optimize, special
 
-from dpaudit import Design, Key, OneRun, Pairs, PureDP, SeparateRuns, audit_classic
+from dpaudit import Design, OneRun, Pairs, PureDP, SeparateRuns, audit_classic
 from dpaudit.bounds import Counts
 from dpaudit.bounds.exact import Exact, Pure
 from dpaudit.bounds.steinke import Steinke
@@ -18,6 +18,7 @@ from dpaudit.mechanisms.local import LocalLaplace, LocalRandomisedResponse
 from dpaudit.mechanisms.sets import count
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.stats.binomial import log_odds_limit
+from dpaudit.testing import fixed_key
 from dpaudit.theory.enumeration import Enumeration, enumerate_mechanism
 from dpaudit.theory.levels import levels
 
@@ -63,7 +64,7 @@ def test_def_max_divergence_total_variation_distance_where_chances_are_zero():
 
 
 def test_alg_one_run_auditing_auditor_counts_right_and_taken_guesses():
-    n, key = 500, Key(bytes(range(32)))
+    n, key = 500, fixed_key(bytes(range(32)))
     mechanism = LocalLaplace(epsilon=1.0)
     guesser = Confident(mechanism=mechanism, threshold=0.5, guesses=n)
     design = Design(canaries=n, rules=OneRun(guesses=n), claim=CLAIM)
@@ -177,7 +178,7 @@ def test_alg_one_run_auditing_auditor_at_positive_delta_by_linear_programming(
 
 
 def test_alg_classic_auditor_counts_right_guesses_over_its_runs():
-    runs, key = 40, Key(bytes(range(32)))
+    runs, key = 40, fixed_key(bytes(range(32)))
     base = np.array([1, 0, 1, 1])
     seen = []
 

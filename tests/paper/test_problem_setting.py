@@ -10,7 +10,6 @@ from scipy import special
 
 from dpaudit import (
     Design,
-    Key,
     OneRun,
     Pairs,
     PureDP,
@@ -32,6 +31,7 @@ from dpaudit.mechanisms.parity import Xor
 from dpaudit.mechanisms.table import FiniteTable
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.stats.binomial import log_tails, rate_limits
+from dpaudit.testing import fixed_key
 from dpaudit.theory import from_law
 from dpaudit.theory.enumeration import Enumeration
 from dpaudit.theory.levels import levels
@@ -162,7 +162,7 @@ def test_prop_classic_auditing_is_valid_in_whole_audits():
                 canaries=50, rules=SeparateRuns(guesses=50), claim=claim(1.0)
             ),
             rng=np.random.default_rng(number),
-            key=Key(number.to_bytes(32, "little")),
+            key=fixed_key(number.to_bytes(32, "little")),
         )
         refuted += result.claim_test.refuted
         assert result.claim_test.refuted == (result.bound.epsilon_lower > 1.0)
@@ -209,7 +209,7 @@ def test_prop_one_run_auditing_is_valid_in_whole_audits():
             pairs=mechanism.pairs,
             design=Design(canaries=50, rules=OneRun(guesses=50), claim=claim(1.0)),
             rng=np.random.default_rng(number),
-            key=Key(number.to_bytes(32, "little")),
+            key=fixed_key(number.to_bytes(32, "little")),
         )
         refuted += result.claim_test.refuted
     assert refuted <= 27
@@ -545,7 +545,7 @@ def test_lem_efficacy_and_tightness_agree_on_examples(mechanism, epsilon, tight)
             pairs=mechanism.pairs,
             design=design,
             rng=np.random.default_rng(number),
-            key=Key(number.to_bytes(32, "little")),
+            key=fixed_key(number.to_bytes(32, "little")),
         ).bound.epsilon_lower
         for number in range(20)
     ]
@@ -598,7 +598,7 @@ def test_lem_ora_efficacy_and_tightness_with_abstentions():
         pairs=mechanism.pairs,
         design=Design(canaries=n, rules=OneRun(guesses=10_000), claim=claim(epsilon)),
         rng=np.random.default_rng(7),
-        key=Key(bytes(range(32))),
+        key=fixed_key(bytes(range(32))),
     )
     # The bound lies within 0.15 of epsilon but with chance below 1e-3.
     assert epsilon - 0.15 < result.bound.epsilon_lower
@@ -707,7 +707,7 @@ def test_lem_classic_auditing_is_tight_in_an_audit_of_cauchy_noise():
                 canaries=runs, rules=SeparateRuns(guesses=guesses), claim=claim(0.5)
             ),
             rng=np.random.default_rng(7),
-            key=Key(bytes(range(32))),
+            key=fixed_key(bytes(range(32))),
         )
         return len(made), result.bound.epsilon_lower
 
@@ -732,7 +732,7 @@ def test_lem_classic_auditing_is_tight_for_xor_where_one_run_sees_nothing():
                 canaries=runs, rules=SeparateRuns(guesses=runs), claim=claim(1.0)
             ),
             rng=np.random.default_rng(0),
-            key=Key(bytes(32)),
+            key=fixed_key(bytes(32)),
         )
         assert result.reading.correct == runs
         bounds.append(result.bound.epsilon_lower)
@@ -763,7 +763,7 @@ def test_lem_classic_auditing_is_tight_in_a_whole_audit():
             canaries=runs, rules=SeparateRuns(guesses=guesses), claim=claim(1.0)
         ),
         rng=np.random.default_rng(4),
-        key=Key(bytes(range(32))),
+        key=fixed_key(bytes(range(32))),
     )
     assert len(made) == guesses
     assert log(9) - 0.2 < result.bound.epsilon_lower < log(9) + 0.06

@@ -12,7 +12,6 @@ from dpaudit import (
     AdaptiveMostLikely,
     Coins,
     Design,
-    Key,
     PureDP,
     audit_adaptive,
 )
@@ -26,6 +25,7 @@ from dpaudit.mechanisms.parity import Xor, XorInPairs, XorRandomisedResponse
 from dpaudit.mechanisms.sets import CountInSets, count
 from dpaudit.mechanisms.table import FiniteTable
 from dpaudit.privacy.guarantees import Adjacency
+from dpaudit.testing import fixed_key
 from dpaudit.theory.adaptive import adaptive_guesses
 from dpaudit.theory.posterior import adaptive_guessing, plan_count, play
 
@@ -171,7 +171,7 @@ def test_a_game_is_the_one_that_the_referee_sees():
     """The surest of a batch come first, so a committed number takes the same ones."""
     sets = CountInSets(elements=60, set_size=6, noise=GaussianNoise(sigma=0.8))
     for seed, number in product(range(5), (3, 10, 40)):
-        key = Key(bytes([seed] * 32))
+        key = fixed_key(bytes([seed] * 32))
         rules = AdaptiveCount(guesses=number)
         design = Design(canaries=60, rules=rules, claim=CLAIM)
         guesser = AdaptiveMostLikely(mechanism=sets, threshold=1.0, rules=rules)
@@ -234,7 +234,7 @@ def test_the_plan_is_kept_by_the_audits_that_follow_it():
             pairs=sets.pairs,
             design=design,
             rng=rng,
-            key=Key(rng.bytes(32)),
+            key=fixed_key(rng.bytes(32)),
         )
         counts = result.reading
         assert isinstance(counts, Counts)

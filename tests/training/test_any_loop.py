@@ -11,7 +11,6 @@ from dpaudit import (
     Coins,
     Design,
     GaussianDP,
-    Key,
     OneRun,
     PureDP,
     Verdict,
@@ -20,9 +19,10 @@ from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.result import Result
 from dpaudit.game.verdict import Control
+from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit, scattered
 
-KEY = Key(bytes(range(32)))
+KEY = fixed_key(bytes(range(32)))
 CLAIM = ApproxDP(epsilon=2.0, delta=1e-5)
 DESIGN = Design(canaries=1000, rules=OneRun(guesses=100), claim=CLAIM)
 CLIP, DIMENSION = 3.0, 1500
@@ -130,7 +130,7 @@ def test_a_resumed_loop_gives_the_same_transcript(tmp_path):
     assert one.transcript.to_json() == other.transcript.to_json()
     assert KEY.secret not in (tmp_path / "state.npz").read_bytes()
     with pytest.raises(VoidAuditError, match="belongs to another audit"):
-        started(key=Key(bytes(32))).resume(tmp_path / "state.npz")
+        started(key=fixed_key(bytes(32))).resume(tmp_path / "state.npz")
     (tmp_path / "state.npz").write_bytes(b"PK\x03\x04 broken")
     with pytest.raises(InvalidInputError, match="holds no state"):
         started().resume(tmp_path / "state.npz")

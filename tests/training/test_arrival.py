@@ -6,16 +6,17 @@ from functools import cache
 import numpy as np
 import pytest
 
-from dpaudit import ApproxDP, Coins, Design, Key, OneRun
+from dpaudit import ApproxDP, Coins, Design, OneRun
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.referee import Referee
 from dpaudit.game.result import Result
 from dpaudit.game.verdict import Arrival
+from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
 from dpaudit.training.arrival import Arrivals
 from dpaudit.training.result import guess_among
 
-KEY = Key(bytes(range(32)))
+KEY = fixed_key(bytes(range(32)))
 CLAIM = ApproxDP(epsilon=3.0, delta=1e-5)
 N, STEPS, NOISE = 500, 40, 1.5
 
@@ -27,7 +28,7 @@ def audited(step, *, seed=0, real_sums=True, canaries=N, claim=CLAIM):
     rng = np.random.default_rng(seed)
     audit = SumsAudit(
         design=design,
-        key=Key(rng.bytes(32)),
+        key=fixed_key(rng.bytes(32)),
         dimension=canaries,
         sample_rate=0.2,
         real_sums=real_sums,

@@ -7,11 +7,12 @@ import pytest
 
 from dpaudit import ApproxDP, Coins, Design, Key, OneRun, ThreatModel
 from dpaudit.errors import InvalidInputError
+from dpaudit.testing import fixed_key
 from dpaudit.training.arrival import Arrivals
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
 from dpaudit.training.draws import Draws
 
-KEY = Key(bytes(range(32)))
+KEY = fixed_key(bytes(range(32)))
 CLAIM = ApproxDP(epsilon=1.0, delta=1e-5)
 DESIGN = Design(
     canaries=600,

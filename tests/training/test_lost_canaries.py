@@ -6,8 +6,9 @@ Nothing here asks for more of a result than its text.
 import numpy as np
 import pytest
 
-from dpaudit import ApproxDP, Design, Key, OneRun
+from dpaudit import ApproxDP, Design, OneRun
 from dpaudit.errors import VoidAuditError
+from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
 
 N, STEPS, NOISE = 500, 40, 1.5
@@ -31,7 +32,7 @@ def result_of(step, *, steps=STEPS):
     rng = np.random.default_rng(0)
     audit = SumsAudit(
         design=DESIGN,
-        key=Key(rng.bytes(32)),
+        key=fixed_key(rng.bytes(32)),
         dimension=N,
         sample_rate=0.2,
         real_sums=True,

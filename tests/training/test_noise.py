@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import integrate, stats
 
-from dpaudit import Key
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.ledger import BUDGET, How, Road
+from dpaudit.testing import fixed_key
 from dpaudit.training import noise_faults as module
 from dpaudit.training.noise import NoiseWatch
 from dpaudit.training.noise_faults import (
@@ -19,7 +19,7 @@ from dpaudit.training.noise_faults import (
     scale_chance,
 )
 
-KEY = Key(bytes(range(32)))
+KEY = fixed_key(bytes(range(32)))
 NAMES = ("conv.weight", "conv.bias", "fc.weight", "fc.bias")
 STEPS, PLACES = 100, 256
 FC = slice(128, 192)  # the coordinates of fc.weight
@@ -525,7 +525,7 @@ def test_the_sample_of_steps_is_uniform():
     """Numbers of 200 kept steps of 4,000, in ten parts: chi-squared at 1e-4."""
     kept = np.zeros(10)
     for seed in range(5):
-        key = Key(np.random.default_rng(seed).bytes(32))
+        key = fixed_key(np.random.default_rng(seed).bytes(32))
         watch = watched(np.ones((4000, 1)), most_steps=200, key=key, names=["w"])
         kept += np.bincount(watch._numbers // 400, minlength=10)
     assert stats.chisquare(kept).pvalue > 1e-4
@@ -582,7 +582,7 @@ def test_what_is_saved_is_sealed_apart_from_arrivals():
 
 def test_a_state_of_another_key_is_refused():
     state = watched(honest(22)).saved()
-    other = watched(honest(22), key=Key(bytes(32)))
+    other = watched(honest(22), key=fixed_key(bytes(32)))
     with pytest.raises(InvalidInputError, match="another key"):
         other.restore(state)
 

@@ -5,9 +5,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from dpaudit import ApproxDP, Design, Key, OneRun, Verdict
+from dpaudit import ApproxDP, Design, OneRun, Verdict
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.ledger import How, Road
+from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
 from dpaudit.training.probe import probe_sum
 
@@ -323,7 +324,7 @@ def audit():
     design = Design(canaries=WIDE, rules=OneRun(guesses=4), claim=claim)
     return SumsAudit(
         design=design,
-        key=Key(bytes(range(32))),
+        key=fixed_key(bytes(range(32))),
         dimension=WIDE + 1,
         sample_rate=0.5,
         real_sums=True,

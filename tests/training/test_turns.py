@@ -15,7 +15,6 @@ from dpaudit import (
     Coins,
     Design,
     GaussianDP,
-    Key,
     OneRun,
     Verdict,
     explain,
@@ -25,9 +24,10 @@ from dpaudit.dpsgd.strategy import Matrix, Toeplitz
 from dpaudit.dpsgd.sums import canary_log_odds
 from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
 
-KEY = Key(bytes(range(32)))
+KEY = fixed_key(bytes(range(32)))
 STEPS, CANARIES = 12, 3000
 COEFFICIENTS = (1.0, 0.5, 0.375)
 STRATEGY = Toeplitz(coefficients=COEFFICIENTS, steps=STEPS)
@@ -67,7 +67,7 @@ def test_a_matched_filter_shows_more_than_reading_steps_as_if_independent():
     """Means over 20 seeds: 0.6 against 0.4, with standard errors of 0.04 each."""
     matched, plain = [], []
     for seed in range(20):
-        key = Key(bytes([seed] * 32))
+        key = fixed_key(bytes([seed] * 32))
         for strategy, found in ((STRATEGY, matched), (None, plain)):
             audit = SumsAudit(
                 design=DESIGN,
@@ -125,7 +125,7 @@ def test_a_plan_becomes_an_audit_that_shows_what_it_forecast():
     for seed in range(20):
         audit = SumsAudit(
             design=plan.design(),
-            key=Key(bytes([seed] * 32)),
+            key=fixed_key(bytes([seed] * 32)),
             dimension=CANARIES,
             turns=TURNS,
             strategy=STRATEGY,

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from dpaudit import Key
+from dpaudit.testing import fixed_key
 from dpaudit_lab.cli import app
 
 OUTPUTS = [  # a command line that reads a.X, and its option for an output
@@ -39,7 +39,7 @@ def test_no_study_overwrites_its_store(tmp_path, monkeypatch, command, output, s
 
 @pytest.mark.parametrize(("command", "output", "suffix"), OUTPUTS)
 def test_no_study_overwrites_a_key(tmp_path, monkeypatch, command, output, suffix):
-    path, key = tmp_path / f"a{suffix}", Key(bytes(range(32)))
+    path, key = tmp_path / f"a{suffix}", fixed_key(bytes(range(32)))
     key.write(path)
     before = path.read_bytes()
     refused(tmp_path, monkeypatch, command, "s.sqlite", output.format(path.name))

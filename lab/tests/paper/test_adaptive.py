@@ -8,10 +8,11 @@ import pytest
 from scipy import stats
 
 from dpaudit.dpsgd.planning import Training, plan_audit
-from dpaudit.game.coins import Coins, Key
+from dpaudit.game.coins import Coins
 from dpaudit.mechanisms.local import LocalGaussian
 from dpaudit.mechanisms.sets import CountInSets
 from dpaudit.privacy.guarantees import ApproxDP, GaussianDP, PureDP
+from dpaudit.testing import fixed_key
 from dpaudit.theory.limit import limit
 from dpaudit_lab.paper import adaptive_steps, sets
 from dpaudit_lab.paper.committing import guesses_made, margin
@@ -75,7 +76,7 @@ def test_printed_guesses_per_set_are_compared(reproduced):
 
 
 def test_adaptive_guesses_are_the_tails_of_equal_coins():
-    key, size = Key(bytes(range(32))), 5
+    key, size = fixed_key(bytes(range(32))), 5
     mechanism = CountInSets(elements=100, set_size=size)
     game = OneGame(
         mechanism=mechanism,

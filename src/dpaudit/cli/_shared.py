@@ -55,7 +55,7 @@ EXIT_CODES = (
     "Exit codes: 0 if all is well and no violation found; 1 if a claim is refuted, a "
     "check fails or something is missing; 2 if something is misused or cannot be read; "
     "3 if an audit is inconclusive; 4 if it is void; 5 if a fault was found; 6 if "
-    "evidence lacks what `verify --require` names; 130 if it was stopped."
+    "evidence lacks what `verify` requires; 130 if it was stopped."
 )
 
 DeltaOption: TypeAlias = Annotated[

@@ -1,5 +1,6 @@
 """``dpaudit verify``: check somebody else's audit without running it again."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -8,13 +9,17 @@ import typer
 from dpaudit._patience import patience
 from dpaudit.cli._designs import read_registration
 from dpaudit.cli._shared import JsonOption, read_text
-from dpaudit.errors import InvalidInputError
-
-_MISSING = 6  # exit code
+from dpaudit.errors import InvalidInputError, on_one_line
 
 
 def verify(
-    evidence: Annotated[Path, typer.Argument(help="The evidence; - for stdin.")],
+    evidence: Annotated[
+        list[Path],
+        typer.Argument(
+            help="The evidence; - for stdin. Of several it is also checked that no "
+            "key was used for two outputs."
+        ),
+    ],
     registration: Annotated[
         Path | None,
         typer.Option(help="The design.json that was published before the run."),
@@ -34,24 +39,26 @@ def verify(
             metavar="<names>",
         ),
     ] = None,
+    accept_unchecked_counts: Annotated[
+        bool,
+        typer.Option(
+            "--accept-unchecked-counts",
+            help="Do without the guesses, or files of scores, that the counts were "
+            "made from; otherwise the tally is required.",
+        ),
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Check evidence: derive the coins again, count again, find the bound again.
 
     Says what was established and what was not. Exits with 0 if no check fails and bound
     and verdict were found again, with 1 otherwise, with 2 if something is misused, with
-    6 if something that was required is missing.
+    6 if something that was required is missing: what --require names, and the tally.
     """
-    from dpaudit.evidence import verify as verified  # noqa: PLC0415 (numpy)
-    from dpaudit.evidence.envelope import is_sealed  # noqa: PLC0415
+    from dpaudit.evidence import verify_together as verified  # noqa: PLC0415 (numpy)
 
     required = _required(require)
-    text = read_text(evidence)
-    if not is_sealed(text):
-        raise InvalidInputError(
-            f"{evidence} is not evidence; what `dpaudit audit --evidence` or `dpaudit "
-            "evidence` wrote is"
-        )
+    texts = [_evidence(path) for path in evidence]
     if files is not None and not files.is_dir():
         raise InvalidInputError(f"--files must be a folder, got {files}")
     signer = None
@@ -59,18 +66,42 @@ def verify(
         from dpaudit.evidence.signing import PublicKey  # noqa: PLC0415 (its extra)
 
         signer = PublicKey.read(public_key)
+    registered = None if registration is None else read_registration(registration)
     with patience("checking the evidence"):
         found = verified(
-            text,
-            registration=None
-            if registration is None
-            else read_registration(registration),
+            texts,
+            registration=registered,
             public_key=signer,
             files=files,
             required=required,
+            accept_unchecked_counts=accept_unchecked_counts,
         )
-    typer.echo(found.to_json() if json else f"{found}")
-    raise typer.Exit(1 if not found.sound else _MISSING if found.missing else 0)
+    for path, each in zip(evidence, found, strict=True):
+        name = f"{on_one_line(str(path))}: " if len(texts) > 1 and not json else ""
+        typer.echo(f"{name}{each.to_json() if json else each}")
+    # What fails is worse than what is missing.
+    raise typer.Exit(min(filter(None, (each.exit_code for each in found)), default=0))
+
+
+def _evidence(path: Path) -> str:
+    """Return the text of a file, if it is evidence as far as one can see."""
+    from dpaudit import _canonical  # noqa: PLC0415
+    from dpaudit.evidence.envelope import is_sealed  # noqa: PLC0415
+
+    text = read_text(path)
+    if is_sealed(text):
+        return text
+    other = ""
+    with suppress(InvalidInputError):
+        other = _canonical.other_document(_canonical.parsed(text), "evidence")
+    if "registration" in other or "a design" in other:
+        other += ". Beside evidence, give it with --registration"
+    raise InvalidInputError(
+        f"{path}: {other}"
+        if other
+        else f"{path} is not evidence; what `dpaudit audit --evidence` or `dpaudit "
+        "evidence` wrote is"
+    )
 
 
 def _required(names: str | None) -> tuple[str, ...]:

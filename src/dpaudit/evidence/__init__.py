@@ -12,7 +12,7 @@ from dpaudit.evidence.loading import load
 from dpaudit.evidence.record import Evidence
 from dpaudit.evidence.registration import Registration, naming, register
 from dpaudit.evidence.verification import Check, Finding, Verification
-from dpaudit.evidence.verify import seal, verify
+from dpaudit.evidence.verify import seal, verify, verify_together
 from dpaudit.game.lots import tie_rng
 
 __all__ = [
@@ -33,4 +33,5 @@ __all__ = [
     "seal",
     "tie_rng",
     "verify",
+    "verify_together",
 ]

@@ -123,11 +123,13 @@ def open_envelope(text: str | bytes) -> tuple[Evidence, Envelope]:
     Raises:
         InvalidInputError: It is no such file, or could be read in more ways than one.
     """
-    plain = _canonical.object_of(
-        _canonical.parsed(_decoded(text)),
-        "an envelope",
-        {"payload", "payloadType", "signatures"},
-    )
+    parsed = _canonical.parsed(_decoded(text))
+    if isinstance(parsed, dict) and parsed.get("format") == Evidence.form:
+        raise InvalidInputError("this evidence was not sealed: seal(evidence) does it")
+    if other := _canonical.other_document(parsed, "evidence"):
+        raise InvalidInputError(other)
+    fields = {"payload", "payloadType", "signatures"}
+    plain = _canonical.object_of(parsed, "an envelope", fields)
     if plain["payloadType"] != PAYLOAD_TYPE:
         raise InvalidInputError(
             f'expected "payloadType": "{PAYLOAD_TYPE}", got {plain["payloadType"]!r}'

@@ -8,23 +8,30 @@ from dpaudit._codec import Document
 from dpaudit.errors import InvalidInputError, on_one_line
 
 __all__ = [
+    "ARITHMETIC",
     "REQUIREMENTS",
     "Check",
     "Finding",
     "Verification",
     "fails",
     "holds",
+    "if_counts_hold",
     "open_question",
+    "required_with",
 ]
 
-# What may be required besides, and how it is given.
+# What may be required, and how it is given; the tally is, unless its lack is accepted.
 REQUIREMENTS: Final = {
     "registration": "give the copy that was published before the run (--registration)",
     "signature": "give the public key of whoever should have signed (--public-key), or "
     "ask for evidence that is signed",
-    "tally": "give the folder with the files of scores (--files), or ask for evidence "
-    "that holds the guesses",
+    "tally": "give the folder with the files of scores (--files), ask for evidence "
+    "that holds the guesses, or accept counts that nobody checked "
+    "(--accept-unchecked-counts)",
 }
+# That bound and verdict follow from the counts stated, which were not checked.
+ARITHMETIC: Final = "arithmetic"
+_OF_COUNTS: Final = ("bound", "claim test", "controls")
 
 
 class Finding(StrEnum):
@@ -87,52 +94,69 @@ class Verification(Document):
     def sound(self) -> bool:
         """Whether no check fails, and bound and verdict were found again.
 
-        Read what was not established as well.
+        They must follow from counts that were checked, unless it was accepted that the
+        counts were not. Read what was not established as well.
         """
-        return not self._contradicted and any(
-            check.name == "bound" and check.finding is Finding.HOLDS
-            for check in self.checks
-        )
+        counted = "tally" in self._held or "tally" not in self.required
+        return self._found_again and counted
 
     @property
     def missing(self) -> tuple[str, ...]:
         """What was required and not established, and how to give it."""
-        held = {each.name for each in self.checks if each.finding is Finding.HOLDS}
         return tuple(
             f"{name}: it was not established; {REQUIREMENTS[name]}"
             for name in self.required
-            if name not in held
+            if name not in self._held
         )
+
+    @property
+    def exit_code(self) -> int:
+        """What ``dpaudit verify`` ends with: 0, 1, or 6 if something is missing."""
+        if not self._found_again:
+            return 1
+        return 6 if self.missing else 0
+
+    @property
+    def _held(self) -> frozenset[str]:
+        return frozenset(c.name for c in self.checks if c.finding is Finding.HOLDS)
 
     @property
     def _contradicted(self) -> bool:
         return any(check.finding is Finding.FAILS for check in self.checks)
 
+    @property
+    def _found_again(self) -> bool:
+        return not self._contradicted and bool({"bound", ARITHMETIC} & self._held)
+
     def _headline(self) -> str:
         if self._contradicted:
             return "This evidence does not hold."
-        if not self.sound:
+        if not self._found_again:
             return "This evidence could not be checked to the end."
+        if "tally" not in self._held:
+            accepted = "" if "tally" in self.required else ", as was accepted"
+            return f"The counts were not checked{accepted}."
         if self.missing:
             return "Nothing in this evidence is contradicted, and it is not enough."
         return "Nothing in this evidence is contradicted."
 
     def _beyond(self) -> str:
         """Return what sound evidence does not show, in a sentence."""
-        held = {each.name for each in self.checks if each.finding is Finding.HOLDS}
+        held = self._held
+        follows = "Its verdict follows from the guesses that it holds."
         unseen = ["that the run was as it is told"]
         if "registration" not in held:
             unseen.insert(0, "that it was planned before the run")
         if "signature" not in held:
             unseen.insert(0, "who made it")
-        return (
-            "Its verdict follows from the guesses that it holds. It does not show "
-            f"{', or '.join(unseen)}."
-        )
+        if "tally" not in held:
+            follows = "Its bound and verdict follow from the counts that it states."
+            unseen.insert(0, "that these are the counts of any guesses")
+        return f"{follows} It does not show {', or '.join(unseen)}."
 
     def __str__(self) -> str:
-        lines = [self._headline(), *([self._beyond()] if self.sound else [])]
-        if self.missing:
+        lines = [self._headline(), *([self._beyond()] if self._found_again else [])]
+        if self.missing and not self._contradicted:
             lines += ["", "What was required and is missing:"]
             lines += [f"- {each}" for each in self.missing]
         for finding, heading in _HEADINGS:
@@ -158,3 +182,41 @@ def fails(name: str, sentence: str) -> Check:
 def open_question(name: str, sentence: str) -> Check:
     """Return a check that could not be made."""
     return Check(name=name, finding=Finding.NOT_CHECKED, sentence=sentence)
+
+
+def required_with(
+    named: tuple[str, ...], *, accept_unchecked_counts: bool
+) -> tuple[str, ...]:
+    """Return what is required: what was named, and the tally unless that is accepted.
+
+    Raises:
+        InvalidInputError: The tally is required, and is not.
+    """
+    if not accept_unchecked_counts:
+        return tuple(dict.fromkeys((*named, "tally")))
+    if "tally" in named:
+        raise InvalidInputError(
+            "the tally cannot be required where unchecked counts are accepted; leave "
+            "out one of them"
+        )
+    return tuple(dict.fromkeys(named))
+
+
+def if_counts_hold(checks: list[Check]) -> list[Check]:
+    """Return checks in which nothing is established that rests on unchecked counts.
+
+    Where the tally was found again they stay as they are.
+    """
+    held = {each.name for each in checks if each.finding is Finding.HOLDS}
+    if "tally" in held:
+        return checks
+    found = [
+        open_question(each.name, f"if the counts are as stated: {each.sentence}")
+        if each.name in _OF_COUNTS and each.name in held
+        else each
+        for each in checks
+    ]
+    if "bound" in held:
+        said = "bound and verdict follow from the counts stated"
+        found.append(holds(ARITHMETIC, said))
+    return found

@@ -18,11 +18,13 @@ be checked, as files of scores are elsewhere or a bound is the user's own, may b
 who verify are told so, and the signer is told before.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from dpaudit import _validate
-from dpaudit.errors import InvalidInputError, on_one_line
+from dpaudit.errors import DpAuditError, InvalidInputError, on_one_line
 from dpaudit.evidence.derivation import check_bound, check_guesses, check_strength
 from dpaudit.evidence.envelope import Envelope, Signer, open_envelope, sealed
 from dpaudit.evidence.files import ScoreFiles
@@ -37,13 +39,17 @@ from dpaudit.evidence.origin import (
 from dpaudit.evidence.record import Evidence
 from dpaudit.evidence.registration import Registration
 from dpaudit.evidence.verification import (
+    ARITHMETIC,
     Check,
     Finding,
     Verification,
     fails,
     holds,
+    if_counts_hold,
     open_question,
+    required_with,
 )
+from dpaudit.game.key_use import same_observer, same_output
 from dpaudit.game.rules import Slots
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import speaks_of_chance, speaks_of_ties
@@ -54,6 +60,7 @@ __all__ = [
     "seal",
     "stated_fields",
     "verify",
+    "verify_together",
 ]
 
 
@@ -145,6 +152,7 @@ def verify(
     public_key: Verifier | None = None,
     files: str | Path | None = None,
     required: tuple[str, ...] = (),
+    accept_unchecked_counts: bool = False,
 ) -> Verification:
     """Check evidence, as ``seal`` wrote it.
 
@@ -156,6 +164,8 @@ def verify(
         files: The folder with the score files, if the evidence names some.
         required: What must have been established besides: some of "registration",
             "signature", "tally". ``missing`` says what was not.
+        accept_unchecked_counts: Whether evidence will do without the guesses, or files
+            of scores, that its counts were made from. If not, the tally is required.
 
     Example:
         >>> print(verify("{}"))
@@ -169,6 +179,7 @@ def verify(
             "text must be what the file of evidence holds: Path(...).read_text(), got "
             f"text={text!r:.60}"
         )
+    required = required_with(required, accept_unchecked_counts=accept_unchecked_counts)
     try:
         evidence, envelope = open_envelope(text)
     except MemoryError:
@@ -180,10 +191,11 @@ def verify(
     folder = None if files is None else Path(files)
     found = [
         *_origin(evidence, envelope, registration, public_key),
-        *derived(evidence, envelope, folder),
+        *if_counts_hold(derived(evidence, envelope, folder)),
     ]
     # Whatever takes too long to find again would take longer to find the strength of.
-    if any(each.name in ("bound", "claim test") and _holds(each) for each in found):
+    again = ("bound", "claim test", ARITHMETIC)
+    if any(each.name in again and _holds(each) for each in found):
         found += _guarded("strength", lambda: check_strength(evidence))
     return Verification(
         checks=(*found, *_never(evidence.registration)),
@@ -194,6 +206,93 @@ def verify(
         ),
         required=required,
     )
+
+
+def verify_together(
+    texts: Sequence[str | bytes],
+    *,
+    registration: Registration | None = None,
+    public_key: Verifier | None = None,
+    files: str | Path | None = None,
+    required: tuple[str, ...] = (),
+    accept_unchecked_counts: bool = False,
+) -> tuple[Verification, ...]:
+    """Check several pieces of evidence, and that no key was used for two outputs.
+
+    Evidence for two observers of one run, of one output judged by two designs from the
+    same files of scores, or with and without what was redacted, is of one output.
+
+    Args:
+        texts: What each file holds.
+        registration: If it is one, a copy of what was registered for it.
+        public_key: As of ``verify``.
+        files: The folder with the score files of all of them.
+        required: What must have been established of each.
+        accept_unchecked_counts: Whether all will do without their guesses.
+    """
+    if registration is not None and len(texts) != 1:
+        raise InvalidInputError(
+            "a registration is of one piece of evidence; verify each with its own"
+        )
+    found = [
+        verify(
+            text,
+            registration=registration,
+            public_key=public_key,
+            files=files,
+            required=required,
+            accept_unchecked_counts=accept_unchecked_counts,
+        )
+        for text in texts
+    ]
+    if len(found) == 1:
+        return tuple(found)
+    held: list[Evidence | None] = [None] * len(found)
+    for place, text in enumerate(texts):
+        with suppress(DpAuditError, MemoryError):  # verify said so
+            held[place] = open_envelope(text)[0]
+    return tuple(
+        each
+        if evidence is None
+        else replace(each, checks=(*each.checks, _check_key(evidence, held)))
+        for each, evidence in zip(found, held, strict=True)
+    )
+
+
+def _check_key(evidence: Evidence, others: Sequence[Evidence | None]) -> Check:
+    """Check that no other evidence is of another output by the same key."""
+    used = [
+        number
+        for number, other in enumerate(others, 1)
+        if other is not None and _one_key(evidence, other)
+        if not _one_output(evidence, other)
+    ]
+    if used:
+        return fails(
+            "key",
+            f"its key was used for another output too, that of evidence {used[0]}: the "
+            "coins of both are the same, and whoever judged one knew those of the "
+            "other. If both are of one output, nothing in them shows it",
+        )
+    if evidence.registration.commitment is None:
+        said = "the coins do not come from a key; nothing tells one run from another"
+        return open_question("key", said)
+    return holds("key", "none of the evidence given is of another output by its key")
+
+
+def _one_key(one: Evidence, other: Evidence) -> bool:
+    first, second = one.registration.commitment, other.registration.commitment
+    return first is not None and second is not None and first.is_of_run(second)
+
+
+def _one_output(one: Evidence, other: Evidence) -> bool:
+    named = one.guesses, other.guesses
+    match named:
+        case ScoreFiles(files=first), ScoreFiles(files=second) if first == second:
+            return True
+        case Transcript(), Transcript() if named[0] != named[1]:
+            return not same_observer(one.result.design, other.result.design)
+    return same_output(one.result, other.result)
 
 
 def derived(

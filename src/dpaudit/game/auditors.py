@@ -38,6 +38,7 @@ from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.guessers import AdaptiveGuesser, Guesser, Play
+from dpaudit.game.key_use import judge_once, transcript_digest
 from dpaudit.game.mechanism import Mechanism
 from dpaudit.game.pairs import Pairs
 from dpaudit.game.referee import Referee
@@ -126,7 +127,7 @@ def play_one_run(
     data = pairs.choose(Coins(key=key, count=design.canaries).bits())
     handed_in = guesser.guess(mechanism.run(data, rng))
     referee.submit(handed_in.index, handed_in.guess, handed_in.stake)
-    return referee.close()
+    return _closed(referee, key)
 
 
 def _check_players(
@@ -209,7 +210,14 @@ def play_adaptive(
     referee = Referee(design, key)
     data = pairs.choose(Coins(key=key, count=design.canaries).bits())
     drive(referee, guesser.play(mechanism.run(data, rng)))
-    return referee.close()
+    return _closed(referee, key)
+
+
+def _closed(referee: Referee, key: Key) -> Transcript:
+    """Return the record of a game, if its key was used for no other output."""
+    transcript = referee.close()
+    judge_once(key, referee.commitment, referee.design, transcript_digest(transcript))
+    return transcript
 
 
 def drive(referee: Referee, play: Play) -> None:
@@ -290,7 +298,7 @@ def audit_classic(
         data[place] = records[bit]
         guesses.append(guess(mechanism.run(data.copy(), rng)))
     referee.submit(np.arange(design.canaries), guesses)
-    return conclude(referee.close(), commitment=referee.commitment)
+    return conclude(_closed(referee, key), commitment=referee.commitment)
 
 
 def _records(pair: Pairs) -> tuple[Any, Any]:

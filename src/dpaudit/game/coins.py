@@ -34,6 +34,11 @@ BLOCK: Final = 1 << 16  # coins; part of the format, never to change
 class Key:
     """The secret from which a run's coins are derived.
 
+    Attributes:
+        secret: 32 bytes.
+        reusable: Whether it may be used for several outputs: for tests only, where
+            nothing rests on it. See ``dpaudit.testing.fixed_key``.
+
     Example:
         >>> key = Key(bytes(32))  # for a real audit: Key.generate()
         >>> key
@@ -43,6 +48,7 @@ class Key:
     """
 
     secret: bytes = field(repr=False)
+    reusable: bool = field(default=False, repr=False, compare=False, kw_only=True)
 
     def __post_init__(self) -> None:
         if len(self.secret) != _KEY_BYTES:

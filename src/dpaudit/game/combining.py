@@ -23,7 +23,8 @@ All runs that were made must be combined. Leaving out one that showed nothing is
 choice that looks at the coins, and no bound holds after that. So a void run makes all
 of them void: it is spent, and neither counts nor may be left out. And each must be
 there once: the results of one run, under whatever designs, know the same coins. A run
-is known by its key, of which the commitment holds a hash.
+is known by its key, of which the commitment holds a hash. Two runs with one key are no
+independent runs either, and are refused with the same reason.
 
 Reference: docs/explanation/ceilings.md.
 """
@@ -55,6 +56,7 @@ from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.readings import Bets, Counts, Reading
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.key_use import same_output
 from dpaudit.game.result import Result, bound_of, check_reading
 from dpaudit.game.verdict import Control, Verdict, verdict_of
 from dpaudit.game.words import beside, opening, surety
@@ -237,11 +239,14 @@ def _check_distinct(runs: Sequence[Result]) -> None:
         scored = one.scores is not None and one.scores == other.scores
         # Bare counts of two runs may well be equal; guesses in their order may not.
         ordered = one == other and not one.reading.tally
+        named = f" (commitment {one.commitment.sha256})" if one.commitment else ""
         if same or scored or ordered:
+            two = same and not same_output(one, other)
             raise VoidAuditError(
-                f"results {i} and {j} are of one run"
-                + (f" (commitment {one.commitment.sha256})" if one.commitment else "")
-                + "; a run counts once, under whatever designs it was judged"
+                f"results {i} and {j} are of one run{', or of two by one key' * two}"
+                f"{named}; a run counts once, under whatever designs it was judged"
+                + ", and two outputs by one key, whose coins are the same, do not count"
+                * two
             )
 
 

@@ -20,6 +20,7 @@ from dpaudit.testing.functions import (
     Seconds,
     audit_function,
 )
+from dpaudit.testing.keys import fixed_key
 
 __all__ = [
     "Adapter",
@@ -41,4 +42,5 @@ __all__ = [
     "check_adapter",
     "check_bound",
     "check_guesser",
+    "fixed_key",
 ]

@@ -32,6 +32,7 @@ from dpaudit.explanation import verdict as verdict_sentence
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
 from dpaudit.game.guessers import most_likely
+from dpaudit.game.key_use import judge_once, transcript_digest
 from dpaudit.game.referee import Referee
 from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.score_summary import ScoreSummary
@@ -232,6 +233,7 @@ def audit_function(  # noqa: PLR0913 (each is one thing that a test may fix)
     not_seen = unseen(table, outputs)
     referee.submit(*most_likely(scores, guesses=choice.guesses))
     transcript = referee.close()
+    judge_once(key, referee.commitment, referee.design, transcript_digest(transcript))
     audit = judge(
         transcript.reading(),
         design=referee.design,

@@ -36,6 +36,7 @@ from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design, ThreatModel
 from dpaudit.game.guessers import most_likely
+from dpaudit.game.key_use import TrainingRun
 from dpaudit.game.ledger import Fault, Look
 from dpaudit.game.referee import Referee
 from dpaudit.game.result import Result
@@ -163,6 +164,7 @@ class TrainingAudit:
             replace(design, threat_model=known, setting=setting), key
         )
         self.design, self.commitment = self._referee.design, self._referee.commitment
+        self._run = TrainingRun(key, self.commitment, self.design)
         self._own = np.arange(coordinates_needed(design)) if own is None else own
         self.reading = SumsReading(
             coordinates=len(self._own),
@@ -203,6 +205,7 @@ class TrainingAudit:
             scale: The noise at each coordinate, if it is not for the guesser to
                 measure.
         """
+        self._run.seen()
         self.reading.observe(sums, scale)
         self._arrivals.observe(sums, joined)
 
@@ -239,6 +242,7 @@ class TrainingAudit:
             )
         with whole_file(path) as draft, draft.open("wb") as file:
             np.savez(file, allow_pickle=False, **ours, **theirs)
+        self._run.saved()
 
     def read_state(self, path: str | Path) -> State:
         """Return the state in a file that ``save`` wrote, if it is this audit's."""
@@ -270,6 +274,7 @@ class TrainingAudit:
         self._arrivals.restore(state)
         if self._noise is not None:
             self._noise.restore(state)
+        self._run.resumed()
 
     @patience("finishing the audit")
     def finish(
@@ -310,6 +315,7 @@ class TrainingAudit:
         else:
             played = self._guess_together(gather)
             arrival = self._arrivals.found(gather)
+        self._run.judge(played.transcript)
         return conclude_training(
             played,
             reading=self.reading,

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from dpaudit import ApproxDP, Coins, Design, Key, Ranking
+from dpaudit import ApproxDP, Coins, Design, Ranking
 from dpaudit.errors import ConformanceError, InvalidInputError
+from dpaudit.testing import fixed_key
 from dpaudit.testing.conformance_adapter import Trained, check_adapter
 from dpaudit.training.any_loop import SumsAudit
 
@@ -32,7 +33,7 @@ class Loop:
             claim=CLAIM,
             setting={"per_coordinate": self.per_coordinate},
         )
-        played = Key(bytes(32)) if self.fault == "another key" else key
+        played = fixed_key(bytes(32)) if self.fault == "another key" else key
         audit = SumsAudit(
             design=design, key=played, dimension=COORDINATES, sample_rate=self.rate
         )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpaudit import ApproxDP, Key, OneRun, PureDP, SeparateRuns
+from dpaudit import ApproxDP, OneRun, PureDP, SeparateRuns
 from dpaudit.bounds import Counts, test_claim
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.result import judge
@@ -19,6 +19,7 @@ from dpaudit.testing import (
     OneValue,
     Seconds,
     audit_function,
+    fixed_key,
 )
 from dpaudit.testing.guessers import LEARNERS
 from dpaudit.testing.outputs import tabulate
@@ -32,7 +33,7 @@ def pure(epsilon):
 
 
 def key(number):
-    return Key(number.to_bytes(32, "little"))
+    return fixed_key(number.to_bytes(32, "little"))
 
 
 def response(bit, rng, right=RIGHT):

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpaudit import Key, PureDP
+from dpaudit import PureDP
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.privacy.guarantees import Adjacency
-from dpaudit.testing import Calls, OneRecord, OneValue, audit_function
+from dpaudit.testing import Calls, OneRecord, OneValue, audit_function, fixed_key
 from dpaudit.testing.choosing import Aim
 from dpaudit.testing.outputs import tabulate
 from dpaudit.testing.places import most_telling, narrow, unseen
@@ -30,7 +30,7 @@ def audit(function, *, number=0, calls=60, alpha=1e-3, **rest):
         claim=CLAIM,
         alpha=alpha,
         budget=Calls(calls=calls),
-        key=Key(number.to_bytes(32, "little")),
+        key=fixed_key(number.to_bytes(32, "little")),
         **rest,
     )
 

@@ -26,6 +26,7 @@ from dpaudit import (
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.stats.binomial import rate_limits
+from dpaudit.testing import fixed_key
 from dpaudit.training.black_box import (
     BlackBoxAudit,
     CanaryScores,
@@ -34,7 +35,7 @@ from dpaudit.training.black_box import (
 )
 
 torch.set_num_threads(1)
-KEY = Key(bytes(range(32)))
+KEY = fixed_key(bytes(range(32)))
 N = 100
 CLAIM = ApproxDP(epsilon=1.0, delta=1e-5)
 
@@ -70,7 +71,7 @@ def ids_in(dataset):
 
 
 def keys(count):
-    return (Key(np.random.default_rng(seed).bytes(32)) for seed in range(count))
+    return (fixed_key(np.random.default_rng(seed).bytes(32)) for seed in range(count))
 
 
 # Validity
@@ -260,7 +261,7 @@ def test_bare_scores_are_refused():
 
 def test_scores_of_another_audit_are_refused():
     for other in (
-        opened(key=Key(bytes(32))),
+        opened(key=fixed_key(bytes(32))),
         opened(design=design_of(alpha=0.01)),
         opened(canaries=TensorDataset(torch.arange(N), torch.ones(N))),
     ):

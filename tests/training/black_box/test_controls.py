@@ -6,10 +6,11 @@ import torch
 from torch import nn
 from torch.utils.data import ConcatDataset, DataLoader, TensorDataset
 
-from dpaudit import ApproxDP, Coins, Design, Key, OneRun, PureDP, Result
+from dpaudit import ApproxDP, Coins, Design, OneRun, PureDP, Result
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.verdict import Control, Verdict
 from dpaudit.privacy.guarantees import Adjacency
+from dpaudit.testing import fixed_key
 from dpaudit.training.black_box import (
     BlackBoxAudit,
     CanaryScores,
@@ -20,7 +21,7 @@ from dpaudit.training.black_box import (
 from dpaudit.training.black_box.controls import seen_of_controls
 
 torch.set_num_threads(1)
-KEY = Key(bytes(range(32)))
+KEY = fixed_key(bytes(range(32)))
 N, RECORDS, REPEATS = 100, 30, 4
 CLAIM = ApproxDP(epsilon=1.0, delta=1e-5)
 CANARIES = TensorDataset(torch.arange(N), torch.zeros(N))
@@ -42,7 +43,7 @@ def numbers(dataset):
 
 
 def keys(count):
-    return (Key(np.random.default_rng(seed).bytes(32)) for seed in range(count))
+    return (fixed_key(np.random.default_rng(seed).bytes(32)) for seed in range(count))
 
 
 def control_bits(audit):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from dpaudit import Key
+from dpaudit.testing import fixed_key
 
 torch.set_num_threads(1)
 EXAMPLE = runpy.run_path(
@@ -31,7 +31,7 @@ def test_training_is_refuted_without_privacy_and_silence_counts_with_controls(
 ):
     torch.manual_seed(0)
     result, accuracy = EXAMPLE["train_and_audit"](
-        private=private, key=Key(bytes(range(32))), controlled=controlled
+        private=private, key=fixed_key(bytes(range(32))), controlled=controlled
     )
     assert result.verdict == word
     assert accuracy > (0.75 if controlled else 0.85)  # many wrong labels cost something

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 from torch.utils.data import ConcatDataset, DataLoader, TensorDataset
 
-from dpaudit import ApproxDP, Design, Key, OneRun
+from dpaudit import ApproxDP, Design, OneRun
+from dpaudit.testing import fixed_key
 from dpaudit.training.black_box import BlackBoxAudit, mislabelled
 
 torch.set_num_threads(1)
@@ -42,7 +43,7 @@ def said(training_set):
     """What is printed of an audit of a training on what is made of all records."""
     records = data()
     canaries = mislabelled(records, count=CANARIES, classes=CLASSES, seed=0)
-    audit = BlackBoxAudit(canaries, design=DESIGN, key=Key(bytes(range(32))))
+    audit = BlackBoxAudit(canaries, design=DESIGN, key=fixed_key(bytes(range(32))))
     model = trained(training_set(records, canaries, audit))
     return str(audit.finish(audit.score(model, loss=nn.functional.cross_entropy)))
 

@@ -23,13 +23,14 @@ from flwr.serverapp.strategy import (
 )
 from flwr.supercore.task_identity import TaskIdentity
 
-from dpaudit import ApproxDP, Design, GaussianDP, Key, OneRun
+from dpaudit import ApproxDP, Design, GaussianDP, OneRun
+from dpaudit.testing import fixed_key
 from dpaudit.training.flower import FlowerAudit, Nodes, canary_clients
 
 logging.getLogger("flwr").setLevel(logging.CRITICAL)
 TaskIdentity.task_id = TaskIdentity.run_id = TaskIdentity.node_id = 1
 
-KEY = Key(bytes(range(32)))
+KEY = fixed_key(bytes(range(32)))
 CLIP = 0.5
 
 

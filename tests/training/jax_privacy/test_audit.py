@@ -15,6 +15,7 @@ from jax_privacy.experimental.execution_plan import BandMFExecutionPlanConfig
 
 from dpaudit import ApproxDP, Coins, Design, Key, OneRun
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import scattered
 from dpaudit.training.draws import Draws
 from dpaudit.training.jax_privacy import JaxPrivacyAudit, Records, Sums, canary_loss
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 jax.config.update("jax_disable_most_optimizations", True)  # compiles sooner
 
-KEY = Key(bytes(range(32)))
+KEY = fixed_key(bytes(range(32)))
 CANARIES, STEPS, RATE, NOISE = 400, 60, 0.1, 1.5
 EVENT = dpsgd_event(NOISE, STEPS, sampling_prob=RATE)
 SAMPLING = CyclicPoissonSampling(RATE, STEPS)
@@ -298,7 +299,7 @@ def test_the_same_key_and_seeds_give_the_same_result():
         return audit.finish()
 
     assert once(KEY) == once(KEY)
-    assert once(KEY).transcript != once(Key(bytes(32))).transcript
+    assert once(KEY).transcript != once(fixed_key(bytes(32))).transcript
 
 
 def test_a_resumed_run_gives_the_same_result(tmp_path):

@@ -10,10 +10,11 @@ from jax_privacy.experimental.accounting import dpsgd_event
 from jax_privacy.experimental.execution_plan import BandMFExecutionPlanConfig
 from jax_privacy.matrix_factorization import toeplitz
 
-from dpaudit import ApproxDP, Design, Key, OneRun, Verdict, explain
+from dpaudit import ApproxDP, Design, OneRun, Verdict, explain
 from dpaudit.dpsgd.strategy import Matrix, Toeplitz
 from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import InvalidInputError
+from dpaudit.testing import fixed_key
 from dpaudit.training.jax_privacy import JaxPrivacyAudit, Records
 from dpaudit.training.jax_privacy.setup import noise_of, strategy_of
 
@@ -24,7 +25,7 @@ pytestmark = pytest.mark.filterwarnings(
 
 jax.config.update("jax_disable_most_optimizations", True)  # compiles sooner
 
-KEY = Key(bytes(range(32)))
+KEY = fixed_key(bytes(range(32)))
 CANARIES, STEPS, BANDS = 4000, 24, 4
 PARAMS = jnp.zeros(CANARIES)
 COEFFICIENTS = (1.0, 0.5, 0.375, 0.3125)

@@ -8,9 +8,10 @@ import pytest
 from jax_privacy import clipped_grad, noise_addition
 from jax_privacy.batch_selection import CyclicPoissonSampling
 
-from dpaudit import ApproxDP, Design, Key, OneRun, Verdict
+from dpaudit import ApproxDP, Design, OneRun, Verdict
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.ledger import How, Road
+from dpaudit.testing import fixed_key
 from dpaudit.training.jax_privacy import JaxPrivacyAudit
 
 pytestmark = pytest.mark.filterwarnings(
@@ -50,7 +51,7 @@ def audit(grad_fn, dtype=jnp.float32):
         grad_fn,
         CyclicPoissonSampling(0.5, 5),
         design=Design(canaries=40, rules=OneRun(guesses=10), claim=claim),
-        key=Key(bytes(range(32))),
+        key=fixed_key(bytes(range(32))),
     )
 
 

@@ -9,14 +9,15 @@ from opacus import PrivacyEngine
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from dpaudit import ApproxDP, Design, Key, OneRun
+from dpaudit import ApproxDP, Design, OneRun
+from dpaudit.testing import fixed_key
 from dpaudit.training.opacus import OpacusAudit, with_canaries
 from dpaudit.training.opacus.layout import place_canaries
 from dpaudit.training.opacus.records import CanaryRecords
 
 torch.set_num_threads(1)
 
-KEY = Key(bytes(range(32)))
+KEY = fixed_key(bytes(range(32)))
 CANARIES, STEPS, NOISE, RECORDS = 400, 40, 1.5, 200
 
 

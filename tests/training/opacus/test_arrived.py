@@ -4,8 +4,8 @@ import pytest
 import torch
 from private_runs import CANARIES, attach, design_of, private_run
 
-from dpaudit import Key
 from dpaudit.errors import VoidAuditError
+from dpaudit.testing import fixed_key
 from dpaudit.training.opacus import Canary, OpacusAudit
 
 pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG turned off")
@@ -70,7 +70,7 @@ def test_an_audit_attached_half_way_says_what_it_did_not_see(told):
         run.optimizer,
         run.loader,
         design=design_of(),
-        key=Key(bytes(32)),
+        key=fixed_key(bytes(32)),
         accountant=run.engine.accountant if told else None,
     )
     run.train(steps=10)

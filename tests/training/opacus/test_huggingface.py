@@ -97,7 +97,7 @@ def test_canaries_that_are_records_ride_along(tmp_path):
     fit(run, tmp_path, [callback], loader=audit.data_loader)
     assert callback.result.training.steps == 10 * EPOCHS
     (remark,) = callback.result.training.remarks
-    assert "seeded with 42" in remark  # by the Trainer, for everybody who names no seed
+    assert "a fixed seed" in remark  # by the Trainer, for everybody who names no seed
 
 
 def test_records_on_another_loader_are_refused(tmp_path):
@@ -117,7 +117,7 @@ def test_a_training_that_was_broken_off_goes_on_from_its_checkpoint(tmp_path):
     fit(run, tmp_path, [callback], resume=str(tmp_path / "checkpoint-20"))
     assert callback.result.training.steps == 10 * EPOCHS
     (remark,) = callback.result.training.remarks
-    assert "seeded with 42" in remark  # by the Trainer, for everybody who names no seed
+    assert "a fixed seed" in remark  # by the Trainer, for everybody who names no seed
 
 
 def test_an_accountant_that_forgot_the_first_half_is_refused(tmp_path):

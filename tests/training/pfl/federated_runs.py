@@ -23,11 +23,12 @@ from pfl.privacy.privacy_accountant import PLDPrivacyAccountant
 from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
 
 from dpaudit import ApproxDP, Design, Key, OneRun
+from dpaudit.testing import fixed_key
 from dpaudit.training.pfl import Added, PflAudit, Sampled
 
 torch.set_num_threads(1)
 
-KEY = Key(bytes(range(32)))
+KEY = fixed_key(bytes(range(32)))
 EPSILON, DELTA, CLIP = 2.0, 1e-5, 0.5
 
 

@@ -20,12 +20,12 @@ from pfl.privacy.laplace_mechanism import LaplaceMechanism
 from pfl.privacy.privacy_accountant import PLDPrivacyAccountant
 from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
 
-from dpaudit import Key
 from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.ledger import How, Road
 from dpaudit.game.verdict import Verdict
 from dpaudit.privacy.guarantees import Adjacency, GaussianDP
+from dpaudit.testing import fixed_key
 from dpaudit.training.pfl import Added, Sampled
 from dpaudit.training.pfl.setup import claim_of
 
@@ -183,7 +183,7 @@ class Ledger(Postprocessor):
 
 def test_cohorts_and_weights_do_not_depend_on_coins(once):
     found = []
-    for key in (KEY, Key(bytes(32))):
+    for key in (KEY, fixed_key(bytes(32))):
         book = Ledger()
         Federated(told=once, insertion=ONCE, after=(book,), key=key).run()
         found.append((book.sent, book.weights))

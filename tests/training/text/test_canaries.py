@@ -5,9 +5,10 @@ import pytest
 import torch
 from torch import nn
 
-from dpaudit import ApproxDP, Coins, Design, Key, OneRun
+from dpaudit import ApproxDP, Coins, Design, OneRun
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.privacy.guarantees import Adjacency
+from dpaudit.testing import fixed_key
 from dpaudit.training.black_box import BlackBoxAudit, Blank
 from dpaudit.training.text import (
     Tokens,
@@ -20,7 +21,7 @@ from dpaudit.training.text import (
 )
 
 torch.set_num_threads(1)
-KEY = Key(bytes(range(32)))
+KEY = fixed_key(bytes(range(32)))
 CLAIM = ApproxDP(epsilon=1.0, delta=1e-5)
 
 

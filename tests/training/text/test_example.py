@@ -15,13 +15,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from dpaudit import Key, ThreatModel, Verdict
+from dpaudit import ThreatModel, Verdict
+from dpaudit.testing import fixed_key
 
 torch.set_num_threads(1)
 EXAMPLE = runpy.run_path(
     str(Path(__file__).resolve().parents[3] / "examples" / "language_model.py")
 )
-KEY = Key(bytes(range(32)))
+KEY = fixed_key(bytes(range(32)))
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
 
 

@@ -8,14 +8,15 @@ from torch.utils.data import DataLoader, TensorDataset
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
-from dpaudit import ApproxDP, Coins, Design, Key, OneRun
+from dpaudit import ApproxDP, Coins, Design, OneRun
 from dpaudit.errors import InvalidInputError
+from dpaudit.testing import fixed_key
 from dpaudit.training.black_box import BlackBoxAudit
 from dpaudit.training.text import Tokens, insert, random_tokens, rows, written_tokens
 
 torch.set_num_threads(1)
 CLAIM = ApproxDP(epsilon=1.0, delta=1e-5)
-KEYS = [Key(bytes([number]) * 32) for number in range(20)]
+KEYS = [fixed_key(bytes([number]) * 32) for number in range(20)]
 TEXTS = [[5] * length for length in (3, 9, 4, 4, 7, 2, 8)]
 
 

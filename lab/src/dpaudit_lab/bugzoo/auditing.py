@@ -17,6 +17,7 @@ from dpaudit.game.design import Design
 from dpaudit.game.result import Result
 from dpaudit.game.rules import OneRun
 from dpaudit.privacy.guarantees import ApproxDP
+from dpaudit.testing import fixed_key
 from dpaudit.training.opacus import Canary, OpacusAudit, plan_opacus
 from dpaudit.training.opacus.setup import Facts, read_facts
 from dpaudit_lab.bugzoo.bug import (
@@ -190,7 +191,9 @@ def _planned(run: Run) -> Design:
 
 
 def _key(bug: Bug, seed: int) -> Key:
-    return Key(hashlib.sha256(f"dpaudit.bugzoo {bug.name} {seed}".encode()).digest())
+    return fixed_key(
+        hashlib.sha256(f"dpaudit.bugzoo {bug.name} {seed}".encode()).digest()
+    )
 
 
 def _design(bug: Bug) -> Design:

@@ -48,6 +48,7 @@ canaries); Nasr, Song, Thakurta, Papernot and Carlini, https://arxiv.org/abs/210
 (what observers of the final model and of all iterates find).
 """
 
+import hashlib
 from dataclasses import replace
 from typing import final
 
@@ -58,6 +59,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Commitment, Design, ThreatModel
+from dpaudit.game.key_use import judge_once
 from dpaudit.game.lots import Lots
 from dpaudit.game.result import Result
 from dpaudit.game.rules import OneRun, Ranking
@@ -210,6 +212,8 @@ class BlackBoxAudit:
                 "finish, or train again with a new key"
             )
         if self._judged is None:
+            digest = _digest(scores)
+            judge_once(self._key, self.commitment, self.design, digest)
             self._judged = scores, self._result(scores)
         return self._judged[1]
 
@@ -303,6 +307,12 @@ class BlackBoxAudit:
                 f"there are {len(scores.controls)} scores for {records} control "
                 "records; each needs one: CanaryScores(..., controls=...)"
             )
+
+
+def _digest(scores: CanaryScores) -> str:
+    """Return a hash of scores, in the order of their ids."""
+    values = scores.values[np.argsort(scores.ids)]
+    return hashlib.sha256(values.tobytes() + scores.controls.tobytes()).hexdigest()
 
 
 def _check_design(design: Design, count: int, fillers: Dataset[Record] | None) -> None:

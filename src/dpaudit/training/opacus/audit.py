@@ -320,10 +320,10 @@ class OpacusAudit:
         chosen = seed < _LONG_SEED or seed == torch.Generator().initial_seed()
         if self._optimizer.secure_mode or not chosen:
             return ()
-        return (
-            f"the noise comes from a generator that was seeded with {seed}: whoever "
-            "knows the seed can make it again and take it off the model. Before you "
-            "train what you release, call torch.seed(), or use secure_mode",
+        return (  # results are published, so the seed itself is never named
+            "the noise comes from a generator with a fixed seed: whoever knows the "
+            "seed can make the noise again and take it off the model. Before you train "
+            "what you release, call torch.seed(), or use secure_mode",
         )
 
 
