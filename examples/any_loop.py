@@ -64,9 +64,15 @@ def train_and_audit(
         dimension=weights.size,
         sample_rate=RATE,
         real_sums=True,
+        unchecked=("sampling",),  # canaries are added to sums, after it
     )
     print(f"commitment: {audit.commitment.sha256}")  # before the run
 
+    audit.probe(
+        lambda batch: clipped_sum(weights, *batch),
+        (pixels[:12], labels[:12]),
+        norm=CLIP,
+    )
     for _ in range(STEPS):
         batch = rng.random(len(pixels)) < RATE
         real = clipped_sum(weights, pixels[batch], labels[batch]).ravel()

@@ -91,6 +91,8 @@ def server(args: argparse.Namespace, found: list[Result]) -> ServerApp:
             way=Nodes() if args.nodes else Replies(),
             turns=turns,
             examples=args.examples,
+            # Replies are added by the server; nodes are sampled as others are.
+            unchecked=() if args.nodes else ("sampling",),
         )
         print("commitment, to publish before the run:", audit.commitment.sha256)
         strategy.noise_multiplier /= args.divide_noise_by  # the bug, if any

@@ -85,9 +85,16 @@ def train_and_audit(
         grad_fn,
         design=Design(canaries=10_000, rules=OneRun(guesses=185), claim=CLAIM),
         key=key,
+        unchecked=("sampling",),  # canaries are added to sums, after it
     )
     print(f"commitment: {audit.commitment.sha256}")  # before the run
     privatizer = audit.wrap(privatizer)
+
+    @jax.jit
+    def clipped_sum(batch: Tree, keep: Tree) -> Tree:
+        return grad_fn(params, *batch, is_padding_example=~keep)
+
+    audit.probe(clipped_sum, jax.tree.map(lambda part: part[:12], data))
 
     @jax.jit
     def step(params: Tree, states: Tree, batch: Tree, padding: Tree) -> Tree:

@@ -74,16 +74,22 @@ def main() -> None:
         design=plan.design(),
         key=Key.generate(),
         accountant=engine.accountant,
+        model=model,
     )
     print(plan)
     print(f"commitment: {audit.commitment.sha256}")  # before the run
 
+    def step(batch: list[torch.Tensor]) -> None:
+        inputs, truth = batch
+        optimizer.zero_grad()
+        loss(model(inputs), truth).backward()
+        optimizer.step()
+
+    audit.probe(step)
     start = time.monotonic()
     for _ in range(EPOCHS):
-        for inputs, truth in loader:
-            optimizer.zero_grad()
-            loss(model(inputs), truth).backward()
-            optimizer.step()
+        for batch in loader:
+            step(batch)
     seconds = time.monotonic() - start
     result = audit.finish()
 

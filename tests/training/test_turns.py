@@ -39,7 +39,9 @@ DESIGN = Design(canaries=CANARIES, rules=OneRun(guesses=140), claim=CLAIM)
 
 
 def opened(design=DESIGN, **told):
-    told = {"turns": TURNS, "strategy": STRATEGY, "noise": NOISE, **told}
+    unchecked = ("sampling", "gradients", "clipping")
+    told = {"unchecked": unchecked, "noise": NOISE, **told}
+    told = {"turns": TURNS, "strategy": STRATEGY, **told}
     return SumsAudit(design=design, key=KEY, dimension=CANARIES, **told)
 
 

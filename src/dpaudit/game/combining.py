@@ -107,7 +107,7 @@ class CombinedResult:
         inconclusive, as long as another saw one.
         """
         unseen = all(
-            any(each.spoils is Verdict.INCONCLUSIVE for each in run.controls)
+            any(e.spoils is Verdict.INCONCLUSIVE for e in (*run.missing, *run.controls))
             for run in self.runs
         )
         return tuple(
@@ -119,7 +119,7 @@ class CombinedResult:
                 else None,
             )
             for number, run in enumerate(self.runs, 1)
-            for control in run.controls
+            for control in (*run.missing, *run.controls)
         )
 
     def _ended(self) -> tuple[Verdict, str]:

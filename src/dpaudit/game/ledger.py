@@ -7,13 +7,18 @@ says nothing of the others. So a training's result holds this ledger: each road 
 *audited*, with the smallest fault that would have been caught, or *probed*, with what
 was seen, or *not looked at*, with the line of code that would.
 
+Three of them no claim can do without: batch sampling, per-record gradients, clipping.
+Where one of these was not checked, for whatever reason, a clean verdict would reassure
+of something that nobody looked at, so the audit is inconclusive. Whoever opens it may
+accept that beforehand, by name; then the ledger says *accepted by the user*.
+
 A *fault found* is no test of the claim: the noise of step 51 being that of step 1 is a
 fault whatever epsilon was claimed. It names itself, says what was measured beside what
 was claimed, and its likeliest cause. Faults that chance could feign share one budget.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, final
 
@@ -21,7 +26,7 @@ from dpaudit import _validate
 from dpaudit._codec import Words
 from dpaudit.errors import InvalidInputError
 
-__all__ = ["BUDGET", "Fault", "How", "Ledger", "Look", "Road"]
+__all__ = ["BUDGET", "Fault", "How", "Ledger", "Look", "Road", "accepted_roads"]
 
 BUDGET: Final = 1e-4  # chance that a training without a fault is said to have one
 
@@ -68,6 +73,7 @@ class How(StrEnum):
     AUDITED = "audited"
     PROBED = "probed"
     NOT_LOOKED_AT = "not looked at"
+    ACCEPTED = "not checked, accepted by the user"
 
 
 @final
@@ -144,6 +150,8 @@ class Ledger:
         ('scale of the noise',)
         >>> len(ledger.looks), ledger.looks[0].how.value
         (8, 'not looked at')
+        >>> ledger.unchecked()[:60]
+        'not checked: sampling of records and per-record gradients an'
     """
 
     looks: tuple[Look, ...]
@@ -161,6 +169,7 @@ class Ledger:
         looks: Iterable[Look],
         faults: Iterable[Fault] = (),
         *,
+        accepted: Collection[Road] = (),
         instead: str = "nothing in this kind of audit looks at it",
     ) -> "Ledger":
         """Return the ledger of some looks; of two at one road the stronger counts.
@@ -170,6 +179,7 @@ class Ledger:
         Args:
             looks: In any order.
             faults: In any order.
+            accepted: Roads that need not be looked at, as the user said beforehand.
             instead: Said of roads that are not among them.
         """
         found = {
@@ -177,14 +187,58 @@ class Ledger:
         }
         for look in looks:
             found[look.road] = _both(found[look.road], look)
+        for road in accepted:
+            if found[road].how is How.NOT_LOOKED_AT:
+                found[road] = replace(found[road], how=How.ACCEPTED)
         return cls(
             looks=tuple(found.values()),
             faults=tuple(sorted(faults, key=lambda fault: fault.chance)),
         )
 
+    def unchecked(self) -> str:
+        """Return what no claim can do without and was not checked; "" if all was."""
+        missing: dict[str, list[str]] = {}  # by what would look
+        names = []
+        for name, road in _NEEDED.items():
+            look = self.looks[list(Road).index(road)]
+            if look.how is How.NOT_LOOKED_AT:
+                missing.setdefault(look.said, []).append(str(road))
+                names.append(f'"{name}"')
+        if not missing:
+            return ""
+        said = "; ".join(
+            f"{' and '.join(roads)} ({why})" for why, roads in missing.items()
+        )
+        return (
+            f"not checked: {said}. To do without, open the audit with "
+            f"unchecked=({', '.join(names)},)"
+        )
+
     def roads(self, how: How) -> tuple[str, ...]:
         """Return the names of the roads that were looked at in this way."""
         return tuple(str(look.road) for look in self.looks if look.how is how)
+
+
+_NEEDED: Final = {
+    "sampling": Road.SAMPLING,
+    "gradients": Road.GRADIENTS,
+    "clipping": Road.CLIPPING,
+}
+
+
+def accepted_roads(unchecked: Collection[str]) -> tuple[Road, ...]:
+    """Return the roads that a user does without, from their names.
+
+    Example:
+        >>> accepted_roads(("clipping",))
+        (<Road.CLIPPING: 'clipping'>,)
+    """
+    names = ", ".join(f'"{name}"' for name in _NEEDED)
+    if isinstance(unchecked, str) or {*unchecked} - {*_NEEDED}:
+        raise InvalidInputError(
+            f"unchecked must hold names among {names}, got unchecked={unchecked!r}"
+        )
+    return tuple(road for name, road in _NEEDED.items() if name in unchecked)
 
 
 def _both(first: Look, second: Look) -> Look:

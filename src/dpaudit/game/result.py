@@ -216,11 +216,17 @@ class Result(Document):
         """What was found to be wrong, whatever the claim."""
         return self.training.ledger.faults if self.training else ()
 
+    @property
+    def missing(self) -> tuple[Control, ...]:
+        """What was not checked of a training and must be; () if all was."""
+        said = self.training.ledger.unchecked() if self.training else ""
+        return (Control(said=said, spoils=Verdict.INCONCLUSIVE),) if said else ()
+
     def _ended(self) -> tuple[Verdict, str]:
         return verdict_of(
             refuted=self.claim_test.refuted,
             could=self.could_refute,
-            controls=self.controls,
+            controls=(*self.missing, *self.controls),
             faults=self.faults,
         )
 

@@ -273,10 +273,14 @@ def _fact_of_unit(result: "Result", fact: "Fact") -> "Fact":
 def _unseen(result: "Result") -> str:
     """Name what was not looked at, in a sentence, if it is known."""
     found: Iterable[str] = result.not_exercised
+    accepted = ""
     if result.training is not None:
         found = result.training.ledger.roads(How.NOT_LOOKED_AT)
+        accepted = ", ".join(result.training.ledger.roads(How.ACCEPTED))
     said = on_one_line(", ".join(found))
-    return f" Not looked at: {said}." if said else ""
+    return (f" Not looked at: {said}." if said else "") + (
+        f" {capital(How.ACCEPTED)}: {accepted}." if accepted else ""
+    )
 
 
 def roads(

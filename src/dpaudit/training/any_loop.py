@@ -11,7 +11,7 @@ longer in the way: the guesser is one who knows all records but the canaries, an
 of them were sampled, as an accountant's proof allows. The threat model says so.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import wraps
 from pathlib import Path
 from typing import final
@@ -47,15 +47,19 @@ __all__ = [
 ]
 
 
-def looks_at_sums(*, noise: bool, how: str) -> Iterator[Look]:
+def looks_at_sums(*, noise: bool, how: str, sampled: bool = True) -> Iterator[Look]:
     """Return how roads are looked at where canaries are added to sums.
 
     Args:
         noise: Whether the noise itself was watched.
         how: What would have to be said for that.
+        sampled: Whether records join some steps only, and the claim rests on that.
     """
     beyond = "canaries are added to sums, which are made after it"
     probe = "audit.probe(...) would look at it"
+    if not sampled:
+        every = "canaries join every step, as the claim allows every record to"
+        yield Look(road=Road.SAMPLING, how=How.AUDITED, said=every)
     for road, said in (
         (Road.SAMPLING, beyond),
         (Road.GRADIENTS, probe),
@@ -148,6 +152,9 @@ class SumsAudit:
         noise: The noise multiplier that the loop states; with ``real_sums`` the noise
             itself is then held against it, and against itself over steps.
         layout_seed: Public seed of the canaries' coordinates.
+        unchecked: What you do without, among ``"sampling"``, ``"gradients"`` and
+            ``"clipping"``: without a check of these and without this the audit is
+            inconclusive.
 
     Example:
         >>> from dpaudit import ApproxDP, OneRun
@@ -178,7 +185,9 @@ class SumsAudit:
         real_sums: bool = False,
         noise: float | None = None,
         layout_seed: int = 0,
+        unchecked: Collection[str] = (),
     ) -> None:
+        self._sampled = sample_rate < 1 or turns is not None
         count = coordinates_needed(design)
         self._noise = noise if real_sums else None
         self._watched = noise_watched(count)
@@ -199,6 +208,7 @@ class SumsAudit:
             watched=["the sum"] * len(range(count)[self._watched])
             if self._noise
             else (),
+            unchecked=unchecked,
         )
         self.design, self.commitment = self._audit.design, self._audit.commitment
         self.coordinates: NDArray[np.int64] = scattered(
@@ -316,6 +326,7 @@ class SumsAudit:
                 *looks_at_sums(
                     noise=bool(self._noise),
                     how="SumsAudit(..., real_sums=True, noise=...) would look at it",
+                    sampled=self._sampled,
                 ),
                 *self._probes.looks,
             ],

@@ -16,7 +16,7 @@ state of another audit is refused. It says nothing about the coins that the nois
 do not say: how these answered to the coins is sealed with the key (``arrival``).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias, final
@@ -37,7 +37,7 @@ from dpaudit.game.coins import Key
 from dpaudit.game.design import Design, ThreatModel
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.key_use import TrainingRun
-from dpaudit.game.ledger import Fault, Look
+from dpaudit.game.ledger import Fault, Look, accepted_roads
 from dpaudit.game.referee import Referee
 from dpaudit.game.result import Result
 from dpaudit.game.verdict import Control
@@ -107,6 +107,9 @@ class TrainingAudit:
             name of its parameter; empty if noise cannot be told from the rest.
         turns: Whose turn it is to join a step; everybody's if left out.
         strategy: How noise is correlated from step to step, if it is.
+        unchecked: What the user does without, among ``"sampling"``, ``"gradients"``
+            and ``"clipping"``. What is not checked and not named here makes the audit
+            inconclusive.
 
     Attributes:
         draws: Who joins a step. Secret; not for what reads the sums.
@@ -147,7 +150,9 @@ class TrainingAudit:
         watched: Sequence[str] = (),
         turns: Turns | None = None,
         strategy: Strategy | None = None,
+        unchecked: Collection[str] = (),
     ) -> None:
+        self._accepted = accepted_roads(unchecked)
         _validate.kind("key", key, Key)
         size = per_coordinate(design)
         check_rules(design)
@@ -324,6 +329,7 @@ class TrainingAudit:
             claim=claim,
             looks=[*of_noise[0], *looks],
             faults=[*of_noise[1], *faults],
+            accepted=self._accepted,
             controls=controls,
             remarks=remarks,
         )

@@ -5,7 +5,7 @@ rules answers with the coins of each turn. The claim that was registered is judg
 accountant's curve beside it, and the controls say whether either means something.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil, log
@@ -164,6 +164,7 @@ def conclude_training(  # noqa: PLR0913 (all that an audit of training gathers)
     claim: Guarantee | None,
     looks: Iterable[Look],
     faults: Iterable[Fault] = (),
+    accepted: Collection[Road] = (),
     controls: tuple[Control, ...] = (),
     remarks: tuple[str, ...] = (),
 ) -> Result:
@@ -178,6 +179,7 @@ def conclude_training(  # noqa: PLR0913 (all that an audit of training gathers)
         looks: How roads from a record to the model were looked at, besides by the
             canaries themselves.
         faults: What was found to be wrong on them.
+        accepted: Roads that need not be looked at, as the user said beforehand.
         controls: What else was looked at to see whether there was anything to see.
         remarks: What was noticed without any statistics.
     """
@@ -193,7 +195,7 @@ def conclude_training(  # noqa: PLR0913 (all that an audit of training gathers)
     if arrival is not None:
         arrived = arrival.control(refuted=refuted)
     seen = _by_canaries(audit, claim, steps=reading.steps, trusted=reading.trusted)
-    ledger = Ledger.of([*seen, *looks], faults)
+    ledger = Ledger.of([*seen, *looks], faults, accepted=accepted)
     training = TrainingRecord(
         ledger=ledger,
         accountant=accountant,
@@ -208,7 +210,10 @@ def conclude_training(  # noqa: PLR0913 (all that an audit of training gathers)
         audit,
         controls=(arrived, played.promise(), *controls),
         training=training,
-        not_exercised=ledger.roads(How.NOT_LOOKED_AT),
+        not_exercised=(
+            *ledger.roads(How.NOT_LOOKED_AT),
+            *ledger.roads(How.ACCEPTED),
+        ),
     )
 
 

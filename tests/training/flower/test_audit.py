@@ -78,9 +78,7 @@ def test_the_ledger_says_what_each_way_runs_through(way):
     train(audit, nodes=nodes, app=client_app(canary_mod), rounds=1)
     result = audit.finish()
     looks = {look.road: look for look in result.training.ledger.looks}
-    by_nodes = isinstance(way, Nodes)
-    how = How.AUDITED if by_nodes else How.NOT_LOOKED_AT
-    assert looks[Road.SAMPLING].how is how
+    assert looks[Road.SAMPLING].how is How.AUDITED
     assert looks[Road.CLIPPING].how is How.AUDITED
     assert looks[Road.ADDING].how is How.AUDITED
     assert "secure aggregation" in looks[Road.OTHER_WAYS].said
@@ -88,6 +86,15 @@ def test_the_ledger_says_what_each_way_runs_through(way):
     assert "somebody who sees the aggregate of every round" in said
     assert "one user replaced by one" in said
     assert "record" not in said
+
+
+def test_sampling_is_not_looked_at_by_replies_where_a_claim_rests_on_turns():
+    for unchecked, how in (((), How.NOT_LOOKED_AT), (("sampling",), How.ACCEPTED)):
+        turns = Turns(every=2, cohorts=2)
+        audit, _ = opened(turns=turns, unchecked=unchecked)
+        train(audit, rounds=1)
+        looks = {look.road: look for look in audit.finish().training.ledger.looks}
+        assert looks[Road.SAMPLING].how is how
 
 
 def test_clipping_on_clients_is_looked_at_by_nodes_alone():

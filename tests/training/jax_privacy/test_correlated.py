@@ -56,7 +56,8 @@ def design(canaries=CANARIES, guesses=160):
 
 def attached(config, **told):
     grad_fn = config.plan.clipped_grad(loss, batch_argnums=1)
-    told = {"design": design(), "key": KEY, **told}
+    unchecked = ("sampling", "gradients", "clipping")
+    told = {"design": design(), "key": KEY, "unchecked": unchecked, **told}
     return JaxPrivacyAudit.of_plan(config, PARAMS, grad_fn, **told)
 
 

@@ -254,8 +254,8 @@ def test_an_accountant_that_missed_steps_is_told_of():
     run.train(steps=6)
     run.engine.accountant.history = [(NOISE, 0.05, 4)]
     said = flat(audit.finish())
-    assert "Noticed: the accountant counted 4 steps, but 6 were made under" in said
-    assert "a sample rate of 0.05, but the loader samples at 0.1" in said
+    assert "the accountant was not told of every step (6 steps, where 4 is" in said
+    assert "sampling rate differs from the accountant's at step 1 (0.1, and" in said
 
 
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
@@ -340,7 +340,10 @@ def test_sums_accuse_no_sampler_that_they_did_not_run_through():
     run.train()
     result = audit.finish()
     assert not result.refuted
-    assert "but the loader samples at 1" in flat(result)
+    assert "sampling rate differs from the accountant's at step 1 (1, and" in flat(
+        result
+    )
+    assert "no step was made on a batch of the private loader" in flat(result)
     check_slope(sums_joined(), eye.seen, 1.0)  # drawn at 0.1 all the same
 
 

@@ -18,7 +18,7 @@ from language_runs import (
     step_of,
     token_losses,
 )
-from private_runs import attach
+from private_runs import UNPROBED, attach
 from torch import nn
 
 from dpaudit.game.ledger import Road
@@ -200,7 +200,7 @@ def test_a_checkpoint_resumed_with_the_old_noise(mode, tmp_path):
                 run.engine.accountant.load_state_dict(state[0])
                 run.inside.load_state_dict(state[1])
                 run.optimizer.load_state_dict(state[2])
-            audit, step = attach(run, model=run.model), step_of(run)
+            audit, step = attach(run, model=run.model, **UNPROBED), step_of(run)
             if state is not None:
                 audit.resume(tmp_path / "audit")
             torch.manual_seed(seed)

@@ -15,7 +15,7 @@ from language_runs import (
     with_lora,
 )
 from opacus.utils.batch_memory_manager import BatchMemoryManager
-from private_runs import attach
+from private_runs import UNPROBED, attach
 
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.ledger import How, Road
@@ -115,7 +115,7 @@ def test_virtual_batches_change_nothing(mode):
     found = []
     for most in (None, 8):
         run = private_language_model(mode=mode)
-        audit, step = attach(run, model=run.model), step_of(run)
+        audit, step = attach(run, model=run.model, **UNPROBED), step_of(run)
         torch.manual_seed(3)
         for _ in range(2):
             if most is None:

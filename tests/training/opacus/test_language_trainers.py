@@ -18,7 +18,7 @@ from language_runs import (
     token_losses,
     with_lora,
 )
-from private_runs import attach
+from private_runs import UNPROBED, attach
 from transformers import (
     PreTrainedTokenizerFast,
     Trainer,
@@ -126,7 +126,7 @@ class Session:
 
     def _attach(self, optimizer, loader, steps):
         assert (loader, steps) == (self.run.loader, 10 * EPOCHS)
-        return attach(self.run, model=self.run.model)
+        return attach(self.run, model=self.run.model, **UNPROBED)
 
     def result(self, **options):
         torch.manual_seed(SEED)
@@ -149,7 +149,7 @@ def test_a_trainer_gives_the_result_of_the_plain_loop(kind, mode, tmp_path):
         mode=mode, records=records, collate=collate, criterion=RecordLoss()
     )
     run.inside.load_state_dict(weights)
-    audit = attach(run, model=run.model)
+    audit = attach(run, model=run.model, **UNPROBED)
     torch.manual_seed(SEED)
     for _ in range(EPOCHS):
         for batch in run.loader:

@@ -5,7 +5,16 @@ from itertools import chain, count, islice, repeat
 import numpy as np
 import pytest
 import torch
-from private_runs import CANARIES, KEY, NOISE, RECORDS, STEPS, attach, private_run
+from private_runs import (
+    CANARIES,
+    KEY,
+    NOISE,
+    RECORDS,
+    STEPS,
+    UNPROBED,
+    attach,
+    private_run,
+)
 from scipy import stats
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
@@ -50,7 +59,7 @@ def test_a_probed_audit_is_the_audit_without_probes(mode, canaries):
     found = []
     for probes in (False, True):
         run = private_run(mode=mode, canaries=canaries)
-        audit, step = attach(run, model=run.model), step_of(run)
+        audit, step = attach(run, model=run.model, **UNPROBED), step_of(run)
         torch.manual_seed(1)
 
         seen = count()
@@ -66,7 +75,7 @@ def test_a_probed_audit_is_the_audit_without_probes(mode, canaries):
     plain, probed = found
     assert torch.equal(plain[0], probed[0])
     assert plain[1:3] == probed[1:3]
-    assert how(plain[3])[Road.GRADIENTS] is How.NOT_LOOKED_AT
+    assert how(plain[3])[Road.GRADIENTS] is How.ACCEPTED
     assert how(probed[3])[Road.GRADIENTS] is How.PROBED
     assert probed[3].verdict == plain[3].verdict
 
@@ -275,7 +284,7 @@ def changed(run, change):
         step(batch)
         change(batch)
 
-    return trained(attach(run, model=run.model), both)
+    return trained(attach(run, model=run.model, **UNPROBED), both)
 
 
 def test_what_changes_beside_the_optimizer_keeps_a_verdict_from_being_clean():

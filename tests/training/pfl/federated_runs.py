@@ -156,6 +156,7 @@ class Federated:
             ),
             key=self.key,
             insertion=self.insertion,
+            unchecked=("gradients",),
         )
 
     def mechanism(self):

@@ -84,6 +84,7 @@ class FlowerAudit:
         examples: int = 1,
         in_order: bool = False,
         layout_seed: int = 0,
+        unchecked: Collection[str] = (),
     ) -> None:
         """Read what the strategy states; ``wrap`` attaches the audit.
 
@@ -102,6 +103,9 @@ class FlowerAudit:
                 of floats depend on the order in which clients answer, so that a run
                 that is made again is the same to the last bit only then.
             layout_seed: Public seed of the canaries' coordinates.
+            unchecked: What you do without, among ``"sampling"``, ``"gradients"`` and
+                ``"clipping"``: without a check of these and without this the audit is
+                inconclusive.
         """
         _validate.whole_number("examples", examples, least=1)
         if not isinstance(way, Replies | Nodes):
@@ -142,6 +146,7 @@ class FlowerAudit:
             groups=self._layout.array,
             by_program=True,  # the strategy clips, weighs and adds them
             turns=turns,
+            unchecked=unchecked,
         )
         self.design, self.commitment = self._audit.design, self._audit.commitment
         self._probes = Probes()
@@ -339,7 +344,10 @@ class FlowerAudit:
             claim=self.claim() if claim is None else claim,
             looks=[
                 *looks_at_users(
-                    self._way, on_clients=self._on_clients, examples=self.examples
+                    self._way,
+                    on_clients=self._on_clients,
+                    examples=self.examples,
+                    in_turn=self._turns is not None,
                 ),
                 *self._probes.looks,
             ],

@@ -8,13 +8,17 @@ from dpaudit.training.flower.setup import Nodes, Way
 __all__ = ["looks_at_users"]
 
 
-def looks_at_users(way: Way, *, on_clients: bool, examples: int) -> Iterator[Look]:
+def looks_at_users(
+    way: Way, *, on_clients: bool, examples: int, in_turn: bool
+) -> Iterator[Look]:
     """Return how roads are looked at, besides by the guesses themselves.
 
     Args:
         way: How canary clients come into the training.
         on_clients: Whether clipping is left to clients.
         examples: How many examples a canary client reports.
+        in_turn: Whether clients take part in some rounds only, and the claim rests on
+            that.
     """
     nodes = isinstance(way, Nodes)
     later = "canary clients are replies that the server adds, which are made after it"
@@ -25,8 +29,11 @@ def looks_at_users(way: Way, *, on_clients: bool, examples: int) -> Iterator[Loo
             how=How.AUDITED,
             said="canary clients are nodes, and are sampled and asked as nodes are",
         )
-    else:
+    elif in_turn:
         yield Look(road=Road.SAMPLING, how=How.NOT_LOOKED_AT, said=ask)
+    else:
+        every = "canary clients are in every round, as the claim allows every client to"
+        yield Look(road=Road.SAMPLING, how=How.AUDITED, said=every)
     yield Look(
         road=Road.GRADIENTS,
         how=How.NOT_LOOKED_AT,

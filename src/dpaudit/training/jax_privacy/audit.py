@@ -12,7 +12,7 @@ The norm of a clipped record in the sum is read from what ``clipped_grad`` retur
 sampling rate from the batch selection, the claim from the event that was accounted for.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import wraps
 from math import sqrt
 from pathlib import Path
@@ -60,6 +60,11 @@ from dpaudit.training.jax_privacy.setup import (
 )
 from dpaudit.training.probe import ClippedSum, probe_sum
 from dpaudit.training.sensitivity import Probes, Sensitivity
+from dpaudit.training.steps import (
+    ConfiguredSteps,
+    accounting_faults,
+    accounting_look,
+)
 from dpaudit.training.strategy_check import check_strategy
 
 __all__ = ["JaxPrivacyAudit"]
@@ -97,6 +102,7 @@ class JaxPrivacyAudit:
         strategy: Strategy | None = None,
         turns: Turns | None = None,
         layout_seed: int = 0,
+        unchecked: Collection[str] = (),
     ) -> None:
         """Read what is to be read; ``wrap`` attaches the audit.
 
@@ -120,6 +126,9 @@ class JaxPrivacyAudit:
             turns: Which turns canaries take; as the cycles of the batch selection if
                 left out, and no more often than these.
             layout_seed: Public seed of the canaries' coordinates.
+            unchecked: What you do without, among ``"sampling"``, ``"gradients"`` and
+                ``"clipping"``: without a check of these and without this the audit is
+                inconclusive.
         """
         self._history = None if event is None else history_of(event)
         self._norm = norm_in_sum(clipped_grad)
@@ -137,13 +146,14 @@ class JaxPrivacyAudit:
                 "knows; use insertion=Sums()"
             )
         self._strategy, self._insertion = strategy, insertion
+        self._rate, self._sampled = rate, rate < 1 or turns is not None
         self._separation = cycles.every if cycles else 1
         dimension = sum(float_sizes(params))
         coordinates = scattered(dimension, coordinates_needed(design), seed=layout_seed)
         self._layout = Layout.of(params, coordinates)
         # What is added to a sum can be told from what was there; records cannot.
         self._real_sums = not isinstance(insertion, Records)
-        self._noise = noise if self._real_sums else None
+        self._stated, self._noise = noise, noise if self._real_sums else None
         self._watched = noise_watched(len(coordinates))
         leaves = self._layout.leaf[self._watched]
         self._audit = TrainingAudit(
@@ -165,6 +175,7 @@ class JaxPrivacyAudit:
             groups=self._layout.leaf,
             by_program=isinstance(insertion, Records),
             watched=[f"leaf {leaf}" for leaf in leaves] if self._noise else (),
+            unchecked=unchecked,
         )
         self.design, self.commitment = self._audit.design, self._audit.commitment
         self._probes = Probes()
@@ -180,6 +191,7 @@ class JaxPrivacyAudit:
         key: Key,
         turns: Turns | None = None,
         layout_seed: int = 0,
+        unchecked: Collection[str] = (),
     ) -> Self:
         """Read what is to be read from an execution plan, correlated noise or not.
 
@@ -192,6 +204,7 @@ class JaxPrivacyAudit:
             key: The secret of this run; never use one twice.
             turns: Which turns canaries take; as the plan's cycles if left out.
             layout_seed: Public seed of the canaries' coordinates.
+            unchecked: As above.
         """
         plan = config.plan
         return cls(
@@ -205,6 +218,7 @@ class JaxPrivacyAudit:
             strategy=strategy_of(config),
             turns=turns,
             layout_seed=layout_seed,
+            unchecked=unchecked,
         )
 
     def wrap(
@@ -323,9 +337,11 @@ class JaxPrivacyAudit:
         Args:
             claim: What the accountant stands for, if not the curve of the event.
         """
+        looks, faults = self._of_strategy()
         if claim is None and self._history:
             claim = accountant_curve(self._history)
-        looks, faults = self._of_strategy()
+            told = self._of_accounting(self._history)
+            looks, faults = [*looks, *told[0]], [*faults, *told[1]]
         return self._audit.finish(
             claim=claim,
             looks=[*self._looks(), *looks, *self._probes.looks],
@@ -354,6 +370,21 @@ class JaxPrivacyAudit:
         )
         return [look], [fault] if fault else []
 
+    def _of_accounting(
+        self, history: list[tuple[float, float, int]]
+    ) -> tuple[list[Look], list[Fault]]:
+        """Hold the steps that were made against the event that was accounted for.
+
+        In cycles, and with correlated noise, an entry of it is not a step.
+        """
+        if self._strategy or self._separation > 1:
+            return [], []
+        noise = max(s for s, *_ in history) if self._stated is None else self._stated
+        made = ConfiguredSteps(
+            [(noise, self._norm, self._rate, self._audit.reading.steps)]
+        )
+        return [accounting_look(made)], [*accounting_faults(history, made)]
+
     def _joining(self) -> NDArray[np.float64]:
         """Return what the audit itself adds to the coming step's sum."""
         if isinstance(self._insertion, Records):
@@ -376,6 +407,7 @@ class JaxPrivacyAudit:
             noise=bool(self._noise),
             how="JaxPrivacyAudit(..., noise=...) would look at it, if canaries are "
             "added to sums",
+            sampled=self._sampled,
         )
         if isinstance(self._insertion, Records):
             yield from looks_at_records(norm=self._insertion.norm)

@@ -16,7 +16,7 @@ can be reached. Under several ranks each reads coordinates of its own, and at th
 only its surest guesses meet those of the others.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 from typing import final
@@ -104,6 +104,7 @@ class OpacusAudit:
         sampling: Sampling | None = None,
         real_sums: bool = True,
         layout_seed: int = 0,
+        unchecked: Collection[str] = (),
     ) -> None:
         """Attach to an optimizer and a loader made by ``make_private``.
 
@@ -130,6 +131,9 @@ class OpacusAudit:
                 gradients are large in a canary's coordinate. Where the loader shuffles
                 it must be False.
             layout_seed: Public seed of the canaries' coordinates.
+            unchecked: What you do without, among ``"sampling"``, ``"gradients"`` and
+                ``"clipping"``: without a check of these and without this the audit is
+                inconclusive.
         """
         _check_free(optimizer)
         facts = read_facts(optimizer, data_loader)
@@ -147,7 +151,12 @@ class OpacusAudit:
             real_sums=real_sums,
             layout_seed=layout_seed,
         )
-        self._roads = Roads(model, optimizer, data_loader)
+        counting = self._counting = (
+            hooked_accountant(optimizer)
+            if self._accountant is None  # one that has counted nothing is false
+            else self._accountant
+        )
+        self._roads = Roads(model, optimizer, data_loader, counting, facts.rate)
         self._gather = _gather(optimizer)
         if self._gather is not None:
             check_shares(int(way.mine.sum()), self._gather)
@@ -173,6 +182,7 @@ class OpacusAudit:
             groups=way.groups,
             by_program=way.kind != "added to sums",
             watched=self._roads.noise.watched,
+            unchecked=unchecked,
         )
         self.design, self.commitment = self._audit.design, self._audit.commitment
         if self._gather is not None:
@@ -181,6 +191,7 @@ class OpacusAudit:
         self._reader, self._inserter = way.attach(
             self._audit, self._roads.noise, self._roads.paused
         )
+        self._reader.steps.tell = self._roads.conservation.step
         self.data_loader = way.data_loader
         _RIDDEN.add(optimizer)
 
@@ -259,17 +270,14 @@ class OpacusAudit:
         """Leave the optimizer as it was, guess, and judge."""
         self.detach()
         steps = self._audit.reading.steps
-        claim, remarks = claim_and_remarks(
-            self._accountant, rate=self._facts.rate, steps=steps
-        )
-        counting = self._accountant or hooked_accountant(self._optimizer)
+        claim, remarks = claim_and_remarks(self._accountant, rate=self._facts.rate)
         looks, faults = self._roads.found(self._accounted_rate())
         return self._audit.finish(
             claim=claim,
             looks=[*looks, *self._way.looks()],
             faults=[*faults, *self._way.faults()],
             controls=(
-                *steps_unseen(counting, steps=steps),
+                *steps_unseen(self._counting, steps=steps),
                 *self._roads.controls(),
             ),
             remarks=(*remarks, *self._smaller(), *self._seeded()),
@@ -281,7 +289,7 @@ class OpacusAudit:
 
     def _accounted_rate(self) -> float:
         """Return the largest rate that the accountant was told."""
-        history = self._accountant.history if self._accountant else ()
+        history = () if self._accountant is None else self._accountant.history
         told = [float(rate) for _, rate, _ in history]
         return max(told, default=self._facts.accounted_rate)
 

@@ -233,7 +233,7 @@ class ExampleReader:
             rate=self._rate,
             noise=_noise(cosines, along, whole),
         )
-        self.steps.read += 1
+        self.steps.end()
 
     def _directions(self) -> torch.Tensor:
         """Return what each canary alone puts into the sum, by the user's own step."""

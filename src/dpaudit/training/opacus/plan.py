@@ -1,6 +1,6 @@
 """An Opacus run's plan, from what Opacus was set up to do, and the audit by it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from opacus import PrivacyEngine
 from opacus.optimizers import DPOptimizer
@@ -95,6 +95,7 @@ def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
     key: Key | None = None,
     coordinates: int | None = None,
     alpha: float = 0.05,
+    unchecked: Collection[str] = (),
     say: Callable[[str], object] = print,
 ) -> OpacusAudit:
     """Plan an audit of a run, open it, and probe the step: the shortest way.
@@ -112,7 +113,10 @@ def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
         steps: Instead, how many steps.
         step: What you do with a batch, from ``zero_grad`` to ``optimizer.step()``, as a
             function: it is probed (``OpacusAudit.probe``) before training begins.
-            Without it clipping and per-record gradients are not looked at.
+            Without it clipping and per-record gradients are not checked, and the audit
+            is inconclusive unless ``unchecked`` names them.
+        unchecked: What you do without, among ``"sampling"``, ``"gradients"`` and
+            ``"clipping"``.
         key: The secret of this run; a new one if left out. To go on after a crash keep
             your own (``Key.generate()``, ``key.write(path)``).
         coordinates: How many parameters hold a canary; up to 10,000 if left out.
@@ -150,12 +154,18 @@ def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
         accountant=engine,
         model=model,
         step=step,
+        unchecked=unchecked,
     )
     say(
         "For others to check it later, publish this before training: commitment "
         f"{audit.commitment.sha256}"
     )
-    if step is not None:
+    if step is None:
+        say(
+            "Per-record gradients and clipping will not be checked; pass step=..., "
+            "what you do with a batch."
+        )
+    else:
         found = audit.probe(step)
         say(f"Probe of the step: {found}")
         if found.faults:

@@ -15,16 +15,18 @@ from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 
 from dpaudit._codec import decode
+from dpaudit.accounting.curves import HasHistory
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.ledger import Fault, How, Look, Road
 from dpaudit.game.verdict import Control
+from dpaudit.training.opacus.conservation import Conservation
 from dpaudit.training.opacus.frozen import Model
 from dpaudit.training.opacus.noise_reader import NoiseReader
 from dpaudit.training.opacus.probing import Batch, Step, parameter_names
 from dpaudit.training.opacus.records import some_records
 from dpaudit.training.opacus.sampler import SampledBatches
 from dpaudit.training.opacus.sensitivity import probe_sensitivity
-from dpaudit.training.opacus.setup import Loader, rank_and_world
+from dpaudit.training.opacus.setup import Loader
 from dpaudit.training.opacus.surroundings import Surroundings
 from dpaudit.training.sensitivity import Probes, Sensitivity, packed, unpacked
 
@@ -42,16 +44,26 @@ class Roads:
         optimizer: Likewise.
         loader: Likewise.
 
+        accountant: What counts the steps; None if that is not known.
+        rate: The rate at which the loader was set up to sample.
+
     Attributes:
         noise: Reads the noise of each step.
+        conservation: Holds each step against batches, accountant and clipping norm.
     """
 
     def __init__(
-        self, model: Model | None, optimizer: DPOptimizer, loader: Loader
+        self,
+        model: Model | None,
+        optimizer: DPOptimizer,
+        loader: Loader,
+        accountant: HasHistory | None,
+        rate: float,
     ) -> None:
         self._model, self._optimizer, self._loader = model, optimizer, loader
         self.noise = NoiseReader(optimizer, parameter_names(model, optimizer))
         self._sampled: SampledBatches | None = None
+        self.conservation = Conservation(model, optimizer, accountant, rate)
         self._beside = Surroundings(model, optimizer)
         self._probes = Probes()
         self._examined: set[str] = set()
@@ -59,8 +71,8 @@ class Roads:
     def attach(self) -> None:
         """Begin to look."""
         self._beside.attach()
-        if rank_and_world(self._optimizer)[1] == 1:
-            self._sampled = SampledBatches(self._loader)
+        self._sampled = SampledBatches(self._loader)
+        self.conservation.attach(self._sampled)
 
     def detach(self) -> None:
         """Leave optimizer and loader as they were."""
@@ -115,7 +127,10 @@ class Roads:
         if self._sampled is not None:
             seen, wrong = self._sampled.found(rate)
             looks, faults = [*looks, *seen], [*faults, *wrong]
-        return looks, faults
+        return (
+            [*looks, *self.conservation.looks()],
+            [*faults, *self.conservation.faults()],
+        )
 
     def controls(self) -> tuple[Control, ...]:
         """Return what changed beside the optimizer and no probe looked at."""
@@ -129,13 +144,14 @@ class Roads:
             "changed": self._beside.changed,
             "steps": self._beside.steps,
             "batches": self._sampled.saved() if self._sampled else [],
+            "conservation": self.conservation.plain(),
         }
         return {_STATE: packed(kept)}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what ``saved`` returned."""
         fields = {"looks", "faults", "examined", "changed", "steps", "batches"}
-        plain = unpacked(state, _STATE, fields)
+        plain = unpacked(state, _STATE, {*fields, "conservation"})
         self._probes.take_up(plain)
         self._examined = set(decode(tuple[str, ...], plain["examined"], "examined"))
         self._beside.changed = {
@@ -144,11 +160,12 @@ class Roads:
         self._beside.steps = int(plain["steps"])
         if self._sampled is not None:
             self._sampled.restore(plain["batches"])
+        self.conservation.take_up(plain["conservation"])
         self._beside.forget()
 
     def _not_probed(self) -> Iterator[Look]:
         """Return what would look at roads that nobody may have looked at."""
-        probe = "audit.probe(step) would look at it"
+        probe = "audit_opacus(..., step=step) or audit.probe(step) would look at it"
         if self._model is None:
             probe = "OpacusAudit(..., model=model) and audit.probe(step) would look"
         records = "canaries that are records would look at it (with_canaries)"
@@ -156,7 +173,6 @@ class Roads:
             (Road.GRADIENTS, probe),
             (Road.CLIPPING, probe),
             (Road.ADDING, records),
-            (Road.SAMPLING, "on several ranks, canaries that are records would"),
             (Road.INDEPENDENCE, self.noise.why_not),
         ):
             yield Look(road=road, how=How.NOT_LOOKED_AT, said=said)

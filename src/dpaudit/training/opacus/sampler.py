@@ -6,17 +6,25 @@ half of its law as often as a coin falls on one side; no batch comes twice, and 
 record twice in a batch. Batches of a fixed size, a rate other than the one accounted
 for, a sampler that is seeded anew each epoch, and several views of each record all
 break one of these. Each chance is exact or a bound.
+
+How many batches the training loop was given is counted where a loader's iterator hands
+them over, since workers draw ahead. A loader that is built around the sampler is not
+seen handing over: there a batch counts once it is drawn.
 """
 
+import gc
 from collections.abc import Iterator
 from hashlib import blake2b
 from math import exp, log
 from typing import Any, Final, final
+from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
+from opacus.utils.uniform_sampler import DistributedUniformWithReplacementSampler
 from scipy import stats
 from torch.utils.data import DataLoader, Sampler
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from dpaudit.game.ledger import BUDGET, Fault, How, Look, Road
 
@@ -24,6 +32,43 @@ __all__ = ["SampledBatches"]
 
 _SHARE: Final = BUDGET / 3  # of each kind of test
 _BYTES: Final = 6  # of a batch's digest, so that JSON's numbers hold it
+_NEVER: Final = 1e-9  # probability below which no batch is empty
+_HOLDERS: Final = (DataLoader, Sampler, _BaseDataLoaderIter)
+_NAMES: Final = ("batch_sampler", "sampler", "_index_sampler")  # of a sampler, in them
+
+
+@final
+class _Pass:
+    """One pass over a sampler.
+
+    A batch counts as handed over once it is drawn; if an iterator that is watched hands
+    it over, then.
+
+    Args:
+        noted: Is told of each batch.
+        batches: What the sampler draws.
+    """
+
+    def __init__(self, noted: "SampledBatches", batches: Iterator[Any]) -> None:
+        self._noted, self._batches = noted, batches
+        self._drawn, self._watched = 0, False
+
+    def __iter__(self) -> "_Pass":
+        return self
+
+    def __next__(self) -> Any:  # noqa: ANN401 (a list of numbers, or a tensor)
+        batch = next(self._batches)
+        self._noted.note(batch)
+        self._drawn += 1
+        self._noted.handed += not self._watched
+        return batch
+
+    def hand(self, batches: int) -> None:
+        """Take note of so many batches that were handed over, and watch from now on."""
+        if not self._watched:
+            self._noted.handed -= self._drawn
+            self._watched = True
+        self._noted.handed += batches
 
 
 @final
@@ -32,46 +77,99 @@ class SampledBatches(Sampler[list[int]]):
 
     Args:
         loader: Whose batches; until ``detach`` this stands in its sampler's place.
+
+    Attributes:
+        handed: How many batches the training loop was given.
     """
 
     def __init__(self, loader: DataLoader[Any]) -> None:
-        self._loader: Any = loader
         self._sampler: Any = loader.batch_sampler
-        self._records = len(loader.dataset)  # type: ignore[arg-type]
+        self._records = getattr(self._sampler, "num_samples", len(loader.dataset))  # type: ignore[arg-type]
         self._sizes: list[int] = []
         self._digests: list[int] = []
         self._times = 0  # the most that a record was in one batch
-        self._put(self)
+        self.handed = 0
+        self._put(loader, "batch_sampler", self)
+        self._held: list[tuple[Any, str]] = []  # no iterators, which are to end
+        for holder, name in [(loader, "batch_sampler"), *_holders(self._sampler)]:
+            self._put(holder, name, self)
+            if name == "_index_sampler":
+                self._watch(holder, holder._num_yielded)
+                continue
+            self._held.append((holder, name))
+            if hasattr(holder, "_get_iterator"):
+                holder._get_iterator = self._watching(holder)
 
     def detach(self) -> None:
         """Leave the loader as it was."""
-        if self._loader.batch_sampler is self:
-            self._put(self._sampler)
+        for holder, name in self._held:
+            if getattr(holder, name) is self:
+                self._put(holder, name, self._sampler)
+            vars(holder).pop("_get_iterator", None)
+        self._held = []
 
-    def _put(self, sampler: Any) -> None:  # noqa: ANN401 (any batch sampler)
+    def _put(self, holder: Any, name: str, sampler: Any) -> None:  # noqa: ANN401
         # A loader refuses to be given another sampler; this one yields the same.
-        object.__setattr__(self._loader, "batch_sampler", sampler)
+        object.__setattr__(holder, name, sampler)
+
+    def _watching(self, loader: Any) -> Any:  # noqa: ANN401 (a loader's own method)
+        """Return what makes a loader's iterators, each of them watched."""
+        make = loader._get_iterator
+
+        def made() -> Any:  # noqa: ANN401
+            return self._watch(make())
+
+        return made
+
+    def _watch(self, iterator: Any, given: int = 0) -> Any:  # noqa: ANN401
+        """Count what an iterator hands over; return it.
+
+        Args:
+            iterator: A loader's.
+            given: What it has handed over before.
+        """
+        if not isinstance(iterator._sampler_iter, _Pass):  # begun before the audit
+            iterator._sampler_iter = _Pass(self, iterator._sampler_iter)
+        iterator._sampler_iter.hand(given)
+        # By a weak reference, so that an iterator ends, and its workers, as it used to.
+        next_data, itself = type(iterator)._next_data, ref(iterator)
+
+        def handed() -> Any:  # noqa: ANN401
+            there: Any = itself()
+            data = next_data(there)
+            there._sampler_iter.hand(1)  # lasting workers have one for each epoch
+            return data
+
+        iterator._next_data = handed
+        return iterator
+
+    @property
+    def rate(self) -> float | None:
+        """The rate at which the sampler draws now; None if it draws otherwise."""
+        return getattr(self._sampler, "sample_rate", None)
 
     def __len__(self) -> int:
         return len(self._sampler)
 
     def __iter__(self) -> Iterator[list[int]]:
-        for batch in self._sampler:
-            chosen = np.sort(np.asarray(batch, np.int64))
-            self._sizes.append(len(chosen))
-            digest = blake2b(chosen.tobytes(), digest_size=_BYTES).digest()
-            self._digests.append(int.from_bytes(digest, "big"))
-            if len(chosen) and not np.all(np.diff(chosen)):
-                self._times = max(self._times, int(np.bincount(chosen).max()))
-            yield batch
+        return _Pass(self, iter(self._sampler))
+
+    def note(self, batch: Any) -> None:  # noqa: ANN401 (a list of numbers, or a tensor)
+        """Take note of a batch that was drawn."""
+        chosen = np.sort(np.asarray(batch, np.int64))
+        self._sizes.append(len(chosen))
+        digest = blake2b(chosen.tobytes(), digest_size=_BYTES).digest()
+        self._digests.append(int.from_bytes(digest, "big"))
+        if len(chosen) and not np.all(np.diff(chosen)):
+            self._times = max(self._times, int(np.bincount(chosen).max()))
 
     def saved(self) -> list[list[int]]:
-        """Return sizes and digests of all batches so far, and what came in one."""
-        return [self._sizes, self._digests, [self._times]]
+        """Return sizes and digests of all batches so far, and two counts."""
+        return [self._sizes, self._digests, [self._times, self.handed]]
 
     def restore(self, saved: list[list[int]]) -> None:
         """Go on from what ``saved`` returned."""
-        self._sizes, self._digests, (self._times,) = (
+        self._sizes, self._digests, (self._times, self.handed) = (
             [int(k) for k in part] for part in saved
         )
 
@@ -81,9 +179,9 @@ class SampledBatches(Sampler[list[int]]):
         Args:
             rate: What the accountant was told.
         """
-        if not self._sizes:
-            said = "no batch came from the loader that the audit was given"
-            look = Look(road=Road.SAMPLING, how=How.NOT_LOOKED_AT, said=said)
+        why = self._why_not(rate)
+        if why:
+            look = Look(road=Road.SAMPLING, how=How.NOT_LOOKED_AT, said=why)
             return (look,), ()
         sizes = np.array(self._sizes)
         seen = sizes.sum() / (self._records * len(sizes))
@@ -101,6 +199,18 @@ class SampledBatches(Sampler[list[int]]):
             self._twice(rate),
         )
         return (look,), tuple(fault for fault in tests if fault is not None)
+
+    def _why_not(self, rate: float) -> str:
+        """Return why nothing can be said of the sampling; "" if something can."""
+        if not self._sizes:
+            return (
+                "no batch came from the loader that the audit was given: train on that"
+            )
+        # On several ranks Opacus leaves out batches that are empty.
+        ranks = isinstance(self._sampler, DistributedUniformWithReplacementSampler)
+        if ranks and len(self._sizes) * (1 - rate) ** self._records > _NEVER:
+            return "batches of a rank may be empty, and then do not come"
+        return ""
 
     def _spread(self, rate: float) -> float:
         return float(np.sqrt(self._records * rate * (1 - rate)))
@@ -182,3 +292,11 @@ class SampledBatches(Sampler[list[int]]):
             cause="a sampler that is seeded anew",
             chance=3 * p,
         )
+
+
+def _holders(sampler: object) -> Iterator[tuple[Any, str]]:
+    """Find what draws from a sampler: other loaders, and iterators that were begun."""
+    for each in gc.get_objects():
+        if issubclass(type(each), _HOLDERS):
+            held = getattr(each, "__dict__", {})
+            yield from ((each, name) for name in _NAMES if held.get(name) is sampler)

@@ -8,7 +8,7 @@ by the same optimizer and into the same parameters: otherwise it would be the au
 another run, and is void.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, final
 
 import numpy as np
@@ -41,10 +41,13 @@ class StepsSeen:
     Attributes:
         read: How many steps were read.
         clip: The clipping norm of the step that began last.
+        tell: Is told noise multiplier and clipping norm of each step that was read.
     """
 
     def __init__(self, optimizer: DPOptimizer) -> None:
         self._optimizer, self.clip = optimizer, float(optimizer.max_grad_norm)
+        self._noise = float(optimizer.noise_multiplier)
+        self.tell: Callable[[float, float], None] | None = None
         self.read = self._begun = 0
         self._parameters = [id(parameter) for parameter in optimizer.params]
 
@@ -68,6 +71,13 @@ class StepsSeen:
         self._begun += 1
         # Adaptive clipping sets the next step's norm before this one is read.
         self.clip = float(self._optimizer.max_grad_norm)
+        self._noise = float(self._optimizer.noise_multiplier)
+
+    def end(self) -> None:
+        """Take note of a step that was read."""
+        self.read += 1
+        if self.tell is not None:
+            self.tell(self._noise, self.clip)
 
     def check_begun(self) -> None:
         """Void the audit if a step is about to be made that was given no noise."""
@@ -161,7 +171,7 @@ class SumsReader:
             self.last -= self._real_sums()
             self._real.fill(0.0)
         self.last /= self.steps.clip
-        self.steps.read += 1
+        self.steps.end()
 
     def _forget_failed(self) -> None:
         """Forget a step that began and never came to its end."""

@@ -10,7 +10,7 @@ The clipping bound and the strategy of correlated noise are read from the mechan
 the claim from the accountant.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -88,7 +88,7 @@ class PflAudit:
             print(audit.finish())
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each is something that is fixed beforehand)
         self,
         model: StatefulModel,
         mechanism: CentrallyAppliedPrivacyMechanism,
@@ -99,6 +99,7 @@ class PflAudit:
         key: Key,
         insertion: Insertion = Added(),  # noqa: B008 (a frozen value)
         layout_seed: int = 0,
+        unchecked: Collection[str] = (),
     ) -> None:
         """Read what is to be read; ``dataset`` and ``around`` attach the audit.
 
@@ -115,6 +116,9 @@ class PflAudit:
             insertion: ``Added(turns=...)``: the audit adds canary users to cohorts;
                 ``Sampled()``: the training's own sampler picks them.
             layout_seed: Public seed of the canaries' coordinates.
+            unchecked: What you do without, among ``"sampling"``, ``"gradients"`` and
+                ``"clipping"``: without a check of these and without this the audit is
+                inconclusive.
         """
         self._inside, self._strategy = read_mechanism(mechanism)
         self._noise, rate, self._times = read_accountant(accountant)
@@ -149,6 +153,7 @@ class PflAudit:
             watched=[self._layout.names[leaf] for leaf in leaves],
             turns=self._turns,
             strategy=self._strategy,
+            unchecked=unchecked,
         )
         self.design, self.commitment = self._audit.design, self._audit.commitment
         self.user_ids = tuple(user_id(i) for i in range(self.design.canaries))
@@ -378,7 +383,11 @@ class PflAudit:
     def _faults(self) -> Iterator[Fault]:
         picked = self.design.canaries if isinstance(self._insertion, Sampled) else 0
         yield from self._visits.faults(
-            separation=self._separation(), canaries=picked, rate=self._rate
+            separation=self._separation(),
+            # Where users are sampled, the claim allows for any in every round.
+            most=self._times if self._rate == 1 else None,
+            canaries=picked,
+            rate=self._rate,
         )
         joins = self._joins(self.rounds)
         if joins > self._times:

@@ -3,15 +3,18 @@
 An accountant is told how often users take part: with a chance in every round, or once
 in so many rounds. Cohorts show it. A user who is twice in one cohort is clipped twice
 and counts double. A user who comes back too soon meets noise of its last time, which
-correlated noise takes back. Both are facts, and no chance is involved. Canary users
+correlated noise takes back. A user who takes part more often in all than the claim
+counts with has spent more. These are facts, and no chance is involved. Canary users
 that the training's own sampler picks come a binomial number of times in all; if they
 come more often than the rate explains, with a chance below the ledger's budget, the
 rate that was accounted for is wrong. Coming more seldom is no fault.
 
-Who came is forgotten when a run is broken off: only what was seen to be wrong is kept.
+When a run is broken off, how often each user came is kept, under a digest of the name;
+when they came last is forgotten.
 """
 
 from collections.abc import Iterator
+from hashlib import blake2b
 from typing import Any, Final, final
 
 from scipy import stats
@@ -33,6 +36,7 @@ class Visits:
         self.rounds = self.users = self.canaries = 0
         self.times = 0  # the most that a user was in one cohort
         self.apart = 0  # the fewest rounds from a visit to the next; 0 if none
+        self._visits: dict[str, int] = {}  # of each user, by a digest of the name
 
     def begin(self) -> None:
         """Begin a round."""
@@ -51,19 +55,29 @@ class Visits:
             apart = self.rounds - before
             self.apart = min(self.apart or apart, apart)
         self._last[user] = self.rounds
+        if not canary:
+            name = _digest(user)
+            self._visits[name] = self._visits.get(name, 0) + 1
+
+    @property
+    def most(self) -> int:
+        """How often the user took part who did most often, over all rounds."""
+        return max(self._visits.values(), default=0)
 
     def end(self) -> None:
         """End a round."""
         self.rounds += 1
 
-    def plain(self) -> dict[str, int]:
+    def plain(self) -> dict[str, Any]:
         """Return what was counted, as JSON has it."""
-        return {name: getattr(self, name) for name in _FIELDS}
+        counts = {name: getattr(self, name) for name in _FIELDS}
+        return {**counts, "visits": self._visits}
 
     def take_up(self, plain: dict[str, Any]) -> None:
         """Go on from what ``plain`` returned."""
         for name in _FIELDS:
             setattr(self, name, int(plain[name]))
+        self._visits = {str(who): int(n) for who, n in plain["visits"].items()}
         self._last.clear()
 
     def looks(self, separation: int) -> Iterator[Look]:
@@ -83,12 +97,18 @@ class Visits:
         )
 
     def faults(
-        self, *, separation: int, canaries: int = 0, rate: float = 1.0
+        self,
+        *,
+        separation: int,
+        most: int | None = None,
+        canaries: int = 0,
+        rate: float = 1.0,
     ) -> Iterator[Fault]:
         """Return what is wrong.
 
         Args:
             separation: Rounds from one visit to the next at least; 1 for any.
+            most: How often a user may take part in all; None for any number.
             canaries: How many the training's own sampler picks from; 0 if none.
             rate: The chance to take part that was accounted for.
         """
@@ -99,6 +119,15 @@ class Visits:
                 measured=f"{self.times} times",
                 claimed="at most once",
                 cause="a sampler that draws users with replacement",
+            )
+        if most is not None and self.most > most:
+            yield Fault(
+                road=Road.ACCOUNTING,
+                said="a user takes part more often than is accounted for",
+                measured=f"{self.most} times in {self.rounds} rounds",
+                claimed=f"at most {most}",
+                cause="an accountant that was told fewer compositions than a user has "
+                "rounds",
             )
         if 0 < self.apart < separation:
             yield Fault(
@@ -122,3 +151,7 @@ class Visits:
                 "users than the training has",
                 chance=p,
             )
+
+
+def _digest(user: object) -> str:
+    return blake2b(repr(user).encode(), digest_size=8).hexdigest()

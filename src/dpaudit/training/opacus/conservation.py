@@ -1,0 +1,173 @@
+"""One step, one batch, one entry: what the steps of a run must have in common.
+
+The proof of DP-SGD composes steps, each of which adds noise to the clipped sum of one
+fresh sample. So every private step, wherever noise is added, needs a batch of its own
+from the private sampler: a batch that serves several steps, or one from another loader,
+is sampled once or never where the accountant counts a sample for each step. It needs an
+entry in the accountant's history with its noise multiplier and rate (``steps``). And
+what records are clipped to must be what the noise is scaled by. No probability is
+involved.
+
+Up to any step at least as many batches must have been handed to the loop as steps were
+made. Batches that no step used are fine; micro-batches are parts of one batch.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, final
+
+from opacus.accountants import IAccountant
+from opacus.optimizers import DPOptimizer
+
+from dpaudit.accounting.curves import HasHistory
+from dpaudit.game.ledger import Fault, How, Look, Road
+from dpaudit.training.opacus.frozen import Model
+from dpaudit.training.opacus.sampler import SampledBatches
+from dpaudit.training.opacus.setup import counted_steps
+from dpaudit.training.steps import ConfiguredSteps, accounting_faults, accounting_look
+
+__all__ = ["Conservation"]
+
+_ROUNDING: Final = 1e-6  # relative, of a clipping norm
+_COUNTS: Final = ("without", "several", "wider", "first_wider")
+
+
+@final
+class Conservation:
+    """Holds each step against batches, accountant and clipping norm.
+
+    Args:
+        model: As ``make_private`` returned it; None if it was not given.
+        optimizer: Likewise.
+        accountant: What counts the steps; None if that is not known.
+        rate: The rate at which the loader was set up to sample.
+
+    Attributes:
+        steps: What each step was configured to do.
+    """
+
+    def __init__(
+        self,
+        model: Model | None,
+        optimizer: DPOptimizer,
+        accountant: HasHistory | None,
+        rate: float,
+    ) -> None:
+        self._model, self._optimizer = model, optimizer
+        self._accountant, self._rate = accountant, rate
+        self.steps = ConfiguredSteps()
+        self._batches: SampledBatches | None = None
+        self._given = 0  # batches handed over by the step before
+        # An accountant of Opacus counts steps as they are made; what it counted before
+        # is of others. Any other history may state the whole run beforehand.
+        stepwise = isinstance(accountant, IAccountant)
+        self._told = counted_steps(accountant) if stepwise else 0
+        self._counts = dict.fromkeys(_COUNTS, 0)
+        self._norms = (0.0, 0.0)  # of module and noise, where they first differed
+
+    def attach(self, batches: SampledBatches) -> None:
+        """Begin to look at the batches that a loader hands over."""
+        self._batches = batches
+
+    def step(self, noise: float, clip: float) -> None:
+        """Take note of a step that was given its noise.
+
+        Args:
+            noise: Its noise multiplier.
+            clip: The clipping norm that the noise was scaled by.
+        """
+        batches, counts = self._batches, self._counts
+        rate = self._rate if batches is None or not batches.rate else batches.rate
+        self.steps.add(noise=noise, clip=clip, rate=rate)
+        made = self.steps.count
+        if batches is not None:
+            counts["without"] = max(counts["without"], made - batches.handed)
+            fresh, self._given = batches.handed - self._given, batches.handed
+            kept = getattr(self._optimizer.params[0], "grad_sample", None)
+            counts["several"] += fresh > 1 and isinstance(kept, list) and len(kept) > 1
+        norm = getattr(self._model, "max_grad_norm", None)  # with ghost clipping
+        if norm is not None and float(norm) > clip * (1 + _ROUNDING):
+            counts["wider"] += 1
+            if counts["wider"] == 1:
+                counts["first_wider"], self._norms = made, (float(norm), clip)
+
+    def plain(self) -> dict[str, Any]:
+        """Return what was seen, as JSON has it."""
+        return {
+            "configured": self.steps.plain(),
+            "told": self._told,
+            "norms": list(self._norms),
+            "counts": self._counts,
+        }
+
+    def take_up(self, plain: Mapping[str, Any]) -> None:
+        """Go on from what ``plain`` returned."""
+        self.steps = ConfiguredSteps.of(plain["configured"])
+        self._told = int(plain["told"])
+        module, noise = plain["norms"]
+        self._norms = float(module), float(noise)
+        self._counts = {name: int(plain["counts"][name]) for name in _COUNTS}
+        self._given = 0 if self._batches is None else self._batches.handed
+
+    def looks(self) -> Iterator[Look]:
+        """Return what was looked at."""
+        if self._accountant is not None:
+            yield accounting_look(self.steps)
+        if self._batches is not None and self._batches.handed:
+            yield Look(
+                road=Road.SAMPLING,
+                how=How.PROBED,
+                said=f"{self._batches.handed} of them were handed to the training "
+                f"loop, which made {self.steps.count} steps",
+            )
+
+    def faults(self) -> Iterator[Fault]:
+        """Return what is wrong whatever the claim."""
+        if self._counts["without"]:
+            yield self._without_batch()
+        if self._counts["several"] > self.steps.count / 2:
+            yield Fault(
+                road=Road.SAMPLING,
+                said="a step adds up several batches, in each of which a record may be",
+                measured=f"so in {self._counts['several']} of {self.steps.count} steps",
+                claimed="one batch a step",
+                cause="gradients that are accumulated over batches of the loader; give "
+                "it the whole batch, and split that (BatchMemoryManager)",
+            )
+        if self._counts["wider"]:
+            module, noise = self._norms
+            yield Fault(
+                road=Road.CLIPPING,
+                said=f"noise is scaled by a clipping norm of {noise:.4g} at step "
+                f"{self._counts['first_wider']}, and records are clipped to "
+                f"{module:.4g}",
+                measured=f"so in {self._counts['wider']} of {self.steps.count} steps",
+                claimed="one clipping norm",
+                cause="a norm that was changed in the optimizer, and not in the model, "
+                "which clips where no per-record gradients are kept",
+            )
+        if self._accountant is not None:
+            yield from accounting_faults(
+                self._accountant.history, self.steps, before=self._told
+            )
+
+    def _without_batch(self) -> Fault:
+        batches, steps = self._batches, self.steps.count
+        assert batches is not None
+        without = self._counts["without"]
+        if not batches.handed:
+            return Fault(
+                road=Road.SAMPLING,
+                said="no step was made on a batch of the private loader",
+                measured=f"{steps} steps and no batch",
+                claimed="one batch of it for each step",
+                cause="training on another loader than make_private returned, such as "
+                "the one that was given to it",
+            )
+        return Fault(
+            road=Road.SAMPLING,
+            said="steps were made without a new batch of the private loader",
+            measured=f"{without} of {steps} steps",
+            claimed="one batch of it for each step",
+            cause="several steps on one batch, batches that are kept and used again "
+            "(itertools.cycle or list of a loader), or batches of another loader",
+        )

@@ -1,0 +1,314 @@
+"""One step, one batch, one entry of the accountant, one clipping norm."""
+
+import itertools
+
+import pytest
+import torch
+from opacus.schedulers import ExponentialGradClip
+from opacus.utils.batch_memory_manager import BatchMemoryManager
+from private_runs import UNPROBED, attach, private_run
+from torch.utils.data import DataLoader
+
+from dpaudit.game.ledger import How, Road
+from dpaudit.training.opacus import audit_opacus
+
+pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG turned off:UserWarning")
+
+
+def step_of(run):
+    def step(batch):
+        pixels, labels = batch
+        run.optimizer.zero_grad()
+        run.criterion(run.model(pixels), labels).backward()
+        run.optimizer.step()
+
+    return step
+
+
+def audited(train, run=None, **options):
+    """The faults of a run that is trained by ``train(run, step, loader)``."""
+    run = private_run() if run is None else run
+    # Without one the accountant is the optimizer's own, and its curve is not tested.
+    options = {"accountant": None, **UNPROBED, **options}
+    audit = attach(run, model=run.model, **options)
+    train(run, step_of(run), audit.data_loader)
+    result = audit.finish()
+    assert bool(result.faults) == (result.verdict == "fault found")
+    return result
+
+
+def said(result):
+    return [(fault.road, fault.said, fault.measured) for fault in result.faults]
+
+
+def k_times(k, epochs=1):
+    def train(_, step, loader):
+        for _ in range(epochs):
+            for batch in loader:
+                for _ in range(k):
+                    step(batch)
+
+    return train
+
+
+def cycled(_, step, loader):
+    for batch in itertools.islice(itertools.cycle(loader), 30):
+        step(batch)
+
+
+def listed(_, step, loader):
+    for batch in list(loader) * 3:
+        step(batch)
+
+
+REUSED = "steps were made without a new batch of the private loader"
+
+
+@pytest.mark.parametrize(
+    ("train", "measured"),
+    [
+        (k_times(2), "10 of 20 steps"),
+        (k_times(10), "90 of 100 steps"),
+        (cycled, "20 of 30 steps"),
+        (listed, "20 of 30 steps"),
+    ],
+    ids=["two steps a batch", "ten steps a batch", "cycle", "list"],
+)
+def test_a_batch_that_serves_several_steps_is_a_fault(train, measured):
+    assert said(audited(train)) == [(Road.SAMPLING, REUSED, measured)]
+
+
+def test_workers_that_draw_ahead_hide_no_batch_that_is_used_twice():
+    """Of each pass one batch is used, and four are drawn ahead of it."""
+    run = private_run()
+    run.loader.num_workers = 1
+    run.loader.prefetch_factor = 4
+
+    def train(_, step, loader):
+        for _ in range(3):
+            for batch in itertools.islice(loader, 1):
+                step(batch)
+                step(batch)
+
+    assert said(audited(train, run)) == [(Road.SAMPLING, REUSED, "3 of 6 steps")]
+
+
+def test_a_loader_from_before_make_private_is_a_fault():
+    run = private_run()
+    other = DataLoader(run.loader.dataset, batch_size=20, shuffle=True)
+
+    def train(_, step, __):
+        for batch in other:
+            step(batch)
+
+    result = audited(train, run)
+    (fault,) = result.faults
+    assert fault.said == "no step was made on a batch of the private loader"
+    assert "the one that was given to it" in fault.cause
+    look = next(e for e in result.training.ledger.looks if e.road is Road.SAMPLING)
+    assert look.how is How.NOT_LOOKED_AT
+
+
+def begun_before(run):
+    """An iterator that is older than the audit, one batch of which was taken."""
+    batches = iter(run.loader)
+    first = next(batches)
+
+    def train(_, step, __):
+        for batch in (first, *batches):
+            step(batch)
+
+    return train
+
+
+def in_parts(run, step, loader):
+    with BatchMemoryManager(
+        data_loader=loader, max_physical_batch_size=7, optimizer=run.optimizer
+    ) as parts:
+        for batch in parts:
+            step(batch)
+
+
+def some_unused(_, step, loader):
+    for k, batch in enumerate(loader):
+        if k % 3:
+            step(batch)
+
+
+def lasting_workers(_, step, loader):
+    for _ in range(2):
+        for batch in loader:
+            step(batch)
+
+
+@pytest.mark.parametrize(
+    ("train", "options"),
+    [
+        (k_times(1, epochs=2), {}),
+        (lambda _, step, loader: [step(b) for b in list(loader)], {}),
+        (in_parts, {}),
+        (some_unused, {}),
+        (lasting_workers, {"num_workers": 1, "persistent_workers": True}),
+        (None, {}),
+    ],
+    ids=["epochs", "list once", "parts", "unused", "lasting workers", "begun before"],
+)
+def test_one_step_a_batch_has_no_fault(train, options):
+    run = private_run()
+    if options:
+        run.loader = type(run.loader)(run.loader.dataset, sample_rate=0.1, **options)
+    assert not audited(begun_before(run) if train is None else train, run).faults
+
+
+def test_batches_that_are_added_up_in_one_step_are_a_fault():
+    run = private_run()
+    run.model.allow_grad_accumulation()
+
+    def train(_, __, loader):
+        for k, (pixels, labels) in enumerate(loader):
+            run.criterion(run.model(pixels), labels).backward()
+            if k % 2:
+                run.optimizer.step()
+                run.optimizer.zero_grad()
+
+    (fault,) = audited(train, run).faults
+    assert "adds up several batches" in fault.said
+
+
+def scheduled(run, step, loader):
+    for k, batch in enumerate(loader):
+        run.optimizer.noise_multiplier = 1.5 if k < 6 else 1.0
+        step(batch)
+
+
+def test_a_noise_schedule_is_a_fault_only_if_the_accountant_was_not_told():
+    assert not audited(scheduled).faults
+    run = private_run()
+    told = run.engine.accountant
+    run.optimizer.attach_step_hook(
+        lambda _: told.step(noise_multiplier=1.5, sample_rate=0.1)
+    )
+    (found,) = said(audited(scheduled, run, accountant=told))
+    assert found[:2] == (
+        Road.ACCOUNTING,
+        "noise multiplier differs from the accountant's at step 7",
+    )
+
+
+def test_an_accountant_that_is_not_stepped_is_a_fault():
+    run = private_run()
+    run.optimizer.attach_step_hook(lambda _: None)
+    assert said(audited(k_times(1), run, accountant=run.engine)) == [
+        (Road.ACCOUNTING, "the accountant was not told of every step", "10 steps")
+    ]
+
+
+def test_a_norm_that_only_the_optimizer_was_told_of_is_a_fault_in_ghost_clipping():
+    run = private_run(mode="ghost")
+
+    def train(_, step, loader):
+        for k, batch in enumerate(loader):
+            run.optimizer.max_grad_norm = 1.0 if k < 4 else 0.5
+            step(batch)
+
+    ((road, what, measured),) = said(audited(train, run))
+    assert road is Road.CLIPPING
+    assert "norm of 0.5 at step 5, and records are clipped to 1" in what
+    assert measured == "so in 6 of 10 steps"
+    both = private_run(mode="ghost")
+
+    def train_both(_, step, loader):
+        for k, batch in enumerate(loader):
+            both.optimizer.max_grad_norm = 1.0 if k < 4 else 0.5
+            both.model.max_grad_norm = both.optimizer.max_grad_norm
+            step(batch)
+
+    assert not audited(train_both, both).faults
+
+
+@pytest.mark.undisclosed
+def test_a_scheduler_of_the_norm_and_ghost_clipping():
+    run = private_run(mode="ghost")
+    schedule = ExponentialGradClip(run.optimizer, gamma=0.7)
+
+    def train(_, step, loader):
+        for batch in loader:
+            step(batch)
+            schedule.step()
+
+    (fault,) = audited(train, run).faults
+    assert fault.road is Road.CLIPPING
+
+
+def test_counts_outlive_a_checkpoint(tmp_path):
+    run = private_run()
+    audit, step = attach(run, model=run.model, **UNPROBED), step_of(run)
+    batches = list(audit.data_loader)
+    for batch in batches:
+        step(batch)
+    audit.save(tmp_path / "state")
+    audit.detach()
+    again = attach(run, model=run.model, **UNPROBED)
+    again.resume(tmp_path / "state")
+    for batch in again.data_loader:
+        step(batch)
+    step(batches[0])
+    assert said(again.finish()) == [(Road.SAMPLING, REUSED, "1 of 21 steps")]
+
+
+def test_a_loader_is_left_as_it_was():
+    run = private_run()
+    before = dict(vars(run.loader))
+    audit = attach(run)
+    assert run.loader.batch_sampler is not before["batch_sampler"]
+    audit.detach()
+    assert vars(run.loader) == before
+
+
+# What is not checked
+
+
+def opened(run, **options):
+    heard = []
+    audit = audit_opacus(
+        run.engine,
+        run.model,
+        run.optimizer,
+        run.loader,
+        steps=10,
+        delta=1e-5,
+        coordinates=300,
+        say=heard.append,
+        **options,
+    )
+    for batch in run.loader:
+        step_of(run)(batch)
+    return " ".join(map(str, heard)), audit.finish()
+
+
+def test_an_unprobed_step_is_inconclusive_and_says_what_to_do():
+    torch.manual_seed(0)
+    heard, result = opened(private_run())
+    assert "clipping will not be checked; pass step=" in heard
+    assert result.verdict == "inconclusive"
+    first = str(result).splitlines()[0]
+    assert "not checked: per-record gradients and clipping (audit_opacus(..." in first
+    assert 'unchecked=("gradients", "clipping",)' in first
+
+
+def test_what_the_user_does_without_is_said_and_kept():
+    _, result = opened(private_run(), unchecked=("clipping", "gradients"))
+    assert "clipping" not in result.reason
+    first = str(result).splitlines()[0]
+    kept = "Not checked, accepted by the user: per-record gradients, clipping."
+    assert kept in first
+    assert '"how":"not checked, accepted by the user"' in result.to_json().replace(
+        ": ", ":"
+    )
+    assert "clipping" in result.not_exercised
+
+
+@pytest.mark.parametrize("unchecked", ["clipping", ("noise",)])
+def test_only_three_checks_can_be_done_without(unchecked):
+    with pytest.raises(ValueError, match=r'among "sampling", "gradients", "clipping"'):
+        attach(private_run(), unchecked=unchecked)

@@ -1,0 +1,58 @@
+"""Steps as they were configured, held against what an accountant was told."""
+
+import pytest
+
+from dpaudit.game.ledger import Road
+from dpaudit.training.steps import ConfiguredSteps, accounting_faults
+
+
+def faults(history, *runs, before=0):
+    steps = ConfiguredSteps([(noise, 1.0, rate, n) for noise, rate, n in runs])
+    found = list(accounting_faults(history, steps, before=before))
+    assert all(each.road is Road.ACCOUNTING for each in found)
+    assert all(each.chance == 0 for each in found)
+    return [each.said for each in found]
+
+
+@pytest.mark.parametrize(
+    ("history", "runs", "before"),
+    [
+        ([(1.0, 0.1, 20)], [(1.0, 0.1, 20)], 0),
+        ([(1.0, 0.1, 20)], [(1.0, 0.1, 12)], 0),  # stopped early
+        ([(1.0, 0.1, 5), (1.0, 0.1, 20)], [(1.0, 0.1, 20)], 5),
+        ([(0.9, 0.1, 3), (1.0, 0.1, 3)], [(1.0, 0.1, 3), (0.9, 0.1, 3)], 0),
+        ([(1.0, 0.2, 9)], [(1.5, 0.1, 9)], 0),  # more noise, a lower rate
+        ([(1.0, 0.1, 9)], [(1.0 - 1e-9, 0.1 + 1e-9, 9)], 0),  # rounding
+    ],
+)
+def test_a_claim_about_no_less_than_was_done_has_no_fault(history, runs, before):
+    assert not faults(history, *runs, before=before)
+
+
+def test_steps_that_the_accountant_was_not_told_of_are_a_fault():
+    assert faults([(1.0, 0.1, 9)], (1.0, 0.1, 10)) == [
+        "the accountant was not told of every step"
+    ]
+    assert faults([(1.0, 0.1, 14)], (1.0, 0.1, 10), before=5)
+    assert faults([], (1.0, 0.1, 1))
+
+
+def test_a_noise_schedule_the_accountant_was_not_told_of_is_named_by_its_step():
+    assert faults([(1.0, 0.1, 20)], (1.0, 0.1, 10), (0.8, 0.1, 10)) == [
+        "noise multiplier differs from the accountant's at step 11"
+    ]
+
+
+def test_a_rate_the_accountant_was_not_told_of_is_named_by_its_step():
+    assert faults([(1.0, 0.1, 20)], (1.0, 0.1, 3), (1.0, 0.3, 17)) == [
+        "sampling rate differs from the accountant's at step 4"
+    ]
+
+
+def test_steps_are_kept_in_few_runs_and_come_back_from_plain():
+    steps = ConfiguredSteps()
+    for k in range(100):
+        steps.add(noise=2.0 if k < 60 else 1.0, clip=1.0, rate=0.1)
+    assert steps.runs == [(2.0, 1.0, 0.1, 60), (1.0, 1.0, 0.1, 40)]
+    again = ConfiguredSteps.of(steps.plain())
+    assert (again.runs, again.count) == (steps.runs, 100)
