@@ -9,10 +9,13 @@ from collections.abc import Sequence
 from math import isfinite
 from typing import TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 
-__all__ = ["History", "steps_by_kind"]
+__all__ = ["History", "noise_of_steps", "steps_by_kind"]
 
 History: TypeAlias = Sequence[tuple[float, float, int]]
 
@@ -29,6 +32,28 @@ def steps_by_kind(history: History) -> dict[tuple[float, float], int]:
         noise, rate, steps = _triple(f"history[{index}]", entry)
         kinds[noise, rate] += steps
     return dict(kinds)
+
+
+def noise_of_steps(history: History, steps: int) -> NDArray[np.float64] | None:
+    """Return the noise multiplier of each step, if a history says it.
+
+    Args:
+        history: Triples of noise multiplier, sample rate and number of steps, in the
+            order of the steps.
+        steps: How many were made. If another number was accounted for, it is not known
+            which step had which multiplier, unless all had the same.
+
+    Example:
+        >>> noise_of_steps([(1.0, 0.1, 2), (0.5, 0.1, 1)], 3)
+        array([1. , 1. , 0.5])
+        >>> noise_of_steps([(1.0, 0.1, 2), (0.5, 0.1, 1)], 4) is None
+        True
+    """
+    noise = np.array([float(multiplier) for multiplier, _, _ in history])
+    counted = np.array([int(number) for _, _, number in history], np.int64)
+    if len(np.unique(noise)) == 1:
+        return np.full(steps, noise[0])
+    return np.repeat(noise, counted) if counted.sum() == steps and steps else None
 
 
 def _triple(name: str, entry: tuple[float, float, int]) -> tuple[float, float, int]:

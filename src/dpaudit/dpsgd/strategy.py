@@ -287,6 +287,11 @@ class Whitening:
         self._columns: list[Floats] = []
         self.step = 0
 
+    @property
+    def diagonal(self) -> float:
+        """What the coming step is multiplied by itself."""
+        return float(self._strategy.column(self.step)[0])
+
     def add(self, shown: NDArray[Any]) -> Floats:
         """Return the step's part of C times what was shown."""
         s, t = self._strategy, self.step

@@ -253,11 +253,12 @@ class SumsAudit:
                 "put into it; add the clipping norm times joining() before the noise"
             )
         noisy = _numbers("noisy_sums", noisy_sums)
-        real = 0.0 if real_sums is None else _numbers("real_sums", real_sums)
+        real = np.zeros(1) if real_sums is None else _numbers("real_sums", real_sums)
         self._audit.observe(noisy - real, self._joined)
         if self._noise:
             added = noisy - real - self._joined
-            self._audit.watch_noise(added[self._watched], self._noise)
+            sums = [real[self._watched], noisy[self._watched]]
+            self._audit.watch_noise(added[self._watched], self._noise, sums)
         self._joined = None
 
     def probe(

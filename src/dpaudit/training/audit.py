@@ -46,7 +46,7 @@ from dpaudit.tables.columns import array_names, read_arrays
 from dpaudit.training.arrival import Arrivals
 from dpaudit.training.draws import Draws
 from dpaudit.training.likelihoods import Sampling, SumsReading
-from dpaudit.training.noise import NoiseWatch
+from dpaudit.training.noise import Found, NoiseWatch
 from dpaudit.training.result import (
     Played,
     check_rules,
@@ -80,6 +80,12 @@ def per_coordinate(design: Design) -> int:
     return size
 
 
+def _numbered(names: Sequence[str]) -> tuple[list[str], NDArray[np.int64]]:
+    """Return the different names, and the number of each."""
+    different = list(dict.fromkeys(names))
+    return different, np.array([different.index(name) for name in names], np.int64)
+
+
 def coordinates_needed(design: Design) -> int:
     """Return how many coordinates the canaries of a design need."""
     size = per_coordinate(design)
@@ -105,6 +111,8 @@ class TrainingAudit:
             into the sums, as it does with records.
         watched: For each coordinate whose noise will be handed to ``watch_noise``, the
             name of its parameter; empty if noise cannot be told from the rest.
+        types: For each of these the name of the floating-point type in which sums are
+            kept; one for all if left out.
         turns: Whose turn it is to join a step; everybody's if left out.
         strategy: How noise is correlated from step to step, if it is.
         unchecked: What the user does without, among ``"sampling"``, ``"gradients"``
@@ -148,6 +156,7 @@ class TrainingAudit:
         groups: NDArray[np.int64] | None = None,
         by_program: bool = False,
         watched: Sequence[str] = (),
+        types: Sequence[str] = (),
         turns: Turns | None = None,
         strategy: Strategy | None = None,
         unchecked: Collection[str] = (),
@@ -183,9 +192,11 @@ class TrainingAudit:
         self._arrivals = Arrivals(
             len(self._own), key, by_program=by_program, strategy=strategy
         )
-        names = list(dict.fromkeys(watched))
-        places = np.array([names.index(name) for name in watched], np.int64)
-        self._noise = NoiseWatch(places, names, key, strategy) if names else None
+        names, places = _numbered(watched)
+        kinds = _numbered(types)[1] if types else None
+        self._noise = (
+            NoiseWatch(places, names, key, strategy, types=kinds) if names else None
+        )
 
     def joining(self) -> NDArray[np.int64]:
         """Return how many included canaries join the coming step at each coordinate.
@@ -214,15 +225,19 @@ class TrainingAudit:
         self.reading.observe(sums, scale)
         self._arrivals.observe(sums, joined)
 
-    def watch_noise(self, noise: NDArray[Any], multiplier: float) -> None:
+    def watch_noise(
+        self, noise: NDArray[Any], multiplier: float, sums: Sequence[NDArray[Any]]
+    ) -> None:
         """Take note of the noise of a step; the guesser never learns it.
 
         Args:
             noise: What was added at each watched coordinate, over the clipping norm.
             multiplier: The standard deviation that was stated for it.
+            sums: The sums before and after noise that it was read from, as the program
+                kept them, over the clipping norm.
         """
         assert self._noise is not None
-        self._noise.observe(noise, multiplier)
+        self._noise.observe(noise, multiplier, sums)
 
     def save(self, path: str | Path, more: State | None = None) -> None:
         """Write what was seen so far to a file that holds no key.
@@ -291,6 +306,7 @@ class TrainingAudit:
         controls: tuple[Control, ...] = (),
         remarks: tuple[str, ...] = (),
         gather: Gather | None = None,
+        accounted_noise: NDArray[np.float64] | None = None,
     ) -> Result:
         """Guess, and judge.
 
@@ -303,17 +319,19 @@ class TrainingAudit:
             remarks: What was noticed without any statistics.
             gather: From numbers of the coordinates that are read here to those of all
                 ranks, if there are several.
+            accounted_noise: The noise multiplier of each step by the accountant, as far
+                as it is known: what noise is compared with.
         """
         if claim is not None and not isinstance(claim, Guarantee):
             raise InvalidInputError(
                 "claim must be a guarantee, such as ApproxDP(epsilon=2.0, delta=1e-5) "
                 f"or an accountant's curve, got claim={claim!r:.60}"
             )
-        of_noise: tuple[tuple[Look, ...], tuple[Fault, ...]] = ((), ())
+        of_noise: Found = ((), (), ())
         if self._noise is not None:
             # Not gathered: every rank reads the noise of the sum over all of them, at
             # the same coordinates, which would be found to repeat each other.
-            of_noise = self._noise.found()
+            of_noise = self._noise.found(accounted_noise)
         if gather is None:
             played = guess(self._referee, self.reading.log_likelihood())
             arrival = self._arrivals.found()
@@ -331,7 +349,7 @@ class TrainingAudit:
             faults=[*of_noise[1], *faults],
             accepted=self._accepted,
             controls=controls,
-            remarks=remarks,
+            remarks=(*remarks, *of_noise[2]),
         )
 
     def _guess_together(self, gather: Gather) -> Played:

@@ -1,17 +1,23 @@
 """Is the noise what it should be? What was added, looked at where it was added.
 
-Sums are of all steps. Pairs are looked at in a random sample of them, chosen by the key
-and the number of the step, once there are more than are kept. What was added as noise,
+Sums are of all steps, and each step's own sum of squares is kept, so that a single step
+without noise is detected. Pairs are looked at in a random sample of steps, chosen by
+the key and the number of the step, once there are more than are kept. The level is the
+accountant's noise multiplier of each step where it is known, or else the configured
+one. How far rounding can have moved a number counts in the program's favour
+(``rounding``). What was added as noise,
 taken off a noisy sum, tells the coins: all of it is sealed with the key when saved, and
 ``found`` is for after the game. What is tested, and what is promised of it, is in
 ``noise_faults``.
 """
 
 import secrets
+from array import array
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from math import nan, sqrt
-from typing import Any, Final, NoReturn, final
+from typing import Any, Final, NoReturn, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +29,27 @@ from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.ledger import Fault, How, Look, Road
 from dpaudit.training import noise_faults
-from dpaudit.training.noise_faults import Pairs, Seen, add_row, sums_of, with_error
+from dpaudit.training.noise_faults import (
+    Pairs,
+    Seen,
+    Steps,
+    add_row,
+    detectable_step,
+    sums_of,
+    with_error,
+)
+from dpaudit.training.rounding import Rounding
 
-__all__ = ["MOST_WATCHED", "NoiseWatch"]
+__all__ = ["MOST_WATCHED", "Found", "NoiseWatch"]
+
+Found: TypeAlias = tuple[tuple[Look, ...], tuple[Fault, ...], tuple[str, ...]]
 
 MOST_WATCHED: Final = 240  # coordinates: less than 1 KiB a step
 _SEALED: Final = "noise"
 _MOST_COMPARED: Final = 1024  # coordinates, in pairs
 _HUGE: Final = float(np.finfo(np.float32).max)
+_OF_A_STEP: Final = 5  # numbers: squares, own, past, rounding, multiplier
+_TOO_COARSE: Final = 0.25  # of the noise, which rounding may be
 
 
 @final
@@ -44,15 +63,18 @@ class NoiseWatch:
         strategy: How noise is correlated from step to step, if it is: it is undone
             first, so that what is looked at is to be independent again.
         most_steps: So many steps are kept for comparing them two by two.
+        types: For each coordinate a number: sums of one number are kept in one
+            floating-point type. All of them if left out.
 
     Example:
         >>> watch = NoiseWatch(np.zeros(64, int), ["fc.weight"], Key(bytes(32)))
         >>> rng = np.random.default_rng(0)
         >>> for _ in range(50):
         ...     watch.observe(0.5 * rng.normal(size=64), 1.0)
-        >>> looks, faults = watch.found()
-        >>> print(looks[0].said)
-        measured 0.501 ± 0.006 times the noise stated, in 1 parameter, over 50 steps
+        >>> looks, faults, remarks = watch.found()
+        >>> print(looks[0].said)  # doctest: +NORMALIZE_WHITESPACE
+        measured 0.501 ± 0.007 times the noise stated, in 1 parameter, over 50 steps;
+        detects a single step with less than 0.51 of it
         >>> print(faults[0].said)
         noise 0.501 of that stated in every parameter
     """
@@ -65,6 +87,7 @@ class NoiseWatch:
         strategy: Strategy | None = None,
         *,
         most_steps: int = 4096,
+        types: NDArray[np.int64] | None = None,
     ) -> None:
         _validate.whole_number("most_steps", most_steps, least=2)
         self._groups, self._names = np.asarray(groups, np.int64), tuple(names)
@@ -75,17 +98,27 @@ class NoiseWatch:
                 f"{len(self._names) - 1}, got {groups!r:.80}"
             )
         self._key, self._most = key, int(most_steps)
-        self._counts = np.zeros(3, np.int64)  # seen, without noise, no numbers
-        self._stated = np.array([np.inf, 0.0])  # the least and the most
+        self._steps = array("d")  # ``_OF_A_STEP`` numbers for each
         self._totals = sums_of(np.zeros((0, len(self._groups))))
         self._rows = np.zeros((0, len(self._groups)), np.float32)
         self._numbers = np.zeros(0, np.int64)  # -1 where there is no row
-        self._whitening = Whitening(strategy or Independent(), len(self._groups))
+        strategy = strategy or Independent()
+        self._correlated = strategy.bands > 1
+        self._whitening = Whitening(strategy, len(self._groups))
+        self._errors = Whitening(_Absolute(strategy), len(self._groups))
+        self._rounding = Rounding(
+            np.zeros_like(self._groups) if types is None else types
+        )
 
     def __reduce__(self) -> NoReturn:
         raise VoidAuditError("what tells the coins cannot be pickled")
 
-    def observe(self, noise: NDArray[Any], multiplier: float) -> None:
+    def observe(
+        self,
+        noise: NDArray[Any],
+        multiplier: float,
+        sums: Sequence[NDArray[Any]] = (),
+    ) -> None:
         """Add one step.
 
         A step for which no noise was stated, or with noise that is no number, is
@@ -94,6 +127,9 @@ class NoiseWatch:
         Args:
             noise: What was added at each watched coordinate, over the clipping norm.
             multiplier: The standard deviation that was stated for it.
+            sums: The sums before and after noise that it was read from, as the program
+                kept them, over the clipping norm. How far noise can have been rounded
+                is read from these.
         """
         if noise.shape != self._groups.shape:
             raise InvalidInputError(
@@ -101,24 +137,24 @@ class NoiseWatch:
                 f"coordinate, got shape {noise.shape}"
             )
         _validate.nonnegative("multiplier", multiplier)
+        error = self._errors.add(self._rounding.bound(noise, sums))
+        own = np.multiply(noise, self._whitening.diagonal, dtype=np.float64)
         noise = self._whitening.add(noise)
-        self._counts[0] += 1
-        if multiplier == 0:
-            self._counts[1] += 1
+        size = np.abs(noise)
+        if not (size / (multiplier or 1.0)).max(initial=0.0) < _HUGE:
+            self._steps.extend((nan, nan, nan, nan, multiplier))
             return
-        scaled = noise / np.float64(multiplier)
-        size = np.abs(scaled)
-        if not size.max(initial=0.0) < _HUGE:
-            self._counts[2] += 1
-            return
-        least, most = self._stated
-        self._stated[:] = min(least, multiplier), max(most, multiplier)
-        add_row(self._totals, scaled, size)
-        self._keep(scaled)
+        past = noise - own
+        squares = [float(part @ part) for part in (noise, own, past, error)]
+        self._steps.extend((*squares, multiplier))
+        self._keep(noise)
+        if multiplier:
+            scale = np.float64(multiplier)
+            add_row(self._totals, noise / scale, size / scale, error / scale)
 
-    def _keep(self, scaled: NDArray[np.float64]) -> None:
+    def _keep(self, noise: NDArray[np.float64]) -> None:
         """Keep a step if it is among the random sample (Vitter's Algorithm R)."""
-        step = place = int(self._counts[0]) - 1
+        step = place = len(self._steps) // _OF_A_STEP - 1
         if step >= self._most:
             drawn = self._key.stream("noise steps", step, 16)
             place = int.from_bytes(drawn, "little") % (step + 1)
@@ -129,43 +165,73 @@ class NoiseWatch:
             more = min(place + place // 64 + 8, self._most) - len(self._rows)
             self._rows = np.pad(self._rows, ((0, more), (0, 0)))
             self._numbers = np.pad(self._numbers, (0, more), constant_values=-1)
-        self._rows[place], self._numbers[place] = scaled, step
+        self._rows[place], self._numbers[place] = noise, step
 
-    def found(self) -> tuple[tuple[Look, ...], tuple[Fault, ...]]:
-        """Return what was seen of the noise, and what is wrong with it.
+    def found(self, accounted: NDArray[np.float64] | None = None) -> Found:
+        """Return what was seen of the noise, what is wrong with it, and remarks.
 
         Only for after the game: it says something about the coins.
+
+        Args:
+            accounted: The noise multiplier that the accountant counted each step with,
+                if that is known: what the noise is compared with. What was stated for
+                a step, if not.
         """
-        seen, passed = self._seen()
+        seen, passed = self._seen(accounted)
         if not seen.used or not len(seen.groups):
             said = f"a step with noise that can be read would{passed}"
             nothing = partial(Look, how=How.NOT_LOOKED_AT, said=said)
-            return (nothing(road=Road.NOISE), nothing(road=Road.INDEPENDENCE)), ()
-        pairs = noise_faults.compared(seen.rows)
+            return (nothing(road=Road.NOISE), nothing(road=Road.INDEPENDENCE)), (), ()
+        pairs = noise_faults.compared(seen.rows, seen.slack)
         looks = _look_at_scale(seen, passed), _look_at_pairs(seen, *pairs)
-        return looks, noise_faults.found(seen, *pairs)
+        faults, remarks = noise_faults.found(seen, *pairs)
+        return _coarse(seen, looks), faults, remarks
 
-    def _seen(self) -> tuple[Seen, str]:
+    def _seen(self, accounted: NDArray[np.float64] | None = None) -> tuple[Seen, str]:
         """Return what was seen, and in words what was passed over."""
-        steps, without, broken = self._counts.tolist()
+        table = np.frombuffer(self._steps).reshape(-1, _OF_A_STEP)
+        *squares, stated = table.T
+        known = accounted is not None and len(accounted) == len(stated)
+        level = np.asarray(accounted if known else stated, np.float64)
+        numbers = np.isfinite(squares[0])
+        used = numbers & (level > 0)
         kept = np.flatnonzero(self._numbers >= 0)
         kept = kept[np.argsort(self._numbers[kept])]
+        kept = kept[used[self._numbers[kept]]]
         few = _spread(len(self._groups), _MOST_COMPARED)
-        used, (least, most) = steps - without - broken, self._stated.tolist()
+        rows = self._rows[kept] / level[self._numbers[kept], None]
+        scaled = [part[used] / np.square(level[used]) for part in squares]
+        errors = np.sqrt(squares[3][self._numbers[kept]]) / level[self._numbers[kept]]
+        if np.allclose(level[used], stated[used], rtol=1e-9, atol=0.0):
+            totals = np.stack([np.full(len(self._groups), used.sum()), *self._totals])
+        else:  # Sums at another level are those of the steps that were kept.
+            totals = np.stack(
+                [np.full(len(self._groups), len(kept)), *sums_of(rows, errors)]
+            )
+        constant = used.any() and level[used].min() == level[used].max()
         passed = []
-        if without:
+        if without := int((numbers & (level == 0)).sum()):
             passed += [f"{_counted(without, 'step')} for which no noise was stated"]
-        if broken:
+        if broken := int((~numbers).sum()):
             passed += [f"{_counted(broken, 'step')} with noise that is no number"]
         return Seen(
             names=self._names,
             groups=self._groups,
-            totals=np.stack([np.full(len(self._groups), used), *self._totals]),
-            rows=self._rows[kept][:, few],
+            totals=totals,
+            rows=rows[:, few].astype(np.float32),
             numbers=self._numbers[kept],
             columns=self._groups[few],
-            multiplier=least if least == most else nan,
-            used=used,
+            slack=noise_faults.slack_of(rows[:, few], errors, totals[3][few]),
+            multiplier=float(level[used][0]) if constant else nan,
+            used=int(used.sum()),
+            steps=Steps(
+                numbers=np.flatnonzero(used),
+                squares=scaled[0],
+                own=scaled[1],
+                past=scaled[2],
+                rounding=scaled[3],
+                correlated=self._correlated,
+            ),
         ), f"; passed over: {', '.join(passed)}" if passed else ""
 
     def saved(self) -> dict[str, NDArray[Any]]:
@@ -173,24 +239,28 @@ class NoiseWatch:
         # A number of its own for every save: no two are sealed alike.
         number = secrets.randbits(63)
         parts = (
-            self._stated,
+            np.frombuffer(self._steps),
             self._totals,
             self._rows,
             self._numbers,
+            self._rounding.unit,
             self._whitening.recent,
+            self._errors.recent,
         )
         plain = b"".join(part.tobytes() for part in parts)
+        steps = len(self._steps) // _OF_A_STEP
         return {
-            f"{_SEALED}.steps": np.array([*self._counts, len(self._rows), number]),
+            f"{_SEALED}.steps": np.array([steps, len(self._rows), number]),
             _SEALED: self._key.sealed(_SEALED, number, np.frombuffer(plain, np.uint8)),
         }
 
     def restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what ``saved`` returned."""
-        *counts, rows, number = saved_counts(saved, f"{_SEALED}.steps", 5)
-        recent = self._whitening.recent.shape
-        shapes = ((2,), self._totals.shape, (rows, len(self._groups)), (rows,), recent)
-        kinds = [np.dtype(kind) for kind in ("f8", "f8", "f4", "i8", "f8")]
+        steps, rows, number = saved_counts(saved, f"{_SEALED}.steps", 3)
+        recent, unit = self._whitening.recent.shape, self._rounding.unit.shape
+        table, kept = (steps * _OF_A_STEP,), (rows, len(self._groups))
+        shapes = (table, self._totals.shape, kept, (rows,), unit, recent, recent)
+        kinds = [np.dtype(kind) for kind in ("f8", "f8", "f4", "i8", "f8", "f8", "f8")]
         lengths = [int(np.prod(shape)) for shape in shapes]
         ends = np.cumsum(np.array(lengths) * [kind.itemsize for kind in kinds])
         sealed = saved.get(_SEALED, np.zeros(0))
@@ -200,17 +270,37 @@ class NoiseWatch:
                 "the state does not hold what the audit gathered of the noise"
             )
         pieces = np.split(self._key.sealed(_SEALED, number, sealed), ends[:-1])
-        stated, totals, kept, numbers, newest = (
+        of_steps, totals, values, numbers, units, newest, errors = (
             piece.view(kind).reshape(shape).copy()
             for piece, kind, shape in zip(pieces, kinds, shapes, strict=True)
         )
-        sane = ((numbers >= -1) & (numbers < counts[0])).all()
-        sane &= (totals[1:] >= 0).all() and (totals[2] <= counts[0]).all()
-        if not (sane and np.isfinite(totals).all() and np.isfinite(kept).all()):
+        sane = ((numbers >= -1) & (numbers < steps)).all() and (totals[1:] >= 0).all()
+        sane &= (totals[3:5] <= steps).all() and not (of_steps < 0).any()
+        if not (sane and np.isfinite(totals).all() and np.isfinite(values).all()):
             raise InvalidInputError("the state was changed, or is of another key")
-        self._counts, self._stated, self._totals = np.array(counts), stated, totals
-        self._rows, self._numbers = kept, numbers
-        self._whitening.recent, self._whitening.step = newest, counts[0]
+        self._steps, self._totals = array("d", of_steps.tobytes()), totals
+        self._rows, self._numbers, self._rounding.unit = values, numbers, units
+        self._whitening.recent, self._errors.recent = newest, errors
+        self._whitening.step = self._errors.step = steps
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Absolute:
+    """A strategy without its signs: how far errors can add up."""
+
+    of: Strategy
+
+    @property
+    def steps(self) -> int | None:
+        return self.of.steps
+
+    @property
+    def bands(self) -> int:
+        return self.of.bands
+
+    def column(self, step: int) -> NDArray[np.float64]:
+        return np.abs(self.of.column(step))
 
 
 def _spread(count: int, most: int) -> NDArray[np.int64]:
@@ -223,15 +313,34 @@ def _counted(number: int, what: str) -> str:
 
 
 def _look_at_scale(seen: Seen, passed: str) -> Look:
-    values, _, squares, *_ = seen.totals.sum(1)
-    times = sqrt(squares / values)
+    values = seen.used * len(seen.groups)
+    times, rounded = (
+        sqrt(float(part.sum()) / values)
+        for part in (seen.steps.squares, seen.steps.rounding)
+    )
+    least = detectable_step(seen)
+    single = f"detects a single step with less than {least:.2f} of it"
+    if not least:
+        single = "too few coordinates to detect a single step without noise"
     return Look(
         road=Road.NOISE,
         how=How.PROBED,
-        said=f"measured {with_error(times, times / sqrt(2 * values))} times the noise "
-        f"stated, in {_counted(len(np.unique(seen.groups)), 'parameter')}, over "
-        f"{_counted(seen.used, 'step')}{passed}",
+        said=f"measured {with_error(times, times / sqrt(2 * values) + rounded)} times "
+        f"the noise stated, in {_counted(len(np.unique(seen.groups)), 'parameter')}, "
+        f"over {_counted(seen.used, 'step')}; {single}{passed}",
     )
+
+
+def _coarse(seen: Seen, looks: tuple[Look, ...]) -> tuple[Look, ...]:
+    """Return looks as not checked if rounding hides the noise."""
+    share = sqrt(float(seen.steps.rounding.mean()) / len(seen.groups))
+    if share < _TOO_COARSE:
+        return looks
+    said = (
+        f"precision too low: rounding of the sums may be {share:.2g} of the noise; add "
+        "noise in float32 or float64"
+    )
+    return tuple(replace(look, how=How.NOT_LOOKED_AT, said=said) for look in looks)
 
 
 def _look_at_pairs(seen: Seen, steps: Pairs, coordinates: Pairs) -> Look:

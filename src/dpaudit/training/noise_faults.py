@@ -1,23 +1,35 @@
 """What is wrong with the noise: tests with exact laws, and the names of faults.
 
 Noise over its stated standard deviation is independent standard normal, in every
-coordinate and every step. Eight things follow that have exact laws, whatever the model:
-the sum of squares in each parameter and in all (chi-squared), how many values lie
-between the quartiles (binomial), the largest one, the mean in each parameter and at
-each coordinate (normal), and how far two steps, or two coordinates, point the same way:
-the cosine r of two independent isotropic normal vectors of k places has r^2 ~
-Beta(1/2, (k - 1) / 2).
+coordinate and every step. Nine things follow that have exact laws, whatever the model:
+the sum of squares in each parameter, in all and in each step (chi-squared), how many
+values lie between the quartiles (binomial), the largest one, the mean in each parameter
+and at each coordinate (normal), and how far two steps, or two coordinates, point the
+same way: the cosine r of two independent isotropic normal vectors of k places has
+r^2 ~ Beta(1/2, (k - 1) / 2).
 
-**Promise.** Each of the eight has an equal share of ``BUDGET``, divided among all its
+Where noise is correlated from step to step, a step w = d n + past is what it shows
+whitened: n is what was added, d the strategy's diagonal, ``past`` what earlier steps
+put in. Given these, |d n|^2 over the variance is noncentral chi-squared, so that
+a step to which nothing was added is detected there too.
+
+What was read may have been rounded: it is within ``h`` of what was added, and ``h`` is
+known (``rounding``). Each p-value is the largest over all noise within ``h``, or more:
+lengths and sums change by the length of ``h`` at most, an angle by the two angles under
+which the ``h`` appear, counts by the values that lie within ``h`` of the quartile. So
+rounding makes no fault of noise that has none.
+
+**Promise.** Each of the nine has an equal share of ``BUDGET``, divided among all its
 comparisons. Only if one of them fails on all that was seen is anything called a fault,
 so noise as stated is said to be faulty with a chance of at most ``BUDGET``. All that
 follows then is explanation, causes before what they bring about: steps or coordinates
 that are equal, of which one each is kept for the rest; weaker likeness, without what is
 constant; a constant; the scale, without it; the shape, only if nothing else is wrong.
+More noise than stated is a remark and no fault, if it has the shape of noise.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil, gcd, log10, sqrt
 from typing import Any, Final, TypeAlias, final
@@ -31,9 +43,12 @@ from dpaudit.game.ledger import BUDGET, Fault, Road
 __all__ = [
     "Pairs",
     "Seen",
+    "Steps",
     "add_row",
     "compared",
+    "detectable_step",
     "found",
+    "slack_of",
     "sums_of",
     "with_error",
 ]
@@ -43,7 +58,7 @@ _Places: TypeAlias = NDArray[np.int64]
 _Values: TypeAlias = float | NDArray[np.float64]
 _Faults: TypeAlias = tuple[Fault, ...]
 
-_KINDS: Final = 8  # of tests, which share the budget
+_KINDS: Final = 9  # of tests, which share the budget
 _QUARTILE: Final = 0.6744897501960817  # of |z|: half of a normal lies within
 _BLOCK: Final = 512  # rows that are compared with all others at a time
 _SAME: Final = 0.999  # a cosine from which on two are one
@@ -52,6 +67,19 @@ _NOTHING: Final = 1e-3  # a ratio below which there is no noise
 
 _noise = partial(Fault, road=Road.NOISE)
 _likeness = partial(Fault, road=Road.INDEPENDENCE, claimed="independent noise")
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steps:
+    """The sums of squares of each step with noise, over its variance."""
+
+    numbers: _Places
+    squares: _Floats  # of what the step shows, made independent of other steps
+    own: _Floats  # of the part of it that was added in this step
+    past: _Floats  # of the part that earlier steps put in
+    rounding: _Floats  # of how far each coordinate may be rounded
+    correlated: bool  # whether ``past`` may be other than 0
 
 
 @final
@@ -65,24 +93,82 @@ class Seen:
     rows: NDArray[np.float32]  # a sample of steps
     numbers: _Places  # of the steps in rows
     columns: _Places  # number of the parameter of each coordinate in rows
+    slack: tuple[_Floats, _Floats]  # angles by which rounding may turn rows, columns
     multiplier: float  # that was stated; nan if it changed
     used: int  # steps with noise
+    steps: Steps
+
+    def without(self, steps: _Places) -> "Seen":
+        """Return the same without some steps: sums are of what was kept, then."""
+        kept = ~np.isin(self.numbers, steps)
+        return replace(
+            self,
+            rows=self.rows[kept],
+            numbers=self.numbers[kept],
+            slack=(self.slack[0][kept], self.slack[1]),
+            used=self.used - len(steps),
+        )
 
 
-def sums_of(rows: NDArray[Any]) -> _Floats:
-    """Return sums, squares, number within the quartiles and largest, at coordinates."""
+def sums_of(rows: NDArray[Any], errors: _Values = 0.0) -> _Floats:
+    """Return sums over rows at each coordinate, and extremes.
+
+    These are sums, squares, squares of errors, how many values surely and perhaps lie
+    within the quartiles, and what the largest is at least and at most.
+
+    Args:
+        rows: One for each step.
+        errors: How far each value may be rounded: a number for each row.
+    """
     size = np.abs(rows.astype(np.float64))
-    inside, largest = (size < _QUARTILE).sum(0), size.max(0, initial=0.0)
-    return np.stack([rows.sum(0, np.float64), (size * size).sum(0), inside, largest])
+    off = np.zeros_like(size) + np.reshape(errors, (-1, 1))
+    return np.stack(
+        [
+            rows.sum(0, np.float64),
+            (size * size).sum(0),
+            (off * off).sum(0),
+            (size + off < _QUARTILE).sum(0),
+            (size - off < _QUARTILE).sum(0),
+            (size - off).max(0, initial=0.0),
+            (size + off).max(0, initial=0.0),
+        ]
+    )
 
 
-def add_row(totals: _Floats, row: _Floats, size: _Floats) -> None:
-    """Add one row to ``sums_of`` others, in place; its absolute values are known."""
-    sums, squares, inside, largest = totals
+def add_row(totals: _Floats, row: _Floats, size: _Floats, off: _Floats) -> None:
+    """Add a row to ``sums_of`` others, given its absolute values and errors too."""
+    sums, squares, rounding, surely, perhaps, least, most = totals
+    low, high = size - off, size + off
     sums += row
     squares += size * size
-    inside += size < _QUARTILE
-    np.maximum(largest, size, out=largest)
+    rounding += off * off
+    surely += high < _QUARTILE
+    perhaps += low < _QUARTILE
+    np.maximum(least, low, out=least)
+    np.maximum(most, high, out=most)
+
+
+def slack_of(
+    rows: NDArray[Any], errors: _Floats, rounding: _Floats
+) -> tuple[_Floats, _Floats]:
+    """Return by what angle rounding may turn each row, and each column.
+
+    Args:
+        rows: One for each step.
+        errors: The length of the errors of each row.
+        rounding: The sum of squares of errors of each column.
+    """
+    squares = np.square(rows, dtype=np.float64)
+    return (
+        _angle(np.square(errors), squares.sum(1)),
+        _angle(rounding, squares.sum(0)),
+    )
+
+
+def _angle(rounding: _Floats, squares: _Floats) -> _Floats:
+    """Return under what angle an error appears; a right one if it hides the rest."""
+    share = np.divide(rounding, squares, out=np.ones_like(squares), where=squares > 0)
+    return np.asarray(np.arcsin(np.sqrt(np.minimum(share, 1.0))))
 
 
 # The laws. Each returns a p-value, or an upper bound on one.
@@ -92,27 +178,70 @@ def _two_sided(low: _Values, high: _Values) -> _Floats:
     return np.asarray(np.minimum(1.0, 2 * np.minimum(low, high)))
 
 
-def scale_chance(squares: _Values, count: _Values) -> _Floats:
-    """Return the p-value of a sum of squares of standard normals: chi-squared."""
-    return _two_sided(special.chdtr(count, squares), special.chdtrc(count, squares))
+def scale_chance(squares: _Values, count: _Values, rounding: _Values = 0.0) -> _Floats:
+    """Return the p-value of a sum of squares of standard normals: chi-squared.
+
+    Args:
+        squares: The sum.
+        count: How many they are.
+        rounding: The sum of squares of the errors with which they were read.
+    """
+    low, high = _ends(squares, rounding)
+    return _two_sided(special.chdtr(count, high), special.chdtrc(count, low))
 
 
-def inside_chance(inside: float, count: float) -> float:
-    """Return the p-value of a number of values within the quartiles: binomial."""
-    below = special.betainc(count - inside, inside + 1, 0.5) if inside < count else 1.0
-    above = special.betainc(inside, count - inside + 1, 0.5) if inside > 0 else 1.0
+def bare_chance(
+    own: _Values, past: _Values, count: _Values, rounding: _Values = 0.0
+) -> _Floats:
+    """Return the chance of so small a sum of squares of what a step added.
+
+    It is that of independent normals with means of which the squares add up to
+    ``past``: noncentral chi-squared.
+    """
+    high, mean = _ends(own, rounding)[1], _ends(past, rounding)[0]
+    chances = special.chndtr(high, count, mean)
+    return np.asarray(np.where(np.isfinite(chances), chances, 1.0))
+
+
+def _ends(squares: _Values, rounding: _Values) -> tuple[_Floats, _Floats]:
+    """Return between what a sum of squares lies that was read with errors."""
+    length, off = np.sqrt(squares), np.sqrt(rounding)
+    return np.square(np.maximum(length - off, 0.0)), np.square(length + off)
+
+
+def inside_chance(surely: float, count: float, perhaps: float | None = None) -> float:
+    """Return the p-value of a number of values within the quartiles: binomial.
+
+    Args:
+        surely: How many lie within, at least.
+        count: Of how many.
+        perhaps: How many lie within at most; as many if left out.
+    """
+    few, many = surely if perhaps is None else perhaps, surely
+    below = special.betainc(count - few, few + 1, 0.5) if few < count else 1.0
+    above = special.betainc(many, count - many + 1, 0.5) if many > 0 else 1.0
     return float(_two_sided(below, above))
 
 
-def largest_chance(largest: float, count: float) -> float:
-    """Return the p-value of the largest size of standard normals."""
-    one = np.log1p(-2 * special.ndtr(-largest)) if largest > 0 else -np.inf
-    return float(_two_sided(np.exp(count * one), -np.expm1(count * one)))
+def largest_chance(least: float, count: float, most: float | None = None) -> float:
+    """Return the p-value of the largest size of standard normals.
+
+    Args:
+        least: What it is at least.
+        count: Of how many.
+        most: What it is at most; the same if left out.
+    """
+    low, high = (
+        np.log1p(-2 * special.ndtr(-largest)) if largest > 0 else -np.inf
+        for largest in (least, least if most is None else most)
+    )
+    return float(_two_sided(np.exp(count * high), -np.expm1(count * low)))
 
 
-def mean_chance(sums: _Values, count: _Values) -> _Floats:
+def mean_chance(sums: _Values, count: _Values, rounding: _Values = 0.0) -> _Floats:
     """Return the p-value of a sum of standard normals: normal."""
-    return np.asarray(2 * special.ndtr(-np.abs(sums) / np.sqrt(count)))
+    size = np.abs(sums) / np.sqrt(count) - np.sqrt(rounding)
+    return np.asarray(2 * special.ndtr(-np.maximum(size, 0.0)))
 
 
 def cosine_chance(cosine: _Values, places: _Values) -> _Floats:
@@ -156,44 +285,108 @@ def _summed(by: _Places, *totals: _Floats) -> tuple[NDArray[Any], ...]:
     return which, *(each[which] for each in sums)
 
 
-def _scales(groups: _Places, totals: _Floats, *, centred: bool = False) -> _Tested:
+def _scales(
+    groups: _Places,
+    totals: _Floats,
+    steps: Steps | None = None,
+    *,
+    centred: bool = False,
+) -> _Tested:
     """Return the noise of each parameter over that stated, or that less its mean.
 
     If all together are wrong and none differs from the rest, each is wrong as all are.
+
+    Args:
+        groups: Number of the parameter of each coordinate.
+        totals: Of each coordinate.
+        steps: Where the sums of all are taken from; the totals if left out.
+        centred: Whether the mean at each coordinate is taken off.
     """
-    steps, sums, squares, *_ = totals
+    count, sums, squares, rounding, *_ = totals
     if centred:
-        squares = squares - np.square(sums) / np.maximum(steps, 1)
-        steps = np.maximum(steps - 1, 0)
-    which, sizes, sums = _summed(groups, steps, np.maximum(squares, 0.0))
-    own = _corrected(scale_chance(sums, sizes), len(which))
-    together = _corrected(scale_chance(sums.sum(), sizes.sum()), 1)
+        squares = squares - np.square(sums) / np.maximum(count, 1)
+        count = np.maximum(count - 1, 0)
+    which, sizes, sums, off = _summed(groups, count, np.maximum(squares, 0.0), rounding)
+    whole, values, error = sums.sum(), sizes.sum(), off.sum()
+    if steps is not None:
+        whole, error = steps.squares.sum(), steps.rounding.sum()
+        values = np.float64(len(steps.numbers) * len(groups))
+    own = _corrected(scale_chance(sums, sizes, off), len(which))
+    together = _corrected(scale_chance(whole, values, error), 1)
     if together <= BUDGET:
-        common = sums.sum() / sizes.sum()
-        apart = scale_chance(sums / (common or 1.0), sizes) if common else np.ones(1)
+        common = whole / values
+        apart = np.ones(1)
+        if common:
+            apart = scale_chance(sums / common, sizes, off / common)
         if (own > BUDGET).all() or (_corrected(apart, len(which)) > BUDGET).all():
             ratios = np.full(len(which), sqrt(common))
             return _Tested(which, sizes, ratios, np.minimum(own, together))
     return _Tested(which, sizes, np.sqrt(sums / sizes), own)
 
 
+def _step_chances(steps: Steps, places: int, scale: float = 1.0) -> _Floats:
+    """Return how likely the sum of squares of each step is, if all have this scale."""
+    squares, own, past, rounding = (
+        part / scale for part in (steps.squares, steps.own, steps.past, steps.rounding)
+    )
+    chances = scale_chance(squares, places, rounding)
+    if steps.correlated:
+        chances = np.minimum(chances, bare_chance(own, past, places, rounding))
+    return _corrected(chances, _step_comparisons(steps))
+
+
+def _step_comparisons(steps: Steps) -> int:
+    return len(steps.numbers) * (2 if steps.correlated else 1)
+
+
+def _odd_steps(seen: Seen) -> NDArray[np.bool_]:
+    """Return which steps have another scale than was stated, and than the others."""
+    steps, places = seen.steps, len(seen.groups)
+    common = float(steps.squares.mean()) / places
+    if not common:
+        return np.zeros(len(steps.numbers), bool)
+    odd = _step_chances(steps, places) <= BUDGET
+    odd &= _step_chances(steps, places, common) <= BUDGET
+    # What coordinates share makes steps differ, and not the other way round if every
+    # step is brought to one length.
+    lengths = np.sqrt(np.square(seen.rows, dtype=np.float64).sum(1, keepdims=True))
+    level = seen.rows / np.where(lengths > 0, lengths, 1.0)
+    if odd.any() and _compare(level.T, len(level), seen.slack[1]).found:
+        odd[:] = False
+    return odd
+
+
+def detectable_step(seen: Seen) -> float:
+    """Return the scale below which a single step is a fault, 9 times of 10.
+
+    0 if a step without any noise is none: of so few coordinates, in such precision.
+    """
+    places, steps = len(seen.groups), seen.steps
+    level = BUDGET / _KINDS / _step_comparisons(steps) / 2
+    least, often = (sqrt(2 * special.gammaincinv(places / 2, p)) for p in (level, 0.9))
+    return max((least - sqrt(float(steps.rounding.max()))) / often, 0.0)
+
+
 def _means(by: _Places, totals: _Floats, *, free: bool = False) -> _Tested:
     """Return the mean of each coordinate or parameter, at any scale if ``free``."""
-    which, sizes, sums, squares = _summed(by, *totals[:3])
-    chances = mean_chance(sums, sizes)
+    which, sizes, sums, squares, rounding = _summed(by, *totals[:4])
+    chances = mean_chance(sums, sizes, rounding)
     if free:
-        cosines = sums / np.sqrt(np.where(squares > 0, squares * sizes, 1.0))
+        cosines = np.abs(sums) / np.sqrt(np.where(squares > 0, squares * sizes, 1.0))
+        cosines = np.maximum(cosines - _angle(rounding, squares), 0.0)
         chances = np.where(sizes > 2, cosine_chance(cosines, np.maximum(sizes, 3)), 1.0)
     return _Tested(which, sizes, sums / sizes, _corrected(chances, len(which)))
 
 
 def _shape(totals: _Floats) -> _Faults:
     """Tell of too few or too many values near 0, or of one that is too far off."""
-    count, inside, largest = totals[0].sum(), totals[3].sum(), totals[4].max()
-    halves = float(_corrected(inside_chance(inside, count), 1))
-    ends = float(_corrected(largest_chance(largest, count), 1))
+    count, surely, perhaps = (totals[row].sum() for row in (0, 4, 5))
+    least, most = totals[6].max(), totals[7].max()
+    halves = float(_corrected(inside_chance(surely, count, perhaps), 1))
+    ends = float(_corrected(largest_chance(least, count, most), 1))
     if min(halves, ends) > BUDGET:
         return ()
+    inside, largest = (surely + perhaps) / 2, (least + most) / 2
     heavy = inside > count / 2 if halves <= ends else largest > sqrt(2 * np.log(count))
     tails = "heavier tails, as Laplace's" if heavy else "lighter tails, or cut off"
     fault = _noise(
@@ -230,8 +423,15 @@ class Pairs:
         return np.asarray(self.first == np.arange(len(self.first)))
 
 
-def _compare(rows: NDArray[Any], places: int, allowance: float = 0.0) -> Pairs:
-    """Return how alike rows are, if there are two of three places that are not 0."""
+def _compare(rows: NDArray[Any], places: int, slack: _Values = 0.0) -> Pairs:
+    """Return how alike rows are, if there are two of three places that are not 0.
+
+    Args:
+        rows: To be compared.
+        places: How many places of them are free.
+        slack: By what angle each may be turned. An angle that is smaller by so much has
+            a cosine that is larger by no more.
+    """
     lengths = np.sqrt(np.square(rows, dtype=np.float64).sum(1))
     used, first, pair = np.flatnonzero(lengths), np.arange(len(rows)), np.array([1, 0])
     if len(used) < 2 or places < 3:
@@ -239,20 +439,26 @@ def _compare(rows: NDArray[Any], places: int, allowance: float = 0.0) -> Pairs:
     units = (rows[used] / lengths[used, None]).astype(np.float32)
     count = len(used) * (len(used) - 1) // 2
     rest = special.betaincinv((places - 1) / 2, 0.5, BUDGET / _KINDS / count)
-    limit = sqrt(1 - float(rest)) + _ROUNDING + allowance
-    cosine, signs = 0.0, np.zeros(2, int)
+    limit = sqrt(1 - float(rest)) + _ROUNDING
+    turned = np.broadcast_to(np.float32(slack), len(rows))[used]
+    cosine, sure, signs = 0.0, 0.0, np.zeros(2, int)
     for start in range(0, len(used), _BLOCK):
         stop = min(start + _BLOCK, len(used))
         cosines = np.tril(units[start:stop] @ units[:stop].T, start - 1)
         sizes = np.abs(cosines)
+        same = sizes > _SAME
+        sizes -= turned[start:stop, None]
+        sizes -= turned[:stop]
         row, column = np.unravel_index(sizes.argmax(), sizes.shape)
-        if sizes[row, column] > abs(cosine):
-            cosine, pair = float(cosines[row, column]), np.array([start + row, column])
-        signs += [(cosines > limit).sum(), (cosines < -limit).sum()]
-        same = sizes > max(limit, _SAME)
+        if sizes[row, column] > sure or not start:
+            sure, cosine = float(sizes[row, column]), float(cosines[row, column])
+            pair = np.array([start + row, column])
+        beyond = sizes > limit
+        signs += [(beyond & (cosines > 0)).sum(), (beyond & (cosines < 0)).sum()]
+        same &= beyond
         again = np.flatnonzero(same.any(1))
         first[used[start + again]] = used[same[again].argmax(1)]
-    chance = cosine_chance(max(abs(cosine) - allowance, 0.0), places)
+    chance = cosine_chance(max(sure, 0.0), places)
     return Pairs(
         places=places,
         pair=used[pair],
@@ -263,12 +469,18 @@ def _compare(rows: NDArray[Any], places: int, allowance: float = 0.0) -> Pairs:
     )
 
 
-def compared(rows: NDArray[Any]) -> tuple[Pairs, Pairs]:
+_Slack: TypeAlias = tuple[_Values, _Values]  # of rows and of columns
+
+
+def compared(rows: NDArray[Any], slack: _Slack = (0.0, 0.0)) -> tuple[Pairs, Pairs]:
     """Return how alike steps are, and how alike coordinates, if not all zero."""
-    return _compare(rows, int(rows.any(0).sum())), _compare(rows.T, len(rows))
+    return (
+        _compare(rows, int(rows.any(0).sum()), slack[0]),
+        _compare(rows.T, len(rows), slack[1]),
+    )
 
 
-def _centred(rows: NDArray[Any]) -> tuple[Pairs, Pairs]:
+def _centred(rows: NDArray[Any], slack: _Slack) -> tuple[Pairs, Pairs]:
     """Return the same without what is constant at each coordinate.
 
     Coordinates then have a place less. Steps have cosines of -1 / (steps - 1) on
@@ -276,8 +488,9 @@ def _centred(rows: NDArray[Any]) -> tuple[Pairs, Pairs]:
     """
     less = rows - rows.sum(0) / max(len(rows), 1)
     less[:, np.square(less).sum(0) <= 1e-10 * np.square(rows).sum(0)] = 0
-    steps = _compare(less, int(less.any(0).sum()), 2 / max(len(rows) - 1, 1))
-    return steps, _compare(less.T, len(rows) - 1)
+    allowed = slack[0] + np.float64(1 / max(len(rows) - 1, 1))  # for either of two
+    steps = _compare(less, int(less.any(0).sum()), allowed)
+    return steps, _compare(less.T, len(rows) - 1, slack[1])
 
 
 def _evened(rows: NDArray[Any]) -> NDArray[Any]:
@@ -289,24 +502,50 @@ def _evened(rows: NDArray[Any]) -> NDArray[Any]:
 # Which fault explains which, and what is said of it.
 
 
-def found(seen: Seen, steps: Pairs, coordinates: Pairs) -> _Faults:
-    """Return what is wrong; nothing if all eight tests of all that was seen pass."""
+def found(
+    seen: Seen, steps: Pairs, coordinates: Pairs
+) -> tuple[_Faults, tuple[str, ...]]:
+    """Return what is wrong, and remarks; nothing if all nine tests of all pass."""
     groups, totals = seen.groups, seen.totals
     at_each = np.arange(len(groups))
-    tests = (_scales(groups, totals), _means(groups, totals), _means(at_each, totals))
-    alarm = steps.found or coordinates.found or _shape(totals)
+    tests = (
+        _scales(groups, totals, seen.steps),
+        _means(groups, totals),
+        _means(at_each, totals),
+    )
+    by_step = _step_chances(seen.steps, len(groups)) <= BUDGET
+    alarm = steps.found or coordinates.found or _shape(totals) or by_step.any()
     if not (alarm or any(test.wrong.any() for test in tests)):
-        return ()
-    told, rows, columns = _repeated(seen)
-    left = seen.rows[np.ix_(rows, columns)]
-    if told:
+        return (), ()
+    odd = _odd_steps(seen)
+    told, remarks = _of_steps(seen, odd)
+    rest = seen.without(seen.steps.numbers[odd]) if odd.any() else seen
+    if not len(rest.numbers):
+        return told, remarks
+    faults, more = _explained(rest, seen.steps if rest is seen else None)
+    told, remarks = told + faults, remarks + more
+    if told or remarks:
+        return told, remarks
+    # Nothing explains it: it is told as it was noticed.
+    return _of_steps(seen, by_step) if by_step.any() else (_shape(totals), ())
+
+
+def _explained(seen: Seen, whole: Steps | None) -> tuple[_Faults, tuple[str, ...]]:
+    """Return what is wrong with steps that do not differ in scale, and remarks."""
+    groups, totals = seen.groups, seen.totals
+    at_each = np.arange(len(groups))
+    again, rows, columns = _repeated(seen)
+    left, slack = _taken(seen, rows, columns)
+    if again or whole is None:
         groups, at_each = seen.columns[columns], np.arange(len(columns))
         totals = np.stack([np.full(len(groups), len(rows)), *sums_of(left)])
-    scales = _scales(groups, totals)
+        totals[3] = np.square(np.sin(slack[1])) * totals[2]
+        whole = None
+    scales = _scales(groups, totals, whole)
     free = bool(scales.wrong.any())
     means = _means(at_each, totals, free=free)
     likely = _centred if means.wrong.any() else compared
-    steps, coordinates = likely(_evened(left) if free else left)
+    steps, coordinates = likely(_evened(left) if free else left, slack)
     # Of two likenesses the cause is the one with one sign, or else the surer one.
     by_steps, by_coordinates = (
         (not pairs.found, round(1 - pairs.one_sign), pairs.chance)
@@ -330,12 +569,61 @@ def found(seen: Seen, steps: Pairs, coordinates: Pairs) -> _Faults:
         constant = _constant(seen, means, means.which)
     if constant:
         scales = _scales(groups, totals, centred=True)
-    told += alike + constant
+    told = again + alike + constant
+    remarks: tuple[str, ...] = ()
     least = 1.2 if alike else 1.0  # Likeness widens the error.
-    for off in (scales.values < 1 / least, scales.values > least):
-        if (off & scales.wrong).any():
-            told += (_wrong_scale(seen, scales, off & scales.wrong),)
-    return told or _shape(totals)
+    less = (scales.values < 1 / least) & scales.wrong
+    more = (scales.values > least) & scales.wrong
+    if less.any():
+        told += (_wrong_scale(seen, scales, less),)
+    if more.any():
+        remarks = (_more_noise(seen, scales, more),)
+        scale = np.ones(len(seen.names))
+        scale[scales.which] = scales.values
+        left = left / scale[seen.columns[columns]]
+        totals = np.stack([np.full(left.shape[1], len(left)), *sums_of(left)])
+    return told or _shape(totals), remarks
+
+
+def _of_steps(seen: Seen, odd: NDArray[np.bool_]) -> tuple[_Faults, tuple[str, ...]]:
+    """Tell of steps with less noise than stated; remark on those with more."""
+    steps, places = seen.steps, len(seen.groups)
+    chances = _step_chances(steps, places)
+    ratios = np.sqrt(steps.squares / places)
+    if steps.correlated:
+        ratios = np.minimum(ratios, np.sqrt(steps.own / (places + steps.past)))
+    faults: _Faults = ()
+    remarks: tuple[str, ...] = ()
+    if (less := odd & (ratios < 1)).any():
+        worst = int(np.flatnonzero(less)[ratios[less].argmin()])
+        number, ratio = steps.numbers[worst] + 1, ratios[worst]
+        what = f"is {ratio:.2g} of that stated" if ratio > _NOTHING else "is left out"
+        others = int(less.sum()) - 1
+        faults = (
+            _noise(
+                said=f"the noise of step {number} {what}"
+                + (f", and too small in {others} more steps" if others else ""),
+                measured=f"{ratio:.2g} of the noise stated, in {places} coordinates",
+                claimed="1",
+                cause="noise is not added in every step, or with another multiplier "
+                "than was accounted for",
+                chance=float(chances[less].min()),
+            ),
+        )
+    if (more := odd & (ratios > 1)).any():
+        worst = int(np.flatnonzero(more)[ratios[more].argmax()])
+        remarks = (
+            f"more noise than configured in {more.sum()} of {seen.used} steps, "
+            f"{ratios[worst]:.2f} times in step {steps.numbers[worst] + 1}; if it is "
+            "noise, it does not weaken privacy",
+        )
+    return faults, remarks
+
+
+def _taken(seen: Seen, rows: _Places, columns: _Places) -> tuple[NDArray[Any], _Slack]:
+    """Return some steps at some coordinates, and their slack."""
+    by_row, by_column = seen.slack
+    return seen.rows[np.ix_(rows, columns)], (by_row[rows], by_column[columns])
 
 
 def _repeated(seen: Seen) -> tuple[_Faults, _Places, _Places]:
@@ -344,11 +632,11 @@ def _repeated(seen: Seen) -> tuple[_Faults, _Places, _Places]:
     First of the side that shrinks more. Coordinates that stay are not alike for it.
     """
     told: _Faults = ()
-    even = _evened(seen.rows)
-    rows, columns = np.arange(len(even)), np.arange(len(seen.columns))
+    even = replace(seen, rows=_evened(seen.rows))
+    rows, columns = np.arange(len(even.rows)), np.arange(len(seen.columns))
     for _ in range(2):
-        left = even[np.ix_(rows, columns)]
-        steps, coordinates = compared(left)[0], _centred(left)[1]
+        left, slack = _taken(even, rows, columns)
+        steps, coordinates = compared(left, slack)[0], _centred(left, slack)[1]
         if not steps.kept.all() and steps.kept.mean() <= coordinates.kept.mean():
             told += (_repeated_steps(seen, steps, left, seen.numbers[rows] + 1),)
             rows = rows[steps.kept]
@@ -432,7 +720,7 @@ def _constant(seen: Seen, means: _Tested, groups: _Places) -> _Faults:
 
 
 def _wrong_scale(seen: Seen, scales: _Tested, off: NDArray[np.bool_]) -> Fault:
-    ratios, sizes, stated = scales.values[off], scales.sizes[off], seen.multiplier
+    ratios, stated = scales.values[off], seen.multiplier
     least, most, every = ratios.min(), ratios.max(), bool(off.all())
     where = "every parameter" if every else _listed(seen, scales.which[off])
     words = " to ".join(dict.fromkeys((f"{least:.3f}", f"{most:.3f}")))
@@ -447,19 +735,27 @@ def _wrong_scale(seen: Seen, scales: _Tested, off: NDArray[np.bool_]) -> Fault:
             cause += f": the noise multiplier of {stated:.4g} is left out"
         elif abs(stated - 1) > 0.05 and abs(most / stated - 1) < 0.02:
             cause += f": it is multiplied twice by the multiplier of {stated:.4g}"
-    elif least > 1:
-        cause = "noise is added more than once there, or more than noise was read"
     elif len(ratios) == 1:
         cause = (
             "that parameter is left out when noise is added, or has a scale of its own"
         )
-    if least > 1:
-        said += ": more noise than stated, or something besides noise"
-    times = sqrt(np.square(ratios) @ sizes / sizes.sum())
-    error = times / sqrt(2 * sizes.sum())
-    measured = f"{with_error(times, error)} of the noise stated"
+    measured = f"{_measured(scales, off)} of the noise stated"
     chance = float(scales.chances[off].min())
     return _noise(said=said, measured=measured, claimed="1", cause=cause, chance=chance)
+
+
+def _more_noise(seen: Seen, scales: _Tested, off: NDArray[np.bool_]) -> str:
+    where = "every parameter" if off.all() else _listed(seen, scales.which[off])
+    return (
+        f"more noise than configured in {where}: {_measured(scales, off)} times; if it "
+        "is noise, it does not weaken privacy"
+    )
+
+
+def _measured(scales: _Tested, off: NDArray[np.bool_]) -> str:
+    ratios, sizes = scales.values[off], scales.sizes[off]
+    times = sqrt(np.square(ratios) @ sizes / sizes.sum())
+    return with_error(times, times / sqrt(2 * sizes.sum()))
 
 
 def _listed(seen: Seen, groups: Iterable[int]) -> str:

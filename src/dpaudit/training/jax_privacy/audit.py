@@ -28,6 +28,7 @@ from jax_privacy.experimental.execution_plan import BandMFExecutionPlanConfig
 from numpy.typing import NDArray
 
 from dpaudit.accounting.curves import accountant_curve
+from dpaudit.accounting.history import noise_of_steps
 from dpaudit.dpsgd.strategy import Strategy
 from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import InvalidInputError, VoidAuditError
@@ -175,6 +176,7 @@ class JaxPrivacyAudit:
             groups=self._layout.leaf,
             by_program=isinstance(insertion, Records),
             watched=[f"leaf {leaf}" for leaf in leaves] if self._noise else (),
+            types=[str(jax.tree.leaves(params)[leaf].dtype) for leaf in leaves],
             unchecked=unchecked,
         )
         self.design, self.commitment = self._audit.design, self._audit.commitment
@@ -264,7 +266,7 @@ class JaxPrivacyAudit:
             state: What the wrapped privatizer's ``update`` returned as its state, or
                 any tree that holds it, such as the state of an ``optax.chain``.
         """
-        step, seen = find(state)
+        step, seen, real = find(state)
         before = self._audit.reading.steps
         if step != before + 1:
             raise VoidAuditError(
@@ -272,10 +274,13 @@ class JaxPrivacyAudit:
                 "before; call noise_state = audit.observe(noise_state) once after "
                 "every step"
             )
-        sums, joined = seen / self._norm, self._expected()
+        joined, parts = self._expected(), [real / self._norm, seen / self._norm]
+        sums = parts[1] - parts[0]
         self._audit.observe(sums, joined)
         if self._noise:
-            self._audit.watch_noise((sums - joined)[self._watched], self._noise)
+            added, here = sums - joined, self._watched
+            parts = [part[here] for part in parts]
+            self._audit.watch_noise(added[here], self._noise, parts)
         return exchange(state, self._joining())
 
     def probe(
@@ -346,7 +351,14 @@ class JaxPrivacyAudit:
             claim=claim,
             looks=[*self._looks(), *looks, *self._probes.looks],
             faults=[*faults, *self._probes.faults],
+            accounted_noise=self._accounted_noise(),
         )
+
+    def _accounted_noise(self) -> NDArray[np.float64] | None:
+        """Return the multiplier of each step by the event, if steps are its own."""
+        if self._strategy or self._separation > 1:
+            return None
+        return noise_of_steps(self._history or (), self._audit.reading.steps)
 
     def _of_strategy(self) -> tuple[list[Look], list[Fault]]:
         """Recompute the strategy's sensitivity; hold it against what is accounted for.

@@ -32,14 +32,15 @@ class AuditedState(NamedTuple):
     Attributes:
         inner: The state of the privatizer itself.
         joining: What to add at each coordinate in the coming step.
-        seen: What the last noisy sum showed at each coordinate, less what real records
-            had put there if that is known.
+        seen: What the last noisy sum showed at each coordinate.
+        real: What real records had put there, if that is known; 0 if not.
         step: How many steps were taken.
     """
 
     inner: Tree
     joining: jax.Array
     seen: jax.Array
+    real: jax.Array
     step: jax.Array
 
 
@@ -56,7 +57,7 @@ def audited_privatizer(
         privatizer: The one that adds noise.
         layout: Where to add and to read.
         first: Returns what to add in the coming step, and how many were taken before.
-        real_sums: Whether to take off what the sum was before anything was added.
+        real_sums: Whether to read also what the sum was before anything was added.
     """
 
     def init(params: Tree) -> AuditedState:
@@ -65,6 +66,7 @@ def audited_privatizer(
             inner=privatizer.init(params),
             joining=jnp.asarray(joining, jnp.float32),
             seen=jnp.zeros(len(joining), jnp.float32),
+            real=jnp.zeros(len(joining), jnp.float32),
             step=jnp.asarray(step, jnp.int32),
         )
 
@@ -73,11 +75,12 @@ def audited_privatizer(
     ) -> tuple[Tree, AuditedState]:
         total = layout.add(sum_of_clipped_grads, noise_state.joining)
         noisy, inner = privatizer.update(total, noise_state.inner, params)
-        real = layout.read(sum_of_clipped_grads) if real_sums else 0.0
+        real = layout.read(sum_of_clipped_grads) if real_sums else noise_state.real
         state = AuditedState(
             inner=inner,
             joining=jnp.zeros_like(noise_state.joining),
-            seen=layout.read(noisy) - real,
+            seen=layout.read(noisy),
+            real=real,
             step=noise_state.step + 1,
         )
         return noisy, state
@@ -99,8 +102,8 @@ def exchange(state: Tree, joining: NDArray[np.float64]) -> Tree:
     return jax.tree.map(renewed, state, is_leaf=_is_ours)
 
 
-def find(state: Tree) -> tuple[int, NDArray[np.float64]]:
-    """Return how many steps were taken, and what the last one showed."""
+def find(state: Tree) -> tuple[int, NDArray[np.float64], NDArray[np.float64]]:
+    """Return how many steps were taken, and noisy and real sums of the last one."""
     found = [
         part for part in jax.tree.leaves(state, is_leaf=_is_ours) if _is_ours(part)
     ]
@@ -110,7 +113,8 @@ def find(state: Tree) -> tuple[int, NDArray[np.float64]]:
             f"and found {len(found)}; make the state with the privatizer that "
             "audit.wrap returned"
         )
-    return int(found[0].step), np.asarray(found[0].seen, np.float64)
+    seen, real = (np.asarray(part, np.float64) for part in found[0][2:4])
+    return int(found[0].step), seen, real
 
 
 def _is_ours(part: object) -> bool:

@@ -29,6 +29,7 @@ from opacus.optimizers import DPOptimizer
 
 from dpaudit._patience import patience
 from dpaudit.accounting.curves import HasHistory
+from dpaudit.accounting.history import noise_of_steps
 from dpaudit.dpsgd.likelihood import saved_counts
 from dpaudit.errors import VoidAuditError
 from dpaudit.game.coins import Key
@@ -282,6 +283,9 @@ class OpacusAudit:
             ),
             remarks=(*remarks, *self._smaller(), *self._seeded()),
             gather=self._gather,
+            accounted_noise=noise_of_steps(counting.history, steps)
+            if counting
+            else None,
         )
 
     def _examples(self) -> ExampleReader | None:

@@ -68,10 +68,9 @@ class NoiseReader:
         optimizer = self._optimizer
         if rank_and_world(optimizer)[1] > 1:
             before = summed_over_ranks(before, local(optimizer.params[0]).device)
-        now = self._read("grad")
-        audit.watch_noise(
-            (now * divisor(optimizer) - before) / self._clip, self._stated
-        )
+        now = self._read("grad") * divisor(optimizer)
+        sums = [part / self._clip for part in (before, now)]
+        audit.watch_noise(sums[1] - sums[0], self._stated, sums)
 
     @torch.no_grad()
     def _read(self, what: str) -> NDArray[np.float64]:

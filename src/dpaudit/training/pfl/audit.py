@@ -336,8 +336,8 @@ class PflAudit:
         joined = self._came * self._audit.draws.included
         inside = joined.reshape(len(self.coordinates), -1).sum(axis=1)
         self._audit.observe((noisy - self._real) / self._clip, inside)
-        added = (noisy - self._before)[self._watched] / self._clip
-        self._audit.watch_noise(added, self._noise)
+        sums = [part[self._watched] / self._clip for part in (self._before, noisy)]
+        self._audit.watch_noise(sums[1] - sums[0], self._noise, sums)
         self._visits.end()
         self._begun = False
 
