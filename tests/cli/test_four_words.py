@@ -21,7 +21,7 @@ from dpaudit.bounds import Counts, test_claim
 from dpaudit.explanation import verdict
 from dpaudit.game.combining import combine_runs
 from dpaudit.game.design import Commitment
-from dpaudit.game.ledger import Fault, How, Ledger, Look, Road
+from dpaudit.game.ledger import Fault, How, Ledger, Look, Road, accepted_roads
 from dpaudit.game.result import TrainingRecord, effect_seen, judge
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Control, Verdict
@@ -95,6 +95,7 @@ def trained(word):
         ledger=Ledger.of(
             [Look(road=Road.NOISE, how=How.AUDITED, said="as noise is")],
             [FAULT] if word == "fault found" else (),
+            accepted=accepted_roads(("sampling", "gradients", "clipping")),
         ),
     )
     return replace(audit, training=training)

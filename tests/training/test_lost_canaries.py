@@ -61,5 +61,5 @@ def test_an_honest_loop_is_told_that_its_canaries_arrived():
 
 
 def test_a_loop_of_no_steps_is_void():
-    with pytest.raises(VoidAuditError, match="no step was seen"):
+    with pytest.raises(VoidAuditError, match="no training step has run"):
         result_of(FAULTS["halved"], steps=0)

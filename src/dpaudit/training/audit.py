@@ -40,11 +40,12 @@ from dpaudit.game.key_use import TrainingRun
 from dpaudit.game.ledger import Fault, Look, accepted_roads
 from dpaudit.game.referee import Referee
 from dpaudit.game.result import Result
-from dpaudit.game.verdict import Control
+from dpaudit.game.verdict import Control, Verdict
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.tables.columns import array_names, read_arrays
 from dpaudit.training.arrival import Arrivals
 from dpaudit.training.draws import Draws
+from dpaudit.training.guard import Guard
 from dpaudit.training.likelihoods import Sampling, SumsReading
 from dpaudit.training.noise import Found, NoiseWatch
 from dpaudit.training.result import (
@@ -61,6 +62,10 @@ State: TypeAlias = Mapping[str, NDArray[Any]]
 Gather: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 
 _FORMAT: Final = "dpaudit.training.1"
+_ANOTHER_STOPPED: Final = Control(
+    said="the audit stopped on another rank, whose result says why",
+    spoils=Verdict.VOID,
+)
 _OF_NUMPY: Final = ("file", "allow_pickle")  # arguments of what writes the file
 
 
@@ -122,6 +127,7 @@ class TrainingAudit:
     Attributes:
         draws: Who joins a step. Secret; not for what reads the sums.
         reading: What the guesser keeps of the sums.
+        guard: Runs whatever the audit hooks into the training.
         design: As it is committed to: the one given, with what was read.
         commitment: To publish before training.
 
@@ -165,6 +171,7 @@ class TrainingAudit:
         _validate.kind("key", key, Key)
         size = per_coordinate(design)
         check_rules(design)
+        self.guard = Guard()
         self.draws = Draws(
             key=key,
             canaries=design.canaries,
@@ -253,6 +260,7 @@ class TrainingAudit:
             "commitment": np.array(self.commitment.sha256),
             **self.reading.saved(),
             **self._arrivals.saved(),
+            **self.guard.saved(),
             **(self._noise.saved() if self._noise else {}),
         }
         theirs = more or {}
@@ -290,11 +298,27 @@ class TrainingAudit:
 
     def resume(self, state: State) -> None:
         """Go on from a state."""
+        self.guard.restore(state)
         self.reading.restore(state)
         self._arrivals.restore(state)
         if self._noise is not None:
             self._noise.restore(state)
         self._run.resumed()
+
+    def check_observed(self, gather: Gather | None = None) -> None:
+        """Refuse to judge what was not observed; all ranks refuse alike."""
+        steps = np.array([self.reading.steps])
+        if (steps if gather is None else gather(steps)).min() > 0:
+            return
+        if self.guard.failure is not None:
+            raise VoidAuditError(
+                f"no training step was observed, and nothing can be judged: "
+                f"{self.guard.failure.said}"
+            )
+        raise VoidAuditError(
+            "no training step has run since the audit was opened; train with what it "
+            "was opened on, then call finish()"
+        )
 
     @patience("finishing the audit")
     def finish(
@@ -327,6 +351,10 @@ class TrainingAudit:
                 "claim must be a guarantee, such as ApproxDP(epsilon=2.0, delta=1e-5) "
                 f"or an accountant's curve, got claim={claim!r:.60}"
             )
+        self.check_observed(gather)
+        stopped = self.guard.controls()
+        if gather is not None and gather(np.array([len(stopped)])).any():
+            stopped = stopped or (_ANOTHER_STOPPED,)
         of_noise: Found = ((), (), ())
         if self._noise is not None:
             # Not gathered: every rank reads the noise of the sum over all of them, at
@@ -348,7 +376,7 @@ class TrainingAudit:
             looks=[*of_noise[0], *looks],
             faults=[*of_noise[1], *faults],
             accepted=self._accepted,
-            controls=controls,
+            controls=(*stopped, *controls),
             remarks=(*remarks, *of_noise[2]),
         )
 

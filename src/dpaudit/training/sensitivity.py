@@ -229,17 +229,37 @@ def cause_of(
     if together:
         return TOGETHER
     for prefix in dict.fromkeys(_prefixes(names)):
-        inside = [_within(name, prefix) for name in names]
-        left = [
-            hypot(*(x for x, i in zip(each.by_parameter, inside, strict=True) if not i))
-            for each in alone
-        ]
-        if _alike([*left, clip]):
+        if _alike([*_without(prefix, names, alone), clip]):
             return f"norms that are computed without {prefix!r}"
     parts = [max(part) for part in zip(*(e.by_parameter for e in alone), strict=True)]
     most = f"most of all in {names[parts.index(max(parts))]!r}{perhaps}"
     wrong = "norms that are not those of the gradients"
-    return f"{wrong}, {most}" if factors else f"no clipping of records, or {wrong}"
+    if not factors:
+        wrong = f"no clipping of records, or {wrong}"
+    else:
+        wrong = (
+            "" if perhaps else _unclipped(names, alone, clip)
+        ) or f"{wrong}, {most}"
+    return wrong
+
+
+def _without(prefix: str, names: Sequence[str], alone: Sequence[Alone]) -> list[float]:
+    """Return the norm of each record's part outside of some parameters."""
+    inside = [_within(name, prefix) for name in names]
+    return [
+        hypot(*(x for x, i in zip(each.by_parameter, inside, strict=True) if not i))
+        for each in alone
+    ]
+
+
+def _unclipped(names: Sequence[str], alone: Sequence[Alone], clip: float) -> str:
+    """Return which parameters all that is above the norm is in, if there are any."""
+    most = clip * (1 + _CLOSE)
+    for prefix in dict.fromkeys(_prefixes(names)):
+        rest = max(_without(prefix, names, alone))
+        if rest <= most < min(each.whole for each in alone):
+            return f"{prefix!r} is not clipped"
+    return ""
 
 
 def _alike(values: Sequence[float]) -> bool:

@@ -283,14 +283,19 @@ def test_too_few_nodes_are_refused():
 
 def test_a_model_of_other_shapes_is_refused():
     audit, _ = opened()
+    assert audit.begin([np.zeros(3, np.float32)]) is None
     with pytest.raises(VoidAuditError, match="shapes"):
-        audit.begin([np.zeros(3, np.float32)])
+        audit.finish()
 
 
-def test_a_round_that_was_not_begun_cannot_end():
+def test_a_round_that_was_not_begun_stops_the_audit_and_not_the_training():
     audit, _ = opened()
+    audit.end(model(), replies=1)
+    # As many clients answer as before, and none of them puts anything in.
+    assert len(opened()[0].begin(model()).answers) == len(audit.begin(model()).answers)
+    assert np.all(audit.begin(model()).put < 1e-3)
     with pytest.raises(VoidAuditError, match="not configured"):
-        audit.end(model(), replies=1)
+        audit.finish()
 
 
 def test_nodes_that_are_not_sampled_put_in_nothing():

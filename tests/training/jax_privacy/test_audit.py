@@ -15,6 +15,7 @@ from jax_privacy.experimental.execution_plan import BandMFExecutionPlanConfig
 
 from dpaudit import ApproxDP, Coins, Design, Key, OneRun
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.verdict import Verdict
 from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import scattered
 from dpaudit.training.draws import Draws
@@ -335,25 +336,44 @@ def test_the_state_is_found_in_a_chain():
     assert audit.finish().training.steps == 2
 
 
-def test_steps_that_were_not_observed_are_noticed():
+@pytest.mark.parametrize("steps", [0, 2])
+def test_steps_that_were_not_observed_are_reported_in_finish(steps):
     audit, plain = attach()
     wrapped = audit.wrap(plain)
     state = wrapped.init(PARAMS)
-    with pytest.raises(VoidAuditError, match="taken 0 steps and 0 were observed"):
-        audit.observe(state)
-    _, state = wrapped.update(PARAMS, state)
-    _, state = wrapped.update(PARAMS, state)
-    with pytest.raises(VoidAuditError, match="taken 2 steps and 0 were observed"):
-        audit.observe(state)
+    for _ in range(steps):
+        _, state = wrapped.update(PARAMS, state)
+    state = audit.observe(state)  # the loop goes on
+    assert not np.any(state.joining)  # and no canary joins it any more
+    assert not np.any(wrapped.init(PARAMS).joining)
+    said = f"taken {steps} steps and 0 were observed"
+    with pytest.raises(VoidAuditError, match=said):
+        audit.finish()
 
 
-def test_a_state_of_the_plain_privatizer_is_noticed():
+def test_a_state_of_the_plain_privatizer_is_reported_in_finish():
+    for number in (0, 2):
+        audit, plain = attach()
+        state = (
+            plain.init(PARAMS) if not number else [audit.wrap(plain).init(PARAMS)] * 2
+        )
+        audit.observe(state)
+        with pytest.raises(VoidAuditError, match=f"and found {number}"):
+            audit.finish()
+
+
+def test_a_loop_that_leaves_out_a_step_is_void_and_goes_on():
     audit, plain = attach()
-    with pytest.raises(VoidAuditError, match="and found 0"):
-        audit.observe(plain.init(PARAMS))
-    state = audit.wrap(plain).init(PARAMS)
-    with pytest.raises(VoidAuditError, match="and found 2"):
-        audit.observe([state, state])
+    wrapped = audit.wrap(plain)
+    state = wrapped.init(PARAMS)
+    for step in range(4):
+        _, state = wrapped.update(PARAMS, state)
+        if step != 2:
+            state = audit.observe(state)
+    result = audit.finish()
+    assert result.verdict is Verdict.VOID
+    assert result.training.steps == 2
+    assert any("4 steps and 2 were observed" in each.said for each in result.controls)
 
 
 def test_what_joined_is_gone_from_the_state_after_the_step():

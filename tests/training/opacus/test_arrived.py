@@ -83,7 +83,7 @@ def test_an_audit_attached_after_training_is_void():
     run = private_run()
     run.train(steps=2)
     audit = attach(run)
-    with pytest.raises(VoidAuditError, match="no step was seen"):
+    with pytest.raises(VoidAuditError, match="no training step has run"):
         audit.finish()
 
 
@@ -91,7 +91,7 @@ def test_an_audit_attached_to_another_model_is_void():
     audited, trained = private_run(), private_run(seed=1)
     audit = attach(audited)
     trained.train(steps=2)
-    with pytest.raises(VoidAuditError, match="no step was seen"):
+    with pytest.raises(VoidAuditError, match="no training step has run"):
         audit.finish()
 
 

@@ -255,8 +255,9 @@ def test_parameters_that_change_void_the_audit():
     training = Training("ghost")
     audit = training.audit()
     training.optimizer.param_groups[0]["params"].pop()
+    training.train(audit.data_loader)
     with pytest.raises(VoidAuditError, match="trains other parameters"):
-        training.train(audit.data_loader)
+        audit.finish()
 
 
 def test_what_examples_cannot_do_is_refused_beforehand():

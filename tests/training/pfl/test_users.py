@@ -67,6 +67,18 @@ def test_users_who_come_too_often_are_named(cohorts, measured):
     assert fault.chance == 0
 
 
+def test_users_who_take_part_more_often_than_is_accounted_for_are_named():
+    visits = visited("ab", "cd", "ae")
+    assert not [*visits.faults(separation=1, most=2)]
+    again = Visits()
+    again.take_up(visits.plain())  # counts outlive a checkpoint
+    again.came("a", canary=False)
+    (fault,) = again.faults(separation=1, most=2)
+    assert fault.road is Road.ACCOUNTING
+    assert fault.measured == "3 times in 3 rounds"
+    assert not [*again.faults(separation=1)]
+
+
 def test_users_without_names_are_not_looked_at():
     visits = visited([None, None], [None])
     assert not [*visits.looks(2)]

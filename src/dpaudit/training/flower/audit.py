@@ -51,6 +51,7 @@ from dpaudit.training.flower.setup import (
     clips_on_clients,
     takes_mean,
 )
+from dpaudit.training.guard import Guard
 from dpaudit.training.sensitivity import LEAST, Probes, Sensitivity
 
 __all__ = ["FlowerAudit"]
@@ -192,14 +193,24 @@ class FlowerAudit:
             )
         return OlderAuditedStrategy(self._strategy, self)
 
-    def begin(self, arrays: Arrays) -> Round:
+    def begin(self, arrays: Arrays) -> Round | None:
         """Return what canary clients answer in the round that begins. Secret.
 
         For what wraps a strategy. A round that was begun and not ended begins anew.
+        Once the audit has failed, they all put in nothing: noise is for as many clients
+        as were sampled. None if they cannot answer at all.
 
         Args:
             arrays: The model, as it is sent.
         """
+        included = self._audit.draws.included
+        self._now = self._audit.guard.run(self._opened, arrays, included)
+        if self._now is None:
+            return Guard().run(self._opened, arrays, np.zeros_like(included))
+        return self._now
+
+    def _opened(self, arrays: Arrays, included: NDArray[np.bool_]) -> Round:
+        """Return a round in which some of the canaries put something in."""
         step, size = self._audit.reading.steps, self._per_coordinate
         mine = in_turn(
             self._turns,
@@ -210,8 +221,8 @@ class FlowerAudit:
         canaries = np.arange(len(mine))
         if isinstance(self._way, Replies):
             canaries = taking_part(mine, self._clients)
-        inside = mine & self._audit.draws.included
-        self._now = open_round(
+        inside = mine & included
+        return open_round(
             arrays,
             self._layout,
             Stated.by(self._strategy),
@@ -221,7 +232,6 @@ class FlowerAudit:
             norm=self._norm,
             cut=self._way.norm > 1,
         )
-        return self._now
 
     def end(
         self,
@@ -239,6 +249,15 @@ class FlowerAudit:
             asked: Canaries that were sampled; all that take part if left out.
             heard: Canaries that answered; all that take part if left out.
         """
+        self._audit.guard.run(self._read, arrays, replies, asked, heard)
+
+    def _read(
+        self,
+        arrays: Arrays | None,
+        replies: int,
+        asked: Collection[int] | None,
+        heard: Collection[int] | None,
+    ) -> None:
         now, self._now = self._now, None
         if now is None:
             raise VoidAuditError(

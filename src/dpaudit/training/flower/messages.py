@@ -63,8 +63,8 @@ class Audited(Protocol):
         """How canary clients come in."""
         ...
 
-    def begin(self, arrays: Arrays) -> Round:
-        """Return what canary clients answer in the round that begins."""
+    def begin(self, arrays: Arrays) -> Round | None:
+        """Return what canary clients answer in the round that begins, if they can."""
         ...
 
     def end(
@@ -115,6 +115,8 @@ class AuditedStrategy(Strategy):
         )
         if not isinstance(self._audit.way, Nodes):
             return messages
+        if self._round is None:
+            return [m for m in messages if m.metadata.dst_node_id not in self._nodes]
         if not self._nodes:
             self._nodes = self._choose(self._audit.way, grid)
         told = {answer.canary: answer for answer in self._round.answers}

@@ -27,6 +27,7 @@ from jax_privacy.clipping import BoundedSensitivityCallable
 from jax_privacy.experimental.execution_plan import BandMFExecutionPlanConfig
 from numpy.typing import NDArray
 
+from dpaudit._patience import patience
 from dpaudit.accounting.curves import accountant_curve
 from dpaudit.accounting.history import noise_of_steps
 from dpaudit.dpsgd.strategy import Strategy
@@ -46,7 +47,12 @@ from dpaudit.training.any_loop import (
 )
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
 from dpaudit.training.jax_privacy.layout import Layout, Tree, float_sizes
-from dpaudit.training.jax_privacy.privatizer import audited_privatizer, exchange, find
+from dpaudit.training.jax_privacy.privatizer import (
+    audited_privatizer,
+    cleared,
+    exchange,
+    find,
+)
 from dpaudit.training.jax_privacy.records import CanaryRecords, canary_records
 from dpaudit.training.jax_privacy.setup import (
     Insertion,
@@ -260,12 +266,19 @@ class JaxPrivacyAudit:
     def observe(self, state: Tree) -> Tree:
         """Read the step that was taken, and return the state for the next one.
 
-        Call it after every step, outside compiled code.
+        Call it after every step, outside compiled code. It raises nothing: what is
+        wrong is reported by ``finish``, and no canary joins any more.
 
         Args:
             state: What the wrapped privatizer's ``update`` returned as its state, or
                 any tree that holds it, such as the state of an ``optax.chain``.
         """
+        self._audit.guard.run(self._observe, state)
+        if self._audit.guard.failure is not None:
+            return cleared(state)
+        return exchange(state, self._joining())
+
+    def _observe(self, state: Tree) -> None:
         step, seen, real = find(state)
         before = self._audit.reading.steps
         if step != before + 1:
@@ -281,7 +294,6 @@ class JaxPrivacyAudit:
             added, here = sums - joined, self._watched
             parts = [part[here] for part in parts]
             self._audit.watch_noise(added[here], self._noise, parts)
-        return exchange(state, self._joining())
 
     def probe(
         self,
@@ -336,6 +348,7 @@ class JaxPrivacyAudit:
         self._audit.resume(state)
         self._probes.restore(state)
 
+    @patience("finishing the audit")
     def finish(self, *, claim: Guarantee | None = None) -> Result:
         """Guess, and judge.
 
@@ -399,7 +412,7 @@ class JaxPrivacyAudit:
 
     def _joining(self) -> NDArray[np.float64]:
         """Return what the audit itself adds to the coming step's sum."""
-        if isinstance(self._insertion, Records):
+        if isinstance(self._insertion, Records) or self._audit.guard.failure:
             return np.zeros(len(self._layout.leaf))
         return np.float64(self._norm) * self._audit.joining()
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from dpaudit.errors import VoidAuditError
 from dpaudit.training.jax_privacy.layout import Layout, Tree
 
-__all__ = ["AuditedState", "audited_privatizer", "exchange", "find"]
+__all__ = ["AuditedState", "audited_privatizer", "cleared", "exchange", "find"]
 
 
 class AuditedState(NamedTuple):
@@ -100,6 +100,17 @@ def exchange(state: Tree, joining: NDArray[np.float64]) -> Tree:
         return part._replace(joining=part.joining + fresh)
 
     return jax.tree.map(renewed, state, is_leaf=_is_ours)
+
+
+def cleared(state: Tree) -> Tree:
+    """Return the state, or a tree that holds it, with nothing to join any step."""
+
+    def emptied(part: Tree) -> Tree:
+        if not isinstance(part, AuditedState):
+            return part
+        return part._replace(joining=jnp.zeros_like(part.joining))
+
+    return jax.tree.map(emptied, state, is_leaf=_is_ours)
 
 
 def find(state: Tree) -> tuple[int, NDArray[np.float64], NDArray[np.float64]]:

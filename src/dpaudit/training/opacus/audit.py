@@ -17,6 +17,7 @@ only its surest guesses meet those of the others.
 """
 
 from collections.abc import Collection, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import final
@@ -37,6 +38,7 @@ from dpaudit.game.design import Design
 from dpaudit.game.result import Result
 from dpaudit.training.audit import Gather, TrainingAudit
 from dpaudit.training.likelihoods import Sampling
+from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.examples import ExampleReader
 from dpaudit.training.opacus.frozen import Model, patched
 from dpaudit.training.opacus.layout import Canary, local
@@ -59,7 +61,7 @@ from dpaudit.training.opacus.sums import SumInserter
 from dpaudit.training.opacus.ways import way_of
 from dpaudit.training.sensitivity import Sensitivity
 
-__all__ = ["OpacusAudit"]
+__all__ = ["OpacusAudit", "check_free"]
 
 _LONG_SEED = 1 << 32
 _RIDDEN: WeakSet[DPOptimizer] = WeakSet()  # optimizers that an audit rides on
@@ -91,6 +93,7 @@ class OpacusAudit:
             print(audit.finish())
     """
 
+    @patience("opening the audit")
     def __init__(  # noqa: PLR0913 (each is something that is fixed beforehand)
         self,
         optimizer: DPOptimizer,
@@ -136,7 +139,7 @@ class OpacusAudit:
                 ``"clipping"``: without a check of these and without this the audit is
                 inconclusive.
         """
-        _check_free(optimizer)
+        check_free(optimizer)
         facts = read_facts(optimizer, data_loader)
         self._optimizer, self._facts = optimizer, facts
         self._accountant = accountant_of(accountant)
@@ -188,13 +191,18 @@ class OpacusAudit:
         self.design, self.commitment = self._audit.design, self._audit.commitment
         if self._gather is not None:
             check_commitments(self.commitment, self._gather)
-        self._roads.attach()
-        self._reader, self._inserter = way.attach(
-            self._audit, self._roads.noise, self._roads.paused
-        )
-        self._reader.steps.tell = self._roads.conservation.step
-        self.data_loader = way.data_loader
-        _RIDDEN.add(optimizer)
+        self._attachment = attachment = Attachment(optimizer, self._audit.guard)
+        with ExitStack() as failed:
+            failed.callback(attachment.close)
+            self._roads.attach(attachment)
+            self._reader, self._inserter = way.attach(
+                self._audit, self._roads.noise, self._roads.paused, attachment
+            )
+            self._reader.steps.tell = self._roads.conservation.step
+            self.data_loader = way.data_loader
+            _RIDDEN.add(optimizer)
+            attachment.on_close(partial(_RIDDEN.discard, optimizer))
+            failed.pop_all()
 
     def save(self, path: str | Path) -> None:
         """Write what was seen so far to a file that holds no key; one for each rank."""
@@ -261,14 +269,18 @@ class OpacusAudit:
 
     def detach(self) -> None:
         """Leave the optimizer as it was, without a result: the audit is given up."""
-        _RIDDEN.discard(self._optimizer)
-        self._inserter.detach()
-        self._reader.detach()
-        self._roads.detach()
+        self._attachment.close()
 
     @patience("finishing the audit")
     def finish(self) -> Result:
-        """Leave the optimizer as it was, guess, and judge."""
+        """Leave the optimizer as it was, guess, and judge.
+
+        Before the first step there is nothing to judge: the audit stays attached.
+        """
+        if self._audit.guard.failure is not None:
+            self.detach()
+        self._audit.check_observed(self._gather)
+        self._audit.guard.run(self._roads.end)
         self.detach()
         steps = self._audit.reading.steps
         claim, remarks = claim_and_remarks(self._accountant, rate=self._facts.rate)
@@ -347,10 +359,10 @@ def _gather(optimizer: DPOptimizer) -> Gather | None:
     return partial(gathered, device=local(optimizer.params[0]).device)
 
 
-def _check_free(optimizer: DPOptimizer) -> None:
+def check_free(optimizer: DPOptimizer) -> None:
     """Refuse an optimizer that another audit rides on."""
     if optimizer in _RIDDEN:
         raise VoidAuditError(
-            "another audit rides on this optimizer; call its finish(), or detach() to "
-            "give it up"
+            "this optimizer already has an audit attached; call its finish(), or its "
+            "detach() to give it up"
         )

@@ -108,11 +108,15 @@ class Conservation:
         self._counts = {name: int(plain["counts"][name]) for name in _COUNTS}
         self._given = 0 if self._batches is None else self._batches.handed
 
-    def looks(self) -> Iterator[Look]:
-        """Return what was looked at."""
+    def looks(self, *, alone: bool) -> Iterator[Look]:
+        """Return what was looked at.
+
+        Args:
+            alone: Whether there is one rank: of several each has batches of its own.
+        """
         if self._accountant is not None:
             yield accounting_look(self.steps)
-        if self._batches is not None and self._batches.handed:
+        if alone and self._batches is not None and self._batches.handed:
             yield Look(
                 road=Road.SAMPLING,
                 how=How.PROBED,

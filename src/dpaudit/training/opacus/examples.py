@@ -35,7 +35,14 @@ from dpaudit.dpsgd.likelihood import saved_rows
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.ledger import Fault, How, Look, Road
 from dpaudit.training.audit import TrainingAudit
-from dpaudit.training.opacus.frozen import Model, frozen, own_attributes, patched
+from dpaudit.training.opacus.attachment import Attachment
+from dpaudit.training.opacus.frozen import (
+    Model,
+    frozen,
+    own_attributes,
+    patched,
+    random_states,
+)
 from dpaudit.training.opacus.noise_reader import NoiseReader
 from dpaudit.training.opacus.probing import Batch, Step
 from dpaudit.training.opacus.records import (
@@ -102,7 +109,8 @@ def each_example(loader: Loader) -> list[Batch]:
     """Return the canaries of a loader's data set, each as a batch of its own."""
     data, collate = loader.dataset, loader.collate_fn or default_collate
     assert isinstance(data, CanaryRecords)
-    return [collate([data[data.first + i]]) for i in range(data.canaries)]
+    with random_states():  # a data set may draw, as augmentations do
+        return [collate([data[data.first + i]]) for i in range(data.canaries)]
 
 
 @final
@@ -166,9 +174,6 @@ class ExampleReader:
         """Go on from what ``saved`` returned."""
         self.largest, above = map(float, saved_rows(state, _STATE, (2,)))
         self._above = int(above)
-
-    def detach(self) -> None:
-        """Read no more: nothing is read but what it is told to."""
 
     def looks(self) -> Iterator[Look]:
         """Return how roads were looked at."""
@@ -258,21 +263,22 @@ class ExampleInserter:
 
     Args:
         model: As ``make_private`` returned it.
-        optimizer: Likewise; ``clip_and_accumulate`` and ``add_noise`` are wrapped
-            until ``detach``, and with ghost clipping the model's coefficients.
+        optimizer: Likewise; ``clip_and_accumulate`` and ``add_noise`` are wrapped,
+            and with ghost clipping the model's coefficients.
         audit: Says who is included, and is shown what was read.
         rows: Whose gradients the rows of a batch are.
         first: Number of the first canary among the records.
         reader: Is told what real records put into each sum.
         noise: Is told of each step's sum before and after its noise.
         paused: While it is entered, nothing that changes is noticed.
+        attachment: Takes everything off again.
 
     Attributes:
         attached: Whether canaries are left out.
         step: How many steps began.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (its parts)
         self,
         model: Model,
         optimizer: DPOptimizer,
@@ -283,38 +289,33 @@ class ExampleInserter:
         reader: ExampleReader,
         noise: NoiseReader,
         paused: Callable[[], AbstractContextManager[None]],
+        attachment: Attachment,
     ) -> None:
         self._model, self._optimizer, self._audit = model, optimizer, audit
         self._included, self._rows, self._first = audit.draws.included, rows, first
         self._reader, self._noise, self._paused = reader, noise, paused
         self._joined = np.zeros(len(self._included))
         self.attached, self.step = True, 0
-        self._add_noise = optimizer.add_noise
-        optimizer.add_noise = self._check_then_add_noise
         self._losses: torch.Tensor | None = None
-        self._ghost = hasattr(model, "get_clipping_coef")
-        if self._ghost:
+        self._add_noise, self._attachment = optimizer.add_noise, attachment
+        attachment.on_close(self._stop)
+        attachment.replace(optimizer, "add_noise", self._check_then_add_noise)
+        if hasattr(model, "get_clipping_coef"):
             self._coefficients = model.get_clipping_coef
             self._backward = DPTensorFastGradientClipping.backward
-            model.get_clipping_coef = self._left_out
-            self._noting = self._noting_losses()
-            DPTensorFastGradientClipping.backward = self._noting
+            attachment.replace(model, "get_clipping_coef", self._left_out)
+            attachment.replace(
+                DPTensorFastGradientClipping, "backward", self._noting_losses()
+            )
         else:
             self._clip = optimizer.clip_and_accumulate
-            optimizer.clip_and_accumulate = self._leave_out_then_clip
-        self._hook = optimizer.original_optimizer.register_step_pre_hook(self._observe)
+            attachment.replace(
+                optimizer, "clip_and_accumulate", self._leave_out_then_clip
+            )
+        attachment.before(self._observe)
 
-    def detach(self) -> None:
-        """Leave model and optimizer as they were."""
+    def _stop(self) -> None:
         self.attached = False
-        self._hook.remove()
-        self._optimizer.add_noise = self._add_noise
-        if self._ghost:
-            self._model.get_clipping_coef = self._coefficients
-            if DPTensorFastGradientClipping.backward is self._noting:
-                DPTensorFastGradientClipping.backward = self._backward
-        else:
-            self._optimizer.clip_and_accumulate = self._clip
 
     def _gone(self, records: NDArray[np.int64]) -> tuple[Any, Any]:
         """Return the rows of canaries, and those of them that are left out."""
@@ -326,34 +327,37 @@ class ExampleInserter:
 
     def _leave_out_then_clip(self) -> None:
         """Clip twice: real records alone, which are read, and then all who count."""
-        if not self.attached:
-            self._clip()
-            return
+        if self.attached:
+            self._attachment.guard.run(self._leave_out)
+        self._clip()
+
+    def _leave_out(self) -> None:
         parameters: Sequence[Any] = self._optimizer.params
         before = [_copy(p.summed_grad) for p in parameters]
         kept = []
-        for part in range(batch_parts(parameters[0])):
-            grads = own_memory(parameters, part)
-            rows, out = self._gone(self._rows.next(len(grads[parameters[0]])))
-            for grad in grads.values():
-                grad[out.to(grad.device)] = 0.0
-                at = rows.to(grad.device)
-                kept.append((grad, at, grad[at].clone()))
-                grad[at] = 0.0
-        with own_attributes(self._model, self._optimizer):
-            self._clip()
-        self._reader.begin_real(
-            [
-                p.summed_grad.clone() if old is None else p.summed_grad - old
-                for p, old in zip(parameters, before, strict=True)
-            ]
-        )
-        for parameter, old in zip(parameters, before, strict=True):
-            parameter.summed_grad = old
-            parameter.grad_sample = _unmarked(parameter.grad_sample)
-        for grad, at, values in kept:
-            grad[at] = values
-        self._clip()
+        try:
+            for part in range(batch_parts(parameters[0])):
+                grads = own_memory(parameters, part)
+                rows, out = self._gone(self._rows.next(len(grads[parameters[0]])))
+                for grad in grads.values():
+                    grad[out.to(grad.device)] = 0.0
+                    at = rows.to(grad.device)
+                    kept.append((grad, at, grad[at].clone()))
+                    grad[at] = 0.0
+            with own_attributes(self._model, self._optimizer):
+                self._clip()
+            self._reader.begin_real(
+                [
+                    p.summed_grad.clone() if old is None else p.summed_grad - old
+                    for p, old in zip(parameters, before, strict=True)
+                ]
+            )
+        finally:
+            for parameter, old in zip(parameters, before, strict=True):
+                parameter.summed_grad = old
+                parameter.grad_sample = _unmarked(parameter.grad_sample)
+            for grad, at, values in kept:
+                grad[at] = values
 
     def _noting_losses(self) -> Callable[[Any], None]:
         """Return the backward pass of ghost clipping, with its losses noted."""
@@ -361,8 +365,10 @@ class ExampleInserter:
         def backward(loss: Any) -> None:  # noqa: ANN401 (Opacus')
             if loss.module is self._model:
                 self._losses = loss.loss_per_sample
-            self._backward(loss)
-            self._losses = None
+            try:
+                self._backward(loss)
+            finally:
+                self._losses = None
 
         return backward
 
@@ -371,6 +377,10 @@ class ExampleInserter:
         found: torch.Tensor = self._coefficients()
         if not self.attached:
             return found
+        left = self._attachment.guard.run(self._leave_out_of, found)
+        return found if left is None else left
+
+    def _leave_out_of(self, found: torch.Tensor) -> torch.Tensor:
         if self._losses is None:
             raise InvalidInputError(
                 "canaries that are examples need the criterion that make_private "
@@ -402,13 +412,17 @@ class ExampleInserter:
 
     def _check_then_add_noise(self) -> None:
         if self.attached:
-            self._rows.end()
-            self._reader.begin()
-            self.step += 1
-            self._noise.before()
+            self._attachment.begin()
+            self._attachment.guard.run(self._begin)
         self._add_noise()
 
-    def _observe(self, *_: object) -> None:
+    def _begin(self) -> None:
+        self._rows.end()
+        self._reader.begin()
+        self.step += 1
+        self._noise.before()
+
+    def _observe(self) -> None:
         reader = self._reader
         with patched(self, "attached", value=False), self._paused():
             reader.read()

@@ -34,8 +34,10 @@ __all__ = [
     "network",
     "own_attributes",
     "patched",
+    "put",
     "random_states",
     "same",
+    "taken",
     "trained_by",
 ]
 
@@ -131,12 +133,12 @@ def frozen(
 @contextmanager
 def patched(owner: object, name: str, value: object) -> Iterator[None]:
     """Give an attribute another value for a while."""
-    old = vars(owner).get(name, _NONE)
+    old = taken(owner, name)
     setattr(owner, name, value)
     try:
         yield
     finally:
-        _put(owner, name, old)
+        put(owner, name, old)
 
 
 @contextmanager
@@ -196,26 +198,26 @@ def _left_behind(model: Model, optimizer: DPOptimizer) -> Iterator[None]:
     for owner, names in owners:
         for name, first in names.items():
             if hasattr(owner, name):
-                _put(owner, name, first)
+                put(owner, name, first)
     try:
         yield
     finally:
         for owner, name, old in kept:
-            _put(owner, name, old)
+            put(owner, name, old)
 
 
 @contextmanager
 def own_attributes(model: Model, optimizer: DPOptimizer) -> Iterator[None]:
     """Put back the private optimizer's and the wrapped model's own attributes."""
     own = {name: _kept(value) for name, value in vars(optimizer).items()}
-    wrapper = {name: vars(model).get(name, _NONE) for name in _ON_WRAPPER}
+    wrapper = {name: taken(model, name) for name in _ON_WRAPPER}
     try:
         yield
     finally:
         vars(optimizer).clear()
         vars(optimizer).update(own)
         for name, value in wrapper.items():
-            _put(model, name, value)
+            put(model, name, value)
 
 
 @contextmanager
@@ -329,7 +331,13 @@ def _kinds(*bases: type) -> Iterator[type]:
         yield from _kinds(*base.__subclasses__())
 
 
-def _put(owner: Any, name: str, value: object) -> None:  # noqa: ANN401
+def taken(owner: object, name: str) -> object:
+    """Return an object's own attribute, for ``put``, which takes it off if none was."""
+    return vars(owner).get(name, _NONE)
+
+
+def put(owner: Any, name: str, value: object) -> None:  # noqa: ANN401
+    """Put back what ``taken`` returned."""
     if value is not _NONE:
         setattr(owner, name, value)
     elif name in vars(owner):

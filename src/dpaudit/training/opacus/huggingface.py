@@ -67,8 +67,8 @@ class AuditCallback(TrainerCallback):
             kwargs["train_dataloader"],
             steps=state.max_steps,
             ranks=args.world_size,
+            resume=lambda own: own.resume(_path(args, state), done=state.global_step),
         )
-        self._audit.resume(_path(args, state), done=state.global_step)
 
     def on_step_end(
         self,

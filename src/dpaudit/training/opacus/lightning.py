@@ -70,8 +70,8 @@ class AuditCallback(Callback):
             trainer.train_dataloader,
             steps=trainer.estimated_stepping_batches,
             ranks=trainer.world_size,
+            resume=lambda own: own.restore(self._saved, done=trainer.global_step),
         )
-        self._audit.restore(self._saved, done=trainer.global_step)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Guess, and judge."""

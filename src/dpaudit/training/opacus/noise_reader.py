@@ -37,6 +37,7 @@ class NoiseReader:
     Attributes:
         why_not: Why noise cannot be read; "" if it can.
         watched: For each coordinate that is read, the name of its parameter.
+        together: Whether ranks must add up what they read before the noise.
     """
 
     def __init__(self, optimizer: DPOptimizer, names: list[str]) -> None:
@@ -51,6 +52,7 @@ class NoiseReader:
         ]
         self._before: NDArray[np.float64] | None = None
         self._stated, self._clip = 0.0, 1.0
+        self.together = not self.why_not and rank_and_world(optimizer)[1] > 1
 
     def before(self) -> None:
         """Take note of the sum that is about to be given its noise."""
@@ -60,14 +62,18 @@ class NoiseReader:
             self._stated = float(optimizer.noise_multiplier)
             self._clip = float(optimizer.max_grad_norm)
 
+    def add_up(self) -> None:
+        """Add up what all ranks read before the noise."""
+        own = np.zeros(len(self.watched)) if self._before is None else self._before
+        whole = summed_over_ranks(own, local(self._optimizer.params[0]).device)
+        self._before = None if self._before is None else whole
+
     def after(self, audit: TrainingAudit) -> None:
         """Tell the audit what was added to it."""
         if self._before is None:
             return
         before, self._before = self._before, None
         optimizer = self._optimizer
-        if rank_and_world(optimizer)[1] > 1:
-            before = summed_over_ranks(before, local(optimizer.params[0]).device)
         now = self._read("grad") * divisor(optimizer)
         sums = [part / self._clip for part in (before, now)]
         audit.watch_noise(sums[1] - sums[0], self._stated, sums)

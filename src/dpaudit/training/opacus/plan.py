@@ -1,6 +1,7 @@
 """An Opacus run's plan, from what Opacus was set up to do, and the audit by it."""
 
 from collections.abc import Callable, Collection
+from contextlib import ExitStack
 
 from opacus import PrivacyEngine
 from opacus.optimizers import DPOptimizer
@@ -13,11 +14,17 @@ from dpaudit.dpsgd.planning import Plan, Purpose, Training, plan_audit
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Key
 from dpaudit.privacy.guarantees import ApproxDP
-from dpaudit.training.opacus.audit import OpacusAudit
+from dpaudit.training.opacus.audit import OpacusAudit, check_free
 from dpaudit.training.opacus.frozen import Model
-from dpaudit.training.opacus.probing import Step
+from dpaudit.training.opacus.probing import Step, check_step
 from dpaudit.training.opacus.records import CanaryRecords
-from dpaudit.training.opacus.setup import Loader, read_facts, shared_key
+from dpaudit.training.opacus.setup import (
+    Loader,
+    rank_and_world,
+    read_facts,
+    shared_key,
+)
+from dpaudit.training.opacus.ways import check_poisson
 
 __all__ = ["audit_opacus", "plan_opacus"]
 
@@ -128,11 +135,14 @@ def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
         raise InvalidInputError(
             "say how long training will be: epochs=..., or steps=..., and not both"
         )
-    if step is not None and not callable(step):
-        raise InvalidInputError(
-            f"step must be a function of a batch, got step={step!r}; define one from "
-            "zero_grad to optimizer.step(), or leave it out"
-        )
+    if step is not None:
+        check_step(step)
+        if rank_and_world(optimizer)[1] > 1:
+            raise InvalidInputError(
+                "several ranks cannot be probed together: leave step out here, and "
+                "probe the same step in one process, with model and optimizer made "
+                "private there (step=... or OpacusAudit.probe)"
+            )
     if steps is None:
         assert epochs is not None
         _validate.whole_number("epochs", epochs, least=1)
@@ -156,39 +166,43 @@ def audit_opacus(  # noqa: PLR0913 (all but the first few have a default)
         step=step,
         unchecked=unchecked,
     )
-    say(
-        "For others to check it later, publish this before training: commitment "
-        f"{audit.commitment.sha256}"
-    )
-    if step is None:
+    with ExitStack() as failed:
+        failed.callback(audit.detach)
         say(
-            "Per-record gradients and clipping will not be checked; pass step=..., "
-            "what you do with a batch."
+            "For others to check it later, publish this before training: commitment "
+            f"{audit.commitment.sha256}"
         )
-    else:
-        found = audit.probe(step)
-        say(f"Probe of the step: {found}")
-        if found.faults:
-            say("That stands whatever training shows: mend it first.")
+        if step is None:
+            say(
+                "Clipping and per-example gradients will not be checked: pass "
+                "step=..., what you do with a batch, to check them."
+            )
+        else:
+            found = audit.probe(step)
+            say(f"Probe of the step: {found}")
+            if found.faults:
+                say("That stands whatever training shows: mend it first.")
+        failed.pop_all()
     return audit
 
 
 def _check_given(
-    engine: object, model: object, optimizer: object, data_loader: object
+    engine: PrivacyEngine, model: Model, optimizer: DPOptimizer, data_loader: Loader
 ) -> None:
-    """Refuse what is not of a private run, by name."""
+    """Refuse what is not of a private run, by name, before anything is planned."""
     for name, value, wanted in (
         ("engine", engine, PrivacyEngine),
         ("optimizer", optimizer, DPOptimizer),
         ("data_loader", data_loader, DataLoader),
     ):
-        _validate.kind(
-            name,
-            value,
-            wanted,
-            "model, optimizer and loader are what engine.make_private(...) returned",
-        )
+        if not isinstance(value, wanted):
+            raise InvalidInputError(
+                f"{name} must be a {wanted.__name__}, got {type(value).__name__}; "
+                "model, optimizer and loader are what engine.make_private(...) returned"
+            )
     if model is None:
         raise InvalidInputError(
             "model must be the one that engine.make_private(...) returned, got None"
         )
+    check_free(optimizer)
+    check_poisson(read_facts(optimizer, data_loader), data_loader)

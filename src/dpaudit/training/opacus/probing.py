@@ -6,6 +6,7 @@ sums just before noise, and what else a step leaves behind.
 """
 
 import copy
+import inspect
 import random
 from collections import UserDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -42,6 +43,7 @@ __all__ = [
     "Steps",
     "alike",
     "apart",
+    "check_step",
     "collated_anew",
     "different",
     "equal",
@@ -92,7 +94,7 @@ class Steps:
         seed: int,
     ) -> None:
         self._step, self.model, self.optimizer = step, network(model), optimizer
-        self._wrapper = model
+        self._wrapper, self.ghost = model, hasattr(model, "get_clipping_coef")
         self._generators, self._seed = generators, seed
         self.clip = float(optimizer.max_grad_norm)
         self.precision, self.dropout, self.runs = 0.0, True, 0
@@ -130,7 +132,7 @@ class Steps:
                 stack.callback(hook.remove)
                 if watch is not None:
                     stack.callback(module.register_forward_hook(watch).remove)
-            if hasattr(self._wrapper, "get_clipping_coef"):
+            if self.ghost:
                 stack.enter_context(self._coefficient_left_out(without))
             else:
                 stack.enter_context(self._row_left_out(without))
@@ -199,6 +201,28 @@ class Steps:
 
         with patched(optimizer, "clip_and_accumulate", left_out):
             yield
+
+
+def check_step(step: object) -> None:
+    """Refuse what cannot be called with one batch."""
+    named = getattr(step, "__name__", repr(step))
+    if not callable(step):
+        raise InvalidInputError(
+            f"step must be a function of a batch, got step={step!r:.60}; define one "
+            "from zero_grad to optimizer.step(), or leave it out"
+        )
+    try:
+        signature = inspect.signature(step)
+    except (TypeError, ValueError):  # of something that is not written in Python
+        return
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        raise InvalidInputError(
+            f"step must accept one batch, as the loader yields it, got "
+            f"{named}{signature}, which does not ({error}): define step(batch), from "
+            "zero_grad to optimizer.step()"
+        ) from None
 
 
 def parameter_names(model: Model | None, optimizer: DPOptimizer) -> list[str]:

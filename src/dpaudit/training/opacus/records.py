@@ -21,6 +21,8 @@ from torch.utils.data import DataLoader, Dataset, Sampler, default_collate
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.training.audit import TrainingAudit
+from dpaudit.training.guard import Guard
+from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.layout import CanaryPlaces, local
 from dpaudit.training.opacus.noise_reader import NoiseReader
 from dpaudit.training.opacus.setup import (
@@ -147,11 +149,24 @@ def some_records(
 
 @final
 class NotedBatches(Sampler[list[int]]):
-    """Hands on a sampler's batches, and notes them in order."""
+    """Hands on a sampler's batches, and notes them in order.
 
-    def __init__(self, sampler: Any) -> None:  # noqa: ANN401 (any batch sampler)
-        self._sampler = sampler
+    Once nobody overwrites their gradients any more, as the audit has ended or failed,
+    canaries are left out of the batches.
+
+    Args:
+        sampler: Any batch sampler.
+        first: Number of the first canary among the records.
+        guard: The audit's.
+
+    Attributes:
+        attached: Whether the audit has not ended.
+    """
+
+    def __init__(self, sampler: Any, first: int, guard: Guard) -> None:  # noqa: ANN401
+        self._sampler, self._first, self._guard = sampler, first, guard
         self._notes: deque[NDArray[np.int64]] = deque()
+        self.attached = True
 
     def __len__(self) -> int:
         return len(self._sampler)
@@ -159,8 +174,15 @@ class NotedBatches(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         self._notes.clear()  # what an epoch that was broken off left behind
         for batch in self._sampler:
-            self._notes.append(np.asarray(batch, np.int64))
-            yield batch
+            if self.attached:
+                self._guard.run(self._note, batch)
+            if self.attached and self._guard.failure is None:
+                yield batch
+            else:
+                yield [record for record in batch if int(record) < self._first]
+
+    def _note(self, batch: Sequence[int]) -> None:
+        self._notes.append(np.asarray(batch, np.int64))
 
     def next(self) -> NDArray[np.int64]:
         """Return the oldest batch that was not asked for yet."""
@@ -208,9 +230,18 @@ class RowsOfBatches:
             )
 
 
-def noted_loader(loader: Loader) -> tuple[Loader, RowsOfBatches]:
-    """Return the same loader with its batches noted, and whose rows are whose."""
-    noted = NotedBatches(loader.batch_sampler)
+def noted_loader(
+    loader: Loader, first: int, attachment: Attachment
+) -> tuple[Loader, RowsOfBatches]:
+    """Return the same loader with its batches noted, and whose rows are whose.
+
+    Args:
+        loader: The loader.
+        first: Number of the first canary among the records.
+        attachment: Ends the noting.
+    """
+    noted = NotedBatches(loader.batch_sampler, first, attachment.guard)
+    attachment.on_close(lambda: setattr(noted, "attached", False))
     return DataLoader(
         dataset=loader.dataset,
         batch_sampler=noted,
@@ -232,7 +263,7 @@ class RecordInserter:
 
     Args:
         optimizer: Opacus' optimizer; ``clip_and_accumulate`` and ``add_noise`` are
-            wrapped until ``detach``.
+            wrapped.
         places: Where canaries are, all of them.
         audit: Says who is included, and is shown what was read.
         norms: Of included canaries before clipping, over the clipping norm, for each
@@ -241,12 +272,13 @@ class RecordInserter:
         first: Number of the first canary among the records.
         reader: Is told of each step, and of each batch, canaries' rows being zero.
         noise: Is told of each step's sum before and after its noise.
+        attachment: Takes everything off again.
 
     Attributes:
         attached: Whether canaries are put in.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (its parts)
         self,
         optimizer: DPOptimizer,
         places: CanaryPlaces,
@@ -257,40 +289,41 @@ class RecordInserter:
         first: int,
         reader: SumsReader,
         noise: NoiseReader,
+        attachment: Attachment,
     ) -> None:
         self._optimizer, self._places, self._norms = optimizer, places, norms
         self._reader, self.attached, self.step = reader, True, 0
         self._noise = noise
         self._audit, self._joined = audit, np.zeros(places.coordinates)
+        self._summed: NDArray[np.float64] | None = None  # over all ranks
         self._included, self._rows, self._first = audit.draws.included, rows, first
         self._size = len(self._included) // places.coordinates
         self._offsets = [place.offset_of(places.coordinates) for place in places.places]
         self._clip, self._add_noise = optimizer.clip_and_accumulate, optimizer.add_noise
-        optimizer.clip_and_accumulate = self._overwrite_then_clip
-        optimizer.add_noise = self._check_then_add_noise
+        self._attachment = attachment
+        attachment.on_close(self._stop)
+        attachment.replace(optimizer, "clip_and_accumulate", self._overwrite_then_clip)
+        attachment.replace(optimizer, "add_noise", self._check_then_add_noise)
         # After the reader's own, which was there first: it has read by then.
-        self._hook = optimizer.original_optimizer.register_step_pre_hook(self._observe)
+        if rank_and_world(optimizer)[1] > 1:
+            attachment.together(self._add_up)
+        attachment.before(self._observe)
 
-    def detach(self) -> None:
-        """Leave the optimizer as it was."""
-        self.attached, optimizer = False, self._optimizer
-        self._hook.remove()
-        if optimizer.clip_and_accumulate == self._overwrite_then_clip:
-            optimizer.clip_and_accumulate = self._clip
-        if optimizer.add_noise == self._check_then_add_noise:
-            optimizer.add_noise = self._add_noise
+    def _stop(self) -> None:
+        self.attached = False
 
     def _overwrite_then_clip(self) -> None:
-        if not self.attached:  # a wrapper that came later still holds this
-            self._clip()
-            return
+        if self.attached:  # if not, a wrapper that came later still holds this
+            self._attachment.guard.run(self._overwrite_all)
+        self._clip()
+
+    def _overwrite_all(self) -> None:
         self._reader.steps.check_parameters()
         parameters = self._optimizer.params
         for part in range(batch_parts(parameters[0])):
             grads = own_memory(parameters, part)
             count = len(grads[parameters[0]])
             self._overwrite(grads, self._rows.next(count))
-        self._clip()
 
     def _overwrite(
         self,
@@ -314,20 +347,25 @@ class RecordInserter:
             _write(grads[parameter], rows[here], offsets[here], sizes[here])
 
     def _check_then_add_noise(self) -> None:
-        if not self.attached:
-            self._add_noise()
-            return
+        if self.attached:
+            self._attachment.begin()
+            self._attachment.guard.run(self._begin)
+        self._add_noise()
+
+    def _begin(self) -> None:
         self._rows.end()
         self._reader.begin()
         self.step += 1
         self._noise.before()
-        self._add_noise()
 
-    def _observe(self, *_: object) -> None:
-        joined, optimizer = self._joined, self._optimizer
-        if rank_and_world(optimizer)[1] > 1:
-            joined = summed_over_ranks(joined, local(optimizer.params[0]).device)
-        size = clipped_size(optimizer, self._places, self._norms)
+    def _add_up(self) -> None:
+        """Add up who joined over all ranks."""
+        device = local(self._optimizer.params[0]).device
+        self._summed = summed_over_ranks(self._joined, device)
+
+    def _observe(self) -> None:
+        size = clipped_size(self._optimizer, self._places, self._norms)
+        joined = self._joined if self._summed is None else self._summed
         here = self._reader.coordinates
         self._audit.observe(self._reader.last, (size * joined)[here])
         self._noise.after(self._audit)

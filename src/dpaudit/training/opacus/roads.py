@@ -19,14 +19,20 @@ from dpaudit.accounting.curves import HasHistory
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.ledger import Fault, How, Look, Road
 from dpaudit.game.verdict import Control
+from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.conservation import Conservation
-from dpaudit.training.opacus.frozen import Model
+from dpaudit.training.opacus.frozen import Model, random_states
 from dpaudit.training.opacus.noise_reader import NoiseReader
-from dpaudit.training.opacus.probing import Batch, Step, parameter_names
+from dpaudit.training.opacus.probing import (
+    Batch,
+    Step,
+    check_step,
+    parameter_names,
+)
 from dpaudit.training.opacus.records import some_records
 from dpaudit.training.opacus.sampler import SampledBatches
 from dpaudit.training.opacus.sensitivity import probe_sensitivity
-from dpaudit.training.opacus.setup import Loader
+from dpaudit.training.opacus.setup import Loader, rank_and_world
 from dpaudit.training.opacus.surroundings import Surroundings
 from dpaudit.training.sensitivity import Probes, Sensitivity, packed, unpacked
 
@@ -37,7 +43,7 @@ _STATE = "roads"
 
 @final
 class Roads:
-    """Looks at the roads of a run, from ``attach`` to ``detach``.
+    """Looks at the roads of a run, once it is attached.
 
     Args:
         model: As ``make_private`` returned it; None if it was not given.
@@ -68,17 +74,16 @@ class Roads:
         self._probes = Probes()
         self._examined: set[str] = set()
 
-    def attach(self) -> None:
+    def attach(self, attachment: Attachment) -> None:
         """Begin to look."""
-        self._beside.attach()
-        self._sampled = SampledBatches(self._loader)
+        self._beside.attach(attachment)
+        self._sampled = SampledBatches(self._loader, attachment.guard)
+        attachment.on_close(self._sampled.detach)
         self.conservation.attach(self._sampled)
 
-    def detach(self) -> None:
-        """Leave optimizer and loader as they were."""
-        self._beside.detach()
-        if self._sampled is not None:
-            self._sampled.detach()
+    def end(self) -> None:
+        """Look once more, when training has ended."""
+        self._beside.end()
 
     def paused(self) -> AbstractContextManager[None]:
         """Return what lets nothing be noticed while it is entered."""
@@ -99,10 +104,12 @@ class Roads:
                 "a probe needs the model: OpacusAudit(..., model=model), as "
                 "make_private returned it"
             )
+        check_step(step)
         collate = None
         if batch is None:
-            count, collate = some_records(self._loader)
-            batch = collate(range(count))
+            with random_states():  # a data set may draw, as augmentations do
+                count, collate = some_records(self._loader)
+                batch = collate(range(count))
         found = probe_sensitivity(
             step,
             self._model,
@@ -124,16 +131,17 @@ class Roads:
         """
         looks = [*self._not_probed(), *self._probes.looks, *self._beside.looks()]
         faults = self._probes.faults
-        if self._sampled is not None:
+        alone = rank_and_world(self._optimizer)[1] == 1
+        if self._sampled is not None and alone:  # a rank draws its part of a batch
             seen, wrong = self._sampled.found(rate)
             looks, faults = [*looks, *seen], [*faults, *wrong]
         return (
-            [*looks, *self.conservation.looks()],
+            [*looks, *self.conservation.looks(alone=alone)],
             [*faults, *self.conservation.faults()],
         )
 
     def controls(self) -> tuple[Control, ...]:
-        """Return what changed beside the optimizer and no probe looked at."""
+        """Return what spoils a verdict: changes that no probe looked at, and NaN."""
         return tuple(self._beside.controls(self._examined))
 
     def saved(self) -> dict[str, NDArray[Any]]:
@@ -173,6 +181,7 @@ class Roads:
             (Road.GRADIENTS, probe),
             (Road.CLIPPING, probe),
             (Road.ADDING, records),
+            (Road.SAMPLING, "on several ranks, canaries that are records would"),
             (Road.INDEPENDENCE, self.noise.why_not),
         ):
             yield Look(road=road, how=How.NOT_LOOKED_AT, said=said)

@@ -21,18 +21,17 @@ from weakref import ref
 
 import numpy as np
 from numpy.typing import NDArray
-from opacus.utils.uniform_sampler import DistributedUniformWithReplacementSampler
 from scipy import stats
 from torch.utils.data import DataLoader, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from dpaudit.game.ledger import BUDGET, Fault, How, Look, Road
+from dpaudit.training.guard import Guard
 
 __all__ = ["SampledBatches"]
 
 _SHARE: Final = BUDGET / 3  # of each kind of test
 _BYTES: Final = 6  # of a batch's digest, so that JSON's numbers hold it
-_NEVER: Final = 1e-9  # probability below which no batch is empty
 _HOLDERS: Final = (DataLoader, Sampler, _BaseDataLoaderIter)
 _NAMES: Final = ("batch_sampler", "sampler", "_index_sampler")  # of a sampler, in them
 
@@ -77,14 +76,16 @@ class SampledBatches(Sampler[list[int]]):
 
     Args:
         loader: Whose batches; until ``detach`` this stands in its sampler's place.
+        guard: The audit's, if there is one.
 
     Attributes:
         handed: How many batches the training loop was given.
     """
 
-    def __init__(self, loader: DataLoader[Any]) -> None:
+    def __init__(self, loader: DataLoader[Any], guard: Guard | None = None) -> None:
+        self._guard = guard or Guard()
         self._sampler: Any = loader.batch_sampler
-        self._records = getattr(self._sampler, "num_samples", len(loader.dataset))  # type: ignore[arg-type]
+        self._records = len(loader.dataset)  # type: ignore[arg-type]
         self._sizes: list[int] = []
         self._digests: list[int] = []
         self._times = 0  # the most that a record was in one batch
@@ -137,7 +138,8 @@ class SampledBatches(Sampler[list[int]]):
         def handed() -> Any:  # noqa: ANN401
             there: Any = itself()
             data = next_data(there)
-            there._sampler_iter.hand(1)  # lasting workers have one for each epoch
+            # Lasting workers have a pass for each epoch.
+            self._guard.run(lambda: there._sampler_iter.hand(1))
             return data
 
         iterator._next_data = handed
@@ -156,6 +158,9 @@ class SampledBatches(Sampler[list[int]]):
 
     def note(self, batch: Any) -> None:  # noqa: ANN401 (a list of numbers, or a tensor)
         """Take note of a batch that was drawn."""
+        self._guard.run(self._note, batch)
+
+    def _note(self, batch: Any) -> None:  # noqa: ANN401
         chosen = np.sort(np.asarray(batch, np.int64))
         self._sizes.append(len(chosen))
         digest = blake2b(chosen.tobytes(), digest_size=_BYTES).digest()
@@ -179,9 +184,9 @@ class SampledBatches(Sampler[list[int]]):
         Args:
             rate: What the accountant was told.
         """
-        why = self._why_not(rate)
-        if why:
-            look = Look(road=Road.SAMPLING, how=How.NOT_LOOKED_AT, said=why)
+        if not self._sizes:
+            said = "no batch came from the loader that the audit was given: train on it"
+            look = Look(road=Road.SAMPLING, how=How.NOT_LOOKED_AT, said=said)
             return (look,), ()
         sizes = np.array(self._sizes)
         seen = sizes.sum() / (self._records * len(sizes))
@@ -199,18 +204,6 @@ class SampledBatches(Sampler[list[int]]):
             self._twice(rate),
         )
         return (look,), tuple(fault for fault in tests if fault is not None)
-
-    def _why_not(self, rate: float) -> str:
-        """Return why nothing can be said of the sampling; "" if something can."""
-        if not self._sizes:
-            return (
-                "no batch came from the loader that the audit was given: train on that"
-            )
-        # On several ranks Opacus leaves out batches that are empty.
-        ranks = isinstance(self._sampler, DistributedUniformWithReplacementSampler)
-        if ranks and len(self._sizes) * (1 - rate) ** self._records > _NEVER:
-            return "batches of a rank may be empty, and then do not come"
-        return ""
 
     def _spread(self, rate: float) -> float:
         return float(np.sqrt(self._records * rate * (1 - rate)))

@@ -469,7 +469,9 @@ class _Examination:
                 self._clip,
                 together="together" in self._over,
                 perhaps=": a layer that is used twice or shares its weights, under "
-                "ghost clipping?",
+                "ghost clipping?"
+                if self._steps.ghost
+                else "",
             ),
         )
 

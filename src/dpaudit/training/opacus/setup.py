@@ -36,6 +36,7 @@ from dpaudit.privacy.guarantees import PrivacyCurve
 from dpaudit.training.audit import Gather
 from dpaudit.training.likelihoods import Sampling
 from dpaudit.training.opacus.layout import CanaryPlaces, local
+from dpaudit.training.opacus.sampler import SampledBatches
 
 __all__ = [
     "Facts",
@@ -164,6 +165,12 @@ def read_facts(optimizer: DPOptimizer, data_loader: Loader) -> Facts:
             "optimizer must be the one that make_private returned, got "
             f"{type(optimizer).__name__}"
         )
+    if any(parameter.is_meta for parameter in optimizer.params):
+        raise InvalidInputError(
+            "the model is on the meta device, which holds no weights, so that nothing "
+            "can be trained or audited; move it to a real device and give it weights "
+            "before make_private (model.to_empty(device=...), then load or initialise)"
+        )
     return Facts(
         noise=float(optimizer.noise_multiplier),
         sampling=_sampling(data_loader),
@@ -281,6 +288,11 @@ def _sampling(data_loader: Loader) -> Sampling:
         case BatchSampler():
             size = int(sampler.batch_size)
             return Shuffling(batches=len(data_loader), records_per_batch=size)
+        case SampledBatches():
+            raise VoidAuditError(
+                "this loader already has an audit attached; call finish() or detach() "
+                "of that audit first, or make the loader anew"
+            )
         case _:
             raise InvalidInputError(
                 "data_loader must be the loader that make_private returned, got "
@@ -290,9 +302,9 @@ def _sampling(data_loader: Loader) -> Sampling:
 
 
 def counted_steps(accountant: HasHistory | None) -> int:
-    """Return how many steps an accountant has counted; -1 without one."""
+    """Return how many steps an accountant has counted; none without one."""
     if accountant is None:
-        return -1
+        return 0
     return sum(int(each) for _, _, each in accountant.history)
 
 

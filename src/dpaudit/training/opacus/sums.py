@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 
 from dpaudit.training.audit import TrainingAudit
+from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.layout import CanaryPlaces
 from dpaudit.training.opacus.noise_reader import NoiseReader
 from dpaudit.training.opacus.setup import is_sharded, summed_grad
@@ -26,12 +27,13 @@ class SumInserter:
     """Adds the canaries that join to each logical step's sum; knows the coins.
 
     Args:
-        optimizer: Opacus' optimizer; its ``add_noise`` is wrapped until ``detach``.
+        optimizer: Opacus' optimizer; its ``add_noise`` is wrapped.
         places: Where this rank puts canaries.
         audit: Says who joins, and is shown what was read.
         norm: A canary's norm, over the clipping norm.
         reader: Is told of each step, and of its sum as it is before canaries.
         noise: Is told of each step's sum before and after its noise.
+        attachment: Takes everything off again.
 
     Attributes:
         attached: Whether canaries are put in.
@@ -46,6 +48,7 @@ class SumInserter:
         norm: float,
         reader: SumsReader,
         noise: NoiseReader,
+        attachment: Attachment,
     ) -> None:
         self.step, self._norm, self.attached = 0, norm, True
         self._reader, self._noise, self._audit = reader, noise, audit
@@ -55,15 +58,19 @@ class SumInserter:
             (place.parameter, place.offsets_at(places.coordinates))
             for place in places.places
         ]
-        self._add_noise = optimizer.add_noise
-        optimizer.add_noise = self._insert_then_add_noise
+        self._add_noise, self._attachment = optimizer.add_noise, attachment
+        attachment.on_close(self._stop)
+        attachment.replace(optimizer, "add_noise", self._insert_then_add_noise)
         # After the reader's own, which was there first: it has read by then.
-        self._hook = optimizer.original_optimizer.register_step_pre_hook(self._observe)
+        attachment.before(self._observe)
 
     def _insert_then_add_noise(self) -> None:
-        if not self.attached:  # a wrapper that came later still holds this
-            self._add_noise()
-            return
+        if self.attached:  # if not, a wrapper that came later still holds this
+            self._attachment.begin()
+            self._attachment.guard.run(self._insert)
+        self._add_noise()
+
+    def _insert(self) -> None:
         self._reader.begin()
         self._reader.begin_sum()
         joined = self._audit.draws.joined(self.step)
@@ -79,15 +86,10 @@ class SumInserter:
             total.index_add_(0, here, total.new_full((len(here),), size))
         self.step += 1
         self._noise.before()
-        self._add_noise()
 
     def _observe(self, *_: object) -> None:
         self._audit.observe(self._reader.last, self._joined)
         self._noise.after(self._audit)
 
-    def detach(self) -> None:
-        """Leave the optimizer as it was."""
+    def _stop(self) -> None:
         self.attached = False
-        self._hook.remove()
-        if self._optimizer.add_noise == self._insert_then_add_noise:
-            self._optimizer.add_noise = self._add_noise

@@ -95,7 +95,7 @@ class StepsSeen:
 
 @final
 class SumsReader:
-    """Reads the noisy sums until it is detached.
+    """Reads the noisy sums.
 
     Args:
         optimizer: Opacus' optimizer.
@@ -126,7 +126,12 @@ class SumsReader:
         self._mine, self._known = mine[held], real_sums
         self.last, self._real = self._own.zeros(), self._all.zeros()
         self.steps = StepsSeen(optimizer)
-        self._hook = optimizer.original_optimizer.register_step_pre_hook(self._read)
+        self._summed: NDArray[np.float64] | None = None  # over all ranks
+
+    @property
+    def together(self) -> bool:
+        """Whether ranks must add up what real records put into the sums."""
+        return self._known and self._all is not self._own
 
     def begin_records(self, grads: Mapping[Any, torch.Tensor]) -> None:
         """Take note of a batch of real records, as Opacus is about to clip them.
@@ -160,7 +165,13 @@ class SumsReader:
         self._forget_failed()
         self.steps.begin()
 
-    def _read(self, *_: object) -> None:
+    def add_up(self) -> None:
+        """Add up what real records of all ranks put into the sum."""
+        device = local(self._optimizer.params[0]).device
+        self._summed = summed_over_ranks(self._real, device)[self._mine]
+
+    def read(self) -> None:
+        """Read the noisy sum of a step that is about to be made."""
         self.steps.check_begun()
         self.last.fill(0.0)
         for parameter, offsets in self._own.offsets.items():
@@ -168,7 +179,7 @@ class SumsReader:
             self._own.add(self.last, parameter, grad.index_select(0, offsets))
         self.last *= divisor(self._optimizer)
         if self._known:
-            self.last -= self._real_sums()
+            self.last -= self._real if self._summed is None else self._summed
             self._real.fill(0.0)
         self.last /= self.steps.clip
         self.steps.end()
@@ -177,17 +188,6 @@ class SumsReader:
         """Forget a step that began and never came to its end."""
         if self.steps.forget_failed():
             self._real.fill(0.0)
-
-    def _real_sums(self) -> NDArray[np.float64]:
-        """Return what real records put into the sum."""
-        if self._all is self._own:
-            return self._real
-        device = local(self._optimizer.params[0]).device
-        return summed_over_ranks(self._real, device)[self._mine]
-
-    def detach(self) -> None:
-        """Read no more."""
-        self._hook.remove()
 
 
 @final

@@ -14,6 +14,7 @@ that are merged into frozen weights are written so. Then it is also looked which
 parameters the model has: between these steps, only whether they are in their places.
 """
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple, final
@@ -21,16 +22,17 @@ from typing import Final, NamedTuple, final
 import torch
 from opacus.optimizers import DPOptimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
-from torch.utils.hooks import RemovableHandle
 
 from dpaudit.game.ledger import How, Look, Road
 from dpaudit.game.verdict import Control, Verdict
+from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.frozen import (
     Model,
     modules_of,
     named_tensors,
     network,
     same,
+    trained_by,
 )
 from dpaudit.training.opacus.layout import local
 
@@ -79,24 +81,36 @@ class Surroundings:
         self._model, self._inner = model, optimizer.original_optimizer
         self._trained = {id(parameter) for parameter in optimizer.params}
         self.changed: dict[str, int] = {}
+        self._late: list[str] = []  # what changed after the last step
+        self._broken: list[str] = []  # parameters that hold NaN or infinity at the end
+        self._private = 0  # steps of other private optimizers
         self._marks: list[_Mark] = []
-        self._sums: dict[str, tuple[float, float]] = {}
+        self._sums: dict[str, tuple[str, str]] = {}
         self._first: dict[str, torch.Tensor] = {}
         self.steps, self._paused = 0, False
-        self._hooks: list[RemovableHandle] = []
 
-    def attach(self) -> None:
+    def attach(self, attachment: Attachment) -> None:
         """Begin to notice."""
-        self._hooks = [
-            self._inner.register_step_pre_hook(self._look),
-            self._inner.register_step_post_hook(self._remember),
-            register_optimizer_step_post_hook(self._other),
-        ]
+        attachment.before(self._look)
+        attachment.after(self._remember)
 
-    def detach(self) -> None:
-        """Notice nothing more."""
-        for hook in self._hooks:
-            hook.remove()
+        def other(optimizer: torch.optim.Optimizer, *_: object) -> None:
+            attachment.guard.run(self._other, optimizer, inside=attachment.inside)
+
+        attachment.on_close(register_optimizer_step_post_hook(other).remove)
+
+    def end(self) -> None:
+        """Look once more, when training has ended: what changed since the last step?"""
+        before = dict(self.changed)
+        self._look()
+        self._late = [
+            name for name, n in self.changed.items() if n > before.get(name, 0)
+        ]
+        self._broken = [
+            mark.name
+            for mark in self._marks
+            if id(mark.tensor) in self._trained and not _finite(mark.tensor)
+        ]
 
     def forget(self) -> None:
         """Take what is there now as it is: after loading a checkpoint."""
@@ -124,6 +138,13 @@ class Surroundings:
         said = "nothing but the private optimizer changed"
         if self.changed:
             said = f"these changed as well: {', '.join(sorted(self.changed))}"
+        if self._late:
+            said += f"; after the last step: {', '.join(sorted(self._late))}"
+        if self._private:
+            said += (
+                f"; another private optimizer made {self._private} steps, which this "
+                "audit does not cover"
+            )
         yield Look(
             road=Road.OTHER_WAYS,
             how=How.PROBED,
@@ -146,8 +167,24 @@ class Surroundings:
         Args:
             examined: Names of what a probe of the step saw change.
         """
+        if self._broken:
+            yield Control(
+                said=f"{', '.join(self._broken)} hold NaN or infinity at the end of "
+                "training, which has diverged: lower the learning rate, or look for "
+                "records that are not finite, and train again",
+                spoils=Verdict.INCONCLUSIVE,
+            )
         for name in sorted(self.changed.keys() - set(examined)):
             times = self.changed[name]
+            if name in self._late and times == 1:
+                yield Control(
+                    said=f"{name} changed after the last step of the private "
+                    "optimizer, and whether records decide it was not looked at; call "
+                    "finish() before anything changes the model, and release that "
+                    "model",
+                    spoils=Verdict.INCONCLUSIVE,
+                )
+                continue
             yield Control(
                 said=f"{name} changed {times} times beside the private optimizer, and "
                 "whether records decide it was not looked at (audit.probe(step), with "
@@ -155,12 +192,25 @@ class Surroundings:
                 spoils=Verdict.INCONCLUSIVE,
             )
 
-    def _other(self, optimizer: torch.optim.Optimizer, *_: object) -> None:
+    def _other(self, optimizer: torch.optim.Optimizer, *, inside: bool) -> None:
+        """Notice the step of another optimizer.
+
+        Args:
+            optimizer: Which.
+            inside: Whether the private one is making its step, of which this is a part
+                if it trains the same parameters: the wrapped optimizer wraps another.
+        """
         own = optimizer is self._inner or isinstance(optimizer, DPOptimizer)
-        if not own and not self._paused:
+        if own or self._paused:
+            return
+        if inside and {id(p) for p in trained_by(optimizer)} <= self._trained:
+            return
+        if _steps_privately(optimizer):
+            self._private += 1
+        else:
             self._count(f"optimizer {type(optimizer).__name__}")
 
-    def _look(self, *_: object) -> None:
+    def _look(self) -> None:
         """Just before a step: what was written to since the last one?"""
         if self._paused:
             return
@@ -169,7 +219,7 @@ class Surroundings:
             if mark.moved() or (digest is not None and digest != _digest(mark.tensor)):
                 self._count(mark.name)
 
-    def _remember(self, *_: object) -> None:
+    def _remember(self) -> None:
         """Just after a step: how things are."""
         if self._paused or self._model is None:
             return
@@ -225,7 +275,26 @@ def _some(tensor: torch.Tensor) -> torch.Tensor:
     return torch.take(whole, at // max(count - 1, 1))
 
 
-def _digest(tensor: torch.Tensor) -> tuple[float, float]:
-    """Return two numbers: gradients of a bias often sum to 0, and their squares not."""
+def _digest(tensor: torch.Tensor) -> tuple[str, str]:
+    """Return two numbers: gradients of a bias often sum to 0, and their squares not.
+
+    In words, in which NaN is like itself.
+    """
     values = tensor.detach().double()
-    return float(values.sum()), float(values.square().sum())
+    return repr(float(values.sum())), repr(float(values.square().sum()))
+
+
+def _finite(tensor: torch.Tensor) -> bool:
+    return bool(torch.isfinite(local(tensor.detach())).all())
+
+
+def _steps_privately(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether it is a private optimizer that has this one make its step."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None:
+        frame = frame.f_back
+        if frame.f_code.co_name == "step":
+            owner = frame.f_locals.get("self")
+            if isinstance(owner, DPOptimizer):
+                return owner.original_optimizer is optimizer
+    return False

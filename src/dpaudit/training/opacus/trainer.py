@@ -7,6 +7,7 @@ what four lines of a plain loop would do.
 """
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeAlias, final
@@ -34,7 +35,7 @@ class TrainerAudit:
     def __init__(self, attach: Attach) -> None:
         self._attach = attach
         self._audit: OpacusAudit | None = None
-        self._result: Result | None = None
+        self._result: Result | Exception | None = None
 
     def begin(
         self,
@@ -43,14 +44,16 @@ class TrainerAudit:
         *,
         steps: float,
         ranks: int,
+        resume: Callable[["TrainerAudit"], None],
     ) -> None:
-        """Attach the audit; the loop is about to begin.
+        """Attach the audit; the loop is about to begin. If it fails, nothing is.
 
         Args:
             optimizer: Opacus' optimizer.
             loader: What the framework will iterate over.
             steps: How many steps the whole training has.
             ranks: On how many ranks the framework trains.
+            resume: Is called once it is attached, to go on from a checkpoint.
         """
         if self._audit is not None:
             raise VoidAuditError(
@@ -68,25 +71,45 @@ class TrainerAudit:
                 "the number of steps must be known before training; state the number "
                 "of epochs or steps"
             )
-        audit = self._attach(optimizer, loader, int(steps))
-        if audit.data_loader is not loader:
-            raise InvalidInputError(
-                "canaries that are records need the loop to run on audit.data_loader; "
-                "make the audit before the framework starts, hand audit.data_loader to "
-                "the framework, and pass `lambda *_: audit` to this callback"
-            )
-        self._audit = audit
+        with ExitStack() as failed:
+            self._audit = self._attach(optimizer, loader, int(steps))
+            failed.callback(self._give_up)
+            if self._audit.data_loader is not loader:
+                raise InvalidInputError(
+                    "canaries that are records need the loop to run on "
+                    "audit.data_loader; make the audit before the framework starts, "
+                    "hand audit.data_loader to the framework, and pass "
+                    "`lambda *_: audit` to this callback"
+                )
+            resume(self)
+            failed.pop_all()
+
+    def _give_up(self) -> None:
+        """Leave everything as it was before ``begin``."""
+        assert self._audit is not None
+        self._audit.detach()
+        self._audit = None
 
     def end(self) -> None:
-        """Finish the audit; the loop has ended."""
+        """Finish the audit; the loop has ended.
+
+        The framework has more to do, such as keeping the model: that there is nothing
+        to judge is said to who asks for the result.
+        """
         if self._audit is not None and self._result is None:
-            self._result = self._audit.finish()
+            try:
+                self._result = self._audit.finish()
+            except Exception as error:  # which ``result`` raises
+                self._audit.detach()
+                self._result = error
 
     @property
     def result(self) -> Result:
         """What the audit shows, once the training has ended."""
         if self._result is None:
             raise VoidAuditError("the training has not ended, so nothing was judged")
+        if isinstance(self._result, Exception):
+            raise self._result
         return self._result
 
     def save(self, path: Path) -> None:
@@ -95,7 +118,7 @@ class TrainerAudit:
             self._audit.save(path)
 
     def resume(self, path: Path, *, done: int) -> None:
-        """Go on from what ``save`` wrote, after ``begin``.
+        """Go on from what ``save`` wrote, once attached.
 
         Args:
             path: The file; none is needed by a training that begins.
@@ -118,7 +141,7 @@ class TrainerAudit:
             return path.read_bytes() if path.exists() else b""
 
     def restore(self, saved: bytes, *, done: int) -> None:
-        """Go on from what ``saved`` returned, after ``begin``; see ``resume``."""
+        """Go on from what ``saved`` returned, once attached; see ``resume``."""
         with TemporaryDirectory() as folder:
             path = Path(folder) / "audit"
             if saved:

@@ -19,6 +19,7 @@ from dpaudit.game.design import Design
 from dpaudit.game.ledger import Fault, How, Look, Road
 from dpaudit.training.any_loop import looks_at_records
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
+from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.examples import (
     ExampleInserter,
     ExampleReader,
@@ -28,7 +29,7 @@ from dpaudit.training.opacus.frozen import Model
 from dpaudit.training.opacus.kinds import OTHER, kinds_of
 from dpaudit.training.opacus.layout import Canary, CanaryPlaces, place_canaries
 from dpaudit.training.opacus.noise_reader import NoiseReader
-from dpaudit.training.opacus.probing import Step
+from dpaudit.training.opacus.probing import Step, check_step
 from dpaudit.training.opacus.records import (
     CanaryRecords,
     RecordInserter,
@@ -39,7 +40,7 @@ from dpaudit.training.opacus.setup import Facts, Loader, is_sharded, rank_and_wo
 from dpaudit.training.opacus.sums import SumInserter
 from dpaudit.training.opacus.sums_reader import SumsReader
 
-__all__ = ["Inserter", "Reader", "Way", "way_of"]
+__all__ = ["Inserter", "Reader", "Way", "check_poisson", "way_of"]
 
 Reader: TypeAlias = SumsReader | ExampleReader
 Inserter: TypeAlias = SumInserter | RecordInserter | ExampleInserter
@@ -67,7 +68,11 @@ class Way(Protocol):
     data_loader: Loader
 
     def attach(
-        self, audit: TrainingAudit, noise: NoiseReader, paused: Paused
+        self,
+        audit: TrainingAudit,
+        noise: NoiseReader,
+        paused: Paused,
+        attachment: Attachment,
     ) -> tuple[Reader, Inserter]:
         """Return what reads sums, and what puts canaries in, both at work.
 
@@ -75,6 +80,7 @@ class Way(Protocol):
             audit: Says who is included, and is shown what was read.
             noise: Is told of each step's sum before and after its noise.
             paused: While it is entered, nothing that changes is noticed.
+            attachment: Takes everything off again.
         """
 
     def looks(self) -> Iterator[Look]:
@@ -159,11 +165,19 @@ class _Written:
         self._kinds = [] if {*kinds} == {OTHER} else kinds
 
     def attach(
-        self, audit: TrainingAudit, noise: NoiseReader, paused: Paused
+        self,
+        audit: TrainingAudit,
+        noise: NoiseReader,
+        paused: Paused,
+        attachment: Attachment,
     ) -> tuple[Reader, Inserter]:
         del paused
         optimizer, places = self._optimizer, self._places
         reader = SumsReader(optimizer, places, self.mine, real_sums=self._real_sums)
+        for each in (reader, noise):
+            if each.together:
+                attachment.together(each.add_up)
+        attachment.before(reader.read)
         if self._records is None:
             return reader, SumInserter(
                 optimizer,
@@ -172,8 +186,11 @@ class _Written:
                 norm=self.canary.norm,
                 reader=reader,
                 noise=noise,
+                attachment=attachment,
             )
-        self.data_loader, rows = noted_loader(self.data_loader)
+        self.data_loader, rows = noted_loader(
+            self.data_loader, self._records.first, attachment
+        )
         return reader, RecordInserter(
             optimizer,
             places,
@@ -183,6 +200,7 @@ class _Written:
             first=self._records.first,
             reader=reader,
             noise=noise,
+            attachment=attachment,
         )
 
     def looks(self) -> Iterator[Look]:
@@ -215,6 +233,7 @@ class _Examples:
                 "canaries that are examples need the model and what you do with a "
                 "batch: OpacusAudit(..., model=model, step=step)"
             )
+        check_step(step)
         if rank_and_world(optimizer)[1] > 1:
             raise InvalidInputError(
                 "canaries that are examples are for one process; on several ranks use "
@@ -228,7 +247,11 @@ class _Examples:
         self._reader: ExampleReader | None = None
 
     def attach(
-        self, audit: TrainingAudit, noise: NoiseReader, paused: Paused
+        self,
+        audit: TrainingAudit,
+        noise: NoiseReader,
+        paused: Paused,
+        attachment: Attachment,
     ) -> tuple[Reader, Inserter]:
         reader = ExampleReader(
             self._step,
@@ -238,7 +261,7 @@ class _Examples:
             rate=self._rate,
         )
         self._reader = reader
-        self.data_loader, rows = noted_loader(self.data_loader)
+        self.data_loader, rows = noted_loader(self.data_loader, self._first, attachment)
         return reader, ExampleInserter(
             self._model,
             self._optimizer,
@@ -248,6 +271,7 @@ class _Examples:
             reader=reader,
             noise=noise,
             paused=paused,
+            attachment=attachment,
         )
 
     def looks(self) -> Iterator[Look]:
@@ -310,7 +334,13 @@ def _check_told(facts: Facts, *, real_sums: bool) -> None:
         )
 
 
-def _check_sums(facts: Facts, data_loader: Loader, canary: Canary) -> None:
+def check_poisson(facts: Facts, data_loader: Loader) -> None:
+    """Refuse a loader whose sampling no accountant of Poisson sampling covers.
+
+    Canaries that are records can show it; those that are added to sums cannot.
+    """
+    if isinstance(data_loader.dataset, CanaryRecords):
+        return
     if not isinstance(facts.sampling, Poisson):
         raise InvalidInputError(
             "data_loader must be the Poisson loader that make_private returned, got "
@@ -318,6 +348,10 @@ def _check_sums(facts: Facts, data_loader: Loader, canary: Canary) -> None:
             "claim does not hold. To see whether that shows, make canaries records: "
             "with_canaries(dataset, canaries=...) before make_private"
         )
+
+
+def _check_sums(facts: Facts, data_loader: Loader, canary: Canary) -> None:
+    check_poisson(facts, data_loader)
     if canary.least is not None:
         raise InvalidInputError(
             "canaries of several norms (least=...) are for the clipping to cut; make "

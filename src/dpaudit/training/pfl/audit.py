@@ -11,6 +11,7 @@ the claim from the accountant.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -26,6 +27,7 @@ from pfl.privacy.privacy_accountant import PrivacyAccountant
 from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
 from pfl.stats import MappedVectorStatistics
 
+from dpaudit._patience import patience
 from dpaudit.dpsgd.strategy import Matrix
 from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import InvalidInputError, VoidAuditError
@@ -212,14 +214,15 @@ class PflAudit:
             )
         (place,) = places
         self._after = tuple(postprocessors)
+        guarded = self._audit.guard.run
         return [
             OnUser(self._sent),
             *postprocessors[:place],
-            OnServer(self._noisy),
+            OnServer(partial(guarded, self._noisy)),
             self._mechanism,
-            OnServer(self._quiet),
+            OnServer(partial(guarded, self._quiet)),
             *postprocessors[place + 1 :],
-            OnUser(self._adds),
+            OnUser(partial(guarded, self._adds)),
         ]
 
     def probe(self, *, users: int = 8, seed: int = 0) -> Sensitivity:
@@ -259,6 +262,7 @@ class PflAudit:
         fields = {*self._visits.plain()}
         self._visits.take_up(dict(unpacked(state, _STATE, fields)))
 
+    @patience("finishing the audit")
     def finish(self, *, claim: Guarantee | None = None) -> Result:
         """Guess, and judge.
 
@@ -282,6 +286,11 @@ class PflAudit:
         )
 
     def _begin(self) -> NDArray[np.int64]:
+        added = self._audit.guard.run(self._added)
+        return np.zeros(0, np.int64) if added is None else added
+
+    def _added(self) -> NDArray[np.int64]:
+        """Begin a round, and return the canaries that are added to its cohort."""
         self._clip, self._begun = clipping_bound(self._inside), True
         self._came[:], self._real[:] = 0, 0.0
         self._updates = []
@@ -309,14 +318,21 @@ class PflAudit:
     def _sent(self, stats: MappedVectorStatistics, user: UserContext) -> None:
         canary = canary_of(user.user_id)
         if canary is None:
-            if len(self._updates) < _KEPT:
-                self._updates.append(Update.of(stats, user))
+            self._audit.guard.run(self._keep, stats, user)
             return
+        # Its data are a real user's, so once the audit has failed it puts in nothing.
+        value = self._audit.guard.run(self._value, stats, canary) or 0.0
+        self._layout.put(stats, canary // self._per_coordinate, value)
+
+    def _keep(self, stats: MappedVectorStatistics, user: UserContext) -> None:
+        if len(self._updates) < _KEPT:
+            self._updates.append(Update.of(stats, user))
+
+    def _value(self, stats: MappedVectorStatistics, canary: int) -> float:
         self._came[canary] += 1
         # Statistics are summed up with their weight: a user's own is this over it.
         included = bool(self._audit.draws.included[canary])
-        value = _NORM * self._clip * float(stats.weight) if included else 0.0
-        self._layout.put(stats, canary // self._per_coordinate, value)
+        return _NORM * self._clip * float(stats.weight) if included else 0.0
 
     def _adds(self, stats: MappedVectorStatistics, user: UserContext) -> None:
         if canary_of(user.user_id) is None:
@@ -414,7 +430,7 @@ class _Coming:
         audit, canary = self._audit, canary_of(user) is not None
         if canary and isinstance(audit._insertion, Added):
             return  # the audit's own doing
-        audit._visits.came(user, canary=canary)
+        audit._audit.guard.run(audit._visits.came, user, canary=canary)
 
 
 def _turns(
