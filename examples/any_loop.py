@@ -63,6 +63,7 @@ def train_and_audit(
         key=key,
         dimension=weights.size,
         sample_rate=RATE,
+        noise=noise,
         real_sums=True,
         unchecked=("sampling",),  # canaries are added to sums, after it
     )

@@ -13,6 +13,7 @@ _NEEDS = {
         *(f"training/{name}" for name in ("opacus", "black_box", "text")),
         "testing/conformance/test_opacus_adapter.py",
         "reporting/loggers/test_tensorboard.py",
+        "reporting/test_published.py",
     ],
     "jax": [
         "training/jax_privacy",
@@ -36,6 +37,7 @@ _NEEDS = {
             for name in ("curves", "live", "model_card", "power_picture")
         ),
         "reporting/test_model_card_huggingface.py",
+        "reporting/test_published.py",
         "fuzzing/test_report_mutants.py",
         "cli/test_report.py",
         "cli/test_forged.py",
@@ -58,6 +60,7 @@ _NEEDS = {
     "tables": [
         *(f"engines/{name}.py" for name in ("divided_tallies", "test_cluster")),
         "engines/test_export.py",
+        "reporting/test_published.py",
         *(f"tables/test_{name}.py" for name in ("parquet", *_TALLIES)),
         "cli/test_tally.py",
         *(f"fuzzing/{name}.py" for name in ("fuzz_parquet", "test_parquet_mutants")),

@@ -55,9 +55,10 @@ class Document:
         """Refuse fields without their names, and say which there are."""
         del named  # the dataclass looks at them
         if given:
-            fields = ", ".join(f"{name}=..." for name in _types(cls))
+            kind: Any = cls
+            names = ", ".join(f"{name}=..." for name in _types(kind))
             raise InvalidInputError(
-                f"{cls.__name__} takes its fields by name: {cls.__name__}({fields}); "
+                f"{cls.__name__} takes its fields by name: {cls.__name__}({names}); "
                 f"got {len(given)} without a name"
             )
         return super().__new__(cls)

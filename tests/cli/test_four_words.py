@@ -176,7 +176,10 @@ def test_every_text_begins_with_the_word(kind, shown, word):
 
 
 WHOLE = {**SHOWN, "model card": model_card_section}
-UNSEEN = "Not looked at: sampling of records, per-record gradients, clipping"
+UNSEEN = (
+    "Not checked, accepted by the user: sampling of records, per-record gradients, "
+    "clipping"
+)
 
 
 @pytest.mark.parametrize("word", TRAINED)

@@ -298,3 +298,15 @@ def test_tallies_are_held_against_what_was_registered(dpaudit):
     dpaudit("register", f"--canaries={N}", *another)
     done = dpaudit("merge", "all.json", "--design=other.json", code=4)
     assert "not of what other.json registered" in done.stderr
+
+
+def test_a_tally_reads_columns_of_other_names(dpaudit, table):
+    bits, scores = table
+    write("named/a.parquet", sample=np.arange(N), member=bits, signal=scores)
+    write("usual/a.parquet", id=np.arange(N), bit=bits, score=scores)
+    design = Design(canaries=N, rules=OneRun(guesses=9), claim=PureDP(epsilon=1.0))
+    Path("bare.json").write_text(design.to_json())
+    named = ["--id=sample", "--included=member", "--score=signal"]
+    dpaudit("tally", "named", "--design=bare.json", *named, "--save=one.json")
+    dpaudit("tally", "usual", "--design=bare.json", "--save=two.json")
+    assert Path("one.json").read_text() == Path("two.json").read_text()

@@ -64,6 +64,22 @@ def test_simulated_and_known_outputs_agree() -> None:
     assert abs(nearly.value - known.value) < 2 * half
 
 
+def test_few_simulated_outputs_err_on_the_high_side() -> None:
+    """A null fitted to the outputs that it is tested on would err on the low side."""
+    known, *few = (
+        training_limit(
+            Training(steps=1, rate=rate, noise=1.5),
+            coordinates=300,
+            per_coordinate=3,
+            alpha=ALPHA,
+            seed=seed,
+            simulated=300,
+        ).value
+        for rate, seed in ((1.0, 0), (1 - 1e-9, 0), (1 - 1e-9, 4), (1 - 1e-9, 5))
+    )
+    assert np.mean(few) > known
+
+
 def test_a_plan_knows_its_limit() -> None:
     """Of the headline setting; the prototype had 0.755 here, give or take 0.01."""
     claim = ApproxDP(epsilon=1.82, delta=1e-5)
@@ -76,7 +92,7 @@ def test_a_plan_knows_its_limit() -> None:
     )
     found = plan.limit()
     assert found.low < 0.755 < found.high
-    assert found.high - found.low < 0.04
+    assert found.high - found.low < 0.05
 
 
 def test_turns_and_correlated_noise_come_to_one_number() -> None:

@@ -29,7 +29,11 @@ def written(folder: Path) -> dict[str, bytes]:
 
 def traces(key: Key, count: int, content: bytes) -> list[str]:
     """Return which traces of a key and so many coins are in some bytes."""
-    sought = {**_key_forms(key), **_coin_forms(key, count)}
+    return found_in(content, {**key_forms(key), **coin_forms(key, count)})
+
+
+def found_in(content: bytes, sought: dict[str, bytes]) -> list[str]:
+    """Return the names of the forms that are in some bytes."""
     layers = list(_layers(content))
     return [
         name for name, form in sought.items() if any(form in layer for layer in layers)
@@ -47,7 +51,7 @@ def _layers(content: bytes) -> Iterator[bytes]:
         yield base64.b64decode(text + b"=" * (-len(text) % 4), validate=False)
 
 
-def _key_forms(key: Key) -> dict[str, bytes]:
+def key_forms(key: Key) -> dict[str, bytes]:
     secret = key.secret
     number = int.from_bytes(secret, "big"), int.from_bytes(secret, "little")
     return {
@@ -64,7 +68,7 @@ def _key_forms(key: Key) -> dict[str, bytes]:
     }
 
 
-def _coin_forms(key: Key, count: int) -> dict[str, bytes]:
+def coin_forms(key: Key, count: int) -> dict[str, bytes]:
     bits = Coins(key=key, count=count).bits()
     found = {}
     for start in range(0, count - STRETCH + 1, STRETCH):

@@ -4,6 +4,8 @@ import base64
 import hashlib
 import json
 from dataclasses import replace
+from functools import cache
+from math import ceil
 
 import numpy as np
 import pytest
@@ -26,9 +28,11 @@ from dpaudit import ApproxDP, Design, OneRun, Ranking
 from dpaudit.bounds.exact import Exact
 from dpaudit.evidence import Evidence, Finding, evidence_of, register, seal, verify
 from dpaudit.game import Referee
+from dpaudit.game.configuration import Detectable, RunConfiguration, StepsAlike
 from dpaudit.game.design import Commitment
 from dpaudit.game.ledger import Fault, Road
 from dpaudit.game.result import Result, judge
+from dpaudit.training.any_loop import SumsAudit
 
 RULES = OneRun(guesses=30)
 HONEST = of_game(RULES)
@@ -440,3 +444,60 @@ def test_a_fault_that_the_result_tells_of_is_told_by_its_verification():
     assert "Fault found: one record changes the sum by too much (up to 12.8 C" in said
     assert "Not looked at: sampling of records" in said
     assert "no violation found" not in said
+
+
+@cache
+def of_correct_training():
+    """Evidence of a training that is not refuted, with its configuration."""
+    claim = ApproxDP(epsilon=1.0, delta=1e-5)
+    design = Design(canaries=300, rules=OneRun(guesses=60), claim=claim)
+    audit = SumsAudit(design=design, key=KEY, dimension=300, noise=4.0)
+    rng = np.random.default_rng(3)
+    for _ in range(4):
+        audit.observe(audit.joining() + 4 * rng.normal(size=300))
+    return evidence_of(audit.finish(), key=KEY)
+
+
+def detected(evidence):
+    checks = {each.name: each for each in verify(seal(evidence)).checks}
+    return checks["detectable fault"]
+
+
+def with_training(evidence, **change):
+    training = replace(evidence.result.training, **change)
+    return replace(evidence, result=replace(evidence.result, training=training))
+
+
+def test_what_would_have_been_detected_is_computed_again():
+    evidence = of_correct_training()
+    stated = evidence.result.training
+    assert stated.configuration.schedule[0].noise == 4.0
+    found = detected(evidence)
+    assert found.finding is Finding.HOLDS
+    smallest = ceil(100 * stated.detectable.factor) / 100
+    assert f"noise {smallest:.2f} times" in found.sentence
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"detectable": Detectable(factor=1.05)},
+        {"detectable": Detectable(factor=None)},
+        {
+            "configuration": RunConfiguration(
+                schedule=(StepsAlike(steps=4, noise=0.5, clip=None, rate=1.0),),
+                coordinates=300,
+            )
+        },
+        {
+            "configuration": RunConfiguration(
+                schedule=(StepsAlike(steps=4000, noise=4.0, clip=None, rate=1.0),),
+                coordinates=300,
+            )
+        },
+        {"configuration": None},
+    ],
+)
+def test_a_forecast_that_its_configuration_does_not_give_is_refused(change):
+    forged = with_training(of_correct_training(), **change)
+    assert detected(forged).finding is Finding.FAILS

@@ -35,6 +35,7 @@ from dpaudit.explanation.accuracy import accuracy_of
 from dpaudit.explanation.advice import unmodelled_advice
 from dpaudit.explanation.ladder import law_of, modelled
 from dpaudit.explanation.model import Model
+from dpaudit.game.configuration import RunConfiguration, StepsAlike
 from dpaudit.game.ledger import Fault, How, Ledger, Look, Road
 from dpaudit.game.result import TrainingRecord, judge
 from dpaudit.game.scores import audit_scores
@@ -327,6 +328,10 @@ def trained_result(*, claim, accountant, correct=97, trusted=1.0):
         steps=1,
         trusted=trusted,
         ledger=Ledger.of(()),
+        configuration=RunConfiguration(
+            schedule=(StepsAlike(steps=1, noise=2.15, clip=None, rate=1.0),),
+            coordinates=1000,
+        ),
     )
     return replace(judge(counts, design=design, commitment=None), training=training)
 

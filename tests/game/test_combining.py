@@ -265,7 +265,8 @@ def test_it_prints_the_word_and_all_it_rests_on():
     assert ", where 1 is claimed. Shown by 2 independent runs together, at d" in said
     assert "against somebody who sees the output (p = " in said
     assert "at most 0.05, whatever the program does in runs that share nothing" in said
-    assert said.endswith("(method independent runs, tier A).")
+    assert "(method independent runs, tier A), " in said
+    assert said.endswith("if the number of runs was fixed before the first of them.")
 
 
 def test_runs_of_adaptive_games_are_combined_by_what_adaptive_games_pay():

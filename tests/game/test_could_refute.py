@@ -17,10 +17,19 @@ from dpaudit import (
     Key,
     OneRun,
     PureDP,
+    RandomHalf,
     Ranking,
     SeparateRuns,
 )
-from dpaudit.bounds import Bets, Counts, Ranked, Rounds, Weighted, test_claim
+from dpaudit.bounds import (
+    Bets,
+    Counts,
+    HalfCounts,
+    Ranked,
+    Rounds,
+    Weighted,
+    test_claim,
+)
 from dpaudit.errors import InvalidInputError
 from dpaudit.game import Commitment, Referee
 from dpaudit.game.combining import combine_runs
@@ -42,6 +51,10 @@ GAMES = {
     "ranking": (
         Ranking(guesses=N),
         Ranked(canaries=N, right=np.arange(N) % 10 > 2),
+    ),
+    "random-half": (
+        RandomHalf(guesses=N // 2),
+        HalfCounts(canaries=N, guesses=N // 2, correct=14),
     ),
     "classes": (Classes(**CLASSES), SLOTS),
     "adaptive-count": (AdaptiveCount(guesses=N), replace(COUNTS, adaptive=True)),

@@ -325,7 +325,7 @@ def test_a_new_commitment_names_its_run(run):
         ({"rate": 1}, "rate", 1.0),
         ({"sample_rate": 0.1, "rate": 0.2}, "rate", 0.1),
         ({"noise": "much"}, "noise", None),
-        ({"fault": None}, "fault", None),
+        ({"expected_epsilon": None}, "expected_epsilon", None),
         ({"framework": 3}, "framework", None),
         ({"nonce": "abc"}, "nonce", "abc"),
         ({}, "per_coordinate", None),

@@ -328,3 +328,21 @@ def test_what_is_not_a_law_is_refused(
 ) -> None:
     with pytest.raises(InvalidInputError, match=says):
         Said(groups=1, weights=weights, log_likelihood=likelihood)
+
+
+@pytest.mark.parametrize("rows", [[[0.0, -1e5], [0.0, -1e5]], [[0.0, -800], [1, -800]]])
+def test_what_floats_cannot_hold_limits_nothing(rows: list[list[float]]) -> None:
+    """A number of ones whose chance vanishes has no law, and so no null."""
+    said = Said(groups=10, weights=np.ones(2) / 2, log_likelihood=np.array(rows))
+    assert power_at_most([said], 0.5, alpha=ALPHA, delta=1e-3) == (1.0, np.inf)
+
+
+def test_a_null_may_be_fitted_to_other_outputs() -> None:
+    """To the same it is the same; to others it is farther, and the limit higher."""
+    said, other = (
+        CountInSets(elements=90, set_size=3, noise=GaussianNoise(sigma=sigma)).said(90)
+        for sigma in (1.5, 1.2)
+    )
+    alone = limit(said, alpha=ALPHA)
+    assert limit(said, alpha=ALPHA, fitted=said) == pytest.approx(alone, abs=2e-4)
+    assert limit(said, alpha=ALPHA, fitted=other) > alone + 0.01

@@ -1,6 +1,7 @@
 """The audit of any loop: honest noise stands, too little falls, nobody peeks."""
 
 from dataclasses import replace
+from math import ceil
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from dpaudit import (
 )
 from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.configuration import StepsAlike
 from dpaudit.game.result import Result
 from dpaudit.game.verdict import Control
 from dpaudit.testing import fixed_key
@@ -39,8 +41,10 @@ def loop(audit, *, noise, steps, seed=0, dimension=DIMENSION):
         audit.observe(noisy[audit.coordinates] / CLIP)
 
 
-def started(design=DESIGN, key=KEY, rate=0.1):
-    return SumsAudit(design=design, key=key, dimension=DIMENSION, sample_rate=rate)
+def started(design=DESIGN, key=KEY, rate=0.1, noise=None):
+    return SumsAudit(
+        design=design, key=key, dimension=DIMENSION, sample_rate=rate, noise=noise
+    )
 
 
 @pytest.mark.parametrize(("noise", "refuted"), [(2.26, False), (0.2, True)])
@@ -100,15 +104,84 @@ def test_a_plan_in_rounds_can_be_played():
     assert f"the plan expected {int(100 * plan.expected.mean) / 100}" in str(result)
 
 
-def test_a_run_of_other_steps_than_planned_has_no_forecast():
-    """What a plan of 100 steps catches, an audit of 5 does not."""
-    setting = {"expected_epsilon": 0.9, "fault": 2.08, "steps": 100}
-    audit = started(replace(DESIGN, setting=setting))
+PLAN = {"expected_epsilon": 0.9, "fault": 2.08, "steps": 20, "rate": 0.2, "noise": 2.26}
+
+
+def test_a_run_of_other_steps_than_planned_has_a_forecast_of_its_own():
+    """What a plan of 20 steps detects, an audit of 5 does not."""
+    audit = started(replace(DESIGN, setting=PLAN), rate=0.2, noise=2.26)
     loop(audit, noise=2.26, steps=5)
-    said = str(audit.finish())
-    assert "100 steps were planned, and 5 seen" in said
-    assert "2.08" not in said
+    result = audit.finish()
+    said = str(result)
+    assert "20 steps were planned, and 5 seen" in said
     assert "expected 0.9" not in said
+    assert result.training.configuration.steps == 5
+    factor = result.training.detectable.factor
+    assert factor > 3
+    assert f"caught noise {ceil(100 * factor) / 100:.2f} times too small" in said
+
+
+@pytest.mark.parametrize("change", [{"rate": 0.05}, {"noise": 4.0}])
+def test_what_a_plan_forecasts_is_not_said_of_another_run(change):
+    run = {"rate": 0.2, "noise": 2.26, **change}
+    audit = started(replace(DESIGN, setting=PLAN), **run)
+    loop(audit, noise=run["noise"], steps=20)
+    said = str(audit.finish())
+    assert "expected 0.9" not in said
+    assert "2.08" not in said
+
+
+def test_a_forecast_that_lacks_an_input_names_it():
+    audit = started(replace(DESIGN, setting=PLAN), rate=0.2)
+    loop(audit, noise=2.26, steps=20)
+    said = str(audit.finish())
+    assert "not known: the noise multiplier that was configured was not stated" in said
+    assert "2.08" not in said
+
+
+def test_the_claim_that_is_judged_decides_the_forecast():
+    found = []
+    for curve in (None, GaussianDP(mu=0.5), GaussianDP(mu=1.0)):
+        audit = started(rate=0.2, noise=2.26)
+        loop(audit, noise=2.26, steps=20)
+        found.append(audit.finish(claim=curve).training.detectable.factor)
+    assert found[1] < found[2]
+    assert found[0] != found[1]
+
+
+def test_a_fault_that_is_printed_is_detected():
+    """Of 20 audits each, 14 or more: 0.9 gives fewer once in 400 times."""
+    for rate, steps in ((0.2, 20), (0.08, 20), (0.2, 8)):
+        audit = started(rate=rate, noise=2.26)
+        loop(audit, noise=2.26, steps=steps)
+        factor = audit.finish().training.detectable.factor
+        detected = 0
+        for seed in range(20):
+            faulty = started(rate=rate, noise=2.26, key=fixed_key(bytes([seed] * 32)))
+            loop(faulty, noise=2.26 / factor, steps=steps, seed=seed)
+            detected += faulty.finish().claim_test.refuted
+        assert detected >= 14
+
+
+def test_a_refuted_claim_has_no_forecast():
+    audit = started(rate=0.2, noise=2.26)
+    loop(audit, noise=0.3, steps=20)
+    result = audit.finish()
+    assert result.refuted
+    assert result.training.detectable is None
+
+
+def test_a_resumed_run_has_the_configuration_of_all_its_steps(tmp_path):
+    whole = started(rate=0.2, noise=2.26)
+    loop(whole, noise=2.26, steps=4)
+    whole.save(tmp_path / "state.npz")
+    again = started(rate=0.2, noise=2.26)
+    again.resume(tmp_path / "state.npz")
+    for audit in (whole, again):
+        loop(audit, noise=2.26, steps=3)
+    one, other = (each.finish().training.configuration for each in (whole, again))
+    assert one == other
+    assert one.schedule == (StepsAlike(steps=7, noise=2.26, clip=None, rate=0.2),)
 
 
 def test_a_resumed_loop_gives_the_same_transcript(tmp_path):

@@ -131,6 +131,7 @@ def test_a_plan_becomes_an_audit_that_shows_what_it_forecast():
             dimension=CANARIES,
             turns=TURNS,
             strategy=STRATEGY,
+            noise=NOISE,
         )
         run(audit, seed=seed)
         result = audit.finish()

@@ -57,7 +57,7 @@ from math import exp, inf, log
 from typing import ClassVar, final
 
 from dpaudit import _validate
-from dpaudit.bounds.bound import GameBound, LowerBound, add_price, highest_rejected
+from dpaudit.bounds.bound import GameBound, add_price
 from dpaudit.bounds.exact import group_claim
 from dpaudit.bounds.readings import HalfCounts
 from dpaudit.errors import VoidAuditError
@@ -125,9 +125,3 @@ program does; method hypergeometric, tier A)
                 f"{claim.adjacency}: records_per_swap must be 2"
             )
         return GameBound.log_p_claim(self, counts, claim, alpha=alpha)
-
-    def epsilon_lower(
-        self, counts: HalfCounts, *, delta: float, alpha: float
-    ) -> LowerBound:
-        """Return a high epsilon that the counts reject at level ``alpha``."""
-        return highest_rejected(self, counts, delta=delta, alpha=alpha)

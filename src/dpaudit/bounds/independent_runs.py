@@ -2,7 +2,8 @@
 
 P-values of independent runs are combined by Fisher's product; at every epsilon the
 combined p-value is larger than at a smaller one, so the largest rejected epsilon
-counts. Bets of independent runs are bets in a row: their wealths multiply.
+counts. Bets of independent runs are bets in a row: their wealths multiply. How many
+runs there are must be fixed before the first, whatever they show.
 
 Counts may be pooled instead, if that was fixed before the first run: what independent
 runs show together is one mechanism that is private for each of their coins, so all

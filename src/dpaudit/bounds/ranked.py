@@ -43,6 +43,7 @@ from dpaudit.stats.search import last_yes_before_no
 
 __all__ = ["RankedLooks"]
 
+_FEW = 2000  # guesses for which p-values are quick
 _BLOCK = 256  # epsilons that are looked at together
 _STEP = 0.01  # the grid of epsilons on which bounds are reported
 _FIRST_LEVEL = 0.012  # the smallest look can reach at least this p-value
@@ -172,8 +173,8 @@ class _Test:
     def highest_p_value(self, epsilons: NDArray[np.float64]) -> float:
         """Return the largest p-value at rising epsilons, or something larger.
 
-        Before the last one a p-value with delta counts as its upper bound if that is at
-        most alpha: the same for every claim, and quick.
+        Of many guesses, before the last epsilon, a p-value with delta counts as its
+        upper bound if that is at most alpha: the same for every claim, and quick.
         """
         highest = self.p_value(float(epsilons[-1]))
         for end in range(len(epsilons) - 1, 0, -_BLOCK):
@@ -186,12 +187,13 @@ class _Test:
             for i in np.argsort(-rough):
                 if highest >= min(1.0, rough[i]):
                     break
-                epsilon, upper = float(block[i]), 1.0
+                epsilon, upper = float(block[i]), float(union[i])
                 if self._slack:
                     cap = shell_cap(int(first[i]), epsilon)
                     price = max(cap, float(cap_bound(2 * first[i], epsilon)))
-                    upper = float(union[i]) + self._slack * (price + 1e-9)
-                if upper > self._alpha:
+                    upper += self._slack * (price + 1e-9)
+                exact = self._slack == 0 or len(self._right) <= _FEW
+                if upper > highest and (exact or upper > self._alpha):
                     upper = self.p_value(epsilon)
                 highest = max(highest, upper)
         return highest

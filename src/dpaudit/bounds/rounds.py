@@ -39,6 +39,7 @@ Reference: docs/explanation/adaptive-rules.md.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from math import inf, log, sqrt
 from typing import ClassVar, final
 
@@ -94,19 +95,7 @@ class StoufferRounds(GameBound[Rounds]):
 
     def log_p_value(self, rounds: Rounds, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value of a claim."""
-        price = rounds_price(
-            canaries=rounds.canaries,
-            weights=rounds.weights,
-            jump=rounds.jump,
-            noise=rounds.noise,
-            epsilon=epsilon,
-            delta=delta,
-        )
-        evidence, left = evidence_by_round(rounds, epsilon)
-        if left > MOST_CHANCE + 1e-9:
-            return 0.0  # hardly a guess speaks against the claim
-        unresolved = (len(rounds.rounds) + 1) * UNRESOLVED
-        return add_price(float(special.log_ndtr(-evidence[-1])), price + unresolved)
+        return _log_p_value(rounds, epsilon, delta)
 
     def one_event(self, rounds: Rounds) -> bool:  # noqa: ARG002
         """Return False: what a guess weighs depends on the claim."""
@@ -124,6 +113,23 @@ class StoufferRounds(GameBound[Rounds]):
         # A lucky uniform could reject every epsilon; no game shows more than all right.
         top = log_odds_limit(guesses, guesses, log_alpha=log(alpha))
         return replace(self.grid, stop=top)
+
+
+@lru_cache(maxsize=2048)  # bound and claim test ask the same epsilons
+def _log_p_value(rounds: Rounds, epsilon: float, delta: float) -> float:
+    price = rounds_price(
+        canaries=rounds.canaries,
+        weights=rounds.weights,
+        jump=rounds.jump,
+        noise=rounds.noise,
+        epsilon=epsilon,
+        delta=delta,
+    )
+    evidence, left = evidence_by_round(rounds, epsilon)
+    if left > MOST_CHANCE + 1e-9:
+        return 0.0  # hardly a guess speaks against the claim
+    unresolved = (len(rounds.rounds) + 1) * UNRESOLVED
+    return add_price(float(special.log_ndtr(-evidence[-1])), price + unresolved)
 
 
 def evidence_by_round(rounds: Rounds, epsilon: float) -> tuple[list[float], float]:

@@ -35,10 +35,11 @@ def combine(
 ) -> None:
     """Combine the results of independent runs that audit one claim.
 
-    All runs that were made must be among them: leaving out one that showed nothing
-    voids the rest. P-values are combined, unless the designs say that counts are added
-    up (`dpaudit register --pooled-runs`). Exits with 0 if no violation is found, 1 if
-    the claim is refuted, 2 if something is misused, 3 if all of them together are
+    All runs that were made must be among them, and their number must have been fixed
+    before the first: leaving out one that showed nothing, or going on until something
+    shows, voids the rest. P-values are combined, unless the designs say that counts are
+    added up (`dpaudit register --pooled-runs`). Exits with 0 if no violation is found,
+    1 if the claim is refuted, 2 if something is misused, 3 if all of them together are
     inconclusive, 4 if they are void: one of them is, or two results are of one run.
     """
     from dpaudit.game.combining import combine_runs  # noqa: PLC0415
@@ -69,7 +70,10 @@ def _curve(results: "Sequence[Result]") -> "Guarantee | None":
 
 
 def _notes(found: "CombinedResult") -> list[str]:
-    notes = ["it holds if these are all the runs that were made, and independent ones"]
+    notes = [
+        "it holds if these are all the runs that were made, and independent ones, and "
+        "if their number was fixed before the first"
+    ]
     if found.pooled:
         notes.append(
             "it holds if it was fixed before the first of them that counts are added up"

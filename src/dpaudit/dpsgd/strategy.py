@@ -12,8 +12,11 @@ so to an observer a canary that joins steps ``u`` is the vector ``C u`` in indep
 noise. If ``u`` is known that is one Gaussian number, the *matched filter*
 ``(C u) . (C sums) = (C^T C u) . sums``, with mean ``|C u|^2`` and standard deviation
 ``sigma |C u|``: weights for the steps that are known beforehand, so nothing is kept of
-a step. The largest ``|C u|`` over the ways to join that are allowed is the sensitivity
-that an accountant must divide by.
+a step. Where no inner product of two columns of ``C`` is negative, the largest
+``|C u|`` over the ways to join that are allowed is the sensitivity that an accountant
+must divide by. Where one is, as with negative entries, a record that puts opposite
+gradients into two steps may show more, and the largest ``|C u|`` is a lower bound of
+the sensitivity.
 
 Only columns of ``C`` are asked for, so that a *banded* strategy, whose columns are
 short, costs the same whatever the number of steps.

@@ -16,7 +16,10 @@ rounds at most does not join any more once they are used up.
 | sampled users, k rounds at most | 1 | 1 | k | yes |
 
 A turn with a strategy of correlated noise (``strategy``) has a *signal*: the length of
-what a canary puts into independent noise. The largest is the sensitivity.
+what a canary puts into independent noise. The largest is the sensitivity if no inner
+product of two columns of the strategy is negative: then joining in all turns is the
+worst. Else, as with negative coefficients, joining in some of them may be more, and so
+may putting in different signs.
 """
 
 from dataclasses import dataclass

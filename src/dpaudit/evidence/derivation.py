@@ -11,6 +11,7 @@ one, and it takes memory for the guesses that were made and not for the canaries
 """
 
 from dataclasses import replace
+from math import isclose
 from pathlib import Path
 from typing import Any, assert_never
 
@@ -25,6 +26,7 @@ from dpaudit.evidence.record import Evidence
 from dpaudit.evidence.registration import Registration
 from dpaudit.evidence.verification import Check, Finding, fails, holds, open_question
 from dpaudit.game.coins import Coins, Key
+from dpaudit.game.configuration import Detectable
 from dpaudit.game.design import Design
 from dpaudit.game.ledger import How
 from dpaudit.game.result import (
@@ -42,10 +44,10 @@ from dpaudit.game.scores import read_scores, ties_control
 from dpaudit.game.strength import would_catch
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Control, Verdict, speaks_of_chance, speaks_of_ties
-from dpaudit.game.words import roads
+from dpaudit.game.words import noise_detected, roads
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
 from dpaudit.tables.reading import ScoreTable
-from dpaudit.training.result import judge_accountant
+from dpaudit.training.result import detected_as_run, judge_accountant
 
 __all__ = [
     "check_bound",
@@ -219,6 +221,7 @@ def _check_uniforms(transcript: Transcript, key: Key | None) -> None:
 # takes a few bytes to write could take days. Plain counts of one run are quick.
 _MOST = 10**7
 _MOST_COUNTED = 10**10
+_SIMULATED = 0.02  # between machines, of a factor that was simulated
 
 
 def check_guesses(evidence: Evidence, folder: Path | None) -> list[Check]:
@@ -362,7 +365,48 @@ def check_strength(evidence: Evidence) -> list[Check]:
         f"No audit by this design shows more than epsilon = {audit.ceiling:.3g}; the "
         f"claim says {claimed:.3g}."
     )
-    return [holds("strength", said[0].lower() + said[1:].removesuffix("."))]
+    found = [holds("strength", said[0].lower() + said[1:].removesuffix("."))]
+    return found + _check_detectable(audit)
+
+
+def _check_detectable(stated: Result) -> list[Check]:
+    """Compute which fault of the noise would have been detected, and compare."""
+    training = stated.training
+    if training is None or training.detectable is None:
+        return []
+    run, name = training.configuration, "detectable fault"
+    size = stated.design.about.per_coordinate
+    if run is not None and (
+        (run.steps, run.per_coordinate) != (training.steps, size)
+        or run.coordinates * run.per_coordinate != stated.design.canaries
+    ):
+        said = "the recorded configuration is not of these steps and canaries"
+        return [fails(name, said)]
+    found = detected_as_run(
+        stated.design, stated.claim_test, run, trusted=training.trusted
+    )
+    if found is None or not _alike(training.detectable, found):
+        other = "none, as the claim is refuted" if found is None else str(found.factor)
+        said = (
+            f"stated as {training.detectable.factor}, and the recorded configuration "
+            f"gives {other}"
+        )
+        return [fails(name, said)]
+    said = noise_detected(found)
+    return [
+        holds(
+            name,
+            f"{said[0].lower()}{said[1:]}; computed from the configuration that is "
+            "recorded, against the claim that the result judges",
+        )
+    ]
+
+
+def _alike(stated: Detectable, found: Detectable) -> bool:
+    """Return whether two forecasts agree, up to the last digits of a simulation."""
+    if stated.factor is None or found.factor is None:
+        return stated == found
+    return isclose(stated.factor, found.factor, rel_tol=_SIMULATED)
 
 
 def _shown(audit: Result) -> str:

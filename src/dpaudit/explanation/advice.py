@@ -86,7 +86,7 @@ def next_steps(result: Result, of_gaps: Iterable[Advice | None]) -> tuple[Advice
     looks = {look.road: look for look in result.training.ledger.looks}
     unseen: dict[str, list[Road]] = {}
     for road in _WORST_FIRST:
-        if looks[road].how is How.NOT_LOOKED_AT:
+        if looks[road].how in (How.NOT_LOOKED_AT, How.ACCEPTED):
             unseen.setdefault(looks[road].said, []).append(road)
     roads = [
         Advice(
@@ -158,7 +158,7 @@ def _two_runs(
         return None
     text = (
         "combine two independent runs, which together can show up to "
-        f"{two:.2f} instead of {one:.2f}"
+        f"{two:.2f} instead of {one:.2f}; fix their number before the first"
     )
     if model is None or law is None or not _is_counted(design):
         return Advice(text=text)

@@ -11,7 +11,7 @@ import numpy as np
 
 from dpaudit import _validate
 from dpaudit._patience import patience
-from dpaudit.dpsgd.planning.forecasts import noise_fault
+from dpaudit.dpsgd.planning.as_run import detectable
 from dpaudit.explanation.accuracy import accuracy_of
 from dpaudit.explanation.advice import (
     guessing_advice,
@@ -22,13 +22,14 @@ from dpaudit.explanation.advice import (
 from dpaudit.explanation.ladder import known, law_of, modelled, unmodelled
 from dpaudit.explanation.model import Model
 from dpaudit.explanation.values import Advice, Explanation, Step
+from dpaudit.game.configuration import Detectable
 from dpaudit.game.design import ThreatModel
 from dpaudit.game.ledger import Look
 from dpaudit.game.result import Result
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.game.strength import would_catch
-from dpaudit.game.verdict import CHANCE, Verdict
-from dpaudit.game.words import capital, head, noise_caught, numbers, shown
+from dpaudit.game.verdict import Verdict
+from dpaudit.game.words import capital, head, noise_detected, numbers, shown
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.theory.rungs import Gaps
 
@@ -38,40 +39,42 @@ __all__ = [
 ]
 
 
-def strength(audit: Result, claim: Guarantee, model: Model | None) -> str:
-    """Return what would have been caught; "" where nobody computed it."""
-    rules = audit.design.rules
-    if model is not None and isinstance(rules, OneRun | AdaptiveRounds):
-        return _noise(audit, claim, model, rules)
-    return would_catch(audit, claim)
-
-
-def _noise(
-    audit: Result, claim: Guarantee, model: Model, rules: OneRun | AdaptiveRounds
+def strength(
+    audit: Result, claim: Guarantee, model: Model | None, *, short: bool = False
 ) -> str:
-    tested = audit.design.claim if rules.reveals else claim
-    planned = audit.design.about
-    as_planned = planned.steps in (None, model.training.steps)
-    fault = (
-        planned.fault
-        if planned.fault is not None and as_planned
-        else noise_fault(
-            model.training,
-            rules,
-            model.per_coordinate,
-            model.coordinates,
-            tested,
-            audit.design.alpha,
-        )
-    )
-    if fault is None:
-        return (
-            "It would hardly have caught a fault of the noise: not even noise 32 times "
-            f"too small would have been refuted with chance {CHANCE:g}."
-        )
-    epsilon = model.epsilon_at(audit.design.bound_delta, fault)
+    """Return what would have been caught; "" where nobody computed it.
+
+    Args:
+        audit: Of any mechanism.
+        claim: What is judged.
+        model: Of its training, if that is known.
+        short: Whether guesses did worse than the model says, so that no forecast holds.
+    """
+    found = None if short else _noise(audit, claim, model)
+    if found is None:
+        return would_catch(audit, claim)
+    said = f"{noise_detected(found)}."
+    if found.why_not:
+        return f"{said} {would_catch(audit, claim)}".strip()
+    if found.factor is None:
+        return said
+    delta = audit.design.bound_delta
+    epsilon = model and model.epsilon_at(delta, found.factor)
     then = "" if epsilon is None else f", which would mean epsilon about {epsilon:.2g}"
-    return f"{noise_caught(fault)}{then}; smaller faults may go unseen."
+    return f"{noise_detected(found)}{then}; smaller faults may go unseen."
+
+
+def _noise(audit: Result, claim: Guarantee, model: Model | None) -> Detectable | None:
+    """Return which fault of the noise would have been detected, if it is a training."""
+    if audit.training is not None:
+        return audit.training.detectable
+    rules = audit.design.rules
+    if model is None or not isinstance(rules, OneRun | AdaptiveRounds):
+        return None
+    tested = audit.design.claim if rules.reveals else claim
+    return detectable(
+        model.configuration, rules=rules, claim=tested, alpha=audit.design.alpha
+    )
 
 
 _VISIBLE = 5e-4
@@ -144,7 +147,7 @@ def explain(
             model, advice = None, {"guessing": guessing_advice(gaps)}
         else:
             advice = modelled_advice(result, claim, model, law, gaps)
-    said = "" if refuted else strength(result, claim, model)
+    said = "" if refuted else strength(result, claim, model, short=short)
     if short:
         said = f"{said} {_SHORT}".strip()
     if refuted:

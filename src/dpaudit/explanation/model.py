@@ -1,8 +1,8 @@
 """What a result of training says about the training: enough to compute its gaps.
 
-A plan's design names steps, sampling rate and noise; an adapter adds what it read. With
-Dirac canaries of the whole clipping norm that is the exact model of what an observer
-sees, the one that plans are made from.
+An audit of training records how the run was configured. Elsewhere a plan's design names
+steps, sampling rate and noise. With Dirac canaries of the whole clipping norm that is
+the exact model of what an observer sees, the one that plans are made from.
 """
 
 from dataclasses import dataclass
@@ -10,7 +10,9 @@ from math import inf, sqrt
 from typing import Self, final
 
 from dpaudit.dpsgd.planning import Training
+from dpaudit.dpsgd.planning.as_run import training_of
 from dpaudit.dpsgd.planning.limit import training_limit
+from dpaudit.game.configuration import RunConfiguration, StepsAlike
 from dpaudit.game.design import Design, ThreatModel
 from dpaudit.game.result import Result
 from dpaudit.privacy.guarantees import GaussianDP, Guarantee
@@ -45,30 +47,33 @@ class Model:
 
     @classmethod
     def of(cls, result: Result) -> Self | None:
-        """Return the model that a result's design describes, if it does."""
+        """Return the model of the run that was made, or of what its design says."""
         design = result.design
-        said, training = design.about, result.training
-        steps = said.steps if training is None else training.steps
-        rate, noise, size = said.rate, said.noise, said.per_coordinate
-        if said.turns or said.strategy:  # what it comes to, if that is known
-            steps, noise = said.shown_steps, said.shown_noise
-        # One above the norm is cut to it, and is then as one of the whole norm.
-        whole = said.canary_spread in (None, 1) and (said.canary_norm or 1.0) >= 1.0
+        said, size = design.about, design.about.per_coordinate
         # A model of the sums says nothing to who sees the final model only.
         seen = (ThreatModel.ALL_ITERATES, ThreatModel.KNOWN_RECORDS)
-        if design.threat_model not in seen:
+        if design.threat_model not in seen or not size or design.canaries % size:
             return None
-        if not (steps and rate and noise and size and whole):
+        modelled = _run(result)
+        if modelled is None or modelled.steps > _LONGEST:
             return None
-        if steps > _LONGEST or not 0 < rate <= 1 or noise < 0 or design.canaries % size:
-            return None
-        modelled = Training(steps=steps, rate=rate, noise=noise)
         return cls(
             training=modelled,
             coordinates=design.canaries // size,
             per_coordinate=size,
             guarantee=_guarantee(result, modelled),
             comes_from="; ".join(filter(None, (said.turns, said.strategy))),
+        )
+
+    @property
+    def configuration(self) -> RunConfiguration:
+        """How such training is configured."""
+        t = self.training
+        steps = StepsAlike(steps=t.steps, noise=t.noise, clip=None, rate=t.rate)
+        return RunConfiguration(
+            schedule=(steps,),
+            coordinates=self.coordinates,
+            per_coordinate=self.per_coordinate,
         )
 
     def epsilon_at(self, delta: float, fault: float) -> float | None:
@@ -107,6 +112,31 @@ class Model:
             f"{'canary' if self.per_coordinate == 1 else 'canaries'} at each of "
             f"{self.coordinates} coordinates"
         )
+
+
+def _run(result: Result) -> Training | None:
+    """Return the training that was run, if it comes to steps that are alike."""
+    if result.training is None:
+        return _said(result.design)
+    run = result.training.configuration
+    found = "" if run is None else training_of(run)
+    if isinstance(found, str) or len(found) > 1:
+        return None
+    plain = found[0].sufficient() if found[0].takes_turns else found[0]
+    return None if plain.takes_turns else plain
+
+
+def _said(design: Design) -> Training | None:
+    """Return the training that a design describes, if it does."""
+    said = design.about
+    steps, rate, noise = said.steps, said.rate, said.noise
+    if said.turns or said.strategy:  # what it comes to, if that is known
+        steps, noise = said.shown_steps, said.shown_noise
+    # One above the norm is cut to it, and is then as one of the whole norm.
+    whole = said.canary_spread in (None, 1) and (said.canary_norm or 1.0) >= 1.0
+    if not (steps and rate and noise and whole) or not 0 < rate <= 1 or noise < 0:
+        return None
+    return Training(steps=steps, rate=rate, noise=noise)
 
 
 def _guarantee(result: Result, training: Training) -> Guarantee | None:

@@ -12,7 +12,9 @@ refuses to be pickled along with whatever holds it.
 import hashlib
 import secrets
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
+from re import fullmatch
 from typing import Final, NoReturn, Self, final
 
 import numpy as np
@@ -26,6 +28,7 @@ from dpaudit.errors import InvalidInputError, VoidAuditError
 __all__ = ["BLOCK", "Coins", "Key"]
 
 _KEY_BYTES = 32
+_DIGITS: Final = rf"\s*[0-9A-Fa-f]{{{2 * _KEY_BYTES}}}\s*"
 BLOCK: Final = 1 << 16  # coins; part of the format, never to change
 
 
@@ -78,7 +81,12 @@ class Key:
     @classmethod
     def read(cls, path: str | Path) -> Self:
         """Return the key that ``write`` put into a file."""
-        _validate.path("path", path)
+        if not isinstance(path, str | PathLike) or fullmatch(_DIGITS, str(path)):
+            # What was given may be the secret itself, and is not shown.
+            raise InvalidInputError(
+                "path must be that of the file of a key, and was not; a key itself is "
+                "made by Key(secret), of 32 bytes"
+            )
         if not Path(path).is_file():
             raise InvalidInputError(
                 f"cannot read {path}: no such file; `dpaudit register` makes a key "

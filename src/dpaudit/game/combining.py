@@ -19,7 +19,9 @@ least of its p-values at that epsilon and at a few fixed ones above it, which is
 p-value too: all of them bound the chance of one event, and whoever is private at a
 small epsilon is so at a larger one.
 
-All runs that were made must be combined. Leaving out one that showed nothing is a
+All runs that were made must be combined, and their number must have been fixed before
+the first: whoever goes on until the product is small enough rejects true claims more
+often than alpha. Leaving out one that showed nothing is a
 choice that looks at the coins, and no bound holds after that. So a void run makes all
 of them void: it is spent, and neither counts nor may be left out. And each must be
 there once: the results of one run, under whatever designs, know the same coins. A run
@@ -157,7 +159,8 @@ class CombinedResult:
             f"{beside(test, found)} Shown by {len(self.runs)} independent runs "
             f"together{added}, at delta = {found.delta:g} against "
             f"{' or '.join(observers)} (p {test.p_text}); the bound is "
-            f"{surety(found)}."
+            f"{surety(found)}, if the number of runs was fixed before the first of "
+            "them."
         )
 
 
@@ -170,7 +173,8 @@ def combine_runs(
     """Judge independent runs of audits of one claim together.
 
     Args:
-        results: The result of every run that was made.
+        results: The result of every run that was made. How many there would be must
+            have been fixed before the first, whatever they show.
         alpha: Chance of a wrong statement; by default that of the runs' designs.
         claim: The claim to test; by default that of the runs' designs.
 

@@ -239,7 +239,6 @@ class About:
         canary_spread: Coordinates that a canary is spread over.
         framework: That the training runs in.
         expected_epsilon: The bound that a plan expects.
-        fault: How many times too small noise is that a plan's audit catches.
         program_sha256: Of the program that is audited.
         nonce: That a verifier asked for.
         pooled_runs: How many runs there are whose counts are added up, this one among
@@ -266,7 +265,6 @@ class About:
     canary_spread: float | None = None
     framework: str | None = None
     expected_epsilon: float | None = None
-    fault: float | None = None
     program_sha256: str | None = None
     nonce: str | None = None
     pooled_runs: int | None = None

@@ -209,9 +209,10 @@ class Ledger:
         said = "; ".join(
             f"{' and '.join(roads)} ({why})" for why, roads in missing.items()
         )
+        listed = ", ".join(names) + "," * (len(names) == 1)
         return (
             f"not checked: {said}. To do without, open the audit with "
-            f"unchecked=({', '.join(names)},)"
+            f"unchecked=({listed})"
         )
 
     def roads(self, how: How) -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from dpaudit.bounds.readings import Reading
 from dpaudit.bounds.strength import accuracy_caught
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game import words
+from dpaudit.game.configuration import Detectable, RunConfiguration
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.ledger import Fault, Ledger
 from dpaudit.game.rules import AdaptiveCount, JudgingBound, Rules
@@ -81,6 +82,13 @@ class TrainingRecord:
             seen, for example as none joined a step.
         ledger: Every road from a record to the model, and how it was looked at.
         remarks: What was noticed without any statistics.
+        reported: The epsilon that the framework's own accountant reports at the
+            design's delta; None if it was not asked.
+        configuration: How the run was configured, step by step; None in records that
+            do not say.
+        detectable: The least fault of the noise that would have been detected, by the
+            configuration as run and against the claim that is judged; None if that
+            was refuted.
     """
 
     accountant: ClaimTest | None
@@ -91,11 +99,16 @@ class TrainingRecord:
     arrival: Arrival | None = None
     remarks: tuple[str, ...] = ()
     ledger: Ledger = _NO_LEDGER
+    reported: float | None = None
+    configuration: RunConfiguration | None = None
+    detectable: Detectable | None = None
 
-    later = ("ledger",)
+    later = ("ledger", "reported", "configuration", "detectable")
 
     def __post_init__(self) -> None:
         _validate.whole_number("steps", self.steps)
+        if self.reported is not None:
+            _validate.nonnegative("reported", self.reported)
 
     @property
     def hidden(self) -> bool:

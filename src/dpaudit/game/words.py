@@ -26,6 +26,7 @@ from dpaudit.bounds.bound import ClaimTest, LowerBound, rounded_down
 from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.strength import mechanism_ceiling
 from dpaudit.errors import on_one_line
+from dpaudit.game.configuration import Detectable
 from dpaudit.game.design import Unit
 from dpaudit.game.ledger import Fault, How, Ledger, Road
 from dpaudit.game.verdict import CHANCE, Verdict
@@ -45,7 +46,7 @@ __all__ = [
     "html",
     "ledger_facts",
     "looked",
-    "noise_caught",
+    "noise_detected",
     "note_on_ranking",
     "note_on_strength",
     "notes",
@@ -365,7 +366,7 @@ def _suspected(result: "Result") -> str:
         if arrival.slope > 1:
             cause = "records are not clipped, or are scaled once they are"
         return f"Likely cause: {cause}; {arrival}."
-    unseen = ledger.roads(How.NOT_LOOKED_AT)
+    unseen = (*ledger.roads(How.NOT_LOOKED_AT), *ledger.roads(How.ACCEPTED))
     said = f"Likely cause: {Road.ACCOUNTING.faults}"
     if Road.INDEPENDENCE in unseen:  # the noise was not read
         said = f"Likely cause: {Road.NOISE.faults}; {Road.ACCOUNTING.faults}"
@@ -376,14 +377,10 @@ def _suspected(result: "Result") -> str:
 
 def _worth(result: "Result") -> str:
     """Return what would have been caught; what was found, if that is not known."""
-    about, training = result.design.about, result.training
+    training = result.training
     if training is None:
         return f"{numbers(result)}{_accuracy(result)}"
-    why = _not_as_planned(result)
-    if about.fault is not None and not why:
-        return f"{noise_caught(about.fault)}."
-    why = why or "no plan forecast it"
-    return f"Which noise it would have caught is not known: {why}."
+    return f"{noise_detected(training.detectable)}."
 
 
 def _accuracy(result: "Result") -> str:
@@ -411,14 +408,25 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def noise_caught(fault: float) -> str:
-    """Return which noise would have been caught; no full stop.
+def noise_detected(found: Detectable | None) -> str:
+    """Return which fault of the noise would have been detected; no full stop.
 
     Example:
-        >>> noise_caught(1.731)
+        >>> noise_detected(Detectable(factor=1.731))
         'It would have caught noise 1.74 times too small with chance 0.9'
+        >>> noise_detected(Detectable(factor=None, why_not="no step was made"))
+        'Which noise it would have caught is not known: no step was made'
     """
-    smallest = ceil(100 * fault) / 100
+    if found is None:
+        found = Detectable(factor=None, why_not="the record does not say")
+    if found.why_not:
+        return f"Which noise it would have caught is not known: {found.why_not}"
+    if found.factor is None:
+        return (
+            "It would hardly have caught a fault of the noise: not even noise 32 times "
+            f"too small would have been refuted with chance {CHANCE:g}"
+        )
+    smallest = ceil(100 * found.factor) / 100
     return (
         f"It would have caught noise {smallest:.2f} times too small with chance "
         f"{CHANCE:g}"
@@ -542,8 +550,7 @@ def _claimed(result: "Result") -> Fact:
     if result.training is not None and result.training.accountant is not None:
         curve = (
             "; what the accountant proves of the steps taken, and every other pair of "
-            "epsilon and delta that it promises is tested too. What a framework prints "
-            "can be a little more, as it rounds up"
+            f"epsilon and delta that it promises is tested too. {_reported(result)}"
         )
     elif not isinstance(test.claim, PureDP | ApproxDP):
         curve = "; every pair of epsilon and delta that it promises is tested"
@@ -551,6 +558,22 @@ def _claimed(result: "Result") -> Fact:
         name="Claimed",
         value=f"epsilon = {test.claim.epsilon_at(delta):.4g} at delta = {delta:g}",
         note=f"{test.claim.adjacency.plain}{curve}",
+    )
+
+
+def _reported(result: "Result") -> str:
+    """Say which number the framework itself reports, if it is another."""
+    assert result.training is not None
+    reported, delta = result.training.reported, result.bound.delta
+    if reported is None:
+        return "What a framework prints can be a little more, as it rounds up"
+    proved = f"{result.claim_test.claim.epsilon_at(delta):.3g}"
+    who = on_one_line(result.design.about.framework or "the framework")
+    if f"{reported:.3g}" == proved:
+        return f"{capital(who)} reports the same"
+    return (
+        f"{capital(who)} reports {reported:.3g}; the steps it was told about prove "
+        f"{proved}"
     )
 
 

@@ -29,7 +29,7 @@ https://arxiv.org/abs/2207.04380.
 
 from collections.abc import Sequence
 from functools import cache
-from math import ceil, inf, log, sqrt
+from math import ceil, inf, isfinite, log, sqrt
 from typing import Final, TypeAlias, final
 
 import numpy as np
@@ -63,6 +63,7 @@ def limit(
     share: float = 0.5,
     near: float | None = None,
     largest: float = 20.0,
+    fitted: Sequence[Said] | None = None,
 ) -> float:
     """Return an epsilon that no valid audit exceeds in more than this share of runs.
 
@@ -73,6 +74,9 @@ def limit(
         share: One half for the median.
         near: About where it is, if that is known.
         largest: Where to give up; infinity is returned then.
+        fitted: Outputs of the same kinds that the null is found from, where both are
+            simulated: a null that is nearest to the outputs which its power is computed
+            from is nearer to these than to the mechanism, and the limit too low.
 
     Returns:
         Epsilon, from above, to 1e-4.
@@ -84,7 +88,7 @@ def limit(
         1.351
     """
     _validate.probability("share", share)
-    against = [_Against(each) for each in said]
+    against = _against(said, fitted)
 
     reached: list[float] = []
 
@@ -127,7 +131,7 @@ def power_at_most(
     _validate.nonnegative("epsilon", epsilon)
     _validate.probability("alpha", alpha)
     _validate.probability("delta", delta)
-    return _power_at_most([_Against(each) for each in said], epsilon, alpha, delta)
+    return _power_at_most(_against(said, None), epsilon, alpha, delta)
 
 
 def _power_at_most(
@@ -137,29 +141,41 @@ def _power_at_most(
     masses[0][0] = max(0.0, 1.0 - sum(each.said.chance for each in against))
     paid, own_delta = epsilon, 0.0
     for each in against:
-        null, private = each.nearest.at(epsilon)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            null, private = each.null(epsilon)
+            own_delta += each.said.chance * each.delta(epsilon)
+        known = null[each.joint > 0].all()
+        if not (known and isfinite(private) and isfinite(own_delta)):
+            return 1.0, inf  # what floats cannot hold limits nothing
         places, law = _composed(each.joint.ravel(), null.ravel(), each.said.groups)
         losses.append(places)
         masses.append(each.said.chance * law)
         paid = max(paid, private)
-        own_delta += each.said.chance * each.delta(epsilon)
     leak = min(1.0, delta / own_delta) if own_delta > 0 else float(delta > 0)
     found = _power(np.concatenate(losses), np.concatenate(masses), alpha, leak)
     return found, paid
+
+
+def _against(said: Sequence[Said], fitted: Sequence[Said] | None) -> list["_Against"]:
+    others: Sequence[Said | None] = [None] * len(said) if fitted is None else fitted
+    return [_Against(*each) for each in zip(said, others, strict=True)]
 
 
 @final
 class _Against:
     """A mechanism, the nulls near to it, and how private it is itself."""
 
-    def __init__(self, said: Said) -> None:
-        self.said = said
-        there = said.weights > 0
-        logs = log_fair(said.log_likelihood.shape[1] - 1) + said.log_likelihood[there]
-        posterior = np.exp(logs - logs.max(axis=1, keepdims=True))
-        posterior /= posterior.sum(axis=1, keepdims=True)
-        self.joint: Floats = said.weights[there][:, None] * posterior
-        self.nearest = Nearest(self.joint)
+    def __init__(self, said: Said, fitted: Said | None = None) -> None:
+        self.said, self.joint = said, _joint(said)
+        self._nearest = Nearest(self.joint)
+        self._fitted = None if fitted is None else Nearest(_joint(fitted))
+
+    def null(self, epsilon: float) -> tuple[Floats, float]:
+        """Return the joint chances of a null, and the epsilon it has."""
+        if self._fitted is None:
+            return self._nearest.at(epsilon)
+        self._fitted.at(epsilon)
+        return self._nearest.priced(epsilon, self._fitted.prices)
 
     def delta(self, epsilon: float) -> float:
         """Return the least delta with which the mechanism itself is private."""
@@ -167,6 +183,15 @@ class _Against:
         some, more = chances[:, :-1], chances[:, 1:]
         sides = (more - np.exp(epsilon) * some, some - np.exp(epsilon) * more)
         return max(float(np.maximum(each, 0.0).sum(axis=0).max()) for each in sides)
+
+
+def _joint(said: Said) -> Floats:
+    """Return how likely each thing said and each number of ones are together."""
+    there = said.weights > 0
+    logs = log_fair(said.log_likelihood.shape[1] - 1) + said.log_likelihood[there]
+    posterior = np.exp(logs - logs.max(axis=1, keepdims=True))
+    posterior /= posterior.sum(axis=1, keepdims=True)
+    return np.asarray(said.weights[there][:, None] * posterior)
 
 
 def _composed(one: Floats, other: Floats, groups: int) -> tuple[Floats, Floats]:
@@ -221,11 +246,12 @@ def _power(losses: Floats, masses: Floats, alpha: float, leak: float) -> float:
     With a chance of ``leak`` the null is the other one: what is caught of that counts
     against alpha, and the more so the larger the power.
     """
-    order = np.argsort(-losses)
-    power = np.cumsum(masses[order])
-    with np.errstate(over="ignore", invalid="ignore"):
-        level = np.cumsum(masses[order] * np.exp(-losses[order]))
-    spent = leak * power + (1 - leak) * np.nan_to_num(level, nan=inf)
+    there = masses > 0  # where there is none, exp(-loss) may be infinite
+    order = np.argsort(-losses[there])
+    some, places = masses[there][order], losses[there][order]
+    power = np.cumsum(some)
+    level = np.cumsum(np.exp(np.log(some) - places))  # the null's, 1 at most in all
+    spent = leak * power + (1 - leak) * level
     last = int(np.searchsorted(spent, alpha))
     if last == len(spent):
         return 1.0

@@ -60,16 +60,9 @@ class Nearest:
     def at(self, epsilon: float) -> tuple[Floats, float]:
         """Return the joint chances of the nearest one, and the epsilon it has."""
         found, least = self._joint, np.inf
-        self._steep = np.zeros(np.diff(self._joint, axis=1).shape, np.int8)
+        self._start()
         for _ in range(_ROUNDS):
-            logs = self._runs(epsilon)
-            steps = np.diff(logs, axis=1)
-            changed = self._regroup(logs, steps, epsilon)
-            cut = np.zeros(logs.shape)
-            np.cumsum(np.clip(steps, -epsilon, epsilon), axis=1, out=cut[:, 1:])
-            cut -= cut.max(axis=1, keepdims=True)
-            spent = np.exp(cut) @ self._prices
-            null = np.exp(cut) * (self._joint.sum(axis=1) / spent)[:, None]
+            null, changed = self._null(epsilon)
             sums = null.sum(axis=0)
             error = float(np.abs(np.diff(np.log(sums))).max())
             if error < least:
@@ -79,8 +72,45 @@ class Nearest:
             elif error < _EXACT:
                 break
             self._prices = np.clip(self._prices * sums, *_PRICES)
-        steps = np.diff(np.log(found), axis=1)
-        return self._prior * found, float(np.abs(steps).max())
+        return self._measured(found)
+
+    @property
+    def prices(self) -> Floats:
+        """What each number of ones costs, where they ended."""
+        return np.array(self._prices)
+
+    def priced(self, epsilon: float, prices: Floats) -> tuple[Floats, float]:
+        """Return the joint chances at given prices, and the epsilon that they have.
+
+        Such a mechanism is private and near to this one, if the prices are about those
+        of the nearest, and fitted to none of its outputs.
+        """
+        self._prices = prices.copy()
+        self._start()
+        null, changed = self._null(epsilon)
+        for _ in range(_ROUNDS):
+            if not changed:
+                break
+            null, changed = self._null(epsilon)
+        return self._measured(null / null.sum(axis=0))
+
+    def _start(self) -> None:
+        self._steep = np.zeros(np.diff(self._joint, axis=1).shape, np.int8)
+
+    def _null(self, epsilon: float) -> tuple[Floats, bool]:
+        """Return chances at the prices there are, and whether runs changed for it."""
+        logs = self._runs(epsilon)
+        steps = np.diff(logs, axis=1)
+        changed = self._regroup(logs, steps, epsilon)
+        cut = np.zeros(logs.shape)
+        np.cumsum(np.clip(steps, -epsilon, epsilon), axis=1, out=cut[:, 1:])
+        cut -= cut.max(axis=1, keepdims=True)
+        spent = np.exp(cut) @ self._prices
+        return np.exp(cut) * (self._joint.sum(axis=1) / spent)[:, None], changed
+
+    def _measured(self, chances: Floats) -> tuple[Floats, float]:
+        steps = np.diff(np.log(chances), axis=1)
+        return self._prior * chances, float(np.abs(steps).max())
 
     def _runs(self, epsilon: float) -> Floats:
         """Return ln N: in each run steps of epsilon, and as much spent as there is."""

@@ -40,6 +40,7 @@ __all__ = [
     "SumsAudit",
     "looks_at_records",
     "looks_at_sums",
+    "noise_said",
     "noise_watched",
     "scattered",
     "turns_said",
@@ -109,6 +110,11 @@ def unit_said(unit: Unit | str) -> dict[str, Scalar]:
     return {} if found is Unit.RECORD else {"unit": str(found)}
 
 
+def noise_said(noise: float | None) -> dict[str, Scalar]:
+    """Return what a design says of the noise multiplier, if it is stated."""
+    return {"noise": float(noise)} if noise else {}
+
+
 def turns_said(
     design: Design,
     turns: Turns | None,
@@ -149,8 +155,9 @@ class SumsAudit:
         unit: What a canary stands for, ``"record"`` or ``"user"``: one line of the sum
             is what one of them put in, and the clipping norm is theirs.
         real_sums: Whether the loop will say what its sums were without canaries.
-        noise: The noise multiplier that the loop states; with ``real_sums`` the noise
-            itself is then held against it, and against itself over steps.
+        noise: The noise multiplier that the loop is configured with. Without it
+            nothing is said of which fault would be detected; with ``real_sums`` the
+            noise itself is also held against it, and against itself over steps.
         layout_seed: Public seed of the canaries' coordinates.
         unchecked: What you do without, among ``"sampling"``, ``"gradients"`` and
             ``"clipping"``: without a check of these and without this the audit is
@@ -189,6 +196,7 @@ class SumsAudit:
     ) -> None:
         self._sampled = sample_rate < 1 or turns is not None
         count = coordinates_needed(design)
+        self._stated = noise
         self._noise = noise if real_sums else None
         self._watched = noise_watched(count)
         self._audit = TrainingAudit(
@@ -199,6 +207,7 @@ class SumsAudit:
                 "dimension": dimension,
                 "sample_rate": sample_rate,
                 "layout_seed": layout_seed,
+                **noise_said(noise),
                 **unit_said(unit),
                 **turns_said(design, turns, strategy, rate=sample_rate, noise=noise),
             },
@@ -254,7 +263,7 @@ class SumsAudit:
             )
         noisy = _numbers("noisy_sums", noisy_sums)
         real = np.zeros(1) if real_sums is None else _numbers("real_sums", real_sums)
-        self._audit.observe(noisy - real, self._joined)
+        self._audit.observe(noisy - real, self._joined, noise=self._stated)
         if self._noise:
             added = noisy - real - self._joined
             sums = [real[self._watched], noisy[self._watched]]

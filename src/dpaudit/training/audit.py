@@ -18,6 +18,7 @@ do not say: how these answered to the coins is sealed with the key (``arrival``)
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from math import isclose
 from pathlib import Path
 from typing import Any, Final, TypeAlias, final
 
@@ -29,12 +30,15 @@ from dpaudit._canonical import Scalar
 from dpaudit._files import whole_file
 from dpaudit._patience import patience
 from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.likelihood import saved_rows
+from dpaudit.dpsgd.planning.as_run import configured
 from dpaudit.dpsgd.strategy import Strategy
 from dpaudit.dpsgd.sums import canary_log_odds
 from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
-from dpaudit.game.design import Design, ThreatModel
+from dpaudit.game.configuration import StepsAlike, alike
+from dpaudit.game.design import About, Design, ThreatModel
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.key_use import TrainingRun
 from dpaudit.game.ledger import Fault, Look, accepted_roads
@@ -180,7 +184,7 @@ class TrainingAudit:
             turns=turns,
         )
         known = ThreatModel.KNOWN_RECORDS if real_sums else ThreatModel.ALL_ITERATES
-        setting = {**design.setting, "per_coordinate": size, **read}
+        setting = {**_as_planned(design, read), "per_coordinate": size, **read}
         self._referee = Referee(
             replace(design, threat_model=known, setting=setting), key
         )
@@ -196,6 +200,9 @@ class TrainingAudit:
             turns=turns,
             strategy=strategy,
         )
+        self._turns, self._strategy = turns, strategy
+        self._rate = _configured_rate(sample_rate, sampling)
+        self._schedule: list[StepsAlike] = []
         self._arrivals = Arrivals(
             len(self._own), key, by_program=by_program, strategy=strategy
         )
@@ -217,6 +224,9 @@ class TrainingAudit:
         sums: NDArray[Any],
         joined: NDArray[Any],
         scale: NDArray[np.float64] | None = None,
+        *,
+        noise: float | None = None,
+        clip: float | None = None,
     ) -> None:
         """Read what a step's noisy sum shows; this ends the step.
 
@@ -227,9 +237,14 @@ class TrainingAudit:
                 guesser never learns it.
             scale: The noise at each coordinate, if it is not for the guesser to
                 measure.
+            noise: The noise multiplier that this step was configured with, if it is
+                stated. For the record; the guesser never learns it.
+            clip: The clipping norm, likewise.
         """
         self._run.seen()
         self.reading.observe(sums, scale)
+        step = StepsAlike(steps=1, noise=noise, clip=clip, rate=self._rate)
+        self._schedule[-1:] = alike([*self._schedule[-1:], step])
         self._arrivals.observe(sums, joined)
 
     def watch_noise(
@@ -261,6 +276,7 @@ class TrainingAudit:
             **self.reading.saved(),
             **self._arrivals.saved(),
             **self.guard.saved(),
+            "configured": _written(self._schedule),
             **(self._noise.saved() if self._noise else {}),
         }
         theirs = more or {}
@@ -301,6 +317,7 @@ class TrainingAudit:
         self.guard.restore(state)
         self.reading.restore(state)
         self._arrivals.restore(state)
+        self._schedule = _read(state)
         if self._noise is not None:
             self._noise.restore(state)
         self._run.resumed()
@@ -321,7 +338,7 @@ class TrainingAudit:
         )
 
     @patience("finishing the audit")
-    def finish(
+    def finish(  # noqa: PLR0913 (all that an adapter has gathered)
         self,
         *,
         claim: Guarantee | None,
@@ -331,6 +348,8 @@ class TrainingAudit:
         remarks: tuple[str, ...] = (),
         gather: Gather | None = None,
         accounted_noise: NDArray[np.float64] | None = None,
+        unmodelled: str = "",
+        reported: float | None = None,
     ) -> Result:
         """Guess, and judge.
 
@@ -345,6 +364,10 @@ class TrainingAudit:
                 ranks, if there are several.
             accounted_noise: The noise multiplier of each step by the accountant, as far
                 as it is known: what noise is compared with.
+            unmodelled: What about the canaries of this run no forecast allows for, such
+                as that some did not arrive.
+            reported: The epsilon that the framework's own accountant reports at the
+                design's delta, if it was asked.
         """
         if claim is not None and not isinstance(claim, Guarantee):
             raise InvalidInputError(
@@ -373,11 +396,20 @@ class TrainingAudit:
             arrival=arrival,
             commitment=self.commitment,
             claim=claim,
+            configuration=configured(
+                tuple(self._schedule),
+                coordinates=coordinates_needed(self.design),
+                per_coordinate=per_coordinate(self.design),
+                turns=self._turns,
+                strategy=self._strategy,
+                unmodelled=unmodelled,
+            ),
             looks=[*of_noise[0], *looks],
             faults=[*of_noise[1], *faults],
             accepted=self._accepted,
             controls=(*stopped, *controls),
             remarks=(*remarks, *of_noise[2]),
+            reported=reported,
         )
 
     def _guess_together(self, gather: Gather) -> Played:
@@ -389,3 +421,48 @@ class TrainingAudit:
         index, surest = gather(canaries), gather(odds[best])
         order = np.argsort(index)  # ties go to the smaller number, as on one rank
         return guess_among(self._referee, index[order], surest[order])
+
+
+_FORECAST: Final = ("expected_epsilon", "fault")  # by a plan
+_CLOSE: Final = 1e-9  # relative
+_ABOUT: Final = 0.01  # rates that differ by less show about the same
+
+
+def _as_planned(design: Design, read: Mapping[str, Scalar]) -> dict[str, Scalar]:
+    """Return a design's setting, without the forecasts of a plan for another run."""
+    planned, run = design.about, About.of(read)
+    told = About.of({"rate": design.setting.get("rate")}).rate
+    same = all(
+        a is None or b is None or isclose(a, b, rel_tol=_CLOSE)
+        for a, b in ((told, run.rate), (planned.noise, run.noise))
+    )
+    gone = () if same else _FORECAST
+    return {name: said for name, said in design.setting.items() if name not in gone}
+
+
+def _configured_rate(drawn: float, sampling: Sampling | None) -> float | None:
+    """Return the rate at which canaries participate, if the guesser knows it."""
+    if sampling is None:
+        return drawn
+    if not isinstance(sampling, Poisson) or not isclose(
+        drawn, sampling.rate, rel_tol=_ABOUT
+    ):
+        return None
+    return min(drawn, sampling.rate)
+
+
+def _written(schedule: Iterable[StepsAlike]) -> NDArray[np.float64]:
+    """Return a schedule as an array, -1 for what is not known."""
+    rows = [(each.steps, each.noise, each.clip, each.rate) for each in schedule]
+    known = [[-1.0 if value is None else value for value in row] for row in rows]
+    return np.array(known, np.float64).reshape(-1, 4)
+
+
+def _read(state: State) -> list[StepsAlike]:
+    """Return the schedule that ``_written`` wrote."""
+    rows = saved_rows(state, "configured", (len(state.get("configured", ())), 4))
+    known = [[None if value < 0 else value for value in row] for row in rows.tolist()]
+    return [
+        StepsAlike(steps=int(steps or 0), noise=noise, clip=clip, rate=rate)
+        for steps, noise, clip, rate in known
+    ]

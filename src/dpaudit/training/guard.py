@@ -63,6 +63,14 @@ with base 10: 'seven'); training went on without canaries
             _LOG.warning("dpaudit: %s", self.failure.said)
             return None
 
+    def hook(self, own: Callable[P, T]) -> Callable[P, T | None]:
+        """Return a hook that is run so."""
+
+        def guarded(*arguments: P.args, **named: P.kwargs) -> T | None:
+            return self.run(own, *arguments, **named)
+
+        return guarded
+
     def controls(self) -> tuple[Control, ...]:
         """Return why the audit stopped, if it did."""
         return () if self.failure is None else (self.failure,)

@@ -8,7 +8,7 @@ accountant's curve beside it, and the controls say whether either means somethin
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import ceil, log
+from math import log
 from typing import Final, final
 
 import numpy as np
@@ -19,9 +19,11 @@ from dpaudit.bounds.bound import ClaimTest, ParameterBound
 from dpaudit.bounds.curve import GaussianFamily
 from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.readings import Counts
+from dpaudit.dpsgd.planning.as_run import detectable
 from dpaudit.dpsgd.sums import canary_log_odds
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.auditors import drive
+from dpaudit.game.configuration import Detectable, RunConfiguration
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.guessers import AdaptiveMostLikely, most_likely
 from dpaudit.game.ledger import Fault, How, Ledger, Look, Road
@@ -36,7 +38,8 @@ from dpaudit.game.result import (
 from dpaudit.game.rules import AdaptiveRounds, OneRun, Ranking
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
-from dpaudit.game.verdict import CHANCE, Arrival, Control, Verdict
+from dpaudit.game.verdict import Arrival, Control, Verdict
+from dpaudit.game.words import noise_detected
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.training.likelihoods import SumsReading
@@ -45,6 +48,7 @@ __all__ = [
     "Played",
     "check_rules",
     "conclude_training",
+    "detected_as_run",
     "guess",
     "guess_among",
     "judge_accountant",
@@ -162,11 +166,13 @@ def conclude_training(  # noqa: PLR0913 (all that an audit of training gathers)
     arrival: Arrival | None,
     commitment: Commitment,
     claim: Guarantee | None,
+    configuration: RunConfiguration,
     looks: Iterable[Look],
     faults: Iterable[Fault] = (),
     accepted: Collection[Road] = (),
     controls: tuple[Control, ...] = (),
     remarks: tuple[str, ...] = (),
+    reported: float | None = None,
 ) -> Result:
     """Judge a game of guesses about a training's canaries.
 
@@ -176,12 +182,14 @@ def conclude_training(  # noqa: PLR0913 (all that an audit of training gathers)
         arrival: How the sums answered to canaries; None if that was not seen.
         commitment: The commitment that the game was opened with.
         claim: What the accountant stands for, as far as it is known.
+        configuration: How the run was configured.
         looks: How roads from a record to the model were looked at, besides by the
             canaries themselves.
         faults: What was found to be wrong on them.
         accepted: Roads that need not be looked at, as the user said beforehand.
         controls: What else was looked at to see whether there was anything to see.
         remarks: What was noticed without any statistics.
+        reported: The epsilon that the framework's own accountant reports.
     """
     audit = conclude(played.transcript, commitment=commitment, scores=played.scores)
     if reading.odd:
@@ -190,11 +198,15 @@ def conclude_training(  # noqa: PLR0913 (all that an audit of training gathers)
         said = "the accountant's whole curve was not tested, as that needs guesses that"
         remarks = (*remarks, f"{said} are counted: OneRun(guesses=...)")
     accountant, family = judge_accountant(audit, claim)
-    refuted = (accountant or audit.design_test).refuted
+    judged = accountant or audit.design_test
+    refuted = judged.refuted
+    caught = detected_as_run(
+        audit.design, judged, configuration, trusted=reading.trusted
+    )
     arrived = _NOT_SEEN
     if arrival is not None:
         arrived = arrival.control(refuted=refuted)
-    seen = _by_canaries(audit, claim, steps=reading.steps, trusted=reading.trusted)
+    seen = _by_canaries(claim, caught, steps=reading.steps)
     ledger = Ledger.of([*seen, *looks], faults, accepted=accepted)
     training = TrainingRecord(
         ledger=ledger,
@@ -205,6 +217,9 @@ def conclude_training(  # noqa: PLR0913 (all that an audit of training gathers)
         trusted=reading.trusted,
         arrival=arrival,
         remarks=remarks,
+        reported=reported,
+        configuration=configuration,
+        detectable=caught,
     )
     return replace(
         audit,
@@ -217,18 +232,43 @@ def conclude_training(  # noqa: PLR0913 (all that an audit of training gathers)
     )
 
 
+def detected_as_run(
+    design: Design,
+    judged: ClaimTest,
+    configuration: RunConfiguration | None,
+    *,
+    trusted: float,
+) -> Detectable | None:
+    """Return the least fault of the noise that an audit would have detected.
+
+    Args:
+        design: What was fixed beforehand; only rules and alpha matter.
+        judged: The claim that is judged, and whether it was refuted.
+        configuration: How the run was configured, if that is recorded.
+        trusted: What share of the evidence real gradients left.
+
+    Returns:
+        None if the claim was refuted.
+    """
+    if judged.refuted:
+        return None
+    if trusted < HIDDEN:
+        why = f"real gradients hid {1 - trusted:.0%} of the evidence"
+        return Detectable(factor=None, why_not=why)
+    if configuration is None:
+        why = "the record does not say how the run was configured"
+        return Detectable(factor=None, why_not=why)
+    return detectable(
+        configuration, rules=design.rules, claim=judged.claim, alpha=design.alpha
+    )
+
+
 def _by_canaries(
-    audit: Result, claim: Guarantee | None, *, steps: int, trusted: float
+    claim: Guarantee | None, caught: Detectable | None, *, steps: int
 ) -> Iterator[Look]:
     """Return what the guesses about canaries look at in every audit of training."""
-    about = audit.design.about
-    caught = "without a plan, which noise it would have caught is not known"
-    if about.fault is not None and about.steps in (None, steps) and trusted >= HIDDEN:
-        smallest = ceil(100 * about.fault) / 100
-        caught = (
-            f"noise {smallest:.2f} times too small is caught with chance {CHANCE:g}"
-        )
-    yield Look(road=Road.NOISE, how=How.AUDITED, said=caught)
+    said = "tested with canaries" if caught is None else noise_detected(caught)
+    yield Look(road=Road.NOISE, how=How.AUDITED, said=said[0].lower() + said[1:])
     if claim is not None:
         yield Look(
             road=Road.ACCOUNTING,

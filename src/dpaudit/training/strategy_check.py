@@ -2,7 +2,8 @@
 
 Correlated noise protects whoever joins steps ``u`` as independent noise would protect
 the vector ``C u`` (``dpsgd.strategy``). So its scale must be divided by the largest
-``|C u|`` over all ways to join that are allowed. Whoever scales a strategy to unit
+``|C u|`` over all ways to join that are allowed, or by more where columns of ``C`` have
+negative inner products. Whoever scales a strategy to unit
 columns may use the square root of the number of joins instead; if the columns are
 longer than 1, noise is too small by as much, and no statistics is needed to see it.
 

@@ -818,3 +818,37 @@ def test_what_is_passed_is_checked_before_anything_is_attached(wrong, said):
     with pytest.raises(InvalidInputError, match=said):
         audit_opacus(run.engine, run.model, run.optimizer, run.loader, **given)
     attach(run).detach()  # which refuses an optimizer that is ridden on
+
+
+def test_the_configuration_of_each_step_is_recorded():
+    """And what is detected is forecast from it, noise that changes and all."""
+    run = private_run(clip=2.0)
+    audit = attach(run)
+    run.train(steps=20)
+    run.optimizer.noise_multiplier = 3.0
+    run.train(steps=10)
+    result = audit.finish()
+    first, then = result.training.configuration.schedule
+    assert (first.steps, first.noise, first.clip) == (20, NOISE, 2.0)
+    assert (then.steps, then.noise, then.clip) == (10, 3.0, 2.0)
+    assert first.rate == then.rate == pytest.approx(0.1)
+    assert result.training.detectable.factor > 1
+
+
+def test_canaries_that_are_no_clipping_norm_have_no_forecast():
+    run = private_run()
+    audit = attach(run, canary=Canary(norm=0.5))
+    run.train(steps=5)
+    assert "smaller in the sums" in audit.finish().training.detectable.why_not
+
+
+def test_the_number_that_opacus_reports_stands_beside_the_one_that_is_proved():
+    run = private_run()
+    audit = attach(run)
+    run.train(steps=5)
+    result = audit.finish()
+    reported = run.engine.get_epsilon(1e-5)
+    proved = result.claim_test.claim.epsilon_at(1e-5)
+    assert result.training.reported == reported
+    assert f"Opacus reports {reported:.3g}; the steps" in flat(result)
+    assert f"told about prove {proved:.3g}" in flat(result)

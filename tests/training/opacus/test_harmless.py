@@ -15,6 +15,7 @@ from dpaudit import audit_opacus
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.ledger import Road
 from dpaudit.game.verdict import Verdict
+from dpaudit.training.guard import Guard
 from dpaudit.training.opacus import audit as opacus_audit
 from dpaudit.training.opacus import plan as opacus_plan
 from dpaudit.training.opacus import surroundings, ways
@@ -302,6 +303,18 @@ def test_canaries_leave_the_data_when_nobody_overwrites_them_any_more(
     batches = [batch for batch in audit.data_loader.batch_sampler]
     assert batches
     assert max(max(batch, default=0) for batch in batches) < first
+
+
+def test_a_rank_that_failed_does_not_keep_the_others_waiting():
+    run, guard, done = private_run(), Guard(), []
+    attachment = Attachment(run.optimizer, guard)
+    attachment.before(raises(WrongError()))
+    attachment.together(lambda: done.append("together"))
+    attachment.before(lambda: done.append("alone"))
+    run.train(steps=2)
+    attachment.close()
+    run.train(steps=2)
+    assert done == ["together", "together"]
 
 
 def test_ctrl_c_in_a_hook_passes(monkeypatch):

@@ -157,13 +157,16 @@ def test_the_noise_that_is_read_is_the_noise_that_was_added(monkeypatch):
         ("none in a layer", "no noise"),
         ("half", "noise is scaled wrongly"),
         ("same", "seeded in every step"),
+        ("none in a step", "the noise of step 8 is left out"),
     ],
 )
 def test_noise_that_is_wrong_is_named(fault, words):
     run = private_run()
-    optimizer, add = run.optimizer, run.optimizer.add_noise
+    optimizer, add, steps = run.optimizer, run.optimizer.add_noise, count(1)
 
     def wrong():
+        if fault == "none in a step" and next(steps) == 8:
+            optimizer.noise_multiplier = 0.0
         if fault == "same":
             optimizer.generator = torch.Generator().manual_seed(3)
         if fault == "half":
@@ -178,6 +181,24 @@ def test_noise_that_is_wrong_is_named(fault, words):
     audit = attach(run)
     result = trained(audit, step_of(run))
     assert any(words in str(each) for each in result.faults), result.faults
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_noise_is_compared_with_the_accountants_multiplier_of_each_step(told):
+    """Not with the optimizer's own: that falls to a half, which is told or is not."""
+    run = private_run()
+    audit, step, steps = attach(run), step_of(run), count(1)
+
+    def falling(batch):
+        if next(steps) == STEPS // 2:
+            run.optimizer.noise_multiplier = NOISE / 2
+        step(batch)
+
+    if not told:
+        run.optimizer.step_hook = None
+        run.engine.accountant.history = [(NOISE, 0.1, STEPS)]
+    faults = [each for each in trained(audit, falling).faults if "step" in each.said]
+    assert any("of that stated" in each.said for each in faults) is not told
 
 
 # Batches

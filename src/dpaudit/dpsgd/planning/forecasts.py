@@ -79,6 +79,7 @@ class Effort:
 FINAL = Effort(nanoseconds=5e8, coordinates=300_000, blocks=40_000)
 _LOOK = Effort(nanoseconds=7e7, coordinates=100_000, blocks=6_000)
 _FAULT = Effort(nanoseconds=1.5e8, coordinates=150_000, blocks=10_000)
+_GLANCE = Effort(nanoseconds=1e6, coordinates=4_096, blocks=2_000)
 _ENOUGH = 20_000  # coordinates, for small audits
 _FEWEST = 4096  # coordinates, however long they take
 _PER_DOUBLING, _FINELY = 48, 128  # factors on the noise that are told apart
@@ -109,7 +110,11 @@ def _look(coordinates: int) -> Effort:
 
 
 def simulated_law(
-    training: Training, per_coordinate: int, effort: Effort, *, seed: int
+    training: Training | tuple[Training, ...],
+    per_coordinate: int,
+    effort: Effort,
+    *,
+    seed: int,
 ) -> GuessLaw:
     """Return a law from as much simulation as the effort allows."""
     s = per_coordinate
@@ -196,42 +201,50 @@ def all_right(
 
 
 def noise_fault(
-    training: Training,
+    training: Training | tuple[Training, ...],
     rules: OneRun | AdaptiveRounds,
     per_coordinate: int,
     coordinates: int,
     claim: Guarantee,
     alpha: float,
     *,
-    near: float = 2.0,
+    near: float | None = None,
+    effort: Effort = _FAULT,
 ) -> float | None:
     """Return the least factor on the noise that is caught with chance 0.9.
 
     Args:
-        training: What will be trained.
+        training: What will be trained; several are steps of one run, configured
+            differently.
         rules: What the game is played by.
         per_coordinate: Canaries at each coordinate.
         coordinates: How many coordinates.
         claim: What is tested: one point, or a whole curve if all is guessed at once.
         alpha: Chance of refuting a true claim.
-        near: Where it is looked for first.
+        near: Where it is looked for first; found by a glance if left out.
+        effort: How much is simulated for each factor that is tried.
     """
+    parts = training if isinstance(training, tuple) else (training,)
 
     @cache
-    def law(factor: float) -> GuessLaw:
-        return simulated_law(training.louder(factor), per_coordinate, _FAULT, seed=3)
-
-    def least(refutes: Callable[[GuessLaw], float], near: float) -> float | None:
-        return least_factor(
-            lambda factor: is_caught(refutes(law(factor))),
-            near=near,
-            per_doubling=_FINELY,
-        )
+    def law(factor: float, effort: Effort = effort) -> GuessLaw:
+        louder = tuple(each.louder(factor) for each in parts)
+        return simulated_law(louder, per_coordinate, effort, seed=3)
 
     match rules:
         case OneRun():
             refutes = _by_count(rules, per_coordinate, coordinates, claim, alpha)
-            return None if refutes is None else least(refutes, near)
+            if refutes is None:
+                return None
+            if near is None:
+                near = least_factor(
+                    lambda factor: is_caught(refutes(law(factor, _GLANCE))), near=2.0
+                )
+            return least_factor(
+                lambda factor: is_caught(refutes(law(factor))),
+                near=near or LARGEST_FAULT,
+                per_doubling=_FINELY,
+            )
         case AdaptiveRounds():
             (epsilon,), (delta,) = claim.points()  # rounds test one point
             caught = CatchingRounds(
@@ -241,6 +254,12 @@ def noise_fault(
                 alpha=alpha,
             )
             # Played where it is looked for first, and again where it is found.
+            if near is None:
+                near = least_factor(
+                    lambda f: caught.normal_margin(law(f, _GLANCE)) > _QUANTILE,
+                    near=2.0,
+                )
+            near = near or LARGEST_FAULT
             found = near if caught.normal_margin(law(near)) > 0 else LARGEST_FAULT
             for _ in range(2):
                 played = caught.played(law(found), len(rules.weights))

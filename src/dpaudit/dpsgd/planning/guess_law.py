@@ -253,7 +253,7 @@ class GuessLaw:
 
 
 def guess_law(
-    training: Training,
+    training: Training | tuple[Training, ...],
     *,
     per_coordinate: int,
     coordinates: int,
@@ -263,7 +263,7 @@ def guess_law(
     """Return the law of guesses, from so many simulated coordinates.
 
     Args:
-        training: What is trained.
+        training: What is trained; several are steps of one run, configured differently.
         per_coordinate: Canaries at each coordinate.
         coordinates: How many to simulate.
         seed: Decides the simulation.
@@ -277,7 +277,12 @@ def guess_law(
     """
     rng = np.random.default_rng((seed, per_coordinate))
     bits = rng.integers(0, 2, (coordinates, per_coordinate), dtype=np.int8)
-    seen = simulated_likelihood(training, bits, rng, blocks=blocks)
+    # Given the coins, steps are independent: what they say adds up.
+    seen = sum(
+        simulated_likelihood(each, bits, rng, blocks=blocks)
+        for each in (training if isinstance(training, tuple) else (training,))
+    )
+    assert not isinstance(seen, int)  # there is a training
     posterior = ExchangeablePosterior(seen)
     surety = np.empty((per_coordinate, coordinates))
     for played, index in enumerate(posterior.batches()):

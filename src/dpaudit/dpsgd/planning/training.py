@@ -108,7 +108,8 @@ class Training:
     def signals(self) -> NDArray[np.float64]:
         """Return for each cohort what one of its canaries is, if it joins every turn.
 
-        The largest is the sensitivity of the training.
+        The largest is the sensitivity of the training if no inner product of two
+        columns of the strategy is negative; else it is only one that is reached.
         """
         return signals(self.own_turns, self.own_strategy, self.steps)
 

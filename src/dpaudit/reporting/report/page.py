@@ -131,7 +131,7 @@ def report_html(
         kind=word.replace(" ", "-"),
         word=capital(word),
         title=title,
-        gap=How.NOT_LOOKED_AT,
+        gaps=(How.NOT_LOOKED_AT, How.ACCEPTED),
         void=void,
         reason=_reason(explanation),
         explanation=explanation,

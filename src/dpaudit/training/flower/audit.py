@@ -34,7 +34,7 @@ from dpaudit.game.design import Design, Unit
 from dpaudit.game.ledger import Fault, How, Look, Road
 from dpaudit.game.result import Result
 from dpaudit.privacy.guarantees import Adjacency, GaussianDP, Guarantee
-from dpaudit.training.any_loop import turns_said, unit_said
+from dpaudit.training.any_loop import noise_said, turns_said, unit_said
 from dpaudit.training.audit import TrainingAudit, coordinates_needed, per_coordinate
 from dpaudit.training.flower.layout import Arrays, Layout
 from dpaudit.training.flower.messages import AuditedStrategy, is_newer
@@ -140,6 +140,7 @@ class FlowerAudit:
                 "layout_seed": layout_seed,
                 "insertion": repr(way),
                 "examples": examples,
+                **noise_said(self._noise),
                 **unit_said(Unit.USER),
                 **turns_said(design, turns, None, rate=rate, noise=self._noise or None),
             },
@@ -274,7 +275,12 @@ class FlowerAudit:
         self._share = min(self._share, replies / now.stated.clients)
         scale = now.stated.clients / now.stated.norm
         seen = (self._layout.values(arrays) - now.sent) * scale
-        self._audit.observe(seen, now.joined(silent))
+        self._audit.observe(
+            seen,
+            now.joined(silent),
+            noise=Stated.multiplier(self._strategy) or None,
+            clip=now.stated.norm,
+        )
 
     def probe(
         self,
@@ -372,7 +378,14 @@ class FlowerAudit:
             ],
             faults=[*self._faults(), *self._probes.faults],
             remarks=tuple(self._remarks()),
+            unmodelled=self._unmodelled(),
         )
+
+    def _unmodelled(self) -> str:
+        """Return why canaries may be other than a clipping norm each; "" if not."""
+        if self._lost or self._silent or self._beyond or self._share != 1:
+            return "other clients answered than the noise is scaled for"
+        return "" if self._norm >= 1 else "canaries are smaller than the clipping norm"
 
     def _check(self, strategy: object) -> None:
         """Refuse what cannot be audited in this way."""

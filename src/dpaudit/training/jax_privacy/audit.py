@@ -41,6 +41,7 @@ from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.training.any_loop import (
     looks_at_records,
     looks_at_sums,
+    noise_said,
     noise_watched,
     scattered,
     turns_said,
@@ -174,6 +175,7 @@ class JaxPrivacyAudit:
                 "layout_seed": layout_seed,
                 "norm_in_sum": self._norm,
                 "insertion": repr(insertion),
+                **noise_said(noise),
                 **turns_said(design, turns, strategy, rate=rate, noise=noise),
             },
             real_sums=self._real_sums,
@@ -289,7 +291,7 @@ class JaxPrivacyAudit:
             )
         joined, parts = self._expected(), [real / self._norm, seen / self._norm]
         sums = parts[1] - parts[0]
-        self._audit.observe(sums, joined)
+        self._audit.observe(sums, joined, noise=self._stated, clip=self._norm)
         if self._noise:
             added, here = sums - joined, self._watched
             parts = [part[here] for part in parts]

@@ -54,7 +54,7 @@ class Attachment:
 
     def before(self, action: Action) -> None:
         """Do something just before each step of the wrapped optimizer."""
-        self._before.append(lambda: self.guard.run(action))
+        self._before.append(self.guard.hook(action))
 
     def together(self, action: Action) -> None:
         """Do something before each step that all ranks must do, also one that failed.
@@ -65,7 +65,7 @@ class Attachment:
 
     def after(self, action: Action) -> None:
         """Do something just after each step of the wrapped optimizer."""
-        self._after.append(lambda: self.guard.run(action))
+        self._after.append(self.guard.hook(action))
 
     def begin(self) -> None:
         """Take note that a private step begins; one that broke off is over."""

@@ -55,6 +55,7 @@ from dpaudit.training.opacus.setup import (
     hooked_accountant,
     rank_and_world,
     read_facts,
+    reported_epsilon,
     steps_unseen,
 )
 from dpaudit.training.opacus.sums import SumInserter
@@ -295,10 +296,23 @@ class OpacusAudit:
             ),
             remarks=(*remarks, *self._smaller(), *self._seeded()),
             gather=self._gather,
-            accounted_noise=noise_of_steps(counting.history, steps)
-            if counting
-            else None,
+            accounted_noise=None
+            if self._counting is None
+            else noise_of_steps(self._counting.history, steps),
+            unmodelled=self._unmodelled(),
+            reported=reported_epsilon(self._accountant, self.design.bound_delta),
         )
+
+    def _unmodelled(self) -> str:
+        """Return why canaries may be other than a clipping norm each; "" if not."""
+        canary = self._way.canary
+        if self._way.kind == "examples":
+            return "canaries are examples, which have gradients of their own"
+        if canary.spread > 1:
+            return "each canary is spread over several parameters"
+        if min(canary.norm, canary.least or canary.norm) < 1 or self._smaller():
+            return "canaries may be smaller in the sums than the clipping norm"
+        return ""
 
     def _examples(self) -> ExampleReader | None:
         return self._reader if isinstance(self._reader, ExampleReader) else None

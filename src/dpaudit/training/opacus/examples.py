@@ -426,7 +426,13 @@ class ExampleInserter:
         reader = self._reader
         with patched(self, "attached", value=False), self._paused():
             reader.read()
-        self._audit.observe(reader.last, self._joined, reader.scale)
+        self._audit.observe(
+            reader.last,
+            self._joined,
+            reader.scale,
+            noise=reader.steps.noise,
+            clip=reader.steps.clip,
+        )
         self._noise.after(self._audit)
         self._joined.fill(0.0)
 

@@ -367,7 +367,10 @@ class RecordInserter:
         size = clipped_size(self._optimizer, self._places, self._norms)
         joined = self._joined if self._summed is None else self._summed
         here = self._reader.coordinates
-        self._audit.observe(self._reader.last, (size * joined)[here])
+        last, steps = self._reader.last, self._reader.steps
+        self._audit.observe(
+            last, (size * joined)[here], noise=steps.noise, clip=steps.clip
+        )
         self._noise.after(self._audit)
         self._joined.fill(0.0)
 

@@ -5,8 +5,10 @@ its ranks share, a key before it and guesses after it. Of the accountant: what i
 of the run, and what plainly does not fit that.
 """
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -53,6 +55,7 @@ __all__ = [
     "is_sharded",
     "rank_and_world",
     "read_facts",
+    "reported_epsilon",
     "shared_key",
     "steps_unseen",
     "summed_grad",
@@ -323,6 +326,23 @@ def steps_unseen(accountant: HasHistory | None, *, steps: int) -> tuple[Control,
             spoils=Verdict.INCONCLUSIVE,
         ),
     )
+
+
+def reported_epsilon(accountant: HasHistory | None, delta: float) -> float | None:
+    """Return the epsilon that an accountant itself reports; None if it has none.
+
+    Whatever it raises or warns of, the claim that is tested does not rest on it.
+    """
+    report = getattr(accountant, "get_epsilon", None)
+    if report is None or not delta or not counted_steps(accountant):
+        return None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = float(report(delta=delta))
+    except Exception:
+        return None
+    return found if isfinite(found) and found >= 0 else None
 
 
 def claim_and_remarks(

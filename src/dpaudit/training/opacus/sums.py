@@ -88,7 +88,10 @@ class SumInserter:
         self._noise.before()
 
     def _observe(self, *_: object) -> None:
-        self._audit.observe(self._reader.last, self._joined)
+        steps = self._reader.steps
+        self._audit.observe(
+            self._reader.last, self._joined, noise=steps.noise, clip=steps.clip
+        )
         self._noise.after(self._audit)
 
     def _stop(self) -> None:

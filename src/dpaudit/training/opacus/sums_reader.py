@@ -41,12 +41,13 @@ class StepsSeen:
     Attributes:
         read: How many steps were read.
         clip: The clipping norm of the step that began last.
+        noise: Its noise multiplier.
         tell: Is told noise multiplier and clipping norm of each step that was read.
     """
 
     def __init__(self, optimizer: DPOptimizer) -> None:
         self._optimizer, self.clip = optimizer, float(optimizer.max_grad_norm)
-        self._noise = float(optimizer.noise_multiplier)
+        self.noise = float(optimizer.noise_multiplier)
         self.tell: Callable[[float, float], None] | None = None
         self.read = self._begun = 0
         self._parameters = [id(parameter) for parameter in optimizer.params]
@@ -71,13 +72,13 @@ class StepsSeen:
         self._begun += 1
         # Adaptive clipping sets the next step's norm before this one is read.
         self.clip = float(self._optimizer.max_grad_norm)
-        self._noise = float(self._optimizer.noise_multiplier)
+        self.noise = float(self._optimizer.noise_multiplier)
 
     def end(self) -> None:
         """Take note of a step that was read."""
         self.read += 1
         if self.tell is not None:
-            self.tell(self._noise, self.clip)
+            self.tell(self.noise, self.clip)
 
     def check_begun(self) -> None:
         """Void the audit if a step is about to be made that was given no noise."""

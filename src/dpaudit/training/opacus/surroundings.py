@@ -15,7 +15,7 @@ parameters the model has: between these steps, only whether they are in their pl
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple, final
 
@@ -40,6 +40,7 @@ __all__ = ["Surroundings"]
 
 _OFTEN: Final = 8  # steps, after which untrained parameters are looked at again
 _SOME: Final = 16  # numbers of each of them
+_NAMED: Final = 6  # parameters in one sentence
 
 
 class _Mark(NamedTuple):
@@ -139,7 +140,7 @@ class Surroundings:
         if self.changed:
             said = f"these changed as well: {', '.join(sorted(self.changed))}"
         if self._late:
-            said += f"; after the last step: {', '.join(sorted(self._late))}"
+            said += f"; after the last step: {_listed(sorted(self._late))}"
         if self._private:
             said += (
                 f"; another private optimizer made {self._private} steps, which this "
@@ -169,22 +170,23 @@ class Surroundings:
         """
         if self._broken:
             yield Control(
-                said=f"{', '.join(self._broken)} hold NaN or infinity at the end of "
+                said=f"{_listed(self._broken)} hold NaN or infinity at the end of "
                 "training, which has diverged: lower the learning rate, or look for "
                 "records that are not finite, and train again",
                 spoils=Verdict.INCONCLUSIVE,
             )
-        for name in sorted(self.changed.keys() - set(examined)):
+        unknown = self.changed.keys() - set(examined)
+        late = {name for name in unknown & {*self._late} if self.changed[name] == 1}
+        if late:
+            yield Control(
+                said=f"{_listed(sorted(late))} changed after the last step of the "
+                "private optimizer, and whether records decide it was not looked at; "
+                "call finish() before anything changes the model, and release that "
+                "model",
+                spoils=Verdict.INCONCLUSIVE,
+            )
+        for name in sorted(unknown - late):
             times = self.changed[name]
-            if name in self._late and times == 1:
-                yield Control(
-                    said=f"{name} changed after the last step of the private "
-                    "optimizer, and whether records decide it was not looked at; call "
-                    "finish() before anything changes the model, and release that "
-                    "model",
-                    spoils=Verdict.INCONCLUSIVE,
-                )
-                continue
             yield Control(
                 said=f"{name} changed {times} times beside the private optimizer, and "
                 "whether records decide it was not looked at (audit.probe(step), with "
@@ -282,6 +284,12 @@ def _digest(tensor: torch.Tensor) -> tuple[str, str]:
     """
     values = tensor.detach().double()
     return repr(float(values.sum())), repr(float(values.square().sum()))
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return the first few names, and how many more there are."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
 
 
 def _finite(tensor: torch.Tensor) -> bool:

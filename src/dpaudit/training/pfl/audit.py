@@ -11,7 +11,6 @@ the claim from the accountant.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -37,6 +36,7 @@ from dpaudit.game.ledger import Fault, How, Look, Road
 from dpaudit.game.result import Result
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.training.any_loop import (
+    noise_said,
     noise_watched,
     scattered,
     turns_said,
@@ -144,6 +144,7 @@ class PflAudit:
                 "sample_rate": rate,
                 "layout_seed": layout_seed,
                 "insertion": repr(insertion),
+                **noise_said(self._noise),
                 **unit_said(Unit.USER),
                 **turns_said(
                     design, self._turns, self._strategy, rate=rate, noise=self._noise
@@ -214,15 +215,15 @@ class PflAudit:
             )
         (place,) = places
         self._after = tuple(postprocessors)
-        guarded = self._audit.guard.run
+        guarded = self._audit.guard.hook
         return [
             OnUser(self._sent),
             *postprocessors[:place],
-            OnServer(partial(guarded, self._noisy)),
+            OnServer(guarded(self._noisy)),
             self._mechanism,
-            OnServer(partial(guarded, self._quiet)),
+            OnServer(guarded(self._quiet)),
             *postprocessors[place + 1 :],
-            OnUser(partial(guarded, self._adds)),
+            OnUser(guarded(self._adds)),
         ]
 
     def probe(self, *, users: int = 8, seed: int = 0) -> Sensitivity:
@@ -351,9 +352,10 @@ class PflAudit:
         noisy = self._layout.read(stats)
         joined = self._came * self._audit.draws.included
         inside = joined.reshape(len(self.coordinates), -1).sum(axis=1)
-        self._audit.observe((noisy - self._real) / self._clip, inside)
-        sums = [part[self._watched] / self._clip for part in (self._before, noisy)]
-        self._audit.watch_noise(sums[1] - sums[0], self._noise, sums)
+        sums = (noisy - self._real) / self._clip
+        self._audit.observe(sums, inside, noise=self._noise, clip=self._clip)
+        seen = [part[self._watched] / self._clip for part in (self._before, noisy)]
+        self._audit.watch_noise(seen[1] - seen[0], self._noise, seen)
         self._visits.end()
         self._begun = False
 

@@ -1,0 +1,304 @@
+"""Which fault an audit would have detected, of the run that was made.
+
+A plan forecasts which noise is detected by the training that it was told of. A run may
+differ: it stops early, samples at another rate, adds other noise, or another claim is
+judged. So the forecast is computed anew from the run's configuration, by what plans are
+made with (``forecasts.noise_fault``): the guesser measures the noise, and the claim
+that is judged is tested by the design's rules. The fault is the same in every step:
+noise ``k`` times smaller than configured.
+
+Where the noise multiplier changes from step to step, what steps say of a coordinate's
+coins adds up, each step with its own noise. Many different multipliers are reduced to a
+few, each rounded up: more noise is what less noise is after some was added, so that
+whoever sees less noise detects no less. The clipping norm cancels, as canaries are of
+that norm.
+
+Where cohorts take turns among which records are sampled, cohorts that the end of the
+training cuts short have fewer turns: the cohort with the fewest stands for all.
+
+Nothing is forecast where an input is not known, or where no forecast is known to hold:
+the reason is said instead.
+"""
+
+from dataclasses import replace
+from functools import lru_cache
+from itertools import groupby
+from math import inf, sqrt
+from typing import Final
+
+import numpy as np
+
+from dpaudit.dpsgd.planning.forecasts import MOST_IN_ROUNDS, Effort, noise_fault
+from dpaudit.dpsgd.planning.training import Training
+from dpaudit.dpsgd.strategy import Matrix, Strategy, Toeplitz, length
+from dpaudit.dpsgd.turns import Turns
+from dpaudit.game.configuration import (
+    Detectable,
+    RunConfiguration,
+    StepsAlike,
+    StrategyColumns,
+)
+from dpaudit.game.rules import AdaptiveRounds, OneRun, Rules
+from dpaudit.privacy.guarantees import Guarantee
+
+__all__ = ["configured", "detectable", "training_of"]
+
+_MOST_ENTRIES: Final = 20_000  # of a strategy that is recorded
+_MOST_DENSE: Final = 1 << 12  # steps of one whose columns differ
+_MOST_BANDS: Final = 2_000_000  # times steps, of one that is simulated
+_MOST_PARTS: Final = 12  # noise multipliers that are told apart
+_LONGEST: Final = 20_000  # steps; simulating more would take long
+_MOST_SHARING: Final = 100  # canaries at a coordinate, likewise
+_INPUTS: Final = ("noise", "rate")
+_TIMES: Final = 50  # simulated coordinates for each of the audit
+_FEWER: Final = 20  # the same of patterns that nobody knows, which take longer
+_MOST_DRAWS: Final = 2_000_000  # of such patterns, coordinates times steps
+
+
+def configured(
+    schedule: tuple[StepsAlike, ...],
+    *,
+    coordinates: int,
+    per_coordinate: int,
+    turns: Turns | None = None,
+    strategy: Strategy | None = None,
+    unmodelled: str = "",
+) -> RunConfiguration:
+    """Return the configuration of a run, with participation and strategy.
+
+    Example:
+        >>> step = StepsAlike(steps=4, noise=1.0, clip=None, rate=1.0)
+        >>> run = configured(
+        ...     (step,),
+        ...     coordinates=8,
+        ...     per_coordinate=1,
+        ...     strategy=Toeplitz(coefficients=(1.0, 0.5), steps=4),
+        ... )
+        >>> run.strategy
+        (StrategyColumns(steps=4, entries=(1.0, 0.5)),)
+    """
+    steps = sum(each.steps for each in schedule)
+    columns: tuple[StrategyColumns, ...] = ()
+    if strategy is not None:
+        if strategy.steps not in (None, steps):
+            made = f"the strategy is for {strategy.steps} steps, and {steps} were made"
+            unmodelled = unmodelled or made
+        elif (found := _columns(strategy, steps)) is None:
+            unmodelled = unmodelled or "the strategy is too large to be recorded"
+        else:
+            columns = found
+    turns = turns or Turns()
+    return RunConfiguration(
+        schedule=schedule,
+        coordinates=coordinates,
+        per_coordinate=per_coordinate,
+        every=turns.every,
+        cohorts=turns.cohorts,
+        most=turns.most,
+        first=turns.first,
+        strategy=columns,
+        unmodelled=unmodelled,
+    )
+
+
+def _columns(strategy: Strategy, steps: int) -> tuple[StrategyColumns, ...] | None:
+    """Return the columns of a strategy, alike ones together; None if it is large."""
+    found: list[StrategyColumns] = []
+    size = 0
+    for step in range(steps):
+        entries = tuple(strategy.column(step)[: steps - step].tolist())
+        last = found[-1] if found else None
+        if last and entries == last.entries[: steps - step]:
+            found[-1] = replace(last, steps=last.steps + 1)
+            continue
+        size += len(entries)
+        if size > _MOST_ENTRIES:
+            return None
+        found.append(StrategyColumns(steps=1, entries=entries))
+    return tuple(found)
+
+
+def _strategy(run: RunConfiguration) -> Strategy | None:
+    if not run.strategy:
+        return None
+    if len(run.strategy) == 1:
+        return Toeplitz(coefficients=run.strategy[0].entries, steps=run.steps)
+    rows = np.zeros((run.steps, run.steps))
+    columns = (each.entries for each in run.strategy for _ in range(each.steps))
+    for step, entries in enumerate(columns):
+        shown = entries[: run.steps - step]
+        rows[step : step + len(shown), step] = shown
+    return Matrix(rows=rows)
+
+
+def training_of(run: RunConfiguration) -> tuple[Training, ...] | str:
+    """Return training that shows as much of canaries, or why none is known.
+
+    Returns:
+        Its parts, that differ in noise or rate; all of them show the same canaries.
+
+    Example:
+        >>> run = RunConfiguration(
+        ...     schedule=(
+        ...         StepsAlike(steps=9, noise=1.0, clip=None, rate=0.1),
+        ...         StepsAlike(steps=9, noise=2.0, clip=None, rate=0.1),
+        ...     ),
+        ...     coordinates=100,
+        ... )
+        >>> [(each.steps, each.noise) for each in training_of(run)]
+        [(9, 2.0), (9, 1.0)]
+        >>> training_of(replace(run, schedule=run.schedule[:1], unmodelled="odd"))
+        'odd'
+    """
+    why = _unknown(run)
+    if why:
+        return why
+    alone = (run.every, run.cohorts, run.most, run.first) == (1, 1, None, 0)
+    if alone and not run.strategy:
+        return _independent(run.schedule)
+    (noise, rate), *others = {(each.noise, each.rate) for each in run.schedule}
+    if others:
+        return (
+            "the noise or the rate changed between steps, in which canaries take "
+            "turns or noise is correlated"
+        )
+    assert noise is not None  # it is not unknown
+    assert rate is not None
+    turns = Turns(every=run.every, cohorts=run.cohorts, most=run.most, first=run.first)
+    return _in_turns(run.steps, rate, noise, turns, _strategy(run))
+
+
+def _unknown(run: RunConfiguration) -> str:
+    """Return which input of a forecast is not known; "" if all are."""
+    noises, rates = ([getattr(s, name) for s in run.schedule] for name in _INPUTS)
+    bands = max((len(each.entries) for each in run.strategy), default=0)
+    dense = len(run.strategy) > 1 and run.steps > _MOST_DENSE
+    reasons = {
+        run.unmodelled: bool(run.unmodelled),
+        "no step was made": not run.schedule,
+        "the noise multiplier that was configured was not stated": None in noises,
+        "records were not sampled independently of each other": None in rates,
+        "steps were configured without noise": 0 in noises,
+        "so many steps, or canaries at a coordinate, take long to simulate": (
+            run.steps > _LONGEST or run.per_coordinate > _MOST_SHARING
+        ),
+        "so large a strategy takes long to simulate": (
+            dense or bands * run.steps > _MOST_BANDS
+        ),
+    }
+    return next((why for why, holds in reasons.items() if holds), "")
+
+
+def _independent(schedule: tuple[StepsAlike, ...]) -> tuple[Training, ...]:
+    """Return steps of independent noise, in parts of about the same noise."""
+    if len(schedule) == 1:
+        (only,) = schedule
+        assert only.rate is not None
+        return (Training(steps=only.steps, rate=only.rate, noise=_noise(only)),)
+    # Without sampling the sum over steps, each over its variance, is sufficient.
+    whole = [each for each in schedule if each.rate == 1]
+    precision = sum(each.steps / _noise(each) ** 2 for each in whole)
+    parts = [Training(steps=1, noise=1 / sqrt(precision))] if whole else []
+    sampled = sorted(
+        (each for each in schedule if each.rate != 1),
+        key=lambda each: (each.rate, -_noise(each)),
+    )
+    for rate, alike in groupby(sampled, key=lambda each: each.rate):
+        assert rate is not None
+        steps = [each for each in alike]
+        ratio = (_noise(steps[0]) / _noise(steps[-1])) ** (1 / _MOST_PARTS)
+        least = inf
+        for each in steps:  # those of the most noise first
+            if parts and parts[-1].rate == rate and _noise(each) >= least:
+                parts[-1] = replace(parts[-1], steps=parts[-1].steps + each.steps)
+                continue
+            least = _noise(each) / max(ratio, 1.0)
+            parts.append(Training(steps=each.steps, rate=rate, noise=_noise(each)))
+    return tuple(parts)
+
+
+def _noise(steps: StepsAlike) -> float:
+    assert steps.noise is not None  # or the forecast would not be known
+    return steps.noise
+
+
+def _in_turns(
+    steps: int, rate: float, noise: float, turns: Turns, strategy: Strategy | None
+) -> tuple[Training, ...] | str:
+    whole = Training(
+        steps=steps, rate=rate, noise=noise, turns=turns, strategy=strategy
+    )
+    if rate == 1:
+        return (whole,)
+    if (whole.own_strategy.bands <= turns.every) and turns.most is None:
+        last = range(turns.first + turns.cohorts - 1, steps, turns.every)
+        if not last:
+            return "some canaries never had a turn"
+        own = whole.own_strategy
+        squares = [length(own.column(step)[: steps - step]) ** 2 for step in last]
+        typical = sqrt(sum(squares) / len(squares))
+        return (Training(steps=len(last), rate=rate, noise=noise / typical),)
+    return (whole,)
+
+
+def detectable(
+    run: RunConfiguration, *, rules: Rules, claim: Guarantee, alpha: float
+) -> Detectable:
+    """Return the least fault of the noise that a run's audit would have detected.
+
+    Args:
+        run: How the run was configured.
+        rules: What the game was played by.
+        claim: What is judged: one point, or a whole curve if guesses are counted.
+        alpha: Significance level.
+
+    Example:
+        >>> from dpaudit.privacy.guarantees import ApproxDP
+        >>> run = RunConfiguration(
+        ...     schedule=(StepsAlike(steps=1, noise=2.0, clip=None, rate=1.0),),
+        ...     coordinates=1000,
+        ... )
+        >>> claim = ApproxDP(epsilon=2.0, delta=1e-5)
+        >>> found = detectable(run, rules=OneRun(guesses=100), claim=claim, alpha=0.05)
+        >>> 1.5 < found.factor < 3
+        True
+        >>> unknown = replace(run, schedule=(replace(run.schedule[0], noise=None),))
+        >>> rules = OneRun(guesses=100)
+        >>> print(detectable(unknown, rules=rules, claim=claim, alpha=0.05).why_not)
+        the noise multiplier that was configured was not stated
+    """
+    found = training_of(run)
+    if isinstance(found, str):
+        return Detectable(factor=None, why_not=found)
+    if not isinstance(rules, OneRun | AdaptiveRounds):
+        why = f"nothing is forecast for a game by {type(rules).__name__}"
+        return Detectable(factor=None, why_not=why)
+    most = min(max(_TIMES * run.coordinates, 20_000), 150_000)
+    if any(part.sufficient().takes_turns for part in found if part.rate < 1):
+        most = min(max(_FEWER * run.coordinates, 8_000), _MOST_DRAWS // run.steps)
+        if run.per_coordinate > 1 or most < _FEWER * run.coordinates / 2:
+            why = "who participates when has too many patterns to simulate"
+            return Detectable(factor=None, why_not=why)
+    if rules.reveals and run.coordinates > MOST_IN_ROUNDS:
+        why = "rounds of so many coordinates take long to simulate"
+        return Detectable(factor=None, why_not=why)
+    return _detectable(
+        found, rules, run.per_coordinate, run.coordinates, claim, alpha, most
+    )
+
+
+@lru_cache(maxsize=256)  # many audits of one configuration ask again and again
+def _detectable(
+    training: tuple[Training, ...],
+    rules: OneRun | AdaptiveRounds,
+    per_coordinate: int,
+    coordinates: int,
+    claim: Guarantee,
+    alpha: float,
+    simulated: int,
+) -> Detectable:
+    effort = Effort(nanoseconds=1.5e8, coordinates=simulated, blocks=10_000)
+    factor = noise_fault(
+        training, rules, per_coordinate, coordinates, claim, alpha, effort=effort
+    )
+    return Detectable(factor=factor)

@@ -1,0 +1,151 @@
+"""How a training run was configured, step by step, and which fault it would detect.
+
+What an audit would have detected depends on the run that was made, and not on the one
+that was planned: on its steps, on the noise, clipping norm and sampling rate that each
+of them was configured with, on how many canaries share a coordinate, on who
+participates when and on how noise is correlated. All of it is recorded as it was
+configured, never as it was estimated, so that others can compute the forecast again
+(``dpaudit.dpsgd.planning.as_run``).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import final
+
+from dpaudit import _validate
+from dpaudit._codec import Words
+from dpaudit.errors import InvalidInputError
+
+__all__ = ["Detectable", "RunConfiguration", "StepsAlike", "StrategyColumns", "alike"]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepsAlike:
+    """Consecutive steps with the same configuration.
+
+    Attributes:
+        steps: How many.
+        noise: Configured noise multiplier, before noise is correlated; None if it was
+            not stated.
+        clip: Configured clipping norm; None if sums are handed over in units of it.
+        rate: Configured probability of a record to participate in a step, when it is
+            its turn; None if records are not sampled independently.
+    """
+
+    steps: int
+    noise: float | None
+    clip: float | None
+    rate: float | None
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("steps", self.steps, least=1)
+        for name in ("noise", "clip"):
+            value = getattr(self, name)
+            if value is not None:
+                _validate.nonnegative(name, value)
+        if self.rate is not None:
+            _validate.rate("rate", self.rate)
+
+
+def alike(steps: Iterable[StepsAlike]) -> tuple[StepsAlike, ...]:
+    """Return a schedule with neighbours of the same configuration taken together.
+
+    Example:
+        >>> one = StepsAlike(steps=1, noise=1.5, clip=None, rate=0.1)
+        >>> [each.steps for each in alike([one, one, one])]
+        [3]
+    """
+    found: list[StepsAlike] = []
+    for each in steps:
+        if found and replace(found[-1], steps=each.steps) == each:
+            each = replace(each, steps=found.pop().steps + each.steps)  # noqa: PLW2901
+        found.append(each)
+    return tuple(found)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StrategyColumns:
+    """Consecutive columns of a strategy that are alike.
+
+    Attributes:
+        steps: How many.
+        entries: From the diagonal down; those past the last step are left out.
+    """
+
+    steps: int
+    entries: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("steps", self.steps, least=1)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfiguration:
+    """What a run was configured to do, as far as canaries are concerned.
+
+    Attributes:
+        schedule: Its steps, in order.
+        coordinates: How many coordinates hold canaries.
+        per_coordinate: Canaries at each.
+        every: Steps from one turn of a cohort of canaries to its next.
+        cohorts: How many cohorts take turns.
+        most: Steps in which one canary participates at most; None if unlimited.
+        first: The step of the first turn.
+        strategy: How noise is correlated from step to step; empty if it is not.
+        unmodelled: What about the canaries of this run no forecast allows for; "" if
+            there is nothing.
+
+    Example:
+        >>> step = StepsAlike(steps=100, noise=1.0, clip=1.0, rate=0.1)
+        >>> RunConfiguration(schedule=(step,), coordinates=500).steps
+        100
+    """
+
+    schedule: tuple[StepsAlike, ...]
+    coordinates: int
+    per_coordinate: int = 1
+    every: int = 1
+    cohorts: int = 1
+    most: int | None = None
+    first: int = 0
+    strategy: tuple[StrategyColumns, ...] = ()
+    unmodelled: Words = ""
+
+    def __post_init__(self) -> None:
+        _validate.make_whole(
+            self, coordinates=1, per_coordinate=1, every=1, cohorts=1, first=0
+        )
+        if self.most is not None:
+            _validate.make_whole(self, most=1)
+        if self.strategy and sum(each.steps for each in self.strategy) != self.steps:
+            raise InvalidInputError(
+                f"strategy must have as many columns as there are steps, {self.steps}"
+            )
+
+    @property
+    def steps(self) -> int:
+        """How many steps were made."""
+        return sum(each.steps for each in self.schedule)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Detectable:
+    """The least fault of the noise that an audit would have detected.
+
+    Attributes:
+        factor: Noise this many times smaller than configured would have refuted the
+            claim with probability 0.9; None if that is not known, or if not even noise
+            32 times too small would have.
+        why_not: Why it is not known; "" if it is.
+    """
+
+    factor: float | None
+    why_not: Words = ""
+
+    def __post_init__(self) -> None:
+        if self.factor is not None:
+            _validate.positive("factor", self.factor)
