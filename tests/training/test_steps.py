@@ -2,12 +2,15 @@
 
 import pytest
 
+from dpaudit.game.configuration import StepsAlike
 from dpaudit.game.ledger import Road
 from dpaudit.training.steps import ConfiguredSteps, accounting_faults
 
 
 def faults(history, *runs, before=0):
-    steps = ConfiguredSteps([(noise, 1.0, rate, n) for noise, rate, n in runs])
+    steps = ConfiguredSteps(
+        StepsAlike(steps=n, noise=noise, clip=1.0, rate=rate) for noise, rate, n in runs
+    )
     found = list(accounting_faults(history, steps, before=before))
     assert all(each.road is Road.ACCOUNTING for each in found)
     assert all(each.chance == 0 for each in found)
@@ -49,10 +52,20 @@ def test_a_rate_the_accountant_was_not_told_of_is_named_by_its_step():
     ]
 
 
-def test_steps_are_kept_in_few_runs_and_come_back_from_plain():
+def test_noise_and_rate_of_a_step_must_be_accounted_for_together():
+    told = [(1.0, 0.01, 5), (2.0, 0.1, 5)]
+    assert faults(told, (1.0, 0.1, 5), (2.0, 0.01, 5)) == [
+        "noise multiplier and sampling rate of a step were not accounted for together"
+    ]
+    assert not faults(told, (2.0, 0.1, 5), (1.0, 0.01, 5))
+    assert not faults([*told, (1.5, 0.05, 1)], (2.0, 0.05, 6), (1.0, 0.01, 5))
+
+
+def test_steps_are_kept_in_few_runs_and_come_back_from_an_array():
     steps = ConfiguredSteps()
     for k in range(100):
-        steps.add(noise=2.0 if k < 60 else 1.0, clip=1.0, rate=0.1)
-    assert steps.runs == [(2.0, 1.0, 0.1, 60), (1.0, 1.0, 0.1, 40)]
-    again = ConfiguredSteps.of(steps.plain())
+        noise = 2.0 if k < 60 else 1.0
+        steps.add(StepsAlike(steps=1, noise=noise, clip=None, rate=0.1))
+    assert [(each.steps, each.noise) for each in steps.runs] == [(60, 2.0), (40, 1.0)]
+    again = ConfiguredSteps.restored(steps.saved())
     assert (again.runs, again.count) == (steps.runs, 100)

@@ -37,7 +37,7 @@ from dpaudit.dpsgd.sums import canary_log_odds
 from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
-from dpaudit.game.configuration import StepsAlike, alike
+from dpaudit.game.configuration import StepsAlike
 from dpaudit.game.design import About, Design, ThreatModel
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.key_use import TrainingRun
@@ -59,6 +59,7 @@ from dpaudit.training.result import (
     guess,
     guess_among,
 )
+from dpaudit.training.steps import ConfiguredSteps
 
 __all__ = ["Gather", "TrainingAudit", "coordinates_needed", "per_coordinate"]
 
@@ -66,6 +67,7 @@ State: TypeAlias = Mapping[str, NDArray[Any]]
 Gather: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 
 _FORMAT: Final = "dpaudit.training.1"
+_CONFIGURED: Final = "configured"
 _ANOTHER_STOPPED: Final = Control(
     said="the audit stopped on another rank, whose result says why",
     spoils=Verdict.VOID,
@@ -202,7 +204,7 @@ class TrainingAudit:
         )
         self._turns, self._strategy = turns, strategy
         self._rate = _configured_rate(sample_rate, sampling)
-        self._schedule: list[StepsAlike] = []
+        self._steps = ConfiguredSteps()
         self._arrivals = Arrivals(
             len(self._own), key, by_program=by_program, strategy=strategy
         )
@@ -244,7 +246,7 @@ class TrainingAudit:
         self._run.seen()
         self.reading.observe(sums, scale)
         step = StepsAlike(steps=1, noise=noise, clip=clip, rate=self._rate)
-        self._schedule[-1:] = alike([*self._schedule[-1:], step])
+        self._steps.add(step)
         self._arrivals.observe(sums, joined)
 
     def watch_noise(
@@ -276,7 +278,7 @@ class TrainingAudit:
             **self.reading.saved(),
             **self._arrivals.saved(),
             **self.guard.saved(),
-            "configured": _written(self._schedule),
+            _CONFIGURED: self._steps.saved(),
             **(self._noise.saved() if self._noise else {}),
         }
         theirs = more or {}
@@ -317,7 +319,8 @@ class TrainingAudit:
         self.guard.restore(state)
         self.reading.restore(state)
         self._arrivals.restore(state)
-        self._schedule = _read(state)
+        rows = (len(state.get(_CONFIGURED, ())), 4)
+        self._steps = ConfiguredSteps.restored(saved_rows(state, _CONFIGURED, rows))
         if self._noise is not None:
             self._noise.restore(state)
         self._run.resumed()
@@ -397,7 +400,7 @@ class TrainingAudit:
             commitment=self.commitment,
             claim=claim,
             configuration=configured(
-                tuple(self._schedule),
+                tuple(self._steps.runs),
                 coordinates=coordinates_needed(self.design),
                 per_coordinate=per_coordinate(self.design),
                 turns=self._turns,
@@ -449,20 +452,3 @@ def _configured_rate(drawn: float, sampling: Sampling | None) -> float | None:
     ):
         return None
     return min(drawn, sampling.rate)
-
-
-def _written(schedule: Iterable[StepsAlike]) -> NDArray[np.float64]:
-    """Return a schedule as an array, -1 for what is not known."""
-    rows = [(each.steps, each.noise, each.clip, each.rate) for each in schedule]
-    known = [[-1.0 if value is None else value for value in row] for row in rows]
-    return np.array(known, np.float64).reshape(-1, 4)
-
-
-def _read(state: State) -> list[StepsAlike]:
-    """Return the schedule that ``_written`` wrote."""
-    rows = saved_rows(state, "configured", (len(state.get("configured", ())), 4))
-    known = [[None if value < 0 else value for value in row] for row in rows.tolist()]
-    return [
-        StepsAlike(steps=int(steps or 0), noise=noise, clip=clip, rate=rate)
-        for steps, noise, clip, rate in known
-    ]

@@ -5,18 +5,20 @@ multiplier and a sampling rate. A claim about fewer steps, more noise or a lower
 than those of the run is about another run, whatever was measured. No probability is
 involved: both sides are numbers that the program itself states.
 
-Steps compose in any order, so the two are compared as sorted lists: the claim covers
-the run if to every step there is an entry of its own with no more noise, and one with
-no lower rate. More noise than was accounted for, or a lower rate, is no fault.
+Steps compose in any order, so the claim covers the run if every step has an entry of
+its own with no more noise and no lower rate. More noise than was accounted for, or a
+lower rate, is no fault.
 """
 
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, final
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Iterator
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.accounting.history import History
+from dpaudit.game.configuration import StepsAlike, alike
 from dpaudit.game.ledger import Fault, How, Look, Road
 
 __all__ = ["ConfiguredSteps", "accounting_faults", "accounting_look"]
@@ -29,39 +31,40 @@ class ConfiguredSteps:
     """Noise multiplier, clipping norm and rate of every step, as they were set.
 
     Attributes:
-        runs: Steps in order, those alike that follow each other together: noise
-            multiplier, clipping norm, sampling rate, number of steps.
+        runs: Steps in order, those alike that follow each other together.
         count: How many steps were made.
 
     Example:
         >>> steps = ConfiguredSteps()
         >>> for noise in (1.0, 1.0, 0.9):
-        ...     steps.add(noise=noise, clip=2.0, rate=0.1)
-        >>> steps.runs, steps.count
-        ([(1.0, 2.0, 0.1, 2), (0.9, 2.0, 0.1, 1)], 3)
+        ...     steps.add(StepsAlike(steps=1, noise=noise, clip=2.0, rate=0.1))
+        >>> [(each.steps, each.noise) for each in steps.runs], steps.count
+        ([(2, 1.0), (1, 0.9)], 3)
     """
 
-    def __init__(self, runs: Sequence[tuple[float, float, float, int]] = ()) -> None:
-        self.runs = list(runs)
-        self.count = sum(steps for *_, steps in self.runs)
+    def __init__(self, runs: Iterable[StepsAlike] = ()) -> None:
+        self.runs = list(alike(runs))
+        self.count = sum(each.steps for each in self.runs)
 
-    def add(self, *, noise: float, clip: float, rate: float) -> None:
-        """Take note of a step."""
-        before = self.runs.pop() if self.runs else (noise, clip, rate, 0)
-        if before[:3] != (noise, clip, rate):
-            self.runs.append(before)
-            before = (noise, clip, rate, 0)
-        self.runs.append((noise, clip, rate, before[3] + 1))
-        self.count += 1
+    def add(self, step: StepsAlike) -> None:
+        """Take note of a step, or of several that are alike."""
+        self.runs[-1:] = alike([*self.runs[-1:], step])
+        self.count += step.steps
 
-    def plain(self) -> list[list[float]]:
-        """Return the same as JSON has it."""
-        return [list(each) for each in self.runs]
+    def saved(self) -> NDArray[np.float64]:
+        """Return a row for each run of steps, with -1 for what is not known."""
+        rows = [(each.steps, each.noise, each.clip, each.rate) for each in self.runs]
+        known = [[-1.0 if value is None else value for value in row] for row in rows]
+        return np.array(known, np.float64).reshape(-1, 4)
 
     @classmethod
-    def of(cls, plain: Sequence[Sequence[Any]]) -> "ConfiguredSteps":
-        """Return what ``plain`` returned."""
-        return cls([(float(s), float(c), float(q), int(n)) for s, c, q, n in plain])
+    def restored(cls, rows: NDArray[np.float64]) -> "ConfiguredSteps":
+        """Return what ``saved`` was asked of."""
+        known = ([None if value < 0 else value for value in row] for row in rows)
+        return cls(
+            StepsAlike(steps=int(steps or 0), noise=noise, clip=clip, rate=rate)
+            for steps, noise, clip, rate in known
+        )
 
 
 def accounting_faults(
@@ -75,16 +78,16 @@ def accounting_faults(
         before: How many steps it had been told of when the first of these was made.
 
     Example:
-        >>> steps = ConfiguredSteps([(1.0, 1.0, 0.1, 10), (0.8, 1.0, 0.1, 10)])
+        >>> first = StepsAlike(steps=10, noise=1.0, clip=1.0, rate=0.1)
+        >>> later = StepsAlike(steps=10, noise=0.8, clip=1.0, rate=0.1)
+        >>> steps = ConfiguredSteps([first, later])
         >>> for fault in accounting_faults([(1.0, 0.1, 20)], steps):
         ...     print(fault.said)
         noise multiplier differs from the accountant's at step 11
     """
     made = steps.count
-    noise, rate = (
-        _expanded((s, n) for s, _, _, n in steps.runs),
-        _expanded((q, n) for _, _, q, n in steps.runs),
-    )
+    noise = _expanded((each.noise or 0.0, each.steps) for each in steps.runs)
+    rate = _expanded((each.rate or 0.0, each.steps) for each in steps.runs)
     told_noise = _expanded((s, n) for s, _, n in history)[before:]
     told_rate = _expanded((q, n) for _, q, n in history)[before:]
     if len(told_noise) < made:
@@ -100,7 +103,8 @@ def accounting_faults(
     if not count:
         return
     lowest, least = np.sort(noise)[:count], np.sort(told_noise)[:count]
-    if np.any(lowest < least * (1 - _ROUNDING)):
+    too_little = bool(np.any(lowest < least * (1 - _ROUNDING)))
+    if too_little:
         less = noise[:count] < told_noise[:count] * (1 - _ROUNDING)
         at = int(np.argmax(less))
         yield Fault(
@@ -112,7 +116,8 @@ def accounting_faults(
             cause="a noise schedule that the accountant was not told of",
         )
     highest, most = np.sort(rate)[::-1][:count], np.sort(told_rate)[::-1][:count]
-    if np.any(highest > most * (1 + _ROUNDING)):
+    too_often = bool(np.any(highest > most * (1 + _ROUNDING)))
+    if too_often:
         more = rate[:count] > told_rate[:count] * (1 + _ROUNDING)
         at = int(np.argmax(more))
         yield Fault(
@@ -125,6 +130,18 @@ def accounting_faults(
             "than the loader has",
         )
 
+    told = told_noise, told_rate
+    if not (too_little or too_often or _covered(noise[:count], rate[:count], *told)):
+        yield Fault(
+            road=Road.ACCOUNTING,
+            said="noise multiplier and sampling rate of a step were not accounted for "
+            "together",
+            measured="steps with less noise are those with the higher rate",
+            claimed="an entry of the accountant's history for each step",
+            cause="schedules of noise and of batch size that the accountant was told "
+            "of one by one",
+        )
+
 
 def accounting_look(steps: ConfiguredSteps) -> Look:
     """Return what was looked at where an accountant's history is known."""
@@ -134,6 +151,36 @@ def accounting_look(steps: ConfiguredSteps) -> Look:
         said=f"number, noise multiplier and rate of {steps.count} steps were compared "
         "with the accountant's history",
     )
+
+
+def _covered(
+    noise: NDArray[np.float64],
+    rate: NDArray[np.float64],
+    told_noise: NDArray[np.float64],
+    told_rate: NDArray[np.float64],
+) -> bool:
+    """Return whether every step has an entry with no more noise and no lower rate.
+
+    From the least noise on, each step takes the lowest rate that is enough for it of
+    the entries with no more noise. Later steps may take what is left and more, so if
+    any assignment serves all steps, this one does.
+    """
+    wanted, low = noise * (1 + _ROUNDING), rate * (1 - _ROUNDING)
+    size = len(noise)
+    if np.all(told_noise[:size] <= wanted) and np.all(told_rate[:size] >= low):
+        return True  # in the order in which they were made
+    entries = sorted(zip(told_noise.tolist(), told_rate.tolist(), strict=True))
+    pool: list[float] = []
+    taken = 0
+    for most, least in sorted(zip(wanted.tolist(), low.tolist(), strict=True)):
+        while taken < len(entries) and entries[taken][0] <= most:
+            insort(pool, entries[taken][1])
+            taken += 1
+        place = bisect_left(pool, least)
+        if place == len(pool):
+            return False
+        pool.pop(place)
+    return True
 
 
 def _expanded(runs: Iterator[tuple[float, int]]) -> NDArray[np.float64]:

@@ -34,6 +34,7 @@ from dpaudit.dpsgd.strategy import Strategy
 from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
+from dpaudit.game.configuration import StepsAlike
 from dpaudit.game.design import Design
 from dpaudit.game.ledger import Fault, Look
 from dpaudit.game.result import Result
@@ -407,9 +408,9 @@ class JaxPrivacyAudit:
         if self._strategy or self._separation > 1:
             return [], []
         noise = max(s for s, *_ in history) if self._stated is None else self._stated
-        made = ConfiguredSteps(
-            [(noise, self._norm, self._rate, self._audit.reading.steps)]
-        )
+        steps = self._audit.reading.steps
+        alike = StepsAlike(steps=steps, noise=noise, clip=self._norm, rate=self._rate)
+        made = ConfiguredSteps([alike])
         return [accounting_look(made)], [*accounting_faults(history, made)]
 
     def _joining(self) -> NDArray[np.float64]:

@@ -15,10 +15,12 @@ made. Batches that no step used are fine; micro-batches are parts of one batch.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, final
 
+import numpy as np
 from opacus.accountants import IAccountant
 from opacus.optimizers import DPOptimizer
 
 from dpaudit.accounting.curves import HasHistory
+from dpaudit.game.configuration import StepsAlike
 from dpaudit.game.ledger import Fault, How, Look, Road
 from dpaudit.training.opacus.frozen import Model
 from dpaudit.training.opacus.sampler import SampledBatches
@@ -77,7 +79,7 @@ class Conservation:
         """
         batches, counts = self._batches, self._counts
         rate = self._rate if batches is None or not batches.rate else batches.rate
-        self.steps.add(noise=noise, clip=clip, rate=rate)
+        self.steps.add(StepsAlike(steps=1, noise=noise, clip=clip, rate=rate))
         made = self.steps.count
         if batches is not None:
             counts["without"] = max(counts["without"], made - batches.handed)
@@ -93,7 +95,7 @@ class Conservation:
     def plain(self) -> dict[str, Any]:
         """Return what was seen, as JSON has it."""
         return {
-            "configured": self.steps.plain(),
+            "configured": self.steps.saved().tolist(),
             "told": self._told,
             "norms": list(self._norms),
             "counts": self._counts,
@@ -101,7 +103,8 @@ class Conservation:
 
     def take_up(self, plain: Mapping[str, Any]) -> None:
         """Go on from what ``plain`` returned."""
-        self.steps = ConfiguredSteps.of(plain["configured"])
+        rows = np.array(plain["configured"], np.float64).reshape(-1, 4)
+        self.steps = ConfiguredSteps.restored(rows)
         self._told = int(plain["told"])
         module, noise = plain["norms"]
         self._norms = float(module), float(noise)
@@ -165,7 +168,8 @@ class Conservation:
                 measured=f"{steps} steps and no batch",
                 claimed="one batch of it for each step",
                 cause="training on another loader than make_private returned, such as "
-                "the one that was given to it",
+                "the one that was given to it, or on batches drawn before the audit "
+                "was opened",
             )
         return Fault(
             road=Road.SAMPLING,
