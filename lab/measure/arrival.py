@@ -28,7 +28,7 @@ from ranks import on_ranks
 from sweeping import filled
 from torch import distributed
 
-from dpaudit import ApproxDP, Design, Key, OneRun
+from dpaudit import ApproxDP, Design, OneRun
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep
 from dpaudit.errors import VoidAuditError
@@ -180,7 +180,7 @@ def loop_run(*, real_sums: bool) -> Callable[[str, int], Result]:
         rng = np.random.default_rng(seed)
         audit = SumsAudit(
             design=DESIGN,
-            key=Key(rng.bytes(32)),
+            key=fixed_key(rng.bytes(32)),
             dimension=CANARIES,
             sample_rate=RATE,
             real_sums=real_sums,

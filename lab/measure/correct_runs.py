@@ -35,13 +35,14 @@ from sweeping import filled
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from dpaudit import ApproxDP, Design, Key, OneRun
+from dpaudit import ApproxDP, Design, OneRun
 from dpaudit.accounting import accountant_curve
 from dpaudit.engines.store import Outcome, Setting
 from dpaudit.engines.sweep import Sweep
 from dpaudit.game.ledger import How, Road
 from dpaudit.game.result import Result
 from dpaudit.stats.binomial import rate_limits
+from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
 from dpaudit.training.opacus import OpacusAudit, with_canaries
 
@@ -139,7 +140,7 @@ def opacus_run(setting: Setting, rng: np.random.Generator) -> Outcome:
     )
     criterion = criteria[0] if criteria else nn.CrossEntropyLoss()
     schedules = [make(optimizer) for make in (kind.noise, kind.clip) if make]
-    key = Key(rng.bytes(32))
+    key = fixed_key(rng.bytes(32))
     attach = partial(
         OpacusAudit, optimizer, design=design(), key=key, accountant=engine.accountant
     )
@@ -198,7 +199,7 @@ def sums_run(drawn: torch.dtype, rng: np.random.Generator) -> Outcome:
     weights = torch.zeros(60, 4, dtype=torch.bfloat16)
     audit = SumsAudit(
         design=design(),
-        key=Key(rng.bytes(32)),
+        key=fixed_key(rng.bytes(32)),
         dimension=weights.numel(),
         sample_rate=RATE,
         real_sums=True,
@@ -257,7 +258,7 @@ def jax_run(types: str, rng: np.random.Generator) -> Outcome:
         sampling,
         dpsgd_event(noise, STEPS, sampling_prob=RATE),
         design=design(),
-        key=Key(rng.bytes(32)),
+        key=fixed_key(rng.bytes(32)),
         noise=noise,
     )
     privatizer = audit.wrap(

@@ -97,6 +97,7 @@ def audited(run: Run, *, fault: float, seed: int) -> Result:
         turns=run.turns,
         real_sums=True,
         noise=t.noise,
+        unchecked=("sampling", "gradients", "clipping"),
     )
     nothing = np.zeros(run.coordinates)
     for _ in range(t.steps):

@@ -62,6 +62,7 @@ from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep
 from dpaudit.game.ledger import How
 from dpaudit.stats.binomial import rate_limits
+from dpaudit.testing import fixed_key
 from dpaudit.training.opacus import OpacusAudit, plan_opacus, with_canaries
 
 HONEST: list[Setting] = [
@@ -141,7 +142,7 @@ def begin(rng: np.random.Generator) -> Key:
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     torch.manual_seed(int(rng.integers(2**63)))
-    return Key(rng.bytes(32))
+    return fixed_key(rng.bytes(32))
 
 
 def honest_run(setting: Setting, rng: np.random.Generator) -> Outcome:
@@ -569,7 +570,7 @@ def audited(given: str, seed: int) -> Any:  # noqa: ANN401 (plain values)
         optimizer,
         loader,
         design=Design(canaries=CANARIES, rules=OneRun(guesses=guesses), claim=claim),
-        key=Key(bytes.fromhex(plain["secret"])),
+        key=fixed_key(bytes.fromhex(plain["secret"])),
         accountant=engine.accountant,
         model=model,
     )

@@ -39,6 +39,7 @@ from watching import Watch, slope
 from dpaudit import ApproxDP, Coins, Design, Key, OneRun
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep
+from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import scattered
 from dpaudit.training.draws import Draws
 from dpaudit.training.opacus import OpacusAudit, with_canaries
@@ -92,7 +93,7 @@ def both(task_name: str, mode_name: str, seed: int, secret: str) -> Outcome:
     plain = begun(task, mode, seed, canaries=False)
     go(task, mode, plain, plain.loader)
     return {
-        **audited(task, mode, seed, Key(bytes.fromhex(secret))),
+        **audited(task, mode, seed, fixed_key(bytes.fromhex(secret))),
         "epsilon without": float(plain.engine.get_epsilon(DELTA)),
         "accuracy without": accuracy(plain, task),
     }

@@ -16,6 +16,8 @@ from dpaudit.bounds import (
     Classic,
     Counts,
     Exact,
+    HalfCounts,
+    Hypergeometric,
     IndependentRuns,
     LowerBound,
     Ranked,
@@ -67,6 +69,7 @@ GAMES = [
     (AdaptiveSlots(), replace(SLOTS, adaptive=True)),
     (UnequalCoins(), UNEQUAL),
     (UnequalCoins(), replace(UNEQUAL, committed=False)),
+    (Hypergeometric(), HalfCounts(canaries=200, guesses=60, correct=48)),
     (RankedLooks(), Ranked(canaries=200, right=RIGHT)),
     (
         Betting(grid=Grid(start=0.505)),

@@ -28,10 +28,3 @@ def test_the_first_evidence_is_of_the_design_that_was_registered():
     assert found.sound, str(found)
     names = {check.name for check in found.checks if check.finding is Finding.HOLDS}
     assert names >= {"registration", "commitment", "coins", "rules", "tally", "bound"}
-
-
-def test_the_first_evidence_from_files_of_scores_still_holds():
-    text = (DATA / "evidence-1-scores.json").read_bytes()
-    found = verify(text, files=DATA)
-    assert found.sound, str(found)
-    assert "tally" in {c.name for c in found.checks if c.finding is Finding.HOLDS}

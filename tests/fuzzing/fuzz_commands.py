@@ -194,7 +194,7 @@ def read_command(data: bytes, folder: Path) -> object:
     if done.exception is not None and not isinstance(done.exception, SystemExit):
         raise done.exception
     said = done.stdout + done.stderr
-    assert done.exit_code in (0, 1, 2, 3, 4), f"exit code {done.exit_code}"
+    assert done.exit_code in (0, 1, 2, 3, 4, 6), f"exit code {done.exit_code}"
     assert "Traceback" not in said, f"traceback: {said[-300:]}"
     refused = done.exit_code == 2 or (done.exit_code == 4 and not done.stdout)
     assert refused == bool(done.stderr), f"{done.exit_code}, {said[:200]}"

@@ -38,9 +38,10 @@ from dpaudit.game.result import conclude
 from dpaudit.mechanisms.local import LocalRandomisedResponse
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.reporting.loggers.plain import as_metrics
+from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
 
-KEYS = [Key(np.random.default_rng(seed).bytes(32)) for seed in (1, 2)]
+KEYS = [fixed_key(np.random.default_rng(seed).bytes(32)) for seed in (1, 2)]
 CANARIES = 256
 CLAIM = ApproxDP(epsilon=1.0, delta=1e-5)
 DESIGN = Design(canaries=CANARIES, rules=OneRun(guesses=40), claim=CLAIM)
@@ -121,7 +122,7 @@ def test_commitments_of_all_keys_look_alike():
     """
     rng, bits, coins = np.random.default_rng(3), [], []
     for _ in range(1000):
-        key = Key(rng.bytes(32))
+        key = fixed_key(rng.bytes(32))
         digest = bytes.fromhex(register(DESIGN, key).commitment.sha256)
         bits.append(np.unpackbits(np.frombuffer(digest, np.uint8)).astype(int))
         coins.append(Coins(key=key, count=1).bits())

@@ -325,7 +325,7 @@ def a_little_less(found):
     return replace(found, average_element=less)
 
 
-BOUND = ("bounds/exact.py", "Pure.epsilon_lower")
+BOUND = ("bounds/bound.py", "GameBound.epsilon_lower")
 LIMITS = ("stats/binomial.py", "rate_limits")
 two_sided = given(alpha=lambda alpha: alpha / 2)
 one_percent_more = given(alpha=lambda alpha: 1.01 * alpha)

@@ -8,18 +8,19 @@ import pytest
 from markdown_it import MarkdownIt
 from scipy import special, stats
 
-from dpaudit import ApproxDP, Design, GaussianDP, Key, OneRun, Ranking, ThreatModel
+from dpaudit import ApproxDP, Design, GaussianDP, OneRun, Ranking, ThreatModel
 from dpaudit.bounds import Counts, Ranked
 from dpaudit.errors import InvalidInputError
 from dpaudit.game import Commitment
 from dpaudit.game.result import judge
 from dpaudit.game.verdict import Control, Verdict
 from dpaudit.reporting.model_card import model_card_section
+from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
 
 PARSER = MarkdownIt("commonmark").enable("table")
 section_of = cache(model_card_section)  # a second each
-KEY = Key(bytes(range(32)))
+KEY = fixed_key(bytes(range(32)))
 # Of 75 of 100 right about 1000 canaries at (0.5, 1e-4), by the exact bound.
 LAW = stats.binom(100, special.expit(0.5))
 P_VALUE = LAW.sf(74) * (1 + 1000 * 1e-4 * LAW.cdf(74) / (75 * LAW.pmf(75)))

@@ -137,7 +137,7 @@ def test_documents_of_a_training_run_with_a_fixed_noise_seed(tmp_path, capfd):
     audit = attach(run, canaries=CANARIES, guesses=100, key=KEY, accountant=None)
     run.train(steps=4)
     audit.save(tmp_path / "state.npz")
-    with pytest.raises(Exception, match="another audit") as refused:
+    with pytest.raises(Exception, match="an audit attached") as refused:
         attach(run, key=KEY)
     result = audit.finish()
     assert any("a fixed seed" in each for each in result.training.remarks)

@@ -44,6 +44,20 @@ class EveryLot:
         return np.array(every[self._pick(factorial(len(numbers)))], np.uint64)
 
 
+class Cuts:
+    """Rules that count correct guesses up to these numbers, from both ends."""
+
+    def __init__(self, cuts):
+        self._cuts = list(cuts)
+
+    def cuts(self, _canaries):
+        return self._cuts
+
+    @staticmethod
+    def from_top(guesses):
+        return (guesses + 1) // 2
+
+
 def law_of(decided):
     """Return the exact law of what a function of lots returns."""
     law, chosen = Counter(), []
@@ -128,7 +142,7 @@ def test_counts_of_right_guesses_have_the_law_of_shuffled_ties(counts, ones, cut
         )
 
     def decided(lots):
-        return tuple(_right(cells_of(counts, ones), list(cuts), lots))
+        return tuple(_right(cells_of(counts, ones), Cuts(cuts), sum(counts), lots))
 
     assert law_of(decided) == law_by_shuffling(counts, ones, read)
 
@@ -153,7 +167,7 @@ def test_without_lots_no_arrangement_of_a_cell_has_fewer_right(counts, ones):
     every = [right(bits) for bits in shuffled(counts, ones)]
     least = [min(each[k] for each in every) for k in range(n)]
     cells = cells_of(counts, ones)
-    assert _right(cells, list(range(1, n + 1)), None) == least
+    assert _right(cells, Cuts(range(1, n + 1)), n, None) == least
     top, bottom = cells.ends(high, low, None)
     ranked = np.empty(n, bool)
     ranked[0::2], ranked[1::2] = top, ~bottom

@@ -41,9 +41,14 @@ def loop(audit, *, noise, steps, seed=0, dimension=DIMENSION):
         audit.observe(noisy[audit.coordinates] / CLIP)
 
 
-def started(design=DESIGN, key=KEY, rate=0.1, noise=None):
+def started(design=DESIGN, key=KEY, rate=0.1, noise=None, **options):
     return SumsAudit(
-        design=design, key=key, dimension=DIMENSION, sample_rate=rate, noise=noise
+        design=design,
+        key=key,
+        dimension=DIMENSION,
+        sample_rate=rate,
+        noise=noise,
+        **options,
     )
 
 
@@ -132,7 +137,8 @@ def test_what_a_plan_forecasts_is_not_said_of_another_run(change):
 
 
 def test_a_forecast_that_lacks_an_input_names_it():
-    audit = started(replace(DESIGN, setting=PLAN), rate=0.2)
+    unchecked = ("sampling", "gradients", "clipping")
+    audit = started(replace(DESIGN, setting=PLAN), rate=0.2, unchecked=unchecked)
     loop(audit, noise=2.26, steps=20)
     said = str(audit.finish())
     assert "not known: the noise multiplier that was configured was not stated" in said

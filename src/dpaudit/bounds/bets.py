@@ -43,7 +43,7 @@ class Betting(GameBound[Bets]):
         >>> right = np.arange(200) % 10 > 0
         >>> bets = Bets(canaries=200, right=right, stakes=np.full(200, 0.9))
         >>> print(Betting().epsilon_lower(bets, delta=0.0, alpha=0.05))
-        epsilon >= 1.660 at delta = 0 (wrong with chance at most 0.05, \
+        epsilon >= 1.66 at delta = 0 (wrong with chance at most 0.05, \
 whatever the program does; method betting, tier A)
     """
 

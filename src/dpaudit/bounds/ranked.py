@@ -67,7 +67,7 @@ class RankedLooks(GameBound[Ranked]):
         >>> right = np.arange(1000) % 20 > 0  # 19 of 20 right, wherever one looks
         >>> ranked = Ranked(canaries=1000, right=right)
         >>> print(RankedLooks().epsilon_lower(ranked, delta=1e-5, alpha=0.05))
-        epsilon >= 2.570 at delta = 1e-05 (wrong with chance at most 0.05, \
+        epsilon >= 2.57 at delta = 1e-05 (wrong with chance at most 0.05, \
 whatever the program does; method ranked, tier A)
     """
 

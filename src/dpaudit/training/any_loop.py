@@ -194,7 +194,6 @@ class SumsAudit:
         layout_seed: int = 0,
         unchecked: Collection[str] = (),
     ) -> None:
-        self._sampled = sample_rate < 1 or turns is not None
         count = coordinates_needed(design)
         self._stated = noise
         self._noise = noise if real_sums else None
@@ -219,6 +218,7 @@ class SumsAudit:
             else (),
             unchecked=unchecked,
         )
+        self._sampled = sample_rate < 1 or turns is not None
         self.design, self.commitment = self._audit.design, self._audit.commitment
         self.coordinates: NDArray[np.int64] = scattered(
             dimension, count, seed=layout_seed

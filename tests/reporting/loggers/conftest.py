@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from dpaudit import ApproxDP, Design, GaussianDP, Key, OneRun, PureDP, ThreatModel
+from dpaudit import ApproxDP, Design, GaussianDP, OneRun, PureDP, ThreatModel
 from dpaudit.bounds import Counts
 from dpaudit.game import Commitment
 from dpaudit.game.result import judge
+from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
 
-KEY = Key(bytes(range(32)))
+KEY = fixed_key(bytes(range(32)))
 CLAIM = ApproxDP(epsilon=2.5, delta=1e-5)
 
 

@@ -8,11 +8,12 @@ from key_traces import STRETCH, traces, written
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from torch.utils.tensorboard import SummaryWriter
 
-from dpaudit import Key, PureDP
+from dpaudit import PureDP
 from dpaudit.reporting.loggers.plain import as_metrics
 from dpaudit.reporting.loggers.tensorboard import log_to_tensorboard
+from dpaudit.testing import fixed_key
 
-KEY = Key(bytes(range(32)))  # of the results
+KEY = fixed_key(bytes(range(32)))  # of the results
 
 
 def read_back(folder, *logged):

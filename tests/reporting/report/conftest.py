@@ -13,7 +13,6 @@ from dpaudit import (
     Design,
     Extremes,
     GaussianDP,
-    Key,
     OneRun,
     Pairs,
     PureDP,
@@ -27,9 +26,10 @@ from dpaudit.game.auditors import play_adaptive, play_one_run
 from dpaudit.game.result import conclude
 from dpaudit.mechanisms.local import LocalLaplace
 from dpaudit.privacy.guarantees import Adjacency
+from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
 
-KEY = Key(bytes(range(32)))
+KEY = fixed_key(bytes(range(32)))
 EPSILON = 2.0
 MECHANISM = LocalLaplace(epsilon=EPSILON)
 

@@ -146,10 +146,10 @@ def test_what_is_read_is_who_joined(mode, physical):
     read, put = [], []
     original = audit._audit.observe
 
-    def observe(sums, joined, scale):
+    def observe(sums, joined, scale, **configured):
         read.append(sums.copy())
         put.append(joined.copy())
-        original(sums, joined, scale)
+        original(sums, joined, scale, **configured)
 
     audit._audit.observe = observe
     with ExitStack() as stack:

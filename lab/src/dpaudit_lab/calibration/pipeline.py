@@ -46,6 +46,7 @@ from dpaudit.game.rules import (
 )
 from dpaudit.privacy.guarantees import Adjacency, ApproxDP, GaussianDP
 from dpaudit.stats.binomial import masses
+from dpaudit.testing import fixed_key
 from dpaudit_lab.calibration.roads import (
     AS_IT_WAS,
     ROADS,
@@ -331,7 +332,7 @@ def _verdict(road: Road, given: Material) -> bool | None:
 
 
 def _drawn(case: PipelineCase, road: Road, rng: np.random.Generator) -> bool | None:
-    key = Key(rng.bytes(32))
+    key = fixed_key(rng.bytes(32))
     bits = Coins(key=key, count=case.canaries).bits()
     (null,) = _nulls(case.null, case.canaries)
     given = Material(
@@ -388,7 +389,7 @@ def _keys(canaries: int) -> dict[tuple[int, ...], Key]:
     found: dict[tuple[int, ...], Key] = {}
     number = 0
     while len(found) < 2**canaries:
-        key = Key(number.to_bytes(32, "little"))
+        key = fixed_key(number.to_bytes(32, "little"))
         bits = Coins(key=key, count=canaries).bits()
         found.setdefault(tuple(bits.tolist()), key)
         number += 1

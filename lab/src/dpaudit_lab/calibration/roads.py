@@ -46,7 +46,7 @@ from dpaudit.tables.lists import ScoreLists, audit_score_lists, read_both_lists
 from dpaudit.tables.reading import read_score_table
 from dpaudit.tables.tally import Shard, tally_scores
 from dpaudit.tables.tally_json import tally_from_json, tally_to_json
-from dpaudit.testing import Calls, OneValue, audit_function
+from dpaudit.testing import Calls, OneValue, audit_function, fixed_key
 from dpaudit.training.any_loop import SumsAudit
 from dpaudit_lab.calibration.guessers import Stopping, StoppingLate, Weighing
 
@@ -349,7 +349,7 @@ def _combined(given: Material) -> bool:
     """Combine runs with keys of their own."""
     results = []
     for _ in range(_RUNS):
-        key = Key(given.rng.bytes(32))
+        key = fixed_key(given.rng.bytes(32))
         bits = Coins(key=key, count=given.design.canaries).bits()
         scores = given.mechanism(bits, given.rng)
         results.append(_played(replace(given, key=key, bits=bits, scores=scores)))

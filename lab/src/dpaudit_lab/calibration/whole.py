@@ -21,7 +21,7 @@ from dpaudit.bounds.readings import Counts, Reading, Weighted
 from dpaudit.engines.store import Outcome, Setting
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.auditors import audit_classic, play_adaptive, play_one_run
-from dpaudit.game.coins import Coins, Key
+from dpaudit.game.coins import Coins
 from dpaudit.game.design import Design
 from dpaudit.game.guessers import (
     AdaptiveMostLikely,
@@ -42,6 +42,7 @@ from dpaudit.game.rules import (
 from dpaudit.game.scores import read_scores
 from dpaudit.game.transcript import Transcript
 from dpaudit.privacy.guarantees import ApproxDP
+from dpaudit.testing import fixed_key
 from dpaudit_lab.calibration.guessers import (
     ADAPTIVE,
     ONE_RUN,
@@ -319,7 +320,7 @@ def _judged(
         pairs=audited.mechanism.pairs,
         design=design,
         rng=rng,
-        key=Key(rng.bytes(32)),
+        key=fixed_key(rng.bytes(32)),
     )
     return _verdict(transcript.reading(), design)
 
@@ -335,7 +336,7 @@ def _classic(case: WholeCase, audited: Subject, rng: np.random.Generator) -> Ver
         pair=pair,
         design=_design(SeparateRuns(guesses=CANARIES), audited.claim, CANARIES),
         rng=rng,
-        key=Key(rng.bytes(32)),
+        key=fixed_key(rng.bytes(32)),
     )
     return _of(found, audited.claim)
 
@@ -347,7 +348,7 @@ def _small(name: str) -> Any:  # noqa: ANN401 (any mechanism)
 
 def _scores(case: WholeCase, audited: Subject, rng: np.random.Generator) -> Verdict:
     mechanism = audited.mechanism
-    coins = Coins(key=Key(rng.bytes(32)), count=CANARIES)
+    coins = Coins(key=fixed_key(rng.bytes(32)), count=CANARIES)
     output = mechanism.run(mechanism.pairs.choose(coins.bits()), rng)
     design = _design(SCORED[case.guesser], audited.claim, CANARIES)
     reading = read_scores(

@@ -22,12 +22,12 @@ from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.sums import DiracSums, SeenSums
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep
-from dpaudit.game.coins import Key
 from dpaudit.game.guessers import Confident, MostLikely
 from dpaudit.game.rules import AdaptiveBets, AdaptiveCount
 from dpaudit.mechanisms.noise import GaussianNoise
 from dpaudit.mechanisms.sets import CountInSets
 from dpaudit.privacy.guarantees import ApproxDP, GaussianDP
+from dpaudit.testing import fixed_key
 from dpaudit.theory.limit import limit
 from dpaudit_lab.paper.counting import ALPHA, DELTA, NO_MEDIAN, exact, steinke
 from dpaudit_lab.paper.courses import (
@@ -117,7 +117,7 @@ def one_run(mechanism: DiracSums, rng: np.random.Generator) -> OneGame[SeenSums]
         mechanism=mechanism,
         claim=ApproxDP(epsilon=EPSILON, delta=DELTA),
         canaries=canaries,
-        key=Key(rng.bytes(32)),
+        key=fixed_key(rng.bytes(32)),
         seed=int(rng.integers(2**63)),
         alpha=ALPHA,
     )

@@ -39,7 +39,6 @@ from dpaudit.dpsgd.planning.plan import Plan
 from dpaudit.dpsgd.planning.training import Training
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep
-from dpaudit.game.coins import Key
 from dpaudit.game.guessers import Confident, MostLikely
 from dpaudit.game.rules import AdaptiveCount, AdaptiveRounds
 from dpaudit.mechanisms.exposure import AllOrNothing, NameAndShame
@@ -48,6 +47,7 @@ from dpaudit.mechanisms.parity import XorInPairs
 from dpaudit.mechanisms.said import Said
 from dpaudit.mechanisms.sets import CountInSets
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
+from dpaudit.testing import fixed_key
 from dpaudit.theory.adaptive import one_run_guesses
 from dpaudit.theory.limit import limit
 from dpaudit_lab.paper.counting import ALPHA, DELTA, pure
@@ -148,7 +148,7 @@ def trial(setting: Setting, rng: np.random.Generator) -> Outcome:
         mechanism=larger,
         claim=PureDP(epsilon=1.0, adjacency=panel.mechanism.pairs.adjacency),
         canaries=runs * ELEMENTS,
-        key=Key(rng.bytes(32)),
+        key=fixed_key(rng.bytes(32)),
         seed=int(rng.integers(2**63)),
         alpha=ALPHA,
     )
@@ -232,7 +232,7 @@ def train(setting: Setting, rng: np.random.Generator) -> Outcome:
         mechanism=mechanism,
         claim=plan.claim,
         canaries=plan.coordinates * plan.per_coordinate,
-        key=Key(rng.bytes(32)),
+        key=fixed_key(rng.bytes(32)),
         seed=int(rng.integers(2**63)),
         alpha=ALPHA,
     )

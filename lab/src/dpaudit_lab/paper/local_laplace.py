@@ -16,9 +16,10 @@ import numpy as np
 
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep
-from dpaudit.game.coins import Coins, Key
+from dpaudit.game.coins import Coins
 from dpaudit.game.guessers import Everyone
 from dpaudit.mechanisms.local import LocalLaplace
+from dpaudit.testing import fixed_key
 from dpaudit_lab.paper.counting import ALPHA, pure
 from dpaudit_lab.paper.courses import CLEAR
 from dpaudit_lab.paper.figure import Figure, Reproduced, number, rows
@@ -49,7 +50,7 @@ def trial(setting: Setting, rng: np.random.Generator) -> Outcome:
     """Run the mechanism once, guess every coin, and count the right guesses."""
     mechanism = LocalLaplace(epsilon=number(setting, "epsilon"))
     n = int(number(setting, "canaries"))
-    bits = Coins(key=Key(rng.bytes(32)), count=n).bits()
+    bits = Coins(key=fixed_key(rng.bytes(32)), count=n).bits()
     output = mechanism.run(mechanism.pairs.choose(bits), rng)
     made = Everyone(mechanism=mechanism).guess(output)
     return {"right": int(np.sum((made.guess == 1) == (bits == 1)))}

@@ -21,11 +21,11 @@ import numpy as np
 
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep
-from dpaudit.game.coins import Key
 from dpaudit.game.guessers import Confident
 from dpaudit.game.rules import AdaptiveBets, AdaptiveCount
 from dpaudit.mechanisms.sets import CountInSets
 from dpaudit.privacy.guarantees import PureDP
+from dpaudit.testing import fixed_key
 from dpaudit.theory.adaptive import adaptive_guesses, one_run_guesses
 from dpaudit.theory.limit import limit
 from dpaudit_lab.paper.counting import ALPHA, NO_MEDIAN, pure
@@ -65,7 +65,7 @@ def trial(setting: Setting, rng: np.random.Generator) -> Outcome:
         # What bounds are found is not about this claim; a design must name one.
         claim=PureDP(epsilon=1.0, adjacency=mechanism.pairs.adjacency),
         canaries=SETS * s,
-        key=Key(rng.bytes(32)),
+        key=fixed_key(rng.bytes(32)),
         seed=int(rng.integers(2**63)),
         alpha=ALPHA,
     )

@@ -28,9 +28,10 @@ from dpaudit.engines.local import LocalEngine
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep, run
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.coins import Coins, Key
+from dpaudit.game.coins import Coins
 from dpaudit.game.guessers import MostLikely
 from dpaudit.reporting.live import watched
+from dpaudit.testing import fixed_key
 from dpaudit.theory.capabilities import (
     Simulable,
     can_be_simulated,
@@ -238,7 +239,7 @@ def _trial(
     """Run a mechanism once, and count right guesses."""
     mechanism = mechanisms[str(setting["mechanism"])]
     n, k = (int(number(setting, name)) for name in ("elements", "guesses"))
-    bits = Coins(key=Key(rng.bytes(32)), count=n).bits()
+    bits = Coins(key=fixed_key(rng.bytes(32)), count=n).bits()
     output = mechanism.run(mechanism.pairs.choose(bits), rng)
     made = MostLikely(mechanism=mechanism, guesses=k).guess(output)
     return {"right": int(np.sum((made.guess == 1) == (bits[made.index] == 1)))}

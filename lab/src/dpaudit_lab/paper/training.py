@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.sums import DiracSums, SeenSums
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.coins import Coins, Key
+from dpaudit.game.coins import Coins
 from dpaudit.game.guessers import Extremes, MostLikely, Submission
+from dpaudit.testing import fixed_key
 
 __all__ = [
     "CEILING",
@@ -143,6 +144,6 @@ def one_training(
 ) -> OneTraining:
     """Return one simulated run."""
     mechanism = dp_sgd(elements, epsilon)
-    bits = Coins(key=Key(rng.bytes(32)), count=elements).bits()
+    bits = Coins(key=fixed_key(rng.bytes(32)), count=elements).bits()
     seen = mechanism.run(mechanism.pairs.choose(bits), rng)
     return OneTraining(mechanism=mechanism, bits=bits, seen=seen)

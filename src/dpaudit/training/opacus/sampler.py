@@ -14,6 +14,7 @@ seen handing over: there a batch counts once it is drawn.
 
 import gc
 from collections.abc import Iterator
+from functools import partial
 from hashlib import blake2b
 from math import exp, log
 from typing import Any, Final, final
@@ -95,11 +96,11 @@ class SampledBatches(Sampler[list[int]]):
         for holder, name in [(loader, "batch_sampler"), *_holders(self._sampler)]:
             self._put(holder, name, self)
             if name == "_index_sampler":
-                self._watch(holder, holder._num_yielded)
+                self.watch(holder, holder._num_yielded)
                 continue
             self._held.append((holder, name))
             if hasattr(holder, "_get_iterator"):
-                holder._get_iterator = self._watching(holder)
+                holder._get_iterator = partial(_watched, self, holder)
 
     def detach(self) -> None:
         """Leave the loader as it was."""
@@ -113,16 +114,7 @@ class SampledBatches(Sampler[list[int]]):
         # A loader refuses to be given another sampler; this one yields the same.
         object.__setattr__(holder, name, sampler)
 
-    def _watching(self, loader: Any) -> Any:  # noqa: ANN401 (a loader's own method)
-        """Return what makes a loader's iterators, each of them watched."""
-        make = loader._get_iterator
-
-        def made() -> Any:  # noqa: ANN401
-            return self._watch(make())
-
-        return made
-
-    def _watch(self, iterator: Any, given: int = 0) -> Any:  # noqa: ANN401
+    def watch(self, iterator: Any, given: int = 0) -> Any:  # noqa: ANN401
         """Count what an iterator hands over; return it.
 
         Args:
@@ -285,6 +277,11 @@ class SampledBatches(Sampler[list[int]]):
             cause="a sampler that is seeded anew",
             chance=3 * p,
         )
+
+
+def _watched(batches: SampledBatches, loader: Any) -> Any:  # noqa: ANN401
+    """Return a new iterator of a loader, watched; loaders that hold this pickle."""
+    return batches.watch(type(loader)._get_iterator(loader))
 
 
 def _holders(sampler: object) -> Iterator[tuple[Any, str]]:
