@@ -307,6 +307,7 @@ def test_a_folder_of_csv_files_is_one_table(tmp_path):
         for i, part in enumerate(np.array_split(rng.permutation(rows), parts)):
             place = tmp_path / name / ("deeper" if i == 1 else "") / f"{i}.csv"
             place.write_text("\n".join(["id,bit,score", *part]))
+        (tmp_path / name / ".hidden.parquet").touch()
         found.add(read_scores(tmp_path / name).audit(design).to_json())
     assert len(found) == 1
     (tmp_path / "in three" / "_again.csv").write_text("left alone")

@@ -215,7 +215,7 @@ def forgets(monkeypatch):
     monkeypatch.setattr(
         whole,
         "test_claim",
-        lambda claim, reading, *, alpha: verdict_on(
+        lambda claim, reading, *, alpha, bound: verdict_on(
             replace(claim, delta=0.0), reading, alpha=alpha
         ),
     )

@@ -267,12 +267,14 @@ class GameBound(ABC, Generic[R]):
     Attributes:
         method: Name of the bound.
         reference: Where its proof stands.
+        rises: Whether p-values rise with epsilon, whatever delta is.
     """
 
     __slots__ = ()
 
     method: ClassVar[str]
     reference: ClassVar[str]
+    rises: ClassVar[bool] = False
 
     @abstractmethod
     def log_p_value(self, reading: R, /, *, epsilon: float, delta: float) -> float:
@@ -306,8 +308,10 @@ class GameBound(ABC, Generic[R]):
         """Return by which search epsilons may be tested.
 
         A promise is what is proved of the p-values; without one, a grid that is fixed
-        before the run. Bound and claim test both follow it: see ``p_value``.
+        before the run. Bound and claim test both follow it (``claim_p_value``).
         """
+        if self.rises:
+            return Promise.RISING
         return Promise.ONE_EVENT if self.one_event(reading) else Grid()
 
     def epsilon_lower(self, reading: R, /, *, delta: float, alpha: float) -> LowerBound:

@@ -59,7 +59,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit.bounds.bound import GameBound, Promise, probability
+from dpaudit.bounds.bound import GameBound, probability
 from dpaudit.bounds.readings import Counts, check_at_once
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import GaussianDP, Guarantee, PrivacyCurve
@@ -94,6 +94,7 @@ whatever the program does; method exact, tier A)
 
     method: ClassVar[str] = "exact"
     reference: ClassVar[str] = "docs/explanation/exact-bound.md"
+    rises: ClassVar[bool] = True  # each is the most that a claim allows
 
     def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value, which may be far below any float."""
@@ -160,16 +161,6 @@ whatever the program does; method exact, tier A)
             return curve_log_p_value(counts, claim)
         return float(self.log_p_values(counts, *claim.points()).min())
 
-    def search(
-        self,
-        counts: Counts,  # noqa: ARG002 (whatever they are)
-        *,
-        delta: float,  # noqa: ARG002
-        alpha: float,  # noqa: ARG002
-    ) -> Promise:
-        """Return that p-values rise: each is the most that a claim allows."""
-        return Promise.RISING
-
 
 def group_claim(epsilon: float, delta: float, *, records: int) -> tuple[float, float]:
     """Return what an (epsilon, delta) claim implies for groups of records.
@@ -222,6 +213,7 @@ class Pure(GameBound[Counts]):
 
     method: ClassVar[str] = "pure"
     reference: ClassVar[str] = "https://arxiv.org/abs/2305.08846, section 5"
+    rises: ClassVar[bool] = True  # they are binomial tails
 
     def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value of the claim; delta must be 0."""
@@ -231,16 +223,6 @@ class Pure(GameBound[Counts]):
     def log_p_of(self, counts: Counts, *, delta: float) -> Callable[[float], float]:
         """Return the log of the p-value as a function of epsilon."""
         return Exact().log_p_of(self._guessed(counts, delta), delta=0.0)
-
-    def search(
-        self,
-        counts: Counts,  # noqa: ARG002 (whatever they are)
-        *,
-        delta: float,  # noqa: ARG002
-        alpha: float,  # noqa: ARG002
-    ) -> Promise:
-        """Return that p-values rise: they are binomial tails."""
-        return Promise.RISING
 
     def _guessed(self, counts: Counts, delta: float) -> Counts:
         """Return the counts of what was guessed: nothing else enters at delta = 0."""
@@ -266,6 +248,7 @@ whatever the program does in runs that share nothing; method separate, tier A)
 
     method: ClassVar[str] = "separate"
     reference: ClassVar[str] = "docs/explanation/exact-bound.md"
+    rises: ClassVar[bool] = True  # each is the most that a claim allows
 
     def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value of a claim."""
@@ -299,16 +282,6 @@ whatever the program does in runs that share nothing; method separate, tier A)
             best = min(best, log_p)
         return best
 
-    def search(
-        self,
-        counts: Counts,  # noqa: ARG002 (whatever they are)
-        *,
-        delta: float,  # noqa: ARG002
-        alpha: float,  # noqa: ARG002
-    ) -> Promise:
-        """Return that p-values rise: each is the most that a claim allows."""
-        return Promise.RISING
-
 
 def _log_floor(counts: Counts, epsilon: float, delta: float) -> float:
     """Return a quick lower bound on the log of a p-value of independent runs.
@@ -334,6 +307,7 @@ class FormerClassic(GameBound[Counts]):
 
     method: ClassVar[str] = "classic"
     reference: ClassVar[str] = "https://arxiv.org/abs/2503.07199, algorithm 2"
+    rises: ClassVar[bool] = True  # those of both bounds do
 
     def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value of a claim."""
@@ -341,13 +315,3 @@ class FormerClassic(GameBound[Counts]):
         every = counts.guesses == counts.canaries
         bound = Classic() if plain and every else Exact()
         return bound.log_p_value(counts, epsilon=epsilon, delta=delta)
-
-    def search(
-        self,
-        counts: Counts,  # noqa: ARG002 (whatever they are)
-        *,
-        delta: float,  # noqa: ARG002
-        alpha: float,  # noqa: ARG002
-    ) -> Promise:
-        """Return that p-values rise: those of both bounds do."""
-        return Promise.RISING

@@ -24,7 +24,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from dpaudit.bounds.bound import GameBound, LowerBound, Promise
+from dpaudit.bounds.bound import GameBound, LowerBound
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.readings import Bets, Counts
 from dpaudit.errors import InvalidInputError
@@ -48,6 +48,7 @@ class IndependentRuns(GameBound[Sequence[Counts]]):
 
     method: ClassVar[str] = "independent runs"
     reference: ClassVar[str] = "docs/explanation/ceilings.md"
+    rises: ClassVar[bool] = True  # those of every run do
 
     def log_p_value(
         self, runs: Sequence[Counts], *, epsilon: float, delta: float
@@ -58,16 +59,6 @@ class IndependentRuns(GameBound[Sequence[Counts]]):
         return fisher(
             [Exact().log_p_value(r, epsilon=epsilon, delta=delta) for r in runs]
         )
-
-    def search(
-        self,
-        runs: Sequence[Counts],  # noqa: ARG002 (whatever they are)
-        *,
-        delta: float,  # noqa: ARG002
-        alpha: float,  # noqa: ARG002
-    ) -> Promise:
-        """Return that p-values rise: those of every run do."""
-        return Promise.RISING
 
 
 @final

@@ -15,7 +15,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from dpaudit.bounds.bound import GameBound, Promise
+from dpaudit.bounds.bound import GameBound
 from dpaudit.bounds.readings import Counts, check_at_once
 from dpaudit.errors import InvalidInputError
 from dpaudit.stats.binomial import log_tails, masses
@@ -37,6 +37,7 @@ whatever the program does; method steinke, tier A)
 
     method: ClassVar[str] = "steinke"
     reference: ClassVar[str] = "https://arxiv.org/abs/2305.08846, theorem 5.2"
+    rises: ClassVar[bool] = True  # not proved: as its authors search it
 
     def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
         """Return the log of the published p-value."""
@@ -52,16 +53,6 @@ whatever the program does; method steinke, tier A)
         slope = _steepest(v, r, epsilon)
         excess = log(2 * m * delta * slope) if delta * slope > 0 else -inf
         return min(0.0, float(np.logaddexp(upper, excess)))
-
-    def search(
-        self,
-        counts: Counts,  # noqa: ARG002 (whatever they are)
-        *,
-        delta: float,  # noqa: ARG002
-        alpha: float,  # noqa: ARG002
-    ) -> Promise:
-        """Return that p-values rise: it is read as its authors do."""
-        return Promise.RISING
 
 
 def _steepest(v: int, r: int, log_odds: float) -> float:

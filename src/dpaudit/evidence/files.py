@@ -17,12 +17,11 @@ from typing import final
 from dpaudit import _validate
 from dpaudit._codec import Document
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.tables.columns import ColumnNames
+from dpaudit.tables.columns import USUAL, ColumnNames
 from dpaudit.tables.reading import ScoreTable, joined_tables, read_score_table
 
 __all__ = ["ScoreFile", "ScoreFiles", "file_digest", "read_score_files", "score_files"]
 
-_USUAL = ColumnNames()
 _BLOCK = 1 << 20
 _LONGEST_NAME = 255  # bytes; no usual file system has longer ones
 
@@ -79,7 +78,7 @@ class ScoreFiles(Document):
 
     files: tuple[ScoreFile, ...]
     coins_were_independent: bool = False
-    columns: ColumnNames = _USUAL
+    columns: ColumnNames = USUAL
     paths: tuple[Path, ...] = field(default=(), compare=False, repr=False)
 
     form = "dpaudit.score-files.1"
@@ -103,7 +102,7 @@ def score_files(
     paths: Iterable[str | Path],
     *,
     coins_were_independent: bool = False,
-    columns: ColumnNames = _USUAL,
+    columns: ColumnNames = USUAL,
 ) -> ScoreFiles:
     """Return the names, hashes and sizes of files of scores.
 

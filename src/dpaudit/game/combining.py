@@ -244,14 +244,18 @@ def _check_distinct(runs: Sequence[Result]) -> None:
         # Bare counts of two runs may well be equal; guesses in their order may not.
         ordered = one == other and not one.reading.tally
         named = f" (commitment {one.commitment.sha256})" if one.commitment else ""
-        if same or scored or ordered:
-            two = same and not same_output(one, other)
-            raise VoidAuditError(
-                f"results {i} and {j} are of one run{', or of two by one key' * two}"
-                f"{named}; a run counts once, under whatever designs it was judged"
-                + ", and two outputs by one key, whose coins are the same, do not count"
-                * two
+        if not (same or scored or ordered):
+            continue
+        what, why = (
+            "of one run",
+            "a run counts once, under whatever designs it was judged",
+        )
+        if same and not same_output(one, other):
+            what += ", or of two by one key"
+            why += (
+                ", and two outputs by one key, whose coins are the same, do not count"
             )
+        raise VoidAuditError(f"results {i} and {j} are {what}{named}; {why}")
 
 
 def _check_pooled(runs: Sequence[Result]) -> None:
@@ -316,8 +320,8 @@ def _p_value(run: Result, claim: Guarantee) -> float:
 
 def _test(runs: Sequence[Result], claim: Guarantee, alpha: float) -> ClaimTest:
     """Return the test of a claim by all runs, which agrees with their bound."""
-    p_values = [_p_value(run, claim) for run in runs]
     if len(claim.points()[0]) > 1 and _pooled(runs) is None and _bets(runs) is None:
+        p_values = (_p_value(run, claim) for run in runs)
         found = probability(fisher([log(max(p, _SMALLEST)) for p in p_values]))
     else:
         bound, reading = _judged_by(runs, alpha)

@@ -609,15 +609,18 @@ def _about_the_claim(result: "Result") -> Iterator[Fact]:
 
 def _most(result: "Result") -> Iterator[Fact]:
     """Say what the audit could have shown, had it been luckier or larger."""
-    note = "what this audit would have shown"
-    little = "; too little to refute the claim" * (not result.could_refute)
+    note, little = "what this audit would have shown", "too little to refute the claim"
     if result.reading.adaptive and not result.reading.tally:
-        note = "no audit with so many guesses shows more"
-        little = little.replace("; ", "; as played, ")
+        note, little = (
+            "no audit with so many guesses shows more",
+            f"as played, {little}",
+        )
+    if not result.could_refute:
+        note = f"{note}; {little}"
     yield Fact(
         name="With all guesses right",
         value=f"epsilon >= {result.bound.rounded(result.ceiling)}",
-        note=f"{note}{little}",
+        note=note,
     )
     if result.refuted or result.training is None:
         return

@@ -39,6 +39,7 @@ __all__ = [
     "MISSING",
     "MOST_BYTES",
     "SPELLINGS",
+    "USUAL",
     "ColumnNames",
     "array_names",
     "check_flat",
@@ -122,7 +123,7 @@ class ColumnNames:
                 )
 
 
-_USUAL: Final = ColumnNames()
+USUAL: Final = ColumnNames()
 
 
 def refuse(path: Path, column: str, row: int | None, said: str) -> InvalidInputError:
@@ -132,7 +133,7 @@ def refuse(path: Path, column: str, row: int | None, said: str) -> InvalidInputE
 
 
 def found(
-    path: Path, columns: Iterable[str], named: ColumnNames = _USUAL
+    path: Path, columns: Iterable[str], named: ColumnNames = USUAL
 ) -> Mapping[str, str]:
     """Return what the columns that are read are called in a file.
 
@@ -272,7 +273,7 @@ _BITS: Final = MappingProxyType(
 )
 
 
-def read_csv(path: Path, named: ColumnNames = _USUAL) -> Mapping[str, NDArray[Any]]:
+def read_csv(path: Path, named: ColumnNames = USUAL) -> Mapping[str, NDArray[Any]]:
     """Return the columns of a table by their meaning: id, bit, score."""
     with _lines(path) as lines:
         header = next(lines, None)
@@ -281,7 +282,7 @@ def read_csv(path: Path, named: ColumnNames = _USUAL) -> Mapping[str, NDArray[An
         return _columns(path, header, lines, named)
 
 
-def read_csv_list(path: Path, named: ColumnNames = _USUAL) -> NDArray[Any]:
+def read_csv_list(path: Path, named: ColumnNames = USUAL) -> NDArray[Any]:
     """Return one list of scores: a number a line, or the score column of a table."""
     with _lines(path) as lines:
         first = next(lines, None)
@@ -318,7 +319,7 @@ def _columns(
 ) -> Mapping[str, NDArray[Any]]:
     names = [name.strip() for name in header]
     divided = len(names) > 1 or not any(mark in names[0] for mark in ";\t")
-    known = found(path, names, named if divided else _USUAL)
+    known = found(path, names, named if divided else USUAL)
     if not known and not divided:
         raise InvalidInputError(
             f"{path}: columns must be divided by commas, got the header {names[0]!r}"
@@ -400,7 +401,7 @@ def _is_number(text: str) -> bool:
 _LONGEST_HEADER = 1 << 16  # bytes; numpy itself takes no more than 10,000
 
 
-def read_npz(path: Path, named: ColumnNames = _USUAL) -> Mapping[str, NDArray[Any]]:
+def read_npz(path: Path, named: ColumnNames = USUAL) -> Mapping[str, NDArray[Any]]:
     """Return the columns of a table by their meaning: id, bit, score."""
     known = found(path, array_names(path), named)
     arrays = read_arrays(path, tuple(known.values()))

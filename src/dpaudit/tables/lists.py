@@ -37,6 +37,7 @@ from dpaudit.game.scores import (
 )
 from dpaudit.game.verdict import Control, decided_by_ties
 from dpaudit.tables.columns import (
+    USUAL,
     ColumnNames,
     array_names,
     check_flat,
@@ -65,7 +66,6 @@ UNSEEN_HALF: Final = (
     "lists without ids cannot show that the included half was drawn uniformly at "
     "random, nor that every score stands in the right list; that is the auditor's word"
 )
-_USUAL: Final = ColumnNames()
 _BOTH: Final = ("in_scores", "out_scores")
 
 
@@ -110,7 +110,7 @@ class ScoreLists:
 
 
 def read_score_list(
-    path: str | Path, *, columns: ColumnNames = _USUAL
+    path: str | Path, *, columns: ColumnNames = USUAL
 ) -> NDArray[np.float64]:
     """Return the scores that a .npy, .npz, .csv or .parquet file holds.
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from dpaudit.errors import InvalidInputError, MissingExtraError
 from dpaudit.tables.columns import (
     MISSING,
+    USUAL,
     ColumnNames,
     check_size,
     check_texts,
@@ -45,12 +46,11 @@ try:
 except ImportError as error:
     raise MissingExtraError.of("Parquet is read with pyarrow", "tables") from error
 
-_USUAL: Final = ColumnNames()
 _BUFFER = 1 << 20  # bytes
 _SMALL = 256 << 20  # bytes; 2 GiB are no more than eight times a larger file
 
 
-def read_parquet(path: Path, named: ColumnNames = _USUAL) -> Mapping[str, NDArray[Any]]:
+def read_parquet(path: Path, named: ColumnNames = USUAL) -> Mapping[str, NDArray[Any]]:
     """Return the columns of a table by their meaning: id, bit, score."""
     with opened(path) as file:
         known = found(path, file.schema_arrow.names, named)
@@ -197,7 +197,7 @@ def count_rows(files: Iterable[Path]) -> int:
 
 
 def read_batches(
-    path: Path, *, with_ids: bool, columns: ColumnNames = _USUAL
+    path: Path, *, with_ids: bool, columns: ColumnNames = USUAL
 ) -> Iterator[Batch]:
     """Yield the rows of a file, some at a time."""
     with opened(path) as file:

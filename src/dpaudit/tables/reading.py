@@ -22,6 +22,7 @@ from dpaudit.game.design import Design
 from dpaudit.game.result import Result
 from dpaudit.game.scores import audit_scores
 from dpaudit.tables.columns import (
+    USUAL,
     ColumnNames,
     check_flat,
     read_csv,
@@ -39,6 +40,7 @@ __all__ = [
     "files_of",
     "joined_tables",
     "read_score_table",
+    "shown_files",
     "unseen_coins",
 ]
 
@@ -53,7 +55,6 @@ _UNSEEN_HALF: Final = (
 )
 
 Columns = Mapping[str, NDArray[Any]]
-_USUAL: Final = ColumnNames()
 
 
 @final
@@ -144,7 +145,7 @@ def unseen_coins(result: Result) -> list[str]:
     return [UNSEEN_COINS if result.design.rules.own_coins else _UNSEEN_HALF]
 
 
-def read_score_table(path: str | Path, *, columns: ColumnNames = _USUAL) -> ScoreTable:
+def read_score_table(path: str | Path, *, columns: ColumnNames = USUAL) -> ScoreTable:
     r"""Return the table that a .parquet, .csv or .npz file holds.
 
     Args:
@@ -217,13 +218,13 @@ def files_of(paths: Sequence[str | Path], suffix: str) -> list[Path]:
     files: list[Path] = []
     for path in map(Path, paths):
         if path.is_dir():
-            inside = [each for each in path.rglob("*") if _shown(each, path, suffix)]
+            inside = [f for f in shown_files(path) if f.suffix.lower() == suffix]
             if not inside:
                 raise InvalidInputError(
                     f"{path} holds no {suffix} file; name a file, or a directory of "
                     "them"
                 )
-            files += sorted(inside)
+            files += inside
         elif path.suffix.lower() != suffix:
             raise InvalidInputError(
                 f"expected {suffix} files, or a directory of them, got {path}"
@@ -240,10 +241,15 @@ def files_of(paths: Sequence[str | Path], suffix: str) -> list[Path]:
     return files
 
 
-def _shown(path: Path, root: Path, suffix: str) -> bool:
-    named = path.suffix.lower() == suffix and path.is_file()
-    return named and not any(
-        part.startswith((".", "_")) for part in path.relative_to(root).parts
+def shown_files(directory: Path) -> list[Path]:
+    """Return all files below a directory but hidden ones, in order."""
+    return sorted(
+        path
+        for path in directory.rglob("*")
+        if path.is_file()
+        and not any(
+            part.startswith((".", "_")) for part in path.relative_to(directory).parts
+        )
     )
 
 

@@ -8,13 +8,13 @@ rows they hold.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias, final
+from typing import TypeAlias, final
 
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
 from dpaudit.game.result import Result
-from dpaudit.tables.columns import ColumnNames
+from dpaudit.tables.columns import USUAL, ColumnNames
 from dpaudit.tables.concluding import conclude_scores, unseen_in_tallies
 from dpaudit.tables.lists import (
     ScoreLists,
@@ -27,12 +27,11 @@ from dpaudit.tables.reading import (
     files_of,
     joined_tables,
     read_score_table,
+    shown_files,
 )
 from dpaudit.tables.tally import ScoreTally, Shard, tally_scores
 
 __all__ = ["ScoreFolder", "Scores", "read_folder", "read_scores"]
-
-_USUAL: Final = ColumnNames()
 
 
 @final
@@ -51,7 +50,7 @@ class ScoreFolder:
     files: tuple[Path, ...]
     canaries: int
     check_ids: bool = True
-    columns: ColumnNames = _USUAL
+    columns: ColumnNames = USUAL
     progress: Callable[[int], None] = lambda _rows: None
 
     def tally(self, design: Design, key: Key | None = None) -> ScoreTally:
@@ -94,7 +93,7 @@ def read_scores(
     included: Path | None = None,
     excluded: Path | None = None,
     *,
-    columns: ColumnNames = _USUAL,
+    columns: ColumnNames = USUAL,
 ) -> Scores:
     """Return the scores of a file, of a folder, or of two lists in a file each."""
     if path is not None and included is None and excluded is None:
@@ -113,7 +112,7 @@ def read_scores(
 
 def _read_directory(path: Path, columns: ColumnNames) -> ScoreTable | ScoreFolder:
     """Return one table of all .csv files of a directory, or its .parquet files."""
-    kinds = {each.suffix.lower() for each in path.rglob("*")} & {".csv", ".parquet"}
+    kinds = {each.suffix.lower() for each in shown_files(path)} & {".csv", ".parquet"}
     if kinds != {".csv"}:
         if ".csv" in kinds:
             raise InvalidInputError(
@@ -125,7 +124,7 @@ def _read_directory(path: Path, columns: ColumnNames) -> ScoreTable | ScoreFolde
 
 
 def read_folder(
-    paths: Sequence[Path], *, check_ids: bool = True, columns: ColumnNames = _USUAL
+    paths: Sequence[Path], *, check_ids: bool = True, columns: ColumnNames = USUAL
 ) -> ScoreFolder:
     """Return the Parquet files that are named or that directories hold, counted."""
     from dpaudit.tables.parquet import count_rows  # noqa: PLC0415 (an extra)

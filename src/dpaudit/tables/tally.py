@@ -45,7 +45,7 @@ from dpaudit.game.coins import BLOCK, Coins, Key
 from dpaudit.game.design import Commitment, Design, check_own_coins
 from dpaudit.game.lots import Lots
 from dpaudit.game.scores import check_rules
-from dpaudit.tables.columns import ColumnNames
+from dpaudit.tables.columns import USUAL, ColumnNames
 from dpaudit.tables.ends import Ends, EndsSoFar
 from dpaudit.tables.histogram import Histogram, HistogramSoFar
 from dpaudit.tables.seen_ids import IdSet, SeenIds, joined
@@ -84,7 +84,6 @@ class CoinTable:
         self._derived[block] = True
 
 
-_USUAL: Final = ColumnNames()
 MOST_CANARIES: Final = 1 << 36  # a bit for each takes 8 GiB
 MOST_EXACT: Final = 1 << 16  # guesses whose scores are kept one by one
 MOST_RANKED: Final = 1 << 20  # guesses in order of confidence: a result lists them all
@@ -176,7 +175,7 @@ class Shard:
     design: Design
     key: Key | None = None
     check_ids: bool = True
-    columns: ColumnNames = _USUAL
+    columns: ColumnNames = USUAL
 
     def __post_init__(self) -> None:
         _guesses(self.design)
@@ -343,7 +342,7 @@ def tally_files(
     engine: Engine,
     key_file: Path | None = None,
     check_ids: bool = True,
-    columns: ColumnNames = _USUAL,
+    columns: ColumnNames = USUAL,
     progress: Callable[[int], None] = lambda _rows: None,
 ) -> ScoreTally:
     """Tally the scores of many files.

@@ -12,14 +12,16 @@ lower rate, is no fault.
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.accounting.history import History
 from dpaudit.game.configuration import StepsAlike, alike
 from dpaudit.game.ledger import Fault, How, Look, Road
+
+if TYPE_CHECKING:
+    from dpaudit.accounting.history import History  # its package needs an extra
 
 __all__ = ["ConfiguredSteps", "accounting_faults", "accounting_look"]
 
@@ -68,7 +70,7 @@ class ConfiguredSteps:
 
 
 def accounting_faults(
-    history: History, steps: ConfiguredSteps, *, before: int = 0
+    history: "History", steps: ConfiguredSteps, *, before: int = 0
 ) -> Iterator[Fault]:
     """Return where an accountant's claim is about less than was done.
 

@@ -42,6 +42,7 @@ _N: Final = 100
 _2: Final = "DP-SGD, heard 2 in 1000"
 _4: Final = "DP-SGD, heard 4 in 1000"
 _6: Final = "DP-SGD, heard 6 in 1000"
+_10: Final = "DP-SGD, heard 10 in 1000"
 _12: Final = "DP-SGD, heard 12 in 1000"
 
 
@@ -232,7 +233,7 @@ TRAINED: MappingProxyType[tuple[str, str], tuple[Rules, tuple[str, ...]]] = (
         {
             ("one run", "everyone"): (OneRun(guesses=1000), (_12, OFTEN)),
             ("one run", "the 250 best"): (OneRun(guesses=250), (_12, OFTEN)),
-            ("one run", "ranked"): (Ranking(guesses=1000), (_12, OFTEN)),
+            ("one run", "ranked"): (Ranking(guesses=1000), (_10, OFTEN)),
             ("one run", "weighed"): (
                 Classes(weights=(3.0, 1.0), guesses=(100, 150)),
                 (_2, OFTEN),

@@ -223,6 +223,7 @@ TRAININGS: MappingProxyType[str, SeldomTraining] = MappingProxyType(
     {
         OFTEN: SeldomTraining(epsilon=0.5, chance=2 * ALPHA),
         "DP-SGD, heard 12 in 1000": SeldomTraining(epsilon=0.5, chance=0.012),
+        "DP-SGD, heard 10 in 1000": SeldomTraining(epsilon=0.5, chance=0.01),
         "DP-SGD, heard 6 in 1000": SeldomTraining(epsilon=4.0, chance=0.006),
         "DP-SGD, heard 4 in 1000": SeldomTraining(epsilon=5.0, chance=0.004),
         "DP-SGD, heard 2 in 1000": SeldomTraining(epsilon=4.0, chance=0.002),

@@ -258,7 +258,7 @@ def _rules_sweep(planned: Plan, per_trial: int) -> Sweep:
 def _whole_sweep(planned: Plan) -> Sweep:
     return Sweep(
         name="whole audits",
-        revision=3,  # the price of limited rounds is what it is now
+        revision=4,  # claims are tested as the bound is searched
         function=whole.trial,
         settings=[case.setting() for case in planned.whole],
         trials=planned.trials(whole.AUDITS_PER_TRIAL, default=ASKED),
@@ -276,7 +276,7 @@ def _pipeline_sweeps(planned: Plan) -> list[Sweep]:
 def _pipeline_sweep(cases: list[PipelineCase], trials: int) -> Sweep:
     return Sweep(
         name="pipeline",
-        revision=1,
+        revision=2,  # ties without lots go against the auditor
         function=pipeline.trial,
         settings=[case.setting() for case in cases],
         trials=trials,

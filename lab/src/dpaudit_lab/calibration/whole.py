@@ -209,12 +209,13 @@ def _verdict(reading: Reading, design: Design) -> Verdict:
     if isinstance(reading, Counts | Weighted):
         found = judge(reading, design=design, commitment=None)
         return _of(found, claim)
-    test = test_claim(claim, reading, alpha=design.alpha)
+    bound = design.rules.bound()
+    test = test_claim(claim, reading, alpha=design.alpha, bound=bound)
     next_point = float(np.ceil(claim.epsilon / _STEP - 1e-9) * _STEP)
     if next_point <= claim.epsilon:
         return Verdict(refuted=test.refuted, above=test.refuted)
     at_grid = replace(claim, epsilon=next_point)
-    above = test_claim(at_grid, reading, alpha=design.alpha)
+    above = test_claim(at_grid, reading, alpha=design.alpha, bound=bound)
     return Verdict(refuted=test.refuted, above=above.refuted)
 
 
@@ -228,7 +229,7 @@ def _heavy_first(reading: Weighted) -> Weighted:
     for c in sorted(range(len(correct)), key=lambda c: -reading.weights[c]):
         correct[c] = min(reading.guesses[c], left // round(reading.weights[c]))
         left -= correct[c] * round(reading.weights[c])
-    return replace(reading, correct=tuple(correct))
+    return replace(reading, correct=tuple(correct), abstained=())
 
 
 def _of(result: Result, claim: ApproxDP) -> Verdict:

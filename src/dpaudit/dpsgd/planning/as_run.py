@@ -49,7 +49,6 @@ _MOST_BANDS: Final = 2_000_000  # times steps, of one that is simulated
 _MOST_PARTS: Final = 12  # noise multipliers that are told apart
 _LONGEST: Final = 20_000  # steps; simulating more would take long
 _MOST_SHARING: Final = 100  # canaries at a coordinate, likewise
-_INPUTS: Final = ("noise", "rate")
 _TIMES: Final = 50  # simulated coordinates for each of the audit
 _FEWER: Final = 20  # the same of patterns that nobody knows, which take longer
 _MOST_DRAWS: Final = 2_000_000  # of such patterns, coordinates times steps
@@ -170,23 +169,31 @@ def training_of(run: RunConfiguration) -> tuple[Training, ...] | str:
 
 def _unknown(run: RunConfiguration) -> str:
     """Return which input of a forecast is not known; "" if all are."""
-    noises, rates = ([getattr(s, name) for s in run.schedule] for name in _INPUTS)
+    noises = [each.noise for each in run.schedule]
     bands = max((len(each.entries) for each in run.strategy), default=0)
     dense = len(run.strategy) > 1 and run.steps > _MOST_DENSE
-    reasons = {
-        run.unmodelled: bool(run.unmodelled),
-        "no step was made": not run.schedule,
-        "the noise multiplier that was configured was not stated": None in noises,
-        "records were not sampled independently of each other": None in rates,
-        "steps were configured without noise": 0 in noises,
-        "so many steps, or canaries at a coordinate, take long to simulate": (
-            run.steps > _LONGEST or run.per_coordinate > _MOST_SHARING
+    reasons = (
+        (bool(run.unmodelled), run.unmodelled),
+        (not run.schedule, "no step was made"),
+        (
+            None in noises,
+            "the noise multiplier that was configured was not stated",
         ),
-        "so large a strategy takes long to simulate": (
-            dense or bands * run.steps > _MOST_BANDS
+        (
+            any(each.rate is None for each in run.schedule),
+            "records were not sampled independently of each other",
         ),
-    }
-    return next((why for why, holds in reasons.items() if holds), "")
+        (0 in noises, "steps were configured without noise"),
+        (
+            run.steps > _LONGEST or run.per_coordinate > _MOST_SHARING,
+            "so many steps, or canaries at a coordinate, take long to simulate",
+        ),
+        (
+            dense or bands * run.steps > _MOST_BANDS,
+            "so large a strategy takes long to simulate",
+        ),
+    )
+    return next((why for holds, why in reasons if holds), "")
 
 
 def _independent(schedule: tuple[StepsAlike, ...]) -> tuple[Training, ...]:
@@ -205,7 +212,7 @@ def _independent(schedule: tuple[StepsAlike, ...]) -> tuple[Training, ...]:
     )
     for rate, alike in groupby(sampled, key=lambda each: each.rate):
         assert rate is not None
-        steps = [each for each in alike]
+        steps = list(alike)
         ratio = (_noise(steps[0]) / _noise(steps[-1])) ** (1 / _MOST_PARTS)
         least = inf
         for each in steps:  # those of the most noise first
