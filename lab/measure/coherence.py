@@ -7,7 +7,8 @@ every bound and asks, at a fixed delta:
   same as a bound of epsilon or more (always), at random claims and next to the bound;
 - whether bounds are those that their search finds in bare p-values (always);
 - how often a claim that is true, of a mechanism that attains it, is refuted: at most
-  alpha;
+  alpha (exact limits that hold for all rows together with probability 0.999; nulls that
+  spend delta are those of ``dpaudit-lab calibrate``);
 - what share of claims below the truth bare p-values refute and claim tests do not.
 
 Every bound is asked in a row of its own, which is printed once it is there.
@@ -30,16 +31,19 @@ from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.bound import (
     GameBound,
     Grid,
+    LowerBound,
     Promise,
     first_not_rejected,
     highest_rejected,
     largest_rejected,
 )
 from dpaudit.bounds.exact import Classic, Exact
+from dpaudit.bounds.hypergeometric import Hypergeometric
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.readings import (
     Bets,
     Counts,
+    HalfCounts,
     Ranked,
     Reading,
     Rounds,
@@ -49,6 +53,7 @@ from dpaudit.bounds.readings import (
 from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.bounds.unequal import UnequalCoins
 from dpaudit.bounds.weighted import AdaptiveSlots, WeightedGuesses
+from dpaudit.stats.binomial import rate_limits
 
 ALPHA = 0.05
 N = 60  # guesses of a game
@@ -80,6 +85,11 @@ def counted(right: Right, *, adaptive: bool = False, extra: int = 100) -> Counts
     return Counts(
         canaries=N + extra, guesses=N, correct=int(right.sum()), adaptive=adaptive
     )
+
+
+def half(right: Right) -> HalfCounts:
+    """Return counts of a half so large that each guess is nearly a coin of its own."""
+    return HalfCounts(canaries=20 * N, guesses=N, correct=int(right.sum()))
 
 
 def classed(right: Right, **kind: bool) -> Weighted:
@@ -129,6 +139,7 @@ Reads = Callable[[Right, Stated, np.random.Generator], Reading]
 GAMES: dict[str, tuple[GameBound[Any], Reads]] = {
     "exact": (Exact(), lambda r, _s, _g: counted(r)),
     "separate": (Classic(), lambda r, _s, _g: counted(r)),
+    "random half": (Hypergeometric(), lambda r, _s, _g: half(r)),
     "adaptive": (Adaptive(), lambda r, _s, _g: counted(r, adaptive=True)),
     "classes": (WeightedGuesses(), lambda r, _s, _g: classed(r, committed=True)),
     "classes by output": (
@@ -154,12 +165,13 @@ GAMES: dict[str, tuple[GameBound[Any], Reads]] = {
 
 
 class Remembering(GameBound[Reading]):
-    """A bound that computes each p-value once; its claim test is that of all bounds."""
+    """A bound that computes each number once; its claim test is that of all bounds."""
 
     def __init__(self, bound: GameBound[Any]) -> None:
         self._bound = bound
         self._known: tuple[Reading | None, dict[tuple[float, float], float]]
         self._known = (None, {})
+        self._lower: tuple[Reading | None, LowerBound | None] = (None, None)
         self.method, self.reference = bound.method, bound.reference  # type: ignore[misc]
 
     def log_p_value(self, reading: Reading, *, epsilon: float, delta: float) -> float:
@@ -171,6 +183,16 @@ class Remembering(GameBound[Reading]):
             how = {"epsilon": epsilon, "delta": delta}
             known[where] = self._bound.log_p_value(reading, **how)
         return known[where]
+
+    def epsilon_lower(
+        self, reading: Reading, *, delta: float, alpha: float
+    ) -> LowerBound:
+        """Return the bound, searched as all are; delta and alpha are always the same."""
+        known, lower = self._lower
+        if known is not reading or lower is None:
+            lower = super().epsilon_lower(reading, delta=delta, alpha=alpha)
+            self._lower = (reading, lower)
+        return lower
 
     def search(self, reading: Reading, *, delta: float, alpha: float) -> Promise | Grid:
         """Return how the bound searches."""
@@ -192,11 +214,13 @@ class Row:
 
     def __str__(self) -> str:
         mean, error = _mean(self.lost)
+        low, high = rate_limits(self.wrong, self.trials, alpha=2e-3 / (2 * len(GAMES)))
         return (
             f"{self.sets} sets, {self.claims} claims: {self.incoherent} refuted above "
             f"one that stands, {self.disagreeing} not as the bound says, "
             f"{self.changed} bounds changed; true claims refuted {self.wrong} of "
-            f"{self.trials}; power lost below the truth {mean:.4f} ± {error:.4f}"
+            f"{self.trials} [{low:.4f}, {high:.4f}]; power lost below the truth "
+            f"{mean:.4f} ± {error:.4f}"
         )
 
 
