@@ -3,7 +3,7 @@
 import base64
 import hashlib
 import json
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from math import ceil
 
@@ -88,6 +88,16 @@ def test_what_is_established_is_said_in_words():
         "result.controls, result.not_exercised",
     ):
         assert words in said, words
+
+
+def test_all_of_a_trainings_record_is_made_anew_or_listed_as_stated():
+    honest = of_training()
+    record = replace(honest.result.training, reported=0.7)
+    told = replace(honest, result=replace(honest.result, training=record))
+    stated = verify(seal(told)).stated
+    anew = {"transcript", "family", "detectable"}
+    held = {each.name for each in fields(record)} - anew
+    assert {f"result.training.{name}" for name in held} <= set(stated)
 
 
 def test_a_wrong_key_is_named():

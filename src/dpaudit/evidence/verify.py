@@ -20,8 +20,9 @@ who verify are told so, and the signer is told before.
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Final
 
 from dpaudit import _validate
 from dpaudit.errors import DpAuditError, InvalidInputError, on_one_line
@@ -50,6 +51,7 @@ from dpaudit.evidence.verification import (
     required_with,
 )
 from dpaudit.game.key_use import same_observer, same_output
+from dpaudit.game.result import TrainingRecord
 from dpaudit.game.rules import Slots
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import speaks_of_chance, speaks_of_ties
@@ -62,6 +64,8 @@ __all__ = [
     "verify",
     "verify_together",
 ]
+
+_DERIVED: Final = ("transcript", "family", "detectable")  # of a training's record
 
 
 def stated_fields(
@@ -99,13 +103,21 @@ def stated_fields(
             found += ["result.reading"]
             # Nor that there was a training: its record can be left out as a whole.
             found += ["result.training" if evidence.redacted else "result.scores"]
-    if training and not evidence.redacted:
-        # Of the accountant: which curve it stands for; the verdict on it is re-derived.
-        own = ("accountant", "arrival", "ledger", "steps", "trusted", "remarks")
-        found += [f"result.training.{name}" for name in own]
+    if evidence.result.training is not None and not evidence.redacted:
+        found += _stated_of_training(evidence.result.training)
     if evidence.key is None and not registration_given:
         found += ["registration"]
     return tuple(sorted(found))
+
+
+def _stated_of_training(training: TrainingRecord) -> list[str]:
+    """Return what a training's record holds and nothing is re-derived of.
+
+    Of the accountant: which curve it stands for; the verdict on it is re-derived.
+    """
+    names = [each.name for each in fields(training) if each.name not in _DERIVED]
+    held = [name for name in names if getattr(training, name) is not None]
+    return [f"result.training.{name}" for name in held]
 
 
 def _free(evidence: Evidence) -> list[str]:
