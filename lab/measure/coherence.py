@@ -187,7 +187,7 @@ class Remembering(GameBound[Reading]):
     def epsilon_lower(
         self, reading: Reading, *, delta: float, alpha: float
     ) -> LowerBound:
-        """Return the bound, searched as all are; delta and alpha are always the same."""
+        """Return the bound, searched as all are, for one delta and alpha."""
         known, lower = self._lower
         if known is not reading or lower is None:
             lower = super().epsilon_lower(reading, delta=delta, alpha=alpha)
