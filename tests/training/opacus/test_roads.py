@@ -270,8 +270,8 @@ def test_batches_are_held_against_the_rate_accounted(sampler, said, cause):
 def test_honest_batches_are_seldom_called_wrong():
     """500 runs, each wrong with chance below 1e-4: two by chance once in a thousand."""
     rng, wrong = np.random.default_rng(1), 0
+    sampled = SampledBatches(loader_of(Poisson(0.05)))
     for _ in range(500):
-        sampled = SampledBatches(loader_of(Poisson(0.05)))
         sampled._sizes = rng.binomial(RECORDS, 0.05, 40).tolist()
         sampled._digests = rng.integers(0, 2**48, 40).tolist()
         wrong += bool(sampled.found(0.05)[1])
