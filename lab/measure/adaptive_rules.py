@@ -55,6 +55,7 @@ from dpaudit.engines.sweep import Sweep
 from dpaudit.game import Submission
 from dpaudit.game.auditors import play_adaptive
 from dpaudit.game.guessers import AdaptiveGuesser, Play
+from dpaudit.testing import fixed_key
 
 DELTA, ALPHA, SIGMA = 1e-5, 0.05, 2.4224014
 CLAIM = ApproxDP(epsilon=2.0, delta=DELTA)
@@ -280,7 +281,7 @@ def simulated(d: int, s: int, rng: np.random.Generator) -> Simulated:
         sigma=SIGMA,
         steps=100,
     )
-    key = Key(rng.bytes(32))
+    key = fixed_key(rng.bytes(32))
     bits = Coins(key=key, count=d * s).bits()
     seen = mechanism.run(mechanism.pairs.choose(bits), rng)
     log_odds = mechanism.log_odds(seen)

@@ -31,7 +31,6 @@ from dpaudit.dpsgd.planning.limit import training_limit
 from dpaudit.dpsgd.planning.plan import Plan
 from dpaudit.dpsgd.planning.training import Training
 from dpaudit.game.auditors import play_adaptive, play_one_run
-from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
 from dpaudit.game.guessers import AdaptiveMostLikely, MostLikely
 from dpaudit.game.rules import (
@@ -56,6 +55,7 @@ from dpaudit.mechanisms.sets import CountInSets, count
 from dpaudit.privacy.guarantees import Adjacency, ApproxDP, PureDP
 from dpaudit.stats.binomial import rate_limits
 from dpaudit.stats.means import standard_error
+from dpaudit.testing import fixed_key
 from dpaudit.theory.limit import limit, power_at_most
 from dpaudit.theory.nearest import Nearest
 from dpaudit.theory.power import bounds_by_count
@@ -214,7 +214,7 @@ def _rejects(
     design = Design(canaries=n, rules=rules, claim=CLAIM, alpha=ALPHA)
     rng = np.random.default_rng([n, seed])
     asked = {"pairs": mechanism.pairs, "design": design, "rng": rng}
-    asked["key"] = Key(secret=rng.bytes(32))
+    asked["key"] = fixed_key(rng.bytes(32))
     if isinstance(rules, OneRun | Ranking):
         guesser = MostLikely(mechanism=mechanism, guesses=rules.guesses)
         played = play_one_run(mechanism, guesser, **asked)
@@ -322,7 +322,7 @@ def _played(plan: Plan, game: int) -> Rounds:
     mechanism = plan.training.mechanism(
         coordinates=plan.coordinates, per_coordinate=plan.per_coordinate
     )
-    design, key = plan.design(), Key(secret=rng.bytes(32))
+    design, key = plan.design(), fixed_key(rng.bytes(32))
     assert isinstance(plan.rules, AdaptiveRounds)
     transcript = play_adaptive(
         mechanism,

@@ -31,6 +31,7 @@ from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.dpsgd.planning.plan import rehearse
 from dpaudit.engines.store import Outcome, Setting
 from dpaudit.engines.sweep import Sweep
+from dpaudit.testing import fixed_key
 from dpaudit.training.opacus import OpacusAudit, with_canaries
 
 DIMENSION, STEPS, RATE, NOISE = 1000, 100, 0.1, 2.24771  # PLD noise for (2, 1e-5)
@@ -61,7 +62,7 @@ def settings() -> list[Setting]:
 def bound(setting: Setting, rng: np.random.Generator) -> Outcome:
     """Return the lower bound of one audit."""
     design = Design.from_json(str(setting["design"]))
-    key, size = Key(rng.bytes(32)), int(setting["per_coordinate"])
+    key, size = fixed_key(rng.bytes(32)), int(setting["per_coordinate"])
     if setting["where"] == "simulator":
         result = rehearse(design, TRAINING, per_coordinate=size, rng=rng, key=key)
     else:

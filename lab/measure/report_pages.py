@@ -30,7 +30,6 @@ from dpaudit import (
     ApproxDP,
     Coins,
     Design,
-    Key,
     MostLikely,
     OneRun,
     PureDP,
@@ -46,6 +45,7 @@ from dpaudit.game.result import Result, conclude
 from dpaudit.mechanisms.local import LocalLaplace
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.reporting.report import report
+from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
 
 DELTA, DIMENSION, CLIP = 1e-5, 2_000, 1.0
@@ -57,7 +57,7 @@ def trained(design: Design, training: Training, *, seed: int) -> Result:
     rng = np.random.default_rng(seed)
     audit = SumsAudit(
         design=design,
-        key=Key(rng.bytes(32)),
+        key=fixed_key(rng.bytes(32)),
         dimension=DIMENSION,
         sample_rate=training.rate,
         real_sums=True,
@@ -94,7 +94,7 @@ def refuted() -> Result:
     """Audit scores of a mechanism whose noise is half of what its claim needs."""
     rng = np.random.default_rng(3)
     n, claim = 2_000, ApproxDP(epsilon=1.0, delta=DELTA)
-    coins = Coins(key=Key(rng.bytes(32)), count=n)
+    coins = Coins(key=fixed_key(rng.bytes(32)), count=n)
     scores = coins.bits() + rng.laplace(scale=0.5, size=n)
     design = Design(
         canaries=n,
@@ -111,7 +111,7 @@ def too_small(page: Path) -> None:
     mechanism = LocalLaplace(epsilon=2.5)
     claim = PureDP(epsilon=2.5, adjacency=Adjacency.REPLACE_ONE)
     design = Design(canaries=40, rules=OneRun(guesses=20), claim=claim)
-    key = Key(rng.bytes(32))
+    key = fixed_key(rng.bytes(32))
     transcript = play_one_run(
         mechanism,
         MostLikely(mechanism=mechanism, guesses=20),

@@ -20,12 +20,13 @@ import numpy as np
 from scipy import special
 from sweeping import filled
 
-from dpaudit import AdaptiveRounds, ApproxDP, Coins, Design, Key
+from dpaudit import AdaptiveRounds, ApproxDP, Coins, Design
 from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.engines.store import Outcome, Setting
 from dpaudit.engines.sweep import Sweep
 from dpaudit.game import Referee
 from dpaudit.stats.binomial import rate_limits
+from dpaudit.testing import fixed_key
 from dpaudit_lab.calibration.nulls import Attaining
 
 N, ROUNDS, EACH = 12_000, 12, 60
@@ -59,7 +60,7 @@ def output(name: str, bits: np.ndarray, rng: np.random.Generator) -> tuple:
 
 def one_game(mechanism: str, guesser: str, rng: np.random.Generator) -> bool:
     """Play a game and say whether the claim, which is true, was refuted."""
-    key = Key(rng.bytes(32))
+    key = fixed_key(rng.bytes(32))
     guess, beyond = output(mechanism, Coins(key=key, count=N).bits(), rng)
     referee, ahead, made = Referee(DESIGN, key), 0.0, 0
     p = float(special.expit(CLAIM.epsilon))

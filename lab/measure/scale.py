@@ -16,14 +16,15 @@ import sys
 
 import numpy as np
 
-from dpaudit import Design, Key, OneRun
+from dpaudit import Design, OneRun
 from dpaudit.game.guessers import Echo
 from dpaudit.game.shards import conclude_tallies, tally_local
 from dpaudit.mechanisms.local import LocalRandomisedResponse
+from dpaudit.testing import fixed_key
 from dpaudit_lab.power.timing import cpu, median_ratio
 
 MECHANISM = LocalRandomisedResponse(epsilon=1.0)
-KEY = Key(bytes(range(32)))
+KEY = fixed_key(bytes(range(32)))
 BLOCK = 1 << 16
 PAIRS_OF_RUNS = 21
 

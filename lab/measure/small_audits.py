@@ -23,10 +23,10 @@ import numpy as np
 import torch
 from sweeping import filled, stored
 
-from dpaudit import Key
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep
 from dpaudit.stats.binomial import rate_limits
+from dpaudit.testing import fixed_key
 
 EXAMPLES = str(Path(__file__).resolve().parents[2] / "examples")
 
@@ -45,7 +45,7 @@ def small_audit(setting: Setting, rng: np.random.Generator) -> Outcome:
             epochs=2,
             divide_noise_by=setting["divide_noise_by"],
             canaries=1000,
-            key=Key(rng.bytes(32)),
+            key=fixed_key(rng.bytes(32)),
             publish=lambda _: None,
         )
     return {

@@ -49,7 +49,7 @@ from dpaudit.mechanisms.noise import GaussianNoise
 from dpaudit.mechanisms.sets import CountInSets
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.reporting.loggers.plain import as_metrics
-from dpaudit.testing import Calls, OneValue, audit_function
+from dpaudit.testing import Calls, OneValue, audit_function, fixed_key
 
 __all__ = ["CLAIM", "GAMES", "Audit", "key_of"]
 
@@ -68,7 +68,7 @@ SUMS: Final = DiracSums(
 
 def key_of(rng: np.random.Generator) -> Key:
     """Return a key that is the same in every soak; a real one is Key.generate()."""
-    return Key(rng.bytes(32))
+    return fixed_key(rng.bytes(32))
 
 
 # One run

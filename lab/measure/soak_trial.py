@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from dpaudit import ApproxDP, Coins, Design, Key, OneRun, Result, audit_scores
+from dpaudit import ApproxDP, Coins, Design, OneRun, Result, audit_scores
 from dpaudit.engines.store import Outcome, Setting
 from dpaudit.game.rules import Rules
+from dpaudit.testing import fixed_key
 
 __all__ = ["CANARIES", "scored", "trial"]
 
@@ -13,7 +14,7 @@ CANARIES = 300
 
 def scored(rng: np.random.Generator, rules: Rules) -> Result:
     """Return an audit of scores that leak some."""
-    coins = Coins(key=Key(rng.bytes(32)), count=CANARIES)
+    coins = Coins(key=fixed_key(rng.bytes(32)), count=CANARIES)
     scores = 1.5 * coins.bits() + rng.normal(size=CANARIES)
     claim = ApproxDP(epsilon=1.0, delta=1e-5)
     design = Design(canaries=CANARIES, rules=rules, claim=claim)

@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy as np
 from sweeping import filled
 
-from dpaudit import Coins, Key, MostLikely
+from dpaudit import Coins, MostLikely
 from dpaudit.bounds import Counts
 from dpaudit.bounds.curve import GaussianFamily
 from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.sums import DiracSums
 from dpaudit.engines.store import Outcome, Setting
 from dpaudit.engines.sweep import Sweep
+from dpaudit.testing import fixed_key
 
 PLANS = ((1_000, 4, 400), (1_000, 5, 400), (10_000, 3, 600))
 
@@ -44,7 +45,7 @@ def one_audit(setting: Setting, rng: np.random.Generator) -> Outcome:
         sigma=2.4224014,
         steps=100,
     )
-    bits = Coins(key=Key(rng.bytes(32)), count=d * s).bits()
+    bits = Coins(key=fixed_key(rng.bytes(32)), count=d * s).bits()
     seen = mechanism.run(mechanism.pairs.choose(bits), rng)
     made = MostLikely(mechanism=mechanism, guesses=k).guess(seen)
     right = int(np.sum((made.guess == 1) == (bits[made.index] == 1)))

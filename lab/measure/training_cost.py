@@ -24,7 +24,7 @@ import warnings
 
 import numpy as np
 
-from dpaudit import Key
+from dpaudit.testing import fixed_key
 from dpaudit.training.noise import MOST_WATCHED, NoiseWatch
 from dpaudit_lab.benchmark.adapters import KINDS, training
 from dpaudit_lab.power.timing import cpu, ratio_of
@@ -138,7 +138,7 @@ def weighed(steps: int) -> tuple[int, int, float]:
     drawn = rng.normal(size=(1000, MOST_WATCHED))
 
     def watched() -> NoiseWatch:
-        watch = NoiseWatch(groups, names, Key(bytes(32)))
+        watch = NoiseWatch(groups, names, fixed_key(bytes(32)))
         for step in range(steps):
             watch.observe(drawn[step % 1000], 1.0)
         return watch

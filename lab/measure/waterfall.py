@@ -124,7 +124,7 @@ def _rehearsed(setting: Setting, rng: np.random.Generator) -> Result:
         training,
         per_coordinate=int(setting["per_coordinate"] or 1),
         rng=rng,
-        key=Key(rng.bytes(32)),
+        key=fixed_key(rng.bytes(32)),
     )
 
 
@@ -146,7 +146,7 @@ def _laplace(setting: Setting, rng: np.random.Generator) -> Result:
     # More than the truth, so that luck refutes it hardly ever.
     claim = PureDP(epsilon=3.0, adjacency=mechanism.pairs.adjacency)
     design = Design(canaries=n, rules=rules, claim=claim)
-    key = Key(rng.bytes(32))
+    key = fixed_key(rng.bytes(32))
     if isinstance(rules, AdaptiveBets):
         adaptive = AdaptiveMostLikely(mechanism=mechanism, threshold=0.0, rules=rules)
         return audit_adaptive(
