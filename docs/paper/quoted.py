@@ -263,10 +263,10 @@ measured(
 )
 _LIMIT, _LIMIT_BY = "docs/explanation/limit.md", "python lab/measure/limit.py"
 for name, row, text, what in (
-    ("limit_1", "100 steps, q = 0.1", "0.582 [0.572, 0.593]", "table"),
-    ("limit_4", "| 4 |", "0.753 [0.748, 0.758]", "table"),
-    ("limit_12", "| 12 |", "0.818 [0.808, 0.828]", "table"),
-    ("limit_large", "| 6 |", "1.071 [1.057, 1.085]", "table"),
+    ("limit_1", "100 steps, q = 0.1", "0.585 [0.574, 0.597]", "table"),
+    ("limit_4", "| 4 |", "0.758 [0.749, 0.767]", "table"),
+    ("limit_12", "| 12 |", "0.841 [0.813, 0.870]", "table"),
+    ("limit_large", "| 6 |", "1.079 [1.063, 1.095]", "table"),
     ("limit_step", "| 40 |", "0.983", "table"),
     ("rounds_step", "one step, 1,000", "0.917 ± 0.009", "rounds --one-step"),
     ("turns_12", "share", "98.6 %", "turns"),
