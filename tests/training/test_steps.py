@@ -40,6 +40,13 @@ def test_steps_that_the_accountant_was_not_told_of_are_a_fault():
     assert faults([], (1.0, 0.1, 1))
 
 
+@pytest.mark.parametrize("later", [(0.5, 0.1, 5), (1.0, 0.3, 5)])
+def test_no_step_that_was_accounted_for_is_blamed_for_those_that_were_not(later):
+    assert faults([(1.0, 0.1, 10)], (1.0, 0.1, 10), later) == [
+        "the accountant was not told of every step"
+    ]
+
+
 def test_a_noise_schedule_the_accountant_was_not_told_of_is_named_by_its_step():
     assert faults([(1.0, 0.1, 20)], (1.0, 0.1, 10), (0.8, 0.1, 10)) == [
         "noise multiplier differs from the accountant's at step 11"

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit import _validate
-from dpaudit.bounds.bound import GameBound, Promise
+from dpaudit.bounds.bound import GameBound
 from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError
 from dpaudit.stats.binomial import log_mass, log_tails
@@ -53,6 +53,7 @@ whatever the program does; method adaptive, tier A)
 
     method: ClassVar[str] = "adaptive"
     reference: ClassVar[str] = "docs/explanation/adaptive-rules.md"
+    rises_without_delta: ClassVar[bool] = True
 
     def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value with the best ramp."""
@@ -65,16 +66,6 @@ whatever the program does; method adaptive, tier A)
             return 0.0
         price = coupling_price(counts.canaries, epsilon, delta)
         return min(0.0, _best_ramp(v, r, epsilon, price))
-
-    def search(
-        self,
-        counts: Counts,  # noqa: ARG002 (whatever they are)
-        *,
-        delta: float,
-        alpha: float,  # noqa: ARG002
-    ) -> Promise:
-        """Return that all bound one tail, which rises where delta costs nothing."""
-        return Promise.ONE_EVENT if delta else Promise.RISING
 
 
 def coupling_price(canaries: int, epsilon: float, delta: float) -> float:

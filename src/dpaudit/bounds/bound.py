@@ -268,6 +268,7 @@ class GameBound(ABC, Generic[R]):
         method: Name of the bound.
         reference: Where its proof stands.
         rises: Whether p-values rise with epsilon, whatever delta is.
+        rises_without_delta: Whether they do at delta = 0, where delta costs nothing.
     """
 
     __slots__ = ()
@@ -275,6 +276,7 @@ class GameBound(ABC, Generic[R]):
     method: ClassVar[str]
     reference: ClassVar[str]
     rises: ClassVar[bool] = False
+    rises_without_delta: ClassVar[bool] = False
 
     @abstractmethod
     def log_p_value(self, reading: R, /, *, epsilon: float, delta: float) -> float:
@@ -302,15 +304,15 @@ class GameBound(ABC, Generic[R]):
         reading: R,
         /,
         *,
-        delta: float,  # noqa: ARG002 (some ask it)
-        alpha: float,  # noqa: ARG002
+        delta: float,
+        alpha: float,  # noqa: ARG002 (some ask it)
     ) -> Promise | Grid:
         """Return by which search epsilons may be tested.
 
         A promise is what is proved of the p-values; without one, a grid that is fixed
         before the run. Bound and claim test both follow it (``claim_p_value``).
         """
-        if self.rises:
+        if self.rises or (self.rises_without_delta and delta == 0):
             return Promise.RISING
         return Promise.ONE_EVENT if self.one_event(reading) else Grid()
 

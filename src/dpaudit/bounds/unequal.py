@@ -33,8 +33,6 @@ from scipy import special
 from dpaudit import _validate
 from dpaudit.bounds.bound import (
     GameBound,
-    Grid,
-    Promise,
     add_price,
 )
 from dpaudit.bounds.readings import Unequal
@@ -60,6 +58,7 @@ class UnequalCoins(GameBound[Unequal]):
 
     method: ClassVar[str] = "unequal"
     reference: ClassVar[str] = "docs/explanation/exact-bound.md"
+    rises_without_delta: ClassVar[bool] = True
 
     def log_p_value(self, counts: Unequal, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value of a claim."""
@@ -80,18 +79,6 @@ class UnequalCoins(GameBound[Unequal]):
     def one_event(self, counts: Unequal) -> bool:
         """Return whether the output did not decide on the two numbers of guesses."""
         return counts.committed
-
-    def search(
-        self,
-        counts: Unequal,
-        *,
-        delta: float,
-        alpha: float,  # noqa: ARG002
-    ) -> Promise | Grid:
-        """Return a grid, if the output decided on the numbers and delta costs."""
-        if delta == 0:
-            return Promise.RISING
-        return Promise.ONE_EVENT if counts.committed else Grid()
 
 
 def _price(counts: Unequal, odds_in: float, odds_out: float) -> float:

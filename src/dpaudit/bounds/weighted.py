@@ -54,8 +54,6 @@ from dpaudit import _validate
 from dpaudit.bounds.adaptive import coupling_price
 from dpaudit.bounds.bound import (
     GameBound,
-    Grid,
-    Promise,
     add_price,
 )
 from dpaudit.bounds.readings import Weighted, check_at_once
@@ -89,6 +87,7 @@ whatever the program does; method weighted, tier A)
 
     method: ClassVar[str] = "weighted"
     reference: ClassVar[str] = "docs/explanation/weighted-bound.md"
+    rises_without_delta: ClassVar[bool] = True
 
     def log_p_value(self, weighted: Weighted, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value of a claim."""
@@ -103,18 +102,6 @@ whatever the program does; method weighted, tier A)
     def one_event(self, weighted: Weighted) -> bool:
         """Return whether the output did not decide on weights and numbers."""
         return weighted.committed
-
-    def search(
-        self,
-        weighted: Weighted,
-        *,
-        delta: float,
-        alpha: float,  # noqa: ARG002
-    ) -> Promise | Grid:
-        """Return a grid, if the output decided on the classes and delta costs."""
-        if delta == 0:
-            return Promise.RISING
-        return Promise.ONE_EVENT if weighted.committed else Grid()
 
 
 def most_decides(variance: float) -> float:
@@ -160,6 +147,7 @@ whatever the program does; method slots, tier A)
 
     method: ClassVar[str] = "slots"
     reference: ClassVar[str] = "docs/explanation/adaptive-rules.md"
+    rises_without_delta: ClassVar[bool] = True
 
     def log_p_value(self, slots: Weighted, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value of a claim."""
@@ -172,13 +160,3 @@ whatever the program does; method slots, tier A)
         odds = [epsilon] * len(slots.weights)
         tail = weighted_tail(slots.weights, slots.guesses, odds, slots.score)
         return add_price(tail.log_upper, price)
-
-    def search(
-        self,
-        slots: Weighted,  # noqa: ARG002 (whatever they are)
-        *,
-        delta: float,
-        alpha: float,  # noqa: ARG002
-    ) -> Promise:
-        """Return that all bound one tail, which rises where delta costs nothing."""
-        return Promise.ONE_EVENT if delta else Promise.RISING

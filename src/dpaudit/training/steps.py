@@ -104,10 +104,12 @@ def accounting_faults(
     count = min(made, len(told_noise))
     if not count:
         return
-    lowest, least = np.sort(noise)[:count], np.sort(told_noise)[:count]
+    # Of steps that it was not told of, that alone is said.
+    noise, rate = noise[:count], rate[:count]
+    lowest, least = np.sort(noise), np.sort(told_noise)[:count]
     too_little = bool(np.any(lowest < least * (1 - _ROUNDING)))
     if too_little:
-        less = noise[:count] < told_noise[:count] * (1 - _ROUNDING)
+        less = noise < told_noise[:count] * (1 - _ROUNDING)
         at = int(np.argmax(less))
         yield Fault(
             road=Road.ACCOUNTING,
@@ -117,10 +119,10 @@ def accounting_faults(
             claimed=f"{told_noise[at]:.4g}",
             cause="a noise schedule that the accountant was not told of",
         )
-    highest, most = np.sort(rate)[::-1][:count], np.sort(told_rate)[::-1][:count]
+    highest, most = np.sort(rate)[::-1], np.sort(told_rate)[::-1][:count]
     too_often = bool(np.any(highest > most * (1 + _ROUNDING)))
     if too_often:
-        more = rate[:count] > told_rate[:count] * (1 + _ROUNDING)
+        more = rate > told_rate[:count] * (1 + _ROUNDING)
         at = int(np.argmax(more))
         yield Fault(
             road=Road.ACCOUNTING,
@@ -133,7 +135,7 @@ def accounting_faults(
         )
 
     told = told_noise, told_rate
-    if not (too_little or too_often or _covered(noise[:count], rate[:count], *told)):
+    if not (too_little or too_often or _covered(noise, rate, *told)):
         yield Fault(
             road=Road.ACCOUNTING,
             said="noise multiplier and sampling rate of a step were not accounted for "
