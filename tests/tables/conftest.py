@@ -5,7 +5,7 @@ import pytest
 
 from dpaudit.game import Commitment
 from dpaudit.game.lots import Lots
-from dpaudit.tables.ends import EndsSoFar
+from dpaudit.tables.extreme_scores import ExtremeScoresSoFar
 from dpaudit.tables.histogram import HistogramSoFar
 from dpaudit.tables.seen_ids import SeenIds
 from dpaudit.tables.tally import MOST_EXACT, ScoreTally
@@ -30,7 +30,7 @@ def _tally_of(design, ids, bits, scores, *, key=None, salt=SALT, check=True):
     guesses, mix = design.guesses, int(salt[:16], 16)
     found = HistogramSoFar(mix)
     if guesses <= MOST_EXACT:
-        found = EndsSoFar(
+        found = ExtremeScoresSoFar(
             most_high=(guesses + 1) // 2,
             most_low=guesses // 2,
             lots=Lots.of(design, key) if check else None,

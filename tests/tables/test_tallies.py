@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.lots import Lots
-from dpaudit.tables import ends as ends_module
+from dpaudit.tables import extreme_scores
 from dpaudit.tables import histogram as histogram_module
-from dpaudit.tables.ends import Ends, EndsSoFar, Tail
+from dpaudit.tables.extreme_scores import ExtremeScores, ExtremeScoresSoFar, Tail
 from dpaudit.tables.histogram import MOST_CELLS, Histogram, HistogramSoFar
 
 ODD = [0.0, -0.0, np.inf, -np.inf, 5e-324, -5e-324, 2.2e-308, 1e-310, -1e-310]
@@ -121,13 +121,13 @@ def test_any_division_keeps_the_ends_of_a_full_sort(rows, high, less, seed, pend
     rng, low = np.random.default_rng(seed), high - less
     expected = ends_by_sorting(rows, high, low)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ends_module, "_PENDING", pending)
+        patch.setattr(extreme_scores, "_PENDING", pending)
 
         def kept(part):
-            return fed(EndsSoFar(most_high=high, most_low=low), part, rng)
+            return fed(ExtremeScoresSoFar(most_high=high, most_low=low), part, rng)
 
         assert plain(kept(rows)) == expected
-        one_by_one = EndsSoFar(most_high=high, most_low=low)
+        one_by_one = ExtremeScoresSoFar(most_high=high, most_low=low)
         for row in rows:
             one_by_one.add(*columns([row]))
         assert plain(one_by_one.found()) == expected
@@ -140,7 +140,7 @@ def test_any_division_keeps_the_ends_of_a_full_sort(rows, high, less, seed, pend
 def test_what_lies_between_the_ends_is_one_cell(rows, guesses):
     guesses = min(guesses, len(rows))
     high, low = (guesses + 1) // 2, guesses // 2
-    kept = EndsSoFar(most_high=high, most_low=low)
+    kept = ExtremeScoresSoFar(most_high=high, most_low=low)
     kept.add(*columns(rows))
     cells = kept.found().cells(len(rows), sum(bit for _, bit in rows))
     groups = counted(rows)
@@ -190,7 +190,7 @@ def test_any_division_keeps_those_whose_score_and_then_whose_lot_is_at_an_end(
     ]
 
     def kept(ids):
-        found = EndsSoFar(most_high=high, most_low=low, lots=Lots(salt=salt))
+        found = ExtremeScoresSoFar(most_high=high, most_low=low, lots=Lots(salt=salt))
         edges = np.sort(rng.integers(0, len(ids) + 1, rng.integers(0, 6))).tolist()
         for first, last in pairwise([0, *edges, len(ids)]):
             part = ids[first:last]
@@ -198,7 +198,7 @@ def test_any_division_keeps_those_whose_score_and_then_whose_lot_is_at_an_end(
         return found.found()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ends_module, "_PENDING", pending)
+        patch.setattr(extreme_scores, "_PENDING", pending)
         assert plain(kept(range(len(rows)))) == expected
         parts = [kept(part) for part in shards(list(range(len(rows))), rng)]
         whole = merged(parts, rng)
@@ -216,7 +216,7 @@ def test_a_long_stream_that_rises_or_falls_leaves_its_ends():
     n = 600_000
     bits = (np.arange(n) % 3 == 0).astype(np.uint8)
     for scores in (np.arange(n) / 7, -np.arange(n) / 7):
-        kept = EndsSoFar(most_high=100, most_low=99)
+        kept = ExtremeScoresSoFar(most_high=100, most_low=99)
         for start in range(0, n, 50_000):
             kept.add(scores[start : start + 50_000], bits[start : start + 50_000])
         found = kept.found()
@@ -228,7 +228,7 @@ def test_a_long_stream_that_rises_or_falls_leaves_its_ends():
 
 
 def test_tied_ends_are_kept_whole():
-    kept = EndsSoFar(most_high=2, most_low=1)
+    kept = ExtremeScoresSoFar(most_high=2, most_low=1)
     kept.add(np.array([1.0, 5.0, 5.0, 5.0, 1.0]), np.array([1, 0, 1, 1, 1], np.uint8))
     found = kept.found()
     assert (found.high.counts.tolist(), found.high.ones.tolist()) == ([3], [2])
@@ -278,7 +278,7 @@ def test_ends_that_hold_more_than_the_rows_are_refused():
         counts=np.array([3]),
         ones=np.array([2]),
     )
-    found = Ends(high=tail, low=tail, most_high=1, most_low=1)
+    found = ExtremeScores(high=tail, low=tail, most_high=1, most_low=1)
     for rows, ones in ((2, 2), (3, 1), (4, 4)):
         with pytest.raises(InvalidInputError, match="more canaries or coins"):
             found.cells(rows, ones)

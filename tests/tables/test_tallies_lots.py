@@ -16,8 +16,8 @@ from scipy import stats
 from dpaudit import Coins, Design, Key, OneRun, PureDP
 from dpaudit.game.lots import Lots
 from dpaudit.stats.binomial import rate_limits
-from dpaudit.tables.cells import Cells
 from dpaudit.tables.concluding import _reading, _right, conclude_scores
+from dpaudit.tables.score_bins import ScoreBins
 
 GRID = 12  # a multiple of the chances in cells of four
 
@@ -89,7 +89,7 @@ def law_by_shuffling(counts, ones, read):
 
 
 def cells_of(counts, ones):
-    return Cells(counts=np.array(counts), ones=np.array(ones))
+    return ScoreBins(counts=np.array(counts), ones=np.array(ones))
 
 
 CELLS = [
@@ -235,7 +235,7 @@ def test_lots_within_a_cell_are_others_where_other_canaries_are_in(tally_of):
 def test_a_cell_that_nothing_decides_in_is_counted_against_the_auditor(
     tally_of, digits
 ):
-    """Ids unchecked. Cells of scores that differ cost little, rounded ones more."""
+    """Ids unchecked. ScoreBins of scores that differ cost little, rounded ones more."""
     rng = np.random.default_rng(3)
     bits = rng.integers(0, 2, MANY)
     scores = (rng.standard_normal(MANY) + bits).round(digits)

@@ -7,7 +7,8 @@ Equal scores that were kept one by one are in the order of their ids' lots
 (``dpaudit.game.lots``), and nothing is left to decide. Within a cell a lot is drawn, if
 ids were checked and key or design fixed lots; ``histogram`` says by what, and why that
 holds for every salt. Where no lots were fixed, or ids were not checked, ties are broken
-against the auditor: within a cell the excluded rank above the included (``cells``).
+against the auditor: within a cell the excluded rank above the included
+(``score_bins``).
 """
 
 import hashlib
@@ -30,9 +31,9 @@ from dpaudit.game.scores import (
     moved,
 )
 from dpaudit.game.verdict import Control, decided_by_ties
-from dpaudit.tables.cells import Cells
-from dpaudit.tables.ends import Ends
+from dpaudit.tables.extreme_scores import ExtremeScores
 from dpaudit.tables.reading import unseen_coins
+from dpaudit.tables.score_bins import ScoreBins
 from dpaudit.tables.seen_ids import IdSet, fingerprint_of_run
 from dpaudit.tables.tally import ScoreTally
 
@@ -113,7 +114,7 @@ def _reading(tally: ScoreTally) -> tuple[Reading, tuple[Control, ...]]:
     ties: tuple[Control, ...] = ()
     if lots is None:
         # Where every coin is turned over, the worst order becomes the best.
-        turned = Cells(counts=cells.counts, ones=cells.counts - cells.ones)
+        turned = ScoreBins(counts=cells.counts, ones=cells.counts - cells.ones)
         made = (
             np.arange(1, len(found) + 1) if rules.ordered else np.array(rules.cuts(n))
         )
@@ -125,7 +126,7 @@ def _reading(tally: ScoreTally) -> tuple[Reading, tuple[Control, ...]]:
     return rules.count(found.tolist(), canaries=n), ties
 
 
-def _correct(cells: Cells, design: Design, lots: Lots | None) -> NDArray[np.int64]:
+def _correct(cells: ScoreBins, design: Design, lots: Lots | None) -> NDArray[np.int64]:
     """Return how many guesses are correct up to each cut; of a ranking, up to each."""
     if not design.rules.ordered:
         return np.array(_right(cells, design.rules, design.canaries, lots))
@@ -136,10 +137,10 @@ def _correct(cells: Cells, design: Design, lots: Lots | None) -> NDArray[np.int6
     return np.cumsum(right)
 
 
-def _lots(tally: ScoreTally, cells: Cells) -> Lots | None:
+def _lots(tally: ScoreTally, cells: ScoreBins) -> Lots | None:
     """Return what decides within cells; None if nothing may."""
     fixed = tally.commitment is not None or tally.design.about.tie_seed is not None
-    if isinstance(tally.found, Ends) or not (tally.ids and fixed):
+    if isinstance(tally.found, ExtremeScores) or not (tally.ids and fixed):
         return None
     seen = np.stack([cells.counts, cells.ones]).astype("<i8").tobytes()
     word = tally.found.coins.to_bytes(8, "big")
@@ -147,7 +148,9 @@ def _lots(tally: ScoreTally, cells: Cells) -> Lots | None:
     return Lots(salt=int.from_bytes(found.digest()[:8], "big"))
 
 
-def _right(cells: Cells, rules: Rules, canaries: int, lots: Lots | None) -> list[int]:
+def _right(
+    cells: ScoreBins, rules: Rules, canaries: int, lots: Lots | None
+) -> list[int]:
     """Return how many of the surest guesses are right, up to each cut."""
     size, ones = int(cells.counts.sum()), int(cells.ones.sum())
     cuts = np.array(rules.cuts(canaries))

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.tables.cells import Cells, check_counts, summed
+from dpaudit.tables.score_bins import ScoreBins, check_counts, summed
 from dpaudit.tables.seen_ids import fingerprint
 
 __all__ = ["MOST_CELLS", "Histogram", "HistogramSoFar"]
@@ -98,11 +98,11 @@ class Histogram:
         )
         return both._coarser(_bits_for(both._octaves()))
 
-    def cells(self, rows: int, ones: int) -> Cells:
+    def cells(self, rows: int, ones: int) -> ScoreBins:
         """Return all canaries in cells."""
         if int(self.counts.sum()) != rows or int(self.ones.sum()) != ones:
             raise InvalidInputError("the histogram does not hold all rows and coins")
-        return Cells(counts=self.counts, ones=self.ones)
+        return ScoreBins(counts=self.counts, ones=self.ones)
 
     def _octaves(self) -> int:
         return len(np.unique(_shifted(self.keys, self.mantissa_bits)))

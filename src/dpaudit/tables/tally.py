@@ -14,7 +14,7 @@ all shards make the result that one pass over all files would have made, bit for
 
 - the highest and the lowest scores with their coins, exactly, where the design guesses
   no more than ``MOST_EXACT`` of them, equal ones in the order of the lots of their ids
-  (``ends``);
+  (``extreme_scores``);
 - or else all scores in cells, a lot deciding where guesses end within one
   (``histogram``);
 - how many rows and how many ones there were, and which ids (``seen_ids``).
@@ -46,7 +46,7 @@ from dpaudit.game.design import Commitment, Design, check_own_coins
 from dpaudit.game.lots import Lots
 from dpaudit.game.scores import check_rules
 from dpaudit.tables.columns import USUAL, ColumnNames
-from dpaudit.tables.ends import Ends, EndsSoFar
+from dpaudit.tables.extreme_scores import ExtremeScores, ExtremeScoresSoFar
 from dpaudit.tables.histogram import Histogram, HistogramSoFar
 from dpaudit.tables.seen_ids import IdSet, SeenIds, joined
 
@@ -88,7 +88,7 @@ MOST_CANARIES: Final = 1 << 36  # a bit for each takes 8 GiB
 MOST_EXACT: Final = 1 << 16  # guesses whose scores are kept one by one
 MOST_RANKED: Final = 1 << 20  # guesses in order of confidence: a result lists them all
 
-Found: TypeAlias = Ends | Histogram
+Found: TypeAlias = ExtremeScores | Histogram
 
 
 @final
@@ -258,11 +258,13 @@ def _guesses(design: Design) -> int:
     return design.guesses
 
 
-def _so_far(design: Design, lots: Lots | None, salt: int) -> EndsSoFar | HistogramSoFar:
+def _so_far(
+    design: Design, lots: Lots | None, salt: int
+) -> ExtremeScoresSoFar | HistogramSoFar:
     if _guesses(design) > MOST_EXACT:
         return HistogramSoFar(salt)
     high, low = _halves(design)
-    return EndsSoFar(most_high=high, most_low=low, lots=lots)
+    return ExtremeScoresSoFar(most_high=high, most_low=low, lots=lots)
 
 
 def _halves(design: Design) -> tuple[int, int]:
@@ -274,7 +276,7 @@ def _halves(design: Design) -> tuple[int, int]:
 def _is_for(found: Found, design: Design, rows: int) -> bool:
     """Return whether scores are kept as the design needs them, and far enough."""
     exact = _guesses(design) <= MOST_EXACT
-    if not isinstance(found, Ends):
+    if not isinstance(found, ExtremeScores):
         return not exact
     return (
         exact
@@ -318,7 +320,7 @@ def _salt(design: Design, key: Key | None) -> str:
 
 def _merged(one: Found, other: Found) -> Found:
     match one, other:
-        case (Ends(), Ends()):
+        case (ExtremeScores(), ExtremeScores()):
             return one.merged(other)
         case (Histogram(), Histogram()):
             return one.merged(other)

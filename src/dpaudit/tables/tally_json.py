@@ -16,7 +16,7 @@ from dpaudit import _canonical, _validate
 from dpaudit._codec import decode, encode
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.design import Commitment, Design
-from dpaudit.tables.ends import Ends, Tail
+from dpaudit.tables.extreme_scores import ExtremeScores, Tail
 from dpaudit.tables.histogram import MOST_CELLS, Histogram
 from dpaudit.tables.seen_ids import IdSet
 from dpaudit.tables.tally import MOST_CANARIES, MOST_EXACT, Found, ScoreTally
@@ -114,7 +114,7 @@ def _found(plain: Any) -> Found:  # noqa: ANN401 (parsed JSON)
             coins=_word("coins", plain["coins"]),
         )
     _names("found", plain, {"most_high", "most_low", "high", "low"})
-    return Ends(
+    return ExtremeScores(
         high=_tail("high", plain["high"]),
         low=_tail("low", plain["low"]),
         most_high=_whole("most_high", plain["most_high"]),

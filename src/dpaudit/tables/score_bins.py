@@ -20,7 +20,7 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.game.lots import Lots
 from dpaudit.stats.hypergeometric import hypergeometric_quantile
 
-__all__ = ["Cells", "check_counts", "summed"]
+__all__ = ["ScoreBins", "check_counts", "summed"]
 
 _TOP: Final = 1 << 40  # the first number of the lots of guesses from above
 _BOTTOM: Final = 1 << 41  # and of those from below; cuts have the numbers from 0
@@ -28,7 +28,7 @@ _BOTTOM: Final = 1 << 41  # and of those from below; cuts have the numbers from 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Cells:
+class ScoreBins:
     """Cells in order of score, the lowest first.
 
     Attributes:
@@ -36,7 +36,7 @@ class Cells:
         ones: How many of them were included.
 
     Example:
-        >>> cells = Cells(counts=np.array([2, 1, 3]), ones=np.array([0, 1, 2]))
+        >>> cells = ScoreBins(counts=np.array([2, 1, 3]), ones=np.array([0, 1, 2]))
         >>> cells.highest([3, 4], None)
         [2, 3]
         >>> cells.highest([2], None)

@@ -21,9 +21,9 @@ from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.lots import Lots
-from dpaudit.tables.cells import Cells, check_counts, summed
+from dpaudit.tables.score_bins import ScoreBins, check_counts, summed
 
-__all__ = ["Ends", "EndsSoFar", "Tail"]
+__all__ = ["ExtremeScores", "ExtremeScoresSoFar", "Tail"]
 
 _PENDING = 1 << 17  # scores that wait until they are sorted in
 _LAST = np.uint64(2**64 - 1)
@@ -113,7 +113,7 @@ class Tail:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Ends:
+class ExtremeScores:
     """The highest and the lowest scores of some canaries.
 
     Attributes:
@@ -148,7 +148,7 @@ class Ends:
             int(self.low.counts.sum()) >= min(self.most_low, rows)
         )
 
-    def cells(self, rows: int, ones: int) -> Cells:
+    def cells(self, rows: int, ones: int) -> ScoreBins:
         """Return all canaries in cells: what lies between the ends is one cell."""
         low, high = self.low, self.high
         if len(low.scores) and len(high.scores):
@@ -163,14 +163,14 @@ class Ends:
             raise InvalidInputError(
                 "the ends hold more canaries or coins than there are rows"
             )
-        return Cells(
+        return ScoreBins(
             counts=np.concatenate([low.counts, [middle], high.counts]),
             ones=np.concatenate([low.ones, [between], high.ones]),
         )
 
 
 @final
-class EndsSoFar:
+class ExtremeScoresSoFar:
     """The ends of a stream of scores."""
 
     def __init__(
@@ -180,7 +180,7 @@ class EndsSoFar:
         nothing = Tail.of_rows(
             np.empty(0), np.empty(0, np.uint64), np.empty(0, np.uint8)
         )
-        self._ends = Ends(
+        self._ends = ExtremeScores(
             high=nothing, low=nothing, most_high=most_high, most_low=most_low
         )
         # Only what lies beyond these, or on them, can be among the ends any more.
@@ -206,13 +206,13 @@ class EndsSoFar:
         if self._rows > _PENDING:
             self.found()
 
-    def found(self) -> Ends:
+    def found(self) -> ExtremeScores:
         """Return the ends of all canaries so far."""
         if self._waiting:
             high, low = self._most
             rows = Tail.of_rows(*_outer(*self._beyond(), high, low))
             self._ends = self._ends.merged(
-                Ends(high=rows, low=rows, most_high=high, most_low=low)
+                ExtremeScores(high=rows, low=rows, most_high=high, most_low=low)
             )
             self._waiting, self._rows = [], 0
             self._close_in()
