@@ -27,8 +27,7 @@ from pyarrow import parquet
 from dpaudit import Coins, Design, Key, OneRun
 from dpaudit.evidence import Registration, register
 from dpaudit.mechanisms.local import LocalRandomisedResponse
-from dpaudit.tables.concluding import conclude_scores
-from dpaudit.tables.tally import ScoreTally, Shard, tally_scores
+from dpaudit.tables.tally import ScoreTally, Shard, conclude_scores, tally_scores
 from dpaudit.tables.tally_json import tally_from_json, tally_to_json
 
 EPSILON = 1.0

@@ -29,9 +29,8 @@ from dpaudit.evidence.signing import generate_signing_key
 from dpaudit.game import Referee
 from dpaudit.game.combining import combine_runs
 from dpaudit.reporting.model_card import model_card_section
-from dpaudit.tables.concluding import conclude_scores
 from dpaudit.tables.reading import read_score_table
-from dpaudit.tables.tally import Shard, tally_scores
+from dpaudit.tables.tally import Shard, conclude_scores, tally_scores
 from dpaudit.tables.tally_json import tally_from_json, tally_to_json
 
 __all__ = ["SCORES"]

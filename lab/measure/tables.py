@@ -24,8 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from dpaudit import ApproxDP, Design, OneRun, Ranking
-from dpaudit.tables.concluding import conclude_scores
-from dpaudit.tables.tally import ScoreTally, Shard, tally_scores
+from dpaudit.tables.tally import ScoreTally, Shard, conclude_scores, tally_scores
 from dpaudit.tables.tally_json import tally_from_json, tally_to_json
 from dpaudit_lab.benchmark.tables import GUESSES, bare, write_table
 from dpaudit_lab.power.timing import cpu, ratio_of

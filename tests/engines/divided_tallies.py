@@ -5,8 +5,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from dpaudit import ApproxDP, Coins, Design, Key, OneRun, Ranking
-from dpaudit.tables.concluding import conclude_scores
-from dpaudit.tables.tally import Shard, tally_files, tally_scores
+from dpaudit.tables.tally import Shard, conclude_scores, tally_files, tally_scores
 from dpaudit.tables.tally_json import tally_to_json
 
 N = 4_000

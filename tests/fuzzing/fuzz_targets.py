@@ -45,9 +45,8 @@ from dpaudit.game.design import Commitment
 from dpaudit.game.result import Result
 from dpaudit.game.transcript import Transcript
 from dpaudit.tables import lists
-from dpaudit.tables.concluding import conclude_scores
 from dpaudit.tables.reading import read_score_table
-from dpaudit.tables.tally import Shard, tally_scores
+from dpaudit.tables.tally import Shard, conclude_scores, tally_scores
 from dpaudit.tables.tally_json import tally_from_json, tally_to_json
 from dpaudit.training.any_loop import SumsAudit
 

@@ -32,8 +32,7 @@ from dpaudit.game.result import conclude
 from dpaudit.reporting.loggers.plain import as_metrics
 from dpaudit.reporting.model_card import model_card_section
 from dpaudit.reporting.report import report_html
-from dpaudit.tables.concluding import conclude_scores
-from dpaudit.tables.tally import Shard, tally_scores
+from dpaudit.tables.tally import Shard, conclude_scores, tally_scores
 from dpaudit.tables.tally_json import tally_to_json
 from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit

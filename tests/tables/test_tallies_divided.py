@@ -7,8 +7,7 @@ from divided_tallies import CLAIM, N
 from dpaudit import Design, OneRun
 from dpaudit.engines.local import LocalEngine
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.tables.concluding import conclude_scores
-from dpaudit.tables.tally import tally_files
+from dpaudit.tables.tally import conclude_scores, tally_files
 
 
 @pytest.fixture

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from dpaudit import Design, OneRun, PureDP
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Coins, Key
-from dpaudit.tables.concluding import conclude_scores
 from dpaudit.tables.seen_ids import IdSet, SeenIds, fingerprint_of_run
-from dpaudit.tables.tally import CoinTable
+from dpaudit.tables.tally import CoinTable, conclude_scores
 
 SALT = 0x0123456789ABCDEF
 N = 40

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dpaudit import Classes, Coins, Design, Key, OneRun, PureDP, Ranking
 from dpaudit.errors import DpAuditError, InvalidInputError, VoidAuditError
-from dpaudit.tables.concluding import conclude_scores
+from dpaudit.tables.tally import conclude_scores
 from dpaudit.tables.tally_json import tally_from_json, tally_to_json
 
 CLAIM = PureDP(epsilon=1.0)

@@ -16,8 +16,8 @@ from scipy import stats
 from dpaudit import Coins, Design, Key, OneRun, PureDP
 from dpaudit.game.lots import Lots
 from dpaudit.stats.binomial import rate_limits
-from dpaudit.tables.concluding import _reading, _right, conclude_scores
 from dpaudit.tables.score_bins import ScoreBins
+from dpaudit.tables.tally import _reading, _right, conclude_scores
 
 GRID = 12  # a multiple of the chances in cells of four
 

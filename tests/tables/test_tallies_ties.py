@@ -14,8 +14,7 @@ from scipy import stats
 from dpaudit import Classes, Coins, Design, Key, OneRun, PureDP, RandomHalf, Ranking
 from dpaudit.errors import VoidAuditError
 from dpaudit.game.scores import audit_scores
-from dpaudit.tables.concluding import conclude_scores
-from dpaudit.tables.tally import Shard, tally_scores
+from dpaudit.tables.tally import Shard, conclude_scores, tally_scores
 from dpaudit.tables.tally_json import tally_from_json, tally_to_json
 
 

@@ -46,7 +46,7 @@ def merge(
     missing or is there twice.
     """
     from dpaudit.game.words import notes  # noqa: PLC0415 (numpy)
-    from dpaudit.tables.concluding import (  # noqa: PLC0415
+    from dpaudit.tables.tally import (  # noqa: PLC0415
         conclude_scores,
         unseen_in_tallies,
     )

@@ -15,7 +15,6 @@ from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
 from dpaudit.game.result import Result
 from dpaudit.tables.columns import USUAL, ColumnNames
-from dpaudit.tables.concluding import conclude_scores, unseen_in_tallies
 from dpaudit.tables.lists import (
     ScoreLists,
     holds_lists,
@@ -29,7 +28,13 @@ from dpaudit.tables.reading import (
     read_score_table,
     shown_files,
 )
-from dpaudit.tables.tally import ScoreTally, Shard, tally_scores
+from dpaudit.tables.tally import (
+    ScoreTally,
+    Shard,
+    conclude_scores,
+    tally_scores,
+    unseen_in_tallies,
+)
 
 __all__ = ["ScoreFolder", "Scores", "read_folder", "read_scores"]
 

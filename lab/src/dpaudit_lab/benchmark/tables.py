@@ -110,8 +110,11 @@ def _outer(parts: list[_Part], half: int, sign: int) -> _Part:
 
 def counted(paths: _Paths, rows: int, *, check_ids: bool) -> int:
     """Return how many of the surest guesses are right by an audit of the table."""
-    from dpaudit.tables.concluding import conclude_scores  # noqa: PLC0415 (an extra)
-    from dpaudit.tables.tally import Shard, tally_scores  # noqa: PLC0415 (an extra)
+    from dpaudit.tables.tally import (  # noqa: PLC0415 (an extra)
+        Shard,
+        conclude_scores,
+        tally_scores,
+    )
 
     design = Design(
         canaries=rows,
@@ -160,7 +163,7 @@ def memory_trial(setting: Setting, rng: np.random.Generator) -> Outcome:
 def _ready(paths: _Paths) -> _Paths:
     from pyarrow import parquet  # noqa: F401, PLC0415 (an extra)
 
-    from dpaudit.tables import concluding, tally  # noqa: F401, PLC0415 (an extra)
+    from dpaudit.tables import tally  # noqa: F401, PLC0415 (an extra)
 
     return paths
 

@@ -41,10 +41,9 @@ from dpaudit.game.result import Result, judge
 from dpaudit.game.rules import AdaptiveCount, Classes, OneRun, SeparateRuns
 from dpaudit.game.scores import audit_scores
 from dpaudit.game.shards import conclude_tallies, tally_local
-from dpaudit.tables.concluding import conclude_scores
 from dpaudit.tables.lists import ScoreLists, audit_score_lists, read_both_lists
 from dpaudit.tables.reading import read_score_table
-from dpaudit.tables.tally import Shard, tally_scores
+from dpaudit.tables.tally import Shard, conclude_scores, tally_scores
 from dpaudit.tables.tally_json import tally_from_json, tally_to_json
 from dpaudit.testing import Calls, OneValue, audit_function, fixed_key
 from dpaudit.training.any_loop import SumsAudit
