@@ -60,7 +60,7 @@ def ours(paths: list[Path], rows: int, rule: str, ids: str) -> str:
 def compare(paths: list[Path], rows: int, pairs: int) -> None:
     """Print the ratio of CPU times, interleaved."""
     right = bare(tuple(paths))
-    found = json.loads(json.loads(ours(paths, rows, "counted", "checked"))["reading"])
+    found = json.loads(ours(paths, rows, "counted", "checked"))["reading"]
     print(f"right among {GUESSES}: bare {right}, ours {found['correct']}")
     ways = [("counted", "unchecked"), ("counted", "checked"), ("ranked", "unchecked")]
     times = {way: [] for way in ways}
