@@ -10,7 +10,7 @@ from typing import Any
 
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.bound import GameBound, highest_rejected
-from dpaudit.bounds.exact import Classic, Exact, FormerClassic
+from dpaudit.bounds.exact import Classic, Exact
 from dpaudit.bounds.independent_runs import IndependentRuns, PooledRuns
 from dpaudit.bounds.readings import Counts, Unequal, Weighted
 from dpaudit.bounds.unequal import UnequalCoins
@@ -32,7 +32,7 @@ def classic() -> None:
         counts = Counts(canaries=n, guesses=r, correct=v)
         before, after = (
             bound.epsilon_lower(counts, delta=delta, alpha=alpha).epsilon_lower
-            for bound in (FormerClassic(), Classic())
+            for bound in (Exact(), Classic())
         )
         free = Exact().epsilon_lower(counts, delta=0.0, alpha=alpha).epsilon_lower
         print(

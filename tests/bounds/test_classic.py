@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from dpaudit.bounds.exact import Classic, Exact, FormerClassic, group_claim
+from dpaudit.bounds.exact import Classic, Exact, group_claim
 from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import GaussianDP
@@ -270,7 +270,7 @@ def test_independence_makes_delta_cheap():
 def test_passed_runs_cost_what_independent_runs_cost(n, r, v, delta, before, after):
     """Not what coins of one run do: m delta is 20 and 5 in the first two."""
     counts = runs(v, n, r)
-    was = FormerClassic().epsilon_lower(counts, delta=delta, alpha=0.001)
+    was = Exact().epsilon_lower(counts, delta=delta, alpha=0.001)
     assert was.epsilon_lower == pytest.approx(before, abs=1e-3)
     assert lower(counts, delta=delta, alpha=0.001) == pytest.approx(after, abs=1e-3)
 

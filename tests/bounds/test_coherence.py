@@ -93,7 +93,6 @@ def test_every_bound_of_a_game_is_among_them():
     tested = {bound.method for bound, _ in GAMES}
     assert tested == KNOWN - {
         "pure",  # exact at delta = 0
-        "classic",  # exact or separate
         "gdp",  # of a parameter
         "independent runs",
         "pooled runs",

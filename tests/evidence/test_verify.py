@@ -31,7 +31,6 @@ from dpaudit.game import Referee
 from dpaudit.game.configuration import Detectable, RunConfiguration, StepsAlike
 from dpaudit.game.design import Commitment
 from dpaudit.game.ledger import Fault, Road
-from dpaudit.game.result import Result, judge
 from dpaudit.training.any_loop import SumsAudit
 
 RULES = OneRun(guesses=30)
@@ -321,38 +320,6 @@ def test_that_runs_were_independent_is_never_established():
     found = verify(seal(of_classic()))
     assert findings(found)["independent runs"] is Finding.NOT_CHECKED
     assert "independent runs" not in findings(verify(seal(HONEST)))
-
-
-PASSED_RUNS = """
-{"accuracy_caught":0.8384881311554074,"bound":{"alpha":0.05,"delta":0.001,
-"epsilon_lower":1.2644881498999894,"method":"classic","reference":
-"https://arxiv.org/abs/2503.07199, algorithm 2","tier":"A"},"ceiling":
-2.5197919604252093,"commitment":null,"controls":[],"design":{"alpha":0.05,"canaries":
-200,"claim":{"adjacency":"replace-one","delta":0.001,"epsilon":0.5,"kind":"approx"},
-"delta":0.001,"format":"dpaudit.design.1","rules":{"guesses":40,"kind":"separate-runs"},
-"setting":{},"threat_model":"an observer of the output"},"design_test":{"alpha":0.05,
-"claim":{"adjacency":"replace-one","delta":0.001,"epsilon":0.5,"kind":"approx"},
-"p_value":0.00677197075615373},"format":"dpaudit.result.1","not_exercised":[],
-"reading":{"adaptive":false,"alternatives":2,"canaries":200,"correct":36,"format":
-"dpaudit.reading.1","guesses":40,"kind":"counts","records_per_coin":1},"scores":null,
-"training":null,"verdict":"refuted"}
-"""
-
-
-def test_a_classic_audit_from_before_its_bound_was_sharper_stands_as_it_is():
-    """Written by the version before: passed runs paid for delta as one run does."""
-    old = Result.from_json(PASSED_RUNS)
-    found = verify(seal(evidence_of(old, key=None)), accept_unchecked_counts=True)
-    assert found.sound, str(found)
-    assert findings(found)["arithmetic"] is Finding.HOLDS
-    new = judge(old.reading, design=old.design, commitment=None)
-    assert new.bound.method != old.bound.method
-    assert new.p_value < old.p_value / 50
-    assert verify(seal(evidence_of(new, key=None)), accept_unchecked_counts=True).sound
-    # Neither may borrow the other's name.
-    mixed = replace(new, bound=replace(new.bound, method="classic"))
-    name, _ = failure(verify(seal(evidence_of(mixed, key=None))))
-    assert name == "bound"
 
 
 def test_without_guesses_the_tally_is_not_checked_and_verify_says_so():

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from evidence_mutants import contents
 from evidence_samples import KEY, KINDS, of_scores
 
@@ -25,10 +26,11 @@ from dpaudit import (
 from dpaudit.bounds.readings import Bets, Counts, Ranked, Rounds, Unequal, Weighted
 from dpaudit.engines.store import Cell, Found, Store
 from dpaudit.evidence import Evidence, register, seal
+from dpaudit.evidence.signing import SigningKey
 from dpaudit.game.transcript import Transcript
 from dpaudit.training.any_loop import SumsAudit
 
-DATA = Path(__file__).parents[1] / "evidence" / "data"
+SIGNER = SigningKey(Ed25519PrivateKey.from_private_bytes(bytes(range(32))))
 
 
 @cache
@@ -50,7 +52,6 @@ def designs() -> Iterator[bytes]:
 
 
 def registrations() -> Iterator[bytes]:
-    yield (DATA / "design-1.json").read_bytes()
     for evidence in all_evidence()[:3]:
         yield evidence.registration.to_json().encode()
 
@@ -116,8 +117,8 @@ def statements() -> Iterator[bytes]:
 
 
 def envelopes() -> Iterator[bytes]:
-    for path in sorted(DATA.glob("evidence-1*.json")):
-        yield path.read_bytes()
+    for evidence in all_evidence()[:-1]:  # score files are not beside it
+        yield seal(evidence, SIGNER).encode()
 
 
 def score_files() -> Iterator[bytes]:
@@ -128,8 +129,6 @@ def score_files() -> Iterator[bytes]:
 
 def tables() -> Iterator[bytes]:
     """Yield tables of scores as CSV."""
-    for path in sorted(DATA.glob("scores-*.csv")):
-        yield path.read_bytes()
     yield b"id,bit,score\n1,1,0.5\n0,0,-2\n2,1,1e-3\n"
     yield b'\xef\xbb\xbfscore,ids,bits\r\n0.5,a,true\r\n-0.0,"b,c",False\r\n'
 
@@ -213,4 +212,6 @@ def keys() -> Iterator[bytes]:
 
 
 def public_keys() -> Iterator[bytes]:
-    yield (DATA / "signer-1.pub").read_bytes()
+    with TemporaryDirectory() as folder:
+        SIGNER.public_key.write(path := Path(folder) / "signer.pub")
+        yield path.read_bytes()

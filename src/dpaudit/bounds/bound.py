@@ -51,7 +51,7 @@ _BEYOND = 1e12  # an epsilon that nothing shows; thousandths of it are no longer
 
 
 # Methods that take runs to be independent.
-_OF_RUNS = ("separate", "classic", "independent runs", "pooled runs")
+_OF_RUNS = ("separate", "independent runs", "pooled runs")
 # Methods whose bounds lie on a grid of hundredths, unless it starts between two.
 _ON_GRID = ("ranked", "rounds", "betting")
 

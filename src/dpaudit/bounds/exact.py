@@ -73,7 +73,6 @@ from dpaudit.stats.binomial import (
 __all__ = [
     "Classic",
     "Exact",
-    "FormerClassic",
     "Pure",
     "group_claim",
     "group_growth",
@@ -294,24 +293,3 @@ def _log_floor(counts: Counts, epsilon: float, delta: float) -> float:
     given = min(counts.guesses, int(counts.canaries * chance))
     tail = log_tails(counts.correct - given, counts.guesses - given, log_odds)[0]
     return tail - log(2)
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class FormerClassic(GameBound[Counts]):
-    """How classic audits were judged first, so that their evidence can be verified.
-
-    Where some runs were passed it takes the exact one-run bound, which holds for any
-    independent coins; elsewhere it says the same as ``Classic``.
-    """
-
-    method: ClassVar[str] = "classic"
-    reference: ClassVar[str] = "https://arxiv.org/abs/2503.07199, algorithm 2"
-    rises: ClassVar[bool] = True  # those of both bounds do
-
-    def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
-        """Return the log of the p-value of a claim."""
-        plain = counts.alternatives == 2 and counts.records_per_coin == 1
-        every = counts.guesses == counts.canaries
-        bound = Classic() if plain and every else Exact()
-        return bound.log_p_value(counts, epsilon=epsilon, delta=delta)

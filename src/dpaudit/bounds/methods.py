@@ -13,7 +13,7 @@ from dpaudit.bounds.bound import (
     ParameterBound,
 )
 from dpaudit.bounds.curve import GaussianFamily
-from dpaudit.bounds.exact import Classic, Exact, FormerClassic, Pure
+from dpaudit.bounds.exact import Classic, Exact, Pure
 from dpaudit.bounds.hypergeometric import Hypergeometric
 from dpaudit.bounds.independent_runs import IndependentRuns, PooledRuns
 from dpaudit.bounds.ranked import RankedLooks
@@ -75,7 +75,6 @@ _BOUNDS: MappingProxyType[
 
 # Every method of this package by the name that results hold: any other is a user's own.
 KNOWN: frozenset[str] = frozenset(METHODS) | {
-    FormerClassic.method,
     IndependentRuns.method,
     PooledRuns.method,
     *(each.method for pair in _BOUNDS.values() for each in pair if each is not None),

@@ -317,7 +317,7 @@ def judge(
     """
     check_reading(reading, design)
     bound = design.rules.bound() if bound is None else bound
-    own = _tester(design.rules, getattr(bound, "method", ""))
+    own = design.rules.bound()
     found = _found if reading.tally else _found.__wrapped__
     lower, ceiling, test, caught = found(bound, own, reading, design)
     check_method(lower.method, design.rules)
@@ -479,7 +479,7 @@ def _accuracy_caught(
 
 def check_method(method: str, rules: Rules) -> None:
     """Refuse a bound of this package that does not hold for a game."""
-    holding = {b.method for b in (rules.bound(), *rules.also(), *rules.former())}
+    holding = {b.method for b in (rules.bound(), *rules.also())}
     if method in KNOWN - holding:
         raise VoidAuditError(
             f"the {method} bound does not hold for a game by {type(rules).__name__}; "
@@ -489,20 +489,14 @@ def check_method(method: str, rules: Rules) -> None:
 
 def claim_bound(audit: Result) -> GameBound[Any]:
     """Return the bound that an audit's claims were tested by."""
-    return _tester(audit.design.rules, audit.bound.method)
-
-
-def _tester(rules: Rules, method: str) -> GameBound[Any]:
-    """Return the bound of the rules, or a former one if the result is by that."""
-    former = (each for each in rules.former() if each.method == method)
-    return next(former, rules.bound())
+    return audit.design.rules.bound()
 
 
 def bound_of(audit: Result) -> GameBound[Any]:
     """Return the bound that an audit was judged by; its rules' if that is not known."""
     rules = audit.design.rules
-    others = (*rules.also(), *rules.former())
-    return next((b for b in others if b.method == audit.bound.method), rules.bound())
+    also = (b for b in rules.also() if b.method == audit.bound.method)
+    return next(also, rules.bound())
 
 
 def _ceiling(

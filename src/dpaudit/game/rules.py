@@ -38,7 +38,7 @@ from dpaudit._kinds import Kinds
 from dpaudit.bounds.adaptive import Adaptive, coupling_price
 from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.bound import GameBound, Grid, LowerBound
-from dpaudit.bounds.exact import Classic, Exact, FormerClassic, Pure
+from dpaudit.bounds.exact import Classic, Exact, Pure
 from dpaudit.bounds.hypergeometric import Hypergeometric
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.readings import (
@@ -176,10 +176,6 @@ class Rules(ABC):
 
     def also(self) -> tuple[GameBound[Any], ...]:
         """Return other bounds that are valid for the game, though weaker."""
-        return ()
-
-    def former(self) -> tuple[GameBound[Any], ...]:
-        """Return bounds that were the game's once: who names one is judged by it."""
         return ()
 
     def runs(self, canaries: int) -> int:  # noqa: ARG002 (a few have many)
@@ -412,10 +408,6 @@ class SeparateRuns(EqualGuesses):
     def bound(self) -> GameBound[Any]:
         """Return the bound for independent coins, for which delta costs less."""
         return Classic()
-
-    def former(self) -> tuple[GameBound[Any], ...]:
-        """Return the bound that charged for passed runs as for coins of one run."""
-        return (FormerClassic(),)
 
     def runs(self, canaries: int) -> int:
         """Return the number of canaries."""
