@@ -27,7 +27,7 @@ from flwr.serverapp.strategy import (
 from flwr.simulation import run_simulation
 
 from dpaudit import ApproxDP, Design, GaussianDP, Key, OneRun, Result
-from dpaudit.dpsgd.turns import Turns
+from dpaudit.dpsgd.participation import Participation
 from dpaudit.training.flower import (
     FlowerAudit,
     Nodes,
@@ -70,11 +70,15 @@ def server(args: argparse.Namespace, found: list[Result]) -> ServerApp:
     @app.main()
     def main(grid: Grid, context: Context) -> None:  # noqa: ARG001
         canaries = 200 if args.nodes else 2000
-        turns = None if args.nodes else Turns(every=ROUNDS, cohorts=ROUNDS)
+        participation = (
+            None if args.nodes else Participation(every=ROUNDS, cohorts=ROUNDS)
+        )
         design = Design(
             canaries=canaries, rules=OneRun(guesses=canaries // 5), claim=CLAIM
         )
-        clients = USERS + (canaries if args.nodes else canary_clients(design, turns))
+        clients = USERS + (
+            canaries if args.nodes else canary_clients(design, participation)
+        )
         nodes = clients if args.nodes else USERS
         base = FedAvg(
             fraction_evaluate=0.0, min_available_nodes=nodes, min_train_nodes=nodes
@@ -89,7 +93,7 @@ def server(args: argparse.Namespace, found: list[Result]) -> ServerApp:
             design=design,
             key=Key.generate(),
             way=Nodes() if args.nodes else Replies(),
-            turns=turns,
+            participation=participation,
             examples=args.examples,
             # Replies are added by the server; nodes are sampled as others are.
             unchecked=() if args.nodes else ("sampling",),

@@ -30,7 +30,7 @@ from pfl.privacy.privacy_accountant import PLDPrivacyAccountant
 from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
 
 from dpaudit import ApproxDP, Design, Key, OneRun
-from dpaudit.dpsgd.turns import Turns
+from dpaudit.dpsgd.participation import Participation
 from dpaudit.game.result import Result
 from dpaudit.training.pfl import Added, PflAudit
 
@@ -101,7 +101,7 @@ def train_and_audit(
         data=user(USERS),
         design=Design(canaries=1000, rules=OneRun(guesses=150), claim=CLAIM),
         key=key,
-        insertion=Added(turns=Turns(every=ROUNDS, cohorts=ROUNDS)),
+        insertion=Added(participation=Participation(every=ROUNDS, cohorts=ROUNDS)),
     )
     publish(f"commitment: {audit.commitment.sha256}")  # before the run
     backend = SimulatedBackend(

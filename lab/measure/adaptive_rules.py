@@ -48,7 +48,7 @@ from dpaudit.bounds import Counts, Exact, Ranked, RankedLooks, Weighted
 from dpaudit.bounds.curve import GaussianFamily
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.bounds.weighted import WeightedGuesses
-from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.sums import DiracSums, SeenSums
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep
@@ -277,7 +277,7 @@ def simulated(d: int, s: int, rng: np.random.Generator) -> Simulated:
     mechanism = DiracSums(
         coordinates=d,
         per_coordinate=s,
-        participation=Poisson(rate=0.1),
+        sampling=Poisson(rate=0.1),
         sigma=SIGMA,
         steps=100,
     )

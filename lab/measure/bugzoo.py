@@ -35,7 +35,7 @@ from sweeping import filled
 
 from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.readings import Counts
-from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.sums import DiracSums
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep, run
@@ -185,7 +185,7 @@ def simulated_trial(setting: Setting, rng: np.random.Generator) -> Outcome:
     mechanism = DiracSums(
         coordinates=n,
         per_coordinate=1,
-        participation=Poisson(rate=rate),
+        sampling=Poisson(rate=rate),
         sigma=noise,
         steps=steps,
     )

@@ -24,31 +24,31 @@ import numpy as np
 from scipy import special
 
 from dpaudit import ApproxDP, Design, GaussianDP, Key, OneRun
+from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.planning import Plan, Training, plan_audit
 from dpaudit.dpsgd.strategy import Strategy, Toeplitz
-from dpaudit.dpsgd.turns import Turns
 from dpaudit.training.any_loop import SumsAudit
 from dpaudit.training.audit import TrainingAudit
 
 DELTA, ALPHA = 1e-5, 0.05
 STEPS, CANARIES = 16, 400
 SQUARE_ROOT = np.cumprod([1.0, *((2 * k - 1) / (2 * k) for k in range(1, STEPS))])
-LOOPS: dict[str, tuple[Strategy | None, Turns, float]] = {
-    "independent, every step": (None, Turns(), 1.0),
-    "independent, once of 16": (None, Turns(every=16, cohorts=16), 1.0),
+LOOPS: dict[str, tuple[Strategy | None, Participation, float]] = {
+    "independent, every step": (None, Participation(), 1.0),
+    "independent, once of 16": (None, Participation(every=16, cohorts=16), 1.0),
     "banded (4), every 4th": (
         Toeplitz(coefficients=tuple(SQUARE_ROOT[:4].tolist()), steps=STEPS),
-        Turns(every=4, cohorts=4),
+        Participation(every=4, cohorts=4),
         1.0,
     ),
     "banded (4), every 4th, sampled at 0.5": (
         Toeplitz(coefficients=tuple(SQUARE_ROOT[:4].tolist()), steps=STEPS),
-        Turns(every=4, cohorts=4),
+        Participation(every=4, cohorts=4),
         0.5,
     ),
     "Toeplitz (16), every 4th": (
         Toeplitz(coefficients=tuple(SQUARE_ROOT.tolist()), steps=STEPS),
-        Turns(every=4),
+        Participation(every=4),
         1.0,
     ),
 }
@@ -64,13 +64,17 @@ def limits(count: int, of: int, level: float) -> tuple[float, float]:
 def level(audits: int, only: str | None = None) -> None:
     """Print how often honest loops are refuted, at the boundary of their claim."""
     bonferroni = 0.001 / len(LOOPS)
-    for name, (strategy, turns, rate) in LOOPS.items():
+    for name, (strategy, participation, rate) in LOOPS.items():
         if only not in (None, name):
             continue
         began, refuted = time.monotonic(), 0
         rng = np.random.default_rng(len(name))
         training = Training(
-            steps=STEPS, rate=rate, noise=1.0, turns=turns, strategy=strategy
+            steps=STEPS,
+            rate=rate,
+            noise=1.0,
+            participation=participation,
+            strategy=strategy,
         )
         plain = training.sufficient()
         # Epsilon about 1 at delta: the loop just keeps it, by the largest signal.
@@ -90,7 +94,7 @@ def level(audits: int, only: str | None = None) -> None:
                 key=Key(rng.bytes(32)),
                 dimension=CANARIES,
                 sample_rate=rate,
-                turns=turns,
+                participation=participation,
                 strategy=strategy,
             )
             added = noise * (inverse @ rng.normal(size=(STEPS, CANARIES)))
@@ -127,10 +131,10 @@ def rows(strategy: Strategy) -> Any:  # noqa: ANN401 (an array)
 
 ROUNDS, BANDS, WIDTH, RECORDS = 64, 8, 1500, 64
 PATTERNS = {
-    "cohort 0 (whole sensitivity)": Turns(every=BANDS),
-    "all 8 cohorts": Turns(every=BANDS, cohorts=BANDS),
-    "cohort 7": Turns(every=BANDS, first=BANDS - 1),
-    "once": Turns(every=ROUNDS),
+    "cohort 0 (whole sensitivity)": Participation(every=BANDS),
+    "all 8 cohorts": Participation(every=BANDS, cohorts=BANDS),
+    "cohort 7": Participation(every=BANDS, first=BANDS - 1),
+    "once": Participation(every=ROUNDS),
 }
 
 
@@ -205,9 +209,12 @@ class _BandMF:
         self.noise, self.strategy = noise_of(self.config), strategy_of(self.config)
         self.optimizer = optax.sgd(0.01)
         self.plans: dict[str, Plan] = {}
-        for name, turns in PATTERNS.items():
+        for name, participation in PATTERNS.items():
             training = Training(
-                steps=ROUNDS, noise=self.noise, turns=turns, strategy=self.strategy
+                steps=ROUNDS,
+                noise=self.noise,
+                participation=participation,
+                strategy=self.strategy,
             )
             self.plans[name] = plan_audit(
                 training,
@@ -237,10 +244,15 @@ class _BandMF:
         }
         plan = self.config.plan
         grad_fn = plan.clipped_grad(_loss, batch_argnums=(1, 2))
-        key, turns = Key(rng.bytes(32)), PATTERNS[name]
+        key, participation = Key(rng.bytes(32)), PATTERNS[name]
         design = self.plans[name].design()
         audit = JaxPrivacyAudit.of_plan(
-            self.config, params, grad_fn, design=design, key=key, turns=turns
+            self.config,
+            params,
+            grad_fn,
+            design=design,
+            key=key,
+            participation=participation,
         )
         beside = TrainingAudit(
             design=design,
@@ -248,7 +260,7 @@ class _BandMF:
             sample_rate=1.0,
             read={"reading": "as if independent"},
             real_sums=True,
-            turns=turns,
+            participation=participation,
         )
         privatizer = audit.wrap(
             noise_addition.matrix_factorization_privatizer(

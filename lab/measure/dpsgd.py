@@ -31,8 +31,8 @@ from dpaudit import (
     Design,
     audit_adaptive,
 )
-from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.likelihood import CountLikelihood
+from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.sums import DiracSums, SeenSums, simulate_sums
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.testing import fixed_key
@@ -54,7 +54,7 @@ class Replay:
     def run(self, data: np.ndarray, _: np.random.Generator) -> SeenSums:
         """Return what the sums at hand say."""
         likelihood = CountLikelihood(
-            coordinates=len(data) // SIZE, per_coordinate=SIZE, joining=JOINING
+            coordinates=len(data) // SIZE, per_coordinate=SIZE, sampling=JOINING
         )
         for sums in self.steps:
             likelihood.observe(sums, SIGMA)
@@ -67,7 +67,7 @@ def mechanism(coordinates: int, steps: int = STEPS, first: int = 0) -> DiracSums
     return DiracSums(
         coordinates=coordinates,
         per_coordinate=SIZE,
-        participation=JOINING,
+        sampling=JOINING,
         sigma=SIGMA,
         steps=steps,
         first=first,
@@ -98,13 +98,13 @@ def audit(audited: DiracSums | Replay, coordinates: int) -> int:
 def bare(steps: list[np.ndarray], bits: np.ndarray) -> float:
     """Do the arithmetic of the posterior and the adaptive game, and nothing else."""
     d, j = len(bits), np.arange(SIZE + 1)[:, np.newaxis]
-    chances = np.exp(JOINING.law(SIZE).log_chances)
+    probabilities = np.exp(JOINING.distribution(SIZE).log_probabilities)
     total = 0.0
     for start in range(0, d, CHUNK):
         part = slice(start, start + CHUNK)
         log = np.zeros((SIZE + 1, len(bits[part])))
         for sums in steps:
-            log += np.log(chances @ np.exp((sums[part] - j / 2) * j / SIGMA**2))
+            log += np.log(probabilities @ np.exp((sums[part] - j / 2) * j / SIGMA**2))
         total += bare_game(log, bits[part])
     return total
 
@@ -124,13 +124,13 @@ def bare_game(log: np.ndarray, bits: np.ndarray) -> float:
 
 def products(coordinates: int) -> None:
     """Multiply matrices of the sizes at hand, and nothing else."""
-    chances = np.exp(JOINING.law(SIZE).log_chances)
+    probabilities = np.exp(JOINING.distribution(SIZE).log_probabilities)
     kernel = np.random.default_rng(0).random((SIZE + 1, CHUNK))
     out = np.empty_like(kernel)
     for _ in range(STEPS):
         for start in range(0, coordinates, CHUNK):
             width = min(CHUNK, coordinates - start)
-            np.matmul(chances, kernel[:, :width], out=out[:, :width])
+            np.matmul(probabilities, kernel[:, :width], out=out[:, :width])
 
 
 def report(name: str, ratios: np.ndarray) -> None:
@@ -145,7 +145,7 @@ def ratio(coordinates: int) -> None:
     bits = Coins(key=KEY, count=coordinates * SIZE).bits().reshape(-1, SIZE)
     seed = np.random.SeedSequence(2)
     steps = list(
-        simulate_sums(bits, participation=JOINING, sigma=SIGMA, steps=STEPS, seed=seed)
+        simulate_sums(bits, sampling=JOINING, sigma=SIGMA, steps=STEPS, seed=seed)
     )
     replay = Replay(steps)
     audit(replay, coordinates)

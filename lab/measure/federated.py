@@ -42,8 +42,8 @@ from flwr.supercore.differential_privacy import add_gaussian_noise_inplace
 
 from dpaudit import ApproxDP, Design, GaussianDP, Key, Result
 from dpaudit._files import whole_file
+from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.planning import Training, plan_audit
-from dpaudit.dpsgd.turns import Turns
 from dpaudit.testing import fixed_key
 from dpaudit.training.flower import FlowerAudit, Nodes, Replies, canary_mod
 from dpaudit.training.flower.messages import client_reply
@@ -58,7 +58,9 @@ PATIENCE = 240  # seconds for a first round in the simulation
 def planned(canaries: int, rounds: int, *, noise: float = NOISE) -> tuple[Design, Any]:
     """Return the design for canaries that are each in one round, and its plan."""
     training = Training(
-        steps=rounds, noise=noise, turns=Turns(every=rounds, cohorts=rounds)
+        steps=rounds,
+        noise=noise,
+        participation=Participation(every=rounds, cohorts=rounds),
     )
     guarantee = GaussianDP(mu=1 / noise)
     plan = plan_audit(
@@ -144,7 +146,7 @@ def audited(
         design=design,
         key=Key.generate(),
         way=Replies(norm=norm),
-        turns=Turns(every=rounds, cohorts=rounds),
+        participation=Participation(every=rounds, cohorts=rounds),
         examples=examples,
     )
     strategy.noise_multiplier *= noise
@@ -357,7 +359,7 @@ def simulated(folder: Path, canaries: int, others: int, rounds: int) -> None:
             design=design,
             key=fixed_key(bytes(range(32))),  # the same in both, to compare them
             way=Nodes(),
-            turns=Turns(every=rounds, cohorts=rounds),
+            participation=Participation(every=rounds, cohorts=rounds),
             in_order=True,
         )
         done = max((int(p.stem[6:]) for p in folder.glob("audit-*.npz")), default=0)

@@ -46,9 +46,9 @@ from pfl.privacy.privacy_accountant import PLDPrivacyAccountant
 from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
 
 from dpaudit import ApproxDP, Design, GaussianDP, OneRun
+from dpaudit.dpsgd.participation import Participation, separated_sensitivity
 from dpaudit.dpsgd.planning import Plan, Training, plan_audit
 from dpaudit.dpsgd.strategy import Matrix
-from dpaudit.dpsgd.turns import Turns, separated_sensitivity
 from dpaudit.game.result import Result
 from dpaudit.testing import fixed_key
 from dpaudit.training.pfl import Added, PflAudit, Sampled
@@ -103,7 +103,7 @@ class Case:
         told: The sampling probability that it is told.
         rate: That at which users are really sampled.
         divide: What the noise is divided by.
-        turns: Whose turn it is, if canaries are added to cohorts.
+        participation: Whose turn it is, if canaries are added to cohorts.
         separation: What a banded mechanism is made for.
         scaled: Whether the columns of its strategy are scaled to length 1.
     """
@@ -113,7 +113,7 @@ class Case:
     told: float = 1.0
     rate: float = 1.0
     divide: float = 1.0
-    turns: Turns | None = None
+    participation: Participation | None = None
     separation: int | None = None
     scaled: bool = False
 
@@ -141,7 +141,7 @@ class Case:
                 steps=self.rounds,
                 rate=self.told,
                 noise=accountant.noise_parameter,
-                turns=self.turns,
+                participation=self.participation,
                 strategy=strategy,
             ),
             claim=CLAIM,
@@ -153,13 +153,21 @@ class Case:
 
 
 CASES = {
-    "honest": Case(rounds=8, times=1, turns=Turns(every=8, cohorts=8)),
-    "noise": Case(rounds=8, times=1, turns=Turns(every=8, cohorts=8), divide=2.0),
+    "honest": Case(rounds=8, times=1, participation=Participation(every=8, cohorts=8)),
+    "noise": Case(
+        rounds=8, times=1, participation=Participation(every=8, cohorts=8), divide=2.0
+    ),
     "sampled": Case(rounds=20, times=20, told=0.1, rate=0.1),
     "rate": Case(rounds=20, times=20, told=0.1, rate=0.3),
-    "banded": Case(rounds=64, times=2, turns=Turns(every=32), separation=32),
+    "banded": Case(
+        rounds=64, times=2, participation=Participation(every=32), separation=32
+    ),
     "column": Case(
-        rounds=64, times=2, turns=Turns(every=32), separation=32, scaled=True
+        rounds=64,
+        times=2,
+        participation=Participation(every=32),
+        separation=32,
+        scaled=True,
     ),
 }
 RUNS = {"honest": 100}  # of the others 20
@@ -206,7 +214,9 @@ def opened(
         data=user_of("somebody", dimension),
         design=design,
         key=fixed_key(sha256(f"federated_pfl {number}".encode()).digest()),
-        insertion=Sampled() if case.turns is None else Added(turns=case.turns),
+        insertion=Sampled()
+        if case.participation is None
+        else Added(participation=case.participation),
     )
 
     def make(name: object) -> Dataset:
@@ -214,7 +224,7 @@ def opened(
 
     real = [f"user {i}" for i in range(USERS)]
     data: FederatedDatasetBase
-    if case.turns is None:
+    if case.participation is None:
         some = [*real[:20], *audit.user_ids]
         data = PoissonUsers(audit.users(make), some, case.rate)
     else:
@@ -265,8 +275,11 @@ def restore() -> None:
     Both times everything is seeded with the same number, as scripts do, and pfl's own
     callback restores model and algorithm.
     """
-    turns = Turns(every=16, cohorts=16)
-    case, folder = Case(rounds=8, times=1, turns=turns), tempfile.mkdtemp()
+    participation = Participation(every=16, cohorts=16)
+    case, folder = (
+        Case(rounds=8, times=1, participation=participation),
+        tempfile.mkdtemp(),
+    )
     design = case.plan(500).design()
     model, audit, backend = opened(case, design, 0)
     train(model, backend, 4, folder)

@@ -26,8 +26,8 @@ from scipy import special
 
 from dpaudit import ApproxDP, Design
 from dpaudit.accounting import accountant_curve
+from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.planning import Training, plan_audit
-from dpaudit.dpsgd.turns import Turns
 from dpaudit.game.result import Result
 from dpaudit.game.verdict import CHANCE
 from dpaudit.privacy.guarantees import Guarantee
@@ -47,7 +47,7 @@ class Run:
     Attributes:
         training: Its steps, rate and noise.
         coordinates: How many hold canaries.
-        turns: Who participates when.
+        participation: Who participates when.
         curve: Whether the accountant's curve of this run is judged, instead of the
             claim that the plan was made for.
         in_rounds: Whether the plan was to guess in rounds.
@@ -55,7 +55,7 @@ class Run:
 
     training: Training = PLANNED
     coordinates: int = COORDINATES
-    turns: Turns | None = None
+    participation: Participation | None = None
     curve: bool = False
     in_rounds: bool = False
 
@@ -70,7 +70,7 @@ RUNS = {
     "noise": Run(training=replace(PLANNED, noise=3.0), in_rounds=True),
     "steps": Run(training=replace(PLANNED, steps=13)),
     "coordinates": Run(coordinates=150),
-    "participation": Run(turns=Turns(every=2, cohorts=2)),
+    "participation": Run(participation=Participation(every=2, cohorts=2)),
     "claim": Run(curve=True),
 }
 
@@ -95,7 +95,7 @@ def audited(run: Run, *, fault: float, seed: int) -> Result:
         key=fixed_key(rng.bytes(32)),
         dimension=run.coordinates,
         sample_rate=t.rate,
-        turns=run.turns,
+        participation=run.participation,
         real_sums=True,
         noise=t.noise,
         unchecked=("sampling", "gradients", "clipping"),

@@ -182,37 +182,42 @@ class CountedSums:
         bits = (np.asarray(data) > 0).reshape(sums.coordinates, sums.per_coordinate)
         ones = np.count_nonzero(bits, axis=1)
         found = np.zeros((sums.coordinates, sums.per_coordinate + 1))
-        for number, (chances, said) in enumerate(self._intervals()):
+        for number, (probabilities, said) in enumerate(self._intervals()):
             here = np.flatnonzero(ones == number)
             for some in np.array_split(here, max(1, len(here) // 5_000)):
-                counts = rng.multinomial(sums.steps, chances, len(some))
+                counts = rng.multinomial(sums.steps, probabilities, len(some))
                 found[some] = counts @ said
         return SeenSums(log_likelihood=found, total=np.zeros(sums.coordinates))
 
     def _intervals(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield the chance of each interval and what it says, by number of ones."""
         sigma, s = self._sums.sigma, self._sums.per_coordinate
-        law = self._sums.participation.law(s)
+        distribution = self._sums.sampling.distribution(s)
         fine = sigma / 160
-        x = np.arange(law.sums[0] - 8 * sigma, law.sums[-1] + 8 * sigma, fine)
+        x = np.arange(
+            distribution.sums[0] - 8 * sigma, distribution.sums[-1] + 8 * sigma, fine
+        )
         x = x[: len(x) // 8 * 8]
         likelihood = CountLikelihood(
             coordinates=len(x),
             per_coordinate=s,
-            joining=self._sums.participation,
+            sampling=self._sums.sampling,
         )
         likelihood.observe(x, sigma)
         said = likelihood.log_likelihood
-        density = np.exp(-0.5 * ((x[:, np.newaxis] - law.sums) / sigma) ** 2)
-        for joins in np.exp(law.log_chances):
+        density = np.exp(-0.5 * ((x[:, np.newaxis] - distribution.sums) / sigma) ** 2)
+        for joins in np.exp(distribution.log_probabilities):
             weights = (density @ joins).reshape(-1, 8)
             weights /= weights.sum()
-            chances = weights.sum(axis=1)
+            probabilities = weights.sum(axis=1)
             # Intervals so far out that no step falls there say whatever they say.
-            seen = np.broadcast_to(chances[:, np.newaxis] > 0, weights.shape)
+            seen = np.broadcast_to(probabilities[:, np.newaxis] > 0, weights.shape)
             within = np.full_like(weights, 1 / weights.shape[1])
-            np.divide(weights, chances[:, np.newaxis], out=within, where=seen)
-            yield chances, np.einsum("ij,ijk->ik", within, said.reshape(-1, 8, s + 1))
+            np.divide(weights, probabilities[:, np.newaxis], out=within, where=seen)
+            yield (
+                probabilities,
+                np.einsum("ij,ijk->ik", within, said.reshape(-1, 8, s + 1)),
+            )
 
 
 class Counted:

@@ -34,8 +34,8 @@ from dpaudit import (
     explain,
     report,
 )
-from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.planning import Training, plan_audit
+from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.sums import DiracSums
 from dpaudit.evidence import Registration, evidence_of, register, seal, verify
 from dpaudit.game import Confident, Everyone, Referee
@@ -60,7 +60,7 @@ REPLACING: Final = PureDP(epsilon=1.0, adjacency=Adjacency.REPLACE_ONE)
 SUMS: Final = DiracSums(
     coordinates=40,
     per_coordinate=4,
-    participation=Poisson(rate=0.5),
+    sampling=Poisson(rate=0.5),
     sigma=1.0,
     steps=10,
 )
@@ -245,7 +245,7 @@ def planned(rng: np.random.Generator, _folder: Path) -> None:
     mechanism = DiracSums(
         coordinates=100,
         per_coordinate=1,
-        participation=Poisson(rate=0.5),
+        sampling=Poisson(rate=0.5),
         sigma=1.0,
         steps=10,
     )

@@ -19,7 +19,7 @@ from sweeping import filled
 from dpaudit import Coins, MostLikely
 from dpaudit.bounds import Counts
 from dpaudit.bounds.curve import GaussianFamily
-from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.sums import DiracSums
 from dpaudit.engines.store import Outcome, Setting
 from dpaudit.engines.sweep import Sweep
@@ -41,7 +41,7 @@ def one_audit(setting: Setting, rng: np.random.Generator) -> Outcome:
     mechanism = DiracSums(
         coordinates=d,
         per_coordinate=s,
-        participation=Poisson(rate=0.1),
+        sampling=Poisson(rate=0.1),
         sigma=2.4224014,
         steps=100,
     )

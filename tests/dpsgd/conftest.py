@@ -22,9 +22,9 @@ def poisson(coins, sums, scales, rate, *, absent=0):
     for x, scale in zip(sums, scales, strict=True):
         step = 0.0
         for joined in product((0, 1), repeat=len(coins)):
-            chance = math.prod(rate if join else 1 - rate for join in joined)
+            probability = math.prod(rate if join else 1 - rate for join in joined)
             mean = sum(v for v, join in zip(values, joined, strict=True) if join)
-            step += chance * density(x, mean, scale)
+            step += probability * density(x, mean, scale)
         total *= step
     return total
 
@@ -35,10 +35,10 @@ def differences(coins, sums, scales, rate):
     for x, scale in zip(sums, scales, strict=True):
         pair = 0.0
         for joined in product((0, 1), repeat=2 * len(coins)):
-            chance = math.prod(rate if join else 1 - rate for join in joined)
+            probability = math.prod(rate if join else 1 - rate for join in joined)
             late, early = joined[: len(coins)], joined[len(coins) :]
             mean = sum(c * (a - b) for c, a, b in zip(coins, late, early, strict=True))
-            pair += chance * density(x, mean, scale)
+            pair += probability * density(x, mean, scale)
         total *= pair
     return total
 

@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from dpaudit import AdaptiveRounds, ApproxDP, OneRun, Ranking
+from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.planning import Training
 from dpaudit.dpsgd.planning.as_run import configured, detectable, training_of
 from dpaudit.dpsgd.strategy import Independent, Matrix, Toeplitz
-from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.configuration import (
     Detectable,
@@ -44,7 +44,10 @@ def test_each_input_decides_what_is_detected():
     assert factor(run(steps(20, noise=3.0))) > 1.2 * usual
     assert factor(run(steps(20, rate=0.1))) > 1.1 * usual
     assert factor(run(steps(20), coordinates=100)) > 1.05 * usual
-    assert factor(run(steps(20), turns=Turns(every=2, cohorts=2))) > 1.05 * usual
+    assert (
+        factor(run(steps(20), participation=Participation(every=2, cohorts=2)))
+        > 1.05 * usual
+    )
     assert factor(run(steps(20)), claim=replace(CLAIM, epsilon=1.0)) < 0.9 * usual
 
 
@@ -72,10 +75,10 @@ def test_many_multipliers_are_rounded_up_to_a_few():
 
 
 def test_cohorts_that_the_end_cuts_short_stand_for_all():
-    turns = Turns(every=10, cohorts=10)
-    (only,) = training_of(run(steps(25), turns=turns))
+    participation = Participation(every=10, cohorts=10)
+    (only,) = training_of(run(steps(25), participation=participation))
     assert only.steps == 2  # the first five have three turns
-    short = training_of(run(steps(5), turns=turns))
+    short = training_of(run(steps(5), participation=participation))
     assert short == "some canaries never had a turn"
 
 
@@ -90,18 +93,22 @@ def test_cohorts_that_the_end_cuts_short_stand_for_all():
 )
 def test_a_strategy_is_recorded_with_all_its_columns(strategy):
     """And is the same to canaries, read from the record."""
-    turns = Turns(every=3, cohorts=3)
-    recorded = run(steps(12, 8.0, 1.0), turns=turns, strategy=strategy)
+    participation = Participation(every=3, cohorts=3)
+    recorded = run(steps(12, 8.0, 1.0), participation=participation, strategy=strategy)
     (only,) = training_of(recorded)
-    whole = Training(steps=12, noise=8.0, turns=turns, strategy=strategy)
+    whole = Training(
+        steps=12, noise=8.0, participation=participation, strategy=strategy
+    )
     np.testing.assert_allclose(only.signals(), whole.signals(), rtol=1e-12)
     assert sum(each.steps for each in recorded.strategy) == 12
 
 
 def test_sampled_turns_of_correlated_noise_count_by_their_columns():
     strategy = Toeplitz(coefficients=(1.0, 0.75), steps=20)
-    turns = Turns(every=2, cohorts=2)
-    (only,) = training_of(run(steps(20), turns=turns, strategy=strategy))
+    participation = Participation(every=2, cohorts=2)
+    (only,) = training_of(
+        run(steps(20), participation=participation, strategy=strategy)
+    )
     lengths = [1.5625] * 9 + [1.0]  # squared; the last column is cut off
     assert (only.steps, only.rate) == (10, 0.2)
     assert only.noise == pytest.approx(2.0 / sqrt(np.mean(lengths)))
@@ -122,7 +129,11 @@ def test_sampled_turns_of_correlated_noise_count_by_their_columns():
             "for 9 steps, and 5 were made",
         ),
         (
-            run(steps(5), steps(5, noise=3.0), turns=Turns(every=5, cohorts=5)),
+            run(
+                steps(5),
+                steps(5, noise=3.0),
+                participation=Participation(every=5, cohorts=5),
+            ),
             "changed between steps",
         ),
     ],

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpaudit.dpsgd import likelihood as module
-from dpaudit.dpsgd.joining import Differences, PlusMinus, Poisson
 from dpaudit.dpsgd.likelihood import STRETCH, CountLikelihood, saved_counts
+from dpaudit.dpsgd.sampling import Differences, PlusMinus, Poisson
 from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior
 
@@ -19,10 +19,10 @@ rates = st.sampled_from([0.1, 0.37, 0.9, 1.0])
 scales = st.floats(0.3, 3.0)
 
 
-def seen(joining, per_coordinate, sums, scale):
+def seen(sampling, per_coordinate, sums, scale):
     """Observe an array of steps by coordinates, with a scale for each step."""
     found = CountLikelihood(
-        coordinates=np.shape(sums)[1], per_coordinate=per_coordinate, joining=joining
+        coordinates=np.shape(sums)[1], per_coordinate=per_coordinate, sampling=sampling
     )
     for x, one in zip(sums, scale, strict=True):
         found.observe(x, one)
@@ -91,10 +91,10 @@ def test_differences_agree_with_all_coins_and_batches_of_both_steps(brute, run, 
 def test_one_scale_for_each_coordinate_is_the_same_as_each_alone():
     rng = np.random.default_rng(1)
     sums, scale = rng.normal(2, 2, (5, 4)), rng.uniform(0.3, 3, 4)
-    joining = Poisson(rate=0.3)
-    whole = seen(joining, 4, sums, [scale] * 5)
+    sampling = Poisson(rate=0.3)
+    whole = seen(sampling, 4, sums, [scale] * 5)
     for c in range(4):
-        alone = seen(joining, 4, sums[:, c : c + 1], [scale[c]] * 5)
+        alone = seen(sampling, 4, sums[:, c : c + 1], [scale[c]] * 5)
         np.testing.assert_allclose(whole[c], alone[0], rtol=1e-12, atol=1e-12)
 
 
@@ -104,13 +104,16 @@ def test_a_gaussian_background_adds_its_variance():
     with mpmath.workdps(20):
 
         def at(n):
-            chances = [
+            probabilities = [
                 mpmath.binomial(n, j) * rate**j * (1 - rate) ** (n - j)
                 for j in range(n + 1)
             ]
             return mpmath.quad(
                 lambda b: (
-                    sum(p * mpmath.npdf(x - b, j, sigma) for j, p in enumerate(chances))
+                    sum(
+                        p * mpmath.npdf(x - b, j, sigma)
+                        for j, p in enumerate(probabilities)
+                    )
                     * mpmath.npdf(b, 0, background)
                 ),
                 [-12, -4, 0, 2, 4, 12],
@@ -129,26 +132,28 @@ def test_one_canary_is_the_closed_form():
     np.testing.assert_allclose(rows[:, 1] - rows[:, 0], want, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("joining", [Poisson(rate=0.1), PlusMinus(rate=0.3)])
+@pytest.mark.parametrize("sampling", [Poisson(rate=0.1), PlusMinus(rate=0.3)])
 @pytest.mark.parametrize("scale", [1e-3, 0.05, 0.3, 2.4, 40.0])
-def test_any_noise_agrees_with_fifty_digits(joining, scale):
+def test_any_noise_agrees_with_fifty_digits(sampling, scale):
     """The formula, term by term; ln P[j | N] is what the other tests have checked."""
     size, steps = 6, 12
     rng = np.random.default_rng(3)
     sums = rng.integers(-2, 8, (steps, 3)) + scale * rng.normal(size=(steps, 3))
-    rows = seen(joining, size, sums, [scale] * steps)
-    law = joining.law(size)
+    rows = seen(sampling, size, sums, [scale] * steps)
+    distribution = sampling.distribution(size)
     with mpmath.workdps(50):
         for c, row in enumerate(rows):
             want = []
-            for chances in law.log_chances:
+            for probabilities in distribution.log_probabilities:
                 terms = [
                     mpmath.log(
                         sum(
                             mpmath.exp(
                                 float(p) - ((x - j) / mpmath.mpf(scale)) ** 2 / 2
                             )
-                            for p, j in zip(chances, law.sums.tolist(), strict=True)
+                            for p, j in zip(
+                                probabilities, distribution.sums.tolist(), strict=True
+                            )
                         )
                     )
                     for x in sums[:, c].tolist()
@@ -182,13 +187,13 @@ def test_pieces_of_coordinates_are_the_whole(monkeypatch):
 
 def test_looking_in_between_changes_nothing():
     sums = np.random.default_rng(6).normal(1, 2, (60, 20))
-    joining = Poisson(rate=0.3)
-    looked = CountLikelihood(coordinates=20, per_coordinate=5, joining=joining)
+    sampling = Poisson(rate=0.3)
+    looked = CountLikelihood(coordinates=20, per_coordinate=5, sampling=sampling)
     for x in sums:
         looked.observe(x, 1.3)
         _ = looked.log_likelihood
     np.testing.assert_allclose(
-        looked.log_likelihood, seen(joining, 5, sums, [1.3] * 60), atol=1e-12
+        looked.log_likelihood, seen(sampling, 5, sums, [1.3] * 60), atol=1e-12
     )
 
 
@@ -216,9 +221,9 @@ def test_outliers_of_any_size_leave_the_rest_alone():
 
 def test_a_hundred_thousand_steps_need_no_memory_and_do_not_drift():
     """Two kinds of steps in turn, so the exact sum is known from two steps."""
-    joining = Poisson(rate=0.1)
+    sampling = Poisson(rate=0.1)
     steps, sums = 100_000, np.array([[0.4, 1.1, -0.2], [0.1, -0.3, 0.9]])
-    found = CountLikelihood(coordinates=3, per_coordinate=4, joining=joining)
+    found = CountLikelihood(coordinates=3, per_coordinate=4, sampling=sampling)
     for t in range(steps - 2000):
         found.observe(sums[t % 2], 2.0)
     tracemalloc.start()
@@ -229,7 +234,7 @@ def test_a_hundred_thousand_steps_need_no_memory_and_do_not_drift():
     tracemalloc.stop()
     assert after - before < 2_000
     assert peak - before < 20_000
-    two = seen(joining, 4, sums, [2.0, 2.0])
+    two = seen(sampling, 4, sums, [2.0, 2.0])
     want = (two - two[:, :1]) * (steps // 2)
     rows = found.log_likelihood
     np.testing.assert_allclose(rows - rows[:, :1], want, rtol=1e-11)
@@ -250,7 +255,7 @@ def test_a_hundred_thousand_steps_need_no_memory_and_do_not_drift():
     ],
 )
 def test_what_is_no_step_is_refused(sums, scale, word):
-    found = CountLikelihood(coordinates=2, per_coordinate=2, joining=Poisson(rate=0.5))
+    found = CountLikelihood(coordinates=2, per_coordinate=2, sampling=Poisson(rate=0.5))
     with pytest.raises(InvalidInputError, match=word):
         found.observe(np.array(sums), scale)
 
@@ -263,13 +268,15 @@ def test_a_rate_is_a_probability(kind, rate):
 
 
 def test_a_law_sums_to_one():
-    for joining in (
+    for sampling in (
         Poisson(rate=0.2),
         PlusMinus(rate=0.7),
         Differences(of=PlusMinus(rate=0.4)),
     ):
-        law = joining.law(9)
-        np.testing.assert_allclose(np.exp(law.log_chances).sum(axis=1), 1, rtol=1e-13)
+        distribution = sampling.distribution(9)
+        np.testing.assert_allclose(
+            np.exp(distribution.log_probabilities).sum(axis=1), 1, rtol=1e-13
+        )
 
 
 def test_a_stretch_far_out_is_read_like_one_alone():
@@ -289,7 +296,7 @@ def test_what_was_saved_goes_on_as_if_nothing_had_happened():
 
     def fresh():
         return CountLikelihood(
-            coordinates=STRETCH + 3, per_coordinate=2, joining=Poisson(rate=0.4)
+            coordinates=STRETCH + 3, per_coordinate=2, sampling=Poisson(rate=0.4)
         )
 
     whole, first, second = fresh(), fresh(), fresh()
@@ -319,7 +326,7 @@ def test_what_was_saved_goes_on_as_if_nothing_had_happened():
     ],
 )
 def test_what_another_audit_saved_is_refused(rows):
-    found = CountLikelihood(coordinates=2, per_coordinate=2, joining=Poisson(rate=0.4))
+    found = CountLikelihood(coordinates=2, per_coordinate=2, sampling=Poisson(rate=0.4))
     with pytest.raises(
         InvalidInputError, match=r"^saved numbers 'log_likelihood' must"
     ):

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy import special
 
+from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.planning import plan_audit
 from dpaudit.dpsgd.planning.limit import training_limit
 from dpaudit.dpsgd.planning.training import Training
 from dpaudit.dpsgd.strategy import Toeplitz
-from dpaudit.dpsgd.turns import Turns
 from dpaudit.privacy.guarantees import ApproxDP
 
 ALPHA = 0.05
@@ -26,8 +26,8 @@ def by_drawing(noise: float, canaries: int, epsilon: float, games: int) -> float
         coins = rng.integers(0, 2, (games, canaries))
         odds = (coins + noise * rng.standard_normal(coins.shape) - 0.5) / noise**2
         if null:  # what was seen stays; the coin is redrawn
-            chance = special.expit(np.clip(odds, -epsilon, epsilon))
-            coins = (rng.random(coins.shape) < chance).astype(int)
+            probability = special.expit(np.clip(odds, -epsilon, epsilon))
+            coins = (rng.random(coins.shape) < probability).astype(int)
         signs = 2 * coins - 1
         kept = np.clip(odds, -epsilon, epsilon)
         ratio = special.log_expit(signs * odds) - special.log_expit(signs * kept)
@@ -101,7 +101,7 @@ def test_turns_and_correlated_noise_come_to_one_number() -> None:
         Training(
             steps=4,
             noise=4.0,
-            turns=Turns(every=2),
+            participation=Participation(every=2),
             strategy=Toeplitz(coefficients=(1.0, 1.0), steps=4),
         ),
         coordinates=300,

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from scipy import special
 
-from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.likelihood import CountLikelihood
+from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior
 
 COORDINATES, SIZE, STEPS, RATE, SIGMA = 60_000, 20, 100, 0.1, 2.4224
@@ -32,7 +32,7 @@ def drawn():
     rng = np.random.default_rng(20)
     bits = rng.random((COORDINATES, SIZE)) < 0.5
     likelihood = CountLikelihood(
-        coordinates=COORDINATES, per_coordinate=SIZE, joining=Poisson(rate=RATE)
+        coordinates=COORDINATES, per_coordinate=SIZE, sampling=Poisson(rate=RATE)
     )
     for _ in range(STEPS):
         joins = rng.random((COORDINATES, SIZE), np.float32) < RATE
@@ -52,35 +52,37 @@ def next_coins(drawn, known):
     return special.expit(log_odds), bits[:, known]
 
 
-def tails(chances, ones):
+def tails(probabilities, ones):
     """P[at most so many ones] and P[at least so many], adding up coins pair by pair."""
-    laws = [np.array([1 - p, p]) for p in chances]
-    while len(laws) > 1:
-        pairs = zip(laws[::2], [*laws[1::2], np.ones(1)], strict=False)
-        laws = [np.convolve(one, other) for one, other in pairs]
-    (law,) = laws
-    return law[: ones + 1].sum(), law[ones:].sum()
+    distributions = [np.array([1 - p, p]) for p in probabilities]
+    while len(distributions) > 1:
+        pairs = zip(
+            distributions[::2], [*distributions[1::2], np.ones(1)], strict=False
+        )
+        distributions = [np.convolve(one, other) for one, other in pairs]
+    (distribution,) = distributions
+    return distribution[: ones + 1].sum(), distribution[ones:].sum()
 
 
-def least_tail(chances, bits):
+def least_tail(probabilities, bits):
     """The smallest tail over bins of coordinates with similar chances."""
-    bins = np.array_split(np.argsort(chances, kind="stable"), BINS)
-    return min(min(tails(chances[b], int(bits[b].sum()))) for b in bins)
+    bins = np.array_split(np.argsort(probabilities, kind="stable"), BINS)
+    return min(min(tails(probabilities[b], int(bits[b].sum()))) for b in bins)
 
 
 @pytest.mark.parametrize("known", KNOWN)
 def test_coins_fall_as_often_as_the_posterior_says(drawn, known):
     """False alarms 0.1 % over all stages and bins, by the union bound; fixed seed."""
-    chances, bits = next_coins(drawn, known)
-    assert least_tail(chances, bits) > SIDE
+    probabilities, bits = next_coins(drawn, known)
+    assert least_tail(probabilities, bits) > SIDE
 
 
 @pytest.mark.parametrize("known", KNOWN[1:])
 def test_chances_that_ignore_the_coins_revealed_are_found_out(drawn, known):
     """The check is sharp, if coordinates are sorted as the right posterior does."""
-    chances, bits = next_coins(drawn, known)
+    probabilities, bits = next_coins(drawn, known)
     ignorant, _ = next_coins(drawn, 0)
-    bins = np.array_split(np.argsort(chances, kind="stable"), BINS)
+    bins = np.array_split(np.argsort(probabilities, kind="stable"), BINS)
     found = [min(tails(ignorant[b], int(bits[b].sum()))) for b in bins]
     assert min(found) < SIDE
 
@@ -88,5 +90,5 @@ def test_chances_that_ignore_the_coins_revealed_are_found_out(drawn, known):
 @pytest.mark.parametrize("factor", [0.8, 1.25])
 def test_chances_that_are_too_bold_or_too_timid_are_found_out(drawn, factor):
     """The check is sharp: log-odds off by such a factor do not pass it."""
-    chances, bits = next_coins(drawn, SIZE - 1)
-    assert least_tail(special.expit(factor * special.logit(chances)), bits) < SIDE
+    probabilities, bits = next_coins(drawn, SIZE - 1)
+    assert least_tail(special.expit(factor * special.logit(probabilities)), bits) < SIDE

@@ -4,17 +4,18 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from dpaudit.dpsgd.joining import Differences, Poisson
 from dpaudit.dpsgd.noise_scale import NoiseScale, quartile_distance
+from dpaudit.dpsgd.sampling import Differences, Poisson
 
 
-def exact_quantiles(joined, chances, scale, levels):
+def exact_quantiles(joined, probabilities, scale, levels):
     """Quantiles of whole numbers plus noise, on a fine grid of the sum of laws."""
     grid = np.linspace(min(joined) - 9 * scale, max(joined) + 9 * scale, 400_001)
-    law = sum(
-        c * stats.norm.cdf(grid, j, scale) for j, c in zip(joined, chances, strict=True)
+    distribution = sum(
+        c * stats.norm.cdf(grid, j, scale)
+        for j, c in zip(joined, probabilities, strict=True)
     )
-    return np.interp(levels, law, grid)
+    return np.interp(levels, distribution, grid)
 
 
 @pytest.mark.parametrize("per_coordinate", [1, 3, 20])
@@ -22,11 +23,13 @@ def exact_quantiles(joined, chances, scale, levels):
 @pytest.mark.parametrize("scale", [2.26, 30.0])
 def test_the_noise_is_found_beneath_fair_coins(per_coordinate, rate, scale):
     joined = np.arange(per_coordinate + 1)
-    chances = stats.binom.pmf(joined, per_coordinate, rate / 2)
+    probabilities = stats.binom.pmf(joined, per_coordinate, rate / 2)
     levels = (np.arange(20_000) + 0.5) / 20_000
-    sums = exact_quantiles(joined, chances, scale, levels)
+    sums = exact_quantiles(joined, probabilities, scale, levels)
     width = float(np.subtract(*np.quantile(sums, (0.75, 0.25))))
-    found = NoiseScale.of_law(Poisson(rate=rate).law(per_coordinate)).of(width)
+    found = NoiseScale.of_distribution(
+        Poisson(rate=rate).distribution(per_coordinate)
+    ).of(width)
     assert found == pytest.approx(scale, rel=2e-3)
 
 
@@ -36,15 +39,21 @@ def test_little_noise_is_found_as_well_as_whole_numbers_let_it():
     low, high = exact_quantiles(
         joined, stats.binom.pmf(joined, 20, 0.5), 0.4, (0.25, 0.75)
     )
-    found = NoiseScale.of_law(Poisson(rate=1.0).law(20)).of(high - low)
+    found = NoiseScale.of_distribution(Poisson(rate=1.0).distribution(20)).of(
+        high - low
+    )
     assert 0.4 * 0.99 < found < 1.2
 
 
 def test_it_is_found_beneath_differences():
     joined = [-1, 0, 1]
-    found = NoiseScale.of_law(Differences(of=Poisson(rate=0.5)).law(1))
-    law = np.exp(Differences(of=Poisson(rate=0.5)).law(1).log_chances).mean(axis=0)
-    np.testing.assert_allclose(law, [0.125, 0.75, 0.125])
+    found = NoiseScale.of_distribution(
+        Differences(of=Poisson(rate=0.5)).distribution(1)
+    )
+    distribution = np.exp(
+        Differences(of=Poisson(rate=0.5)).distribution(1).log_probabilities
+    ).mean(axis=0)
+    np.testing.assert_allclose(distribution, [0.125, 0.75, 0.125])
     low, high = exact_quantiles(joined, [0.125, 0.75, 0.125], 1.3, (0.25, 0.75))
     assert found.of(high - low) == pytest.approx(1.3, rel=2e-3)
 
@@ -52,12 +61,14 @@ def test_it_is_found_beneath_differences():
 def test_a_few_coordinates_that_hold_anything_else_matter_little():
     sums = 0.6 * special.ndtri((np.arange(1000) + 0.5) / 1000)
     sums[::20] += 1e6
-    found = NoiseScale.of_law(Poisson(rate=1e-9).law(1)).of(quartile_distance(sums))
+    found = NoiseScale.of_distribution(Poisson(rate=1e-9).distribution(1)).of(
+        quartile_distance(sums)
+    )
     assert found == pytest.approx(0.6, rel=0.08)
 
 
 def test_no_noise_and_any_noise_give_finite_numbers():
-    scale = NoiseScale.of_law(Poisson(rate=0.1).law(1))
+    scale = NoiseScale.of_distribution(Poisson(rate=0.1).distribution(1))
     assert 0 < scale.of(0.0) < 2e-3
     assert scale.of(1e9) == pytest.approx(1e3)
 

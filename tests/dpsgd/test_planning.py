@@ -27,7 +27,10 @@ from dpaudit.dpsgd.planning.expected_rounds import (
     forecast_rounds,
     mean_score,
 )
-from dpaudit.dpsgd.planning.guess_law import GuessLaw, guess_law
+from dpaudit.dpsgd.planning.guess_distribution import (
+    GuessDistribution,
+    guess_distribution,
+)
 from dpaudit.dpsgd.planning.plan import rehearse
 from dpaudit.dpsgd.planning.rounds_search import best_rounds
 from dpaudit.dpsgd.planning.sizes import canaries_needed
@@ -54,10 +57,12 @@ def alone(noise, size, rng):
 @pytest.mark.parametrize(("steps", "noise"), [(1, 1.0), (4, 2.0), (100, 10.0)])
 def test_a_single_canary_is_guessed_as_well_as_two_normals_are_told_apart(steps, noise):
     training = Training(steps=steps, rate=1.0, noise=noise)
-    law = guess_law(training, per_coordinate=1, coordinates=40_000, seed=3)
-    chance = law.chance()
-    error = chance.std() / 200
-    assert abs(chance.mean() - special.ndtr(0.5)) < 4 * error
+    distribution = guess_distribution(
+        training, per_coordinate=1, coordinates=40_000, seed=3
+    )
+    probability = distribution.probability()
+    error = probability.std() / 200
+    assert abs(probability.mean() - special.ndtr(0.5)) < 4 * error
 
 
 def test_what_is_unknown_of_a_count_is_the_variance_of_its_posterior():
@@ -66,15 +71,17 @@ def test_what_is_unknown_of_a_count_is_the_variance_of_its_posterior():
     ones = rng.binomial(2, 0.5, 40_000)
     sums = ones + noise * rng.standard_normal(40_000)
     density = np.exp(-0.5 * ((sums[:, np.newaxis] - np.arange(3)) / noise) ** 2)
-    chances = density * (0.25, 0.5, 0.25)
-    chances /= chances.sum(axis=1, keepdims=True)
-    mean = chances @ (0, 1, 2)
-    variance = chances @ (0, 1, 4) - mean**2
+    probabilities = density * (0.25, 0.5, 0.25)
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    mean = probabilities @ (0, 1, 2)
+    variance = probabilities @ (0, 1, 4) - mean**2
     training = Training(steps=1, rate=1.0, noise=noise)
-    law = guess_law(training, per_coordinate=2, coordinates=40_000, seed=5)
+    distribution = guess_distribution(
+        training, per_coordinate=2, coordinates=40_000, seed=5
+    )
     for drawn, computed in (
-        (variance, law.variance),
-        (np.maximum(mean, 2 - mean) / 2, law.chance()[0]),
+        (variance, distribution.variance),
+        (np.maximum(mean, 2 - mean) / 2, distribution.probability()[0]),
     ):
         error = np.hypot(drawn.std(), computed.std()) / 200
         assert abs(drawn.mean() - computed.mean()) < 4 * error
@@ -82,18 +89,20 @@ def test_what_is_unknown_of_a_count_is_the_variance_of_its_posterior():
 
 def test_later_coins_are_known_better():
     training = Training(steps=30, rate=0.2, noise=1.0)
-    means = guess_law(training, per_coordinate=6, coordinates=20_000, seed=1).chance()
+    means = guess_distribution(
+        training, per_coordinate=6, coordinates=20_000, seed=1
+    ).probability()
     assert (np.diff(means.mean(axis=1)) > 0).all()
 
 
 def test_the_same_seed_gives_the_same_law():
     training = Training(steps=3, rate=0.5, noise=1.0)
-    laws = [
-        guess_law(training, per_coordinate=2, coordinates=500, seed=seed)
+    distributions = [
+        guess_distribution(training, per_coordinate=2, coordinates=500, seed=seed)
         for seed in (1, 1, 2)
     ]
-    assert (laws[0].surety == laws[1].surety).all()
-    assert (laws[0].surety != laws[2].surety).any()
+    assert (distributions[0].surety == distributions[1].surety).all()
+    assert (distributions[0].surety != distributions[2].surety).any()
 
 
 # One run.
@@ -139,8 +148,8 @@ def test_who_is_among_the_surest_is_summed_at_some_rates_and_right_at_all(a, d, 
     reach = 7 * a**0.5 + 10
     first, last = (int(np.clip((a + k * reach) * n / d, 0, n)) for k in (-1, 1))
     above = (np.arange(first, min(last + 1, n)) + 0.5) / n
-    chances = expected_one_run._among(a, d, above)
-    assert chances == pytest.approx(special.bdtr(a - 1, d - 1, above), abs=1e-9)
+    probabilities = expected_one_run._among(a, d, above)
+    assert probabilities == pytest.approx(special.bdtr(a - 1, d - 1, above), abs=1e-9)
 
 
 @pytest.mark.parametrize(("noise", "surest"), [(1.0, 20), (1.0, 150), (0.45, 60)])
@@ -158,13 +167,13 @@ def test_one_run_forecasts_are_what_drawn_audits_find(noise, surest):
         for v in range(surest + 1)
     ]
     found = np.array(bounds)[right]
-    law = guess_law(
+    distribution = guess_distribution(
         Training(steps=1, rate=1.0, noise=noise),
         per_coordinate=1,
         coordinates=100_000,
         seed=1,
     )
-    (forecast,) = forecast_one_run(law, d, np.array([surest]))
+    (forecast,) = forecast_one_run(distribution, d, np.array([surest]))
     expected = forecast.expected(delta=DELTA, alpha=ALPHA)
     assert forecast.right == pytest.approx(right.mean(), rel=0.005)
     assert forecast.variance == pytest.approx(right.var(), rel=0.12)
@@ -178,14 +187,14 @@ def test_one_run_forecasts_are_what_drawn_audits_find(noise, surest):
 
 
 def test_the_number_of_guesses_is_about_the_best_one():
-    law = guess_law(
+    distribution = guess_distribution(
         Training(steps=1, rate=1.0, noise=1.0),
         per_coordinate=2,
         coordinates=20_000,
         seed=1,
     )
-    best = best_one_run(law, coordinates=500, delta=DELTA, alpha=ALPHA)
-    tried = forecast_one_run(law, 500, np.arange(5, 501, 5))
+    best = best_one_run(distribution, coordinates=500, delta=DELTA, alpha=ALPHA)
+    tried = forecast_one_run(distribution, 500, np.arange(5, 501, 5))
     means = [each.expected(delta=DELTA, alpha=ALPHA).mean for each in tried]
     assert best.expected(delta=DELTA, alpha=ALPHA).mean > max(means) - 0.02
 
@@ -197,16 +206,16 @@ def any_law():
     """A law of two rounds that no mechanism made."""
     rng = np.random.default_rng(11)
     surety = rng.gamma((2.0, 4.0), 0.4, (5000, 2)).T
-    return GuessLaw(surety=surety, variance=np.zeros(5000))
+    return GuessDistribution(surety=surety, variance=np.zeros(5000))
 
 
 @pytest.mark.parametrize("cap", [3, 14, 31])
 @pytest.mark.parametrize("epsilon", [0.0, 0.7, 1.9])
 def test_tables_hold_the_moments_of_weights(epsilon, cap):
-    law = any_law()
-    table = RoundsTable(law, epsilons=np.array([epsilon]))
+    distribution = any_law()
+    table = RoundsTable(distribution, epsilons=np.array([epsilon]))
     p = special.expit(epsilon)
-    for r, row in enumerate(law.surety):
+    for r, row in enumerate(distribution.surety):
         w, c = np.clip(row - epsilon, 0, CAPS[cap]), special.expit(row)
         size = np.sqrt(p * (1 - p) * np.mean(w**2))
         assert table.size[r, 0, cap] == pytest.approx(size)
@@ -217,10 +226,10 @@ def test_tables_hold_the_moments_of_weights(epsilon, cap):
 @pytest.mark.parametrize(("epsilon", "cap"), [(0.5, 31), (1.0, 14)])
 def test_scores_vary_as_the_table_says(epsilon, cap):
     """10,000 rounds of 300 coordinates: the variance has an error of 1.4 %."""
-    law, rng = any_law(), np.random.default_rng(13)
-    table = RoundsTable(law, epsilons=np.array([epsilon]))
+    distribution, rng = any_law(), np.random.default_rng(13)
+    table = RoundsTable(distribution, epsilons=np.array([epsilon]))
     p = special.expit(epsilon)
-    drawn = rng.choice(law.surety[1], (10_000, 300))
+    drawn = rng.choice(distribution.surety[1], (10_000, 300))
     w = np.clip(drawn - epsilon, 0, CAPS[cap])
     right = rng.random(drawn.shape) < special.expit(drawn)
     scores = (w * (right - p)).sum(axis=1) / np.sqrt(p * (1 - p) * (w**2).sum(axis=1))
@@ -231,11 +240,11 @@ def test_scores_vary_as_the_table_says(epsilon, cap):
 def test_played_rounds_score_what_the_bound_gives_them():
     """One log-odds for all: the score is that of a binomial count."""
     epsilon, n = 1.0, 60
-    chance, p = special.expit(2.0), special.expit(epsilon)
+    probability, p = special.expit(2.0), special.expit(epsilon)
     v = np.arange(n + 1)
     middle = special.bdtrc(v, n, p) + 0.5 * (special.bdtr(v, n, p) - _below(v, n, p))
     scores = -special.ndtri(np.clip(middle, 1e-12, 1 - 1e-12))
-    masses = special.bdtr(v, n, chance) - _below(v, n, chance)
+    masses = special.bdtr(v, n, probability) - _below(v, n, probability)
     found, _ = mean_score(
         np.array([2.0]),
         coordinates=n,
@@ -285,8 +294,8 @@ def test_the_start_is_below_what_is_expected_and_where_runs_do_reject():
 
 
 def test_what_delta_costs_lowers_the_forecast():
-    law = any_law()
-    table = RoundsTable(law, epsilons=np.linspace(0, 3, 48))
+    distribution = any_law()
+    table = RoundsTable(distribution, epsilons=np.linspace(0, 3, 48))
     rules = AdaptiveRounds(weights=(1.0, 1.0), jump=0.3)
     typical = [
         forecast_rounds(table, rules, coordinates=500, delta=d, alpha=ALPHA).typical
@@ -296,8 +305,8 @@ def test_what_delta_costs_lowers_the_forecast():
 
 
 def test_rounds_need_some_coordinates():
-    law = any_law()
-    assert best_rounds(law, coordinates=5, delta=DELTA, alpha=ALPHA) is None
+    distribution = any_law()
+    assert best_rounds(distribution, coordinates=5, delta=DELTA, alpha=ALPHA) is None
 
 
 # Plans.

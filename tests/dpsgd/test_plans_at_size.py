@@ -11,13 +11,13 @@ from scipy import special
 
 from dpaudit import ApproxDP, GaussianDP
 from dpaudit.bounds.strength import least_refuting
-from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.dpsgd.planning.candidates import Purpose
 from dpaudit.dpsgd.planning.expected_one_run import least_right
 from dpaudit.dpsgd.planning.forecasts import least_factor
-from dpaudit.dpsgd.planning.guess_law import pooled_likelihood
+from dpaudit.dpsgd.planning.guess_distribution import pooled_likelihood
 from dpaudit.dpsgd.planning.plan import rehearse
+from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.game.rules import OneRun
 from dpaudit.testing import fixed_key
 

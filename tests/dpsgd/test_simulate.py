@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpaudit.dpsgd.joining import PlusMinus, Poisson
+from dpaudit.dpsgd.sampling import PlusMinus, Poisson
 from dpaudit.dpsgd.shuffling import Shuffling
 from dpaudit.dpsgd.sums import simulate_sums
 from dpaudit.errors import InvalidInputError
@@ -14,10 +14,10 @@ from dpaudit.errors import InvalidInputError
 ALARM = 1e-4  # false-alarm rate of each test that draws; the seeds are fixed
 
 
-def drawn(bits, participation, *, seed, sigma=1.5, steps=3, first=0):
+def drawn(bits, sampling, *, seed, sigma=1.5, steps=3, first=0):
     sums = simulate_sums(
         np.asarray(bits),
-        participation=participation,
+        sampling=sampling,
         sigma=sigma,
         steps=steps,
         seed=np.random.SeedSequence(seed),
@@ -26,9 +26,9 @@ def drawn(bits, participation, *, seed, sigma=1.5, steps=3, first=0):
     return np.array(list(sums))
 
 
-def fits(seen, chances):
+def fits(seen, probabilities):
     """Say whether counts fit chances, by chi-square with small cells put together."""
-    expected = np.asarray(chances) * np.sum(seen)
+    expected = np.asarray(probabilities) * np.sum(seen)
     enough = expected >= 5
     assert np.all(np.asarray(seen)[expected == 0] == 0)
     cells = [*np.asarray(seen)[enough], np.asarray(seen)[~enough].sum()]
@@ -53,13 +53,15 @@ def test_what_joins_is_binomial(ones, rate):
 
 
 def test_what_joins_of_plus_and_minus_is_a_difference_of_binomials():
-    joining = PlusMinus(rate=0.3)
-    found = drawn(coins_with(3, 5, 4000), joining, seed=2, sigma=0.0)
+    sampling = PlusMinus(rate=0.3)
+    found = drawn(coins_with(3, 5, 4000), sampling, seed=2, sigma=0.0)
     counts = np.bincount(found.astype(int).ravel() + 5, minlength=11)
-    chances = np.zeros(11)
+    probabilities = np.zeros(11)
     for a, b in itertools.product(range(4), range(3)):
-        chances[5 + a - b] += stats.binom.pmf(a, 3, 0.3) * stats.binom.pmf(b, 2, 0.3)
-    assert fits(counts, chances)
+        probabilities[5 + a - b] += stats.binom.pmf(a, 3, 0.3) * stats.binom.pmf(
+            b, 2, 0.3
+        )
+    assert fits(counts, probabilities)
 
 
 @pytest.mark.parametrize("records", [np.inf, 2])
@@ -68,17 +70,17 @@ def test_an_epoch_puts_each_canary_into_one_batch(records):
     found = drawn(coins_with(3, 4, 6000), shuffling, seed=3, sigma=0.0, steps=6).astype(
         int
     )
-    seen, chances = [], []
+    seen, probabilities = [], []
     for held in itertools.product(range(4), repeat=3):
         if sum(held) == 3:
             epochs = found.reshape(2, 3, -1) == np.array(held)[:, np.newaxis]
             seen.append(epochs.all(axis=1).sum())
             if records == 2:
-                chances.append(stats.multivariate_hypergeom.pmf(held, [2] * 3, 3))
+                probabilities.append(stats.multivariate_hypergeom.pmf(held, [2] * 3, 3))
             else:
-                chances.append(stats.multinomial.pmf(held, 3, [1 / 3] * 3))
+                probabilities.append(stats.multinomial.pmf(held, 3, [1 / 3] * 3))
     assert sum(seen) == 12_000
-    assert fits(seen, chances)
+    assert fits(seen, probabilities)
 
 
 def test_epochs_are_shuffled_anew():
@@ -110,15 +112,15 @@ def test_noise_is_normal():
 
 
 @pytest.mark.parametrize(
-    "participation",
+    "sampling",
     [Poisson(rate=0.3), PlusMinus(rate=0.3), Shuffling(batches=2)],
 )
 @pytest.mark.parametrize("first", [0, 700, 10**10 + 5])
-def test_any_stretch_alone_is_the_same_stretch_of_the_whole(participation, first):
+def test_any_stretch_alone_is_the_same_stretch_of_the_whole(sampling, first):
     bits = np.random.default_rng(7).integers(0, 2, (3000, 3))
-    whole = drawn(bits, participation, seed=8, first=first)
+    whole = drawn(bits, sampling, seed=8, first=first)
     for start, stop in [(0, 1), (0, 1024), (1000, 1100), (1023, 3000), (2999, 3000)]:
-        part = drawn(bits[start:stop], participation, seed=8, first=first + start)
+        part = drawn(bits[start:stop], sampling, seed=8, first=first + start)
         np.testing.assert_array_equal(part, whole[:, start:stop])
 
 

@@ -15,8 +15,8 @@ from dpaudit import (
     audit_adaptive,
     audit_one_run,
 )
-from dpaudit.dpsgd.joining import Differences, PlusMinus, Poisson
 from dpaudit.dpsgd.likelihood import CountLikelihood
+from dpaudit.dpsgd.sampling import Differences, PlusMinus, Poisson
 from dpaudit.dpsgd.shuffling import Shuffling
 from dpaudit.dpsgd.sums import DiracSums, SeenSums, count_likelihood, simulate_sums
 from dpaudit.errors import InvalidInputError
@@ -24,7 +24,7 @@ from dpaudit.mechanisms.exchangeable import ExchangeablePosterior
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.testing import fixed_key
 
-PARTICIPATIONS = [
+SAMPLINGS = [
     Poisson(rate=0.2),
     Poisson(rate=1.0),
     PlusMinus(rate=0.2),
@@ -45,7 +45,7 @@ def test_twenty_canaries_and_a_hundred_steps_agree_with_drawn_batches():
     rng = np.random.default_rng(1)
     x = rng.binomial(12, rate, steps) + sigma * rng.normal(size=steps)
     likelihood = CountLikelihood(
-        coordinates=1, per_coordinate=size, joining=Poisson(rate=rate)
+        coordinates=1, per_coordinate=size, sampling=Poisson(rate=rate)
     )
     for value in x:
         likelihood.observe(np.array([value]), sigma)
@@ -71,8 +71,8 @@ def test_twenty_canaries_and_a_hundred_steps_agree_with_drawn_batches():
         assert reach * gap.std(ddof=1) < 0.1 * one.mean()
 
 
-@pytest.mark.parametrize("participation", PARTICIPATIONS)
-def test_chances_are_as_they_say(participation):
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_chances_are_as_they_say(sampling):
     """Coins less their chances have mean 0, also weighted by the chance.
 
     Coordinates are independent; two normal tests at 3.89 deviations for each way of
@@ -82,26 +82,26 @@ def test_chances_are_as_they_say(participation):
     mechanism = DiracSums(
         coordinates=d,
         per_coordinate=s,
-        participation=participation,
+        sampling=sampling,
         sigma=0.9,
         steps=10,
     )
     bits = np.random.default_rng(2).integers(0, 2, d * s)
     data = mechanism.pairs.choose(bits.astype(np.uint8))
     seen = mechanism.run(data, np.random.default_rng(3))
-    chance = special.expit(mechanism.log_odds(seen))
-    for weight in (np.ones(d * s), chance):
-        gaps = ((bits - chance) * weight).reshape(d, s).sum(axis=1)
+    probability = special.expit(mechanism.log_odds(seen))
+    for weight in (np.ones(d * s), probability):
+        gaps = ((bits - probability) * weight).reshape(d, s).sum(axis=1)
         assert abs(gaps.mean()) < 3.89 * gaps.std() / np.sqrt(d)
-    assert np.mean((chance > 0.5) == bits) > 0.55
+    assert np.mean((probability > 0.5) == bits) > 0.55
 
 
-@pytest.mark.parametrize("participation", PARTICIPATIONS)
-def test_the_output_is_what_the_simulated_steps_say(participation):
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_the_output_is_what_the_simulated_steps_say(sampling):
     mechanism = DiracSums(
         coordinates=5000,
         per_coordinate=3,
-        participation=participation,
+        sampling=sampling,
         sigma=1.1,
         steps=7,
     )
@@ -111,15 +111,13 @@ def test_the_output_is_what_the_simulated_steps_say(participation):
     steps = list(
         simulate_sums(
             data.reshape(5000, 3),
-            participation=participation,
+            sampling=sampling,
             sigma=1.1,
             steps=7,
             seed=np.random.SeedSequence(words.tolist()),
         )
     )
-    likelihood = count_likelihood(
-        coordinates=5000, per_coordinate=3, participation=participation
-    )
+    likelihood = count_likelihood(coordinates=5000, per_coordinate=3, sampling=sampling)
     for sums in steps:
         likelihood.observe(sums, 1.1)
     np.testing.assert_allclose(seen.total, np.sum(steps, axis=0), atol=1e-12)
@@ -134,7 +132,7 @@ def test_shards_are_the_whole(first):
         mechanism = DiracSums(
             coordinates=stop - start,
             per_coordinate=2,
-            participation=Poisson(rate=0.2),
+            sampling=Poisson(rate=0.2),
             sigma=1.0,
             steps=5,
             first=first + start,
@@ -165,7 +163,7 @@ def design(mechanism, rules, epsilon):
 PAPER = DiracSums(
     coordinates=1000,
     per_coordinate=8,
-    participation=Poisson(rate=0.1),
+    sampling=Poisson(rate=0.1),
     sigma=2.4224,
     steps=100,
 )
@@ -186,12 +184,12 @@ def test_the_papers_guesser_is_extremes_of_the_sum_over_steps():
     assert 60 <= result.reading.correct <= 90
 
 
-@pytest.mark.parametrize("participation", PARTICIPATIONS)
-def test_one_run_audits_work_unchanged(participation):
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_one_run_audits_work_unchanged(sampling):
     mechanism = DiracSums(
         coordinates=500,
         per_coordinate=2,
-        participation=participation,
+        sampling=sampling,
         sigma=0.5,
         steps=10,
     )
@@ -211,7 +209,7 @@ def test_adaptive_audits_work_unchanged():
     mechanism = DiracSums(
         coordinates=200,
         per_coordinate=4,
-        participation=Poisson(rate=1.0),
+        sampling=Poisson(rate=1.0),
         sigma=0.05,
         steps=1,
     )
@@ -238,16 +236,18 @@ def test_differences_see_noise_that_is_used_again():
         sums + noise
         for sums in simulate_sums(
             bits,
-            participation=Poisson(rate=rate),
+            sampling=Poisson(rate=rate),
             sigma=0.01,
             steps=60,
             seed=np.random.SeedSequence(12),
         )
     ]
     differs = CountLikelihood(
-        coordinates=d, per_coordinate=s, joining=Differences(of=Poisson(rate=rate))
+        coordinates=d, per_coordinate=s, sampling=Differences(of=Poisson(rate=rate))
     )
-    plain = CountLikelihood(coordinates=d, per_coordinate=s, joining=Poisson(rate=rate))
+    plain = CountLikelihood(
+        coordinates=d, per_coordinate=s, sampling=Poisson(rate=rate)
+    )
     for early, late in zip(steps[::2], steps[1::2], strict=True):
         differs.observe(late - early, 0.01 * np.sqrt(2))
     for sums in steps:
@@ -263,7 +263,7 @@ def test_pairs_name_what_a_coin_does():
     plus_minus = DiracSums(
         coordinates=1,
         per_coordinate=1,
-        participation=PlusMinus(rate=0.5),
+        sampling=PlusMinus(rate=0.5),
         sigma=1.0,
         steps=1,
     )
@@ -279,7 +279,7 @@ def test_a_mechanism_needs_noise(sigma):
         DiracSums(
             coordinates=1,
             per_coordinate=1,
-            participation=Poisson(rate=0.5),
+            sampling=Poisson(rate=0.5),
             sigma=sigma,
             steps=1,
         )
@@ -294,4 +294,4 @@ def test_data_of_another_size_are_refused():
 def test_a_game_of_nothing_is_refused(name):
     fixed = {"coordinates": 2, "per_coordinate": 3, "steps": 4, "sigma": 1.0}
     with pytest.raises(InvalidInputError, match=f"^{name} must be a whole number >= 1"):
-        DiracSums(participation=Poisson(rate=0.5), **fixed | {name: 0})
+        DiracSums(sampling=Poisson(rate=0.5), **fixed | {name: 0})

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from scipy import special
 
-from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.likelihood import CountLikelihood
+from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.sums import canary_log_odds
 from dpaudit.mechanisms.noise import GaussianNoise
 from dpaudit.mechanisms.sets import CountInSets
@@ -136,7 +136,7 @@ def test_alg_dp_sgd_of_many_subsampled_steps_says_what_bayes_rule_says():
         )
     seen = -np.diff(weights, axis=0) / (eta * clip)
     likelihood = CountLikelihood(
-        coordinates=d, per_coordinate=s, joining=Poisson(rate=rate)
+        coordinates=d, per_coordinate=s, sampling=Poisson(rate=rate)
     )
     for sums in seen:
         likelihood.observe(sums, sigma)
@@ -144,15 +144,15 @@ def test_alg_dp_sgd_of_many_subsampled_steps_says_what_bayes_rule_says():
     for coordinate in range(d):
         weight = [0.0, 0.0]
         for coins in product((0, 1), repeat=s):
-            chance = 1.0
+            probability = 1.0
             for x in seen[:, coordinate]:
-                chance *= sum(
+                probability *= sum(
                     rate ** sum(batch)
                     * (1 - rate) ** (s - sum(batch))
                     * np.exp(-((x - np.dot(coins, batch)) ** 2) / (2 * sigma**2))
                     for batch in product((0, 1), repeat=s)
                 )
-            weight[coins[0]] += chance
+            weight[coins[0]] += probability
         assert found[s * coordinate] == pytest.approx(np.log(weight[1] / weight[0]))
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from dpaudit import Coins, Key
-from dpaudit.dpsgd.turns import Turns
+from dpaudit.dpsgd.participation import Participation
 from dpaudit.errors import InvalidInputError
 from dpaudit.training.draws import Draws, drawn
 
@@ -72,8 +72,14 @@ def test_a_rate_that_is_none_is_refused(rate):
 
 
 def test_canaries_join_in_their_turns_only():
-    turns = Turns(every=3, cohorts=2, first=1)
-    draws = Draws(key=KEY, canaries=12, per_coordinate=2, sample_rate=1.0, turns=turns)
+    participation = Participation(every=3, cohorts=2, first=1)
+    draws = Draws(
+        key=KEY,
+        canaries=12,
+        per_coordinate=2,
+        sample_rate=1.0,
+        participation=participation,
+    )
     inside = Coins(key=KEY, count=12).bits().reshape(6, 2).sum(axis=1)
     for step in range(8):
         cohort = {1: 0, 2: 1, 4: 0, 5: 1, 7: 0}.get(step)
@@ -83,7 +89,11 @@ def test_canaries_join_in_their_turns_only():
 
 def test_nobody_joins_more_often_than_a_cap_allows():
     capped = Draws(
-        key=KEY, canaries=50, per_coordinate=1, sample_rate=0.4, turns=Turns(most=2)
+        key=KEY,
+        canaries=50,
+        per_coordinate=1,
+        sample_rate=0.4,
+        participation=Participation(most=2),
     )
     free = Draws(key=KEY, canaries=50, per_coordinate=1, sample_rate=0.4)
     used = np.zeros(50, int)
@@ -94,7 +104,11 @@ def test_nobody_joins_more_often_than_a_cap_allows():
     assert used.max() == 2
     # A resumed run asks for a late step first, and for earlier ones again.
     again = Draws(
-        key=KEY, canaries=50, per_coordinate=1, sample_rate=0.4, turns=Turns(most=2)
+        key=KEY,
+        canaries=50,
+        per_coordinate=1,
+        sample_rate=0.4,
+        participation=Participation(most=2),
     )
     late = [again.joining(11).tolist(), again.joining(3).tolist()]
     assert late == [capped.joining(11).tolist(), capped.joining(3).tolist()]

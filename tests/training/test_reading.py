@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.shuffling import Shuffling
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.training.likelihoods import SumsReading

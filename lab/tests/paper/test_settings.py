@@ -10,7 +10,7 @@ from scipy import special
 
 from dpaudit.accounting import accountant_curve
 from dpaudit.bounds.strength import mechanism_ceiling
-from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.errors import InvalidInputError
 from dpaudit_lab.paper import adaptive_steps, elements, guesses, sets
 from dpaudit_lab.paper.counting import ALPHA, DELTA
@@ -73,7 +73,7 @@ def test_the_training_is_the_paper_s():
     assert mechanism.coordinates == 1000
     assert mechanism.per_coordinate == 8
     assert mechanism.steps == 100
-    assert mechanism.participation == Poisson(rate=0.1)
+    assert mechanism.sampling == Poisson(rate=0.1)
 
 
 @pytest.mark.parametrize("n", [100, 1000])

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
-from dpaudit.dpsgd.joining import Joining
+from dpaudit.dpsgd.sampling import IndependentSampling
 from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.exchangeable import SAFE, log_sum
 
@@ -57,12 +57,12 @@ class CountLikelihood:
     Args:
         coordinates: How many coordinates.
         per_coordinate: Canaries at each.
-        joining: How canaries join a step.
+        sampling: How canaries join a step.
 
     Example:
-        >>> from dpaudit.dpsgd.joining import Poisson
+        >>> from dpaudit.dpsgd.sampling import Poisson
         >>> seen = CountLikelihood(
-        ...     coordinates=2, per_coordinate=3, joining=Poisson(rate=1.0)
+        ...     coordinates=2, per_coordinate=3, sampling=Poisson(rate=1.0)
         ... )
         >>> seen.observe(np.array([2.1, 0.2]), scale=0.5)
         >>> seen.log_likelihood.argmax(axis=1)
@@ -70,18 +70,18 @@ class CountLikelihood:
     """
 
     def __init__(
-        self, *, coordinates: int, per_coordinate: int, joining: Joining
+        self, *, coordinates: int, per_coordinate: int, sampling: IndependentSampling
     ) -> None:
         _validate.whole_number("coordinates", coordinates, least=1)
         _validate.whole_number("per_coordinate", per_coordinate, least=1)
-        law = joining.law(per_coordinate)
+        distribution = sampling.distribution(per_coordinate)
         self._coordinates = coordinates
-        self._middle = float(law.sums[(len(law.sums) - 1) // 2])
-        self._offsets = law.sums - self._middle
-        self._log_chances = law.log_chances
-        self._chances = np.exp(law.log_chances)
-        self._tilted = (0.0, self._chances)
-        rows, columns = law.log_chances.shape
+        self._middle = float(distribution.sums[(len(distribution.sums) - 1) // 2])
+        self._offsets = distribution.sums - self._middle
+        self._log_probabilities = distribution.log_probabilities
+        self._probabilities = np.exp(distribution.log_probabilities)
+        self._tilted = (0.0, self._probabilities)
+        rows, columns = distribution.log_probabilities.shape
         width = min(coordinates, STRETCH)
         self._powers = np.empty((columns, width))
         self._factor = np.empty((rows, width))
@@ -133,7 +133,7 @@ class CountLikelihood:
             stretch.add(rows[i * STRETCH : (i + 1) * STRETCH].T)
 
     def _shape(self) -> tuple[int, int]:
-        return self._coordinates, len(self._log_chances)
+        return self._coordinates, len(self._log_probabilities)
 
     def _size(self, sums: NDArray[np.floating], scale: float) -> float:
         """Return a bound on the absolute log of a step's factor."""
@@ -153,22 +153,22 @@ class CountLikelihood:
     def _add_log(self, stretch: "_Stretch", x: Floats, scale: Floats) -> None:
         terms = log_kernel(x, self._offsets, scale)
         terms -= terms.max(axis=0)
-        factor = self._chances @ np.exp(terms)
+        factor = self._probabilities @ np.exp(terms)
         low = np.flatnonzero(factor.min(axis=0) <= SAFE)
         factor[:, low] = 1.0
         added = np.log(factor)
-        step = max(1, _TERMS // self._chances.size)
+        step = max(1, _TERMS // self._probabilities.size)
         for start in range(0, len(low), step):
             some = low[start : start + step]
             each = terms[:, some].T[:, np.newaxis]
-            added[:, some] = log_sum(self._log_chances + each).T
+            added[:, some] = log_sum(self._log_probabilities + each).T
         stretch.add(added)
 
     def _tilt(self, scale: float) -> Floats:
         """Return the chances times the part of the density that is not a power."""
         if self._tilted[0] != scale:
             tilt = np.exp(-0.5 * np.square(self._offsets / scale))
-            self._tilted = (scale, self._chances * tilt)
+            self._tilted = (scale, self._probabilities * tilt)
         return self._tilted[1]
 
 

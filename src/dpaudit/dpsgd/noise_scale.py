@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit.dpsgd.joining import JoinLaw
+from dpaudit.dpsgd.sampling import SumDistribution
 from dpaudit.mechanisms.exchangeable import log_fair
 
 __all__ = ["NoiseScale", "quartile_distance"]
@@ -32,11 +32,11 @@ class NoiseScale:
 
     Args:
         values: What canaries may put into a sum.
-        chances: Of each of them.
+        probabilities: Of each of them.
 
     Example:
-        >>> from dpaudit.dpsgd.joining import Poisson
-        >>> scale = NoiseScale.of_law(Poisson(rate=0.5).law(2))
+        >>> from dpaudit.dpsgd.sampling import Poisson
+        >>> scale = NoiseScale.of_distribution(Poisson(rate=0.5).distribution(2))
         >>> rng = np.random.default_rng(0)
         >>> sums = rng.binomial(2, 0.25, 10_000) + 0.8 * rng.normal(size=10_000)
         >>> round(scale.of(quartile_distance(sums)), 1)
@@ -44,10 +44,10 @@ class NoiseScale:
     """
 
     def __init__(
-        self, values: NDArray[np.float64], chances: NDArray[np.float64]
+        self, values: NDArray[np.float64], probabilities: NDArray[np.float64]
     ) -> None:
         sizes = np.geomspace(_LEAST, _MOST, _SIZES)
-        low, high = (_quantiles(p, sizes, values, chances) for p in (0.25, 0.75))
+        low, high = (_quantiles(p, sizes, values, probabilities) for p in (0.25, 0.75))
         # Whole numbers have steps, so that little noise of any size may look the same:
         # the largest is taken, which makes a guesser less sure than it could be.
         widths = np.minimum.accumulate(np.maximum(high - low, 1e-12)[::-1])[::-1]
@@ -55,10 +55,10 @@ class NoiseScale:
         self._log_sizes, self._log_widths = np.log(sizes[last]), np.log(widths[last])
 
     @classmethod
-    def of_law(cls, law: JoinLaw) -> Self:
+    def of_distribution(cls, distribution: SumDistribution) -> Self:
         """Return what reads steps that canaries, each with a fair coin, join so."""
-        coins = np.exp(log_fair(len(law.log_chances) - 1))
-        return cls(law.sums, coins @ np.exp(law.log_chances))
+        coins = np.exp(log_fair(len(distribution.log_probabilities) - 1))
+        return cls(distribution.sums, coins @ np.exp(distribution.log_probabilities))
 
     def of(self, width: float) -> float:
         """Return the standard deviation of noise that shows such a distance."""
@@ -88,7 +88,7 @@ def _quantiles(
     level: float,
     sizes: NDArray[np.float64],
     values: NDArray[np.float64],
-    chances: NDArray[np.float64],
+    probabilities: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """Return a quantile of values plus normal noise, for each size of the noise."""
     low = values.min() - 10 * sizes
@@ -96,6 +96,6 @@ def _quantiles(
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         below = special.ndtr((middle[:, np.newaxis] - values) / sizes[:, np.newaxis])
-        less = below @ chances < level
+        less = below @ probabilities < level
         low, high = np.where(less, middle, low), np.where(less, high, middle)
     return np.asarray(high)

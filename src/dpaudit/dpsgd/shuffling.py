@@ -28,7 +28,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
-from dpaudit.dpsgd.joining import log_binomial
 from dpaudit.dpsgd.likelihood import (
     STRETCH,
     checked_step,
@@ -36,6 +35,7 @@ from dpaudit.dpsgd.likelihood import (
     saved_counts,
     saved_rows,
 )
+from dpaudit.dpsgd.sampling import log_binomial
 from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.exchangeable import SAFE, log_sum
 
@@ -93,8 +93,8 @@ class Shuffling:
         here = self._log_places(part, most)[np.newaxis]
         there = self._log_places(rest, most)[np.maximum(n - j, 0)]
         every = self._log_places(part + rest, most)[:, np.newaxis]
-        chances = log_binomial(most, part / (part + rest)) + here + there
-        return np.where(every == -inf, -inf, chances - np.maximum(every, -1e300))
+        probabilities = log_binomial(most, part / (part + rest)) + here + there
+        return np.where(every == -inf, -inf, probabilities - np.maximum(every, -1e300))
 
     def _log_places(self, batches: int, most: int) -> Floats:
         """Return the log of how much canaries are kept from being together.
@@ -173,7 +173,7 @@ class ShuffledLikelihood:
         if not self._seen:
             return np.ascontiguousarray(self._past.T)
         split = self._shuffling.log_split(self._most, part=self._seen, rest=unseen)
-        rows = [log_sum(self._epoch.T + chances) for chances in split]
+        rows = [log_sum(self._epoch.T + probabilities) for probabilities in split]
         return np.ascontiguousarray(self._past.T + np.transpose(rows))
 
     def saved(self) -> dict[str, NDArray[Any]]:
@@ -200,11 +200,11 @@ def _joined(split: Floats, kernel: Floats, before: Floats) -> Floats:
     """Return the log of sum_j split[N, j] kernel[j] before[N - j], scaled by column."""
     kernel = kernel - kernel.max(axis=0)
     before = before - before.max(axis=0)
-    chances, here, there = np.exp(split), np.exp(kernel), np.exp(before)
+    probabilities, here, there = np.exp(split), np.exp(kernel), np.exp(before)
     found = np.empty_like(before)
     for n in range(len(found)):
         now = slice(0, n + 1)
-        total = np.einsum("j,jc,jc->c", chances[n, now], here[now], there[n::-1])
+        total = np.einsum("j,jc,jc->c", probabilities[n, now], here[now], there[n::-1])
         low = np.flatnonzero(total <= SAFE)
         total[low] = 1.0
         found[n] = np.log(total)

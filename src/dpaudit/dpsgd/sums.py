@@ -35,8 +35,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit.dpsgd.joining import Differences, JoinLaw, PlusMinus, Poisson
 from dpaudit.dpsgd.likelihood import STRETCH, CountLikelihood
+from dpaudit.dpsgd.sampling import Differences, PlusMinus, Poisson, SumDistribution
 from dpaudit.dpsgd.shuffling import ShuffledLikelihood, Shuffling
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.pairs import Pairs
@@ -45,14 +45,14 @@ from dpaudit.privacy.guarantees import Adjacency
 
 __all__ = [
     "DiracSums",
-    "Participation",
     "SeenSums",
+    "SimulatedSampling",
     "canary_log_odds",
     "count_likelihood",
     "simulate_sums",
 ]
 
-Participation: TypeAlias = Poisson | PlusMinus | Shuffling
+SimulatedSampling: TypeAlias = Poisson | PlusMinus | Shuffling
 
 _BLOCK = 1024  # coordinates; with another, the same seed would give another run
 
@@ -60,7 +60,7 @@ _BLOCK = 1024  # coordinates; with another, the same seed would give another run
 def simulate_sums(
     bits: NDArray[Any],
     *,
-    participation: Participation,
+    sampling: SimulatedSampling,
     sigma: float,
     steps: int,
     seed: np.random.SeedSequence,
@@ -70,7 +70,7 @@ def simulate_sums(
 
     Args:
         bits: The coins: a row for each coordinate, a column for each of its canaries.
-        participation: How canaries join the steps.
+        sampling: How canaries join the steps.
         sigma: Standard deviation of the noise, over the clipping norm; may be 0.
         steps: How many steps.
         seed: Decides everything, together with the coordinates' numbers.
@@ -80,7 +80,7 @@ def simulate_sums(
         >>> seed = np.random.SeedSequence(1)
         >>> bits = np.array([[1, 1], [0, 1], [0, 0]])
         >>> full = Poisson(rate=1.0)
-        >>> list(simulate_sums(bits, participation=full, sigma=0, steps=1, seed=seed))
+        >>> list(simulate_sums(bits, sampling=full, sigma=0, steps=1, seed=seed))
         [array([2., 1., 0.])]
     """
     _validate.nonnegative("sigma", sigma)
@@ -94,7 +94,7 @@ def simulate_sums(
         )
     ones = np.count_nonzero(coins, axis=1)
     blocks = [
-        _Block(seed, number, ones, first, _joiner(participation, coins.shape[1]))
+        _Block(seed, number, ones, first, _joiner(sampling, coins.shape[1]))
         for number in range(first // _BLOCK, (first + len(ones) - 1) // _BLOCK + 1)
     ]
     # An inner generator, so that what is wrong is said before the first step.
@@ -144,37 +144,37 @@ class _Block:
 
 
 class _Joiner(Protocol):
-    """Turns uniform numbers into what joins a step at each coordinate."""
+    """Participation uniform numbers into what joins a step at each coordinate."""
 
     def begin(self, ones: NDArray[np.int64]) -> None: ...
 
     def draw(self, step: int, uniform: NDArray[np.float64]) -> NDArray[np.int16]: ...
 
 
-def _joiner(participation: Participation, per_coordinate: int) -> _Joiner:
-    match participation:
+def _joiner(sampling: SimulatedSampling, per_coordinate: int) -> _Joiner:
+    match sampling:
         case Poisson() | PlusMinus():
-            return _Independent(participation.law(per_coordinate))
+            return _Independent(sampling.distribution(per_coordinate))
         case Shuffling():
-            return _Epochs(participation, per_coordinate)
+            return _Epochs(sampling, per_coordinate)
         case _:
-            assert_never(participation)
+            assert_never(sampling)
 
 
 @final
 class _Independent:
-    def __init__(self, law: JoinLaw) -> None:
-        self._law = law
+    def __init__(self, distribution: SumDistribution) -> None:
+        self._distribution = distribution
 
     def begin(self, ones: NDArray[np.int64]) -> None:
-        self._below = _below(self._law.log_chances).take(ones, axis=1)
+        self._below = _below(self._distribution.log_probabilities).take(ones, axis=1)
 
     def draw(
         self,
         step: int,  # noqa: ARG002 (all steps are alike)
         uniform: NDArray[np.float64],
     ) -> NDArray[np.int16]:
-        return self._law.first + _count(uniform, self._below)
+        return self._distribution.first + _count(uniform, self._below)
 
 
 @final
@@ -202,12 +202,12 @@ def _batch(shuffling: Shuffling, most: int, left: int) -> NDArray[np.float64]:
     return _below(shuffling.log_split(most, part=1, rest=left - 1))
 
 
-def _below(log_chances: NDArray[np.float64]) -> NDArray[np.float64]:
+def _below(log_probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return P[at most the i-th sum | N] in row i, column N, for all but the last i."""
-    chances = np.exp(log_chances)
-    found = np.cumsum(chances, axis=1)
+    probabilities = np.exp(log_probabilities)
+    found = np.cumsum(probabilities, axis=1)
     # Rounded sums must not let a uniform number reach what has no chance.
-    beyond = np.cumsum(chances[:, ::-1], axis=1)[:, ::-1] == 0
+    beyond = np.cumsum(probabilities[:, ::-1], axis=1)[:, ::-1] == 0
     found[:, :-1][beyond[:, 1:]] = 1.0
     return found[:, :-1].T.copy()
 
@@ -248,7 +248,7 @@ class DiracSums:
     Attributes:
         coordinates: How many coordinates hold canaries.
         per_coordinate: Canaries at each.
-        participation: How canaries join the steps.
+        sampling: How canaries join the steps.
         sigma: Standard deviation of the noise, over the clipping norm.
         steps: How many steps.
         first: Number of the first coordinate, if this is a shard of many; shards with
@@ -258,7 +258,7 @@ class DiracSums:
         >>> mechanism = DiracSums(
         ...     coordinates=2,
         ...     per_coordinate=2,
-        ...     participation=Poisson(rate=0.5),
+        ...     sampling=Poisson(rate=0.5),
         ...     sigma=0.5,
         ...     steps=20,
         ... )
@@ -269,7 +269,7 @@ class DiracSums:
 
     coordinates: int
     per_coordinate: int
-    participation: Participation
+    sampling: SimulatedSampling
     sigma: float
     steps: int
     first: int = 0
@@ -288,13 +288,13 @@ class DiracSums:
     @property
     def pairs(self) -> Pairs:
         """The pair vector: a canary and none, or a canary and its negative."""
-        match self.participation:
+        match self.sampling:
             case Poisson() | Shuffling():
                 x, adjacency = 0, Adjacency.ADD_REMOVE
             case PlusMinus():
                 x, adjacency = -1, Adjacency.REPLACE_ONE
             case _:
-                assert_never(self.participation)
+                assert_never(self.sampling)
         return Pairs(x=np.int8(x), y=np.int8(1), adjacency=adjacency)
 
     def run(self, data: NDArray[Any], rng: np.random.Generator) -> SeenSums:
@@ -331,11 +331,11 @@ class DiracSums:
         likelihood = count_likelihood(
             coordinates=part.stop - part.start,
             per_coordinate=self.per_coordinate,
-            participation=self.participation,
+            sampling=self.sampling,
         )
         steps = simulate_sums(
             bits[part],
-            participation=self.participation,
+            sampling=self.sampling,
             sigma=self.sigma,
             steps=self.steps,
             seed=seed,
@@ -367,30 +367,30 @@ def count_likelihood(
     *,
     coordinates: int,
     per_coordinate: int,
-    participation: Participation | Differences,
+    sampling: SimulatedSampling | Differences,
 ) -> CountLikelihood | ShuffledLikelihood:
     """Return the likelihood that belongs to a way of joining, with nothing seen.
 
     Example:
         >>> likelihood = count_likelihood(
-        ...     coordinates=1, per_coordinate=1, participation=PlusMinus(rate=1.0)
+        ...     coordinates=1, per_coordinate=1, sampling=PlusMinus(rate=1.0)
         ... )
         >>> likelihood.observe(np.array([-0.5]), scale=1.0)
         >>> likelihood.log_likelihood
         array([[ 0., -1.]])
     """
-    match participation:
+    match sampling:
         case Poisson() | PlusMinus() | Differences():
             return CountLikelihood(
                 coordinates=coordinates,
                 per_coordinate=per_coordinate,
-                joining=participation,
+                sampling=sampling,
             )
         case Shuffling():
             return ShuffledLikelihood(
                 coordinates=coordinates,
                 per_coordinate=per_coordinate,
-                shuffling=participation,
+                shuffling=sampling,
             )
         case _:
-            assert_never(participation)
+            assert_never(sampling)

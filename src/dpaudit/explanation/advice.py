@@ -30,10 +30,10 @@ from dpaudit.dpsgd.planning.expected_one_run import (
 from dpaudit.dpsgd.planning.forecasts import (
     FINAL,
     best_forecast,
-    simulated_law,
+    simulated_distribution,
 )
 from dpaudit.dpsgd.planning.forecasts import expected_bound as forecast_bound
-from dpaudit.dpsgd.planning.guess_law import GuessLaw
+from dpaudit.dpsgd.planning.guess_distribution import GuessDistribution
 from dpaudit.dpsgd.planning.rounds_search import best_rounds
 from dpaudit.explanation.accuracy import (
     GuessAccuracy,
@@ -103,7 +103,7 @@ def next_steps(result: Result, of_gaps: Iterable[Advice | None]) -> tuple[Advice
 
 
 def modelled_advice(
-    audit: Result, claim: Guarantee, model: Model, law: GuessLaw, gaps: Gaps
+    audit: Result, claim: Guarantee, model: Model, law: GuessDistribution, gaps: Gaps
 ) -> dict[str, Advice]:
     """Return what to do about each gap of an audit whose training is known."""
     design = audit.design
@@ -134,7 +134,7 @@ def _is_counted(design: Design) -> bool:
     return isinstance(design.rules, OneRun)
 
 
-def _now(design: Design, model: Model, law: GuessLaw) -> Expected:
+def _now(design: Design, model: Model, law: GuessDistribution) -> Expected:
     """Return what was to be expected of the audit as it was made."""
     delta, alpha = design.bound_delta, design.alpha
     if _is_counted(design):
@@ -146,7 +146,7 @@ def _now(design: Design, model: Model, law: GuessLaw) -> Expected:
 
 
 def _two_runs(
-    audit: Result, claim: Guarantee, model: Model | None, law: GuessLaw | None
+    audit: Result, claim: Guarantee, model: Model | None, law: GuessDistribution | None
 ) -> Advice | None:
     """Return what two runs would show together."""
     design = audit.design
@@ -200,7 +200,7 @@ def _pairs(
 
 
 def _in_rounds(
-    design: Design, model: Model, law: GuessLaw, now: Expected
+    design: Design, model: Model, law: GuessDistribution, now: Expected
 ) -> Advice | None:
     """Return what the same canaries would show if coins were revealed on the way."""
     if not _is_counted(design) or model.per_coordinate == 1:
@@ -221,7 +221,7 @@ def _in_rounds(
 
 
 def _other_number(
-    design: Design, model: Model, law: GuessLaw, now: Expected
+    design: Design, model: Model, law: GuessDistribution, now: Expected
 ) -> Advice | None:
     """Return what another number of guesses would show."""
     if not _is_counted(design):
@@ -255,7 +255,7 @@ def guessing_advice(gaps: Gaps) -> Advice:
 
 
 def _other_size(
-    design: Design, model: Model, law: GuessLaw, now: Expected
+    design: Design, model: Model, law: GuessDistribution, now: Expected
 ) -> Advice | None:
     """Return what other numbers of canaries would show."""
     delta, alpha, d = design.bound_delta, design.alpha, model.coordinates
@@ -263,7 +263,7 @@ def _other_size(
         model.training, coordinates=d, delta=delta, alpha=alpha
     ).per_coordinate
     if s != model.per_coordinate:
-        other = simulated_law(model.training, s, FINAL, seed=13)
+        other = simulated_distribution(model.training, s, FINAL, seed=13)
         best = best_forecast(other, d, delta, alpha)
         expected = forecast_bound(best, delta, alpha)
         if expected.mean > _WORTH * now.mean:

@@ -20,8 +20,8 @@ from scipy import special
 
 from dpaudit.bounds.strength import mechanism_ceiling
 from dpaudit.dpsgd.planning.expected_one_run import forecast_one_run
-from dpaudit.dpsgd.planning.forecasts import FINAL, simulated_law
-from dpaudit.dpsgd.planning.guess_law import GuessLaw
+from dpaudit.dpsgd.planning.forecasts import FINAL, simulated_distribution
+from dpaudit.dpsgd.planning.guess_distribution import GuessDistribution
 from dpaudit.dpsgd.sums import canary_log_odds
 from dpaudit.errors import InvalidInputError
 from dpaudit.explanation.accuracy import GuessAccuracy, as_epsilon, excess
@@ -37,16 +37,16 @@ _LOSSES = 400_000  # simulated for the level of a hidden canary
 _BATCHES = 8  # from whose scatter its error is read
 
 
-def law_of(model: Model) -> GuessLaw:
+def law_of(model: Model) -> GuessDistribution:
     """Return how surely the canaries of a model can be guessed."""
-    return simulated_law(model.training, model.per_coordinate, FINAL, seed=11)
+    return simulated_distribution(model.training, model.per_coordinate, FINAL, seed=11)
 
 
 def modelled(
     audit: Result,
     claim: Guarantee,
     model: Model,
-    law: GuessLaw,
+    law: GuessDistribution,
     seen: GuessAccuracy,
     at: float,
 ) -> Gaps:
@@ -211,9 +211,9 @@ def _rest(epsilon: float, odds: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.exp(epsilon + special.log_expit(-odds)))
 
 
-def _surest(law: GuessLaw, model: Model) -> Measured:
+def _surest(law: GuessDistribution, model: Model) -> Measured:
     """Return the mean accuracy about the most exposed canary."""
-    best = np.sort(law.chance().max(axis=0))
+    best = np.sort(law.probability().max(axis=0))
     # The largest of d draws: the i-th of n from above has the chance of being it.
     n, d = len(best), model.coordinates
     above = ((np.arange(n) + 1) / n) ** d
@@ -221,7 +221,7 @@ def _surest(law: GuessLaw, model: Model) -> Measured:
 
 
 def _elements(
-    audit: Result, law: GuessLaw, model: Model, seen: GuessAccuracy, at: float
+    audit: Result, law: GuessDistribution, model: Model, seen: GuessAccuracy, at: float
 ) -> Measured:
     """Return the mean accuracy of the best guesser about as many canaries."""
     rules = audit.design.rules
@@ -235,7 +235,7 @@ def _elements(
         )
     whole = max(1, min(model.coordinates, round(seen.guesses / model.per_coordinate)))
     if rules.reveals:
-        ranked = np.sort(law.chance().ravel())[::-1]
+        ranked = np.sort(law.probability().ravel())[::-1]
         share = max(1, round(len(ranked) * seen.guesses / audit.design.canaries))
         return Measured.exact(float(ranked[:share].mean()))
     (forecast,) = forecast_one_run(law, model.coordinates, np.array([whole]))

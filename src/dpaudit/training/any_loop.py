@@ -21,9 +21,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
 from dpaudit._canonical import Scalar
+from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.planning.training import Training
 from dpaudit.dpsgd.strategy import Strategy
-from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design, Unit
@@ -117,22 +117,29 @@ def noise_said(noise: float | None) -> dict[str, Scalar]:
 
 def turns_said(
     design: Design,
-    turns: Turns | None,
+    participation: Participation | None,
     strategy: Strategy | None,
     *,
     rate: float,
     noise: float | None,
 ) -> dict[str, Scalar]:
     """Return what a design says of turns and strategy, and what they come to."""
-    if turns is None and strategy is None:
+    if participation is None and strategy is None:
         return {}
     noise = noise or design.about.noise
     steps = (strategy and strategy.steps) or design.about.steps
     if not (noise and steps):
-        words = {"turns": turns and str(turns), "strategy": strategy and str(strategy)}
+        words = {
+            "turns": participation and str(participation),
+            "strategy": strategy and str(strategy),
+        }
         return {name: said for name, said in words.items() if said}
     training = Training(
-        steps=steps, rate=rate, noise=noise, turns=turns, strategy=strategy
+        steps=steps,
+        rate=rate,
+        noise=noise,
+        participation=participation,
+        strategy=strategy,
     )
     return {**training.setting()}
 
@@ -148,8 +155,8 @@ class SumsAudit:
         dimension: How many coordinates the sum has.
         sample_rate: Chance of a record to join a step, when it is its turn; 1 for the
             full batch.
-        turns: Whose turn it is to join, where that is known to everybody: cohorts,
-            cycles, a fixed order; everybody's in every step if left out.
+        participation: Who participates when, where that is known to everybody: cohorts,
+            cycles, a fixed order; everybody in every step if left out.
         strategy: How the loop's noise is correlated from step to step, if it is: a
             ``Toeplitz`` or a ``Matrix`` of ``dpaudit.dpsgd.strategy``.
         unit: What a canary stands for, ``"record"`` or ``"user"``: one line of the sum
@@ -186,7 +193,7 @@ class SumsAudit:
         key: Key,
         dimension: int,
         sample_rate: float = 1.0,
-        turns: Turns | None = None,
+        participation: Participation | None = None,
         strategy: Strategy | None = None,
         unit: Unit | str = Unit.RECORD,
         real_sums: bool = False,
@@ -208,17 +215,19 @@ class SumsAudit:
                 "layout_seed": layout_seed,
                 **noise_said(noise),
                 **unit_said(unit),
-                **turns_said(design, turns, strategy, rate=sample_rate, noise=noise),
+                **turns_said(
+                    design, participation, strategy, rate=sample_rate, noise=noise
+                ),
             },
             real_sums=real_sums,
-            turns=turns,
+            participation=participation,
             strategy=strategy,
             watched=["the sum"] * len(range(count)[self._watched])
             if self._noise
             else (),
             unchecked=unchecked,
         )
-        self._sampled = sample_rate < 1 or turns is not None
+        self._sampled = sample_rate < 1 or participation is not None
         self.design, self.commitment = self._audit.design, self._audit.commitment
         self.coordinates: NDArray[np.int64] = scattered(
             dimension, count, seed=layout_seed

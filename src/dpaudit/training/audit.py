@@ -29,12 +29,12 @@ from dpaudit import _validate
 from dpaudit._canonical import Scalar
 from dpaudit._files import whole_file
 from dpaudit._patience import patience
-from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.likelihood import saved_rows
+from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.planning.as_run import configured
+from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.strategy import Strategy
 from dpaudit.dpsgd.sums import canary_log_odds
-from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.configuration import StepsAlike
@@ -124,7 +124,7 @@ class TrainingAudit:
             name of its parameter; empty if noise cannot be told from the rest.
         types: For each of these the name of the floating-point type in which sums are
             kept; one for all if left out.
-        turns: Whose turn it is to join a step; everybody's if left out.
+        participation: Whose turn it is to join a step; everybody's if left out.
         strategy: How noise is correlated from step to step, if it is.
         unchecked: What the user does without, among ``"sampling"``, ``"gradients"``
             and ``"clipping"``. What is not checked and not named here makes the audit
@@ -169,7 +169,7 @@ class TrainingAudit:
         by_program: bool = False,
         watched: Sequence[str] = (),
         types: Sequence[str] = (),
-        turns: Turns | None = None,
+        participation: Participation | None = None,
         strategy: Strategy | None = None,
         unchecked: Collection[str] = (),
     ) -> None:
@@ -183,7 +183,7 @@ class TrainingAudit:
             canaries=design.canaries,
             per_coordinate=size,
             sample_rate=sample_rate,
-            turns=turns,
+            participation=participation,
         )
         known = ThreatModel.KNOWN_RECORDS if real_sums else ThreatModel.ALL_ITERATES
         setting = {**_as_planned(design, read), "per_coordinate": size, **read}
@@ -199,10 +199,10 @@ class TrainingAudit:
             sampling=Poisson(rate=sample_rate) if sampling is None else sampling,
             groups=groups,
             real_sums=real_sums,
-            turns=turns,
+            participation=participation,
             strategy=strategy,
         )
-        self._turns, self._strategy = turns, strategy
+        self._participation, self._strategy = participation, strategy
         self._rate = _configured_rate(sample_rate, sampling)
         self._steps = ConfiguredSteps()
         self._arrivals = Arrivals(
@@ -403,7 +403,7 @@ class TrainingAudit:
                 tuple(self._steps.runs),
                 coordinates=coordinates_needed(self.design),
                 per_coordinate=per_coordinate(self.design),
-                turns=self._turns,
+                participation=self._participation,
                 strategy=self._strategy,
                 unmodelled=unmodelled,
             ),

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit.dpsgd.turns import Turns
+from dpaudit.dpsgd.participation import Participation
 from dpaudit.errors import VoidAuditError
 from dpaudit.game.coins import Coins, Key
 
@@ -29,7 +29,7 @@ class Draws:
         canaries: How many canaries.
         per_coordinate: Canaries at each coordinate; canary ``i`` is at ``i // s``.
         sample_rate: Chance of a canary to join a step, when it is its turn.
-        turns: Whose turn it is; everybody's if left out.
+        participation: Whose turn it is; everybody's if left out.
 
     Example:
         >>> draws = Draws(
@@ -48,7 +48,7 @@ class Draws:
         canaries: int,
         per_coordinate: int,
         sample_rate: float,
-        turns: Turns | None = None,
+        participation: Participation | None = None,
     ) -> None:
         _validate.rate("sample_rate", sample_rate)
         _validate.whole_number("per_coordinate", per_coordinate, least=1)
@@ -56,7 +56,7 @@ class Draws:
         self._per_coordinate = per_coordinate
         bits = Coins(key=key, count=canaries).bits()
         self.included: NDArray[np.bool_] = bits.astype(bool)
-        self._turns = turns
+        self._participation = participation
         self._used = np.zeros(canaries, np.int64), 0  # joins, and of how many steps
 
     def __reduce__(self) -> NoReturn:
@@ -80,25 +80,25 @@ class Draws:
 
         Those that are excluded take part with nothing.
         """
-        turns = self._turns
-        if turns is None:
+        participation = self._participation
+        if participation is None:
             return self._picked(step)
         who = self._in_turn(step)
-        if turns.most is None:
+        if participation.most is None:
             return who
-        return np.asarray(who[self._joins_before(step)[who] < turns.most])
+        return np.asarray(who[self._joins_before(step)[who] < participation.most])
 
     def _picked(self, step: int) -> NDArray[np.int64]:
         rate = self.sample_rate
         return drawn(self._key, step, canaries=self._canaries, sample_rate=rate)
 
     def _in_turn(self, step: int) -> NDArray[np.int64]:
-        assert self._turns is not None
-        cohort = self._turns.cohort_at(step)
+        assert self._participation is not None
+        cohort = self._participation.cohort_at(step)
         if cohort is None:
             return np.zeros(0, np.int64)
         who = self._picked(step)
-        theirs = who // self._per_coordinate % self._turns.cohorts
+        theirs = who // self._per_coordinate % self._participation.cohorts
         return np.asarray(who[theirs == cohort])
 
     def _joins_before(self, step: int) -> NDArray[np.int64]:

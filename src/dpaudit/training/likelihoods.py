@@ -42,13 +42,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from dpaudit.dpsgd.joining import Differences, JoinLaw, Poisson
 from dpaudit.dpsgd.likelihood import CountLikelihood, saved_counts, saved_rows
 from dpaudit.dpsgd.noise_scale import NoiseScale, quartile_distance
+from dpaudit.dpsgd.participation import Participation
+from dpaudit.dpsgd.sampling import Differences, Poisson, SumDistribution
 from dpaudit.dpsgd.shuffling import ShuffledLikelihood, Shuffling
 from dpaudit.dpsgd.strategy import Independent, Strategy
 from dpaudit.dpsgd.sums import count_likelihood
-from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.mechanisms.exchangeable import log_fair
 from dpaudit.training.turn_parts import (
@@ -59,7 +59,7 @@ from dpaudit.training.turn_parts import (
     PatternPart,
     Sampling,
     Smoothed,
-    rate_in_turns,
+    participation_rate,
 )
 
 __all__ = [
@@ -82,7 +82,7 @@ def trust(
     *,
     noise: float,
     steps: int,
-    law: JoinLaw,
+    distribution: SumDistribution,
 ) -> NDArray[np.float64]:
     """Return for each coordinate how much of its log-likelihood counts, from 0 to 1.
 
@@ -91,23 +91,24 @@ def trust(
         total: The sum over steps at each of them.
         noise: Variance of the noise of a step.
         steps: How many steps.
-        law: How canaries join a step.
+        distribution: How canaries join a step.
 
     Example:
-        >>> from dpaudit.dpsgd.joining import Poisson
-        >>> rng, law = np.random.default_rng(0), Poisson(rate=0.5).law(1)
+        >>> from dpaudit.dpsgd.sampling import Poisson
+        >>> rng = np.random.default_rng(0)
+        >>> distribution = Poisson(rate=0.5).distribution(1)
         >>> total = 10 * rng.integers(0, 2, 500) + 20 * rng.normal(size=500)
         >>> rows = np.outer(total - 5, [0.0, 0.025])  # about what such totals say
-        >>> trust(rows, total, noise=20.0, steps=20, law=law).mean()
+        >>> trust(rows, total, noise=20.0, steps=20, distribution=distribution).mean()
         np.float64(1.0)
         >>> loud = total + 60 * rng.normal(size=500)
-        >>> trust(rows, loud, noise=20.0, steps=20, law=law)[0] < 0.2
+        >>> trust(rows, loud, noise=20.0, steps=20, distribution=distribution)[0] < 0.2
         np.True_
     """
-    chances = np.exp(law.log_chances)
-    coins = np.exp(log_fair(len(chances) - 1))
-    mean = chances @ law.sums
-    within = coins @ (chances @ np.square(law.sums) - np.square(mean))
+    probabilities = np.exp(distribution.log_probabilities)
+    coins = np.exp(log_fair(len(probabilities) - 1))
+    mean = probabilities @ distribution.sums
+    within = coins @ (probabilities @ np.square(distribution.sums) - np.square(mean))
     known = steps * (noise + within)
     likeliest = (rows + log_fair(len(mean) - 1)).argmax(axis=1)
     left = total - steps * mean[likeliest]
@@ -147,7 +148,7 @@ class SumsReading:
         groups: For each coordinate a number; those of one number are alike in noise and
             in what real gradients leave there. All are alike if left out.
         real_sums: Whether what real records put into the sums was taken off.
-        turns: Whose turn it is to join a step, if that is known; ``sampling`` is then
+        participation: Who participates when, if that is known; ``sampling`` is then
             among those.
         strategy: How noise is correlated from step to step, if it is.
 
@@ -175,7 +176,7 @@ class SumsReading:
         sampling: Sampling,
         groups: NDArray[np.int64] | None = None,
         real_sums: bool = False,
-        turns: Turns | None = None,
+        participation: Participation | None = None,
         strategy: Strategy | None = None,
     ) -> None:
         self.steps = self.odd = 0
@@ -184,23 +185,26 @@ class SumsReading:
         self._real_sums = real_sums
         self._where, everywhere = _split(coordinates, groups), np.arange(coordinates)
         self._parts: Sequence[Part]
-        if turns is None and strategy is None:
+        if participation is None and strategy is None:
             self._parts = [
                 _Part(len(everywhere[where]), per_coordinate, sampling)
                 for where in self._where
             ]
             return
-        turns, strategy = turns or Turns(), strategy or Independent()
-        cohort = turns.cohort_of(coordinates)
-        rate = rate_in_turns(sampling, per_coordinate)
+        participation, strategy = (
+            participation or Participation(),
+            strategy or Independent(),
+        )
+        cohort = participation.cohort_of(coordinates)
+        rate = participation_rate(sampling, per_coordinate)
         if rate == 1:
             self._parts = [
-                MatchedPart(cohort[where], per_coordinate, turns, strategy)
+                MatchedPart(cohort[where], per_coordinate, participation, strategy)
                 for where in self._where
             ]
         else:
             self._parts = [
-                PatternPart(cohort[where], turns, rate, strategy)
+                PatternPart(cohort[where], participation, rate, strategy)
                 for where in self._where
             ]
 
@@ -297,7 +301,7 @@ class _Part:
             self._total,
             noise=self._variance / self._added,
             steps=self._added,
-            law=self._law,
+            distribution=self._distribution,
         )
 
     def saved(self) -> dict[str, NDArray[Any]]:
@@ -328,25 +332,25 @@ class _Part:
     def _choose(self, *, repeats: bool) -> None:
         """Begin with nothing seen, reading sums or differences of steps."""
         self._repeating = repeats
-        self._likelihood, self._law = self._likelihood_of(repeats=repeats)
-        self._scale = NoiseScale.of_law(self._law)
+        self._likelihood, self._distribution = self._likelihood_of(repeats=repeats)
+        self._scale = NoiseScale.of_distribution(self._distribution)
         self._total = np.zeros(self._coordinates)
         self._variance, self._added = 0.0, 0
         self._width: Smoothed = Smoothed(self._coordinates)
 
     def _likelihood_of(
         self, *, repeats: bool
-    ) -> tuple[CountLikelihood | ShuffledLikelihood, JoinLaw]:
+    ) -> tuple[CountLikelihood | ShuffledLikelihood, SumDistribution]:
         s, sampling = self._per_coordinate, self._sampling
         joins: Sampling | Differences = sampling
         if repeats and isinstance(sampling, Poisson):
             joins = Differences(of=sampling)
         likelihood = count_likelihood(
-            coordinates=self._coordinates, per_coordinate=s, participation=joins
+            coordinates=self._coordinates, per_coordinate=s, sampling=joins
         )
         if isinstance(joins, Shuffling):  # of one step, as if it were alone
             joins = Poisson(rate=1 / joins.batches)
-        return likelihood, joins.law(s)
+        return likelihood, joins.distribution(s)
 
     def _second(self, now: Floats) -> None:
         """Look whether the sums moved, and read the first two steps accordingly."""
@@ -379,8 +383,8 @@ class _Part:
 
     def _observe(self, sums: Floats, scale: float | Floats) -> None:
         # What nothing explains is as sure as can be, and not surer.
-        least = self._law.sums[0] - REACH * scale
-        most = self._law.sums[-1] + REACH * scale
+        least = self._distribution.sums[0] - REACH * scale
+        most = self._distribution.sums[-1] + REACH * scale
         if np.any(sums > most) or np.any(sums < least):
             sums = np.clip(sums, least, most)
         self._likelihood.observe(sums, scale)

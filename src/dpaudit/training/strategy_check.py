@@ -15,8 +15,8 @@ of these is a lower bound: too much for the noise is too much, and the rest is n
 from math import isfinite
 
 from dpaudit import _validate
+from dpaudit.dpsgd.participation import Participation, separated_sensitivity, signals
 from dpaudit.dpsgd.strategy import Strategy, length
-from dpaudit.dpsgd.turns import Turns, separated_sensitivity, signals
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.ledger import Fault, How, Look, Road
 
@@ -111,5 +111,7 @@ def _sensitivity(
             strategy, steps=steps, separation=separation, most=most
         )
         return largest, True
-    turns = Turns(every=separation, cohorts=min(separation, steps), most=most)
-    return float(signals(turns, strategy, steps).max()), False
+    participation = Participation(
+        every=separation, cohorts=min(separation, steps), most=most
+    )
+    return float(signals(participation, strategy, steps).max()), False

@@ -12,13 +12,13 @@ from typing import Any, Final, Protocol, TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.correlated_likelihood import MatchedSums, PatternLikelihood
 from dpaudit.dpsgd.likelihood import saved_counts, saved_rows
 from dpaudit.dpsgd.noise_scale import NoiseScale, quartile_distance
-from dpaudit.dpsgd.patterns import MatchedSums, PatternLikelihood
+from dpaudit.dpsgd.participation import Participation
+from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.shuffling import Shuffling
 from dpaudit.dpsgd.strategy import Strategy
-from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.exchangeable import log_fair
 
@@ -30,7 +30,7 @@ __all__ = [
     "PatternPart",
     "Sampling",
     "Smoothed",
-    "rate_in_turns",
+    "participation_rate",
 ]
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -76,10 +76,10 @@ class MatchedPart:
         self,
         cohort: NDArray[np.int64],
         per_coordinate: int,
-        turns: Turns,
+        participation: Participation,
         strategy: Strategy,
     ) -> None:
-        self._seen = MatchedSums(cohort, turns, strategy)
+        self._seen = MatchedSums(cohort, participation, strategy)
         self._per_coordinate = per_coordinate
 
     def observe(self, now: Floats, told: Floats | None) -> None:
@@ -118,11 +118,13 @@ class PatternPart:
     def __init__(
         self,
         cohort: NDArray[np.int64],
-        turns: Turns,
+        participation: Participation,
         rate: float,
         strategy: Strategy,
     ) -> None:
-        self._seen = PatternLikelihood(cohort, turns, rate=rate, strategy=strategy)
+        self._seen = PatternLikelihood(
+            cohort, participation, rate=rate, strategy=strategy
+        )
         self._noise = Smoothed(len(cohort))
         self._scales: dict[bytes, NoiseScale] = {}
 
@@ -186,12 +188,13 @@ class Smoothed:
         (self.alike,) = saved_counts(saved, "alike", 1)
 
 
-def rate_in_turns(sampling: Sampling, per_coordinate: int) -> float:
+def participation_rate(sampling: Sampling, per_coordinate: int) -> float:
     """Return the chance to join in one's turn, if there is a likelihood of that."""
     if isinstance(sampling, Shuffling):
         raise InvalidInputError(
             "turns and correlated noise go with Poisson sampling or none, got "
-            f"{sampling!r}; pass Turns(every=T, cohorts=T) for an order that is known"
+            f"{sampling!r}; pass Participation(every=T, cohorts=T) for an order that "
+            "is known"
         )
     if sampling.rate < 1 and per_coordinate > 1:
         raise InvalidInputError(

@@ -23,7 +23,7 @@ from flwr.supercore.privacy_accounting import (
 from flwr.supercore.privacy_accounting.rdp_accountant import RdpAccountant
 
 from dpaudit import Coins, GaussianDP
-from dpaudit.dpsgd.turns import Turns
+from dpaudit.dpsgd.participation import Participation
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.ledger import How, Road
 from dpaudit.privacy.guarantees import Adjacency
@@ -90,8 +90,8 @@ def test_the_ledger_says_what_each_way_runs_through(way):
 
 def test_sampling_is_not_looked_at_by_replies_where_a_claim_rests_on_turns():
     for unchecked, how in (((), How.NOT_LOOKED_AT), (("sampling",), How.ACCEPTED)):
-        turns = Turns(every=2, cohorts=2)
-        audit, _ = opened(turns=turns, unchecked=unchecked)
+        participation = Participation(every=2, cohorts=2)
+        audit, _ = opened(participation=participation, unchecked=unchecked)
         train(audit, rounds=1)
         looks = {look.road: look for look in audit.finish().training.ledger.looks}
         assert looks[Road.SAMPLING].how is how
@@ -120,7 +120,7 @@ def test_replies_keep_coins_on_the_server_and_nodes_are_told_their_own():
 
 
 def test_what_is_sent_and_weighed_does_not_depend_on_coins():
-    audit, _ = opened(examples=7, turns=Turns(every=4, cohorts=3))
+    audit, _ = opened(examples=7, participation=Participation(every=4, cohorts=3))
     arrays = model()
     for _ in range(5):
         begun = audit.begin(arrays)
@@ -132,8 +132,8 @@ def test_what_is_sent_and_weighed_does_not_depend_on_coins():
 
 
 def test_canaries_take_turns():
-    turns = Turns(every=4, cohorts=4)
-    audit, _ = opened(turns=turns, noise=1e-3)
+    participation = Participation(every=4, cohorts=4)
+    audit, _ = opened(participation=participation, noise=1e-3)
     models, _ = train(audit, rounds=4, app=client_app(size=1e-4))
     seen = by_hand(models) * 60 / CLIP
     cohort = np.arange(200) % 4
@@ -155,17 +155,19 @@ def test_the_claim_is_what_stated_noise_comes_to():
 
 def test_an_eighth_of_the_noise_is_refuted_and_honest_noise_is_not():
     plan = design(600, mu=0.25, guesses=120)
-    turns = Turns(every=2, cohorts=2)
-    honest, _ = opened(plan=plan, turns=turns, noise=4.0)
+    participation = Participation(every=2, cohorts=2)
+    honest, _ = opened(plan=plan, participation=participation, noise=4.0)
     train(honest, rounds=2)
     assert honest.finish().p_value > 1e-3  # fails with that chance at most
-    faulty, _ = opened(plan=plan, turns=turns, noise=4.0, divide_noise_by=8.0)
+    faulty, _ = opened(
+        plan=plan, participation=participation, noise=4.0, divide_noise_by=8.0
+    )
     train(faulty, rounds=2)
     assert faulty.finish().p_value < 1e-3
 
 
 def test_a_round_that_fails_is_not_counted_and_said():
-    audit, _ = opened(turns=Turns(every=2, cohorts=2))
+    audit, _ = opened(participation=Participation(every=2, cohorts=2))
     train(audit, rounds=1, failing=[103])
     assert audit.rounds == 0
     train(audit, rounds=2)

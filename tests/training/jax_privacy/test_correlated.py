@@ -11,8 +11,8 @@ from jax_privacy.experimental.execution_plan import BandMFExecutionPlanConfig
 from jax_privacy.matrix_factorization import toeplitz
 
 from dpaudit import ApproxDP, Design, OneRun, Verdict, explain
+from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.strategy import Matrix, Toeplitz
-from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import InvalidInputError
 from dpaudit.testing import fixed_key
 from dpaudit.training.jax_privacy import JaxPrivacyAudit, Records
@@ -173,7 +173,7 @@ def test_a_dense_matrix_is_audited_by_its_inverse():
         key=KEY,
         noise=2.0,
         strategy=Matrix(rows=rows),
-        turns=Turns(every=STEPS),
+        participation=Participation(every=STEPS),
     )
     privatizer = noise_addition.matrix_factorization_privatizer(
         np.float32(np.linalg.inv(rows)), stddev=2.0, prng_key=0
@@ -204,7 +204,7 @@ def test_records_in_cycles_are_refused():
 
 def test_turns_that_come_more_often_than_cycles_are_refused():
     with pytest.raises(InvalidInputError, match="more often than the cycles"):
-        attached(plan(), turns=Turns(every=2))
+        attached(plan(), participation=Participation(every=2))
 
 
 def test_a_strategy_that_is_too_long_for_its_noise_is_named():

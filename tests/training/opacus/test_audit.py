@@ -24,7 +24,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit import Coins, Key, Ranking, ThreatModel, Verdict
-from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.shuffling import Shuffling
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.testing import fixed_key

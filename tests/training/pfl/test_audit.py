@@ -20,7 +20,7 @@ from pfl.privacy.laplace_mechanism import LaplaceMechanism
 from pfl.privacy.privacy_accountant import PLDPrivacyAccountant
 from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
 
-from dpaudit.dpsgd.turns import Turns
+from dpaudit.dpsgd.participation import Participation
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.ledger import How, Road
 from dpaudit.game.verdict import Verdict
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.filterwarnings(
     "ignore:To copy construct from a tensor:UserWarning"  # pfl, where it adds noise
 )
 
-ONCE = Added(turns=Turns(every=4, cohorts=4))
+ONCE = Added(participation=Participation(every=4, cohorts=4))
 
 
 @pytest.fixture(scope="module")
@@ -144,9 +144,14 @@ def twice_told():
 
 
 def banded(told, *, canaries=300, **other):
-    turns = Added(turns=Turns(every=16, cohorts=1))
+    participation = Added(participation=Participation(every=16, cohorts=1))
     return Federated(
-        told=told, banded=16, rounds=32, insertion=turns, canaries=canaries, **other
+        told=told,
+        banded=16,
+        rounds=32,
+        insertion=participation,
+        canaries=canaries,
+        **other,
     )
 
 
@@ -310,7 +315,7 @@ def test_correlated_noise_needs_turns_that_were_accounted_for(
     for insertion, said in (
         (Added(), "min_separation"),
         (Sampled(), "min_separation"),
-        (Added(turns=Turns(every=4)), "takes part 8 times in 32"),
+        (Added(participation=Participation(every=4)), "takes part 8 times in 32"),
     ):
         run = Federated(told=twice_told, banded=16, rounds=32, insertion=insertion)
         with pytest.raises(InvalidInputError, match=said):

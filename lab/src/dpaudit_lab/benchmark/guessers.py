@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.readings import Counts
-from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.sums import canary_log_odds, count_likelihood, simulate_sums
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep, TrialFunction
@@ -115,7 +115,7 @@ def run_of(game: Game, number: int, *, silent: bool = False) -> Run:
     bits, others = rng.integers(0, 2, (2, game.canaries), np.uint8)
     sums = simulate_sums(
         (others if silent else bits).reshape(game.coordinates, game.per_coordinate),
-        participation=Poisson(rate=_RATE),
+        sampling=Poisson(rate=_RATE),
         sigma=_SIGMA,
         steps=game.steps,
         seed=np.random.SeedSequence(int(rng.integers(2**63))),
@@ -129,7 +129,7 @@ def by_likelihood(run: Run) -> Submission:
     likelihood = count_likelihood(
         coordinates=game.coordinates,
         per_coordinate=game.per_coordinate,
-        participation=Poisson(rate=_RATE),
+        sampling=Poisson(rate=_RATE),
     )
     for step in run.sums:
         likelihood.observe(step, _SIGMA)

@@ -30,7 +30,7 @@ from typing import final
 import numpy as np
 
 from dpaudit import _validate
-from dpaudit.dpsgd.joining import Poisson, log_binomial
+from dpaudit.dpsgd.sampling import Poisson, log_binomial
 from dpaudit.dpsgd.sums import DiracSums
 from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.exposure import AllOrNothing
@@ -115,7 +115,7 @@ class SeldomTraining:
         return DiracSums(
             coordinates=canaries // self.per_coordinate,
             per_coordinate=self.per_coordinate,
-            participation=Poisson(rate=self.rate),
+            sampling=Poisson(rate=self.rate),
             sigma=self.sigma,
             steps=self.steps,
         )

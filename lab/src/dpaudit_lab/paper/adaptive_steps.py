@@ -18,7 +18,7 @@ import numpy as np
 
 from dpaudit.bounds.readings import Counts
 from dpaudit.bounds.strength import mechanism_ceiling
-from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.sums import DiracSums, SeenSums
 from dpaudit.engines.store import Outcome, Setting, Store
 from dpaudit.engines.sweep import Sweep
@@ -89,7 +89,7 @@ def one_step(per_coordinate: int) -> DiracSums:
     return DiracSums(
         coordinates=COORDINATES,
         per_coordinate=per_coordinate,
-        participation=Poisson(rate=1.0),
+        sampling=Poisson(rate=1.0),
         sigma=NOISE,
         steps=1,
     )

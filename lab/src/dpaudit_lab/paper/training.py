@@ -20,7 +20,7 @@ from typing import Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.sums import DiracSums, SeenSums
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Coins
@@ -103,7 +103,7 @@ def dp_sgd(elements: int, epsilon: float) -> DiracSums:
     return DiracSums(
         coordinates=min(elements, COORDINATES),
         per_coordinate=max(1, elements // COORDINATES),
-        participation=Poisson(rate=_RATE),
+        sampling=Poisson(rate=_RATE),
         sigma=NOISE[epsilon],
         steps=_STEPS,
     )

@@ -28,10 +28,10 @@ from typing import Final
 
 import numpy as np
 
+from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.planning.forecasts import MOST_IN_ROUNDS, Effort, noise_fault
 from dpaudit.dpsgd.planning.training import Training
 from dpaudit.dpsgd.strategy import Matrix, Strategy, Toeplitz, length
-from dpaudit.dpsgd.turns import Turns
 from dpaudit.game.configuration import (
     Detectable,
     RunConfiguration,
@@ -59,7 +59,7 @@ def configured(
     *,
     coordinates: int,
     per_coordinate: int,
-    turns: Turns | None = None,
+    participation: Participation | None = None,
     strategy: Strategy | None = None,
     unmodelled: str = "",
 ) -> RunConfiguration:
@@ -86,15 +86,15 @@ def configured(
             unmodelled = unmodelled or "the strategy is too large to be recorded"
         else:
             columns = found
-    turns = turns or Turns()
+    participation = participation or Participation()
     return RunConfiguration(
         schedule=schedule,
         coordinates=coordinates,
         per_coordinate=per_coordinate,
-        every=turns.every,
-        cohorts=turns.cohorts,
-        most=turns.most,
-        first=turns.first,
+        every=participation.every,
+        cohorts=participation.cohorts,
+        most=participation.most,
+        first=participation.first,
         strategy=columns,
         unmodelled=unmodelled,
     )
@@ -163,8 +163,10 @@ def training_of(run: RunConfiguration) -> tuple[Training, ...] | str:
         )
     assert noise is not None  # it is not unknown
     assert rate is not None
-    turns = Turns(every=run.every, cohorts=run.cohorts, most=run.most, first=run.first)
-    return _in_turns(run.steps, rate, noise, turns, _strategy(run))
+    participation = Participation(
+        every=run.every, cohorts=run.cohorts, most=run.most, first=run.first
+    )
+    return _in_turns(run.steps, rate, noise, participation, _strategy(run))
 
 
 def _unknown(run: RunConfiguration) -> str:
@@ -230,15 +232,25 @@ def _noise(steps: StepsAlike) -> float:
 
 
 def _in_turns(
-    steps: int, rate: float, noise: float, turns: Turns, strategy: Strategy | None
+    steps: int,
+    rate: float,
+    noise: float,
+    participation: Participation,
+    strategy: Strategy | None,
 ) -> tuple[Training, ...] | str:
     whole = Training(
-        steps=steps, rate=rate, noise=noise, turns=turns, strategy=strategy
+        steps=steps,
+        rate=rate,
+        noise=noise,
+        participation=participation,
+        strategy=strategy,
     )
     if rate == 1:
         return (whole,)
-    if (whole.own_strategy.bands <= turns.every) and turns.most is None:
-        last = range(turns.first + turns.cohorts - 1, steps, turns.every)
+    if (whole.own_strategy.bands <= participation.every) and participation.most is None:
+        last = range(
+            participation.first + participation.cohorts - 1, steps, participation.every
+        )
         if not last:
             return "some canaries never had a turn"
         own = whole.own_strategy

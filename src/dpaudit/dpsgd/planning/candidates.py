@@ -38,7 +38,7 @@ from dpaudit.dpsgd.planning.forecasts import (
     least_factor,
     least_smooth,
 )
-from dpaudit.dpsgd.planning.guess_law import GuessLaw
+from dpaudit.dpsgd.planning.guess_distribution import GuessDistribution
 from dpaudit.dpsgd.planning.rounds_search import (
     best_rounds,
     catching_rounds,
@@ -205,10 +205,14 @@ def _numbers(wanted: Wanted, s: int) -> list[int]:
 
 
 def _shown_at_once(wanted: Wanted, s: int) -> Candidate:
-    law = glance(wanted.training, s, wanted.coordinates)
+    distribution = glance(wanted.training, s, wanted.coordinates)
     delta, alpha = wanted.claim.delta, wanted.alpha
     found = [
-        _at_once(best_one_run(law, coordinates=d, delta=delta, alpha=alpha), s, wanted)
+        _at_once(
+            best_one_run(distribution, coordinates=d, delta=delta, alpha=alpha),
+            s,
+            wanted,
+        )
         for d in _numbers(wanted, s)
     ]
     return max(found, key=lambda each: each.bound)
@@ -245,19 +249,21 @@ def _caught_at_once(wanted: Wanted, s: int, near: float | None) -> Candidate:
     numbers = _numbers(wanted, s)
 
     def caught(factor: float) -> bool:
-        law = faulty(wanted.training, s, wanted.coordinates, factor)
-        return any(is_caught(_chances(law, d, wanted)[1].max()) for d in numbers)
+        distribution = faulty(wanted.training, s, wanted.coordinates, factor)
+        return any(
+            is_caught(_probabilities(distribution, d, wanted)[1].max()) for d in numbers
+        )
 
     possible = any(_refutes_if_all_right(wanted, d * s) for d in numbers)
     most = near or LARGEST_FAULT
     fault = least_factor(caught, near=near or 2.0, most=most) if possible else None
     if fault is None:  # nothing is caught: what shows the most
         return _shown_at_once(wanted, s)
-    law = faulty(wanted.training, s, wanted.coordinates, fault)
+    distribution = faulty(wanted.training, s, wanted.coordinates, fault)
     able = []
     for d in numbers:
-        surest, chances = _chances(law, d, wanted)
-        able += [(d, int(a)) for a in surest[[is_caught(c) for c in chances]]]
+        surest, probabilities = _probabilities(distribution, d, wanted)
+        able += [(d, int(a)) for a in surest[[is_caught(c) for c in probabilities]]]
     return replace(_most_shown_of(wanted, s, able), fault=fault)
 
 
@@ -283,8 +289,11 @@ def _least_right(
 
 def _most_shown_of(wanted: Wanted, s: int, able: list[tuple[int, int]]) -> Candidate:
     """Return which numbers of coordinates, and of them guessed, show the most."""
-    law, delta = glance(wanted.training, s, wanted.coordinates), wanted.claim.delta
-    forecasts = [forecast_one_run(law, d, np.array([a]))[0] for d, a in able]
+    distribution, delta = (
+        glance(wanted.training, s, wanted.coordinates),
+        wanted.claim.delta,
+    )
+    forecasts = [forecast_one_run(distribution, d, np.array([a]))[0] for d, a in able]
     typical = [
         float(
             exact_bounds(
@@ -300,19 +309,19 @@ def _most_shown_of(wanted: Wanted, s: int, able: list[tuple[int, int]]) -> Candi
     return _at_once(forecasts[int(np.argmax(typical))], s, wanted)
 
 
-def _chances(
-    law: GuessLaw, coordinates: int, wanted: Wanted
+def _probabilities(
+    distribution: GuessDistribution, coordinates: int, wanted: Wanted
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """Return numbers of surest coordinates, and how surely each of them refutes."""
-    s, surest = law.per_coordinate, surest_tried(law, coordinates)
+    s, surest = distribution.per_coordinate, surest_tried(distribution, coordinates)
     least = _least_right(wanted, coordinates * s, surest * s)
-    chances = [
+    probabilities = [
         1 - float(forecast.at_most(right - 1)) if right <= forecast.guesses else 0.0
         for forecast, right in zip(
-            forecast_one_run(law, coordinates, surest), least, strict=True
+            forecast_one_run(distribution, coordinates, surest), least, strict=True
         )
     ]
-    return surest, np.array(chances)
+    return surest, np.array(probabilities)
 
 
 def _caught_in_rounds(wanted: Wanted, s: int, near: float) -> Candidate | None:

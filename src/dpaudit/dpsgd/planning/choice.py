@@ -39,9 +39,9 @@ from dpaudit.dpsgd.planning.forecasts import (
     expected_bound,
     forecast_of,
     noise_fault,
-    simulated_law,
+    simulated_distribution,
 )
-from dpaudit.dpsgd.planning.guess_law import GuessLaw
+from dpaudit.dpsgd.planning.guess_distribution import GuessDistribution
 from dpaudit.dpsgd.planning.plan import Plan
 from dpaudit.dpsgd.planning.training import Training
 from dpaudit.errors import InvalidInputError
@@ -125,8 +125,8 @@ def _plan(
 ) -> Plan:
     """Return the plan for a candidate, from more simulation."""
     training, claim, alpha = wanted.training, wanted.claim, wanted.alpha
-    law = simulated_law(training, best.per_coordinate, FINAL, seed=1)
-    forecast = _forecast(wanted, best, law)
+    distribution = simulated_distribution(training, best.per_coordinate, FINAL, seed=1)
+    forecast = _forecast(wanted, best, distribution)
     delta, rules = claim.delta, forecast.rules
     expected = expected_bound(forecast, delta, alpha)
     fault = noise_fault(
@@ -156,19 +156,23 @@ def _plan(
         expected=expected,
         true_epsilon=guarantee and guarantee.epsilon_at(delta),
         ceiling=guarantee and mechanism_ceiling(guarantee, delta=delta, alpha=alpha),
-        all_right=all_right(forecast, law, best.coordinates, delta, alpha),
+        all_right=all_right(forecast, distribution, best.coordinates, delta, alpha),
         fault=fault,
         candidates=tuple(chosen if each is best else each for each in candidates),
     )
 
 
-def _forecast(wanted: Wanted, best: Candidate, law: GuessLaw) -> Forecast:
+def _forecast(
+    wanted: Wanted, best: Candidate, distribution: GuessDistribution
+) -> Forecast:
     """Return the forecast of the audit that was chosen, from more simulation."""
     delta, alpha = wanted.claim.delta, wanted.alpha
     if wanted.purpose is Purpose.BOUND:
         in_rounds = best.rules.reveals
-        return best_forecast(law, best.coordinates, delta, alpha, in_rounds=in_rounds)
-    return forecast_of(best.rules, law, best.coordinates, delta, alpha)
+        return best_forecast(
+            distribution, best.coordinates, delta, alpha, in_rounds=in_rounds
+        )
+    return forecast_of(best.rules, distribution, best.coordinates, delta, alpha)
 
 
 def _purpose(purpose: Purpose | str) -> Purpose:

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from dpaudit.dpsgd.planning.guess_law import GuessLaw
+from dpaudit.dpsgd.planning.guess_distribution import GuessDistribution
 from dpaudit.game.rules import OneRun
 
 __all__ = [
@@ -106,67 +106,73 @@ class OneRunForecast:
         high = min(self.guesses, int(self.right + reach) + 1)
         v = np.unique(np.linspace(low, high, _POINTS).round())
         between = self.at_most(np.floor((v[1:] + v[:-1]) / 2))
-        chances = np.diff(np.concatenate([[0.0], between, [1.0]]))
+        probabilities = np.diff(np.concatenate([[0.0], between, [1.0]]))
         bounds = exact_bounds(self.canaries, self.guesses, v, delta=delta, alpha=alpha)
-        mean = float(chances @ bounds)
-        return Expected(mean=mean, spread=sqrt(float(chances @ (bounds - mean) ** 2)))
+        mean = float(probabilities @ bounds)
+        return Expected(
+            mean=mean, spread=sqrt(float(probabilities @ (bounds - mean) ** 2))
+        )
 
 
 def best_one_run(
-    law: GuessLaw, *, coordinates: int, delta: float, alpha: float
+    distribution: GuessDistribution, *, coordinates: int, delta: float, alpha: float
 ) -> OneRunForecast:
     """Return the forecast for the number of guesses that is best on average.
 
     Args:
-        law: How surely coins are guessed.
+        distribution: How surely coins are guessed.
         coordinates: Coordinates of the audit.
         delta: Of the bound.
         alpha: Chance of the bound being wrong.
 
     Example:
-        >>> from dpaudit.dpsgd.planning.guess_law import guess_law
+        >>> from dpaudit.dpsgd.planning.guess_distribution import guess_distribution
         >>> from dpaudit.dpsgd.planning.training import Training
         >>> training = Training(steps=1, rate=1.0, noise=2.0)
-        >>> law = guess_law(training, per_coordinate=3, coordinates=20_000, seed=1)
-        >>> best = best_one_run(law, coordinates=1000, delta=1e-5, alpha=0.05)
+        >>> distribution = guess_distribution(
+        ...     training, per_coordinate=3, coordinates=20_000, seed=1
+        ... )
+        >>> best = best_one_run(distribution, coordinates=1000, delta=1e-5, alpha=0.05)
         >>> 0.7 < best.expected(delta=1e-5, alpha=0.05).mean < 0.9
         True
     """
-    d, s = coordinates, law.per_coordinate
-    surest = surest_tried(law, d)
-    forecasts = forecast_one_run(law, d, surest)
+    d, s = coordinates, distribution.per_coordinate
+    surest = surest_tried(distribution, d)
+    forecasts = forecast_one_run(distribution, d, surest)
     right = np.array([each.right for each in forecasts])
     typical = exact_bounds(d * s, surest * s, right, delta=delta, alpha=alpha)
     return forecasts[int(np.argmax(typical))]
 
 
-def surest_tried(law: GuessLaw, coordinates: int) -> NDArray[np.int64]:
+def surest_tried(
+    distribution: GuessDistribution, coordinates: int
+) -> NDArray[np.int64]:
     """Return numbers of surest coordinates to guess that the law can tell apart."""
-    d, s = coordinates, law.per_coordinate
+    d, s = coordinates, distribution.per_coordinate
     most = np.log(max(d * s / _FEWEST, 1.0)) / np.log(_RATIO)
     tried = _FEWEST * _RATIO ** np.arange(int(most) + 1) / s
-    least = min(d, _RESOLVED * d / law.coordinates)
+    least = min(d, _RESOLVED * d / distribution.coordinates)
     numbers = np.clip(np.append(tried, d).round(), max(1.0, least), d)
     return np.unique(numbers.astype(np.int64))
 
 
 def forecast_one_run(
-    law: GuessLaw, coordinates: int, surest: NDArray[np.int64]
+    distribution: GuessDistribution, coordinates: int, surest: NDArray[np.int64]
 ) -> list[OneRunForecast]:
     """Return a forecast for each number of surest coordinates that are guessed."""
-    d, s, n = coordinates, law.per_coordinate, law.coordinates
-    chance, coins, first, second = _ranked(law)
+    d, s, n = coordinates, distribution.per_coordinate, distribution.coordinates
+    probability, coins, first, second = _ranked(distribution)
     found = []
     for a in surest.tolist():
         spare = _REACH * sqrt(a) + 10
         sure, end = (np.clip((a + spare * k) * n / d, 0, n) for k in (-1, 1))
         window = slice(int(sure), int(end) + 1)
         among = _among(a, d, (np.arange(n)[window] + 0.5) / n)
-        edges = float(np.sum(among * chance[window]))
+        edges = float(np.sum(among * probability[window]))
         sure_ones = float(first[window.start - 1]) if window.start else 0.0
         right = s * d / n * (edges + sure_ones)
         last = min(n, max(1, round(a * n / d)))
-        edge = chance[last - 1]
+        edge = probability[last - 1]
         # Of (chance - edge) over the coordinates above the edge.
         sums = (first[last - 1] - last * edge) / n
         squares = second[last - 1] - 2 * edge * first[last - 1] + last * edge**2
@@ -183,12 +189,12 @@ def forecast_one_run(
 
 
 @lru_cache(maxsize=4)
-def _ranked(law: GuessLaw) -> tuple[NDArray[np.float64], ...]:
+def _ranked(distribution: GuessDistribution) -> tuple[NDArray[np.float64], ...]:
     """Return chances, the surest first, and sums of variances, chances and squares."""
-    order = np.argsort(-law.surety[0], kind="stable")
-    chance = np.asarray(special.expit(law.surety[0][order]))
-    coins = np.cumsum(np.maximum(law.variance[order], 0.0))
-    return chance, coins, np.cumsum(chance), np.cumsum(chance**2)
+    order = np.argsort(-distribution.surety[0], kind="stable")
+    probability = np.asarray(special.expit(distribution.surety[0][order]))
+    coins = np.cumsum(np.maximum(distribution.variance[order], 0.0))
+    return probability, coins, np.cumsum(probability), np.cumsum(probability**2)
 
 
 def _among(a: int, coordinates: int, above: NDArray[np.float64]) -> NDArray[np.float64]:

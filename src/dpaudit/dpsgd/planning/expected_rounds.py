@@ -41,7 +41,7 @@ from dpaudit.bounds.bound import Grid
 from dpaudit.bounds.readings import WIDEST_JUMP, Rounds, Weighted
 from dpaudit.bounds.rounds import ROOM, StoufferRounds, round_shares, rounds_price
 from dpaudit.dpsgd.planning.expected_one_run import Expected
-from dpaudit.dpsgd.planning.guess_law import GuessLaw
+from dpaudit.dpsgd.planning.guess_distribution import GuessDistribution
 from dpaudit.game.guessers import stated_log_odds
 from dpaudit.game.rules import AdaptiveRounds
 
@@ -68,7 +68,7 @@ class RoundsTable:
     """Mean and variance of every round's score, for many epsilons and caps.
 
     Args:
-        law: How surely coins are guessed.
+        distribution: How surely coins are guessed.
         epsilons: The epsilons, rising.
 
     Attributes:
@@ -81,15 +81,17 @@ class RoundsTable:
         share: Share of the coordinates that are guessed, by round and epsilon.
     """
 
-    def __init__(self, law: GuessLaw, *, epsilons: NDArray[np.float64]) -> None:
+    def __init__(
+        self, distribution: GuessDistribution, *, epsilons: NDArray[np.float64]
+    ) -> None:
         self.epsilons = epsilons
-        ranked = np.sort(law.surety, axis=1)
+        ranked = np.sort(distribution.surety, axis=1)
         rounds = [_moments(row, epsilons) for row in ranked]
         self.gain, self.ratio, self.size = (
             np.array([each[i] for each in rounds]) for i in range(3)
         )
         below = [np.searchsorted(row, epsilons, side="right") for row in ranked]
-        self.share = 1 - np.array(below) / law.coordinates
+        self.share = 1 - np.array(below) / distribution.coordinates
 
 
 def _moments(
@@ -330,7 +332,7 @@ def forecast_rounds(
 
 
 def as_played(
-    law: GuessLaw,
+    distribution: GuessDistribution,
     table: RoundsTable,
     plain: RoundsForecast,
     coordinates: int,
@@ -344,15 +346,15 @@ def as_played(
     where it is expected with that; in between it is in between.
     """
     first = plain.typical
-    beyond = _beyond_normal(law, table, plain, coordinates, first, plays // 2)
+    beyond = _beyond_normal(distribution, table, plain, coordinates, first, plays // 2)
     second = plain.stronger(beyond).typical or first / 2
-    other = _beyond_normal(law, table, plain, coordinates, second, plays // 2)
+    other = _beyond_normal(distribution, table, plain, coordinates, second, plays // 2)
     at, found = zip(*sorted([(first, beyond), (second, other)]), strict=True)
     return plain.stronger(np.interp(table.epsilons, at, found))
 
 
 def _beyond_normal(
-    law: GuessLaw,
+    distribution: GuessDistribution,
     table: RoundsTable,
     plain: RoundsForecast,
     coordinates: int,
@@ -365,14 +367,16 @@ def _beyond_normal(
     play is off by counts for every split, so a single round is played as often as all.
     """
     nearest = int(np.argmin(np.abs(table.epsilons - epsilon)))
-    splits = len(plain.rules.weights) // law.per_coordinate
+    splits = len(plain.rules.weights) // distribution.per_coordinate
     n = coordinates / splits
-    share = round_shares(plain.rules.weights, plain.rules.noise)[: law.per_coordinate]
+    share = round_shares(plain.rules.weights, plain.rules.noise)[
+        : distribution.per_coordinate
+    ]
     gain, _, _ = _at_caps(table, plain.rules, share, n)
     counted = np.flatnonzero(share)
     some = _spread(len(counted), _SOME)
     scores, _ = _played(
-        law, table, plain.rules, coordinates, nearest, counted[some], plays
+        distribution, table, plain.rules, coordinates, nearest, counted[some], plays
     )
     beyond = scores - sqrt(round(n)) * gain[counted[some], nearest]
     each = np.interp(np.arange(len(counted)), some, beyond)
@@ -380,7 +384,7 @@ def _beyond_normal(
 
 
 def played_margin(
-    law: GuessLaw,
+    distribution: GuessDistribution,
     rules: AdaptiveRounds,
     *,
     coordinates: int,
@@ -394,15 +398,17 @@ def played_margin(
     For epsilons far from those that the rules were planned for. So many rounds are
     played at most; what the others fall short by lies in between.
     """
-    table = RoundsTable(law, epsilons=np.array([epsilon]))
-    splits = len(rules.weights) // law.per_coordinate
-    share = round_shares(rules.weights, rules.noise)[: law.per_coordinate]
+    table = RoundsTable(distribution, epsilons=np.array([epsilon]))
+    splits = len(rules.weights) // distribution.per_coordinate
+    share = round_shares(rules.weights, rules.noise)[: distribution.per_coordinate]
     n = coordinates / splits
     gain, ratio, _ = _at_caps(table, rules, share, n)
     counted = np.flatnonzero(share)
     some = _spread(len(counted), min(most, len(counted)))
     normal = sqrt(round(n)) * gain[counted, 0]
-    scores, wider = _played(law, table, rules, coordinates, 0, counted[some], CATCHING)
+    scores, wider = _played(
+        distribution, table, rules, coordinates, 0, counted[some], CATCHING
+    )
     every = np.arange(len(counted))
     beyond = np.interp(every, some, scores - normal[some])
     mean = splits * float(share[counted] @ (normal + beyond))
@@ -418,7 +424,7 @@ def _spread(number: int, most: int) -> NDArray[np.int64]:
 
 
 def _played(
-    law: GuessLaw,
+    distribution: GuessDistribution,
     table: RoundsTable,
     rules: AdaptiveRounds,
     coordinates: int,
@@ -428,13 +434,13 @@ def _played(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the mean scores of some rounds at one epsilon, and what they vary more."""
     rng = np.random.default_rng(0)  # the same plays for what is compared
-    splits = len(rules.weights) // law.per_coordinate
+    splits = len(rules.weights) // distribution.per_coordinate
     n = coordinates / splits
-    share = round_shares(rules.weights, rules.noise)[: law.per_coordinate]
+    share = round_shares(rules.weights, rules.noise)[: distribution.per_coordinate]
     _, _, caps = _at_caps(table, rules, share, n)
     scores = [
         mean_score(
-            law.surety[r],
+            distribution.surety[r],
             coordinates=round(n),
             epsilon=float(table.epsilons[at]),
             cap=max(float(CAPS[0]), float(caps[r, at])),

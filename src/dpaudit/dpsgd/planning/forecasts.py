@@ -23,7 +23,10 @@ from dpaudit.dpsgd.planning.expected_one_run import (
     forecast_one_run,
 )
 from dpaudit.dpsgd.planning.expected_rounds import SURELY, RoundsForecast
-from dpaudit.dpsgd.planning.guess_law import GuessLaw, guess_law
+from dpaudit.dpsgd.planning.guess_distribution import (
+    GuessDistribution,
+    guess_distribution,
+)
 from dpaudit.dpsgd.planning.rounds_search import (
     CatchingRounds,
     best_rounds,
@@ -51,7 +54,7 @@ __all__ = [
     "least_factor",
     "least_smooth",
     "noise_fault",
-    "simulated_law",
+    "simulated_distribution",
 ]
 
 LARGEST_FAULT = 32.0  # a factor on the noise
@@ -90,18 +93,22 @@ _SECANTS, _FURTHEST, _CLOSE = 4, 0.3, 0.05
 
 
 @lru_cache(maxsize=16)
-def glance(training: Training, per_coordinate: int, coordinates: int) -> GuessLaw:
+def glance(
+    training: Training, per_coordinate: int, coordinates: int
+) -> GuessDistribution:
     """Return a law that is good enough to compare audits of so many coordinates by."""
-    return simulated_law(training, per_coordinate, _look(coordinates), seed=0)
+    return simulated_distribution(training, per_coordinate, _look(coordinates), seed=0)
 
 
 @lru_cache(maxsize=16)
 def faulty(
     training: Training, per_coordinate: int, coordinates: int, factor: float
-) -> GuessLaw:
+) -> GuessDistribution:
     """Return such a law of a training whose noise is too small by a factor."""
     effort = _look(coordinates)
-    return simulated_law(training.louder(factor), per_coordinate, effort, seed=2)
+    return simulated_distribution(
+        training.louder(factor), per_coordinate, effort, seed=2
+    )
 
 
 def _look(coordinates: int) -> Effort:
@@ -109,18 +116,18 @@ def _look(coordinates: int) -> Effort:
     return replace(_LOOK, coordinates=most)
 
 
-def simulated_law(
+def simulated_distribution(
     training: Training | tuple[Training, ...],
     per_coordinate: int,
     effort: Effort,
     *,
     seed: int,
-) -> GuessLaw:
+) -> GuessDistribution:
     """Return a law from as much simulation as the effort allows."""
     s = per_coordinate
     each = 500 * s + 200  # measured: sums of blocks, and the game at the end
     most = effort.coordinates
-    return guess_law(
+    return guess_distribution(
         training,
         per_coordinate=s,
         coordinates=int(np.clip(effort.nanoseconds / each, _FEWEST, most)),
@@ -130,7 +137,7 @@ def simulated_law(
 
 
 def best_forecast(
-    law: GuessLaw,
+    distribution: GuessDistribution,
     coordinates: int,
     delta: float,
     alpha: float,
@@ -138,10 +145,12 @@ def best_forecast(
     in_rounds: bool = True,
 ) -> Forecast:
     """Return the forecast of the best rules, of either kind or of one run only."""
-    one = best_one_run(law, coordinates=coordinates, delta=delta, alpha=alpha)
+    one = best_one_run(distribution, coordinates=coordinates, delta=delta, alpha=alpha)
     if not in_rounds or coordinates > MOST_IN_ROUNDS:
         return one
-    rounds = best_rounds(law, coordinates=coordinates, delta=delta, alpha=alpha)
+    rounds = best_rounds(
+        distribution, coordinates=coordinates, delta=delta, alpha=alpha
+    )
     if rounds is None:
         return one
     better = expected_bound(one, delta, alpha).mean < rounds.expected().mean
@@ -150,7 +159,7 @@ def best_forecast(
 
 def forecast_of(
     rules: OneRun | AdaptiveRounds,
-    law: GuessLaw,
+    distribution: GuessDistribution,
     coordinates: int,
     delta: float,
     alpha: float,
@@ -158,11 +167,11 @@ def forecast_of(
     """Return the forecast of given rules; rounds get the start that suits them."""
     match rules:
         case OneRun(guesses=guesses):
-            surest = np.array([ceil(guesses / law.per_coordinate)])
-            return forecast_one_run(law, coordinates, surest)[0]
+            surest = np.array([ceil(guesses / distribution.per_coordinate)])
+            return forecast_one_run(distribution, coordinates, surest)[0]
         case AdaptiveRounds():
             return forecast_played(
-                law,
+                distribution,
                 rules,
                 coordinates=coordinates,
                 delta=delta,
@@ -185,7 +194,11 @@ def expected_bound(forecast: Forecast, delta: float, alpha: float) -> Expected:
 
 
 def all_right(
-    forecast: Forecast, law: GuessLaw, coordinates: int, delta: float, alpha: float
+    forecast: Forecast,
+    distribution: GuessDistribution,
+    coordinates: int,
+    delta: float,
+    alpha: float,
 ) -> float:
     """Return the bound if every guess were right."""
     match forecast:
@@ -193,7 +206,7 @@ def all_right(
             counts = Counts(canaries=m, guesses=r, correct=r)
             return design_ceiling(counts, delta=delta, alpha=alpha)
         case RoundsForecast(rules=rules):
-            guessed = float((law.surety >= rules.start).mean(axis=1).sum())
+            guessed = float((distribution.surety >= rules.start).mean(axis=1).sum())
             made = max(1, round(coordinates * guessed))
             return log_odds_limit(made, made, log_alpha=log(alpha))
         case _:
@@ -227,9 +240,9 @@ def noise_fault(
     parts = training if isinstance(training, tuple) else (training,)
 
     @cache
-    def law(factor: float, effort: Effort = effort) -> GuessLaw:
+    def distribution(factor: float, effort: Effort = effort) -> GuessDistribution:
         louder = tuple(each.louder(factor) for each in parts)
-        return simulated_law(louder, per_coordinate, effort, seed=3)
+        return simulated_distribution(louder, per_coordinate, effort, seed=3)
 
     match rules:
         case OneRun():
@@ -238,10 +251,11 @@ def noise_fault(
                 return None
             if near is None:
                 near = least_factor(
-                    lambda factor: is_caught(refutes(law(factor, _GLANCE))), near=2.0
+                    lambda factor: is_caught(refutes(distribution(factor, _GLANCE))),
+                    near=2.0,
                 )
             return least_factor(
-                lambda factor: is_caught(refutes(law(factor))),
+                lambda factor: is_caught(refutes(distribution(factor))),
                 near=near or LARGEST_FAULT,
                 per_doubling=_FINELY,
             )
@@ -256,15 +270,22 @@ def noise_fault(
             # Played where it is looked for first, and again where it is found.
             if near is None:
                 near = least_factor(
-                    lambda f: caught.normal_margin(law(f, _GLANCE)) > _QUANTILE,
+                    lambda f: (
+                        caught.normal_margin(distribution(f, _GLANCE)) > _QUANTILE
+                    ),
                     near=2.0,
                 )
             near = near or LARGEST_FAULT
-            found = near if caught.normal_margin(law(near)) > 0 else LARGEST_FAULT
+            found = (
+                near if caught.normal_margin(distribution(near)) > 0 else LARGEST_FAULT
+            )
             for _ in range(2):
-                played = caught.played(law(found), len(rules.weights))
+                played = caught.played(distribution(found), len(rules.weights))
                 start = min(1.1 * found, LARGEST_FAULT)
-                again = least_smooth(lambda f: played.margin(law(f)), near=start)  # noqa: B023
+                again = least_smooth(
+                    lambda f: played.margin(distribution(f)),  # noqa: B023
+                    near=start,
+                )
                 if again is None:
                     return None
                 found = again
@@ -273,9 +294,9 @@ def noise_fault(
             assert_never(rules)
 
 
-def is_caught(chance: float) -> bool:
+def is_caught(probability: float) -> bool:
     """Return whether a fault is caught as surely as plans promise: with chance 0.9."""
-    return chance >= _CHANCE
+    return probability >= _CHANCE
 
 
 def least_factor(
@@ -350,7 +371,7 @@ def _by_count(
     coordinates: int,
     claim: Guarantee,
     alpha: float,
-) -> Callable[[GuessLaw], float] | None:
+) -> Callable[[GuessDistribution], float] | None:
     """Return what tells how surely a claim is refuted by a law; None if it never is."""
     guesses = rules.guesses
     least = least_refuting(
@@ -363,8 +384,8 @@ def _by_count(
     surest = np.array([ceil(guesses / per_coordinate)])
     more = int(surest[0]) * per_coordinate - guesses
 
-    def refutes(law: GuessLaw) -> float:
-        (forecast,) = forecast_one_run(law, coordinates, surest)
+    def refutes(distribution: GuessDistribution) -> float:
+        (forecast,) = forecast_one_run(distribution, coordinates, surest)
         return 1 - float(forecast.at_most(least + more - 1))
 
     return refutes

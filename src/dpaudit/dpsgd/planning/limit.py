@@ -15,7 +15,7 @@ import numpy as np
 from scipy import special
 
 from dpaudit import _validate
-from dpaudit.dpsgd.planning.guess_law import simulated_likelihood
+from dpaudit.dpsgd.planning.guess_distribution import simulated_likelihood
 from dpaudit.dpsgd.planning.training import Training
 from dpaudit.mechanisms.noise import GaussianNoise
 from dpaudit.mechanisms.said import Said

@@ -32,7 +32,7 @@ from dpaudit.dpsgd.planning.expected_rounds import (
     forecast_rounds,
     played_margin,
 )
-from dpaudit.dpsgd.planning.guess_law import GuessLaw
+from dpaudit.dpsgd.planning.guess_distribution import GuessDistribution
 from dpaudit.game.rules import AdaptiveRounds
 from dpaudit.privacy.guarantees import ApproxDP
 
@@ -57,12 +57,12 @@ _PLAYED = 5  # rounds that are played to see what is caught
 
 
 def best_rounds(
-    law: GuessLaw, *, coordinates: int, delta: float, alpha: float
+    distribution: GuessDistribution, *, coordinates: int, delta: float, alpha: float
 ) -> RoundsForecast | None:
     """Return the forecast of the rules in rounds that are best on average.
 
     Args:
-        law: How surely coins are guessed.
+        distribution: How surely coins are guessed.
         coordinates: Coordinates of the audit.
         delta: Of the bound.
         alpha: Chance of the bound being wrong.
@@ -71,19 +71,21 @@ def best_rounds(
         None if there are too few coordinates for rounds to show anything.
 
     Example:
-        >>> from dpaudit.dpsgd.planning.guess_law import guess_law
+        >>> from dpaudit.dpsgd.planning.guess_distribution import guess_distribution
         >>> from dpaudit.dpsgd.planning.training import Training
         >>> training = Training(steps=1, rate=1.0, noise=2.0)
-        >>> law = guess_law(training, per_coordinate=6, coordinates=20_000, seed=1)
-        >>> best = best_rounds(law, coordinates=1000, delta=1e-5, alpha=0.05)
+        >>> distribution = guess_distribution(
+        ...     training, per_coordinate=6, coordinates=20_000, seed=1
+        ... )
+        >>> best = best_rounds(distribution, coordinates=1000, delta=1e-5, alpha=0.05)
         >>> 0.7 < best.expected().mean < 1.0
         True
     """
-    table = table_for(law, coordinates)
+    table = table_for(distribution, coordinates)
     best = best_by_jump(table, coordinates=coordinates, delta=delta, alpha=alpha)
     # Played, jumps that look alike differ: small ones suffer more from few guesses.
     played = [
-        as_played(law, table, tried, coordinates).started()
+        as_played(distribution, table, tried, coordinates).started()
         for tried in best[:_FINALISTS]
         if tried.typical > 0
     ]
@@ -110,13 +112,13 @@ class CatchingRounds:
     alpha: float
     beyond: float = 0.0
 
-    def margin(self, law: GuessLaw) -> float:
+    def margin(self, distribution: GuessDistribution) -> float:
         """Return by how many deviations a broken training exceeds what refutes."""
-        return self.normal_margin(law) + self.beyond
+        return self.normal_margin(distribution) + self.beyond
 
-    def normal_margin(self, law: GuessLaw) -> float:
+    def normal_margin(self, distribution: GuessDistribution) -> float:
         """Return by how many deviations evidence exceeds what refutes, if normal."""
-        table = RoundsTable(law, epsilons=np.array([self.claim.epsilon]))
+        table = RoundsTable(distribution, epsilons=np.array([self.claim.epsilon]))
         return float(self.forecast(table).margins[0])
 
     def forecast(self, table: RoundsTable) -> RoundsForecast:
@@ -129,10 +131,10 @@ class CatchingRounds:
             alpha=self.alpha,
         )
 
-    def played(self, law: GuessLaw, rounds: int) -> "CatchingRounds":
+    def played(self, distribution: GuessDistribution, rounds: int) -> "CatchingRounds":
         """Return them with what playing so many rounds shows."""
         margin = played_margin(
-            law,
+            distribution,
             self.rules,
             coordinates=self.coordinates,
             epsilon=self.claim.epsilon,
@@ -140,16 +142,16 @@ class CatchingRounds:
             alpha=self.alpha,
             most=rounds,
         )
-        return replace(self, beyond=margin - self.normal_margin(law))
+        return replace(self, beyond=margin - self.normal_margin(distribution))
 
 
 def catching_rounds(
-    law: GuessLaw, *, coordinates: int, claim: ApproxDP, alpha: float
+    distribution: GuessDistribution, *, coordinates: int, claim: ApproxDP, alpha: float
 ) -> CatchingRounds | None:
     """Return the rules in rounds that refute a claim most surely.
 
     Args:
-        law: How surely coins are guessed, of a training that breaks the claim.
+        distribution: How surely coins are guessed, of a training that breaks the claim.
         coordinates: Coordinates of the audit.
         claim: What shall be refuted.
         alpha: Chance of refuting a true claim.
@@ -158,7 +160,7 @@ def catching_rounds(
         None if there are too few coordinates for rounds to show anything.
     """
     at = claim.epsilon
-    table = RoundsTable(law, epsilons=np.array([at]))
+    table = RoundsTable(distribution, epsilons=np.array([at]))
     found: list[tuple[float, CatchingRounds]] = []
     for splits in _SPLITS:
         for _, rules in _rules_tried(table, coordinates, splits, at):
@@ -168,11 +170,11 @@ def catching_rounds(
             found.append((float(tried.forecast(table).margins[0]), tried))
     if not found:
         return None
-    return max(found, key=lambda each: each[0])[1].played(law, _PLAYED)
+    return max(found, key=lambda each: each[0])[1].played(distribution, _PLAYED)
 
 
 def forecast_played(
-    law: GuessLaw,
+    distribution: GuessDistribution,
     rules: AdaptiveRounds,
     *,
     coordinates: int,
@@ -181,11 +183,11 @@ def forecast_played(
     plays: int = QUICKLY,
 ) -> RoundsForecast:
     """Return the forecast of given rules, and the start that suits them."""
-    table = table_for(law, coordinates)
+    table = table_for(distribution, coordinates)
     plain = forecast_rounds(
         table, rules, coordinates=coordinates, delta=delta, alpha=alpha
     )
-    return as_played(law, table, plain, coordinates, plays=plays).started()
+    return as_played(distribution, table, plain, coordinates, plays=plays).started()
 
 
 def best_by_jump(
@@ -205,12 +207,12 @@ def best_by_jump(
     return sorted(best.values(), key=lambda tried: -tried.typical)
 
 
-def table_for(law: GuessLaw, coordinates: int) -> RoundsTable:
+def table_for(distribution: GuessDistribution, coordinates: int) -> RoundsTable:
     """Return the table up to where hardly a guess is left."""
-    ranked = np.sort(law.surety.max(axis=0))
-    least = max(0, int(law.coordinates * (1 - _FEWEST / coordinates)) - 1)
+    ranked = np.sort(distribution.surety.max(axis=0))
+    least = max(0, int(distribution.coordinates * (1 - _FEWEST / coordinates)) - 1)
     top = min(float(ranked[least]) + 0.01, _TOP)
-    return RoundsTable(law, epsilons=np.linspace(0.0, top, _EPSILONS))
+    return RoundsTable(distribution, epsilons=np.linspace(0.0, top, _EPSILONS))
 
 
 def _rules_tried(

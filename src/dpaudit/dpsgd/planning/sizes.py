@@ -18,9 +18,9 @@ from dpaudit.dpsgd.planning.forecasts import (
     best_forecast,
     expected_bound,
     glance,
-    simulated_law,
+    simulated_distribution,
 )
-from dpaudit.dpsgd.planning.guess_law import GuessLaw
+from dpaudit.dpsgd.planning.guess_distribution import GuessDistribution
 from dpaudit.dpsgd.planning.rounds_search import best_by_jump, table_for
 from dpaudit.dpsgd.planning.training import Training
 
@@ -90,22 +90,24 @@ def canaries_needed(
         s = most_shown(
             training, coordinates=rough, delta=delta, alpha=alpha
         ).per_coordinate
-    law = simulated_law(training, s, FINAL, seed=1)
-    shown = _shown(law, delta, alpha)
+    distribution = simulated_distribution(training, s, FINAL, seed=1)
+    shown = _shown(distribution, delta, alpha)
     first = _fewest(target_epsilon, shown)
     if first is None:
         return None
     # Played rounds fall a little short, about as much with a few more coordinates.
-    short = target_epsilon - _mean(law, first, delta, alpha).mean
+    short = target_epsilon - _mean(distribution, first, delta, alpha).mean
     found = _fewest(target_epsilon + max(0.0, short), shown)
     if found is None:
         return None
-    expected = _mean(law, found, delta, alpha)
+    expected = _mean(distribution, found, delta, alpha)
     return Needed(coordinates=found, per_coordinate=s, expected=expected)
 
 
-def _mean(law: GuessLaw, coordinates: int, delta: float, alpha: float) -> Expected:
-    forecast = best_forecast(law, coordinates, delta, alpha)
+def _mean(
+    distribution: GuessDistribution, coordinates: int, delta: float, alpha: float
+) -> Expected:
+    forecast = best_forecast(distribution, coordinates, delta, alpha)
     return expected_bound(forecast, delta, alpha)
 
 
@@ -124,17 +126,19 @@ def _fewest(target: float, shown: Callable[[int], float]) -> int | None:
     return high
 
 
-def _shown(law: GuessLaw, delta: float, alpha: float) -> Callable[[int], float]:
+def _shown(
+    distribution: GuessDistribution, delta: float, alpha: float
+) -> Callable[[int], float]:
     """Return what tells the mean bound of so many coordinates, no rounds played."""
 
     @cache
     def mean(coordinates: int) -> float:
         d = coordinates
-        one = best_one_run(law, coordinates=d, delta=delta, alpha=alpha)
+        one = best_one_run(distribution, coordinates=d, delta=delta, alpha=alpha)
         at_once = one.expected(delta=delta, alpha=alpha).mean
         if d > MOST_IN_ROUNDS:
             return at_once
-        table = table_for(law, d)
+        table = table_for(distribution, d)
         best = best_by_jump(table, coordinates=d, delta=delta, alpha=alpha)
         return max([at_once, *(each.started().expected().mean for each in best[:1])])
 

@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit._canonical import Scalar
-from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.participation import Participation, signals
+from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.strategy import Independent, Strategy, length
 from dpaudit.dpsgd.sums import DiracSums
-from dpaudit.dpsgd.turns import Turns, signals
 from dpaudit.errors import InvalidInputError
 
 __all__ = ["Training"]
@@ -41,7 +41,7 @@ class Training:
             batch.
         noise: Standard deviation of the noise, over the clipping norm; of correlated
             noise, before it is correlated.
-        turns: Whose turn it is to join; everybody's in every step if left out.
+        participation: Whose turn it is to join; everybody's in every step if left out.
         strategy: How noise is correlated from step to step, if it is.
 
     Example:
@@ -49,7 +49,7 @@ class Training:
         >>> training = Training(
         ...     steps=4,
         ...     noise=4.0,
-        ...     turns=Turns(every=2, cohorts=2),
+        ...     participation=Participation(every=2, cohorts=2),
         ...     strategy=Toeplitz(coefficients=(1.0, 1.0), steps=4),
         ... )
         >>> training.sufficient().noise  # each joins twice, and is seen twice
@@ -59,7 +59,7 @@ class Training:
     steps: int
     rate: float = 1.0
     noise: float
-    turns: Turns | None = None
+    participation: Participation | None = None
     strategy: Strategy | None = None
 
     def __post_init__(self) -> None:
@@ -85,7 +85,7 @@ class Training:
         return DiracSums(
             coordinates=coordinates,
             per_coordinate=per_coordinate,
-            participation=Poisson(rate=plain.rate),
+            sampling=Poisson(rate=plain.rate),
             sigma=plain.noise,
             steps=plain.steps,
         )
@@ -93,12 +93,12 @@ class Training:
     @property
     def takes_turns(self) -> bool:
         """Whether canaries take turns or noise is correlated."""
-        return self.turns is not None or self.strategy is not None
+        return self.participation is not None or self.strategy is not None
 
     @property
-    def own_turns(self) -> Turns:
+    def own_participation(self) -> Participation:
         """Whose turn it is, if only everybody's."""
-        return self.turns or Turns()
+        return self.participation or Participation()
 
     @property
     def own_strategy(self) -> Strategy:
@@ -111,7 +111,7 @@ class Training:
         The largest is the sensitivity of the training if no inner product of two
         columns of the strategy is negative; else it is only one that is reached.
         """
-        return signals(self.own_turns, self.own_strategy, self.steps)
+        return signals(self.own_participation, self.own_strategy, self.steps)
 
     def sufficient(self) -> "Training":
         """Return training that shows as much, in as few steps as are known to do.
@@ -122,13 +122,13 @@ class Training:
         if self.rate == 1:
             most = float(self.signals().max()) if self.takes_turns else sqrt(self.steps)
             return Training(steps=1, rate=1.0, noise=self.noise / most)
-        turns, strategy = self.own_turns, self.own_strategy
-        apart = strategy.bands <= turns.every and turns.most is None
+        participation, strategy = self.own_participation, self.own_strategy
+        apart = strategy.bands <= participation.every and participation.most is None
         if not (self.takes_turns and apart):
             return self
         lengths = [
             length(strategy.column(step))
-            for step in range(turns.first, self.steps, turns.every)
+            for step in range(participation.first, self.steps, participation.every)
         ]
         typical = sqrt(float(np.mean(np.square(lengths))))
         return Training(steps=len(lengths), rate=self.rate, noise=self.noise / typical)
@@ -146,7 +146,10 @@ class Training:
         }
         if not self.takes_turns:
             return told
-        told |= {"turns": str(self.own_turns), "strategy": str(self.own_strategy)}
+        told |= {
+            "turns": str(self.own_participation),
+            "strategy": str(self.own_strategy),
+        }
         plain = self.sufficient()
         if not plain.takes_turns:
             told |= {"shown_steps": plain.steps, "shown_noise": plain.noise}
@@ -161,6 +164,6 @@ class Training:
             )
         sampled = f", sampled at rate {self.rate:g}" if self.rate < 1 else ""
         return (
-            f"Training of {steps} ({self.own_turns}{sampled}; {self.own_strategy}) "
-            f"with noise {self.noise:.4g}"
+            f"Training of {steps} ({self.own_participation}{sampled}; "
+            f"{self.own_strategy}) with noise {self.noise:.4g}"
         )

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit.dpsgd.likelihood import saved_counts, saved_rows
-from dpaudit.dpsgd.turns import Turns
+from dpaudit.dpsgd.participation import Participation
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design, Unit
@@ -81,7 +81,7 @@ class FlowerAudit:
         design: Design,
         key: Key,
         way: Way = Replies(),  # noqa: B008 (a frozen value)
-        turns: Turns | None = None,
+        participation: Participation | None = None,
         examples: int = 1,
         in_order: bool = False,
         layout_seed: int = 0,
@@ -97,8 +97,8 @@ class FlowerAudit:
             design: Fixed beforehand. Publish ``self.commitment`` before training.
             key: The secret of this run; never use one twice.
             way: How canary clients come in: ``Replies()`` or ``Nodes()``.
-            turns: Whose turn it is to put something in; everybody's in every round if
-                left out. ``Turns(every=50, cohorts=50)``: each in one of 50 rounds.
+            participation: Who participates when; everybody in every round if left out.
+                ``Participation(every=50, cohorts=50)``: each in one of 50 rounds.
             examples: How many examples a canary client reports.
             in_order: Whether replies are added up in an order of their content. Sums
                 of floats depend on the order in which clients answer, so that a run
@@ -114,7 +114,7 @@ class FlowerAudit:
                 f"way must be Replies() or Nodes(), got {way!r:.60}"
             )
         self._strategy, self._stated = strategy, Stated.by(strategy)
-        self._way, self._turns, self.examples = way, turns, examples
+        self._way, self._participation, self.examples = way, participation, examples
         self.in_order = in_order
         self._check(strategy)
         self._on_clients = clips_on_clients(strategy)
@@ -126,7 +126,7 @@ class FlowerAudit:
         self._layout = Layout.of(
             self._model, coordinates_needed(design), seed=layout_seed
         )
-        self._clients = canary_clients(design, turns)
+        self._clients = canary_clients(design, participation)
         rate = way.sample_rate if isinstance(way, Nodes) else 1.0
         self._noise = Stated.multiplier(strategy)
         self._audit = TrainingAudit(
@@ -142,12 +142,14 @@ class FlowerAudit:
                 "examples": examples,
                 **noise_said(self._noise),
                 **unit_said(Unit.USER),
-                **turns_said(design, turns, None, rate=rate, noise=self._noise or None),
+                **turns_said(
+                    design, participation, None, rate=rate, noise=self._noise or None
+                ),
             },
             real_sums=False,
             groups=self._layout.array,
             by_program=True,  # the strategy clips, weighs and adds them
-            turns=turns,
+            participation=participation,
             unchecked=unchecked,
         )
         self.design, self.commitment = self._audit.design, self._audit.commitment
@@ -214,7 +216,7 @@ class FlowerAudit:
         """Return a round in which some of the canaries put something in."""
         step, size = self._audit.reading.steps, self._per_coordinate
         mine = in_turn(
-            self._turns,
+            self._participation,
             step,
             coordinates=len(self._layout.array),
             per_coordinate=size,
@@ -353,8 +355,8 @@ class FlowerAudit:
         if not (self._noise and rounds):
             return None
         most = max(
-            (self._turns or Turns()).turns_in(rounds, cohort)
-            for cohort in range((self._turns or Turns()).cohorts)
+            (self._participation or Participation()).participations(rounds, cohort)
+            for cohort in range((self._participation or Participation()).cohorts)
         )
         return GaussianDP(mu=sqrt(most) / self._noise, adjacency=Adjacency.ZERO_OUT)
 
@@ -372,7 +374,7 @@ class FlowerAudit:
                     self._way,
                     on_clients=self._on_clients,
                     examples=self.examples,
-                    in_turn=self._turns is not None,
+                    in_turn=self._participation is not None,
                 ),
                 *self._probes.looks,
             ],

@@ -14,7 +14,7 @@ from typing import Final, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.dpsgd.turns import Turns
+from dpaudit.dpsgd.participation import Participation
 from dpaudit.training.flower.layout import Arrays, Layout
 from dpaudit.training.flower.setup import Stated
 
@@ -75,17 +75,22 @@ class Round:
 
 
 def in_turn(
-    turns: Turns | None, step: int, *, coordinates: int, per_coordinate: int
+    participation: Participation | None,
+    step: int,
+    *,
+    coordinates: int,
+    per_coordinate: int,
 ) -> NDArray[np.bool_]:
     """Return for each canary whether a round is its turn, whatever its coin.
 
     Example:
-        >>> in_turn(Turns(every=2, cohorts=2), 1, coordinates=3, per_coordinate=1)
+        >>> twice = Participation(every=2, cohorts=2)
+        >>> in_turn(twice, 1, coordinates=3, per_coordinate=1)
         array([False,  True, False])
     """
-    turns = turns or Turns()
-    mine = turns.cohort_of(coordinates) == turns.cohort_at(step)
-    mine &= turns.is_turn(step)
+    participation = participation or Participation()
+    mine = participation.cohort_of(coordinates) == participation.cohort_at(step)
+    mine &= participation.participates(step)
     return np.repeat(mine, per_coordinate)
 
 

@@ -17,7 +17,7 @@ from math import isfinite
 from typing import Any, Final, TypeAlias, final
 
 from dpaudit import _validate
-from dpaudit.dpsgd.turns import Turns
+from dpaudit.dpsgd.participation import Participation
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.design import Design
 from dpaudit.training.audit import coordinates_needed, per_coordinate
@@ -93,7 +93,7 @@ class Nodes:
 Way: TypeAlias = Replies | Nodes
 
 
-def canary_clients(design: Design, turns: Turns | None = None) -> int:
+def canary_clients(design: Design, participation: Participation | None = None) -> int:
     """Return how many canary clients take part in each round, where they are replies.
 
     They count among the sampled clients: ``num_sampled_clients`` is theirs and those of
@@ -103,10 +103,11 @@ def canary_clients(design: Design, turns: Turns | None = None) -> int:
         >>> from dpaudit import ApproxDP, OneRun
         >>> claim = ApproxDP(epsilon=1.0, delta=1e-5)
         >>> design = Design(canaries=500, rules=OneRun(guesses=100), claim=claim)
-        >>> canary_clients(design), canary_clients(design, Turns(every=50, cohorts=50))
+        >>> once = Participation(every=50, cohorts=50)
+        >>> canary_clients(design), canary_clients(design, once)
         (500, 10)
     """
-    cohorts = 1 if turns is None else turns.cohorts
+    cohorts = 1 if participation is None else participation.cohorts
     return -(-coordinates_needed(design) // cohorts) * per_coordinate(design)
 
 

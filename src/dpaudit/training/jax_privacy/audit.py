@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 from dpaudit._patience import patience
 from dpaudit.accounting.curves import accountant_curve
 from dpaudit.accounting.history import noise_of_steps
+from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.strategy import Strategy
-from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.configuration import StepsAlike
@@ -109,7 +109,7 @@ class JaxPrivacyAudit:
         insertion: Insertion = Sums(),  # noqa: B008 (a frozen value)
         noise: float | None = None,
         strategy: Strategy | None = None,
-        turns: Turns | None = None,
+        participation: Participation | None = None,
         layout_seed: int = 0,
         unchecked: Collection[str] = (),
     ) -> None:
@@ -132,8 +132,8 @@ class JaxPrivacyAudit:
                 against it.
             strategy: How noise is correlated from step to step, if it is; ``of_plan``
                 reads it from an execution plan.
-            turns: Which turns canaries take; as the cycles of the batch selection if
-                left out, and no more often than these.
+            participation: When canaries participate; as the cycles of the batch
+                selection if left out, and no more often than these.
             layout_seed: Public seed of the canaries' coordinates.
             unchecked: What you do without, among ``"sampling"``, ``"gradients"`` and
                 ``"clipping"``: without a check of these and without this the audit is
@@ -142,20 +142,21 @@ class JaxPrivacyAudit:
         self._history = None if event is None else history_of(event)
         self._norm = norm_in_sum(clipped_grad)
         rate, cycles = sampling_of(batch_selection)
-        turns = cycles if turns is None else turns
-        if cycles and turns and turns.every < cycles.every:
+        participation = cycles if participation is None else participation
+        if cycles and participation and participation.every < cycles.every:
             raise InvalidInputError(
-                f"turns={turns!r} come more often than the cycles of the batch "
-                f"selection, every {cycles.every} steps, which the accountant counts on"
+                f"participation={participation!r} come more often than the cycles of "
+                f"the batch selection, every {cycles.every} steps, which the "
+                "accountant counts on"
             )
-        if isinstance(insertion, Records) and (turns or strategy):
+        if isinstance(insertion, Records) and (participation or strategy):
             raise InvalidInputError(
                 "canaries that are records are for plain Poisson sampling and "
                 "independent noise: which cycle a record is in, nobody but the sampler "
                 "knows; use insertion=Sums()"
             )
         self._strategy, self._insertion = strategy, insertion
-        self._rate, self._sampled = rate, rate < 1 or turns is not None
+        self._rate, self._sampled = rate, rate < 1 or participation is not None
         self._separation = cycles.every if cycles else 1
         dimension = sum(float_sizes(params))
         coordinates = scattered(dimension, coordinates_needed(design), seed=layout_seed)
@@ -177,10 +178,10 @@ class JaxPrivacyAudit:
                 "norm_in_sum": self._norm,
                 "insertion": repr(insertion),
                 **noise_said(noise),
-                **turns_said(design, turns, strategy, rate=rate, noise=noise),
+                **turns_said(design, participation, strategy, rate=rate, noise=noise),
             },
             real_sums=self._real_sums,
-            turns=turns,
+            participation=participation,
             strategy=strategy,
             groups=self._layout.leaf,
             by_program=isinstance(insertion, Records),
@@ -200,7 +201,7 @@ class JaxPrivacyAudit:
         *,
         design: Design,
         key: Key,
-        turns: Turns | None = None,
+        participation: Participation | None = None,
         layout_seed: int = 0,
         unchecked: Collection[str] = (),
     ) -> Self:
@@ -213,7 +214,7 @@ class JaxPrivacyAudit:
                 ``jax.jit``.
             design: Fixed beforehand. Publish ``self.commitment`` before training.
             key: The secret of this run; never use one twice.
-            turns: Which turns canaries take; as the plan's cycles if left out.
+            participation: When canaries participate; as the plan's cycles if left out.
             layout_seed: Public seed of the canaries' coordinates.
             unchecked: As above.
         """
@@ -227,7 +228,7 @@ class JaxPrivacyAudit:
             key=key,
             noise=noise_of(config),
             strategy=strategy_of(config),
-            turns=turns,
+            participation=participation,
             layout_seed=layout_seed,
             unchecked=unchecked,
         )

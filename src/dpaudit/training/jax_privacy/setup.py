@@ -28,8 +28,8 @@ from jax_privacy.experimental.execution_plan import BandMFExecutionPlanConfig
 from jax_privacy.matrix_factorization.streaming_matrix import StreamingMatrix
 
 from dpaudit.accounting.history import sample_rate as validate_rate
+from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.strategy import Strategy, Toeplitz
-from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import InvalidInputError
 
 __all__ = [
@@ -138,7 +138,9 @@ def norm_in_sum(clipped_grad: BoundedSensitivityCallable) -> float:
     return norm
 
 
-def sampling_of(batch_selection: CyclicPoissonSampling) -> tuple[float, Turns | None]:
+def sampling_of(
+    batch_selection: CyclicPoissonSampling,
+) -> tuple[float, Participation | None]:
     """Return the chance of a record to be in a batch, and whose turn it is.
 
     Example:
@@ -148,7 +150,7 @@ def sampling_of(batch_selection: CyclicPoissonSampling) -> tuple[float, Turns | 
         ...     sampling_prob=1.0, iterations=100, cycle_length=4
         ... )
         >>> sampling_of(cycles)
-        (1.0, Turns(every=4, cohorts=4, most=None, first=0))
+        (1.0, Participation(every=4, cohorts=4, most=None, first=0))
     """
     if not isinstance(batch_selection, CyclicPoissonSampling):
         raise InvalidInputError(
@@ -164,7 +166,7 @@ def sampling_of(batch_selection: CyclicPoissonSampling) -> tuple[float, Turns | 
     rate = float(batch_selection.sampling_prob)
     validate_rate("sampling_prob", rate)
     cycle = int(batch_selection.cycle_length)
-    return rate, Turns(every=cycle, cohorts=cycle) if cycle > 1 else None
+    return rate, Participation(every=cycle, cohorts=cycle) if cycle > 1 else None
 
 
 def strategy_of(config: BandMFExecutionPlanConfig) -> Toeplitz | None:

@@ -28,7 +28,7 @@ from torch.utils.data import BatchSampler, DataLoader
 
 from dpaudit.accounting import accountant_curve
 from dpaudit.accounting.curves import HasHistory
-from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.shuffling import Shuffling
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 
-from dpaudit.dpsgd.joining import Poisson
+from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.design import Design
 from dpaudit.game.ledger import Fault, How, Look, Road

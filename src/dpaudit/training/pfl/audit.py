@@ -27,8 +27,8 @@ from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
 from pfl.stats import MappedVectorStatistics
 
 from dpaudit._patience import patience
+from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.strategy import Matrix
-from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design, Unit
@@ -115,8 +115,8 @@ class PflAudit:
                 replaced, but its size counts where users are weighed by it.
             design: Fixed beforehand. Publish ``self.commitment`` before training.
             key: The secret of this run; never use one twice.
-            insertion: ``Added(turns=...)``: the audit adds canary users to cohorts;
-                ``Sampled()``: the training's own sampler picks them.
+            insertion: ``Added(participation=...)``: the audit adds canary users to
+                cohorts; ``Sampled()``: the training's own sampler picks them.
             layout_seed: Public seed of the canaries' coordinates.
             unchecked: What you do without, among ``"sampling"``, ``"gradients"`` and
                 ``"clipping"``: without a check of these and without this the audit is
@@ -126,7 +126,9 @@ class PflAudit:
         self._noise, rate, self._times = read_accountant(accountant)
         self._mechanism, self._accountant = mechanism, accountant
         self._rate, self._insertion, self._data = rate, insertion, data
-        self._turns = _turns(insertion, self._strategy, times=self._times)
+        self._participation = _participation(
+            insertion, self._strategy, times=self._times
+        )
         _check_alone()
         parameters = model.get_parameters()
         dimension, count = int(parameters.num_parameters), coordinates_needed(design)
@@ -147,14 +149,18 @@ class PflAudit:
                 **noise_said(self._noise),
                 **unit_said(Unit.USER),
                 **turns_said(
-                    design, self._turns, self._strategy, rate=rate, noise=self._noise
+                    design,
+                    self._participation,
+                    self._strategy,
+                    rate=rate,
+                    noise=self._noise,
                 ),
             },
             real_sums=True,
             groups=self._layout.leaf,
             by_program=True,
             watched=[self._layout.names[leaf] for leaf in leaves],
-            turns=self._turns,
+            participation=self._participation,
             strategy=self._strategy,
             unchecked=unchecked,
         )
@@ -271,12 +277,12 @@ class PflAudit:
             claim: What the accountant stands for, if not what is read from it.
         """
         looks, faults = [*self._looks()], [*self._faults()]
-        if self._strategy is not None and self._turns is not None:
+        if self._strategy is not None and self._participation is not None:
             look, fault = check_strategy(
                 self._strategy,
                 steps=self._strategy.steps,
-                separation=self._turns.every,
-                most=self._turns.most,
+                separation=self._participation.every,
+                most=self._participation.most,
                 claimed=float(np.sqrt(self._times)),
             )
             looks, faults = [*looks, look], [*faults, *([fault] if fault else [])]
@@ -308,13 +314,14 @@ class PflAudit:
             raise VoidAuditError(
                 f"in round {self.rounds + 1} a canary would take part for the "
                 f"{joins}th time, and the accountant counts with "
-                f"num_compositions={self._times}; pass insertion=Added(turns=...) that "
-                "takes turns as your users do, or an accountant of all rounds"
+                f"num_compositions={self._times}; pass insertion="
+                "Added(participation=...) that takes turns as your users do, or an "
+                "accountant of all rounds"
             )
 
     def _joins(self, rounds: int) -> int:
         """Return in how many of the first rounds a canary may take part."""
-        return (self._turns or Turns()).turns_in(rounds)
+        return (self._participation or Participation()).participations(rounds)
 
     def _sent(self, stats: MappedVectorStatistics, user: UserContext) -> None:
         canary = canary_of(user.user_id)
@@ -374,9 +381,9 @@ class PflAudit:
 
     def _separation(self) -> int:
         """Return from one visit of a user to the next, if noise counts on it."""
-        if self._strategy is None or self._turns is None:
+        if self._strategy is None or self._participation is None:
             return 1
-        return self._turns.every
+        return self._participation.every
 
     def _looks(self) -> Iterator[Look]:
         through = "canaries are users, and pass it as users do"
@@ -435,27 +442,27 @@ class _Coming:
         audit._audit.guard.run(audit._visits.came, user, canary=canary)
 
 
-def _turns(
+def _participation(
     insertion: Insertion, strategy: Matrix | None, *, times: int
-) -> Turns | None:
+) -> Participation | None:
     """Return whose turn it is, if it suits the noise and the accountant."""
-    turns = insertion.turns if isinstance(insertion, Added) else None
+    participation = insertion.participation if isinstance(insertion, Added) else None
     if strategy is None:
-        return turns
-    if turns is None:
+        return participation
+    if participation is None:
         raise InvalidInputError(
             "correlated noise is accounted for users who take part every so many "
-            "rounds: pass insertion=Added(turns=Turns(every=min_separation, "
-            "cohorts=...)), with the mechanism's min_separation"
+            "rounds: pass insertion=Added(participation=Participation("
+            "every=min_separation, cohorts=...)), with the mechanism's min_separation"
         )
-    joins = turns.turns_in(strategy.steps)
+    joins = participation.participations(strategy.steps)
     if joins > times:
         raise InvalidInputError(
-            f"with {turns} a canary takes part {joins} times in {strategy.steps} "
-            f"rounds, and the accountant counts with {times}; pass Turns(every=...) of "
-            "the mechanism's min_separation"
+            f"with {participation} a canary takes part {joins} times in "
+            f"{strategy.steps} rounds, and the accountant counts with {times}; pass "
+            "Participation(every=...) of the mechanism's min_separation"
         )
-    return turns
+    return participation
 
 
 def _check_alone() -> None:

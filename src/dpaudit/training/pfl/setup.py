@@ -22,8 +22,8 @@ from pfl.privacy.privacy_accountant import PrivacyAccountant
 from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
 
 from dpaudit.accounting.curves import accountant_curve
+from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.strategy import Matrix
-from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import Adjacency, GaussianDP, Guarantee
 
@@ -44,11 +44,11 @@ class Added:
     """The audit adds canary users to cohorts, beside those that were sampled.
 
     Attributes:
-        turns: Whose turn it is to take part; everybody's in every round if left out.
-            With a banded mechanism, left out, cohorts as far apart as it was told.
+        participation: Who participates when; everybody in every round if left out. With
+            a banded mechanism, left out, cohorts as far apart as it was told.
     """
 
-    turns: Turns | None = None
+    participation: Participation | None = None
 
 
 @final

@@ -29,32 +29,39 @@ from scipy import special
 from dpaudit import _validate
 from dpaudit.mechanisms.exchangeable import log_sum
 
-__all__ = ["Differences", "JoinLaw", "Joining", "PlusMinus", "Poisson", "log_binomial"]
+__all__ = [
+    "Differences",
+    "IndependentSampling",
+    "PlusMinus",
+    "Poisson",
+    "SumDistribution",
+    "log_binomial",
+]
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class JoinLaw:
+class SumDistribution:
     """The law of a step's noiseless sum for each number of ones.
 
     Attributes:
         first: The smallest sum; the others follow by ones.
-        log_chances: ``ln P[first + i | N]`` in row ``N``, column ``i``.
+        log_probabilities: ``ln P[first + i | N]`` in row ``N``, column ``i``.
     """
 
     first: int
-    log_chances: NDArray[np.float64]
+    log_probabilities: NDArray[np.float64]
 
     @property
     def sums(self) -> NDArray[np.float64]:
         """The sums that the columns stand for."""
-        return self.first + np.arange(self.log_chances.shape[1], dtype=np.float64)
+        return self.first + np.arange(self.log_probabilities.shape[1], dtype=np.float64)
 
 
-class Joining(Protocol):
+class IndependentSampling(Protocol):
     """A way of joining steps that are independent of each other, given the coins."""
 
-    def law(self, per_coordinate: int) -> JoinLaw:
+    def distribution(self, per_coordinate: int) -> SumDistribution:
         """Return the law of a step's sum at a coordinate of so many canaries."""
         ...
 
@@ -68,7 +75,7 @@ class Poisson:
         rate: Chance to join a step; 1 for the full batch.
 
     Example:
-        >>> np.exp(Poisson(rate=0.5).law(2).log_chances)
+        >>> np.exp(Poisson(rate=0.5).distribution(2).log_probabilities)
         array([[1.  , 0.  , 0.  ],
                [0.5 , 0.5 , 0.  ],
                [0.25, 0.5 , 0.25]])
@@ -79,9 +86,11 @@ class Poisson:
     def __post_init__(self) -> None:
         _validate.probability("rate", self.rate)
 
-    def law(self, per_coordinate: int) -> JoinLaw:
+    def distribution(self, per_coordinate: int) -> SumDistribution:
         """Return the binomial laws of up to so many included canaries."""
-        return JoinLaw(first=0, log_chances=log_binomial(per_coordinate, self.rate))
+        return SumDistribution(
+            first=0, log_probabilities=log_binomial(per_coordinate, self.rate)
+        )
 
 
 @final
@@ -93,10 +102,10 @@ class PlusMinus:
         rate: Chance to join a step; 1 for the full batch.
 
     Example:
-        >>> law = PlusMinus(rate=0.5).law(1)
-        >>> law.sums
+        >>> distribution = PlusMinus(rate=0.5).distribution(1)
+        >>> distribution.sums
         array([-1.,  0.,  1.])
-        >>> np.exp(law.log_chances)
+        >>> np.exp(distribution.log_probabilities)
         array([[0.5, 0.5, 0. ],
                [0. , 0.5, 0.5]])
     """
@@ -106,12 +115,12 @@ class PlusMinus:
     def __post_init__(self) -> None:
         _validate.probability("rate", self.rate)
 
-    def law(self, per_coordinate: int) -> JoinLaw:
+    def distribution(self, per_coordinate: int) -> SumDistribution:
         """Return the law of the ones that join less the others that join."""
         s = per_coordinate
         plus = log_binomial(s, self.rate)
         rows = [_log_less(plus[n], plus[s - n]) for n in range(s + 1)]
-        return JoinLaw(first=-s, log_chances=np.array(rows))
+        return SumDistribution(first=-s, log_probabilities=np.array(rows))
 
 
 @final
@@ -128,20 +137,20 @@ class Differences:
         of: How canaries join each of the two steps.
 
     Example:
-        >>> law = Differences(of=Poisson(rate=0.5)).law(1)
-        >>> np.exp(law.log_chances)
+        >>> distribution = Differences(of=Poisson(rate=0.5)).distribution(1)
+        >>> np.exp(distribution.log_probabilities)
         array([[0.  , 1.  , 0.  ],
                [0.25, 0.5 , 0.25]])
     """
 
-    of: Joining
+    of: IndependentSampling
 
-    def law(self, per_coordinate: int) -> JoinLaw:
+    def distribution(self, per_coordinate: int) -> SumDistribution:
         """Return the law of a step's sum less another's."""
-        rows = self.of.law(per_coordinate).log_chances
-        return JoinLaw(
+        rows = self.of.distribution(per_coordinate).log_probabilities
+        return SumDistribution(
             first=1 - rows.shape[1],
-            log_chances=np.array([_log_less(row, row) for row in rows]),
+            log_probabilities=np.array([_log_less(row, row) for row in rows]),
         )
 
 
@@ -155,8 +164,8 @@ def log_binomial(most: int, rate: float) -> NDArray[np.float64]:
     """
     j = np.arange(most + 1)
     others = np.maximum(j[:, np.newaxis] - j, 0)
-    chances = special.xlogy(j, rate) + special.xlog1py(others, -rate)
-    return np.asarray(_log_choose(most) + chances)
+    probabilities = special.xlogy(j, rate) + special.xlog1py(others, -rate)
+    return np.asarray(_log_choose(most) + probabilities)
 
 
 @lru_cache(maxsize=16)
@@ -175,6 +184,6 @@ def _log_less(
 ) -> NDArray[np.float64]:
     """Return the log law of a whole number from 0 up less an independent one."""
     terms = np.full((len(plus) + len(minus) - 1, len(minus)), -np.inf)
-    for i, chance in enumerate(minus[::-1]):
-        terms[i : i + len(plus), i] = plus + chance
+    for i, probability in enumerate(minus[::-1]):
+        terms[i : i + len(plus), i] = plus + probability
     return log_sum(terms)

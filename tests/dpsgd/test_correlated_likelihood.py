@@ -1,4 +1,4 @@
-"""Turns, strategies and what sums say of them, against lists of all patterns.
+"""Participation, strategies and what sums say of them, against lists of all patterns.
 
 The oracle writes a strategy as a dense matrix and lists every pattern of up to eight
 steps with its chance; the density is that of a Gaussian vector with the covariance of
@@ -13,11 +13,11 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from dpaudit.dpsgd.patterns import MatchedSums, PatternLikelihood
-from dpaudit.dpsgd.planning.guess_law import guess_law
+from dpaudit.dpsgd.correlated_likelihood import MatchedSums, PatternLikelihood
+from dpaudit.dpsgd.participation import Participation, separated_sensitivity, signals
+from dpaudit.dpsgd.planning.guess_distribution import guess_distribution
 from dpaudit.dpsgd.planning.training import Training
 from dpaudit.dpsgd.strategy import Independent, Matrix, Strategy, Toeplitz, Whitening
-from dpaudit.dpsgd.turns import Turns, separated_sensitivity, signals
 from dpaudit.errors import InvalidInputError, VoidAuditError
 
 SIGMA = 0.8
@@ -36,23 +36,23 @@ def strategies(steps: int) -> list[Strategy]:
     ]
 
 
-def turns_of(steps: int) -> list[Turns]:
+def participation_of(steps: int) -> list[Participation]:
     return [
-        Turns(),  # the full batch
-        Turns(every=2),  # every other step
-        Turns(every=3, cohorts=3),  # cyclic
-        Turns(every=steps, cohorts=steps),  # once, at a known place
-        Turns(most=2),  # sampled users with a cap
-        Turns(every=3, cohorts=2, most=1),
-        Turns(every=2, most=2, first=1),
+        Participation(),  # the full batch
+        Participation(every=2),  # every other step
+        Participation(every=3, cohorts=3),  # cyclic
+        Participation(every=steps, cohorts=steps),  # once, at a known place
+        Participation(most=2),  # sampled users with a cap
+        Participation(every=3, cohorts=2, most=1),
+        Participation(every=2, most=2, first=1),
     ]
 
 
 CASES = [
-    pytest.param(steps, strategy, turns, rate, id=f"{steps}-{i}-{j}-{rate}")
+    pytest.param(steps, strategy, participation, rate, id=f"{steps}-{i}-{j}-{rate}")
     for steps in (1, 2, 5, 8)
     for i, strategy in enumerate(strategies(steps))
-    for j, turns in enumerate(turns_of(steps))
+    for j, participation in enumerate(participation_of(steps))
     for rate in (1.0, 0.3)
 ]
 
@@ -65,61 +65,63 @@ def dense(strategy: Strategy, steps: int) -> NDArray[np.float64]:
     return found
 
 
-def patterns(
-    turns: Turns, rate: float, cohort: int, steps: int
+def correlated_likelihood(
+    participation: Participation, rate: float, cohort: int, steps: int
 ) -> Iterator[tuple[NDArray[np.float64], float]]:
     """Yield every pattern of joins with its chance."""
     for joins in product((0, 1), repeat=steps):
-        chance, used = 1.0, 0
+        probability, used = 1.0, 0
         for step, joined in enumerate(joins):
-            since = step - turns.first
-            mine = since >= 0 and since % turns.every == cohort
-            free = mine and (turns.most is None or used < turns.most)
+            since = step - participation.first
+            mine = since >= 0 and since % participation.every == cohort
+            free = mine and (participation.most is None or used < participation.most)
             here = rate if free else 0.0
-            chance *= here if joined else 1 - here
+            probability *= here if joined else 1 - here
             used += joined
-        if chance:
-            yield np.array(joins, float), chance
+        if probability:
+            yield np.array(joins, float), probability
 
 
 def listed_ratio(
     sums: NDArray[np.float64],
     strategy: Strategy,
-    turns: Turns,
+    participation: Participation,
     rate: float,
     cohort: int,
 ) -> float:
     """Return ln L(1) / L(0) of a coordinate's sums, from the list of all patterns."""
     steps = len(sums)
     inverse = np.linalg.inv(dense(strategy, steps))
-    law = stats.multivariate_normal(cov=SIGMA**2 * inverse @ inverse.T)
+    distribution = stats.multivariate_normal(cov=SIGMA**2 * inverse @ inverse.T)
     each = [
-        np.log(chance) + law.logpdf(sums - joins)
-        for joins, chance in patterns(turns, rate, cohort, steps)
+        np.log(probability) + distribution.logpdf(sums - joins)
+        for joins, probability in correlated_likelihood(
+            participation, rate, cohort, steps
+        )
     ]
-    return float(np.logaddexp.reduce(each) - law.logpdf(sums))
+    return float(np.logaddexp.reduce(each) - distribution.logpdf(sums))
 
 
-@pytest.mark.parametrize(("steps", "strategy", "turns", "rate"), CASES)
+@pytest.mark.parametrize(("steps", "strategy", "participation", "rate"), CASES)
 def test_likelihoods_are_those_of_all_patterns_listed(
-    steps: int, strategy: Strategy, turns: Turns, rate: float
+    steps: int, strategy: Strategy, participation: Participation, rate: float
 ) -> None:
     rng = np.random.default_rng(steps)
     sums = 1.5 * rng.normal(size=(steps, COORDINATES))
-    cohort = turns.cohort_of(COORDINATES)
+    cohort = participation.cohort_of(COORDINATES)
     told = np.array(
         [
-            listed_ratio(sums[:, i], strategy, turns, rate, int(cohort[i]))
+            listed_ratio(sums[:, i], strategy, participation, rate, int(cohort[i]))
             for i in range(COORDINATES)
         ]
     )
-    seen = PatternLikelihood(cohort, turns, rate=rate, strategy=strategy)
+    seen = PatternLikelihood(cohort, participation, rate=rate, strategy=strategy)
     for step in sums:
         seen.observe(step, SIGMA)
     size = np.maximum(1.0, np.abs(told))
     assert np.abs((seen.log_ratio - told) / size).max() < 1e-10
     if rate == 1:
-        matched = MatchedSums(cohort, turns, strategy)
+        matched = MatchedSums(cohort, participation, strategy)
         for step in sums:
             matched.observe(step)
         rows = matched.log_likelihood(1, SIGMA)
@@ -127,29 +129,32 @@ def test_likelihoods_are_those_of_all_patterns_listed(
 
 
 @pytest.mark.parametrize("strategy", strategies(7))
-@pytest.mark.parametrize("turns", turns_of(7))
+@pytest.mark.parametrize("participation", participation_of(7))
 def test_the_signal_is_the_length_of_what_joins_in_independent_noise(
-    strategy: Strategy, turns: Turns
+    strategy: Strategy, participation: Participation
 ) -> None:
     matrix = dense(strategy, 7)
     told = []
-    for cohort in range(turns.cohorts):
-        (joins, _), *others = patterns(turns, 1.0, cohort, 7)
+    for cohort in range(participation.cohorts):
+        (joins, _), *others = correlated_likelihood(participation, 1.0, cohort, 7)
         assert not others
         told.append(np.linalg.norm(matrix @ joins))
-    assert signals(turns, strategy, 7) == pytest.approx(told)
+    assert signals(participation, strategy, 7) == pytest.approx(told)
 
 
 def test_two_canaries_at_a_coordinate_are_a_sum_of_two() -> None:
-    strategy, turns = Toeplitz(coefficients=(1.0, 0.5), steps=4), Turns(every=2)
+    strategy, participation = (
+        Toeplitz(coefficients=(1.0, 0.5), steps=4),
+        Participation(every=2),
+    )
     sums = np.random.default_rng(1).normal(size=4)
-    seen = MatchedSums(np.zeros(1, int), turns, strategy)
+    seen = MatchedSums(np.zeros(1, int), participation, strategy)
     for step in sums:
         seen.observe(np.array([step]))
     inverse = np.linalg.inv(dense(strategy, 4))
-    law = stats.multivariate_normal(cov=SIGMA**2 * inverse @ inverse.T)
+    distribution = stats.multivariate_normal(cov=SIGMA**2 * inverse @ inverse.T)
     joins = np.array([1.0, 0, 1, 0])
-    told = [law.logpdf(sums - n * joins) for n in range(3)]
+    told = [distribution.logpdf(sums - n * joins) for n in range(3)]
     found = seen.log_likelihood(2, SIGMA)[0]
     assert found - found[0] == pytest.approx(np.array(told) - told[0], abs=1e-10)
 
@@ -178,10 +183,10 @@ def test_separated_sensitivity_is_the_largest_of_all_patterns() -> None:
 def test_what_is_kept_does_not_grow_with_the_steps() -> None:
     def kept(steps: int) -> int:
         strategy = Toeplitz(coefficients=(1.0, 0.5, 0.25), steps=10**6)
-        turns = Turns(every=3, cohorts=3)
-        cohort = turns.cohort_of(30)
-        matched = MatchedSums(cohort, turns, strategy)
-        unknown = PatternLikelihood(cohort, turns, rate=0.5, strategy=strategy)
+        participation = Participation(every=3, cohorts=3)
+        cohort = participation.cohort_of(30)
+        matched = MatchedSums(cohort, participation, strategy)
+        unknown = PatternLikelihood(cohort, participation, rate=0.5, strategy=strategy)
         for _ in range(steps):
             matched.observe(np.zeros(30))
             unknown.observe(np.zeros(30), 1.0)
@@ -193,13 +198,16 @@ def test_what_is_kept_does_not_grow_with_the_steps() -> None:
 
 @pytest.mark.parametrize("rate", [1.0, 0.4])
 def test_an_interrupted_reading_goes_on_as_if_nothing_was(rate: float) -> None:
-    strategy, turns = strategies(8)[1], Turns(every=2, cohorts=2, most=3)
-    cohort = turns.cohort_of(COORDINATES)
+    strategy, participation = (
+        strategies(8)[1],
+        Participation(every=2, cohorts=2, most=3),
+    )
+    cohort = participation.cohort_of(COORDINATES)
 
     def new() -> MatchedSums | PatternLikelihood:
         if rate == 1:
-            return MatchedSums(cohort, turns, strategy)
-        return PatternLikelihood(cohort, turns, rate=rate, strategy=strategy)
+            return MatchedSums(cohort, participation, strategy)
+        return PatternLikelihood(cohort, participation, rate=rate, strategy=strategy)
 
     def observe(
         seen: MatchedSums | PatternLikelihood, sums: NDArray[np.float64]
@@ -225,7 +233,7 @@ def test_an_interrupted_reading_goes_on_as_if_nothing_was(rate: float) -> None:
 
 def test_more_steps_than_a_strategy_has_are_refused() -> None:
     strategy = Toeplitz(coefficients=(1.0, 0.5), steps=1)
-    seen = MatchedSums(np.zeros(1, int), Turns(), strategy)
+    seen = MatchedSums(np.zeros(1, int), Participation(), strategy)
     seen.observe(np.zeros(1))
     with pytest.raises(VoidAuditError, match="strategy is for 1 steps"):
         seen.observe(np.zeros(1))
@@ -233,7 +241,9 @@ def test_more_steps_than_a_strategy_has_are_refused() -> None:
 
 def test_too_many_patterns_are_refused() -> None:
     strategy = Toeplitz(coefficients=tuple(0.9**k for k in range(12)), steps=20)
-    seen = PatternLikelihood(np.zeros(1, int), Turns(), rate=0.5, strategy=strategy)
+    seen = PatternLikelihood(
+        np.zeros(1, int), Participation(), rate=0.5, strategy=strategy
+    )
     for _ in range(10):
         seen.observe(np.zeros(1), 1.0)
     with pytest.raises(InvalidInputError, match="fewer bands"):
@@ -259,7 +269,7 @@ def test_whitened_noise_is_the_noise_before_it_was_correlated() -> None:
 )
 def test_turns_that_cannot_be_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(InvalidInputError):
-        Turns(**wrong)
+        Participation(**wrong)
 
 
 def test_strategies_that_cannot_be_are_refused() -> None:
@@ -279,14 +289,19 @@ def test_strategies_that_cannot_be_are_refused() -> None:
 
 
 def mean_surety(training: Training) -> float:
-    law = guess_law(training, per_coordinate=1, coordinates=40_000, seed=1)
-    return float(law.chance().mean())
+    distribution = guess_distribution(
+        training, per_coordinate=1, coordinates=40_000, seed=1
+    )
+    return float(distribution.probability().mean())
 
 
 def test_known_turns_come_to_one_gaussian_number() -> None:
     strategy = Toeplitz(coefficients=(1.0, 0.5, 0.25), steps=9)
     training = Training(
-        steps=9, noise=3.0, turns=Turns(every=3, cohorts=3), strategy=strategy
+        steps=9,
+        noise=3.0,
+        participation=Participation(every=3, cohorts=3),
+        strategy=strategy,
     )
     plain = training.sufficient()
     joins = np.array([1.0, 0, 0] * 3)
@@ -298,18 +313,26 @@ def test_known_turns_come_to_one_gaussian_number() -> None:
 def test_separate_turns_that_are_sampled_come_to_steps_of_their_own() -> None:
     """The same by the pattern likelihood, which knows nothing of that."""
     strategy = Toeplitz(coefficients=(1.0, 0.8), steps=12, normalized=True)
-    turns = Turns(every=2, cohorts=2)
-    apart = Training(steps=12, rate=0.5, noise=1.5, turns=turns, strategy=strategy)
+    participation = Participation(every=2, cohorts=2)
+    apart = Training(
+        steps=12, rate=0.5, noise=1.5, participation=participation, strategy=strategy
+    )
     assert not apart.sufficient().takes_turns
-    capped = Turns(every=2, cohorts=2, most=6)  # no limit, but simulated as it is
-    whole = Training(steps=12, rate=0.5, noise=1.5, turns=capped, strategy=strategy)
+    capped = Participation(
+        every=2, cohorts=2, most=6
+    )  # no limit, but simulated as it is
+    whole = Training(
+        steps=12, rate=0.5, noise=1.5, participation=capped, strategy=strategy
+    )
     assert whole.sufficient().takes_turns
     # 40,000 coordinates each: a difference of 5 standard errors is 0.005.
     assert abs(mean_surety(apart) - mean_surety(whole)) < 0.005
 
 
 def test_a_cap_shows_less_and_noise_divided_shows_more() -> None:
-    free = Training(steps=10, rate=0.3, noise=1.0, turns=Turns(most=10))
-    capped = Training(steps=10, rate=0.3, noise=1.0, turns=Turns(most=1))
+    free = Training(steps=10, rate=0.3, noise=1.0, participation=Participation(most=10))
+    capped = Training(
+        steps=10, rate=0.3, noise=1.0, participation=Participation(most=1)
+    )
     assert mean_surety(capped) + 0.01 < mean_surety(free)
     assert mean_surety(free) + 0.01 < mean_surety(free.louder(2.0))

@@ -21,15 +21,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
-from dpaudit.dpsgd.joining import Poisson
 from dpaudit.dpsgd.likelihood import (
     CountLikelihood,
     checked_step,
     saved_counts,
     saved_rows,
 )
+from dpaudit.dpsgd.participation import Participation, weights
+from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.strategy import Strategy, Whitening
-from dpaudit.dpsgd.turns import Turns, weights
 from dpaudit.errors import InvalidInputError, VoidAuditError
 
 __all__ = ["MatchedSums", "PatternLikelihood"]
@@ -45,7 +45,7 @@ class MatchedSums:
 
     Args:
         cohort: Of each coordinate.
-        turns: Who joins when.
+        participation: Who joins when.
         strategy: How noise is correlated.
 
     Attributes:
@@ -54,7 +54,9 @@ class MatchedSums:
     Example:
         >>> from dpaudit.dpsgd.strategy import Toeplitz
         >>> seen = MatchedSums(
-        ...     np.array([0, 0]), Turns(), Toeplitz(coefficients=(1.0, 0.5), steps=2)
+        ...     np.array([0, 0]),
+        ...     Participation(),
+        ...     Toeplitz(coefficients=(1.0, 0.5), steps=2),
         ... )
         >>> for sums in ([1.0, 0.0], [1.0, 0.0]):
         ...     seen.observe(np.array(sums))
@@ -63,21 +65,28 @@ class MatchedSums:
     """
 
     def __init__(
-        self, cohort: NDArray[np.int64], turns: Turns, strategy: Strategy
+        self,
+        cohort: NDArray[np.int64],
+        participation: Participation,
+        strategy: Strategy,
     ) -> None:
-        self._cohort, self._turns, self._strategy = cohort, turns, strategy
+        self._cohort, self._participation, self._strategy = (
+            cohort,
+            participation,
+            strategy,
+        )
         self._total = np.zeros(len(cohort))
-        self._squares = np.zeros(turns.cohorts)
+        self._squares = np.zeros(participation.cohorts)
         self.steps = 0
 
     def observe(self, sums: NDArray[np.floating]) -> None:
         """Add one step: the noisy sum at each coordinate, over the clipping norm."""
         check_length(self._strategy, self.steps)
-        turns, step = self._turns, self.steps
-        weight = weights(turns, self._strategy, step)
+        participation, step = self._participation, self.steps
+        weight = weights(participation, self._strategy, step)
         self._total += weight[self._cohort] * sums
-        if turns.is_turn(step):
-            cohort = turns.cohort_at(step)
+        if participation.participates(step):
+            cohort = participation.cohort_at(step)
             self._squares[cohort] += weight[cohort]
         self.steps += 1
 
@@ -111,7 +120,7 @@ class MatchedSums:
         likelihood = CountLikelihood(
             coordinates=len(had),
             per_coordinate=per_coordinate,
-            joining=Poisson(rate=1.0),
+            sampling=Poisson(rate=1.0),
         )
         likelihood.observe(self.scores()[had], scale / signal[had])
         rows[had] = likelihood.log_likelihood
@@ -140,14 +149,17 @@ class PatternLikelihood:
 
     Args:
         cohort: Of each coordinate.
-        turns: Who may join when.
+        participation: Who may join when.
         rate: Chance to join when it is one's turn.
         strategy: How noise is correlated.
 
     Example:
         >>> from dpaudit.dpsgd.strategy import Independent
         >>> seen = PatternLikelihood(
-        ...     np.array([0, 0]), Turns(most=1), rate=0.5, strategy=Independent()
+        ...     np.array([0, 0]),
+        ...     Participation(most=1),
+        ...     rate=0.5,
+        ...     strategy=Independent(),
         ... )
         >>> for sums in ([1.1, 0.1], [0.1, -0.1]):
         ...     seen.observe(np.array(sums), scale=0.25)
@@ -158,18 +170,22 @@ class PatternLikelihood:
     def __init__(
         self,
         cohort: NDArray[np.int64],
-        turns: Turns,
+        participation: Participation,
         *,
         rate: float,
         strategy: Strategy,
     ) -> None:
         _validate.rate("rate", rate)
-        self._turns, self._rate, self._strategy = turns, float(rate), strategy
+        self._participation, self._rate, self._strategy = (
+            participation,
+            float(rate),
+            strategy,
+        )
         self._whitening = Whitening(strategy, len(cohort))
         self._coordinates = len(cohort)
         self._cohorts = [
             _Cohort(number, np.flatnonzero(cohort == number))
-            for number in range(turns.cohorts)
+            for number in range(participation.cohorts)
         ]
         self._ratio = np.zeros(len(cohort))
 
@@ -217,15 +233,15 @@ class PatternLikelihood:
         for cohort in self._cohorts:
             share = len(cohort.at) / self._coordinates
             found[0.0] = found.get(0.0, 0.0) + share / 2
-            for mean, chance in cohort.means(self._moves(cohort)):
-                found[mean] = found.get(mean, 0.0) + chance * share / 2
+            for mean, probability in cohort.means(self._moves(cohort)):
+                found[mean] = found.get(mean, 0.0) + probability * share / 2
         return np.array([*found]), np.array([*found.values()])
 
     def _moves(self, cohort: "_Cohort") -> "_Moves":
         """Return what the step that was begun may do to each state of a cohort."""
-        step, turns = self.steps - 1, self._turns
+        step, participation = self.steps - 1, self._participation
         window = self._strategy.bands - 1
-        turn = turns.cohort_at(step) == cohort.number
+        turn = participation.cohort_at(step) == cohort.number
         columns = [
             self._strategy.column(step - back) for back in range(min(window, step) + 1)
         ]
@@ -236,13 +252,13 @@ class PatternLikelihood:
         moves = []
         for state, (used, bits) in enumerate(cohort.states):
             before = sum(h for i, h in enumerate(heights[1:]) if bits >> i & 1)
-            free = turn and used < (turns.most or np.inf)
-            for joins, chance in _chances(self._rate if free else 0.0):
+            free = turn and used < (participation.most or np.inf)
+            for joins, probability in _probabilities(self._rate if free else 0.0):
                 mean = before + joins * heights[0]
                 # Without a limit nobody counts.
-                now = used + joins if turns.most else 0
+                now = used + joins if participation.most else 0
                 kept = ((bits << 1) | joins) & ((1 << window) - 1)
-                moves.append((state, (now, kept), chance, float(mean)))
+                moves.append((state, (now, kept), probability, float(mean)))
         return moves
 
     def saved(self) -> dict[str, NDArray[Any]]:
@@ -273,7 +289,7 @@ class PatternLikelihood:
 _Moves: TypeAlias = list[tuple[int, tuple[int, int], float, float]]
 
 
-def _chances(rate: float) -> Iterator[tuple[int, float]]:
+def _probabilities(rate: float) -> Iterator[tuple[int, float]]:
     if rate < 1:
         yield 0, 1 - rate
     if rate > 0:
@@ -299,8 +315,8 @@ class _Cohort:
 
     def means(self, moves: _Moves) -> Iterator[tuple[float, float]]:
         """Yield what an included canary may put in, each with its chance."""
-        for state, _, chance, mean in moves:
-            yield mean, chance * float(self._prior[state])
+        for state, _, probability, mean in moves:
+            yield mean, probability * float(self._prior[state])
 
     def go(self, moves: _Moves) -> list[tuple[int, int]]:
         """Take a step without looking at anything; return the states before it."""
@@ -314,8 +330,8 @@ class _Cohort:
             )
         prior = np.zeros(len(after))
         place = {state: i for i, state in enumerate(after)}
-        for state, to, chance, _ in moves:
-            prior[place[to]] += chance * self._prior[state]
+        for state, to, probability, _ in moves:
+            prior[place[to]] += probability * self._prior[state]
         self.states, self._prior = after, prior
         return before
 
@@ -330,8 +346,8 @@ class _Cohort:
         self.go(moves)
         place = {state: i for i, state in enumerate(self.states)}
         found = np.full((len(self.states), len(self.at)), -np.inf)
-        for state, to, chance, mean in moves:
-            term = self._log[state] + np.log(chance)
+        for state, to, probability, mean in moves:
+            term = self._log[state] + np.log(probability)
             if mean:
                 term = term + mean * tilt - 0.5 * mean**2 * np.asarray(inverse)
             row = found[place[to]]

@@ -19,10 +19,10 @@ from dpaudit import (
     Verdict,
     explain,
 )
+from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.dpsgd.strategy import Matrix, Toeplitz
 from dpaudit.dpsgd.sums import canary_log_odds
-from dpaudit.dpsgd.turns import Turns
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
@@ -32,7 +32,7 @@ STEPS, CANARIES = 12, 3000
 COEFFICIENTS = (1.0, 0.5, 0.375)
 STRATEGY = Toeplitz(coefficients=COEFFICIENTS, steps=STEPS)
 ROWS = sum(np.diag(np.full(STEPS - k, c), -k) for k, c in enumerate(COEFFICIENTS))
-TURNS = Turns(every=3, cohorts=3)
+PARTICIPATION = Participation(every=3, cohorts=3)
 CLAIM = ApproxDP(epsilon=2.0, delta=1e-5)
 NOISE = 1.9938 * 2 * np.linalg.norm(COEFFICIENTS)  # four turns: epsilon is 2
 DESIGN = Design(canaries=CANARIES, rules=OneRun(guesses=140), claim=CLAIM)
@@ -41,7 +41,7 @@ DESIGN = Design(canaries=CANARIES, rules=OneRun(guesses=140), claim=CLAIM)
 def opened(design=DESIGN, **told):
     unchecked = ("sampling", "gradients", "clipping")
     told = {"unchecked": unchecked, "noise": NOISE, **told}
-    told = {"turns": TURNS, "strategy": STRATEGY, **told}
+    told = {"participation": PARTICIPATION, "strategy": STRATEGY, **told}
     return SumsAudit(design=design, key=KEY, dimension=CANARIES, **told)
 
 
@@ -75,7 +75,7 @@ def test_a_matched_filter_shows_more_than_reading_steps_as_if_independent():
                 design=DESIGN,
                 key=key,
                 dimension=CANARIES,
-                turns=TURNS,
+                participation=PARTICIPATION,
                 strategy=strategy,
             )
             run(audit, seed=seed)
@@ -111,7 +111,9 @@ def test_an_interrupted_audit_ends_as_one_that_was_not(tmp_path):
 
 def test_a_plan_becomes_an_audit_that_shows_what_it_forecast():
     """The mean of 20 audits within four standard errors of the forecast."""
-    training = Training(steps=STEPS, noise=NOISE, turns=TURNS, strategy=STRATEGY)
+    training = Training(
+        steps=STEPS, noise=NOISE, participation=PARTICIPATION, strategy=STRATEGY
+    )
     mu = 1 / training.sufficient().noise
     plan = plan_audit(
         training,
@@ -129,7 +131,7 @@ def test_a_plan_becomes_an_audit_that_shows_what_it_forecast():
             design=plan.design(),
             key=fixed_key(bytes([seed] * 32)),
             dimension=CANARIES,
-            turns=TURNS,
+            participation=PARTICIPATION,
             strategy=STRATEGY,
             noise=NOISE,
         )
@@ -155,7 +157,7 @@ def test_users_are_called_users():
 
 
 def test_a_step_more_than_the_strategy_has_is_refused():
-    audit = opened(strategy=Matrix(rows=np.eye(3)), turns=Turns(most=2))
+    audit = opened(strategy=Matrix(rows=np.eye(3)), participation=Participation(most=2))
     for _ in range(3):
         audit.joining()
         audit.observe(np.zeros(CANARIES))

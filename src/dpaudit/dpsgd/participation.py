@@ -33,14 +33,14 @@ from dpaudit import _validate
 from dpaudit.dpsgd.strategy import Strategy, gram_row
 from dpaudit.errors import InvalidInputError
 
-__all__ = ["Turns", "separated_sensitivity", "signals", "weights"]
+__all__ = ["Participation", "separated_sensitivity", "signals", "weights"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turns:
+class Participation:
     """Cohorts that take turns: cohort 0 first, and again after ``every`` steps.
 
     Attributes:
@@ -51,8 +51,8 @@ class Turns:
         first: The step of the first turn of all.
 
     Example:
-        >>> turns = Turns(every=3, cohorts=2)
-        >>> [turns.cohort_at(step) for step in range(6)]
+        >>> participation = Participation(every=3, cohorts=2)
+        >>> [participation.cohort_at(step) for step in range(6)]
         [0, 1, None, 0, 1, None]
     """
 
@@ -76,7 +76,7 @@ class Turns:
         cohort = (step - self.first) % self.every
         return cohort if cohort < self.cohorts and step >= self.first else None
 
-    def is_turn(self, step: int) -> bool:
+    def participates(self, step: int) -> bool:
         """Return whether a step is anybody's turn who joins all of them."""
         past = (step - self.first) // self.every
         limited = self.most is not None and past >= self.most
@@ -86,10 +86,10 @@ class Turns:
         """Return the cohort of each coordinate, its canaries together."""
         return np.arange(coordinates) % self.cohorts
 
-    def turns_in(self, steps: int, cohort: int = 0) -> int:
+    def participations(self, steps: int, cohort: int = 0) -> int:
         """Return how many turns a cohort has in so many steps."""
-        turns = max(0, -(-(steps - self.first - cohort) // self.every))
-        return turns if self.most is None else min(turns, self.most)
+        participation = max(0, -(-(steps - self.first - cohort) // self.every))
+        return participation if self.most is None else min(participation, self.most)
 
     def __str__(self) -> str:
         if self.every == 1:
@@ -104,14 +104,18 @@ class Turns:
 
 
 def weights(
-    turns: Turns, strategy: Strategy, step: int, *, steps: int | None = None
+    participation: Participation,
+    strategy: Strategy,
+    step: int,
+    *,
+    steps: int | None = None,
 ) -> Floats:
     """Return by what each cohort's matched filter multiplies a step's sum.
 
     That is the step's row of ``C^T C u``, with ``u`` the turns of the cohort.
 
     Args:
-        turns: Who joins when.
+        participation: Who joins when.
         strategy: How noise is correlated.
         step: Which step.
         steps: How many there are; as the strategy says if left out.
@@ -119,39 +123,41 @@ def weights(
     Example:
         >>> from dpaudit.dpsgd.strategy import Toeplitz
         >>> strategy = Toeplitz(coefficients=(1.0, 0.5), steps=4)
-        >>> weights(Turns(every=2, cohorts=2), strategy, 1)
+        >>> weights(Participation(every=2, cohorts=2), strategy, 1)
         array([1.  , 1.25])
     """
     ends = strategy.steps or steps or step + 1
     first, row = gram_row(strategy, step, ends)
-    since = first + np.arange(len(row)) - turns.first
-    cohort = since % turns.every
-    mine = (cohort < turns.cohorts) & (since >= 0)
-    if turns.most is not None:
-        mine &= since // turns.every < turns.most
-    found = np.bincount(cohort[mine], row[mine], minlength=turns.cohorts)
+    since = first + np.arange(len(row)) - participation.first
+    cohort = since % participation.every
+    mine = (cohort < participation.cohorts) & (since >= 0)
+    if participation.most is not None:
+        mine &= since // participation.every < participation.most
+    found = np.bincount(cohort[mine], row[mine], minlength=participation.cohorts)
     return np.asarray(found, np.float64)
 
 
 @lru_cache(maxsize=16)  # a plan asks again and again
-def signals(turns: Turns, strategy: Strategy, steps: int) -> Floats:
+def signals(participation: Participation, strategy: Strategy, steps: int) -> Floats:
     """Return ``|C u|`` for each cohort: what its canaries are to independent noise.
 
     Args:
-        turns: Who joins when, for certain.
+        participation: Who joins when, for certain.
         strategy: How noise is correlated.
         steps: How many steps.
 
     Example:
         >>> from dpaudit.dpsgd.strategy import Independent
-        >>> signals(Turns(every=4, cohorts=2), Independent(), 9).round(3)
+        >>> signals(Participation(every=4, cohorts=2), Independent(), 9).round(3)
         array([1.732, 1.414])
     """
-    squares = np.zeros(turns.cohorts)
+    squares = np.zeros(participation.cohorts)
     for step in range(steps):
-        if turns.is_turn(step):
-            cohort = turns.cohort_at(step)
-            squares[cohort] += weights(turns, strategy, step, steps=steps)[cohort]
+        if participation.participates(step):
+            cohort = participation.cohort_at(step)
+            squares[cohort] += weights(participation, strategy, step, steps=steps)[
+                cohort
+            ]
     found = np.sqrt(np.maximum(squares, 0.0))
     found.setflags(write=False)  # it is kept for the next who asks
     return found

@@ -36,17 +36,17 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit.dpsgd.joining import Joining, Poisson
+from dpaudit.dpsgd.correlated_likelihood import PatternLikelihood
 from dpaudit.dpsgd.likelihood import CountLikelihood
-from dpaudit.dpsgd.patterns import PatternLikelihood
 from dpaudit.dpsgd.planning.training import Training
+from dpaudit.dpsgd.sampling import IndependentSampling, Poisson
 from dpaudit.dpsgd.strategy import Whitening
 from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior, log_fair
 
 __all__ = [
-    "GuessLaw",
-    "guess_law",
+    "GuessDistribution",
+    "guess_distribution",
     "pooled_likelihood",
     "simulated_likelihood",
 ]
@@ -62,7 +62,7 @@ _ODD = 0.5  # a pool whose variances are off by more is left as it is
 
 
 def pooled_likelihood(
-    joining: Joining,
+    sampling: IndependentSampling,
     bits: NDArray[np.int8],
     rng: np.random.Generator,
     *,
@@ -73,7 +73,7 @@ def pooled_likelihood(
     """Return log-likelihoods of the number of ones, a row for each coordinate.
 
     Args:
-        joining: How canaries join a step.
+        sampling: How canaries join a step.
         bits: The coins, in row of the coordinate.
         rng: Draws it all.
         sigma: Standard deviation of the noise, over the clipping norm.
@@ -81,7 +81,7 @@ def pooled_likelihood(
         blocks: How many blocks are simulated, for all numbers of ones together.
 
     Example:
-        >>> from dpaudit.dpsgd.joining import Poisson
+        >>> from dpaudit.dpsgd.sampling import Poisson
         >>> coins = np.array([[1], [0], [1]], np.int8)
         >>> rng = np.random.default_rng(1)
         >>> found = pooled_likelihood(
@@ -94,20 +94,20 @@ def pooled_likelihood(
     found = np.zeros((len(bits), s + 1))
     if steps < _FEWEST_STEPS:
         order = np.argsort(ones, kind="stable")
-        found[order, 1:] = _said(joining, s, ones[order], sigma, steps, rng)
+        found[order, 1:] = _said(sampling, s, ones[order], sigma, steps, rng)
         return found
     present, numbers = np.unique(ones, return_counts=True)
     sizes = np.maximum(_LEAST, np.ceil(blocks * numbers / len(ones)).astype(int))
     blocks_of_row = _blocks_of_row(steps)
     number = _ROWS * blocks_of_row
-    moments = list(_moments(joining, s, sigma))
+    moments = list(_moments(sampling, s, sigma))
     for many, row, drawn in (
         (steps // number, blocks_of_row, _ROWS),
         (steps % number, 1, 1),
     ):
         if not many:
             continue
-        said = _said(joining, s, np.repeat(present, sizes), sigma, many, rng)
+        said = _said(sampling, s, np.repeat(present, sizes), sigma, many, rng)
         pools = np.split(said, np.cumsum(sizes)[:-1])
         for count, pool in zip(present.tolist(), pools, strict=True):
             mean, covariance = moments[count]
@@ -144,7 +144,7 @@ def _blocks_of_row(steps: int) -> int:
 
 
 def _said(
-    joining: Joining,
+    sampling: IndependentSampling,
     per_coordinate: int,
     ones: NDArray[np.int64],
     sigma: float,
@@ -154,46 +154,49 @@ def _said(
     """Return what steps say of numbers of ones, relative to none at all.
 
     Args:
-        joining: How canaries join a step.
+        sampling: How canaries join a step.
         per_coordinate: Canaries at each coordinate.
         ones: How many of them are included at each, rising.
         sigma: Standard deviation of the noise.
         steps: How many steps.
         rng: Draws them.
     """
-    law = joining.law(per_coordinate)
+    distribution = sampling.distribution(per_coordinate)
     present, ends = np.unique(ones, return_index=True)
-    below = np.cumsum(np.exp(law.log_chances[present]), axis=1)[:, :-1]
+    below = np.cumsum(np.exp(distribution.log_probabilities[present]), axis=1)[:, :-1]
     likelihood = CountLikelihood(
-        coordinates=len(ones), per_coordinate=per_coordinate, joining=joining
+        coordinates=len(ones), per_coordinate=per_coordinate, sampling=sampling
     )
     for _ in range(steps):
         drawn = np.split(rng.random(len(ones)), ends[1:])
         joined = [np.searchsorted(*each) for each in zip(below, drawn, strict=True)]
         noise = sigma * rng.standard_normal(len(ones))
-        likelihood.observe(law.first + np.concatenate(joined) + noise, sigma)
+        likelihood.observe(distribution.first + np.concatenate(joined) + noise, sigma)
     said = likelihood.log_likelihood
     return np.asarray(said[:, 1:] - said[:, :1])
 
 
 def _moments(
-    joining: Joining, per_coordinate: int, sigma: float
+    sampling: IndependentSampling, per_coordinate: int, sigma: float
 ) -> Iterator[tuple[NDArray[np.float64], NDArray[np.float64]]]:
     """Yield mean and covariance of what one step says, for each number of ones."""
-    law = joining.law(per_coordinate)
+    distribution = sampling.distribution(per_coordinate)
     spacing = sigma / _PER_NOISE
-    low, high = law.sums[0] - _REACH * sigma, law.sums[-1] + _REACH * sigma
+    low, high = (
+        distribution.sums[0] - _REACH * sigma,
+        distribution.sums[-1] + _REACH * sigma,
+    )
     x = np.arange(low, high + spacing, spacing)
     likelihood = CountLikelihood(
-        coordinates=len(x), per_coordinate=per_coordinate, joining=joining
+        coordinates=len(x), per_coordinate=per_coordinate, sampling=sampling
     )
     likelihood.observe(x, sigma)
     said = likelihood.log_likelihood
     said = said[:, 1:] - said[:, :1]
-    density = np.exp(-0.5 * ((x[:, np.newaxis] - law.sums) / sigma) ** 2)
+    density = np.exp(-0.5 * ((x[:, np.newaxis] - distribution.sums) / sigma) ** 2)
     density /= density.sum(axis=0)
-    for chances in np.exp(law.log_chances):
-        weights = density @ chances
+    for probabilities in np.exp(distribution.log_probabilities):
+        weights = density @ probabilities
         mean = weights @ said
         off = said - mean
         yield mean, (weights[:, np.newaxis] * off).T @ off
@@ -224,7 +227,7 @@ _SUREST = 40.0  # beyond it no count of guesses tells chances apart
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class GuessLaw:
+class GuessDistribution:
     """What was drawn of simulated coordinates.
 
     Attributes:
@@ -247,19 +250,19 @@ class GuessLaw:
         """How many coordinates were simulated."""
         return int(self.surety.shape[1])
 
-    def chance(self) -> NDArray[np.float64]:
+    def probability(self) -> NDArray[np.float64]:
         """Return how likely each guess is right."""
         return np.asarray(special.expit(self.surety))
 
 
-def guess_law(
+def guess_distribution(
     training: Training | tuple[Training, ...],
     *,
     per_coordinate: int,
     coordinates: int,
     seed: int,
     blocks: int = 40_000,
-) -> GuessLaw:
+) -> GuessDistribution:
     """Return the law of guesses, from so many simulated coordinates.
 
     Args:
@@ -271,8 +274,11 @@ def guess_law(
 
     Example:
         >>> training = Training(steps=1, rate=1.0, noise=1.0)
-        >>> law = guess_law(training, per_coordinate=2, coordinates=5000, seed=1)
-        >>> law.chance().mean(axis=1).round(2)  # the second coin is known better
+        >>> distribution = guess_distribution(
+        ...     training, per_coordinate=2, coordinates=5000, seed=1
+        ... )
+        >>> probability = distribution.probability()
+        >>> probability.mean(axis=1).round(2)  # the second coin is known better
         array([0.67, 0.69])
     """
     rng = np.random.default_rng((seed, per_coordinate))
@@ -289,7 +295,7 @@ def guess_law(
         np.minimum(np.abs(posterior.log_odds(index)), _SUREST, out=surety[played])
         truth: NDArray[np.int8] = 2 * bits[:, played] - np.int8(1)
         posterior.reveal(index, truth)
-    return GuessLaw(surety=surety, variance=_variance(seen))
+    return GuessDistribution(surety=surety, variance=_variance(seen))
 
 
 def simulated_likelihood(
@@ -333,12 +339,12 @@ def _matched_likelihood(
     training: Training, bits: NDArray[np.int8], rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """Return what is seen of canaries in known turns: one number of a coordinate."""
-    signal = training.signals()[training.own_turns.cohort_of(len(bits))]
+    signal = training.signals()[training.own_participation.cohort_of(len(bits))]
     scale = training.noise / np.maximum(signal, _UNHEARD)
     likelihood = CountLikelihood(
         coordinates=len(bits),
         per_coordinate=bits.shape[1],
-        joining=Poisson(rate=1.0),
+        sampling=Poisson(rate=1.0),
     )
     likelihood.observe(bits.sum(axis=1) + scale * rng.normal(size=len(bits)), scale)
     return likelihood.log_likelihood
@@ -353,17 +359,19 @@ def _pattern_likelihood(
             f"per_coordinate={bits.shape[1]}: canaries whose patterns are unknown are "
             "planned 1 at each coordinate"
         )
-    turns, strategy = training.own_turns, training.own_strategy
-    cohort = turns.cohort_of(len(bits))
-    seen = PatternLikelihood(cohort, turns, rate=training.rate, strategy=strategy)
+    participation, strategy = training.own_participation, training.own_strategy
+    cohort = participation.cohort_of(len(bits))
+    seen = PatternLikelihood(
+        cohort, participation, rate=training.rate, strategy=strategy
+    )
     used = np.zeros(len(bits), np.int64)
     # What joined is whitened as sums are; the noise is white before it is added.
     whitening = Whitening(strategy, len(bits))
     for step in range(training.steps):
-        turn = (cohort == turns.cohort_at(step)) & (
+        turn = (cohort == participation.cohort_at(step)) & (
             rng.random(len(bits)) < training.rate
         )
-        turn &= used < (turns.most or np.inf)
+        turn &= used < (participation.most or np.inf)
         used += turn
         seen.whitened(np.zeros(len(bits)))
         signal = whitening.add(turn * bits[:, 0])
@@ -376,5 +384,5 @@ def _pattern_likelihood(
 def _variance(log_likelihood: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the variance of the number of ones, given what was seen."""
     n = np.arange(log_likelihood.shape[1])
-    chances = special.softmax(log_likelihood + log_fair(len(n) - 1), axis=1)
-    return np.asarray(chances @ n**2 - np.square(chances @ n))
+    probabilities = special.softmax(log_likelihood + log_fair(len(n) - 1), axis=1)
+    return np.asarray(probabilities @ n**2 - np.square(probabilities @ n))
