@@ -4,6 +4,7 @@ import importlib
 import re
 import subprocess
 import sys
+import tomllib
 from importlib import metadata
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 
 import dpaudit
 from dpaudit import errors
+
+ROOT = Path(__file__).parents[1]
 
 
 def python(code):
@@ -112,6 +115,34 @@ def test_a_missing_extra_says_what_to_install(package, module, extra):
     assert done.returncode == 1
     assert "MissingExtraError: " in done.stderr
     assert f"pip install '.[{extra}]'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("package", "extra", "first", "below"),
+    [("opacus", "opacus", "1.6", "1.7"), ("jax-privacy", "jax", "2.0", "2.1")],
+)
+def test_versions_that_were_not_tested_are_refused_as_in_the_requirements(
+    monkeypatch, package, extra, first, below
+):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    needed = f"{package}>={first},<{below}"
+    assert needed in project["optional-dependencies"][extra]
+    module = f"src/dpaudit/training/{package.replace('-', '_')}/__init__.py"
+    if (ROOT / "src").exists():  # an sdist's tests run where it is out of reach
+        limits = f'"{package}", "{extra}", first="{first}", below="{below}"'
+        assert limits in (ROOT / module).read_text("utf-8")
+
+    def check(installed):
+        monkeypatch.setattr(metadata, "version", lambda _: installed)
+        errors.MissingExtraError.check(package, extra, first=first, below=below)
+
+    check(first)
+    check(f"{first}.7")
+    for installed in (below, f"{below}.1", "0.9", "11.2", "1.5.4", "3.0.dev1"):
+        with pytest.raises(errors.MissingExtraError) as told:
+            check(installed)
+        assert f"got {package} {installed}, " in str(told.value)
+        assert f"pip install '.[{extra}]'" in str(told.value)
 
 
 def test_a_report_without_its_extra_says_what_to_install():

@@ -8,6 +8,8 @@ except ImportError as error:
     raise MissingExtraError.of(
         "auditing JAX Privacy needs jax and jax-privacy", "jax"
     ) from error
+else:
+    MissingExtraError.check("jax-privacy", "jax", first="2.0", below="2.1")
 
 from dpaudit.training.jax_privacy.audit import JaxPrivacyAudit
 from dpaudit.training.jax_privacy.privatizer import AuditedState

@@ -9,6 +9,8 @@ except ImportError as error:
     raise MissingExtraError.of(
         "auditing Opacus needs torch, opacus and dp-accounting", "opacus"
     ) from error
+else:
+    MissingExtraError.check("opacus", "opacus", first="1.6", below="1.7")
 
 from dpaudit.training.opacus.audit import OpacusAudit
 from dpaudit.training.opacus.layout import Canary
