@@ -83,7 +83,7 @@ PLAYED: list[tuple[Played, int]] = [
     *((LocalLaplace(epsilon=e), n) for e, n in ((1.0, 400), (4.0, 100))),
     *((LocalGaussian(sigma=s), n) for s, n in ((0.5, 50), (1.0, 100), (1.0, 400))),
     (NameAndShame(elements=20), 20),
-    (AllOrNothing(elements=100, chance=0.6), 100),
+    (AllOrNothing(elements=100, probability=0.6), 100),
     (Xor(elements=20), 20),
     (XorInPairs(elements=100), 100),
     (XorRandomisedResponse(elements=10, epsilon=2.0), 10),
@@ -112,8 +112,8 @@ def below(asked: argparse.Namespace) -> None:
     del asked
     for mechanism in MECHANISMS:
         for elements in SIZES:
-            law = mechanism.loss_law(elements)
-            most = limit(mechanism.said(elements), alpha=ALPHA)
+            law = mechanism.loss_distribution(elements)
+            most = limit(mechanism.output_likelihood(elements), alpha=ALPHA)
             medians = {}
             for guesses in sorted({*np.geomspace(5, elements, 12).astype(int)}):
                 right = right_law(law, guesses=int(guesses))
@@ -172,7 +172,7 @@ def every(asked: argparse.Namespace) -> None:
         name = f"{mechanism}, {n}"
         if (name, str(rules)) in done:
             continue
-        most = limit(mechanism.said(n), alpha=ALPHA)
+        most = limit(mechanism.output_likelihood(n), alpha=ALPHA)
         rejected = sum(
             _rejects(mechanism, n, rules, most, seed) for seed in range(2000)
         )
@@ -235,7 +235,7 @@ def turns(asked: argparse.Namespace) -> None:
     """
     del asked
     for s in (1, 2, 4, 8, 12, 20, 40):
-        (said,) = count(s, GaussianNoise(sigma=ONE_STEP.noise)).said(s)
+        (said,) = count(s, GaussianNoise(sigma=ONE_STEP.noise)).output_likelihood(s)
         likelihood = np.exp(said.log_likelihood)
         ways = np.exp(log_fair(s))
         joint = likelihood * ways / (likelihood @ ways).sum()

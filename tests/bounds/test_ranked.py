@@ -55,7 +55,7 @@ def fair():
     return p_values(np.diff([0, *LOOKS]), epsilon=0.0, delta=0.0, canaries=35)
 
 
-def product_law(sizes, p, first=None):
+def product_distribution(sizes, p, first=None):
     laws = [stats.binom.pmf(np.arange(n + 1), n, p) for n in sizes]
     laws[0] = laws[0] if first is None else first
     ranges = (range(n + 1) for n in sizes)
@@ -74,7 +74,7 @@ def test_without_delta_the_p_value_is_the_exact_chance_of_so_small_a_minimum(fai
         tails = stats.binom.sf(seen - 1, LOOKS, 0.5)
         return (tails / weights).min()
 
-    chances = product_law(np.diff([0, *LOOKS]), 0.5)
+    chances = product_distribution(np.diff([0, *LOOKS]), 0.5)
     found = {c: least(c) for c in chances}
     for counts, p in fair.items():
         if p < 1:
@@ -84,7 +84,7 @@ def test_without_delta_the_p_value_is_the_exact_chance_of_so_small_a_minimum(fai
 
 
 def test_it_is_wrong_exactly_as_often_as_it_says_on_fair_coins(fair):
-    chances = product_law(np.diff([0, *LOOKS]), 0.5)
+    chances = product_distribution(np.diff([0, *LOOKS]), 0.5)
     assert wrong_at_worst(chances, fair) <= 1 + 1e-9
 
 
@@ -114,7 +114,10 @@ def test_the_worst_mechanism_for_the_first_look_rejects_no_more_than_it_says(
     sizes = np.diff([0, *LOOKS])
     first = worst_first_look(M, 7, v, 0.0, DELTA)
     assert first.min() >= 0
-    assert wrong_at_worst(product_law(sizes, 0.5, first), fair_with_delta) <= 1 + 1e-9
+    assert (
+        wrong_at_worst(product_distribution(sizes, 0.5, first), fair_with_delta)
+        <= 1 + 1e-9
+    )
 
 
 @pytest.mark.parametrize(

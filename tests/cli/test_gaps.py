@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from dpaudit import _patience
 from dpaudit.cli import app
-from dpaudit.mechanisms.names import MECHANISMS
+from dpaudit.mechanisms.catalogue import MECHANISMS
 
 
 def run(*arguments):

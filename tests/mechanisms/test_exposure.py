@@ -45,7 +45,7 @@ class Claimed:
 
 
 def test_a_mechanism_of_three_lines_can_be_wrapped():
-    mechanism = AllOrNothing(elements=3, chance=0.4, inner=Doubled())
+    mechanism = AllOrNothing(elements=3, probability=0.4, inner=Doubled())
     rng = np.random.default_rng(2)
     seen = [mechanism.run(np.ones(3), rng) for _ in range(200)]
     assert any(o is None for o in seen)
@@ -54,16 +54,18 @@ def test_a_mechanism_of_three_lines_can_be_wrapped():
     assert mechanism.guarantee == want
 
 
-@pytest.mark.parametrize("name", ["log_odds", "posterior", "loss_law", "law", "pairs"])
+@pytest.mark.parametrize(
+    "name", ["log_odds", "posterior", "loss_distribution", "distribution", "pairs"]
+)
 def test_all_or_nothing_offers_what_is_inside_and_no_more(name):
     for inner in (*INNER, Doubled()):
-        mechanism = AllOrNothing(elements=4, chance=0.4, inner=inner)
+        mechanism = AllOrNothing(elements=4, probability=0.4, inner=inner)
         assert hasattr(mechanism, name) == hasattr(inner, name)
 
 
 @pytest.mark.parametrize("inner", INNER, ids=str)
 def test_silence_says_nothing_and_all_else_says_what_it_says(inner):
-    mechanism = AllOrNothing(elements=4, chance=0.5, inner=inner)
+    mechanism = AllOrNothing(elements=4, probability=0.5, inner=inner)
     np.testing.assert_array_equal(mechanism.log_odds(None), np.zeros(4))
     silent = mechanism.posterior(None)
     silent.reveal(np.array([0]), np.array([1], np.int8))
@@ -80,16 +82,20 @@ def test_silence_says_nothing_and_all_else_says_what_it_says(inner):
 
 @pytest.mark.parametrize("inner", INNER, ids=str)
 def test_losses_are_those_inside_with_some_chance(inner):
-    law = AllOrNothing(elements=4, chance=0.25, inner=inner).loss_law(8)
-    (kind,), (plain,) = law.kinds, inner.loss_law(8).kinds
-    assert (kind.chance, kind.groups, kind.size) == (0.25, plain.groups, plain.size)
+    law = AllOrNothing(elements=4, probability=0.25, inner=inner).loss_distribution(8)
+    (kind,), (plain,) = law.kinds, inner.loss_distribution(8).kinds
+    assert (kind.probability, kind.groups, kind.size) == (
+        0.25,
+        plain.groups,
+        plain.size,
+    )
     assert kind.loss.tail(0.3) == plain.loss.tail(0.3)
 
 
 @given(st.floats(0.0, 1.0), st.floats(0.0, 12.0), st.sampled_from(INNER[1:4]))
 def test_every_delta_is_scaled(chance, epsilon, inner):
     """Curves are chords between 400 points, so never below and hardly above."""
-    found = AllOrNothing(elements=4, chance=chance, inner=inner).guarantee
+    found = AllOrNothing(elements=4, probability=chance, inner=inner).guarantee
     want = chance * inner.guarantee.delta_at(epsilon)
     assert found.delta_at(epsilon) >= want * (1 - 1e-9)
     assert math.isclose(found.delta_at(epsilon), want, rel_tol=0.02, abs_tol=1e-5)
@@ -97,7 +103,7 @@ def test_every_delta_is_scaled(chance, epsilon, inner):
 
 
 def test_the_curve_of_a_claim_with_a_delta_is_scaled_at_its_ends_and_between():
-    found = AllOrNothing(elements=4, chance=0.5, inner=Claimed()).guarantee
+    found = AllOrNothing(elements=4, probability=0.5, inner=Claimed()).guarantee
     assert isinstance(found, PrivacyCurve)
     for epsilon in (0.0, 0.7, 1.9, 2.0, 3.0):
         want = 0.5 * Claimed.guarantee.delta_at(epsilon)
@@ -106,7 +112,7 @@ def test_the_curve_of_a_claim_with_a_delta_is_scaled_at_its_ends_and_between():
 
 def test_the_data_are_published_as_often_as_said():
     """Fixed seed; 5 deviations, which happens once in 10^6."""
-    mechanism = AllOrNothing(elements=2, chance=0.3)
+    mechanism = AllOrNothing(elements=2, probability=0.3)
     rng, data = np.random.default_rng(7), np.array([0, 1])
     outputs = [mechanism.run(data, rng) for _ in range(10_000)]
     shown = [o for o in outputs if o is not None]
@@ -145,10 +151,10 @@ def test_an_output_that_names_no_one_is_refused(output):
 
 
 def test_values_without_meaning_are_refused():
-    with pytest.raises(InvalidInputError, match="chance must be"):
-        AllOrNothing(elements=2, chance=1.1)
+    with pytest.raises(InvalidInputError, match="probability must be"):
+        AllOrNothing(elements=2, probability=1.1)
     with pytest.raises(InvalidInputError, match="elements must be"):
-        AllOrNothing(elements=0, chance=0.1)
+        AllOrNothing(elements=0, probability=0.1)
     with pytest.raises(InvalidInputError, match="elements must be"):
         NameAndShame(elements=0)
     with pytest.raises(InvalidInputError, match="one row per element"):

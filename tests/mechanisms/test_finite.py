@@ -102,22 +102,22 @@ CASES = {
     ),
     "table": (FiniteTable(rows=ROWS), 3, by_table),
     "all or nothing": (
-        AllOrNothing(elements=3, chance=0.3),
+        AllOrNothing(elements=3, probability=0.3),
         3,
         sometimes(is_data, 0.3),
     ),
     "all or nothing of responses": (
-        AllOrNothing(elements=3, chance=0.3, inner=RESPONSE),
+        AllOrNothing(elements=3, probability=0.3, inner=RESPONSE),
         3,
         sometimes(responses, 0.3),
     ),
     "all or nothing of xor": (
-        AllOrNothing(elements=2, chance=0.6, inner=Xor(elements=2)),
+        AllOrNothing(elements=2, probability=0.6, inner=Xor(elements=2)),
         2,
         sometimes(is_parity, 0.6),
     ),
     "all or nothing of a count": (
-        AllOrNothing(elements=3, chance=0.9, inner=count(3)),
+        AllOrNothing(elements=3, probability=0.9, inner=count(3)),
         3,
         sometimes(sum_of_all, 0.9),
     ),
@@ -153,7 +153,9 @@ def test_the_law_is_that_of_the_definition(case):
     for bits in all_coins(n):
         data = mechanism.pairs.choose(np.array(bits))
         want = [chance(data.tolist(), output) for output in mechanism.outputs(n)]
-        np.testing.assert_allclose(mechanism.law(data), want, rtol=1e-12, atol=1e-15)
+        np.testing.assert_allclose(
+            mechanism.distribution(data), want, rtol=1e-12, atol=1e-15
+        )
         assert math.isclose(sum(want), 1.0, rel_tol=1e-12)
 
 
@@ -203,15 +205,15 @@ def test_every_element_comes_in_one_batch(case):
         assert sorted(np.concatenate(batches).tolist()) == list(range(n))
 
 
-def exposed_by_law(law, size):
+def exposed_by_distribution(law, size):
     """The chance of each number of elements with a loss of ``size`` or more."""
     found = np.zeros(law.elements + 1)
-    found[0] = 1 - sum(kind.chance for kind in law.kinds)
+    found[0] = 1 - sum(kind.probability for kind in law.kinds)
     for kind in law.kinds:
         groups = stats.binom.pmf(
             np.arange(kind.groups + 1), kind.groups, kind.loss.tail(size)
         )
-        found[: kind.groups * kind.size + 1 : kind.size] += kind.chance * groups
+        found[: kind.groups * kind.size + 1 : kind.size] += kind.probability * groups
     return found
 
 
@@ -220,7 +222,7 @@ def exposed_by_law(law, size):
 )
 def test_the_law_of_losses_counts_the_exposed_right(name, bayes):
     mechanism, n, chance = CASES[name]
-    law = mechanism.loss_law(n)
+    law = mechanism.loss_distribution(n)
     losses = [
         (total, np.abs(list(bayes(of, n).values())))
         for output, of, total in possible(mechanism, n, chance)
@@ -231,7 +233,7 @@ def test_the_law_of_losses_counts_the_exposed_right(name, bayes):
         want = np.zeros(n + 1)
         for total, sized in losses:
             want[np.count_nonzero(sized >= size - 1e-8)] += total
-        found = exposed_by_law(law, size - 1e-8)
+        found = exposed_by_distribution(law, size - 1e-8)
         np.testing.assert_allclose(found, want, rtol=1e-10, atol=1e-12)
     for kind in law.kinds:
         assert kind.loss.tail(sizes[-1] + 1e-8) == 0 or math.isinf(sizes[-1])
@@ -284,9 +286,9 @@ def test_noisy_max_keeps_its_guarantee(name):
 def test_the_guarantee_of_noisy_max_is_approached_as_votes_grow():
     votes = np.zeros(60, np.int64)
     mechanism = NoisyMax(elements=60, epsilon=1.5)
-    before = mechanism.law(votes)[1]
+    before = mechanism.distribution(votes)[1]
     votes[0] = 1
-    ratio = math.log(mechanism.law(votes)[1] / before)
+    ratio = math.log(mechanism.distribution(votes)[1] / before)
     assert 1.499 < ratio <= 1.5
 
 

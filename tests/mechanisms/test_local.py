@@ -39,8 +39,8 @@ def test_log_odds_of_local_gaussian_are_the_ratio_of_densities(sigma, output):
 @given(epsilons)
 def test_randomised_response_has_one_size_of_loss(epsilon):
     mechanism = LocalRandomisedResponse(epsilon=epsilon)
-    (kind,) = mechanism.loss_law(50).kinds
-    assert (kind.chance, kind.groups, kind.size) == (1.0, 50, 1)
+    (kind,) = mechanism.loss_distribution(50).kinds
+    assert (kind.probability, kind.groups, kind.size) == (1.0, 50, 1)
     assert kind.loss.tail(epsilon) == 1
     assert kind.loss.tail(np.nextafter(epsilon, 9.0)) == 0
 
@@ -51,7 +51,7 @@ def test_the_tail_of_local_laplace_is_an_integral(epsilon, part):
     law = stats.laplace(1, 2 / epsilon)  # by symmetry, for a coin of +1
     edge = size / epsilon
     want = law.sf(edge) + law.cdf(-edge) if part <= 1 else 0.0
-    (kind,) = LocalLaplace(epsilon=epsilon).loss_law(3).kinds
+    (kind,) = LocalLaplace(epsilon=epsilon).loss_distribution(3).kinds
     assert kind.loss.supremum == epsilon
     if part < 0.999 or part > 1.001:
         assert math.isclose(kind.loss.tail(size), want, rel_tol=1e-9)
@@ -61,7 +61,7 @@ def test_the_tail_of_local_laplace_is_an_integral(epsilon, part):
 def test_the_tail_of_local_gaussian_is_an_integral(sigma, size):
     law = stats.norm(1, sigma)
     above, below = 0.5 + size * sigma**2, 0.5 - size * sigma**2
-    (kind,) = LocalGaussian(sigma=sigma).loss_law(3).kinds
+    (kind,) = LocalGaussian(sigma=sigma).loss_distribution(3).kinds
     want = law.sf(above) + law.cdf(below)
     assert math.isclose(kind.loss.tail(size), want, rel_tol=1e-9)
 
@@ -77,7 +77,7 @@ def test_runs_have_the_losses_of_the_law(mechanism):
     n, rng = 200_000, np.random.default_rng(4)
     data = mechanism.pairs.choose(rng.integers(0, 2, n))
     losses = np.abs(mechanism.log_odds(mechanism.run(data, rng)))
-    (kind,) = mechanism.loss_law(n).kinds
+    (kind,) = mechanism.loss_distribution(n).kinds
     for size in np.quantile(losses, [0.05, 0.3, 0.5, 0.8, 0.99]):
         want = kind.loss.tail(size * (1 - 1e-12))
         seen = np.mean(losses >= size * (1 - 1e-12))
@@ -99,14 +99,14 @@ def mean_accuracy(loss):
 
 @given(epsilons)
 def test_local_laplace_has_the_efficacy_of_the_paper(epsilon):
-    (kind,) = LocalLaplace(epsilon=epsilon).loss_law(1).kinds
+    (kind,) = LocalLaplace(epsilon=epsilon).loss_distribution(1).kinds
     want = 1 - 0.5 * math.exp(-epsilon / 2)
     assert math.isclose(mean_accuracy(kind.loss), want, rel_tol=1e-10)
 
 
 @given(st.floats(0.05, 8.0))
 def test_local_gaussian_has_the_efficacy_of_a_likelihood_ratio_test(sigma):
-    (kind,) = LocalGaussian(sigma=sigma).loss_law(1).kinds
+    (kind,) = LocalGaussian(sigma=sigma).loss_distribution(1).kinds
     want = stats.norm.cdf(1 / (2 * sigma))
     assert math.isclose(mean_accuracy(kind.loss), want, rel_tol=1e-9)
 

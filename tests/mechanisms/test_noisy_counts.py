@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import integrate, special, stats
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.mechanisms.loss_law import DiscreteLoss
+from dpaudit.mechanisms.loss_distribution import DiscreteLoss
 from dpaudit.mechanisms.noise import (
     GaussianNoise,
     GeometricNoise,
@@ -80,7 +80,7 @@ def test_a_noisy_count_never_says_more_than_its_epsilon(n, epsilon, output):
 def test_noise_gives_sets_its_guarantee(noise):
     mechanism = CountInSets(elements=6, set_size=2, noise=noise)
     assert mechanism.guarantee == noise.guarantee
-    assert not hasattr(mechanism, "law")
+    assert not hasattr(mechanism, "distribution")
     assert not hasattr(mechanism, "outputs")
 
 
@@ -120,17 +120,19 @@ def in_rationals(size):
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 7, 12])
 def test_the_geometric_law_is_that_of_rationals(size):
     want = in_rationals(size)
-    (kind,) = count(size, GeometricNoise(epsilon=math.log(2))).loss_law(size).kinds
+    (kind,) = (
+        count(size, GeometricNoise(epsilon=math.log(2))).loss_distribution(size).kinds
+    )
     assert isinstance(kind.loss, DiscreteLoss)
     values = [math.log(odds) for odds, _ in want]
     np.testing.assert_allclose(kind.loss.values, values, rtol=1e-12, atol=1e-13)
     chances = [float(p) for _, p in want]
-    np.testing.assert_allclose(kind.loss.chances, chances, rtol=1e-12)
+    np.testing.assert_allclose(kind.loss.probabilities, chances, rtol=1e-12)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 9, 50])
 def test_the_noiseless_law_is_that_of_binomials(size):
-    (kind,) = count(size).loss_law(size).kinds
+    (kind,) = count(size).loss_distribution(size).kinds
     found = {}
     for ones in range(size + 1):
         rest = size - ones
@@ -139,7 +141,7 @@ def test_the_noiseless_law_is_that_of_binomials(size):
         found[loss] = found.get(loss, 0) + Fraction(math.comb(size, ones), 2**size)
     np.testing.assert_allclose(kind.loss.values, sorted(found), rtol=1e-11, atol=1e-12)
     want = [float(found[loss]) for loss in sorted(found)]
-    np.testing.assert_allclose(kind.loss.chances, want, rtol=1e-11)
+    np.testing.assert_allclose(kind.loss.probabilities, want, rtol=1e-11)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
@@ -147,7 +149,7 @@ def test_the_noiseless_law_is_that_of_binomials(size):
 def test_tails_of_smooth_laws_are_chances_of_outputs(size, noise):
     """An output loses as much as another or more if it is further from s / 2."""
     law = by_scipy(noise)
-    (kind,) = count(size, noise).loss_law(size).kinds
+    (kind,) = count(size, noise).loss_distribution(size).kinds
     grid = np.linspace(size / 2, size / 2 + 6, 40)[1:]
     _, losses = enumerated(size, law.pdf, grid)
     masses = stats.binom.pmf(np.arange(size + 1), size, 0.5)
@@ -161,7 +163,7 @@ def test_tails_of_smooth_laws_are_chances_of_outputs(size, noise):
 
 @pytest.mark.parametrize("size", [1, 2, 3, 6])
 def test_the_laplace_law_ends_with_the_outputs_beyond_all_counts(size):
-    (kind,) = count(size, LaplaceNoise(epsilon=0.6)).loss_law(size).kinds
+    (kind,) = count(size, LaplaceNoise(epsilon=0.6)).loss_distribution(size).kinds
     masses = stats.binom.pmf(np.arange(size + 1), size, 0.5)
     beyond = stats.laplace(scale=1 / 0.6).sf(size - np.arange(size + 1))
     want = 2 * float(masses @ beyond)
@@ -202,7 +204,7 @@ def test_the_mean_accuracy_is_half_plus_half_the_distance(size, noise):
             [-60.0, *np.arange(0, size + 0.5, 0.5), size + 60.0]
         )
     )
-    (kind,) = count(size, noise).loss_law(size).kinds
+    (kind,) = count(size, noise).loss_distribution(size).kinds
     assert math.isclose(mean_accuracy(kind.loss), 0.5 + total / 4, rel_tol=1e-6)
 
 
@@ -210,7 +212,7 @@ def test_the_mean_accuracy_is_half_plus_half_the_distance(size, noise):
     ("size", "want"), [(1, 0.69146), (2, 0.67067), (4, 0.64499), (8, 0.61681)]
 )
 def test_gaussian_counts_have_the_efficacy_computed_elsewhere(size, want):
-    (kind,) = count(size, GaussianNoise(sigma=1.0)).loss_law(size).kinds
+    (kind,) = count(size, GaussianNoise(sigma=1.0)).loss_distribution(size).kinds
     assert round(mean_accuracy(kind.loss), 5) == want
 
 
@@ -234,7 +236,7 @@ def test_runs_have_the_losses_of_the_law(noise, size):
     losses = mechanism.log_odds(mechanism.run(data, rng)).reshape(sets, size)
     assert np.array_equal(losses.min(axis=1), losses.max(axis=1))
     sized = np.abs(losses[:, 0])
-    (kind,) = mechanism.loss_law(sets * size).kinds
+    (kind,) = mechanism.loss_distribution(sets * size).kinds
     assert (kind.groups, kind.size) == (sets, size)
     for quantile in np.quantile(sized, [0.1, 0.4, 0.8, 0.98]):
         at = max(0.0, quantile - 1e-9)
@@ -257,7 +259,7 @@ def test_runs_have_the_losses_of_the_law(noise, size):
 )
 def test_laws_of_large_counts_stay_sound(size, noise):
     """Without noise, |l| >= a is |O - s/2| >= s tanh(a/2) / 2 (the paper's lemma)."""
-    (kind,) = count(size, noise).loss_law(size).kinds
+    (kind,) = count(size, noise).loss_distribution(size).kinds
     sizes = np.linspace(0, 0.2, 9)
     tails = np.array([kind.loss.tail(t) for t in sizes])
     assert tails[0] == pytest.approx(1.0, abs=1e-9)
@@ -274,14 +276,14 @@ def test_laws_of_large_counts_stay_sound(size, noise):
 
 def test_the_largest_loss_is_not_lost_to_rounding():
     """All of 5000 coins alike has a chance of 2^-4999, which no float holds."""
-    (plain,) = count(5000).loss_law(5000).kinds
-    (noisy,) = count(5000, GeometricNoise(epsilon=2.0)).loss_law(5000).kinds
+    (plain,) = count(5000).loss_distribution(5000).kinds
+    (noisy,) = count(5000, GeometricNoise(epsilon=2.0)).loss_distribution(5000).kinds
     assert (plain.loss.supremum, noisy.loss.supremum) == (math.inf, 2.0)
 
 
 def test_a_little_noise_is_almost_none():
     plain, slight = count(6), count(6, GaussianNoise(sigma=0.02))
-    (plain,), (slight,) = (each.loss_law(6).kinds for each in (plain, slight))
+    (plain,), (slight,) = (each.loss_distribution(6).kinds for each in (plain, slight))
     for loss in (0.1, 0.5, 0.6, 0.8, 1.5, 1.7, 20.0):
         assert slight.loss.tail(loss) == pytest.approx(plain.loss.tail(loss), abs=1e-9)
 
@@ -289,7 +291,7 @@ def test_a_little_noise_is_almost_none():
 @given(st.integers(1, 40), st.floats(0.05, 5.0))
 def test_laws_fall_from_one_to_the_supremum(size, epsilon):
     for noise in (GeometricNoise(epsilon=epsilon), LaplaceNoise(epsilon=epsilon)):
-        (kind,) = count(size, noise).loss_law(size).kinds
+        (kind,) = count(size, noise).loss_distribution(size).kinds
         assert kind.loss.supremum == pytest.approx(epsilon, rel=1e-9)
         tails = [kind.loss.tail(t) for t in np.linspace(0, epsilon, 30)]
         assert tails[0] == pytest.approx(1.0)
@@ -299,7 +301,7 @@ def test_laws_fall_from_one_to_the_supremum(size, epsilon):
 @given(st.floats(0.05, 5.0), st.floats(0.0, 1.0))
 def test_one_element_with_laplace_noise_is_local_laplace(epsilon, part):
     """Scale 1/epsilon on {0, 1} is scale 2/epsilon on {-1, 1}."""
-    (kind,) = count(1, LaplaceNoise(epsilon=epsilon)).loss_law(1).kinds
+    (kind,) = count(1, LaplaceNoise(epsilon=epsilon)).loss_distribution(1).kinds
     edge = part * 0.999
     law = stats.laplace(1, 2 / epsilon)
     want = law.sf(edge) + law.cdf(-edge)
@@ -308,7 +310,7 @@ def test_one_element_with_laplace_noise_is_local_laplace(epsilon, part):
 
 @given(st.floats(0.1, 5.0), st.floats(0.0, 8.0))
 def test_one_element_with_gaussian_noise_is_local_gaussian(sigma, size):
-    (kind,) = count(1, GaussianNoise(sigma=sigma)).loss_law(1).kinds
+    (kind,) = count(1, GaussianNoise(sigma=sigma)).loss_distribution(1).kinds
     half, t = 0.5 / sigma, size * sigma
     want = special.ndtr(half - t) + special.ndtr(-half - t)
     assert math.isclose(kind.loss.tail(size), want, rel_tol=1e-8, abs_tol=1e-28)
@@ -316,11 +318,11 @@ def test_one_element_with_gaussian_noise_is_local_gaussian(sigma, size):
 
 def test_sets_of_unequal_size_have_no_law_of_losses():
     with pytest.raises(InvalidInputError, match="multiple of set_size=3"):
-        CountInSets(elements=8, set_size=3).loss_law(8)
+        CountInSets(elements=8, set_size=3).loss_distribution(8)
 
 
 def test_the_law_is_for_any_number_of_sets():
-    law = CountInSets(elements=6, set_size=3).loss_law(3000)
+    law = CountInSets(elements=6, set_size=3).loss_distribution(3000)
     assert (law.elements, law.kinds[0].groups, law.kinds[0].size) == (3000, 1000, 3)
 
 

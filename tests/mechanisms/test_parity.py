@@ -50,15 +50,15 @@ def test_batches_are_made_so_that_the_last_coin_is_known():
 def test_no_element_loses_anything_by_itself(n, epsilon):
     noisy = XorRandomisedResponse(elements=n, epsilon=epsilon)
     for mechanism in (Xor(elements=n), noisy):
-        assert mechanism.loss_law(n).kinds == ()
+        assert mechanism.loss_distribution(n).kinds == ()
         for output in (0, 1):
             assert not mechanism.log_odds(output).any()
 
 
 def test_a_parity_of_one_loses_all():
-    (kind,) = Xor(elements=1).loss_law(1).kinds
+    (kind,) = Xor(elements=1).loss_distribution(1).kinds
     assert kind.loss.supremum == np.inf
-    (kind,) = XorRandomisedResponse(elements=1, epsilon=2.0).loss_law(1).kinds
+    (kind,) = XorRandomisedResponse(elements=1, epsilon=2.0).loss_distribution(1).kinds
     assert kind.loss.supremum == 2.0
 
 
@@ -73,7 +73,7 @@ def test_odd_numbers_do_not_go_in_pairs():
     with pytest.raises(InvalidInputError, match="must be even, got elements=5"):
         XorInPairs(elements=5)
     with pytest.raises(InvalidInputError, match="even"):
-        XorInPairs(elements=4).loss_law(3)
+        XorInPairs(elements=4).loss_distribution(3)
     with pytest.raises(InvalidInputError, match="elements must be"):
         Xor(elements=0)
     with pytest.raises(InvalidInputError, match="epsilon must be"):

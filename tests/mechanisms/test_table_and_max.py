@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.noisy_max import NoisyMax
-from dpaudit.mechanisms.table import FiniteTable, digits, product_law
+from dpaudit.mechanisms.table import FiniteTable, digits, product_distribution
 
 
 @given(st.integers(1, 4), st.integers(2, 4), st.integers(0, 10**6))
@@ -31,8 +31,8 @@ def test_a_table_says_what_bayes_says(bayes, play, n, outputs, seed):
 
 def test_element_zero_is_the_lowest_bit():
     table = FiniteTable(rows=np.eye(8))
-    assert table.law(np.array([1, 0, 0])).argmax() == 1
-    assert table.law(np.array([0, 0, 1])).argmax() == 4
+    assert table.distribution(np.array([1, 0, 0])).argmax() == 1
+    assert table.distribution(np.array([0, 0, 1])).argmax() == 4
 
 
 @pytest.mark.parametrize(
@@ -61,12 +61,12 @@ def test_a_table_is_not_changed_from_outside():
     with pytest.raises(InvalidInputError, match="1 elements"):
         table.outputs(2)
     with pytest.raises(InvalidInputError, match="one row per element"):
-        table.law(np.array([0, 1]))
+        table.distribution(np.array([0, 1]))
 
 
 def test_products_and_digits_number_alike():
     parts = [np.array([0.2, 0.8]), np.array([0.1, 0.3, 0.6]), np.array([0.5, 0.5])]
-    law, numbers = product_law(parts), digits([2, 3, 2])
+    law, numbers = product_distribution(parts), digits([2, 3, 2])
     for chance, row in zip(law, numbers, strict=True):
         want = math.prod(part[d] for part, d in zip(parts, row, strict=True))
         assert math.isclose(chance, want)
@@ -90,14 +90,16 @@ def test_noisy_max_says_what_bayes_says(bayes, n, epsilon, candidates):
 
 def test_votes_are_counted_for_all_candidates():
     """P[o] is proportional to e^(epsilon votes / 2): 2, 0 and 1 votes."""
-    law = NoisyMax(elements=3, epsilon=2.0, candidates=3).law(np.array([0, 2, 0]))
+    law = NoisyMax(elements=3, epsilon=2.0, candidates=3).distribution(
+        np.array([0, 2, 0])
+    )
     weights = np.exp([2.0, 0.0, 1.0])
     np.testing.assert_allclose(law, weights / weights.sum())
 
 
 def test_large_elections_do_not_overflow():
     mechanism = NoisyMax(elements=50_000, epsilon=3.0, candidates=3)
-    (kind,) = mechanism.loss_law(50_000).kinds
+    (kind,) = mechanism.loss_distribution(50_000).kinds
     assert np.all(np.isfinite(kind.loss.values))
     found = mechanism.log_odds(1)
     assert found[0] == pytest.approx(kind.loss.supremum, rel=1e-6)

@@ -73,7 +73,9 @@ def test_def_xor_randomized_response_is_the_parity_by_randomised_response(exact)
     table = exact(xor_response(3, Fraction(3, 4)))
     for r in range(8):
         data = (r >> np.arange(3)) & 1
-        np.testing.assert_allclose(mechanism.law(data), np.array(table.rows[r], float))
+        np.testing.assert_allclose(
+            mechanism.distribution(data), np.array(table.rows[r], float)
+        )
     assert table.p_worst_case == Fraction(3, 4)  # it is epsilon-DP, exactly
 
 

@@ -128,7 +128,7 @@ def test_lemma_privacy_loss_of_count_has_the_printed_tail(n, a):
         )
         / 2**n
     )
-    found = from_law.exposed(count(n).loss_law(n), a) / n
+    found = from_law.exposed(count(n).loss_distribution(n), a) / n
     assert found == pytest.approx(printed)
 
 
@@ -146,7 +146,7 @@ def test_def_count_in_sets_of_a_constant_size_is_not_local():
     # Printed: for s = c it is a local algorithm. A local algorithm, whatever it is,
     # leaves coins independent given its output; a count of 1 of 2 leaves one of each.
     counted = FiniteTable(
-        rows=[CountInSets(elements=2, set_size=2).law(d) for d in BOTH]
+        rows=[CountInSets(elements=2, set_size=2).distribution(d) for d in BOTH]
     )
     rng = np.random.default_rng(3)
     apart = [rng.dirichlet(np.ones(3), 2) for _ in range(20)]  # sub-algorithms
@@ -196,7 +196,7 @@ def test_prop_condition_for_tightness_of_ora_for_count_in_sets_half_log_is_tight
     for m in (8, 16, 24, 32):
         n, s = 2**m, m // 2
         assert Fraction(n, 2 ** (s - 1)) == 2 * 2 ** (m // 2)
-        law = CountInSets(elements=n, set_size=s).loss_law(n // s * s)
+        law = CountInSets(elements=n, set_size=s).loss_distribution(n // s * s)
         assert from_law.exposed(law, 50.0) == pytest.approx(
             2 * sqrt(n) * (n // s * s) / n
         )

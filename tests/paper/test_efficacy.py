@@ -93,7 +93,7 @@ def test_thm_optimal_efficacy_without_abstentions_by_trying_whole_guessers(mecha
     ("mechanism", "strict"),
     [
         (NameAndShame(elements=4), (True, False, False)),
-        (AllOrNothing(elements=4, chance=0.2), (False, True, False)),
+        (AllOrNothing(elements=4, probability=0.2), (False, True, False)),
         (Xor(elements=4), (False, False, True)),
         (LocalRandomisedResponse(epsilon=1.0), (False, False, False)),
     ],
@@ -451,7 +451,7 @@ def test_thm_condition_for_tightness_without_abstentions_is_of_elements_one_by_o
     distances = []
     for n in (4, 25, 100):
         silent = int(n**0.5)
-        law = mechanism.law(np.ones(silent, np.int8))  # where LRR is nearest
+        law = mechanism.distribution(np.ones(silent, np.int8))  # where LRR is nearest
         outputs = [tuple(each) for each in mechanism.outputs(silent)]
         said = np.array([each == (1,) * silent for each in outputs], float)
         distances.append(np.abs(law - said).sum() / 2)

@@ -50,7 +50,9 @@ def test_def_local_randomized_response_keeps_each_element_with_chance_p(epsilon)
     keep = exp(epsilon) / (1 + exp(epsilon))
     outputs = mechanism.outputs(3)
     for data in product((-1, 1), repeat=3):
-        for output, chance in zip(outputs, mechanism.law(np.array(data)), strict=True):
+        for output, chance in zip(
+            outputs, mechanism.distribution(np.array(data)), strict=True
+        ):
             kept = sum(a == b for a, b in zip(data, output, strict=True))
             assert chance == pytest.approx(keep**kept * (1 - keep) ** (3 - kept))
 
@@ -89,7 +91,7 @@ def test_prop_ora_is_tight_for_local_randomized_response_in_whole_audits(epsilon
 def test_def_name_and_shame_publishes_one_element_at_random():
     mechanism = NameAndShame(elements=4)
     data = mechanism.pairs.choose(np.array([1, 0, 0, 1]))
-    law = dict(zip(mechanism.outputs(4), mechanism.law(data), strict=True))
+    law = dict(zip(mechanism.outputs(4), mechanism.distribution(data), strict=True))
     assert {o: c for o, c in law.items() if c} == {o: 0.25 for o in data.tolist()}
 
 
@@ -150,7 +152,7 @@ def test_prop_ora_efficacy_for_nas_tends_to_one_half():
 
 def test_cor_ora_is_not_tight_for_nas():
     evidence = tightness(
-        lambda n: NameAndShame(elements=n).loss_law(n),
+        lambda n: NameAndShame(elements=n).loss_distribution(n),
         thresholds=[1.0],
         sizes=[10**2, 10**4, 10**6],
     )
@@ -167,8 +169,8 @@ def test_cor_ora_is_not_tight_for_nas():
 
 
 def test_def_all_or_nothing_publishes_all_or_null():
-    mechanism = AllOrNothing(elements=2, chance=0.3)
-    law = mechanism.law(np.array([1, 0]))
+    mechanism = AllOrNothing(elements=2, probability=0.3)
+    law = mechanism.distribution(np.array([1, 0]))
     outputs = mechanism.outputs(2)
     assert outputs[-1] is None
     assert law[-1] == pytest.approx(0.7)
@@ -194,7 +196,7 @@ def test_prop_ora_efficacy_for_aon(exact, chance):
         for k in range(1, n + 1):
             assert table.best(k) == HALF + chance / 2
     for n in (3, 1000):
-        mechanism = AllOrNothing(elements=n, chance=float(chance))
+        mechanism = AllOrNothing(elements=n, probability=float(chance))
         for k in (1, n):
             found = levels(mechanism, elements=n, guesses=k).best.value
             assert found == pytest.approx(float(HALF + chance / 2))
@@ -224,7 +226,7 @@ def test_prop_ora_efficacy_for_aon_is_exceeded_by_no_guesser(exact):
 def test_cor_ora_is_not_tight_for_aon():
     # The bounds are those of all right with chance p and of coins otherwise.
     n, chance = 2000, 0.3
-    mechanism = AllOrNothing(elements=n, chance=chance)
+    mechanism = AllOrNothing(elements=n, probability=chance)
     bounds = [
         audit(
             mechanism, Everyone(mechanism=mechanism), canaries=n, guesses=n, number=i
@@ -236,7 +238,7 @@ def test_cor_ora_is_not_tight_for_aon():
     assert 5 <= high <= 33
     assert sum(bound < 0.2 for bound in bounds) == 60 - high
     evidence = tightness(
-        lambda n: AllOrNothing(elements=n, chance=chance).loss_law(n),
+        lambda n: AllOrNothing(elements=n, probability=chance).loss_distribution(n),
         thresholds=[1.0],
         sizes=[10**2, 10**4, 10**6],
     )
@@ -295,6 +297,8 @@ def test_cor_ora_is_not_tight_for_xor():
     # 5,000 right on average; 200 off, four deviations, has chance below 1e-4.
     assert abs(transcript.reading().correct - n / 2) < 200
     evidence = tightness(
-        lambda n: Xor(elements=n).loss_law(n), thresholds=[0.1], sizes=[10, 100, 1000]
+        lambda n: Xor(elements=n).loss_distribution(n),
+        thresholds=[0.1],
+        sizes=[10, 100, 1000],
     )
     assert evidence.verdict is False

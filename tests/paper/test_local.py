@@ -53,8 +53,8 @@ def test_def_local_algorithms_apply_one_sub_algorithm_to_each_element():
     # Randomised response: the law on three elements is a product of three laws.
     mechanism = LocalRandomisedResponse(epsilon=0.8)
     for data in product((-1, 1), repeat=3):
-        whole = mechanism.law(np.array(data))
-        parts = [mechanism.law(np.array([value])) for value in data]
+        whole = mechanism.distribution(np.array(data))
+        parts = [mechanism.distribution(np.array([value])) for value in data]
         for number, chance in enumerate(whole):
             factors = [parts[i][number >> i & 1] for i in range(3)]
             assert chance == pytest.approx(np.prod(factors))
@@ -181,7 +181,9 @@ def test_theorem_ora_is_tight_for_local_algorithms_by_the_condition():
         (LocalRandomisedResponse(epsilon=0.5), 0.5),
     ]:
         evidence = tightness(
-            mechanism.loss_law, thresholds=[0.9 * top, top], sizes=[100, 1000, 10_000]
+            mechanism.loss_distribution,
+            thresholds=[0.9 * top, top],
+            sizes=[100, 1000, 10_000],
         )
         assert evidence.verdict is True
 

@@ -394,7 +394,7 @@ FAULTS = [
     ),
     (
         "prop_local_laplace_efficacy_without_abstentions",
-        ("mechanisms/local.py", "LocalLaplace.loss_law"),
+        ("mechanisms/local.py", "LocalLaplace.loss_distribution"),
         lambda real: lambda self, n: real(type(self)(epsilon=self.epsilon / 2), n),
     ),
     ("lem_bounds_approach_efficacy_for_local_algorithms", BOUND, two_sided),

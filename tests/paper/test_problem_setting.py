@@ -439,7 +439,7 @@ def test_def_ora_asymptotic_tightness_of_two_mechanisms(binomial, fewest_right):
     ("mechanism_at", "known", "right", "tight"),
     [
         (lambda n: LocalRandomisedResponse(epsilon=2.0), 0.0, p(2.0), True),
-        (lambda n: AllOrNothing(elements=n, chance=0.3), 0.3, 0.5, False),
+        (lambda n: AllOrNothing(elements=n, probability=0.3), 0.3, 0.5, False),
     ],
 )
 def test_def_asymptotic_tightness_by_estimations(
@@ -456,7 +456,7 @@ def test_def_asymptotic_tightness_by_estimations(
     assert (reached[-1] > 1 - 1e-3) == tight
     assert tight or reached[-1] == pytest.approx(known)
     evidence = tightness(
-        lambda n: mechanism_at(n).loss_law(n), thresholds=[level], sizes=SIZES
+        lambda n: mechanism_at(n).loss_distribution(n), thresholds=[level], sizes=SIZES
     )
     assert evidence.verdict is tight
 
@@ -526,7 +526,7 @@ def examples():
     return [
         (LocalRandomisedResponse(epsilon=1.0), 1.0, True),
         (LocalLaplace(epsilon=1.0), 1.0, False),
-        (AllOrNothing(elements=4000, chance=0.3), inf, False),
+        (AllOrNothing(elements=4000, probability=0.3), inf, False),
         (Xor(elements=4000), inf, False),
     ]
 
@@ -563,7 +563,7 @@ def test_lem_restated_efficacy_and_tightness_in_one_inequality(binomial):
         for mechanism, top, w, c in (
             (LocalRandomisedResponse(epsilon=1.0), p(1.0), 0.0, p(1.0)),
             (LocalLaplace(epsilon=1.0), p(1.0), 0.0, 1 - np.exp(-0.5) / 2),
-            (AllOrNothing(elements=n, chance=0.3), 1.0, 0.3, 0.5),
+            (AllOrNothing(elements=n, probability=0.3), 1.0, 0.3, 0.5),
         ):
             law = (1 - w) * binomial.float_law(n, c)
             law[-1] += w
@@ -670,7 +670,7 @@ def test_lem_classic_auditing_is_tight_where_no_output_has_the_worst_loss():
     assert Cauchy.loss(GOLDEN) == pytest.approx(epsilon)
     o = np.random.default_rng(0).standard_cauchy(10**5)
     assert np.all(np.abs(Cauchy.loss(o)) < epsilon)
-    gaussian = LocalGaussian(sigma=1.0).loss_law(1)
+    gaussian = LocalGaussian(sigma=1.0).loss_distribution(1)
     assert from_law.exposed(gaussian, inf) == 0.0
     assert from_law.exposed(gaussian, 5.0) > 0.0
     # What is above epsilon - a has some chance for every a > 0, and is guessed right

@@ -52,7 +52,7 @@ def test_thm_condition_for_tightness_of_ora_with_abstentions_by_its_inequalities
         (lambda n: LocalLaplace(epsilon=1.0), 1.0, 0.9, True),
         (lambda n: CountInSets(elements=n, set_size=4), inf, 5.0, True),
         (lambda n: NameAndShame(elements=n), inf, 5.0, False),
-        (lambda n: AllOrNothing(elements=n, chance=0.5), inf, 5.0, False),
+        (lambda n: AllOrNothing(elements=n, probability=0.5), inf, 5.0, False),
         (lambda n: Xor(elements=n), inf, 5.0, False),
         (count, inf, 0.05, False),
     ],
@@ -64,7 +64,7 @@ def test_thm_condition_for_tightness_of_ora_with_abstentions_on_the_examples(
     # k = log2 n guesses, a number that grows slowly, tend to p(epsilon)?
     sizes = [2**12, 2**16, 2**20]
     evidence = tightness(
-        lambda n: mechanism_at(n).loss_law(n),
+        lambda n: mechanism_at(n).loss_distribution(n),
         thresholds=[threshold],
         sizes=sizes,
     )
@@ -92,7 +92,7 @@ def test_thm_restated_condition_for_tightness_of_ora_with_abstentions_needs_slow
     # of exposed elements, n times a constant, grows beyond all bounds in both cases.
     mechanism = LocalLaplace(epsilon=1.0)
     for n in (10**4, 10**6):
-        law = mechanism.loss_law(n)
+        law = mechanism.loss_distribution(n)
         share = (1 + exp(-1.0)) / 2  # P[o >= 1 | +1] + P[o <= -1 | +1]
         assert from_law.exposed(law, 1.0) == pytest.approx(share * n, rel=1e-6)
         assert from_law.best(law, n // 2) == pytest.approx(p(1.0), abs=1e-6)
@@ -103,7 +103,7 @@ def test_thm_condition_for_tightness_of_ora_with_abstentions_in_probability():
     # An expectation that grows is not enough: all-or-nothing exposes n / 2 elements on
     # average, and none with chance 1/2.
     for n in (10**2, 10**6):
-        law = AllOrNothing(elements=n, chance=0.5).loss_law(n)
+        law = AllOrNothing(elements=n, probability=0.5).loss_distribution(n)
         assert from_law.exposed(law, 1.0) == pytest.approx(n / 2)
         assert from_law.chance_exposed(law, 1.0, at_least=1) == pytest.approx(0.5)
 
@@ -119,5 +119,5 @@ def test_thm_condition_for_tightness_of_ora_with_abstentions_counts_exposed():
             for ones in (bits[:3].sum(), bits[3:].sum()):
                 size = inf if ones in (0, 3) else np.log(2.0)
                 expected += 3 * (size >= threshold) / 64
-        found = from_law.exposed(mechanism.loss_law(6), threshold)
+        found = from_law.exposed(mechanism.loss_distribution(6), threshold)
         assert found == pytest.approx(expected)

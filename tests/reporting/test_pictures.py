@@ -114,7 +114,9 @@ GAPS = {
     "gaussian": lambda: gaps(
         LocalGaussian(sigma=1.0), elements=1000, guesses=30, delta=1e-5, observed=1.9
     ),
-    "all or nothing": lambda: gaps(AllOrNothing(elements=9, chance=0.3), elements=9),
+    "all or nothing": lambda: gaps(
+        AllOrNothing(elements=9, probability=0.3), elements=9
+    ),
     "all oddities": measured,
 }
 

@@ -15,7 +15,7 @@ from dpaudit.mechanisms.local import (
     LocalLaplace,
     LocalRandomisedResponse,
 )
-from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, LossLaw
+from dpaudit.mechanisms.loss_distribution import DiscreteLoss, Kind, LossDistribution
 from dpaudit.mechanisms.parity import Xor, XorInPairs, XorRandomisedResponse
 from dpaudit.mechanisms.sets import CountInSets, count
 from dpaudit.privacy.guarantees import GaussianDP
@@ -32,7 +32,7 @@ FINITE = [
     (XorRandomisedResponse(elements=3, epsilon=1.0), 3),
     (XorInPairs(elements=4), 4),
     (LocalRandomisedResponse(epsilon=1.3), 5),
-    (AllOrNothing(elements=4, chance=0.3), 4),
+    (AllOrNothing(elements=4, probability=0.3), 4),
     (NameAndShame(elements=4), 4),
 ]
 NAMES = [f"{type(m).__name__}-{n}" for m, n in FINITE]
@@ -40,7 +40,7 @@ NAMES = [f"{type(m).__name__}-{n}" for m, n in FINITE]
 
 @pytest.mark.parametrize(("mechanism", "n"), FINITE, ids=NAMES)
 def test_the_integrals_agree_with_enumeration(mechanism, n):
-    law = mechanism.loss_law(n)
+    law = mechanism.loss_distribution(n)
     table = enumerate_mechanism(mechanism, mechanism.pairs, elements=n)
     close = {"rel": 1e-9, "abs": 1e-11}
     assert from_law.average_element(law) == pytest.approx(
@@ -61,7 +61,7 @@ def test_the_integrals_agree_with_enumeration(mechanism, n):
 @pytest.mark.parametrize(("mechanism", "n"), FINITE, ids=NAMES)
 @pytest.mark.parametrize("threshold", [0.1, 0.9, 3.0, inf])
 def test_exposed_elements_are_counted_output_by_output(mechanism, n, threshold):
-    law = mechanism.loss_law(n)
+    law = mechanism.loss_distribution(n)
     table = enumerate_mechanism(mechanism, mechanism.pairs, elements=n)
     number = (np.abs(table.loss) >= threshold).sum(axis=1)
     assert from_law.exposed(law, threshold) == pytest.approx(
@@ -75,18 +75,18 @@ def test_exposed_elements_are_counted_output_by_output(mechanism, n, threshold):
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
 def test_the_efficacy_of_local_laplace(epsilon):
-    law = LocalLaplace(epsilon=epsilon).loss_law(1000)
+    law = LocalLaplace(epsilon=epsilon).loss_distribution(1000)
     assert from_law.average_element(law) == pytest.approx(1 - exp(-epsilon / 2) / 2)
     assert from_law.epsilon_at(law, 0.0) == pytest.approx(epsilon)
 
 
 @pytest.mark.parametrize("n", [1, 10, 10**8])
 def test_the_efficacies_of_the_examples_of_the_paper(n):
-    everything = AllOrNothing(elements=n, chance=0.3).loss_law(n)
+    everything = AllOrNothing(elements=n, probability=0.3).loss_distribution(n)
     assert from_law.average_element(everything) == pytest.approx(0.65)
     assert from_law.average_case(everything) == pytest.approx(0.65)
     assert from_law.best(everything, max(1, n // 2)) == pytest.approx(0.65)
-    shamed = NameAndShame(elements=n).loss_law(n)
+    shamed = NameAndShame(elements=n).loss_distribution(n)
     assert from_law.average_element(shamed) == pytest.approx(0.5 + 0.5 / n, rel=1e-14)
     assert from_law.average_case(shamed) == pytest.approx(1.0)
     for k in {1, n // 2 + 1, n}:
@@ -96,7 +96,7 @@ def test_the_efficacies_of_the_examples_of_the_paper(n):
 @pytest.mark.parametrize("n", [1, 2, 4, 8, 9, 200])
 def test_the_efficacy_of_a_count_is_its_mean_deviation(n):
     deviation = sum(comb(n, o) * abs(o - n / 2) for o in range(n + 1)) / 2**n
-    law = count(n).loss_law(n)
+    law = count(n).loss_distribution(n)
     for k in {1, n}:  # all elements share one size of loss
         assert from_law.best(law, k) == pytest.approx(0.5 + deviation / n)
     assert from_law.epsilon_at(law, 0.0) == inf
@@ -104,7 +104,7 @@ def test_the_efficacy_of_a_count_is_its_mean_deviation(n):
 
 @pytest.mark.parametrize("mu", [0.2, 1.0, 3.0])
 def test_local_gaussian_noise_is_gaussian_privacy(mu):
-    law = LocalGaussian(sigma=1 / mu).loss_law(50)
+    law = LocalGaussian(sigma=1 / mu).loss_distribution(50)
     assert from_law.average_element(law) == pytest.approx(float(special.ndtr(mu / 2)))
     claim = GaussianDP(mu=mu)
     for delta in (0.05, 1e-5, 1e-12):
@@ -132,7 +132,7 @@ def test_the_best_of_many_gaussian_losses_by_order_statistics(n, k):
         integrate.quad(integrand, a, b, epsabs=1e-15, epsrel=1e-12)[0]
         for a, b in pairwise(pieces)
     )
-    law = LocalGaussian(sigma=1.0).loss_law(n)
+    law = LocalGaussian(sigma=1.0).loss_distribution(n)
     assert from_law.best(law, k) == pytest.approx(n / k * total, abs=2e-10)
 
 
@@ -140,10 +140,10 @@ def test_the_best_of_many_gaussian_losses_by_order_statistics(n, k):
 @pytest.mark.parametrize("k", [1, 2, 30, 128, 1100])
 def test_a_hundred_million_groups_are_summed_to_ten_digits(mean, k):
     groups, q = 10**8, mean / 10**8
-    loss = DiscreteLoss(values=np.array([0.0, inf]), chances=np.array([1 - q, q]))
-    law = LossLaw(
+    loss = DiscreteLoss(values=np.array([0.0, inf]), probabilities=np.array([1 - q, q]))
+    law = LossDistribution(
         elements=3 * groups,
-        kinds=(Kind(chance=0.5, groups=groups, size=3, loss=loss),),
+        kinds=(Kind(probability=0.5, groups=groups, size=3, loss=loss),),
     )
     with mpmath.workdps(40):  # E[min(k, 3 B)] = k - sum (k - 3 b) P[B = b]
         p = mpmath.mpf(float(loss.tail(1.0)))
@@ -156,7 +156,7 @@ def test_a_hundred_million_groups_are_summed_to_ten_digits(mean, k):
 
 
 def test_the_best_fall_from_the_average_case_to_the_average_element():
-    law = LocalGaussian(sigma=0.7).loss_law(200)
+    law = LocalGaussian(sigma=0.7).loss_distribution(200)
     values = [from_law.best(law, k) for k in range(1, 201)]
     assert values[0] == pytest.approx(from_law.average_case(law))
     assert values[-1] == pytest.approx(from_law.average_element(law))
@@ -164,15 +164,19 @@ def test_the_best_fall_from_the_average_case_to_the_average_element():
 
 
 def test_levels_beyond_the_exponents_of_floats():
-    loss = DiscreteLoss(values=np.array([1.0, 900.0]), chances=np.array([0.75, 0.25]))
-    law = LossLaw(elements=1, kinds=(Kind(chance=1.0, groups=1, size=1, loss=loss),))
+    loss = DiscreteLoss(
+        values=np.array([1.0, 900.0]), probabilities=np.array([0.75, 0.25])
+    )
+    law = LossDistribution(
+        elements=1, kinds=(Kind(probability=1.0, groups=1, size=1, loss=loss),)
+    )
     # (1 - e^(epsilon - 900)) / 4 = 0.1 at epsilon = 900 + ln 0.6
     assert from_law.epsilon_at(law, 0.1) == pytest.approx(900 + log(0.6))
     assert from_law.delta_at(law, 800.0) == pytest.approx(0.25)
 
 
 def test_a_silent_mechanism_has_no_level():
-    law = LossLaw(elements=7, kinds=())
+    law = LossDistribution(elements=7, kinds=())
     assert from_law.average_element(law) == from_law.average_case(law) == 0.5
     assert from_law.best(law, 3) == 0.5
     assert from_law.epsilon_at(law, 0.0) == from_law.epsilon_at(law, 0.1) == 0.0
@@ -180,7 +184,7 @@ def test_a_silent_mechanism_has_no_level():
 
 
 def test_arguments_without_meaning_are_refused():
-    law = LossLaw(elements=7, kinds=())
+    law = LossDistribution(elements=7, kinds=())
     with pytest.raises(InvalidInputError, match="at most elements=7, got guesses=8"):
         from_law.best(law, 8)
     with pytest.raises(InvalidInputError, match="guesses"):

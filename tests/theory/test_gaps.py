@@ -12,13 +12,13 @@ from dpaudit import PureDP
 from dpaudit.bounds import Counts, Exact
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.guessers import MostLikely
+from dpaudit.mechanisms.catalogue import MECHANISMS, Parameters, named
 from dpaudit.mechanisms.exposure import AllOrNothing, NameAndShame
 from dpaudit.mechanisms.local import (
     LocalGaussian,
     LocalLaplace,
     LocalRandomisedResponse,
 )
-from dpaudit.mechanisms.names import MECHANISMS, Parameters, named
 from dpaudit.mechanisms.parity import Xor, XorInPairs, XorRandomisedResponse
 from dpaudit.mechanisms.sets import CountInSets, count
 from dpaudit.mechanisms.table import FiniteTable
@@ -116,7 +116,7 @@ def test_all_of_xor_is_lost_to_interference(n):
 
 def test_all_or_nothing_is_lost_to_outputs():
     p, n = 0.3, 40
-    found = gaps(AllOrNothing(elements=n, chance=p), elements=n)
+    found = gaps(AllOrNothing(elements=n, probability=p), elements=n)
     assert level(found)["interference"] == math.inf
     want = math.log((1 + p) / (1 - p))  # p^-1(1/2 + p/2)
     for name in ("outputs", "elements", "guessing"):
@@ -178,7 +178,7 @@ def test_delta_costs_confidence_and_interference_is_measured_beside_it():
 
 
 def test_a_large_delta_leaves_nothing_to_certify():
-    found = gaps(AllOrNothing(elements=10, chance=0.1), elements=10, delta=0.01)
+    found = gaps(AllOrNothing(elements=10, probability=0.1), elements=10, delta=0.01)
     assert level(found)["claim"] == math.inf
     assert level(found)["confidence"] == 0.0
     assert str(found).count("Confidence takes everything") == 1

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from dpaudit.mechanisms.loss_law import DiscreteLoss, SmoothLoss
+from dpaudit.mechanisms.loss_distribution import DiscreteLoss, SmoothLoss
 from dpaudit.theory.integrals import tail_average
 
 
@@ -59,7 +59,7 @@ def test_nothing_lies_above_the_last_break():
 @pytest.mark.parametrize("low", [0.0, 0.7, 1.0, 4.0])
 def test_a_discrete_loss_is_a_sum_over_its_values(low):
     values, chances = np.array([0.5, 1.0, 3.0, np.inf]), np.array([0.1, 0.2, 0.3, 0.4])
-    loss = DiscreteLoss(values=values, chances=chances)
+    loss = DiscreteLoss(values=values, probabilities=chances)
     # the mean of (1 - (1 + e^low) p(-|l|))_+, value by value
     expected = sum(
         c * max(0.0, 1 - (1 + np.exp(low)) * special.expit(-v))

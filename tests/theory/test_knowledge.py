@@ -152,7 +152,7 @@ MECHANISMS = [
     CountInSets(elements=9, set_size=4),
     XorRandomisedResponse(elements=9, epsilon=1.0),
     NameAndShame(elements=9),
-    AllOrNothing(elements=9, chance=0.5),
+    AllOrNothing(elements=9, probability=0.5),
     LocalRandomisedResponse(epsilon=1.0),
     NoisyMax(elements=9, epsilon=2.0, candidates=3),
     FiniteTable(rows=random_rows(7, elements=9, outputs=4)),

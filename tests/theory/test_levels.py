@@ -20,7 +20,7 @@ class OnlyLaw:
     """A mechanism stripped to its law and pairs."""
 
     def __init__(self, inner):
-        self.law, self.pairs = inner.law, inner.pairs
+        self.distribution, self.pairs = inner.distribution, inner.pairs
 
 
 class OnlyLogOdds:
@@ -126,10 +126,13 @@ def test_a_mechanism_that_says_too_little_is_told_what_to_add():
             return data
 
     with pytest.raises(
-        InvalidInputError, match=r"Silent .* loss_law\(elements\), or law"
+        InvalidInputError,
+        match=r"Silent .* loss_distribution\(elements\), or distribution",
     ):
         levels(Silent(), elements=4)
-    with pytest.raises(InvalidInputError, match=r"loss_law"):  # too large to enumerate
+    with pytest.raises(
+        InvalidInputError, match=r"loss_distribution"
+    ):  # too large to enumerate
         levels(OnlyLaw(count(13)), elements=13)
 
 
@@ -139,7 +142,7 @@ class Boastful:
     pairs = Pairs(x=0, y=1)
     guarantee = PureDP(epsilon=1.0)
 
-    def law(self, data):
+    def distribution(self, data):
         return np.eye(2)[int(data[0])]
 
 

@@ -12,11 +12,19 @@ from dpaudit.mechanisms.local import (
     LocalLaplace,
     LocalRandomisedResponse,
 )
-from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, LossLaw, SmoothLoss
+from dpaudit.mechanisms.loss_distribution import (
+    DiscreteLoss,
+    Kind,
+    LossDistribution,
+    SmoothLoss,
+)
 from dpaudit.mechanisms.noise import GaussianNoise, GeometricNoise, LaplaceNoise
 from dpaudit.mechanisms.noisy_max import NoisyMax
+from dpaudit.mechanisms.output_likelihood import (
+    OutputLikelihood,
+    elementwise_likelihood,
+)
 from dpaudit.mechanisms.parity import Xor, XorInPairs, XorRandomisedResponse
-from dpaudit.mechanisms.said import Said, said_alone
 from dpaudit.mechanisms.sets import CountInSets
 from dpaudit.theory.gaps import gaps
 from dpaudit.theory.limit import limit, power_at_most
@@ -26,10 +34,10 @@ from dpaudit.theory.right_law import right_law
 ALPHA = 0.05
 
 
-def randomised_response(elements: int, loss: float) -> list[Said]:
-    law = DiscreteLoss(values=np.array([loss]), chances=np.ones(1))
-    kind = Kind(chance=1.0, groups=elements, size=1, loss=law)
-    return said_alone(LossLaw(elements=elements, kinds=(kind,)))
+def randomised_response(elements: int, loss: float) -> list[OutputLikelihood]:
+    law = DiscreteLoss(values=np.array([loss]), probabilities=np.ones(1))
+    kind = Kind(probability=1.0, groups=elements, size=1, loss=law)
+    return elementwise_likelihood(LossDistribution(elements=elements, kinds=(kind,)))
 
 
 def best_binomial_test(elements: int, loss: float, epsilon: float) -> float:
@@ -84,13 +92,13 @@ def test_the_best_number_of_guesses_stays_below(
     guesses: int,
 ) -> None:
     """The exact median of our own bound, which is valid, and not far below."""
-    law = mechanism.loss_law(elements)
+    law = mechanism.loss_distribution(elements)
     right = right_law(law, guesses=guesses)
     bounds = bounds_by_count(
         right, canaries=elements, guesses=guesses, delta=0.0, alpha=ALPHA
     )
     median = bounds[np.searchsorted(np.cumsum(right), 0.5)]
-    found = limit(said_alone(law), alpha=ALPHA)
+    found = limit(elementwise_likelihood(law), alpha=ALPHA)
     assert 0.9 * found < median <= found
 
 
@@ -99,10 +107,10 @@ def table(rng: np.random.Generator, outputs: int, ones: int) -> np.ndarray:
     return rng.dirichlet(np.ones(outputs), ones + 1)
 
 
-def said(chances: np.ndarray, groups: int) -> Said:
+def said(chances: np.ndarray, groups: int) -> OutputLikelihood:
     ones = len(chances) - 1
     prior = stats.binom.pmf(np.arange(ones + 1), ones, 0.5)
-    return Said(
+    return OutputLikelihood(
         groups=groups, weights=prior @ chances, log_likelihood=np.log(chances.T)
     )
 
@@ -194,16 +202,22 @@ def test_a_loss_that_is_rounded_up_is_told_no_less() -> None:
     smooth = SmoothLoss(
         tail_at=lambda t: np.where(t <= 0, 1.0, np.exp(-2 * t)), breaks=(0.0, 15.0)
     )
-    kind = Kind(chance=1.0, groups=500, size=1, loss=smooth)
-    found = limit(said_alone(LossLaw(elements=500, kinds=(kind,))), alpha=ALPHA)
+    kind = Kind(probability=1.0, groups=500, size=1, loss=smooth)
+    found = limit(
+        elementwise_likelihood(LossDistribution(elements=500, kinds=(kind,))),
+        alpha=ALPHA,
+    )
     points = np.linspace(0, 15, 3001)
     ends = []
     for values in (points[:-1], points[1:]):
         chances = np.exp(-2 * points[:-1]) - np.exp(-2 * points[1:])
-        law = DiscreteLoss(values=values, chances=chances / chances.sum())
-        coarse = Kind(chance=1.0, groups=500, size=1, loss=law)
+        law = DiscreteLoss(values=values, probabilities=chances / chances.sum())
+        coarse = Kind(probability=1.0, groups=500, size=1, loss=law)
         ends.append(
-            limit(said_alone(LossLaw(elements=500, kinds=(coarse,))), alpha=ALPHA)
+            limit(
+                elementwise_likelihood(LossDistribution(elements=500, kinds=(coarse,))),
+                alpha=ALPHA,
+            )
         )
     assert ends[0] <= found <= ends[1] + 2e-4
     assert ends[1] - ends[0] < 0.02
@@ -211,9 +225,9 @@ def test_a_loss_that_is_rounded_up_is_told_no_less() -> None:
 
 def test_all_or_nothing_says_nothing_most_of_the_time() -> None:
     """Everything is revealed with a chance of 0.01: the null is hit as seldom."""
-    sure = DiscreteLoss(values=np.array([np.inf]), chances=np.ones(1))
-    kind = Kind(chance=0.01, groups=100, size=1, loss=sure)
-    law = said_alone(LossLaw(elements=100, kinds=(kind,)))
+    sure = DiscreteLoss(values=np.array([np.inf]), probabilities=np.ones(1))
+    kind = Kind(probability=0.01, groups=100, size=1, loss=sure)
+    law = elementwise_likelihood(LossDistribution(elements=100, kinds=(kind,)))
     power, _ = power_at_most(law, 1.0, alpha=ALPHA)
     # Always right when revealed, which the null almost never is; the rest at random.
     assert power == pytest.approx(0.01 + ALPHA * 0.99, abs=1e-3)
@@ -232,7 +246,10 @@ def test_the_gaps_say_it() -> None:
 
 def test_a_parity_is_one_answer() -> None:
     """Its null answers by randomised response; of one answer little can be told."""
-    for said in (Xor(elements=5).said(5), Xor(elements=64).said(64)):
+    for said in (
+        Xor(elements=5).output_likelihood(5),
+        Xor(elements=64).output_likelihood(64),
+    ):
         power, _ = power_at_most(said, 0.7, alpha=ALPHA)
         least = ALPHA / special.expit(0.7)
         assert least - 1e-9 <= power < least + 2e-4
@@ -241,10 +258,10 @@ def test_a_parity_is_one_answer() -> None:
 
 def test_parities_of_pairs_are_as_many_answers_as_pairs() -> None:
     """No element by itself is known, and yet much can be told."""
-    said = XorInPairs(elements=200).said(200)
+    said = XorInPairs(elements=200).output_likelihood(200)
     power, _ = power_at_most(said, 3.0, alpha=ALPHA)
     assert power == pytest.approx(best_binomial_test(100, 700.0, 3.0), abs=1e-6)
-    noisy = XorRandomisedResponse(elements=3, epsilon=2.0).said(3)
+    noisy = XorRandomisedResponse(elements=3, epsilon=2.0).output_likelihood(3)
     power, _ = power_at_most(noisy, 0.5, alpha=ALPHA)
     assert power == pytest.approx(best_binomial_test(1, 2.0, 0.5), abs=1e-6)
 
@@ -252,8 +269,10 @@ def test_parities_of_pairs_are_as_many_answers_as_pairs() -> None:
 def test_a_count_of_one_is_local() -> None:
     """The loss of local noise is rounded up; of the count it is on a grid."""
     ones = CountInSets(elements=300, set_size=1, noise=GaussianNoise(sigma=1.0))
-    alone = limit(LocalGaussian(sigma=1.0).said(300), alpha=ALPHA)
-    assert alone - 0.01 < limit(ones.said(300), alpha=ALPHA) <= alone + 2e-4
+    alone = limit(LocalGaussian(sigma=1.0).output_likelihood(300), alpha=ALPHA)
+    assert (
+        alone - 0.01 < limit(ones.output_likelihood(300), alpha=ALPHA) <= alone + 2e-4
+    )
 
 
 @pytest.mark.parametrize(
@@ -269,7 +288,9 @@ def test_noisy_counts_against_every_mechanism(
     noise: GeometricNoise | LaplaceNoise | GaussianNoise, most: float, size: int
 ) -> None:
     """The count is cut into cells; who sees only those tells no more."""
-    said = CountInSets(elements=size, set_size=size, noise=noise).said(size)
+    said = CountInSets(elements=size, set_size=size, noise=noise).output_likelihood(
+        size
+    )
     found, paid = power_at_most(said, 0.2, alpha=ALPHA)
     rows = np.exp(said[0].log_likelihood)
     chances = np.add.reduceat(rows, np.arange(0, len(rows), len(rows) // 6)).T
@@ -280,9 +301,9 @@ def test_noisy_counts_against_every_mechanism(
 
 def test_a_winner_is_one_answer() -> None:
     mechanism = NoisyMax(elements=9, epsilon=2.0, candidates=3)
-    (said,) = mechanism.said(9)
+    (said,) = mechanism.output_likelihood(9)
     votes = np.array([1, 1, 1, 1, 0, 0, 0, 0, 0])
-    law = mechanism.law(votes)
+    law = mechanism.distribution(votes)
     odds = said.log_likelihood[:, 4] - said.log_likelihood[0, 4]
     assert odds == pytest.approx(np.log(law / law[0]))
     assert limit([said], alpha=ALPHA) < 2.0
@@ -327,20 +348,24 @@ def test_what_is_not_a_law_is_refused(
     weights: np.ndarray, likelihood: np.ndarray, says: str
 ) -> None:
     with pytest.raises(InvalidInputError, match=says):
-        Said(groups=1, weights=weights, log_likelihood=likelihood)
+        OutputLikelihood(groups=1, weights=weights, log_likelihood=likelihood)
 
 
 @pytest.mark.parametrize("rows", [[[0.0, -1e5], [0.0, -1e5]], [[0.0, -800], [1, -800]]])
 def test_what_floats_cannot_hold_limits_nothing(rows: list[list[float]]) -> None:
     """A number of ones whose chance vanishes has no law, and so no null."""
-    said = Said(groups=10, weights=np.ones(2) / 2, log_likelihood=np.array(rows))
+    said = OutputLikelihood(
+        groups=10, weights=np.ones(2) / 2, log_likelihood=np.array(rows)
+    )
     assert power_at_most([said], 0.5, alpha=ALPHA, delta=1e-3) == (1.0, np.inf)
 
 
 def test_a_null_may_be_fitted_to_other_outputs() -> None:
     """To the same it is the same; to others it is farther, and the limit higher."""
     said, other = (
-        CountInSets(elements=90, set_size=3, noise=GaussianNoise(sigma=sigma)).said(90)
+        CountInSets(
+            elements=90, set_size=3, noise=GaussianNoise(sigma=sigma)
+        ).output_likelihood(90)
         for sigma in (1.5, 1.2)
     )
     alone = limit(said, alpha=ALPHA)

@@ -83,7 +83,7 @@ class Halves:
 
     def __init__(self, rows):
         self._table = FiniteTable(rows=rows)
-        self.pairs, self.law = self._table.pairs, self._table.law
+        self.pairs, self.distribution = self._table.pairs, self._table.distribution
         self.outputs, self.run = self._table.outputs, self._table.run
 
     def posterior(self, output):
@@ -146,7 +146,7 @@ def test_parities_have_their_closed_forms():
         CountInSets(elements=8, set_size=4),
         XorInPairs(elements=8),
         NameAndShame(elements=8),
-        AllOrNothing(elements=8, chance=0.4),
+        AllOrNothing(elements=8, probability=0.4),
         LocalRandomisedResponse(epsilon=1.0),
     ],
     ids=lambda each: type(each).__name__,

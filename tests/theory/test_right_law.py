@@ -10,23 +10,28 @@ from scipy import integrate, special, stats
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.guessers import MostLikely, Submission
 from dpaudit.game.pairs import Pairs
-from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, LossLaw, SmoothLoss
-from dpaudit.mechanisms.names import Parameters, named
+from dpaudit.mechanisms.catalogue import Parameters, named
+from dpaudit.mechanisms.loss_distribution import (
+    DiscreteLoss,
+    Kind,
+    LossDistribution,
+    SmoothLoss,
+)
 from dpaudit.theory import right_law as module
 from dpaudit.theory.right_law import determines_right, right_law, simulated_law
 
-LRR = DiscreteLoss(values=np.array([1.2]), chances=np.ones(1))
+LRR = DiscreteLoss(values=np.array([1.2]), probabilities=np.ones(1))
 THREE = DiscreteLoss(
-    values=np.array([0.0, 0.7, np.inf]), chances=np.array([0.3, 0.5, 0.2])
+    values=np.array([0.0, 0.7, np.inf]), probabilities=np.array([0.3, 0.5, 0.2])
 )
 ZERO_TO_ONE = DiscreteLoss(
-    values=np.array([0.2, 1.0, 2.5]), chances=np.array([0.6, 0.1, 0.3])
+    values=np.array([0.2, 1.0, 2.5]), probabilities=np.array([0.6, 0.1, 0.3])
 )
 
 
 def local(loss, elements, groups=None, size=1):
-    kind = Kind(chance=1.0, groups=groups or elements, size=size, loss=loss)
-    return LossLaw(elements=elements, kinds=(kind,))
+    kind = Kind(probability=1.0, groups=groups or elements, size=size, loss=loss)
+    return LossDistribution(elements=elements, kinds=(kind,))
 
 
 def gaussian(mu):
@@ -67,7 +72,9 @@ def enumerated(loss, n, k):
     law = np.zeros(k + 1)
     for pick in itertools.product(range(len(loss.values)), repeat=n):
         best = np.sort(loss.values[list(pick)])[::-1][:k]
-        law += np.prod(loss.chances[list(pick)]) * sum_of_coins(special.expit(best))
+        law += np.prod(loss.probabilities[list(pick)]) * sum_of_coins(
+            special.expit(best)
+        )
     return law
 
 
@@ -89,25 +96,25 @@ def test_silent_elements_are_coins_that_come_last(k):
 
 def test_kinds_of_output_mix_and_the_rest_is_silent():
     kinds = (
-        Kind(chance=0.25, groups=4, size=1, loss=LRR),
-        Kind(chance=0.35, groups=4, size=1, loss=THREE),
+        Kind(probability=0.25, groups=4, size=1, loss=LRR),
+        Kind(probability=0.35, groups=4, size=1, loss=THREE),
     )
-    found = right_law(LossLaw(elements=4, kinds=kinds), guesses=3)
+    found = right_law(LossDistribution(elements=4, kinds=kinds), guesses=3)
     want = 0.25 * enumerated(LRR, 4, 3) + 0.35 * enumerated(THREE, 4, 3)
     assert found == pytest.approx(want + 0.4 * sum_of_coins([0.5] * 3), abs=1e-12)
 
 
 def test_all_or_nothing_is_all_right_or_coins():
-    sure = DiscreteLoss(values=np.array([np.inf]), chances=np.ones(1))
-    kind = Kind(chance=0.3, groups=1, size=10, loss=sure)
-    found = right_law(LossLaw(elements=10, kinds=(kind,)), guesses=10)
+    sure = DiscreteLoss(values=np.array([np.inf]), probabilities=np.ones(1))
+    kind = Kind(probability=0.3, groups=1, size=10, loss=sure)
+    found = right_law(LossDistribution(elements=10, kinds=(kind,)), guesses=10)
     want = 0.7 * stats.binom.pmf(np.arange(11), 10, 0.5)
     want[10] += 0.3
     assert found == pytest.approx(want, abs=1e-14)
 
 
 def test_a_mechanism_that_never_speaks_leaves_coins():
-    found = right_law(LossLaw(elements=50, kinds=()), guesses=50)
+    found = right_law(LossDistribution(elements=50, kinds=()), guesses=50)
     assert found == pytest.approx(stats.binom.pmf(np.arange(51), 50, 0.5), abs=1e-14)
 
 
@@ -246,8 +253,8 @@ def test_a_simulation_finds_the_law_of_a_count(k):
 def test_the_law_is_that_of_the_mechanisms_when_they_are_run(name, k):
     """Wrong by chance less than once in 10^6, as above."""
     n, runs = 8, 4000
-    mechanism = named(name, Parameters(elements=n, chance=0.3))
-    law = mechanism.loss_law(n)
+    mechanism = named(name, Parameters(elements=n, probability=0.3))
+    law = mechanism.loss_distribution(n)
     assert determines_right(law)
     counts = simulated_law(
         mechanism,
@@ -273,5 +280,5 @@ def test_a_guesser_that_guesses_too_often_is_refused():
 
 def test_only_groups_of_one_or_of_certainty_determine_the_law():
     assert determines_right(local(THREE, 10))
-    assert determines_right(LossLaw(elements=10, kinds=()))
+    assert determines_right(LossDistribution(elements=10, kinds=()))
     assert not determines_right(local(LRR, 10, groups=2, size=5))

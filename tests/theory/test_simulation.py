@@ -36,7 +36,7 @@ def covers(interval, value, slack=1e-12):
 MECHANISMS = [
     LocalGaussian(sigma=1.0),
     LocalRandomisedResponse(epsilon=1.0),
-    AllOrNothing(elements=12, chance=0.4),
+    AllOrNothing(elements=12, probability=0.4),
     CountInSets(elements=12, set_size=3),
     CountInSets(elements=12, set_size=4, noise=LaplaceNoise(epsilon=1.0)),
 ]
@@ -47,7 +47,7 @@ MECHANISMS = [
 def test_the_intervals_hold_the_exact_values(mechanism, delta):
     # 60 intervals at 99 % that are wider than they need be; fixed seeds
     found = measured(mechanism, seed=3, delta=delta)
-    law = mechanism.loss_law(12)
+    law = mechanism.loss_distribution(12)
     assert covers(found.average_element, from_law.average_element(law))
     assert covers(found.average_case, from_law.average_case(law))
     assert covers(found.best, from_law.best(law, 5))
@@ -57,8 +57,8 @@ def test_the_intervals_hold_the_exact_values(mechanism, delta):
 
 def test_intervals_are_wrong_no_more_often_than_they_say():
     # 500 intervals at 99 %: more than 14 wrong would have a chance of 1e-4
-    mechanism = AllOrNothing(elements=3, chance=0.3)
-    law = mechanism.loss_law(3)
+    mechanism = AllOrNothing(elements=3, probability=0.3)
+    law = mechanism.loss_distribution(3)
     wrong = dict.fromkeys(("average", "level"), 0)
     for seed in range(500):
         found = measured(
@@ -84,7 +84,7 @@ def test_the_interval_is_that_of_maurer_and_pontil():
 def test_variance_widens_the_interval_as_the_theorem_says():
     # accuracies of 1/2 and 1: the interval of [0, 1] values, halved
     runs = 300
-    found = measured(AllOrNothing(elements=12, chance=0.5), seed=1, runs=runs)
+    found = measured(AllOrNothing(elements=12, probability=0.5), seed=1, runs=runs)
     share = 2 * (found.best.value - 0.5)
     variance = share * (1 - share) * runs / (runs - 1)
     cost = log(2 / 0.005)
@@ -132,7 +132,7 @@ def test_the_surest_guesses_have_the_best_efficacy(mechanism):
         runs=500,
         rng=np.random.default_rng(4),
     )
-    assert covers(found, from_law.best(mechanism.loss_law(12), 5))
+    assert covers(found, from_law.best(mechanism.loss_distribution(12), 5))
 
 
 def test_guessing_the_opposite_is_wrong_as_often_as_right_was_right():

@@ -112,7 +112,7 @@ def test_the_chance_of_ten_is_that_of_the_law_of_losses(power, threshold):
     sizes = [power, power + 1, power + 2]
     direct = count_in_sets_tightness(rate, thresholds=[threshold], log2_sizes=sizes)
     law = exposure(
-        lambda n: CountInSets(elements=n, set_size=8).loss_law(n),
+        lambda n: CountInSets(elements=n, set_size=8).loss_distribution(n),
         threshold,
         [1 << m for m in sizes],
     )
@@ -140,8 +140,8 @@ def test_so_many_sets_are_counted_by_poisson_without_a_seam():
         (lambda n: LocalRandomisedResponse(epsilon=1.0), [0.5, 0.999], True),
         (lambda n: LocalLaplace(epsilon=1.0), [0.5, 0.999], True),
         (lambda n: LocalGaussian(sigma=1.0), [1.0, 2.0, 3.0], True),
-        (lambda n: AllOrNothing(elements=n, chance=0.3), [1.0], False),
-        (lambda n: AllOrNothing(elements=n, chance=0.995), [1.0], False),
+        (lambda n: AllOrNothing(elements=n, probability=0.3), [1.0], False),
+        (lambda n: AllOrNothing(elements=n, probability=0.995), [1.0], False),
         (lambda n: NameAndShame(elements=n), [1.0], False),
         (lambda n: Xor(elements=n), [1.0], False),
         (count, [0.5, 1.0], False),
@@ -150,7 +150,9 @@ def test_so_many_sets_are_counted_by_poisson_without_a_seam():
 )
 def test_the_verdicts_are_those_of_the_paper(mechanism_at, thresholds, verdict):
     found = tightness(
-        lambda n: mechanism_at(n).loss_law(n), thresholds=thresholds, sizes=SIZES
+        lambda n: mechanism_at(n).loss_distribution(n),
+        thresholds=thresholds,
+        sizes=SIZES,
     )
     assert found.verdict is verdict
 
@@ -190,6 +192,8 @@ def test_tables_that_do_not_fit_are_refused():
 def test_a_count_is_not_tight_even_where_its_chances_are_below_all_floats():
     """At a loss of 4.5 and 2^20 coins the chance is far below 10^-308."""
     found = tightness(
-        lambda n: count(n).loss_law(n), thresholds=[4.5], sizes=[2**12, 2**16, 2**20]
+        lambda n: count(n).loss_distribution(n),
+        thresholds=[4.5],
+        sizes=[2**12, 2**16, 2**20],
     )
     assert found.verdict is False

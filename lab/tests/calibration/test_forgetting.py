@@ -232,7 +232,7 @@ def test_a_whole_audit_that_ignores_delta_fails(case, monkeypatch):
     if case.guesser == "learned":
         whole._learned(case.mechanism)  # from the mechanism as it is
     audited = subject(case.mechanism)
-    loud = replace(audited.mechanism, chance=1.0)
+    loud = replace(audited.mechanism, probability=1.0)
     monkeypatch.setattr(whole, "subject", lambda _: replace(audited, mechanism=loud))
     setting = {**case.setting(), "audits": 4}
     assert trial(setting, np.random.default_rng(1))["wrong"] == 0

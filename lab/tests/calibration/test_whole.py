@@ -80,7 +80,7 @@ def test_true_claims_stand(case):
 def test_training_is_refuted_whenever_it_is_heard(case, monkeypatch):
     """So the rate of its rows is the chance that it is heard: it bites."""
     audited = subject(case.mechanism)
-    loud = replace(audited.mechanism, chance=1.0)
+    loud = replace(audited.mechanism, probability=1.0)
     monkeypatch.setattr(whole, "subject", lambda _: replace(audited, mechanism=loud))
     found = trial({**case.setting(), "audits": 5}, np.random.default_rng(3))
     assert found["refuted"] >= 3

@@ -114,7 +114,7 @@ def test_what_no_median_exceeds_is_that_of_the_best_tests_of_sets_of_one():
     # of those of an epsilon are as right.
     p = 0.1 ** (1 / 100)
     assert sets.most(1) == pytest.approx(log(p / (1 - p)), abs=2e-4)
-    alone = LocalGaussian(sigma=adaptive_steps.NOISE).said(1000)
+    alone = LocalGaussian(sigma=adaptive_steps.NOISE).output_likelihood(1000)
     assert adaptive_steps.most(1) == pytest.approx(
         limit(alone, alpha=0.05, delta=1e-5), abs=2e-3
     )

@@ -77,7 +77,7 @@ def lower(bound, task, guesses, correct):
 @cache
 def library_law(task, guesses):
     mechanism = LocalGaussian(sigma=1 / task.mu)
-    return right_law(mechanism.loss_law(task.canaries), guesses=guesses)
+    return right_law(mechanism.loss_distribution(task.canaries), guesses=guesses)
 
 
 def summed(bound, task, guesses):

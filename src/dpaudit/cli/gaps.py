@@ -16,7 +16,7 @@ from dpaudit.cli._shared import (
 
 if TYPE_CHECKING:
     from dpaudit._canonical import Json
-    from dpaudit.mechanisms.names import Parameters
+    from dpaudit.mechanisms.catalogue import Parameters
     from dpaudit.theory.rungs import Gaps, Rung
 
 _FORMAT = "dpaudit.gaps.1"
@@ -28,7 +28,9 @@ def gaps(
     epsilon: Annotated[float, typer.Option(help="Of the mechanism.")] = 1.0,
     sigma: Annotated[float, typer.Option(help="Deviation of Gaussian noise.")] = 1.0,
     set_size: Annotated[int, typer.Option(help="Elements that share a count.")] = 10,
-    chance: Annotated[float, typer.Option(help="Of all-or-nothing to speak.")] = 0.1,
+    probability: Annotated[
+        float, typer.Option(help="Of all-or-nothing to speak.")
+    ] = 0.1,
     guesses: Annotated[
         int | None, typer.Option(help="Guesses of the audit; all if not given.")
     ] = None,
@@ -45,10 +47,14 @@ def gaps(
 
     Exits with 0, or 2 if something is misused.
     """
-    from dpaudit.mechanisms.names import Parameters  # noqa: PLC0415 (numpy)
+    from dpaudit.mechanisms.catalogue import Parameters  # noqa: PLC0415 (numpy)
 
     parameters = Parameters(
-        elements=n, epsilon=epsilon, sigma=sigma, set_size=set_size, chance=chance
+        elements=n,
+        epsilon=epsilon,
+        sigma=sigma,
+        set_size=set_size,
+        probability=probability,
     )
     with patience("computing the gaps"):
         found = _gaps(name, parameters, guesses, delta, alpha, observed, seed)
@@ -68,7 +74,7 @@ def _gaps(
     import numpy as np  # noqa: PLC0415
 
     from dpaudit import _validate  # noqa: PLC0415
-    from dpaudit.mechanisms.names import named  # noqa: PLC0415
+    from dpaudit.mechanisms.catalogue import named  # noqa: PLC0415
     from dpaudit.theory.gaps import gaps as found  # noqa: PLC0415
 
     _validate.whole_number("--seed", seed)

@@ -49,7 +49,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit.mechanisms.exchangeable import log_fair
-from dpaudit.mechanisms.loss_law import DiscreteLoss, SmoothLoss
+from dpaudit.mechanisms.loss_distribution import DiscreteLoss, SmoothLoss
 from dpaudit.stats.binomial import log_mass, window
 
 __all__ = [
@@ -69,14 +69,14 @@ def noiseless_loss(size: int) -> DiscreteLoss:
 
     Example:
         >>> loss = noiseless_loss(3)  # counts 1 or 2; 0 or 3
-        >>> loss.values.round(4), loss.chances
+        >>> loss.values.round(4), loss.probabilities
         (array([0.6931,    inf]), array([0.75, 0.25]))
     """
     most = np.arange((size + 1) // 2, size + 1)  # ones, or zeros if they are more
     with np.errstate(divide="ignore"):  # all alike: an infinite loss
         values = np.log(most) - np.log(size - most)
-    chances = np.where(2 * most == size, 1, 2) * np.exp(log_fair(size)[most])
-    return rising(values, np.maximum(chances, _SMALLEST))
+    probabilities = np.where(2 * most == size, 1, 2) * np.exp(log_fair(size)[most])
+    return rising(values, np.maximum(probabilities, _SMALLEST))
 
 
 def geometric_loss(size: int, epsilon: float) -> DiscreteLoss:
@@ -84,7 +84,7 @@ def geometric_loss(size: int, epsilon: float) -> DiscreteLoss:
 
     Example:
         >>> loss = geometric_loss(1, 2.0)  # outputs up to 0 or from 1: a loss of 2
-        >>> loss.values.round(4), loss.chances
+        >>> loss.values.round(4), loss.probabilities
         (array([2.]), array([1.]))
     """
     below, above = mixed_sides(size - 1, epsilon)
@@ -96,8 +96,8 @@ def geometric_loss(size: int, epsilon: float) -> DiscreteLoss:
     # P[z >= s]: the noise is at least s - N, with chance e^(-epsilon (s - N)) / (1 +
     # e^-epsilon); N = B + 1 or B.
     beyond = 2 * np.exp(mixed_sides(size, epsilon)[0][-2]) / (1 + np.exp(-epsilon))
-    chances = np.maximum(np.append(inner, beyond), _SMALLEST)
-    return rising(np.clip(values, 0.0, epsilon), chances)
+    probabilities = np.maximum(np.append(inner, beyond), _SMALLEST)
+    return rising(np.clip(values, 0.0, epsilon), probabilities)
 
 
 def mixed_sides(
@@ -117,11 +117,13 @@ def mixed_sides(
     return below, above
 
 
-def rising(values: NDArray[np.float64], chances: NDArray[np.float64]) -> DiscreteLoss:
+def rising(
+    values: NDArray[np.float64], probabilities: NDArray[np.float64]
+) -> DiscreteLoss:
     """Return the law with equal values joined and rounding spread over all chances."""
     sizes, where = np.unique(values, return_inverse=True)
-    joined = np.bincount(where, weights=chances)
-    return DiscreteLoss(values=sizes, chances=joined / joined.sum())
+    joined = np.bincount(where, weights=probabilities)
+    return DiscreteLoss(values=sizes, probabilities=joined / joined.sum())
 
 
 _MOST_BREAKS = 256

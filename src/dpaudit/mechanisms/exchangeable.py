@@ -136,8 +136,11 @@ class ExchangeablePosterior:
         ways = log_fair(others)
         top = terms.max(axis=1, keepdims=True)
         top[top == -np.inf] = 0.0
-        scaled, chances = np.exp(terms - top), np.exp(ways)
-        with_one, with_zero = scaled[:, 1:] @ chances, scaled[:, :-1] @ chances
+        scaled, probabilities = np.exp(terms - top), np.exp(ways)
+        with_one, with_zero = (
+            scaled[:, 1:] @ probabilities,
+            scaled[:, :-1] @ probabilities,
+        )
         if min(with_one.min(), with_zero.min()) > SAFE:
             return np.asarray(np.log(with_one / with_zero))
         return _log_ratio(ways + terms[:, 1:], ways + terms[:, :-1])
@@ -179,9 +182,9 @@ def log_fair(coins: int) -> NDArray[np.float64]:
 
 @lru_cache(maxsize=_FEW + 1)
 def _log_fair(coins: int) -> NDArray[np.float64]:
-    law = log_mass(np.arange(coins + 1), coins, 0.0) if coins else np.zeros(1)
-    law.setflags(write=False)  # it is kept for the next who asks
-    return law
+    distribution = log_mass(np.arange(coins + 1), coins, 0.0) if coins else np.zeros(1)
+    distribution.setflags(write=False)  # it is kept for the next who asks
+    return distribution
 
 
 def log_sum(terms: NDArray[np.float64]) -> NDArray[np.float64]:

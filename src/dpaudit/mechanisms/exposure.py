@@ -28,14 +28,17 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.game.mechanism import FixedPosterior, Mechanism, Posterior
 from dpaudit.game.pairs import Pairs
 from dpaudit.mechanisms._shared import NOTHING, one_each
-from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, LossLaw
-from dpaudit.mechanisms.said import Said, said_alone
-from dpaudit.mechanisms.table import digits, product_law
+from dpaudit.mechanisms.loss_distribution import DiscreteLoss, Kind, LossDistribution
+from dpaudit.mechanisms.output_likelihood import (
+    OutputLikelihood,
+    elementwise_likelihood,
+)
+from dpaudit.mechanisms.table import digits, product_distribution
 from dpaudit.privacy.guarantees import Adjacency, ApproxDP, Guarantee, PrivacyCurve
 
 __all__ = ["AllOrNothing", "Identity", "NameAndShame"]
 
-_CERTAIN = DiscreteLoss(values=np.array([np.inf]), chances=np.ones(1))
+_CERTAIN = DiscreteLoss(values=np.array([np.inf]), probabilities=np.ones(1))
 
 
 @final
@@ -80,7 +83,7 @@ class NameAndShame:
         one_each(data, self.elements)
         return data[rng.integers(self.elements)]
 
-    def law(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
         """Return the chances of naming each element with -1, then with +1."""
         shamed = np.asarray(data) > 0
         return np.concatenate([~shamed, shamed]) / len(shamed)
@@ -106,14 +109,14 @@ class NameAndShame:
         """Return what an output says; coins revealed say nothing of others."""
         return FixedPosterior(self.log_odds(output))
 
-    def loss_law(self, elements: int) -> LossLaw:
+    def loss_distribution(self, elements: int) -> LossDistribution:
         """Return the law of the losses: one element of all is known for certain."""
-        kind = Kind(chance=1.0, groups=1, size=1, loss=_CERTAIN)
-        return LossLaw(elements=elements, kinds=(kind,))
+        kind = Kind(probability=1.0, groups=1, size=1, loss=_CERTAIN)
+        return LossDistribution(elements=elements, kinds=(kind,))
 
-    def said(self, elements: int) -> list[Said]:
+    def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
         """Return all that outputs say: of each element by itself."""
-        return said_alone(self.loss_law(elements))
+        return elementwise_likelihood(self.loss_distribution(elements))
 
 
 @final
@@ -141,9 +144,9 @@ class Identity:
         del rng
         return np.array(data)
 
-    def law(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
         """Return the chance of each of the 2^n outputs, which is 0 or 1."""
-        return product_law([np.array([1.0 - bit, bit]) for bit in data])
+        return product_distribution([np.array([1.0 - bit, bit]) for bit in data])
 
     def outputs(self, elements: int) -> Sequence[NDArray[Any]]:
         """Return the outputs; bit i of an output's number is element i."""
@@ -157,14 +160,14 @@ class Identity:
         """Return what an output says: everything."""
         return FixedPosterior(self.log_odds(output))
 
-    def loss_law(self, elements: int) -> LossLaw:
+    def loss_distribution(self, elements: int) -> LossDistribution:
         """Return the law of the losses: all elements are known for certain."""
-        kind = Kind(chance=1.0, groups=elements, size=1, loss=_CERTAIN)
-        return LossLaw(elements=elements, kinds=(kind,))
+        kind = Kind(probability=1.0, groups=elements, size=1, loss=_CERTAIN)
+        return LossDistribution(elements=elements, kinds=(kind,))
 
-    def said(self, elements: int) -> list[Said]:
+    def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
         """Return all that outputs say: of each element by itself."""
-        return said_alone(self.loss_law(elements))
+        return elementwise_likelihood(self.loss_distribution(elements))
 
 
 @final
@@ -177,11 +180,11 @@ class AllOrNothing:
 
     Attributes:
         elements: How many elements the data have.
-        chance: How likely the mechanism is run.
+        probability: How likely the mechanism is run.
         inner: The mechanism; if left out, the data are published.
 
     Example:
-        >>> mechanism = AllOrNothing(elements=3, chance=0.1)
+        >>> mechanism = AllOrNothing(elements=3, probability=0.1)
         >>> mechanism.run(np.array([0, 1, 1]), np.random.default_rng(1)) is None
         True
         >>> mechanism.log_odds(None)
@@ -191,18 +194,18 @@ class AllOrNothing:
     """
 
     elements: int
-    chance: float
+    probability: float
     # Any: which capabilities it has is not known here.
     inner: Any = Identity()
 
     def __post_init__(self) -> None:
         _validate.whole_number("elements", self.elements, least=1)
-        _validate.probability("chance", self.chance)
+        _validate.probability("probability", self.probability)
 
     @property
     def guarantee(self) -> Guarantee:
         """The inner curve, scaled; (0, chance)-DP if the inner one has none."""
-        return _scaled(getattr(self.inner, "guarantee", NOTHING), self.chance)
+        return _scaled(getattr(self.inner, "guarantee", NOTHING), self.probability)
 
     @property
     def pairs(self) -> Pairs:
@@ -214,13 +217,15 @@ class AllOrNothing:
         """Return the inner mechanism's output, or None."""
         one_each(data, self.elements)
         inner: Mechanism[Any] = self.inner
-        return inner.run(data, rng) if rng.random() < self.chance else None
+        return inner.run(data, rng) if rng.random() < self.probability else None
 
     @property
-    def law(self) -> Callable[[NDArray[Any]], NDArray[np.float64]]:
+    def distribution(self) -> Callable[[NDArray[Any]], NDArray[np.float64]]:
         """From data to the chances of the inner outputs, then of None."""
-        inner = self.inner.law
-        return lambda data: np.append(self.chance * inner(data), 1 - self.chance)
+        inner = self.inner.distribution
+        return lambda data: np.append(
+            self.probability * inner(data), 1 - self.probability
+        )
 
     @property
     def outputs(self) -> Callable[[int], Sequence[Any]]:
@@ -248,33 +253,39 @@ class AllOrNothing:
         return posterior
 
     @property
-    def loss_law(self) -> Callable[[int], LossLaw]:
+    def loss_distribution(self) -> Callable[[int], LossDistribution]:
         """From a number of elements to the law of their losses."""
-        inner = self.inner.loss_law
+        inner = self.inner.loss_distribution
 
-        def loss_law(elements: int) -> LossLaw:
-            law: LossLaw = inner(elements)
-            kinds = (replace(k, chance=self.chance * k.chance) for k in law.kinds)
-            return LossLaw(elements=elements, kinds=tuple(kinds))
+        def loss_distribution(elements: int) -> LossDistribution:
+            losses: LossDistribution = inner(elements)
+            kinds = (
+                replace(k, probability=self.probability * k.probability)
+                for k in losses.kinds
+            )
+            return LossDistribution(elements=elements, kinds=tuple(kinds))
 
-        return loss_law
+        return loss_distribution
 
     @property
-    def said(self) -> Callable[[int], list[Said]]:
+    def output_likelihood(self) -> Callable[[int], list[OutputLikelihood]]:
         """From a number of elements to all that outputs say; None says nothing."""
-        inner = self.inner.said
+        inner = self.inner.output_likelihood
 
-        def said(elements: int) -> list[Said]:
-            every: list[Said] = inner(elements)
-            return [replace(each, chance=self.chance * each.chance) for each in every]
+        def output_likelihood(elements: int) -> list[OutputLikelihood]:
+            kinds: list[OutputLikelihood] = inner(elements)
+            return [
+                replace(kind, probability=self.probability * kind.probability)
+                for kind in kinds
+            ]
 
-        return said
+        return output_likelihood
 
     def _silence(self) -> NDArray[np.float64]:
         return np.zeros(self.elements)
 
 
-def _scaled(guarantee: Guarantee, chance: float) -> Guarantee:
+def _scaled(guarantee: Guarantee, probability: float) -> Guarantee:
     """Return the guarantee with every delta multiplied by a chance.
 
     Between its points a guarantee is what they imply, a line in ``e^epsilon``, and
@@ -284,7 +295,7 @@ def _scaled(guarantee: Guarantee, chance: float) -> Guarantee:
     if epsilons[0] > 0:
         epsilons = np.append(0.0, epsilons)
         deltas = np.append(guarantee.delta_at(0.0), deltas)
-    scaled = chance * deltas
+    scaled = probability * deltas
     if len(epsilons) == 1:
         return ApproxDP(
             epsilon=0.0, delta=float(scaled[0]), adjacency=guarantee.adjacency

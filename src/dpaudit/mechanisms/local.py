@@ -25,9 +25,18 @@ from scipy import special
 from dpaudit import _validate
 from dpaudit.game.mechanism import FixedPosterior
 from dpaudit.game.pairs import Pairs
-from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, Loss, LossLaw, SmoothLoss
-from dpaudit.mechanisms.said import Said, said_alone
-from dpaudit.mechanisms.table import digits, product_law
+from dpaudit.mechanisms.loss_distribution import (
+    DiscreteLoss,
+    Kind,
+    Loss,
+    LossDistribution,
+    SmoothLoss,
+)
+from dpaudit.mechanisms.output_likelihood import (
+    OutputLikelihood,
+    elementwise_likelihood,
+)
+from dpaudit.mechanisms.table import digits, product_distribution
 from dpaudit.privacy.guarantees import Adjacency, GaussianDP, PureDP
 
 __all__ = ["LocalGaussian", "LocalLaplace", "LocalRandomisedResponse"]
@@ -72,10 +81,10 @@ class LocalRandomisedResponse:
         kept: NDArray[np.int8] = values * (2 * keep.view(np.int8) - np.int8(1))
         return kept
 
-    def law(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
         """Return the chance of each of the 2^n outputs."""
         keep = np.where(np.asarray(data)[:, None] == [-1, 1], 1, -1)
-        return product_law(list(special.expit(keep * self.epsilon)))
+        return product_distribution(list(special.expit(keep * self.epsilon)))
 
     def outputs(self, elements: int) -> Sequence[NDArray[np.int8]]:
         """Return the outputs; bit i of an output's number is element i's sign."""
@@ -89,14 +98,14 @@ class LocalRandomisedResponse:
         """Return what an output says; coins revealed say nothing of others."""
         return FixedPosterior(self.log_odds(output))
 
-    def loss_law(self, elements: int) -> LossLaw:
+    def loss_distribution(self, elements: int) -> LossDistribution:
         """Return the law of the losses of this many elements."""
-        always = DiscreteLoss(values=np.array([self.epsilon]), chances=np.ones(1))
+        always = DiscreteLoss(values=np.array([self.epsilon]), probabilities=np.ones(1))
         return _each_alone(elements, always)
 
-    def said(self, elements: int) -> list[Said]:
+    def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
         """Return all that outputs say: of each element by itself."""
-        return said_alone(self.loss_law(elements))
+        return elementwise_likelihood(self.loss_distribution(elements))
 
 
 @final
@@ -141,15 +150,15 @@ class LocalLaplace:
         """Return what an output says; coins revealed say nothing of others."""
         return FixedPosterior(self.log_odds(output))
 
-    def loss_law(self, elements: int) -> LossLaw:
+    def loss_distribution(self, elements: int) -> LossDistribution:
         """Return the law of the losses of this many elements."""
         top = self.epsilon
         loss = SmoothLoss(tail_at=self._tail_at, breaks=(0.0, top), supremum=top)
         return _each_alone(elements, loss)
 
-    def said(self, elements: int) -> list[Said]:
+    def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
         """Return all that outputs say: of each element by itself."""
-        return said_alone(self.loss_law(elements))
+        return elementwise_likelihood(self.loss_distribution(elements))
 
     def _tail_at(self, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return P[|l| >= t]: the noisy 1 lies outside (-t / epsilon, t / epsilon)."""
@@ -201,7 +210,7 @@ class LocalGaussian:
         """Return what an output says; coins revealed say nothing of others."""
         return FixedPosterior(self.log_odds(output))
 
-    def loss_law(self, elements: int) -> LossLaw:
+    def loss_distribution(self, elements: int) -> LossDistribution:
         """Return the law of the losses of this many elements."""
         mu = 1 / self.sigma
         # The loss is normal with mean mu^2 / 2 and deviation mu; 12 deviations off its
@@ -210,9 +219,9 @@ class LocalGaussian:
         breaks = (0.0, *sorted({min(centre, 40.0), centre}), centre + 12 * mu)
         return _each_alone(elements, SmoothLoss(tail_at=self._tail_at, breaks=breaks))
 
-    def said(self, elements: int) -> list[Said]:
+    def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
         """Return all that outputs say: of each element by itself."""
-        return said_alone(self.loss_law(elements))
+        return elementwise_likelihood(self.loss_distribution(elements))
 
     def _tail_at(self, sizes: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return P[|l| >= t] for a coin of +1, which is that for a coin of -1."""
@@ -221,7 +230,7 @@ class LocalGaussian:
         return found
 
 
-def _each_alone(elements: int, loss: Loss) -> LossLaw:
+def _each_alone(elements: int, loss: Loss) -> LossDistribution:
     """Return the law of elements that lose independently of each other."""
-    kind = Kind(chance=1.0, groups=elements, size=1, loss=loss)
-    return LossLaw(elements=elements, kinds=(kind,))
+    kind = Kind(probability=1.0, groups=elements, size=1, loss=loss)
+    return LossDistribution(elements=elements, kinds=(kind,))

@@ -28,8 +28,8 @@ from dpaudit.game.pairs import Pairs
 from dpaudit.mechanisms._shared import one_each
 from dpaudit.mechanisms.count_loss import rising
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior, log_fair, log_sum
-from dpaudit.mechanisms.loss_law import Kind, LossLaw
-from dpaudit.mechanisms.said import Said, said_of_counts
+from dpaudit.mechanisms.loss_distribution import Kind, LossDistribution
+from dpaudit.mechanisms.output_likelihood import OutputLikelihood, count_likelihood
 from dpaudit.privacy.guarantees import Adjacency, PureDP
 
 __all__ = ["NoisyMax"]
@@ -47,7 +47,7 @@ class NoisyMax:
 
     Example:
         >>> mechanism = NoisyMax(elements=3, epsilon=2.0)
-        >>> mechanism.law(np.array([1, 1, 0])).round(4)  # e^1 to e^2
+        >>> mechanism.distribution(np.array([1, 1, 0])).round(4)  # e^1 to e^2
         array([0.2689, 0.7311])
         >>> mechanism.log_odds(1).round(4)
         array([0.7123, 0.7123, 0.7123])
@@ -77,10 +77,10 @@ class NoisyMax:
         one_each(data, self.elements)
         return int(np.argmax(self._scores(data) + rng.gumbel(size=self.candidates)))
 
-    def law(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
         """Return each candidate's chance to win."""
-        chances: NDArray[np.float64] = special.softmax(self._scores(data))
-        return chances
+        probabilities: NDArray[np.float64] = special.softmax(self._scores(data))
+        return probabilities
 
     def outputs(self, elements: int) -> Sequence[int]:
         """Return the candidates, whatever the number of elements."""
@@ -97,26 +97,26 @@ class NoisyMax:
             raise InvalidInputError(
                 f"{output=!r} is none of the {self.candidates} candidates"
             )
-        rows = self._log_chances(self.elements)[[min(output, 2)]]
+        rows = self._log_probabilities(self.elements)[[min(output, 2)]]
         return ExchangeablePosterior(rows)
 
-    def loss_law(self, elements: int) -> LossLaw:
+    def loss_distribution(self, elements: int) -> LossDistribution:
         """Return the law of the losses of this many elements: all share one."""
-        _, one, other = self._log_chances(elements)
+        _, one, other = self._log_probabilities(elements)
         rest = log_fair(elements - 1)
         size = log_sum(rest + one[1:]) - log_sum(rest + one[:-1])
         every = log_fair(elements)
         voted = 2 * np.exp(log_sum(every + one))  # candidate 0 or 1 wins
         unvoted = (self.candidates - 2) * np.exp(log_sum(every + other))
         loss = rising(np.array([0.0, size]), np.array([unvoted, voted]))
-        kind = Kind(chance=1.0, groups=1, size=elements, loss=loss)
-        return LossLaw(elements=elements, kinds=(kind,))
+        kind = Kind(probability=1.0, groups=1, size=elements, loss=loss)
+        return LossDistribution(elements=elements, kinds=(kind,))
 
-    def said(self, elements: int) -> list[Said]:
+    def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
         """Return all that outputs say: how likely each number of votes made them."""
-        one, other, unvoted = self._log_chances(elements)
+        one, other, unvoted = self._log_probabilities(elements)
         rows = [one, other, *[unvoted] * (self.candidates - 2)]
-        return said_of_counts(1, np.stack(rows))
+        return count_likelihood(1, np.stack(rows))
 
     def _scores(self, data: NDArray[Any]) -> NDArray[np.float64]:
         votes = np.bincount(np.asarray(data), minlength=self.candidates)
@@ -126,7 +126,7 @@ class NoisyMax:
             )
         return np.multiply(votes, self.epsilon / 2, dtype=np.float64)
 
-    def _log_chances(self, elements: int) -> NDArray[np.float64]:
+    def _log_probabilities(self, elements: int) -> NDArray[np.float64]:
         """Return ln P[o wins | N] for o = 0, 1 and any other, N from 0 to n."""
         n = np.arange(elements + 1)
         scores = np.stack([elements - n, n, np.zeros_like(n)]) * (self.epsilon / 2)

@@ -30,9 +30,9 @@ from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.pairs import Pairs
 from dpaudit.mechanisms._shared import NOTHING, one_each
-from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, LossLaw
-from dpaudit.mechanisms.said import Said, said_of_parities
-from dpaudit.mechanisms.table import digits, product_law
+from dpaudit.mechanisms.loss_distribution import DiscreteLoss, Kind, LossDistribution
+from dpaudit.mechanisms.output_likelihood import OutputLikelihood, parity_likelihood
+from dpaudit.mechanisms.table import digits, product_distribution
 from dpaudit.privacy.guarantees import Adjacency, ApproxDP, PureDP
 
 __all__ = [
@@ -131,7 +131,7 @@ class Xor:
         one_each(data, self.elements)
         return _parity(data)
 
-    def law(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
         """Return the chances of 0 and of 1."""
         return _point(_parity(data))
 
@@ -149,13 +149,13 @@ class Xor:
         parity = np.array([np.inf if output else -np.inf])
         return ParityPosterior(parity, size=self.elements)
 
-    def loss_law(self, elements: int) -> LossLaw:
+    def loss_distribution(self, elements: int) -> LossDistribution:
         """Return the law of the losses: there are none, for two elements or more."""
         return _silent_unless_alone(elements, np.inf)
 
-    def said(self, elements: int) -> list[Said]:
+    def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
         """Return all that outputs say: whether the number of ones is odd."""
-        return said_of_parities(1, elements, np.inf)
+        return parity_likelihood(1, elements, np.inf)
 
 
 @final
@@ -197,12 +197,12 @@ class XorRandomisedResponse:
         flip = rng.random() >= special.expit(self.epsilon)
         return _parity(data) ^ int(flip)
 
-    def law(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
         """Return the chances of 0 and of 1."""
         sign = 1 if _parity(data) else -1
         odds = np.array([-sign, sign]) * self.epsilon
-        chances: NDArray[np.float64] = special.expit(odds)
-        return chances
+        probabilities: NDArray[np.float64] = special.expit(odds)
+        return probabilities
 
     def outputs(self, elements: int) -> Sequence[int]:
         """Return 0 and 1, whatever the number of elements."""
@@ -218,13 +218,13 @@ class XorRandomisedResponse:
         parity = np.array([self.epsilon if output else -self.epsilon])
         return ParityPosterior(parity, size=self.elements)
 
-    def loss_law(self, elements: int) -> LossLaw:
+    def loss_distribution(self, elements: int) -> LossDistribution:
         """Return the law of the losses: there are none, for two elements or more."""
         return _silent_unless_alone(elements, self.epsilon)
 
-    def said(self, elements: int) -> list[Said]:
+    def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
         """Return all that outputs say: how likely the number of ones is odd."""
-        return said_of_parities(1, elements, self.epsilon)
+        return parity_likelihood(1, elements, self.epsilon)
 
 
 @final
@@ -264,10 +264,12 @@ class XorInPairs:
         parities: NDArray[Any] = np.bitwise_xor(data[::2], data[1::2])
         return parities
 
-    def law(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
         """Return the chance of each of the 2^(n / 2) outputs, which is 0 or 1."""
         _even(len(data))
-        return product_law([_point(_parity(pair)) for pair in data.reshape(-1, 2)])
+        return product_distribution(
+            [_point(_parity(pair)) for pair in data.reshape(-1, 2)]
+        )
 
     def outputs(self, elements: int) -> Sequence[NDArray[Any]]:
         """Return the outputs; bit j of an output's number is the parity of pair j."""
@@ -283,15 +285,15 @@ class XorInPairs:
         parity = np.where(np.asarray(output) > 0, np.inf, -np.inf)
         return ParityPosterior(parity, size=2)
 
-    def loss_law(self, elements: int) -> LossLaw:
+    def loss_distribution(self, elements: int) -> LossDistribution:
         """Return the law of the losses: there are none."""
         _even(elements)
-        return LossLaw(elements=elements, kinds=())
+        return LossDistribution(elements=elements, kinds=())
 
-    def said(self, elements: int) -> list[Said]:
+    def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
         """Return all that outputs say: which pairs have one one."""
         _even(elements)
-        return said_of_parities(elements // 2, 2, np.inf)
+        return parity_likelihood(elements // 2, 2, np.inf)
 
 
 def _bits() -> Pairs:
@@ -306,13 +308,13 @@ def _point(output: int) -> NDArray[np.float64]:
     return np.array([1.0 - output, output])
 
 
-def _silent_unless_alone(elements: int, size: float) -> LossLaw:
+def _silent_unless_alone(elements: int, size: float) -> LossDistribution:
     """Return the law of one parity of all elements, known up to log-odds ``size``."""
     if elements > 1:
-        return LossLaw(elements=elements, kinds=())
-    loss = DiscreteLoss(values=np.array([size]), chances=np.ones(1))
-    kind = Kind(chance=1.0, groups=1, size=1, loss=loss)
-    return LossLaw(elements=1, kinds=(kind,))
+        return LossDistribution(elements=elements, kinds=())
+    loss = DiscreteLoss(values=np.array([size]), probabilities=np.ones(1))
+    kind = Kind(probability=1.0, groups=1, size=1, loss=loss)
+    return LossDistribution(elements=1, kinds=(kind,))
 
 
 def _even(elements: int) -> None:

@@ -7,7 +7,7 @@ several canaries in a coordinate, in one step that all of them join.
 
 An element changes the count of its own set only, by at most one, so the noise alone
 gives the guarantee. Without noise nothing is guaranteed; with it there are not finitely
-many outputs: ``law`` and ``outputs`` are then absent, as ``hasattr`` says.
+many outputs: ``distribution`` and ``outputs`` are then absent, as ``hasattr`` says.
 
 Reference: Keinan, Shenfeld and Ligett, Definition "Count-In-Sets" and appendix "Count
 and Symmetric Algorithms", https://arxiv.org/abs/2503.07199.
@@ -32,7 +32,7 @@ from dpaudit.mechanisms.count_loss import (
     noiseless_loss,
 )
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior
-from dpaudit.mechanisms.loss_law import Kind, Loss, LossLaw
+from dpaudit.mechanisms.loss_distribution import Kind, Loss, LossDistribution
 from dpaudit.mechanisms.noise import (
     GaussianNoise,
     GeometricNoise,
@@ -40,8 +40,8 @@ from dpaudit.mechanisms.noise import (
     Noise,
     NoNoise,
 )
-from dpaudit.mechanisms.said import Said, said_of_counts
-from dpaudit.mechanisms.table import digits, product_law
+from dpaudit.mechanisms.output_likelihood import OutputLikelihood, count_likelihood
+from dpaudit.mechanisms.table import digits, product_distribution
 from dpaudit.privacy.guarantees import Guarantee
 
 __all__ = ["CountInSets", "count"]
@@ -102,16 +102,18 @@ class CountInSets:
         return counts + self.noise.draw(len(counts), rng)
 
     @property
-    def law(self) -> Callable[[NDArray[Any]], NDArray[np.float64]]:
+    def distribution(self) -> Callable[[NDArray[Any]], NDArray[np.float64]]:
         """From data to the chance of each output, 0 or 1; absent with noise."""
         self._finite()
         s = self.set_size
 
-        def law(data: NDArray[Any]) -> NDArray[np.float64]:
+        def distribution(data: NDArray[Any]) -> NDArray[np.float64]:
             sets = np.split(data, range(s, len(data), s))
-            return product_law([np.eye(len(x) + 1)[np.count_nonzero(x)] for x in sets])
+            return product_distribution(
+                [np.eye(len(x) + 1)[np.count_nonzero(x)] for x in sets]
+            )
 
-        return law
+        return distribution
 
     @property
     def outputs(self) -> Callable[[int], Sequence[NDArray[np.int64]]]:
@@ -132,7 +134,7 @@ class CountInSets:
             self.noise.log_density(residual), elements=self.elements
         )
 
-    def loss_law(self, elements: int) -> LossLaw:
+    def loss_distribution(self, elements: int) -> LossDistribution:
         """Return the law of the losses of this many elements in sets of this size."""
         if elements % self.set_size:
             raise InvalidInputError(
@@ -140,20 +142,20 @@ class CountInSets:
                 f"set_size={self.set_size}"
             )
         kind = Kind(
-            chance=1.0,
+            probability=1.0,
             groups=elements // self.set_size,
             size=self.set_size,
             loss=_loss(self.set_size, self.noise),
         )
-        return LossLaw(elements=elements, kinds=(kind,))
+        return LossDistribution(elements=elements, kinds=(kind,))
 
-    def said(self, elements: int) -> list[Said]:
+    def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
         """Return all that outputs say: how likely each set's number of ones is."""
-        groups = self.loss_law(elements).kinds[0].groups
+        groups = self.loss_distribution(elements).kinds[0].groups
         counts = np.arange(self.set_size + 1)
         seen = _grid(self.set_size, self.noise)
         density = self.noise.log_density(seen[:, np.newaxis] - counts)
-        return said_of_counts(groups, density)
+        return count_likelihood(groups, density)
 
     def _finite(self) -> None:
         if self.noise != _PLAIN:

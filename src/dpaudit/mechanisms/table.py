@@ -21,15 +21,21 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.game.pairs import Pairs
 from dpaudit.mechanisms._shared import one_each
 
-__all__ = ["FiniteTable", "HasLaw", "TablePosterior", "digits", "product_law"]
+__all__ = [
+    "FiniteTable",
+    "HasDistribution",
+    "TablePosterior",
+    "digits",
+    "product_distribution",
+]
 
 O_co = TypeVar("O_co", covariant=True)
 
 
-class HasLaw(Protocol[O_co]):
+class HasDistribution(Protocol[O_co]):
     """A mechanism with finitely many outputs, numbered alike for all data."""
 
-    def law(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
         """Return the chance of each output."""
         ...
 
@@ -50,7 +56,7 @@ class FiniteTable:
     Example:
         >>> rows = np.array([[1, 0], [0.5, 0.5], [0.5, 0.5], [0, 1]])
         >>> either = FiniteTable(rows=rows)
-        >>> either.law(np.array([1, 0]))
+        >>> either.distribution(np.array([1, 0]))
         array([0.5, 0.5])
         >>> either.log_odds(1).round(4)  # 1.5 to 0.5
         array([1.0986, 1.0986])
@@ -84,14 +90,14 @@ class FiniteTable:
 
     def run(self, data: NDArray[Any], rng: np.random.Generator) -> int:
         """Draw the number of an output."""
-        return int(rng.choice(self.rows.shape[1], p=self.law(data)))
+        return int(rng.choice(self.rows.shape[1], p=self.distribution(data)))
 
-    def law(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
         """Return the chance of each output."""
         one_each(data, self.elements)
         bits = [1 << i for i, value in enumerate(data) if value]
-        chances: NDArray[np.float64] = self.rows[sum(bits)]
-        return chances
+        probabilities: NDArray[np.float64] = self.rows[sum(bits)]
+        return probabilities
 
     def outputs(self, elements: int) -> Sequence[int]:
         """Return the outputs, which are their own numbers."""
@@ -159,17 +165,19 @@ class TablePosterior:
         return np.where(possible, one, 0.0) - np.where(possible, zero, 0.0)
 
 
-def product_law(laws: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+def product_distribution(
+    distributions: Sequence[NDArray[np.float64]],
+) -> NDArray[np.float64]:
     """Return the law of independent parts; the first part is the lowest digit.
 
     Example:
-        >>> product_law([np.array([0.25, 0.75]), np.array([0.5, 0.5])])
+        >>> product_distribution([np.array([0.25, 0.75]), np.array([0.5, 0.5])])
         array([0.125, 0.375, 0.125, 0.375])
     """
-    law = np.ones(1)
-    for part in laws:
-        law = np.outer(part, law).ravel()
-    return law
+    distribution = np.ones(1)
+    for part in distributions:
+        distribution = np.outer(part, distribution).ravel()
+    return distribution
 
 
 def digits(radices: Sequence[int]) -> NDArray[np.int64]:

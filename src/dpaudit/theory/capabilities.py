@@ -11,9 +11,9 @@ import numpy as np
 
 from dpaudit.game.mechanism import HasConditionalLoss, Mechanism
 from dpaudit.game.pairs import Pairs
-from dpaudit.mechanisms.loss_law import HasLossLaw
-from dpaudit.mechanisms.said import HasSaid
-from dpaudit.mechanisms.table import HasLaw
+from dpaudit.mechanisms.loss_distribution import HasLossDistribution
+from dpaudit.mechanisms.output_likelihood import HasOutputLikelihood
+from dpaudit.mechanisms.table import HasDistribution
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.theory.simulation import Explained
 
@@ -26,9 +26,9 @@ __all__ = [
     "can_be_enumerated",
     "can_be_played",
     "can_be_simulated",
-    "can_be_told_apart",
     "guarantee_of",
-    "has_loss_law",
+    "has_loss_distribution",
+    "has_output_likelihood",
 ]
 
 MOST_ENUMERATED = 12
@@ -44,7 +44,7 @@ class HasPairs(Protocol):
         ...
 
 
-class Enumerable(HasLaw[Any], HasPairs, Protocol):
+class Enumerable(HasDistribution[Any], HasPairs, Protocol):
     """A mechanism with finitely many outputs on known pairs."""
 
 
@@ -56,17 +56,19 @@ class Playable(Mechanism[Any], HasConditionalLoss[Any], HasPairs, Protocol):
     """A mechanism that can be run and guessed in turns on known pairs."""
 
 
-def has_loss_law(mechanism: object) -> TypeGuard[HasLossLaw]:
+def has_loss_distribution(mechanism: object) -> TypeGuard[HasLossDistribution]:
     """Whether the law of losses is known at any size."""
-    return hasattr(mechanism, "loss_law")
+    return hasattr(mechanism, "loss_distribution")
 
 
 def can_be_enumerated(mechanism: object, elements: int) -> TypeGuard[Enumerable]:
     """Whether the law of all outputs is known and small."""
-    if not _has(mechanism, "law", "pairs") or elements > MOST_ENUMERATED:
+    if not _has(mechanism, "distribution", "pairs") or elements > MOST_ENUMERATED:
         return False
     finite: Any = mechanism
-    outputs = len(finite.law(finite.pairs.choose(np.zeros(elements, np.uint8))))
+    outputs = len(
+        finite.distribution(finite.pairs.choose(np.zeros(elements, np.uint8)))
+    )
     return outputs << elements <= _MOST_CELLS
 
 
@@ -80,9 +82,9 @@ def can_be_played(mechanism: object) -> TypeGuard[Playable]:
     return _has(mechanism, "run", "posterior", "pairs")
 
 
-def can_be_told_apart(mechanism: object) -> TypeGuard[HasSaid]:
+def has_output_likelihood(mechanism: object) -> TypeGuard[HasOutputLikelihood]:
     """Whether all that outputs say is known, and so what any audit could tell."""
-    return _has(mechanism, "said")
+    return _has(mechanism, "output_likelihood")
 
 
 def guarantee_of(mechanism: object) -> Guarantee | None:

@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.pairs import Pairs
-from dpaudit.mechanisms.table import HasLaw
+from dpaudit.mechanisms.table import HasDistribution
 from dpaudit.stats.search import largest_yes
 
 __all__ = ["Enumeration", "enumerate_mechanism"]
@@ -231,7 +231,7 @@ class Enumeration:
 
 
 def enumerate_mechanism(
-    mechanism: HasLaw[object], pairs: Pairs, *, elements: int
+    mechanism: HasDistribution[object], pairs: Pairs, *, elements: int
 ) -> Enumeration:
     """Return the enumeration of a mechanism with finitely many outputs.
 
@@ -252,7 +252,9 @@ def enumerate_mechanism(
     pairs.check(elements)
     numbers = np.arange(1 << elements)[:, np.newaxis]
     coins = (numbers >> np.arange(elements)) & 1
-    return Enumeration(table=[mechanism.law(pairs.choose(bits)) for bits in coins])
+    return Enumeration(
+        table=[mechanism.distribution(pairs.choose(bits)) for bits in coins]
+    )
 
 
 def _check(table: NDArray[np.float64]) -> int:
@@ -277,7 +279,7 @@ def _check(table: NDArray[np.float64]) -> int:
 def _refuse(elements: int) -> None:
     raise InvalidInputError(
         f"enumeration is for at most {_MOST_COINS} elements, got {elements}; for more "
-        "give the mechanism a loss_law, or log_odds to simulate with"
+        "give the mechanism a loss_distribution, or log_odds to simulate with"
     )
 
 

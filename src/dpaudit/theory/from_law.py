@@ -34,7 +34,7 @@ from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
-from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, LossLaw
+from dpaudit.mechanisms.loss_distribution import DiscreteLoss, Kind, LossDistribution
 from dpaudit.stats import binomial_tails
 from dpaudit.stats.search import largest_yes
 from dpaudit.theory.integrals import tail_average
@@ -50,37 +50,40 @@ __all__ = [
 ]
 
 
-def average_element(law: LossLaw) -> float:
+def average_element(law: LossDistribution) -> float:
     """Return the mean accuracy of the best guesses about all elements.
 
     Example:
-        >>> half = DiscreteLoss(values=np.array([0.0, inf]), chances=np.ones(2) / 2)
-        >>> kind = Kind(chance=1.0, groups=5, size=1, loss=half)
-        >>> average_element(LossLaw(elements=5, kinds=(kind,)))
+        >>> values, fair = np.array([0.0, inf]), np.ones(2) / 2
+        >>> half = DiscreteLoss(values=values, probabilities=fair)
+        >>> kind = Kind(probability=1.0, groups=5, size=1, loss=half)
+        >>> average_element(LossDistribution(elements=5, kinds=(kind,)))
         0.75
     """
     return 0.5 + 0.5 * _mean_tail(law, low=0.0)
 
 
-def average_case(law: LossLaw) -> float:
+def average_case(law: LossDistribution) -> float:
     """Return the mean accuracy of the best guess about the most exposed element.
 
     Example:
-        >>> half = DiscreteLoss(values=np.array([0.0, inf]), chances=np.ones(2) / 2)
-        >>> kind = Kind(chance=1.0, groups=2, size=1, loss=half)
-        >>> average_case(LossLaw(elements=2, kinds=(kind,)))
+        >>> values, fair = np.array([0.0, inf]), np.ones(2) / 2
+        >>> half = DiscreteLoss(values=values, probabilities=fair)
+        >>> kind = Kind(probability=1.0, groups=2, size=1, loss=half)
+        >>> average_case(LossDistribution(elements=2, kinds=(kind,)))
         0.875
     """
     return 0.5 + 0.5 * _mixed(law, _some_exposed)
 
 
-def best(law: LossLaw, guesses: int) -> float:
+def best(law: LossDistribution, guesses: int) -> float:
     """Return the mean accuracy of the best guesses about the ``guesses`` best elements.
 
     Example:
-        >>> half = DiscreteLoss(values=np.array([0.0, inf]), chances=np.ones(2) / 2)
-        >>> kind = Kind(chance=1.0, groups=2, size=1, loss=half)
-        >>> best(LossLaw(elements=2, kinds=(kind,)), 1)
+        >>> values, fair = np.array([0.0, inf]), np.ones(2) / 2
+        >>> half = DiscreteLoss(values=values, probabilities=fair)
+        >>> kind = Kind(probability=1.0, groups=2, size=1, loss=half)
+        >>> best(LossDistribution(elements=2, kinds=(kind,)), 1)
         0.875
     """
     _validate.whole_number("guesses", guesses, least=1)
@@ -96,32 +99,34 @@ def best(law: LossLaw, guesses: int) -> float:
     )
 
 
-def delta_at(law: LossLaw, epsilon: float) -> float:
+def delta_at(law: LossDistribution, epsilon: float) -> float:
     """Return the smallest delta at which the distributional level is ``epsilon``.
 
     Example:
-        >>> half = DiscreteLoss(values=np.array([0.0, inf]), chances=np.ones(2) / 2)
-        >>> kind = Kind(chance=1.0, groups=2, size=1, loss=half)
-        >>> delta_at(LossLaw(elements=2, kinds=(kind,)), 3.0)
+        >>> values, fair = np.array([0.0, inf]), np.ones(2) / 2
+        >>> half = DiscreteLoss(values=values, probabilities=fair)
+        >>> kind = Kind(probability=1.0, groups=2, size=1, loss=half)
+        >>> delta_at(LossDistribution(elements=2, kinds=(kind,)), 3.0)
         0.5
     """
     _validate.nonnegative("epsilon", epsilon)
     return _mean_tail(law, low=epsilon)
 
 
-def epsilon_at(law: LossLaw, delta: float) -> float:
+def epsilon_at(law: LossDistribution, delta: float) -> float:
     """Return the distributional level: the least epsilon at this delta, to 1e-10.
 
     At ``delta = 0`` it is the largest size of loss that can occur.
 
     Example:
-        >>> half = DiscreteLoss(values=np.array([0.0, 2.0]), chances=np.ones(2) / 2)
-        >>> kind = Kind(chance=1.0, groups=2, size=1, loss=half)
-        >>> epsilon_at(LossLaw(elements=2, kinds=(kind,)), 0.0)
+        >>> values, fair = np.array([0.0, 2.0]), np.ones(2) / 2
+        >>> half = DiscreteLoss(values=values, probabilities=fair)
+        >>> kind = Kind(probability=1.0, groups=2, size=1, loss=half)
+        >>> epsilon_at(LossDistribution(elements=2, kinds=(kind,)), 0.0)
         2.0
     """
     _validate.probability("delta", delta)
-    possible = [kind for kind in law.kinds if kind.chance > 0]
+    possible = [kind for kind in law.kinds if kind.probability > 0]
     if delta == 0:
         return max((kind.loss.supremum for kind in possible), default=0.0)
     if _chance_of_certainty(law) > delta:
@@ -129,26 +134,28 @@ def epsilon_at(law: LossLaw, delta: float) -> float:
     return largest_yes(lambda epsilon: _mean_tail(law, low=epsilon) > delta)
 
 
-def exposed(law: LossLaw, threshold: float) -> float:
+def exposed(law: LossDistribution, threshold: float) -> float:
     """Return the expected number of elements with a loss of ``threshold`` or more.
 
     Example:
-        >>> half = DiscreteLoss(values=np.array([0.0, inf]), chances=np.ones(2) / 2)
-        >>> kind = Kind(chance=1.0, groups=6, size=1, loss=half)
-        >>> exposed(LossLaw(elements=6, kinds=(kind,)), 1.0)
+        >>> values, fair = np.array([0.0, inf]), np.ones(2) / 2
+        >>> half = DiscreteLoss(values=values, probabilities=fair)
+        >>> kind = Kind(probability=1.0, groups=6, size=1, loss=half)
+        >>> exposed(LossDistribution(elements=6, kinds=(kind,)), 1.0)
         3.0
     """
     _check_threshold(threshold)
     return _mixed(law, lambda kind: kind.groups * kind.size * kind.loss.tail(threshold))
 
 
-def chance_exposed(law: LossLaw, threshold: float, *, at_least: int) -> float:
+def chance_exposed(law: LossDistribution, threshold: float, *, at_least: int) -> float:
     """Return the chance that ``at_least`` elements have such a loss or a larger one.
 
     Example:
-        >>> half = DiscreteLoss(values=np.array([0.0, inf]), chances=np.ones(2) / 2)
-        >>> kind = Kind(chance=1.0, groups=2, size=3, loss=half)
-        >>> chance_exposed(LossLaw(elements=6, kinds=(kind,)), 1.0, at_least=4)
+        >>> values, fair = np.array([0.0, inf]), np.ones(2) / 2
+        >>> half = DiscreteLoss(values=values, probabilities=fair)
+        >>> kind = Kind(probability=1.0, groups=2, size=3, loss=half)
+        >>> chance_exposed(LossDistribution(elements=6, kinds=(kind,)), 1.0, at_least=4)
         0.25
     """
     _check_threshold(threshold)
@@ -156,12 +163,12 @@ def chance_exposed(law: LossLaw, threshold: float, *, at_least: int) -> float:
     return _mixed(law, lambda kind: _enough_exposed(kind, threshold, at_least))
 
 
-def _mixed(law: LossLaw, of: Callable[[Kind], float]) -> float:
+def _mixed(law: LossDistribution, of: Callable[[Kind], float]) -> float:
     """Return the mean over the kinds of output; the silent rest counts as 0."""
-    return float(sum(kind.chance * of(kind) for kind in law.kinds))
+    return float(sum(kind.probability * of(kind) for kind in law.kinds))
 
 
-def _mean_tail(law: LossLaw, *, low: float) -> float:
+def _mean_tail(law: LossDistribution, *, low: float) -> float:
     """Return the mean over elements, and over dp(t) from ``low`` up, of the tail."""
     return _mixed(
         law,
@@ -171,7 +178,7 @@ def _mean_tail(law: LossLaw, *, low: float) -> float:
     )
 
 
-def _share(kind: Kind, law: LossLaw) -> float:
+def _share(kind: Kind, law: LossDistribution) -> float:
     return kind.groups * kind.size / law.elements
 
 
@@ -201,7 +208,7 @@ def _mean_least(
     return some + s * g / k * tails * few
 
 
-def _chance_of_certainty(law: LossLaw) -> float:
+def _chance_of_certainty(law: LossDistribution) -> float:
     """Return how likely an average element's coin is known for sure."""
     return _mixed(
         law,

@@ -48,8 +48,8 @@ from dpaudit.stats.binomial import masses
 from dpaudit.stats.means import mean_limits
 from dpaudit.theory.capabilities import (
     can_be_simulated,
-    can_be_told_apart,
-    has_loss_law,
+    has_loss_distribution,
+    has_output_likelihood,
 )
 from dpaudit.theory.knowledge import knowledge
 from dpaudit.theory.levels import Levels, levels, worst_case
@@ -134,9 +134,9 @@ def gaps(  # noqa: PLR0913 (an audit, and what is known of it)
 
 def _most(mechanism: object, design: "_Design") -> Measured | None:
     """Return what no valid audit's median exceeds, if it is known within seconds."""
-    if not can_be_told_apart(mechanism):
+    if not has_output_likelihood(mechanism):
         return None
-    said = mechanism.said(design.canaries)
+    said = mechanism.output_likelihood(design.canaries)
     if sum(each.cells for each in said) > _MOST_CELLS:
         return None
     most = limit(said, alpha=design.alpha, delta=design.delta)
@@ -260,8 +260,8 @@ def _law_of_right(
     mechanism: object, design: _Design, runs: int, rng: np.random.Generator | None
 ) -> tuple[NDArray[np.float64], int | None]:
     """Return the law of V under the best guesser; in how many runs, if simulated."""
-    if has_loss_law(mechanism):
-        law = mechanism.loss_law(design.canaries)
+    if has_loss_distribution(mechanism):
+        law = mechanism.loss_distribution(design.canaries)
         if determines_right(law):
             return right_law(law, guesses=design.guesses), None
     if not can_be_simulated(mechanism) or rng is None:

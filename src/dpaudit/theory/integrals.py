@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit.errors import UncertifiedError
-from dpaudit.mechanisms.loss_law import DiscreteLoss, SmoothLoss
+from dpaudit.mechanisms.loss_distribution import DiscreteLoss, SmoothLoss
 
 __all__ = ["tail_average"]
 
@@ -47,7 +47,7 @@ def tail_average(
         low: Where the integral starts.
 
     Example:
-        >>> sure = DiscreteLoss(values=np.array([np.inf]), chances=np.ones(1))
+        >>> sure = DiscreteLoss(values=np.array([np.inf]), probabilities=np.ones(1))
         >>> tail_average(sure, lambda tail: tail)
         1.0
     """
@@ -64,7 +64,7 @@ def _discrete(
     loss: DiscreteLoss, function: Callable[[Floats], Floats], low: float
 ) -> float:
     above = loss.values > low
-    tails = np.minimum(1.0, np.cumsum(loss.chances[::-1])[::-1][above])
+    tails = np.minimum(1.0, np.cumsum(loss.probabilities[::-1])[::-1][above])
     ends = np.concatenate([[low], loss.values[above]])
     log_misses = special.log_expit(-ends)
     misses = np.exp(log_misses - log_misses[0])

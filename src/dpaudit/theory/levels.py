@@ -31,14 +31,14 @@ from scipy import special
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
-from dpaudit.mechanisms.loss_law import LossLaw
+from dpaudit.mechanisms.loss_distribution import LossDistribution
 from dpaudit.theory import from_law
 from dpaudit.theory.capabilities import (
     Simulable,
     can_be_enumerated,
     can_be_simulated,
     guarantee_of,
-    has_loss_law,
+    has_loss_distribution,
 )
 from dpaudit.theory.enumeration import Enumeration, enumerate_mechanism
 from dpaudit.theory.rungs import Measured
@@ -145,8 +145,8 @@ def levels(
     """Return the privacy levels of a mechanism on its pairs.
 
     Args:
-        mechanism: Offers ``loss_law``; or ``law`` and ``pairs``, for at most 12
-            elements; or ``run``, ``log_odds`` and ``pairs``.
+        mechanism: Offers ``loss_distribution``; or ``law`` and ``pairs``, for at most
+            12 elements; or ``run``, ``log_odds`` and ``pairs``.
         elements: How many elements.
         guesses: How many guesses the guesser makes at least; all, if not said.
         delta: Of the worst case and of the distributional level.
@@ -168,8 +168,8 @@ def levels(
     _validate.probability("delta", delta)
     guesses = elements if guesses is None else guesses
     _check_guesses(guesses, elements)
-    if has_loss_law(mechanism):
-        found = _closed_form(mechanism.loss_law(elements), guesses, delta)
+    if has_loss_distribution(mechanism):
+        found = _closed_form(mechanism.loss_distribution(elements), guesses, delta)
     elif can_be_enumerated(mechanism, elements):
         table = enumerate_mechanism(mechanism, mechanism.pairs, elements=elements)
         found = _enumerated(table, guesses, delta)
@@ -178,8 +178,8 @@ def levels(
     else:
         raise InvalidInputError(
             f"{type(mechanism).__name__} says too little of itself: add the method "
-            "loss_law(elements), or law(data) and pairs for at most 12 elements, or "
-            "log_odds(output) and pairs"
+            "loss_distribution(elements), or distribution(data) and pairs for at most "
+            "12 elements, or log_odds(output) and pairs"
         )
     worst = worst_case(mechanism, elements=elements, delta=delta)
     return Levels(
@@ -203,7 +203,7 @@ class _Found(NamedTuple):
     how: str
 
 
-def _closed_form(law: LossLaw, guesses: int, delta: float) -> _Found:
+def _closed_form(law: LossDistribution, guesses: int, delta: float) -> _Found:
     return _Found(
         distributional=Measured.exact(from_law.epsilon_at(law, delta)),
         average_case=Measured.exact(from_law.average_case(law)),
@@ -233,8 +233,8 @@ def _simulated(
 ) -> _Found:
     if rng is None:
         raise InvalidInputError(
-            "rng is needed: the mechanism offers neither loss_law nor, at this number "
-            "of elements, a law, so that it must be simulated; pass "
+            "rng is needed: the mechanism offers neither loss_distribution nor, at "
+            "this size, a distribution, so that it must be simulated; pass "
             "rng=np.random.default_rng(seed)"
         )
     seen = simulate(

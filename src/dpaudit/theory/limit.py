@@ -38,7 +38,7 @@ from scipy import fft, optimize, special
 
 from dpaudit import _validate
 from dpaudit.mechanisms.exchangeable import log_fair
-from dpaudit.mechanisms.said import Said
+from dpaudit.mechanisms.output_likelihood import OutputLikelihood
 from dpaudit.theory.nearest import Nearest
 
 __all__ = ["ROUNDING", "limit", "power_at_most"]
@@ -56,14 +56,14 @@ _NEARLY = 1 - 1e-12  # a power, where more would be infinitely far away
 
 
 def limit(
-    said: Sequence[Said],
+    said: Sequence[OutputLikelihood],
     *,
     alpha: float,
     delta: float = 0.0,
     share: float = 0.5,
     near: float | None = None,
     largest: float = 20.0,
-    fitted: Sequence[Said] | None = None,
+    fitted: Sequence[OutputLikelihood] | None = None,
 ) -> float:
     """Return an epsilon that no valid audit exceeds in more than this share of runs.
 
@@ -82,7 +82,7 @@ def limit(
         Epsilon, from above, to 1e-4.
 
     Example:
-        >>> loud = Said(groups=10, weights=np.ones(2) / 2,
+        >>> loud = OutputLikelihood(groups=10, weights=np.ones(2) / 2,
         ...     log_likelihood=np.array([[0.0, -30.0], [-30.0, 0.0]]))
         >>> round(limit([loud], alpha=0.05), 3)
         1.351
@@ -113,7 +113,11 @@ def limit(
 
 
 def power_at_most(
-    said: Sequence[Said], epsilon: float, *, alpha: float, delta: float = 0.0
+    said: Sequence[OutputLikelihood],
+    epsilon: float,
+    *,
+    alpha: float,
+    delta: float = 0.0,
 ) -> tuple[float, float]:
     """Return how often any valid audit exceeds an epsilon, at most, and which.
 
@@ -122,7 +126,7 @@ def power_at_most(
         given and what the null's marginals err by.
 
     Example:
-        >>> said = Said(groups=100, weights=np.ones(2) / 2,
+        >>> said = OutputLikelihood(groups=100, weights=np.ones(2) / 2,
         ...     log_likelihood=np.log([[3, 1], [1, 3]]))
         >>> power, epsilon = power_at_most([said], 1.0, alpha=0.05)
         >>> round(power, 4), round(epsilon, 6)
@@ -138,26 +142,30 @@ def _power_at_most(
     against: Sequence["_Against"], epsilon: float, alpha: float, delta: float
 ) -> tuple[float, float]:
     losses, masses = [np.zeros(1)], [np.zeros(1)]
-    masses[0][0] = max(0.0, 1.0 - sum(each.said.chance for each in against))
+    masses[0][0] = max(0.0, 1.0 - sum(each.said.probability for each in against))
     paid, own_delta = epsilon, 0.0
     for each in against:
         with np.errstate(divide="ignore", invalid="ignore"):
             null, private = each.null(epsilon)
-            own_delta += each.said.chance * each.delta(epsilon)
+            own_delta += each.said.probability * each.delta(epsilon)
         known = null[each.joint > 0].all()
         if not (known and isfinite(private) and isfinite(own_delta)):
             return 1.0, inf  # what floats cannot hold limits nothing
         places, law = _composed(each.joint.ravel(), null.ravel(), each.said.groups)
         losses.append(places)
-        masses.append(each.said.chance * law)
+        masses.append(each.said.probability * law)
         paid = max(paid, private)
     leak = min(1.0, delta / own_delta) if own_delta > 0 else float(delta > 0)
     found = _power(np.concatenate(losses), np.concatenate(masses), alpha, leak)
     return found, paid
 
 
-def _against(said: Sequence[Said], fitted: Sequence[Said] | None) -> list["_Against"]:
-    others: Sequence[Said | None] = [None] * len(said) if fitted is None else fitted
+def _against(
+    said: Sequence[OutputLikelihood], fitted: Sequence[OutputLikelihood] | None
+) -> list["_Against"]:
+    others: Sequence[OutputLikelihood | None] = (
+        [None] * len(said) if fitted is None else fitted
+    )
     return [_Against(*each) for each in zip(said, others, strict=True)]
 
 
@@ -165,7 +173,9 @@ def _against(said: Sequence[Said], fitted: Sequence[Said] | None) -> list["_Agai
 class _Against:
     """A mechanism, the nulls near to it, and how private it is itself."""
 
-    def __init__(self, said: Said, fitted: Said | None = None) -> None:
+    def __init__(
+        self, said: OutputLikelihood, fitted: OutputLikelihood | None = None
+    ) -> None:
         self.said, self.joint = said, _joint(said)
         self._nearest = Nearest(self.joint)
         self._fitted = None if fitted is None else Nearest(_joint(fitted))
@@ -185,7 +195,7 @@ class _Against:
         return max(float(np.maximum(each, 0.0).sum(axis=0).max()) for each in sides)
 
 
-def _joint(said: Said) -> Floats:
+def _joint(said: OutputLikelihood) -> Floats:
     """Return how likely each thing said and each number of ones are together."""
     there = said.weights > 0
     logs = log_fair(said.log_likelihood.shape[1] - 1) + said.log_likelihood[there]

@@ -174,13 +174,16 @@ def smallest_fault(
         ``largest`` is enough.
 
     Example:
-        >>> from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, LossLaw
+        >>> from dpaudit.mechanisms.loss_distribution import (
+        ...     DiscreteLoss, Kind, LossDistribution
+        ... )
         >>> from dpaudit.privacy.guarantees import PureDP
         >>> from dpaudit.theory.right_law import right_law
         >>> def randomised_response(factor):
-        ...     loss = DiscreteLoss(values=np.array([factor]), chances=np.ones(1))
-        ...     kind = Kind(chance=1.0, groups=1000, size=1, loss=loss)
-        ...     return right_law(LossLaw(elements=1000, kinds=(kind,)), guesses=1000)
+        ...     loss = DiscreteLoss(values=np.array([factor]), probabilities=np.ones(1))
+        ...     kind = Kind(probability=1.0, groups=1000, size=1, loss=loss)
+        ...     losses = LossDistribution(elements=1000, kinds=(kind,))
+        ...     return right_law(losses, guesses=1000)
         >>> fault = smallest_fault(randomised_response, canaries=1000, guesses=1000,
         ...     claim=PureDP(epsilon=1.0), alpha=0.05)
         >>> round(fault, 3)

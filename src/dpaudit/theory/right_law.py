@@ -44,7 +44,12 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.game.guessers import Guesser, Submission
 from dpaudit.game.mechanism import Mechanism
 from dpaudit.game.pairs import Pairs
-from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind, Loss, LossLaw
+from dpaudit.mechanisms.loss_distribution import (
+    DiscreteLoss,
+    Kind,
+    Loss,
+    LossDistribution,
+)
 from dpaudit.stats.binomial import masses
 from dpaudit.theory.integrals import tail_average
 
@@ -58,7 +63,7 @@ _COARSE = np.polynomial.legendre.leggauss(32)
 _FINE = np.polynomial.legendre.leggauss(200)
 
 
-def right_law(law: LossLaw, *, guesses: int) -> NDArray[np.float64]:
+def right_law(law: LossDistribution, *, guesses: int) -> NDArray[np.float64]:
     """Return the chance of 0, 1, ..., ``guesses`` right among the best guesses.
 
     Args:
@@ -71,9 +76,9 @@ def right_law(law: LossLaw, *, guesses: int) -> NDArray[np.float64]:
         InvalidInputError: Several elements share a group and are not known for sure.
 
     Example:
-        >>> sure = DiscreteLoss(values=np.array([np.inf]), chances=np.ones(1))
-        >>> named = Kind(chance=1.0, groups=1, size=1, loss=sure)  # name and shame
-        >>> right_law(LossLaw(elements=5, kinds=(named,)), guesses=2)
+        >>> sure = DiscreteLoss(values=np.array([np.inf]), probabilities=np.ones(1))
+        >>> named = Kind(probability=1.0, groups=1, size=1, loss=sure)  # name and shame
+        >>> right_law(LossDistribution(elements=5, kinds=(named,)), guesses=2)
         array([0. , 0.5, 0.5])
     """
     _validate.whole_number("guesses", guesses, least=1)
@@ -81,24 +86,24 @@ def right_law(law: LossLaw, *, guesses: int) -> NDArray[np.float64]:
         raise InvalidInputError(
             f"there are only {law.elements} elements to guess, got guesses={guesses}"
         )
-    rest = max(0.0, 1 - sum(kind.chance for kind in law.kinds))
+    rest = max(0.0, 1 - sum(kind.probability for kind in law.kinds))
     found = _spread_out([(rest, 0.5)], guesses)
     for kind in law.kinds:
         known = min(_independent(kind), guesses)
         spoken = _spread_out(_accuracies(kind.loss, _independent(kind), known), known)
         silent = _spread_out([(1.0, 0.5)], guesses - known)
-        found += kind.chance * _convolved(spoken, silent)
+        found += kind.probability * _convolved(spoken, silent)
     found /= found.sum()
     return found
 
 
-def determines_right(law: LossLaw) -> bool:
+def determines_right(law: LossDistribution) -> bool:
     """Return whether the law of the losses says how many guesses are right.
 
     Example:
-        >>> sure = DiscreteLoss(values=np.array([np.inf]), chances=np.ones(1))
-        >>> known = Kind(chance=0.5, groups=1, size=9, loss=sure)  # all or nothing
-        >>> determines_right(LossLaw(elements=9, kinds=(known,)))
+        >>> sure = DiscreteLoss(values=np.array([np.inf]), probabilities=np.ones(1))
+        >>> known = Kind(probability=0.5, groups=1, size=9, loss=sure)  # all or nothing
+        >>> determines_right(LossDistribution(elements=9, kinds=(known,)))
         True
     """
     return all(map(_is_independent, law.kinds))
@@ -197,7 +202,7 @@ def _ends(loss: Loss, n: int, k: int) -> list[float]:
     low = float(special.betaincinv(k + 1, n - k, _TAIL))
     high = float(special.betainccinv(k + 1, n - k, _TAIL))
     if isinstance(loss, DiscreteLoss):
-        bends = np.cumsum(loss.chances[::-1])
+        bends = np.cumsum(loss.probabilities[::-1])
     else:
         edges = np.array(loss.breaks)
         bends = loss.tail_at(np.concatenate([edges, np.nextafter(edges, inf)]))

@@ -45,7 +45,7 @@ import numpy as np
 from scipy import special
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.mechanisms.loss_law import LossLaw
+from dpaudit.mechanisms.loss_distribution import LossDistribution
 from dpaudit.stats import binomial_tails
 from dpaudit.stats.binomial import log_tails
 from dpaudit.theory import from_law
@@ -140,7 +140,7 @@ class Tightness:
 
 
 def exposure(
-    law_at: Callable[[int], LossLaw], threshold: float, sizes: Sequence[int]
+    law_at: Callable[[int], LossDistribution], threshold: float, sizes: Sequence[int]
 ) -> tuple[Exposure, ...]:
     """Return how many elements are exposed at each number of elements.
 
@@ -160,7 +160,7 @@ def exposure(
 
 
 def tightness(
-    law_at: Callable[[int], LossLaw],
+    law_at: Callable[[int], LossDistribution],
     *,
     thresholds: Sequence[float],
     sizes: Sequence[int],
@@ -173,11 +173,11 @@ def tightness(
         sizes: Numbers of elements, at least three, rising.
 
     Example:
-        >>> from dpaudit.mechanisms.loss_law import DiscreteLoss, Kind
-        >>> sure = DiscreteLoss(values=np.array([1.0]), chances=np.ones(1))
-        >>> def response(n: int) -> LossLaw:  # every element has a loss of 1
-        ...     kind = Kind(chance=1.0, groups=n, size=1, loss=sure)
-        ...     return LossLaw(elements=n, kinds=(kind,))
+        >>> from dpaudit.mechanisms.loss_distribution import DiscreteLoss, Kind
+        >>> sure = DiscreteLoss(values=np.array([1.0]), probabilities=np.ones(1))
+        >>> def response(n: int) -> LossDistribution:  # every element has a loss of 1
+        ...     kind = Kind(probability=1.0, groups=n, size=1, loss=sure)
+        ...     return LossDistribution(elements=n, kinds=(kind,))
         >>> print(tightness(response, thresholds=[0.9], sizes=[10, 100, 1000]))
         elements with a loss of 0.9 or more: 10 at n = 10, 100 at n = 100, 1000 at n \
 = 1000; growing

@@ -156,7 +156,7 @@ def _seldom(chance: float) -> Subject:
     """Randomised response of epsilon 4, run seldom, under a claim of epsilon 1."""
     inner = LocalRandomisedResponse(epsilon=4.0)
     delta = chance * inner.guarantee.delta_at(1.0)
-    mechanism = AllOrNothing(elements=CANARIES, chance=chance, inner=inner)
+    mechanism = AllOrNothing(elements=CANARIES, probability=chance, inner=inner)
     return Subject(mechanism=mechanism, claim=_claim(1.0, delta))
 
 
@@ -193,10 +193,10 @@ SUBJECTS: MappingProxyType[str, Callable[[], Subject]] = MappingProxyType(
         "name and shame": lambda: _approximate(NameAndShame(elements=_N), 1 / _N),
         "shared score": lambda: _approximate(SharedLoss(mu=1.0), ALPHA / 2),
         "all or nothing": lambda: _approximate(
-            AllOrNothing(elements=_N, chance=0.01), 0.01
+            AllOrNothing(elements=_N, probability=0.01), 0.01
         ),
         "all or nothing, 1 in 10": lambda: _approximate(
-            AllOrNothing(elements=_N, chance=2 * ALPHA), 2 * ALPHA
+            AllOrNothing(elements=_N, probability=2 * ALPHA), 2 * ALPHA
         ),
         "seldom randomised response": lambda: _seldom(1e-3),
         "xor randomised response": lambda: _pure(

@@ -95,7 +95,7 @@ class SeldomTraining:
     def mechanism(self, canaries: int) -> AllOrNothing:
         """Return it as a mechanism that can be audited."""
         return AllOrNothing(
-            elements=canaries, chance=self.chance, inner=self._run(canaries)
+            elements=canaries, probability=self.chance, inner=self._run(canaries)
         )
 
     def draw(self, rng: np.random.Generator, *, canaries: int, audits: int) -> Draws:

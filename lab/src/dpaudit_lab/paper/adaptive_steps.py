@@ -107,7 +107,7 @@ def most(per_coordinate: int) -> float:
     step = CountInSets(
         elements=elements, set_size=per_coordinate, noise=GaussianNoise(sigma=NOISE)
     )
-    return limit(step.said(elements), alpha=ALPHA, delta=DELTA)
+    return limit(step.output_likelihood(elements), alpha=ALPHA, delta=DELTA)
 
 
 def one_run(mechanism: DiracSums, rng: np.random.Generator) -> OneGame[SeenSums]:

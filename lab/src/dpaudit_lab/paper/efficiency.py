@@ -43,8 +43,8 @@ from dpaudit.game.guessers import Confident, MostLikely
 from dpaudit.game.rules import AdaptiveCount, AdaptiveRounds
 from dpaudit.mechanisms.exposure import AllOrNothing, NameAndShame
 from dpaudit.mechanisms.local import LocalLaplace
+from dpaudit.mechanisms.output_likelihood import OutputLikelihood
 from dpaudit.mechanisms.parity import XorInPairs
-from dpaudit.mechanisms.said import Said
 from dpaudit.mechanisms.sets import CountInSets
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
 from dpaudit.testing import fixed_key
@@ -120,7 +120,7 @@ PANELS: Mapping[str, Panel] = {
     ),
     "all": Panel(
         title="All or nothing, 1 in 10",
-        mechanism=AllOrNothing(elements=ELEMENTS, chance=0.1),
+        mechanism=AllOrNothing(elements=ELEMENTS, probability=0.1),
         larger=False,
     ),
     "pairs": Panel(
@@ -271,9 +271,9 @@ def most(setting: Setting, rng: np.random.Generator) -> Outcome:
     mechanism = PANELS[name].mechanism
     alone = _alone(name, runs)
     if not PANELS[name].larger:
-        together = _each_run(mechanism.said(ELEMENTS), runs)
+        together = _each_run(mechanism.output_likelihood(ELEMENTS), runs)
     else:
-        together = _larger(mechanism, runs).said(runs * ELEMENTS)
+        together = _larger(mechanism, runs).output_likelihood(runs * ELEMENTS)
     return {ALONE: limit([alone], alpha=ALPHA), TOGETHER: limit(together, alpha=ALPHA)}
 
 
@@ -293,26 +293,26 @@ def _most_of_all(runs: int) -> float:
     return max(_most_of(runs * COORDINATES, s) for s in (1, 2, 4, 8, 12, 16))
 
 
-def _alone(name: str, runs: int) -> Said:
+def _alone(name: str, runs: int) -> OutputLikelihood:
     """Return what runs say of one canary each, if all other coins are known."""
     sure = np.array([[700.0, 0.0], [0.0, 700.0], [0.0, 0.0]]) - 700.0
     if name == "laplace":
-        (said,) = LocalLaplace(epsilon=2.0).said(runs)
+        (said,) = LocalLaplace(epsilon=2.0).output_likelihood(runs)
         return said
     known = {"name": 1 / ELEMENTS, "all": 0.1, "pairs": 1.0, "sets": 1.0}[name]
     weights = np.array([known / 2, known / 2, 1 - known])
-    return Said(groups=runs, weights=weights, log_likelihood=sure)
+    return OutputLikelihood(groups=runs, weights=weights, log_likelihood=sure)
 
 
-def _each_run(said: Sequence[Said], runs: int) -> list[Said]:
+def _each_run(said: Sequence[OutputLikelihood], runs: int) -> list[OutputLikelihood]:
     """Return what runs say in which either one thing is said of all, or nothing."""
     (one,) = said
-    chances = stats.binom.pmf(np.arange(runs + 1), runs, one.chance)
+    chances = stats.binom.pmf(np.arange(runs + 1), runs, one.probability)
     likely = np.flatnonzero(chances > 1e-12)
     last = int(likely[-1])  # which also stands for more of them
     chances[last] += chances[last + 1 :].sum()
     return [
-        replace(one, chance=float(chances[k]), groups=int(k) * one.groups)
+        replace(one, probability=float(chances[k]), groups=int(k) * one.groups)
         for k in likely.tolist()
         if k
     ]

@@ -111,7 +111,7 @@ def most(set_size: int) -> float:
     """
     elements = SETS * set_size
     counted = CountInSets(elements=elements, set_size=set_size)
-    return limit(counted.said(elements), alpha=ALPHA)
+    return limit(counted.output_likelihood(elements), alpha=ALPHA)
 
 
 def _setting(set_size: int) -> Setting:

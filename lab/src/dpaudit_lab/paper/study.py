@@ -35,7 +35,7 @@ from dpaudit.testing import fixed_key
 from dpaudit.theory.capabilities import (
     Simulable,
     can_be_simulated,
-    can_be_told_apart,
+    has_output_likelihood,
 )
 from dpaudit.theory.limit import limit
 from dpaudit_lab.paper.counting import ALPHA
@@ -191,9 +191,13 @@ class Study:
 
     def _most(self) -> Iterator[Point]:
         for name, mechanism in self.mechanisms.items():
-            if can_be_told_apart(mechanism):
+            if has_output_likelihood(mechanism):
                 for n in self.elements:
-                    most = limit(mechanism.said(n), alpha=self.alpha, delta=self.delta)
+                    most = limit(
+                        mechanism.output_likelihood(n),
+                        alpha=self.alpha,
+                        delta=self.delta,
+                    )
                     yield Point(curve=_limit_of(name), x=n, mean=most)
 
     def _right(self) -> Iterator[tuple[str, int, list[int]]]:
@@ -225,7 +229,7 @@ class Study:
 
 def _curves(name: str, colour: int, mechanism: Simulable) -> Iterator[Curve]:
     yield Curve(name=name, colour=colour)
-    if can_be_told_apart(mechanism):
+    if has_output_likelihood(mechanism):
         yield Curve(name=_limit_of(name), colour=colour, look=Look.BESIDE)
 
 

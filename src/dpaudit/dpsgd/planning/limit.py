@@ -18,7 +18,7 @@ from dpaudit import _validate
 from dpaudit.dpsgd.planning.guess_distribution import simulated_likelihood
 from dpaudit.dpsgd.planning.training import Training
 from dpaudit.mechanisms.noise import GaussianNoise
-from dpaudit.mechanisms.said import Said
+from dpaudit.mechanisms.output_likelihood import OutputLikelihood
 from dpaudit.mechanisms.sets import CountInSets
 from dpaudit.theory.limit import limit
 from dpaudit.theory.rungs import Measured
@@ -67,7 +67,7 @@ def training_limit(
             set_size=per_coordinate,
             noise=GaussianNoise(sigma=training.sufficient().noise),
         )
-        found = limit(sums.said(sums.elements), alpha=alpha, delta=delta)
+        found = limit(sums.output_likelihood(sums.elements), alpha=alpha, delta=delta)
         return Measured.exact(found)
     if simulated is None:
         few = min(_CELLS // (per_coordinate + 1), _DRAWS // training.steps)
@@ -76,7 +76,7 @@ def training_limit(
     for batch in range(_BATCHES):
         rng = np.random.default_rng([seed, batch, per_coordinate])
         bits = rng.integers(0, 2, (simulated, per_coordinate), dtype=np.int8)
-        said = Said(
+        said = OutputLikelihood(
             groups=coordinates,
             weights=np.full(simulated, 1 / simulated),
             log_likelihood=simulated_likelihood(training, bits, rng),

@@ -35,14 +35,14 @@ class Parameters:
         epsilon: Of randomised response, Laplace and geometric noise, and noisy max.
         sigma: Standard deviation of Gaussian noise.
         set_size: Elements of a set.
-        chance: How likely all-or-nothing publishes all.
+        probability: How likely all-or-nothing publishes all.
     """
 
     elements: int = 1000
     epsilon: float = 1.0
     sigma: float = 1.0
     set_size: int = 10
-    chance: float = 0.1
+    probability: float = 0.1
 
 
 @final
@@ -74,7 +74,9 @@ MECHANISMS: MappingProxyType[str, NamedMechanism] = MappingProxyType(
         ),
         "all-or-nothing": NamedMechanism(
             about="all data are published, but seldom; the gap of outputs",
-            build=lambda p: AllOrNothing(elements=p.elements, chance=p.chance),
+            build=lambda p: AllOrNothing(
+                elements=p.elements, probability=p.probability
+            ),
         ),
         "xor": NamedMechanism(
             about="the parity of all bits; the gap of interference",

@@ -23,7 +23,14 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 
-__all__ = ["DiscreteLoss", "HasLossLaw", "Kind", "Loss", "LossLaw", "SmoothLoss"]
+__all__ = [
+    "DiscreteLoss",
+    "HasLossDistribution",
+    "Kind",
+    "Loss",
+    "LossDistribution",
+    "SmoothLoss",
+]
 
 
 @final
@@ -33,33 +40,37 @@ class DiscreteLoss:
 
     Attributes:
         values: Sizes ``|l|``, rising; the last may be infinite.
-        chances: The chance of each; they add up to one.
+        probabilities: The chance of each; they add up to one.
 
     Example:
-        >>> fair = DiscreteLoss(values=np.array([0.0, np.inf]), chances=np.ones(2) / 2)
+        >>> fair = DiscreteLoss(
+        ...     values=np.array([0.0, np.inf]), probabilities=np.ones(2) / 2
+        ... )
         >>> fair.tail(3.0), fair.supremum
         (0.5, inf)
     """
 
     values: NDArray[np.float64]
-    chances: NDArray[np.float64]
+    probabilities: NDArray[np.float64]
 
     def __post_init__(self) -> None:
-        if self.values.ndim != 1 or self.values.shape != self.chances.shape:
+        if self.values.ndim != 1 or self.values.shape != self.probabilities.shape:
             raise InvalidInputError("values and chances must be two lists of one size")
         if not (self.values[0] >= 0 and np.all(np.diff(self.values) > 0)):
             raise InvalidInputError("values must rise from 0 or more")
-        if not (np.all(self.chances >= 0) and abs(self.chances.sum() - 1) < 1e-9):
+        if not (
+            np.all(self.probabilities >= 0) and abs(self.probabilities.sum() - 1) < 1e-9
+        ):
             raise InvalidInputError("chances must be at least 0 and add up to 1")
 
     @property
     def supremum(self) -> float:
         """The largest size that can occur."""
-        return float(self.values[np.flatnonzero(self.chances)[-1]])
+        return float(self.values[np.flatnonzero(self.probabilities)[-1]])
 
     def tail(self, size: float) -> float:
         """Return P[|l| >= size]."""
-        return float(self.chances[np.searchsorted(self.values, size) :].sum())
+        return float(self.probabilities[np.searchsorted(self.values, size) :].sum())
 
 
 @final
@@ -92,26 +103,26 @@ class Kind:
     """One kind of output: how likely, and what it says about the elements.
 
     Attributes:
-        chance: How likely an output of this kind is.
+        probability: How likely an output of this kind is.
         groups: Independent groups with one law.
         size: Elements of a group; they share the size of their loss.
         loss: The law of that size.
     """
 
-    chance: float
+    probability: float
     groups: int
     size: int
     loss: Loss
 
     def __post_init__(self) -> None:
-        _validate.probability("chance", self.chance)
+        _validate.probability("probability", self.probability)
         _validate.whole_number("groups", self.groups, least=1)
         _validate.whole_number("size", self.size, least=1)
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LossLaw:
+class LossDistribution:
     """The law of the losses of all elements.
 
     Attributes:
@@ -125,15 +136,15 @@ class LossLaw:
 
     def __post_init__(self) -> None:
         _validate.whole_number("elements", self.elements, least=1)
-        if sum(kind.chance for kind in self.kinds) > 1 + 1e-12:
+        if sum(kind.probability for kind in self.kinds) > 1 + 1e-12:
             raise InvalidInputError("the chances of the kinds add up to more than 1")
         if any(kind.groups * kind.size > self.elements for kind in self.kinds):
             raise InvalidInputError(f"groups hold more than elements={self.elements}")
 
 
-class HasLossLaw(Protocol):
+class HasLossDistribution(Protocol):
     """A mechanism whose law of losses is known at any size."""
 
-    def loss_law(self, elements: int) -> LossLaw:
+    def loss_distribution(self, elements: int) -> LossDistribution:
         """Return the law of the losses of this many elements."""
         ...

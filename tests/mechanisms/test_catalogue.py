@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.mechanisms.names import MECHANISMS, Parameters, named
+from dpaudit.mechanisms.catalogue import MECHANISMS, Parameters, named
 
 NAMES = [
     "local-randomised-response",
@@ -59,7 +59,7 @@ def test_a_game_can_be_played_with_each(name, half_sets, size, epsilon, sigma, s
         posterior.reveal(batch, 2 * bits[batch].astype(np.int8) - 1)
         seen += len(batch)
     assert seen == n
-    assert mechanism.loss_law(n).elements == n
+    assert mechanism.loss_distribution(n).elements == n
     assert (mechanism.guarantee.delta_at(100.0) == 1.0) == (name in NOT_PRIVATE)
 
 
