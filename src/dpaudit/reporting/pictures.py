@@ -21,9 +21,9 @@ from dpaudit.dpsgd.planning.candidates import Candidate, Purpose
 from dpaudit.dpsgd.planning.plan import Plan
 from dpaudit.errors import InvalidInputError, printable
 from dpaudit.game.rules import AdaptiveRounds, OneRun
-from dpaudit.reporting.report import svg
-from dpaudit.reporting.report.axes import Doublings, Even, Plot
-from dpaudit.reporting.report.numbers import count, plain, typeset
+from dpaudit.reporting import svg
+from dpaudit.reporting.axes import Doublings, Even, Plot
+from dpaudit.reporting.numbers import count, plain, typeset
 from dpaudit.theory.rungs import Gaps, Measured, Rung, no_more_than
 
 __all__ = ["plan_picture", "waterfall"]

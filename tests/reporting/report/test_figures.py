@@ -11,6 +11,7 @@ from scipy import special, stats
 from dpaudit import ApproxDP, GaussianDP, PureDP
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.readings import Bets, Rounds, Weighted
+from dpaudit.reporting.figure import Drawn, LeftOut
 from dpaudit.reporting.report.bound_by_guesses import by_k_figure
 from dpaudit.reporting.report.by_turn import (
     course_figure,
@@ -20,7 +21,6 @@ from dpaudit.reporting.report.by_turn import (
 )
 from dpaudit.reporting.report.certificate import certificate_figure
 from dpaudit.reporting.report.facts import key_facts, more_facts, references
-from dpaudit.reporting.report.figure import Drawn, LeftOut
 from dpaudit.reporting.report.scores import allowed, histogram_figure, roc_figure
 from dpaudit.reporting.report.subject import Subject
 

@@ -15,7 +15,7 @@ from matplotlib import figure as mpl_figure
 from matplotlib.axes import Axes
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.reporting.report.numbers import typeset
+from dpaudit.reporting.numbers import typeset
 from dpaudit_lab.pictures.chart import Chart, Curve, Look, Mark
 from dpaudit_lab.pictures.style import (
     FAINT,

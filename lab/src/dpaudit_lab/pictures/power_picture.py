@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.reporting.report.numbers import superscript, typeset
+from dpaudit.reporting.numbers import superscript, typeset
 from dpaudit_lab.pictures.chart import Limit
 from dpaudit_lab.pictures.style import INK, lay_out, limit_line, plain_frame, save
 

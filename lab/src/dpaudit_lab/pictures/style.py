@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from dpaudit._files import whole_file
 from dpaudit.errors import InvalidInputError
-from dpaudit.reporting.report.numbers import scientific, typeset
+from dpaudit.reporting.numbers import scientific, typeset
 from dpaudit_lab.pictures.chart import Limit
 
 __all__ = [

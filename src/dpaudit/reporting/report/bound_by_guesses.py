@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.readings import Counts, Ranked
 from dpaudit.game.rules import OneRun
-from dpaudit.reporting.report.axes import Even, Plot, Powers
-from dpaudit.reporting.report.figure import Drawn, Figure, LeftOut, Mark, Table
-from dpaudit.reporting.report.numbers import at_least, count, scientific
+from dpaudit.reporting.axes import Even, Plot, Powers
+from dpaudit.reporting.figure import Drawn, Figure, LeftOut, Mark, Table
+from dpaudit.reporting.numbers import at_least, count, scientific
 from dpaudit.reporting.report.subject import Subject
 
 __all__ = [

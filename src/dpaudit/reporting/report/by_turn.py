@@ -34,9 +34,9 @@ from dpaudit.bounds.rounds import MOST_CHANCE, evidence_by_round, rounds_price
 from dpaudit.bounds.strength import least_refuting
 from dpaudit.game.transcript import Transcript
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
-from dpaudit.reporting.report.axes import Even, Plot, thinned
-from dpaudit.reporting.report.figure import Drawn, Figure, LeftOut, Mark, Table
-from dpaudit.reporting.report.numbers import at_least, count, plain, scientific
+from dpaudit.reporting.axes import Even, Plot, thinned
+from dpaudit.reporting.figure import Drawn, Figure, LeftOut, Mark, Table
+from dpaudit.reporting.numbers import at_least, count, plain, scientific
 from dpaudit.reporting.report.subject import Subject
 from dpaudit.stats.limited_score import UNRESOLVED
 

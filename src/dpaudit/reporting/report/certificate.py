@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from dpaudit.bounds.curve import CurveCertificate
 from dpaudit.bounds.exact import Exact
-from dpaudit.reporting.report.axes import Even, Plot, Powers
-from dpaudit.reporting.report.figure import Drawn, Figure, LeftOut, Mark, Table
-from dpaudit.reporting.report.numbers import plain, scientific
+from dpaudit.reporting.axes import Even, Plot, Powers
+from dpaudit.reporting.figure import Drawn, Figure, LeftOut, Mark, Table
+from dpaudit.reporting.numbers import plain, scientific
 from dpaudit.reporting.report.subject import Subject
 
 __all__ = ["certificate_figure"]

@@ -9,7 +9,7 @@ from typing import final
 from dpaudit.explanation.ladder import reach
 from dpaudit.game.verdict import Control, Verdict
 from dpaudit.game.words import Fact, facts, ledger_facts
-from dpaudit.reporting.report.numbers import count, plain, scientific
+from dpaudit.reporting.numbers import count, plain, scientific
 from dpaudit.reporting.report.subject import Subject
 
 _KEY = 3  # facts that the verdict turns on

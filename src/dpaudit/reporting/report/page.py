@@ -21,15 +21,15 @@ from dpaudit.game.result import Result
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Verdict
 from dpaudit.game.words import capital, of_unit
+from dpaudit.reporting.figure import Drawn, LeftOut
+from dpaudit.reporting.numbers import sentence, typeset
 from dpaudit.reporting.report import facts
 from dpaudit.reporting.report.bound_by_guesses import by_k_figure
 from dpaudit.reporting.report.by_turn import course_figure
 from dpaudit.reporting.report.certificate import certificate_figure
-from dpaudit.reporting.report.figure import Drawn, LeftOut
-from dpaudit.reporting.report.numbers import sentence, typeset
 from dpaudit.reporting.report.scores import histogram_figure, roc_figure
 from dpaudit.reporting.report.subject import Subject
-from dpaudit.reporting.report.waterfall import rungs
+from dpaudit.reporting.waterfall import rungs
 
 if TYPE_CHECKING:
     import jinja2

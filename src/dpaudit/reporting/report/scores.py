@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.privacy.guarantees import Guarantee
-from dpaudit.reporting.report.axes import Even, Plot
-from dpaudit.reporting.report.figure import Drawn, Figure, LeftOut, Mark, Table
-from dpaudit.reporting.report.numbers import count, plain
+from dpaudit.reporting.axes import Even, Plot
+from dpaudit.reporting.figure import Drawn, Figure, LeftOut, Mark, Table
+from dpaudit.reporting.numbers import count, plain
 from dpaudit.reporting.report.subject import Subject
 
 __all__ = ["allowed", "histogram_figure", "roc_figure"]

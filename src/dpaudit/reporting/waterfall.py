@@ -10,8 +10,8 @@ from math import isfinite
 from typing import final
 
 from dpaudit.explanation import Explanation, Step
-from dpaudit.reporting.report import svg
-from dpaudit.reporting.report.numbers import at_least, plain, signed
+from dpaudit.reporting import svg
+from dpaudit.reporting.numbers import at_least, plain, signed
 
 __all__ = ["Bar", "rungs"]
 

@@ -8,8 +8,8 @@ from typing import TypeAlias, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.reporting.report import svg
-from dpaudit.reporting.report.numbers import scientific, superscript, typeset
+from dpaudit.reporting import svg
+from dpaudit.reporting.numbers import scientific, superscript, typeset
 
 __all__ = ["Doublings", "Even", "Plot", "Powers", "thinned"]
 
