@@ -1,4 +1,4 @@
-"""Pictures of plans and gaps: complete, to scale, legible, repeatable, and safe.
+"""Pictures of plans, gaps and audits: complete, to scale, legible, repeatable, safe.
 
 What stands where is held against the picture's own ticks, read as a reader would: the
 names on an axis and their places give the scale, and every mark must obey it.
@@ -13,20 +13,34 @@ from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dpaudit import AdaptiveRounds, ApproxDP, OneRun
+from dpaudit import (
+    AdaptiveRounds,
+    ApproxDP,
+    Design,
+    OneRun,
+    Ranking,
+    audit_scores,
+)
 from dpaudit.cli import app
 from dpaudit.dpsgd.planning.candidates import Candidate, Purpose
 from dpaudit.dpsgd.planning.expected_one_run import Expected
 from dpaudit.dpsgd.planning.plan import Plan
 from dpaudit.dpsgd.planning.training import Training
 from dpaudit.errors import InvalidInputError
+from dpaudit.explanation import explain
 from dpaudit.mechanisms.exposure import AllOrNothing
 from dpaudit.mechanisms.local import LocalGaussian, LocalLaplace
 from dpaudit.mechanisms.parity import Xor
-from dpaudit.reporting.pictures import plan_picture, waterfall
+from dpaudit.reporting.figure import Figure
+from dpaudit.reporting.plan_figure import plan_figure
+from dpaudit.reporting.report.bound_by_guesses import by_k_figure
+from dpaudit.reporting.report.scores import histogram_figure, roc_figure
+from dpaudit.reporting.report.subject import Subject
+from dpaudit.reporting.waterfall import explanation_figure, gaps_figure
 from dpaudit.theory.gaps import gaps
 from dpaudit.theory.rungs import Gaps, Measured, Rung
 
@@ -121,10 +135,33 @@ GAPS = {
 }
 
 
+def audited():
+    """Return an audit of scores: ranked ones, with what explains it."""
+    bits = np.random.default_rng(0).integers(0, 2, 300)
+    scores = bits + np.random.default_rng(1).normal(size=300)
+    claim = ApproxDP(epsilon=1.0, delta=1e-5)
+    design = Design(canaries=300, rules=Ranking(guesses=300), claim=claim)
+    return audit_scores(np.arange(300), bits, scores, design=design)
+
+
+AUDITS = {
+    "scores": lambda: histogram_figure(Subject.of(audited(), None)),
+    "roc": lambda: roc_figure(Subject.of(audited(), None)),
+    "by number of guesses": lambda: by_k_figure(Subject.of(audited(), None)),
+    "waterfall": lambda: explanation_figure(explain(audited())),
+}
+
+
+def figure_of(value, **options):
+    if isinstance(value, Figure):
+        return value
+    draw = plan_figure if isinstance(value, Plan) else gaps_figure
+    return draw(value, **options)
+
+
 def drawn(folder, value, **options):
     path = Path(folder, "drawn.svg")
-    draw = plan_picture if isinstance(value, Plan) else waterfall
-    draw(value, path, **options)
+    figure_of(value, **options).write(path)
     return ElementTree.fromstring(path.read_bytes())
 
 
@@ -184,6 +221,7 @@ def near(value):
 EVERY = {f"plan, {name}": plan for name, plan in PLANS.items()} | {
     f"gaps, {name}": make for name, make in GAPS.items()
 }
+EVERY |= {f"audit, {name}": make for name, make in AUDITS.items()}
 
 
 def made(case):
@@ -220,12 +258,12 @@ def test_no_text_overlaps_another_or_leaves_the_picture(case, tmp_path):
     for (one, a), (two, b) in combinations(shown, 2):
         apart = a[2] <= b[0] or b[2] <= a[0] or a[3] <= b[1] or b[3] <= a[1]
         assert apart, (one, two)
-    _, _, wide, high = map(float, root.get("viewBox").split())
+    first, above, wide, high = map(float, root.get("viewBox").split())
     for one, (left, top, right, bottom) in shown:
-        assert left >= 0, one
-        assert top >= 0, one
-        assert right <= wide, one
-        assert bottom <= high, one
+        assert left >= first, one
+        assert top >= above, one
+        assert right <= first + wide, one
+        assert bottom <= above + high, one
 
 
 @pytest.mark.parametrize("case", ["plan, all", "gaps, all oddities"])
@@ -268,18 +306,17 @@ def test_a_picture_stands_alone_and_is_read_out(case, tmp_path):
 def test_letters_stand_for_words(case, tmp_path):
     said = " ".join(words(drawn(tmp_path, made(case))))
     assert re.findall("epsilon|delta|alpha|sigma", said) == []
-    assert "ε" in said or "δ" in said
+    assert "ε" in said or "δ" in said or case in ("audit, scores", "audit, roc")
 
 
 @pytest.mark.parametrize("suffix", ["png", "gif", "html"])
 @pytest.mark.parametrize("case", ["plan, all", "gaps, all oddities"])
 def test_other_formats_are_refused_with_advice(case, suffix, tmp_path):
-    value = made(case)
-    draw = plan_picture if isinstance(value, Plan) else waterfall
+    figure = figure_of(made(case))
     with pytest.raises(InvalidInputError, match=r"must end in \.svg, got path=.*conv"):
-        draw(value, tmp_path / f"a.{suffix}")
+        figure.write(tmp_path / f"a.{suffix}")
     assert list(tmp_path.iterdir()) == []
-    draw(value, str(tmp_path / "a.SVG"))
+    figure.write(str(tmp_path / "a.SVG"))
     assert (tmp_path / "a.SVG").exists()
 
 
@@ -287,7 +324,7 @@ def test_no_key_is_replaced_by_a_picture(tmp_path):
     key = tmp_path / "key.svg"
     key.write_text("00" * 32)
     with pytest.raises(InvalidInputError, match="holds a key"):
-        waterfall(measured(), key)
+        gaps_figure(measured()).write(key)
     assert key.read_text() == "00" * 32
 
 
@@ -624,12 +661,11 @@ def test_a_picture_that_cannot_be_written_exits_with_2(
 
 
 @pytest.mark.parametrize("purpose", [Purpose.BOUND, Purpose.FAULTS])
-def test_the_limit_of_a_plan_is_a_bar_over_it(tmp_path, purpose):
+def test_the_limit_of_a_plan_is_a_bar_over_it(purpose):
     plan = replace(PLAN, purpose=purpose)
     drawn = []
     for most in (None, Measured.exact(0.93)):
-        plan_picture(plan, tmp_path / "plan.svg", most=most)
-        drawn.append((tmp_path / "plan.svg").read_text(encoding="utf-8"))
+        drawn.append(plan_figure(plan, most=most).document())
     without, with_it = drawn
     bound = purpose is Purpose.BOUND
     assert "0.93 in half of its runs" not in without

@@ -94,9 +94,9 @@ def _gaps(
 def _draw(found: "Gaps", name: str, picture: Path | None) -> None:
     if picture is None:
         return
-    from dpaudit.reporting.pictures import waterfall  # noqa: PLC0415 (numpy)
+    from dpaudit.reporting.waterfall import gaps_figure  # noqa: PLC0415 (numpy)
 
-    waterfall(found, picture, title=name)
+    gaps_figure(found, title=name).write(picture)
 
 
 def _json(name: str, found: "Gaps") -> str:

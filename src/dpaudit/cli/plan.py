@@ -197,9 +197,9 @@ def _guarantee(steps: int, rate: float, noise: float) -> "Guarantee | None":
 def _draw(found: "Plan", picture: Path | None, most: "Measured | None") -> None:
     if picture is None:
         return
-    from dpaudit.reporting.pictures import plan_picture  # noqa: PLC0415 (numpy)
+    from dpaudit.reporting.plan_figure import plan_figure  # noqa: PLC0415 (numpy)
 
-    plan_picture(found, picture, most=most)
+    plan_figure(found, most=most).write(picture)
 
 
 def _text(

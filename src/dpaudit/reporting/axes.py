@@ -1,4 +1,4 @@
-"""Axes of the report's pictures: where a value stands, and which values are named."""
+"""Axes of pictures: where a value stands, and which values are named."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from dpaudit.reporting import svg
 from dpaudit.reporting.numbers import scientific, superscript, typeset
+from dpaudit.reporting.svg import Picture
 
-__all__ = ["Doublings", "Even", "Plot", "Powers", "thinned"]
+__all__ = ["Even", "Factors", "Plot", "thinned"]
 
 _WIDTH, _HEIGHT = 480.0, 330.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 66.0, 14.0, 12.0, 52.0
@@ -48,54 +49,40 @@ class Even:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Powers:
-    """An axis of powers of ten; what is zero or less stands below it.
+class Factors:
+    """An axis on which equal factors look equal; what is zero or less stands below it.
+
+    Named are powers of ten, or the numbers that were tried, if there are such.
 
     Example:
-        >>> Powers(low=1e-4, high=1.0).ticks()
+        >>> Factors(low=1e-4, high=1.0).ticks()
         ((0.0001, '10⁻⁴'), (0.001, '10⁻³'), (0.01, '10⁻²'), (0.1, '10⁻¹'), (1.0, '1'))
-    """
-
-    low: float
-    high: float
-
-    def share(self, value: float) -> float:
-        """Return how far along the axis a value stands: 0 is its low end."""
-        return _times(value, self.low, self.high)
-
-    def ticks(self, most: int = 7) -> tuple[tuple[float, str], ...]:
-        """Return a few powers of ten on the axis, with their names."""
-        first, last = ceil(log10(self.low) - 1e-9), floor(log10(self.high) + 1e-9)
-        every = max(1, ceil((last - first) / most))
-        powers = range(last, first - 1, -every)
-        return tuple((10.0**p, _power(p)) for p in reversed(powers))
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Doublings:
-    """An axis on which each doubling looks equal, and the numbers tried are named.
-
-    Example:
-        >>> axis = Doublings(low=1.0, high=8.0, tried=(1, 2, 8))
+        >>> axis = Factors(low=1.0, high=8.0, tried=(1, 2, 8))
         >>> axis.ticks(), [round(axis.share(each), 3) for each in (1, 2, 4, 8)]
         (((1.0, '1'), (2.0, '2'), (8.0, '8')), [0.0, 0.333, 0.667, 1.0])
     """
 
     low: float
     high: float
-    tried: tuple[int, ...]
+    tried: tuple[int, ...] = ()
 
     def share(self, value: float) -> float:
         """Return how far along the axis a value stands: 0 is its low end."""
-        return _times(value, self.low, self.high)
+        if value <= 0:
+            return -inf
+        return log10(value / self.low) / log10(self.high / self.low)
 
-    def ticks(self) -> tuple[tuple[float, str], ...]:
-        """Return the numbers tried, with their names."""
-        return tuple((float(each), f"{each}") for each in self.tried)
+    def ticks(self, most: int = 7) -> tuple[tuple[float, str], ...]:
+        """Return the values that are named, with their names."""
+        if self.tried:
+            return tuple((float(each), f"{each}") for each in self.tried)
+        first, last = ceil(log10(self.low) - 1e-9), floor(log10(self.high) + 1e-9)
+        every = max(1, ceil((last - first) / most))
+        powers = range(last, first - 1, -every)
+        return tuple((10.0**p, _power(p)) for p in reversed(powers))
 
 
-Axis: TypeAlias = Even | Powers | Doublings
+Axis: TypeAlias = Even | Factors
 Values: TypeAlias = Sequence[float] | NDArray[np.float64]
 
 
@@ -111,8 +98,6 @@ class Plot:
         y_name: What the second shows.
         width: Of the whole picture.
         height: Of the whole picture.
-        above: Room over the frame.
-        below: Room under it, for names and for what else is to stand there.
     """
 
     x: Axis
@@ -121,8 +106,6 @@ class Plot:
     y_name: str
     width: float = _WIDTH
     height: float = _HEIGHT
-    above: float = _TOP
-    below: float = _BOTTOM
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """Return where a pair of values stands in the picture."""
@@ -150,26 +133,22 @@ class Plot:
         """Return a line from left to right at one value."""
         return self.line([self.x.low, self.x.high], [y, y], look)
 
-    def picture(self, marks: str, *, title: str, description: str) -> str:
-        """Return the whole as a picture of a page."""
-        return svg.picture(
-            width=self.width,
-            height=self.height,
-            title=title,
-            description=description,
-            content=self.content(marks),
-        )
-
-    def content(self, marks: str) -> str:
+    def picture(self, marks: str, *, title: str, description: str) -> Picture:
         """Return grid, names, and the marks within the frame."""
         frame = svg.group(
             marks,
             left=_LEFT,
-            top=self.above - 6,
+            top=_TOP - 6,
             width=self._wide + 6,
             height=self._high + 7,
         )
-        return self._grid() + frame + self._names()
+        return Picture(
+            width=self.width,
+            height=self.height,
+            title=title,
+            description=description,
+            content=self._grid() + frame + self._names(),
+        )
 
     @property
     def _wide(self) -> float:
@@ -177,11 +156,11 @@ class Plot:
 
     @property
     def _high(self) -> float:
-        return self.height - self.above - self.below
+        return self.height - _TOP - _BOTTOM
 
     @property
     def _base(self) -> float:
-        return self.height - self.below
+        return self.height - _BOTTOM
 
     def _points(self, xs: Values, ys: Values) -> list[tuple[float, float]]:
         return [self.at(float(x), float(y)) for x, y in zip(xs, ys, strict=True)]
@@ -202,7 +181,7 @@ class Plot:
 
     def _names(self) -> str:
         middle = _LEFT + self._wide / 2
-        upright = self.above + self._high / 2
+        upright = _TOP + self._high / 2
         return svg.text(
             middle, self._base + 42, typeset(self.x_name), anchor="middle"
         ) + svg.text(15, upright, typeset(self.y_name), anchor="middle", turn=-90)
@@ -218,11 +197,6 @@ def thinned(total: int, most: int) -> list[int]:
     if total <= most:
         return list(range(total))
     return sorted({round(i * (total - 1) / (most - 1)) for i in range(most)})
-
-
-def _times(value: float, low: float, high: float) -> float:
-    """Return how far from low to high a value stands, equal factors being equal."""
-    return log10(value / low) / log10(high / low) if value > 0 else -inf
 
 
 def _name(value: float, step: float) -> str:

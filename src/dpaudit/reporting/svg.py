@@ -1,17 +1,21 @@
-"""A few SVG elements as text: the report's own pencil.
+"""SVG elements as text: what the pictures of reports, plans and gaps are drawn with.
 
-Marks name a class of the page's style sheet instead of a colour, so that one picture
-serves light, dark and paper; text stays text. Whatever comes from outside is escaped,
-and coordinates are kept within what renderers can hold.
+Marks name a class of a style sheet instead of a colour, so that one picture serves
+light, dark and paper; text stays text. Whatever comes from outside is escaped, and
+coordinates are kept within what renderers can hold.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from html import escape
 from math import isnan
+from typing import Final, final
 
 from dpaudit.errors import printable
 
 __all__ = [
+    "SAMPLE",
+    "Picture",
     "area",
     "bracket",
     "diamond",
@@ -19,51 +23,71 @@ __all__ = [
     "dot",
     "group",
     "line",
+    "lines",
     "path",
-    "picture",
+    "placed",
     "rect",
     "square",
     "stretched",
     "text",
 ]
 
-_FAR = 1e5  # further out nothing is seen
+SAMPLE: Final = (28.0, 14.0)  # the width and the height of what a legend shows
+_FAR: Final = 1e5  # further out nothing is seen
 
 
-def picture(
-    *, width: float, height: float, title: str, description: str, content: str
-) -> str:
-    """Return a picture that a screen reader announces by title and description."""
-    return (
-        f'<svg role="img" viewBox="0 0 {width:g} {height:g}" '
-        f'aria-label="{_said(title)}. {_said(description)}">'
-        f"<title>{_said(title)}</title><desc>{_said(description)}</desc>"
-        f"{content}</svg>"
-    )
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Picture:
+    """Marks and words, and what a screen reader announces them by.
+
+    Attributes:
+        width: From left to right, from 0.
+        height: From top to bottom, from 0.
+        title: What it shows.
+        description: What is to be seen in it.
+        content: The marks; every text in them is escaped.
+    """
+
+    width: float
+    height: float
+    title: str
+    description: str
+    content: str
+
+    def inline(self) -> str:
+        """Return the picture as a part of a page."""
+        return (
+            f'<svg role="img" viewBox="0 0 {self.width:g} {self.height:g}" '
+            f'aria-label="{_said(self.title)}. {_said(self.description)}">'
+            f"<title>{_said(self.title)}</title><desc>{_said(self.description)}</desc>"
+            f"{self.content}</svg>"
+        )
 
 
 def document(
-    *,
-    width: float,
-    height: float,
-    title: str,
-    description: str,
-    style: str,
-    content: str,
+    picture: Picture, *, above: float, height: float, style: str, content: str
 ) -> str:
-    """Return a picture that is a file of its own: it brings paper and style along.
+    """Return a picture as a file of its own, with paper around it and a style.
 
-    A screen reader announces it by title and description, as it does the others.
+    Args:
+        picture: What is in it.
+        above: How much room there is above the picture's own.
+        height: Of the whole.
+        style: The rules for its classes.
+        content: The picture's marks, and what is around them.
     """
+    wide = picture.width
     return (
         '<?xml version="1.0" encoding="UTF-8"?>\n'
         '<svg xmlns="http://www.w3.org/2000/svg" role="img" '
-        f'width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}" '
-        'aria-labelledby="title description">\n'
-        f'<title id="title">{_said(title)}</title>\n'
-        f'<desc id="description">{_said(description)}</desc>\n'
+        f'width="{wide:g}" height="{height:g}" '
+        f'viewBox="0 {_at(-above)} {wide:g} {height:g}" '
+        'font-family="sans-serif" aria-labelledby="title description">\n'
+        f'<title id="title">{_said(picture.title)}</title>\n'
+        f'<desc id="description">{_said(picture.description)}</desc>\n'
         f"<style>{style}</style>\n"
-        f"{rect(0, 0, width, height, 'paper')}\n{content}\n</svg>\n"
+        f"{rect(0, -above, wide, height, 'paper')}\n{content}\n</svg>\n"
     )
 
 
@@ -73,6 +97,14 @@ def stretched(*, width: float, height: float, title: str, content: str) -> str:
         f'<svg role="img" viewBox="0 0 {width:g} {height:g}" class="bar" '
         f'preserveAspectRatio="none" aria-label="{_said(title)}">'
         f"<title>{_said(title)}</title>{content}</svg>"
+    )
+
+
+def placed(content: str, x: float, y: float) -> str:
+    """Return what a legend shows, at a place; it may stick out of its box."""
+    return (
+        f'<svg x="{_at(x)}" y="{_at(y)}" width="{SAMPLE[0]:g}" '
+        f'height="{SAMPLE[1]:g}" overflow="visible">{content}</svg>'
     )
 
 
@@ -150,6 +182,22 @@ def text(
     return (
         f'<text x="{_at(x)}" y="{_at(y)}" text-anchor="{anchor}"{turned}{looking}>'
         f"{_said(words)}</text>"
+    )
+
+
+def lines(
+    x: float,
+    y: float,
+    words: Sequence[str],
+    look: str,
+    *,
+    apart: float,
+    anchor: str = "start",
+) -> str:
+    """Return lines of text, the first at a point and the others below it."""
+    return "".join(
+        text(x, y + i * apart, line, anchor=anchor, look=look)
+        for i, line in enumerate(words)
     )
 
 

@@ -1,151 +1,405 @@
-"""The gap waterfall: from the epsilon that is claimed to the bound that was found.
+"""The waterfall: from the epsilon that is claimed down to the bound that was found.
 
-Each rung is a row of text with a bar beside it: what is left, what this rung took, and
-how well the level is known. The bars share one scale from 0, so that they line up down
-the page; all their numbers stand in the text, so nothing is lost without them.
+Each level is a row of words with a bar beside it: what is left, what the step to it
+took or, rarely, added, and how well it is known. The bars share one scale from 0, so
+that they line up; all their numbers stand in the text, so nothing is lost without them.
+A report lays the words out itself, beside ``Row.bar``. A picture holds both; where a
+level is infinite its bar is broken there and ends in an arrow.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
-from typing import final
+from math import inf, isfinite
+from textwrap import wrap
+from typing import Final, final
 
+from dpaudit.errors import printable
 from dpaudit.explanation import Explanation, Step
 from dpaudit.reporting import svg
-from dpaudit.reporting.numbers import at_least, plain, signed
+from dpaudit.reporting.axes import Even
+from dpaudit.reporting.figure import Figure, Mark
+from dpaudit.reporting.numbers import at_least, count, plain, signed, typeset
+from dpaudit.reporting.svg import SAMPLE, Picture
+from dpaudit.theory.rungs import Gaps, Rung
 
-__all__ = ["Bar", "rungs"]
+__all__ = ["Row", "explanation_figure", "explanation_rows", "gaps_figure", "scale_of"]
 
-_WIDE, _HIGH = 1000.0, 20.0
-_NOTHING = 5e-4  # a remainder that rounds to 0.000
+_LOST: Final = "Where the epsilon of a claim is lost"
+_NOTHING: Final = 5e-4  # a remainder that rounds to 0.000
+_BAR_WIDTH, _BAR_HEIGHT = 1000.0, 20.0  # of a bar by itself
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
-    """One row of the waterfall.
+class Row:
+    """A level, and the step that leads to it.
 
     Attributes:
         name: What it is called.
-        plain: The same in plain words; "" if that is plain.
-        takes: What it takes away, as text; "" for the claim and the bound found.
+        before: The level above; its own for the first.
+        level: What is left.
+        known: An interval that holds it; None if it is exact.
+        takes: What the step takes away, as text; "" for the claim and the bound found.
         leaves: What it leaves, as text.
         within: How well that is known, as text; "" if exactly.
-        bar: Its bar.
-        sentence: What it is.
+        title: The row in a few words, for who cannot see its bar.
+        meaning: What it is.
+        plain: The name in plain words; "" if it is plain.
         advice: What could be done about it; "" if nothing.
-        end: Whether it is the claim or the bound found, rather than a gap.
+        end: How the bar of the claim or of the bound found is drawn; "" for a step.
     """
 
     name: str
-    plain: str = ""
+    before: float
+    level: float
+    known: tuple[float, float] | None = None
     takes: str = ""
     leaves: str
     within: str = ""
-    bar: str
-    sentence: str
+    title: str = ""
+    meaning: str
+    plain: str = ""
     advice: str = ""
-    end: bool = False
+    end: str = ""
+
+    def bar(self, scale: float) -> str:
+        """Return the bar by itself, with the epsilon at its right end."""
+        axis = Even(low=0.0, high=scale)
+
+        def at(value: float) -> float:
+            return _BAR_WIDTH * min(1.0, max(0.0, axis.share(value)))
+
+        marks = [
+            svg.rect(at(low), 0, at(high) - at(low), _BAR_HEIGHT, look)
+            for low, high, look in self.parts()
+        ]
+        if self.known is not None:
+            low, high = map(at, self.known)
+            marks.append(svg.bracket(low, high, _BAR_HEIGHT / 2))
+        return svg.stretched(
+            width=_BAR_WIDTH,
+            height=_BAR_HEIGHT,
+            title=self.title,
+            content="".join(marks),
+        )
+
+    def parts(self) -> list[tuple[float, float, str]]:
+        """Return what is left, and what was taken or, rarely, added."""
+        if self.end:
+            return [(0.0, self.level, self.end)]
+        low, high = sorted((self.before, self.level))
+        change = "taken" if self.level <= self.before else "added"
+        return [(0.0, low, "left"), (low, high, change)]
 
 
-def rungs(explanation: Explanation) -> tuple[Bar, ...]:
-    """Return the rows of the waterfall, from the claim down to the bound."""
-    scale = _scale(explanation)
-    before = [explanation.claimed, *(step.leaves for step in explanation.steps)]
-    rows = [_claimed(explanation, scale)]
+def explanation_rows(explanation: Explanation) -> tuple[Row, ...]:
+    """Return the rows from the claim down to the bound that was found."""
+    claimed, found = explanation.claimed, explanation.found
+    levels = [claimed, *(step.leaves for step in explanation.steps)]
+    kept = "What the mechanism is said to keep, at the delta of this audit."
+    rows = [_end("claimed", claimed, plain(claimed), kept, "left")]
     rows += [
-        _rung(step, above, scale)
-        for step, above in zip(explanation.steps, before, strict=False)
+        _step_row(step, before)
+        for step, before in zip(explanation.steps, levels, strict=False)
     ]
     if abs(explanation.remainder) >= _NOTHING and isfinite(explanation.remainder):
-        rows.append(_remainder(explanation, before[-1], scale))
-    rows.append(_found(explanation, scale))
-    return tuple(rows)
+        change = signed(explanation.remainder)
+        rows.append(
+            Row(
+                name="not explained",
+                before=levels[-1],
+                level=found,
+                takes=change,
+                leaves=at_least(found),
+                title=f"not explained: {change}",
+                meaning="What no step accounts for: the luck of this run, and what the "
+                "levels above are uncertain by.",
+            )
+        )
+    stated = "The lower bound on epsilon that this audit states."
+    return (*rows, _end("found", found, at_least(found), stated, "bound"))
 
 
-def _scale(explanation: Explanation) -> float:
-    """Return the epsilon at the right end of every bar."""
-    levels = [explanation.claimed, explanation.found]
-    levels += [v for s in explanation.steps for v in (s.leaves, s.high)]
-    finite = max((v for v in levels if isfinite(v)), default=1.0) or 1.0
-    # What is infinite sticks out.
-    return finite if all(map(isfinite, levels)) else 1.2 * finite
-
-
-def _claimed(explanation: Explanation, scale: float) -> Bar:
-    claimed = plain(explanation.claimed)
-    return Bar(
-        name="claimed",
-        leaves=claimed,
-        bar=_bar([(0.0, explanation.claimed, "left")], f"claimed: {claimed}", scale),
-        sentence="What the mechanism is said to keep, at the delta of this audit.",
-        end=True,
+def _end(name: str, level: float, leaves: str, meaning: str, look: str) -> Row:
+    """Return the row of the claim, or of the bound that was found."""
+    return Row(
+        name=name,
+        before=level,
+        level=level,
+        leaves=leaves,
+        title=f"{name}: {leaves}",
+        meaning=meaning,
+        end=look,
     )
 
 
-def _rung(step: Step, above: float, scale: float) -> Bar:
+def _step_row(step: Step, before: float) -> Row:
     takes, leaves = signed(-step.takes), plain(step.leaves)
     known = isfinite(step.low) and isfinite(step.high) and step.high > step.low
-    within = f"{plain(step.low)} to {plain(step.high)}" if known else ""
-    return Bar(
+    return Row(
         name=step.name,
-        plain=step.plain,
+        before=before,
+        level=step.leaves,
+        known=(step.low, step.high) if known else None,
         takes=takes,
         leaves=leaves,
-        within=within,
-        bar=_bar(
-            _parts(above, step.leaves),
-            f"{step.name} changes it by {takes} and leaves {leaves}",
-            scale,
-            whisker=(step.low, step.high) if known else None,
-        ),
-        sentence=step.sentence,
+        within=f"{plain(step.low)} to {plain(step.high)}" if known else "",
+        title=f"{step.name} changes it by {takes} and leaves {leaves}",
+        meaning=step.sentence,
+        plain=step.plain,
         advice="" if step.advice is None else str(step.advice),
     )
 
 
-def _remainder(explanation: Explanation, above: float, scale: float) -> Bar:
-    change = signed(explanation.remainder)
-    return Bar(
-        name="not explained",
-        takes=change,
-        leaves=at_least(explanation.found),
-        bar=_bar(_parts(above, explanation.found), f"not explained: {change}", scale),
-        sentence="What no step accounts for: the luck of this run, and what the levels "
-        "above are uncertain by.",
+def scale_of(rows: Sequence[Row]) -> float:
+    """Return the epsilon at the right end of every bar."""
+    levels = _levels(rows)
+    finite = max((each for each in levels if isfinite(each)), default=1.0) or 1.0
+    # What is infinite sticks out.
+    return finite if all(map(isfinite, levels)) else 1.2 * finite
+
+
+def _levels(rows: Sequence[Row]) -> list[float]:
+    """Return all that must find room on the scale."""
+    return [value for row in rows for value in (row.level, *(row.known or ()))]
+
+
+def explanation_figure(explanation: Explanation) -> Figure:
+    """Return the waterfall of an audit that was explained."""
+    return _waterfall(
+        explanation_rows(explanation),
+        heading="From the claim to what was found",
+        description="; ".join(row.title for row in explanation_rows(explanation)),
+        caption=f"Basis: {explanation.model}",
     )
 
 
-def _found(explanation: Explanation, scale: float) -> Bar:
-    found = at_least(explanation.found)
-    return Bar(
-        name="found",
-        leaves=found,
-        bar=_bar([(0.0, explanation.found, "bound")], f"found: {found}", scale),
-        sentence="The lower bound on epsilon that this audit states.",
-        end=True,
-    )
+def gaps_figure(gaps: Gaps, *, title: str | None = None) -> Figure:
+    """Return the waterfall of what an audit of a mechanism loses, and to what.
 
+    Args:
+        gaps: What to draw.
+        title: What was audited.
 
-def _parts(above: float, leaves: float) -> list[tuple[float, float, str]]:
-    """Return what is left, and what was taken or, rarely, added."""
-    low, high = sorted((above, leaves))
-    return [(0.0, low, "left"), (low, high, "taken" if leaves <= above else "added")]
-
-
-def _bar(
-    parts: list[tuple[float, float, str]],
-    title: str,
-    scale: float,
-    whisker: tuple[float, float] | None = None,
-) -> str:
-    def at(value: float) -> float:
-        return _WIDE * min(1.0, max(0.0, value / scale))
-
-    marks = [
-        svg.rect(at(low), 0, at(high) - at(low), _HIGH, look)
-        for low, high, look in parts
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> from dpaudit.mechanisms.parity import Xor
+        >>> from dpaudit.theory.gaps import gaps
+        >>> with TemporaryDirectory() as folder:
+        ...     gaps_figure(gaps(Xor(elements=9), elements=9)).write(f"{folder}/x.svg")
+    """
+    before = [gaps.rungs[0], *gaps.rungs]
+    rows = [
+        _rung_row(gaps, rung, above.epsilon)
+        for rung, above in zip(gaps.rungs, before, strict=False)
     ]
-    if whisker is not None:
-        low, high = (at(v) for v in whisker)
-        marks.append(svg.bracket(low, high, _HIGH / 2))
-    return svg.stretched(width=_WIDE, height=_HIGH, title=title, content="".join(marks))
+    if gaps.remainder is not None:
+        bound = gaps.rungs[-1].epsilon + gaps.remainder
+        rows.append(_end("observed", bound, plain(bound), "", "bound"))
+    caption = (
+        f"{count(gaps.elements)} canaries, {count(gaps.guesses)} guesses, "
+        f"delta = {gaps.delta:g}, alpha = {gaps.alpha:g}; the bound varies by "
+        f"{plain(gaps.spread)} from run to run (standard deviation)"
+    )
+    return _waterfall(
+        rows,
+        heading=": ".join(filter(None, [typeset(_LOST), title])),
+        description=f"{gaps} {caption}.",
+        caption=caption,
+    )
+
+
+def _rung_row(gaps: Gaps, rung: Rung, before: float) -> Row:
+    takes = gaps.taken_by(rung)
+    if takes[-1:].isdigit():
+        takes = plain(gaps.drops[rung.name])
+    # An interval is shown where it can be told from the level.
+    interval = f"[{plain(rung.low)}, {plain(rung.high)}]" if "[" in rung.shown else ""
+    return Row(
+        name=rung.name,
+        before=before,
+        level=rung.epsilon,
+        known=(rung.low, rung.high) if rung.low < rung.high else None,
+        takes=takes.replace("-", "\N{MINUS SIGN}").replace("infinity", "\N{INFINITY}"),
+        leaves=plain(rung.epsilon),
+        within=interval,
+        meaning=rung.meaning,
+    )
+
+
+# The picture.
+
+_WIDE: Final = 1000.0
+_FROM, _TO = 355.0, 800.0  # of the bars
+_TAKES, _LEAVES = 868.0, _WIDE - 18.0  # where these columns end
+_BAR: Final = 26.0
+_LINE: Final = 14.0  # from one line of a meaning to the next
+_LETTERS: Final = 49  # of a meaning, on one line
+_TOP: Final = 28.0  # of the rows
+_MIDDLE: Final = SAMPLE[1] / 2
+_LEGEND: Final = {
+    "left": Mark.area("left", "left"),
+    "taken": Mark.area("taken", "taken"),
+    "added": Mark.area("added", "added"),
+    "within": Mark(sample=svg.bracket(3, SAMPLE[0] - 3, _MIDDLE), words="known within"),
+}
+
+
+def _waterfall(
+    rows: Sequence[Row], *, heading: str, description: str, caption: str
+) -> Figure:
+    drawn = _Drawn.of(rows)
+    shown = {
+        "left": True,
+        "taken": True,
+        "added": any(row.level > row.before for row in rows),
+        "within": any(row.known for row in rows),
+    }
+    return Figure(
+        name="waterfall",
+        heading=heading,
+        picture=Picture(
+            width=_WIDE,
+            height=drawn.base + 52,
+            title=heading,
+            description=description,
+            content="\n".join(drawn.content()),
+        ),
+        legend=tuple(mark for name, mark in _LEGEND.items() if shown[name]),
+        caption=(caption,),
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Drawn:
+    """The rows of a picture, and where they stand.
+
+    Attributes:
+        rows: What is drawn.
+        meanings: What each row is, in lines.
+        top: The largest finite level.
+        end: Where infinity is drawn, or ``top``.
+    """
+
+    rows: Sequence[Row]
+    meanings: tuple[list[str], ...]
+    top: float
+    end: float
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> "_Drawn":
+        seen = _levels(rows)
+        # Beside infinity a hair's breadth should not look like much.
+        least = 1.0 if inf in seen else 1e-3
+        top = max([least, *(value for value in seen if isfinite(value))])
+        return cls(
+            rows=rows,
+            meanings=tuple(
+                wrap(printable(typeset(row.meaning)), _LETTERS) for row in rows
+            ),
+            top=top,
+            end=1.3 * top if inf in seen else top,
+        )
+
+    @property
+    def base(self) -> float:
+        """Where the rows end."""
+        return _TOP + len(self.rows) * self._each
+
+    def content(self) -> list[str]:
+        """Return all marks and words."""
+        heads = ((_TAKES, "takes"), (_LEAVES, "leaves"))
+        return [
+            *(svg.text(x, _TOP - 12, words, anchor="end") for x, words in heads),
+            self._grid(),
+            *(self._row(number, row) for number, row in enumerate(self.rows)),
+        ]
+
+    @property
+    def _each(self) -> float:
+        """The height of a row."""
+        return max(56.0, 34 + _LINE * max(map(len, self.meanings)))
+
+    def _x(self, epsilon: float) -> float:
+        axis = Even(low=0.0, high=1.06 * self.end)
+        return _FROM + (_TO - _FROM) * axis.share(min(epsilon, self.end))
+
+    def _y(self, number: int) -> float:
+        return _TOP + (number + 0.5) * self._each
+
+    def _grid(self) -> str:
+        ticks = list(Even(low=0.0, high=self.top).ticks())
+        if self.end > self.top:
+            ticks.append((inf, "\N{INFINITY}"))
+        base, at = self.base, [(self._x(value), name) for value, name in ticks]
+        middle = (_FROM + _TO) / 2
+        return "".join(
+            [
+                *(svg.line(x, _TOP, x, base, "grid") for x, _ in at),
+                svg.line(_FROM, _TOP, _FROM, base, "axis"),
+                *(svg.text(x, base + 19, name, anchor="middle") for x, name in at),
+                svg.text(middle, base + 42, typeset("epsilon"), anchor="middle"),
+            ]
+        )
+
+    def _row(self, number: int, row: Row) -> str:
+        y, words = self._y(number), self._words(number, row)
+        if row.end == "bound":
+            return svg.diamond(self._x(row.level), y, "ink") + words
+        marks = [
+            svg.rect(self._x(a), y - _BAR / 2, self._x(b) - self._x(a), _BAR, look)
+            for a, b, look in row.parts()
+        ]
+        if inf in (row.before, row.level):
+            marks.append(self._broken(y))
+        if number + 1 < len(self.rows) and self.rows[number + 1].end != "bound":
+            x, end = self._x(row.level), y + self._each - _BAR / 2
+            marks.append(svg.line(x, y + _BAR / 2, x, end, "step"))
+        if row.known is not None:
+            marks.append(self._interval(y, *row.known))
+        return "".join([*marks, words])
+
+    def _broken(self, y: float) -> str:
+        """Break a bar that goes on to infinity, and point there."""
+        at, half = self._x((self.top + self.end) / 2), _BAR / 2 + 4
+        slashes = [
+            svg.line(at + x - 4, y + half, at + x + 4, y - half, "break")
+            for x in (-5, 5)
+        ]
+        return "".join([*slashes, self._arrow(y)])
+
+    def _arrow(self, y: float) -> str:
+        x = self._x(inf)
+        tip = x + 22
+        return svg.line(x, y, tip - 8, y, "whisker") + svg.area(
+            [(tip - 9, y - 5), (tip, y), (tip - 9, y + 5)], "ink"
+        )
+
+    def _interval(self, y: float, low: float, high: float) -> str:
+        """Return the interval of a level that is not exact."""
+        if high < inf:
+            return svg.bracket(self._x(low), self._x(high), y, half=6)
+        x = self._x(low)
+        marks = svg.line(x, y, self._x(inf), y, "whisker")
+        return marks + svg.line(x, y - 6, x, y + 6, "whisker") + self._arrow(y)
+
+    def _words(self, number: int, row: Row) -> str:
+        y, meaning, x = self._y(number), self.meanings[number], _FROM - 12
+        first = y + 5 - _LINE * len(meaning) / 2
+        columns = (
+            (_TAKES, y + 5, row.takes, "ink"),
+            (_LEAVES, y + 5, row.leaves, "name" if row.end == "bound" else "number"),
+            (_LEAVES, y + 21, row.within, "small"),
+        )
+        return "".join(
+            [
+                svg.text(x, first, row.name, anchor="end", look="name"),
+                svg.lines(x, first + 16, meaning, "small", apart=_LINE, anchor="end"),
+                *(
+                    svg.text(right, at, words, anchor="end", look=look)
+                    for right, at, words, look in columns
+                    if words
+                ),
+            ]
+        )

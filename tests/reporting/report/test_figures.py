@@ -11,7 +11,7 @@ from scipy import special, stats
 from dpaudit import ApproxDP, GaussianDP, PureDP
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.readings import Bets, Rounds, Weighted
-from dpaudit.reporting.figure import Drawn, LeftOut
+from dpaudit.reporting.figure import Figure, LeftOut
 from dpaudit.reporting.report.bound_by_guesses import by_k_figure
 from dpaudit.reporting.report.by_turn import (
     course_figure,
@@ -41,7 +41,7 @@ def of(made):
 
 
 def rows(figure):
-    assert isinstance(figure, Drawn)
+    assert isinstance(figure, Figure)
     return [[number(cell) for cell in row] for row in figure.table.rows]
 
 
@@ -231,7 +231,7 @@ def test_evidence_is_enough_against_the_bound_found_and_no_more(kind, request):
 @pytest.mark.parametrize("kind", ["bets", "rounds", "counts"])
 def test_the_course_is_drawn_against_claim_and_bound(kind, request):
     figure = course_figure(of(request.getfixturevalue(kind)))
-    assert isinstance(figure, Drawn)
+    assert isinstance(figure, Figure)
     words = " ".join(figure.table.head)
     assert "the claim, epsilon = 1.000" in words
     assert "the bound found" in words

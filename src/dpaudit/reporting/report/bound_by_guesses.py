@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.readings import Counts, Ranked
 from dpaudit.game.rules import OneRun
-from dpaudit.reporting.axes import Even, Plot, Powers
-from dpaudit.reporting.figure import Drawn, Figure, LeftOut, Mark, Table
+from dpaudit.reporting.axes import Even, Factors, Plot
+from dpaudit.reporting.figure import Figure, LeftOut, Mark, Table
 from dpaudit.reporting.numbers import at_least, count, scientific
 from dpaudit.reporting.report.subject import Subject
+from dpaudit.reporting.svg import Picture
 
 __all__ = [
     "by_k_figure",
@@ -33,17 +34,17 @@ _HEADING = "The bound against the number of guesses counted"
 _MOST = 48
 _ROWS = 9
 _RANKED = (
-    Mark(look="found", solid=False, words="the bound: valid at all looks together"),
-    Mark(look="shown", solid=True, words="shown: epsilon is above this band"),
-    Mark(look="aside", solid=False, words="valid alone, had k been fixed before"),
+    Mark.line("found", "the bound: valid at all looks together"),
+    Mark.area("shown", "shown: epsilon is above this band"),
+    Mark.line("aside", "valid alone, had k been fixed before"),
 )
 _FIXED = (
-    Mark(look="found-dot", solid=True, words="the bound, at the k fixed before"),
-    Mark(look="aside", solid=False, words="other k: not valid to choose from"),
+    Mark.dot("found-dot", "the bound, at the k fixed before"),
+    Mark.line("aside", "other k: not valid to choose from"),
 )
 
 
-def by_k_figure(subject: Subject) -> Figure:
+def by_k_figure(subject: Subject) -> Figure | LeftOut:
     """Return the bound at each of some numbers of guesses, and the one that counts."""
     right = _in_order(subject)
     if isinstance(right, str):
@@ -51,10 +52,10 @@ def by_k_figure(subject: Subject) -> Figure:
     sizes = _sizes(len(right))
     bounds = [_bound(subject, right, k) for k in sizes]
     ranked = isinstance(subject.result.reading, Ranked)
-    return Drawn(
+    return Figure(
         name="by-k",
         heading=_HEADING,
-        svg=_drawn(subject, sizes, bounds, ranked=ranked),
+        picture=_drawn(subject, sizes, bounds, ranked=ranked),
         legend=_legend(subject, ranked=ranked),
         caption=_caption(subject, ranked=ranked),
         table=_table(subject, right, sizes),
@@ -109,9 +110,9 @@ def _bound(subject: Subject, right: NDArray[np.bool_], k: int) -> float:
 
 def _drawn(
     subject: Subject, sizes: list[int], bounds: list[float], *, ranked: bool
-) -> str:
+) -> Picture:
     plot = Plot(
-        x=Powers(low=1.0, high=max(10.0, float(sizes[-1]))),
+        x=Factors(low=1.0, high=max(10.0, float(sizes[-1]))),
         y=Even(low=0.0, high=subject.reach(*bounds)),
         x_name="guesses counted, the surest first",
         y_name="lower bound on epsilon",
@@ -138,7 +139,7 @@ def _drawn(
 
 
 def _legend(subject: Subject, *, ranked: bool) -> tuple[Mark, ...]:
-    claim = Mark(look="claim", solid=False, words="claimed")
+    claim = Mark.line("claim", "claimed")
     marks = _RANKED if ranked else _FIXED
     return (*marks, claim) if isfinite(subject.claimed) else marks
 

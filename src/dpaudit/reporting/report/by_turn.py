@@ -35,9 +35,10 @@ from dpaudit.bounds.strength import least_refuting
 from dpaudit.game.transcript import Transcript
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
 from dpaudit.reporting.axes import Even, Plot, thinned
-from dpaudit.reporting.figure import Drawn, Figure, LeftOut, Mark, Table
+from dpaudit.reporting.figure import Figure, LeftOut, Mark, Table
 from dpaudit.reporting.numbers import at_least, count, plain, scientific
 from dpaudit.reporting.report.subject import Subject
+from dpaudit.reporting.svg import Picture
 from dpaudit.stats.limited_score import UNRESOLVED
 
 __all__ = [
@@ -201,7 +202,7 @@ _COUNTS = _Words(
 )
 
 
-def course_figure(subject: Subject) -> Figure:
+def course_figure(subject: Subject) -> Figure | LeftOut:
     """Return how the evidence of an adaptive audit grew."""
     rules = subject.result.design.rules
     if not rules.reveals:
@@ -224,10 +225,10 @@ def course_figure(subject: Subject) -> Figure:
     if not lines:
         why = "Hardly a guess was sure enough to speak against any epsilon tested."
         return LeftOut(heading=_HEADING, why=why)
-    return Drawn(
+    return Figure(
         name="course",
         heading=_HEADING,
-        svg=_drawn(lines, words),
+        picture=_drawn(lines, words),
         legend=_legend(lines),
         caption=(words.caption, *_asides(lines, subject)),
         table=_table(lines, words),
@@ -277,9 +278,9 @@ def _legend(lines: list[_Line]) -> tuple[Mark, ...]:
     marks = []
     for line in lines:
         said = f"against {line.against}"
-        marks.append(Mark(look=f"{line.look}-course", solid=False, words=said))
+        marks.append(Mark.line(f"{line.look}-course", said))
         words = "its threshold"
-        marks.append(Mark(look=f"{line.look}-threshold", solid=False, words=words))
+        marks.append(Mark.line(f"{line.look}-threshold", words))
     return tuple(marks)
 
 
@@ -301,7 +302,7 @@ def _asides(lines: list[_Line], subject: Subject) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _drawn(lines: list[_Line], words: _Words) -> str:
+def _drawn(lines: list[_Line], words: _Words) -> Picture:
     ends = [0.0]
     for line in lines:
         evidence = line.course.evidence

@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from dpaudit.bounds.curve import CurveCertificate
 from dpaudit.bounds.exact import Exact
-from dpaudit.reporting.axes import Even, Plot, Powers
-from dpaudit.reporting.figure import Drawn, Figure, LeftOut, Mark, Table
+from dpaudit.reporting.axes import Even, Factors, Plot
+from dpaudit.reporting.figure import Figure, LeftOut, Mark, Table
 from dpaudit.reporting.numbers import plain, scientific
 from dpaudit.reporting.report.subject import Subject
+from dpaudit.reporting.svg import Picture
 
 __all__ = ["certificate_figure"]
 
@@ -28,7 +29,7 @@ _NO_DELTA = 1e-6  # where the axis ends for a claim without delta
 _LEAST = 1e-16
 
 
-def certificate_figure(subject: Subject) -> Figure:
+def certificate_figure(subject: Subject) -> Figure | LeftOut:
     """Return the certificate of the counts against the claim's curve."""
     counts = subject.result.reading.counted
     if counts is None or subject.result.bound.method != Exact.method:
@@ -45,10 +46,10 @@ def certificate_figure(subject: Subject) -> Figure:
     claimed = np.array([claim.delta_at(float(e)) for e in epsilons])
     enters = certificate.refutes(claim)
     description = _description(enters=enters)
-    return Drawn(
+    return Figure(
         name="curve",
         heading=_HEADING,
-        svg=_drawn(subject, epsilons, certified, claimed, description),
+        picture=_drawn(subject, epsilons, certified, claimed, description),
         legend=_legend(subject),
         caption=_caption(subject, enters=enters),
         table=_table(certificate, subject),
@@ -61,12 +62,12 @@ def _drawn(
     certified: NDArray[np.float64],
     claimed: NDArray[np.float64],
     description: str,
-) -> str:
+) -> Picture:
     low = subject.delta / 30 if subject.delta else _NO_DELTA
     low = 10.0 ** floor(log10(max(low, _LEAST)))
     plot = Plot(
         x=Even(low=0.0, high=float(epsilons[-1])),
-        y=Powers(low=low, high=1.0),
+        y=Factors(low=low, high=1.0),
         x_name="epsilon",
         y_name="delta at that epsilon",
     )
@@ -101,11 +102,11 @@ def _legend(subject: Subject) -> tuple[Mark, ...]:
         "the accountant's curve" if _accountant(subject) else "what the claim allows"
     )
     marks = (
-        Mark(look="found", solid=False, words="certified: delta is at least this"),
-        Mark(look="ruled-out", solid=True, words="ruled out for the true curve"),
-        Mark(look="claim", solid=False, words=whose),
+        Mark.line("found", "certified: delta is at least this"),
+        Mark.area("ruled-out", "ruled out for the true curve"),
+        Mark.line("claim", whose),
     )
-    dot = Mark(look="found-dot", solid=True, words="the bound stated above")
+    dot = Mark.dot("found-dot", "the bound stated above")
     return (*marks, dot) if subject.delta > 0 and subject.found > 0 else marks
 
 

@@ -21,7 +21,7 @@ from dpaudit.game.result import Result
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Verdict
 from dpaudit.game.words import capital, of_unit
-from dpaudit.reporting.figure import Drawn, LeftOut
+from dpaudit.reporting.figure import Figure, LeftOut, style_sheet
 from dpaudit.reporting.numbers import sentence, typeset
 from dpaudit.reporting.report import facts
 from dpaudit.reporting.report.bound_by_guesses import by_k_figure
@@ -29,7 +29,7 @@ from dpaudit.reporting.report.by_turn import course_figure
 from dpaudit.reporting.report.certificate import certificate_figure
 from dpaudit.reporting.report.scores import histogram_figure, roc_figure
 from dpaudit.reporting.report.subject import Subject
-from dpaudit.reporting.waterfall import rungs
+from dpaudit.reporting.waterfall import explanation_rows, scale_of
 
 if TYPE_CHECKING:
     import jinja2
@@ -125,9 +125,10 @@ def report_html(
     # The others are drawn against the claim, of which a void audit says nothing.
     drawn = (histogram_figure,) if void else _FIGURES
     figures = [figure(subject) for figure in drawn]
+    rungs = explanation_rows(explanation)
     commitment = subject.result.commitment
     return template.render(
-        css=_resource("page.css"),
+        css=style_sheet() + _resource("page.css"),
         kind=word.replace(" ", "-"),
         word=capital(word),
         title=title,
@@ -139,8 +140,9 @@ def report_html(
         looks=facts.look_facts(subject),
         key_facts=facts.key_facts(subject),
         more_facts=facts.more_facts(subject),
-        rungs=rungs(explanation),
-        figures=[each for each in figures if isinstance(each, Drawn)],
+        rungs=rungs,
+        scale=scale_of(rungs),
+        figures=[each for each in figures if isinstance(each, Figure)],
         left_out=_together([each for each in figures if isinstance(each, LeftOut)]),
         design_facts=facts.design_facts(subject),
         setting_facts=facts.setting_facts(subject),

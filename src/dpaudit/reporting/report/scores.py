@@ -9,15 +9,18 @@ Both are pictures. What is proved of the claim is the test's p-value, which pays
 chance and for where one looks.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.reporting.axes import Even, Plot
-from dpaudit.reporting.figure import Drawn, Figure, LeftOut, Mark, Table
+from dpaudit.reporting.figure import Figure, LeftOut, Mark, Table
 from dpaudit.reporting.numbers import count, plain
 from dpaudit.reporting.report.subject import Subject
+from dpaudit.reporting.svg import Picture
 
 __all__ = ["allowed", "histogram_figure", "roc_figure"]
 
@@ -31,18 +34,18 @@ _NO_SCORES = (
 _MOST_ROWS = 12
 
 
-def histogram_figure(subject: Subject) -> Figure:
+def histogram_figure(subject: Subject) -> Figure | LeftOut:
     """Return the histogram of scores, included beside excluded."""
     scores = subject.result.scores
     if scores is None:
         return LeftOut(heading=_SCORES, why=_NO_SCORES)
-    return Drawn(
+    return Figure(
         name="scores",
         heading=_SCORES,
-        svg=_histogram(scores),
+        picture=_histogram(scores),
         legend=(
-            Mark(look="included", solid=True, words="included canaries"),
-            Mark(look="excluded", solid=False, words="excluded canaries"),
+            Mark.area("included", "included canaries"),
+            Mark.line("excluded", "excluded canaries"),
         ),
         caption=(
             "If the mechanism hid every canary perfectly, both would have one and the "
@@ -53,20 +56,20 @@ def histogram_figure(subject: Subject) -> Figure:
     )
 
 
-def roc_figure(subject: Subject) -> Figure:
+def roc_figure(subject: Subject) -> Figure | LeftOut:
     """Return the ROC curve within what the claim allows."""
     scores = subject.result.scores
     if scores is None:
         return LeftOut(heading=_ROC, why=_NO_SCORES)
     claim = subject.result.claim_test.claim
-    return Drawn(
+    return Figure(
         name="roc",
         heading=_ROC,
-        svg=_roc(scores, claim),
+        picture=_roc(scores, claim),
         legend=(
-            Mark(look="found", solid=False, words="measured"),
-            Mark(look="allowed", solid=True, words="what the claim allows one canary"),
-            Mark(look="chance", solid=False, words="blind guessing"),
+            Mark.line("found", "measured"),
+            Mark.area("allowed", "what the claim allows one canary"),
+            Mark.line("chance", "blind guessing"),
         ),
         caption=(
             "For every threshold, the share of included canaries at or above it "
@@ -87,17 +90,19 @@ def allowed(claim: Guarantee, false_alarms: float) -> float:
         >>> round(allowed(PureDP(epsilon=1.0), 0.1), 4)
         0.2718
     """
-    low, high = 0.0, 1.0
+    return _edge(0.0, lambda chance: claim.complement_inverse(chance) <= false_alarms)
+
+
+def _edge(low: float, allows: Callable[[float], bool]) -> float:
+    """Return the largest chance to detect, from one that is allowed up to 1."""
+    high = 1.0
     for _ in range(50):
         middle = (low + high) / 2
-        if claim.complement_inverse(middle) <= false_alarms:
-            low = middle
-        else:
-            high = middle
-    return high
+        low, high = (middle, high) if allows(middle) else (low, middle)
+    return low
 
 
-def _histogram(scores: ScoreSummary) -> str:
+def _histogram(scores: ScoreSummary) -> Picture:
     edges, most = scores.edges, max(*scores.included, *scores.excluded, 1)
     plot = Plot(
         x=Even(low=edges[0], high=edges[-1]),
@@ -131,7 +136,7 @@ def _outline(
     return xs, ys
 
 
-def _roc(scores: ScoreSummary, claim: Guarantee) -> str:
+def _roc(scores: ScoreSummary, claim: Guarantee) -> Picture:
     plot = Plot(
         x=Even(low=0.0, high=1.0),
         y=Even(low=0.0, high=1.0),
@@ -161,14 +166,7 @@ def _roc(scores: ScoreSummary, claim: Guarantee) -> str:
 
 def _corner(claim: Guarantee) -> float:
     """Return the chance to detect where as many are missed as there are alarms."""
-    low, high = 0.5, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        if claim.complement_inverse(middle) <= 1 - middle:
-            low = middle
-        else:
-            high = middle
-    return low
+    return _edge(0.5, lambda chance: claim.complement_inverse(chance) <= 1 - chance)
 
 
 def _bins(scores: ScoreSummary) -> Table:
