@@ -15,7 +15,6 @@ from scipy import special, stats
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.exact import Exact, Pure
 from dpaudit.bounds.readings import Counts
-from dpaudit.errors import InvalidInputError
 
 
 def p_value(counts, *, epsilon, delta):
@@ -301,9 +300,3 @@ def test_the_bound_finds_most_of_a_large_epsilon():
 def test_says_nothing_at_or_below_chance(correct):
     counts = Counts(canaries=1000, guesses=100, correct=correct)
     assert lower(counts, delta=1e-5) == 0.0
-
-
-def test_coins_it_was_not_proved_for_are_refused():
-    counts = Counts(canaries=10, guesses=10, correct=9, alternatives=3)
-    with pytest.raises(InvalidInputError, match="in/out coins"):
-        Adaptive().log_p_value(counts, epsilon=1.0, delta=0.0)

@@ -63,41 +63,6 @@ def test_a_leak_is_refuted_and_an_honest_mechanism_is_not():
     assert CurveCertificate(counts=leaking, alpha=0.05).refutes(claim)
 
 
-def test_what_a_group_shows_is_shared_by_its_records():
-    seen = Counts(canaries=1000, guesses=1000, correct=900, records_per_coin=3)
-    certificate = CurveCertificate(counts=seen, alpha=0.05)
-    for epsilon in (0.1, 0.3, 0.5, 0.6):
-        (delta,) = certificate.delta_lower(epsilon)
-        assert 0 < delta < 1
-        p_value = Exact().p_value(seen, epsilon=epsilon, delta=delta)
-        assert p_value == pytest.approx(0.05, rel=1e-9)
-    assert certificate.delta_lower(1.0) == 0.0
-
-
-@pytest.mark.parametrize(("faces", "records"), [(2, 3), (5, 1), (3, 2)])
-def test_so_it_is_for_coins_of_other_kinds(faces, records):
-    seen = Counts(
-        canaries=400,
-        guesses=100,
-        correct=90,
-        alternatives=faces,
-        records_per_coin=records,
-    )
-    certificate = CurveCertificate(counts=seen, alpha=0.05)
-    deltas = certificate.delta_lower([0.0, 0.2, 0.4])
-    assert np.all(deltas > 0)
-    for epsilon, delta in zip((0.0, 0.2, 0.4), deltas, strict=True):
-        p_value = Exact().p_value(seen, epsilon=epsilon, delta=float(delta))
-        assert p_value == pytest.approx(0.05, rel=1e-9)
-
-
-def test_one_guess_among_a_hundred_faces_already_says_something():
-    """Right by chance once in a hundred; delta = 4/99 would make it one in twenty."""
-    seen = Counts(canaries=1, guesses=1, correct=1, alternatives=100)
-    (delta,) = CurveCertificate(counts=seen, alpha=0.05).delta_lower(0.0)
-    assert delta == pytest.approx((0.05 - 0.01) / (1 - 0.01))
-
-
 @pytest.mark.parametrize("correct", [0, 50, 57])
 def test_what_says_nothing_refutes_nothing(correct):
     seen = Counts(canaries=100, guesses=100, correct=correct)

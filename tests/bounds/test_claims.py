@@ -8,12 +8,11 @@ import pytest
 
 from dpaudit import ApproxDP, GaussianDP, PureDP
 from dpaudit.bounds import Bets, Counts, Exact, Ranked, Rounds, Weighted, test_claim
-from dpaudit.bounds.exact import group_claim
+from dpaudit.bounds.hypergeometric import group_claim
 from dpaudit.bounds.independent_runs import IndependentRuns, bets_in_a_row
 from dpaudit.bounds.readings import Unequal
 from dpaudit.bounds.strength import design_ceiling, estimate, mechanism_ceiling
-from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.privacy.guarantees import Adjacency
+from dpaudit.errors import InvalidInputError
 
 PLAYED = Weighted(
     canaries=400, weights=(2, 1), guesses=(100, 100), correct=(99, 97), committed=True
@@ -48,30 +47,6 @@ def test_every_reading_can_refute_and_can_fail_to(reading):
 def test_a_curve_must_be_read_at_one_delta_where_tests_differ(reading):
     with pytest.raises(InvalidInputError, match="name a delta before the run"):
         test_claim(GaussianDP(mu=1.0), reading, alpha=0.05)
-
-
-def test_one_of_three_raises_what_a_guess_shows():
-    """The linear program over all mechanisms gives 0.3452725."""
-    seen = Counts(canaries=2, guesses=2, correct=2, alternatives=3)
-    p_value = Exact().p_value(seen, epsilon=1.0, delta=0.02)
-    assert p_value == pytest.approx(0.3452725, abs=1e-7)
-
-
-def test_choices_among_many_test_replace_one_only():
-    seen = Counts(canaries=100, guesses=50, correct=40, alternatives=4)
-    with pytest.raises(VoidAuditError, match="replace-one adjacency, but the claim is"):
-        test_claim(PureDP(epsilon=1.0), seen, alpha=0.05)
-    claim = PureDP(epsilon=1.0, adjacency=Adjacency.REPLACE_ONE)
-    assert test_claim(claim, seen, alpha=0.05).refuted
-
-
-@pytest.mark.parametrize("records", [1, 2, 5])
-def test_a_group_of_records_shares_what_its_coin_shows(records):
-    alone = Counts(canaries=100, guesses=100, correct=95)
-    group = Counts(canaries=100, guesses=100, correct=95, records_per_coin=records)
-    whole = Exact().epsilon_lower(alone, delta=0.0, alpha=0.05).epsilon_lower
-    each = Exact().epsilon_lower(group, delta=0.0, alpha=0.05).epsilon_lower
-    assert each == pytest.approx(whole / records, abs=1e-8)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.3, 2.0])
@@ -143,19 +118,6 @@ def test_an_estimate_is_named_one(correct, epsilon):
     found = estimate(Counts(canaries=100, guesses=100, correct=correct))
     assert found.epsilon_estimate == pytest.approx(epsilon)
     assert "an estimate, not a bound" in str(found)
-
-
-@pytest.mark.parametrize(
-    ("kind", "epsilon"),
-    [
-        ({"alternatives": 5}, math.log(3 * 4)),
-        ({"records_per_coin": 2}, math.log(3) / 2),
-    ],
-)
-def test_an_estimate_knows_its_coins(kind, epsilon):
-    """75 of 100 right: odds of 3, of 3 to 1/4 among five, shared by two records."""
-    found = estimate(Counts(canaries=100, guesses=100, correct=75, **kind))
-    assert found.epsilon_estimate == pytest.approx(epsilon)
 
 
 def test_an_estimate_needs_a_guess_and_one_is_enough():

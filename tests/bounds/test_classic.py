@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from dpaudit.bounds.exact import Classic, Exact, group_claim
+from dpaudit.bounds.exact import Classic, Exact
+from dpaudit.bounds.hypergeometric import group_claim
 from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import GaussianDP
@@ -361,68 +362,6 @@ def test_what_a_claim_implies_for_groups_is_what_the_worst_laws_attain(
     assert more == pytest.approx(group * epsilon)
     found = largest_group_delta(epsilon, delta, group, more)
     assert found == pytest.approx(grown, rel=1e-6)
-
-
-@pytest.mark.parametrize(
-    ("m", "k", "v", "epsilon", "delta"),
-    [
-        (1, 3, 1, 0.5, 0.05),
-        (2, 3, 2, 1.0, 0.02),
-        (2, 3, 1, 0.3, 0.02),
-        (2, 4, 2, 1.0, 0.01),
-    ],
-)
-def test_one_of_several_records_is_named_as_often_as_the_exact_bound_says(
-    m, k, v, epsilon, delta
-):
-    """The linear program over all mechanisms of ``m`` coins with ``k`` faces each."""
-    coins = list(itertools.product(range(k), repeat=m))
-    n = len(coins)
-    pairs = [
-        (a, b)
-        for a, b in itertools.permutations(range(n), 2)
-        if sum(x != y for x, y in zip(coins[a], coins[b], strict=True)) == 1
-    ]
-    chances, excess = n * n, len(pairs) * n
-    gain = np.zeros(chances + excess)
-    for a, s in enumerate(coins):
-        for o, t in enumerate(coins):
-            hits = sum(x == y for x, y in zip(s, t, strict=True))
-            gain[a * n + o] = -(hits >= v) / n
-    rows = np.zeros((excess + len(pairs), chances + excess))
-    for j, (a, b) in enumerate(pairs):
-        for o in range(n):
-            rows[j * n + o, [a * n + o, b * n + o]] = 1, -math.exp(epsilon)
-            rows[j * n + o, chances + j * n + o] = -1
-        rows[excess + j, chances + j * n : chances + (j + 1) * n] = 1
-    whole = np.hstack([np.kron(np.eye(n), np.ones(n)), np.zeros((n, excess))])
-    solved = optimize.linprog(
-        gain,
-        A_ub=rows,
-        b_ub=np.append(np.zeros(excess), np.full(len(pairs), delta)),
-        A_eq=whole,
-        b_eq=np.ones(n),
-    )
-    counts = Counts(canaries=m, guesses=m, correct=v, alternatives=k)
-    want = Exact().p_value(counts, epsilon=epsilon, delta=delta)
-    assert -solved.fun == pytest.approx(want, abs=1e-8)
-    assert p_value(counts, epsilon=epsilon, delta=delta) == want
-
-
-@pytest.mark.parametrize("records", [2, 3])
-def test_a_coin_for_several_records_is_guessed_as_often_as_they_allow_together(records):
-    """A coin that moves g records may have odds of e^(g epsilon)."""
-    seen = Counts(canaries=40, guesses=40, correct=35, records_per_coin=records)
-    group = stats.binom.sf(34, 40, 1 / (1 + math.exp(-0.4 * records)))
-    assert p_value(seen, epsilon=0.4, delta=0.0) == pytest.approx(group, rel=1e-9)
-
-
-@pytest.mark.parametrize("delta", [1e-3, 0.05])
-def test_what_a_claim_implies_for_groups_is_paid_for_run_by_run(delta):
-    seen = Counts(canaries=40, guesses=10, correct=10, records_per_coin=2)
-    epsilon, grown = group_claim(0.4, delta, records=2)
-    alone = p_value(runs(10, 40, 10), epsilon=epsilon, delta=grown)
-    assert p_value(seen, epsilon=0.4, delta=delta) == pytest.approx(alone, rel=1e-12)
 
 
 def test_a_delta_that_is_no_chance_is_refused():

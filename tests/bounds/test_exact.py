@@ -182,11 +182,8 @@ def test_a_claim_without_meaning_is_refused(epsilon, delta, message):
 
 @pytest.mark.parametrize("delta", [0.0, 1e-3])
 @pytest.mark.parametrize("bound", [Exact(), Pure()])
-@pytest.mark.parametrize(
-    "coins", [{}, {"alternatives": 5}, {"alternatives": 3, "records_per_coin": 2}]
-)
-def test_a_function_of_epsilon_says_what_a_p_value_says(bound, coins, delta):
-    seen = Counts(canaries=50, guesses=40, correct=31, **coins)
+def test_a_function_of_epsilon_says_what_a_p_value_says(bound, delta):
+    seen = Counts(canaries=50, guesses=40, correct=31)
     if delta and bound == Pure():
         with pytest.raises(InvalidInputError, match="pure bound is for delta=0"):
             bound.log_p_of(seen, delta=delta)
@@ -208,7 +205,7 @@ def test_a_function_of_epsilon_is_refused_where_a_p_value_is():
 
 
 def test_points_together_are_points_one_by_one():
-    seen = Counts(canaries=50, guesses=40, correct=31, records_per_coin=2)
+    seen = Counts(canaries=50, guesses=40, correct=31)
     epsilons, deltas = np.array([0.0, 0.5, 2.0]), np.array([0.1, 1e-3, 0.0])
     want = [
         Exact().log_p_value(seen, epsilon=epsilon, delta=delta)

@@ -174,20 +174,3 @@ def test_a_curve_is_tested_at_its_best_point_without_a_charge():
     assert test_claim(claim, seen, alpha=0.05).p_value <= min(points) * (1 + 1e-9)
     single = test_claim(ApproxDP(epsilon=1.0, delta=1e-3), seen, alpha=0.05)
     assert single.p_value == pytest.approx(points[1])
-
-
-@pytest.mark.parametrize("faces", [2, 4, 10])
-@pytest.mark.parametrize("mu", [0.5, 2.0])
-def test_one_of_many_faces_is_named_as_often_as_the_curve_allows(faces, mu):
-    """One coin: each wrong face is named at least as often as a test of size p allows.
-
-    So p is largest where (k - 1) Phi(Phi^-1(p) - mu) = 1 - p.
-    """
-    norm = stats.norm
-    most = optimize.brentq(
-        lambda p: (faces - 1) * norm.cdf(norm.ppf(p) - mu) - (1 - p), 1e-9, 1 - 1e-9
-    )
-    seen = Counts(canaries=1, guesses=1, correct=1, alternatives=faces)
-    claim = GaussianDP(mu=mu)
-    assert recursion(seen, claim, log_tail=math.log(most * (1 + 1e-6)))
-    assert not recursion(seen, claim, log_tail=math.log(most * (1 - 1e-6)))

@@ -14,7 +14,7 @@ PLAYED = Weighted(
     canaries=9, weights=(2.5, 1.0), guesses=(3, 4), correct=(2, 1), committed=True
 )
 READINGS = [
-    Counts(canaries=10**9, guesses=5, correct=4, alternatives=3, records_per_coin=2),
+    Counts(canaries=10**9, guesses=5, correct=4),
     Unequal(
         canaries=9,
         inclusion=0.25,

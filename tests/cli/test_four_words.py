@@ -17,7 +17,7 @@ import pytest
 from pyarrow import parquet
 
 from dpaudit import ApproxDP, Design, GaussianDP, Key, OneRun, PureDP, explain
-from dpaudit.bounds import Counts, test_claim
+from dpaudit.bounds import Counts, HalfCounts, test_claim
 from dpaudit.explanation import verdict
 from dpaudit.game.combining import combine_runs
 from dpaudit.game.design import Commitment
@@ -333,8 +333,8 @@ def judged(dpaudit, command, word, *options):
 
 
 def of_counts(word):
-    if word == "void":  # one of four records tests another adjacency than the claim's
-        counts = Counts(canaries=200, guesses=100, correct=95, alternatives=4)
+    if word == "void":  # a swap of one record tests another adjacency than the claim's
+        counts = HalfCounts(canaries=200, guesses=100, correct=95, records_per_swap=1)
         Path("reading.json").write_text(counts.to_json())
         return ["--reading=reading.json", "--epsilon=1"]
     return [

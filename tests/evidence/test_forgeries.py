@@ -21,10 +21,8 @@ from evidence_trials import unsigned_trial
 from dpaudit import (
     AdaptiveCount,
     Classes,
-    Design,
     GaussianDP,
     OneRun,
-    PureDP,
     Ranking,
     SeparateRuns,
 )
@@ -35,7 +33,6 @@ from dpaudit.errors import VoidAuditError
 from dpaudit.evidence import Evidence, Finding, evidence_of, register, seal, verify
 from dpaudit.game.design import Commitment
 from dpaudit.game.result import judge
-from dpaudit.privacy.guarantees import Adjacency
 
 RULES = OneRun(guesses=30)
 
@@ -134,28 +131,6 @@ def test_a_training_is_never_many_runs():
     assert "a training is one run" in check(found, "bound").sentence
     with pytest.raises(VoidAuditError, match="one run"):
         evidence_of(many, key=KEY)
-
-
-@pytest.mark.parametrize("more", [{"alternatives": 1000}, {"records_per_coin": 3}])
-def test_coins_of_another_kind_than_the_games_are_refused(more):
-    """With 1000 records to choose among, half of the guesses right would be many."""
-    claim = PureDP(epsilon=1.0, adjacency=Adjacency.REPLACE_ONE)
-    design = Design(canaries=60, rules=RULES, claim=claim)
-    registration = register(design, KEY)
-    counts = Counts(canaries=60, guesses=30, correct=20, **more)
-    result = judge(counts, design=design, commitment=registration.commitment)
-    for redacted, key in ((True, None), (False, KEY)):
-        evidence = Evidence(
-            registration=registration,
-            key=key,
-            guesses=None,
-            result=result,
-            versions={},
-            redacted=redacted,
-        )
-        found = verify(seal(evidence), registration=registration)
-        assert not found.sound
-        assert "choose between two" in check(found, "bound").sentence
 
 
 def test_classes_that_were_chosen_afterwards_are_refused():

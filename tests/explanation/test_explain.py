@@ -42,7 +42,6 @@ from dpaudit.game.scores import audit_scores
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Arrival, Verdict
 from dpaudit.mechanisms.local import LocalRandomisedResponse
-from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.testing import fixed_key
 from dpaudit.theory.gaps import gaps
 
@@ -446,20 +445,6 @@ def test_what_more_canaries_show_is_foretold_on_average():
         more = int(stats.binom.ppf(q, 1200, 0.75))
         followed.append(counted(more, canaries=1200, guesses=1200).bound.epsilon_lower)
     assert np.mean(promised) == pytest.approx(np.mean(followed), rel=0.03)
-
-
-def test_coins_of_several_records_have_their_own_scale():
-    design = Design(
-        canaries=400,
-        rules=OneRun(guesses=400),
-        claim=PureDP(epsilon=3.0, adjacency=Adjacency.REPLACE_ONE),
-    )
-    counts = Counts(canaries=400, guesses=400, correct=300, alternatives=4)
-    result = judge(counts, design=design, commitment=None)
-    explained = explain(result)
-    assert level(explained, "exposure").leaves == pytest.approx(log(0.75 / 0.25 * 3))
-    assert abs(explained.remainder) < 0.05
-    assert level(explained, "statistics").advice.expected > explained.found - 0.05
 
 
 def test_classes_that_could_not_refute_say_so():

@@ -177,16 +177,6 @@ def test_separate_runs_are_judged_as_independent_coins():
     assert found.claim_test.p_value == pytest.approx(tail, rel=1e-9)
 
 
-def test_the_accuracy_caught_knows_how_many_records_a_coin_moves():
-    claim = ApproxDP(epsilon=0.4, delta=0.0)
-    plan = Design(canaries=100, rules=OneRun(guesses=100), claim=claim)
-    seen = Counts(canaries=100, guesses=100, correct=80, records_per_coin=3)
-    found = judge(seen, design=plan, commitment=None).accuracy_caught
-    rate = special.expit(1.2)
-    least = next(v for v in range(101) if stats.binom.sf(v - 1, 100, rate) <= 0.05)
-    assert stats.binom.sf(least - 1, 100, found) == pytest.approx(0.9, abs=1e-9)
-
-
 @pytest.mark.parametrize(
     ("reading", "right_and_made"),
     [

@@ -13,7 +13,6 @@ import pytest
 from sweep_tools import InOrder
 
 from dpaudit.bounds.bets import Betting
-from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.methods import test_claim as verdict_on
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.rounds import StoufferRounds
@@ -147,21 +146,6 @@ def test_with_more_canaries_and_at_other_levels_too(rule, canaries, alpha, monke
     assert rate > 1.2 * alpha
 
 
-def test_pairs_of_records_whose_delta_does_not_grow_are_found_out():
-    """As if a delta for one record were one for both: 3.7 times too little."""
-    rule = next(rule for rule in OURS if "pairs of records" in rule.name)
-    null = null_named("all or nothing, 2 alpha", rule, 1000, ALPHA)
-
-    def rejects(correct):
-        counts = replace(rule.counts(1000, correct), records_per_coin=1)
-        pair = {"epsilon": 2 * null.claim.epsilon, "delta": null.claim.delta}
-        return Exact().log_p_value(counts, **pair) <= np.log(ALPHA)
-
-    least = next(v for v in range(501) if rejects(v))
-    rate = right_tail(null, canaries=1000, guesses=500, correct=least)
-    assert rate > 1.5 * ALPHA
-
-
 @pytest.mark.parametrize(
     "rule",
     [rule for rule in OURS if (rule.name, TRAINING) in SHOWN],
@@ -178,8 +162,6 @@ def test_training_finds_out_a_rule_that_ignores_delta(rule, monkeypatch):
 def test_rules_without_scores_of_their_own_are_not_shown_training():
     left_out = [r for r in WITH_DELTA if (r.name, TRAINING) not in SHOWN]
     assert {rule.name for rule in left_out} == {
-        "exact, one of 4, r = n",
-        "exact, pairs of records, r = n/2",
         IndependentRule().name,
         "two pooled runs, r = n",
         "classic, n runs",

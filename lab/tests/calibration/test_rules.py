@@ -59,8 +59,6 @@ def test_the_critical_count_is_the_least_that_rejects(rule):
             canaries=200,
             guesses=r,
             correct=correct,
-            alternatives=rule.alternatives,
-            records_per_coin=rule.records,
         )
         found = rule.bound.log_p_value(counts, epsilon=1.0, delta=claim.delta)
         return found <= log(0.05)

@@ -29,7 +29,6 @@ from scipy import special
 from dpaudit import _validate
 from dpaudit.bounds.bound import GameBound
 from dpaudit.bounds.readings import Counts
-from dpaudit.errors import InvalidInputError
 from dpaudit.stats.binomial import log_mass, log_tails
 
 __all__ = ["Adaptive", "coupling_price"]
@@ -57,10 +56,6 @@ whatever the program does; method adaptive, tier A)
 
     def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value with the best ramp."""
-        if counts.alternatives != 2 or counts.records_per_coin != 1:
-            raise InvalidInputError(
-                "the adaptive bound is for in/out coins of one record each"
-            )
         r, v = counts.guesses, counts.correct
         if v == 0:
             return 0.0

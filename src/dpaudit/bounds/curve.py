@@ -64,9 +64,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
 from dpaudit.bounds.bound import ParameterBound
-from dpaudit.bounds.exact import Exact, group_growth
+from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.readings import Counts, check_at_once
-from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import GaussianDP, Guarantee
 from dpaudit.stats.binomial import log_mass, log_tails
 from dpaudit.stats.search import largest_yes
@@ -89,8 +88,8 @@ def lines_log_p_value(counts: Counts, claim: Guarantee, *, lines: int) -> float:
     """Return the log of a p-value of a curve from some of its points together.
 
     Args:
-        counts: In/out coins of one record each; 0 is returned for others, and for more
-            guesses than a linear program is good for.
+        counts: What the guesser did; 0 is returned for more guesses than a linear
+            program is good for.
         claim: The curve.
         lines: How many points; more are sharper and slower.
 
@@ -102,8 +101,7 @@ def lines_log_p_value(counts: Counts, claim: Guarantee, *, lines: int) -> float:
         0.15
     """
     check_at_once(counts, "lines")
-    plain = counts.alternatives == 2 and counts.records_per_coin == 1
-    if not plain or not counts.correct > 0 or counts.guesses > _MOST_GUESSES:
+    if not counts.correct > 0 or counts.guesses > _MOST_GUESSES:
         return 0.0
     epsilons, deltas = _chosen(counts, claim, lines)
     y = _best(counts, epsilons, deltas)
@@ -207,8 +205,6 @@ _AHEAD = 5  # halvings that are asked at once
 def curve_log_p_value(counts: Counts, claim: Guarantee) -> float:
     """Return the log of the smaller of both p-values of a curve."""
     pointwise = pointwise_log_p_value(counts, claim)
-    if counts.records_per_coin != 1:  # the recursion is for single records
-        return pointwise
     # The recursion is asked only whether it can do better.
     low, high = -700.0, pointwise
     if high <= low or not recursion(counts, claim, log_tail=high - 1e-9):
@@ -263,8 +259,6 @@ def _recursions(
 ) -> NDArray[np.bool_]:
     """Return what ``recursion`` says of each of many chances."""
     check_at_once(counts, GaussianFamily.method)
-    if counts.records_per_coin != 1:
-        raise InvalidInputError("the recursion is for coins of one record each")
     m, r, v = counts.canaries, counts.guesses, counts.correct
     least_rates = claim.complement_inverses()
     tails = np.array([exp(log_tail) for log_tail in log_tails])
@@ -272,7 +266,7 @@ def _recursions(
     refuted = np.zeros(len(tails), np.bool_)
     undecided = np.arange(len(tails))
     for i in range(v - 1, -1, -1):
-        more = least_rates(np.minimum(1.0, right)) * (counts.alternatives - 1)
+        more = least_rates(np.minimum(1.0, right))
         forced = more > wrong  # otherwise nothing is forced below any more
         right, wrong = right + i / (r - i) * (more - wrong), more
         too_much = right + wrong > whole
@@ -383,13 +377,10 @@ class CurveCertificate:
 
     def _at(self, epsilon: float) -> float:
         m, r, v = self.counts.canaries, self.counts.guesses, self.counts.correct
-        g = self.counts.records_per_coin
-        log_odds = g * epsilon - log(self.counts.alternatives - 1)
-        upper, lower = log_tails(v, r, log_odds)
+        upper, lower = log_tails(v, r, epsilon)
         if v == 0 or upper >= log(self.alpha):
             return 0.0
-        mass = float(log_mass(v, r, log_odds))
+        mass = float(log_mass(v, r, epsilon))
         room = log(self.alpha) + np.log1p(-exp(upper - log(self.alpha)))
         log_delta = float(room) + log(v) + mass - log(m) - upper - lower
-        # What the coin's group shows is shared by its records.
-        return exp(min(0.0, log_delta) - log(group_growth(epsilon, records=g)))
+        return exp(min(0.0, log_delta))

@@ -12,11 +12,6 @@ binomial's Stein equation and swaps each coin once.
 Valid for every mechanism and every guesser that sees the whole output at once and
 makes no more than ``r`` guesses, a number fixed before the run.
 
-If a coin chooses one of ``k`` records (replace-one adjacency), a guess is right by
-chance one time in ``k`` and epsilon becomes ``epsilon - ln(k - 1)`` in the binomial. If
-one coin controls ``g`` records, the claim is first turned into what it implies for
-groups of ``g``: ``g epsilon`` and ``delta (e^(g epsilon) - 1) / (e^epsilon - 1)``.
-
 Reference: docs/explanation/exact-bound.md; for the game, Steinke, Nasr and Jagielski,
 https://arxiv.org/abs/2305.08846.
 
@@ -52,7 +47,7 @@ made from, Kairouz, Oh and Viswanath, https://arxiv.org/abs/1311.0776, theorem 3
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from math import expm1, inf, log
+from math import inf, log
 from typing import ClassVar, final
 
 import numpy as np
@@ -74,8 +69,6 @@ __all__ = [
     "Classic",
     "Exact",
     "Pure",
-    "group_claim",
-    "group_growth",
 ]
 
 
@@ -105,12 +98,8 @@ whatever the program does; method exact, tier A)
         """Return the log of the p-value as a function of epsilon."""
         check_at_once(counts, self.method)
         _validate.probability("delta", delta)
-        if counts.alternatives == 2 and counts.records_per_coin == 1:
-            r, v = counts.guesses, counts.correct
-            return partial(log_slack_tail, v, r, _log_slack(counts, delta))
-        return lambda epsilon: float(
-            self.log_p_values(counts, np.array([epsilon]), np.array([delta]))[0]
-        )
+        r, v = counts.guesses, counts.correct
+        return partial(log_slack_tail, v, r, _log_slack(counts, delta))
 
     def log_p_values(
         self,
@@ -120,16 +109,11 @@ whatever the program does; method exact, tier A)
     ) -> NDArray[np.float64]:
         """Return the logs of the p-values of the points of a guarantee."""
         check_at_once(counts, self.method)
-        g, shift = counts.records_per_coin, log(counts.alternatives - 1)
-        points = [
-            _for_groups(epsilon, delta, records=g)
-            for epsilon, delta in zip(epsilons.tolist(), deltas.tolist(), strict=True)
-        ]
         return log_slack_tails(
             counts.correct,
             counts.guesses,
-            [_log_slack(counts, delta) for _, delta in points],
-            [epsilon - shift for epsilon, _ in points],
+            [_log_slack(counts, delta) for delta in deltas.tolist()],
+            epsilons.tolist(),
         )
 
     def p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
@@ -159,39 +143,6 @@ whatever the program does; method exact, tier A)
         if isinstance(claim, GaussianDP | PrivacyCurve):
             return curve_log_p_value(counts, claim)
         return float(self.log_p_values(counts, *claim.points()).min())
-
-
-def group_claim(epsilon: float, delta: float, *, records: int) -> tuple[float, float]:
-    """Return what an (epsilon, delta) claim implies for groups of records.
-
-    Example:
-        >>> group_claim(0.5, 1e-5, records=1)
-        (0.5, 1e-05)
-        >>> group_claim(0.0, 1e-5, records=3)[1] == 3 * 1e-5
-        True
-    """
-    _validate.nonnegative("epsilon", epsilon)
-    _validate.probability("delta", delta)
-    return _for_groups(epsilon, delta, records=records)
-
-
-def _for_groups(epsilon: float, delta: float, *, records: int) -> tuple[float, float]:
-    growth = group_growth(epsilon, records=records)
-    return records * epsilon, min(1.0, delta * growth) if delta else 0.0
-
-
-def group_growth(epsilon: float, *, records: int) -> float:
-    """Return how many times delta grows from one record to a group of them.
-
-    Example:
-        >>> group_growth(0.0, records=3)
-        3.0
-    """
-    if records == 1 or epsilon == 0:
-        return float(records)
-    if epsilon * records > 700:
-        return inf
-    return expm1(records * epsilon) / expm1(epsilon)
 
 
 def _log_slack(counts: Counts, delta: float) -> float:
@@ -252,11 +203,10 @@ whatever the program does in runs that share nothing; method separate, tier A)
     def log_p_value(self, counts: Counts, *, epsilon: float, delta: float) -> float:
         """Return the log of the p-value of a claim."""
         check_at_once(counts, self.method)
-        if counts.alternatives > 2:  # of one run with many coins it holds too
-            return Exact().log_p_value(counts, epsilon=epsilon, delta=delta)
-        log_odds, chance = group_claim(epsilon, delta, records=counts.records_per_coin)
+        _validate.nonnegative("epsilon", epsilon)
+        _validate.probability("delta", delta)
         n, r, v = counts.canaries, counts.guesses, counts.correct
-        return log_revealed_tail(v, r, n, chance=chance, log_odds=log_odds)
+        return log_revealed_tail(v, r, n, chance=delta, log_odds=epsilon)
 
     def log_p_claim(
         self,
@@ -287,9 +237,6 @@ def _log_floor(counts: Counts, epsilon: float, delta: float) -> float:
 
     At least half of the time ``n delta`` coins are given away, rounded down.
     """
-    if counts.alternatives > 2:
-        return -inf
-    log_odds, chance = group_claim(epsilon, delta, records=counts.records_per_coin)
-    given = min(counts.guesses, int(counts.canaries * chance))
-    tail = log_tails(counts.correct - given, counts.guesses - given, log_odds)[0]
+    given = min(counts.guesses, int(counts.canaries * delta))
+    tail = log_tails(counts.correct - given, counts.guesses - given, epsilon)[0]
     return tail - log(2)

@@ -53,18 +53,17 @@ Reference: docs/explanation/exact-bound.md, a random half.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import exp, inf, log
+from math import exp, expm1, inf, log
 from typing import ClassVar, final
 
 from dpaudit import _validate
 from dpaudit.bounds.bound import GameBound, add_price
-from dpaudit.bounds.exact import group_claim
 from dpaudit.bounds.readings import HalfCounts
 from dpaudit.errors import VoidAuditError
 from dpaudit.privacy.guarantees import Adjacency, Guarantee
 from dpaudit.stats.hypergeometric import NoncentralTails
 
-__all__ = ["Hypergeometric"]
+__all__ = ["Hypergeometric", "group_claim"]
 
 
 @final
@@ -125,3 +124,27 @@ program does; method hypergeometric, tier A)
                 f"{claim.adjacency}: records_per_swap must be 2"
             )
         return GameBound.log_p_claim(self, counts, claim, alpha=alpha)
+
+
+def group_claim(epsilon: float, delta: float, *, records: int) -> tuple[float, float]:
+    """Return what an (epsilon, delta) claim implies for groups of records.
+
+    Example:
+        >>> group_claim(0.5, 1e-5, records=1)
+        (0.5, 1e-05)
+        >>> group_claim(0.0, 1e-5, records=3)[1] == 3 * 1e-5
+        True
+    """
+    _validate.nonnegative("epsilon", epsilon)
+    _validate.probability("delta", delta)
+    growth = _group_growth(epsilon, records=records)
+    return records * epsilon, min(1.0, delta * growth) if delta else 0.0
+
+
+def _group_growth(epsilon: float, *, records: int) -> float:
+    """Return how many times delta grows from one record to a group of them."""
+    if records == 1 or epsilon == 0:
+        return float(records)
+    if epsilon * records > 700:
+        return inf
+    return expm1(records * epsilon) / expm1(epsilon)

@@ -31,8 +31,8 @@ from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.bounds.unequal import UnequalCoins
 from dpaudit.bounds.weighted import AdaptiveSlots, WeightedGuesses
-from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.privacy.guarantees import Adjacency, Guarantee
+from dpaudit.errors import InvalidInputError
+from dpaudit.privacy.guarantees import Guarantee
 
 __all__ = [
     "ABOUT",
@@ -136,7 +136,6 @@ def test_claim(
         the claim (mu = 1)-GDP is not refuted (p = 0.87)
     """
     _validate.error_level("alpha", alpha)
-    _check_adjacency(claim, reading)
     by = bound_for(reading) if bound is None else bound
     p_value = by.claim_p_value(reading, claim, alpha=alpha)
     return ClaimTest(claim=claim, p_value=p_value, alpha=alpha)
@@ -171,11 +170,3 @@ def bound_counts(
     if isinstance(found, GaussianFamily):
         return found.parameter_lower(counts, delta=delta, alpha=alpha)
     return found.epsilon_lower(counts, delta=delta, alpha=alpha)
-
-
-def _check_adjacency(claim: Guarantee, reading: Reading) -> None:
-    if reading.alternatives > 2 and claim.adjacency is not Adjacency.REPLACE_ONE:
-        raise VoidAuditError(
-            f"coins that choose one of {reading.alternatives} records test replace-one "
-            f"adjacency, but the claim is for {claim.adjacency}"
-        )

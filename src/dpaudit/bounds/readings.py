@@ -52,8 +52,6 @@ class Reading(Document, ABC):
         tally: Whether it holds numbers only, of guesses that count whatever happens:
             had others been right, no other guess would have been made.
         adaptive: Whether coins were revealed while guesses were still to be made.
-        alternatives: How many records a coin chooses among; 2 is in or out.
-        records_per_coin: How many records of the data one coin controls.
     """
 
     __slots__ = ()
@@ -64,8 +62,6 @@ class Reading(Document, ABC):
     tally: ClassVar[bool] = False
     canaries: int
     adaptive: bool = False
-    alternatives: int = 2
-    records_per_coin: int = 1
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -98,8 +94,6 @@ class Counts(Reading):
         canaries: Canaries decided by a fair coin each, independently.
         guesses: The number of guesses committed to before the run.
         correct: Guesses that matched the coin; one not made counts as wrong.
-        alternatives: How many records a coin chooses among; 2 is in or out.
-        records_per_coin: How many records of the data one coin controls.
         adaptive: Whether coins were revealed while guesses were still to be made.
         abstained: How many of the guesses committed to were not made.
     """
@@ -107,8 +101,6 @@ class Counts(Reading):
     canaries: int
     guesses: int
     correct: int
-    alternatives: int = 2
-    records_per_coin: int = 1
     adaptive: bool = False
     abstained: int = field(default=0, repr=False)
 
@@ -122,8 +114,6 @@ class Counts(Reading):
             canaries=0,
             guesses=0,
             correct=0,
-            alternatives=2,
-            records_per_coin=1,
             abstained=0,
         )
         _check_flag("adaptive", self.adaptive)

@@ -85,15 +85,14 @@ def estimate(counts: Counts) -> Estimate:
         >>> print(estimate(Counts(canaries=100, guesses=100, correct=75)))
         epsilon about 1.1 (an estimate, not a bound)
     """
-    r, v, k = counts.guesses, counts.correct, counts.alternatives
+    r, v = counts.guesses, counts.correct
     if r == 0:
         raise InvalidInputError("an estimate needs at least one guess")
     if v == r:
         return Estimate(epsilon_estimate=inf)
     if v == 0:
         return Estimate(epsilon_estimate=0.0)
-    whole = log(v / (r - v)) + log(k - 1)
-    return Estimate(epsilon_estimate=max(0.0, whole) / counts.records_per_coin)
+    return Estimate(epsilon_estimate=max(0.0, log(v / (r - v))))
 
 
 def least_refuting(
@@ -103,8 +102,6 @@ def least_refuting(
     guesses: int,
     alpha: float,
     bound: GameBound[Any] | None = None,
-    alternatives: int = 2,
-    records_per_coin: int = 1,
 ) -> int | None:
     """Return the least number of right guesses that refutes a claim, if any does.
 
@@ -114,8 +111,6 @@ def least_refuting(
         guesses: Guesses of the design.
         alpha: Chance of refuting a true claim.
         bound: For guesses that are not made all at once: the bound for how they are.
-        alternatives: How many records a coin chooses among.
-        records_per_coin: How many records one coin controls.
 
     Example:
         >>> from dpaudit.privacy.guarantees import PureDP
@@ -129,15 +124,13 @@ def least_refuting(
             canaries=canaries,
             guesses=guesses,
             correct=correct,
-            alternatives=alternatives,
-            records_per_coin=records_per_coin,
         )
         return test_claim(claim, counts, alpha=alpha, bound=bound).refuted
 
     return least_yes(refutes, 0, guesses)
 
 
-def accuracy_caught(  # noqa: PLR0913 (each is one thing of the design)
+def accuracy_caught(
     claim: Guarantee,
     *,
     canaries: int,
@@ -145,8 +138,6 @@ def accuracy_caught(  # noqa: PLR0913 (each is one thing of the design)
     alpha: float,
     chance: float = 0.9,
     bound: GameBound[Any] | None = None,
-    alternatives: int = 2,
-    records_per_coin: int = 1,
     abstained: int = 0,
 ) -> float | None:
     """Return how accurate independent guesses must be to refute a claim.
@@ -162,8 +153,6 @@ def accuracy_caught(  # noqa: PLR0913 (each is one thing of the design)
         alpha: Chance of refuting a true claim.
         chance: How surely the claim must be refuted.
         bound: For guesses that are not made all at once: the bound for how they are.
-        alternatives: How many records a coin chooses among.
-        records_per_coin: How many records one coin controls.
         abstained: How many of the guesses were not made.
 
     Example:
@@ -180,8 +169,6 @@ def accuracy_caught(  # noqa: PLR0913 (each is one thing of the design)
         guesses=guesses,
         alpha=alpha,
         bound=bound,
-        alternatives=alternatives,
-        records_per_coin=records_per_coin,
     )
     made = guesses - abstained
     if v is None or v > made:

@@ -33,11 +33,11 @@ from dpaudit.game.result import (
     Result,
     bound_of,
     check_method,
+    check_reading,
     effect_seen,
     guesses_made,
     judge,
 )
-from dpaudit.game.result import check_reading as check_game
 from dpaudit.game.rules import OneRun
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.scores import read_scores, ties_control
@@ -53,7 +53,6 @@ __all__ = [
     "check_bound",
     "check_guesses",
     "check_obeyed",
-    "check_reading",
     "check_result",
     "check_runs",
     "check_strength",
@@ -71,21 +70,6 @@ def check_runs(stated: Result, design: Design) -> None:
     check_method(stated.bound.method, design.rules)
     if stated.training is not None and design.runs > 1:
         raise VoidAuditError("a training is one run, and not a run for every coin")
-
-
-def check_reading(reading: Reading, design: Design) -> None:
-    """Refuse a reading that no game by a design can have, nor any file of one.
-
-    Raises:
-        VoidAuditError: It is of another kind, size or weight than the rules give.
-    """
-    check_game(reading, design)
-    if (reading.alternatives, reading.records_per_coin) != (2, 1):
-        raise VoidAuditError(
-            "coins of a design choose between two, and each decides over one "
-            f"record; the reading says alternatives={reading.alternatives} and "
-            f"records_per_coin={reading.records_per_coin}"
-        )
 
 
 def judged_again(stated: Result, registration: Registration) -> Result:

@@ -153,18 +153,12 @@ def as_epsilon(accuracy: Measured, reading: Reading | None = None) -> Measured:
 
     Args:
         accuracy: The share that is right.
-        reading: Of what; coins may choose among several records, or control several,
-            or a random half was included.
+        reading: Of what; a random half may have been included.
     """
-    more, share = 0.0, 1
-    if reading is not None:
-        more, share = log(reading.alternatives - 1), reading.records_per_coin
-    if isinstance(reading, HalfCounts):
-        share = reading.records_per_swap
+    share = reading.records_per_swap if isinstance(reading, HalfCounts) else 1
     ends = (accuracy.value, accuracy.low, accuracy.high)
     value, low, high = (
-        max(0.0, float(special.logit(each)) + more + _not_guessed(each, reading))
-        / share
+        max(0.0, float(special.logit(each)) + _not_guessed(each, reading)) / share
         for each in ends
     )
     return Measured(value=value, low=low, high=high)

@@ -36,8 +36,7 @@ class Referee:
         >>> referee.submit(index=[4], guess=[-1])
         array([-1], dtype=int8)
         >>> referee.close().reading()
-        Counts(canaries=10, guesses=2, correct=2, alternatives=2, records_per_coin=1, \
-adaptive=True)
+        Counts(canaries=10, guesses=2, correct=2, adaptive=True)
     """
 
     def __init__(self, design: Design, key: Key) -> None:

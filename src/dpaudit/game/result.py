@@ -471,8 +471,6 @@ def _accuracy_caught(
         alpha=alpha,
         chance=CHANCE,
         bound=bound,
-        alternatives=reading.alternatives,
-        records_per_coin=reading.records_per_coin,
         abstained=counts.abstained,
     )
 

@@ -8,7 +8,7 @@ what was audited, so whoever verifies an audit can say it too.
 """
 
 from functools import lru_cache
-from math import ceil, log
+from math import ceil
 
 import numpy as np
 from scipy import special
@@ -69,8 +69,6 @@ def _accuracy(audit: Result, claim: Guarantee, counts: Counts) -> str:
         alpha=audit.design.alpha,
         chance=CHANCE,
         bound=claim_bound(audit),
-        alternatives=counts.alternatives,
-        records_per_coin=counts.records_per_coin,
         abstained=counts.abstained,
     )
     if a is None:
@@ -78,17 +76,16 @@ def _accuracy(audit: Result, claim: Guarantee, counts: Counts) -> str:
     return (
         f"Guesses right {ceil(1000 * a) / 10:g} % of the time would have refuted it "
         f"with chance {CHANCE:g}, as of a program that gives away epsilon = "
-        f"{ceil(100 * _as_epsilon(a, counts)) / 100:.2f} of every canary; smaller "
+        f"{ceil(100 * _as_epsilon(a)) / 100:.2f} of every canary; smaller "
         "faults may go unseen."
     )
 
 
-def _as_epsilon(accuracy: float, counts: Counts) -> float:
+def _as_epsilon(accuracy: float) -> float:
     """Return the epsilon of randomised response that is guessed as well."""
     if not 0 < accuracy < 1:
         return 0.0
-    whole = float(special.logit(accuracy)) + log(counts.alternatives - 1)
-    return max(0.0, whole) / counts.records_per_coin
+    return max(0.0, float(special.logit(accuracy)))
 
 
 @lru_cache(maxsize=64)  # whoever verifies meets one design again and again

@@ -37,7 +37,6 @@ _TRAINING: Final = "DP-SGD, all or nothing"
 _SILENT: Final = "silent"
 _CLIPPED: Final = "silent, clipped scores"
 _STOPS: Final = "silent, stops when ahead"
-_GROUPS: Final = "counted pairs of records"
 _BIASED: Final = "silent, 9 in 10 included"
 _BIASED_RESPONSE: Final = "randomised response, 9 in 10 included"
 _BIASED_ALL: Final = "all or randomised response, 9 in 10 included"
@@ -150,10 +149,6 @@ def _nulls_for(rule: AnyRule) -> tuple[str, ...]:  # noqa: PLR0911 (one per kind
             return _PURE
         case CountRule(bound=Classic()):
             return (_RESPONSE, _EXPOSED, _SILENT)
-        case CountRule(alternatives=k) if k > 2:
-            return (_RESPONSE, _ALL, _TWICE, _ATTAINING, _SILENT)
-        case CountRule(records=g) if g > 1:
-            return (_GROUPS, _ALL, _TWICE, _SILENT)
         case CurveRule():
             return (*_SEEN_AT_ONCE, _TRAINING)
         case IndependentRule():

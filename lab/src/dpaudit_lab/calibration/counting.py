@@ -7,18 +7,6 @@ independently, that it fell that way with odds exactly ``e^epsilon``; within the
 it says less. So a guesser who takes the sets at the edge attains the odds of the claim,
 with an order of confidence that follows the output.
 
-*Groups.* If one coin decides on ``g`` records, all of them 0 or all 1, the same count
-says at its edges that the coin fell so with odds ``e^(g epsilon)``: as much as any
-mechanism may that is epsilon-DP for single records.
-
-*Published groups.* Where one coin decides on two records, delta grows too, from one
-record to both: (epsilon, delta) implies ``delta (1 + e^epsilon)`` for pairs, and no
-less. With that chance all coins are published. The claim is about data, too, in which
-coins are torn, one record in and the other out. If some are, all coins are published
-with a chance of ``2 delta`` only, the torn ones as fair coins would have it. So a torn
-coin is published as either kind with chance ``delta``, a whole one with chance ``delta
-(1 + e^epsilon)`` as what it is, and one record moves delta beyond a factor e^epsilon.
-
 *Parity.* Xor randomised response publishes the parity of all coins, true with odds
 ``e^epsilon``: exactly epsilon-DP, as every coin changes the parity. It says nothing of
 any coin, but to a guesser who was told all coins but one it says as much of the last
@@ -38,7 +26,6 @@ from scipy import special
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import ApproxDP
-from dpaudit.stats.binomial import binomial_law
 from dpaudit_lab.calibration.draws import (
     BOAST,
     Draws,
@@ -49,14 +36,10 @@ from dpaudit_lab.calibration.draws import (
 )
 
 __all__ = [
-    "CountedGroups",
     "CountsAtTheEdge",
     "Parity",
-    "PublishedGroups",
     "clipped_geometric",
 ]
-
-_CERTAIN = 20.0  # the log-odds of a coin that was published
 
 
 @final
@@ -104,83 +87,6 @@ class CountsAtTheEdge:
         found = self.log_odds()[np.clip(ones + noise, 0, s)]
         stated = np.sign(found) * (np.abs(found) + BOAST)
         return every_guess(np.repeat(stated, s, axis=1), bits)
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountedGroups:
-    """One coin decides on two records; their count is published with noise.
-
-    Attributes:
-        epsilon: Of the noise, for one record.
-    """
-
-    epsilon: float
-
-    @property
-    def claim(self) -> ApproxDP:
-        """What it satisfies for single records, exactly."""
-        return ApproxDP(epsilon=self.epsilon, delta=0.0)
-
-    def tail(self, *, canaries: int, guesses: int, correct: int) -> float:
-        """Return the chance that as many of the surest guesses are right, or more."""
-        edge = float(clipped_geometric(2, self.epsilon)[2, [0, 2]].sum())
-        found = np.arange(canaries + 1)
-        chances = binomial_law(canaries, float(special.logit(edge)))
-        best = np.minimum(found, guesses)
-        tails = [
-            binomial_law(int(b), 2 * self.epsilon)
-            @ binomial_tail(correct - np.arange(b + 1), guesses - b, 0.0)
-            for b in range(guesses + 1)
-        ]
-        return float(chances @ np.array(tails)[best])
-
-    def draw(self, rng: np.random.Generator, *, canaries: int, audits: int) -> Draws:
-        """Simulate audits."""
-        bits = fair_coins(rng, (audits, canaries))
-        law = clipped_geometric(2, self.epsilon)
-        below = np.cumsum(law[[0, 2]], axis=1)[bits]
-        count = (rng.random((*bits.shape, 1)) > below).sum(axis=2)
-        return every_guess((count - 1.0) * 2 * self.epsilon, bits)
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PublishedGroups:
-    """Each coin decides on two records; with some chance coins are published.
-
-    Attributes:
-        claim: What it satisfies for single records.
-        share: One coin in so many, drawn at random, is published then.
-    """
-
-    claim: ApproxDP
-    share: int = 1
-
-    def __post_init__(self) -> None:
-        if self.chance > 1:
-            raise InvalidInputError(f"no chance of publishing meets {self.claim}")
-
-    @property
-    def chance(self) -> float:
-        """The chance that coins are published."""
-        return self.share * self.claim.delta * (1 + exp(self.claim.epsilon))
-
-    def tail(self, *, canaries: int, guesses: int, correct: int) -> float:
-        """Return the chance that as many of the surest guesses are right, or more."""
-        known = min(guesses, canaries // self.share)
-        loud, silent = binomial_tail(
-            [correct - known, correct], [guesses - known, guesses], 0.0
-        )
-        return float(self.chance * loud + (1 - self.chance) * silent)
-
-    def draw(self, rng: np.random.Generator, *, canaries: int, audits: int) -> Draws:
-        """Simulate audits."""
-        bits = fair_coins(rng, (audits, canaries))
-        speaks = rng.random((audits, 1)) < self.chance
-        place = np.argsort(rng.random(bits.shape), axis=1)
-        said = speaks & (place < canaries // self.share)
-        return every_guess(signed(bits, said) * np.where(said, _CERTAIN, 0.0), bits)
 
 
 @final

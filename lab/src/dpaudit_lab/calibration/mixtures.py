@@ -10,15 +10,10 @@ Each is exactly as private as it claims: given what is shared, which is publishe
 the answers, a coin changes the law of its own answer only, so delta is the mean over
 the shared thing of a single response's ``(e^s - e^epsilon)^+ / (1 + e^s)``, where
 ``e^s`` is the ratio of its chances.
-
-Where a coin chooses one of ``k`` records, a response of ratio ``e^s`` names the right
-one with odds ``e^s / (k - 1)``, any other with equal chance, and its delta is
-``(e^s - e^epsilon)^+ / (e^s + k - 1)``. The laws of such coins are known; only coins of
-two are ever drawn.
 """
 
 from dataclasses import dataclass
-from math import exp, inf, log
+from math import exp, inf
 from typing import Self, TypeAlias, final
 
 import numpy as np
@@ -45,7 +40,6 @@ __all__ = [
     "Silent",
     "Sometimes",
     "Unbalanced",
-    "only_two",
 ]
 
 Components: TypeAlias = tuple[NDArray[np.float64], NDArray[np.float64]]
@@ -60,11 +54,9 @@ class RandomisedResponse:
 
     Attributes:
         epsilon: Log of the ratio of the chances to be named.
-        alternatives: How many records a coin chooses among.
     """
 
     epsilon: float
-    alternatives: int = 2
 
     @property
     def claim(self) -> ApproxDP:
@@ -73,11 +65,10 @@ class RandomisedResponse:
 
     def components(self) -> Components:
         """Return the chances and the log-odds of a right guess."""
-        return np.ones(1), np.array([self.epsilon - log(self.alternatives - 1)])
+        return np.ones(1), np.array([self.epsilon])
 
     def draw(self, rng: np.random.Generator, *, canaries: int, audits: int) -> Draws:
         """Simulate audits."""
-        only_two(self.alternatives)
         bits = fair_coins(rng, (audits, canaries))
         truthful = rng.random(bits.shape) < special.expit(self.epsilon)
         return every_guess(signed(bits, truthful) * (self.epsilon + BOAST), bits)
@@ -176,14 +167,12 @@ class AllOrNothing:
             epsilon; infinity publishes the data.
         quiet: The same otherwise; at most the claim's epsilon.
         share: It speaks of one coin in so many.
-        alternatives: How many records a coin chooses among.
     """
 
     claim: ApproxDP
     loud: float
     quiet: float = 0.0
     share: int = 1
-    alternatives: int = 2
 
     def __post_init__(self) -> None:
         if not 0 <= self.quiet <= self.claim.epsilon < self.loud or self.chance > 1:
@@ -200,7 +189,6 @@ class AllOrNothing:
         epsilon: float,
         loud: float,
         share: int = 1,
-        alternatives: int = 2,
     ) -> Self:
         """Return the one that speaks with a given chance; delta follows.
 
@@ -209,28 +197,26 @@ class AllOrNothing:
             >>> print(null.claim)
             (epsilon = 1, delta = 0.0823657)-DP
         """
-        delta = chance * _response_delta(loud, epsilon, alternatives) / share
+        delta = chance * _response_delta(loud, epsilon) / share
         return cls(
             claim=ApproxDP(epsilon=epsilon, delta=float(delta)),
             loud=loud,
             share=share,
-            alternatives=alternatives,
         )
 
     @property
     def chance(self) -> float:
         """The chance that it speaks."""
-        alone = _response_delta(self.loud, self.claim.epsilon, self.alternatives)
+        alone = _response_delta(self.loud, self.claim.epsilon)
         return float(self.share * self.claim.delta / alone)
 
     def components(self) -> Components:
         """Return the chances and the log-odds of a right guess."""
         chances = np.array([self.chance, 1 - self.chance])
-        return chances, np.array([self.loud, self.quiet]) - log(self.alternatives - 1)
+        return chances, np.array([self.loud, self.quiet])
 
     def draw(self, rng: np.random.Generator, *, canaries: int, audits: int) -> Draws:
         """Simulate audits."""
-        only_two(self.alternatives)
         bits = fair_coins(rng, (audits, canaries))
         speaks = rng.random((audits, 1)) < self.chance
         sizes = np.where(speaks, self.loud, self.quiet)
@@ -248,11 +234,9 @@ class Silent:
 
     Attributes:
         clip: The lowest score.
-        alternatives: How many records a coin chooses among.
     """
 
     clip: float = -inf
-    alternatives: int = 2
 
     @property
     def claim(self) -> ApproxDP:
@@ -261,11 +245,10 @@ class Silent:
 
     def components(self) -> Components:
         """Return the chances and the log-odds of a right guess."""
-        return np.ones(1), np.array([-log(self.alternatives - 1)])
+        return np.ones(1), np.zeros(1)
 
     def draw(self, rng: np.random.Generator, *, canaries: int, audits: int) -> Draws:
         """Simulate audits."""
-        only_two(self.alternatives)
         bits = fair_coins(rng, (audits, canaries))
         return every_guess(np.maximum(rng.normal(size=bits.shape), self.clip), bits)
 
@@ -301,19 +284,9 @@ Mixture: TypeAlias = (
 )
 
 
-def only_two(alternatives: int) -> None:
-    """Refuse to draw coins that choose among more than two records."""
-    if alternatives != 2:
-        raise InvalidInputError(
-            f"only coins of two records are drawn, got alternatives={alternatives}; "
-            "use their law"
-        )
-
-
-def _response_delta(loud: float, epsilon: float, alternatives: int) -> float:
+def _response_delta(loud: float, epsilon: float) -> float:
     """Return delta at epsilon of a response whose chances have a ratio e^loud."""
-    others = (alternatives - 1) * exp(-loud)
-    return float(-np.expm1(epsilon - loud) / (1 + others))
+    return float(-np.expm1(epsilon - loud) / (1 + exp(-loud)))
 
 
 def _spoken_of(

@@ -20,16 +20,14 @@ from typing import Final
 import numpy as np
 
 from dpaudit.bounds.adaptive import Adaptive
-from dpaudit.bounds.exact import Classic, group_growth
+from dpaudit.bounds.exact import Classic
 from dpaudit.bounds.independent_runs import PooledRuns
 from dpaudit.bounds.weighted import AdaptiveSlots
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit_lab.calibration.counting import (
-    CountedGroups,
     CountsAtTheEdge,
     Parity,
-    PublishedGroups,
 )
 from dpaudit_lab.calibration.draws import Draws
 from dpaudit_lab.calibration.mixtures import (
@@ -78,30 +76,23 @@ def null_named(  # noqa: PLR0911, PLR0912 (one return per name)
     """Return the null of a name, for a rule, a number of canaries and a level."""
     counts = isinstance(rule, CountRule | CurveRule | IndependentRule)
     share = rule.share if isinstance(rule, CountRule) else 1
-    k = rule.alternatives if isinstance(rule, CountRule) else 2
-    records = rule.records if isinstance(rule, CountRule) else 1
     faint = ApproxDP(epsilon=1.0, delta=alpha / n)
     match name:
         case "randomised response":
-            return RandomisedResponse(epsilon=1.0, alternatives=k)
+            return RandomisedResponse(epsilon=1.0)
         case "shared score, 1-GDP" if counts:
             return SharedScore(mu=1.0, delta=alpha / 2 / share, share=share)
         case "shared score, 1-GDP":
             return SharedScore(mu=1.0, delta=alpha / n)
-        case "all or nothing" if records == 2:
-            return _published(0.8 * alpha, share)
         case "all or nothing" if counts:
             claim = ApproxDP(epsilon=1.0, delta=0.8 * alpha / share)
-            return AllOrNothing(claim=claim, loud=_LOUD, share=share, alternatives=k)
-        case "all or nothing, 2 alpha" if records == 2:
-            return _published(_TWICE * alpha, share)
+            return AllOrNothing(claim=claim, loud=_LOUD, share=share)
         case "all or nothing, 2 alpha":
             spoken = AllOrNothing.speaking(
                 chance=_TWICE * alpha,
                 epsilon=1.0,
                 loud=_LOUD,
                 share=share,
-                alternatives=k,
             )
             # A silent run beside a loud one would hide it where counts are added up.
             pooled = isinstance(rule, IndependentRule) and rule.bound == PooledRuns()
@@ -122,10 +113,8 @@ def null_named(  # noqa: PLR0911, PLR0912 (one return per name)
             return Parity(epsilon=1.0, told=is_adaptive(rule))
         case "DP-SGD, all or nothing":
             return _training(rule, n, alpha)
-        case "counted pairs of records":
-            return CountedGroups(epsilon=1.0)
         case "silent":
-            return Silent(alternatives=k)
+            return Silent()
         case "silent, clipped scores":
             return Silent(clip=0.0)
         case "silent, stops when ahead":
@@ -143,12 +132,6 @@ def null_named(  # noqa: PLR0911, PLR0912 (one return per name)
             return Sometimes(epsilon=1.5, chance=0.386, delta=1e-5)
         case _:
             raise InvalidInputError(f"there is no null {name!r}")
-
-
-def _published(chance: float, share: int) -> PublishedGroups:
-    """Return the null that publishes coins of two records with a given chance."""
-    delta = chance / share / group_growth(1.0, records=2)
-    return PublishedGroups(claim=ApproxDP(epsilon=1.0, delta=delta), share=share)
 
 
 def _attaining(rule: AnyRule, canaries: int, alpha: float) -> Attaining:
@@ -171,7 +154,6 @@ def _attaining(rule: AnyRule, canaries: int, alpha: float) -> Attaining:
         canaries=canaries,
         guesses=r,
         correct=v,
-        alternatives=counting.alternatives,
     )
 
 

@@ -25,10 +25,8 @@ from dpaudit.privacy.guarantees import ApproxDP, GaussianDP, Guarantee, PrivacyC
 from dpaudit.stats.binomial import binomial_law
 from dpaudit.theory.adaptive import stopping_law, surprising_counts
 from dpaudit_lab.calibration.counting import (
-    CountedGroups,
     CountsAtTheEdge,
     Parity,
-    PublishedGroups,
 )
 from dpaudit_lab.calibration.draws import (
     BOAST,
@@ -47,7 +45,6 @@ from dpaudit_lab.calibration.mixtures import (
     Silent,
     Sometimes,
     Unbalanced,
-    only_two,
 )
 from dpaudit_lab.calibration.training import SeldomTraining
 from dpaudit_lab.calibration.unequal import BiasedCoins
@@ -88,15 +85,13 @@ class Attaining:
 
     It guesses ``guesses`` coins chosen at random and makes as many of them right as
     its law says: a binomial law, lower by one factor below ``correct`` and higher by
-    another from there on, so that the whole of delta is spent at that one count. If a
-    coin chooses one of ``alternatives`` records, a wrong guess is any of the others.
+    another from there on, so that the whole of delta is spent at that one count.
     """
 
     claim: ApproxDP
     canaries: int
     guesses: int
     correct: int
-    alternatives: int = 2
 
     def __post_init__(self) -> None:
         if not 1 <= self.correct <= self.guesses <= self.canaries:
@@ -114,11 +109,10 @@ class Attaining:
         below, above = self._factors()
         counts = np.arange(self.guesses + 1)
         factors = np.where(counts < self.correct, below, above)
-        return factors * binomial_law(self.guesses, self._log_odds)
+        return factors * binomial_law(self.guesses, self.claim.epsilon)
 
     def draw(self, rng: np.random.Generator, *, canaries: int, audits: int) -> Draws:
         """Simulate audits."""
-        only_two(self.alternatives)
         if canaries != self.canaries:
             raise InvalidInputError(
                 f"made for canaries={self.canaries}, got canaries={canaries}"
@@ -129,15 +123,11 @@ class Attaining:
         sizes = np.where(place < self.guesses, self.claim.epsilon + BOAST, 0.0)
         return every_guess(signed(bits, place < right) * sizes, bits)
 
-    @property
-    def _log_odds(self) -> float:
-        return self.claim.epsilon - log(self.alternatives - 1)
-
     def _factors(self) -> tuple[float, float]:
         v = self.correct
-        mass = float(binomial_law(self.guesses, self._log_odds)[v])
+        mass = float(binomial_law(self.guesses, self.claim.epsilon)[v])
         slack = self.canaries * self.claim.delta / (v * mass)
-        below = 1 - slack * float(binomial_tail(v, self.guesses, self._log_odds))
+        below = 1 - slack * float(binomial_tail(v, self.guesses, self.claim.epsilon))
         return below, below + slack
 
 
@@ -173,17 +163,13 @@ Null: TypeAlias = (
     | Attaining
     | Stopping
     | CountsAtTheEdge
-    | CountedGroups
-    | PublishedGroups
     | Parity
     | SeldomTraining
     | BiasedCoins
 )
 
 
-def right_tail(  # noqa: PLR0911 (one return per kind of null)
-    null: Null, *, canaries: int, guesses: int, correct: int
-) -> float:
+def right_tail(null: Null, *, canaries: int, guesses: int, correct: int) -> float:
     """Return the chance that as many of the surest guesses are right, or more.
 
     Where a guesser stopped, the guesses it did not make count as wrong.
@@ -204,8 +190,6 @@ def right_tail(  # noqa: PLR0911 (one return per kind of null)
                 raise InvalidInputError("the stopping guesser starts on every canary")
             stopped, going = stopping_law(canaries, null.level)
             return float((stopped + going)[correct:].sum())
-        case CountedGroups() | PublishedGroups():
-            return null.tail(canaries=canaries, guesses=guesses, correct=correct)
         case Parity():
             return null.tail(guesses=guesses, correct=correct)
         case CountsAtTheEdge() | SeldomTraining() | BiasedCoins():
@@ -241,7 +225,7 @@ def curve_of(null: Null) -> Guarantee:
             return GaussianDP(mu=mu)
         case SeldomTraining():
             return null.curve
-        case AllOrNothing(quiet=0.0, share=1, alternatives=2):
+        case AllOrNothing(quiet=0.0, share=1):
             # A response's delta is a line in e^epsilon, so two points are all of it.
             most = null.chance * float(np.tanh(null.loud / 2))
             return PrivacyCurve(

@@ -29,10 +29,6 @@ EXACT_ON_ALL = CountRule(name="exact, r = n", bound=Exact(), share=1)
 OURS: tuple[AnyRule, ...] = (
     CountRule(name="exact, r = n/10", bound=Exact(), share=10),
     EXACT_ON_ALL,
-    CountRule(name="exact, one of 4, r = n", bound=Exact(), share=1, alternatives=4),
-    CountRule(
-        name="exact, pairs of records, r = n/2", bound=Exact(), share=2, records=2
-    ),
     CountRule(name="pure, r = n", bound=Pure(), share=1),
     CountRule(name="steinke as published, r = n/10", bound=Steinke(), share=10),
     CountRule(name="steinke as published, r = n", bound=Steinke(), share=1),

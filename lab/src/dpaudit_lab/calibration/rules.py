@@ -66,15 +66,11 @@ class CountRule:
         name: What the table calls it.
         bound: The bound; its p-value must fall as the count rises.
         share: The surest one in ``share`` guesses are counted.
-        alternatives: How many records a coin chooses among.
-        records: How many records one coin decides on.
     """
 
     name: str
     bound: Bound[Counts]
     share: int
-    alternatives: int = 2
-    records: int = 1
 
     def guesses(self, canaries: int) -> int:
         """Return how many guesses are counted."""
@@ -86,8 +82,6 @@ class CountRule:
             canaries=canaries,
             guesses=self.guesses(canaries),
             correct=correct,
-            alternatives=self.alternatives,
-            records_per_coin=self.records,
         )
 
     def critical(self, canaries: int, claim: ApproxDP, alpha: float) -> int:
