@@ -26,7 +26,7 @@ from dpaudit.bounds.strength import mechanism_ceiling
 from dpaudit.dpsgd.planning.limit import training_limit
 from dpaudit.dpsgd.planning.training import Training
 from dpaudit.privacy.guarantees import GaussianDP
-from dpaudit.theory.adaptive import stopping_chance
+from dpaudit.theory.adaptive import stopping_probability
 
 __all__ = ["NUMBERS", "Number"]
 
@@ -145,7 +145,7 @@ def best_of_a_dozen() -> float:
 
 def stopped(canaries: int) -> float:
     """Return how often who stops when ahead is wrong, in percent."""
-    return 100 * stopping_chance(canaries, ALPHA)
+    return 100 * stopping_probability(canaries, ALPHA)
 
 
 computed("best_of_a_dozen", 1, best_of_a_dozen)

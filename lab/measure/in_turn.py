@@ -36,9 +36,9 @@ from dpaudit.mechanisms.parity import ParityPosterior
 from dpaudit.mechanisms.sets import CountInSets
 from dpaudit.stats.binomial import rate_limits
 from dpaudit.stats.means import standard_error
+from dpaudit.theory.correct_guess_distribution import simulated_distribution
 from dpaudit.theory.gaps import gaps
 from dpaudit.theory.posterior import plan_count, play
-from dpaudit.theory.right_law import simulated_law
 
 ALPHA = 0.05
 SETS = 100
@@ -84,7 +84,7 @@ def at_once(mechanism: CountInSets) -> tuple[float, int]:
     """Return the mean bound of the best fixed number in one run, and the number."""
     n, best = mechanism.elements, (0.0, 0)
     for number in np.unique(np.geomspace(5, n, 16).astype(int)):
-        counts = simulated_law(
+        counts = simulated_distribution(
             mechanism,
             MostLikely(mechanism=mechanism, guesses=int(number)),
             mechanism.pairs,

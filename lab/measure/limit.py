@@ -56,10 +56,10 @@ from dpaudit.privacy.guarantees import Adjacency, ApproxDP, PureDP
 from dpaudit.stats.binomial import rate_limits
 from dpaudit.stats.means import standard_error
 from dpaudit.testing import fixed_key
+from dpaudit.theory.correct_guess_distribution import correct_guess_distribution
 from dpaudit.theory.limit import limit, power_at_most
-from dpaudit.theory.nearest import Nearest
+from dpaudit.theory.nearest_mechanism import Nearest
 from dpaudit.theory.power import bounds_by_count
-from dpaudit.theory.right_law import right_law
 
 ALPHA, DELTA = 0.05, 1e-5
 HEADLINE = Training(steps=100, rate=0.1, noise=2.4224)
@@ -116,7 +116,7 @@ def below(asked: argparse.Namespace) -> None:
             most = limit(mechanism.output_likelihood(elements), alpha=ALPHA)
             medians = {}
             for guesses in sorted({*np.geomspace(5, elements, 12).astype(int)}):
-                right = right_law(law, guesses=int(guesses))
+                right = correct_guess_distribution(law, guesses=int(guesses))
                 bounds = bounds_by_count(
                     right,
                     canaries=elements,

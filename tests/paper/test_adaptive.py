@@ -40,8 +40,8 @@ from dpaudit.testing import fixed_key
 from dpaudit.theory.adaptive import (
     adaptive_guesses,
     one_run_guesses,
-    stopping_chance,
-    stopping_law,
+    stopping_distribution,
+    stopping_probability,
 )
 from dpaudit.theory.levels import levels
 from dpaudit.theory.posterior import adaptive_guessing
@@ -428,8 +428,8 @@ def test_prop_adaptive_ora_is_valid_not_with_the_realised_number_of_many(n, perc
     # A silent mechanism is certified to have epsilon > 0 in so many runs.
     found = walk(n, 0.05)[0].sum()
     assert round(100 * found, 1) == percent
-    assert stopping_chance(n, 0.05) == pytest.approx(found, abs=1e-9)
-    assert stopping_law(n, 0.05)[0].sum() == pytest.approx(found, abs=1e-9)
+    assert stopping_probability(n, 0.05) == pytest.approx(found, abs=1e-9)
+    assert stopping_distribution(n, 0.05)[0].sum() == pytest.approx(found, abs=1e-9)
     if n == 100:
         assert float(naive_chance(n, HALF, Fraction(1, 20))) == pytest.approx(found)
 

@@ -14,7 +14,7 @@ from dpaudit.mechanisms.sets import CountInSets, count
 from dpaudit.mechanisms.table import FiniteTable
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.testing import fixed_key
-from dpaudit.theory import from_law
+from dpaudit.theory import levels_from_loss
 from dpaudit.theory.levels import levels
 from dpaudit.theory.tightness import SET_SIZES, count_in_sets_tightness
 
@@ -128,7 +128,7 @@ def test_lemma_privacy_loss_of_count_has_the_printed_tail(n, a):
         )
         / 2**n
     )
-    found = from_law.exposed(count(n).loss_distribution(n), a) / n
+    found = levels_from_loss.exposed(count(n).loss_distribution(n), a) / n
     assert found == pytest.approx(printed)
 
 
@@ -197,10 +197,10 @@ def test_prop_condition_for_tightness_of_ora_for_count_in_sets_half_log_is_tight
         n, s = 2**m, m // 2
         assert Fraction(n, 2 ** (s - 1)) == 2 * 2 ** (m // 2)
         law = CountInSets(elements=n, set_size=s).loss_distribution(n // s * s)
-        assert from_law.exposed(law, 50.0) == pytest.approx(
+        assert levels_from_loss.exposed(law, 50.0) == pytest.approx(
             2 * sqrt(n) * (n // s * s) / n
         )
-    assert from_law.chance_exposed(law, 50.0, at_least=1000) > 1 - 1e-12
+    assert levels_from_loss.probability_exposed(law, 50.0, at_least=1000) > 1 - 1e-12
     # So the efficacy of ever more guesses, all certain, is 1 = p(infinity).
     n = 12 * 2**20
     found = levels(CountInSets(elements=n, set_size=12), elements=n, guesses=24)

@@ -21,7 +21,7 @@ from pkgutil import resolve_name
 import pytest
 
 import dpaudit
-from dpaudit.theory.rungs import Measured
+from dpaudit.theory.gap_levels import Estimate
 
 HERE = Path(__file__).parent
 MAP = HERE.parents[1] / "docs" / "explanation" / "paper-map.md"
@@ -316,12 +316,12 @@ def returned(change):
 
 def by_expectation(evidence):
     """As if many elements were there for sure where many are expected."""
-    table = [[replace(e, chance=1.0) for e in row] for row in evidence.table]
+    table = [[replace(e, probability=1.0) for e in row] for row in evidence.table]
     return replace(evidence, table=tuple(map(tuple, table)))
 
 
 def a_little_less(found):
-    less = Measured.exact(found.average_element.value - 1e-3)
+    less = Estimate.exact(found.average_element.value - 1e-3)
     return replace(found, average_element=less)
 
 
@@ -341,7 +341,7 @@ FAULTS = [
     (
         "def_ora_efficacy",  # coins that were passed, one of three, count as wrong
         ("theory/simulation.py", "efficacy"),
-        returned(lambda found: Measured.exact(found.value * 2 / 3)),
+        returned(lambda found: Estimate.exact(found.value * 2 / 3)),
     ),
     ("def_validity", BOUND, given(alpha=lambda alpha: 2 * alpha)),
     (

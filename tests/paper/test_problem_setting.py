@@ -32,7 +32,7 @@ from dpaudit.mechanisms.table import FiniteTable
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.stats.binomial import log_tails, rate_limits
 from dpaudit.testing import fixed_key
-from dpaudit.theory import from_law
+from dpaudit.theory import levels_from_loss
 from dpaudit.theory.enumeration import Enumeration
 from dpaudit.theory.levels import levels
 from dpaudit.theory.simulation import efficacy
@@ -671,8 +671,8 @@ def test_lem_classic_auditing_is_tight_where_no_output_has_the_worst_loss():
     o = np.random.default_rng(0).standard_cauchy(10**5)
     assert np.all(np.abs(Cauchy.loss(o)) < epsilon)
     gaussian = LocalGaussian(sigma=1.0).loss_distribution(1)
-    assert from_law.exposed(gaussian, inf) == 0.0
-    assert from_law.exposed(gaussian, 5.0) > 0.0
+    assert levels_from_loss.exposed(gaussian, inf) == 0.0
+    assert levels_from_loss.exposed(gaussian, 5.0) > 0.0
     # What is above epsilon - a has some chance for every a > 0, and is guessed right
     # with chance p(epsilon - a) or more. Let a fall slowly as the runs grow.
     for a in (0.1, 1e-3, 1e-5):

@@ -10,7 +10,7 @@ from dpaudit.mechanisms.exposure import AllOrNothing, NameAndShame
 from dpaudit.mechanisms.local import LocalLaplace, LocalRandomisedResponse
 from dpaudit.mechanisms.parity import Xor
 from dpaudit.mechanisms.sets import CountInSets, count
-from dpaudit.theory import from_law
+from dpaudit.theory import levels_from_loss
 from dpaudit.theory.levels import levels
 from dpaudit.theory.tightness import SetSize, count_in_sets_tightness, tightness
 
@@ -94,9 +94,11 @@ def test_thm_restated_condition_for_tightness_of_ora_with_abstentions_needs_slow
     for n in (10**4, 10**6):
         law = mechanism.loss_distribution(n)
         share = (1 + exp(-1.0)) / 2  # P[o >= 1 | +1] + P[o <= -1 | +1]
-        assert from_law.exposed(law, 1.0) == pytest.approx(share * n, rel=1e-6)
-        assert from_law.best(law, n // 2) == pytest.approx(p(1.0), abs=1e-6)
-        assert from_law.best(law, n) == pytest.approx(1 - exp(-0.5) / 2, abs=1e-9)
+        assert levels_from_loss.exposed(law, 1.0) == pytest.approx(share * n, rel=1e-6)
+        assert levels_from_loss.best(law, n // 2) == pytest.approx(p(1.0), abs=1e-6)
+        assert levels_from_loss.best(law, n) == pytest.approx(
+            1 - exp(-0.5) / 2, abs=1e-9
+        )
 
 
 def test_thm_condition_for_tightness_of_ora_with_abstentions_in_probability():
@@ -104,8 +106,10 @@ def test_thm_condition_for_tightness_of_ora_with_abstentions_in_probability():
     # average, and none with chance 1/2.
     for n in (10**2, 10**6):
         law = AllOrNothing(elements=n, probability=0.5).loss_distribution(n)
-        assert from_law.exposed(law, 1.0) == pytest.approx(n / 2)
-        assert from_law.chance_exposed(law, 1.0, at_least=1) == pytest.approx(0.5)
+        assert levels_from_loss.exposed(law, 1.0) == pytest.approx(n / 2)
+        assert levels_from_loss.probability_exposed(
+            law, 1.0, at_least=1
+        ) == pytest.approx(0.5)
 
 
 def test_thm_condition_for_tightness_of_ora_with_abstentions_counts_exposed():
@@ -119,5 +123,5 @@ def test_thm_condition_for_tightness_of_ora_with_abstentions_counts_exposed():
             for ones in (bits[:3].sum(), bits[3:].sum()):
                 size = inf if ones in (0, 3) else np.log(2.0)
                 expected += 3 * (size >= threshold) / 64
-        found = from_law.exposed(mechanism.loss_distribution(6), threshold)
+        found = levels_from_loss.exposed(mechanism.loss_distribution(6), threshold)
         assert found == pytest.approx(expected)

@@ -41,8 +41,8 @@ from dpaudit.reporting.report.bound_by_guesses import by_k_figure
 from dpaudit.reporting.report.scores import histogram_figure, roc_figure
 from dpaudit.reporting.report.subject import Subject
 from dpaudit.reporting.waterfall import explanation_figure, gaps_figure
+from dpaudit.theory.gap_levels import Estimate, GapLevel, Gaps
 from dpaudit.theory.gaps import gaps
-from dpaudit.theory.rungs import Gaps, Measured, Rung
 
 SVG = "{http://www.w3.org/2000/svg}"
 ROUNDS = AdaptiveRounds(weights=(1.0,), jump=0.5)
@@ -97,7 +97,7 @@ PLANS = {
 
 
 def rung(name, epsilon, low, high, meaning="what is left of it after this step"):
-    return Rung(name=name, epsilon=epsilon, low=low, high=high, meaning=meaning)
+    return GapLevel(name=name, epsilon=epsilon, low=low, high=high, meaning=meaning)
 
 
 def measured():
@@ -664,7 +664,7 @@ def test_a_picture_that_cannot_be_written_exits_with_2(
 def test_the_limit_of_a_plan_is_a_bar_over_it(purpose):
     plan = replace(PLAN, purpose=purpose)
     drawn = []
-    for most in (None, Measured.exact(0.93)):
+    for most in (None, Estimate.exact(0.93)):
         drawn.append(plan_figure(plan, most=most).document())
     without, with_it = drawn
     bound = purpose is Purpose.BOUND

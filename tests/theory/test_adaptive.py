@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.theory.adaptive import adaptive_guesses, one_run_guesses, stopping_chance
+from dpaudit.theory.adaptive import (
+    adaptive_guesses,
+    one_run_guesses,
+    stopping_probability,
+)
 
 
 def played(size, threshold, *, reveals):
@@ -77,7 +81,7 @@ def exact_stopping(canaries, alpha):
 @pytest.mark.parametrize("alpha", [Fraction(1, 20), Fraction(1, 16), Fraction(3, 10)])
 @pytest.mark.parametrize("canaries", [1, 4, 5, 9, 12])
 def test_the_stopping_chance_is_that_of_all_sequences(canaries, alpha):
-    found = stopping_chance(canaries, float(alpha))
+    found = stopping_probability(canaries, float(alpha))
     assert found == pytest.approx(exact_stopping(canaries, alpha), abs=1e-14)
 
 
@@ -85,7 +89,7 @@ def test_the_stopping_chance_is_that_of_all_sequences(canaries, alpha):
     ("canaries", "chance"), [(100, 0.202), (1000, 0.339), (10_000, 0.455)]
 )
 def test_stopping_at_will_is_wrong_as_often_as_stated(canaries, chance):
-    assert stopping_chance(canaries, 0.05) == pytest.approx(chance, abs=5e-4)
+    assert stopping_probability(canaries, 0.05) == pytest.approx(chance, abs=5e-4)
 
 
 def test_a_simulated_walk_crosses_as_often():
@@ -98,7 +102,7 @@ def test_a_simulated_walk_crosses_as_often():
     ]
     limits = [int(np.argmax(np.append(t, 0) <= 0.05)) for t in tails]
     share = np.mean((right >= limits).any(axis=1))
-    chance = stopping_chance(300, 0.05)
+    chance = stopping_probability(300, 0.05)
     assert abs(share - chance) < 5 * (chance * (1 - chance) / 4000) ** 0.5
 
 
@@ -108,4 +112,4 @@ def test_arguments_without_meaning_are_refused():
     with pytest.raises(InvalidInputError, match="size"):
         adaptive_guesses(0, 1.0)
     with pytest.raises(InvalidInputError, match="alpha"):
-        stopping_chance(10, 0.95)
+        stopping_probability(10, 0.95)

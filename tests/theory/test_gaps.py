@@ -23,8 +23,8 @@ from dpaudit.mechanisms.parity import Xor, XorInPairs, XorRandomisedResponse
 from dpaudit.mechanisms.sets import CountInSets, count
 from dpaudit.mechanisms.table import FiniteTable
 from dpaudit.theory.adaptive import adaptive_guesses
+from dpaudit.theory.gap_levels import Estimate, GapLevel, Gaps
 from dpaudit.theory.gaps import gaps
-from dpaudit.theory.rungs import Gaps, Measured, Rung
 
 STEPS = [
     "claim",
@@ -57,7 +57,7 @@ def mean_bound(law):
 
 
 def rung(name, epsilon, low=None, high=None):
-    return Rung(
+    return GapLevel(
         name=name,
         epsilon=epsilon,
         low=epsilon if low is None else low,
@@ -222,7 +222,7 @@ def test_the_expected_bound_agrees_with_audits_that_are_run():
 
 
 def test_a_worse_guesser_is_a_gap_of_its_own():
-    efficacy = Measured(value=0.6, low=0.58, high=0.61)
+    efficacy = Estimate(value=0.6, low=0.58, high=0.61)
     found = gaps(LocalRandomisedResponse(epsilon=1.0), elements=50, efficacy=efficacy)
     assert level(found)["guessing"] == pytest.approx(special.logit(0.6))
     means = [
@@ -239,7 +239,7 @@ def test_a_guesser_may_be_always_right_or_never(efficacy):
     found = gaps(
         LocalRandomisedResponse(epsilon=1.0),
         elements=50,
-        efficacy=Measured.exact(efficacy),
+        efficacy=Estimate.exact(efficacy),
     )
     want = clopper_pearson(50 * efficacy, 50)
     assert level(found)["statistics"] == pytest.approx(want, abs=1e-9)
@@ -443,7 +443,7 @@ def test_where_nothing_interferes_nothing_is_said_of_other_coins():
 def test_other_knowledge_is_not_asked_for_where_it_cannot_be_had():
     laplace = LocalLaplace(epsilon=1.0)
     assert gaps(laplace, elements=40).knowledge == ()
-    used = gaps(laplace, elements=40, efficacy=Measured.exact(0.6), rng=rng())
+    used = gaps(laplace, elements=40, efficacy=Estimate.exact(0.6), rng=rng())
     assert used.knowledge == ()
     assert (used.hidden, used.recovered) == (0, 0)
 

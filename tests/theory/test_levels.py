@@ -13,7 +13,7 @@ from dpaudit.mechanisms.parity import Xor
 from dpaudit.mechanisms.sets import CountInSets, count
 from dpaudit.mechanisms.table import FiniteTable
 from dpaudit.privacy.guarantees import PureDP
-from dpaudit.theory.levels import Levels, Measured, levels
+from dpaudit.theory.levels import Estimate, Levels, levels
 
 
 class OnlyLaw:
@@ -103,9 +103,9 @@ def test_all_elements_are_guessed_unless_told_otherwise():
 def test_a_probability_is_turned_into_its_epsilon():
     found = levels(LocalRandomisedResponse(epsilon=1.5), elements=4)
     assert found.as_epsilon(found.efficacy).value == pytest.approx(1.5)
-    both = found.as_epsilon(Measured(value=0.6, low=0.4, high=1.0))
+    both = found.as_epsilon(Estimate(value=0.6, low=0.4, high=1.0))
     # No accuracy can exceed p of the distributional level.
-    assert both == Measured(value=float(special.logit(0.6)), low=0.0, high=1.5)
+    assert both == Estimate(value=float(special.logit(0.6)), low=0.0, high=1.5)
 
 
 @pytest.mark.parametrize("epsilon", [20.0, 34.0, 36.0, 37.0, 800.0])
@@ -158,17 +158,17 @@ def some_levels(**changes):
         "best": 0.7,
         "average_element": 0.6,
     }
-    values = {name: Measured.exact(value) for name, value in exact.items()}
+    values = {name: Estimate.exact(value) for name, value in exact.items()}
     fixed = {"elements": 5, "guesses": 2, "delta": 0.0, "worst_case": 3.0, "how": ""}
     return Levels(**(fixed | values | changes))
 
 
 def test_rounding_does_not_break_the_chain_but_nonsense_does():
-    assert some_levels(best=Measured.exact(0.8 + 1e-9)).best.value > 0.8
+    assert some_levels(best=Estimate.exact(0.8 + 1e-9)).best.value > 0.8
     with pytest.raises(InvalidInputError, match="average_element <= best"):
-        some_levels(best=Measured.exact(0.85))
+        some_levels(best=Estimate.exact(0.85))
     with pytest.raises(InvalidInputError, match="1/2 <="):
-        some_levels(average_element=Measured.exact(0.4))
+        some_levels(average_element=Estimate.exact(0.4))
     with pytest.raises(InvalidInputError, match="guesses must be at most elements=5"):
         some_levels(guesses=6)
     with pytest.raises(InvalidInputError, match="worst_case"):
@@ -176,16 +176,16 @@ def test_rounding_does_not_break_the_chain_but_nonsense_does():
 
 
 def test_at_positive_delta_the_distributional_level_may_lie_below_the_averages():
-    found = some_levels(delta=0.3, distributional=Measured.exact(0.0))
+    found = some_levels(delta=0.3, distributional=Estimate.exact(0.0))
     assert found.distributional.value == 0.0
 
 
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (Measured.exact(0.61), "0.61"),
-        (Measured(value=0.61, low=0.6, high=0.62), "0.61 [0.6, 0.62]"),
-        (Measured(value=2.0, low=2.0, high=inf), "2 [2, inf]"),
+        (Estimate.exact(0.61), "0.61"),
+        (Estimate(value=0.61, low=0.6, high=0.62), "0.61 [0.6, 0.62]"),
+        (Estimate(value=2.0, low=2.0, high=inf), "2 [2, inf]"),
     ],
 )
 def test_a_measured_value_shows_its_interval(value, text):
@@ -195,4 +195,4 @@ def test_a_measured_value_shows_its_interval(value, text):
 @pytest.mark.parametrize("value", [float("nan"), 0.7])
 def test_an_interval_must_hold_its_value(value):
     with pytest.raises(InvalidInputError, match="low <= value <= high"):
-        Measured(value=value, low=0.5, high=0.6)
+        Estimate(value=value, low=0.5, high=0.6)

@@ -26,10 +26,10 @@ from dpaudit.mechanisms.output_likelihood import (
 )
 from dpaudit.mechanisms.parity import Xor, XorInPairs, XorRandomisedResponse
 from dpaudit.mechanisms.sets import CountInSets
+from dpaudit.theory.correct_guess_distribution import correct_guess_distribution
 from dpaudit.theory.gaps import gaps
 from dpaudit.theory.limit import limit, power_at_most
 from dpaudit.theory.power import bounds_by_count
-from dpaudit.theory.right_law import right_law
 
 ALPHA = 0.05
 
@@ -93,7 +93,7 @@ def test_the_best_number_of_guesses_stays_below(
 ) -> None:
     """The exact median of our own bound, which is valid, and not far below."""
     law = mechanism.loss_distribution(elements)
-    right = right_law(law, guesses=guesses)
+    right = correct_guess_distribution(law, guesses=guesses)
     bounds = bounds_by_count(
         right, canaries=elements, guesses=guesses, delta=0.0, alpha=ALPHA
     )

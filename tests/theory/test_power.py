@@ -124,7 +124,7 @@ def test_the_smallest_fault_is_caught_and_a_smaller_one_is_not(r, epsilon, chanc
         guesses=r,
         claim=claim,
         alpha=0.05,
-        chance=chance,
+        probability=chance,
     )
     expected = partial(power, canaries=r, guesses=r, claim=claim, delta=0.0, alpha=0.05)
     assert expected(at_odds(r, found * epsilon)).refutes >= chance

@@ -13,7 +13,7 @@ from dpaudit.mechanisms.exposure import AllOrNothing
 from dpaudit.mechanisms.local import LocalGaussian, LocalRandomisedResponse
 from dpaudit.mechanisms.noise import LaplaceNoise
 from dpaudit.mechanisms.sets import CountInSets
-from dpaudit.theory import from_law
+from dpaudit.theory import levels_from_loss
 from dpaudit.theory.simulation import efficacy, simulate
 
 
@@ -48,10 +48,12 @@ def test_the_intervals_hold_the_exact_values(mechanism, delta):
     # 60 intervals at 99 % that are wider than they need be; fixed seeds
     found = measured(mechanism, seed=3, delta=delta)
     law = mechanism.loss_distribution(12)
-    assert covers(found.average_element, from_law.average_element(law))
-    assert covers(found.average_case, from_law.average_case(law))
-    assert covers(found.best, from_law.best(law, 5))
-    assert covers(found.distributional, from_law.epsilon_at(law, delta), slack=1e-9)
+    assert covers(found.average_element, levels_from_loss.average_element(law))
+    assert covers(found.average_case, levels_from_loss.average_case(law))
+    assert covers(found.best, levels_from_loss.best(law, 5))
+    assert covers(
+        found.distributional, levels_from_loss.epsilon_at(law, delta), slack=1e-9
+    )
     assert found.average_element.high - found.average_element.low < 0.13
 
 
@@ -64,8 +66,8 @@ def test_intervals_are_wrong_no_more_often_than_they_say():
         found = measured(
             mechanism, seed=seed, elements=3, guesses=1, delta=0.31, runs=40
         )
-        wrong["average"] += not covers(found.best, from_law.best(law, 1))
-        level = from_law.epsilon_at(law, 0.31)
+        wrong["average"] += not covers(found.best, levels_from_loss.best(law, 1))
+        level = levels_from_loss.epsilon_at(law, 0.31)
         wrong["level"] += not covers(found.distributional, level, slack=1e-9)
     assert max(wrong.values()) <= 14
 
@@ -132,7 +134,7 @@ def test_the_surest_guesses_have_the_best_efficacy(mechanism):
         runs=500,
         rng=np.random.default_rng(4),
     )
-    assert covers(found, from_law.best(mechanism.loss_distribution(12), 5))
+    assert covers(found, levels_from_loss.best(mechanism.loss_distribution(12), 5))
 
 
 def test_guessing_the_opposite_is_wrong_as_often_as_right_was_right():

@@ -117,7 +117,7 @@ def test_the_chance_of_ten_is_that_of_the_law_of_losses(power, threshold):
         [1 << m for m in sizes],
     )
     for a, b in zip(direct.table[0], law, strict=True):
-        assert a.chance == pytest.approx(b.chance, abs=1e-12)
+        assert a.probability == pytest.approx(b.probability, abs=1e-12)
         assert a.log2_expected == pytest.approx(b.log2_expected)
 
 
@@ -129,7 +129,7 @@ def test_so_many_sets_are_counted_by_poisson_without_a_seam():
         sizes = [power, power + 1, power + 2]
         found = count_in_sets_tightness(rate, thresholds=[inf], log2_sizes=sizes)
         mean = 2.0**power // (power - 1) * 2.0 ** -(power - 2)
-        assert found.table[0][0].chance == pytest.approx(1 - exp(-mean), rel=1e-9)
+        assert found.table[0][0].probability == pytest.approx(1 - exp(-mean), rel=1e-9)
         expected.append(mean)
     assert expected[0] == pytest.approx(expected[1], rel=0.05)
 
@@ -158,7 +158,7 @@ def test_the_verdicts_are_those_of_the_paper(mechanism_at, thresholds, verdict):
 
 
 def entry(size, expected, chance):
-    return Exposure(size=size, log2_expected=log2(expected), chance=chance)
+    return Exposure(size=size, log2_expected=log2(expected), probability=chance)
 
 
 def test_a_trend_that_has_not_set_in_is_left_undecided():

@@ -11,7 +11,7 @@ from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import ApproxDP, GaussianDP
 from dpaudit.stats.binomial import rate_limits
-from dpaudit.theory.adaptive import stopping_law, surprising_counts
+from dpaudit.theory.adaptive import stopping_distribution, surprising_counts
 from dpaudit_lab.calibration.counting import (
     CountsAtTheEdge,
     Parity,
@@ -270,7 +270,7 @@ def test_the_stopping_law_is_what_counting_all_coins_gives():
             stopped[sums[ahead[0]]] += 0.5**n
         else:
             going[sums[-1]] += 0.5**n
-    found = stopping_law(n, level)
+    found = stopping_distribution(n, level)
     np.testing.assert_allclose(found[0], stopped, atol=1e-15)
     np.testing.assert_allclose(found[1], going, atol=1e-15)
 

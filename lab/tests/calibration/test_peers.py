@@ -5,7 +5,7 @@ import pytest
 
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.stats.binomial import rate_limits
-from dpaudit.theory.adaptive import stopping_law
+from dpaudit.theory.adaptive import stopping_distribution
 from dpaudit_lab.calibration import peers, thresholds
 from dpaudit_lab.calibration.cases import Case
 from dpaudit_lab.calibration.draws import Draws, binomial_tail
@@ -131,7 +131,7 @@ def test_the_guesser_who_stops_beats_the_papers_rule_as_often_as_was_measured():
     assert found == pytest.approx([0.20, 0.34, 0.46], abs=0.005)
     hits = rate(peers.RealisedGuesses(), Stopping(level=0.05), 100)
     low, high = rate_limits(hits, AUDITS, alpha=1e-6)
-    assert low <= stopping_law(100, 0.05)[0].sum() <= high
+    assert low <= stopping_distribution(100, 0.05)[0].sum() <= high
 
 
 def test_independent_channels_reject_a_shared_score_as_often_as_was_measured():

@@ -19,7 +19,7 @@ from dpaudit.engines.store import Store
 from dpaudit.engines.sweep import Sweep, run
 from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.local import LocalGaussian
-from dpaudit.theory.right_law import right_law
+from dpaudit.theory.correct_guess_distribution import correct_guess_distribution
 from dpaudit_lab.power.law import right_among
 from dpaudit_lab.power.methods import (
     RankedAll,
@@ -77,7 +77,9 @@ def lower(bound, task, guesses, correct):
 @cache
 def library_law(task, guesses):
     mechanism = LocalGaussian(sigma=1 / task.mu)
-    return right_law(mechanism.loss_distribution(task.canaries), guesses=guesses)
+    return correct_guess_distribution(
+        mechanism.loss_distribution(task.canaries), guesses=guesses
+    )
 
 
 def summed(bound, task, guesses):

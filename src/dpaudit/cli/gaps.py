@@ -17,7 +17,7 @@ from dpaudit.cli._shared import (
 if TYPE_CHECKING:
     from dpaudit._canonical import Json
     from dpaudit.mechanisms.catalogue import Parameters
-    from dpaudit.theory.rungs import Gaps, Rung
+    from dpaudit.theory.gap_levels import GapLevel, Gaps
 
 _FORMAT = "dpaudit.gaps.1"
 
@@ -125,7 +125,7 @@ def _json(name: str, found: "Gaps") -> str:
     )
 
 
-def _rung(rung: "Rung") -> dict[str, "Json"]:
+def _rung(rung: "GapLevel") -> dict[str, "Json"]:
     return {
         "name": rung.name,
         "epsilon": json_number(rung.epsilon),

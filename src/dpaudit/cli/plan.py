@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from dpaudit.dpsgd.planning.plan import Plan
     from dpaudit.dpsgd.planning.sizes import Needed
     from dpaudit.privacy.guarantees import ApproxDP, Guarantee
-    from dpaudit.theory.rungs import Measured
+    from dpaudit.theory.gap_levels import Estimate
 
 
 class _Purpose(StrEnum):
@@ -194,7 +194,7 @@ def _guarantee(steps: int, rate: float, noise: float) -> "Guarantee | None":
     return accountant_curve([(noise, rate, steps)])
 
 
-def _draw(found: "Plan", picture: Path | None, most: "Measured | None") -> None:
+def _draw(found: "Plan", picture: Path | None, most: "Estimate | None") -> None:
     if picture is None:
         return
     from dpaudit.reporting.plan_figure import plan_figure  # noqa: PLC0415 (numpy)
@@ -206,9 +206,9 @@ def _text(
     found: "Plan",
     target: float | None,
     needed: "Needed | None",
-    most: "Measured | None",
+    most: "Estimate | None",
 ) -> str:
-    from dpaudit.theory.rungs import no_more_than  # noqa: PLC0415 (numpy)
+    from dpaudit.theory.gap_levels import no_more_than  # noqa: PLC0415 (numpy)
 
     lines = [str(found)]
     if most is not None:
@@ -238,7 +238,7 @@ def _json(
     found: "Plan",
     target: float | None,
     needed: "Needed | None",
-    most: "Measured | None",
+    most: "Estimate | None",
 ) -> str:
     from dpaudit import _canonical  # noqa: PLC0415
     from dpaudit._codec import encode  # noqa: PLC0415

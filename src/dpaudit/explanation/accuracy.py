@@ -38,7 +38,7 @@ from dpaudit.dpsgd.planning.expected_one_run import Expected
 from dpaudit.game.design import Design
 from dpaudit.game.result import Result, bound_of
 from dpaudit.stats.binomial import rate_limits
-from dpaudit.theory.rungs import Measured
+from dpaudit.theory.gap_levels import Estimate
 
 __all__ = [
     "GuessAccuracy",
@@ -69,7 +69,7 @@ class GuessAccuracy:
         typical: The bound that such guesses typically give.
     """
 
-    accuracy: Measured
+    accuracy: Estimate
     guesses: int
     typical: float
 
@@ -148,7 +148,7 @@ def _likely_counts(
     return numbers, times / _POINTS
 
 
-def as_epsilon(accuracy: Measured, reading: Reading | None = None) -> Measured:
+def as_epsilon(accuracy: Estimate, reading: Reading | None = None) -> Estimate:
     """Return the epsilon at which guesses are as accurate; never negative.
 
     Args:
@@ -161,7 +161,7 @@ def as_epsilon(accuracy: Measured, reading: Reading | None = None) -> Measured:
         max(0.0, float(special.logit(each)) + _not_guessed(each, reading)) / share
         for each in ends
     )
-    return Measured(value=value, low=low, high=high)
+    return Estimate(value=value, low=low, high=high)
 
 
 def _not_guessed(accuracy: float, reading: Reading | None) -> float:
@@ -183,16 +183,16 @@ def likely_accuracies(counts: Counts) -> NDArray[np.float64]:
 def _counted(right: int, made: int, typical: float, *, looks: int = 1) -> GuessAccuracy:
     """Return the share that was right; its interval holds for all looks together."""
     if not made:
-        nothing = Measured(value=0.5, low=0.5, high=0.5)
+        nothing = Estimate(value=0.5, low=0.5, high=0.5)
         return GuessAccuracy(accuracy=nothing, guesses=0, typical=typical)
     limits = rate_limits(right, made, alpha=(1 - _SURE) / looks)
     accuracy = _around(right / made, limits)
     return GuessAccuracy(accuracy=accuracy, guesses=made, typical=typical)
 
 
-def _around(seen: float, limits: tuple[float, float]) -> Measured:
+def _around(seen: float, limits: tuple[float, float]) -> Estimate:
     low, high = limits
-    return Measured(value=seen, low=min(low, seen), high=max(high, seen))
+    return Estimate(value=seen, low=min(low, seen), high=max(high, seen))
 
 
 def _binomial_quantiles(

@@ -48,7 +48,7 @@ from dpaudit.game.ledger import How, Road
 from dpaudit.game.result import Result
 from dpaudit.game.rules import OneRun
 from dpaudit.privacy.guarantees import Guarantee
-from dpaudit.theory.rungs import Gaps
+from dpaudit.theory.gap_levels import Gaps
 
 __all__ = ["guessing_advice", "modelled_advice", "next_steps", "unmodelled_advice"]
 

@@ -31,7 +31,7 @@ from dpaudit.game.strength import would_catch
 from dpaudit.game.verdict import Verdict
 from dpaudit.game.words import capital, head, noise_detected, numbers, shown
 from dpaudit.privacy.guarantees import Guarantee
-from dpaudit.theory.rungs import Gaps
+from dpaudit.theory.gap_levels import Gaps
 
 __all__ = [
     "explain",

@@ -28,8 +28,8 @@ from dpaudit.explanation.accuracy import GuessAccuracy, as_epsilon, excess
 from dpaudit.explanation.model import Model
 from dpaudit.game.result import Result
 from dpaudit.privacy.guarantees import Guarantee
+from dpaudit.theory.gap_levels import Estimate, GapLevel, Gaps
 from dpaudit.theory.gaps import gaps
-from dpaudit.theory.rungs import Gaps, Measured, Rung
 
 __all__ = ["known", "law_of", "modelled", "reach", "unmodelled"]
 
@@ -59,17 +59,19 @@ def modelled(
         _claim(claim, delta),
         top,
         _hidden(model, delta / alpha) if hidden else _not_hidden(top),
-        Rung.of(
+        GapLevel.of(
             "outputs",
             as_epsilon(_surest(law, model)),
             "the most exposed element, on average over outputs",
         ),
-        Rung.of(
+        GapLevel.of(
             "elements",
             as_epsilon(_elements(audit, law, model, seen, at)),
             f"the {seen.guesses} elements guessed, on average",
         ),
-        Rung.of("guessing", as_epsilon(seen.accuracy), "the guesses that were made"),
+        GapLevel.of(
+            "guessing", as_epsilon(seen.accuracy), "the guesses that were made"
+        ),
         _statistics(seen),
     )
     return _gaps(audit, rungs, seen)
@@ -108,7 +110,7 @@ def unmodelled(audit: Result, claim: Guarantee, seen: GuessAccuracy) -> Gaps:
     rungs = (
         _claim(claim, design.bound_delta),
         _confidence(claim, audit),
-        Rung.of(
+        GapLevel.of(
             "exposure",
             as_epsilon(seen.accuracy, audit.reading),
             "the guesses that were made",
@@ -118,7 +120,7 @@ def unmodelled(audit: Result, claim: Guarantee, seen: GuessAccuracy) -> Gaps:
     return _gaps(audit, rungs, seen)
 
 
-def _gaps(audit: Result, rungs: tuple[Rung, ...], seen: GuessAccuracy) -> Gaps:
+def _gaps(audit: Result, rungs: tuple[GapLevel, ...], seen: GuessAccuracy) -> Gaps:
     found = audit.bound.epsilon_lower
     return Gaps(
         rungs=rungs,
@@ -131,16 +133,16 @@ def _gaps(audit: Result, rungs: tuple[Rung, ...], seen: GuessAccuracy) -> Gaps:
     )
 
 
-def _claim(claim: Guarantee, delta: float) -> Rung:
-    level = Measured.exact(claim.epsilon_at(delta))
-    return Rung.of("claim", level, f"what is claimed at delta = {delta:g}")
+def _claim(claim: Guarantee, delta: float) -> GapLevel:
+    level = Estimate.exact(claim.epsilon_at(delta))
+    return GapLevel.of("claim", level, f"what is claimed at delta = {delta:g}")
 
 
-def _confidence(guarantee: Guarantee, audit: Result) -> Rung:
+def _confidence(guarantee: Guarantee, audit: Result) -> GapLevel:
     at = "the most that a valid audit reliably shows"
     if not audit.design.bound_delta:
         at = "the level of the mechanism"
-    return Rung.of("confidence", Measured.exact(reach(guarantee, audit)), at)
+    return GapLevel.of("confidence", Estimate.exact(reach(guarantee, audit)), at)
 
 
 def reach(guarantee: Guarantee, audit: Result, *, times: int = 1) -> float:
@@ -159,20 +161,20 @@ def reach(guarantee: Guarantee, audit: Result, *, times: int = 1) -> float:
     )
 
 
-def _statistics(seen: GuessAccuracy) -> Rung:
-    typical = Measured.exact(seen.typical)
-    return Rung.of(
+def _statistics(seen: GuessAccuracy) -> GapLevel:
+    typical = Estimate.exact(seen.typical)
+    return GapLevel.of(
         "statistics", typical, f"the typical bound from {seen.guesses} guesses"
     )
 
 
-def _not_hidden(top: Rung) -> Rung:
+def _not_hidden(top: GapLevel) -> GapLevel:
     return replace(
         top, name="interference", meaning="the same: no other canary hides the last one"
     )
 
 
-def _hidden(model: Model, delta: float) -> Rung:
+def _hidden(model: Model, delta: float) -> GapLevel:
     """Return the level to one who does not know the other coins of the coordinate."""
     s = model.per_coordinate
     coordinates = max(1000, _LOSSES // s // _BATCHES)
@@ -189,8 +191,8 @@ def _hidden(model: Model, delta: float) -> Rung:
     value = float(np.mean(found))
     # 2.36: the 0.975 quantile of Student's law with 7 degrees of freedom.
     error = 2.36 * float(np.std(found, ddof=1)) / np.sqrt(_BATCHES)
-    level = Measured(value=value, low=max(0.0, value - error), high=value + error)
-    return Rung.of("interference", level, "the level to one who knows no coin")
+    level = Estimate(value=value, low=max(0.0, value - error), high=value + error)
+    return GapLevel.of("interference", level, "the level to one who knows no coin")
 
 
 def _level(odds: NDArray[np.float64], delta: float) -> float:
@@ -211,32 +213,32 @@ def _rest(epsilon: float, odds: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.exp(epsilon + special.log_expit(-odds)))
 
 
-def _surest(law: GuessDistribution, model: Model) -> Measured:
+def _surest(law: GuessDistribution, model: Model) -> Estimate:
     """Return the mean accuracy about the most exposed canary."""
     best = np.sort(law.probability().max(axis=0))
     # The largest of d draws: the i-th of n from above has the chance of being it.
     n, d = len(best), model.coordinates
     above = ((np.arange(n) + 1) / n) ** d
-    return Measured.exact(float(np.dot(np.diff(above, prepend=0.0), best)))
+    return Estimate.exact(float(np.dot(np.diff(above, prepend=0.0), best)))
 
 
 def _elements(
     audit: Result, law: GuessDistribution, model: Model, seen: GuessAccuracy, at: float
-) -> Measured:
+) -> Estimate:
     """Return the mean accuracy of the best guesser about as many canaries."""
     rules = audit.design.rules
     if not rules.fixed:
         guessed = law.surety[law.surety >= rules.start]
         counts = excess(guessed, at)
         if not counts.sum():
-            return Measured.exact(0.5)
-        return Measured.exact(
+            return Estimate.exact(0.5)
+        return Estimate.exact(
             float(np.dot(counts, special.expit(guessed)) / counts.sum())
         )
     whole = max(1, min(model.coordinates, round(seen.guesses / model.per_coordinate)))
     if rules.reveals:
         ranked = np.sort(law.probability().ravel())[::-1]
         share = max(1, round(len(ranked) * seen.guesses / audit.design.canaries))
-        return Measured.exact(float(ranked[:share].mean()))
+        return Estimate.exact(float(ranked[:share].mean()))
     (forecast,) = forecast_one_run(law, model.coordinates, np.array([whole]))
-    return Measured.exact(forecast.right / forecast.guesses)
+    return Estimate.exact(forecast.right / forecast.guesses)

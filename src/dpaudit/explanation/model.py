@@ -16,7 +16,7 @@ from dpaudit.game.configuration import RunConfiguration, StepsAlike
 from dpaudit.game.design import Design, ThreatModel
 from dpaudit.game.result import Result
 from dpaudit.privacy.guarantees import GaussianDP, Guarantee
-from dpaudit.theory.rungs import Measured
+from dpaudit.theory.gap_levels import Estimate
 
 __all__ = ["Model"]
 
@@ -91,7 +91,7 @@ class Model:
             return None
         return about(noise, t.rate, t.steps, delta) if noise >= _SMALLEST else None
 
-    def limit(self, design: Design) -> Measured | None:
+    def limit(self, design: Design) -> Estimate | None:
         """Return what half of all runs stay below, of any valid audit; None if long."""
         if self.per_coordinate > _MOST_SHARING or not self.training.noise:
             return None

@@ -9,7 +9,7 @@ from dpaudit.errors import on_one_line
 from dpaudit.game.ledger import Look
 from dpaudit.game.verdict import Control, Verdict
 from dpaudit.game.words import looked, of_unit, opening
-from dpaudit.theory.rungs import Measured, no_more_than
+from dpaudit.theory.gap_levels import Estimate, no_more_than
 
 __all__ = ["Advice", "Explanation", "Step"]
 
@@ -143,7 +143,7 @@ class Explanation:
     remarks: tuple[str, ...]
     notice: str = ""
     unit: str | None = None
-    most: Measured | None = None
+    most: Estimate | None = None
 
     @property
     def verdict(self) -> str:

@@ -19,14 +19,14 @@ from dpaudit.reporting import svg
 from dpaudit.reporting.axes import Even, Factors, Plot
 from dpaudit.reporting.figure import Figure, Mark
 from dpaudit.reporting.numbers import count, plain, typeset
-from dpaudit.theory.rungs import Measured, no_more_than
+from dpaudit.theory.gap_levels import Estimate, no_more_than
 
 __all__ = ["plan_figure"]
 
 _MIDDLE: Final = (svg.SAMPLE[0] / 2, svg.SAMPLE[1] / 2)
 
 
-def plan_figure(plan: Plan, *, most: Measured | None = None) -> Figure:
+def plan_figure(plan: Plan, *, most: Estimate | None = None) -> Figure:
     """Return the picture of a plan.
 
     Args:
@@ -102,7 +102,7 @@ class _Kind:
         return f"{self.look}-mark"
 
 
-def _plot(plan: Plan, most: Measured | None) -> Plot:
+def _plot(plan: Plan, most: Estimate | None) -> Plot:
     sizes = sorted({plan.per_coordinate, *(p.per_coordinate for p in plan.candidates)})
     if len(sizes) == 1:
         sizes.append(2 * sizes[0])  # one name alone gives no scale
@@ -167,7 +167,7 @@ def _limits(plan: Plan, plot: Plot) -> str:
     return "".join(parts)
 
 
-def _most(plan: Plan, plot: Plot, most: Measured | None) -> str:
+def _most(plan: Plan, plot: Plot, most: Estimate | None) -> str:
     """Return a bar over the plan: what no audit of its canaries exceeds."""
     if most is None:
         return ""

@@ -20,7 +20,7 @@ from dpaudit.reporting.axes import Even
 from dpaudit.reporting.figure import Figure, Mark
 from dpaudit.reporting.numbers import at_least, count, plain, signed, typeset
 from dpaudit.reporting.svg import SAMPLE, Picture
-from dpaudit.theory.rungs import Gaps, Rung
+from dpaudit.theory.gap_levels import GapLevel, Gaps
 
 __all__ = ["Row", "explanation_figure", "explanation_rows", "gaps_figure", "scale_of"]
 
@@ -209,7 +209,7 @@ def gaps_figure(gaps: Gaps, *, title: str | None = None) -> Figure:
     )
 
 
-def _rung_row(gaps: Gaps, rung: Rung, before: float) -> Row:
+def _rung_row(gaps: Gaps, rung: GapLevel, before: float) -> Row:
     takes = gaps.taken_by(rung)
     if takes[-1:].isdigit():
         takes = plain(gaps.drops[rung.name])

@@ -46,18 +46,18 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.stats.binomial import log_mass
 
 __all__ = [
-    "GuessLaw",
+    "GuessCounts",
     "adaptive_guesses",
     "one_run_guesses",
-    "stopping_chance",
-    "stopping_law",
+    "stopping_distribution",
+    "stopping_probability",
     "surprising_counts",
 ]
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class GuessLaw:
+class GuessCounts:
     """How many guesses are made about one set, and how many are right.
 
     Attributes:
@@ -79,7 +79,7 @@ class GuessLaw:
         return float(self.right @ np.arange(len(self.right)))
 
 
-def one_run_guesses(size: int, threshold: float) -> GuessLaw:
+def one_run_guesses(size: int, threshold: float) -> GuessCounts:
     """Return the law of guesses about one count when no coin is revealed.
 
     Args:
@@ -93,15 +93,15 @@ def one_run_guesses(size: int, threshold: float) -> GuessLaw:
     """
     _check(size, threshold)
     ones = np.arange(size + 1)
-    chance = np.exp(log_mass(ones, size, 0.0))
+    probability = np.exp(log_mass(ones, size, 0.0))
     made = np.array([_speaks(size, int(h), threshold) for h in ones])
     guesses, right = np.zeros(size + 1), np.zeros(size + 1)
-    np.add.at(guesses, size * made, chance)
-    np.add.at(right, np.maximum(ones, size - ones) * made, chance)
-    return GuessLaw(guesses=guesses, right=right)
+    np.add.at(guesses, size * made, probability)
+    np.add.at(right, np.maximum(ones, size - ones) * made, probability)
+    return GuessCounts(guesses=guesses, right=right)
 
 
-def adaptive_guesses(size: int, threshold: float) -> GuessLaw:
+def adaptive_guesses(size: int, threshold: float) -> GuessCounts:
     """Return the law of guesses about one count when coins are revealed in turn.
 
     Args:
@@ -114,7 +114,7 @@ def adaptive_guesses(size: int, threshold: float) -> GuessLaw:
         1.998047
     """
     _check(size, threshold)
-    return GuessLaw(
+    return GuessCounts(
         guesses=_forward(size, threshold, only_right=False),
         right=_forward(size, threshold, only_right=True),
     )
@@ -130,14 +130,14 @@ def _forward(size: int, threshold: float, *, only_right: bool) -> NDArray[np.flo
         says_one = ones >= left - ones
         after = np.zeros_like(state)
         for bit in (0, 1):
-            chance = np.where(bit, ones, left - ones) / left
-            moved = state[: left + 1] * chance[:, np.newaxis]
+            probability = np.where(bit, ones, left - ones) / left
+            moved = state[: left + 1] * probability[:, np.newaxis]
             counted = made & (says_one == bool(bit)) if only_right else made
             moved[counted] = np.roll(moved[counted], 1, axis=1)
             after[: left + 1 - bit] += moved[bit:]
         state = after
-    law: NDArray[np.float64] = state[0]
-    return law
+    distribution: NDArray[np.float64] = state[0]
+    return distribution
 
 
 def _speaks(left: int, ones: int, threshold: float) -> bool:
@@ -158,7 +158,7 @@ def _check(size: int, threshold: float) -> None:
 _ROUNDING = 1e-12  # a tail that equals its level must not miss it by its last digit
 
 
-def stopping_chance(canaries: int, alpha: float) -> float:
+def stopping_probability(canaries: int, alpha: float) -> float:
     """Return how often stopping at will "certifies" a mechanism that says nothing.
 
     Args:
@@ -169,15 +169,15 @@ def stopping_chance(canaries: int, alpha: float) -> float:
         The chance that after some guess ``P[Bin(R, 1/2) >= V] <= alpha``.
 
     Example:
-        >>> round(stopping_chance(1000, 0.05), 3)
+        >>> round(stopping_probability(1000, 0.05), 3)
         0.339
     """
     _validate.error_level("alpha", alpha)
-    stopped, _ = stopping_law(canaries, alpha)
+    stopped, _ = stopping_distribution(canaries, alpha)
     return float(stopped.sum())
 
 
-def stopping_law(
+def stopping_distribution(
     canaries: int, level: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the law of right guesses of a guesser who stops when ahead.
@@ -211,14 +211,14 @@ def surprising_counts(
     """
     _validate.whole_number("canaries", canaries, least=1)
     made = np.arange(1, canaries + 1)
-    chance = float(special.expit(log_odds))
-    spread = np.sqrt(made * chance * (1 - chance))
-    start = made * chance - special.ndtri(level) * spread
+    probability = float(special.expit(log_odds))
+    spread = np.sqrt(made * probability * (1 - probability))
+    start = made * probability - special.ndtri(level) * spread
     found: NDArray[np.int64] = np.clip(start.astype(np.int64), 1, made + 1)
 
     def surprises(right: NDArray[np.int64]) -> NDArray[np.bool_]:
         inside = np.clip(right, 1, made)
-        tail = special.betainc(inside, made - inside + 1, chance)
+        tail = special.betainc(inside, made - inside + 1, probability)
         tail = np.where(right <= 0, 1.0, np.where(right > made, 0.0, tail))
         below: NDArray[np.bool_] = tail <= level * (1 + _ROUNDING)
         return below

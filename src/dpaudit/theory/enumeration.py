@@ -47,7 +47,7 @@ class Enumeration:
     Attributes:
         table: ``P[o | S]``, a row for each of the ``2^n`` coins, a column per output.
         elements: ``n``.
-        chance: ``P[o]`` over uniform coins.
+        probability: ``P[o]`` over uniform coins.
         loss: Log-odds of +1 given the output, a row per output and a column per
             element; 0 where the output cannot occur.
 
@@ -59,7 +59,7 @@ class Enumeration:
 
     table: NDArray[np.float64]
     elements: int = field(init=False)
-    chance: NDArray[np.float64] = field(init=False, repr=False)
+    probability: NDArray[np.float64] = field(init=False, repr=False)
     loss: NDArray[np.float64] = field(init=False, repr=False)
 
     def __init__(self, *, table: ArrayLike) -> None:
@@ -67,7 +67,7 @@ class Enumeration:
         elements = _check(rows)
         object.__setattr__(self, "table", rows)
         object.__setattr__(self, "elements", elements)
-        object.__setattr__(self, "chance", rows.mean(axis=0))
+        object.__setattr__(self, "probability", rows.mean(axis=0))
         one, zero = self.given(1), self.given(0)
         object.__setattr__(self, "loss", _log_ratio(one, zero).T)
 
@@ -97,12 +97,12 @@ class Enumeration:
     @property
     def average_case(self) -> float:
         """The mean accuracy about the most exposed element (AC-DDP)."""
-        return float(self.chance @ self.accuracy.max(axis=1))
+        return float(self.probability @ self.accuracy.max(axis=1))
 
     @property
     def average_element(self) -> float:
         """The mean accuracy about all elements (AE-AC-DDP)."""
-        return float(self.chance @ self.accuracy.mean(axis=1))
+        return float(self.probability @ self.accuracy.mean(axis=1))
 
     def best(self, guesses: int) -> float:
         """Return the mean accuracy about the ``guesses`` best (k-AE-AC-DDP).
@@ -114,7 +114,7 @@ class Enumeration:
         """
         self._check_guesses(guesses)
         most = np.sort(self.accuracy, axis=1)[:, self.elements - guesses :]
-        return float(self.chance @ most.mean(axis=1))
+        return float(self.probability @ most.mean(axis=1))
 
     def full_knowledge(self, guesses: int) -> float:
         """Return the mean accuracy about the ``guesses`` best, all others known.
@@ -186,7 +186,7 @@ class Enumeration:
                 f"guesses must be -1, 0 or 1 in a table of shape {self.loss.shape}, "
                 f"got shape {made.shape}"
             )
-        number, possible = np.abs(made).sum(axis=1), self.chance > 0
+        number, possible = np.abs(made).sum(axis=1), self.probability > 0
         if np.any(number[possible] == 0):
             raise InvalidInputError(
                 "guesses must hold a guess for every output that can occur: V / R "
@@ -194,7 +194,7 @@ class Enumeration:
             )
         one = self.posterior
         right = np.select([made > 0, made < 0], [one, 1 - one]).sum(axis=1)
-        return float(self.chance[possible] @ (right[possible] / number[possible]))
+        return float(self.probability[possible] @ (right[possible] / number[possible]))
 
     def delta_at(self, epsilon: float) -> float:
         """Return the smallest delta at which the distributional level is ``epsilon``.
@@ -213,7 +213,7 @@ class Enumeration:
         """Return the distributional level at delta; the largest ``|l|`` at 0."""
         _validate.probability("delta", delta)
         if delta == 0:
-            return float(np.abs(self.loss[self.chance > 0]).max())
+            return float(np.abs(self.loss[self.probability > 0]).max())
         return _smallest_epsilon([(self.given(0), self.given(1))], delta)
 
     def worst_case(self, *, delta: float = 0.0) -> float:

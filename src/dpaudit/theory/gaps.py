@@ -51,19 +51,25 @@ from dpaudit.theory.capabilities import (
     has_loss_distribution,
     has_output_likelihood,
 )
+from dpaudit.theory.correct_guess_distribution import (
+    correct_guess_distribution,
+    determines_correct_guesses,
+    simulated_distribution,
+)
+from dpaudit.theory.gap_levels import Estimate, GapLevel, Gaps
 from dpaudit.theory.knowledge import knowledge
 from dpaudit.theory.levels import Levels, levels, worst_case
 from dpaudit.theory.limit import limit
 from dpaudit.theory.power import bounds_by_count
-from dpaudit.theory.right_law import determines_right, right_law, simulated_law
-from dpaudit.theory.rungs import Gaps, Measured, Rung
 
-__all__ = ["Gaps", "Rung", "gaps"]
+__all__ = ["GapLevel", "Gaps", "gaps"]
 
-_FEW = 100  # games that are played at least
+_LEAST_GAMES = 100  # games that are played at least
 _NOT_KNOWN = "at least that of one who knows no coin: it is not known"
 _MOST_CELLS = 200_000  # of what outputs say, for the limit
-_ERROR = 0.01  # of the interval of what is simulated, as in theory/simulation.py
+_INTERVAL_ALPHA = (
+    0.01  # of the interval of what is simulated, as in theory/simulation.py
+)
 
 
 def gaps(  # noqa: PLR0913 (an audit, and what is known of it)
@@ -74,7 +80,7 @@ def gaps(  # noqa: PLR0913 (an audit, and what is known of it)
     delta: float = 0.0,
     alpha: float = 0.05,
     claim: Guarantee | None = None,
-    efficacy: Measured | None = None,
+    efficacy: Estimate | None = None,
     observed: float | None = None,
     rng: np.random.Generator | None = None,
     runs: int = 4000,
@@ -111,15 +117,15 @@ def gaps(  # noqa: PLR0913 (an audit, and what is known of it)
     )
     design = _Design(canaries=elements, guesses=k, delta=delta, alpha=alpha)
     if efficacy is None:
-        law, drawn = _law_of_right(mechanism, design, runs, rng)
-        expected, spread = _expected(law, design, drawn)
+        distribution, drawn = _correct_guesses(mechanism, design, runs, rng)
+        expected, spread = _expected(distribution, design, drawn)
     else:
         expected, spread = _expected_at(efficacy, design)
     return Gaps(
         rungs=(
             *_guaranteed(mechanism, claim, found, delta),
             *_achievable(found, efficacy or found.best),
-            Rung.of("statistics", expected, f"the expected bound from {k} guesses"),
+            GapLevel.of("statistics", expected, f"the expected bound from {k} guesses"),
         ),
         spread=spread,
         remainder=None if observed is None else observed - expected.value,
@@ -132,15 +138,15 @@ def gaps(  # noqa: PLR0913 (an audit, and what is known of it)
     )
 
 
-def _most(mechanism: object, design: "_Design") -> Measured | None:
+def _most(mechanism: object, design: "_Design") -> Estimate | None:
     """Return what no valid audit's median exceeds, if it is known within seconds."""
     if not has_output_likelihood(mechanism):
         return None
-    said = mechanism.output_likelihood(design.canaries)
-    if sum(each.cells for each in said) > _MOST_CELLS:
+    outputs = mechanism.output_likelihood(design.canaries)
+    if sum(each.cells for each in outputs) > _MOST_CELLS:
         return None
-    most = limit(said, alpha=design.alpha, delta=design.delta)
-    return Measured.exact(most) if most < inf else None
+    most = limit(outputs, alpha=design.alpha, delta=design.delta)
+    return Estimate.exact(most) if most < inf else None
 
 
 @final
@@ -153,9 +159,9 @@ class _Design:
     delta: float
     alpha: float
 
-    def bounds(self, law: NDArray[np.float64]) -> NDArray[np.float64]:
+    def bounds(self, distribution: NDArray[np.float64]) -> NDArray[np.float64]:
         return bounds_by_count(
-            law,
+            distribution,
             canaries=self.canaries,
             guesses=self.guesses,
             delta=self.delta,
@@ -170,7 +176,7 @@ class _Design:
 
 def _guaranteed(
     mechanism: object, claim: Guarantee | None, found: Levels, delta: float
-) -> tuple[Rung, Rung]:
+) -> tuple[GapLevel, GapLevel]:
     """Return the rungs that speak of all data, all outputs and all elements."""
     level = worst_case(mechanism, elements=found.elements, delta=found.delta)
     if claim is not None:
@@ -181,12 +187,12 @@ def _guaranteed(
         claimed = worst_case(mechanism, elements=found.elements, delta=delta)
     at, later = (f"at delta = {d:g}" if d else "" for d in (delta, found.delta))
     return (
-        Rung.of(
+        GapLevel.of(
             "claim",
             _at_least(found.distributional, claimed),
             f"what is claimed {at}".strip() if claimed is not None else _NOT_KNOWN,
         ),
-        Rung.of(
+        GapLevel.of(
             "confidence",
             _at_least(found.distributional, level),
             f"the level {later}, the most that a valid test can certify"
@@ -196,80 +202,80 @@ def _guaranteed(
     )
 
 
-def _at_least(distributional: Measured, level: float | None) -> Measured:
+def _at_least(distributional: Estimate, level: float | None) -> Estimate:
     """Return a level; if it is not known, what it cannot be below."""
     if level is not None:
-        return Measured.exact(level)
-    return Measured(value=distributional.value, low=distributional.low, high=inf)
+        return Estimate.exact(level)
+    return Estimate(value=distributional.value, low=distributional.low, high=inf)
 
 
-def _achievable(found: Levels, efficacy: Measured) -> tuple[Rung, ...]:
+def _achievable(found: Levels, efficacy: Estimate) -> tuple[GapLevel, ...]:
     """Return the rungs that an audit in one run could reach with endless data."""
     at = f", at delta = {found.delta:g}" if found.delta else ""
     return (
-        Rung.of(
+        GapLevel.of(
             "interference",
             found.distributional,
             f"the level to one who knows no coin{at}",
         ),
-        Rung.of(
+        GapLevel.of(
             "outputs",
             found.as_epsilon(found.average_case),
             "the most exposed element, on average over outputs",
         ),
-        Rung.of(
+        GapLevel.of(
             "elements",
             found.as_epsilon(found.best),
             f"the {found.guesses} most exposed elements on average",
         ),
-        Rung.of("guessing", found.as_epsilon(efficacy), "the guesser in use"),
+        GapLevel.of("guessing", found.as_epsilon(efficacy), "the guesser in use"),
     )
 
 
 def _by_knowledge(
     mechanism: object, found: Levels, runs: int, rng: np.random.Generator | None
-) -> tuple[Rung, ...]:
+) -> tuple[GapLevel, ...]:
     """Return the levels of as many guesses by one who knows more; () if not known."""
     known = knowledge(
         mechanism,
         elements=found.elements,
         guesses=found.guesses,
         rng=rng,
-        runs=max(_FEW, runs // 4),
+        runs=max(_LEAST_GAMES, runs // 4),
     )
     if known is None:
         return ()
     return (
-        Rung.of(
+        GapLevel.of(
             "full knowledge",
             found.as_epsilon_knowing(known.full),
             f"all: {found.guesses} guesses on average over outputs",
         ),
-        Rung.of(
+        GapLevel.of(
             "adaptivity",
             found.as_epsilon_knowing(known.in_turn),
             "those of earlier turns: as many guesses, coins revealed",
         ),
-        Rung.of(
+        GapLevel.of(
             "one run", found.as_epsilon(found.best), "none: the level of elements above"
         ),
     )
 
 
-def _law_of_right(
+def _correct_guesses(
     mechanism: object, design: _Design, runs: int, rng: np.random.Generator | None
 ) -> tuple[NDArray[np.float64], int | None]:
     """Return the law of V under the best guesser; in how many runs, if simulated."""
     if has_loss_distribution(mechanism):
-        law = mechanism.loss_distribution(design.canaries)
-        if determines_right(law):
-            return right_law(law, guesses=design.guesses), None
+        losses = mechanism.loss_distribution(design.canaries)
+        if determines_correct_guesses(losses):
+            return correct_guess_distribution(losses, guesses=design.guesses), None
     if not can_be_simulated(mechanism) or rng is None:
         raise InvalidInputError(
             "how many guesses are right must be simulated for this mechanism: give "
             "it run, log_odds and pairs, and pass rng=np.random.default_rng(seed)"
         )
-    counts = simulated_law(
+    counts = simulated_distribution(
         mechanism,
         MostLikely(mechanism=mechanism, guesses=design.guesses),
         mechanism.pairs,
@@ -282,38 +288,38 @@ def _law_of_right(
 
 
 def _expected(
-    law: NDArray[np.float64], design: _Design, drawn: int | None
-) -> tuple[Measured, float]:
+    distribution: NDArray[np.float64], design: _Design, drawn: int | None
+) -> tuple[Estimate, float]:
     """Return the mean of the bound and its standard deviation.
 
     The interval of a simulated mean holds for any number of runs, as bounds lie between
     0 and the one that all guesses right would give.
     """
-    bounds = design.bounds(law)
-    mean = float(law @ bounds)
-    variance = float(law @ (bounds - mean) ** 2)
+    bounds = design.bounds(distribution)
+    mean = float(distribution @ bounds)
+    variance = float(distribution @ (bounds - mean) ** 2)
     if drawn is None:
-        return Measured.exact(mean), variance**0.5
+        return Estimate.exact(mean), variance**0.5
     span = (0.0, design.ceiling)
-    low, high = mean_limits(mean, variance, drawn, span=span, alpha=_ERROR)
-    return Measured(value=mean, low=low, high=high), variance**0.5
+    low, high = mean_limits(mean, variance, drawn, span=span, alpha=_INTERVAL_ALPHA)
+    return Estimate(value=mean, low=low, high=high), variance**0.5
 
 
-def _expected_at(efficacy: Measured, design: _Design) -> tuple[Measured, float]:
+def _expected_at(efficacy: Estimate, design: _Design) -> tuple[Estimate, float]:
     """Return mean and deviation of the bound if guesses are right independently."""
     ends = [_binomial(a, design) for a in (efficacy.low, efficacy.value, efficacy.high)]
     (low, _), (mean, spread), (high, _) = (_expected(e, design, None) for e in ends)
-    found = Measured(value=mean.value, low=low.value, high=high.value)
+    found = Estimate(value=mean.value, low=low.value, high=high.value)
     return found, spread
 
 
 def _binomial(accuracy: float, design: _Design) -> NDArray[np.float64]:
-    law = np.zeros(design.guesses + 1)
+    distribution = np.zeros(design.guesses + 1)
     if accuracy in (0.0, 1.0):
-        law[round(accuracy * design.guesses)] = 1.0
-        return law
+        distribution[round(accuracy * design.guesses)] = 1.0
+        return distribution
     odds = float(special.logit(accuracy))
     low, mass = masses(design.guesses, odds, spread=10.0)
-    law[low : low + len(mass)] = mass
-    law /= law.sum()
-    return law
+    distribution[low : low + len(mass)] = mass
+    distribution /= distribution.sum()
+    return distribution

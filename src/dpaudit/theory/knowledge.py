@@ -38,14 +38,14 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.game.mechanism import Posterior
 from dpaudit.theory.capabilities import Playable, can_be_enumerated, can_be_played
 from dpaudit.theory.enumeration import enumerate_mechanism
+from dpaudit.theory.gap_levels import Estimate
 from dpaudit.theory.posterior import play
-from dpaudit.theory.rungs import Measured
 
 __all__ = ["Knowledge", "knowledge"]
 
 _SPAN = (0.5, 1.0)  # of the accuracy of the likelier guess
-_WORK = 15_000  # turns in all
-_MOST = 2000  # in one game
+_MOST_TURNS = 15_000  # turns in all
+_MOST_TURNS_PER_GAME = 2000  # in one game
 _LEAST_RUNS = 100
 _PER_TURN = 200  # elements that take as long as a turn by itself
 _SHARES = (0.25, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)  # of the guesses, that reach it
@@ -62,8 +62,8 @@ class Knowledge:
         how: How the numbers were found.
     """
 
-    full: Measured
-    in_turn: Measured
+    full: Estimate
+    in_turn: Estimate
     how: str
 
 
@@ -78,8 +78,8 @@ def knowledge(
     """Return what knowing other coins is worth to so many guesses.
 
     Args:
-        mechanism: Offers ``law`` and ``pairs``, for at most 12 elements; or ``run``,
-            ``posterior`` and ``pairs``.
+        mechanism: Offers ``distribution`` and ``pairs``, for at most 12 elements; or
+            ``run``, ``posterior`` and ``pairs``.
         elements: How many elements.
         guesses: How many of them are guessed.
         rng: For simulation only.
@@ -106,8 +106,8 @@ def knowledge(
     if can_be_enumerated(mechanism, elements):
         table = enumerate_mechanism(mechanism, mechanism.pairs, elements=elements)
         return Knowledge(
-            full=Measured.exact(min(1.0, table.full_knowledge(guesses))),
-            in_turn=Measured.exact(min(1.0, table.in_turn(guesses))),
+            full=Estimate.exact(min(1.0, table.full_knowledge(guesses))),
+            in_turn=Estimate.exact(min(1.0, table.in_turn(guesses))),
             how=f"enumeration of 2^{elements} coins",
         )
     if not can_be_played(mechanism) or rng is None:
@@ -129,16 +129,16 @@ def _played(
         output = mechanism.run(mechanism.pairs.choose(bits), rng)
         if not games:
             work = _work(mechanism.posterior(output), elements)
-            if work > _MOST:
+            if work > _MOST_TURNS_PER_GAME:
                 return None
-            runs = min(runs, max(_LEAST_RUNS, _WORK // work))
+            runs = min(runs, max(_LEAST_RUNS, _MOST_TURNS // work))
         known = _accuracy(_knowing_others(mechanism, output, bits))
         full.append(np.sort(known)[-guesses:].mean())
         at_once = mechanism.posterior(output).log_odds(np.arange(elements))
         turns = play(mechanism.posterior(output), bits).surety
         games.append(_Game(at_once=_accuracy(at_once), in_turn=_accuracy(turns)))
     return Knowledge(
-        full=Measured.mean(full, span=_SPAN),
+        full=Estimate.mean(full, span=_SPAN),
         in_turn=_in_turn(games, guesses),
         how=f"simulation of {runs} games, each interval holds with 99 %",
     )
@@ -166,9 +166,9 @@ class _Game:
         return float(self.in_turn[made][:guesses].mean())
 
 
-def _in_turn(games: list[_Game], guesses: int) -> Measured:
+def _in_turn(games: list[_Game], guesses: int) -> Estimate:
     if guesses == len(games[0].in_turn):  # nothing to choose
-        return Measured.mean([game.in_turn.mean() for game in games], span=_SPAN)
+        return Estimate.mean([game.in_turn.mean() for game in games], span=_SPAN)
     searched, read = games[: len(games) // 2], games[len(games) // 2 :]
     surety = np.concatenate([game.in_turn for game in searched])
     share = guesses / len(games[0].in_turn) * np.array(_SHARES)
@@ -179,8 +179,8 @@ def _in_turn(games: list[_Game], guesses: int) -> Measured:
 
     best = max(map(float, np.unique(levels)), key=mean_at)
     if mean_at(best) < np.mean([game.best(guesses) for game in searched]):
-        return Measured.mean([game.best(guesses) for game in read], span=_SPAN)
-    return Measured.mean([game.reaching(best, guesses) for game in read], span=_SPAN)
+        return Estimate.mean([game.best(guesses) for game in read], span=_SPAN)
+    return Estimate.mean([game.reaching(best, guesses) for game in read], span=_SPAN)
 
 
 def _knowing_others(
@@ -188,9 +188,9 @@ def _knowing_others(
 ) -> NDArray[np.float64]:
     """Return the log-odds of each element, given the output and all other coins."""
     truth = np.where(bits > 0, 1, -1).astype(np.int8)
-    told: Any = mechanism.posterior(output)
-    if hasattr(told, "knowing_others"):
-        at_once: NDArray[np.float64] = told.knowing_others(truth)
+    known: Any = mechanism.posterior(output)
+    if hasattr(known, "knowing_others"):
+        at_once: NDArray[np.float64] = known.knowing_others(truth)
         return at_once
     found, element = np.empty(len(bits)), np.arange(len(bits))
     for i in element:

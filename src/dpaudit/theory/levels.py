@@ -32,7 +32,7 @@ from scipy import special
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.loss_distribution import LossDistribution
-from dpaudit.theory import from_law
+from dpaudit.theory import levels_from_loss
 from dpaudit.theory.capabilities import (
     Simulable,
     can_be_enumerated,
@@ -41,10 +41,10 @@ from dpaudit.theory.capabilities import (
     has_loss_distribution,
 )
 from dpaudit.theory.enumeration import Enumeration, enumerate_mechanism
-from dpaudit.theory.rungs import Measured
+from dpaudit.theory.gap_levels import Estimate
 from dpaudit.theory.simulation import simulate
 
-__all__ = ["Levels", "Measured", "levels", "worst_case"]
+__all__ = ["Estimate", "Levels", "levels", "worst_case"]
 
 _LAST_DIGITS = 1e-15  # of an accuracy near 1
 _NOT_KNOWN = "; the worst case is not known"
@@ -73,10 +73,10 @@ class Levels:
     guesses: int
     delta: float
     worst_case: float
-    distributional: Measured
-    average_case: Measured
-    best: Measured
-    average_element: Measured
+    distributional: Estimate
+    average_case: Estimate
+    best: Estimate
+    average_element: Estimate
     how: str
 
     def __post_init__(self) -> None:
@@ -90,11 +90,11 @@ class Levels:
         self._check_chain()
 
     @property
-    def efficacy(self) -> Measured:
+    def efficacy(self) -> Estimate:
         """The best efficacy E[V / R] with at least as many guesses."""
         return self.best
 
-    def as_epsilon(self, measured: Measured) -> Measured:
+    def as_epsilon(self, measured: Estimate) -> Estimate:
         """Return the epsilon at which guesses are right with such a probability.
 
         Example:
@@ -110,7 +110,7 @@ class Levels:
             measured, self.distributional.high if not self.delta else inf
         )
 
-    def as_epsilon_knowing(self, measured: Measured) -> Measured:
+    def as_epsilon_knowing(self, measured: Estimate) -> Estimate:
         """Return the epsilon of an accuracy of one who knows other coins."""
         return _as_epsilon(measured, inf if self.delta else self.worst_case)
 
@@ -145,8 +145,8 @@ def levels(
     """Return the privacy levels of a mechanism on its pairs.
 
     Args:
-        mechanism: Offers ``loss_distribution``; or ``law`` and ``pairs``, for at most
-            12 elements; or ``run``, ``log_odds`` and ``pairs``.
+        mechanism: Offers ``loss_distribution``; or ``distribution`` and ``pairs``, for
+            at most 12 elements; or ``run``, ``log_odds`` and ``pairs``.
         elements: How many elements.
         guesses: How many guesses the guesser makes at least; all, if not said.
         delta: Of the worst case and of the distributional level.
@@ -196,29 +196,29 @@ def levels(
 
 
 class _Found(NamedTuple):
-    distributional: Measured
-    average_case: Measured
-    best: Measured
-    average_element: Measured
+    distributional: Estimate
+    average_case: Estimate
+    best: Estimate
+    average_element: Estimate
     how: str
 
 
-def _closed_form(law: LossDistribution, guesses: int, delta: float) -> _Found:
+def _closed_form(losses: LossDistribution, guesses: int, delta: float) -> _Found:
     return _Found(
-        distributional=Measured.exact(from_law.epsilon_at(law, delta)),
-        average_case=Measured.exact(from_law.average_case(law)),
-        best=Measured.exact(from_law.best(law, guesses)),
-        average_element=Measured.exact(from_law.average_element(law)),
+        distributional=Estimate.exact(levels_from_loss.epsilon_at(losses, delta)),
+        average_case=Estimate.exact(levels_from_loss.average_case(losses)),
+        best=Estimate.exact(levels_from_loss.best(losses, guesses)),
+        average_element=Estimate.exact(levels_from_loss.average_element(losses)),
         how="closed form",
     )
 
 
 def _enumerated(table: Enumeration, guesses: int, delta: float) -> _Found:
     return _Found(
-        distributional=Measured.exact(table.distributional(delta=delta)),
-        average_case=Measured.exact(table.average_case),
-        best=Measured.exact(table.best(guesses)),
-        average_element=Measured.exact(table.average_element),
+        distributional=Estimate.exact(table.distributional(delta=delta)),
+        average_case=Estimate.exact(table.average_case),
+        best=Estimate.exact(table.best(guesses)),
+        average_element=Estimate.exact(table.average_element),
         how=f"enumeration of 2^{table.elements} coins",
     )
 
@@ -265,19 +265,19 @@ def worst_case(mechanism: object, *, elements: int, delta: float) -> float | Non
     return None
 
 
-def _as_epsilon(measured: Measured, cap: float) -> Measured:
-    return Measured(
+def _as_epsilon(measured: Estimate, cap: float) -> Estimate:
+    return Estimate(
         value=_epsilon(measured.value, cap),
         low=_epsilon(measured.low, cap),
         high=_epsilon(measured.high, cap),
     )
 
 
-def _epsilon(chance: float, cap: float) -> float:
+def _epsilon(probability: float, cap: float) -> float:
     """Return the inverse of p, at least 0 and at most a cap."""
-    if chance >= float(special.expit(cap)) - _LAST_DIGITS:
+    if probability >= float(special.expit(cap)) - _LAST_DIGITS:
         return cap
-    return max(0.0, float(special.logit(chance)))
+    return max(0.0, float(special.logit(probability)))
 
 
 def _check_guesses(guesses: int, elements: int) -> None:

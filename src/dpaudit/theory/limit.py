@@ -13,9 +13,9 @@ to ``M``, the sharper.
 
 **The null.** The output falls into independent groups; of a group of ``s`` canaries it
 says how likely each number of ones is. ``N`` is the product of the private mechanisms
-that are nearest to each (``nearest.py``), and the epsilon that it is found to have is
-the one that the limit is said for. With delta, the null may be ``M`` itself with a
-chance of ``delta / d``, if ``M`` is (epsilon, d)-private.
+that are nearest to each (``nearest_mechanism.py``), and the epsilon that it is found to
+have is the one that the limit is said for. With delta, the null may be ``M`` itself
+with a chance of ``delta / d``, if ``M`` is (epsilon, d)-private.
 
 **The power.** The ratio of likelihoods of ``M`` and ``N`` is a product over groups. The
 law of its logarithm is put on a grid by connecting the dots, which keeps the mass of
@@ -39,24 +39,24 @@ from scipy import fft, optimize, special
 from dpaudit import _validate
 from dpaudit.mechanisms.exchangeable import log_fair
 from dpaudit.mechanisms.output_likelihood import OutputLikelihood
-from dpaudit.theory.nearest import Nearest
+from dpaudit.theory.nearest_mechanism import Nearest
 
 __all__ = ["ROUNDING", "limit", "power_at_most"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
 ROUNDING: Final = 1e-9
-_SPREAD = 0.02  # of the grid, over the standard deviation of a sum, or over 1
+_GRID_STEP = 0.02  # of the grid, over the standard deviation of a sum, or over 1
 _MOST_POINTS = 1 << 22
 _TAIL = 1e-13  # mass that may be folded over the ends of the grid
 _TILTS = 4.0 ** np.arange(-5, 5)  # tried for the ends
-_SAME = 1e-12  # log-ratios that differ by rounding only
-_CLOSE = 1e-4  # how near to the turning point a limit is
-_NEARLY = 1 - 1e-12  # a power, where more would be infinitely far away
+_SAME_RATIO = 1e-12  # log-ratios that differ by rounding only
+_LIMIT_TOLERANCE = 1e-4  # how near to the turning point a limit is
+_NEARLY_CERTAIN = 1 - 1e-12  # a power, where more would be infinitely far away
 
 
 def limit(
-    said: Sequence[OutputLikelihood],
+    outputs: Sequence[OutputLikelihood],
     *,
     alpha: float,
     delta: float = 0.0,
@@ -68,7 +68,7 @@ def limit(
     """Return an epsilon that no valid audit exceeds in more than this share of runs.
 
     Args:
-        said: What outputs of each kind say; outputs of no kind say nothing.
+        outputs: What outputs of each kind say; outputs of no kind say nothing.
         alpha: Chance of an audit's bound being wrong.
         delta: Of the privacy that is audited.
         share: One half for the median.
@@ -88,7 +88,7 @@ def limit(
         1.351
     """
     _validate.probability("share", share)
-    against = _against(said, fitted)
+    against = _against(outputs, fitted)
 
     reached: list[float] = []
 
@@ -98,7 +98,7 @@ def limit(
         found, paid = _power_at_most(against, epsilon, alpha, delta)
         if found < share:
             reached.append(paid)
-        return float(special.ndtri(share) - special.ndtri(min(found, _NEARLY)))
+        return float(special.ndtri(share) - special.ndtri(min(found, _NEARLY_CERTAIN)))
 
     low, high = (0.0, 0.25) if not near else (0.96 * near, 1.04 * near)
     while short(high) <= 0:
@@ -106,14 +106,14 @@ def limit(
         if high > largest:
             return inf
     while low > 0 and short(low) > 0:
-        low, high = (0.8 * low, low) if low > _CLOSE else (0.0, low)
+        low, high = (0.8 * low, low) if low > _LIMIT_TOLERANCE else (0.0, low)
     if short(low) < 0:
-        optimize.brentq(short, low, high, xtol=_CLOSE)
+        optimize.brentq(short, low, high, xtol=_LIMIT_TOLERANCE)
     return min(reached)
 
 
 def power_at_most(
-    said: Sequence[OutputLikelihood],
+    outputs: Sequence[OutputLikelihood],
     epsilon: float,
     *,
     alpha: float,
@@ -126,34 +126,36 @@ def power_at_most(
         given and what the null's marginals err by.
 
     Example:
-        >>> said = OutputLikelihood(groups=100, weights=np.ones(2) / 2,
+        >>> outputs = OutputLikelihood(groups=100, weights=np.ones(2) / 2,
         ...     log_likelihood=np.log([[3, 1], [1, 3]]))
-        >>> power, epsilon = power_at_most([said], 1.0, alpha=0.05)
+        >>> power, epsilon = power_at_most([outputs], 1.0, alpha=0.05)
         >>> round(power, 4), round(epsilon, 6)
         (0.1101, 1.0)
     """
     _validate.nonnegative("epsilon", epsilon)
     _validate.probability("alpha", alpha)
     _validate.probability("delta", delta)
-    return _power_at_most(_against(said, None), epsilon, alpha, delta)
+    return _power_at_most(_against(outputs, None), epsilon, alpha, delta)
 
 
 def _power_at_most(
     against: Sequence["_Against"], epsilon: float, alpha: float, delta: float
 ) -> tuple[float, float]:
     losses, masses = [np.zeros(1)], [np.zeros(1)]
-    masses[0][0] = max(0.0, 1.0 - sum(each.said.probability for each in against))
+    masses[0][0] = max(0.0, 1.0 - sum(each.outputs.probability for each in against))
     paid, own_delta = epsilon, 0.0
     for each in against:
         with np.errstate(divide="ignore", invalid="ignore"):
             null, private = each.null(epsilon)
-            own_delta += each.said.probability * each.delta(epsilon)
+            own_delta += each.outputs.probability * each.delta(epsilon)
         known = null[each.joint > 0].all()
         if not (known and isfinite(private) and isfinite(own_delta)):
             return 1.0, inf  # what floats cannot hold limits nothing
-        places, law = _composed(each.joint.ravel(), null.ravel(), each.said.groups)
+        places, distribution = _composed(
+            each.joint.ravel(), null.ravel(), each.outputs.groups
+        )
         losses.append(places)
-        masses.append(each.said.probability * law)
+        masses.append(each.outputs.probability * distribution)
         paid = max(paid, private)
     leak = min(1.0, delta / own_delta) if own_delta > 0 else float(delta > 0)
     found = _power(np.concatenate(losses), np.concatenate(masses), alpha, leak)
@@ -161,12 +163,12 @@ def _power_at_most(
 
 
 def _against(
-    said: Sequence[OutputLikelihood], fitted: Sequence[OutputLikelihood] | None
+    outputs: Sequence[OutputLikelihood], fitted: Sequence[OutputLikelihood] | None
 ) -> list["_Against"]:
     others: Sequence[OutputLikelihood | None] = (
-        [None] * len(said) if fitted is None else fitted
+        [None] * len(outputs) if fitted is None else fitted
     )
-    return [_Against(*each) for each in zip(said, others, strict=True)]
+    return [_Against(*each) for each in zip(outputs, others, strict=True)]
 
 
 @final
@@ -174,9 +176,9 @@ class _Against:
     """A mechanism, the nulls near to it, and how private it is itself."""
 
     def __init__(
-        self, said: OutputLikelihood, fitted: OutputLikelihood | None = None
+        self, outputs: OutputLikelihood, fitted: OutputLikelihood | None = None
     ) -> None:
-        self.said, self.joint = said, _joint(said)
+        self.outputs, self.joint = outputs, _joint(outputs)
         self._nearest = Nearest(self.joint)
         self._fitted = None if fitted is None else Nearest(_joint(fitted))
 
@@ -189,19 +191,19 @@ class _Against:
 
     def delta(self, epsilon: float) -> float:
         """Return the least delta with which the mechanism itself is private."""
-        chances = self.joint / self.joint.sum(axis=0)
-        some, more = chances[:, :-1], chances[:, 1:]
+        probabilities = self.joint / self.joint.sum(axis=0)
+        some, more = probabilities[:, :-1], probabilities[:, 1:]
         sides = (more - np.exp(epsilon) * some, some - np.exp(epsilon) * more)
         return max(float(np.maximum(each, 0.0).sum(axis=0).max()) for each in sides)
 
 
-def _joint(said: OutputLikelihood) -> Floats:
+def _joint(outputs: OutputLikelihood) -> Floats:
     """Return how likely each thing said and each number of ones are together."""
-    there = said.weights > 0
-    logs = log_fair(said.log_likelihood.shape[1] - 1) + said.log_likelihood[there]
+    there = outputs.weights > 0
+    logs = log_fair(outputs.log_likelihood.shape[1] - 1) + outputs.log_likelihood[there]
     posterior = np.exp(logs - logs.max(axis=1, keepdims=True))
     posterior /= posterior.sum(axis=1, keepdims=True)
-    return np.asarray(said.weights[there][:, None] * posterior)
+    return np.asarray(outputs.weights[there][:, None] * posterior)
 
 
 def _composed(one: Floats, other: Floats, groups: int) -> tuple[Floats, Floats]:
@@ -213,35 +215,37 @@ def _composed(one: Floats, other: Floats, groups: int) -> tuple[Floats, Floats]:
     one, other = one[there], other[there]
     losses = np.log(one / other)
     ends = float(losses.min()), float(losses.max())
-    two = np.all(np.minimum(losses - ends[0], ends[1] - losses) < _SAME)
+    two = np.all(np.minimum(losses - ends[0], ends[1] - losses) < _SAME_RATIO)
     spread = sqrt(float(np.cov(losses, aweights=one, ddof=0)))
     step = max(
-        _SPREAD * max(spread, 1 / sqrt(groups)), (ends[1] - ends[0]) / _MOST_POINTS
+        _GRID_STEP * max(spread, 1 / sqrt(groups)), (ends[1] - ends[0]) / _MOST_POINTS
     )
-    if ends[1] - ends[0] < _SAME:
+    if ends[1] - ends[0] < _SAME_RATIO:
         return np.array([groups * ends[0]]), np.ones(1)
     if two:  # on a lattice of their own, where nothing is rounded
         step = ends[1] - ends[0]
-    at = np.floor((losses - ends[0]) / step + _SAME).astype(np.int64)
+    at = np.floor((losses - ends[0]) / step + _SAME_RATIO).astype(np.int64)
     # Masses at both ends of the cell that add up to those of the point, for both laws.
     below, above = (np.exp(ends[0] + (at + more) * step) for more in (0, 1))
     upper = np.clip((one - other * below) / (above - below), 0.0, other)
     points = int(at.max()) + 2
-    law: Floats = np.bincount(at, (other - upper) * below, points).astype(np.float64)
-    law += np.bincount(at + 1, upper * above, points)
+    distribution: Floats = np.bincount(at, (other - upper) * below, points).astype(
+        np.float64
+    )
+    distribution += np.bincount(at + 1, upper * above, points)
     places: Floats = ends[0] + np.arange(points, dtype=np.float64) * step
-    low, high = _reach(places, law, groups)
+    low, high = _reach(places, distribution, groups)
     size = fft.next_fast_len(ceil((high - low) / step) + 2, real=True)
-    folded = np.bincount(np.arange(points) % size, law, size)
+    folded = np.bincount(np.arange(points) % size, distribution, size)
     summed = fft.irfft(fft.rfft(folded) ** groups, size)
     start = round((low - groups * ends[0]) / step)  # of the window it is seen in
     found = np.maximum(np.roll(summed, -start), 0.0)
     return groups * ends[0] + (start + np.arange(size)) * step, found
 
 
-def _reach(losses: Floats, chances: Floats, groups: int) -> tuple[float, float]:
+def _reach(losses: Floats, probabilities: Floats, groups: int) -> tuple[float, float]:
     """Return ends that the sum leaves with a chance of at most ``_TAIL`` (Chernoff)."""
-    places, weight = losses[chances > 0], np.log(chances[chances > 0])
+    places, weight = losses[probabilities > 0], np.log(probabilities[probabilities > 0])
     ends = []
     for sign in (-1.0, 1.0):
         logs = [special.logsumexp(sign * tilt * places + weight) for tilt in _TILTS]

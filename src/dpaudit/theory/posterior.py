@@ -45,12 +45,12 @@ from dpaudit.theory.capabilities import (
     can_be_played,
 )
 from dpaudit.theory.enumeration import enumerate_mechanism
-from dpaudit.theory.rungs import Measured
+from dpaudit.theory.gap_levels import Estimate
 
 __all__ = [
     "AdaptiveGuessing",
+    "GameByTurn",
     "PlannedCount",
-    "Turns",
     "adaptive_guessing",
     "plan_count",
     "play",
@@ -58,15 +58,15 @@ __all__ = [
 ]
 
 
-_ERROR = 0.01  # of the interval of a median, as in theory/rungs.py
+_INTERVAL_ALPHA = 0.01  # of the interval of a median, as in theory/gap_levels.py
 _SHARES = np.geomspace(1.0, 1e-3, 25)  # of all coins, that reach a threshold tried
 _ROUNDING = 1e-12  # a loss that equals the threshold must not miss it by its last digit
-_NUMBERS = 60  # committed numbers that are tried for a threshold
+_NUMBERS_TRIED = 60  # committed numbers that are tried for a threshold
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Turns:
+class GameByTurn:
     """One game: every element in the order in which an adaptive guesser meets it.
 
     Attributes:
@@ -96,10 +96,10 @@ class AdaptiveGuessing:
         how: How the numbers were found.
     """
 
-    guesses: Measured
-    right: Measured
-    efficacy: Measured | None
-    silent: Measured
+    guesses: Estimate
+    right: Estimate
+    efficacy: Estimate | None
+    silent: Estimate
     how: str
 
 
@@ -114,9 +114,9 @@ def adaptive_guessing(
     """Return how many guesses a threshold lets through, and how many are right.
 
     Args:
-        mechanism: Offers ``law``, ``outputs`` and ``pairs``, for at most 12 elements
-            (with ``posterior``, its batches are followed; without, elements come one
-            by one); or ``run``, ``posterior`` and ``pairs``.
+        mechanism: Offers ``distribution``, ``outputs`` and ``pairs``, for at most 12
+            elements (with ``posterior``, its batches are followed; without, elements
+            come one by one); or ``run``, ``posterior`` and ``pairs``.
         elements: How many elements.
         threshold: Smallest size of log-odds that is guessed; may be infinite.
         rng: For simulation only.
@@ -131,14 +131,14 @@ def adaptive_guessing(
     _validate.whole_number("elements", elements, least=1)
     check_threshold(threshold)
     if can_be_enumerated(mechanism, elements):
-        law = _guess_law(mechanism, elements, threshold)
-        return _exactly(law, f"enumeration of 2^{elements} coins")
+        distribution = _guess_distribution(mechanism, elements, threshold)
+        return _exactly(distribution, f"enumeration of 2^{elements} coins")
     _validate.whole_number("runs", runs, least=2)
     games = list(played_games(mechanism, elements, runs, rng))
     return _measured([game.reaching(threshold) for game in games], elements)
 
 
-def play(posterior: Posterior, bits: NDArray[np.uint8]) -> Turns:
+def play(posterior: Posterior, bits: NDArray[np.uint8]) -> GameByTurn:
     """Return a game with these coins: in each batch the surest element comes first.
 
     Example:
@@ -154,12 +154,12 @@ def play(posterior: Posterior, bits: NDArray[np.uint8]) -> Turns:
         surety.append(np.abs(odds)[order])
         right.append(((odds >= 0) == ones)[order])
         posterior.reveal(index, np.where(ones, 1, -1).astype(np.int8))
-    return Turns(surety=np.concatenate(surety), right=np.concatenate(right))
+    return GameByTurn(surety=np.concatenate(surety), right=np.concatenate(right))
 
 
 def played_games(
     mechanism: object, elements: int, runs: int, rng: np.random.Generator | None
-) -> Iterator[Turns]:
+) -> Iterator[GameByTurn]:
     """Yield games of independent runs with independent fair coins."""
     if not can_be_played(mechanism) or rng is None:
         raise InvalidInputError(
@@ -194,10 +194,10 @@ class PlannedCount:
 
     guesses: int
     threshold: float
-    expected: Measured
-    median: Measured
-    made: Measured
-    short: Measured
+    expected: Estimate
+    median: Estimate
+    made: Estimate
+    short: Estimate
     runs: int
 
     @property
@@ -265,10 +265,10 @@ def plan_count(
     return PlannedCount(
         guesses=number,
         threshold=at,
-        expected=Measured.mean(shown, span=(0.0, bound.at(number, number))),
+        expected=Estimate.mean(shown, span=(0.0, bound.at(number, number))),
         median=_median(shown),
-        made=Measured.mean(reached, span=(0.0, number)),
-        short=Measured.mean(reached < number, span=(0.0, 1.0)),
+        made=Estimate.mean(reached, span=(0.0, number)),
+        short=Estimate.mean(reached < number, span=(0.0, 1.0)),
         runs=len(read),
     )
 
@@ -303,7 +303,7 @@ def _epsilon_lower(bound: _Bound, right: int, guesses: int) -> float:
     return found.epsilon_lower
 
 
-def _thresholds(games: list[Turns]) -> list[float]:
+def _thresholds(games: list[GameByTurn]) -> list[float]:
     """Return thresholds to try: quantiles of how sure a guess is."""
     surety = np.concatenate([game.surety for game in games])
     found = np.quantile(surety, 1 - _SHARES, method="lower")
@@ -326,7 +326,7 @@ class _Try(NamedTuple):
 
 
 def _best_number(
-    games: list[Turns], thresholds: list[float], bound: _Bound
+    games: list[GameByTurn], thresholds: list[float], bound: _Bound
 ) -> tuple[int, float]:
     """Return the number and the threshold with the largest mean bound."""
     tried = []
@@ -359,8 +359,8 @@ def _numbers(most: int) -> NDArray[np.int64]:
     """Return committed numbers to try: all small ones, and some of the larger."""
     if not most:
         return np.zeros(0, np.int64)
-    spread = np.geomspace(1, most, _NUMBERS).round().astype(np.int64)
-    return np.union1d(np.arange(1, min(most, _NUMBERS) + 1), spread)
+    spread = np.geomspace(1, most, _NUMBERS_TRIED).round().astype(np.int64)
+    return np.union1d(np.arange(1, min(most, _NUMBERS_TRIED) + 1), spread)
 
 
 def _right_up_to(
@@ -371,16 +371,16 @@ def _right_up_to(
     return np.asarray(counts[np.minimum(numbers, len(right))])
 
 
-def _median(draws: NDArray[np.float64]) -> Measured:
+def _median(draws: NDArray[np.float64]) -> Estimate:
     """Return the median and two ranks between which the law's own median lies.
 
     It does unless more draws fell on one side of it than fair coins would, but with
     chance 0.01.
     """
     ranked, n = np.sort(draws), len(draws)
-    few = int(np.searchsorted(special.bdtr(np.arange(n), n, 0.5), _ERROR / 2))
+    few = int(np.searchsorted(special.bdtr(np.arange(n), n, 0.5), _INTERVAL_ALPHA / 2))
     low, high = max(0, few - 1), min(n - 1, n - few)
-    return Measured(
+    return Estimate(
         value=float(ranked[n // 2]), low=float(ranked[low]), high=float(ranked[high])
     )
 
@@ -388,17 +388,17 @@ def _median(draws: NDArray[np.float64]) -> Measured:
 # The law of a threshold guesser
 
 
-def _guess_law(
+def _guess_distribution(
     mechanism: Enumerable, elements: int, threshold: float
 ) -> NDArray[np.float64]:
     """Return P[R = r, V = v], a row for each r, by a walk over outputs and coins."""
     table = enumerate_mechanism(mechanism, mechanism.pairs, elements=elements).table
-    law = np.zeros((elements + 1, elements + 1))
+    distribution = np.zeros((elements + 1, elements + 1))
     for batches, columns in _orders(mechanism, elements).items():
-        chances = table[:, columns] / len(table)
-        made, right = _walk(chances, elements, batches, threshold)
-        np.add.at(law, (made, right), chances)
-    return law
+        probabilities = table[:, columns] / len(table)
+        made, right = _walk(probabilities, elements, batches, threshold)
+        np.add.at(distribution, (made, right), probabilities)
+    return distribution
 
 
 _Batches: TypeAlias = tuple[tuple[int, ...], ...]
@@ -418,14 +418,14 @@ def _orders(mechanism: Enumerable, elements: int) -> dict[_Batches, list[int]]:
 
 
 def _walk(
-    chances: NDArray[np.float64],
+    probabilities: NDArray[np.float64],
     elements: int,
     batches: _Batches,
     threshold: float,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return how many guesses are made and right, for all coins and outputs."""
     # An axis for each coin, the last element's first, and one for the output.
-    cube = chances.reshape(*(2,) * elements, -1)
+    cube = probabilities.reshape(*(2,) * elements, -1)
     made, right = (np.zeros(cube.shape, np.int64) for _ in range(2))
     hidden = set(range(elements))
     for batch in batches:
@@ -440,18 +440,20 @@ def _walk(
             made += guessed
             right += guessed & (fell == (one >= zero))
         hidden -= set(batch)
-    return made.reshape(chances.shape), right.reshape(chances.shape)
+    return made.reshape(probabilities.shape), right.reshape(probabilities.shape)
 
 
-def _exactly(law: NDArray[np.float64], how: str) -> AdaptiveGuessing:
-    r, v = np.arange(len(law))[:, np.newaxis], np.arange(len(law))
-    silent = float(law[0].sum())
-    share = float((law[1:] * v / r[1:]).sum())
+def _exactly(distribution: NDArray[np.float64], how: str) -> AdaptiveGuessing:
+    r, v = np.arange(len(distribution))[:, np.newaxis], np.arange(len(distribution))
+    silent = float(distribution[0].sum())
+    share = float((distribution[1:] * v / r[1:]).sum())
     return AdaptiveGuessing(
-        guesses=Measured.exact(float((law * r).sum())),
-        right=Measured.exact(float((law * v).sum())),
-        efficacy=Measured.exact(share / (1 - silent)) if law[1:].any() else None,
-        silent=Measured.exact(silent),
+        guesses=Estimate.exact(float((distribution * r).sum())),
+        right=Estimate.exact(float((distribution * v).sum())),
+        efficacy=Estimate.exact(share / (1 - silent))
+        if distribution[1:].any()
+        else None,
+        silent=Estimate.exact(silent),
         how=how,
     )
 
@@ -462,11 +464,11 @@ def _measured(made: list[NDArray[np.bool_]], elements: int) -> AdaptiveGuessing:
     spoken = r > 0
     efficacy = None
     if spoken.any():
-        efficacy = Measured.mean(v[spoken] / r[spoken], span=(0.0, 1.0))
+        efficacy = Estimate.mean(v[spoken] / r[spoken], span=(0.0, 1.0))
     return AdaptiveGuessing(
-        guesses=Measured.mean(r, span=(0.0, elements)),
-        right=Measured.mean(v, span=(0.0, elements)),
+        guesses=Estimate.mean(r, span=(0.0, elements)),
+        right=Estimate.mean(v, span=(0.0, elements)),
         efficacy=efficacy,
-        silent=Measured.mean(~spoken, span=(0.0, 1.0)),
+        silent=Estimate.mean(~spoken, span=(0.0, 1.0)),
         how=f"simulation of {len(made)} games, each interval holds with 99 %",
     )

@@ -61,7 +61,7 @@ class Power:
 
 
 def power(
-    law_of_right: NDArray[np.float64],
+    correct_guesses: NDArray[np.float64],
     *,
     canaries: int,
     guesses: int,
@@ -72,7 +72,7 @@ def power(
     """Return what the exact bound and the test of a claim can be expected to say.
 
     Args:
-        law_of_right: The chance of 0, 1, ..., ``guesses`` right.
+        correct_guesses: The chance of 0, 1, ..., ``guesses`` right.
         canaries: Canaries of the design, guessed or not.
         guesses: Guesses of the design.
         claim: What is tested.
@@ -88,21 +88,21 @@ def power(
         a bound of 3.493 on average, give or take 0.000; the claim is refuted with \
 chance 1.000
     """
-    law = _checked(law_of_right, guesses)
+    distribution = _checked(correct_guesses, guesses)
     bounds = bounds_by_count(
-        law, canaries=canaries, guesses=guesses, delta=delta, alpha=alpha
+        distribution, canaries=canaries, guesses=guesses, delta=delta, alpha=alpha
     )
-    mean = float(law @ bounds)
+    mean = float(distribution @ bounds)
     refuting = least_refuting(claim, canaries=canaries, guesses=guesses, alpha=alpha)
     return Power(
         expected_bound=mean,
-        spread=float(np.sqrt(law @ (bounds - mean) ** 2)),
-        refutes=_mass_from(law, refuting),
+        spread=float(np.sqrt(distribution @ (bounds - mean) ** 2)),
+        refutes=_mass_from(distribution, refuting),
     )
 
 
 def bounds_by_count(
-    law_of_right: NDArray[np.float64],
+    correct_guesses: NDArray[np.float64],
     *,
     canaries: int,
     guesses: int,
@@ -116,14 +116,14 @@ def bounds_by_count(
     less what delta takes, on chords; that moves a mean by less than 1e-5.
 
     Example:
-        >>> law = np.array([0.0, 0.0, 0.5, 0.5])
-        >>> bounds_by_count(law, canaries=3, guesses=3, delta=0.0, alpha=0.05).round(3)
+        >>> pmf = np.array([0.0, 0.0, 0.5, 0.5])
+        >>> bounds_by_count(pmf, canaries=3, guesses=3, delta=0.0, alpha=0.05).round(3)
         array([0., 0., 0., 0.])
-        >>> bounds_by_count(law, canaries=3, guesses=3, delta=0.0, alpha=0.3).round(3)
+        >>> bounds_by_count(pmf, canaries=3, guesses=3, delta=0.0, alpha=0.3).round(3)
         array([0.   , 0.   , 0.   , 0.706])
     """
-    law = _checked(law_of_right, guesses)
-    seen = np.flatnonzero(law > _NEGLIGIBLE)
+    distribution = _checked(correct_guesses, guesses)
+    seen = np.flatnonzero(distribution > _NEGLIGIBLE)
 
     def bound(correct: int) -> float:
         counts = Counts(canaries=canaries, guesses=guesses, correct=correct)
@@ -144,13 +144,13 @@ def bounds_by_count(
 
 
 def smallest_fault(
-    right_law_at: Callable[[float], NDArray[np.float64]],
+    correct_guesses_at: Callable[[float], NDArray[np.float64]],
     *,
     canaries: int,
     guesses: int,
     claim: Guarantee,
     alpha: float,
-    chance: float = 0.9,
+    probability: float = 0.9,
     largest: float = 64.0,
 ) -> float:
     """Return the smallest factor on epsilon that refutes the claim with a given chance.
@@ -160,13 +160,13 @@ def smallest_fault(
     noise added, such as randomised response, Laplace and Gaussian noise.
 
     Args:
-        right_law_at: The law of V of a mechanism whose epsilon is this factor times
-            the one claimed.
+        correct_guesses_at: The law of V of a mechanism whose epsilon is this factor
+            times the one claimed.
         canaries: Canaries of the design, guessed or not.
         guesses: Guesses of the design.
         claim: What is tested.
         alpha: Chance of refuting a true claim.
-        chance: How surely the fault must be caught.
+        probability: How surely the fault must be caught.
         largest: Where to give up.
 
     Returns:
@@ -178,25 +178,25 @@ def smallest_fault(
         ...     DiscreteLoss, Kind, LossDistribution
         ... )
         >>> from dpaudit.privacy.guarantees import PureDP
-        >>> from dpaudit.theory.right_law import right_law
+        >>> from dpaudit.theory import correct_guess_distribution as module
         >>> def randomised_response(factor):
         ...     loss = DiscreteLoss(values=np.array([factor]), probabilities=np.ones(1))
         ...     kind = Kind(probability=1.0, groups=1000, size=1, loss=loss)
         ...     losses = LossDistribution(elements=1000, kinds=(kind,))
-        ...     return right_law(losses, guesses=1000)
+        ...     return module.correct_guess_distribution(losses, guesses=1000)
         >>> fault = smallest_fault(randomised_response, canaries=1000, guesses=1000,
         ...     claim=PureDP(epsilon=1.0), alpha=0.05)
         >>> round(fault, 3)
         1.217
     """
-    _validate.probability("chance", chance)
+    _validate.probability("probability", probability)
     refuting = least_refuting(claim, canaries=canaries, guesses=guesses, alpha=alpha)
     if refuting is None:
         return inf
 
     def caught(factor: float) -> bool:
-        law = _checked(right_law_at(factor), guesses)
-        return _mass_from(law, refuting) >= chance
+        distribution = _checked(correct_guesses_at(factor), guesses)
+        return _mass_from(distribution, refuting) >= probability
 
     low, high = 1.0, 1.0
     while not caught(high):
@@ -209,20 +209,20 @@ def smallest_fault(
     return high
 
 
-def _checked(law: NDArray[np.float64], guesses: int) -> NDArray[np.float64]:
-    law = np.asarray(law, np.float64)
-    if law.shape != (guesses + 1,):
+def _checked(distribution: NDArray[np.float64], guesses: int) -> NDArray[np.float64]:
+    distribution = np.asarray(distribution, np.float64)
+    if distribution.shape != (guesses + 1,):
         raise InvalidInputError(
             f"the law of the number right among guesses={guesses} has {guesses + 1} "
-            f"chances, got shape {law.shape}"
+            f"chances, got shape {distribution.shape}"
         )
-    if not (np.all(law >= 0) and abs(law.sum() - 1) < 1e-6):
+    if not (np.all(distribution >= 0) and abs(distribution.sum() - 1) < 1e-6):
         raise InvalidInputError(
             "chances must be at least 0 and add up to 1; divide counts of a "
-            f"simulation by their number, got a sum of {law.sum():g}"
+            f"simulation by their number, got a sum of {distribution.sum():g}"
         )
-    return law
+    return distribution
 
 
-def _mass_from(law: NDArray[np.float64], least: int | None) -> float:
-    return 0.0 if least is None else min(1.0, float(law[least:].sum()))
+def _mass_from(distribution: NDArray[np.float64], least: int | None) -> float:
+    return 0.0 if least is None else min(1.0, float(distribution[least:].sum()))

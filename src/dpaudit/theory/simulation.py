@@ -31,7 +31,7 @@ from dpaudit.game.guessers import Guesser
 from dpaudit.game.mechanism import HasLoss, Mechanism
 from dpaudit.game.pairs import Pairs
 from dpaudit.stats.search import largest_yes
-from dpaudit.theory.rungs import Measured
+from dpaudit.theory.gap_levels import Estimate
 
 __all__ = ["Explained", "Simulation", "efficacy", "simulate"]
 
@@ -59,10 +59,10 @@ class Simulation:
     """
 
     runs: int
-    distributional: Measured
-    average_case: Measured
-    best: Measured
-    average_element: Measured
+    distributional: Estimate
+    average_case: Estimate
+    best: Estimate
+    average_element: Estimate
 
 
 def simulate(
@@ -102,13 +102,13 @@ def simulate(
         if delta > 0:
             kept.append(special.expit(-sizes))
     average_case, best, average_element = (
-        Measured.mean(v, span=(0.5, 1.0)) for v in values.T
+        Estimate.mean(v, span=(0.5, 1.0)) for v in values.T
     )
     return Simulation(
         runs=runs,
         distributional=_level(np.concatenate(kept), delta, runs)
         if delta > 0
-        else Measured(value=most, low=most, high=inf),
+        else Estimate(value=most, low=most, high=inf),
         average_case=average_case,
         best=best,
         average_element=average_element,
@@ -123,7 +123,7 @@ def efficacy(
     elements: int,
     runs: int,
     rng: np.random.Generator,
-) -> Measured:
+) -> Estimate:
     """Measure E[V / R], the efficacy of a guesser, with a 99 % interval.
 
     Args:
@@ -147,7 +147,7 @@ def efficacy(
                 "one that commits to a number of guesses"
             )
         shares[row] = np.count_nonzero(made.guess == truth) / number
-    return Measured.mean(shares, span=(0.0, 1.0))
+    return Estimate.mean(shares, span=(0.0, 1.0))
 
 
 def _outputs(
@@ -173,7 +173,7 @@ def _sizes(mechanism: HasLoss[O], output: O, elements: int) -> NDArray[np.float6
     return sizes
 
 
-def _level(misses: NDArray[np.float64], delta: float, runs: int) -> Measured:
+def _level(misses: NDArray[np.float64], delta: float, runs: int) -> Estimate:
     """Return where the mean excess falls to delta; misses are ``p(-|l|)``."""
     ranked = np.sort(misses)
     sums = np.concatenate([[0.0], np.cumsum(ranked)])
@@ -190,7 +190,7 @@ def _level(misses: NDArray[np.float64], delta: float, runs: int) -> Measured:
 
     below, above = _plausible_means(delta, runs)
     value = turn(delta)
-    return Measured(
+    return Estimate(
         value=value,
         low=min(value, turn(above)),
         high=inf if below == 0 else max(value, turn(below)),

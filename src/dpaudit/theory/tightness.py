@@ -48,7 +48,7 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.loss_distribution import LossDistribution
 from dpaudit.stats import binomial_tails
 from dpaudit.stats.binomial import log_tails
-from dpaudit.theory import from_law
+from dpaudit.theory import levels_from_loss
 
 __all__ = [
     "MANY",
@@ -62,8 +62,8 @@ __all__ = [
 ]
 
 MANY = 10  # elements that count as many
-_SURE = 1 - 1e-12
-_NEVER = -900.0  # log2 of an expected number that is as good as zero
+_CERTAIN = 1 - 1e-12
+_LEAST_LOG2_EXPECTED = -900.0  # log2 of an expected number that is as good as zero
 
 
 @final
@@ -74,12 +74,12 @@ class Exposure:
     Attributes:
         size: Number of elements in all.
         log2_expected: Logarithm to base 2 of the expected number of them.
-        chance: The chance that there are at least ten.
+        probability: The chance that there are at least ten.
     """
 
     size: int
     log2_expected: float
-    chance: float
+    probability: float
 
     def __str__(self) -> str:
         return f"{_power(self.log2_expected)} at n = {_power(log2(self.size))}"
@@ -140,27 +140,29 @@ class Tightness:
 
 
 def exposure(
-    law_at: Callable[[int], LossDistribution], threshold: float, sizes: Sequence[int]
+    losses_at: Callable[[int], LossDistribution], threshold: float, sizes: Sequence[int]
 ) -> tuple[Exposure, ...]:
     """Return how many elements are exposed at each number of elements.
 
     Args:
-        law_at: The law of losses for a number of elements.
+        losses_at: The law of losses for a number of elements.
         threshold: Size of loss from which on an element counts as exposed.
         sizes: Numbers of elements.
     """
     rows = []
     for size in sizes:
-        law = law_at(size)
-        expected = from_law.exposed(law, threshold)
-        chance = from_law.chance_exposed(law, threshold, at_least=MANY)
+        losses = losses_at(size)
+        expected = levels_from_loss.exposed(losses, threshold)
+        probability = levels_from_loss.probability_exposed(
+            losses, threshold, at_least=MANY
+        )
         many = log2(expected) if expected > 0 else -inf
-        rows.append(Exposure(size=size, log2_expected=many, chance=chance))
+        rows.append(Exposure(size=size, log2_expected=many, probability=probability))
     return tuple(rows)
 
 
 def tightness(
-    law_at: Callable[[int], LossDistribution],
+    losses_at: Callable[[int], LossDistribution],
     *,
     thresholds: Sequence[float],
     sizes: Sequence[int],
@@ -168,7 +170,7 @@ def tightness(
     """Return the evidence for a mechanism whose law of losses is known.
 
     Args:
-        law_at: The law of losses for a number of elements.
+        losses_at: The law of losses for a number of elements.
         thresholds: Sizes of loss below the DP level, the largest close to it.
         sizes: Numbers of elements, at least three, rising.
 
@@ -186,7 +188,7 @@ def tightness(
     return Tightness(
         thresholds=tuple(thresholds),
         sizes=tuple(sizes),
-        table=tuple(exposure(law_at, threshold, sizes) for threshold in thresholds),
+        table=tuple(exposure(losses_at, threshold, sizes) for threshold in thresholds),
     )
 
 
@@ -195,11 +197,11 @@ def _grows(row: tuple[Exposure, ...]) -> bool | None:
     first, second, last = row[-3:]
     rising = first.log2_expected < second.log2_expected < last.log2_expected
     # Chances below the least float are kept at it, so a trend there means nothing.
-    if last.log2_expected < _NEVER:
+    if last.log2_expected < _LEAST_LOG2_EXPECTED:
         return False
-    if last.chance < _SURE and last.chance <= second.chance:
+    if last.probability < _CERTAIN and last.probability <= second.probability:
         return False
-    likely = last.chance >= 0.99
+    likely = last.probability >= 0.99
     return True if rising and likely else None
 
 
@@ -305,7 +307,7 @@ def _set_exposure(set_size: int, power: int, threshold: float) -> Exposure:
     return Exposure(
         size=1 << power,
         log2_expected=power + log_q / log(2),
-        chance=_chance_of_many(set_size, (1 << power) // set_size, log_q),
+        probability=_probability_of_many(set_size, (1 << power) // set_size, log_q),
     )
 
 
@@ -320,11 +322,11 @@ def _log_set_tail(set_size: int, threshold: float) -> float:
     return min(0.0, log(2) + log_tails(least, set_size, 0.0)[0])
 
 
-def _chance_of_many(set_size: int, sets: int, log_q: float) -> float:
+def _probability_of_many(set_size: int, sets: int, log_q: float) -> float:
     """Return the chance that at least ten elements are exposed."""
     needed = -(-MANY // set_size)
     if sets < 1 << 50:
-        chances = np.array([exp(log_q)])
-        return float(binomial_tails.at_least(needed, sets, chances)[0])
+        probabilities = np.array([exp(log_q)])
+        return float(binomial_tails.at_least(needed, sets, probabilities)[0])
     log_mean = log(sets) + log_q  # so many sets, each so rarely: Poisson
     return 1.0 if log_mean > 50 else float(special.gammainc(needed, exp(log_mean)))

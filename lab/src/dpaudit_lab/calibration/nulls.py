@@ -23,7 +23,7 @@ from scipy import special
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import ApproxDP, GaussianDP, Guarantee, PrivacyCurve
 from dpaudit.stats.binomial import binomial_law
-from dpaudit.theory.adaptive import stopping_law, surprising_counts
+from dpaudit.theory.adaptive import stopping_distribution, surprising_counts
 from dpaudit_lab.calibration.counting import (
     CountsAtTheEdge,
     Parity,
@@ -188,7 +188,7 @@ def right_tail(null: Null, *, canaries: int, guesses: int, correct: int) -> floa
         case Stopping():
             if guesses != canaries:
                 raise InvalidInputError("the stopping guesser starts on every canary")
-            stopped, going = stopping_law(canaries, null.level)
+            stopped, going = stopping_distribution(canaries, null.level)
             return float((stopped + going)[correct:].sum())
         case Parity():
             return null.tail(guesses=guesses, correct=correct)

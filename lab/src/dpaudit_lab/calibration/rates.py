@@ -6,7 +6,7 @@ import numpy as np
 
 from dpaudit.engines.store import Outcome, Setting
 from dpaudit.errors import InvalidInputError
-from dpaudit.theory.adaptive import stopping_law
+from dpaudit.theory.adaptive import stopping_distribution
 from dpaudit_lab.calibration import peers
 from dpaudit_lab.calibration.cases import RULES, Case
 from dpaudit_lab.calibration.mixtures import (
@@ -58,7 +58,7 @@ def exact_rate(case: Case) -> float:
             score = rule.critical(n, null.claim, case.alpha)
             return rule.chance(null, canaries=n, score=score)
         case peers.RealisedGuesses(), Stopping():
-            return float(stopping_law(n, null.level)[0].sum())
+            return float(stopping_distribution(n, null.level)[0].sum())
         case peers.ScanFloor(), _:
             return float(rule.floor > null.claim.epsilon)
         case _:

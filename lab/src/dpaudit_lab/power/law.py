@@ -5,8 +5,9 @@ farthest from ``mu / 2`` on either side. Let ``q`` be the share of all scores, b
 law, that are at least as far as the first one left out; among ``n`` scores of which the
 ``k`` surest are guessed it has the law Beta(k + 1, n - k). Given ``q`` the scores
 guessed are independent, and each is guessed rightly with one chance, in closed form. So
-the number of right guesses is a mixture of binomials. ``theory.right_law`` says the
-same of every local mechanism by quadrature; a plan asks often, and this is faster.
+the number of right guesses is a mixture of binomials.
+``theory.correct_guess_distribution`` says the same of every local mechanism by
+quadrature; a plan asks often, and this is faster.
 
 Reference: Xiang, Wang and Wang, "Tight privacy audit in one run",
 https://arxiv.org/abs/2509.08704.

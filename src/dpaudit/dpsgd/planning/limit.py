@@ -20,8 +20,8 @@ from dpaudit.dpsgd.planning.training import Training
 from dpaudit.mechanisms.noise import GaussianNoise
 from dpaudit.mechanisms.output_likelihood import OutputLikelihood
 from dpaudit.mechanisms.sets import CountInSets
+from dpaudit.theory.gap_levels import Estimate
 from dpaudit.theory.limit import limit
-from dpaudit.theory.rungs import Measured
 
 __all__ = ["training_limit"]
 
@@ -40,7 +40,7 @@ def training_limit(
     delta: float = 0.0,
     seed: int = 0,
     simulated: int | None = None,
-) -> Measured:
+) -> Estimate:
     """Return the epsilon that half of all runs, of any valid audit, stay below.
 
     Args:
@@ -68,7 +68,7 @@ def training_limit(
             noise=GaussianNoise(sigma=training.sufficient().noise),
         )
         found = limit(sums.output_likelihood(sums.elements), alpha=alpha, delta=delta)
-        return Measured.exact(found)
+        return Estimate.exact(found)
     if simulated is None:
         few = min(_CELLS // (per_coordinate + 1), _DRAWS // training.steps)
         simulated = min(max(few, _LEAST), _MOST)
@@ -89,4 +89,4 @@ def training_limit(
     mean = float(np.mean(every))
     reach = float(special.stdtrit(_BATCHES - 1, _SURELY) * np.std(every, ddof=1))
     error = reach / _BATCHES**0.5
-    return Measured(value=mean, low=max(0.0, mean - error), high=mean + error)
+    return Estimate(value=mean, low=max(0.0, mean - error), high=mean + error)

@@ -24,7 +24,7 @@ from dpaudit.game.result import Result
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.game.verdict import CHANCE
 from dpaudit.privacy.guarantees import ApproxDP
-from dpaudit.theory.rungs import Measured
+from dpaudit.theory.gap_levels import Estimate
 
 __all__ = ["Plan", "rehearse"]
 
@@ -95,7 +95,7 @@ class Plan:
             },
         )
 
-    def limit(self, *, seed: int = 0) -> Measured:
+    def limit(self, *, seed: int = 0) -> Estimate:
         """Return what no valid audit of these canaries shows, in half of its runs.
 
         However it guesses, and whatever it adapts to. It takes some seconds.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import optimize, special, stats
 
-from dpaudit.theory.nearest import Nearest
+from dpaudit.theory.nearest_mechanism import Nearest
 
 
 def joint(ones: int, outputs: int, seed: int) -> np.ndarray:

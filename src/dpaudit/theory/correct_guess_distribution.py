@@ -25,7 +25,7 @@ at least, as a doubled number of points shows; typically to 1e-12.
 
 Where one output speaks of a group of elements at once, such as a count, the group's
 coins are dependent given the output and the law of the losses does not determine V;
-``simulated_law`` runs the mechanism instead.
+``simulated_distribution`` runs the mechanism instead.
 
 Reference: for the mixture, Xiang, Wang and Wang, "Tight privacy audit in one run",
 https://arxiv.org/abs/2509.08704.
@@ -53,7 +53,11 @@ from dpaudit.mechanisms.loss_distribution import (
 from dpaudit.stats.binomial import masses
 from dpaudit.theory.integrals import tail_average
 
-__all__ = ["determines_right", "right_law", "simulated_law"]
+__all__ = [
+    "correct_guess_distribution",
+    "determines_correct_guesses",
+    "simulated_distribution",
+]
 
 O = TypeVar("O")  # noqa: E741 (the paper's letter for an output)
 
@@ -63,13 +67,15 @@ _COARSE = np.polynomial.legendre.leggauss(32)
 _FINE = np.polynomial.legendre.leggauss(200)
 
 
-def right_law(law: LossDistribution, *, guesses: int) -> NDArray[np.float64]:
+def correct_guess_distribution(
+    losses: LossDistribution, *, guesses: int
+) -> NDArray[np.float64]:
     """Return the chance of 0, 1, ..., ``guesses`` right among the best guesses.
 
     Args:
-        law: The law of the losses, in groups of one element each. A group of several
-            is welcome if its coins are known for sure, for then they cannot depend on
-            each other.
+        losses: The distribution of the losses, in groups of one element each. A group
+            of several is welcome if its coins are known for sure, for then they cannot
+            depend on each other.
         guesses: How many coins are guessed.
 
     Raises:
@@ -78,17 +84,18 @@ def right_law(law: LossDistribution, *, guesses: int) -> NDArray[np.float64]:
     Example:
         >>> sure = DiscreteLoss(values=np.array([np.inf]), probabilities=np.ones(1))
         >>> named = Kind(probability=1.0, groups=1, size=1, loss=sure)  # name and shame
-        >>> right_law(LossDistribution(elements=5, kinds=(named,)), guesses=2)
+        >>> losses = LossDistribution(elements=5, kinds=(named,))
+        >>> correct_guess_distribution(losses, guesses=2)
         array([0. , 0.5, 0.5])
     """
     _validate.whole_number("guesses", guesses, least=1)
-    if guesses > law.elements:
+    if guesses > losses.elements:
         raise InvalidInputError(
-            f"there are only {law.elements} elements to guess, got guesses={guesses}"
+            f"there are only {losses.elements} elements to guess, got guesses={guesses}"
         )
-    rest = max(0.0, 1 - sum(kind.probability for kind in law.kinds))
+    rest = max(0.0, 1 - sum(kind.probability for kind in losses.kinds))
     found = _spread_out([(rest, 0.5)], guesses)
-    for kind in law.kinds:
+    for kind in losses.kinds:
         known = min(_independent(kind), guesses)
         spoken = _spread_out(_accuracies(kind.loss, _independent(kind), known), known)
         silent = _spread_out([(1.0, 0.5)], guesses - known)
@@ -97,19 +104,19 @@ def right_law(law: LossDistribution, *, guesses: int) -> NDArray[np.float64]:
     return found
 
 
-def determines_right(law: LossDistribution) -> bool:
+def determines_correct_guesses(losses: LossDistribution) -> bool:
     """Return whether the law of the losses says how many guesses are right.
 
     Example:
         >>> sure = DiscreteLoss(values=np.array([np.inf]), probabilities=np.ones(1))
         >>> known = Kind(probability=0.5, groups=1, size=9, loss=sure)  # all or nothing
-        >>> determines_right(LossDistribution(elements=9, kinds=(known,)))
+        >>> determines_correct_guesses(LossDistribution(elements=9, kinds=(known,)))
         True
     """
-    return all(map(_is_independent, law.kinds))
+    return all(map(_is_independent, losses.kinds))
 
 
-def simulated_law(
+def simulated_distribution(
     mechanism: Mechanism[O],
     guesser: Guesser[O],
     pairs: Pairs,
@@ -139,9 +146,9 @@ def simulated_law(
         >>> class Silent:
         ...     def run(self, data, rng):
         ...         return np.zeros(9)
-        >>> simulated_law(Silent(), Extremes(score=np.asarray, top=2, bottom=0),
-        ...     Pairs(x=0, y=1), elements=9, guesses=2, runs=1000,
-        ...     rng=np.random.default_rng(1))
+        >>> guesser = Extremes(score=np.asarray, top=2, bottom=0)
+        >>> simulated_distribution(Silent(), guesser, Pairs(x=0, y=1), elements=9,
+        ...     guesses=2, runs=1000, rng=np.random.default_rng(1))
         array([243, 500, 257])
     """
     _validate.whole_number("runs", runs, least=1)
@@ -175,7 +182,7 @@ def _independent(kind: Kind) -> int:
         raise InvalidInputError(
             f"{kind.size} elements share a group: given an output their coins are "
             "dependent, and the law of the losses does not tell how many guesses are "
-            "right; use simulated_law(mechanism, guesser, ...)"
+            "right; use simulated_distribution(mechanism, guesser, ...)"
         )
     return kind.groups * kind.size
 

@@ -28,18 +28,18 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.stats.means import mean_limits
 
 __all__ = [
+    "Estimate",
+    "GapLevel",
     "Gaps",
-    "Measured",
-    "Rung",
     "no_more_than",
 ]
 
-_ERROR = 0.01  # that an interval of what is simulated misses the truth
+_INTERVAL_ALPHA = 0.01  # that an interval of what is simulated misses the truth
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class Estimate:
     """A value and an interval that holds the truth; a point if the value is exact.
 
     Attributes:
@@ -48,9 +48,9 @@ class Measured:
         high: Upper end; infinite if nothing is known above.
 
     Example:
-        >>> print(Measured.exact(0.75))
+        >>> print(Estimate.exact(0.75))
         0.75
-        >>> print(Measured(value=0.61, low=0.6, high=0.62))
+        >>> print(Estimate(value=0.61, low=0.6, high=0.62))
         0.61 [0.6, 0.62]
     """
 
@@ -83,7 +83,7 @@ class Measured:
         if len(values) < 2:
             return cls(value=mean, low=span[0], high=span[1])
         low, high = mean_limits(
-            mean, float(values.var()), len(values), span=span, alpha=_ERROR
+            mean, float(values.var()), len(values), span=span, alpha=_INTERVAL_ALPHA
         )
         return cls(value=mean, low=low, high=high)
 
@@ -98,11 +98,11 @@ class Measured:
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
-def no_more_than(most: Measured) -> str:
+def no_more_than(most: Estimate) -> str:
     """Say what the limit is.
 
     Example:
-        >>> no_more_than(Measured.exact(0.6616))
+        >>> no_more_than(Estimate.exact(0.6616))
         'No valid audit of these canaries, however it guesses, shows more than \
 epsilon = 0.6616 in half of its runs.'
     """
@@ -112,9 +112,9 @@ epsilon = 0.6616 in half of its runs.'
     )
 
 
-_VISIBLE = 5e-4  # smaller drops vanish in three decimals
+_SMALLEST_DROP_SHOWN = 5e-4  # smaller drops vanish in three decimals
 
-_WHO = {
+_STEP_NAMES = {
     "confidence": "Confidence",
     "interference": "Interference",
     "outputs": "Averaging over outputs",
@@ -124,7 +124,7 @@ _WHO = {
     "statistics": "Statistics",
 }
 
-_WHY = {
+_REASONS = {
     "confidence": "a test that errs with a chance of {alpha:g} must pass a mechanism "
     "that runs this one with that chance and is silent otherwise",
     "interference": "the other coins are unknown, and hide each one",
@@ -137,11 +137,11 @@ _WHY = {
     "statistics": "a bound from {guesses} guesses must allow for luck",
 }
 
-_WHY_NOTHING_LEFT = {
+_REASONS_NOTHING_LEFT = {
     "interference": "with the other coins unknown no output says anything about a coin"
 }
 
-_WHY_MORE = {
+_REASONS_FOR_MORE = {
     "confidence": "the mechanism's own guarantee is weaker than the claim",
     "outputs": "the most exposed of {elements} elements loses more than the level at "
     "delta / alpha, which exempts the rarest losses",
@@ -172,7 +172,7 @@ _ADVICE = {
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rung:
+class GapLevel:
     """One level of the ladder.
 
     Attributes:
@@ -199,7 +199,7 @@ class Rung:
             )
 
     @classmethod
-    def of(cls, name: str, level: Measured, meaning: str) -> Self:
+    def of(cls, name: str, level: Estimate, meaning: str) -> Self:
         """Return the rung of a level that is known exactly, or within an interval."""
         return cls(
             name=name,
@@ -212,7 +212,7 @@ class Rung:
     @property
     def shown(self) -> str:
         """The level as text, with its interval unless it is exact."""
-        if self.high - self.low < 2 * _VISIBLE or self.low == self.high:
+        if self.high - self.low < 2 * _SMALLEST_DROP_SHOWN or self.low == self.high:
             return _number(self.epsilon)
         return f"{_number(self.epsilon)} [{_number(self.low)}, {_number(self.high)}]"
 
@@ -239,10 +239,11 @@ class Gaps:
         most: What no valid audit exceeds in half of its runs, if that is known.
 
     Example:
-        >>> told = Rung(name="claim", epsilon=inf, low=inf, high=inf, meaning="claimed")
-        >>> left = Rung(name="interference", epsilon=0.0, low=0.0, high=0.0,
+        >>> claim = GapLevel(name="claim", epsilon=inf, low=inf, high=inf,
+        ...     meaning="claimed")
+        >>> left = GapLevel(name="interference", epsilon=0.0, low=0.0, high=0.0,
         ...     meaning="others unknown")
-        >>> print(Gaps(rungs=(told, left), spread=0.0, remainder=None, delta=0.0,
+        >>> print(Gaps(rungs=(claim, left), spread=0.0, remainder=None, delta=0.0,
         ...     alpha=0.05, elements=2, guesses=2))
         The mechanism claims no privacy at all (epsilon = infinity). Interference \
 takes everything: with the other coins unknown no output says anything about a coin. \
@@ -250,21 +251,26 @@ The largest gap is interference; to narrow it, audit adaptively, or let fewer el
 share an output.
     """
 
-    rungs: tuple[Rung, ...]
+    rungs: tuple[GapLevel, ...]
     spread: float
     remainder: float | None
     delta: float
     alpha: float
     elements: int
     guesses: int
-    knowledge: tuple[Rung, ...] = ()
-    most: Measured | None = None
+    knowledge: tuple[GapLevel, ...] = ()
+    most: Estimate | None = None
 
     def __post_init__(self) -> None:
         names = [rung.name for rung in self.rungs]
-        if len(names) < 2 or names[0] != "claim" or not set(names[1:]) <= set(_WHO):
+        if (
+            len(names) < 2
+            or names[0] != "claim"
+            or not set(names[1:]) <= set(_STEP_NAMES)
+        ):
             raise InvalidInputError(
-                f"rungs must be a claim and some of {', '.join(_WHO)}, got {names}"
+                f"rungs must be a claim and some of {', '.join(_STEP_NAMES)}, got "
+                f"{names}"
             )
         known = tuple(rung.name for rung in self.knowledge)
         if known not in ((), _KNOWLEDGE):
@@ -282,7 +288,7 @@ share an output.
         """The name of the step that takes most, if any takes something."""
         sure = {b.name: _sure_drop(a, b) for a, b in self._steps()}
         name = max(sure, key=lambda each: sure[each])
-        return name if sure[name] > _VISIBLE else None
+        return name if sure[name] > _SMALLEST_DROP_SHOWN else None
 
     @property
     def hidden(self) -> float:
@@ -298,17 +304,17 @@ share an output.
             return 0.0
         return _minus(self.knowledge[1].epsilon, self.knowledge[-1].epsilon)
 
-    def taken_by(self, rung: Rung) -> str:
+    def taken_by(self, rung: GapLevel) -> str:
         """Return what the step to a rung takes, as text; of the first rung nothing."""
         known = {b.name: _minus(a.epsilon, b.epsilon) for a, b in self._known()}
         drop = (self.drops | known).get(rung.name)
         if drop is None:
             return ""
         if drop == inf:
-            return "all but" if rung.epsilon >= _VISIBLE else "all"
+            return "all but" if rung.epsilon >= _SMALLEST_DROP_SHOWN else "all"
         if drop == -inf:
             return "-infinity"
-        return "-" if abs(drop) < _VISIBLE else f"{drop:.3f}"
+        return "-" if abs(drop) < _SMALLEST_DROP_SHOWN else f"{drop:.3f}"
 
     def table(self) -> str:
         """Return the ladder as lines of text."""
@@ -337,10 +343,10 @@ share an output.
             sentences.append(self._rest(self.remainder))
         return " ".join(sentences)
 
-    def _steps(self) -> Iterator[tuple[Rung, Rung]]:
+    def _steps(self) -> Iterator[tuple[GapLevel, GapLevel]]:
         return pairwise(self.rungs)
 
-    def _known(self) -> Iterator[tuple[Rung, Rung]]:
+    def _known(self) -> Iterator[tuple[GapLevel, GapLevel]]:
         return pairwise(self.knowledge)
 
     def _claimed(self) -> str:
@@ -359,14 +365,14 @@ share an output.
     def sentence(self, name: str) -> str:
         """Return what a step does to the level, and why, as one sentence."""
         before, after = next(pair for pair in self._steps() if pair[1].name == name)
-        if _minus(before.epsilon, after.epsilon) > _VISIBLE:
+        if _minus(before.epsilon, after.epsilon) > _SMALLEST_DROP_SHOWN:
             how, why = _taken(before, after)
-        elif _minus(after.epsilon, before.epsilon) > _VISIBLE:
+        elif _minus(after.epsilon, before.epsilon) > _SMALLEST_DROP_SHOWN:
             how, why = _added(before, after)
             if name == "exposure" and after.low <= self.rungs[0].epsilon:
                 why = _WITHIN_CLAIM
         else:
-            return f"{_WHO[name]} takes nothing here."
+            return f"{_STEP_NAMES[name]} takes nothing here."
         because = why.format(
             alpha=self.alpha, guesses=self.guesses, elements=self.elements
         )
@@ -378,7 +384,10 @@ share an output.
 
     def _changes(self) -> Iterator[str]:
         for before, after in self._steps():
-            if max(_sure_drop(before, after), _sure_drop(after, before)) > _VISIBLE:
+            if (
+                max(_sure_drop(before, after), _sure_drop(after, before))
+                > _SMALLEST_DROP_SHOWN
+            ):
                 yield self.sentence(after.name)
 
     def _on_average(self) -> Iterator[str]:
@@ -386,22 +395,22 @@ share an output.
         if not self.knowledge:
             return
         full, in_turn, none = self.knowledge
-        if _sure_drop(full, none) <= _VISIBLE:
+        if _sure_drop(full, none) <= _SMALLEST_DROP_SHOWN:
             return
         took = f"{_number(self.hidden)} of it"
-        if none.high < _VISIBLE:
+        if none.high < _SMALLEST_DROP_SHOWN:
             took = "all of it"
         elif full.epsilon == inf:
             took = f"all but {_number(none.epsilon)} of it"
-        said = (
+        sentence_on_average = (
             f"On average over outputs, {self.guesses} guesses by one who knew all "
             f"other coins would leave {_number(full.epsilon)}; interference takes "
             f"{took}"
         )
-        if _sure_drop(in_turn, none) > _VISIBLE:
+        if _sure_drop(in_turn, none) > _SMALLEST_DROP_SHOWN:
             back = "all of it" if in_turn.epsilon == inf else _number(self.recovered)
-            said += f", and revealing coins in turn gives {back} back"
-        yield f"{said}."
+            sentence_on_average += f", and revealing coins in turn gives {back} back"
+        yield f"{sentence_on_average}."
 
     def _verdict(self) -> str:
         name = self.largest
@@ -426,7 +435,7 @@ share an output.
         return _sure_drop(full, none) > max(0.0, _minus(top.epsilon, full.epsilon))
 
     def _rest(self, remainder: float) -> str:
-        if abs(remainder) < _VISIBLE:
+        if abs(remainder) < _SMALLEST_DROP_SHOWN:
             return "The bound observed is the one expected."
         side = "above" if remainder > 0 else "below"
         return (
@@ -435,27 +444,32 @@ share an output.
         )
 
 
-def _taken(before: Rung, after: Rung) -> tuple[str, str]:
-    who, why = _WHO[after.name], _WHY[after.name]
+def _taken(before: GapLevel, after: GapLevel) -> tuple[str, str]:
+    who, why = _STEP_NAMES[after.name], _REASONS[after.name]
     left = _number(after.epsilon)
-    if after.high < _VISIBLE:
+    if after.high < _SMALLEST_DROP_SHOWN:
         what = "everything" if before.epsilon == inf else "all that was left"
-        return f"{who} takes {what}", _WHY_NOTHING_LEFT.get(after.name, why)
+        return f"{who} takes {what}", _REASONS_NOTHING_LEFT.get(after.name, why)
     if before.epsilon == inf:
         return f"{who} leaves only {left}", why
     lost = _number(before.epsilon - after.epsilon)
     return f"{who} takes {lost} and leaves {left}", why
 
 
-def _added(before: Rung, after: Rung) -> tuple[str, str]:
+def _added(before: GapLevel, after: GapLevel) -> tuple[str, str]:
     gained, to = _number(after.epsilon - before.epsilon), _number(after.epsilon)
-    why = _WHY_MORE.get(after.name, "the numbers that it is made of are not exact")
+    why = _REASONS_FOR_MORE.get(
+        after.name, "the numbers that it is made of are not exact"
+    )
     if after.epsilon == inf and after.name in ("guessing", "exposure"):
-        return f"{_WHO[after.name]} lifts it to infinity (every guess was right)", why
-    return f"{_WHO[after.name]} adds {gained} and gives {to}", why
+        return (
+            f"{_STEP_NAMES[after.name]} lifts it to infinity (every guess was right)",
+            why,
+        )
+    return f"{_STEP_NAMES[after.name]} adds {gained} and gives {to}", why
 
 
-def _sure_drop(before: Rung, after: Rung) -> float:
+def _sure_drop(before: GapLevel, after: GapLevel) -> float:
     """Return the drop that remains if both levels err towards each other."""
     return _minus(before.low, after.high)
 

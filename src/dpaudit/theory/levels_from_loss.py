@@ -43,14 +43,14 @@ __all__ = [
     "average_case",
     "average_element",
     "best",
-    "chance_exposed",
     "delta_at",
     "epsilon_at",
     "exposed",
+    "probability_exposed",
 ]
 
 
-def average_element(law: LossDistribution) -> float:
+def average_element(losses: LossDistribution) -> float:
     """Return the mean accuracy of the best guesses about all elements.
 
     Example:
@@ -60,10 +60,10 @@ def average_element(law: LossDistribution) -> float:
         >>> average_element(LossDistribution(elements=5, kinds=(kind,)))
         0.75
     """
-    return 0.5 + 0.5 * _mean_tail(law, low=0.0)
+    return 0.5 + 0.5 * _mean_tail(losses, low=0.0)
 
 
-def average_case(law: LossDistribution) -> float:
+def average_case(losses: LossDistribution) -> float:
     """Return the mean accuracy of the best guess about the most exposed element.
 
     Example:
@@ -73,10 +73,10 @@ def average_case(law: LossDistribution) -> float:
         >>> average_case(LossDistribution(elements=2, kinds=(kind,)))
         0.875
     """
-    return 0.5 + 0.5 * _mixed(law, _some_exposed)
+    return 0.5 + 0.5 * _mixed(losses, _some_exposed)
 
 
-def best(law: LossDistribution, guesses: int) -> float:
+def best(losses: LossDistribution, guesses: int) -> float:
     """Return the mean accuracy of the best guesses about the ``guesses`` best elements.
 
     Example:
@@ -87,19 +87,19 @@ def best(law: LossDistribution, guesses: int) -> float:
         0.875
     """
     _validate.whole_number("guesses", guesses, least=1)
-    if guesses > law.elements:
+    if guesses > losses.elements:
         raise InvalidInputError(
-            f"guesses must be at most elements={law.elements}, got guesses={guesses}"
+            f"guesses must be at most elements={losses.elements}, got guesses={guesses}"
         )
     return 0.5 + 0.5 * _mixed(
-        law,
+        losses,
         lambda kind: tail_average(
             kind.loss, lambda tails: _mean_least(tails, kind, guesses)
         ),
     )
 
 
-def delta_at(law: LossDistribution, epsilon: float) -> float:
+def delta_at(losses: LossDistribution, epsilon: float) -> float:
     """Return the smallest delta at which the distributional level is ``epsilon``.
 
     Example:
@@ -110,10 +110,10 @@ def delta_at(law: LossDistribution, epsilon: float) -> float:
         0.5
     """
     _validate.nonnegative("epsilon", epsilon)
-    return _mean_tail(law, low=epsilon)
+    return _mean_tail(losses, low=epsilon)
 
 
-def epsilon_at(law: LossDistribution, delta: float) -> float:
+def epsilon_at(losses: LossDistribution, delta: float) -> float:
     """Return the distributional level: the least epsilon at this delta, to 1e-10.
 
     At ``delta = 0`` it is the largest size of loss that can occur.
@@ -126,15 +126,15 @@ def epsilon_at(law: LossDistribution, delta: float) -> float:
         2.0
     """
     _validate.probability("delta", delta)
-    possible = [kind for kind in law.kinds if kind.probability > 0]
+    possible = [kind for kind in losses.kinds if kind.probability > 0]
     if delta == 0:
         return max((kind.loss.supremum for kind in possible), default=0.0)
-    if _chance_of_certainty(law) > delta:
+    if _probability_of_certainty(losses) > delta:
         return inf
-    return largest_yes(lambda epsilon: _mean_tail(law, low=epsilon) > delta)
+    return largest_yes(lambda epsilon: _mean_tail(losses, low=epsilon) > delta)
 
 
-def exposed(law: LossDistribution, threshold: float) -> float:
+def exposed(losses: LossDistribution, threshold: float) -> float:
     """Return the expected number of elements with a loss of ``threshold`` or more.
 
     Example:
@@ -145,41 +145,46 @@ def exposed(law: LossDistribution, threshold: float) -> float:
         3.0
     """
     _check_threshold(threshold)
-    return _mixed(law, lambda kind: kind.groups * kind.size * kind.loss.tail(threshold))
+    return _mixed(
+        losses, lambda kind: kind.groups * kind.size * kind.loss.tail(threshold)
+    )
 
 
-def chance_exposed(law: LossDistribution, threshold: float, *, at_least: int) -> float:
+def probability_exposed(
+    losses: LossDistribution, threshold: float, *, at_least: int
+) -> float:
     """Return the chance that ``at_least`` elements have such a loss or a larger one.
 
     Example:
         >>> values, fair = np.array([0.0, inf]), np.ones(2) / 2
         >>> half = DiscreteLoss(values=values, probabilities=fair)
         >>> kind = Kind(probability=1.0, groups=2, size=3, loss=half)
-        >>> chance_exposed(LossDistribution(elements=6, kinds=(kind,)), 1.0, at_least=4)
+        >>> losses = LossDistribution(elements=6, kinds=(kind,))
+        >>> probability_exposed(losses, 1.0, at_least=4)
         0.25
     """
     _check_threshold(threshold)
     _validate.whole_number("at_least", at_least, least=1)
-    return _mixed(law, lambda kind: _enough_exposed(kind, threshold, at_least))
+    return _mixed(losses, lambda kind: _enough_exposed(kind, threshold, at_least))
 
 
-def _mixed(law: LossDistribution, of: Callable[[Kind], float]) -> float:
+def _mixed(losses: LossDistribution, of: Callable[[Kind], float]) -> float:
     """Return the mean over the kinds of output; the silent rest counts as 0."""
-    return float(sum(kind.probability * of(kind) for kind in law.kinds))
+    return float(sum(kind.probability * of(kind) for kind in losses.kinds))
 
 
-def _mean_tail(law: LossDistribution, *, low: float) -> float:
+def _mean_tail(losses: LossDistribution, *, low: float) -> float:
     """Return the mean over elements, and over dp(t) from ``low`` up, of the tail."""
     return _mixed(
-        law,
+        losses,
         lambda kind: (
-            _share(kind, law) * tail_average(kind.loss, lambda tails: tails, low=low)
+            _share(kind, losses) * tail_average(kind.loss, lambda tails: tails, low=low)
         ),
     )
 
 
-def _share(kind: Kind, law: LossDistribution) -> float:
-    return kind.groups * kind.size / law.elements
+def _share(kind: Kind, losses: LossDistribution) -> float:
+    return kind.groups * kind.size / losses.elements
 
 
 def _some_exposed(kind: Kind) -> float:
@@ -208,12 +213,12 @@ def _mean_least(
     return some + s * g / k * tails * few
 
 
-def _chance_of_certainty(law: LossDistribution) -> float:
+def _probability_of_certainty(losses: LossDistribution) -> float:
     """Return how likely an average element's coin is known for sure."""
     return _mixed(
-        law,
+        losses,
         lambda kind: (
-            _share(kind, law) * kind.loss.tail(inf)
+            _share(kind, losses) * kind.loss.tail(inf)
             if isinstance(kind.loss, DiscreteLoss)
             else 0.0
         ),

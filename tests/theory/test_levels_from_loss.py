@@ -19,7 +19,7 @@ from dpaudit.mechanisms.loss_distribution import DiscreteLoss, Kind, LossDistrib
 from dpaudit.mechanisms.parity import Xor, XorInPairs, XorRandomisedResponse
 from dpaudit.mechanisms.sets import CountInSets, count
 from dpaudit.privacy.guarantees import GaussianDP
-from dpaudit.theory import from_law
+from dpaudit.theory import levels_from_loss
 from dpaudit.theory.enumeration import enumerate_mechanism
 
 FINITE = [
@@ -43,18 +43,22 @@ def test_the_integrals_agree_with_enumeration(mechanism, n):
     law = mechanism.loss_distribution(n)
     table = enumerate_mechanism(mechanism, mechanism.pairs, elements=n)
     close = {"rel": 1e-9, "abs": 1e-11}
-    assert from_law.average_element(law) == pytest.approx(
+    assert levels_from_loss.average_element(law) == pytest.approx(
         table.average_element, **close
     )
-    assert from_law.average_case(law) == pytest.approx(table.average_case, **close)
+    assert levels_from_loss.average_case(law) == pytest.approx(
+        table.average_case, **close
+    )
     for k in range(1, n + 1):
-        assert from_law.best(law, k) == pytest.approx(table.best(k), **close)
+        assert levels_from_loss.best(law, k) == pytest.approx(table.best(k), **close)
     for epsilon in (0.0, 0.3, 1.0, 2.5):
         expected = table.delta_at(epsilon)
-        assert from_law.delta_at(law, epsilon) == pytest.approx(expected, **close)
+        assert levels_from_loss.delta_at(law, epsilon) == pytest.approx(
+            expected, **close
+        )
     for delta in (0.0, 0.01, 0.2):
         expected = table.distributional(delta=delta)
-        found = from_law.epsilon_at(law, delta)
+        found = levels_from_loss.epsilon_at(law, delta)
         assert found == pytest.approx(expected, rel=1e-8, abs=1e-8)
 
 
@@ -64,33 +68,39 @@ def test_exposed_elements_are_counted_output_by_output(mechanism, n, threshold):
     law = mechanism.loss_distribution(n)
     table = enumerate_mechanism(mechanism, mechanism.pairs, elements=n)
     number = (np.abs(table.loss) >= threshold).sum(axis=1)
-    assert from_law.exposed(law, threshold) == pytest.approx(
-        float(table.chance @ number), abs=1e-12
+    assert levels_from_loss.exposed(law, threshold) == pytest.approx(
+        float(table.probability @ number), abs=1e-12
     )
     for least in range(1, n + 1):
-        found = from_law.chance_exposed(law, threshold, at_least=least)
-        expected = float(table.chance[number >= least].sum())
+        found = levels_from_loss.probability_exposed(law, threshold, at_least=least)
+        expected = float(table.probability[number >= least].sum())
         assert found == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
 def test_the_efficacy_of_local_laplace(epsilon):
     law = LocalLaplace(epsilon=epsilon).loss_distribution(1000)
-    assert from_law.average_element(law) == pytest.approx(1 - exp(-epsilon / 2) / 2)
-    assert from_law.epsilon_at(law, 0.0) == pytest.approx(epsilon)
+    assert levels_from_loss.average_element(law) == pytest.approx(
+        1 - exp(-epsilon / 2) / 2
+    )
+    assert levels_from_loss.epsilon_at(law, 0.0) == pytest.approx(epsilon)
 
 
 @pytest.mark.parametrize("n", [1, 10, 10**8])
 def test_the_efficacies_of_the_examples_of_the_paper(n):
     everything = AllOrNothing(elements=n, probability=0.3).loss_distribution(n)
-    assert from_law.average_element(everything) == pytest.approx(0.65)
-    assert from_law.average_case(everything) == pytest.approx(0.65)
-    assert from_law.best(everything, max(1, n // 2)) == pytest.approx(0.65)
+    assert levels_from_loss.average_element(everything) == pytest.approx(0.65)
+    assert levels_from_loss.average_case(everything) == pytest.approx(0.65)
+    assert levels_from_loss.best(everything, max(1, n // 2)) == pytest.approx(0.65)
     shamed = NameAndShame(elements=n).loss_distribution(n)
-    assert from_law.average_element(shamed) == pytest.approx(0.5 + 0.5 / n, rel=1e-14)
-    assert from_law.average_case(shamed) == pytest.approx(1.0)
+    assert levels_from_loss.average_element(shamed) == pytest.approx(
+        0.5 + 0.5 / n, rel=1e-14
+    )
+    assert levels_from_loss.average_case(shamed) == pytest.approx(1.0)
     for k in {1, n // 2 + 1, n}:
-        assert from_law.best(shamed, k) == pytest.approx(0.5 + 0.5 / k, rel=1e-14)
+        assert levels_from_loss.best(shamed, k) == pytest.approx(
+            0.5 + 0.5 / k, rel=1e-14
+        )
 
 
 @pytest.mark.parametrize("n", [1, 2, 4, 8, 9, 200])
@@ -98,22 +108,28 @@ def test_the_efficacy_of_a_count_is_its_mean_deviation(n):
     deviation = sum(comb(n, o) * abs(o - n / 2) for o in range(n + 1)) / 2**n
     law = count(n).loss_distribution(n)
     for k in {1, n}:  # all elements share one size of loss
-        assert from_law.best(law, k) == pytest.approx(0.5 + deviation / n)
-    assert from_law.epsilon_at(law, 0.0) == inf
+        assert levels_from_loss.best(law, k) == pytest.approx(0.5 + deviation / n)
+    assert levels_from_loss.epsilon_at(law, 0.0) == inf
 
 
 @pytest.mark.parametrize("mu", [0.2, 1.0, 3.0])
 def test_local_gaussian_noise_is_gaussian_privacy(mu):
     law = LocalGaussian(sigma=1 / mu).loss_distribution(50)
-    assert from_law.average_element(law) == pytest.approx(float(special.ndtr(mu / 2)))
+    assert levels_from_loss.average_element(law) == pytest.approx(
+        float(special.ndtr(mu / 2))
+    )
     claim = GaussianDP(mu=mu)
     for delta in (0.05, 1e-5, 1e-12):
         expected = claim.epsilon_at(delta)
-        assert from_law.epsilon_at(law, delta) == pytest.approx(expected, abs=1e-8)
+        assert levels_from_loss.epsilon_at(law, delta) == pytest.approx(
+            expected, abs=1e-8
+        )
     for epsilon in (0.0, 1.0, 4.0):
         expected = claim.delta_at(epsilon)
-        assert from_law.delta_at(law, epsilon) == pytest.approx(expected, rel=1e-9)
-    assert from_law.epsilon_at(law, 0.0) == inf
+        assert levels_from_loss.delta_at(law, epsilon) == pytest.approx(
+            expected, rel=1e-9
+        )
+    assert levels_from_loss.epsilon_at(law, 0.0) == inf
 
 
 @pytest.mark.parametrize(("n", "k"), [(30, 1), (30, 7), (1000, 100), (10**6, 50)])
@@ -133,7 +149,7 @@ def test_the_best_of_many_gaussian_losses_by_order_statistics(n, k):
         for a, b in pairwise(pieces)
     )
     law = LocalGaussian(sigma=1.0).loss_distribution(n)
-    assert from_law.best(law, k) == pytest.approx(n / k * total, abs=2e-10)
+    assert levels_from_loss.best(law, k) == pytest.approx(n / k * total, abs=2e-10)
 
 
 @pytest.mark.parametrize("mean", [0.5, 3.0, 40.0, 1000.0])
@@ -152,14 +168,14 @@ def test_a_hundred_million_groups_are_summed_to_ten_digits(mean, k):
             least -= (k - 3 * b) * mass
             mass *= mpmath.mpf(groups - b) / (b + 1) * p / (1 - p)
         expected = float(0.5 + 0.5 * 0.5 * least / k)
-    assert from_law.best(law, k) == pytest.approx(expected, abs=1e-11)
+    assert levels_from_loss.best(law, k) == pytest.approx(expected, abs=1e-11)
 
 
 def test_the_best_fall_from_the_average_case_to_the_average_element():
     law = LocalGaussian(sigma=0.7).loss_distribution(200)
-    values = [from_law.best(law, k) for k in range(1, 201)]
-    assert values[0] == pytest.approx(from_law.average_case(law))
-    assert values[-1] == pytest.approx(from_law.average_element(law))
+    values = [levels_from_loss.best(law, k) for k in range(1, 201)]
+    assert values[0] == pytest.approx(levels_from_loss.average_case(law))
+    assert values[-1] == pytest.approx(levels_from_loss.average_element(law))
     assert np.all(np.diff(values) < 1e-12)
 
 
@@ -171,27 +187,35 @@ def test_levels_beyond_the_exponents_of_floats():
         elements=1, kinds=(Kind(probability=1.0, groups=1, size=1, loss=loss),)
     )
     # (1 - e^(epsilon - 900)) / 4 = 0.1 at epsilon = 900 + ln 0.6
-    assert from_law.epsilon_at(law, 0.1) == pytest.approx(900 + log(0.6))
-    assert from_law.delta_at(law, 800.0) == pytest.approx(0.25)
+    assert levels_from_loss.epsilon_at(law, 0.1) == pytest.approx(900 + log(0.6))
+    assert levels_from_loss.delta_at(law, 800.0) == pytest.approx(0.25)
 
 
 def test_a_silent_mechanism_has_no_level():
     law = LossDistribution(elements=7, kinds=())
-    assert from_law.average_element(law) == from_law.average_case(law) == 0.5
-    assert from_law.best(law, 3) == 0.5
-    assert from_law.epsilon_at(law, 0.0) == from_law.epsilon_at(law, 0.1) == 0.0
-    assert from_law.exposed(law, 0.1) == 0.0
+    assert (
+        levels_from_loss.average_element(law)
+        == levels_from_loss.average_case(law)
+        == 0.5
+    )
+    assert levels_from_loss.best(law, 3) == 0.5
+    assert (
+        levels_from_loss.epsilon_at(law, 0.0)
+        == levels_from_loss.epsilon_at(law, 0.1)
+        == 0.0
+    )
+    assert levels_from_loss.exposed(law, 0.1) == 0.0
 
 
 def test_arguments_without_meaning_are_refused():
     law = LossDistribution(elements=7, kinds=())
     with pytest.raises(InvalidInputError, match="at most elements=7, got guesses=8"):
-        from_law.best(law, 8)
+        levels_from_loss.best(law, 8)
     with pytest.raises(InvalidInputError, match="guesses"):
-        from_law.best(law, 0)
+        levels_from_loss.best(law, 0)
     with pytest.raises(InvalidInputError, match="threshold must be above 0"):
-        from_law.exposed(law, 0.0)
+        levels_from_loss.exposed(law, 0.0)
     with pytest.raises(InvalidInputError, match="at_least"):
-        from_law.chance_exposed(law, 1.0, at_least=0)
+        levels_from_loss.probability_exposed(law, 1.0, at_least=0)
     with pytest.raises(InvalidInputError, match="delta"):
-        from_law.epsilon_at(law, 1.5)
+        levels_from_loss.epsilon_at(law, 1.5)

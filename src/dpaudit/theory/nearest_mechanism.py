@@ -30,8 +30,8 @@ __all__ = ["Nearest"]
 Floats: TypeAlias = NDArray[np.float64]
 
 _ROUNDS = 200
-_EXACT: Final = 1e-6  # what sums may err by, as a logarithm
-_SMALLEST = 1e-300  # a chance that floats can hold
+_SUM_TOLERANCE: Final = 1e-6  # what sums may err by, as a logarithm
+_LEAST_PROBABILITY = 1e-300  # a chance that floats can hold
 _PRICES = (1e-250, 1e250)  # where a search that does not settle ends
 _SLACK = 1e-12
 
@@ -53,7 +53,7 @@ class Nearest:
     """
 
     def __init__(self, joint: Floats) -> None:
-        self._joint = np.maximum(joint, _SMALLEST)
+        self._joint = np.maximum(joint, _LEAST_PROBABILITY)
         self._prior = joint.sum(axis=0)
         self._prices = self._prior.copy()
 
@@ -69,7 +69,7 @@ class Nearest:
                 found, least = null / sums, error
             if changed:
                 least = np.inf  # what comes now is nearer
-            elif error < _EXACT:
+            elif error < _SUM_TOLERANCE:
                 break
             self._prices = np.clip(self._prices * sums, *_PRICES)
         return self._measured(found)
@@ -108,9 +108,9 @@ class Nearest:
         spent = np.exp(cut) @ self._prices
         return np.exp(cut) * (self._joint.sum(axis=1) / spent)[:, None], changed
 
-    def _measured(self, chances: Floats) -> tuple[Floats, float]:
-        steps = np.diff(np.log(chances), axis=1)
-        return self._prior * chances, float(np.abs(steps).max())
+    def _measured(self, probabilities: Floats) -> tuple[Floats, float]:
+        steps = np.diff(np.log(probabilities), axis=1)
+        return self._prior * probabilities, float(np.abs(steps).max())
 
     def _runs(self, epsilon: float) -> Floats:
         """Return ln N: in each run steps of epsilon, and as much spent as there is."""

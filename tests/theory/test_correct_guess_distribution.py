@@ -17,8 +17,12 @@ from dpaudit.mechanisms.loss_distribution import (
     LossDistribution,
     SmoothLoss,
 )
-from dpaudit.theory import right_law as module
-from dpaudit.theory.right_law import determines_right, right_law, simulated_law
+from dpaudit.theory import correct_guess_distribution as module
+from dpaudit.theory.correct_guess_distribution import (
+    correct_guess_distribution,
+    determines_correct_guesses,
+    simulated_distribution,
+)
 
 LRR = DiscreteLoss(values=np.array([1.2]), probabilities=np.ones(1))
 THREE = DiscreteLoss(
@@ -81,14 +85,14 @@ def enumerated(loss, n, k):
 @pytest.mark.parametrize("loss", [LRR, THREE, ZERO_TO_ONE])
 @pytest.mark.parametrize(("n", "k"), [(1, 1), (2, 1), (5, 2), (6, 1), (6, 4), (6, 6)])
 def test_small_laws_agree_with_enumeration(loss, n, k):
-    found = right_law(local(loss, n), guesses=k)
+    found = correct_guess_distribution(local(loss, n), guesses=k)
     assert found == pytest.approx(enumerated(loss, n, k), abs=1e-12)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 7])
 def test_silent_elements_are_coins_that_come_last(k):
     """Three elements speak, four are silent: silence is a loss of zero."""
-    found = right_law(local(THREE, 7, groups=3), guesses=k)
+    found = correct_guess_distribution(local(THREE, 7, groups=3), guesses=k)
     spoken = enumerated(THREE, 3, min(k, 3))
     want = np.convolve(spoken, sum_of_coins([0.5] * max(0, k - 3)))
     assert found == pytest.approx(want, abs=1e-12)
@@ -99,7 +103,9 @@ def test_kinds_of_output_mix_and_the_rest_is_silent():
         Kind(probability=0.25, groups=4, size=1, loss=LRR),
         Kind(probability=0.35, groups=4, size=1, loss=THREE),
     )
-    found = right_law(LossDistribution(elements=4, kinds=kinds), guesses=3)
+    found = correct_guess_distribution(
+        LossDistribution(elements=4, kinds=kinds), guesses=3
+    )
     want = 0.25 * enumerated(LRR, 4, 3) + 0.35 * enumerated(THREE, 4, 3)
     assert found == pytest.approx(want + 0.4 * sum_of_coins([0.5] * 3), abs=1e-12)
 
@@ -107,14 +113,18 @@ def test_kinds_of_output_mix_and_the_rest_is_silent():
 def test_all_or_nothing_is_all_right_or_coins():
     sure = DiscreteLoss(values=np.array([np.inf]), probabilities=np.ones(1))
     kind = Kind(probability=0.3, groups=1, size=10, loss=sure)
-    found = right_law(LossDistribution(elements=10, kinds=(kind,)), guesses=10)
+    found = correct_guess_distribution(
+        LossDistribution(elements=10, kinds=(kind,)), guesses=10
+    )
     want = 0.7 * stats.binom.pmf(np.arange(11), 10, 0.5)
     want[10] += 0.3
     assert found == pytest.approx(want, abs=1e-14)
 
 
 def test_a_mechanism_that_never_speaks_leaves_coins():
-    found = right_law(LossDistribution(elements=50, kinds=()), guesses=50)
+    found = correct_guess_distribution(
+        LossDistribution(elements=50, kinds=()), guesses=50
+    )
     assert found == pytest.approx(stats.binom.pmf(np.arange(51), 50, 0.5), abs=1e-14)
 
 
@@ -133,13 +143,15 @@ def test_the_mean_agrees_with_an_integral_over_the_order_statistics(mu, n, k):
     want, _ = integrate.quad(
         integrand, 0, 12 + mu, points=[cut, cut + mu], epsabs=1e-11, limit=500
     )
-    found = right_law(local(gaussian(mu), n), guesses=k) @ np.arange(k + 1)
+    found = correct_guess_distribution(local(gaussian(mu), n), guesses=k) @ np.arange(
+        k + 1
+    )
     assert found == pytest.approx(want, rel=1e-9)
 
 
 def test_all_guesses_is_a_binomial_with_the_closed_form_of_laplace():
     """1 - e^(-epsilon / 2) / 2, the paper's local Laplace."""
-    found = right_law(local(laplace(1.5), 40), guesses=40)
+    found = correct_guess_distribution(local(laplace(1.5), 40), guesses=40)
     want = stats.binom.pmf(np.arange(41), 40, 1 - math.exp(-0.75) / 2)
     assert found == pytest.approx(want, abs=1e-12)
 
@@ -155,7 +167,7 @@ def test_the_law_agrees_with_a_brute_force_simulation(epsilon, n, k):
     size = np.minimum(np.abs(seen), 1.0) + 1e-9 * rng.random((runs, n))
     best = np.argpartition(-size, k - 1, axis=1)[:, :k]
     hits = np.take_along_axis((seen > 0) == (signs > 0), best, axis=1).sum(axis=1)
-    found = right_law(local(laplace(epsilon), n), guesses=k)
+    found = correct_guess_distribution(local(laplace(epsilon), n), guesses=k)
     empirical = np.bincount(hits, minlength=k + 1) / runs
     distance = np.abs(np.cumsum(found - empirical)).max()
     assert distance < math.sqrt(math.log(2e6) / (2 * runs))
@@ -171,23 +183,25 @@ def test_the_law_agrees_with_a_brute_force_simulation(epsilon, n, k):
     ],
 )
 def test_more_points_change_nothing(loss, n, k, monkeypatch):
-    found = right_law(local(loss, n), guesses=k)
+    found = correct_guess_distribution(local(loss, n), guesses=k)
     monkeypatch.setattr(module, "_COARSE", np.polynomial.legendre.leggauss(70))
     monkeypatch.setattr(module, "_FINE", np.polynomial.legendre.leggauss(430))
-    again = right_law(local(loss, n), guesses=k)
+    again = correct_guess_distribution(local(loss, n), guesses=k)
     assert np.abs(found - again).sum() < 1e-8
     assert found.sum() == pytest.approx(1.0, abs=1e-12)
 
 
 def test_groups_that_share_an_output_are_referred_to_simulation():
-    with pytest.raises(InvalidInputError, match=r"5 elements share.*simulated_law\("):
-        right_law(local(LRR, 10, groups=2, size=5), guesses=3)
+    with pytest.raises(
+        InvalidInputError, match=r"5 elements share.*simulated_distribution\("
+    ):
+        correct_guess_distribution(local(LRR, 10, groups=2, size=5), guesses=3)
 
 
 @pytest.mark.parametrize("guesses", [0, 7])
 def test_guesses_must_be_possible(guesses):
     with pytest.raises(InvalidInputError, match=f"guesses={guesses}"):
-        right_law(local(LRR, 6), guesses=guesses)
+        correct_guess_distribution(local(LRR, 6), guesses=guesses)
 
 
 class Count:
@@ -207,7 +221,7 @@ class Majority:
 
 
 def simulated(guesses, guesser, runs, elements=9):
-    return simulated_law(
+    return simulated_distribution(
         Count(),
         guesser,
         Pairs(x=0, y=1),
@@ -255,8 +269,8 @@ def test_the_law_is_that_of_the_mechanisms_when_they_are_run(name, k):
     n, runs = 8, 4000
     mechanism = named(name, Parameters(elements=n, probability=0.3))
     law = mechanism.loss_distribution(n)
-    assert determines_right(law)
-    counts = simulated_law(
+    assert determines_correct_guesses(law)
+    counts = simulated_distribution(
         mechanism,
         MostLikely(mechanism=mechanism, guesses=k),
         mechanism.pairs,
@@ -265,7 +279,9 @@ def test_the_law_is_that_of_the_mechanisms_when_they_are_run(name, k):
         runs=runs,
         rng=np.random.default_rng(9),
     )
-    distance = np.abs(np.cumsum(counts / runs - right_law(law, guesses=k))).max()
+    distance = np.abs(
+        np.cumsum(counts / runs - correct_guess_distribution(law, guesses=k))
+    ).max()
     assert distance < math.sqrt(math.log(2e6) / (2 * runs))
 
 
@@ -279,6 +295,6 @@ def test_a_guesser_that_guesses_too_often_is_refused():
 
 
 def test_only_groups_of_one_or_of_certainty_determine_the_law():
-    assert determines_right(local(THREE, 10))
-    assert determines_right(LossDistribution(elements=10, kinds=()))
-    assert not determines_right(local(LRR, 10, groups=2, size=5))
+    assert determines_correct_guesses(local(THREE, 10))
+    assert determines_correct_guesses(LossDistribution(elements=10, kinds=()))
+    assert not determines_correct_guesses(local(LRR, 10, groups=2, size=5))
