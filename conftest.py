@@ -23,7 +23,7 @@ hypothesis.settings.load_profile("fixed")
 # Modules whose tests take longest, much of it waiting. They come first, so that none of
 # them is still running when the others are done.
 LONGEST = (
-    "tests/engines/test_cluster.py",
+    "lab/tests/sweeps/test_cluster.py",
     "lab/tests/calibration/test_table.py",
     "tests/dpsgd/test_plans_at_size.py",
     "lab/tests/bugzoo/test_zoo.py",

@@ -43,10 +43,9 @@ _NEEDS = {
         "cli/test_forged.py",
     ],
     "sweep": [
-        *(f"engines/{name}.py" for name in ("test_local", "test_sweep", "run_sweep")),
+        "engines/test_local.py",
         "tables/test_tallies_divided.py",
     ],
-    "ray": ["engines/test_cluster.py"],
     "sign": [
         *(
             f"evidence/test_{name}.py"
@@ -58,8 +57,7 @@ _NEEDS = {
         "fuzzing/test_public_key_mutants.py",
     ],
     "tables": [
-        *(f"engines/{name}.py" for name in ("divided_tallies", "test_cluster")),
-        "engines/test_export.py",
+        "engines/divided_tallies.py",
         "reporting/test_published.py",
         *(f"tables/test_{name}.py" for name in ("parquet", *_TALLIES)),
         "cli/test_tally.py",

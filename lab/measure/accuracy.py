@@ -21,10 +21,10 @@ from tasks import DELTA, TASKS, Task, accuracy, private, train
 from torch.utils.data import TensorDataset
 
 from dpaudit import ApproxDP, Design, Key, OneRun
-from dpaudit.engines.store import Outcome, Setting
-from dpaudit.engines.sweep import Sweep
 from dpaudit.testing import fixed_key
 from dpaudit.training.opacus import OpacusAudit, with_canaries
+from dpaudit_lab.sweeps.store import Outcome, Setting
+from dpaudit_lab.sweeps.sweep import Sweep
 
 CANARIES = 1000
 PAIRS = {"digits": 20, "adult": 20, "mnist": 3}

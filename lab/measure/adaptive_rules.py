@@ -50,12 +50,12 @@ from dpaudit.bounds.steinke import Steinke
 from dpaudit.bounds.weighted import WeightedGuesses
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.sums import DiracSums, SeenSums
-from dpaudit.engines.store import Outcome, Setting, Store
-from dpaudit.engines.sweep import Sweep
 from dpaudit.game import Submission
 from dpaudit.game.auditors import play_adaptive
 from dpaudit.game.guessers import AdaptiveGuesser, Play
 from dpaudit.testing import fixed_key
+from dpaudit_lab.sweeps.store import Outcome, Setting, Store
+from dpaudit_lab.sweeps.sweep import Sweep
 
 DELTA, ALPHA, SIGMA = 1e-5, 0.05, 2.4224014
 CLAIM = ApproxDP(epsilon=2.0, delta=DELTA)

@@ -29,14 +29,14 @@ from sweeping import filled
 from torch import distributed
 
 from dpaudit import ApproxDP, Design, OneRun
-from dpaudit.engines.store import Outcome, Setting, Store
-from dpaudit.engines.sweep import Sweep
 from dpaudit.errors import VoidAuditError
 from dpaudit.game.result import Result
 from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
 from dpaudit.training.opacus import OpacusAudit
 from dpaudit.training.opacus.setup import summed_grad
+from dpaudit_lab.sweeps.store import Outcome, Setting, Store
+from dpaudit_lab.sweeps.sweep import Sweep
 
 CANARIES, STEPS, RATE, NOISE = 1000, 12, 0.1, 1.0
 RUNS = 20  # of a trial, so that ranks are started once for several

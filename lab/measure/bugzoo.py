@@ -37,8 +37,6 @@ from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.readings import Counts
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.sums import DiracSums
-from dpaudit.engines.store import Outcome, Setting, Store
-from dpaudit.engines.sweep import Sweep, run
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.ledger import How
@@ -50,6 +48,8 @@ from dpaudit_lab.bugzoo import BUGS, CAUGHT, Bug, audit_bug, default_audit
 from dpaudit_lab.bugzoo.bug import insertion_name, on_ranks
 from dpaudit_lab.bugzoo.truth import Effective, claimed_curve, epsilon_of
 from dpaudit_lab.pages import fill_page
+from dpaudit_lab.sweeps.store import Outcome, Setting, Store
+from dpaudit_lab.sweeps.sweep import Sweep, run
 
 T = TypeVar("T")
 R = TypeVar("R")

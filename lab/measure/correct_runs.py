@@ -37,14 +37,14 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit import ApproxDP, Design, OneRun
 from dpaudit.accounting import accountant_curve
-from dpaudit.engines.store import Outcome, Setting
-from dpaudit.engines.sweep import Sweep
 from dpaudit.game.ledger import How, Road
 from dpaudit.game.result import Result
 from dpaudit.stats.binomial import rate_limits
 from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
 from dpaudit.training.opacus import OpacusAudit, with_canaries
+from dpaudit_lab.sweeps.store import Outcome, Setting
+from dpaudit_lab.sweeps.sweep import Sweep
 
 RECORDS, STEPS, RATE, CANARIES = 200, 20, 0.1, 240
 LEVEL = 0.001

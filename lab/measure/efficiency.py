@@ -13,10 +13,10 @@ from pathlib import Path
 from sweeping import filled
 
 from dpaudit._files import write
-from dpaudit.engines.store import Store
 from dpaudit_lab.paper.efficiency import charts, sweeps, worth
 from dpaudit_lab.pictures.chart import csv_text
 from dpaudit_lab.pictures.curves import draw_panels
+from dpaudit_lab.sweeps.store import Store
 
 
 def main() -> None:

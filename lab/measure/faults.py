@@ -29,10 +29,10 @@ from sweeping import stored
 from dpaudit.engines.cluster import RayEngine
 from dpaudit.engines.engine import Engine
 from dpaudit.engines.local import LocalEngine
-from dpaudit.engines.store import Outcome, Setting, Store
-from dpaudit.engines.sweep import Sweep, run
 from dpaudit.reporting.live import watched
 from dpaudit_lab.benchmark.processes import below
+from dpaudit_lab.sweeps.store import Outcome, Setting, Store
+from dpaudit_lab.sweeps.sweep import Sweep, run
 
 T = TypeVar("T")
 R = TypeVar("R")

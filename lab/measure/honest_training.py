@@ -58,12 +58,12 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit import ApproxDP, Design, Key, OneRun
-from dpaudit.engines.store import Outcome, Setting, Store
-from dpaudit.engines.sweep import Sweep
 from dpaudit.game.ledger import How
 from dpaudit.stats.binomial import rate_limits
 from dpaudit.testing import fixed_key
 from dpaudit.training.opacus import OpacusAudit, plan_opacus, with_canaries
+from dpaudit_lab.sweeps.store import Outcome, Setting, Store
+from dpaudit_lab.sweeps.sweep import Sweep
 
 HONEST: list[Setting] = [
     {"mode": mode, "records": records, "noise": noise}

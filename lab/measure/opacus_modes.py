@@ -37,12 +37,12 @@ from torch.utils.data import DataLoader, TensorDataset
 from watching import Watch, slope
 
 from dpaudit import ApproxDP, Coins, Design, Key, OneRun
-from dpaudit.engines.store import Outcome, Setting, Store
-from dpaudit.engines.sweep import Sweep
 from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import scattered
 from dpaudit.training.draws import Draws
 from dpaudit.training.opacus import OpacusAudit, with_canaries
+from dpaudit_lab.sweeps.store import Outcome, Setting, Store
+from dpaudit_lab.sweeps.sweep import Sweep
 
 CANARIES = 1000
 

@@ -29,10 +29,10 @@ from torch.utils.data import DataLoader, TensorDataset
 from dpaudit import ApproxDP, Design, Key, Result
 from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.dpsgd.planning.plan import rehearse
-from dpaudit.engines.store import Outcome, Setting
-from dpaudit.engines.sweep import Sweep
 from dpaudit.testing import fixed_key
 from dpaudit.training.opacus import OpacusAudit, with_canaries
+from dpaudit_lab.sweeps.store import Outcome, Setting
+from dpaudit_lab.sweeps.sweep import Sweep
 
 DIMENSION, STEPS, RATE, NOISE = 1000, 100, 0.1, 2.24771  # PLD noise for (2, 1e-5)
 CLAIM = ApproxDP(epsilon=2.0, delta=1e-5)

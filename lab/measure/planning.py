@@ -51,8 +51,8 @@ from dpaudit.dpsgd.planning import Purpose, Training, plan_audit
 from dpaudit.dpsgd.planning.expected_one_run import Expected
 from dpaudit.dpsgd.planning.plan import Plan, rehearse
 from dpaudit.dpsgd.sums import DiracSums, SeenSums
-from dpaudit.engines.store import Outcome, Setting
-from dpaudit.engines.sweep import Sweep
+from dpaudit_lab.sweeps.store import Outcome, Setting
+from dpaudit_lab.sweeps.sweep import Sweep
 
 DELTA = 1e-5
 EPSILONS = (1.0, 2.0, 8.0)

@@ -22,12 +22,12 @@ from sweeping import filled
 
 from dpaudit import AdaptiveRounds, ApproxDP, Coins, Design
 from dpaudit.bounds.rounds import StoufferRounds
-from dpaudit.engines.store import Outcome, Setting
-from dpaudit.engines.sweep import Sweep
 from dpaudit.game import Referee
 from dpaudit.stats.binomial import rate_limits
 from dpaudit.testing import fixed_key
 from dpaudit_lab.calibration.nulls import Attaining
+from dpaudit_lab.sweeps.store import Outcome, Setting
+from dpaudit_lab.sweeps.sweep import Sweep
 
 N, ROUNDS, EACH = 12_000, 12, 60
 CLAIM = ApproxDP(epsilon=0.8, delta=1e-5)

@@ -23,10 +23,10 @@ import numpy as np
 import torch
 from sweeping import filled, stored
 
-from dpaudit.engines.store import Outcome, Setting, Store
-from dpaudit.engines.sweep import Sweep
 from dpaudit.stats.binomial import rate_limits
 from dpaudit.testing import fixed_key
+from dpaudit_lab.sweeps.store import Outcome, Setting, Store
+from dpaudit_lab.sweeps.sweep import Sweep
 
 EXAMPLES = str(Path(__file__).resolve().parents[2] / "examples")
 

@@ -14,8 +14,6 @@ from typer.testing import CliRunner
 from dpaudit import Coins, Design, Key, OneRun, Ranking, Result, audit_scores, report
 from dpaudit.cli import app
 from dpaudit.engines.local import LocalEngine
-from dpaudit.engines.store import Setting, Store
-from dpaudit.engines.sweep import Sweep, run
 from dpaudit.errors import DpAuditError
 from dpaudit.evidence import (
     evidence_of,
@@ -32,6 +30,8 @@ from dpaudit.reporting.model_card import model_card_section
 from dpaudit.tables.reading import read_score_table
 from dpaudit.tables.tally import Shard, conclude_scores, tally_scores
 from dpaudit.tables.tally_json import tally_from_json, tally_to_json
+from dpaudit_lab.sweeps.store import Setting, Store
+from dpaudit_lab.sweeps.sweep import Sweep, run
 
 __all__ = ["SCORES"]
 

@@ -3,9 +3,9 @@
 import numpy as np
 
 from dpaudit import ApproxDP, Coins, Design, OneRun, Result, audit_scores
-from dpaudit.engines.store import Outcome, Setting
 from dpaudit.game.rules import Rules
 from dpaudit.testing import fixed_key
+from dpaudit_lab.sweeps.store import Outcome, Setting
 
 __all__ = ["CANARIES", "scored", "trial"]
 

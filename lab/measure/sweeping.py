@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from dpaudit.engines.local import LocalEngine
-from dpaudit.engines.store import Store
-from dpaudit.engines.sweep import Sweep, run
 from dpaudit.reporting.live import watched
+from dpaudit_lab.sweeps.store import Store
+from dpaudit_lab.sweeps.sweep import Sweep, run
 
 
 @contextmanager

@@ -21,9 +21,9 @@ from dpaudit.bounds import Counts
 from dpaudit.bounds.curve import GaussianFamily
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.sums import DiracSums
-from dpaudit.engines.store import Outcome, Setting
-from dpaudit.engines.sweep import Sweep
 from dpaudit.testing import fixed_key
+from dpaudit_lab.sweeps.store import Outcome, Setting
+from dpaudit_lab.sweeps.sweep import Sweep
 
 PLANS = ((1_000, 4, 400), (1_000, 5, 400), (10_000, 3, 600))
 

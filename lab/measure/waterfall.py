@@ -41,8 +41,6 @@ from dpaudit.bounds import Counts
 from dpaudit.bounds.independent_runs import IndependentRuns
 from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.dpsgd.planning.plan import rehearse
-from dpaudit.engines.store import Outcome, Setting, Store
-from dpaudit.engines.sweep import Sweep
 from dpaudit.explanation import Explanation, explain
 from dpaudit.explanation.accuracy import accuracy_of
 from dpaudit.explanation.ladder import law_of, modelled
@@ -50,6 +48,8 @@ from dpaudit.explanation.model import Model
 from dpaudit.game.result import Result
 from dpaudit.mechanisms.local import LocalLaplace
 from dpaudit.testing import fixed_key
+from dpaudit_lab.sweeps.store import Outcome, Setting, Store
+from dpaudit_lab.sweeps.sweep import Sweep
 
 DELTA, ALPHA = 1e-5, 0.05
 TRAININGS = {

@@ -127,7 +127,7 @@ def _contents() -> dict[str, bytes]:
         "result2.json": results[1],
         "counts.json": results[9],
         "reading.json": next(samples.readings()),
-        "store.sqlite": next(samples.stores()),
+        "store.sqlite": b"SQLite format 3\0" + bytes(4080),
         "empty": b"",
         "empty.csv": b"",
         "bad.json": first + second,

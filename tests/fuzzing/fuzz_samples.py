@@ -1,8 +1,6 @@
 """Valid inputs of every reader, as bytes: what mutants are made from."""
 
 import io
-import json
-import sqlite3
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -24,7 +22,6 @@ from dpaudit import (
     PureDP,
 )
 from dpaudit.bounds.readings import Bets, Counts, Ranked, Rounds, Unequal, Weighted
-from dpaudit.engines.store import Cell, Found, Store
 from dpaudit.evidence import Evidence, register, seal
 from dpaudit.evidence.signing import SigningKey
 from dpaudit.game.transcript import Transcript
@@ -184,27 +181,6 @@ def states() -> Iterator[bytes]:
                 seen.save(path)
                 yield path.read_bytes()
             seen.observe(seen.joining() + rng.normal(size=len(seen.coordinates)))
-
-
-def stores() -> Iterator[bytes]:
-    """Yield the stores of sweeps, of this format and of the first."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "store.sqlite"
-        cell = Cell(name="coin", revision=1, setting=json.dumps({"bias": 0.5}))
-        with Store(path) as store:
-            store.plan([cell], 5)
-            outcomes = [(0, {"heads": True, "x": 1.5}), (1, {"heads": None, "x": 2})]
-            failed = [(2, "no coin\nleft\n")]
-            store.record([Found(cell=cell, outcomes=outcomes, failures=failed)])
-        yield path.read_bytes()
-        connection = sqlite3.connect(path)
-        connection.execute("drop table failures")
-        connection.execute("drop table plans")
-        connection.execute("pragma user_version = 1")
-        connection.commit()
-        connection.execute("vacuum")
-        connection.close()
-        yield path.read_bytes()
 
 
 def keys() -> Iterator[bytes]:

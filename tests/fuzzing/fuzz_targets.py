@@ -6,12 +6,10 @@ with the value: print it, write it again.
 """
 
 import io
-import sqlite3
 import struct
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable
-from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -36,9 +34,6 @@ from fuzz_mutants import (
 from dpaudit import Coins, Design, Key, Pairs
 from dpaudit.bounds.methods import bound_counts, bound_for
 from dpaudit.bounds.readings import Bets, Counts, Ranked, Reading
-from dpaudit.engines.export import export
-from dpaudit.engines.store import Store
-from dpaudit.errors import InvalidInputError
 from dpaudit.evidence import Registration, ScoreFiles, open_envelope, verify
 from dpaudit.explanation import explain
 from dpaudit.game.design import Commitment
@@ -217,20 +212,6 @@ def read_state(data: bytes, folder: Path) -> object:
     return audit.finish()
 
 
-def read_store(data: bytes, folder: Path) -> object:
-    """Look into a store, and write it as a table, as ``dpaudit-lab sweep`` does."""
-    path = folder / "in.sqlite"
-    path.write_bytes(data)
-    try:
-        with Store.copy(path) as store:
-            for state in store.states():
-                list(store.outcomes(state.cell))
-                list(store.failures(state.cell))
-            return export(store, folder / "out.csv")
-    except sqlite3.Error as error:  # as the command does
-        raise InvalidInputError(f"{path} is not a store ({error})") from error
-
-
 def read_public_key(path: Path) -> object:
     from dpaudit.evidence.signing import PublicKey  # noqa: PLC0415 (an extra)
 
@@ -357,48 +338,6 @@ def npz_mutant(sample: bytes, rng: Random) -> bytes:
     return raw_mutant(data, rng) if rng.random() < 0.2 else data
 
 
-def store_mutant(sample: bytes, rng: Random) -> bytes:
-    """Return a store with odd values in its columns, or odd bytes in its pages."""
-    if rng.random() < 0.5:
-        return raw_mutant(sample, rng)
-    with closing(sqlite3.connect(":memory:")) as connection:
-        connection.deserialize(sample)
-        names = "select name from sqlite_master where type = 'table'"
-        tables = [name for (name,) in connection.execute(names)]
-        for _ in range(rng.randrange(1, 3)):
-            table = rng.choice(tables)
-            columns = [
-                row[1] for row in connection.execute(f"pragma table_info({table})")
-            ]
-            try:
-                connection.execute(_odd_statement(table, columns, rng), (_odd(rng),))
-            except (sqlite3.Error, UnicodeEncodeError, OverflowError):
-                continue
-        connection.commit()
-        return connection.serialize()
-
-
-def _odd_statement(table: str, columns: list[str], rng: Random) -> str:
-    column = rng.choice(columns)
-    return rng.choice(
-        (
-            f"update {table} set {column} = ?",
-            f"update {table} set {column} = ?",
-            f"update {table} set {column} = cast(? as blob)",
-            f"alter table {table} rename column {column} to odd -- ?",
-            f"create view v{rng.randrange(9)} as select ?",
-        )
-    )
-
-
-def _odd(rng: Random) -> object:
-    odd = (None, -1, 2**63 - 1, 1.5, b"\xff\xfe", b"{}", '{"a": NaN}', '{"a": [1]}')
-    deep = '{"a":' * 3000 + "1" + "}" * 3000
-    huge = '{"a": 1' + "0" * 5000 + "}"
-    more = (deep, huge, "[1]", '{"\x1b[31m": 1}', '{"a": {"b": 1}}', '{"a": "\ud800"}')
-    return rng.choice((*odd, *more, rng.choice(TEXTS), rng.choice(NUMBERS)))
-
-
 def documents(
     valid: Callable[[], Iterable[bytes]], reader: Callable[[str], object]
 ) -> Target:
@@ -499,7 +438,6 @@ TARGETS: Final = MappingProxyType(
             seconds=10.0,  # an explanation makes many bounds
         ),
         "state": Target(samples=samples.states, read=read_state, mutant=npz_mutant),
-        "store": Target(samples=samples.stores, read=read_store, mutant=store_mutant),
         "key": Target(
             samples=samples.keys, read=as_file(".key", Key.read), names_file=True
         ),

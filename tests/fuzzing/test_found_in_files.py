@@ -2,17 +2,15 @@
 
 import io
 import struct
-import sys
 import zipfile
 
 import numpy as np
 import pytest
 from evidence_samples import KEY
-from fuzz_samples import audit, states, stores
+from fuzz_samples import audit, states
 from typer.testing import CliRunner
 
 from dpaudit.cli import app
-from dpaudit.engines.store import Store
 from dpaudit.errors import InvalidInputError
 from dpaudit.tables import columns
 from dpaudit.tables.columns import read_arrays
@@ -177,22 +175,6 @@ def test_a_state_that_is_no_archive_is_refused(data, tmp_path):
 
 def test_a_state_is_resumed_as_it_was(tmp_path):
     assert resumed(list(states())[2], tmp_path)._audit.reading.steps == 3
-
-
-# Stores of sweeps
-
-
-def test_rows_that_are_left_half_way_say_nothing(tmp_path, monkeypatch):
-    """A closed store made Python print a traceback that nobody could catch."""
-    path = tmp_path / "store.sqlite"
-    path.write_bytes(next(stores()))
-    heard = []
-    monkeypatch.setattr(sys, "unraisablehook", heard.append)
-    with Store.copy(path) as store:
-        rows = store.rows()
-        next(rows)
-    del rows
-    assert heard == []
 
 
 # Names of files on the command line

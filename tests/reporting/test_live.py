@@ -6,11 +6,10 @@ import pytest
 from rich.console import Console
 
 from dpaudit.engines.progress import Progress
-from dpaudit.engines.store import Cell
 from dpaudit.reporting import live
 from dpaudit.reporting.live import ROWS, TRIALS, Speed, Words, line, watched
 
-CELL = Cell(name="draw", revision=1, setting='{"n":100,"rule":"best"}')
+SETTING = '{"n":100,"rule":"best"}'
 
 
 def progress(done, failed=0):
@@ -20,7 +19,7 @@ def progress(done, failed=0):
         total=1200,
         cells_done=1,
         cells=3,
-        cell=CELL,
+        setting=SETTING,
         means={"bound": 0.51234, "refuted": 0.25},
     )
 

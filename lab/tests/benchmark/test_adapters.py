@@ -3,7 +3,6 @@
 import pytest
 from torch import nn
 
-from dpaudit.engines.store import Store
 from dpaudit_lab.benchmark.adapters import (
     KINDS,
     SMALL_KINDS,
@@ -12,6 +11,7 @@ from dpaudit_lab.benchmark.adapters import (
     pair_trial,
     training,
 )
+from dpaudit_lab.sweeps.store import Store
 
 TINY = Kind(
     inputs=4, hidden=5, layers=2, records=40, batch=8, mode="hooks", coordinates=10

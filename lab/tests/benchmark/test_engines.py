@@ -7,12 +7,12 @@ from operator import mul
 
 import pytest
 
-from dpaudit.engines.store import Store
 from dpaudit.errors import InvalidInputError
 from dpaudit_lab.benchmark import engines
 from dpaudit_lab.benchmark.engines import Load, pair
 from dpaudit_lab.benchmark.memory import growth
 from dpaudit_lab.benchmark.processes import Tree, below
+from dpaudit_lab.sweeps.store import Store
 
 LOAD = Load(trials=7, milliseconds=0.1)
 

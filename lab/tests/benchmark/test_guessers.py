@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from sweep_tools import InOrder
 
-from dpaudit.engines.store import Store
-from dpaudit.engines.sweep import run
 from dpaudit.errors import InvalidInputError
 from dpaudit_lab.benchmark.guessers import (
     SMALL_GAMES,
@@ -18,6 +16,8 @@ from dpaudit_lab.benchmark.guessers import (
     by_sums,
     run_of,
 )
+from dpaudit_lab.sweeps.store import Store
+from dpaudit_lab.sweeps.sweep import run
 
 NOISE = 2.4224014  # of epsilon = 2 by the RDP accountant, as in the paper
 GAME = Game(coordinates=30, per_coordinate=1, steps=5, guesses=8)

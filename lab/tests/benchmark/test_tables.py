@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
-from dpaudit.engines.store import Store
 from dpaudit_lab.benchmark.tables import (
     bare,
     counted,
@@ -12,6 +11,7 @@ from dpaudit_lab.benchmark.tables import (
     time_trial,
     write_table,
 )
+from dpaudit_lab.sweeps.store import Store
 
 
 @pytest.mark.parametrize("rows", [1500, 30_000])

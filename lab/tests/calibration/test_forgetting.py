@@ -17,8 +17,6 @@ from dpaudit.bounds.methods import test_claim as verdict_on
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.bounds.unequal import UnequalCoins
-from dpaudit.engines.store import Store
-from dpaudit.engines.sweep import run
 from dpaudit.game.design import Design
 from dpaudit.game.result import judge
 from dpaudit.privacy.guarantees import ApproxDP
@@ -41,6 +39,8 @@ from dpaudit_lab.calibration.table import (
     table,
 )
 from dpaudit_lab.calibration.whole import trial, whole_cases
+from dpaudit_lab.sweeps.store import Store
+from dpaudit_lab.sweeps.sweep import run
 
 ALPHA, AUDITS = 0.05, 600
 # A curve whose deltas are all 0 begins at epsilon 0.

@@ -16,8 +16,6 @@ from sweep_tools import InOrder
 from typer.testing import CliRunner
 
 from dpaudit.cli import app
-from dpaudit.engines.store import Store
-from dpaudit.engines.sweep import run
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.stats.binomial import rate_limits
 from dpaudit_lab.calibration import pipeline
@@ -37,6 +35,8 @@ from dpaudit_lab.calibration.table import (
     sweeps,
     table,
 )
+from dpaudit_lab.sweeps.store import Store
+from dpaudit_lab.sweeps.sweep import run
 
 EQUAL = "silent, all equal"
 CASES = pipeline_cases()

@@ -7,8 +7,6 @@ import pytest
 from sweep_tools import InOrder
 
 from dpaudit.bounds import ranked, rounds
-from dpaudit.engines.store import Found, Store
-from dpaudit.engines.sweep import run
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.result import judge
 from dpaudit.stats.binomial import rate_limits
@@ -31,6 +29,8 @@ from dpaudit_lab.calibration.table import (
     table,
 )
 from dpaudit_lab.calibration.whole import AUDITS_PER_TRIAL, whole_cases
+from dpaudit_lab.sweeps.store import Found, Store
+from dpaudit_lab.sweeps.sweep import run
 
 AUDITS = 300
 

@@ -10,7 +10,6 @@ from dataclasses import asdict
 import pytest
 from typer.testing import CliRunner
 
-from dpaudit.engines.store import Store
 from dpaudit_lab.benchmark.guessers import SMALL_GAMES, Guessers
 from dpaudit_lab.cli import app
 from dpaudit_lab.power.methods import methods
@@ -19,6 +18,7 @@ from dpaudit_lab.power.peers import PEERS, peer_null_sweep, peer_sweep
 from dpaudit_lab.power.plan import Guesses
 from dpaudit_lab.power.sweeps import plan_sweep
 from dpaudit_lab.power.task import Task, draw
+from dpaudit_lab.sweeps.store import Store
 
 TASK = Task(canaries=60)
 PLAN = Guesses(exact=20, steinke=20, weighted=None)

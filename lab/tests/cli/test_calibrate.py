@@ -6,8 +6,6 @@ from dataclasses import asdict, replace
 import pytest
 from typer.testing import CliRunner
 
-from dpaudit.engines import sweep
-from dpaudit.engines.store import Store
 from dpaudit_lab.calibration import table
 from dpaudit_lab.calibration.cases import Case
 from dpaudit_lab.calibration.pipeline import PipelineCase, Way
@@ -16,6 +14,8 @@ from dpaudit_lab.calibration.roads import AS_IT_WAS
 from dpaudit_lab.calibration.table import Part, Plan, Row
 from dpaudit_lab.calibration.whole import WholeCase
 from dpaudit_lab.cli import app
+from dpaudit_lab.sweeps import sweep
+from dpaudit_lab.sweeps.store import Store
 
 ROW = Row(
     part=Part.RULES,

@@ -20,14 +20,14 @@ from dpaudit.cli._engines import (
     WorkersOption,
 )
 from dpaudit.cli._shared import reported
-from dpaudit.engines.store import Cell, Found, Store
-from dpaudit.engines.sweep import Sweep
 from dpaudit_lab.cli import app
 from dpaudit_lab.cli.sweeping import (
     StoreOption,
     Where,
     filled,
 )
+from dpaudit_lab.sweeps.store import Cell, Found, Store
+from dpaudit_lab.sweeps.sweep import Sweep
 
 SECONDS = float(os.environ.get("TRIAL_SECONDS", "0.02"))
 SWEEP = Sweep(
@@ -178,7 +178,7 @@ def test_an_interrupt_leaves_a_store_that_the_same_command_goes_on_from(tmp_path
     path = tmp_path / "s.sqlite"
     script = [sys.executable, __file__, "--store", str(path), "--workers", "2"]
     environment = os.environ | {
-        "PYTHONPATH": str(Path(trials.__file__).parent),
+        "PYTHONPATH": os.pathsep.join([str(Path(trials.__file__).parent), *sys.path]),
         "TRIAL_SECONDS": "0.05",  # long enough for a busy machine to interrupt it
     }
     process = subprocess.Popen(

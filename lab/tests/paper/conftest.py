@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 from sweep_tools import InOrder
 
-from dpaudit.engines.store import Store
-from dpaudit.engines.sweep import run
+from dpaudit_lab.sweeps.store import Store
+from dpaudit_lab.sweeps.sweep import run
 
 
 @pytest.fixture

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from dpaudit.engines.local import LocalEngine
-from dpaudit.engines.store import Store
-from dpaudit.engines.sweep import run
 from dpaudit_lab.paper import efficiency
 from dpaudit_lab.paper.efficiency import (
     ADAPTIVE,
@@ -21,6 +19,8 @@ from dpaudit_lab.paper.efficiency import (
     trial,
 )
 from dpaudit_lab.pictures.curves import draw_panels
+from dpaudit_lab.sweeps.store import Store
+from dpaudit_lab.sweeps.sweep import run
 
 
 def log_odds(chance: float) -> float:

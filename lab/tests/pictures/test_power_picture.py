@@ -10,7 +10,6 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.text import Text
 from typer.testing import CliRunner
 
-from dpaudit.engines.store import Store
 from dpaudit.errors import InvalidInputError
 from dpaudit_lab.cli import app
 from dpaudit_lab.pictures import power_picture as module
@@ -20,6 +19,7 @@ from dpaudit_lab.pictures.style import STYLE
 from dpaudit_lab.power.plan import Guesses
 from dpaudit_lab.power.sweeps import plan_sweep
 from dpaudit_lab.power.task import Task
+from dpaudit_lab.sweeps.store import Store
 
 CAPTION = (
     "Scores N(0, 1) and N(1, 1), delta = 1e-05, alpha = 0.05. 50 "

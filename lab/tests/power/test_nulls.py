@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from sweep_tools import InOrder
 
-from dpaudit.engines.store import Store
-from dpaudit.engines.sweep import run
 from dpaudit.errors import InvalidInputError
 from dpaudit_lab.power.methods import methods
 from dpaudit_lab.power.nulls import NULLS, Null, Wrong, null_draw
 from dpaudit_lab.power.plan import Guesses
 from dpaudit_lab.power.sweeps import null_sweep
 from dpaudit_lab.power.task import Task
+from dpaudit_lab.sweeps.store import Store
+from dpaudit_lab.sweeps.sweep import run
 
 SMALL = Task(canaries=20, mu=2.0, delta=1e-3)
 PLAN = Guesses(exact=10, steinke=11, weighted=12)

@@ -11,8 +11,6 @@ from sweep_tools import InOrder
 
 from dpaudit.bounds.readings import Counts
 from dpaudit.bounds.steinke import Steinke
-from dpaudit.engines.store import Store
-from dpaudit.engines.sweep import run
 from dpaudit.errors import InvalidInputError
 from dpaudit_lab.power.jax_privacy import JaxPrivacyDefault, JaxPrivacySplit
 from dpaudit_lab.power.methods import RankedAll
@@ -21,6 +19,8 @@ from dpaudit_lab.power.plan import Guesses, planned_setting
 from dpaudit_lab.power.privacy_guard import PrivacyGuardNode, load
 from dpaudit_lab.power.published import published_bound, published_p_value
 from dpaudit_lab.power.task import Task, draw
+from dpaudit_lab.sweeps.store import Store
+from dpaudit_lab.sweeps.sweep import run
 
 SMALL = Task(canaries=20, mu=2.0, delta=1e-3)
 PLAN = Guesses(exact=10, steinke=11, weighted=12)

@@ -15,8 +15,6 @@ from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.readings import Counts, Weighted
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.bounds.weighted import WeightedGuesses
-from dpaudit.engines.store import Store
-from dpaudit.engines.sweep import Sweep, run
 from dpaudit.errors import InvalidInputError
 from dpaudit.mechanisms.local import LocalGaussian
 from dpaudit.theory.correct_guess_distribution import correct_guess_distribution
@@ -52,6 +50,8 @@ from dpaudit_lab.power.sweeps import (
 from dpaudit_lab.power.table import Comparison
 from dpaudit_lab.power.task import Task, draw, draw_number
 from dpaudit_lab.power.timing import cpu, median_ratio, ratio_of
+from dpaudit_lab.sweeps.store import Store
+from dpaudit_lab.sweeps.sweep import Sweep, run
 
 SMALL = Task(canaries=20, mu=2.0, delta=1e-3)
 PLAN = Guesses(exact=10, steinke=11, weighted=12)

@@ -1,22 +1,16 @@
-"""How far a sweep is, and the means so far of the setting that it is at."""
+"""How far a long run is."""
 
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self, final
+from typing import final
 
-from dpaudit.engines.store import Cell, Found, Outcome, Store
-
-__all__ = ["Progress", "Tally"]
-
-
-_LARGEST = sys.float_info.max  # integers may be larger; they have no mean
+__all__ = ["Progress"]
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """How far a sweep is.
+    """How far a run is.
 
     Attributes:
         done: Trials in the store, of those wanted.
@@ -24,7 +18,7 @@ class Progress:
         total: Trials wanted.
         cells_done: Settings of which no trial is left to run.
         cells: Settings.
-        cell: The setting that last reported; None before the first one does.
+        setting: The one that last reported, as JSON; None before the first one does.
         means: Means of its numbers, over all its trials in the store.
     """
 
@@ -33,86 +27,5 @@ class Progress:
     total: int
     cells_done: int
     cells: int
-    cell: Cell | None = None
+    setting: str | None = None
     means: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(slots=True)
-class _Sums:
-    """Sums of a cell's numbers, and how many trials had each."""
-
-    sums: dict[str, float] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-
-    def add(self, outcome: Outcome) -> None:
-        for name, value in outcome.items():
-            if isinstance(value, int | float) and abs(value) <= _LARGEST:
-                self.sums[name] = self.sums.get(name, 0.0) + value
-                self.counts[name] = self.counts.get(name, 0) + 1
-
-    def means(self) -> dict[str, float]:
-        return {name: total / self.counts[name] for name, total in self.sums.items()}
-
-
-@dataclass(slots=True)
-class Tally:
-    """Keeps count while a sweep runs.
-
-    Attributes:
-        progress: How far it is.
-        left: Trials of each cell that were not run yet.
-        failed: Which ones of each cell failed, this time.
-        sums: What means are made of.
-    """
-
-    progress: Progress
-    left: dict[Cell, int]
-    failed: dict[Cell, set[int]]
-    sums: dict[Cell, _Sums]
-
-    @classmethod
-    def start(cls, store: Store, cells: Iterable[Cell], *, trials: int) -> Self:
-        """Count what a store holds before a sweep begins."""
-        left = {cell: trials - store.count(cell, trials) for cell in cells}
-        sums = {cell: _Sums() for cell in left}
-        for cell, todo in left.items():
-            if 0 < todo < trials:  # what is complete is not shown any more
-                for outcome in store.outcomes(cell):
-                    sums[cell].add(outcome)
-        total = trials * len(left)
-        progress = Progress(
-            done=total - sum(left.values()),
-            failed=0,
-            total=total,
-            cells_done=sum(todo == 0 for todo in left.values()),
-            cells=len(left),
-        )
-        failed: dict[Cell, set[int]] = {cell: set() for cell in left}
-        return cls(progress=progress, left=left, failed=failed, sums=sums)
-
-    def add(self, batch: Iterable[Found]) -> None:
-        """Count what a batch brought."""
-        before, means, cell = self.progress, self.progress.means, self.progress.cell
-        done, failed, cells_done = before.done, before.failed, before.cells_done
-        for found in batch:
-            ran = len(found.outcomes) + len(found.failures)
-            if not ran:
-                continue
-            cell = found.cell
-            for _, outcome in found.outcomes:
-                self.sums[cell].add(outcome)
-            means = self.sums[cell].means()
-            done += len(found.outcomes)
-            failed += len(found.failures)
-            self.failed[cell].update(trial for trial, _ in found.failures)
-            self.left[cell] -= ran
-            cells_done += self.left[cell] == 0
-        self.progress = Progress(
-            done=done,
-            failed=failed,
-            total=before.total,
-            cells_done=cells_done,
-            cells=before.cells,
-            cell=cell,
-            means=means,
-        )

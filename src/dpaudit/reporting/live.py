@@ -155,11 +155,11 @@ def _duration(seconds: float) -> str:
 
 def _means(progress: Progress) -> list[str]:
     """Return the setting that last reported with its means so far, if any did."""
-    if progress.cell is None or not progress.means:
+    if progress.setting is None or not progress.means:
         return []
     shown = list(progress.means.items())[:_MEANS]
     means = ", ".join(f"{name} {mean:.4g}" for name, mean in shown)
-    return [f"{_named(json.loads(progress.cell.setting))}means so far: {means}"]
+    return [f"{_named(json.loads(progress.setting))}means so far: {means}"]
 
 
 def _named(setting: Mapping[str, object]) -> str:

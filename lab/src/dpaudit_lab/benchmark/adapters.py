@@ -19,12 +19,12 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from dpaudit.engines.store import Outcome, Setting
 from dpaudit.errors import MissingExtraError
 from dpaudit_lab.benchmark.costs import BARE, Costs, not_installed
 from dpaudit_lab.benchmark.memory import growth
 from dpaudit_lab.benchmark.row import Part
 from dpaudit_lab.power.timing import cpu
+from dpaudit_lab.sweeps.store import Outcome, Setting
 
 __all__ = ["KINDS", "SMALL_KINDS", "Kind", "adapters", "training"]
 

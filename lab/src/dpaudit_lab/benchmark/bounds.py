@@ -11,8 +11,6 @@ from typing import final
 
 import numpy as np
 
-from dpaudit.engines.store import Outcome, Setting, Store
-from dpaudit.engines.sweep import Sweep
 from dpaudit_lab.benchmark.memory import growth
 from dpaudit_lab.benchmark.row import Bound, Cost, Part, Row
 from dpaudit_lab.power import table
@@ -20,6 +18,8 @@ from dpaudit_lab.power.methods import Method, methods
 from dpaudit_lab.power.peers import PEERS, Peer
 from dpaudit_lab.power.plan import Guesses, guesses_of, planned_setting
 from dpaudit_lab.power.task import Draw, Task, draw, task_of
+from dpaudit_lab.sweeps.store import Outcome, Setting, Store
+from dpaudit_lab.sweeps.sweep import Sweep
 
 __all__ = ["Bounds", "memory_trial"]
 

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from dpaudit import _validate
-from dpaudit.engines.store import Setting, Store
-from dpaudit.engines.sweep import Sweep, TrialFunction
 from dpaudit_lab.benchmark.row import Part, Row, cost_of
+from dpaudit_lab.sweeps.store import Setting, Store
+from dpaudit_lab.sweeps.sweep import Sweep, TrialFunction
 
 __all__ = ["BARE", "Costs", "not_installed"]
 

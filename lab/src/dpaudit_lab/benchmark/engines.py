@@ -22,13 +22,13 @@ import numpy as np
 
 from dpaudit import _validate
 from dpaudit.engines.engine import ONE_THREAD, Engine
-from dpaudit.engines.store import Outcome, Setting, Store
-from dpaudit.engines.sweep import Sweep, run
 from dpaudit_lab.benchmark.costs import BARE, Costs, not_installed
 from dpaudit_lab.benchmark.memory import growth
 from dpaudit_lab.benchmark.processes import PROC, Tree
 from dpaudit_lab.benchmark.row import Part
 from dpaudit_lab.benchmark.work import work
+from dpaudit_lab.sweeps.store import Outcome, Setting, Store
+from dpaudit_lab.sweeps.sweep import Sweep, run
 
 __all__ = [
     "LOADS",

@@ -28,8 +28,6 @@ from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.readings import Counts
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.sums import canary_log_odds, count_likelihood, simulate_sums
-from dpaudit.engines.store import Outcome, Setting, Store
-from dpaudit.engines.sweep import Sweep, TrialFunction
 from dpaudit.game.guessers import Extremes, Submission, most_likely
 from dpaudit_lab.benchmark.memory import growth
 from dpaudit_lab.benchmark.row import Bound, Part, Row, cost_of
@@ -37,6 +35,8 @@ from dpaudit_lab.paper.training import EPSILON, NOISE
 from dpaudit_lab.power.nulls import Wrong
 from dpaudit_lab.power.task import draw_number, numbered
 from dpaudit_lab.power.timing import cpu
+from dpaudit_lab.sweeps.store import Outcome, Setting, Store
+from dpaudit_lab.sweeps.sweep import Sweep, TrialFunction
 
 __all__ = ["GUESSERS", "Game", "Guessers", "Run", "by_likelihood", "by_sums", "run_of"]
 

@@ -7,12 +7,12 @@ from typing import Protocol, Self, final
 
 import numpy as np
 
-from dpaudit.engines.store import Store
-from dpaudit.engines.sweep import Sweep
 from dpaudit.errors import InvalidInputError
 from dpaudit.stats.means import standard_error
 from dpaudit_lab.power.nulls import Wrong
 from dpaudit_lab.power.timing import Ratio, ratio_of
+from dpaudit_lab.sweeps.store import Store
+from dpaudit_lab.sweeps.sweep import Sweep
 
 __all__ = ["Bound", "Comparison", "Cost", "Part", "Row", "cost_of"]
 

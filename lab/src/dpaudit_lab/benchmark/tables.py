@@ -20,7 +20,6 @@ from typing import Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.engines.store import Outcome, Setting
 from dpaudit.game.design import Design
 from dpaudit.game.rules import OneRun
 from dpaudit.privacy.guarantees import ApproxDP
@@ -28,6 +27,7 @@ from dpaudit_lab.benchmark.costs import BARE, Costs, not_installed
 from dpaudit_lab.benchmark.memory import growth
 from dpaudit_lab.benchmark.row import Part
 from dpaudit_lab.power.timing import cpu
+from dpaudit_lab.sweeps.store import Outcome, Setting
 
 __all__ = ["GUESSES", "ROWS", "SMALL_ROWS", "bare", "counted", "tables", "write_table"]
 

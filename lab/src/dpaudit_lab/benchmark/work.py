@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from dpaudit.engines.store import Outcome, Setting
+from dpaudit_lab.sweeps.store import Outcome, Setting
 
 __all__ = ["work"]
 

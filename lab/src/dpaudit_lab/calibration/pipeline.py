@@ -30,7 +30,6 @@ from typing import Final, Protocol, final
 import numpy as np
 from scipy import special
 
-from dpaudit.engines.store import Outcome, Setting
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
@@ -56,6 +55,7 @@ from dpaudit_lab.calibration.roads import (
     Scores,
 )
 from dpaudit_lab.power.task import draw_number
+from dpaudit_lab.sweeps.store import Outcome, Setting
 
 __all__ = ["AUDITS_PER_TRIAL", "PipelineCase", "Way", "pipeline_cases", "trial"]
 

@@ -4,7 +4,6 @@ from typing import Final
 
 import numpy as np
 
-from dpaudit.engines.store import Outcome, Setting
 from dpaudit.errors import InvalidInputError
 from dpaudit.theory.adaptive import stopping_distribution
 from dpaudit_lab.calibration import peers
@@ -20,6 +19,7 @@ from dpaudit_lab.calibration.nulls import Stopping, right_tail
 from dpaudit_lab.calibration.rules import CountRule, WeightedRule
 from dpaudit_lab.calibration.several import CurveRule, IndependentRule
 from dpaudit_lab.calibration.unequal import UnequalRule
+from dpaudit_lab.sweeps.store import Outcome, Setting
 
 __all__ = ["FEW", "MANY", "audits_per_trial", "exact_rate", "setting", "trial"]
 

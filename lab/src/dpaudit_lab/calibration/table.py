@@ -19,8 +19,6 @@ from types import MappingProxyType
 from typing import Any, Final, final
 
 from dpaudit import _validate
-from dpaudit.engines.store import Setting, Store
-from dpaudit.engines.sweep import Sweep
 from dpaudit.errors import InvalidInputError
 from dpaudit.stats.binomial import rate_limits
 from dpaudit_lab.calibration import pipeline, rates, whole
@@ -33,6 +31,8 @@ from dpaudit_lab.calibration.pipeline import (
 )
 from dpaudit_lab.calibration.subjects import ALPHA, subject
 from dpaudit_lab.calibration.whole import WholeCase, whole_cases
+from dpaudit_lab.sweeps.store import Setting, Store
+from dpaudit_lab.sweeps.sweep import Sweep
 
 __all__ = [
     "ASKED",

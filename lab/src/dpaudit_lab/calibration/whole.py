@@ -18,7 +18,6 @@ import numpy as np
 from dpaudit.bounds.adaptive import coupling_price
 from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.readings import Counts, Reading, Weighted
-from dpaudit.engines.store import Outcome, Setting
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.auditors import audit_classic, play_adaptive, play_one_run
 from dpaudit.game.coins import Coins
@@ -64,6 +63,7 @@ from dpaudit_lab.calibration.subjects import (
     small_mechanism,
     subject,
 )
+from dpaudit_lab.sweeps.store import Outcome, Setting
 
 __all__ = ["AUDITS_PER_TRIAL", "WholeCase", "trial", "whole_cases"]
 

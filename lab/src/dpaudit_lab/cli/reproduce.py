@@ -24,9 +24,9 @@ from dpaudit_lab.cli.sweeping import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from dpaudit.engines.sweep import Sweep
     from dpaudit_lab.paper.figure import Figure
     from dpaudit_lab.paper.summary import Summary
+    from dpaudit_lab.sweeps.sweep import Sweep
 
 _COMMAND = "dpaudit-lab reproduce"
 _PICTURES = (".svg", ".png", ".pdf")

@@ -13,7 +13,7 @@ from dpaudit.cli._shared import JsonOption, reflowed, reported
 from dpaudit.errors import InvalidInputError, on_one_line
 
 if TYPE_CHECKING:
-    from dpaudit.engines.store import State, Store
+    from dpaudit_lab.sweeps.store import State, Store
 
 __all__ = ["sweep"]
 
@@ -57,7 +57,7 @@ def export(
 
     Exits with 0, or 2 if something is misused.
     """
-    from dpaudit.engines.export import export  # noqa: PLC0415
+    from dpaudit_lab.sweeps.export import export  # noqa: PLC0415
 
     with _opened(store) as opened, patience("writing the table"):
         rows = export(opened, table)
@@ -69,7 +69,7 @@ def _opened(path: Path) -> "Iterator[Store]":
     """Open a copy of a store; say what is wrong if there is none."""
     import sqlite3  # noqa: PLC0415 (so that --help stays light)
 
-    from dpaudit.engines.store import Store  # noqa: PLC0415
+    from dpaudit_lab.sweeps.store import Store  # noqa: PLC0415
 
     try:
         if not path.is_file():
@@ -122,7 +122,7 @@ def _print_failures(group: "list[State]", store: "Store") -> None:
 
 def _json(states: "list[State]", store: "Store") -> str:
     from dpaudit import _canonical  # noqa: PLC0415
-    from dpaudit.engines.store import entries  # noqa: PLC0415
+    from dpaudit_lab.sweeps.store import entries  # noqa: PLC0415
 
     return _canonical.text(
         {

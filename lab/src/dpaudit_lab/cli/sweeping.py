@@ -13,8 +13,8 @@ from dpaudit.cli._shared import leave
 
 if TYPE_CHECKING:
     from dpaudit.engines.engine import Engine
-    from dpaudit.engines.store import Store
-    from dpaudit.engines.sweep import Sweep
+    from dpaudit_lab.sweeps.store import Store
+    from dpaudit_lab.sweeps.sweep import Sweep
 
 __all__ = ["StoreOption", "TrialsOption", "Where", "filled"]
 
@@ -60,7 +60,7 @@ def filled(where: Where, sweeps: "Sequence[Sweep]") -> "Iterator[Store]":
     """
     import sqlite3  # noqa: PLC0415 (so that --help stays light)
 
-    from dpaudit.engines.store import Store  # noqa: PLC0415
+    from dpaudit_lab.sweeps.store import Store  # noqa: PLC0415
 
     try:
         engine = chosen_engine(
@@ -93,8 +93,8 @@ def filled(where: Where, sweeps: "Sequence[Sweep]") -> "Iterator[Store]":
 def _run(
     where: Where, sweeps: "Sequence[Sweep]", engine: "Engine", store: "Store"
 ) -> None:
-    from dpaudit.engines.sweep import run  # noqa: PLC0415
     from dpaudit.reporting.live import watched  # noqa: PLC0415
+    from dpaudit_lab.sweeps.sweep import run  # noqa: PLC0415
 
     failed = 0
     for sweep in sweeps:

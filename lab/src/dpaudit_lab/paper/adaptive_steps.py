@@ -20,8 +20,6 @@ from dpaudit.bounds.readings import Counts
 from dpaudit.bounds.strength import mechanism_ceiling
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.sums import DiracSums, SeenSums
-from dpaudit.engines.store import Outcome, Setting, Store
-from dpaudit.engines.sweep import Sweep
 from dpaudit.game.guessers import Confident, MostLikely
 from dpaudit.game.rules import AdaptiveBets, AdaptiveCount
 from dpaudit.mechanisms.noise import GaussianNoise
@@ -51,6 +49,8 @@ from dpaudit_lab.pictures.chart import (
     mean_point,
     true_and_shown,
 )
+from dpaudit_lab.sweeps.store import Outcome, Setting, Store
+from dpaudit_lab.sweeps.sweep import Sweep
 
 __all__ = [
     "ADAPTIVE_STEPS",

@@ -37,8 +37,6 @@ from dpaudit.dpsgd.planning import plan_audit
 from dpaudit.dpsgd.planning.limit import training_limit
 from dpaudit.dpsgd.planning.plan import Plan
 from dpaudit.dpsgd.planning.training import Training
-from dpaudit.engines.store import Outcome, Setting, Store
-from dpaudit.engines.sweep import Sweep
 from dpaudit.game.guessers import Confident, MostLikely
 from dpaudit.game.rules import AdaptiveCount, AdaptiveRounds
 from dpaudit.mechanisms.exposure import AllOrNothing, NameAndShame
@@ -64,6 +62,8 @@ from dpaudit_lab.pictures.chart import (
     Point,
     median_point,
 )
+from dpaudit_lab.sweeps.store import Outcome, Setting, Store
+from dpaudit_lab.sweeps.sweep import Sweep
 
 __all__ = ["PANELS", "charts", "sweeps", "trial", "worth"]
 

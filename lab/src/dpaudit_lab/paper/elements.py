@@ -11,8 +11,6 @@ from functools import partial
 
 import numpy as np
 
-from dpaudit.engines.store import Outcome, Setting, Store
-from dpaudit.engines.sweep import Sweep
 from dpaudit_lab.paper.counting import (
     ACCURACY_CURVES,
     BOUND_CURVES,
@@ -34,6 +32,8 @@ from dpaudit_lab.paper.training import (
     one_training,
 )
 from dpaudit_lab.pictures.chart import Chart, Curve, Limit, Mark, Point
+from dpaudit_lab.sweeps.store import Outcome, Setting, Store
+from dpaudit_lab.sweeps.sweep import Sweep
 
 __all__ = [
     "ACCURACY",

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
 from dpaudit import _validate
-from dpaudit.engines.store import Setting, Store
-from dpaudit.engines.sweep import Sweep
 from dpaudit.errors import InvalidInputError
 from dpaudit_lab.paper.findings import Finding
 from dpaudit_lab.pictures.chart import Chart
+from dpaudit_lab.sweeps.store import Setting, Store
+from dpaudit_lab.sweeps.sweep import Sweep
 
 __all__ = ["Figure", "Reproduced", "number", "rows"]
 

@@ -12,8 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from dpaudit.engines.store import Outcome, Setting, Store
-from dpaudit.engines.sweep import Sweep
 from dpaudit_lab.paper.counting import (
     ACCURACY_CURVES,
     BOUND_CURVES,
@@ -29,6 +27,8 @@ from dpaudit_lab.paper.figure import Figure, Reproduced, number, rows
 from dpaudit_lab.paper.findings import Note, shown
 from dpaudit_lab.paper.training import EPSILON, MOST, NOISE, one_training
 from dpaudit_lab.pictures.chart import Chart, Limit, Point
+from dpaudit_lab.sweeps.store import Outcome, Setting, Store
+from dpaudit_lab.sweeps.sweep import Sweep
 
 __all__ = ["ACCURACY", "BOUNDS", "ELEMENTS", "EPSILONS", "GUESSES", "trial"]
 

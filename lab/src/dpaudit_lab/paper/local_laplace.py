@@ -14,8 +14,6 @@ from math import expm1, hypot
 
 import numpy as np
 
-from dpaudit.engines.store import Outcome, Setting, Store
-from dpaudit.engines.sweep import Sweep
 from dpaudit.game.coins import Coins
 from dpaudit.game.guessers import Everyone
 from dpaudit.mechanisms.local import LocalLaplace
@@ -25,6 +23,8 @@ from dpaudit_lab.paper.courses import CLEAR
 from dpaudit_lab.paper.figure import Figure, Reproduced, number, rows
 from dpaudit_lab.paper.findings import Observation, Verdict, shown, verdict
 from dpaudit_lab.pictures.chart import Chart, Curve, Look, Point, mean_point
+from dpaudit_lab.sweeps.store import Outcome, Setting, Store
+from dpaudit_lab.sweeps.sweep import Sweep
 
 __all__ = ["CANARIES", "EPSILONS", "LOCAL_LAPLACE", "limit", "nears", "trial"]
 

@@ -19,8 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from dpaudit.engines.store import Outcome, Setting, Store
-from dpaudit.engines.sweep import Sweep
 from dpaudit.game.guessers import Confident
 from dpaudit.game.rules import AdaptiveBets, AdaptiveCount
 from dpaudit.mechanisms.sets import CountInSets
@@ -41,6 +39,8 @@ from dpaudit_lab.paper.findings import (
 )
 from dpaudit_lab.paper.one_game import OneGame
 from dpaudit_lab.pictures.chart import Chart, Curve, Look, Point, mean_point
+from dpaudit_lab.sweeps.store import Outcome, Setting, Store
+from dpaudit_lab.sweeps.sweep import Sweep
 
 __all__ = ["SETS", "SET_SIZES", "SIZES", "committed", "most", "trial"]
 

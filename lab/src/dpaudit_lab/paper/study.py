@@ -25,8 +25,6 @@ from dpaudit import _validate
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.readings import Counts
 from dpaudit.engines.local import LocalEngine
-from dpaudit.engines.store import Outcome, Setting, Store
-from dpaudit.engines.sweep import Sweep, run
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Coins
 from dpaudit.game.guessers import MostLikely
@@ -49,6 +47,8 @@ from dpaudit_lab.pictures.chart import (
     mean_point,
     median_point,
 )
+from dpaudit_lab.sweeps.store import Outcome, Setting, Store
+from dpaudit_lab.sweeps.sweep import Sweep, run
 
 __all__ = ["Study"]
 

@@ -15,8 +15,6 @@ from typing import Final, final
 
 import numpy as np
 
-from dpaudit.engines.store import Outcome, Setting
-from dpaudit.engines.sweep import Sweep
 from dpaudit_lab.power import jax_privacy, privacy_guard, published
 from dpaudit_lab.power.jax_privacy import JaxPrivacyDefault, JaxPrivacySplit
 from dpaudit_lab.power.methods import Method, RankedAll
@@ -26,6 +24,8 @@ from dpaudit_lab.power.privacy_guard import PrivacyGuardNode
 from dpaudit_lab.power.published import PublishedLoop
 from dpaudit_lab.power.task import Task, draw, draw_number, task_of
 from dpaudit_lab.power.timing import cpu
+from dpaudit_lab.sweeps.store import Outcome, Setting
+from dpaudit_lab.sweeps.sweep import Sweep
 
 __all__ = [
     "PEERS",

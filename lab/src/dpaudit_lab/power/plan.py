@@ -30,10 +30,10 @@ from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.readings import Counts, Weighted
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.bounds.weighted import WeightedGuesses
-from dpaudit.engines.store import Setting
 from dpaudit.stats.search import least_yes
 from dpaudit_lab.power.law import right_among, right_chances
 from dpaudit_lab.power.task import Task
+from dpaudit_lab.sweeps.store import Setting
 
 __all__ = [
     "WEIGHTS",

@@ -18,8 +18,6 @@ from dataclasses import asdict
 
 import numpy as np
 
-from dpaudit.engines.store import Outcome, Setting, Store
-from dpaudit.engines.sweep import Sweep
 from dpaudit_lab.power.methods import methods
 from dpaudit_lab.power.nulls import Null, null_draw
 from dpaudit_lab.power.plan import (
@@ -30,6 +28,8 @@ from dpaudit_lab.power.plan import (
 )
 from dpaudit_lab.power.task import Task, draw, draw_number, task_of
 from dpaudit_lab.power.timing import cpu
+from dpaudit_lab.sweeps.store import Outcome, Setting, Store
+from dpaudit_lab.sweeps.sweep import Sweep
 
 __all__ = [
     "bound_sweep",

@@ -15,8 +15,6 @@ from typing import final
 import numpy as np
 
 from dpaudit import _validate
-from dpaudit.engines.store import Store
-from dpaudit.engines.sweep import Sweep
 from dpaudit.stats.means import standard_error
 from dpaudit_lab.power.nulls import MOST_CANARIES, NULLS, Null, Wrong
 from dpaudit_lab.power.peers import PEERS, Peer, peer_null_sweep, peer_sweep
@@ -24,6 +22,8 @@ from dpaudit_lab.power.plan import Guesses
 from dpaudit_lab.power.sweeps import bound_sweep, null_sweep, time_sweep
 from dpaudit_lab.power.task import Task
 from dpaudit_lab.power.timing import Ratio, ratio_of
+from dpaudit_lab.sweeps.store import Store
+from dpaudit_lab.sweeps.sweep import Sweep
 
 __all__ = ["COMPARED_WITH", "NAMES", "PEER_OF", "Comparison", "Row"]
 

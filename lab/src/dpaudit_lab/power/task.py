@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from dpaudit import _canonical, _validate
 from dpaudit.bounds.strength import mechanism_ceiling
-from dpaudit.engines.store import Setting
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import GaussianDP
+from dpaudit_lab.sweeps.store import Setting
 
 __all__ = ["Draw", "Task", "draw", "draw_number", "numbered", "task_of"]
 

@@ -11,8 +11,8 @@ import sys
 import trials
 
 from dpaudit.engines.local import LocalEngine
-from dpaudit.engines.store import Store
-from dpaudit.engines.sweep import Sweep, run
+from dpaudit_lab.sweeps.store import Store
+from dpaudit_lab.sweeps.sweep import Sweep, run
 
 SWEEP = Sweep(
     name="draw",

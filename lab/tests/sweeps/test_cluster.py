@@ -15,9 +15,9 @@ import trials
 from dpaudit.engines import engine as engines
 from dpaudit.engines.cluster import RayEngine
 from dpaudit.engines.local import LocalEngine
-from dpaudit.engines.store import Store
-from dpaudit.engines.sweep import Sweep, run
 from dpaudit.errors import InvalidInputError, UnreachableError, WorkerDiedError
+from dpaudit_lab.sweeps.store import Store
+from dpaudit_lab.sweeps.sweep import Sweep, run
 
 ENGINE = RayEngine(workers=2)
 

@@ -5,9 +5,9 @@ import csv
 import pyarrow.parquet
 import pytest
 
-from dpaudit.engines.export import export
-from dpaudit.engines.store import Cell, Store
 from dpaudit.errors import InvalidInputError
+from dpaudit_lab.sweeps.export import export
+from dpaudit_lab.sweeps.store import Cell, Store
 
 
 @pytest.fixture

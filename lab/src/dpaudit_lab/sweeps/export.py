@@ -15,8 +15,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from dpaudit._files import whole_file
-from dpaudit.engines.store import Store, entries
 from dpaudit.errors import InvalidInputError, MissingExtraError
+from dpaudit_lab.sweeps.store import Store, entries
 
 __all__ = ["export"]
 

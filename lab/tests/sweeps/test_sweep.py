@@ -14,8 +14,8 @@ import trials
 from sweep_tools import InOrder, stored
 
 from dpaudit.engines.local import LocalEngine
-from dpaudit.engines.store import Store
-from dpaudit.engines.sweep import Sweep, run
+from dpaudit_lab.sweeps.store import Store
+from dpaudit_lab.sweeps.sweep import Sweep, run
 
 SWEEP = Sweep(
     name="draw",
@@ -163,9 +163,9 @@ def test_progress_ends_with_every_cell_and_the_means_of_the_last():
     with Store(":memory:") as store:
         run(SWEEP, engine=InOrder(), store=store, progress=seen.append)
         by_hand = [o["x"] for o in store.outcomes(SWEEP.cell({"mean": 5.0}))]
-    assert (seen[0].done, seen[0].cells_done, seen[0].cell) == (0, 0, None)
+    assert (seen[0].done, seen[0].cells_done, seen[0].setting) == (0, 0, None)
     assert (seen[-1].done, seen[-1].cells_done, seen[-1].cells) == (80, 2, 2)
-    assert seen[-1].cell == SWEEP.cell({"mean": 5.0})
+    assert seen[-1].setting == SWEEP.cell({"mean": 5.0}).setting
     assert seen[-1].means["x"] == pytest.approx(np.mean(by_hand))
 
 

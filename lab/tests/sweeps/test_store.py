@@ -4,8 +4,8 @@ import sqlite3
 
 import pytest
 
-from dpaudit.engines.store import Cell, Found, State, Store
 from dpaudit.errors import InvalidInputError
+from dpaudit_lab.sweeps.store import Cell, Found, State, Store
 
 CELL = Cell(name="coin", revision=1, setting='{"p":0.5}')
 

@@ -1,0 +1,1 @@
+"""Many trials over many settings, kept in a store that survives any death."""
