@@ -27,7 +27,7 @@ from dpaudit.evidence.signing import generate_signing_key
 from dpaudit.game import Referee
 from dpaudit.game.combining import combine_runs
 from dpaudit.reporting.model_card import model_card_section
-from dpaudit.tables.reading import read_score_table
+from dpaudit.tables.sources import read_score_table
 from dpaudit.tables.tally import Shard, conclude_scores, tally_scores
 from dpaudit.tables.tally_json import tally_from_json, tally_to_json
 from dpaudit_lab.sweeps.store import Setting, Store

@@ -39,8 +39,12 @@ from dpaudit.explanation import explain
 from dpaudit.game.design import Commitment
 from dpaudit.game.result import Result
 from dpaudit.game.transcript import Transcript
-from dpaudit.tables import lists
-from dpaudit.tables.reading import read_score_table
+from dpaudit.tables.sources import (
+    ScoreLists,
+    read_score_list,
+    read_score_table,
+    read_scores,
+)
 from dpaudit.tables.tally import Shard, conclude_scores, tally_scores
 from dpaudit.tables.tally_json import tally_from_json, tally_to_json
 from dpaudit.training.any_loop import SumsAudit
@@ -154,12 +158,14 @@ def as_file(
 
 
 def read_both(path: Path) -> object:
-    if lists.holds_lists(path):
-        return lists.read_both_lists(path)
+    """Read a file as what it holds, and as one list unless it holds two."""
+    found = None
     try:
-        return read_score_table(path)
+        found = read_scores(path)
+        return found
     finally:
-        lists.read_score_list(path)
+        if not isinstance(found, ScoreLists):
+            read_score_list(path)
 
 
 def parquets() -> Iterable[bytes]:
@@ -199,7 +205,7 @@ def read_parquets(path: Path) -> object:
     try:
         return read_score_table(path)
     finally:
-        lists.read_score_list(path)
+        read_score_list(path)
 
 
 def read_state(data: bytes, folder: Path) -> object:
@@ -396,7 +402,7 @@ TARGETS: Final = MappingProxyType(
         ),
         "csv-list": Target(
             samples=samples.lists,
-            read=as_file(".csv", lists.read_score_list),
+            read=as_file(".csv", read_score_list),
             mutant=csv_mutant,
             names_file=True,
         ),
@@ -408,7 +414,7 @@ TARGETS: Final = MappingProxyType(
         ),
         "npy": Target(
             samples=samples.arrays,
-            read=as_file(".npy", lists.read_score_list),
+            read=as_file(".npy", read_score_list),
             mutant=npy_mutant,
             names_file=True,
         ),

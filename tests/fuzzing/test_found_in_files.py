@@ -14,8 +14,7 @@ from dpaudit.cli import app
 from dpaudit.errors import InvalidInputError
 from dpaudit.tables import columns
 from dpaudit.tables.columns import read_arrays
-from dpaudit.tables.lists import read_score_list
-from dpaudit.tables.reading import read_score_table
+from dpaudit.tables.sources import read_score_list, read_score_table
 from dpaudit.training.any_loop import SumsAudit
 
 # Arrays in files

@@ -15,7 +15,7 @@ from fuzz_targets import TARGETS
 from pyarrow import parquet
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.tables.reading import read_score_table
+from dpaudit.tables.sources import read_score_table
 
 CORPUS = json.loads((Path(__file__).parent / "corpus.json").read_text("utf-8"))
 NAMES = ("batches", "parquet", "tally")

@@ -20,7 +20,7 @@ from dpaudit.evidence import Registration, ScoreFiles, verify
 from dpaudit.game.design import Commitment
 from dpaudit.game.result import Result
 from dpaudit.game.transcript import Transcript
-from dpaudit.tables.reading import read_score_table
+from dpaudit.tables.sources import read_score_table
 
 READERS = {
     "design": (Design.from_json, "dpaudit.design.1"),

@@ -10,12 +10,11 @@ from dpaudit import ApproxDP, Coins, Design, Key, OneRun, Ranking
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game import Commitment
 from dpaudit.stats.binomial import rate_limits
-from dpaudit.tables.lists import (
+from dpaudit.tables.sources import (
     ScoreLists,
-    audit_score_lists,
-    holds_lists,
-    read_both_lists,
+    ScoreTable,
     read_score_list,
+    read_scores,
 )
 
 CLAIM = ApproxDP(epsilon=1.0, delta=0.0)
@@ -94,20 +93,20 @@ def test_a_truncated_npy_file_is_named(tmp_path):
 def test_both_lists_may_be_in_one_file(tmp_path):
     path = tmp_path / "both.npz"
     np.savez(path, in_scores=[1.0, 2.0], out_scores=[0.0])
-    assert holds_lists(path)
-    both = read_both_lists(path)
+    both = read_scores(path)
+    assert isinstance(both, ScoreLists)
     assert (both.included.tolist(), both.excluded.tolist()) == ([1.0, 2.0], [0.0])
     assert both.canaries == 3
     np.savez(path, in_scores=[1.0, 2.0])
     with pytest.raises(InvalidInputError, match="expected one array 'out_scores'"):
-        read_both_lists(path)
+        read_scores(path)
     np.savez(path, id=[1], score=[2.0])
-    assert not holds_lists(path)
+    assert isinstance(read_scores(path), ScoreTable)
 
 
 def test_the_count_and_the_p_value_are_those_done_by_hand():
     seen = lists(52, 45)
-    result = audit_score_lists(seen, design=design(97, guesses=30))
+    result = seen.audit(design(97, guesses=30))
     rows = [(s, 1) for s in seen.included] + [(s, 0) for s in seen.excluded]
     ranked = [bit for _, bit in sorted(rows)]
     right = sum(ranked[-15:]) + 15 - sum(ranked[:15])
@@ -130,7 +129,7 @@ def test_the_order_of_a_list_does_not_matter(ties):
         included=rng.permutation(seen.included), excluded=seen.excluded[::-1]
     )
     one, other = (
-        audit_score_lists(each, design=design(110), coins=coins if ties else None)
+        each.audit(design(110), coins.key if ties else None)
         for each in (seen, shuffled)
     )
     assert one == other
@@ -148,7 +147,7 @@ def test_ties_are_decided_by_the_key_and_not_by_the_list_they_stand_in():
         ones = int(coins.bits().sum())
         seen = ScoreLists(included=np.zeros(ones), excluded=np.zeros(100 - ones))
         fixed = design(100, guesses=40)
-        found = audit_score_lists(seen, design=fixed, coins=coins)
+        found = seen.audit(fixed, coins.key)
         rights.append(found.reading.correct)
     assert abs(np.mean(rights) - 20) < 0.8
 
@@ -164,7 +163,7 @@ def test_with_a_key_tied_lists_refute_epsilon_0_no_more_often_than_alpha():
         coins = Coins(key=Key(number.to_bytes(32, "big")), count=n)
         ones = int(coins.bits().sum())
         seen = ScoreLists(included=np.zeros(ones), excluded=np.zeros(n - ones))
-        found = audit_score_lists(seen, design=fixed, coins=coins)
+        found = seen.audit(fixed, coins.key)
         wrong += found.claim_test.refuted
         assert found.claim_test.refuted == (found.reading.correct >= 20)
     assert rate_limits(wrong, 300, alpha=2e-3)[0] <= 0.05
@@ -176,7 +175,7 @@ def test_ties_without_a_key_are_broken_against_the_auditor(setting, guesses, rig
     """All equal: the 48 excluded come first. No seed decides, as there are no ids."""
     seen = ScoreLists(included=np.zeros(52), excluded=np.zeros(48))
     fixed = replace(design(100, guesses), setting=setting)
-    result = audit_score_lists(seen, design=fixed)
+    result = seen.audit(fixed)
     assert result.reading.correct == right
     assert f"of {guesses} guesses, all against the auditor; next time" in str(
         result.controls[1].said
@@ -195,7 +194,7 @@ def test_equal_scores_cost_something_where_a_guess_ends_between_them(
         included=np.array([9.0, 8, 8, 5, 2]), excluded=np.array([8.0, 5, 5, 2, 2, 1])
     )
     fixed = design(11, guesses)
-    found = audit_score_lists(seen, design=fixed, coins_were_independent=True)
+    found = seen.audit(fixed, coins_were_independent=True)
     assert found.reading.correct == right
     ties = [each.said for each in found.controls[1:]]
     assert len(ties) == (decided > 0)
@@ -205,14 +204,14 @@ def test_equal_scores_cost_something_where_a_guess_ends_between_them(
 def test_lengths_that_fair_coins_do_not_give_are_refused():
     """900 in and 100 out, without leakage, would certify epsilon about 2 elsewhere."""
     with pytest.raises(VoidAuditError, match="less than once in a million times"):
-        audit_score_lists(lists(900, 100, shift=0), design=design(1000))
+        lists(900, 100, shift=0).audit(design(1000))
 
 
 def test_exactly_half_is_refused_unless_it_is_said_to_be_chance():
     seen = lists(50, 50)
     with pytest.raises(VoidAuditError, match="exactly half of the coins are ones"):
-        audit_score_lists(seen, design=design(100))
-    result = audit_score_lists(seen, design=design(100), coins_were_independent=True)
+        seen.audit(design(100))
+    result = seen.audit(design(100), coins_were_independent=True)
     assert result.commitment is None
 
 
@@ -221,13 +220,11 @@ def test_with_a_key_as_many_must_be_in_as_its_coins_say():
     coins = Coins(key=key, count=100)
     ones = int(coins.bits().sum())
     fixed = design(100)
-    result = audit_score_lists(lists(ones, 100 - ones), design=fixed, coins=coins)
+    result = lists(ones, 100 - ones).audit(fixed, coins.key)
     assert result.commitment == Commitment.to(key, fixed)
     for included, total in ((ones + 1, 100), (ones, 101)):
         with pytest.raises(VoidAuditError, match=r"coins put \d+ in|101 scores"):
-            audit_score_lists(
-                lists(included, total - included), design=fixed, coins=coins
-            )
+            lists(included, total - included).audit(fixed, coins.key)
 
 
 def test_scores_that_say_nothing_refute_a_true_claim_rarely():
@@ -241,10 +238,8 @@ def test_scores_that_say_nothing_refute_a_true_claim_rarely():
     refuted = 0
     for seed in range(400):
         ones = int(rng.binomial(60, 0.5))
-        result = audit_score_lists(
-            lists(ones, 60 - ones, shift=0, seed=seed),
-            design=fixed,
-            coins_were_independent=True,
+        result = lists(ones, 60 - ones, shift=0, seed=seed).audit(
+            fixed, coins_were_independent=True
         )
         refuted += result.claim_test.refuted
     assert refuted <= 38

@@ -8,8 +8,7 @@ import pytest
 from pyarrow import parquet
 
 from dpaudit.errors import DpAuditError, InvalidInputError
-from dpaudit.tables.lists import read_score_list
-from dpaudit.tables.reading import read_score_table
+from dpaudit.tables.sources import read_score_list, read_score_table
 
 
 def write(folder, table, **options):

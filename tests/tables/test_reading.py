@@ -13,8 +13,7 @@ from dpaudit import Design, PureDP, Ranking
 from dpaudit.errors import DpAuditError, InvalidInputError, VoidAuditError
 from dpaudit.tables import columns
 from dpaudit.tables.columns import ColumnNames
-from dpaudit.tables.reading import ScoreTable, read_score_table
-from dpaudit.tables.sources import read_scores
+from dpaudit.tables.sources import ScoreTable, read_score_table, read_scores
 
 
 def plain(table):

@@ -22,7 +22,7 @@ from dpaudit import (
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.tables import parquet as score_files
 from dpaudit.tables.parquet import count_rows, read_batches
-from dpaudit.tables.reading import files_of
+from dpaudit.tables.sources import files_of
 from dpaudit.tables.tally import Shard, conclude_scores, tally_scores
 from dpaudit.tables.tally_json import tally_to_json
 

@@ -122,8 +122,7 @@ def audit(
     inconclusive, 4 if it is void.
     """
     from dpaudit.game.words import notes  # noqa: PLC0415 (numpy)
-    from dpaudit.tables.reading import ScoreTable  # noqa: PLC0415
-    from dpaudit.tables.sources import read_scores  # noqa: PLC0415
+    from dpaudit.tables.sources import ScoreTable, read_scores  # noqa: PLC0415
 
     outputs = Outputs(save=save, report=report, evidence=evidence)
     check_outputs(outputs)

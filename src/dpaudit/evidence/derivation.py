@@ -46,7 +46,7 @@ from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Control, Verdict, speaks_of_chance, speaks_of_ties
 from dpaudit.game.words import noise_detected, roads
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
-from dpaudit.tables.reading import ScoreTable
+from dpaudit.tables.sources import ScoreTable
 from dpaudit.training.result import detected_as_run, judge_accountant
 
 __all__ = [

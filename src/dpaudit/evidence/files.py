@@ -18,7 +18,7 @@ from dpaudit import _validate
 from dpaudit._codec import Document
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.tables.columns import USUAL, ColumnNames
-from dpaudit.tables.reading import ScoreTable, joined_tables, read_score_table
+from dpaudit.tables.sources import ScoreTable, joined_tables, read_score_table
 
 __all__ = ["ScoreFile", "ScoreFiles", "file_digest", "read_score_files", "score_files"]
 

@@ -1,18 +1,15 @@
-"""Columns of scores from .csv, .npy and .npz files: spelled, parsed, checked.
-
-What a column of a table must hold, and how it is said that it does not.
+"""Columns of scores from a file, by what they mean: id, bit and score.
 
 An id is a whole number or text, a bit is 0 or 1, a score is a number. Whatever the
 file's format, a breach is told alike: the file, the column, the row (the first row of
 data is row 1), what stands there, and what to do.
 
-Columns of a CSV file: UTF-8, commas, a header, one row for each canary.
-
-Arrays of .npy and .npz files, without pickle, and no larger than they are.
-
-The header of such an array says how large it is. It is believed only if the file holds
-that many bytes, so that a few bytes cannot ask for a machine's whole memory. Members of
-an archive are stored or deflated, as numpy writes them, and are never written to disk.
+A CSV file is UTF-8 text with commas, a header, and one row for each canary. Arrays of
+.npy and .npz files are read by numpy, without pickle. The header of such an array says
+how large it is, and is believed only if the file holds that many bytes, so that a few
+bytes cannot ask for a machine's whole memory. Members of an archive are stored or
+deflated, as numpy writes them, and are never written to disk. Parquet is read by
+``parquet``, which is held to the same.
 """
 
 import csv
@@ -21,13 +18,13 @@ import struct
 import warnings
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, Final, final
+from typing import IO, Any, Final, TypeAlias, final
 
 import numpy as np
 from numpy.lib import format as npy
@@ -41,23 +38,24 @@ __all__ = [
     "SPELLINGS",
     "USUAL",
     "ColumnNames",
+    "Columns",
+    "Place",
     "array_names",
+    "check_file",
     "check_flat",
     "check_size",
     "check_texts",
     "check_unpacked",
     "found",
     "read_arrays",
-    "read_csv",
-    "read_csv_list",
-    "read_npy",
-    "read_npz",
-    "refuse",
+    "read_columns",
     "text_column",
     "to_bits",
     "to_ids",
     "to_scores",
 ]
+
+Columns: TypeAlias = Mapping[str, NDArray[Any]]  # by their meaning
 
 # A column may be called by one or by many.
 SPELLINGS: Final = MappingProxyType(
@@ -66,6 +64,7 @@ SPELLINGS: Final = MappingProxyType(
 MOST_BYTES: Final = 8 << 30  # that a column may take; so many scores are a billion
 _UNPACKED: Final = 256 << 20  # bytes that a small file may grow to
 _GROWTH: Final = 100  # times; no column that means something is packed so well
+_LONGEST_HEADER: Final = 1 << 16  # bytes; numpy itself takes no more than 10,000
 MISSING: Final = (
     "a missing score must be replaced by one that does not depend on the coin, for "
     "example the median; a canary left out was chosen by someone"
@@ -126,10 +125,27 @@ class ColumnNames:
 USUAL: Final = ColumnNames()
 
 
-def refuse(path: Path, column: str, row: int | None, said: str) -> InvalidInputError:
-    """Return the error that names a file, a column and, if it is known, a row."""
-    place = f"column {column!r}" if row is None else f"column {column!r}, row {row}"
-    return InvalidInputError(f"{path}, {place}: {said}")
+@final
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What an error names: a file, a column of it, and perhaps a row.
+
+    Attributes:
+        path: The file.
+        column: What the column is called.
+        first: The number of the first row of the values that are looked at.
+    """
+
+    path: Path
+    column: str
+    first: int = 1
+
+    def refuse(self, said: str, *, row: int | None = None) -> InvalidInputError:
+        """Return the error; ``row`` counts from 0 within the values looked at."""
+        place = f"column {self.column!r}"
+        if row is not None:
+            place += f", row {self.first + row}"
+        return InvalidInputError(f"{self.path}, {place}: {said}")
 
 
 def found(
@@ -146,125 +162,98 @@ def found(
     for meaning, spellings in named.spellings.items():
         here = [name for name in names if name in spellings]
         if len(here) > 1:
-            raise refuse(
-                path, here[-1], None, f"there are {len(here)} such columns; keep one"
+            raise Place(path, here[-1]).refuse(
+                f"there are {len(here)} such columns; keep one"
             )
         if here:
             known[meaning] = here[0]
     return known
 
 
-def check_size(path: Path, column: str, size: int) -> None:
+def check_size(place: Place, size: int) -> None:
     """Refuse a column that would not fit, before any memory is asked for."""
     if size > MOST_BYTES:
-        raise refuse(
-            path,
-            column,
-            None,
+        raise place.refuse(
             f"it says that it takes {size:,} bytes, and no more than {MOST_BYTES:,} "
             "are read; divide the table",
         )
 
 
-def check_unpacked(path: Path, column: str, size: int, packed: int) -> None:
+def check_unpacked(place: Place, size: int, packed: int) -> None:
     """Refuse a column that would fill memory from a few bytes of a file."""
     if size > _UNPACKED and size > _GROWTH * packed:
-        raise refuse(
-            path,
-            column,
-            None,
+        raise place.refuse(
             f"it would take {size:,} bytes of memory, and only {packed:,} bytes of it "
             "are in the file; write it without compression, or divide the table",
         )
 
 
-def check_texts(path: Path, column: str, longest: int, rows: int, packed: int) -> None:
+def check_texts(place: Place, longest: int, rows: int, packed: int) -> None:
     """Refuse texts that would fill memory, as each takes as much as the longest."""
     size = 4 * longest * rows
     if size > MOST_BYTES or (size > _UNPACKED and size > _GROWTH * packed):
-        raise refuse(
-            path,
-            column,
-            None,
+        raise place.refuse(
             f"its longest text has {longest:,} characters, so that {rows:,} rows would "
             f"take {size:,} bytes of memory; use shorter ids, or whole numbers",
         )
 
 
-def text_column(path: Path, column: str, texts: list[str]) -> NDArray[np.str_]:
+def text_column(place: Place, texts: list[str]) -> NDArray[np.str_]:
     """Return texts as an array, in which all take as much memory as the longest."""
     longest = max(map(len, texts), default=0)
-    check_texts(path, column, longest, len(texts), sum(map(len, texts)))
+    check_texts(place, longest, len(texts), sum(map(len, texts)))
     try:
         return np.array(texts, np.str_)
     except UnicodeEncodeError as error:  # halves of surrogate pairs
-        raise refuse(path, column, None, "it is not Unicode text") from error
+        raise place.refuse("it is not Unicode text") from error
 
 
-def check_flat(path: Path, column: str, values: NDArray[Any]) -> None:
+def check_flat(place: Place, values: NDArray[Any]) -> None:
     """Refuse a column that is no list."""
     if values.ndim != 1:
-        raise refuse(
-            path, column, None, f"expected a list, got an array of shape {values.shape}"
-        )
+        raise place.refuse(f"expected a list, got an array of shape {values.shape}")
 
 
-def to_ids(path: Path, column: str, values: NDArray[Any]) -> NDArray[Any]:
+def to_ids(place: Place, values: NDArray[Any]) -> NDArray[Any]:
     """Return ids: whole numbers of 64 bits, or text."""
     kind = values.dtype.kind
     if kind == "S":
         try:
             return np.char.decode(values, "utf-8")
         except UnicodeDecodeError as error:
-            raise refuse(path, column, None, "it is not UTF-8 text") from error
+            raise place.refuse("it is not UTF-8 text") from error
     if kind not in "iuU":
-        raise refuse(
-            path,
-            column,
-            None,
-            f"it holds {values.dtype}, and ids are whole numbers or text",
+        raise place.refuse(
+            f"it holds {values.dtype}, and ids are whole numbers or text"
         )
     return values.astype({"i": np.int64, "u": np.uint64}.get(kind, values.dtype))
 
 
-def to_bits(
-    path: Path, column: str, values: NDArray[Any], *, first: int = 1
-) -> NDArray[np.uint8]:
+def to_bits(place: Place, values: NDArray[Any]) -> NDArray[np.uint8]:
     """Return bits, which may have been written as numbers or as truth values."""
     if values.dtype.kind not in "iufb":
-        raise refuse(
-            path,
-            column,
-            None,
-            f"it holds {values.dtype}; write 1 for included and 0 for not",
+        raise place.refuse(
+            f"it holds {values.dtype}; write 1 for included and 0 for not"
         )
     odd = np.flatnonzero(~((values == 0) | (values == 1)))
     if len(odd):
-        raise refuse(
-            path,
-            column,
-            int(odd[0]) + first,
+        raise place.refuse(
             f"{values[odd[0]]} is neither 0 nor 1; write 1 for included and 0 for not",
+            row=int(odd[0]),
         )
     return np.asarray(values == 1, np.uint8)
 
 
-def to_scores(
-    path: Path, column: str, values: NDArray[Any], *, first: int = 1
-) -> NDArray[np.float64]:
+def to_scores(place: Place, values: NDArray[Any]) -> NDArray[np.float64]:
     """Return scores as floats."""
     if values.dtype.kind not in "iufb":
-        raise refuse(
-            path, column, None, f"it holds {values.dtype}, and scores are numbers"
-        )
+        raise place.refuse(f"it holds {values.dtype}, and scores are numbers")
     with np.errstate(over="ignore", invalid="ignore"):  # of long doubles
         scores = np.asarray(values, np.float64)
     # NaN is the least of all, for numpy.
     if len(scores) and np.isnan(scores.min()):
         missing = int(np.flatnonzero(np.isnan(scores))[0])
-        raise refuse(
-            path, column, missing + first, f"the score is not a number; {MISSING}"
-        )
+        raise place.refuse(f"the score is not a number; {MISSING}", row=missing)
     return scores
 
 
@@ -273,8 +262,7 @@ _BITS: Final = MappingProxyType(
 )
 
 
-def read_csv(path: Path, named: ColumnNames = USUAL) -> Mapping[str, NDArray[Any]]:
-    """Return the columns of a table by their meaning: id, bit, score."""
+def _read_csv(path: Path, named: ColumnNames) -> Columns:
     with _lines(path) as lines:
         header = next(lines, None)
         if header is None:
@@ -282,7 +270,7 @@ def read_csv(path: Path, named: ColumnNames = USUAL) -> Mapping[str, NDArray[Any
         return _columns(path, header, lines, named)
 
 
-def read_csv_list(path: Path, named: ColumnNames = USUAL) -> NDArray[Any]:
+def _read_csv_list(path: Path, named: ColumnNames) -> Columns:
     """Return one list of scores: a number a line, or the score column of a table."""
     with _lines(path) as lines:
         first = next(lines, None)
@@ -290,14 +278,15 @@ def read_csv_list(path: Path, named: ColumnNames = USUAL) -> NDArray[Any]:
             raise InvalidInputError(f"{path} is empty; it must hold a score a line")
         if len(first) == 1 and _is_number(first[0]) and named.score is None:
             rows = _rows(path, lines, fields=1)
-            return _scores(path, "score", [first[0], *(row[0] for row in rows)])
+            texts = [first[0], *(row[0] for row in rows)]
+            return {"score": _scores(Place(path, "score"), texts)}
         columns = _columns(path, first, lines, named)
         if "score" not in columns:
             raise InvalidInputError(
                 f"{path}: expected a number a line, or a column 'score', got the "
                 f"header {','.join(first)[:80]!r}"
             )
-        return columns["score"]
+        return columns
 
 
 @contextmanager
@@ -315,8 +304,8 @@ def _lines(path: Path) -> Iterator[Iterator[list[str]]]:
 
 
 def _columns(
-    path: Path, header: Sequence[str], lines: Iterator[list[str]], named: ColumnNames
-) -> Mapping[str, NDArray[Any]]:
+    path: Path, header: list[str], lines: Iterator[list[str]], named: ColumnNames
+) -> Columns:
     names = [name.strip() for name in header]
     divided = len(names) > 1 or not any(mark in names[0] for mark in ";\t")
     known = found(path, names, named if divided else USUAL)
@@ -331,7 +320,7 @@ def _columns(
             texts[meaning].append(row[place].strip())
     convert = {"id": _ids, "bit": _bits, "score": _scores}
     return {
-        meaning: convert[meaning](path, known[meaning], texts[meaning])
+        meaning: convert[meaning](Place(path, known[meaning]), texts[meaning])
         for meaning in known
     }
 
@@ -348,40 +337,38 @@ def _rows(
         yield row
 
 
-def _ids(path: Path, column: str, texts: list[str]) -> NDArray[Any]:
+def _ids(place: Place, texts: list[str]) -> NDArray[Any]:
     """Return whole numbers if every id is written as one, or else text."""
     if "" in texts:
-        raise refuse(path, column, texts.index("") + 1, "the id is missing")
+        raise place.refuse("the id is missing", row=texts.index(""))
     try:
         numbers = np.array(texts, np.int64)
     except (ValueError, OverflowError):
-        return text_column(path, column, texts)
+        return text_column(place, texts)
     # 007 and 7 are two ids.
     same = all(map(str.__eq__, map(str, numbers.tolist()), texts))
-    return numbers if same else text_column(path, column, texts)
+    return numbers if same else text_column(place, texts)
 
 
-def _bits(path: Path, column: str, texts: list[str]) -> NDArray[Any]:
+def _bits(place: Place, texts: list[str]) -> NDArray[Any]:
     try:
         return np.array([_BITS[text.lower()] for text in texts], np.uint8)
     except KeyError:
         row = next(i for i, text in enumerate(texts) if text.lower() not in _BITS)
-        raise refuse(
-            path,
-            column,
-            row + 1,
+        raise place.refuse(
             f"{texts[row][:40]!r} is neither 0 nor 1; write 1 for included and 0 for "
             "not",
+            row=row,
         ) from None
 
 
-def _scores(path: Path, column: str, texts: list[str]) -> NDArray[Any]:
+def _scores(place: Place, texts: list[str]) -> NDArray[Any]:
     try:
         return np.array([_number(text) for text in texts], np.float64)
     except ValueError:
         row = next(i for i, text in enumerate(texts) if not _is_number(text))
         said = f"{texts[row][:40]!r} is not a number" if texts[row] else "no score"
-        raise refuse(path, column, row + 1, f"{said}; {MISSING}") from None
+        raise place.refuse(f"{said}; {MISSING}", row=row) from None
 
 
 def _number(text: str) -> float:
@@ -398,14 +385,30 @@ def _is_number(text: str) -> bool:
     return True
 
 
-_LONGEST_HEADER = 1 << 16  # bytes; numpy itself takes no more than 10,000
-
-
-def read_npz(path: Path, named: ColumnNames = USUAL) -> Mapping[str, NDArray[Any]]:
-    """Return the columns of a table by their meaning: id, bit, score."""
+def _read_npz(path: Path, named: ColumnNames) -> Columns:
     known = found(path, array_names(path), named)
     arrays = read_arrays(path, tuple(known.values()))
     return {meaning: arrays[name] for meaning, name in known.items()}
+
+
+def _read_npz_list(path: Path, named: ColumnNames) -> Columns:
+    """Return one list of scores: the only array, or the one that is called so."""
+    names, spellings = array_names(path), named.spellings["score"]
+    named.check(path, names)
+    chosen = [name for name in names if name in spellings] or list(names)
+    if len(chosen) != 1:
+        raise InvalidInputError(
+            f"{path}: expected one array, or one called 'scores', got "
+            f"{', '.join(names)[:200] or 'none'}"
+        )
+    return {"score": read_arrays(path, (chosen[0],))[chosen[0]]}
+
+
+def _read_npy_list(path: Path, named: ColumnNames) -> Columns:
+    named.check(path, ())
+    with path.open("rb") as stream:
+        size = path.stat().st_size
+        return {"score": _array(Place(path, "score"), stream, size, size)}
 
 
 def array_names(path: Path) -> tuple[str, ...]:
@@ -419,36 +422,25 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     with _opened(path) as archive:
         arrays = {}
         for name in names:
-            member = _member(path, name, archive)
+            place = Place(path, name)
+            member = _member(place, archive)
+            size, packed = member.file_size, member.compress_size
             with archive.open(member) as stream:
-                arrays[name] = _array(
-                    path, name, stream, member.file_size, member.compress_size
-                )
-        return arrays
+                arrays[name] = _array(place, stream, size, packed)
+    return arrays
 
 
-def _member(path: Path, name: str, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
+def _member(place: Place, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
     here = [
         each
         for each in archive.infolist()
-        if each.filename.removesuffix(".npy") == name
+        if each.filename.removesuffix(".npy") == place.column
     ]
     if len(here) != 1:
-        raise refuse(
-            path, name, None, f"there are {len(here)} arrays of this name; keep one"
-        )
+        raise place.refuse(f"there are {len(here)} arrays of this name; keep one")
     if here[0].compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise refuse(
-            path, name, None, "it is compressed in another way than numpy's savez does"
-        )
+        raise place.refuse("it is compressed in another way than numpy's savez does")
     return here[0]
-
-
-def read_npy(path: Path) -> NDArray[Any]:
-    """Return the array of a .npy file."""
-    with path.open("rb") as stream:
-        size = path.stat().st_size
-        return _array(path, "score", stream, size, size)
 
 
 @contextmanager
@@ -475,74 +467,120 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         ) from error
 
 
-def _array(
-    path: Path, name: str, stream: IO[bytes], size: int, packed: int
-) -> NDArray[Any]:
+def _array(place: Place, stream: IO[bytes], size: int, packed: int) -> NDArray[Any]:
     """Return an array of which a file says that it takes so many bytes, packed."""
-    shape, by_columns, dtype, head = _header(path, name, stream)
+    shape, dtype, head = _header(place, stream)
     if dtype.hasobject:
-        raise refuse(
-            path,
-            name,
-            None,
+        raise place.refuse(
             "its entries are Python objects, which only pickle reads, and pickle can "
             "run anything; save numbers, or text as numpy.array(..., dtype=str)",
         )
     if not dtype.itemsize:
-        raise refuse(path, name, None, "its entries take no bytes")
+        raise place.refuse("its entries take no bytes")
     declared = prod(shape) * dtype.itemsize
-    check_size(path, name, declared)
+    check_size(place, declared)
     if head + declared != size:
-        raise refuse(
-            path,
-            name,
-            None,
+        raise place.refuse(
             f"it says that it takes {declared:,} bytes, and {max(0, size - head):,} "
             "are there; is the file cut off?",
         )
-    check_unpacked(path, name, declared, packed)
-    data = stream.read(declared)
-    if len(data) != declared:
-        raise refuse(path, name, None, "the file ends before it does")
-    flat = np.frombuffer(data, dtype) if declared else np.empty(0, dtype)
+    check_unpacked(place, declared, packed)
+    stream.seek(0)
     try:
-        return flat.reshape(shape, order="F" if by_columns else "C")
-    except (TypeError, ValueError) as error:
-        raise refuse(path, name, None, f"it has no shape, but {shape}") from error
+        with _quietly():
+            return npy.read_array(stream, allow_pickle=False)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise place.refuse(f"it cannot be read ({error})") from error
 
 
 def _header(
-    path: Path, name: str, stream: IO[bytes]
-) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Return the shape, the order, the type, and how many bytes the header takes."""
-    counted = _Counted(stream)
+    place: Place, stream: IO[bytes]
+) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Return the shape, the type, and how many bytes the header takes."""
     try:
-        version = npy.read_magic(counted)
-        read = {
-            (1, 0): npy.read_array_header_1_0,
-            (2, 0): npy.read_array_header_2_0,
+        version = npy.read_magic(stream)
+        read, width = {
+            (1, 0): (npy.read_array_header_1_0, 2),
+            (2, 0): (npy.read_array_header_2_0, 4),
         }[version]
-        with warnings.catch_warnings():  # about headers of Python 2, if they are that
-            warnings.simplefilter("ignore")
-            shape, by_columns, dtype = read(counted)
+        _check_length(int.from_bytes(stream.read(width), "little"))
+        stream.seek(npy.MAGIC_LEN)
+        with _quietly():
+            shape, _, dtype = read(stream)
     except Exception as error:  # whatever a parser of foreign bytes may raise
-        raise refuse(
-            path, name, None, f"it is not an array that numpy wrote ({error})"
-        ) from error
+        raise place.refuse(f"it is not an array that numpy wrote ({error})") from error
     if any(length < 0 for length in shape):
-        raise refuse(path, name, None, f"its shape is {shape}")
-    return shape, bool(by_columns), dtype, counted.taken
+        raise place.refuse(f"its shape is {shape}")
+    return shape, dtype, stream.tell()
 
 
-class _Counted:
-    """A stream, and how much was read of it; an archive's cannot say."""
+def _check_length(header: int) -> None:
+    """Refuse a header that would take much memory to be read."""
+    if header > _LONGEST_HEADER:
+        raise ValueError(f"a header of {header:,} bytes")
 
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream, self.taken = stream, 0
 
-    def read(self, size: int = -1, /) -> bytes:
-        if size > _LONGEST_HEADER:
-            raise ValueError(f"a header of {size:,} bytes")
-        data = self._stream.read(size)
-        self.taken += len(data)
-        return data
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Do without numpy's warnings, as about headers of Python 2."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _read_parquet(path: Path, named: ColumnNames) -> Columns:
+    from dpaudit.tables.parquet import read_parquet  # noqa: PLC0415 (an extra)
+
+    return read_parquet(path, named)
+
+
+def _read_parquet_list(path: Path, named: ColumnNames) -> Columns:
+    columns = _read_parquet(path, named)
+    if "score" not in columns:
+        raise InvalidInputError(f"{path}: there is no column 'score'")
+    return columns
+
+
+_Readers: TypeAlias = Mapping[str, Callable[[Path, ColumnNames], Columns]]
+_TABLES: Final[_Readers] = MappingProxyType(
+    {".parquet": _read_parquet, ".csv": _read_csv, ".npz": _read_npz}
+)
+_LISTS: Final[_Readers] = MappingProxyType(
+    {
+        ".npy": _read_npy_list,
+        ".npz": _read_npz_list,
+        ".csv": _read_csv_list,
+        ".parquet": _read_parquet_list,
+    }
+)
+
+
+def read_columns(
+    path: Path, named: ColumnNames = USUAL, *, one_list: bool = False
+) -> Columns:
+    """Return the columns of a file by their meaning: id, bit, score.
+
+    Args:
+        path: The file.
+        named: What its columns are called.
+        one_list: Whether it may hold scores alone: a number a line of a .csv file, an
+            array of a .npy or a .npz file.
+    """
+    readers = _LISTS if one_list else _TABLES
+    columns = readers[check_file(path, tuple(readers))](path, named)
+    for meaning, column in columns.items():
+        check_flat(Place(path, meaning), column)
+    return columns
+
+
+def check_file(path: Path, suffixes: tuple[str, ...]) -> str:
+    """Return the ending of a file's name, if the file is there and can be read."""
+    suffix = path.suffix.lower()
+    if path.is_dir():
+        raise InvalidInputError(f"{path} is a directory; name one file")
+    if suffix not in suffixes and (suffix or path.exists()):
+        known = " or ".join(suffixes)
+        raise InvalidInputError(f"the name must end in {known}, got {path}")
+    if not path.is_file():
+        raise InvalidInputError(f"there is no file {path}")
+    return suffix

@@ -20,11 +20,11 @@ from dpaudit.tables.columns import (
     MISSING,
     USUAL,
     ColumnNames,
+    Place,
     check_size,
     check_texts,
     check_unpacked,
     found,
-    refuse,
     text_column,
     to_bits,
     to_scores,
@@ -55,11 +55,12 @@ def read_parquet(path: Path, named: ColumnNames = USUAL) -> Mapping[str, NDArray
     with opened(path) as file:
         known = found(path, file.schema_arrow.names, named)
         size = 8 * _rows(path, file)
-        check_size(path, "score", size)
-        check_unpacked(path, "score", size, path.stat().st_size)
+        place = Place(path, "score")
+        check_size(place, size)
+        check_unpacked(place, size, path.stat().st_size)
         table = _read(path, file, list(known.values()))
         return {
-            meaning: values_of(path, name, table.column(name))
+            meaning: values_of(Place(path, name), table.column(name))
             for meaning, name in known.items()
         }
 
@@ -117,25 +118,19 @@ def opened(path: Path) -> Iterator[Any]:
         ) from error
 
 
-def values_of(
-    path: Path,
-    name: str,
-    column: Any,  # noqa: ANN401 (pyarrow)
-    *,
-    first: int = 1,
-) -> NDArray[Any]:
+def values_of(place: Place, column: Any) -> NDArray[Any]:  # noqa: ANN401 (pyarrow)
     """Return the values of a column, or of some rows of it from the first on."""
     if column.null_count:
         row = column.is_null().index(pa.scalar(value=True)).as_py()
-        raise refuse(path, name, first + row, f"there is no value; {MISSING}")
+        raise place.refuse(f"there is no value; {MISSING}", row=row)
     kind = column.type
     if pa.types.is_dictionary(kind):
-        _check_repeated(path, name, column)
+        _check_repeated(place, column)
         column, kind = column.cast(kind.value_type), kind.value_type
     if _is_text(kind):
-        return text_column(path, name, column.to_pylist())
+        return text_column(place, column.to_pylist())
     if not holds_numbers(kind):
-        raise refuse(path, name, None, f"it holds {kind}; numbers are read, and text")
+        raise place.refuse(f"it holds {kind}; numbers are read, and text")
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
@@ -143,14 +138,14 @@ def _is_text(kind: Any) -> bool:  # noqa: ANN401 (pyarrow)
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _check_repeated(path: Path, name: str, column: Any) -> None:  # noqa: ANN401 (pyarrow)
+def _check_repeated(place: Place, column: Any) -> None:  # noqa: ANN401 (pyarrow)
     """Refuse values that are held once and would take much memory in every row."""
     if not _is_text(column.type.value_type):
         return
     held = [part.dictionary for part in getattr(column, "chunks", [column])]
     longest = max((len(text) for part in held for text in part.to_pylist()), default=0)
     packed = sum(part.nbytes for part in held) + len(column)
-    check_texts(path, name, longest, len(column), packed)
+    check_texts(place, longest, len(column), packed)
 
 
 def holds_numbers(kind: Any) -> bool:  # noqa: ANN401 (pyarrow)
@@ -227,25 +222,26 @@ def _check_kinds(path: Path, known: dict[str, str], schema: Any) -> None:  # noq
         kind = schema.field(name).type
         if not holds_numbers(kind):
             said = _DENSE if meaning == "id" else f"a {meaning} is a number"
-            raise refuse(path, name, None, f"it holds {kind}; {said}")
+            raise Place(path, name).refuse(f"it holds {kind}; {said}")
 
 
 def _batch(path: Path, first: int, known: dict[str, str], rows: Any) -> Batch:  # noqa: ANN401 (pyarrow)
+    places = {meaning: Place(path, name, first) for meaning, name in known.items()}
     read = {
-        meaning: values_of(path, name, rows.column(name), first=first)
-        for meaning, name in known.items()
+        meaning: values_of(place, rows.column(place.column))
+        for meaning, place in places.items()
     }
     ids, bits = read.get("id"), read.get("bit")
     return Batch(
-        ids=None if ids is None else _dense(path, known["id"], ids),
-        bits=None if bits is None else to_bits(path, known["bit"], bits, first=first),
-        scores=to_scores(path, known["score"], read["score"], first=first),
+        ids=None if ids is None else _dense(places["id"], ids),
+        bits=None if bits is None else to_bits(places["bit"], bits),
+        scores=to_scores(places["score"], read["score"]),
     )
 
 
-def _dense(path: Path, name: str, values: NDArray[Any]) -> NDArray[np.int64]:
+def _dense(place: Place, values: NDArray[Any]) -> NDArray[np.int64]:
     if values.dtype.kind not in "iu":
-        raise refuse(path, name, None, f"it holds {values.dtype}; {_DENSE}")
+        raise place.refuse(f"it holds {values.dtype}; {_DENSE}")
     if values.dtype == np.uint64 and values.max() >> 63:
-        raise refuse(path, name, None, f"{values.max()} is no id: it is too large")
+        raise place.refuse(f"{values.max()} is no id: it is too large")
     return np.asarray(values, np.int64)

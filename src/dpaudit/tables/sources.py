@@ -1,42 +1,278 @@
 """Scores from wherever they are: a table, two lists, or a folder of many files.
 
-Each is a value that audits itself, and knows what nobody can see from it. The .csv
-files of a folder are one table, read at once; .parquet files are tallied, however many
-rows they hold.
+Each is a value that audits itself, and knows what nobody can see from it.
+
+A table has an id, perhaps a coin, and a score for each canary: columns ``id``, ``bit``
+and ``score`` of Parquet, CSV or .npz, or as ``ColumnNames`` calls them, in any order,
+the bit being left out where coins are derived from a key. Other columns are left alone.
+The .csv files of a folder are one table, read at once; .parquet files are tallied,
+however many rows they hold.
+
+Two lists, of canaries that were in and of those that were out, are what other tools for
+auditing take (jax_privacy's ``CanaryScoreAuditor``, for one). They have no ids and no
+order, so nobody can see from them whether each canary's coin was thrown by itself. Some
+breaches do show: lengths that fair coins do not give, and lengths that are exactly
+equal, as they are where half of the canaries were chosen to be in. With the key of a
+registered design there is one more check: as many are in as the key's coins say. The
+key also decides between equal scores. Without it ties are broken against the auditor:
+with no ids there is nothing that lots could be drawn for but a score's place in its
+list, and which list that is the coin decided, so a ``tie_seed`` decides nothing here
+(``dpaudit.game.lots``). What stays unseen is said, not passed over: that every score
+stands in the list of its own coin, and that no canary was left out or scored in another
+way because of it.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias, final
+from typing import Any, Final, TypeAlias, final
 
-from dpaudit.errors import InvalidInputError
-from dpaudit.game.coins import Key
-from dpaudit.game.design import Design
-from dpaudit.game.result import Result
-from dpaudit.tables.columns import USUAL, ColumnNames
-from dpaudit.tables.lists import (
-    ScoreLists,
-    holds_lists,
-    read_both_lists,
-    read_score_list,
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.coins import Coins, Key
+from dpaudit.game.design import Commitment, Design, check_own_coins
+from dpaudit.game.lots import Lots
+from dpaudit.game.result import Result, effect_seen, judge
+from dpaudit.game.score_summary import ScoreSummary
+from dpaudit.game.scores import (
+    audit_scores,
+    check_assigned,
+    check_rows,
+    check_scores,
+    read_ranks,
+    ties_decided,
 )
-from dpaudit.tables.reading import (
-    ScoreTable,
-    files_of,
-    joined_tables,
-    read_score_table,
-    shown_files,
+from dpaudit.game.verdict import Control, decided_by_ties
+from dpaudit.tables.columns import (
+    USUAL,
+    ColumnNames,
+    Place,
+    array_names,
+    check_flat,
+    read_arrays,
+    read_columns,
+    to_bits,
+    to_ids,
+    to_scores,
 )
 from dpaudit.tables.tally import (
     ScoreTally,
     Shard,
     conclude_scores,
     tally_scores,
+    unseen_coins,
     unseen_in_tallies,
 )
 
-__all__ = ["ScoreFolder", "Scores", "read_folder", "read_scores"]
+__all__ = [
+    "ScoreFolder",
+    "ScoreLists",
+    "ScoreTable",
+    "Scores",
+    "files_of",
+    "joined_tables",
+    "read_folder",
+    "read_score_list",
+    "read_score_table",
+    "read_scores",
+]
+
+_UNSEEN_LISTS: Final = (
+    "lists without ids cannot show that every canary's coin was thrown by itself, nor "
+    "that every score stands in the list of its own coin; that is the auditor's word"
+)
+_UNSEEN_HALVES: Final = (
+    "lists without ids cannot show that the included half was drawn uniformly at "
+    "random, nor that every score stands in the right list; that is the auditor's word"
+)
+_BOTH: Final = ("in_scores", "out_scores")
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ScoreTable:
+    """What a file says of each canary; rows may be in any order.
+
+    Attributes:
+        ids: The canaries: whole numbers, or text.
+        bits: 1 for each that was included and 0 for each that was not; None where the
+            file does not say.
+        scores: How much the output speaks for "included", on any scale.
+        files: What it was read from.
+    """
+
+    ids: NDArray[Any]
+    bits: NDArray[np.uint8] | None
+    scores: NDArray[np.float64]
+    files: tuple[Path, ...] = ()
+
+    def __post_init__(self) -> None:
+        lengths = {len(self.ids), len(self.scores)}
+        if self.bits is not None:
+            lengths.add(len(self.bits))
+        if len(lengths) > 1:
+            raise InvalidInputError(
+                f"ids, bits and scores must have one length, got {sorted(lengths)}"
+            )
+
+    @property
+    def canaries(self) -> int:
+        """How many canaries there are."""
+        return len(self.ids)
+
+    def audit(
+        self,
+        design: Design,
+        key: Key | None = None,
+        *,
+        coins_were_independent: bool = False,
+        not_exercised: tuple[str, ...] = (),
+    ) -> Result:
+        """Audit from these scores; as ``audit_scores``, with the coins of a key."""
+        coins: NDArray[np.uint8] | Coins
+        if key is not None:
+            coins = Coins(key=key, count=design.canaries)
+        elif self.bits is not None:
+            coins = self.bits
+        else:
+            raise InvalidInputError(
+                "the table has no column 'bit', so the coins must come from a key: "
+                "give a registered design and its key (--design and --key)"
+            )
+        result = audit_scores(
+            self.ids,
+            coins,
+            self.scores,
+            design=design,
+            coins_were_independent=coins_were_independent,
+            not_exercised=not_exercised,
+        )
+        if isinstance(coins, Coins):
+            self._check_bits(coins)
+        return result
+
+    def _check_bits(self, coins: Coins) -> None:
+        """Refuse a table whose bits are not the key's coins."""
+        if self.bits is None:
+            return
+        odd = np.flatnonzero(coins.at(self.ids.astype(np.int64)) != self.bits)
+        if len(odd):
+            row = int(odd[0])
+            raise VoidAuditError(
+                f"{len(odd)} of {self.canaries} bits are not the key's coins (the "
+                f"first in row {row + 1}, id {self.ids[row]}): the run did not follow "
+                "them, or the table is of another run"
+            )
+
+    def unseen(self, result: Result) -> list[str]:
+        """Return what a result of these scores rests on that they do not show."""
+        return unseen_coins(result)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ScoreLists:
+    """Scores of canaries that were in, and of those that were out, in any order.
+
+    Attributes:
+        included: How much the output speaks for "included", on any scale.
+        excluded: The same of the others.
+    """
+
+    included: NDArray[np.float64]
+    excluded: NDArray[np.float64]
+
+    @property
+    def canaries(self) -> int:
+        """How many canaries there are."""
+        return len(self.included) + len(self.excluded)
+
+    def audit(
+        self,
+        design: Design,
+        key: Key | None = None,
+        *,
+        coins_were_independent: bool = False,
+        not_exercised: tuple[str, ...] = (),
+    ) -> Result:
+        """Audit from these scores; their order does not matter.
+
+        Args:
+            design: As for ``audit_scores``.
+            key: The registered one, if there is one: as many canaries must be in as its
+                coins say, the result carries the commitment, and lots from the key
+                decide between equal scores. Without a key ties are broken against the
+                auditor.
+            coins_were_independent: States that every coin was thrown by itself, should
+                there be as many in as out.
+            not_exercised: Parts of the mechanism that the audit did not run through.
+
+        Raises:
+            VoidAuditError: The lists or the design void what the audit would say.
+
+        Example:
+            >>> from dpaudit import ApproxDP, Ranking
+            >>> rng = np.random.default_rng(0)
+            >>> lists = ScoreLists(
+            ...     included=rng.standard_normal(490) + 2,
+            ...     excluded=rng.standard_normal(510),
+            ... )
+            >>> claim = ApproxDP(epsilon=1.0, delta=1e-5)
+            >>> design = Design(canaries=1000, rules=Ranking(guesses=1000), claim=claim)
+            >>> lists.audit(design).claim_test.refuted
+            True
+        """
+        ones, rows = len(self.included), self.canaries
+        # Sorted, so that the result is the same whatever the order was.
+        scores = np.concatenate([np.sort(self.included), np.sort(self.excluded)])
+        bits = np.repeat(np.array([1, 0], np.uint8), [ones, rows - ones])
+        lots = None
+        if key is not None:
+            check_own_coins(design)
+            self._check_number(key, design)
+            lots = Lots.of(design, key)
+        else:
+            check_rows(rows, design)
+            check_assigned(ones, design, said_independent=coins_were_independent)
+        check_scores(scores)
+        reading = read_ranks(
+            scores,
+            bits == 1,
+            None if lots is None else lots.at(np.arange(rows)),
+            design=design,
+        )
+        ties: tuple[Control, ...] = ()
+        if lots is None:
+            decided = ties_decided(scores, bits == 1, design=design)
+            ties = decided_by_ties(decided, design.guesses)
+        return judge(
+            reading,
+            design=design,
+            commitment=key and Commitment.to(key, design),
+            not_exercised=not_exercised,
+            controls=(effect_seen(reading, design=design), *ties),
+            scores=ScoreSummary.of(scores, bits),
+        )
+
+    def _check_number(self, key: Key, design: Design) -> None:
+        """Refuse lists that cannot be those of the key's coins."""
+        if self.canaries != design.canaries:
+            raise VoidAuditError(
+                f"{self.canaries} scores for canaries={design.canaries}; every canary "
+                "whose coin was thrown needs a score"
+            )
+        ones = int(Coins(key=key, count=design.canaries).bits().sum())
+        if ones != len(self.included):
+            raise VoidAuditError(
+                f"{len(self.included)} canaries are in, but the key's coins put {ones} "
+                "in; these are not the scores of the run that was registered"
+            )
+
+    def unseen(self, result: Result) -> list[str]:
+        """Return what a result of these scores rests on that they do not show."""
+        return [_UNSEEN_LISTS if result.design.rules.own_coins else _UNSEEN_HALVES]
 
 
 @final
@@ -104,8 +340,8 @@ def read_scores(
     if path is not None and included is None and excluded is None:
         if path.is_dir():
             return _read_directory(path, columns)
-        if holds_lists(path):
-            return read_both_lists(path)
+        if _holds_lists(path):
+            return _read_both_lists(path)
         return read_score_table(path, columns=columns)
     if path is None and included is not None and excluded is not None:
         return ScoreLists(
@@ -140,4 +376,145 @@ def read_folder(
         raise InvalidInputError(f"there is no row in any file of {paths[0]}")
     return ScoreFolder(
         files=tuple(files), canaries=rows, check_ids=check_ids, columns=columns
+    )
+
+
+def read_score_table(path: str | Path, *, columns: ColumnNames = USUAL) -> ScoreTable:
+    r"""Return the table that a .parquet, .csv or .npz file holds.
+
+    Args:
+        path: The file. Parquet needs the extra ``tables``.
+        columns: What its columns are called, if not ``id``, ``bit`` and ``score``.
+
+    Raises:
+        InvalidInputError: It holds no such table; the message says where, and what to
+            do.
+
+    Example:
+        >>> from tempfile import TemporaryDirectory
+        >>> with TemporaryDirectory() as folder:
+        ...     path = Path(folder) / "scores.csv"
+        ...     _ = path.write_text("score,id,bit\n0.5,1,1\n-2,0,0\n")
+        ...     table = read_score_table(path)
+        >>> table.ids, table.bits, table.scores
+        (array([1, 0]), array([1, 0], dtype=uint8), array([ 0.5, -2. ]))
+    """
+    path = Path(path)
+    found = read_columns(path, columns)
+    for needed in ("id", "score"):
+        if needed not in found:
+            raise InvalidInputError(
+                f"{path}: there is no column {needed!r}; a table has the columns id, "
+                "score and, unless coins are derived from a key, bit"
+            )
+    if not len(found["score"]):
+        raise InvalidInputError(f"{path}: there is no row; every canary needs one")
+    sizes = {meaning: len(column) for meaning, column in found.items()}
+    for meaning, size in sizes.items():
+        if size != sizes["score"]:
+            raise Place(path, meaning).refuse(
+                f"{size} rows beside {sizes['score']} scores"
+            )
+    bits = found.get("bit")
+    return ScoreTable(
+        ids=to_ids(Place(path, "id"), found["id"]),
+        bits=None if bits is None else to_bits(Place(path, "bit"), bits),
+        scores=to_scores(Place(path, "score"), found["score"]),
+        files=(path,),
+    )
+
+
+def joined_tables(tables: Sequence[ScoreTable]) -> ScoreTable:
+    """Return one table of the rows of several.
+
+    Raises:
+        VoidAuditError: Some hold coins and others do not.
+    """
+    bits = [table.bits for table in tables if table.bits is not None]
+    if bits and len(bits) < len(tables):
+        raise VoidAuditError("some files hold coins and others do not")
+    return ScoreTable(
+        ids=np.concatenate([table.ids for table in tables]),
+        bits=np.concatenate(bits) if bits else None,
+        scores=np.concatenate([table.scores for table in tables]),
+        files=tuple(file for table in tables for file in table.files),
+    )
+
+
+def read_score_list(
+    path: str | Path, *, columns: ColumnNames = USUAL
+) -> NDArray[np.float64]:
+    """Return the scores that a .npy, .npz, .csv or .parquet file holds.
+
+    A .csv file has a number a line, or a column ``score``; a .npz file one array, or
+    one that is called ``scores``; ``columns`` may name another.
+    """
+    path = Path(path)
+    found = read_columns(path, columns, one_list=True)
+    return to_scores(Place(path, "score"), found["score"])
+
+
+def _holds_lists(path: Path) -> bool:
+    """Return whether a file is a .npz file with lists, not a table."""
+    if path.suffix.lower() != ".npz" or not path.is_file():
+        return False
+    return any(name in _BOTH for name in array_names(path))
+
+
+def _read_both_lists(path: Path) -> ScoreLists:
+    """Return both lists from one .npz file, ``in_scores`` and ``out_scores``."""
+    names = array_names(path)
+    for needed in _BOTH:
+        if names.count(needed) != 1:
+            raise InvalidInputError(
+                f"{path}: expected one array {needed!r}, got {', '.join(names)[:200]}"
+            )
+    arrays = read_arrays(path, _BOTH)
+    for name, array in arrays.items():
+        check_flat(Place(path, name), array)
+    included, excluded = (to_scores(Place(path, name), arrays[name]) for name in _BOTH)
+    return ScoreLists(included=included, excluded=excluded)
+
+
+def files_of(paths: Sequence[str | Path], suffix: str) -> list[Path]:
+    """Return the files that are named, and those that directories hold, each once.
+
+    Directories are looked through with all that is in them. As other tools do, what
+    begins with a dot or an underscore is passed over.
+    """
+    files: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            inside = [f for f in shown_files(path) if f.suffix.lower() == suffix]
+            if not inside:
+                raise InvalidInputError(
+                    f"{path} holds no {suffix} file; name a file, or a directory of "
+                    "them"
+                )
+            files += inside
+        elif path.suffix.lower() != suffix:
+            raise InvalidInputError(
+                f"expected {suffix} files, or a directory of them, got {path}"
+            )
+        elif not path.is_file():
+            raise InvalidInputError(f"there is no file {path}")
+        else:
+            files.append(path)
+    known: set[Path] = set()
+    for each in files:
+        if each.resolve() in known:
+            raise InvalidInputError(f"{each} is named twice")
+        known.add(each.resolve())
+    return files
+
+
+def shown_files(directory: Path) -> list[Path]:
+    """Return all files below a directory but hidden ones, in order."""
+    return sorted(
+        path
+        for path in directory.rglob("*")
+        if path.is_file()
+        and not any(
+            part.startswith((".", "_")) for part in path.relative_to(directory).parts
+        )
     )

@@ -31,7 +31,7 @@ against the auditor: within a cell the excluded rank above the included
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 from typing import Final, Self, TypeAlias, final
@@ -52,7 +52,6 @@ from dpaudit.game.verdict import Control, decided_by_ties
 from dpaudit.tables.columns import USUAL, ColumnNames
 from dpaudit.tables.extreme_scores import ExtremeScores, ExtremeScoresSoFar
 from dpaudit.tables.histogram import Histogram, HistogramSoFar
-from dpaudit.tables.reading import unseen_coins
 from dpaudit.tables.score_bins import ScoreBins
 from dpaudit.tables.seen_ids import IdSet, SeenIds, fingerprint_of_run, joined
 
@@ -66,6 +65,7 @@ __all__ = [
     "conclude_scores",
     "tally_files",
     "tally_scores",
+    "unseen_coins",
     "unseen_in_tallies",
 ]
 
@@ -74,6 +74,14 @@ MOST_EXACT: Final = 1 << 16  # guesses whose scores are kept one by one
 MOST_RANKED: Final = 1 << 20  # guesses in order of confidence: a result lists them all
 
 Found: TypeAlias = ExtremeScores | Histogram
+_UNSEEN_COINS: Final = (
+    "that each bit was a fair coin of its own, thrown before the run, is the auditor's "
+    "word; `dpaudit register` before the next run lets others check"
+)
+_UNSEEN_HALF: Final = (
+    "that the included half was drawn uniformly at random before the run is the "
+    "auditor's word; `dpaudit register` before the next run lets others check"
+)
 _UNCHECKED_IDS: Final = (
     "ids were not checked; that every canary is there, and none twice, is the "
     "auditor's word"
@@ -344,15 +352,6 @@ def _merged(one: Found, other: Found) -> Found:
             raise VoidAuditError("the tallies belong to different audits")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Task:
-    file: Path
-    design: Design
-    key_file: Path | None
-    check_ids: bool
-    columns: ColumnNames
-
-
 def tally_files(
     files: Sequence[Path],
     *,
@@ -375,12 +374,14 @@ def tally_files(
         progress: Told how many rows were read since it was told last.
     """
     tasks = (
-        _Task(
-            file=file.absolute(),
-            design=design,
-            key_file=key_file and key_file.absolute(),
-            check_ids=check_ids,
-            columns=columns,
+        (
+            Shard(
+                files=(file.absolute(),),
+                design=design,
+                check_ids=check_ids or key_file is not None,
+                columns=columns,
+            ),
+            key_file and key_file.absolute(),
         )
         for file in files
     )
@@ -394,21 +395,15 @@ def tally_files(
     return whole
 
 
-def _tally(task: _Task) -> ScoreTally | None:
+def _tally(task: tuple[Shard, Path | None]) -> ScoreTally | None:
     """Tally a file; None if it has no row, as some that programs write have not."""
     from dpaudit.tables.parquet import count_rows  # noqa: PLC0415 (an extra)
 
-    if not count_rows([task.file]):
+    shard, key_file = task
+    if not count_rows(shard.files):
         return None
-    return tally_scores(
-        Shard(
-            files=(task.file,),
-            design=task.design,
-            key=None if task.key_file is None else Key.read(task.key_file),
-            check_ids=task.check_ids,
-            columns=task.columns,
-        )
-    )
+    key = None if key_file is None else Key.read(key_file)
+    return tally_scores(replace(shard, key=key))
 
 
 def conclude_scores(
@@ -446,6 +441,13 @@ def conclude_scores(
         not_exercised=not_exercised,
         controls=(effect_seen(reading, design=whole.design), *ties),
     )
+
+
+def unseen_coins(result: Result) -> list[str]:
+    """Return what nobody can see of the coins of a result."""
+    if result.commitment is not None:
+        return []
+    return [_UNSEEN_COINS if result.design.rules.own_coins else _UNSEEN_HALF]
 
 
 def unseen_in_tallies(result: Result, *, ids_checked: bool) -> list[str]:

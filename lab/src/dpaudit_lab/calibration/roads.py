@@ -41,8 +41,7 @@ from dpaudit.game.result import Result, judge
 from dpaudit.game.rules import AdaptiveCount, Classes, OneRun, SeparateRuns
 from dpaudit.game.scores import audit_scores
 from dpaudit.game.shards import conclude_tallies, tally_local
-from dpaudit.tables.lists import ScoreLists, audit_score_lists, read_both_lists
-from dpaudit.tables.reading import read_score_table
+from dpaudit.tables import sources
 from dpaudit.tables.tally import Shard, conclude_scores, tally_scores
 from dpaudit.tables.tally_json import tally_from_json, tally_to_json
 from dpaudit.testing import Calls, OneValue, audit_function, fixed_key
@@ -181,7 +180,7 @@ def _file(given: Material, *, suffix: str) -> bool:
             rows = zip(order.tolist(), bits.tolist(), scores.tolist(), strict=True)
             lines = [",".join(map(str, row)) for row in rows]
             path.write_text("\n".join(["id,bit,score", *lines]), "utf-8")
-        table = read_score_table(path)
+        table = sources.read_score_table(path)
     assert table.bits is not None
     return _table(given, table.ids, table.bits, table.scores)
 
@@ -197,22 +196,17 @@ def _ranked(given: Material, *, by_coin: bool) -> bool:
 
 def _lists(given: Material, *, key: bool = False, file: bool = False) -> bool:
     included = given.bits == 1
-    lists = ScoreLists(
+    lists = sources.ScoreLists(
         included=given.scores[included], excluded=given.scores[~included]
     )
+    read: sources.Scores = lists
     if file:
         with TemporaryDirectory() as folder:
             path = Path(folder) / "lists.npz"
             np.savez(path, in_scores=lists.included, out_scores=lists.excluded)
-            lists = read_both_lists(path)
-    return _refuted(
-        audit_score_lists(
-            lists,
-            design=given.design,
-            coins=given.coins if key else None,
-            coins_were_independent=True,
-        )
-    )
+            read = sources.read_scores(path)
+    secret = given.coins.key if key else None
+    return _refuted(read.audit(given.design, secret, coins_were_independent=True))
 
 
 # Tallies.
