@@ -39,7 +39,7 @@ from torch.utils.data import ConcatDataset, DataLoader, TensorDataset
 from dpaudit import ApproxDP, Design, Key
 from dpaudit.game.coins import Coins
 from dpaudit.game.rules import Ranking
-from dpaudit.stats.means import standard_error
+from dpaudit.stats.intervals import standard_error
 from dpaudit.testing import fixed_key
 from dpaudit.training.black_box import BlackBoxAudit, CanaryScores, pooled_scores
 from dpaudit.training.text import (

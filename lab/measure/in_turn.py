@@ -35,7 +35,7 @@ from dpaudit.mechanisms.noise import GaussianNoise, NoNoise
 from dpaudit.mechanisms.parity import ParityPosterior
 from dpaudit.mechanisms.sets import CountInSets
 from dpaudit.stats.binomial import rate_limits
-from dpaudit.stats.means import standard_error
+from dpaudit.stats.intervals import standard_error
 from dpaudit.theory.correct_guess_distribution import simulated_distribution
 from dpaudit.theory.gaps import gaps
 from dpaudit.theory.posterior import plan_count, play

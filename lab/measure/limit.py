@@ -54,7 +54,7 @@ from dpaudit.mechanisms.parity import Xor, XorInPairs, XorRandomisedResponse
 from dpaudit.mechanisms.sets import CountInSets, count
 from dpaudit.privacy.guarantees import Adjacency, ApproxDP, PureDP
 from dpaudit.stats.binomial import rate_limits
-from dpaudit.stats.means import standard_error
+from dpaudit.stats.intervals import standard_error
 from dpaudit.testing import fixed_key
 from dpaudit.theory.correct_guess_distribution import correct_guess_distribution
 from dpaudit.theory.limit import limit, power_at_most

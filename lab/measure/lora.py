@@ -41,7 +41,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit.dpsgd.planning import Plan
 from dpaudit.game.result import Result
-from dpaudit.stats.means import standard_error
+from dpaudit.stats.intervals import standard_error
 from dpaudit.testing import fixed_key
 from dpaudit.training.opacus import OpacusAudit, plan_opacus
 from dpaudit.training.text import Logits, RecordLoss, record_losses

@@ -156,8 +156,8 @@ def test_no_mechanism_crosses_more_often(
         m=m, outputs=outputs, wins=crosses, epsilon=epsilon, delta=delta
     )
     found = crossing(looks, counts, epsilon)
-    assert most <= found.chance + m * delta * found.price + 1e-9
-    assert most >= found.chance - 1e-9  # coins of exactly these odds are allowed
+    assert most <= found.probability + m * delta * found.price + 1e-9
+    assert most >= found.probability - 1e-9  # coins of exactly these odds are allowed
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-5, 1e-4])

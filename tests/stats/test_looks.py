@@ -78,7 +78,7 @@ def stein_solutions(looks, counts, p):
 def test_the_chance_agrees_with_every_walk_counted(design, odds):
     looks, counts = design
     want = float(chance_by_enumeration(looks, counts, Fraction(odds, 1 + odds)))
-    got = crossing(looks, counts, math.log(odds)).chance
+    got = crossing(looks, counts, math.log(odds)).probability
     assert want <= got + 1e-15
     assert got <= want + 1e-11
 
@@ -120,7 +120,7 @@ def plain_walk(looks, counts, p):
 def test_the_chance_agrees_with_a_walk_of_thousands_of_trials(looks, level, epsilon):
     counts = thresholds(looks, epsilon, level * 0.5 ** np.arange(len(looks)))
     want = plain_walk(looks, counts, float(special.expit(epsilon)))
-    got = crossing(looks, counts, epsilon).chance
+    got = crossing(looks, counts, epsilon).probability
     assert want <= got + 1e-14
     assert got <= want + 1e-11
 
@@ -132,7 +132,7 @@ def test_one_look_is_never_understated_however_many_trials(n, epsilon, level):
     (count,) = thresholds([n], epsilon, [level])
     found = crossing([n], [count], epsilon)
     upper, lower = log_tails(count, n, epsilon)
-    assert math.exp(upper) <= found.chance <= math.exp(upper) + 1e-11
+    assert math.exp(upper) <= found.probability <= math.exp(upper) + 1e-11
     if count <= n:
         mass = float(log_mass(count, n, epsilon))
         solution = math.exp(upper + lower - mass) / count
@@ -148,7 +148,7 @@ def test_splitting_a_million_trials_into_looks_that_never_cross_changes_nothing(
     looks = [1000, 30_000, 400_000, n]
     many = crossing(looks, [k + 1 for k in looks[:-1]] + [count], epsilon)
     tail = math.exp(log_tails(count, n, epsilon)[0])
-    assert tail <= many.chance <= tail + 1e-11
+    assert tail <= many.probability <= tail + 1e-11
 
 
 @given(st.integers(1, 25), st.integers(1, 40))
@@ -205,13 +205,13 @@ def test_a_threshold_is_the_least_count_whose_tail_is_small_enough(k, epsilon, l
 @given(designs(), st.floats(0, 3), st.floats(0, 1))
 def test_the_chance_never_falls_as_trials_get_better(design, epsilon, more):
     looks, counts = design
-    before = crossing(looks, counts, epsilon).chance
-    assert before <= crossing(looks, counts, epsilon + more).chance + 1e-11
+    before = crossing(looks, counts, epsilon).probability
+    assert before <= crossing(looks, counts, epsilon + more).probability + 1e-11
 
 
 def test_a_crossing_that_cannot_be_has_no_chance_and_one_that_must_be_has_one():
-    assert crossing([5, 10], [6, 11], 1.0).chance <= 1e-12
-    assert crossing([5, 10], [6, 0], 1.0).chance == 1.0
+    assert crossing([5, 10], [6, 11], 1.0).probability <= 1e-12
+    assert crossing([5, 10], [6, 0], 1.0).probability == 1.0
 
 
 @pytest.mark.parametrize("n", [300, 1000, 100_000])
@@ -227,8 +227,8 @@ def test_a_threshold_far_out_is_not_priced_too_low(n):
 def test_a_look_that_nearly_always_crosses_leaves_nothing_to_the_next():
     """Ten of a thousand fair coins, 31 standard deviations below what they show."""
     found = crossing([1000, 2000], [10, 1500], 0.0)
-    assert 1 - 1e-12 <= found.chance <= 1.0
-    assert 1 - 1e-12 <= crossing([1000], [10], 0.0).chance <= 1.0
+    assert 1 - 1e-12 <= found.probability <= 1.0
+    assert 1 - 1e-12 <= crossing([1000], [10], 0.0).probability <= 1.0
 
 
 def test_a_tail_that_is_exactly_the_level_is_small_enough():

@@ -3,7 +3,7 @@
     pip install numpy scipy typer rich 'pytest<=9.0.3' hypothesis mpmath jsonschema \
         mutmut==3.8.0 coverage
     python lab/measure/mutation/run.py stats bounds      # whole folders
-    python lab/measure/mutation/run.py stats/means       # or modules
+    python lab/measure/mutation/run.py stats/intervals       # or modules
     python lab/measure/mutation/run.py game --share 0.2  # a random fifth, for a start
     python lab/measure/mutation/run.py bounds --again    # survivors only, new tests
     python lab/measure/mutation/run.py --table           # what is known so far

@@ -29,11 +29,11 @@ from dpaudit.stats.search import (
 __all__ = [
     "Bound",
     "ClaimTest",
-    "Estimate",
     "GameBound",
     "Grid",
     "LowerBound",
     "ParameterBound",
+    "PointEstimate",
     "Promise",
     "add_price",
     "first_not_rejected",
@@ -156,7 +156,7 @@ class ParameterBound:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class PointEstimate:
     """A guess at epsilon with no confidence attached: neither bound nor verdict."""
 
     epsilon_estimate: float

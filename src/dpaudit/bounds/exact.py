@@ -206,7 +206,7 @@ whatever the program does in runs that share nothing; method separate, tier A)
         _validate.nonnegative("epsilon", epsilon)
         _validate.probability("delta", delta)
         n, r, v = counts.canaries, counts.guesses, counts.correct
-        return log_revealed_tail(v, r, n, chance=delta, log_odds=epsilon)
+        return log_revealed_tail(v, r, n, probability=delta, log_odds=epsilon)
 
     def log_p_claim(
         self,

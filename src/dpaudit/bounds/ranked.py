@@ -149,7 +149,7 @@ class _Test:
         found = crossing(k, thresholds(k, epsilon, levels), epsilon)
         # Far out the union over looks is smaller, and higher thresholds change the
         # price by less than their chance times a shell's cap: far below 1e-9.
-        chance = min(found.chance, level * float(weights.sum()))
+        chance = min(found.probability, level * float(weights.sum()))
         return min(1.0, chance + self._slack * (found.price + 1e-9))
 
     def clearly_rejects(self, epsilons: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -29,7 +29,7 @@ from scipy import special
 
 from dpaudit import _validate
 from dpaudit.bounds.adaptive import Adaptive
-from dpaudit.bounds.bound import Estimate, GameBound
+from dpaudit.bounds.bound import GameBound, PointEstimate
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.readings import Counts
@@ -78,7 +78,7 @@ def mechanism_ceiling(
     return mechanism.epsilon_at(min(1.0, delta / alpha ** (1 / runs)))
 
 
-def estimate(counts: Counts) -> Estimate:
+def estimate(counts: Counts) -> PointEstimate:
     """Return the epsilon at which as many right guesses would be expected.
 
     Example:
@@ -89,10 +89,10 @@ def estimate(counts: Counts) -> Estimate:
     if r == 0:
         raise InvalidInputError("an estimate needs at least one guess")
     if v == r:
-        return Estimate(epsilon_estimate=inf)
+        return PointEstimate(epsilon_estimate=inf)
     if v == 0:
-        return Estimate(epsilon_estimate=0.0)
-    return Estimate(epsilon_estimate=max(0.0, log(v / (r - v))))
+        return PointEstimate(epsilon_estimate=0.0)
+    return PointEstimate(epsilon_estimate=max(0.0, log(v / (r - v))))
 
 
 def least_refuting(

@@ -22,7 +22,7 @@ from dpaudit.errors import UncertifiedError
 from dpaudit.stats.search import largest_yes, least_yes
 
 __all__ = [
-    "binomial_law",
+    "binomial_distribution",
     "log_complement",
     "log_mass",
     "log_odds_limit",
@@ -35,13 +35,15 @@ __all__ = [
     "window",
 ]
 
-_SUREST = 1e280  # log-odds; times any number of trials it is still a float
-_BLOCK = 1 << 20  # terms of a series at once
-_FEW = 1 << 11  # counts whose law is kept: all that are make some megabytes
+_LARGEST_LOG_ODDS = 1e280  # log-odds; times any number of trials it is still a float
+_TERMS_AT_ONCE = 1 << 20  # terms of a series at once
+_MOST_CACHED = 1 << 11  # counts whose law is kept: all that are make some megabytes
 _MOST_MASSES = 1 << 25  # a quarter of a gigabyte
-_FAR = 45.0  # below the largest of log-concave terms; the rest is 1e-17 of the sum
-_ODD = range(3, 21, 2)  # 0.1 to the 20th is below rounding
-_TABLE = np.array(
+_NEGLIGIBLE = (
+    45.0  # below the largest of log-concave terms; the rest is 1e-17 of the sum
+)
+_SERIES_POWERS = range(3, 21, 2)  # 0.1 to the 20th is below rounding
+_STIRLING_ERRORS = np.array(
     [0.0]
     + [lgamma(n + 1) - (n + 0.5) * log(n) + n - log(2 * pi) / 2 for n in range(1, 16)]
 )
@@ -49,7 +51,7 @@ _TABLE = np.array(
 
 def log_mass(v: ArrayLike, r: int, log_odds: float) -> NDArray[np.float64]:
     """Return log P[B = v] for B ~ Bin(r, expit(log_odds)), for one v or many."""
-    log_odds = min(max(log_odds, -_SUREST), _SUREST)
+    log_odds = min(max(log_odds, -_LARGEST_LOG_ODDS), _LARGEST_LOG_ODDS)
     if np.ndim(v) == 0:
         return np.asarray(_one_log_mass(float(v), float(r), log_odds))  # type: ignore[arg-type]
     right = np.asarray(v, np.float64)
@@ -124,7 +126,7 @@ def log_slack_tails(
 
 
 def log_revealed_tail(
-    v: int, r: int, n: int, *, chance: float, log_odds: float
+    v: int, r: int, n: int, *, probability: float, log_odds: float
 ) -> float:
     """Return the log of the tail of a count of which some come for sure.
 
@@ -137,18 +139,20 @@ def log_revealed_tail(
     fall once, and those that matter are an interval.
 
     Example:
-        >>> round(exp(log_revealed_tail(1, 1, 2, chance=0.5, log_odds=0.0)), 9)
+        >>> round(exp(log_revealed_tail(1, 1, 2, probability=0.5, log_odds=0.0)), 9)
         0.875
     """
-    if v <= 0 or v > r or chance == 0:
+    if v <= 0 or v > r or probability == 0:
         return log_tails(v, r, log_odds)[0]
-    if chance == 1:
+    if probability == 1:
         return 0.0
-    odds = log(chance) - log1p(-chance)
+    odds = log(probability) - log1p(-probability)
     if r == n:  # every one counts: given away, or else a success
-        sure = float(np.logaddexp(log_odds, log(chance))) - log1p(-chance)
+        sure = float(np.logaddexp(log_odds, log(probability))) - log1p(-probability)
         return log_tails(v, r, sure)[0]
-    low, high = (0, v) if v <= _FEW else _terms_that_count(v, r, n, odds, log_odds)
+    low, high = (
+        (0, v) if v <= _MOST_CACHED else _terms_that_count(v, r, n, odds, log_odds)
+    )
     k = np.arange(low, high)
     # From one count to the next: its mass by their ratio, and the tail by the chance
     # that the one trial fewer was the failure too many.
@@ -178,7 +182,7 @@ def _terms_that_count(
         return log(n - k) - log(k + 1) + odds + log1p(tail) <= 0
 
     top = least_yes(falls, 0, v - 1) or 0
-    far = term(top) - _FAR
+    far = term(top) - _NEGLIGIBLE
     low = least_yes(lambda k: term(k) >= far, 0, top) or 0
     high = least_yes(lambda k: term(k) < far, top, v - 1)
     return low, v if high is None else high
@@ -225,8 +229,8 @@ def masses(
         UncertifiedError: There are more of them than memory should be asked for.
     """
     low, high = window(r, log_odds, spread=spread)
-    if high - low < _FEW:
-        return low, _few_masses(r, float(log_odds), low, high)
+    if high - low < _MOST_CACHED:
+        return low, _cached_masses(r, float(log_odds), low, high)
     if high - low > _MOST_MASSES:
         raise UncertifiedError(
             f"{r:.3g} trials have {high - low:,} counts that matter, too many to sum "
@@ -249,17 +253,17 @@ def _masses(r: int, log_odds: float, low: int, high: int) -> NDArray[np.float64]
 
 
 # A game in rounds is held against one claim by many counts of few sizes.
-_few_masses = lru_cache(maxsize=1024)(_masses)
+_cached_masses = lru_cache(maxsize=1024)(_masses)
 
 
-def binomial_law(trials: int, log_odds: float) -> NDArray[np.float64]:
+def binomial_distribution(trials: int, log_odds: float) -> NDArray[np.float64]:
     """Return the masses of Bin(trials, expit(log_odds)) at 0, 1, ..., trials.
 
     Example:
-        >>> binomial_law(2, 0.0).round(9)
+        >>> binomial_distribution(2, 0.0).round(9)
         array([0.25, 0.5 , 0.25])
     """
-    log_ways = _few_log_ways if trials < _FEW else _log_ways
+    log_ways = _cached_log_ways if trials < _MOST_CACHED else _log_ways
     log_law = log_ways(trials) + np.arange(trials + 1) * log_odds
     return np.asarray(np.exp(log_law + trials * special.log_expit(-log_odds)))
 
@@ -271,7 +275,7 @@ def _log_ways(trials: int) -> NDArray[np.float64]:
     return np.asarray(ways - special.gammaln(trials - k + 1.0))
 
 
-_few_log_ways = lru_cache(maxsize=256)(_log_ways)  # calibrations ask for few, often
+_cached_log_ways = lru_cache(maxsize=256)(_log_ways)  # calibrations ask for few, often
 
 
 def window(r: int, log_odds: float, *, spread: float) -> tuple[int, int]:
@@ -319,7 +323,9 @@ def _stirling_error(n: ArrayLike) -> NDArray[np.float64]:
     series = (
         1 / 12 - i * (1 / 360 - i * (1 / 1260 - i * (1 / 1680 - i / 1188)))
     ) / large
-    return np.where(x < 16, _TABLE[np.minimum(x, 15).astype(np.int64)], series)
+    return np.where(
+        x < 16, _STIRLING_ERRORS[np.minimum(x, 15).astype(np.int64)], series
+    )
 
 
 def _deviance(x: NDArray[np.float64], r: int, log_odds: float) -> NDArray[np.float64]:
@@ -330,7 +336,7 @@ def _deviance(x: NDArray[np.float64], r: int, log_odds: float) -> NDArray[np.flo
     near = np.abs(u) < 0.1
     w = np.where(near, u, 0.0)
     series, power = np.zeros_like(w), w
-    for odd in _ODD:
+    for odd in _SERIES_POWERS:
         power = power * w * w
         series += power / odd
     close = (x - m) * w + 2 * x * series
@@ -340,7 +346,7 @@ def _deviance(x: NDArray[np.float64], r: int, log_odds: float) -> NDArray[np.flo
 
 def _one_stirling_error(n: float) -> float:
     if n < 16:
-        return float(_TABLE[int(n)])
+        return float(_STIRLING_ERRORS[int(n)])
     i = 1 / (n * n)
     return (1 / 12 - i * (1 / 360 - i * (1 / 1260 - i * (1 / 1680 - i / 1188)))) / n
 
@@ -352,7 +358,7 @@ def _one_deviance(x: float, r: float, log_odds: float) -> float:
         log_p = float(special.log_expit(log_odds))
         return x * (float(np.log(x / r)) - log_p) + (m - x)
     series, power = 0.0, w
-    for odd in _ODD:
+    for odd in _SERIES_POWERS:
         power = power * w * w
         series += power / odd
     return (x - m) * w + 2 * x * series
@@ -369,7 +375,11 @@ def _mills(ahead: int, behind: int, log_odds: float) -> float:
         i = np.arange(start + 1, min(start + size, ahead) + 1, dtype=np.float64)
         terms = term * np.cumprod((ahead - i + 1) / (behind + i) * odds)
         total += float(terms.sum())
-        term, start, size = float(terms[-1]), start + len(i), min(4 * size, _BLOCK)
+        term, start, size = (
+            float(terms[-1]),
+            start + len(i),
+            min(4 * size, _TERMS_AT_ONCE),
+        )
         ratio = (ahead - start) / (behind + start + 1) * odds
         if term * ratio <= 1e-17 * total * (1 - ratio):
             break

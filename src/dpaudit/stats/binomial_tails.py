@@ -19,12 +19,12 @@ from scipy import special
 
 __all__ = ["at_least", "attained_tails", "fewer", "upper_tails"]
 
-_FEW = 128
-_ROUGH = 1e-6  # far more than the incomplete beta function errs by
+_MOST_SUMMED = 128
+_ROUNDING_UP = 1e-6  # far more than the incomplete beta function errs by
 
 
 def at_least(
-    count: int, trials: int, chances: NDArray[np.float64]
+    count: int, trials: int, probabilities: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return P[B >= count] for B ~ Bin(trials, chance), for each chance.
 
@@ -33,18 +33,22 @@ def at_least(
         array([0. , 0.5, 1. ])
     """
     if count <= 0 or count > trials:
-        return np.full_like(chances, float(count <= 0))
-    if count > _FEW:
-        return np.asarray(special.betainc(count, trials - count + 1, chances))
-    found = 1 - _sum(0, count, trials, chances)
-    thin = trials * chances < count  # the mean is below: add up from count outwards
+        return np.full_like(probabilities, float(count <= 0))
+    if count > _MOST_SUMMED:
+        return np.asarray(special.betainc(count, trials - count + 1, probabilities))
+    found = 1 - _sum(0, count, trials, probabilities)
+    thin = (
+        trials * probabilities < count
+    )  # the mean is below: add up from count outwards
     # beyond, less than 1e-17 of the first mass is left: the ratios fall below one
     stop = min(trials + 1, 2 * count + 200)
-    found[thin] = _sum(count, stop, trials, chances[thin])
+    found[thin] = _sum(count, stop, trials, probabilities[thin])
     return np.asarray(np.clip(found, 0.0, 1.0))
 
 
-def fewer(count: int, trials: int, chances: NDArray[np.float64]) -> NDArray[np.float64]:
+def fewer(
+    count: int, trials: int, probabilities: NDArray[np.float64]
+) -> NDArray[np.float64]:
     """Return P[B < count] for B ~ Bin(trials, chance), for each chance.
 
     Example:
@@ -52,10 +56,10 @@ def fewer(count: int, trials: int, chances: NDArray[np.float64]) -> NDArray[np.f
         array([1. , 0.5, 0. ])
     """
     if count <= 0 or count > trials:
-        return np.full_like(chances, float(count > trials))
-    if count > _FEW:
-        return np.asarray(special.betaincc(count, trials - count + 1, chances))
-    return np.minimum(1.0, _sum(0, count, trials, chances))
+        return np.full_like(probabilities, float(count > trials))
+    if count > _MOST_SUMMED:
+        return np.asarray(special.betaincc(count, trials - count + 1, probabilities))
+    return np.minimum(1.0, _sum(0, count, trials, probabilities))
 
 
 def upper_tails(
@@ -69,9 +73,9 @@ def upper_tails(
         >>> upper_tails(np.array([0, 1, 2]), np.array([2, 2, 2]), 0.0).round(5)
         array([1.  , 0.75, 0.25])
     """
-    chances = special.expit(log_odds)
-    found = special.betainc(np.maximum(counts, 1), trials - counts + 1, chances)
-    return np.asarray(np.where(counts > 0, found * (1 + _ROUGH), 1.0))
+    probabilities = special.expit(log_odds)
+    found = special.betainc(np.maximum(counts, 1), trials - counts + 1, probabilities)
+    return np.asarray(np.where(counts > 0, found * (1 + _ROUNDING_UP), 1.0))
 
 
 def attained_tails(
@@ -98,18 +102,18 @@ def attained_tails(
         upper_tails(np.clip(c + more, 0, trials + 1), trials, log_odds)
         for more in (0, 1, 2)
     )
-    surely = levels * (1 + 3 * _ROUGH)  # what is above this is above the level
+    surely = levels * (1 + 3 * _ROUNDING_UP)  # what is above this is above the level
     found = np.where((one > surely) & (two <= surely), two, levels)
     return np.asarray(np.where((none > surely) & (one <= surely), one, found))
 
 
 def _sum(
-    start: int, stop: int, trials: int, chances: NDArray[np.float64]
+    start: int, stop: int, trials: int, probabilities: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return P[start <= B < stop]."""
     counts = np.arange(stop, dtype=np.float64)
     ratios = np.log((trials - counts[:-1]) / counts[1:])
     coefficients = np.concatenate([[0.0], np.cumsum(ratios)])[start:]
-    b, q = counts[start:], chances[:, np.newaxis]
+    b, q = counts[start:], probabilities[:, np.newaxis]
     logs = coefficients + special.xlogy(b, q) + special.xlog1py(trials - b, -q)
     return np.asarray(np.exp(logs).sum(axis=1))

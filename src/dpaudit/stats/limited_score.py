@@ -31,7 +31,7 @@ __all__ = [
 ]
 
 UNRESOLVED: Final = 1e-14  # more than the windows and the transform can lose
-_WIDTH = 15.4  # twice the largest score that is resolved, and a little
+_SCORE_RANGE = 15.4  # twice the largest score that is resolved, and a little
 _SPREAD = 9.5  # standard deviations; two tails of it hold 2e-21
 
 
@@ -72,17 +72,17 @@ def limited_score(
         return empty_score(uniform)
     top = int(weights[trials > 0].max())
     # All scores lie within _WIDTH, so that taking away more cannot lower the sum.
-    most = min(-(-score // top), int(min(_WIDTH / step, score)) + 1)
+    most = min(-(-score // top), int(min(_SCORE_RANGE / step, score)) + 1)
     removed = np.arange(most + 1)
     places = np.maximum(score - removed * top, 0)
-    less, tie, more = _parts(*_law(weights, trials, log_odds), places)
+    less, tie, more = _parts(*_distribution(weights, trials, log_odds), places)
     upper, lower = more + uniform * tie, less + (1 - uniform) * tie
     scores = np.where(
         upper <= lower,
         -special.ndtri(np.minimum(upper + UNRESOLVED, 0.75)),
         special.ndtri(np.clip(lower, UNRESOLVED, 0.75)),
     )
-    return float(np.min(scores + removed * min(step, _WIDTH)))
+    return float(np.min(scores + removed * min(step, _SCORE_RANGE)))
 
 
 def empty_score(uniform: float) -> float:
@@ -96,34 +96,34 @@ def empty_score(uniform: float) -> float:
 
 
 def _parts(
-    start: int, law: NDArray[np.float64], places: NDArray[np.int64]
+    start: int, distribution: NDArray[np.float64], places: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return the chances of less than each place, of the place, and of more."""
-    padded = np.concatenate([[0.0], law, [0.0]])
+    padded = np.concatenate([[0.0], distribution, [0.0]])
     place = np.clip(places - start + 1, 0, len(padded) - 1)
     less = np.concatenate([[0.0], np.cumsum(padded)])[place]
     more = np.concatenate([np.cumsum(padded[::-1])[::-1], [0.0]])[place + 1]
     return less, padded[place], more
 
 
-def _law(
+def _distribution(
     weights: NDArray[np.int64], trials: NDArray[np.int64], log_odds: float
 ) -> tuple[int, NDArray[np.float64]]:
     """Return the law of the weighted count, from a first value upwards."""
-    starts, laws = [], []
+    starts, distributions = [], []
     for weight, count in zip(weights, trials, strict=True):
         if count == 0:
             continue
-        low, chances = masses(int(count), log_odds, spread=_SPREAD)
-        spaced = np.zeros((len(chances) - 1) * int(weight) + 1)
-        spaced[:: int(weight)] = chances
+        low, probabilities = masses(int(count), log_odds, spread=_SPREAD)
+        spaced = np.zeros((len(probabilities) - 1) * int(weight) + 1)
+        spaced[:: int(weight)] = probabilities
         starts.append(low * int(weight))
-        laws.append(spaced)
-    length = sum(len(law) - 1 for law in laws) + 1
-    if len(laws) == 1:
-        return starts[0], laws[0]
+        distributions.append(spaced)
+    length = sum(len(distribution) - 1 for distribution in distributions) + 1
+    if len(distributions) == 1:
+        return starts[0], distributions[0]
     size = 1 << (length - 1).bit_length()
     spectrum = np.ones(size // 2 + 1, np.complex128)
-    for law in laws:
-        spectrum *= np.fft.rfft(law, size)
+    for distribution in distributions:
+        spectrum *= np.fft.rfft(distribution, size)
     return sum(starts), np.maximum(np.fft.irfft(spectrum, size)[:length], 0.0)

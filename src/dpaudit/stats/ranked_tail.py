@@ -47,11 +47,11 @@ class Crossing:
     """How likely some look crosses its threshold, and what slack costs.
 
     Attributes:
-        chance: Upper bound on the chance of a crossing, tight to about 1e-11.
+        probability: Upper bound on the chance of a crossing, tight to about 1e-11.
         price: Upper bound on the Stein solutions of all shells.
     """
 
-    chance: float
+    probability: float
     price: float
 
 
@@ -82,8 +82,11 @@ def thresholds(
     looks: Sequence[int], log_odds: float, levels: Iterable[float]
 ) -> list[int]:
     """Return for each look the least count whose tail is at most its level."""
-    laws = [masses(k, log_odds, spread=_SPREAD) for k in looks]
-    return [_threshold(*law, level) for law, level in zip(laws, levels, strict=True)]
+    distributions = [masses(k, log_odds, spread=_SPREAD) for k in looks]
+    return [
+        _threshold(*distribution, level)
+        for distribution, level in zip(distributions, levels, strict=True)
+    ]
 
 
 def crossing(looks: Sequence[int], counts: Sequence[int], log_odds: float) -> Crossing:
@@ -96,21 +99,21 @@ def crossing(looks: Sequence[int], counts: Sequence[int], log_odds: float) -> Cr
 
     Example:
         >>> found = crossing([2, 4], [2, 4], 0.0)  # two heads at once, or four of four
-        >>> round(found.chance, 9)
+        >>> round(found.probability, 9)
         0.25
     """
     shells = [later - look for look, later in pairwise([0, *looks])]
-    laws = [masses(n, log_odds, spread=_SPREAD) for n in shells]
+    distributions = [masses(n, log_odds, spread=_SPREAD) for n in shells]
     hit = _Rising(start=counts[-1] - 1, values=np.zeros(1))
     for j in range(len(looks) - 1, 0, -1):
         low, _ = window(looks[j - 1], log_odds, spread=_SPREAD)
-        hit = hit.mean_after(laws[j], start=low, stop=counts[j - 1])
-    chance, price = _first_shell(hit, *laws[0], trials=looks[0])
+        hit = hit.mean_after(distributions[j], start=low, stop=counts[j - 1])
+    probability, price = _first_shell(hit, *distributions[0], trials=looks[0])
     most = cap_bound(np.array(shells[1:]), log_odds)
-    for law, bound in zip(laws[1:], most.tolist(), strict=True):
+    for distribution, bound in zip(distributions[1:], most.tolist(), strict=True):
         if bound > price:
-            price = max(price, _cap(*law))
-    return Crossing(chance=min(1.0, chance), price=price)
+            price = max(price, _cap(*distribution))
+    return Crossing(probability=min(1.0, probability), price=price)
 
 
 def shell_cap(trials: int, log_odds: float) -> float:
@@ -145,68 +148,68 @@ class _Rising:
         return found
 
     def mean_after(
-        self, law: tuple[int, NDArray[np.float64]], *, start: int, stop: int
+        self, distribution: tuple[int, NDArray[np.float64]], *, start: int, stop: int
     ) -> "_Rising":
         """Return the mean after adding a random count, rounded up, and 1 from stop."""
-        low, chances = law
+        low, probabilities = distribution
         start = min(start, stop - 1)
-        values = self.at(start + low, stop - 1 + low + len(chances) - 1)
-        means = np.minimum(_correlate(values, chances) + _ROUNDING, 1.0)
+        values = self.at(start + low, stop - 1 + low + len(probabilities) - 1)
+        means = np.minimum(_correlate(values, probabilities) + _ROUNDING, 1.0)
         return _Rising(start=start, values=np.maximum.accumulate(means))
 
 
 def _first_shell(
-    g: _Rising, low: int, chances: NDArray[np.float64], *, trials: int
+    g: _Rising, low: int, probabilities: NDArray[np.float64], *, trials: int
 ) -> tuple[float, float]:
     """Return the mean of g, rounded up, and the largest Stein solution."""
-    k = np.arange(low, low + len(chances))
-    values = g.at(low, low + len(chances) - 1)
-    mean = min(1.0, float(chances @ values) + _ROUNDING)
+    k = np.arange(low, low + len(probabilities))
+    values = g.at(low, low + len(probabilities) - 1)
+    mean = min(1.0, float(probabilities @ values) + _ROUNDING)
     # The covariance is what exceeds the mean, summed from above, and what falls short
     # of it, summed from below; each sum is used where its terms have one sign.
-    top = low + len(chances) - 1
-    beyond = (1 - mean) * _rest(chances[::-1]) if top < trials else 0.0
-    before = mean * _rest(chances) if low > 0 else 0.0
-    excess = chances * (values - mean)
+    top = low + len(probabilities) - 1
+    beyond = (1 - mean) * _rest(probabilities[::-1]) if top < trials else 0.0
+    before = mean * _rest(probabilities) if low > 0 else 0.0
+    excess = probabilities * (values - mean)
     over = excess[::-1].cumsum()[::-1] + beyond
     under = np.concatenate([[before], before - excess[:-1].cumsum()])
-    covariance = np.where(chances.cumsum() < 0.5, under, over)
+    covariance = np.where(probabilities.cumsum() < 0.5, under, over)
     positive = slice(1 if low == 0 else 0, None)
-    solution = covariance[positive] / (k * chances)[positive]
+    solution = covariance[positive] / (k * probabilities)[positive]
     if top < trials:  # a threshold above the window: a Mills ratio, falling from here
-        above = (1 - mean) / (1 - chances[-1] / chances[-2]) / (top + 1)
+        above = (1 - mean) / (1 - probabilities[-1] / probabilities[-2]) / (top + 1)
         solution = np.append(solution, above)
     return mean, float(solution.max(initial=0.0)) * (1 + 1e-9) + _ROUNDING
 
 
-def _rest(chances: NDArray[np.float64]) -> float:
+def _rest(probabilities: NDArray[np.float64]) -> float:
     """Return at least what lies before the first mass, as masses are log-concave."""
-    if len(chances) < 2 or chances[0] >= chances[1]:
+    if len(probabilities) < 2 or probabilities[0] >= probabilities[1]:
         return 0.0
-    ratio = chances[0] / chances[1]
-    return float(chances[0] * ratio / (1 - ratio))
+    ratio = probabilities[0] / probabilities[1]
+    return float(probabilities[0] * ratio / (1 - ratio))
 
 
-def _cap(low: int, chances: NDArray[np.float64]) -> float:
+def _cap(low: int, probabilities: NDArray[np.float64]) -> float:
     """Return the largest P[B >= k] P[B < k] / (k P[B = k])."""
-    k = np.arange(low + 1, low + len(chances))
-    above, below = chances[::-1].cumsum()[::-1][1:], chances.cumsum()[:-1]
-    ratios = above * below / (k * chances[1:])
+    k = np.arange(low + 1, low + len(probabilities))
+    above, below = probabilities[::-1].cumsum()[::-1][1:], probabilities.cumsum()[:-1]
+    ratios = above * below / (k * probabilities[1:])
     return float(ratios.max(initial=0.0)) * (1 + 1e-9)
 
 
-def _threshold(low: int, chances: NDArray[np.float64], level: float) -> int:
-    tails = chances[::-1].cumsum()
-    return low + len(chances) - int(tails.searchsorted(level, "right"))
+def _threshold(low: int, probabilities: NDArray[np.float64], level: float) -> int:
+    tails = probabilities[::-1].cumsum()
+    return low + len(probabilities) - int(tails.searchsorted(level, "right"))
 
 
 def _correlate(
-    values: NDArray[np.float64], chances: NDArray[np.float64]
+    values: NDArray[np.float64], probabilities: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return sums of chances[b] values[i + b] for every i that fits."""
-    results = len(values) - len(chances) + 1
-    if len(chances) * results < 1 << 19:
-        return np.correlate(values, chances, "valid")
+    results = len(values) - len(probabilities) + 1
+    if len(probabilities) * results < 1 << 19:
+        return np.correlate(values, probabilities, "valid")
     size = 1 << (len(values) - 1).bit_length()  # what wraps around fits nowhere
-    spectrum = np.fft.rfft(values, size) * np.fft.rfft(chances[::-1], size)
-    return np.fft.irfft(spectrum, size)[len(chances) - 1 : len(values)]
+    spectrum = np.fft.rfft(values, size) * np.fft.rfft(probabilities[::-1], size)
+    return np.fft.irfft(spectrum, size)[len(probabilities) - 1 : len(values)]

@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 _TOLERANCE = 1e-10
-_BLOCK = 256  # points of a grid that are asked about at once
+_POINTS_AT_ONCE = 256  # points of a grid that are asked about at once
 
 
 def at_most(f: Callable[[float], float], level: float) -> Callable[[float], bool]:
@@ -119,14 +119,14 @@ def last_yes_before_no(
     """
     first = 0
     while start + first * step <= limit:
-        numbers = np.arange(first, first + _BLOCK, dtype=np.float64)
+        numbers = np.arange(first, first + _POINTS_AT_ONCE, dtype=np.float64)
         points = start + step * numbers
         points = points[points <= limit]
         asked = zip(points.tolist(), clearly(points).tolist(), strict=True)
         for number, (point, clear) in enumerate(asked, first):
             if not (clear or holds(point)):
                 return start + (number - 1) * step if number else 0.0
-        first += _BLOCK
+        first += _POINTS_AT_ONCE
     raise UncertifiedError(f"no turning point below limit={limit:g}")
 
 

@@ -23,18 +23,18 @@ from scipy import special
 
 from dpaudit.stats.binomial import masses
 
-__all__ = ["Tail", "weighted_tail"]
+__all__ = ["TailBound", "weighted_tail"]
 
 _SPREAD = 9.5  # standard deviations; two tails of it hold 2e-21
 _ROUNDING = 1e-12  # more than the windows and the transform can lose
-_LOSS = 1e-9  # more than sums and tilts can lose of a tail, relative to it
-_WHOLE_LOSS = 1e-12  # the same if nothing is rounded to a grid
-_STEPS = 1 << 16  # of the grid across the tilted sum, if weights are not whole
+_TAIL_ROUNDING = 1e-9  # more than sums and tilts can lose of a tail, relative to it
+_TAIL_ROUNDING_UNGRIDDED = 1e-12  # the same if nothing is rounded to a grid
+_GRID_STEPS = 1 << 16  # of the grid across the tilted sum, if weights are not whole
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tail:
+class TailBound:
     """An upper bound on the log of a tail, and how far above the truth it can be.
 
     Attributes:
@@ -46,7 +46,9 @@ class Tail:
     slack: float
 
 
-_UNKNOWN = Tail(log_upper=0.0, slack=inf)  # nothing is known, so nothing is claimed
+_UNKNOWN = TailBound(
+    log_upper=0.0, slack=inf
+)  # nothing is known, so nothing is claimed
 
 
 def weighted_tail(
@@ -54,7 +56,7 @@ def weighted_tail(
     trials: Sequence[int],
     log_odds: Sequence[float],
     threshold: float,
-) -> Tail:
+) -> TailBound:
     """Bound P[sum of weights[c] Bin(trials[c], expit(log_odds[c])) >= threshold].
 
     Args:
@@ -72,7 +74,7 @@ def weighted_tail(
     odds = np.asarray(log_odds, np.float64)
     w, odds, n = w[n > 0], odds[n > 0], n[n > 0]
     if threshold <= 0:
-        return Tail(log_upper=0.0, slack=0.0)
+        return TailBound(log_upper=0.0, slack=0.0)
     if not (np.all(np.isfinite(w)) and np.isfinite(threshold)):
         return _UNKNOWN
     as_given = _small_whole(w, n)
@@ -81,17 +83,17 @@ def weighted_tail(
         unit = float(w.max(initial=0.0))
         w, threshold = (w / unit, threshold / unit) if unit else (w, threshold)
     if not len(n) or threshold > float(w @ n) * (1 + 1e-12):
-        return Tail(log_upper=-inf, slack=0.0)
+        return TailBound(log_upper=-inf, slack=0.0)
     theta = _tilt(w, n, odds, threshold)
     step = _grid_step(w, n, odds + theta * w)
     with np.errstate(over="ignore", invalid="ignore"):  # such a law is refused below
-        start, law = _tilted_law(w, n, odds, theta=theta, step=step)
+        start, distribution = _tilted_distribution(w, n, odds, theta=theta, step=step)
     # log of the product of the tilts' normalising constants
     scale = float(n @ (np.logaddexp(0, odds + theta * w) - np.logaddexp(0, odds)))
     log_scale = scale - theta * threshold
-    x = (start + np.arange(len(law))) * step - threshold
+    x = (start + np.arange(len(distribution))) * step - threshold
     # Rounding up only adds mass; a law that lacks some is no law.
-    if not (np.isfinite(x).all() and float(law.sum()) > 1 - 1e-6):
+    if not (np.isfinite(x).all() and float(distribution.sum()) > 1 - 1e-6):
         return _UNKNOWN
 
     # More than cells and sums are rounded by; whole numbers are not.
@@ -99,15 +101,15 @@ def weighted_tail(
 
     def log_sum_from(shift: float) -> float:
         kept = x >= shift - tolerance
-        return log(float(law[kept] @ np.exp(-theta * x[kept])) + _ROUNDING)
+        return log(float(distribution[kept] @ np.exp(-theta * x[kept])) + _ROUNDING)
 
     upper = log_sum_from(0.0)
     lost = len(n) * step
     if step == 1.0:  # nothing was rounded, unless the weights were taken in other units
         lost = 0.0 if as_given else 2 * tolerance
-    loss = _WHOLE_LOSS if step == 1.0 else _LOSS
+    loss = _TAIL_ROUNDING_UNGRIDDED if step == 1.0 else _TAIL_ROUNDING
     log_upper = min(0.0, log_scale + upper + loss)
-    return Tail(log_upper=log_upper, slack=upper - log_sum_from(lost) + loss)
+    return TailBound(log_upper=log_upper, slack=upper - log_sum_from(lost) + loss)
 
 
 def _small_whole(w: NDArray[np.float64], n: NDArray[np.int64]) -> bool:
@@ -145,10 +147,10 @@ def _grid_step(
     variance = special.expit(odds) * special.expit(-odds)
     spread = 2 * _SPREAD * (float((w**2 * n) @ variance) ** 0.5 + float(w.max()))
     whole = bool(np.all(w == np.round(w)))
-    return 1.0 if whole and spread < 16 * _STEPS else spread / _STEPS
+    return 1.0 if whole and spread < 16 * _GRID_STEPS else spread / _GRID_STEPS
 
 
-def _tilted_law(
+def _tilted_distribution(
     w: NDArray[np.float64],
     n: NDArray[np.int64],
     odds: NDArray[np.float64],
@@ -157,17 +159,17 @@ def _tilted_law(
     step: float,
 ) -> tuple[int, NDArray[np.float64]]:
     """Return the tilted law of the sum on the grid, from a first step upwards."""
-    starts, laws = [], []
+    starts, distributions = [], []
     for weight, count, odd in zip(w, n, odds, strict=True):
-        low, chances = masses(int(count), odd + theta * weight, spread=_SPREAD)
-        exact = (low + np.arange(len(chances))) * (weight / step)
+        low, probabilities = masses(int(count), odd + theta * weight, spread=_SPREAD)
+        exact = (low + np.arange(len(probabilities))) * (weight / step)
         cells = np.ceil(exact - 1e-9).astype(np.int64)
-        raised = chances * np.exp(theta * step * np.maximum(cells - exact, 0.0))
+        raised = probabilities * np.exp(theta * step * np.maximum(cells - exact, 0.0))
         starts.append(int(cells[0]))
-        laws.append(np.bincount(cells - cells[0], weights=raised))
-    size = 1 << (sum(len(law) for law in laws)).bit_length()
+        distributions.append(np.bincount(cells - cells[0], weights=raised))
+    size = 1 << (sum(len(distribution) for distribution in distributions)).bit_length()
     spectrum = np.ones(size // 2 + 1, np.complex128)
-    for law in laws:
-        spectrum *= np.fft.rfft(law, size)
-    length = sum(len(law) - 1 for law in laws) + 1
+    for distribution in distributions:
+        spectrum *= np.fft.rfft(distribution, size)
+    length = sum(len(distribution) - 1 for distribution in distributions) + 1
     return sum(starts), np.maximum(np.fft.irfft(spectrum, size)[:length], 0.0)

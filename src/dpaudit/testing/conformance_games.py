@@ -34,7 +34,7 @@ from scipy import special
 from dpaudit import _validate
 from dpaudit.bounds.readings import Counts, Ranked, Weighted
 from dpaudit.errors import InvalidInputError
-from dpaudit.stats.binomial import binomial_law
+from dpaudit.stats.binomial import binomial_distribution
 
 __all__ = [
     "ClassedGame",
@@ -151,7 +151,7 @@ class CountedGame:
     ) -> Iterator[tuple[str, Law]]:
         """Yield randomised response, and what attains each count that is wrong."""
         m, r = self.canaries, self.guesses
-        response = binomial_law(r, epsilon)
+        response = binomial_distribution(r, epsilon)
         yield "randomised response", response
         starts = np.flatnonzero(np.diff(wrong, prepend=False) & wrong)
         for v in starts[starts > 0] if delta else ():
@@ -213,9 +213,11 @@ class ClassicGame:
         r, law = self._made, np.zeros(self._made + 1)
         given = [1.0]
         if delta:
-            given = binomial_law(self.runs, float(special.logit(delta))).tolist()
+            given = binomial_distribution(
+                self.runs, float(special.logit(delta))
+            ).tolist()
         for k, chance in enumerate(given):
-            law[min(k, r) :] += chance * binomial_law(r - min(k, r), epsilon)
+            law[min(k, r) :] += chance * binomial_distribution(r - min(k, r), epsilon)
         yield "each run gives its coin away as often as it may", law
 
 
@@ -292,7 +294,7 @@ class ClassedGame:
         for r in self.guesses:
             sure = min(r, known)
             known -= sure
-            alone = np.append(np.zeros(sure), binomial_law(r - sure, epsilon))
+            alone = np.append(np.zeros(sure), binomial_distribution(r - sure, epsilon))
             law = np.multiply.outer(law, alone).ravel()
         return law
 

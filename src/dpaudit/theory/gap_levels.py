@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.stats.means import mean_limits
+from dpaudit.stats.intervals import mean_limits
 
 __all__ = [
     "Estimate",

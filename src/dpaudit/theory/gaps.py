@@ -45,7 +45,7 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.game.guessers import MostLikely
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.stats.binomial import masses
-from dpaudit.stats.means import mean_limits
+from dpaudit.stats.intervals import mean_limits
 from dpaudit.theory.capabilities import (
     can_be_simulated,
     has_loss_distribution,

@@ -8,7 +8,7 @@ from typing import Protocol, Self, final
 import numpy as np
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.stats.means import standard_error
+from dpaudit.stats.intervals import standard_error
 from dpaudit_lab.power.nulls import Wrong
 from dpaudit_lab.power.timing import Ratio, ratio_of
 from dpaudit_lab.sweeps.store import Store

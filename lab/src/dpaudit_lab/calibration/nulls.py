@@ -22,7 +22,7 @@ from scipy import special
 
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import ApproxDP, GaussianDP, Guarantee, PrivacyCurve
-from dpaudit.stats.binomial import binomial_law
+from dpaudit.stats.binomial import binomial_distribution
 from dpaudit.theory.adaptive import stopping_distribution, surprising_counts
 from dpaudit_lab.calibration.counting import (
     CountsAtTheEdge,
@@ -109,7 +109,7 @@ class Attaining:
         below, above = self._factors()
         counts = np.arange(self.guesses + 1)
         factors = np.where(counts < self.correct, below, above)
-        return factors * binomial_law(self.guesses, self.claim.epsilon)
+        return factors * binomial_distribution(self.guesses, self.claim.epsilon)
 
     def draw(self, rng: np.random.Generator, *, canaries: int, audits: int) -> Draws:
         """Simulate audits."""
@@ -125,7 +125,7 @@ class Attaining:
 
     def _factors(self) -> tuple[float, float]:
         v = self.correct
-        mass = float(binomial_law(self.guesses, self.claim.epsilon)[v])
+        mass = float(binomial_distribution(self.guesses, self.claim.epsilon)[v])
         slack = self.canaries * self.claim.delta / (v * mass)
         below = 1 - slack * float(binomial_tail(v, self.guesses, self.claim.epsilon))
         return below, below + slack
@@ -239,7 +239,7 @@ def _exposed_tail(null: Exposed, canaries: int, guesses: int, correct: int) -> f
     """Sum over how many coins were given away; those are guessed first."""
     epsilon, delta = null.claim.epsilon, null.claim.delta
     given = np.arange(canaries + 1)
-    chances = binomial_law(canaries, log(delta) - np.log1p(-delta))
+    chances = binomial_distribution(canaries, log(delta) - np.log1p(-delta))
     free = np.minimum(given, guesses)
     return float(chances @ binomial_tail(correct - free, guesses - free, epsilon))
 

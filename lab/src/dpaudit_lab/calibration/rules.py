@@ -23,7 +23,7 @@ from dpaudit.bounds.bound import Bound
 from dpaudit.bounds.readings import Counts, Weighted
 from dpaudit.bounds.weighted import WeightedGuesses
 from dpaudit.privacy.guarantees import ApproxDP
-from dpaudit.stats.binomial import binomial_law
+from dpaudit.stats.binomial import binomial_distribution
 from dpaudit.stats.search import least_yes
 from dpaudit_lab.calibration.draws import Draws
 from dpaudit_lab.calibration.mixtures import Mixture
@@ -161,7 +161,7 @@ def score_law(
     """Return the law of the weight of right guesses, if each is an independent coin."""
     start, law = 0, np.ones(1)
     for weight, size in zip(weights, sizes, strict=True):
-        masses = binomial_law(size, log_odds)
+        masses = binomial_distribution(size, log_odds)
         first, last = np.flatnonzero(masses > _NEGLIGIBLE)[[0, -1]]
         spaced = np.zeros(weight * (last - first) + 1)
         spaced[::weight] = masses[first : last + 1]

@@ -15,7 +15,7 @@ from typing import final
 import numpy as np
 
 from dpaudit import _validate
-from dpaudit.stats.means import standard_error
+from dpaudit.stats.intervals import standard_error
 from dpaudit_lab.power.nulls import MOST_CANARIES, NULLS, Null, Wrong
 from dpaudit_lab.power.peers import PEERS, Peer, peer_null_sweep, peer_sweep
 from dpaudit_lab.power.plan import Guesses

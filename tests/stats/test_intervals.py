@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpaudit.stats.binomial import rate_limits
-from dpaudit.stats.means import mean_limits
+from dpaudit.stats.intervals import mean_limits
 
 
 def test_the_limits_are_those_of_the_theorem():
