@@ -31,7 +31,7 @@ from dpaudit.privacy.guarantees import Adjacency, PrivacyCurve, rounded_up
 
 __all__ = ["curve_of_rdp", "curve_of_trade_off", "curve_of_zcdp"]
 
-_POINTS = 400
+_CURVE_POINTS = 400
 _LOG_LEAST_DELTA = log(1e-100)  # where a curve ends unless the caller says otherwise
 
 # What rounding may do to ``1 - f``, if ``f`` itself is good to about 1e-14.
@@ -148,7 +148,7 @@ def curve_of_trade_off(
 
 def _grid(epsilons: ArrayLike | None, top: float) -> NDArray[np.float64]:
     if epsilons is None:
-        return np.linspace(0.0, top, _POINTS) if top > 0 else np.zeros(1)
+        return np.linspace(0.0, top, _CURVE_POINTS) if top > 0 else np.zeros(1)
     return np.asarray(epsilons, dtype=np.float64)
 
 

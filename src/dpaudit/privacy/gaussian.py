@@ -45,7 +45,7 @@ def log_deltas(epsilons: NDArray[np.float64], mu: float) -> NDArray[np.float64]:
 
 
 def complement_inverse(
-    chances: NDArray[np.float64], *, mu: float
+    probabilities: NDArray[np.float64], *, mu: float
 ) -> NDArray[np.float64]:
-    """Return ``Phi(Phi^-1(chance) - mu)`` for each chance, rounded down."""
-    return np.asarray(special.ndtr(special.ndtri(chances) - mu) * (1 - SLACK))
+    """Return ``Phi(Phi^-1(probability) - mu)`` for each chance, rounded down."""
+    return np.asarray(special.ndtr(special.ndtri(probabilities) - mu) * (1 - SLACK))

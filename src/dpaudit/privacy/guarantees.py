@@ -26,8 +26,8 @@ https://arxiv.org/abs/2207.04380, show that the chords are attained.
 
 Any guarantee; every member has the same verbs.
 
-``delta_at(epsilon)``, ``epsilon_at(delta)``, ``complement_inverse(chance)``, the same
-of many chances by ``complement_inverses()``, and ``points()``.
+``delta_at(epsilon)``, ``epsilon_at(delta)``, ``complement_inverse(probability)``, the
+same of many chances by ``complement_inverses()``, and ``points()``.
 """
 
 from dataclasses import dataclass
@@ -75,17 +75,17 @@ class Adjacency(StrEnum):
     @property
     def plain(self) -> str:
         """What is done to it, in plain words."""
-        return _DONE[self]
+        return _PLAIN_WORDS[self]
 
 
-_DONE = {
+_PLAIN_WORDS = {
     Adjacency.ADD_REMOVE: "one record more or less",
     Adjacency.REPLACE_ONE: "one record replaced",
     Adjacency.ZERO_OUT: "one record replaced by one that adds nothing",
 }
 
 
-_SMALLEST = 5e-324  # what is positive must not be rounded to zero
+_SMALLEST_POSITIVE = 5e-324  # what is positive must not be rounded to zero
 
 
 @final
@@ -128,9 +128,9 @@ class ApproxDP:
         """Return the smallest epsilon at this delta, rounded up; infinity if none."""
         return lines.epsilon_at([self.epsilon], [self.delta], delta)
 
-    def complement_inverse(self, chance: float) -> float:
+    def complement_inverse(self, probability: float) -> float:
         """Return the least false alarm rate of a test with this chance to detect."""
-        return lines.complement_inverse(*self.points(), chance)
+        return lines.complement_inverse(*self.points(), probability)
 
     def complement_inverses(self) -> lines.Rates:
         """Return ``complement_inverse`` of many chances, made ready once."""
@@ -177,9 +177,9 @@ class PureDP:
         """Return the smallest epsilon at this delta, rounded up."""
         return self._approx().epsilon_at(delta)
 
-    def complement_inverse(self, chance: float) -> float:
+    def complement_inverse(self, probability: float) -> float:
         """Return the least false alarm rate of a test with this chance to detect."""
-        return self._approx().complement_inverse(chance)
+        return self._approx().complement_inverse(probability)
 
     def complement_inverses(self) -> lines.Rates:
         """Return ``complement_inverse`` of many chances, made ready once."""
@@ -237,10 +237,10 @@ class GaussianDP:
         largest = self.mu * (39 + self.mu / 2)
         return lines.smallest_epsilon(self.delta_at, delta, largest=largest)
 
-    def complement_inverse(self, chance: float) -> float:
+    def complement_inverse(self, probability: float) -> float:
         """Return the least false alarm rate of a test with this chance to detect."""
-        _validate.probability("chance", chance)
-        return float(gaussian.complement_inverse(np.array(chance), mu=self.mu))
+        _validate.probability("probability", probability)
+        return float(gaussian.complement_inverse(np.array(probability), mu=self.mu))
 
     def complement_inverses(self) -> lines.Rates:
         """Return ``complement_inverse`` of many chances, made ready once."""
@@ -261,7 +261,7 @@ class GaussianDP:
         if self.mu == 0:
             return np.zeros_like(epsilons)
         deltas = np.exp(gaussian.log_deltas(epsilons, self.mu)) * (1 + gaussian.SLACK)
-        return np.clip(deltas, _SMALLEST, 1.0)
+        return np.clip(deltas, _SMALLEST_POSITIVE, 1.0)
 
 
 @final
@@ -348,9 +348,9 @@ class PrivacyCurve:
         """Return the smallest epsilon at this delta, rounded up; infinity if none."""
         return lines.epsilon_at(*self._pairs(), delta)
 
-    def complement_inverse(self, chance: float) -> float:
+    def complement_inverse(self, probability: float) -> float:
         """Return the least false alarm rate of a test with this chance to detect."""
-        return lines.complement_inverse(self.epsilons, self.deltas, chance)
+        return lines.complement_inverse(self.epsilons, self.deltas, probability)
 
     def complement_inverses(self) -> lines.Rates:
         """Return ``complement_inverse`` of many chances, made ready once."""

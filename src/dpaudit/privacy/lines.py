@@ -86,11 +86,11 @@ def epsilon_at(
 
 
 def complement_inverse(
-    epsilons: NDArray[np.float64], deltas: NDArray[np.float64], chance: float
+    epsilons: NDArray[np.float64], deltas: NDArray[np.float64], probability: float
 ) -> float:
-    """Return the smallest ``x`` with ``1 - f(x) >= chance``, rounded down."""
-    _validate.probability("chance", chance)
-    return float(complement_inverses(epsilons, deltas)(np.array(chance)))
+    """Return the smallest ``x`` with ``1 - f(x) >= probability``, rounded down."""
+    _validate.probability("probability", probability)
+    return float(complement_inverses(epsilons, deltas)(np.array(probability)))
 
 
 def complement_inverses(
@@ -98,18 +98,18 @@ def complement_inverses(
 ) -> Rates:
     """Return what ``complement_inverse`` is of many chances, made ready once.
 
-    Each pair asks for ``x >= (chance - delta) e^-epsilon`` and for
-    ``x >= 1 - delta - e^epsilon (1 - chance)``; the largest demand counts.
+    Each pair asks for ``x >= (probability - delta) e^-epsilon`` and for
+    ``x >= 1 - delta - e^epsilon (1 - probability)``; the largest demand counts.
     """
     rest, shallow = 1 - deltas, np.exp(-epsilons)
     # Capped so that infinity times zero does not arise; e^700 times the smallest
     # positive 1 - chance is still far above one, where this line asks for nothing.
     steep = np.exp(np.minimum(epsilons, 700.0))
 
-    def rates(chances: NDArray[np.float64]) -> NDArray[np.float64]:
-        chance = chances[..., np.newaxis]
-        low = ((chance - deltas) * shallow).max(axis=-1) * (1 - _RELATIVE)
-        high = (rest - steep * (1 - chance)).max(axis=-1) - _ABSOLUTE
+    def rates(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+        probability = probabilities[..., np.newaxis]
+        low = ((probability - deltas) * shallow).max(axis=-1) * (1 - _RELATIVE)
+        high = (rest - steep * (1 - probability)).max(axis=-1) - _ABSOLUTE
         return np.asarray(np.maximum(np.maximum(low, high), 0.0) + 0.0)  # not -0.0
 
     return rates

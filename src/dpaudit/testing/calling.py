@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Key
-from dpaudit.testing.outputs import PLACES, Row, read
+from dpaudit.testing.features import PLACES, OutputFeatures, read
 
 __all__ = ["Calling", "Neighbours", "OneRecord", "OneValue", "seeded"]
 
@@ -177,7 +177,7 @@ class Calling:
     raising: tuple[type[Exception], ...]
     allow_unseen: bool = False
 
-    def run(self, data: NDArray[Any], rng: np.random.Generator) -> list[Row]:
+    def run(self, data: NDArray[Any], rng: np.random.Generator) -> list[OutputFeatures]:
         """Call the function once for every coin and return what is kept of each."""
         __tracebackhide__ = True  # pytest shows the function's frames, not ours
         given = rng if _takes_rng(self.function) else None
@@ -186,7 +186,7 @@ class Calling:
             rows.append(self._read(self._call(int(bit), given)))
         return rows
 
-    def _read(self, output: object) -> Row:
+    def _read(self, output: object) -> OutputFeatures:
         row = read(output)
         if row.left_out and not self.allow_unseen:
             places = len(row.numbers) + len(row.texts) + row.left_out

@@ -43,8 +43,8 @@ from dpaudit.training.audit import per_coordinate
 __all__ = ["Adapter", "Trained", "check_adapter"]
 
 _TOO_LITTLE, _DROWNING = 0.05, 1e6  # times the claimed noise
-_HARDLY = 0.01  # log-odds of what drowned sums may tell
-_SOUGHT = 128  # coins in a row
+_NEGLIGIBLE_LOG_ODDS = 0.01  # log-odds of what drowned sums may tell
+_COINS_SOUGHT = 128  # coins in a row
 _ROUNDING = 1e-6  # of canaries
 
 
@@ -235,7 +235,7 @@ def _check_drowned(name: str, trained: Trained, false_alarm: float) -> None:
     assert transcript is not None  # _check_coins asked for it
     made = transcript.guess != 0
     right = int((transcript.guess == transcript.truth)[made].sum())
-    log_p, _ = log_tails(right, int(made.sum()), _HARDLY)
+    log_p, _ = log_tails(right, int(made.sum()), _NEGLIGIBLE_LOG_ODDS)
     if log_p <= log(false_alarm):
         raise ConformanceError(
             f"{name}: with {_DROWNING:g} times the noise {right} of {made.sum()} "
@@ -262,12 +262,12 @@ def _secrets(key: Key, trained: Trained) -> Iterator[tuple[str, bytes]]:
     yield "the key is, in hex digits,", key.secret.hex().encode()
     bits = Coins(key=key, count=trained.result.design.canaries).bits()
     for order in ("big", "little"):
-        packed = np.packbits(bits[:_SOUGHT], bitorder=order)
+        packed = np.packbits(bits[:_COINS_SOUGHT], bitorder=order)
         if len(packed) >= 8:
             yield f"the coins are, packed {order} end first,", packed.tobytes()
     for values in (bits, _included(key, trained)):
         for kind in (np.int8, np.int32, np.int64, np.float32, np.float64):
-            plain = values[:_SOUGHT].astype(kind)
+            plain = values[:_COINS_SOUGHT].astype(kind)
             yield f"the coins are, as {kind.__name__},", plain.tobytes()
             yield (
                 f"the coins are, as signs of {kind.__name__},",

@@ -33,7 +33,7 @@ R_contra = TypeVar("R_contra", contravariant=True)
 _GAMES = (CountedGame(canaries=30, guesses=30), CountedGame(canaries=200, guesses=20))
 _EPSILONS = (0.0, 0.5, 1.0, 2.0, 4.0)
 _ROUNDING = 1e-6  # of alpha
-_NARROW = 1e-9  # of epsilon
+_EPSILON_ROUNDING = 1e-9  # of epsilon
 
 
 class AnyBound(Protocol[R_contra]):
@@ -136,7 +136,7 @@ class _Table(Generic[R]):
 
     def check_order(self) -> None:
         for less, more in self._game.better():
-            if self._values[more] < self._values[less] - _NARROW:
+            if self._values[more] < self._values[less] - _EPSILON_ROUNDING:
                 raise self._error(
                     f"says less, {self._values[more]:.6g}, when one more guess is "
                     f"right, {self._outcomes[more]!r}",
@@ -163,18 +163,18 @@ class _Table(Generic[R]):
         worst, where = 0.0, ""
         for epsilon in self._epsilons():
             wrong = self._values > epsilon
-            for what, law in self._laws(epsilon, wrong):
-                chance = float(law[wrong].sum())
-                if chance > self._alpha * (1 + _ROUNDING):
+            for what, distribution in self._distributions(epsilon, wrong):
+                probability = float(distribution[wrong].sum())
+                if probability > self._alpha * (1 + _ROUNDING):
                     raise self._error(
                         f"is wrong too often: of a mechanism that is ({epsilon:.6g}, "
                         f"{self._delta:g})-DP and no worse ({what}) it says more than "
-                        f"that with chance {chance:.6g}, where {self._alpha:g} is "
+                        f"that with chance {probability:.6g}, where {self._alpha:g} is "
                         "allowed",
                         int(np.flatnonzero(wrong)[0]),
                     )
-                if chance > worst * self._alpha:
-                    worst = chance / self._alpha
+                if probability > worst * self._alpha:
+                    worst = probability / self._alpha
                     where = (
                         f"{what}, in {self._game!r} at epsilon = {epsilon:.3g}, "
                         f"delta = {self._delta:g}, alpha = {self._alpha:g}"
@@ -184,15 +184,20 @@ class _Table(Generic[R]):
     def _epsilons(self) -> NDArray[np.float64]:
         """Return where it can be wrong most often: just below what it can say."""
         below = np.unique(self._values[self._values > 0])
-        return np.append(np.maximum(0, below * (1 - _NARROW) - _NARROW), _EPSILONS)
+        return np.append(
+            np.maximum(0, below * (1 - _EPSILON_ROUNDING) - _EPSILON_ROUNDING),
+            _EPSILONS,
+        )
 
-    def _laws(
+    def _distributions(
         self, epsilon: float, wrong: NDArray[np.bool_]
     ) -> list[tuple[str, NDArray[np.float64]]]:
         if not wrong.any():
             return []
-        laws = self._game.laws(epsilon=float(epsilon), delta=self._delta, wrong=wrong)
-        return list(laws)
+        distributions = self._game.distributions(
+            epsilon=float(epsilon), delta=self._delta, wrong=wrong
+        )
+        return list(distributions)
 
     def _ask(self, outcome: R) -> float:
         said = self._bound.epsilon_lower(outcome, delta=self._delta, alpha=self._alpha)

@@ -70,7 +70,7 @@ class Conformance:
 
 R_co = TypeVar("R_co", covariant=True)
 Mask: TypeAlias = NDArray[np.bool_]
-Law: TypeAlias = NDArray[np.float64]
+Distribution: TypeAlias = NDArray[np.float64]
 
 _MOST_RANKED = 14  # guesses; there are two to the power of them outcomes
 
@@ -90,9 +90,9 @@ class Game(Protocol[R_co]):
         """Yield pairs of outcomes of which the second has one right guess more."""
         ...
 
-    def laws(
+    def distributions(
         self, *, epsilon: float, delta: float, wrong: Mask
-    ) -> Iterator[tuple[str, Law]]:
+    ) -> Iterator[tuple[str, Distribution]]:
         """Yield what a mechanism does, and the chance that it gives each outcome.
 
         Args:
@@ -118,8 +118,9 @@ class CountedGame:
         >>> [outcome.correct for outcome in game.outcomes()], game.silent()
         ([0, 1, 2], array([ True,  True, False]))
         >>> wrong = np.array([False, False, True])
-        >>> for what, law in game.laws(epsilon=0.0, delta=0.05, wrong=wrong):
-        ...     print(what, law.round(4))
+        >>> worst = game.distributions(epsilon=0.0, delta=0.05, wrong=wrong)
+        >>> for what, distribution in worst:
+        ...     print(what, distribution.round(4))
         randomised response [0.25 0.5  0.25]
         reaching 2 right guesses as often as any mechanism can [0.225 0.45  0.325]
     """
@@ -146,9 +147,9 @@ class CountedGame:
         """Yield neighbouring counts."""
         return ((v, v + 1) for v in range(self.guesses))
 
-    def laws(
+    def distributions(
         self, *, epsilon: float, delta: float, wrong: Mask
-    ) -> Iterator[tuple[str, Law]]:
+    ) -> Iterator[tuple[str, Distribution]]:
         """Yield randomised response, and what attains each count that is wrong."""
         m, r = self.canaries, self.guesses
         response = binomial_distribution(r, epsilon)
@@ -172,10 +173,12 @@ class ClassicGame:
 
     Example:
         >>> runs, wrong = ClassicGame(runs=2), np.zeros(3, bool)
-        >>> [law.round(4) for _, law in runs.laws(epsilon=0.0, delta=0.2, wrong=wrong)]
+        >>> worst = runs.distributions(epsilon=0.0, delta=0.2, wrong=wrong)
+        >>> [distribution.round(4) for _, distribution in worst]
         [array([0.16, 0.48, 0.36])]
         >>> one = ClassicGame(runs=2, guesses=1)
-        >>> [law.round(4) for _, law in one.laws(epsilon=0.0, delta=0.2, wrong=wrong)]
+        >>> worst = one.distributions(epsilon=0.0, delta=0.2, wrong=wrong)
+        >>> [distribution.round(4) for _, distribution in worst]
         [array([0.32, 0.68])]
     """
 
@@ -202,23 +205,25 @@ class ClassicGame:
         """Yield neighbouring counts."""
         return ((v, v + 1) for v in range(self._made))
 
-    def laws(
+    def distributions(
         self,
         *,
         epsilon: float,
         delta: float,
         wrong: Mask,  # noqa: ARG002 (one law is the worst, whatever is wrong)
-    ) -> Iterator[tuple[str, Law]]:
+    ) -> Iterator[tuple[str, Distribution]]:
         """Yield the law of runs that are each guessed as well as can be."""
-        r, law = self._made, np.zeros(self._made + 1)
+        r, distribution = self._made, np.zeros(self._made + 1)
         given = [1.0]
         if delta:
             given = binomial_distribution(
                 self.runs, float(special.logit(delta))
             ).tolist()
-        for k, chance in enumerate(given):
-            law[min(k, r) :] += chance * binomial_distribution(r - min(k, r), epsilon)
-        yield "each run gives its coin away as often as it may", law
+        for k, probability in enumerate(given):
+            distribution[min(k, r) :] += probability * binomial_distribution(
+                r - min(k, r), epsilon
+            )
+        yield "each run gives its coin away as often as it may", distribution
 
 
 @final
@@ -270,33 +275,39 @@ class ClassedGame:
                 if more in place:
                     yield here, place[more]
 
-    def laws(
+    def distributions(
         self,
         *,
         epsilon: float,
         delta: float,
         wrong: Mask,  # noqa: ARG002 (the laws are the same, whatever is wrong)
-    ) -> Iterator[tuple[str, Law]]:
+    ) -> Iterator[tuple[str, Distribution]]:
         """Yield randomised response, and what publishes some coins for sure guesses."""
-        response = self._law(epsilon, known=0)
+        response = self._distribution(epsilon, known=0)
         yield "randomised response", response
         for k in range(1, sum(self.guesses) + 1) if delta else ():
-            chance = min(1.0, self.canaries * delta / k)
-            law = chance * self._law(epsilon, known=k) + (1 - chance) * response
-            yield f"publishing {k} of {self.canaries} coins, chance {chance:.3g}", law
+            probability = min(1.0, self.canaries * delta / k)
+            distribution = (
+                probability * self._distribution(epsilon, known=k)
+                + (1 - probability) * response
+            )
+            yield (
+                f"publishing {k} of {self.canaries} coins, chance {probability:.3g}",
+                distribution,
+            )
 
     def _correct(self) -> list[tuple[int, ...]]:
         return list(product(*(range(r + 1) for r in self.guesses)))
 
-    def _law(self, epsilon: float, *, known: int) -> Law:
+    def _distribution(self, epsilon: float, *, known: int) -> Distribution:
         """Return the law if the ``known`` heaviest guesses are right for certain."""
-        law = np.ones(1)
+        distribution = np.ones(1)
         for r in self.guesses:
             sure = min(r, known)
             known -= sure
             alone = np.append(np.zeros(sure), binomial_distribution(r - sure, epsilon))
-            law = np.multiply.outer(law, alone).ravel()
-        return law
+            distribution = np.multiply.outer(distribution, alone).ravel()
+        return distribution
 
 
 @final
@@ -335,27 +346,33 @@ class RankedGame:
             for i in np.flatnonzero(~row):
                 yield here, here + (1 << int(i))
 
-    def laws(
+    def distributions(
         self,
         *,
         epsilon: float,
         delta: float,
         wrong: Mask,  # noqa: ARG002 (the laws are the same, whatever is wrong)
-    ) -> Iterator[tuple[str, Law]]:
+    ) -> Iterator[tuple[str, Distribution]]:
         """Yield randomised response, and what publishes coins, which come first."""
-        response = self._law(epsilon, known=0)
+        response = self._distribution(epsilon, known=0)
         yield "randomised response", response
         for k in range(1, self.guesses + 1) if delta else ():
-            chance = min(1.0, self.canaries * delta / k)
-            law = chance * self._law(epsilon, known=k) + (1 - chance) * response
-            yield f"publishing {k} of {self.canaries} coins, chance {chance:.3g}", law
+            probability = min(1.0, self.canaries * delta / k)
+            distribution = (
+                probability * self._distribution(epsilon, known=k)
+                + (1 - probability) * response
+            )
+            yield (
+                f"publishing {k} of {self.canaries} coins, chance {probability:.3g}",
+                distribution,
+            )
 
     def _right(self) -> Mask:
         """Return all patterns; bit i of a row's number is guess i."""
         number, place = np.arange(1 << self.guesses), np.arange(self.guesses)
         return np.asarray((number[:, np.newaxis] >> place) & 1, np.bool_)
 
-    def _law(self, epsilon: float, *, known: int) -> Law:
+    def _distribution(self, epsilon: float, *, known: int) -> Distribution:
         """Return the law if the first ``known`` guesses are right for certain."""
         right = self._right()
         odds = np.where(np.arange(self.guesses) < known, np.inf, epsilon)
@@ -373,7 +390,7 @@ def _half(guesses: int) -> Mask:
     return np.asarray(2 * np.arange(guesses + 1) <= guesses)
 
 
-def _attaining(response: Law, v: int, *, price: float) -> Law:
+def _attaining(response: Distribution, v: int, *, price: float) -> Distribution:
     """Return the law that spends ``price = m delta`` on reaching ``v``.
 
     It is the binomial law, lower by one factor below v and higher by another from

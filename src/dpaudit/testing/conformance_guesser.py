@@ -57,10 +57,12 @@ __all__ = [
     "check_guesser",
 ]
 
-_BANDS = np.array([0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99])  # of stated chances
+_PROBABILITY_BANDS = np.array(
+    [0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99]
+)  # of stated chances
 _TILTS = np.array([-4.0, -2, -1, -0.5, -0.25, 0.25, 0.5, 1, 2, 4])  # of log-odds
-_ROUNDED = 0.02  # log-odds
-_CERTAIN = 40.0  # log-odds; beyond, chances are 1 to floats
+_LOG_ODDS_ROUNDING = 0.02  # log-odds
+_CERTAIN_LOG_ODDS = 40.0  # log-odds; beyond, chances are 1 to floats
 
 
 @final
@@ -68,7 +70,7 @@ class StatedChances:
     """Bets against stated chances, band by band."""
 
     def __init__(self) -> None:
-        shape = (len(_BANDS) + 1, len(_TILTS))
+        shape = (len(_PROBABILITY_BANDS) + 1, len(_TILTS))
         self._log_wealth = np.zeros(shape)
         self._made, self._right, self._sum = np.zeros((3, shape[0]))
 
@@ -80,12 +82,12 @@ class StatedChances:
         odds = transcript.design.rules.stated_odds(stake)
         if odds is None:
             return
-        odds = np.clip(odds, -_CERTAIN, _CERTAIN)
-        band = np.searchsorted(_BANDS, special.expit(odds), side="right")
+        odds = np.clip(odds, -_CERTAIN_LOG_ODDS, _CERTAIN_LOG_ODDS)
+        band = np.searchsorted(_PROBABILITY_BANDS, special.expit(odds), side="right")
         for b, t in np.unique(np.stack([band, turn]), axis=1).T:
             here = (band == b) & (turn == t)
             self._log_wealth[b] += np.log(_bets(odds[here], right[here]))
-        size = len(_BANDS) + 1
+        size = len(_PROBABILITY_BANDS) + 1
         self._made += np.bincount(band, minlength=size)
         self._right += np.bincount(band[right], minlength=size)
         self._sum += np.bincount(band, special.expit(odds), minlength=size)
@@ -97,7 +99,7 @@ class StatedChances:
         if total < -log(false_alarm):
             return
         b = int(self._log_wealth.max(axis=1).argmax())
-        edges = [0.0, *_BANDS, 1.0]
+        edges = [0.0, *_PROBABILITY_BANDS, 1.0]
         raise ConformanceError(
             f"{guesser!r} is not right as often as it states: of "
             f"{self._made[b]:.0f} guesses with a stated chance from {edges[b]:g} to "
@@ -112,7 +114,7 @@ def _bets(odds: NDArray[np.float64], right: NDArray[np.bool_]) -> NDArray[np.flo
     A bet pays the ratio of a tilted chance to the stated one; if guesses are right at
     least (for tilts up: at most) as often as stated, it pays no more than 1 in mean.
     """
-    base = odds[:, np.newaxis] + np.where(_TILTS > 0, _ROUNDED, 0.0)
+    base = odds[:, np.newaxis] + np.where(_TILTS > 0, _LOG_ODDS_ROUNDING, 0.0)
     sign = np.where(right, 1.0, -1.0)[:, np.newaxis]
     pays = special.log_expit(sign * (base + _TILTS)) - special.log_expit(sign * base)
     return np.asarray(np.exp(pays).mean(axis=0))
@@ -170,15 +172,15 @@ def check_guesser(
     _validate.error_level("false_alarm", false_alarm)
     check_pairs(pairs, design)
     table = _Table(guesser, mechanism, pairs, design, rng)
-    told, stated = _Told(), StatedChances()
+    revealed, stated = _Told(), StatedChances()
     for _ in range(games):
         game, shown = table.deal()
         transcript = table.play(game, shown)
         table.check_again(transcript, shown)
-        told.add(transcript, table.others)
+        revealed.add(transcript, table.others)
         stated.add(transcript)
     # Half of the false alarms for each: Boole's inequality.
-    told.check(guesser, false_alarm / 2)
+    revealed.check(guesser, false_alarm / 2)
     stated.check(guesser, false_alarm / 2)
     return Conformance(subject=repr(guesser), checked=_checked(design.rules))
 

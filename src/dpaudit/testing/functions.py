@@ -40,7 +40,14 @@ from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import CHANCE, Verdict
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.testing.calling import Calling, Neighbours, OneRecord, OneValue, seeded
-from dpaudit.testing.choosing import (
+from dpaudit.testing.feature_selection import (
+    SelectedFeatures,
+    most_informative,
+    narrow,
+    unseen,
+)
+from dpaudit.testing.features import WIDEST, FeatureTable, collect, joined
+from dpaudit.testing.guesser_selection import (
     Aim,
     Budget,
     Calls,
@@ -51,8 +58,6 @@ from dpaudit.testing.choosing import (
     graded,
 )
 from dpaudit.testing.guessers import LEARNERS, LOOKED_AT, Learner, Scorer
-from dpaudit.testing.outputs import WIDEST, Table, collect, joined
-from dpaudit.testing.places import Places, most_telling, narrow, unseen
 
 __all__ = [
     "Budget",
@@ -69,8 +74,8 @@ _NO_EFFECT = (
     "function, so choose a pair that does."
 )
 _PARTS = 3  # of these calls: two are learned from, one judges what was learned
-_FEW = 10_000  # calls up to which each part judges in turn
-_AT_ONCE = 4_000_000  # values of wide outputs that the audit holds
+_MOST_CALLS_IN_TURN = 10_000  # calls up to which each part judges in turn
+_VALUES_AT_ONCE = 4_000_000  # values of wide outputs that the audit holds
 
 
 @final
@@ -251,7 +256,7 @@ def audit_function(  # noqa: PLR0913 (each is one thing that a test may fix)
     )
 
 
-def _must_see(table: Table, aim: Aim) -> None:
+def _must_see(table: FeatureTable, aim: Aim) -> None:
     """Refuse to promise that a leak is caught where nobody looks."""
     hidden = unseen(table)
     if aim.must_catch is not None and hidden:
@@ -268,13 +273,13 @@ def _outputs(
     key: Key,
     *,
     widths: tuple[int, int],
-    places: Places,
-) -> Table:
+    places: SelectedFeatures,
+) -> FeatureTable:
     """Make the calls of the audit; of wide outputs keep only what is guessed from."""
     __tracebackhide__ = True
     rng = key.generator("audit", 0)
     wide = max(widths) > WIDEST
-    few = max(1, _AT_ONCE // sum(widths)) if wide else len(coins)
+    few = max(1, _VALUES_AT_ONCE // sum(widths)) if wide else len(coins)
     batches = [coins[i : i + few] for i in range(0, len(coins), few)]
     made = (collect(calling.run(batch, rng), widths=widths) for batch in batches)
     return joined([narrow(table, places) for table in made])
@@ -286,24 +291,26 @@ def _delta(claim: Guarantee) -> float:
     return float(deltas[0]) if len(epsilons) == 1 else 1e-5
 
 
-def _learn(table: Table, bits: NDArray[Any], aim: Aim) -> tuple[Choice, Places, Scorer]:
+def _learn(
+    table: FeatureTable, bits: NDArray[Any], aim: Aim
+) -> tuple[Choice, SelectedFeatures, Scorer]:
     """Choose a kind of guesser on calls it has not seen; learn it on all of them."""
     parts = [_Part.of(table, bits, part) for part in _judged(table)]
     learned = [(name, _held_out(parts, LEARNERS[name])) for name in LEARNERS]
     scores = {name: found for name, found in learned if found is not None}
     judged = len(next(iter(scores.values())))
     choice = choose(scores, bits[-judged:], calls=len(table), aim=aim)
-    places = most_telling(table, bits, np.arange(len(table)))
+    places = most_informative(table, bits, np.arange(len(table)))
     scorer = LEARNERS[choice.name](narrow(table, places), bits)
     assert scorer is not None  # it was there when there were fewer calls
     return choice, places, scorer
 
 
-def _judged(table: Table) -> list[NDArray[np.int64]]:
+def _judged(table: FeatureTable) -> list[NDArray[np.int64]]:
     """Return the parts that judge what was learned on the others."""
     parts = np.array_split(np.arange(len(table)), _PARTS)
     # With many calls one part of them says enough.
-    return parts if len(table) <= _FEW else parts[-1:]
+    return parts if len(table) <= _MOST_CALLS_IN_TURN else parts[-1:]
 
 
 @final
@@ -311,14 +318,16 @@ def _judged(table: Table) -> list[NDArray[np.int64]]:
 class _Part:
     """Calls that judge, and the others, at the places that these others chose."""
 
-    others: Table
+    others: FeatureTable
     bits: NDArray[Any]
-    judging: Table
+    judging: FeatureTable
 
     @classmethod
-    def of(cls, table: Table, bits: NDArray[Any], part: NDArray[np.int64]) -> "_Part":
+    def of(
+        cls, table: FeatureTable, bits: NDArray[Any], part: NDArray[np.int64]
+    ) -> "_Part":
         rest = np.delete(np.arange(len(table)), part)
-        seen = narrow(table, most_telling(table, bits, rest))
+        seen = narrow(table, most_informative(table, bits, rest))
         return cls(others=seen.rows(rest), bits=bits[rest], judging=seen.rows(part))
 
 

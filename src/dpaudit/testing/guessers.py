@@ -35,32 +35,32 @@ from numpy.typing import NDArray
 
 from dpaudit.game.learned import LearnedLoss, learn_loss
 from dpaudit.game.pairs import Pairs
-from dpaudit.testing.outputs import Table
+from dpaudit.testing.features import FeatureTable
 
 __all__ = ["LEARNERS", "LOOKED_AT", "Learner", "Scorer"]
 
 _BINS = 32
 _PRIOR = 0.5  # imagined observations of every value with either coin
 _BITWISE = 4  # numbers of an output whose 64 bits each are looked at
-_BY_CHANCE = 2.5  # standard deviations; a column that differs less is left out
-_SEVERAL = 16  # places of an output; of so few, their sum drowns nothing
-_COLUMNS = 64  # places that are counted one by one: those that differ most
-_SCREENED = 250_000  # values among which these are looked for,
-_SCREENING = 500  # and at least so many calls
-_REGRESSED = 10_000  # numbers that a regression is fitted to
-_LINEAR = 600  # columns of a linear combination
-_ODD = 0.005  # the share of least and of largest numbers that it cuts off
+_CHANCE_DEVIATIONS = 2.5  # standard deviations; a column that differs less is left out
+_MOST_SUMMED_PLACES = 16  # places of an output; of so few, their sum drowns nothing
+_MOST_COLUMNS = 64  # places that are counted one by one: those that differ most
+_VALUES_SCREENED = 250_000  # values among which these are looked for,
+_CALLS_SCREENED = 500  # and at least so many calls
+_MOST_REGRESSED = 10_000  # numbers that a regression is fitted to
+_MOST_LINEAR_COLUMNS = 600  # columns of a linear combination
+_TRIMMED = 0.005  # the share of least and of largest numbers that it cuts off
 
 
 class Scorer(Protocol):
     """Says of every output how much it speaks for y, the input of coin 1."""
 
-    def scores(self, table: Table) -> NDArray[np.float64]:
+    def scores(self, table: FeatureTable) -> NDArray[np.float64]:
         """Return one number per output: its sign is the guess, its size how sure."""
         ...
 
 
-Keys = Callable[[Table], NDArray[np.int64]]
+Keys = Callable[[FeatureTable], NDArray[np.int64]]
 
 
 @final
@@ -82,7 +82,7 @@ class Counted:
     known: tuple[NDArray[np.int64], ...]
     ratios: tuple[NDArray[np.float64], ...]
 
-    def scores(self, table: Table) -> NDArray[np.float64]:
+    def scores(self, table: FeatureTable) -> NDArray[np.float64]:
         """Return the sum of the log-ratios of an output's values."""
         keys = self.keys(table.with_widths(self.widths))
         found = np.zeros(len(table))
@@ -93,7 +93,7 @@ class Counted:
 
 
 def _count(
-    keys: Keys, table: Table, bits: NDArray[Any], *, most: int = _COLUMNS
+    keys: Keys, table: FeatureTable, bits: NDArray[Any], *, most: int = _MOST_COLUMNS
 ) -> Counted:
     """Count values in the columns that differ most between the coins."""
     values = keys(table)
@@ -102,7 +102,9 @@ def _count(
     counted = {j: _ratios(values[:, j], bits) for j in best}
     # Those that may differ by chance only add noise to the sum; one is kept anyway.
     first = max(best, key=lambda j: counted[j][2])
-    columns = np.sort([j for j in best if j == first or counted[j][2] > _BY_CHANCE])
+    columns = np.sort(
+        [j for j in best if j == first or counted[j][2] > _CHANCE_DEVIATIONS]
+    )
     return Counted(
         keys=keys,
         widths=table.widths,
@@ -114,7 +116,9 @@ def _count(
 
 def _few(n: int, width: int) -> slice:
     """Return as many rows of a wide table as say which of its columns matter."""
-    return slice(n if width <= _COLUMNS else max(_SCREENING, _SCREENED // width))
+    return slice(
+        n if width <= _MOST_COLUMNS else max(_CALLS_SCREENED, _VALUES_SCREENED // width)
+    )
 
 
 def _ratios(
@@ -136,7 +140,7 @@ def _ratios(
 
 def _excesses(values: NDArray[np.int64], bits: NDArray[Any]) -> NDArray[np.float64]:
     """Return the last number of ``_ratios`` for every column, some at a time."""
-    some = max(1, _SCREENED // len(values))
+    some = max(1, _VALUES_SCREENED // len(values))
     parts = (values[:, i : i + some].T for i in range(0, values.shape[1], some))
     return np.concatenate([_excesses_of(np.ascontiguousarray(p), bits) for p in parts])
 
@@ -155,26 +159,26 @@ def _excesses_of(rows: NDArray[np.int64], bits: NDArray[Any]) -> NDArray[np.floa
     return np.asarray((np.array(sums) - known) / np.sqrt(2 * known))
 
 
-def _learn_values(table: Table, bits: NDArray[Any]) -> Scorer | None:
+def _learn_values(table: FeatureTable, bits: NDArray[Any]) -> Scorer | None:
     return _count(lambda seen: seen.whole[:, None], table, bits)
 
 
-def _learn_parts(table: Table, bits: NDArray[Any]) -> Scorer | None:
+def _learn_parts(table: FeatureTable, bits: NDArray[Any]) -> Scorer | None:
     return _count(_parts, table, bits)
 
 
-def _learn_place(table: Table, bits: NDArray[Any]) -> Scorer | None:
-    if sum(table.widths) <= _SEVERAL:
+def _learn_place(table: FeatureTable, bits: NDArray[Any]) -> Scorer | None:
+    if sum(table.widths) <= _MOST_SUMMED_PLACES:
         return None
     return _count(_parts, table, bits, most=1)
 
 
-def _parts(table: Table) -> NDArray[np.int64]:
+def _parts(table: FeatureTable) -> NDArray[np.int64]:
     numbers = np.ascontiguousarray(table.numbers).view(np.int64)
     return np.concatenate([table.kinds[:, None], numbers, table.texts], axis=1)
 
 
-def _learn_bins(table: Table, bits: NDArray[Any]) -> Scorer | None:
+def _learn_bins(table: FeatureTable, bits: NDArray[Any]) -> Scorer | None:
     shown = _shown(table)
     if not shown.shape[1]:
         return None
@@ -182,7 +186,7 @@ def _learn_bins(table: Table, bits: NDArray[Any]) -> Scorer | None:
     found = _quantiles(shown[_few(*shown.shape)], levels)
     edges = [np.unique(column) for column in found.T]
 
-    def binned(seen: Table) -> NDArray[np.int64]:
+    def binned(seen: FeatureTable) -> NDArray[np.int64]:
         columns = _shown(seen)
         found = [
             np.where(np.isnan(c), -1, np.searchsorted(e, c))
@@ -204,18 +208,18 @@ def _quantiles(
     return np.asarray(np.nan_to_num(np.take_along_axis(known, place, axis=0)))
 
 
-def _shown(table: Table) -> NDArray[np.float64]:
+def _shown(table: FeatureTable) -> NDArray[np.float64]:
     """Return an output's numbers, and what of them does not depend on their order."""
     return np.concatenate([table.numbers, table.ordered()], axis=1)
 
 
-def _learn_lattice(table: Table, bits: NDArray[Any]) -> Scorer | None:
+def _learn_lattice(table: FeatureTable, bits: NDArray[Any]) -> Scorer | None:
     if not table.numbers.shape[1]:
         return None
     return _count(_lattice, table, bits)
 
 
-def _lattice(table: Table) -> NDArray[np.int64]:
+def _lattice(table: FeatureTable) -> NDArray[np.int64]:
     """Return sign, binary exponent and lowest set bit of every number, as one code."""
     numbers = np.nan_to_num(table.numbers, nan=0.0, posinf=0.0, neginf=0.0)
     fraction, exponent = np.frexp(numbers)
@@ -227,13 +231,13 @@ def _lattice(table: Table) -> NDArray[np.int64]:
     return signed
 
 
-def _learn_steps(table: Table, bits: NDArray[Any]) -> Scorer | None:
+def _learn_steps(table: FeatureTable, bits: NDArray[Any]) -> Scorer | None:
     if table.usual != 1:
         return None
     return _count(_steps, table, bits)
 
 
-def _steps(table: Table) -> NDArray[np.int64]:
+def _steps(table: FeatureTable) -> NDArray[np.int64]:
     """Return the differences to the neighbouring calls, to nine digits after zero."""
     column = np.nan_to_num(table.numbers[:, 0], posinf=0.0, neginf=0.0)
     step = np.diff(column, prepend=column[0], append=column[-1])
@@ -260,18 +264,18 @@ class Linear:
     centre: NDArray[np.float64]
     weights: NDArray[np.float64]
 
-    def scores(self, table: Table) -> NDArray[np.float64]:
+    def scores(self, table: FeatureTable) -> NDArray[np.float64]:
         """Return the combination for every output."""
         rows = _filled(_even(table.with_widths(self.widths)), self.limits, self.means)
         return np.asarray((rows - self.centre) @ self.weights)
 
 
-def _learn_linear(table: Table, bits: NDArray[Any]) -> Scorer | None:
+def _learn_linear(table: FeatureTable, bits: NDArray[Any]) -> Scorer | None:
     """Fit the direction in which the two coins' outputs lie furthest apart."""
     if not table.numbers.shape[1] or len(set(bits.tolist())) < 2:
         return None
     even = _even(table)
-    levels = np.array([_ODD, 1 - _ODD])
+    levels = np.array([_TRIMMED, 1 - _TRIMMED])
     limits = _quantiles(even[_few(*even.shape)], levels)
     means = _means(np.clip(even, *limits))
     rows = _filled(even, limits, means)
@@ -301,9 +305,9 @@ def _means(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(total / np.maximum(there.sum(axis=0), 1))
 
 
-def _even(table: Table) -> NDArray[np.float64]:
+def _even(table: FeatureTable) -> NDArray[np.float64]:
     """Return an output's numbers on a scale where no size dwarfs the others."""
-    shown = _shown(table)[:, :_LINEAR]
+    shown = _shown(table)[:, :_MOST_LINEAR_COLUMNS]
     return np.asarray(
         np.arcsinh(np.nan_to_num(shown, nan=np.nan, posinf=1e300, neginf=-1e300))
     )
@@ -322,7 +326,7 @@ class Bitwise:
     width: int
     loss: LearnedLoss[Any]
 
-    def scores(self, table: Table) -> NDArray[np.float64]:
+    def scores(self, table: FeatureTable) -> NDArray[np.float64]:
         """Return the fitted log-odds of every output."""
         numbers = table.with_widths((self.width, 0)).numbers
         return replace(self.loss, canaries=len(table)).log_odds(numbers)
@@ -345,11 +349,11 @@ class _Replay:
         return rows
 
 
-def _learn_logistic(table: Table, bits: NDArray[Any]) -> Scorer | None:
+def _learn_logistic(table: FeatureTable, bits: NDArray[Any]) -> Scorer | None:
     width = table.usual
     if not 0 < width <= _BITWISE or len(set(bits.tolist())) < 2:
         return None
-    few = slice(_REGRESSED // width)
+    few = slice(_MOST_REGRESSED // width)
     table, bits = table.rows(few).with_widths((width, 0)), bits[few]
     loss = learn_loss(
         _Replay(numbers=table.numbers, bits=bits),
@@ -361,7 +365,7 @@ def _learn_logistic(table: Table, bits: NDArray[Any]) -> Scorer | None:
     return Bitwise(width=width, loss=loss)
 
 
-Learner: TypeAlias = Callable[[Table, NDArray[Any]], Scorer | None]
+Learner: TypeAlias = Callable[[FeatureTable, NDArray[Any]], Scorer | None]
 
 LEARNERS: Mapping[str, Learner] = MappingProxyType(
     {

@@ -242,10 +242,12 @@ def test_an_epsilon_that_was_not_rejected_is_caught():
 def test_a_games_laws_are_laws(game, epsilon, delta):
     outcomes = game.outcomes()
     wrong = np.arange(len(outcomes)) >= len(outcomes) - 2
-    for what, law in game.laws(epsilon=epsilon, delta=delta, wrong=wrong):
-        assert law.shape == (len(outcomes),), what
-        assert law.sum() == pytest.approx(1), what
-        assert law.min() >= 0, what
+    for what, distribution in game.distributions(
+        epsilon=epsilon, delta=delta, wrong=wrong
+    ):
+        assert distribution.shape == (len(outcomes),), what
+        assert distribution.sum() == pytest.approx(1), what
+        assert distribution.min() >= 0, what
 
 
 @pytest.mark.parametrize("v", [7, 10, 12])
@@ -253,10 +255,10 @@ def test_a_games_laws_are_laws(game, epsilon, delta):
 def test_the_attaining_law_reaches_its_count_as_often_as_the_proof_allows(v, delta):
     """The exact bound's p-value is the largest chance there is; see test_exact."""
     wrong = np.arange(13) >= v
-    _, (_, law) = FEW.laws(epsilon=1.0, delta=delta, wrong=wrong)
+    _, (_, distribution) = FEW.distributions(epsilon=1.0, delta=delta, wrong=wrong)
     counts = Counts(canaries=100, guesses=12, correct=v)
     largest = Exact().p_value(counts, epsilon=1.0, delta=delta)
-    assert law[v:].sum() == pytest.approx(largest, rel=1e-9)
+    assert distribution[v:].sum() == pytest.approx(largest, rel=1e-9)
 
 
 def test_publishing_coins_costs_no_more_than_delta():
@@ -264,12 +266,12 @@ def test_publishing_coins_costs_no_more_than_delta():
     game = ClassedGame(canaries=2, weights=(1.0,), guesses=(2,))
     delta = 0.1
     wrong = np.array([False, False, True])
-    laws = dict(game.laws(epsilon=0.0, delta=delta, wrong=wrong))
+    distributions = dict(game.distributions(epsilon=0.0, delta=delta, wrong=wrong))
     # With chance delta both coins are known, else each is guessed by a toss.
-    assert laws["publishing 2 of 2 coins, chance 0.1"] == pytest.approx(
+    assert distributions["publishing 2 of 2 coins, chance 0.1"] == pytest.approx(
         [0.9 / 4, 0.9 / 2, 0.9 / 4 + 0.1]
     )
     # With chance 2 delta one of the two is known.
-    assert laws["publishing 1 of 2 coins, chance 0.2"] == pytest.approx(
+    assert distributions["publishing 1 of 2 coins, chance 0.2"] == pytest.approx(
         [0.8 / 4, 0.8 / 2 + 0.2 / 2, 0.8 / 4 + 0.2 / 2]
     )

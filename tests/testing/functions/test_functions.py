@@ -21,8 +21,8 @@ from dpaudit.testing import (
     audit_function,
     fixed_key,
 )
+from dpaudit.testing.features import tabulate
 from dpaudit.testing.guessers import LEARNERS
-from dpaudit.testing.outputs import tabulate
 
 RIGHT = math.e / (1 + math.e)
 BIT = OneValue(x=0, y=1)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from dpaudit.testing import guessers
+from dpaudit.testing.features import tabulate
 from dpaudit.testing.guessers import LEARNERS, LOOKED_AT
-from dpaudit.testing.outputs import tabulate
 
 N = 3000
 

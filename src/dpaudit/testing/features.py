@@ -41,25 +41,36 @@ from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError
 
-__all__ = ["PLACES", "WIDEST", "Row", "Table", "collect", "joined", "read", "tabulate"]
+__all__ = [
+    "PLACES",
+    "WIDEST",
+    "FeatureTable",
+    "OutputFeatures",
+    "collect",
+    "joined",
+    "read",
+    "tabulate",
+]
 
 PLACES = 65_536  # of an output that are read, and looked at one by one;
 WIDEST = 512  # of them are guessed from: if there are more, those that tell most
-_AT_ONCE = 1_000_000  # values of wide outputs that are sorted through at once
-_SORTED = 16  # entries of a vector up to which they are sorted
-_PLAIN = frozenset((float, int, bool, np.float64, np.int64, np.bool_))
-_EXACT = 2.0**53  # floats hold all whole numbers up to this one
+_VALUES_AT_ONCE = 1_000_000  # values of wide outputs that are sorted through at once
+_MOST_SORTED = 16  # entries of a vector up to which they are sorted
+_PLAIN_NUMBERS = frozenset((float, int, bool, np.float64, np.int64, np.bool_))
+_LARGEST_EXACT_FLOAT = 2.0**53  # floats hold all whole numbers up to this one
 # Objects whose ``repr`` shows all there is.
-_SHOWN = (
+_SHOWN_BY_REPR = (
     *(Real, Decimal, date, time, timedelta, tzinfo, UUID, Enum, PurePath),
     *(range, type, np.generic, type(...), type(NotImplemented)),
 )
-_ASIDE = frozenset(("exactly", "key", "order"))  # texts that only add to other places
-_THROUGH = "repr of "
+_SECONDARY_TEXTS = frozenset(
+    ("exactly", "key", "order")
+)  # texts that only add to other places
+_REPR_PREFIX = "repr of "
 _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
 
 
-class Row(NamedTuple):
+class OutputFeatures(NamedTuple):
     """What is kept of one output.
 
     Attributes:
@@ -83,7 +94,7 @@ class Row(NamedTuple):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Table:
+class FeatureTable:
     """What is kept of many outputs, one row for each.
 
     Attributes:
@@ -112,7 +123,7 @@ class Table:
     def __len__(self) -> int:
         return len(self.whole)
 
-    def rows(self, which: slice | NDArray[np.int64]) -> "Table":
+    def rows(self, which: slice | NDArray[np.int64]) -> "FeatureTable":
         """Return some of the rows."""
         return dataclasses.replace(
             self,
@@ -128,7 +139,7 @@ class Table:
         """How many places there are for numbers, and how many for texts."""
         return self.numbers.shape[1], self.texts.shape[1]
 
-    def with_widths(self, widths: tuple[int, int]) -> "Table":
+    def with_widths(self, widths: tuple[int, int]) -> "FeatureTable":
         """Return the table with as many places as another has."""
         if self.widths == widths:
             return self
@@ -163,7 +174,7 @@ def _ordered(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
         ]
     columns = [np.stack(found, axis=1)]
     columns[0][missing.all(axis=1)] = np.nan
-    if width <= _SORTED:
+    if width <= _MOST_SORTED:
         columns.append(np.sort(numbers, axis=1))
     return np.concatenate(columns, axis=1)
 
@@ -174,7 +185,7 @@ def _fit(columns: NDArray[Any], width: int, absent: float) -> NDArray[Any]:
     return np.pad(columns[:, :width], ((0, 0), (0, missing)), constant_values=absent)
 
 
-def tabulate(outputs: Sequence[object]) -> Table:
+def tabulate(outputs: Sequence[object]) -> FeatureTable:
     """Return the table of outputs.
 
     Example:
@@ -185,13 +196,15 @@ def tabulate(outputs: Sequence[object]) -> Table:
     return collect([read(output) for output in outputs])
 
 
-def collect(rows: Sequence[Row], *, widths: tuple[int, int] | None = None) -> Table:
+def collect(
+    rows: Sequence[OutputFeatures], *, widths: tuple[int, int] | None = None
+) -> FeatureTable:
     """Return the table of outputs that were read, with given places if it must."""
     lengths = np.array([len(row.numbers) for row in rows], int)
     most = (int(lengths.max(initial=0)), max((len(r.texts) for r in rows), default=0))
     for_numbers, for_texts = most if widths is None else widths
     numbers = _columns([r.numbers for r in rows], for_numbers, np.nan, np.float64)
-    return Table(
+    return FeatureTable(
         whole=np.array([row.whole for row in rows], np.int64),
         kinds=np.array([row.kind for row in rows], np.int64),
         numbers=numbers,
@@ -209,11 +222,11 @@ def _order_of_wide(numbers: NDArray[np.float64]) -> NDArray[np.float64] | None:
     n, width = numbers.shape
     if width <= WIDEST or not n:
         return None
-    few = max(1, _AT_ONCE // width)
+    few = max(1, _VALUES_AT_ONCE // width)
     return np.concatenate([_ordered(numbers[i : i + few]) for i in range(0, n, few)])
 
 
-def joined(tables: Sequence[Table]) -> Table:
+def joined(tables: Sequence[FeatureTable]) -> FeatureTable:
     """Return the rows of tables with equal places as one table."""
     first, orders = tables[0], [t.order for t in tables if t.order is not None]
     return dataclasses.replace(
@@ -248,35 +261,37 @@ def _columns(
     return found
 
 
-def read(output: object) -> Row:
+def read(output: object) -> OutputFeatures:
     """Return what is kept of an output; of one that may change later, a copy.
 
     Raises:
         InvalidInputError: It cannot be compared with another.
     """
     kind = type(output)
-    if kind in _PLAIN and abs(output) <= _EXACT:  # type: ignore[arg-type]
+    if kind in _PLAIN_NUMBERS and abs(output) <= _LARGEST_EXACT_FLOAT:  # type: ignore[arg-type]
         number = float(output)  # type: ignore[arg-type]
         name = _name(kind)
-        return Row(hash(name), hash((name, pack("d", number))), (number,), ())
+        return OutputFeatures(
+            hash(name), hash((name, pack("d", number))), (number,), ()
+        )
     array = _numeric(output)
     if array is not None:
         layout = f"{_name(kind)} {array.dtype}{array.shape}"
         numbers = array.ravel()[:PLACES].astype(np.float64)
         whole = hash((layout, array.tobytes()))
         beyond = max(0, array.size - PLACES)
-        return Row(hash(layout), whole, numbers, (), left_out=beyond)
+        return OutputFeatures(hash(layout), whole, numbers, (), left_out=beyond)
     return _taken_apart(list(_leaves(output)))
 
 
-def _taken_apart(leaves: list[tuple[str, float | str]]) -> Row:
+def _taken_apart(leaves: list[tuple[str, float | str]]) -> OutputFeatures:
     kinds = "/".join(name for name, _ in leaves)
     floats = [value for _, value in leaves if isinstance(value, float)]
     texts = [(name, hash(value)) for name, value in leaves if isinstance(value, str)]
-    own = [code for name, code in texts if name not in _ASIDE]
-    aside = [code for name, code in texts if name in _ASIDE]
+    own = [code for name, code in texts if name not in _SECONDARY_TEXTS]
+    aside = [code for name, code in texts if name in _SECONDARY_TEXTS]
     wide = len(floats) > WIDEST
-    return Row(
+    return OutputFeatures(
         kind=hash(kinds),
         whole=hash((kinds, *(_exactly(value) for _, value in leaves))),
         numbers=np.array(floats[:PLACES]) if wide else floats,
@@ -284,9 +299,9 @@ def _taken_apart(leaves: list[tuple[str, float | str]]) -> Row:
         own=min(len(own), PLACES),
         left_out=max(0, len(floats) - PLACES) + max(0, len(texts) - PLACES),
         through=frozenset(
-            name.removeprefix(_THROUGH)
+            name.removeprefix(_REPR_PREFIX)
             for name, _ in leaves
-            if name.startswith(_THROUGH)
+            if name.startswith(_REPR_PREFIX)
         ),
     )
 
@@ -371,8 +386,8 @@ def _rarer_leaves(output: object, kind: str) -> Iterator[tuple[str, float | str]
         for field in dataclasses.fields(output):
             yield from _leaves(getattr(output, field.name))
     else:
-        shown = isinstance(output, _SHOWN)
-        yield kind if shown else _THROUGH + kind, _text(output)
+        shown = isinstance(output, _SHOWN_BY_REPR)
+        yield kind if shown else _REPR_PREFIX + kind, _text(output)
         if isinstance(output, Real | Decimal):
             yield "about", _number(output)
 
@@ -389,7 +404,7 @@ def _array_leaves(values: NDArray[Any], kind: str) -> Iterator[tuple[str, float 
 
 def _beyond_floats(value: object) -> Iterator[tuple[str, str]]:
     """Yield a whole number as text too if no float holds it."""
-    if isinstance(value, int | np.integer) and abs(int(value)) > _EXACT:
+    if isinstance(value, int | np.integer) and abs(int(value)) > _LARGEST_EXACT_FLOAT:
         yield "exactly", hex(value)
 
 

@@ -12,7 +12,7 @@ import pytest
 from scipy import sparse
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.testing.outputs import read, tabulate
+from dpaudit.testing.features import read, tabulate
 
 
 @dataclass

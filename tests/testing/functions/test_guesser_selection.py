@@ -8,7 +8,7 @@ from scipy import stats
 
 from dpaudit import ApproxDP, PureDP
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.testing.choosing import Aim, choose
+from dpaudit.testing.guesser_selection import Aim, choose
 
 CLAIM = PureDP(epsilon=1.0)
 RIGHT = math.e / (1 + math.e)

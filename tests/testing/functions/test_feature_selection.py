@@ -15,9 +15,9 @@ from dpaudit import PureDP
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.testing import Calls, OneRecord, OneValue, audit_function, fixed_key
-from dpaudit.testing.choosing import Aim
-from dpaudit.testing.outputs import tabulate
-from dpaudit.testing.places import most_telling, narrow, unseen
+from dpaudit.testing.feature_selection import most_informative, narrow, unseen
+from dpaudit.testing.features import tabulate
+from dpaudit.testing.guesser_selection import Aim
 
 CLAIM = PureDP(epsilon=1.0, adjacency=Adjacency.REPLACE_ONE)
 RIGHT = math.e / (1 + math.e)
@@ -66,7 +66,7 @@ def with_one_place(values):
     ],
 )
 def test_the_place_that_tells_is_kept_however_it_tells(values):
-    places = most_telling(with_one_place(values), BITS, np.arange(200))
+    places = most_informative(with_one_place(values), BITS, np.arange(200))
     assert len(places.numbers) == 512
     assert 2718 in places.numbers
 
@@ -75,7 +75,7 @@ def test_a_text_that_tells_is_kept():
     words = np.array(["red", "green", "blue"])
     outputs = words[np.random.default_rng(2).integers(0, 3, (200, 700))]
     outputs[:, 699] = np.where(BITS, "yes", "no")
-    places = most_telling(tabulate(outputs.tolist()), BITS, np.arange(200))
+    places = most_informative(tabulate(outputs.tolist()), BITS, np.arange(200))
     kept = np.isin(
         tabulate(outputs.tolist()).texts[:, places.texts], [hash("yes"), hash("no")]
     )
@@ -86,18 +86,18 @@ def test_calls_that_judge_have_no_say():
     """The place tells in the other calls only."""
     rows, judging = np.arange(100), np.arange(100, 200)
     told = with_one_place(np.where(np.arange(200) < 100, 0.0, 9.0 * BITS))
-    assert 2718 in most_telling(told, BITS, judging).numbers
-    assert 2718 not in most_telling(told, BITS, rows).numbers
+    assert 2718 in most_informative(told, BITS, judging).numbers
+    assert 2718 not in most_informative(told, BITS, rows).numbers
 
 
 def test_outputs_of_few_places_are_left_as_they_are():
     table = tabulate(list(NOISE[:, :512]))
-    assert narrow(table, most_telling(table, BITS, np.arange(200))) is table
+    assert narrow(table, most_informative(table, BITS, np.arange(200))) is table
 
 
 def test_what_does_not_depend_on_order_is_of_all_places():
     table = with_one_place(100.0 * BITS)
-    kept = narrow(table, most_telling(table, BITS, np.arange(200)))
+    kept = narrow(table, most_informative(table, BITS, np.arange(200)))
     outputs = NOISE.copy()
     outputs[:, 2718] = 100.0 * BITS
     np.testing.assert_allclose(kept.ordered()[:, 0], outputs.sum(axis=1))
@@ -106,7 +106,7 @@ def test_what_does_not_depend_on_order_is_of_all_places():
 
 def test_a_rare_wide_output_costs_a_number_alone_nothing():
     odd = [np.zeros(2000) if i % 50 == 7 else float(b) for i, b in enumerate(BITS)]
-    places = most_telling(tabulate(odd), BITS, np.arange(200))
+    places = most_informative(tabulate(odd), BITS, np.arange(200))
     assert places.numbers[0] == 0
 
 
@@ -205,8 +205,11 @@ class Shy:
         (["yes", "no"] * 9, ()),
         ([2**70 + i for i in range(18)], ()),  # a number, whose last digits are a text
         ([{f"{i}": 1} for i in range(18)], ()),
-        ([Shy(1)] * 9, ("what the repr of test_places.Shy does not show",)),
-        ([[1, (Shy(1),)]] * 9, ("what the repr of test_places.Shy does not show",)),
+        ([Shy(1)] * 9, ("what the repr of test_feature_selection.Shy does not show",)),
+        (
+            [[1, (Shy(1),)]] * 9,
+            ("what the repr of test_feature_selection.Shy does not show",),
+        ),
         (
             [(str(i), "yes") for i in range(9)],
             ("what stands inside texts that hardly ever come again, at 1 place",),
@@ -221,7 +224,7 @@ def test_what_is_not_looked_at_is_said(outputs, named):
     found = unseen(tabulate(outputs))
     assert len(found) == len(named)
     for said, expected in zip(found, named, strict=True):
-        assert said.replace(Shy.__module__, "test_places") == expected
+        assert said.replace(Shy.__module__, "test_feature_selection") == expected
 
 
 def test_a_result_says_what_was_not_looked_at_everywhere():

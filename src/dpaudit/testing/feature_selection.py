@@ -24,20 +24,24 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.testing.outputs import PLACES, WIDEST, Table
+from dpaudit.testing.features import PLACES, WIDEST, FeatureTable
 
-__all__ = ["Places", "most_telling", "narrow", "unseen"]
+__all__ = ["SelectedFeatures", "most_informative", "narrow", "unseen"]
 
-_AT_ONCE = 1_000_000  # values that are compared at once
-_ALWAYS = 16  # of the first places are kept, if outputs usually have no more
-_ONCE = 0.25  # the share of calls with a text seen once, from which on it is unread
+_VALUES_AT_ONCE = 1_000_000  # values that are compared at once
+_PLACES_ALWAYS_KEPT = (
+    16  # of the first places are kept, if outputs usually have no more
+)
+_MOST_SEEN_ONCE = (
+    0.25  # the share of calls with a text seen once, from which on it is unread
+)
 # Odd, and without pattern: a product's high bits depend on all bits of what is hashed.
-_ODD = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
+_HASH_FACTORS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F)
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Places:
+class SelectedFeatures:
     """The places of an output that are looked at.
 
     Attributes:
@@ -49,26 +53,28 @@ class Places:
     texts: NDArray[np.int64] | None
 
 
-def most_telling(table: Table, bits: NDArray[Any], rows: NDArray[np.int64]) -> Places:
+def most_informative(
+    table: FeatureTable, bits: NDArray[Any], rows: NDArray[np.int64]
+) -> SelectedFeatures:
     """Choose the places in which the coins of some calls show most.
 
     Example:
-        >>> from dpaudit.testing.outputs import tabulate
+        >>> from dpaudit.testing.features import tabulate
         >>> bits = np.arange(60) % 2
         >>> outputs = np.random.default_rng(0).normal(size=(60, 3000))
         >>> outputs[:, 2718] = bits
-        >>> places = most_telling(tabulate(list(outputs)), bits, np.arange(60))
+        >>> places = most_informative(tabulate(list(outputs)), bits, np.arange(60))
         >>> len(places.numbers), 2718 in places.numbers
         (512, True)
     """
-    first = range(table.usual if table.usual <= _ALWAYS else 0)
-    return Places(
+    first = range(table.usual if table.usual <= _PLACES_ALWAYS_KEPT else 0)
+    return SelectedFeatures(
         numbers=_chosen(table.numbers, bits, rows, first),
         texts=_chosen(table.texts, bits, rows, range(0)),
     )
 
 
-def narrow(table: Table, places: Places) -> Table:
+def narrow(table: FeatureTable, places: SelectedFeatures) -> FeatureTable:
     """Return the table with these places only."""
     if places.numbers is None and places.texts is None:
         return table
@@ -89,7 +95,7 @@ def _chosen(
     n, width = columns.shape
     if width <= WIDEST:
         return None
-    few = max(1, _AT_ONCE // max(n, 1))
+    few = max(1, _VALUES_AT_ONCE // max(n, 1))
     signs = 2.0 * bits[rows] - 1.0
     found = np.concatenate(
         [_distances(columns[rows, i : i + few], signs) for i in range(0, width, few)]
@@ -113,7 +119,7 @@ def _distances(columns: NDArray[Any], signs: NDArray[np.float64]) -> NDArray[Any
 def _shown(columns: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
     """Yield what is compared of numbers, or of codes of texts."""
     codes = columns.view(np.uint64)
-    for odd in _ODD:
+    for odd in _HASH_FACTORS:
         yield (codes * np.uint64(odd) >> np.uint64(40)).astype(np.float64)
     if columns.dtype != np.float64:
         return
@@ -132,11 +138,11 @@ def _grid(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(exponent + lowest)
 
 
-def unseen(*tables: Table) -> tuple[str, ...]:
+def unseen(*tables: FeatureTable) -> tuple[str, ...]:
     """Return what of outputs was not looked at, each in a few words.
 
     Example:
-        >>> from dpaudit.testing.outputs import tabulate
+        >>> from dpaudit.testing.features import tabulate
         >>> unseen(tabulate(["yes", "no"] * 9))
         ()
         >>> unseen(tabulate([f"{i} says yes" for i in range(9)]))
@@ -163,7 +169,7 @@ def unseen(*tables: Table) -> tuple[str, ...]:
     )
 
 
-def _unread(table: Table) -> int:
+def _unread(table: FeatureTable) -> int:
     """Return at how many places there are texts that are seen once."""
     codes = np.sort(table.texts[:, : table.own], axis=0)
     if not codes.size:
@@ -171,4 +177,4 @@ def _unread(table: Table) -> int:
     new = np.ones((len(codes) + 1, codes.shape[1]), bool)
     new[1:-1] = codes[1:] != codes[:-1]
     once = new[1:] & new[:-1] & (codes != 0)
-    return int(np.sum(once.mean(axis=0) > _ONCE))
+    return int(np.sum(once.mean(axis=0) > _MOST_SEEN_ONCE))

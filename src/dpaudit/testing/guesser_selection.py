@@ -48,7 +48,7 @@ from dpaudit.game.rules import EqualGuesses, OneRun, SeparateRuns
 from dpaudit.game.verdict import CHANCE
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.testing.calling import Calling
-from dpaudit.testing.outputs import WIDEST, Row, Table, collect
+from dpaudit.testing.features import WIDEST, FeatureTable, OutputFeatures, collect
 
 __all__ = [
     "Aim",
@@ -61,13 +61,15 @@ __all__ = [
     "graded",
 ]
 
-_READ = 0.97  # of a leak, if its guesser were known; learning one may lose the rest
-_GRADE = 0.25  # of log-odds; guesses that differ by less are equally sure
-_CAUTIOUS = 0.1  # the share of right guesses is taken at this quantile,
-_MORE_CAUTIOUS = 0.04  # and at this if some are passed: those may only be luckier
-_NUMBERS = 24  # of guesses, that are tried
+_POWER = 0.97  # of a leak, if its guesser were known; learning one may lose the rest
+_GRADE_WIDTH = 0.25  # of log-odds; guesses that differ by less are equally sure
+_QUANTILE = 0.1  # the share of right guesses is taken at this quantile,
+_QUANTILE_IF_ABSTAINING = (
+    0.04  # and at this if some are passed: those may only be luckier
+)
+_NUMBERS_TRIED = 24  # of guesses, that are tried
 _SHORTLIST = 60  # of the most promising, for which the p-value is computed
-_FEW = 5  # of them, for which the bound itself is
+_BOUNDS_COMPUTED = 5  # of them, for which the bound itself is
 
 
 @final
@@ -124,7 +126,7 @@ def _caught(aim: Aim, canaries: int, guesses: int) -> float | None:
         canaries=canaries,
         guesses=guesses,
         alpha=aim.alpha,
-        chance=_READ,
+        chance=_POWER,
         bound=aim.bound,
     )
     return None if right is None else max(0.0, float(special.logit(right)))
@@ -203,10 +205,10 @@ def _options(
     name: str, scores: NDArray[np.float64], bits: NDArray[Any], calls: int
 ) -> Iterator[_Option]:
     """Yield numbers of guesses, with how many are expected to be right."""
-    right = _right_among_surest(scores, bits)
+    right = _correct_among_most_confident(scores, bits)
     h = len(right)
-    made = np.unique(np.geomspace(1, h, _NUMBERS).astype(int))
-    doubt = np.where(made == h, _CAUTIOUS, _MORE_CAUTIOUS)
+    made = np.unique(np.geomspace(1, h, _NUMBERS_TRIED).astype(int))
+    doubt = np.where(made == h, _QUANTILE, _QUANTILE_IF_ABSTAINING)
     low = special.betaincinv(right[made - 1] + 0.5, made - right[made - 1] + 0.5, doubt)
     for j, a in zip(made, low, strict=True):
         # So few that there are hardly ever fewer as sure as those seen.
@@ -220,11 +222,11 @@ def graded(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
     Otherwise the luckiest of equally good guesses would be taken for the best.
     """
-    sure = np.round(np.abs(np.nan_to_num(scores)) / _GRADE) * _GRADE
-    return np.copysign(sure + _GRADE / 100, np.where(scores >= 0, 1.0, -1.0))
+    sure = np.round(np.abs(np.nan_to_num(scores)) / _GRADE_WIDTH) * _GRADE_WIDTH
+    return np.copysign(sure + _GRADE_WIDTH / 100, np.where(scores >= 0, 1.0, -1.0))
 
 
-def _right_among_surest(
+def _correct_among_most_confident(
     scores: NDArray[np.float64], bits: NDArray[Any]
 ) -> NDArray[np.float64]:
     """Return how many of the surest 1, 2, 3, ... guesses are right; ties share."""
@@ -257,7 +259,10 @@ def _by_bound(strongest: list[_Option], aim: Aim) -> list[_Option]:
         o: aim.bound.epsilon_lower(
             o.counts, delta=aim.delta, alpha=aim.alpha
         ).epsilon_lower
-        for o in {*strongest[:_FEW], *(o for o in strongest if o.guesses == o.canaries)}
+        for o in {
+            *strongest[:_BOUNDS_COMPUTED],
+            *(o for o in strongest if o.guesses == o.canaries),
+        }
     }
     return sorted(found, key=lambda o: -found[o])
 
@@ -294,15 +299,21 @@ def _enough(calls: int, aim: Aim) -> str:
     return "many more"
 
 
-_MOST = 50_000  # calls to learn from, and again as many to audit
-_SHARE = 0.35  # of the time goes to the calls to learn from, as much to the audit's
-_VALUES = 500_000  # to learn from in a second of the budget: calls times places,
+_MOST_CALLS = 50_000  # calls to learn from, and again as many to audit
+_SHARE_OF_TIME = (
+    0.35  # of the time goes to the calls to learn from, as much to the audit's
+)
+_VALUES_PER_SECOND = (
+    500_000  # to learn from in a second of the budget: calls times places,
+)
 _MOST_VALUES = 4_000_000  # and in all: they are held in memory
-_SCREENED = 0.25  # of a value's time for one beyond the widest: it is compared once
-_HELD = 32_000_000  # values of wide outputs, at most
-_LONGER = 5.0  # times as long as asked it may take to get calls that can refute,
-_PATIENCE = 10.0  # and at least so many seconds: a busy machine fails no test
-_ROOM = 4  # times as many calls as are needed if every guess is right
+_SCREENING_COST = (
+    0.25  # of a value's time for one beyond the widest: it is compared once
+)
+_MOST_WIDE_VALUES = 32_000_000  # values of wide outputs, at most
+_OVERTIME = 5.0  # times as long as asked it may take to get calls that can refute,
+_LEAST_OVERTIME = 10.0  # and at least so many seconds: a busy machine fails no test
+_SPARE_CALLS = 4  # times as many calls as are needed if every guess is right
 
 
 @final
@@ -340,7 +351,7 @@ Budget: TypeAlias = Seconds | Calls
 
 def calibrate(
     calling: Calling, budget: Budget, aim: Aim, key: Key
-) -> tuple[Table, NDArray[Any]]:
+) -> tuple[FeatureTable, NDArray[Any]]:
     """Make the calls to learn from, and find how many fit."""
     __tracebackhide__ = True
     rng = key.generator("calibration", 0)
@@ -349,17 +360,19 @@ def calibrate(
             bits = key.generator("calibration coins", 0).integers(0, 2, calls)
             return collect(_held(calling, bits, rng)), bits
         case Seconds(seconds=seconds):
-            bits = key.generator("calibration coins", 0).integers(0, 2, _MOST)
+            bits = key.generator("calibration coins", 0).integers(0, 2, _MOST_CALLS)
             rows = _timed(calling, bits, rng, seconds=seconds, aim=aim)
             return collect(rows), bits[: len(rows)]
         case _:
             assert_never(budget)
 
 
-def _held(calling: Calling, bits: NDArray[Any], rng: np.random.Generator) -> list[Row]:
+def _held(
+    calling: Calling, bits: NDArray[Any], rng: np.random.Generator
+) -> list[OutputFeatures]:
     """Make all calls, unless their outputs are too many and too wide to be held."""
     __tracebackhide__ = True
-    rows: list[Row] = []
+    rows: list[OutputFeatures] = []
     while len(rows) < len(bits):
         batch = max(1, len(rows))  # outputs may grow; memory is asked for before it is
         rows += calling.run(bits[len(rows) : len(rows) + batch], rng)
@@ -367,17 +380,17 @@ def _held(calling: Calling, bits: NDArray[Any], rng: np.random.Generator) -> lis
     return rows
 
 
-def _width(rows: list[Row]) -> int:
+def _width(rows: list[OutputFeatures]) -> int:
     """Return how many places an output has, at most."""
     return max(len(row.numbers) + len(row.texts) for row in rows)
 
 
 def _must_fit(calls: int, width: int) -> None:
-    if width > 2 * WIDEST and calls * width > _HELD:
+    if width > 2 * WIDEST and calls * width > _MOST_WIDE_VALUES:
         raise InvalidInputError(
             f"{calls} calls with outputs of {width} places each are more than can be "
-            f"looked at; with calls={_HELD // width} all places are, or return fewer "
-            "places"
+            f"looked at; with calls={_MOST_WIDE_VALUES // width} all places are, or "
+            "return fewer places"
         )
 
 
@@ -388,11 +401,11 @@ def _timed(
     *,
     seconds: float,
     aim: Aim,
-) -> list[Row]:
+) -> list[OutputFeatures]:
     """Call until the time is up, and at least until a claim could be refuted."""
     __tracebackhide__ = True
-    rows: list[Row] = []
-    values = min(_VALUES * seconds, _MOST_VALUES)
+    rows: list[OutputFeatures] = []
+    values = min(_VALUES_PER_SECOND * seconds, _MOST_VALUES)
     start, batch, least, width = perf_counter(), 1, _least_calls(aim), 1
     while len(rows) < min(len(bits), max(least, values // _worth(width))):
         new = calling.run(bits[len(rows) : len(rows) + batch], rng)
@@ -401,16 +414,16 @@ def _timed(
         _must_fit(max(least, len(rows)), width)
         spent = perf_counter() - start
         rate = len(rows) / max(spent, 1e-9)
-        if len(rows) >= least and spent >= _SHARE * seconds:
+        if len(rows) >= least and spent >= _SHARE_OF_TIME * seconds:
             break
-        if len(rows) < least and spent >= max(_LONGER * seconds, _PATIENCE):
+        if len(rows) < least and spent >= max(_OVERTIME * seconds, _LEAST_OVERTIME):
             raise VoidAuditError(
                 f"one call takes {1 / rate:.2g} s, and the test needs {2 * least} of "
                 "them to be able to fail; allow about seconds="
-                f"{ceil(least / rate / _SHARE)}"
+                f"{ceil(least / rate / _SHARE_OF_TIME)}"
             )
         # Half of what still fits, so that no batch overruns the time by much.
-        fits = int(rate * (_SHARE * seconds - spent) / 2)
+        fits = int(rate * (_SHARE_OF_TIME * seconds - spent) / 2)
         batch = max(1, len(rows) // 4, min(fits, 4 * len(rows)))
         batch = min(batch, max(1, int(max(least, values // _worth(width))) - len(rows)))
     return rows
@@ -418,16 +431,16 @@ def _timed(
 
 def _worth(width: int) -> float:
     """Return how many places cost as much time as so many do."""
-    return min(width, WIDEST) + _SCREENED * max(0, width - WIDEST)
+    return min(width, WIDEST) + _SCREENING_COST * max(0, width - WIDEST)
 
 
 def _least_calls(aim: Aim) -> int:
     """Return how many calls leave room to refute the claim and catch what must be."""
     epsilon = float(aim.claim.points()[0].max())
-    calls = max(60, ceil(-_ROOM * log(aim.alpha) / log1p(exp(-epsilon))))
-    while aim.must_catch is not None and calls < _MOST:
+    calls = max(60, ceil(-_SPARE_CALLS * log(aim.alpha) / log1p(exp(-epsilon))))
+    while aim.must_catch is not None and calls < _MOST_CALLS:
         caught = aim.caught(canaries=calls, guesses=calls)
         if caught is not None and caught <= aim.must_catch:
             break
         calls += ceil(calls / 4)
-    return min(_MOST, calls)
+    return min(_MOST_CALLS, calls)
