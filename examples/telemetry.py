@@ -26,6 +26,7 @@ from pyarrow import parquet
 
 from dpaudit import Coins, Design, Key, OneRun
 from dpaudit.evidence import Registration, register
+from dpaudit.game.setting import Setting
 from dpaudit.mechanisms.local import LocalRandomisedResponse
 from dpaudit.tables.tally import ScoreTally, Shard, conclude_scores, tally_scores
 from dpaudit.tables.tally_json import tally_from_json, tally_to_json
@@ -68,7 +69,7 @@ def opened(arguments: argparse.Namespace) -> Fleet:
         rules=OneRun(guesses=reports),  # all count
         claim=LocalRandomisedResponse(epsilon=EPSILON).guarantee,
         alpha=ALPHA,
-        setting={"pieces": pieces, "simulated_epsilon": arguments.leak},
+        setting=Setting(notes={"pieces": pieces, "simulated_epsilon": arguments.leak}),
     )
     (folder / "reports").mkdir(parents=True, exist_ok=True)
     registered, secret = folder / "design.json", folder / "audit.key"

@@ -27,6 +27,7 @@ from dpaudit import ApproxDP, Design, GaussianDP, Key, OneRun
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.planning import Plan, Training, plan_audit
 from dpaudit.dpsgd.strategy import Strategy, Toeplitz
+from dpaudit.game.setting import Setting
 from dpaudit.training.any_loop import SumsAudit
 from dpaudit.training.audit import TrainingAudit
 
@@ -258,7 +259,7 @@ class _BandMF:
             design=design,
             key=key,
             sample_rate=1.0,
-            read={"reading": "as if independent"},
+            read=Setting(notes={"reading": "as if independent"}),
             real_sums=True,
             participation=participation,
         )

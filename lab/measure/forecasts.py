@@ -89,7 +89,7 @@ def audited(run: Run, *, fault: float, seed: int) -> Result:
     """Return the result of an audit of a run whose noise is too small by a factor."""
     rng, t = np.random.default_rng(seed), run.training
     design = planned(in_rounds=run.in_rounds)
-    size = int(design.setting["per_coordinate"])  # type: ignore[arg-type]
+    size = design.setting.per_coordinate or 1
     audit = SumsAudit(
         design=replace(design, canaries=run.coordinates * size),
         key=fixed_key(rng.bytes(32)),

@@ -44,6 +44,7 @@ from dpaudit import (
 )
 from dpaudit.accounting import accountant_curve
 from dpaudit.game.scores import audit_scores
+from dpaudit.game.setting import Setting
 from dpaudit.training.any_loop import SumsAudit
 
 ROWS: dict[str, tuple[Callable[[], str], str]] = {}
@@ -348,10 +349,10 @@ def other_rate() -> str:
         rate=0.05, noise=2.0, size=300, seed=3,
         rules=OneRun(guesses=40),
         claim=ApproxDP(epsilon=2.22, delta=1e-5),
-        setting={
-            "coordinates": 300, "per_coordinate": 1, "steps": 20, "rate": 0.2,
-            "noise": 2.0, "expected_epsilon": 0.6, "fault": 3.629,
-        },
+        setting=Setting(
+            coordinates=300, per_coordinate=1, steps=20, rate=0.2,
+            noise=2.0, expected_epsilon=0.6, detectable_factor=3.629,
+        ),
     )  # fmt: skip
     for _ in range(20):
         sums = np.zeros(300)

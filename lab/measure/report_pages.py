@@ -42,6 +42,7 @@ from dpaudit.explanation import explain
 from dpaudit.game.auditors import play_one_run
 from dpaudit.game.design import Commitment
 from dpaudit.game.result import Result, conclude
+from dpaudit.game.setting import Setting
 from dpaudit.mechanisms.local import LocalLaplace
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.reporting.report import report
@@ -100,7 +101,9 @@ def refuted() -> Result:
         canaries=n,
         rules=Ranking(guesses=n),
         claim=claim,
-        setting={"mechanism": "sum of one bit", "noise": "Laplace, scale 0.5"},
+        setting=Setting(
+            notes={"mechanism": "sum of one bit", "noise": "Laplace, scale 0.5"}
+        ),
     )
     return audit_scores(np.arange(n), coins, scores, design=design)
 

@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from dpaudit import ApproxDP, Design, OneRun, Ranking
+from dpaudit.game.setting import Setting
 from dpaudit.tables.tally import ScoreTally, Shard, conclude_scores, tally_scores
 from dpaudit.tables.tally_json import tally_from_json, tally_to_json
 from dpaudit_lab.benchmark.tables import GUESSES, bare, write_table
@@ -46,7 +47,7 @@ def made(folder: Path, rows: int, files: int, *, shuffled: bool = False) -> list
 
 def tallied(paths: list[Path], rows: int, rule: str, *, check_ids: bool) -> ScoreTally:
     design = Design(
-        canaries=rows, rules=RULES[rule](rows), claim=CLAIM, setting={"tie_seed": 1}
+        canaries=rows, rules=RULES[rule](rows), claim=CLAIM, setting=Setting(tie_seed=1)
     )
     shard = Shard(files=tuple(paths), design=design, check_ids=check_ids)
     return tally_scores(shard)

@@ -46,6 +46,7 @@ from dpaudit.explanation.accuracy import accuracy_of
 from dpaudit.explanation.ladder import law_of, modelled
 from dpaudit.explanation.model import Model
 from dpaudit.game.result import Result
+from dpaudit.game.setting import Setting as DesignSetting
 from dpaudit.mechanisms.local import LocalLaplace
 from dpaudit.testing import fixed_key
 from dpaudit_lab.sweeps.store import Outcome, Setting, Store
@@ -212,12 +213,12 @@ def audited(name: str, d: int, s: int, guesses: int) -> Design:
         rules=OneRun(guesses=guesses),
         claim=claimed(name),
         threat_model=ThreatModel.ALL_ITERATES,
-        setting={
-            "steps": training.steps,
-            "rate": training.rate,
-            "noise": training.noise,
-            "per_coordinate": s,
-        },
+        setting=DesignSetting(
+            steps=training.steps,
+            rate=training.rate,
+            noise=training.noise,
+            per_coordinate=s,
+        ),
     )
 
 

@@ -35,6 +35,7 @@ from dpaudit.game.rules import RandomHalf as RandomHalf
 from dpaudit.game.rules import Ranking as Ranking
 from dpaudit.game.rules import SeparateRuns as SeparateRuns
 from dpaudit.game.scores import audit_scores as audit_scores
+from dpaudit.game.setting import Setting as Setting
 from dpaudit.game.verdict import Verdict as Verdict
 from dpaudit.privacy.guarantees import Adjacency as Adjacency
 from dpaudit.privacy.guarantees import ApproxDP as ApproxDP

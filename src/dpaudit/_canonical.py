@@ -166,8 +166,8 @@ def unlike(written: Any, read: Any, path: str = "") -> str:  # noqa: ANN401 (par
         parts = [(f"{path}[{place}]", *pair) for place, pair in pairs]
     else:
         texts = text(written), text(read)
-        # Whatever a user puts into a setting is for the record, and has no other form.
-        free = path.startswith(".setting.")
+        # Whatever a user notes is for the record, and has no other form.
+        free = path.startswith(".setting.notes.")
         if texts[0] == texts[1] and (free or texts[0] != "-0.0"):
             return ""
         return f"{path[1:]} as {texts[0]:.40}, which is read as {texts[1]:.40}"

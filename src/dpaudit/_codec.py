@@ -8,7 +8,7 @@ whether values make sense is the constructors' business.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import StrEnum
 from functools import lru_cache, partial
 from math import inf
@@ -130,8 +130,12 @@ def _encoded_fields(value: Any) -> dict[str, Any]:  # noqa: ANN401 (a dataclass)
 @lru_cache(maxsize=1024)
 def _standing(cls: Any) -> dict[str, Any]:  # noqa: ANN401 (a dataclass)
     """Return the defaults of fields that are not written where they hold them."""
-    later = getattr(cls, "later", ())
-    return {each.name: each.default for each in fields(cls) if each.name in later}
+    optional = getattr(cls, "optional", ())
+    return {
+        each.name: each.default if each.default is not MISSING else {}
+        for each in fields(cls)
+        if each.name in optional
+    }
 
 
 def _field(form: Any, value: Any) -> Any:  # noqa: ANN401 (type, value, JSON)
@@ -243,11 +247,11 @@ def _value(cls: Any, plain: object, name: str) -> Any:  # noqa: ANN401 (class, v
 def decoded_fields(cls: Any, values: Mapping[str, Any], name: str) -> dict[str, Any]:  # noqa: ANN401 (a dataclass)
     """Return the fields of a dataclass; parsed JSON must hold these and no others.
 
-    Those that a class names as ``later`` came after its first documents were written;
-    where one of them is missing, the class' own default is meant, and is not written.
+    Those that a class names as ``optional`` are not written where they hold their
+    default, and where one of them is missing its default is meant.
     """
     forms, derived = _types(cls), getattr(cls, "derived", ())
-    absent = {n for n in getattr(cls, "later", ()) if n not in values}
+    absent = {n for n in getattr(cls, "optional", ()) if n not in values}
     _canonical.object_of(values, name, {*forms, *derived} - absent)
     return {n: decode(f, values[n], n) for n, f in forms.items() if n not in absent}
 

@@ -11,6 +11,7 @@ from dpaudit.cli import app
 from dpaudit.evidence import Registration, evidence_of, seal
 from dpaudit.game import Referee
 from dpaudit.game.result import conclude
+from dpaudit.game.setting import Setting
 from dpaudit.training.any_loop import SumsAudit
 
 HOSTILE = "nothing\x1b[2J\x1b]0;fine\x07\r\u202e\x9b31m\n- form: all is well"
@@ -18,7 +19,12 @@ DESIGN = Design(
     canaries=60,
     rules=OneRun(guesses=20),
     claim=ApproxDP(epsilon=1.0, delta=1e-5),
-    setting={HOSTILE: HOSTILE, "nonce": HOSTILE, "program_sha256": HOSTILE},
+    setting=Setting(
+        framework=HOSTILE,
+        nonce=HOSTILE,
+        program_sha256=64 * "a",
+        notes={HOSTILE: HOSTILE},
+    ),
 )
 
 

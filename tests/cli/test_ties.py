@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from dpaudit import Design, OneRun, PureDP
 from dpaudit.cli import app
+from dpaudit.game.setting import Setting
 from dpaudit.stats.binomial import rate_limits
 
 
@@ -48,7 +49,7 @@ def test_lists_that_are_all_equal_refute_epsilon_0_no_more_often_than_alpha(
         canaries=n,
         rules=OneRun(guesses=n),
         claim=PureDP(epsilon=0.0),
-        setting={"tie_seed": seed},
+        setting=Setting(tie_seed=seed),
     )
     wrong = sum(
         stats.binom.pmf(ones, n, 0.5)
@@ -70,7 +71,7 @@ def test_lists_of_randomised_response_refute_its_true_epsilon_no_more_often_than
         canaries=n,
         rules=OneRun(guesses=100),
         claim=PureDP(epsilon=1.0),
-        setting={"tie_seed": 44},
+        setting=Setting(tie_seed=44),
     )
     wrong = 0
     for _ in range(trials):

@@ -30,6 +30,7 @@ from dpaudit.evidence.files import read_score_files
 from dpaudit.game import Referee
 from dpaudit.game.result import conclude
 from dpaudit.game.rules import Rules
+from dpaudit.game.setting import Setting
 from dpaudit.game.transcript import Transcript
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.testing import fixed_key
@@ -46,13 +47,11 @@ def design_of(rules: Rules, canaries: int = CANARIES) -> Design:
         canaries=canaries,
         rules=rules,
         claim=CLAIM,
-        setting={
-            "program": "a counter",
-            "bins": 4,
-            "scale": 0.5,
-            "program_sha256": 64 * "a",
-            "nonce": "from Ann",
-        },
+        setting=Setting(
+            program_sha256=64 * "a",
+            nonce="from Ann",
+            notes={"program": "a counter", "bins": 4, "scale": 0.5},
+        ),
     )
 
 

@@ -122,7 +122,7 @@ def _object(form: type, defs: dict[str, Any]) -> dict[str, Any]:
         properties[name] = _schema(DERIVED[name], defs)
     return {
         "type": "object",
-        "required": [n for n in properties if n not in getattr(form, "later", ())],
+        "required": [n for n in properties if n not in getattr(form, "optional", ())],
         "additionalProperties": False,
         "properties": properties,
     }

@@ -19,6 +19,7 @@ from dpaudit.evidence import (
     verify,
 )
 from dpaudit.evidence.signing import generate_signing_key
+from dpaudit.game.setting import Setting
 
 RULES = OneRun(guesses=30)
 NAMES = [
@@ -38,7 +39,7 @@ def check(found, name):
 
 
 def honest(setting):
-    design = replace(design_of(RULES), setting=setting)
+    design = replace(design_of(RULES), setting=Setting(notes=setting))
     return of_transcript(played(design))
 
 
@@ -53,9 +54,14 @@ def test_settings_may_have_any_name_and_any_text(name):
 
 def test_a_number_in_a_setting_is_not_taken_for_one_that_was_computed():
     evidence = honest({"p_value": 0.5})
-    other = replace(evidence.registration.design, setting={"p_value": 0.5 + 1e-9})
+    other = replace(
+        evidence.registration.design, setting=Setting(notes={"p_value": 0.5 + 1e-9})
+    )
     found = verify(seal(evidence), registration=register(other, KEY))
-    assert "setting.p_value is stated as 0.5 " in check(found, "registration").sentence
+    assert (
+        "setting.notes.p_value is stated as 0.5 "
+        in check(found, "registration").sentence
+    )
 
 
 @pytest.mark.parametrize("text", TEXTS)

@@ -21,6 +21,7 @@ from dpaudit.evidence import (
 )
 from dpaudit.game import Referee
 from dpaudit.game.result import conclude
+from dpaudit.game.setting import Setting
 
 
 def said(found, finding, words):
@@ -61,7 +62,10 @@ def test_registrations_that_were_made_and_not_shown_are_named():
 def test_a_value_has_one_spelling(old, new):
     claim = ApproxDP(epsilon=1.0, delta=0.0)
     design = Design(
-        canaries=9, rules=OneRun(guesses=1), claim=claim, setting={"bins": 1}
+        canaries=9,
+        rules=OneRun(guesses=1),
+        claim=claim,
+        setting=Setting(notes={"bins": 1}),
     )
     text = register(design, KEY).to_json()
     assert old in text
@@ -99,7 +103,10 @@ def test_what_could_not_be_read_again_is_not_registered():
 
 def test_a_setting_holds_any_number():
     design = Design(
-        canaries=9, rules=OneRun(guesses=1), claim=CLAIM, setting={"shift": -0.0}
+        canaries=9,
+        rules=OneRun(guesses=1),
+        claim=CLAIM,
+        setting=Setting(notes={"shift": -0.0}),
     )
     registered = register(design, KEY)
     again = Registration.from_json(registered.to_json())

@@ -35,10 +35,11 @@ from dpaudit.explanation.accuracy import accuracy_of
 from dpaudit.explanation.advice import unmodelled_advice
 from dpaudit.explanation.ladder import law_of, modelled
 from dpaudit.explanation.model import Model
-from dpaudit.game.configuration import RunConfiguration, StepsAlike
+from dpaudit.game.configuration import Participation, RunConfiguration, StepsAlike
 from dpaudit.game.ledger import Fault, How, Ledger, Look, Road
 from dpaudit.game.result import TrainingRecord, judge
 from dpaudit.game.scores import audit_scores
+from dpaudit.game.setting import CanaryInsertion, InsertionPoint, Setting
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Arrival, Verdict
 from dpaudit.mechanisms.local import LocalRandomisedResponse
@@ -57,7 +58,7 @@ def counted(correct, *, canaries=200, guesses=100, claim=CLAIM):
 
 def setting(**change):
     said = {"steps": 1, "rate": 1.0, "noise": 2.15, "per_coordinate": 1, **change}
-    return {name: value for name, value in said.items() if value is not None}
+    return Setting(**said)
 
 
 def trained(*, per_coordinate=1, guesses=100, louder=1.0, seed=1, coordinates=1000):
@@ -251,12 +252,11 @@ def test_rounds_are_explained_where_nothing_hides_the_last_canary():
         {"noise": 0.0},
         {"steps": None},
         {"steps": 10**6},
-        {"rate": 2.0},
         {"per_coordinate": 3},
         {"per_coordinate": None},
-        {"canary_norm": 0.5},
-        {"canary_spread": 4},
-        {"noise": "2"},
+        {"insertion": CanaryInsertion(point=InsertionPoint.GRADIENT, norm=0.5)},
+        {"insertion": CanaryInsertion(point=InsertionPoint.GRADIENT, spread=4)},
+        {"participation": Participation(every=2)},
     ],
 )
 def test_what_does_not_describe_a_training_is_no_model(change):

@@ -21,6 +21,7 @@ from dpaudit.errors import (
 )
 from dpaudit.evidence import Evidence, ScoreFile
 from dpaudit.game.result import Result
+from dpaudit.game.setting import Setting
 from dpaudit.game.transcript import Transcript
 from dpaudit.mechanisms.local import LocalLaplace
 from dpaudit.stats.binomial import log_tails, masses
@@ -59,12 +60,12 @@ def test_whole_numbers_that_no_float_is_are_refused():
 )
 def test_a_setting_holds_numbers_that_can_be_written(number):
     """A number of 5,000 digits came to light only when the design was hashed."""
-    with pytest.raises(InvalidInputError, match="setting must map names to text"):
-        Design(canaries=9, rules=OneRun(guesses=1), claim=CLAIM, setting={"a": number})
+    with pytest.raises(InvalidInputError, match="notes must map names to text"):
+        Setting(notes={"a": number})
 
 
 def test_a_setting_may_hold_large_whole_numbers():
-    setting = {"seed": 2**128, "other": -(10**300)}
+    setting = Setting(notes={"seed": 2**128, "other": -(10**300)})
     design = Design(canaries=9, rules=OneRun(guesses=1), claim=CLAIM, setting=setting)
     assert Design.from_json(design.to_json()).setting == setting
 

@@ -21,7 +21,7 @@ def test_texts_of_a_result_are_texts_on_the_page_and_in_the_terminal(tmp_path):
     """In names of settings, their values, and parts that were not exercised."""
     tree = json.loads(next(results()))
     tree["not_exercised"] = TEXTS
-    tree["design"]["setting"] = {text: text for text in TEXTS}
+    tree["design"]["setting"] = {"notes": {text: text for text in TEXTS}}
     data = canonical(tree).encode()
     assert judged(TARGETS["report"], data, tmp_path) == ("value", None)
     page = (tmp_path / "report.html").read_text("utf-8")

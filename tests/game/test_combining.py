@@ -36,6 +36,7 @@ from dpaudit.game import Commitment, Referee
 from dpaudit.game.combining import combine_runs
 from dpaudit.game.result import conclude, judge
 from dpaudit.game.score_summary import ScoreSummary
+from dpaudit.game.setting import Setting
 
 CLAIM = ApproxDP(epsilon=1.0, delta=0.0)
 P = math.e / (1 + math.e)
@@ -359,7 +360,7 @@ def test_a_reading_that_the_design_does_not_give_is_not_combined():
 def pooled(correct, *, number=0, runs=2, canaries=1000, delta=1e-5, rules=OneRun):
     claim = ApproxDP(epsilon=1.0, delta=delta)
     rules = rules(guesses=canaries // 10)
-    setting = {} if runs is None else {"pooled_runs": runs}
+    setting = Setting(pooled_runs=runs)
     design = Design(canaries=canaries, rules=rules, claim=claim, setting=setting)
     counts = Counts(
         canaries=canaries,

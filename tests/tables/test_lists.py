@@ -9,6 +9,7 @@ import pytest
 from dpaudit import ApproxDP, Coins, Design, Key, OneRun, Ranking
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game import Commitment
+from dpaudit.game.setting import Setting
 from dpaudit.stats.binomial import rate_limits
 from dpaudit.tables.sources import (
     ScoreLists,
@@ -169,7 +170,7 @@ def test_with_a_key_tied_lists_refute_epsilon_0_no_more_often_than_alpha():
     assert rate_limits(wrong, 300, alpha=2e-3)[0] <= 0.05
 
 
-@pytest.mark.parametrize("setting", [{}, {"tie_seed": 7}])
+@pytest.mark.parametrize("setting", [Setting(), Setting(tie_seed=7)])
 @pytest.mark.parametrize(("guesses", "right"), [(39, 0), (40, 0), (98, 1), (100, 2)])
 def test_ties_without_a_key_are_broken_against_the_auditor(setting, guesses, right):
     """All equal: the 48 excluded come first. No seed decides, as there are no ids."""

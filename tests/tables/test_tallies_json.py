@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from dpaudit import Classes, Coins, Design, Key, OneRun, PureDP, Ranking
 from dpaudit.errors import DpAuditError, InvalidInputError, VoidAuditError
+from dpaudit.game.setting import Setting
 from dpaudit.tables.tally import conclude_scores
 from dpaudit.tables.tally_json import tally_from_json, tally_to_json
 
@@ -23,7 +24,7 @@ CELLS = Design(
     canaries=MANY,
     rules=OneRun(guesses=MANY),
     claim=CLAIM,
-    setting={"tie_seed": 3},
+    setting=Setting(tie_seed=3),
 )
 
 

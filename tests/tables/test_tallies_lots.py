@@ -15,6 +15,7 @@ from scipy import stats
 
 from dpaudit import Coins, Design, Key, OneRun, PureDP
 from dpaudit.game.lots import Lots
+from dpaudit.game.setting import Setting
 from dpaudit.stats.binomial import rate_limits
 from dpaudit.tables.score_bins import ScoreBins
 from dpaudit.tables.tally import _reading, _right, conclude_scores
@@ -192,7 +193,7 @@ def large(setting=None, guesses=MANY):
         canaries=MANY,
         rules=OneRun(guesses=guesses),
         claim=PureDP(epsilon=0.0),
-        setting=setting or {},
+        setting=setting or Setting(),
     )
 
 

@@ -14,6 +14,7 @@ from scipy import stats
 from dpaudit import Classes, Coins, Design, Key, OneRun, PureDP, RandomHalf, Ranking
 from dpaudit.errors import VoidAuditError
 from dpaudit.game.scores import audit_scores
+from dpaudit.game.setting import Setting
 from dpaudit.tables.tally import Shard, conclude_scores, tally_scores
 from dpaudit.tables.tally_json import tally_from_json, tally_to_json
 
@@ -46,7 +47,7 @@ def test_ids_that_are_not_checked_refute_epsilon_0_no_more_often_than_alpha(
         canaries=n,
         rules=OneRun(guesses=n),
         claim=PureDP(epsilon=0.0),
-        setting={"tie_seed": seed},
+        setting=Setting(tie_seed=seed),
     )
     wrong = sum(
         stats.binom.pmf(ones, n, 0.5)
@@ -64,7 +65,7 @@ def test_ids_that_are_checked_refute_epsilon_0_no_more_often_than_alpha(tmp_path
         canaries=n,
         rules=OneRun(guesses=n),
         claim=PureDP(epsilon=0.0),
-        setting={"tie_seed": seed},
+        setting=Setting(tie_seed=seed),
     )
     every = product((0, 1), repeat=n)
     wrong = sum(
@@ -88,7 +89,7 @@ def test_a_tally_of_equal_scores_reads_what_a_table_of_them_reads(
 ):
     n, rng = 600, np.random.default_rng(4)
     key = Key(bytes(range(32))) if source == "key" else None
-    setting = {"tie_seed": 5} if source == "seed" else {}
+    setting = Setting(tie_seed=5 if source == "seed" else None)
     design = Design(canaries=n, rules=rules, claim=PureDP(epsilon=1.0), setting=setting)
     bits = rng.integers(0, 2, n)
     if key is not None:

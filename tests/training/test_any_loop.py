@@ -20,6 +20,7 @@ from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.configuration import StepsAlike
 from dpaudit.game.result import Result
+from dpaudit.game.setting import Setting
 from dpaudit.game.verdict import Control
 from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit, scattered
@@ -109,7 +110,9 @@ def test_a_plan_in_rounds_can_be_played():
     assert f"the plan expected {int(100 * plan.expected.mean) / 100}" in str(result)
 
 
-PLAN = {"expected_epsilon": 0.9, "fault": 2.08, "steps": 20, "rate": 0.2, "noise": 2.26}
+PLAN = Setting(
+    expected_epsilon=0.9, detectable_factor=2.08, steps=20, rate=0.2, noise=2.26
+)
 
 
 def test_a_run_of_other_steps_than_planned_has_a_forecast_of_its_own():

@@ -7,6 +7,7 @@ import pytest
 
 from dpaudit import ApproxDP, Coins, Design, Key, OneRun, ThreatModel
 from dpaudit.errors import InvalidInputError
+from dpaudit.game.setting import Setting
 from dpaudit.testing import fixed_key
 from dpaudit.training.arrival import Arrivals
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
@@ -18,12 +19,12 @@ DESIGN = Design(
     canaries=600,
     rules=OneRun(guesses=60),
     claim=CLAIM,
-    setting={"per_coordinate": 2, "plan": "ours"},
+    setting=Setting(per_coordinate=2, notes={"plan": "ours"}),
 )
 
 
 def opened(design=DESIGN, **options):
-    read = {"framework": "none", "sample_rate": 0.3}
+    read = Setting(framework="none", rate=0.3)
     told = {"sample_rate": 0.3, "read": read, "real_sums": False} | options
     return TrainingAudit(design=design, key=KEY, **told)
 
@@ -44,12 +45,9 @@ def finished(audit, **options):
 @pytest.mark.parametrize("real_sums", [True, False])
 def test_the_design_says_what_was_read_and_who_looks(real_sums):
     audit = opened(real_sums=real_sums)
-    assert audit.design.setting == {
-        "plan": "ours",
-        "per_coordinate": 2,
-        "framework": "none",
-        "sample_rate": 0.3,
-    }
+    assert audit.design.setting == Setting(
+        per_coordinate=2, framework="none", rate=0.3, notes={"plan": "ours"}
+    )
     known = ThreatModel.KNOWN_RECORDS if real_sums else ThreatModel.ALL_ITERATES
     assert audit.design.threat_model is known
     assert audit.commitment.holds_for(KEY, audit.design)

@@ -24,6 +24,7 @@ from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.dpsgd.strategy import Matrix, Toeplitz
 from dpaudit.dpsgd.sums import canary_log_odds
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.setting import Setting
 from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
 
@@ -171,7 +172,7 @@ def test_several_canaries_with_patterns_of_their_own_are_refused():
         canaries=CANARIES,
         rules=OneRun(guesses=140),
         claim=CLAIM,
-        setting={"per_coordinate": 2},
+        setting=Setting(per_coordinate=2),
     )
     with pytest.raises(InvalidInputError, match="their patterns are too many"):
         opened(design=design, sample_rate=0.5)

@@ -106,7 +106,7 @@ class Counts(Reading):
 
     kind = "counts"
     tally = True
-    later = ("abstained",)
+    optional = ("abstained",)
 
     def __post_init__(self) -> None:
         _validate.make_whole(
@@ -256,7 +256,7 @@ class Ranked(Reading):
     abstained: int = field(default=0, repr=False)
 
     kind = "ranked"
-    later = ("abstained",)
+    optional = ("abstained",)
 
     def __post_init__(self) -> None:
         _validate.make_whole(self, canaries=1, abstained=0)
@@ -323,7 +323,7 @@ class Weighted(Reading):
 
     kind = "weighted"
     tally = True
-    later = ("abstained",)
+    optional = ("abstained",)
 
     def __post_init__(self) -> None:
         _validate.make_whole(self, canaries=1)

@@ -1,6 +1,5 @@
 """Designs as commands take them: from options, or from a file."""
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,10 +7,10 @@ from dpaudit.cli._shared import Observer, read_text
 from dpaudit.errors import DpAuditError, InvalidInputError, VoidAuditError
 
 if TYPE_CHECKING:
-    from dpaudit._canonical import Scalar
     from dpaudit.evidence import Registration
     from dpaudit.game.coins import Key
     from dpaudit.game.design import Design
+    from dpaudit.game.setting import Setting
 
 __all__ = [
     "design_from_options",
@@ -31,7 +30,7 @@ def design_from_options(
     observer: Observer,
     tie_seed: int | None = None,
     random_half: bool = False,
-    named: "Mapping[str, Scalar] | None" = None,
+    named: "Setting | None" = None,
 ) -> "Design":
     """Return the design of an audit of scores; ranked if no guesses are given.
 
@@ -41,6 +40,7 @@ def design_from_options(
     from dpaudit import _validate  # noqa: PLC0415
     from dpaudit.game.design import Design, ThreatModel  # noqa: PLC0415 (numpy)
     from dpaudit.game.rules import OneRun, RandomHalf, Ranking, Rules  # noqa: PLC0415
+    from dpaudit.game.setting import Setting  # noqa: PLC0415
     from dpaudit.privacy.guarantees import ApproxDP  # noqa: PLC0415
     from dpaudit.tables.tally import MOST_RANKED  # noqa: PLC0415
 
@@ -57,10 +57,7 @@ def design_from_options(
         claim=ApproxDP(epsilon=epsilon, delta=delta),
         alpha=alpha,
         threat_model=ThreatModel[observer.name],
-        setting={
-            **({} if tie_seed is None else {"tie_seed": tie_seed}),
-            **(named or {}),
-        },
+        setting=Setting(tie_seed=tie_seed).with_entries(named or Setting()),
     )
 
 

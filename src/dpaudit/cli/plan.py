@@ -246,7 +246,7 @@ def _json(
     return _canonical.text(
         {
             "format": _FORMAT,
-            "training": {**found.training.setting()},
+            "training": encode(found.training.setting()),
             "epsilon": found.claim.epsilon,
             "delta": found.claim.delta,
             "alpha": found.alpha,

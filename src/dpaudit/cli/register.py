@@ -1,5 +1,6 @@
 """``dpaudit register``: fix a design, throw the coins, commit to both."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -88,7 +89,10 @@ def register(
         alpha=alpha,
         guesses=guesses,
         observer=observer or Observer.OUTPUT,
-        named={**naming(program=program, nonce=nonce), **_pooled(pooled_runs, guesses)},
+        named=replace(
+            naming(program=program, nonce=nonce),
+            pooled_runs=_pooled(pooled_runs, guesses),
+        ),
     )
     _check_new(design=design, key=key, coins=coins)
     secret = Key.generate()
@@ -103,16 +107,16 @@ def register(
     typer.echo(registration.to_json() if json else text)
 
 
-def _pooled(runs: int | None, guesses: int | None) -> dict[str, int]:
-    """Return what the design says of runs whose counts are added up."""
+def _pooled(runs: int | None, guesses: int | None) -> int | None:
+    """Return of how many runs the counts are added up, if they can be."""
     if runs is None:
-        return {}
+        return None
     if runs < 2 or guesses is None:
         raise InvalidInputError(
             "--pooled-runs adds up the counts of two runs or more, and needs --guesses "
             f"to be fixed, got --pooled-runs {runs}"
         )
-    return {"pooled_runs": runs}
+    return runs
 
 
 def _check_new(**paths: Path | None) -> None:

@@ -27,17 +27,22 @@ Pillutla, Steinke and Thakurta, "Efficient and Near-Optimal Noise Generation",
 https://arxiv.org/abs/2404.16706, for strategies with a short recurrence.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import sqrt
 from typing import Any, Protocol, Self, TypeAlias, final
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
+from dpaudit.game.setting import (
+    MatrixStrategy,
+    StrategySetting,
+    ToeplitzStrategy,
+    sha256_of,
+)
 
 __all__ = [
     "Independent",
@@ -47,6 +52,7 @@ __all__ = [
     "Whitening",
     "gram_row",
     "length",
+    "strategy_setting",
 ]
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -178,9 +184,7 @@ class Toeplitz:
         return column
 
     def __str__(self) -> str:
-        scaled = ", columns of equal length" if self.normalized else ""
-        told = f"{self.bands} bands{scaled}, {_digest(self.coefficients)}"
-        return f"Toeplitz strategy of {self.steps} steps, {told}"
+        return str(strategy_setting(self))
 
 
 @final
@@ -233,14 +237,41 @@ class Matrix:
         return self.rows[step : step + self.bands, step]
 
     def __str__(self) -> str:
-        told = _digest(self.rows.ravel())
-        return f"strategy of {self.steps} steps, {self.bands} bands, {told}"
+        return str(strategy_setting(self))
 
 
-def _digest(numbers: ArrayLike) -> str:
-    """Name numbers, so that a design binds itself to them."""
-    data = np.ascontiguousarray(numbers, "<f8").tobytes()
-    return f"sha256 {hashlib.sha256(data).hexdigest()[:16]}"
+def strategy_setting(strategy: Strategy | None) -> StrategySetting | None:
+    """Return what a design records of a strategy; None if noise is independent.
+
+    Of a Toeplitz strategy that is all of it, of any other its size, and the hash of its
+    numbers if it is for a known number of steps.
+
+    Example:
+        >>> strategy_setting(Toeplitz(coefficients=(1.0, 0.5), steps=3))
+        ToeplitzStrategy(steps=3, coefficients=(1.0, 0.5), normalized=False)
+        >>> strategy_setting(Independent()) is None
+        True
+    """
+    match strategy:
+        case None | Independent():
+            return None
+        case Toeplitz():
+            return ToeplitzStrategy(
+                steps=strategy.steps,
+                coefficients=strategy.coefficients,
+                normalized=strategy.normalized,
+            )
+        case Matrix(rows=rows):
+            numbers: Floats | None = rows.ravel()
+        case _:
+            numbers, steps = None, strategy.steps
+            if steps is not None:
+                numbers = np.concatenate([strategy.column(t) for t in range(steps)])
+    return MatrixStrategy(
+        steps=strategy.steps,
+        bands=strategy.bands,
+        sha256=None if numbers is None else sha256_of(numbers),
+    )
 
 
 def gram_row(strategy: Strategy, step: int, steps: int) -> tuple[int, Floats]:

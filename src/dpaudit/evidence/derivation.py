@@ -359,7 +359,7 @@ def _check_detectable(stated: Result) -> list[Check]:
     if training is None or training.detectable is None:
         return []
     run, name = training.configuration, "detectable fault"
-    size = stated.design.about.per_coordinate
+    size = stated.design.setting.per_coordinate
     if run is not None and (
         (run.steps, run.per_coordinate) != (training.steps, size)
         or run.coordinates * run.per_coordinate != stated.design.canaries

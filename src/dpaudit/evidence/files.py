@@ -82,7 +82,7 @@ class ScoreFiles(Document):
     paths: tuple[Path, ...] = field(default=(), compare=False, repr=False)
 
     form = "dpaudit.score-files.1"
-    later = ("columns",)
+    optional = ("columns",)
 
     def __post_init__(self) -> None:
         names = [file.name for file in self.files]

@@ -16,11 +16,9 @@ from dpaudit.errors import InvalidInputError, on_one_line
 from dpaudit.evidence.files import file_digest
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Commitment, Design
+from dpaudit.game.setting import Setting
 
 __all__ = ["Registration", "naming", "read_design", "register"]
-
-_PROGRAM = "program_sha256"
-_NONCE = "nonce"
 
 
 @final
@@ -42,12 +40,12 @@ class Registration(Document):
     @property
     def program(self) -> str | None:
         """The SHA-256 of the program, if the design names one (``naming``)."""
-        return _words(self.design.about.program_sha256)
+        return _words(self.design.setting.program_sha256)
 
     @property
     def nonce(self) -> str | None:
         """What a verifier asked to be part of it, if the design holds one."""
-        return _words(self.design.about.nonce)
+        return _words(self.design.setting.nonce)
 
     @classmethod
     def of_plain(cls, plain: object) -> Self:
@@ -93,10 +91,8 @@ def _check_spelling(plain: object, design: Design) -> None:
         )
 
 
-def naming(
-    *, program: str | Path | None = None, nonce: str | None = None
-) -> dict[str, _canonical.Scalar]:
-    """Return what a design's ``setting`` says of the program and of the verifier.
+def naming(*, program: str | Path | None = None, nonce: str | None = None) -> Setting:
+    """Return the setting of a design that names the program and what a verifier said.
 
     The commitment is to the whole design, so neither can be changed afterwards.
 
@@ -107,18 +103,14 @@ def naming(
 
     Example:
         >>> naming(nonce="from the reviewer, 3 May")
-        {'nonce': 'from the reviewer, 3 May'}
+        Setting(nonce='from the reviewer, 3 May')
     """
-    found: dict[str, _canonical.Scalar] = {}
-    if program is not None:
-        found[_PROGRAM] = _program(program)
-    if nonce is not None:
-        if not nonce or not nonce.isprintable():
-            raise InvalidInputError(
-                f"the nonce must be a text that can be printed, got nonce={nonce!r}"
-            )
-        found[_NONCE] = nonce
-    return found
+    if nonce is not None and not (nonce and nonce.isprintable()):
+        raise InvalidInputError(
+            f"the nonce must be a text that can be printed, got nonce={nonce!r}"
+        )
+    digest = None if program is None else _program(program)
+    return Setting(program_sha256=digest, nonce=nonce)
 
 
 def _program(program: str | Path) -> str:

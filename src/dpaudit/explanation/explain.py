@@ -175,7 +175,7 @@ def explain(
         assumptions=_assumptions(result),
         not_exercised=() if result.training else result.not_exercised,
         remarks=_remarks(result),
-        unit=result.design.about.unit,
+        unit=result.design.setting.unit,
         most=model and model.limit(result.design),
     )
 
@@ -203,7 +203,7 @@ def _void(result: Result) -> Explanation:
         assumptions=(),
         not_exercised=() if result.training else result.not_exercised,
         remarks=_remarks(result),
-        unit=result.design.about.unit,
+        unit=result.design.setting.unit,
     )
 
 

@@ -49,7 +49,7 @@ class Model:
     def of(cls, result: Result) -> Self | None:
         """Return the model of the run that was made, or of what its design says."""
         design = result.design
-        said, size = design.about, design.about.per_coordinate
+        size = design.setting.per_coordinate
         # A model of the sums says nothing to who sees the final model only.
         seen = (ThreatModel.ALL_ITERATES, ThreatModel.KNOWN_RECORDS)
         if design.threat_model not in seen or not size or design.canaries % size:
@@ -62,7 +62,7 @@ class Model:
             coordinates=design.canaries // size,
             per_coordinate=size,
             guarantee=_guarantee(result, modelled),
-            comes_from="; ".join(filter(None, (said.turns, said.strategy))),
+            comes_from="; ".join(design.setting.schedule or ()),
         )
 
     @property
@@ -117,7 +117,7 @@ class Model:
 def _run(result: Result) -> Training | None:
     """Return the training that was run, if it comes to steps that are alike."""
     if result.training is None:
-        return _said(result.design)
+        return _planned(result.design)
     run = result.training.configuration
     found = "" if run is None else training_of(run)
     if isinstance(found, str) or len(found) > 1:
@@ -126,15 +126,16 @@ def _run(result: Result) -> Training | None:
     return None if plain.takes_turns else plain
 
 
-def _said(design: Design) -> Training | None:
+def _planned(design: Design) -> Training | None:
     """Return the training that a design describes, if it does."""
-    said = design.about
-    steps, rate, noise = said.steps, said.rate, said.noise
-    if said.turns or said.strategy:  # what it comes to, if that is known
-        steps, noise = said.shown_steps, said.shown_noise
+    setting = design.setting
+    steps, rate, noise = setting.steps, setting.rate, setting.noise
+    if setting.schedule is not None:  # what it comes to, if that is known
+        steps, noise = setting.equivalent_steps, setting.equivalent_noise
     # One above the norm is cut to it, and is then as one of the whole norm.
-    whole = said.canary_spread in (None, 1) and (said.canary_norm or 1.0) >= 1.0
-    if not (steps and rate and noise and whole) or not 0 < rate <= 1 or noise < 0:
+    canary = setting.insertion
+    whole = canary is None or (canary.spread == 1 and (canary.norm or 1.0) >= 1.0)
+    if not (steps and rate and noise and whole):
         return None
     return Training(steps=steps, rate=rate, noise=noise)
 

@@ -40,6 +40,7 @@ from dpaudit.game.rules import Ranking as Ranking
 from dpaudit.game.rules import Rules as Rules
 from dpaudit.game.rules import SeparateRuns as SeparateRuns
 from dpaudit.game.scores import audit_scores as audit_scores
+from dpaudit.game.setting import Setting as Setting
 from dpaudit.game.transcript import Transcript as Transcript
 from dpaudit.game.verdict import Arrival as Arrival
 from dpaudit.game.verdict import Control as Control

@@ -7,7 +7,7 @@ multiplied.
 
 Counts may be added up instead, as those of one run. Neither is always the sharper, and
 the better of two is no test, so the designs must say so, and of how many runs, before
-the first of them (``setting={"pooled_runs": 3}``). Nothing can be said afterwards.
+the first of them (``setting=Setting(pooled_runs=3)``). Nothing can be said afterwards.
 
 The combined lower bound tests every epsilon in this way, and a claim is refuted if and
 only if that bound is at least its epsilon. Where all runs made their
@@ -260,7 +260,7 @@ def _check_distinct(runs: Sequence[Result]) -> None:
 
 def _check_pooled(runs: Sequence[Result]) -> None:
     """Refuse runs that are not all those whose counts were to be added up."""
-    said = {run.design.about.pooled_runs for run in runs}
+    said = {run.design.setting.pooled_runs for run in runs}
     if said == {None}:
         return
     if said != {len(runs)}:
@@ -280,7 +280,7 @@ def _check_pooled(runs: Sequence[Result]) -> None:
 
 def _pooled(runs: Sequence[Result]) -> tuple[PooledRuns, list[Counts]] | None:
     """Return the bound on added counts, and the counts; None if none are added."""
-    if runs[0].design.about.pooled_runs is None:
+    if runs[0].design.setting.pooled_runs is None:
         return None
     counts = [c for run in runs if (c := run.reading.counted) is not None]
     return PooledRuns(by=bound_of(runs[0])), counts

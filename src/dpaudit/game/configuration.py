@@ -12,11 +12,21 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpaudit import _validate
 from dpaudit._codec import Words
 from dpaudit.errors import InvalidInputError
 
-__all__ = ["Detectable", "RunConfiguration", "StepsAlike", "StrategyColumns", "alike"]
+__all__ = [
+    "Detectable",
+    "Participation",
+    "RunConfiguration",
+    "StepsAlike",
+    "StrategyColumns",
+    "alike",
+]
 
 
 @final
@@ -66,6 +76,71 @@ def alike(steps: Iterable[StepsAlike]) -> tuple[StepsAlike, ...]:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Participation:
+    """Cohorts that take turns: cohort 0 first, and again after ``every`` steps.
+
+    Attributes:
+        every: Steps from one turn of a cohort to its next.
+        cohorts: How many there are, ``every`` at most; the steps that are left are no
+            canary's turn.
+        most: Steps that one canary joins at most; None if there is no limit.
+        first: The step of the first turn of all.
+
+    Example:
+        >>> participation = Participation(every=3, cohorts=2)
+        >>> [participation.cohort_at(step) for step in range(6)]
+        [0, 1, None, 0, 1, None]
+    """
+
+    every: int = 1
+    cohorts: int = 1
+    most: int | None = None
+    first: int = 0
+
+    def __post_init__(self) -> None:
+        _validate.make_whole(self, every=1, cohorts=1, first=0)
+        if self.most is not None:
+            _validate.make_whole(self, most=1)
+        if self.cohorts > self.every:
+            raise InvalidInputError(
+                f"cohorts={self.cohorts} cannot each have a step of their own in "
+                f"every={self.every} steps; use as many cohorts as steps, or fewer"
+            )
+
+    def cohort_at(self, step: int) -> int | None:
+        """Return whose turn a step is; None if nobody's."""
+        cohort = (step - self.first) % self.every
+        return cohort if cohort < self.cohorts and step >= self.first else None
+
+    def participates(self, step: int) -> bool:
+        """Return whether a step is anybody's turn who joins all of them."""
+        past = (step - self.first) // self.every
+        limited = self.most is not None and past >= self.most
+        return self.cohort_at(step) is not None and not limited
+
+    def cohort_of(self, coordinates: int) -> NDArray[np.int64]:
+        """Return the cohort of each coordinate, its canaries together."""
+        return np.arange(coordinates) % self.cohorts
+
+    def participations(self, steps: int, cohort: int = 0) -> int:
+        """Return how many turns a cohort has in so many steps."""
+        participation = max(0, -(-(steps - self.first - cohort) // self.every))
+        return participation if self.most is None else min(participation, self.most)
+
+    def __str__(self) -> str:
+        if self.every == 1:
+            told = "every step"
+        elif self.cohorts == 1:
+            told = f"every {self.every} steps"
+        else:
+            told = f"{self.cohorts} cohorts in turn, each every {self.every} steps"
+        if self.first:
+            told += f", from step {self.first} on"
+        return told if self.most is None else f"{told}, {self.most} times at most"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyColumns:
     """Consecutive columns of a strategy that are alike.
 
@@ -90,10 +165,7 @@ class RunConfiguration:
         schedule: Its steps, in order.
         coordinates: How many coordinates hold canaries.
         per_coordinate: Canaries at each.
-        every: Steps from one turn of a cohort of canaries to its next.
-        cohorts: How many cohorts take turns.
-        most: Steps in which one canary participates at most; None if unlimited.
-        first: The step of the first turn.
+        participation: Which canaries may participate when.
         strategy: How noise is correlated from step to step; empty if it is not.
         unmodelled: What about the canaries of this run no forecast allows for; "" if
             there is nothing.
@@ -107,19 +179,12 @@ class RunConfiguration:
     schedule: tuple[StepsAlike, ...]
     coordinates: int
     per_coordinate: int = 1
-    every: int = 1
-    cohorts: int = 1
-    most: int | None = None
-    first: int = 0
+    participation: Participation = Participation()
     strategy: tuple[StrategyColumns, ...] = ()
     unmodelled: Words = ""
 
     def __post_init__(self) -> None:
-        _validate.make_whole(
-            self, coordinates=1, per_coordinate=1, every=1, cohorts=1, first=0
-        )
-        if self.most is not None:
-            _validate.make_whole(self, most=1)
+        _validate.make_whole(self, coordinates=1, per_coordinate=1)
         if self.strategy and sum(each.steps for each in self.strategy) != self.steps:
             raise InvalidInputError(
                 f"strategy must have as many columns as there are steps, {self.steps}"

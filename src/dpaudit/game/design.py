@@ -11,28 +11,26 @@ judged by, and the commitment names it by a second hash, of the key alone.
 """
 
 import hashlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
-from math import isfinite
-from typing import Any, Final, Self, final
+from typing import Final, Self, final
 
-from dpaudit import _canonical, _validate
+from dpaudit import _validate
 from dpaudit._codec import Document
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.rules import Rules
+from dpaudit.game.setting import Setting
 from dpaudit.privacy.guarantees import ApproxDP, Guarantee, PureDP
 
 __all__ = [
-    "About",
     "Commitment",
     "Design",
     "ThreatModel",
-    "Unit",
     "check_own_coins",
 ]
 
+_SETTING: Final = 'such as Setting(tie_seed=7, notes={"model": "ours"})'
 _SMALL: Final = 1e-12  # a delta that costs next to nothing
 
 
@@ -48,13 +46,6 @@ class ThreatModel(StrEnum):
     def plain(self) -> str:
         """Who that is, in plain words."""
         return _WHO[self]
-
-
-class Unit(StrEnum):
-    """What one canary stands for, and whose privacy is claimed."""
-
-    RECORD = "record"
-    USER = "user"
 
 
 _WHO = {
@@ -79,7 +70,7 @@ class Design(Document):
             own sets it; a claim that is a whole curve needs it named.
         alpha: Chance of a wrong statement that the auditor accepts.
         threat_model: What the guesser will see.
-        setting: Whatever else is fixed beforehand, for the record.
+        setting: What else is fixed beforehand: of the training run, and for the record.
 
     Example:
         >>> from dpaudit import OneRun
@@ -97,13 +88,14 @@ class Design(Document):
     delta: float | None = None
     alpha: float = 0.05
     threat_model: ThreatModel = ThreatModel.OUTPUT
-    setting: Mapping[str, _canonical.Scalar] = field(default_factory=dict)
+    setting: Setting = field(default_factory=Setting)
 
     form = "dpaudit.design.1"
 
     def __post_init__(self) -> None:
         _check_kinds(self.rules, self.claim)
         _validate.kind("threat_model", self.threat_model, ThreatModel)
+        _validate.kind("setting", self.setting, Setting, _SETTING)
         _validate.whole_number("canaries", self.canaries, least=1)
         _validate.error_level("alpha", self.alpha)
         self._check_points()
@@ -111,7 +103,6 @@ class Design(Document):
             ("canaries", int(self.canaries)),
             ("alpha", float(self.alpha)),
             ("delta", self._resolved()),
-            ("setting", _settings(self.setting)),
         ):
             object.__setattr__(self, name, value)
         if self.guesses > self.canaries:
@@ -150,11 +141,6 @@ class Design(Document):
             f"{said}; claim ApproxDP(epsilon=curve.epsilon_at(delta), delta=delta) for "
             "a delta of your choice"
         )
-
-    @property
-    def about(self) -> "About":
-        """What code reads of the setting."""
-        return About.of(self.setting)
 
     @property
     def bound_delta(self) -> float:
@@ -215,106 +201,6 @@ def check_own_coins(design: Design) -> None:
             "key; with a key every canary has a coin of its own: play by "
             "OneRun(guesses=...) or Ranking(guesses=...)"
         )
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class About:
-    """All that code reads of a design's ``setting``; the rest of it is for people.
-
-    None where the setting does not say it, or says it in another type.
-
-    Attributes:
-        tie_seed: Fixes the lots between equal scores; zero or more.
-        steps: Of a training.
-        rate: With which a training samples its records.
-        noise: Of a training, over its clipping norm.
-        turns: Whose turn it is to join a step, in words, if canaries take turns.
-        strategy: How noise is correlated from step to step, in words.
-        shown_steps: Steps that show as much by themselves as turns and strategy do.
-        shown_noise: The noise of those.
-        unit: What one canary stands for.
-        per_coordinate: Canaries at each coordinate of a training.
-        canary_norm: Norm of a canary over the clipping norm.
-        canary_spread: Coordinates that a canary is spread over.
-        framework: That the training runs in.
-        expected_epsilon: The bound that a plan expects.
-        program_sha256: Of the program that is audited.
-        nonce: That a verifier asked for.
-        pooled_runs: How many runs there are whose counts are added up, this one among
-            them; without it p-values are combined.
-
-    Example:
-        >>> About.of({"tie_seed": 7, "rate": "low", "model": "ours"}).tie_seed
-        7
-        >>> About.of({"tie_seed": 7, "rate": "low", "model": "ours"}).rate is None
-        True
-    """
-
-    tie_seed: int | None = None
-    steps: int | None = None
-    rate: float | None = None
-    noise: float | None = None
-    turns: str | None = None
-    strategy: str | None = None
-    shown_steps: int | None = None
-    shown_noise: float | None = None
-    unit: str | None = None
-    per_coordinate: int | None = None
-    canary_norm: float | None = None
-    canary_spread: float | None = None
-    framework: str | None = None
-    expected_epsilon: float | None = None
-    program_sha256: str | None = None
-    nonce: str | None = None
-    pooled_runs: int | None = None
-
-    @classmethod
-    def of(cls, setting: Mapping[str, _canonical.Scalar]) -> Self:
-        """Return what a setting says."""
-        said = dict(setting)
-        if "sample_rate" in said:  # as some frameworks call it
-            said["rate"] = said["sample_rate"]
-        return cls(**{f.name: _typed(said.get(f.name), f.type) for f in fields(cls)})
-
-
-def _typed(value: _canonical.Scalar, form: object) -> Any:  # noqa: ANN401 (as the field)
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if form == int | None:
-        return value if whole and value >= 0 else None  # type: ignore[operator]
-    if form == float | None:
-        return float(value) if whole or isinstance(value, float) else None  # type: ignore[arg-type]
-    return value if isinstance(value, str) else None
-
-
-def _settings(
-    setting: Mapping[str, _canonical.Scalar],
-) -> dict[str, _canonical.Scalar]:
-    """Return a copy that nobody else can change, if it can be written."""
-    plain = isinstance(setting, Mapping) and all(
-        isinstance(name, str) and isinstance(value, str | int | float | None)
-        for name, value in setting.items()
-    )
-    if not plain or not all(map(_can_be_written, setting.values())):
-        raise InvalidInputError(
-            "setting must map names to text, finite numbers (below 1e308), true, false "
-            f"or null, got setting={_shown(setting)}"
-        )
-    return dict(setting)
-
-
-def _can_be_written(value: _canonical.Scalar) -> bool:
-    try:
-        return not isinstance(value, int | float) or isfinite(value)
-    except OverflowError:
-        return False
-
-
-def _shown(setting: object) -> str:
-    try:
-        return repr(setting)
-    except ValueError:  # of whole numbers with more than 4,300 digits
-        return "numbers of thousands of digits"
 
 
 @final

@@ -124,5 +124,5 @@ def tie_rng(design: Design, key: Key | None) -> np.random.Generator | None:
     """
     if key is not None:
         return key.generator("ties", 0)
-    seed = design.about.tie_seed
+    seed = design.setting.tie_seed
     return None if seed is None else np.random.default_rng(seed)

@@ -103,7 +103,7 @@ class TrainingRecord:
     configuration: RunConfiguration | None = None
     detectable: Detectable | None = None
 
-    later = ("ledger", "reported", "configuration", "detectable")
+    optional = ("ledger", "reported", "configuration", "detectable")
 
     def __post_init__(self) -> None:
         _validate.whole_number("steps", self.steps)

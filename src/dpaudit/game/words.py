@@ -27,8 +27,8 @@ from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.strength import mechanism_ceiling
 from dpaudit.errors import on_one_line
 from dpaudit.game.configuration import Detectable
-from dpaudit.game.design import Unit
 from dpaudit.game.ledger import Fault, How, Ledger, Road
+from dpaudit.game.setting import Unit
 from dpaudit.game.verdict import CHANCE, Verdict
 from dpaudit.privacy.guarantees import ApproxDP, Guarantee, PureDP
 
@@ -245,7 +245,7 @@ def head(result: "Result", caught: str = "") -> tuple[str, ...]:
             lines.append(_suspected(result))
         lines += [f"Noticed: {on_one_line(each)}." for each in training.remarks]
         lines += roads(training.ledger, word)
-    return tuple(of_unit(result.design.about.unit, line) for line in lines)
+    return tuple(of_unit(result.design.setting.unit, line) for line in lines)
 
 
 def of_unit(unit: str | None, said: str) -> str:
@@ -263,7 +263,7 @@ def of_unit(unit: str | None, said: str) -> str:
 
 
 def _fact_of_unit(result: "Result", fact: "Fact") -> "Fact":
-    unit = result.design.about.unit
+    unit = result.design.setting.unit
     return Fact(
         name=of_unit(unit, fact.name),
         value=of_unit(unit, fact.value),
@@ -394,7 +394,7 @@ def _accuracy(result: "Result") -> str:
 
 def _not_as_planned(result: "Result") -> str:
     """Return why what a plan forecast does not hold; "" if it does."""
-    planned, training = result.design.about.steps, result.training
+    planned, training = result.design.setting.steps, result.training
     assert training is not None
     if training.hidden:
         return f"real gradients hid {1 - training.trusted:.0%} of the evidence"
@@ -568,7 +568,7 @@ def _reported(result: "Result") -> str:
     if reported is None:
         return "What a framework prints can be a little more, as it rounds up"
     proved = f"{result.claim_test.claim.epsilon_at(delta):.3g}"
-    who = on_one_line(result.design.about.framework or "the framework")
+    who = on_one_line(result.design.setting.framework or "the framework")
     if f"{reported:.3g}" == proved:
         return f"{capital(who)} reports the same"
     return (
@@ -624,7 +624,7 @@ def _most(result: "Result") -> Iterator[Fact]:
     )
     if result.refuted or result.training is None:
         return
-    design, planned = result.design, result.design.about.expected_epsilon
+    design, planned = result.design, result.design.setting.expected_epsilon
     reach = mechanism_ceiling(
         result.claim_test.claim, delta=design.bound_delta, alpha=design.alpha
     )
@@ -654,13 +654,9 @@ def _of_training(result: "Result", *, void: bool) -> Iterator[Fact]:
     if training is None:
         return
     yield from _ledger_facts(result)
-    said = result.design.about
-    if said.turns or said.strategy:
-        yield Fact(
-            name="Who joins when",
-            value=on_one_line(said.turns or "every step"),
-            note=on_one_line(said.strategy or ""),
-        )
+    if schedule := result.design.setting.schedule:
+        when, noise = schedule
+        yield Fact(name="Who joins when", value=when, note=noise)
     yield Fact(
         name="Training",
         value=f"{training.steps:,} steps seen",

@@ -150,7 +150,7 @@ def _numbers(result: Result) -> tuple[str, str]:
 
 
 def _who(result: Result) -> str:
-    return words.of_unit(result.design.about.unit, result.design.threat_model.plain)
+    return words.of_unit(result.design.setting.unit, result.design.threat_model.plain)
 
 
 def _chance_of_error(results: tuple[Result, ...]) -> str:

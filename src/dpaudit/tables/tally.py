@@ -507,7 +507,7 @@ def _correct(cells: ScoreBins, design: Design, lots: Lots | None) -> NDArray[np.
 
 def _lots(tally: ScoreTally, cells: ScoreBins) -> Lots | None:
     """Return what decides within cells; None if nothing may."""
-    fixed = tally.commitment is not None or tally.design.about.tie_seed is not None
+    fixed = tally.commitment is not None or tally.design.setting.tie_seed is not None
     if isinstance(tally.found, ExtremeScores) or not (tally.ids and fixed):
         return None
     seen = np.stack([cells.counts, cells.ones]).astype("<i8").tobytes()

@@ -36,6 +36,7 @@ from dpaudit.game.key_use import judge_once, transcript_digest
 from dpaudit.game.referee import Referee
 from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.score_summary import ScoreSummary
+from dpaudit.game.setting import Setting
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import CHANCE, Verdict
 from dpaudit.privacy.guarantees import Guarantee
@@ -349,9 +350,11 @@ def _design(choice: Choice, aim: Aim, *, calls: int) -> Design:
         claim=aim.claim,
         delta=aim.delta,
         alpha=aim.alpha,
-        setting={
-            "guesser": choice.name,
-            "calls_learned_from": calls,
-            "caught_epsilon": choice.caught,
-        },
+        setting=Setting(
+            notes={
+                "guesser": choice.name,
+                "calls_learned_from": calls,
+                "caught_epsilon": choice.caught,
+            }
+        ),
     )

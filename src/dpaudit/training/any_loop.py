@@ -20,15 +20,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dpaudit import _validate
-from dpaudit._canonical import Scalar
 from dpaudit.dpsgd.participation import Participation
-from dpaudit.dpsgd.planning.training import Training
 from dpaudit.dpsgd.strategy import Strategy
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
-from dpaudit.game.design import Design, Unit
+from dpaudit.game.design import Design
 from dpaudit.game.ledger import How, Look, Road
 from dpaudit.game.result import Result
+from dpaudit.game.setting import Setting, Unit
 from dpaudit.game.verdict import Control
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
@@ -40,11 +39,9 @@ __all__ = [
     "SumsAudit",
     "looks_at_records",
     "looks_at_sums",
-    "noise_said",
     "noise_watched",
     "scattered",
-    "turns_said",
-    "unit_said",
+    "unit_of",
 ]
 
 
@@ -100,48 +97,14 @@ def noise_watched(coordinates: int) -> slice:
     return slice(0, None, -(-coordinates // MOST_WATCHED))
 
 
-def unit_said(unit: Unit | str) -> dict[str, Scalar]:
-    """Return what a design says of whose privacy is audited: nothing of records."""
+def unit_of(unit: Unit | str) -> Unit | None:
+    """Return whose privacy is audited, as a setting says it: None of records."""
     try:
         found = Unit(unit)
     except ValueError:
         known = " or ".join(repr(str(each)) for each in Unit)
         raise InvalidInputError(f"unit must be {known}, got unit={unit!r}") from None
-    return {} if found is Unit.RECORD else {"unit": str(found)}
-
-
-def noise_said(noise: float | None) -> dict[str, Scalar]:
-    """Return what a design says of the noise multiplier, if it is stated."""
-    return {"noise": float(noise)} if noise else {}
-
-
-def turns_said(
-    design: Design,
-    participation: Participation | None,
-    strategy: Strategy | None,
-    *,
-    rate: float,
-    noise: float | None,
-) -> dict[str, Scalar]:
-    """Return what a design says of turns and strategy, and what they come to."""
-    if participation is None and strategy is None:
-        return {}
-    noise = noise or design.about.noise
-    steps = (strategy and strategy.steps) or design.about.steps
-    if not (noise and steps):
-        words = {
-            "turns": participation and str(participation),
-            "strategy": strategy and str(strategy),
-        }
-        return {name: said for name, said in words.items() if said}
-    training = Training(
-        steps=steps,
-        rate=rate,
-        noise=noise,
-        participation=participation,
-        strategy=strategy,
-    )
-    return {**training.setting()}
+    return None if found is Unit.RECORD else found
 
 
 @final
@@ -150,7 +113,7 @@ class SumsAudit:
 
     Args:
         design: Fixed beforehand; a plan's, or one of your own. Canaries per coordinate
-            are read from its ``setting["per_coordinate"]``, 1 if it says nothing.
+            are read from its ``setting.per_coordinate``, 1 if it says nothing.
         key: The secret of this run; never use one twice.
         dimension: How many coordinates the sum has.
         sample_rate: Chance of a record to join a step, when it is its turn; 1 for the
@@ -209,16 +172,13 @@ class SumsAudit:
             design=design,
             key=key,
             sample_rate=sample_rate,
-            read={
-                "dimension": dimension,
-                "sample_rate": sample_rate,
-                "layout_seed": layout_seed,
-                **noise_said(noise),
-                **unit_said(unit),
-                **turns_said(
-                    design, participation, strategy, rate=sample_rate, noise=noise
-                ),
-            },
+            read=Setting(
+                dimension=dimension,
+                rate=sample_rate,
+                layout_seed=layout_seed,
+                noise=noise or None,
+                unit=unit_of(unit),
+            ),
             real_sums=real_sums,
             participation=participation,
             strategy=strategy,

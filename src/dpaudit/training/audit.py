@@ -26,24 +26,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit._canonical import Scalar
 from dpaudit._files import whole_file
 from dpaudit._patience import patience
 from dpaudit.dpsgd.likelihood import saved_rows
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.planning.as_run import configured
+from dpaudit.dpsgd.planning.training import Training
 from dpaudit.dpsgd.sampling import Poisson
-from dpaudit.dpsgd.strategy import Strategy
+from dpaudit.dpsgd.strategy import Strategy, strategy_setting
 from dpaudit.dpsgd.sums import canary_log_odds
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.configuration import StepsAlike
-from dpaudit.game.design import About, Design, ThreatModel
+from dpaudit.game.design import Design, ThreatModel
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.key_use import TrainingRun
 from dpaudit.game.ledger import Fault, Look, accepted_roads
 from dpaudit.game.referee import Referee
 from dpaudit.game.result import Result
+from dpaudit.game.setting import Setting
 from dpaudit.game.verdict import Control, Verdict
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.tables.columns import array_names, read_arrays
@@ -76,17 +77,13 @@ _OF_NUMPY: Final = ("file", "allow_pickle")  # arguments of what writes the file
 
 
 def per_coordinate(design: Design) -> int:
-    """Return how many canaries a design puts at each coordinate: 1 if it says nothing.
-
-    A plan's design says it, as ``setting["per_coordinate"]``.
-    """
+    """Return how many canaries a design puts at each coordinate: 1 if it is silent."""
     _validate.kind("design", design, Design)
-    said = design.setting.get("per_coordinate", 1)
-    size = design.about.per_coordinate if "per_coordinate" in design.setting else 1
-    if not size or design.canaries % size:
+    size = design.setting.per_coordinate or 1
+    if design.canaries % size:
         raise InvalidInputError(
             f"canaries={design.canaries} cannot be divided into coordinates of "
-            f"per_coordinate={said!r} canaries each; make canaries a multiple of it"
+            f"per_coordinate={size!r} canaries each; make canaries a multiple of it"
         )
     return size
 
@@ -144,7 +141,7 @@ class TrainingAudit:
         ...     design=Design(canaries=500, rules=OneRun(guesses=100), claim=claim),
         ...     key=Key(bytes(32)),  # for a real audit: Key.generate()
         ...     sample_rate=0.5,
-        ...     read={"framework": "none"},
+        ...     read=Setting(framework="none"),
         ...     real_sums=False,
         ... )
         >>> rng = np.random.default_rng(0)
@@ -161,7 +158,7 @@ class TrainingAudit:
         design: Design,
         key: Key,
         sample_rate: float,
-        read: Mapping[str, Scalar],
+        read: Setting,
         real_sums: bool,
         sampling: Sampling | None = None,
         own: NDArray[np.int64] | None = None,
@@ -186,7 +183,13 @@ class TrainingAudit:
             participation=participation,
         )
         known = ThreatModel.KNOWN_RECORDS if real_sums else ThreatModel.ALL_ITERATES
-        setting = {**_as_planned(design, read), "per_coordinate": size, **read}
+        setting = _as_run(
+            design,
+            read,
+            rate=sample_rate,
+            participation=participation,
+            strategy=strategy,
+        )
         self._referee = Referee(
             replace(design, threat_model=known, setting=setting), key
         )
@@ -426,21 +429,55 @@ class TrainingAudit:
         return guess_among(self._referee, index[order], surest[order])
 
 
-_FORECAST: Final = ("expected_epsilon", "fault")  # by a plan
 _CLOSE: Final = 1e-9  # relative
 _ABOUT: Final = 0.01  # rates that differ by less show about the same
 
 
-def _as_planned(design: Design, read: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Return a design's setting, without the forecasts of a plan for another run."""
-    planned, run = design.about, About.of(read)
-    told = About.of({"rate": design.setting.get("rate")}).rate
+def _as_run(
+    design: Design,
+    read: Setting,
+    *,
+    rate: float,
+    participation: Participation | None,
+    strategy: Strategy | None,
+) -> Setting:
+    """Return a design's setting, completed with what was read of the run.
+
+    The forecasts of a plan for a run of another rate or noise are left out.
+    """
+    planned = design.setting
     same = all(
         a is None or b is None or isclose(a, b, rel_tol=_CLOSE)
-        for a, b in ((told, run.rate), (planned.noise, run.noise))
+        for a, b in ((planned.rate, read.rate), (planned.noise, read.noise))
     )
-    gone = () if same else _FORECAST
-    return {name: said for name, said in design.setting.items() if name not in gone}
+    if not same:
+        planned = replace(planned, expected_epsilon=None, detectable_factor=None)
+    planned = replace(planned, per_coordinate=per_coordinate(design))
+    schedule = _schedule(planned, read, rate, participation, strategy)
+    return planned.with_entries(read).with_entries(schedule)
+
+
+def _schedule(
+    planned: Setting,
+    read: Setting,
+    rate: float,
+    participation: Participation | None,
+    strategy: Strategy | None,
+) -> Setting:
+    """Return who participates when, how noise is correlated, and what that equals."""
+    if participation is None and strategy is None:
+        return Setting()
+    noise = read.noise or planned.noise
+    steps = (strategy and strategy.steps) or planned.steps
+    if not (noise and steps):
+        return Setting(participation=participation, strategy=strategy_setting(strategy))
+    return Training(
+        steps=steps,
+        rate=rate,
+        noise=noise,
+        participation=participation,
+        strategy=strategy,
+    ).setting()
 
 
 def _configured_rate(drawn: float, sampling: Sampling | None) -> float | None:

@@ -24,6 +24,7 @@ from dpaudit import (
 from dpaudit.game import Commitment
 from dpaudit.game.auditors import play_adaptive, play_one_run
 from dpaudit.game.result import conclude
+from dpaudit.game.setting import Setting
 from dpaudit.mechanisms.local import LocalLaplace
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.testing import fixed_key
@@ -74,7 +75,7 @@ def ranking(*, claim, canaries=1000, scale=0.5, setting=None):
         canaries=canaries,
         rules=Ranking(guesses=canaries),
         claim=claim,
-        setting=setting or {},
+        setting=setting or Setting(),
     )
     return audit_scores(np.arange(canaries), coins, coins.bits() + noise, design=design)
 

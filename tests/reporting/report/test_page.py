@@ -10,6 +10,7 @@ import pytest
 from dpaudit import ApproxDP, PrivacyCurve, PureDP
 from dpaudit.errors import InvalidInputError
 from dpaudit.explanation import Advice, Explanation, Step, explain
+from dpaudit.game.setting import Setting
 from dpaudit.game.verdict import Control, Verdict
 from dpaudit.reporting.report import report, report_html
 
@@ -194,7 +195,7 @@ def test_a_hostile_design_stays_text(scored):
     result = scored(
         claim=PureDP(epsilon=1.0),
         canaries=50,
-        setting={attack: attack, "&amp;": "{{ 1 }}"},
+        setting=Setting(notes={attack: attack, "&amp;": "{{ 1 }}"}),
     )
     hostile = (attack, '"><svg onload=alert(1)>')
     page = report_html(result, explanation=explanation(not_exercised=hostile))

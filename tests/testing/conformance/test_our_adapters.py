@@ -10,6 +10,7 @@ import pytest
 
 from dpaudit import ApproxDP, Coins, Design, Ranking
 from dpaudit.errors import ConformanceError, InvalidInputError
+from dpaudit.game.setting import Setting
 from dpaudit.testing import fixed_key
 from dpaudit.testing.conformance_adapter import Trained, check_adapter
 from dpaudit.training.any_loop import SumsAudit
@@ -31,7 +32,7 @@ class Loop:
             canaries=self.per_coordinate * COORDINATES,
             rules=Ranking(guesses=100),
             claim=CLAIM,
-            setting={"per_coordinate": self.per_coordinate},
+            setting=Setting(per_coordinate=self.per_coordinate),
         )
         played = fixed_key(bytes(32)) if self.fault == "another key" else key
         audit = SumsAudit(

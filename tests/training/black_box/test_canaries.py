@@ -126,7 +126,7 @@ def test_a_digest_tells_records_apart_by_value_kind_shape_and_order():
         [(zero.bool(), 0), (one, 0)],
         [(zero, 0)],
     ]
-    found = {digests(records, None)["canaries_sha256"] for records in sets}
+    found = {digests(records, None).canaries_sha256 for records in sets}
     assert len(found) == len(sets)
 
 

@@ -7,6 +7,7 @@ from torch import nn
 from torch.utils.data import ConcatDataset, DataLoader, TensorDataset
 
 from dpaudit import ApproxDP, Coins, Design, OneRun, PureDP, Result
+from dpaudit._codec import encode
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.verdict import Control, Verdict
 from dpaudit.privacy.guarantees import Adjacency
@@ -256,7 +257,7 @@ def test_canaries_left_in_the_data_are_noticed_though_controls_are_told_apart():
 
 def test_controls_are_part_of_what_is_committed_to():
     audit = opened()
-    assert audit.design.setting.keys() == {
+    assert encode(audit.design.setting).keys() == {
         "canaries_sha256",
         "controls_sha256",
         "controls_repeats",

@@ -24,6 +24,7 @@ from flwr.serverapp.strategy import (
 from flwr.supercore.task_identity import TaskIdentity
 
 from dpaudit import ApproxDP, Design, GaussianDP, OneRun
+from dpaudit.game.setting import Setting
 from dpaudit.testing import fixed_key
 from dpaudit.training.flower import FlowerAudit, Nodes, canary_clients
 
@@ -102,7 +103,9 @@ def model(dtype=np.float32):
 def design(canaries=200, *, mu=0.5, guesses=None, **setting):
     claim = ApproxDP(epsilon=GaussianDP(mu=mu).epsilon_at(1e-5), delta=1e-5)
     rules = OneRun(guesses=guesses or canaries // 3)
-    return Design(canaries=canaries, rules=rules, claim=claim, setting=setting)
+    return Design(
+        canaries=canaries, rules=rules, claim=claim, setting=Setting(**setting)
+    )
 
 
 def private(clients, *, noise=2.0, kind=DifferentialPrivacyServerSideFixedClipping):

@@ -15,6 +15,7 @@ from jax_privacy.experimental.execution_plan import BandMFExecutionPlanConfig
 
 from dpaudit import ApproxDP, Coins, Design, Key, OneRun
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.setting import CanaryInsertion, InsertionPoint, Setting
 from dpaudit.game.verdict import Verdict
 from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import scattered
@@ -51,7 +52,9 @@ def network(dtype=jnp.float32):
 def design(canaries=CANARIES, guesses=80, **setting):
     claim = ApproxDP(epsilon=2.0, delta=1e-5)
     rules = OneRun(guesses=guesses)
-    return Design(canaries=canaries, rules=rules, claim=claim, setting=setting)
+    return Design(
+        canaries=canaries, rules=rules, claim=claim, setting=Setting(**setting)
+    )
 
 
 def private(*, clip=1.0, normalize_by=1.0, divide_noise_by=1.0, records=False):
@@ -412,15 +415,15 @@ def test_the_design_states_what_was_read():
     audit, plain = attach()
     run(audit, audit.wrap(plain), steps=1)
     result = audit.finish()
-    assert result.design.setting == {
-        "framework": "JAX Privacy",
-        "per_coordinate": 1,
-        "dimension": 621,
-        "sample_rate": RATE,
-        "layout_seed": 0,
-        "norm_in_sum": 2.0,
-        "insertion": "Sums()",
-    }
+    assert result.design.setting == Setting(
+        framework="JAX Privacy",
+        per_coordinate=1,
+        dimension=621,
+        rate=RATE,
+        layout_seed=0,
+        norm_in_sum=2.0,
+        insertion=CanaryInsertion(point=InsertionPoint.GRADIENT_SUM),
+    )
     assert audit.commitment.holds_for(KEY, result.design)
 
 
@@ -447,7 +450,7 @@ def test_a_plan_of_jax_privacy_says_all_that_is_asked():
     )
     run(audit, audit.wrap(plan.noise_addition_transform), steps=STEPS)
     result = audit.finish()
-    assert result.design.setting["norm_in_sum"] == 0.1  # unit norm by default
+    assert result.design.setting.norm_in_sum == 0.1  # unit norm by default
     assert result.training.accountant.claim.epsilon_at(1e-5) == pytest.approx(
         _accounted(), abs=0.02
     )

@@ -124,11 +124,11 @@ def test_half_of_the_noise_is_refuted_and_named(sampling):
 def test_the_explanation_knows_what_turns_and_strategy_come_to():
     config = plan()
     result = trained(attached(config), config.plan.noise_addition_transform)
-    told = result.design.about
+    told = result.design.setting
     joins = np.isin(np.arange(STEPS), np.arange(0, STEPS, BANDS)).astype(float)
     matrix = sum(np.diag(np.full(STEPS - k, c), -k) for k, c in enumerate(COEFFICIENTS))
     signal = np.linalg.norm(matrix @ joins)
-    assert told.shown_noise == pytest.approx(noise_of(config) / signal)
+    assert told.equivalent_noise == pytest.approx(noise_of(config) / signal)
     steps = {step.name for step in explain(result).steps}
     assert {"outputs", "elements"} <= steps  # known only with a model of the training
 

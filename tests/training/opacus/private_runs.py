@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit import ApproxDP, Design, OneRun
+from dpaudit.game.setting import Setting
 from dpaudit.testing import fixed_key
 from dpaudit.training.opacus import OpacusAudit, with_canaries
 from dpaudit.training.opacus.layout import place_canaries
@@ -93,7 +94,10 @@ def private_run(
 def design_of(canaries=CANARIES, guesses=40, **setting):
     claim = ApproxDP(epsilon=2.0, delta=1e-5)
     return Design(
-        canaries=canaries, rules=OneRun(guesses=guesses), claim=claim, setting=setting
+        canaries=canaries,
+        rules=OneRun(guesses=guesses),
+        claim=claim,
+        setting=Setting(**setting),
     )
 
 

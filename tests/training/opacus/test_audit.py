@@ -27,6 +27,7 @@ from dpaudit import Coins, Key, Ranking, ThreatModel, Verdict
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.shuffling import Shuffling
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.setting import CanaryInsertion, InsertionPoint, Setting
 from dpaudit.testing import fixed_key
 from dpaudit.training.audit import TrainingAudit
 from dpaudit.training.draws import Draws, drawn
@@ -234,16 +235,14 @@ def test_the_result_says_what_was_read():
     audit = attach(run)
     run.train(steps=2)
     result = audit.finish()
-    assert result.design.setting == {
-        "framework": "Opacus",
-        "per_coordinate": 1,
-        "layout_seed": 0,
-        "sample_rate": 0.1,
-        "noise": 1.5,
-        "canary_norm": 1.0,
-        "canary_spread": 1,
-        "canaries_are": "added to sums",
-    }
+    assert result.design.setting == Setting(
+        framework="Opacus",
+        per_coordinate=1,
+        layout_seed=0,
+        rate=0.1,
+        noise=1.5,
+        insertion=CanaryInsertion(point=InsertionPoint.GRADIENT_SUM, norm=1.0),
+    )
     assert audit.commitment.holds_for(KEY, result.design)
     epsilon = result.training.accountant.claim.epsilon_at(1e-5)
     assert epsilon == pytest.approx(run.engine.get_epsilon(1e-5), rel=0.05)

@@ -23,6 +23,7 @@ from pfl.privacy.privacy_accountant import PLDPrivacyAccountant
 from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
 
 from dpaudit import ApproxDP, Design, Key, OneRun
+from dpaudit.game.setting import Setting
 from dpaudit.testing import fixed_key
 from dpaudit.training.pfl import Added, PflAudit, Sampled
 
@@ -152,7 +153,7 @@ class Federated:
                 canaries=self.canaries,
                 rules=OneRun(guesses=self.guesses),
                 claim=ApproxDP(epsilon=EPSILON, delta=DELTA),
-                setting={"per_coordinate": self.per_coordinate},
+                setting=Setting(per_coordinate=self.per_coordinate),
             ),
             key=self.key,
             insertion=self.insertion,

@@ -20,6 +20,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from dpaudit.errors import MissingExtraError
+from dpaudit.game.setting import Setting as DesignSetting
 from dpaudit_lab.benchmark.costs import BARE, Costs, not_installed
 from dpaudit_lab.benchmark.memory import growth
 from dpaudit_lab.benchmark.row import Part
@@ -155,7 +156,7 @@ def _audit(
         canaries=kind.coordinates * per_coordinate,
         rules=OneRun(guesses=min(1000, kind.coordinates)),
         claim=ApproxDP(epsilon=2.0, delta=1e-5),
-        setting={"per_coordinate": per_coordinate},
+        setting=DesignSetting(per_coordinate=per_coordinate),
     )
     return OpacusAudit(
         optimizer, loader, design=design, key=Key.generate(), real_sums=real_sums

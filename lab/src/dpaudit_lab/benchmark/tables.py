@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from dpaudit.game.design import Design
 from dpaudit.game.rules import OneRun
+from dpaudit.game.setting import Setting as DesignSetting
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit_lab.benchmark.costs import BARE, Costs, not_installed
 from dpaudit_lab.benchmark.memory import growth
@@ -120,7 +121,7 @@ def counted(paths: _Paths, rows: int, *, check_ids: bool) -> int:
         canaries=rows,
         rules=OneRun(guesses=GUESSES),
         claim=ApproxDP(epsilon=1.0, delta=1e-10),
-        setting={"tie_seed": 1},
+        setting=DesignSetting(tie_seed=1),
     )
     tally = tally_scores(Shard(files=paths, design=design, check_ids=check_ids))
     result = conclude_scores([tally], coins_were_independent=True).to_json()

@@ -43,6 +43,7 @@ from dpaudit.game.rules import (
     Ranking,
     Rules,
 )
+from dpaudit.game.setting import Setting as DesignSetting
 from dpaudit.privacy.guarantees import Adjacency, ApproxDP, GaussianDP
 from dpaudit.stats.binomial import masses
 from dpaudit.testing import fixed_key
@@ -268,7 +269,7 @@ def _design(case: PipelineCase, seed: int) -> Design:
         rules=_rules(case.rules, case.canaries),
         claim=case.claim,
         alpha=case.alpha,
-        setting={"tie_seed": seed},
+        setting=DesignSetting(tie_seed=seed),
     )
 
 

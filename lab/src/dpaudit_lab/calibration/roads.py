@@ -394,7 +394,7 @@ def _function(given: Material) -> bool:
 
 def _lots_for_places(given: Material) -> bool:
     """Decide by a seed's lots for places in lists that the coins have sorted."""
-    return _by_lots(given, int(given.design.setting["tie_seed"] or 0))
+    return _by_lots(given, given.design.setting.tie_seed or 0)
 
 
 def _lots_from_counts(given: Material) -> bool:

@@ -86,15 +86,11 @@ def configured(
             unmodelled = unmodelled or "the strategy is too large to be recorded"
         else:
             columns = found
-    participation = participation or Participation()
     return RunConfiguration(
         schedule=schedule,
         coordinates=coordinates,
         per_coordinate=per_coordinate,
-        every=participation.every,
-        cohorts=participation.cohorts,
-        most=participation.most,
-        first=participation.first,
+        participation=participation or Participation(),
         strategy=columns,
         unmodelled=unmodelled,
     )
@@ -152,8 +148,7 @@ def training_of(run: RunConfiguration) -> tuple[Training, ...] | str:
     why = _unknown(run)
     if why:
         return why
-    alone = (run.every, run.cohorts, run.most, run.first) == (1, 1, None, 0)
-    if alone and not run.strategy:
+    if run.participation == Participation() and not run.strategy:
         return _independent(run.schedule)
     (noise, rate), *others = {(each.noise, each.rate) for each in run.schedule}
     if others:
@@ -163,10 +158,7 @@ def training_of(run: RunConfiguration) -> tuple[Training, ...] | str:
         )
     assert noise is not None  # it is not unknown
     assert rate is not None
-    participation = Participation(
-        every=run.every, cohorts=run.cohorts, most=run.most, first=run.first
-    )
-    return _in_turns(run.steps, rate, noise, participation, _strategy(run))
+    return _in_turns(run.steps, rate, noise, run.participation, _strategy(run))
 
 
 def _unknown(run: RunConfiguration) -> str:

@@ -4,7 +4,7 @@ The plan is a value: it says what it rests on, becomes the design that a referee
 opened with, and can be rehearsed on simulated training.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import assert_never, final
 
@@ -86,13 +86,13 @@ class Plan:
             claim=self.claim,
             alpha=self.alpha,
             threat_model=ThreatModel.ALL_ITERATES,
-            setting={
-                "coordinates": self.coordinates,
-                "per_coordinate": self.per_coordinate,
-                **self.training.setting(),
-                "expected_epsilon": self.expected.mean,
-                "fault": self.fault,
-            },
+            setting=replace(
+                self.training.setting(),
+                coordinates=self.coordinates,
+                per_coordinate=self.per_coordinate,
+                expected_epsilon=self.expected.mean,
+                detectable_factor=self.fault,
+            ),
         )
 
     def limit(self, *, seed: int = 0) -> Estimate:

@@ -11,7 +11,6 @@ of noise ``sigma / |c|`` with ``c`` a column. What is left, such as sampling in 
 step of correlated noise, is simulated as it is.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import sqrt
 from typing import final
@@ -20,12 +19,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit._canonical import Scalar
 from dpaudit.dpsgd.participation import Participation, signals
 from dpaudit.dpsgd.sampling import Poisson
-from dpaudit.dpsgd.strategy import Independent, Strategy, length
+from dpaudit.dpsgd.strategy import (
+    Independent,
+    Strategy,
+    length,
+    strategy_setting,
+)
 from dpaudit.dpsgd.sums import DiracSums
 from dpaudit.errors import InvalidInputError
+from dpaudit.game.setting import Setting
 
 __all__ = ["Training"]
 
@@ -137,23 +141,21 @@ class Training:
         """Return the same training with noise divided by a factor."""
         return replace(self, noise=self.noise / factor)
 
-    def setting(self) -> Mapping[str, Scalar]:
-        """Return what a design says of it; ``shown`` is what it comes to."""
-        told: dict[str, Scalar] = {
-            "steps": self.steps,
-            "rate": self.rate,
-            "noise": self.noise,
-        }
-        if not self.takes_turns:
-            return told
-        told |= {
-            "turns": str(self.own_participation),
-            "strategy": str(self.own_strategy),
-        }
+    def setting(self) -> Setting:
+        """Return what a design records of it."""
+        found = Setting(
+            steps=self.steps,
+            rate=self.rate,
+            noise=self.noise,
+            participation=self.participation,
+            strategy=strategy_setting(self.strategy),
+        )
         plain = self.sufficient()
-        if not plain.takes_turns:
-            told |= {"shown_steps": plain.steps, "shown_noise": plain.noise}
-        return told
+        if found.schedule is None or plain.takes_turns:
+            return found
+        return replace(
+            found, equivalent_steps=plain.steps, equivalent_noise=plain.noise
+        )
 
     def __str__(self) -> str:
         steps = f"{self.steps} step{'s' * (self.steps != 1)}"

@@ -6,6 +6,7 @@ from importlib import metadata
 from platform import python_version
 from typing import final
 
+from dpaudit._codec import encode
 from dpaudit.explanation.ladder import reach
 from dpaudit.game.verdict import Control, Verdict
 from dpaudit.game.words import Fact, facts, ledger_facts
@@ -89,12 +90,18 @@ def design_facts(subject: Subject) -> tuple[Fact, ...]:
 
 def setting_facts(subject: Subject) -> tuple[Fact, ...]:
     """Return what the design holds for the record."""
+    setting = subject.result.design.setting
+    entries = encode(setting)
+    notes, canaries = entries.pop("notes", {}), entries.pop("insertion", {})
+    for name in entries.keys() & {"participation", "strategy"}:
+        entries[name] = str(getattr(setting, name))
+    entries |= {f"canary_{name}": value for name, value in canaries.items()}
     return tuple(
         Fact(
             name=name,
             value=f"{value:.6g}" if isinstance(value, float) else str(value),
         )
-        for name, value in subject.result.design.setting.items()
+        for name, value in [*entries.items(), *notes.items()]
     )
 
 
@@ -161,7 +168,7 @@ def _used(subject: Subject) -> tuple[Reference, ...]:
                 link="https://arxiv.org/abs/1905.02383",
             )
         )
-    if subject.result.design.about.framework == "Opacus":
+    if subject.result.design.setting.framework == "Opacus":
         found.append(
             Reference(
                 what_for="Opacus, which trained the model",

@@ -117,7 +117,7 @@ def report_html(
     """
     _validate.kind("result", result, Result)
     _validate.kind("title", title, str)
-    template = _template(result.design.about.unit)
+    template = _template(result.design.setting.unit)
     subject = Subject.of(result, transcript)
     explanation = explain(result) if explanation is None else explanation
     word = explanation.outcome

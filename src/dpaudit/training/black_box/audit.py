@@ -64,6 +64,7 @@ from dpaudit.game.lots import Lots
 from dpaudit.game.result import Result
 from dpaudit.game.rules import OneRun, Ranking
 from dpaudit.game.scores import audit_scores, surest_guesses
+from dpaudit.game.setting import Setting
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.training.black_box.canaries import Blank, Record, digests, size
 from dpaudit.training.black_box.controls import Controls, seen_of_controls
@@ -78,6 +79,7 @@ from dpaudit.training.black_box.scoring import (
 
 __all__ = ["BlackBoxAudit"]
 
+_RECORDS = ("canaries_sha256", "fillers_sha256", "controls_sha256", "controls_repeats")
 _NOT_EXERCISED = (
     "records that training remembers better than these canaries",
     "models before the final one",
@@ -177,7 +179,7 @@ class BlackBoxAudit:
             batch_size: How many records the model sees at once.
         """
         now = self._fixed()
-        if any(self.design.setting[name] != now[name] for name in now):
+        if self.design.setting.with_entries(now) != self.design.setting:
             raise VoidAuditError(
                 "the canaries are not those that were committed to: their data set "
                 "gives other records than before. Leave out what is random or has "
@@ -269,13 +271,13 @@ class BlackBoxAudit:
             return ()
         return ("whether training on a blank record leaves all others as they are",)
 
-    def _fixed(self) -> dict[str, str | int]:
+    def _fixed(self) -> Setting:
         """Return what identifies the records, as they are now."""
         controls = self._controls
         if controls is None:
-            return {**digests(self._canaries, self._fillers)}
+            return digests(self._canaries, self._fillers)
         found = digests(self._canaries, self._fillers, controls.records)
-        return {**found, "controls_repeats": controls.repeats}
+        return replace(found, controls_repeats=controls.repeats)
 
     def _check(self, scores: CanaryScores) -> None:
         if not isinstance(scores, CanaryScores):
@@ -340,19 +342,21 @@ def _check_design(design: Design, count: int, fillers: Dataset[Record] | None) -
         )
 
 
-def _completed(design: Design, found: dict[str, str | int]) -> Design:
+def _completed(design: Design, found: Setting) -> Design:
     """Return the design with what else is fixed: who looks, and which records."""
-    for name, value in found.items():
-        if design.setting.get(name, value) != value:
+    for name in _RECORDS:
+        stated, value = getattr(design.setting, name), getattr(found, name)
+        if None not in (stated, value) and stated != value:
             raise VoidAuditError(
-                f"the design was made for other records: {name} is "
-                f"{design.setting[name]}, but those given have {value}"
+                f"the design was made for other records: {name} is {stated}, but those "
+                f"given have {value}"
             )
     for name in ("fillers", "controls"):
-        if f"{name}_sha256" in design.setting.keys() - found.keys():
+        stated = getattr(design.setting, f"{name}_sha256")
+        if stated is not None and getattr(found, f"{name}_sha256") is None:
             raise VoidAuditError(f"the design was made with {name}; pass them again")
     return replace(
         design,
         threat_model=ThreatModel.FINAL_MODEL,
-        setting={**design.setting, **found},
+        setting=design.setting.with_entries(found),
     )

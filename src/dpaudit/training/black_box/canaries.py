@@ -36,6 +36,7 @@ from torch.utils.data import Dataset, Subset
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.setting import Setting
 
 __all__ = [
     "Blank",
@@ -76,22 +77,23 @@ def digests(
     canaries: Dataset[Record],
     fillers: Dataset[Record] | None,
     controls: Dataset[Record] | None = None,
-) -> dict[str, str]:
+) -> Setting:
     """Return what identifies the records; refuse those that should differ and do not.
 
     A canary must not equal its filler, and no control another record of the audit.
     """
     own = _each("canaries", canaries)
     other = [] if fillers is None else _each("fillers", fillers)
-    found = {"canaries_sha256": _together(own)}
+    shown = [] if controls is None else _each("controls", controls)
     if fillers is not None:
         _check_fillers(own, other)
-        found["fillers_sha256"] = _together(other)
     if controls is not None:
-        shown = _each("controls", controls)
         _check_controls(shown, {*own, *other})
-        found["controls_sha256"] = _together(shown)
-    return found
+    return Setting(
+        canaries_sha256=_together(own),
+        fillers_sha256=None if fillers is None else _together(other),
+        controls_sha256=None if controls is None else _together(shown),
+    )
 
 
 def _check_fillers(own: list[bytes], other: list[bytes]) -> None:

@@ -30,11 +30,11 @@ from dpaudit.dpsgd.likelihood import saved_counts, saved_rows
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
-from dpaudit.game.design import Design, Unit
+from dpaudit.game.design import Design
 from dpaudit.game.ledger import Fault, How, Look, Road
 from dpaudit.game.result import Result
+from dpaudit.game.setting import Setting, Unit
 from dpaudit.privacy.guarantees import Adjacency, GaussianDP, Guarantee
-from dpaudit.training.any_loop import noise_said, turns_said, unit_said
 from dpaudit.training.audit import TrainingAudit, coordinates_needed, per_coordinate
 from dpaudit.training.flower.layout import Arrays, Layout
 from dpaudit.training.flower.messages import AuditedStrategy, is_newer
@@ -49,6 +49,7 @@ from dpaudit.training.flower.setup import (
     Way,
     canary_clients,
     clips_on_clients,
+    insertion_setting,
     takes_mean,
 )
 from dpaudit.training.guard import Guard
@@ -133,19 +134,15 @@ class FlowerAudit:
             design=design,
             key=key,
             sample_rate=rate,
-            read={
-                "framework": "Flower",
-                "dimension": self._layout.dimension,
-                "sample_rate": rate,
-                "layout_seed": layout_seed,
-                "insertion": repr(way),
-                "examples": examples,
-                **noise_said(self._noise),
-                **unit_said(Unit.USER),
-                **turns_said(
-                    design, participation, None, rate=rate, noise=self._noise or None
-                ),
-            },
+            read=Setting(
+                framework="Flower",
+                dimension=self._layout.dimension,
+                rate=rate,
+                layout_seed=layout_seed,
+                insertion=insertion_setting(way, examples=examples),
+                noise=self._noise or None,
+                unit=Unit.USER,
+            ),
             real_sums=False,
             groups=self._layout.array,
             by_program=True,  # the strategy clips, weighs and adds them

@@ -20,6 +20,7 @@ from dpaudit import _validate
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.design import Design
+from dpaudit.game.setting import CanaryInsertion, InsertionPoint
 from dpaudit.training.audit import coordinates_needed, per_coordinate
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "Way",
     "canary_clients",
     "clips_on_clients",
+    "insertion_setting",
     "one_of",
     "takes_mean",
     "weighted_by",
@@ -91,6 +93,17 @@ class Nodes:
 
 
 Way: TypeAlias = Replies | Nodes
+
+
+def insertion_setting(way: Way, *, examples: int) -> CanaryInsertion:
+    """Return what a design records of how canary clients come in."""
+    return CanaryInsertion(
+        point=InsertionPoint.USER,
+        norm=way.norm,
+        sampled=isinstance(way, Nodes),
+        users=(way.nodes or ()) if isinstance(way, Nodes) else (),
+        examples=examples,
+    )
 
 
 def canary_clients(design: Design, participation: Participation | None = None) -> int:

@@ -38,14 +38,13 @@ from dpaudit.game.configuration import StepsAlike
 from dpaudit.game.design import Design
 from dpaudit.game.ledger import Fault, Look
 from dpaudit.game.result import Result
+from dpaudit.game.setting import Setting
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.training.any_loop import (
     looks_at_records,
     looks_at_sums,
-    noise_said,
     noise_watched,
     scattered,
-    turns_said,
 )
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
 from dpaudit.training.jax_privacy.layout import Layout, Tree, float_sizes
@@ -62,6 +61,7 @@ from dpaudit.training.jax_privacy.setup import (
     Sums,
     check_privatizer,
     history_of,
+    insertion_setting,
     noise_of,
     norm_in_sum,
     sampling_of,
@@ -170,16 +170,15 @@ class JaxPrivacyAudit:
             design=design,
             key=key,
             sample_rate=rate,
-            read={
-                "framework": "JAX Privacy",
-                "dimension": dimension,
-                "sample_rate": rate,
-                "layout_seed": layout_seed,
-                "norm_in_sum": self._norm,
-                "insertion": repr(insertion),
-                **noise_said(noise),
-                **turns_said(design, participation, strategy, rate=rate, noise=noise),
-            },
+            read=Setting(
+                framework="JAX Privacy",
+                dimension=dimension,
+                rate=rate,
+                layout_seed=layout_seed,
+                norm_in_sum=self._norm,
+                insertion=insertion_setting(insertion),
+                noise=noise or None,
+            ),
             real_sums=self._real_sums,
             participation=participation,
             strategy=strategy,

@@ -31,6 +31,7 @@ from dpaudit.accounting.history import sample_rate as validate_rate
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.strategy import Strategy, Toeplitz
 from dpaudit.errors import InvalidInputError
+from dpaudit.game.setting import CanaryInsertion, InsertionPoint
 
 __all__ = [
     "Insertion",
@@ -111,6 +112,15 @@ class Records:
 
 
 Insertion: TypeAlias = Sums | Records
+
+
+def insertion_setting(insertion: Insertion) -> CanaryInsertion:
+    """Return what a design records of how canaries come in."""
+    match insertion:
+        case Sums():
+            return CanaryInsertion(point=InsertionPoint.GRADIENT_SUM)
+        case Records(norm=norm):
+            return CanaryInsertion(point=InsertionPoint.GRADIENT, gradient_norm=norm)
 
 
 def norm_in_sum(clipped_grad: BoundedSensitivityCallable) -> float:

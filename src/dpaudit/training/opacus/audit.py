@@ -36,6 +36,7 @@ from dpaudit.errors import VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
 from dpaudit.game.result import Result
+from dpaudit.game.setting import CanaryInsertion, InsertionPoint, Setting
 from dpaudit.training.audit import Gather, TrainingAudit
 from dpaudit.training.likelihoods import Sampling
 from dpaudit.training.opacus.attachment import Attachment
@@ -165,27 +166,28 @@ class OpacusAudit:
         self._gather = _gather(optimizer)
         if self._gather is not None:
             check_shares(int(way.mine.sum()), self._gather)
-        least = way.canary.least
         self._audit = TrainingAudit(
             design=design,
             key=key,
             # Sums do not run through the sampler, so they hold no one to its rate.
             sample_rate=min(facts.rate, facts.accounted_rate),
-            read={
-                "framework": "Opacus",
-                "layout_seed": layout_seed,
-                "sample_rate": facts.rate,
-                "noise": facts.noise,
-                "canary_norm": way.canary.norm,
-                **({} if least is None else {"canary_least": least}),
-                "canary_spread": way.canary.spread,
-                "canaries_are": way.kind,
-            },
+            read=Setting(
+                framework="Opacus",
+                layout_seed=layout_seed,
+                rate=facts.rate,
+                noise=facts.noise,
+                insertion=CanaryInsertion(
+                    point=way.point,
+                    norm=way.canary.norm,
+                    least_norm=way.canary.least,
+                    spread=way.canary.spread,
+                ),
+            ),
             real_sums=real_sums,
             sampling=facts.sampling if sampling is None else sampling,
             own=np.flatnonzero(way.mine),
             groups=way.groups,
-            by_program=way.kind != "added to sums",
+            by_program=way.point is not InsertionPoint.GRADIENT_SUM,
             watched=self._roads.noise.watched,
             unchecked=unchecked,
         )
@@ -306,7 +308,7 @@ class OpacusAudit:
     def _unmodelled(self) -> str:
         """Return why canaries may be other than a clipping norm each; "" if not."""
         canary = self._way.canary
-        if self._way.kind == "examples":
+        if self._way.point is InsertionPoint.EXAMPLE:
             return "canaries are examples, which have gradients of their own"
         if canary.spread > 1:
             return "each canary is spread over several parameters"

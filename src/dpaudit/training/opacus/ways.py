@@ -17,6 +17,7 @@ from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.design import Design
 from dpaudit.game.ledger import Fault, How, Look, Road
+from dpaudit.game.setting import InsertionPoint
 from dpaudit.training.any_loop import looks_at_records
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
 from dpaudit.training.opacus.attachment import Attachment
@@ -54,14 +55,14 @@ class Way(Protocol):
     """A way that canaries take.
 
     Attributes:
-        kind: What canaries are, for the record.
+        point: What canaries are where they enter.
         canary: What an included canary's gradient is.
         mine: Which coordinates this rank reads.
         groups: For each of these the number of its parameter; None if they are alike.
         data_loader: To train on.
     """
 
-    kind: str
+    point: InsertionPoint
     canary: Canary
     mine: NDArray[np.bool_]
     groups: NDArray[np.int64] | None
@@ -155,7 +156,8 @@ class _Written:
         *,
         real_sums: bool,
     ) -> None:
-        self.kind = "added to sums" if records is None else "records"
+        added = records is None
+        self.point = InsertionPoint.GRADIENT_SUM if added else InsertionPoint.GRADIENT
         self.canary, self.mine = canary, _mine(optimizer, places)
         self.groups: NDArray[np.int64] | None = places.groups[self.mine]
         self.data_loader = data_loader
@@ -217,7 +219,7 @@ class _Written:
 class _Examples:
     """Canaries that are examples."""
 
-    kind = "examples"
+    point = InsertionPoint.EXAMPLE
 
     def __init__(
         self,

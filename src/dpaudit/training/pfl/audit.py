@@ -31,16 +31,14 @@ from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.strategy import Matrix
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
-from dpaudit.game.design import Design, Unit
+from dpaudit.game.design import Design
 from dpaudit.game.ledger import Fault, How, Look, Road
 from dpaudit.game.result import Result
+from dpaudit.game.setting import CanaryInsertion, InsertionPoint, Setting, Unit
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.training.any_loop import (
-    noise_said,
     noise_watched,
     scattered,
-    turns_said,
-    unit_said,
 )
 from dpaudit.training.audit import TrainingAudit, coordinates_needed, per_coordinate
 from dpaudit.training.pfl.layout import Layout
@@ -140,22 +138,17 @@ class PflAudit:
             design=design,
             key=key,
             sample_rate=rate,
-            read={
-                "framework": "pfl",
-                "dimension": dimension,
-                "sample_rate": rate,
-                "layout_seed": layout_seed,
-                "insertion": repr(insertion),
-                **noise_said(self._noise),
-                **unit_said(Unit.USER),
-                **turns_said(
-                    design,
-                    self._participation,
-                    self._strategy,
-                    rate=rate,
-                    noise=self._noise,
+            read=Setting(
+                framework="pfl",
+                dimension=dimension,
+                rate=rate,
+                layout_seed=layout_seed,
+                insertion=CanaryInsertion(
+                    point=InsertionPoint.USER, sampled=isinstance(insertion, Sampled)
                 ),
-            },
+                noise=self._noise or None,
+                unit=Unit.USER,
+            ),
             real_sums=True,
             groups=self._layout.leaf,
             by_program=True,
