@@ -4,7 +4,7 @@ import sqlite3
 from contextlib import closing
 
 import pytest
-from fuzz_samples import stores
+from test_store_mutants import stores
 from typer.testing import CliRunner
 
 from dpaudit_lab.cli import app
