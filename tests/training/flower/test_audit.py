@@ -8,6 +8,7 @@ import pytest
 from federation import CLIP, KEY, LocalGrid, client_app, design, model, opened, train
 from flwr.app import ArrayRecord
 from flwr.clientapp.mod import adaptiveclipping_mod, fixedclipping_mod
+from flwr.server import strategy as older
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideAdaptiveClipping,
     DifferentialPrivacyClientSideFixedClipping,
@@ -329,3 +330,12 @@ def test_in_order_the_order_of_answers_changes_nothing():
     assert np.array_equal(models[True, 1], models[True, -1])
     assert not np.array_equal(models[False, 1], models[False, -1])
     assert np.allclose(models[True, 1], models[False, 1], atol=1e-5)
+
+
+def test_a_strategy_without_messages_is_refused():
+    strategy = older.DifferentialPrivacyServerSideFixedClipping(
+        older.FedAvg(), 1.0, CLIP, 50
+    )
+    audit = FlowerAudit(strategy, model(), design=design(), key=KEY)
+    with pytest.raises(InvalidInputError, match=r"^wrap\(\) is for strategies of flwr"):
+        audit.wrap()

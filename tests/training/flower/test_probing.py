@@ -5,7 +5,6 @@ import pytest
 from federation import CLIP, model, opened, private, train
 from flwr.app import Array, ArrayRecord
 from flwr.clientapp.mod import adaptiveclipping_mod, fixedclipping_mod
-from flwr.server import strategy as older
 from flwr.serverapp.strategy import (
     DifferentialPrivacyClientSideAdaptiveClipping,
     DifferentialPrivacyClientSideFixedClipping,
@@ -25,12 +24,6 @@ KINDS = [
     (DifferentialPrivacyServerSideAdaptiveClipping, []),
     (DifferentialPrivacyClientSideFixedClipping, [fixedclipping_mod]),
     (DifferentialPrivacyClientSideAdaptiveClipping, [adaptiveclipping_mod]),
-]
-OLDER = [
-    older.DifferentialPrivacyServerSideFixedClipping(older.FedAvg(), 1.0, CLIP, 50),
-    older.DifferentialPrivacyServerSideAdaptiveClipping(
-        older.FedAvg(), 1.0, 50, initial_clipping_norm=CLIP
-    ),
 ]
 
 
@@ -76,13 +69,6 @@ def test_weights_by_examples_are_named(kind, mods):
     assert "noise is for equal weights" in fault.cause
     assert "5.93 times" in fault.measured  # 20 / 27 of the weight, where 1 / 8 is due
     assert fault.chance == 0
-
-
-@pytest.mark.parametrize("strategy", OLDER)
-def test_older_strategies_are_probed_alike(strategy):
-    assert not probe_clients(strategy, model(), examples=[1]).faults
-    (fault,) = probe_clients(strategy, model(), examples=[5, 1]).faults
-    assert "5 examples among 7 of 1: 3.33 times" in fault.measured
 
 
 def test_clients_that_are_not_clipped_are_named():

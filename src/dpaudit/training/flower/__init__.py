@@ -9,7 +9,6 @@ except ImportError as error:
 
 from dpaudit.training.flower.audit import FlowerAudit
 from dpaudit.training.flower.messages import AuditedStrategy, canary_mod
-from dpaudit.training.flower.older import OlderAuditedStrategy
 from dpaudit.training.flower.probing import probe_clients
 from dpaudit.training.flower.setup import Nodes, Replies, canary_clients
 
@@ -17,7 +16,6 @@ __all__ = [
     "AuditedStrategy",
     "FlowerAudit",
     "Nodes",
-    "OlderAuditedStrategy",
     "Replies",
     "canary_clients",
     "canary_mod",

@@ -38,7 +38,6 @@ from dpaudit.privacy.guarantees import Adjacency, GaussianDP, Guarantee
 from dpaudit.training.audit import TrainingAudit, coordinates_needed, per_coordinate
 from dpaudit.training.flower.layout import Arrays, Layout
 from dpaudit.training.flower.messages import AuditedStrategy, is_newer
-from dpaudit.training.flower.older import OlderAuditedStrategy, is_older
 from dpaudit.training.flower.probing import Mod, probe_clients
 from dpaudit.training.flower.roads import looks_at_users
 from dpaudit.training.flower.rounds import Round, in_turn, open_round, taking_part
@@ -91,9 +90,9 @@ class FlowerAudit:
         """Read what the strategy states; ``wrap`` attaches the audit.
 
         Args:
-            strategy: The one that adds noise, of ``flwr.serverapp.strategy`` or of the
-                older ``flwr.server.strategy``. Its ``num_sampled_clients`` counts
-                canary clients too; see ``canary_clients``.
+            strategy: The one that adds noise, of ``flwr.serverapp.strategy``. Its
+                ``num_sampled_clients`` counts canary clients too; see
+                ``canary_clients``.
             model: What is trained: an ``ArrayRecord``, or a list of arrays.
             design: Fixed beforehand. Publish ``self.commitment`` before training.
             key: The secret of this run; never use one twice.
@@ -166,32 +165,14 @@ class FlowerAudit:
         return self._audit.reading.steps
 
     def wrap(self) -> AuditedStrategy:
-        """Return the strategy to start, with the audit around the one that was given.
-
-        An older strategy is wrapped by ``wrap_older``.
-        """
+        """Return the strategy to start, with the audit around the one given."""
         if not is_newer(self._strategy):
             raise InvalidInputError(
                 "wrap() is for strategies of flwr.serverapp.strategy, and this is a "
                 f"{type(self._strategy).__name__} of {type(self._strategy).__module__};"
-                " use wrap_older() for one of flwr.server.strategy"
+                " take its successor there"
             )
         return AuditedStrategy(self._strategy, self)
-
-    def wrap_older(self) -> OlderAuditedStrategy:
-        """Return the same for a strategy of ``flwr.server.strategy``."""
-        if not is_older(self._strategy):
-            raise InvalidInputError(
-                "wrap_older() is for strategies of flwr.server.strategy, and this is a "
-                f"{type(self._strategy).__name__} of {type(self._strategy).__module__};"
-                " use wrap()"
-            )
-        if isinstance(self._way, Nodes):
-            raise InvalidInputError(
-                "nodes as canary clients need a strategy of flwr.serverapp.strategy; "
-                "pass way=Replies()"
-            )
-        return OlderAuditedStrategy(self._strategy, self)
 
     def begin(self, arrays: Arrays) -> Round | None:
         """Return what canary clients answer in the round that begins. Secret.

@@ -20,15 +20,13 @@ from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
-from flwr.common import parameters_to_ndarrays
 from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.ledger import Fault, Road
 from dpaudit.training.flower.layout import Arrays
-from dpaudit.training.flower.messages import by_nobody, client_reply, is_newer
-from dpaudit.training.flower.older import fit_result
+from dpaudit.training.flower.messages import by_nobody, client_reply
 from dpaudit.training.flower.setup import Stated, clips_on_clients, weighted_by, within
 from dpaudit.training.probe import probe_sum
 from dpaudit.training.sensitivity import LEAST, Sensitivity
@@ -44,7 +42,7 @@ _NORM_BIT: Final = "norm_bit"  # what they say of it where it adapts
 
 
 def probe_clients(
-    strategy: Any,  # noqa: ANN401 (one of two kinds, or like one of them)
+    strategy: Any,  # noqa: ANN401 (a strategy, or like one)
     model: Arrays,
     *,
     examples: Sequence[int] = (1, 20),
@@ -185,11 +183,6 @@ class _Means:
 
     def _aggregated(self, clients: Sequence[tuple[Arrays, int]]) -> Arrays:
         strategy = self._silenced()
-        if not is_newer(strategy):
-            bit = {_NORM_BIT: False}
-            results = [(None, fit_result(*client, bit)) for client in clients]
-            found, _ = strategy.aggregate_fit(1, results, [])
-            return list(parameters_to_ndarrays(found))
         replies = [self._reply(arrays, examples) for arrays, examples in clients]
         found, _ = strategy.aggregate_train(1, replies)
         return list(found.to_numpy_ndarrays())

@@ -140,7 +140,7 @@ class Stated:
     clients: int
 
     @classmethod
-    def by(cls, strategy: Any) -> "Stated":  # noqa: ANN401 (of either kind, or like it)
+    def by(cls, strategy: Any) -> "Stated":  # noqa: ANN401 (a strategy, or like one)
         """Read it from a strategy that adds noise."""
         lacking = [name for name in _READ if not hasattr(strategy, name)]
         if lacking:
@@ -194,10 +194,8 @@ def clips_on_clients(strategy: Any) -> bool:  # noqa: ANN401
 def takes_mean(strategy: Any) -> bool:  # noqa: ANN401
     """Return whether replies are averaged by Flower's own FedAvg."""
     *_, last = within(strategy)
-    for name in ("aggregate_train", "aggregate_fit"):
-        if function := getattr(type(last), name, None):
-            return str(function.__module__).endswith("strategy.fedavg")
-    return False
+    function = getattr(type(last), "aggregate_train", None)
+    return str(getattr(function, "__module__", "")).endswith("strategy.fedavg")
 
 
 def one_of(records: Mapping[str, Any], otherwise: str) -> str:
