@@ -11,8 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dpaudit import Design, GaussianDP, _patience
-from dpaudit.cli import app
-from dpaudit.dpsgd import planning
+from dpaudit.cli import _library, app
 from dpaudit.dpsgd.planning import plan, plan_audit
 from dpaudit.dpsgd.planning.limit import training_limit
 from dpaudit.errors import MissingExtraError
@@ -25,7 +24,7 @@ SMALL = [*TRAINED, "--coordinates=60", "--noise=2.15", "--per-coordinate=2"]
 def once():
     """Plans and limits are the same every time: each is made once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(planning, "plan_audit", cache(plan_audit))
+        patch.setattr(_library, "plan_audit", cache(plan_audit))
         patch.setattr(plan, "training_limit", cache(training_limit))
         yield
 
@@ -177,7 +176,7 @@ def test_neither_coordinates_nor_target_is_refused():
 def test_what_takes_long_says_so_beside_the_same_answer(monkeypatch):
     answer = run(*SMALL, "--json").stdout
     monkeypatch.setattr(_patience, "_PATIENCE", 0.0)
-    monkeypatch.setattr(planning, "plan_audit", plan_audit)
+    monkeypatch.setattr(_library, "plan_audit", plan_audit)
     done = run(*SMALL, "--json")
     assert done.exit_code == 0
     assert done.stdout == answer

@@ -1,14 +1,12 @@
 """What runs the tasks of a command: processes of this machine, or a Ray cluster."""
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 
+from dpaudit.cli import _library as lib
 from dpaudit.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from dpaudit.engines.engine import Engine
 
 __all__ = [
     "AddressOption",
@@ -48,15 +46,13 @@ WorkersOption: TypeAlias = Annotated[
 
 def chosen_engine(
     engine: EngineName, *, address: str | None, workers: int | None
-) -> "Engine":
+) -> "lib.Engine":
     """Return what runs tasks, as options say."""
     match engine:
         case EngineName.LOCAL:
-            from dpaudit.engines.local import LocalEngine  # noqa: PLC0415
-
             if address is not None:
                 raise InvalidInputError("--address is for --engine ray")
-            return LocalEngine(workers=1 if workers is None else workers)
+            return lib.LocalEngine(workers=1 if workers is None else workers)
         case EngineName.RAY:
             from dpaudit.engines.cluster import RayEngine  # noqa: PLC0415
 

@@ -1,20 +1,15 @@
 """What a command may write beside what it prints: result, report, evidence."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias, final
+from typing import Annotated, TypeAlias, final
 
 import typer
 
-from dpaudit import _files
+from dpaudit import _canonical, _files
+from dpaudit.cli import _library as lib
 from dpaudit.cli._output_files import Output
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from dpaudit.game.coins import Key
-    from dpaudit.game.result import Result
-    from dpaudit.tables.columns import ColumnNames
 
 __all__ = [
     "NotExercisedOption",
@@ -68,18 +63,16 @@ class Outputs:
 def check_outputs(outputs: Outputs) -> None:
     """Refuse, before anything is computed, what could not be written in the end."""
     if outputs.report is not None:
-        from dpaudit.reporting.report.page import check_extra  # noqa: PLC0415 (slow)
-
-        check_extra()
+        lib.check_extra()
 
 
 def write_outputs(
     outputs: Outputs,
-    result: "Result",
+    result: "lib.Result",
     *,
-    key: "Key | None",
+    key: "lib.Key | None",
     scores: "Sequence[Path]" = (),
-    columns: "ColumnNames | None" = None,
+    columns: "lib.ColumnNames | None" = None,
     coins_were_independent: bool,
 ) -> list[str]:
     """Write what was asked for; return a line about each file."""
@@ -88,47 +81,39 @@ def write_outputs(
         _files.write(outputs.save, result.to_json() + "\n")
         written.append(f"Result: {outputs.save}")
     if outputs.report is not None:
-        from dpaudit.reporting.report import report  # noqa: PLC0415 (needs its extra)
-
-        report(result, outputs.report)
+        lib.report(result, outputs.report)
         written.append(f"Report: {outputs.report}")
     if outputs.evidence is not None:
-        from dpaudit.evidence import evidence_of, score_files, seal  # noqa: PLC0415
-
         files = None
         if scores and columns is not None:
-            files = score_files(
+            files = lib.score_files(
                 scores, coins_were_independent=coins_were_independent, columns=columns
             )
-        sealed = seal(evidence_of(result, key=key, files=files))
+        sealed = lib.seal(lib.evidence_of(result, key=key, files=files))
         _files.write(outputs.evidence, sealed + "\n")
         written.append(f"Evidence: {outputs.evidence}")
     return written
 
 
-def audit_text(result: "Result", notes: list[str], written: list[str]) -> str:
+def audit_text(result: "lib.Result", notes: list[str], written: list[str]) -> str:
     """Return what a command says of an audit."""
     lines = [str(result), *(f"Note: {note}." for note in notes)]
     return "\n".join([*lines, *written])
 
 
-def audit_json(result: "Result", notes: list[str]) -> str:
+def audit_json(result: "lib.Result", notes: list[str]) -> str:
     """Return what a command says of an audit, as JSON."""
-    from dpaudit import _canonical  # noqa: PLC0415
-    from dpaudit._codec import encode  # noqa: PLC0415
-    from dpaudit.game.verdict import Verdict  # noqa: PLC0415
-
     right, made = result.reading.right_and_made()
     return _canonical.text(
         {
             "format": _FORMAT,
             "verdict": str(result.verdict),
             "reason": result.reason,
-            "controls": encode(result.controls),
+            "controls": lib.encode(result.controls),
             "epsilon_lower": result.bound.epsilon_lower,
-            "refuted": result.verdict is Verdict.REFUTED,
-            "claim_test": encode(result.claim_test),
-            "bound": encode(result.bound),
+            "refuted": result.verdict is lib.Verdict.REFUTED,
+            "claim_test": lib.encode(result.claim_test),
+            "bound": lib.encode(result.bound),
             "ceiling": result.ceiling,
             "canaries": result.design.canaries,
             "guesses": made,

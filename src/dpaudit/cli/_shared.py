@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TypeAlias
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from dpaudit.cli import _library as lib
 from dpaudit.cli._output_files import Output, check_files
 from dpaudit.errors import (
     DpAuditError,
@@ -148,10 +149,10 @@ def reported(name: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
                 _close_quietly()
                 raise typer.Exit(_PIPE_CLOSED) from None
             except VoidAuditError as error:
-                from dpaudit.game.verdict import Verdict  # noqa: PLC0415 (numpy)
-
                 said = error.worded(_REMEDIES)
-                leave(name, f"{Verdict.VOID}: {said}", code=Verdict.VOID.exit_code)
+                leave(
+                    name, f"{lib.Verdict.VOID}: {said}", code=lib.Verdict.VOID.exit_code
+                )
             except DpAuditError as error:
                 leave(name, f"{error}")
             except OSError as error:

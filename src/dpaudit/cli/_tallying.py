@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 
-if TYPE_CHECKING:
-    from dpaudit.tables.columns import ColumnNames
+from dpaudit.cli import _library as lib
+from dpaudit.engines.progress import Progress
+from dpaudit.reporting.live import ROWS, watched
 
 __all__ = [
     "IdOption",
@@ -48,19 +49,14 @@ SkipIdsOption: TypeAlias = Annotated[
 
 def column_names(
     id_column: str | None, included_column: str | None, score_column: str | None
-) -> "ColumnNames":
+) -> "lib.ColumnNames":
     """Return what options call the columns."""
-    from dpaudit.tables.columns import ColumnNames  # noqa: PLC0415 (numpy)
-
-    return ColumnNames(id=id_column, included=included_column, score=score_column)
+    return lib.ColumnNames(id=id_column, included=included_column, score=score_column)
 
 
 @contextmanager
 def watched_rows(total: int) -> Iterator[Callable[[int], None]]:
     """Yield what is told of rows that were read, and shows how far that is."""
-    from dpaudit.engines.progress import Progress  # noqa: PLC0415
-    from dpaudit.reporting.live import ROWS, watched  # noqa: PLC0415
-
     rows = 0
     with watched("reading", words=ROWS) as show:
 

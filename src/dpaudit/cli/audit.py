@@ -1,13 +1,15 @@
 """``dpaudit audit``: from a file of scores to a verdict."""
 
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, final
+from typing import Annotated, final
 
 import typer
 
 from dpaudit._patience import patience
+from dpaudit.cli import _library as lib
 from dpaudit.cli._designs import design_from_options, registered_design
 from dpaudit.cli._output_files import Output
 from dpaudit.cli._outputs import (
@@ -35,13 +37,6 @@ from dpaudit.cli._tallying import (
     watched_rows,
 )
 from dpaudit.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from dpaudit.game.coins import Key
-    from dpaudit.game.design import Design
-    from dpaudit.tables.sources import Scores
 
 
 def audit(
@@ -121,9 +116,6 @@ def audit(
     1 if the claim is refuted, 2 if something is misused, 3 if the audit is
     inconclusive, 4 if it is void.
     """
-    from dpaudit.game.words import notes  # noqa: PLC0415 (numpy)
-    from dpaudit.tables.sources import ScoreTable, read_scores  # noqa: PLC0415
-
     outputs = Outputs(save=save, report=report, evidence=evidence)
     check_outputs(outputs)
     claim = _Claim(
@@ -138,7 +130,7 @@ def audit(
     _check(claim, design, key)
     columns = column_names(id_column, included_column, score_column)
     with patience("auditing", quiet=scores is not None and scores.is_dir()):
-        source = read_scores(scores, included, excluded, columns=columns)
+        source = lib.read_scores(scores, included, excluded, columns=columns)
         _check_source(source, evidence=evidence, skip_id_checks=skip_id_checks)
         fixed, secret = _fixed(claim, source.canaries, design, key)
         with _watched(source, check_ids=not skip_id_checks) as watched:
@@ -153,11 +145,11 @@ def audit(
             outputs,
             result,
             key=secret,
-            scores=source.files if isinstance(source, ScoreTable) else (),
+            scores=source.files if isinstance(source, lib.ScoreTable) else (),
             columns=columns,
             coins_were_independent=coins_were_independent,
         )
-    beside = notes(result, unseen, registered=design is not None)
+    beside = lib.notes(result, unseen, registered=design is not None)
     typer.echo(
         audit_json(result, beside) if json else audit_text(result, beside, written)
     )
@@ -200,12 +192,10 @@ def _check(claim: _Claim, design: Path | None, key: Path | None) -> None:
 
 
 def _check_source(
-    source: "Scores", *, evidence: Path | None, skip_id_checks: bool
+    source: "lib.Scores", *, evidence: Path | None, skip_id_checks: bool
 ) -> None:
     """Refuse options that do not go with what is read."""
-    from dpaudit.tables.sources import ScoreFolder  # noqa: PLC0415 (numpy)
-
-    folder = isinstance(source, ScoreFolder)
+    folder = isinstance(source, lib.ScoreFolder)
     if folder and evidence is not None:
         raise InvalidInputError(
             "--evidence names files that are read as one table. Of a directory of "
@@ -217,11 +207,9 @@ def _check_source(
 
 
 @contextmanager
-def _watched(source: "Scores", *, check_ids: bool) -> "Iterator[Scores]":
+def _watched(source: "lib.Scores", *, check_ids: bool) -> "Iterator[lib.Scores]":
     """Yield scores that, if they are a folder's, show how far they are read."""
-    from dpaudit.tables.sources import ScoreFolder  # noqa: PLC0415 (numpy)
-
-    if not isinstance(source, ScoreFolder):
+    if not isinstance(source, lib.ScoreFolder):
         yield source
         return
     with watched_rows(source.canaries) as progress:
@@ -230,7 +218,7 @@ def _watched(source: "Scores", *, check_ids: bool) -> "Iterator[Scores]":
 
 def _fixed(
     claim: _Claim, canaries: int, design: Path | None, key: Path | None
-) -> "tuple[Design, Key | None]":
+) -> "tuple[lib.Design, lib.Key | None]":
     """Return what was fixed beforehand, or is said to have been, and the key."""
     if design is not None:
         return registered_design(design, key)

@@ -1,11 +1,13 @@
 """``dpaudit bound``: from what was guessed to a lower bound on epsilon."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from dpaudit import _canonical
 from dpaudit._patience import patience
+from dpaudit.cli import _library as lib
 from dpaudit.cli._shared import (
     AlphaOption,
     DeltaOption,
@@ -13,11 +15,6 @@ from dpaudit.cli._shared import (
     read_text,
 )
 from dpaudit.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from dpaudit.bounds.bound import ClaimTest, LowerBound, ParameterBound
-    from dpaudit.bounds.readings import Reading
-    from dpaudit.game.verdict import Verdict
 
 _METHODS = "exact, pure, adaptive, steinke, separate, gdp"
 
@@ -95,29 +92,25 @@ def _reading(
     path: Path | None,
     *,
     adaptive: bool,
-) -> "Reading":
-    from dpaudit.bounds.readings import Counts, Reading  # noqa: PLC0415
-
+) -> "lib.Reading":
     if path is not None:
         if (canaries, guesses, correct) != (None, None, None):
             raise InvalidInputError("give either --reading or the three counts")
-        return Reading.from_json(read_text(path))
+        return lib.Reading.from_json(read_text(path))
     if canaries is None or guesses is None or correct is None:
         raise InvalidInputError(
             "give --canaries, --guesses and --correct, or a --reading"
         )
-    return Counts(
+    return lib.Counts(
         canaries=canaries, guesses=guesses, correct=correct, adaptive=adaptive
     )
 
 
 def _method(
-    read: "Reading", asked: str | None, *, compare: bool, claimed: bool
+    read: "lib.Reading", asked: str | None, *, compare: bool, claimed: bool
 ) -> str | None:
     """Return the method for counts; None for a reading that only one bound reads."""
-    from dpaudit.bounds.methods import METHODS, proved_methods  # noqa: PLC0415
-
-    if asked is not None and asked not in METHODS:
+    if asked is not None and asked not in lib.METHODS:
         raise InvalidInputError(f"--method must be one of {_METHODS}, got {asked!r}")
     counts = read.counted
     if counts is None:
@@ -130,113 +123,99 @@ def _method(
             "tests no (epsilon, delta) claim; leave out --epsilon, or test the claim "
             "by another method"
         )
-    return proved_methods(counts)[0] if asked is None else asked
+    return lib.proved_methods(counts)[0] if asked is None else asked
 
 
 def _bounds(
-    read: "Reading", *, method: str | None, compare: bool, delta: float, alpha: float
-) -> "list[LowerBound | ParameterBound]":
-    from dpaudit.bounds.methods import (  # noqa: PLC0415
-        bound_counts,
-        bound_for,
-        proved_methods,
-    )
-
+    read: "lib.Reading",
+    *,
+    method: str | None,
+    compare: bool,
+    delta: float,
+    alpha: float,
+) -> "list[lib.LowerBound | lib.ParameterBound]":
     counts = read.counted
     if counts is None or method is None:
-        return [bound_for(read).epsilon_lower(read, delta=delta, alpha=alpha)]
+        return [lib.bound_for(read).epsilon_lower(read, delta=delta, alpha=alpha)]
     names = [method]
     if compare:
-        names = [n for n in proved_methods(counts) if n != "pure" or delta == 0]
-    return [bound_counts(name, counts, delta=delta, alpha=alpha) for name in names]
+        names = [n for n in lib.proved_methods(counts) if n != "pure" or delta == 0]
+    return [lib.bound_counts(name, counts, delta=delta, alpha=alpha) for name in names]
 
 
 def _claim_test(
-    read: "Reading",
+    read: "lib.Reading",
     *,
     method: str | None,
     epsilon: float | None,
     delta: float,
     alpha: float,
-) -> "ClaimTest | None":
-    from dpaudit.bounds.curve import GaussianFamily  # noqa: PLC0415
-    from dpaudit.bounds.methods import METHODS, test_claim  # noqa: PLC0415
-    from dpaudit.privacy.guarantees import ApproxDP  # noqa: PLC0415
-
+) -> "lib.ClaimTest | None":
     if epsilon is None:
         return None
-    bound = None if method is None else METHODS[method]
-    assert not isinstance(bound, GaussianFamily)  # it tests no such claim
-    claim = ApproxDP(epsilon=epsilon, delta=delta)
-    return test_claim(claim, read, alpha=alpha, bound=bound)
+    bound = None if method is None else lib.METHODS[method]
+    assert not isinstance(bound, lib.GaussianFamily)  # it tests no such claim
+    claim = lib.ApproxDP(epsilon=epsilon, delta=delta)
+    return lib.test_claim(claim, read, alpha=alpha, bound=bound)
 
 
 def _ended(
-    read: "Reading",
-    test: "ClaimTest",
+    read: "lib.Reading",
+    test: "lib.ClaimTest",
     *,
     method: str | None,
     epsilon: float | None,
     delta: float,
     alpha: float,
-) -> "tuple[Verdict, str]":
+) -> "tuple[lib.Verdict, str]":
     """Return the verdict, and why if it is no answer.
 
     Nothing but the guesses shows that a canary went in, so they have to show it.
     """
-    from dpaudit.game.verdict import SURE, better_than_chance, verdict_of  # noqa: PLC0415
-
     best = _claim_test(
         read.perfect(), method=method, epsilon=epsilon, delta=delta, alpha=alpha
     )
-    silence = _claim_test(read, method=method, epsilon=0.0, delta=0.0, alpha=SURE)
+    silence = _claim_test(read, method=method, epsilon=0.0, delta=0.0, alpha=lib.SURE)
     assert best is not None  # there is a claim
     assert silence is not None
-    return verdict_of(
+    return lib.verdict_of(
         refuted=test.refuted,
         could=test.refuted or best.refuted,
-        controls=[better_than_chance(silence)],
+        controls=[lib.better_than_chance(silence)],
     )
 
 
 def _ceiling(
-    read: "Reading", method: str, *, delta: float, alpha: float
+    read: "lib.Reading", method: str, *, delta: float, alpha: float
 ) -> float | None:
     """Return what the method would have said, had every guess been right."""
-    from dpaudit.bounds.curve import GaussianFamily  # noqa: PLC0415
-    from dpaudit.bounds.exact import Exact  # noqa: PLC0415
-    from dpaudit.bounds.methods import METHODS  # noqa: PLC0415
-
     if read.counted is None:
         return None
-    by = METHODS[method]
-    by = Exact() if isinstance(by, GaussianFamily) else by  # of another tier
+    by = lib.METHODS[method]
+    by = lib.Exact() if isinstance(by, lib.GaussianFamily) else by  # of another tier
     best = read.counted.perfect()
     return by.epsilon_lower(best, delta=delta, alpha=alpha).epsilon_lower
 
 
 def _as_json(
-    read: "Reading",
-    bounds: "list[LowerBound | ParameterBound]",
-    test: "ClaimTest | None",
-    ended: "tuple[Verdict, str] | None",
+    read: "lib.Reading",
+    bounds: "list[lib.LowerBound | lib.ParameterBound]",
+    test: "lib.ClaimTest | None",
+    ended: "tuple[lib.Verdict, str] | None",
     method: str | None,
     *,
     delta: float,
     alpha: float,
 ) -> str:
-    from dpaudit import _canonical  # noqa: PLC0415
-    from dpaudit._codec import encode  # noqa: PLC0415
-
-    first = encode(bounds[0])
+    first = lib.encode(bounds[0])
     found = (
         {"epsilon_lower": first["epsilon_lower"]} if "epsilon_lower" in first else {}
     )
     return _canonical.text(
         {
             "format": "dpaudit.bound.1",
-            "reading": encode(read),
-            "bounds": encode(bounds),
+            "reading": lib.encode(read),
+            "bounds": lib.encode(bounds),
             "ceiling": _ceiling(read, bounds[0].method, delta=delta, alpha=alpha),
             "verdict": ended and str(ended[0]),
             "reason": ended and ended[1],
@@ -247,7 +226,7 @@ def _as_json(
 
 
 def _claim_json(
-    test: "ClaimTest | None", method: str
+    test: "lib.ClaimTest | None", method: str
 ) -> "dict[str, float | bool | str] | None":
     if test is None:
         return None
@@ -263,10 +242,10 @@ def _claim_json(
 
 
 def _print(
-    read: "Reading",
-    bounds: "list[LowerBound | ParameterBound]",
-    test: "ClaimTest | None",
-    ended: "tuple[Verdict, str] | None",
+    read: "lib.Reading",
+    bounds: "list[lib.LowerBound | lib.ParameterBound]",
+    test: "lib.ClaimTest | None",
+    ended: "tuple[lib.Verdict, str] | None",
     method: str | None,
     *,
     compare: bool,
@@ -274,21 +253,17 @@ def _print(
     alpha: float,
 ) -> None:
     if test and ended:
-        from dpaudit.game.words import opening  # noqa: PLC0415
-
         said = str(test) + (f", by the {method} method" if compare else "")
-        typer.echo(f"{opening(*ended)} {said[0].upper()}{said[1:]}.")
+        typer.echo(f"{lib.opening(*ended)} {said[0].upper()}{said[1:]}.")
     if not compare:
         typer.echo(bounds[0])
         return
-    from dpaudit.bounds.bound import rounded_down  # noqa: PLC0415
-    from dpaudit.bounds.methods import ABOUT  # noqa: PLC0415
 
     typer.echo(f"{'method':<10}{'tier':<6}{'epsilon':>8}   for")
     for found in bounds:
         value = getattr(found, "epsilon_lower", None)
         shown = value if value is not None else getattr(found, "model_epsilon", 0.0)
-        low, about = rounded_down(shown), ABOUT[found.method]
+        low, about = lib.rounded_down(shown), lib.ABOUT[found.method]
         typer.echo(f"{found.method:<10}{found.tier:<6}{low:>8}   {about}")
     ceiling = _ceiling(read, bounds[0].method, delta=delta, alpha=alpha)
     typer.echo(

@@ -2,19 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from dpaudit import _canonical
 from dpaudit._patience import patience
+from dpaudit.cli import _library as lib
 from dpaudit.cli._results import read_result
 from dpaudit.cli._shared import JsonOption
 from dpaudit.errors import VoidAuditError, on_one_line
-
-if TYPE_CHECKING:
-    from dpaudit.game.combining import CombinedResult
-    from dpaudit.game.result import Result
-    from dpaudit.privacy.guarantees import Guarantee
 
 _FORMAT = "dpaudit.combination.1"
 
@@ -42,26 +39,22 @@ def combine(
     1 if the claim is refuted, 2 if something is misused, 3 if all of them together are
     inconclusive, 4 if they are void: one of them is, or two results are of one run.
     """
-    from dpaudit.game.combining import combine_runs  # noqa: PLC0415
-
     read = [read_result(path) for path in results]
     with patience("combining the runs"):
-        found = combine_runs(read, alpha=alpha, claim=_curve(read))
+        found = lib.combine_runs(read, alpha=alpha, claim=_curve(read))
     notes = _notes(found)
     typer.echo(_json(found, results, notes) if json else _text(found, results, notes))
     raise typer.Exit(found.verdict.exit_code)
 
 
-def _curve(results: "Sequence[Result]") -> "Guarantee | None":
+def _curve(results: "Sequence[lib.Result]") -> "lib.Guarantee | None":
     """Return the accountant's curve, if every run was held against the same one."""
-    from dpaudit._codec import encode  # noqa: PLC0415
-
     tests = [each.training and each.training.accountant for each in results]
     claims = [test.claim for test in tests if test is not None]
     if not claims:
         return None
-    first = encode(claims[0])
-    if len(claims) < len(tests) or any(encode(claim) != first for claim in claims):
+    first = lib.encode(claims[0])
+    if len(claims) < len(tests) or any(lib.encode(claim) != first for claim in claims):
         raise VoidAuditError(
             "the runs were not all held against one accountant's curve; runs of one "
             "claim can be combined"
@@ -69,7 +62,7 @@ def _curve(results: "Sequence[Result]") -> "Guarantee | None":
     return claims[0]
 
 
-def _notes(found: "CombinedResult") -> list[str]:
+def _notes(found: "lib.CombinedResult") -> list[str]:
     notes = [
         "it holds if these are all the runs that were made, and independent ones, and "
         "if their number was fixed before the first"
@@ -86,21 +79,19 @@ def _notes(found: "CombinedResult") -> list[str]:
     return notes
 
 
-def _text(found: "CombinedResult", paths: Sequence[Path], notes: Sequence[str]) -> str:
-    from dpaudit.game.verdict import Verdict  # noqa: PLC0415
-
-    lines, void = [str(found)], found.verdict is Verdict.VOID
+def _text(
+    found: "lib.CombinedResult", paths: Sequence[Path], notes: Sequence[str]
+) -> str:
+    lines, void = [str(found)], found.verdict is lib.Verdict.VOID
     for path, run, p_value in zip(paths, found.runs, found.p_values, strict=True):
         shown = "" if void else f"; p = {p_value:.3g}; {run.bound}"
         lines.append(f"  {on_one_line(str(path))}: {run.verdict}{shown}")
     return "\n".join([*lines, *(f"Note: {note}." for note in notes)])
 
 
-def _json(found: "CombinedResult", paths: Sequence[Path], notes: Sequence[str]) -> str:
-    from dpaudit import _canonical  # noqa: PLC0415
-    from dpaudit._codec import encode  # noqa: PLC0415
-    from dpaudit.game.verdict import Verdict  # noqa: PLC0415
-
+def _json(
+    found: "lib.CombinedResult", paths: Sequence[Path], notes: Sequence[str]
+) -> str:
     runs: list[_canonical.Json] = [
         {
             "file": str(path),
@@ -116,11 +107,11 @@ def _json(found: "CombinedResult", paths: Sequence[Path], notes: Sequence[str]) 
             "format": _FORMAT,
             "verdict": str(found.verdict),
             "reason": found.reason,
-            "controls": encode(found.controls),
+            "controls": lib.encode(found.controls),
             "epsilon_lower": found.bound.epsilon_lower,
-            "refuted": found.verdict is Verdict.REFUTED,
-            "claim_test": encode(found.claim_test),
-            "bound": encode(found.bound),
+            "refuted": found.verdict is lib.Verdict.REFUTED,
+            "claim_test": lib.encode(found.claim_test),
+            "bound": lib.encode(found.bound),
             "runs": runs,
             "notes": list(notes),
             "text": str(found),

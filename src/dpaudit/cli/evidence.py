@@ -1,12 +1,13 @@
 """``dpaudit evidence``: what others can check, made, redacted or signed."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from dpaudit import _files
 from dpaudit._patience import patience
+from dpaudit.cli import _library as lib
 from dpaudit.cli._designs import read_key
 from dpaudit.cli._output_files import Output
 from dpaudit.cli._results import ResultArgument, folder_of, read_evidence
@@ -18,11 +19,6 @@ from dpaudit.cli._tallying import (
     column_names,
 )
 from dpaudit.errors import DpAuditError, InvalidInputError
-
-if TYPE_CHECKING:
-    from dpaudit.evidence import Check, Evidence, Registration
-    from dpaudit.game.coins import Key
-    from dpaudit.tables.columns import ColumnNames
 
 
 def evidence(
@@ -71,9 +67,6 @@ def evidence(
     first, and what does not hold is neither written nor signed. Exits with 0, or 2 if
     something is misused or does not hold.
     """
-    from dpaudit.evidence import seal  # noqa: PLC0415 (numpy comes with it)
-    from dpaudit.evidence.verify import check_before  # noqa: PLC0415
-
     text = read_text(result)
     signer = None
     if sign is not None:
@@ -87,12 +80,12 @@ def evidence(
             columns = column_names(id_column, included_column, score_column)
             found = _evidence(text, key, scores or [], coins_were_independent, columns)
             files = folder_of(found, result) if files is None else files
-            unchecked = check_before(found, files=files)
+            unchecked = lib.check_before(found, files=files)
         except DpAuditError as error:
             raise InvalidInputError(f"{result}: {error}") from error
         if redact:
             found = found.redact()
-        sealed = seal(found, signer, files=files)
+        sealed = lib.seal(found, signer, files=files)
     _files.write(output, sealed + "\n")
     typer.echo(f"Evidence: {output}{_said(found, signed=signer is not None)}")
     if signer is not None or redact:
@@ -107,28 +100,26 @@ def _evidence(
     key: Path | None,
     scores: list[Path],
     independent: bool,
-    columns: "ColumnNames",
-) -> "Evidence":
-    from dpaudit.evidence import Registration, evidence_of, score_files  # noqa: PLC0415
-    from dpaudit.evidence.envelope import is_sealed  # noqa: PLC0415
-    from dpaudit.game.result import Result  # noqa: PLC0415
-
-    if is_sealed(text):
+    columns: "lib.ColumnNames",
+) -> "lib.Evidence":
+    if lib.is_sealed(text):
         if key is not None or scores:
             raise InvalidInputError(
                 "this is evidence already; --key and --scores are for results"
             )
         return read_evidence(text)
-    read = Result.from_json(text)
+    read = lib.Result.from_json(text)
     audit = read
-    registered = Registration(design=audit.design, commitment=audit.commitment)
+    registered = lib.Registration(design=audit.design, commitment=audit.commitment)
     files = None
     if scores:
-        files = score_files(scores, coins_were_independent=independent, columns=columns)
-    return evidence_of(read, key=_key(key, registered), files=files)
+        files = lib.score_files(
+            scores, coins_were_independent=independent, columns=columns
+        )
+    return lib.evidence_of(read, key=_key(key, registered), files=files)
 
 
-def _key(path: Path | None, registered: "Registration") -> "Key | None":
+def _key(path: Path | None, registered: "lib.Registration") -> "lib.Key | None":
     if path is not None:
         return read_key(path, registered)
     if registered.commitment is not None:
@@ -139,11 +130,11 @@ def _key(path: Path | None, registered: "Registration") -> "Key | None":
     return None
 
 
-def _advice(unchecked: "Check") -> str:
+def _advice(unchecked: "lib.Check") -> str:
     return "; --files names their folder" if "file(s)" in unchecked.sentence else ""
 
 
-def _said(found: "Evidence", *, signed: bool) -> str:
+def _said(found: "lib.Evidence", *, signed: bool) -> str:
     return (", signed" if signed else ", not signed") + (
         ", redacted" if found.redacted else ""
     )

@@ -1,16 +1,12 @@
 """``dpaudit explain``: why a bound is what it is, and what could be done about it."""
 
-from typing import TYPE_CHECKING
-
 import typer
 
+from dpaudit import _canonical
 from dpaudit._patience import patience
+from dpaudit.cli import _library as lib
 from dpaudit.cli._results import ResultArgument, read_checked
 from dpaudit.cli._shared import JsonOption, json_number
-
-if TYPE_CHECKING:
-    from dpaudit._canonical import Json
-    from dpaudit.explanation import Advice, Explanation
 
 _FORMAT = "dpaudit.explanation.1"
 
@@ -24,18 +20,13 @@ def explain(result: ResultArgument, json: JsonOption = False) -> None:
     """
     from dataclasses import replace  # noqa: PLC0415
 
-    from dpaudit.explanation import explain as explained  # noqa: PLC0415 (numpy)
-
     with patience("explaining the result"):
         read, unchecked = read_checked(result)
-        found = replace(explained(read), notice=unchecked)
+        found = replace(lib.explain(read), notice=unchecked)
     typer.echo(_json(found) if json else f"{found}")
 
 
-def _json(found: "Explanation") -> str:
-    from dpaudit import _canonical  # noqa: PLC0415
-    from dpaudit._codec import encode  # noqa: PLC0415
-
+def _json(found: "lib.Explanation") -> str:
     steps: list[_canonical.Json] = [
         {
             "name": step.name,
@@ -56,7 +47,7 @@ def _json(found: "Explanation") -> str:
             "reason": found.reason,
             "head": list(found.head),
             "verdict": found.verdict,
-            "controls": encode(found.controls),
+            "controls": lib.encode(found.controls),
             "claimed": json_number(found.claimed),
             "found": json_number(found.found),
             "delta": found.delta,
@@ -66,17 +57,17 @@ def _json(found: "Explanation") -> str:
             "remainder": json_number(found.remainder),
             "strength": found.strength,
             "advice": [_advice(each) for each in found.advice],
-            "looks": encode(found.looks),
+            "looks": lib.encode(found.looks),
             "assumptions": list(found.assumptions),
             "not_exercised": list(found.not_exercised),
             "remarks": list(found.remarks),
-            "limit": encode(found.most),
+            "limit": lib.encode(found.most),
             "text": str(found),
         }
     )
 
 
-def _advice(advice: "Advice") -> dict[str, "Json"]:
+def _advice(advice: "lib.Advice") -> dict[str, "_canonical.Json"]:
     return {
         "text": str(advice),
         "expected": json_number(advice.expected),

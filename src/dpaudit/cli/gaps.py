@@ -1,11 +1,13 @@
 """``dpaudit gaps``: where the epsilon of a claim is lost on the way to a bound."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from dpaudit import _canonical, _validate
 from dpaudit._patience import patience
+from dpaudit.cli import _library as lib
 from dpaudit.cli._shared import (
     AlphaOption,
     DeltaOption,
@@ -13,11 +15,6 @@ from dpaudit.cli._shared import (
     PictureOption,
     json_number,
 )
-
-if TYPE_CHECKING:
-    from dpaudit._canonical import Json
-    from dpaudit.mechanisms.catalogue import Parameters
-    from dpaudit.theory.gap_levels import GapLevel, Gaps
 
 _FORMAT = "dpaudit.gaps.1"
 
@@ -47,9 +44,7 @@ def gaps(
 
     Exits with 0, or 2 if something is misused.
     """
-    from dpaudit.mechanisms.catalogue import Parameters  # noqa: PLC0415 (numpy)
-
-    parameters = Parameters(
+    parameters = lib.Parameters(
         elements=n,
         epsilon=epsilon,
         sigma=sigma,
@@ -64,24 +59,20 @@ def gaps(
 
 def _gaps(
     name: str,
-    parameters: "Parameters",
+    parameters: "lib.Parameters",
     guesses: int | None,
     delta: float,
     alpha: float,
     observed: float | None,
     seed: int,
-) -> "Gaps":
+) -> "lib.Gaps":
     import numpy as np  # noqa: PLC0415
-
-    from dpaudit import _validate  # noqa: PLC0415
-    from dpaudit.mechanisms.catalogue import named  # noqa: PLC0415
-    from dpaudit.theory.gaps import gaps as found  # noqa: PLC0415
 
     _validate.whole_number("--seed", seed)
     if observed is not None:
         _validate.nonnegative("--observed", observed)
-    return found(
-        named(name, parameters),
+    return lib.gaps(
+        lib.named(name, parameters),
         elements=parameters.elements,
         guesses=guesses,
         delta=delta,
@@ -91,17 +82,14 @@ def _gaps(
     )
 
 
-def _draw(found: "Gaps", name: str, picture: Path | None) -> None:
+def _draw(found: "lib.Gaps", name: str, picture: Path | None) -> None:
     if picture is None:
         return
-    from dpaudit.reporting.waterfall import gaps_figure  # noqa: PLC0415 (numpy)
 
-    gaps_figure(found, title=name).write(picture)
+    lib.gaps_figure(found, title=name).write(picture)
 
 
-def _json(name: str, found: "Gaps") -> str:
-    from dpaudit import _canonical  # noqa: PLC0415
-
+def _json(name: str, found: "lib.Gaps") -> str:
     drops = found.drops
     return _canonical.text(
         {
@@ -125,7 +113,7 @@ def _json(name: str, found: "Gaps") -> str:
     )
 
 
-def _rung(rung: "GapLevel") -> dict[str, "Json"]:
+def _rung(rung: "lib.GapLevel") -> dict[str, "_canonical.Json"]:
     return {
         "name": rung.name,
         "epsilon": json_number(rung.epsilon),

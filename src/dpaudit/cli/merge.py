@@ -1,11 +1,12 @@
 """``dpaudit merge``: from the tallies of all shards to a verdict."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from dpaudit._patience import patience
+from dpaudit.cli import _library as lib
 from dpaudit.cli._designs import read_registration
 from dpaudit.cli._outputs import (
     NotExercisedOption,
@@ -19,9 +20,6 @@ from dpaudit.cli._outputs import (
 )
 from dpaudit.cli._shared import IndependentOption, JsonOption, read_text
 from dpaudit.errors import DpAuditError, InvalidInputError, VoidAuditError
-
-if TYPE_CHECKING:
-    from dpaudit.tables.tally import ScoreTally
 
 
 def merge(
@@ -45,18 +43,12 @@ def merge(
     misused, 3 if the audit is inconclusive, 4 if it is void, as it is when a shard is
     missing or is there twice.
     """
-    from dpaudit.game.words import notes  # noqa: PLC0415 (numpy)
-    from dpaudit.tables.tally import (  # noqa: PLC0415
-        conclude_scores,
-        unseen_in_tallies,
-    )
-
     outputs = Outputs(save=save, report=report)
     check_outputs(outputs)
     with patience("merging the tallies"):
         found = [_read(path) for path in tallies]
         _check_registered(found, design)
-        result = conclude_scores(
+        result = lib.conclude_scores(
             found,
             coins_were_independent=coins_were_independent,
             not_exercised=tuple(not_exercised or ()),
@@ -67,15 +59,15 @@ def merge(
             key=None,
             coins_were_independent=coins_were_independent,
         )
-    unseen = unseen_in_tallies(result, ids_checked=bool(found[0].ids))
-    beside = notes(result, unseen, registered=True)
+    unseen = lib.unseen_in_tallies(result, ids_checked=bool(found[0].ids))
+    beside = lib.notes(result, unseen, registered=True)
     typer.echo(
         audit_json(result, beside) if json else audit_text(result, beside, written)
     )
     raise typer.Exit(result.verdict.exit_code)
 
 
-def _check_registered(found: "list[ScoreTally]", design: Path | None) -> None:
+def _check_registered(found: "list[lib.ScoreTally]", design: Path | None) -> None:
     """Refuse tallies of another audit than the one that was registered."""
     if design is None:
         return
@@ -89,11 +81,9 @@ def _check_registered(found: "list[ScoreTally]", design: Path | None) -> None:
             )
 
 
-def _read(path: Path) -> "ScoreTally":
-    from dpaudit.tables.tally_json import tally_from_json  # noqa: PLC0415
-
+def _read(path: Path) -> "lib.ScoreTally":
     text = read_text(path)
     try:
-        return tally_from_json(text)
+        return lib.tally_from_json(text)
     except DpAuditError as error:
         raise InvalidInputError(f"{path}: {error}") from error

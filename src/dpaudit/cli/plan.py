@@ -3,11 +3,13 @@
 from enum import StrEnum
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from dpaudit import _canonical, _validate
 from dpaudit._patience import patience
+from dpaudit.cli import _library as lib
 from dpaudit.cli._shared import (
     AlphaOption,
     DeltaOption,
@@ -16,12 +18,6 @@ from dpaudit.cli._shared import (
     json_number,
 )
 from dpaudit.errors import InvalidInputError, MissingExtraError
-
-if TYPE_CHECKING:
-    from dpaudit.dpsgd.planning.plan import Plan
-    from dpaudit.dpsgd.planning.sizes import Needed
-    from dpaudit.privacy.guarantees import ApproxDP, Guarantee
-    from dpaudit.theory.gap_levels import Estimate
 
 
 class _Purpose(StrEnum):
@@ -111,12 +107,7 @@ def _planned(
     per_coordinate: int | None,
     target: float | None,
     purpose: str,
-) -> "tuple[Plan, Needed | None]":
-    from dpaudit import _validate  # noqa: PLC0415
-    from dpaudit.dpsgd.planning import plan_audit  # noqa: PLC0415
-    from dpaudit.dpsgd.planning.sizes import canaries_needed  # noqa: PLC0415
-    from dpaudit.dpsgd.planning.training import Training  # noqa: PLC0415
-
+) -> "tuple[lib.Plan, lib.Needed | None]":
     (epsilon, delta), (steps, rate, noise) = claimed, trained
     _validate.error_level("alpha", alpha)
     if coordinates is None and target is None:
@@ -127,11 +118,11 @@ def _planned(
         if epsilon is None:
             raise InvalidInputError("give --epsilon, --noise, or both")
         noise = _noise(epsilon, delta, steps, rate)
-    training = Training(steps=steps, rate=rate, noise=noise)
+    training = lib.Training(steps=steps, rate=rate, noise=noise)
     guarantee = _guarantee(training.steps, rate, noise)
     needed = None
     if target is not None:
-        needed = canaries_needed(
+        needed = lib.canaries_needed(
             training,
             target_epsilon=target,
             delta=delta,
@@ -146,7 +137,7 @@ def _planned(
                 "--coordinates to see what can be shown"
             )
         coordinates, per_coordinate = needed.coordinates, needed.per_coordinate
-    found = plan_audit(
+    found = lib.plan_audit(
         training,
         claim=_claim(epsilon, delta, guarantee),
         coordinates=coordinates,
@@ -159,10 +150,8 @@ def _planned(
 
 
 def _claim(
-    epsilon: float | None, delta: float, guarantee: "Guarantee | None"
-) -> "ApproxDP":
-    from dpaudit.privacy.guarantees import ApproxDP  # noqa: PLC0415
-
+    epsilon: float | None, delta: float, guarantee: "lib.Guarantee | None"
+) -> "lib.ApproxDP":
     if epsilon is None:
         if guarantee is None:
             raise MissingExtraError.of(
@@ -171,7 +160,7 @@ def _claim(
                 ", or give the claim's by --epsilon",
             )
         epsilon = guarantee.epsilon_at(delta)
-    return ApproxDP(epsilon=epsilon, delta=delta)
+    return lib.ApproxDP(epsilon=epsilon, delta=delta)
 
 
 def _noise(epsilon: float, delta: float, steps: int, rate: float) -> float:
@@ -186,7 +175,7 @@ def _noise(epsilon: float, delta: float, steps: int, rate: float) -> float:
     return noise_for(epsilon, delta, sample_rate=rate, steps=steps, method="rdp")
 
 
-def _guarantee(steps: int, rate: float, noise: float) -> "Guarantee | None":
+def _guarantee(steps: int, rate: float, noise: float) -> "lib.Guarantee | None":
     try:
         from dpaudit.accounting import accountant_curve  # noqa: PLC0415 (an extra)
     except MissingExtraError:
@@ -194,31 +183,28 @@ def _guarantee(steps: int, rate: float, noise: float) -> "Guarantee | None":
     return accountant_curve([(noise, rate, steps)])
 
 
-def _draw(found: "Plan", picture: Path | None, most: "Estimate | None") -> None:
+def _draw(found: "lib.Plan", picture: Path | None, most: "lib.Estimate | None") -> None:
     if picture is None:
         return
-    from dpaudit.reporting.plan_figure import plan_figure  # noqa: PLC0415 (numpy)
 
-    plan_figure(found, most=most).write(picture)
+    lib.plan_figure(found, most=most).write(picture)
 
 
 def _text(
-    found: "Plan",
+    found: "lib.Plan",
     target: float | None,
-    needed: "Needed | None",
-    most: "Estimate | None",
+    needed: "lib.Needed | None",
+    most: "lib.Estimate | None",
 ) -> str:
-    from dpaudit.theory.gap_levels import no_more_than  # noqa: PLC0415 (numpy)
-
     lines = [str(found)]
     if most is not None:
-        lines.append(no_more_than(most))
+        lines.append(lib.no_more_than(most))
     if target is not None:
         lines.append(_answer(found, target, needed))
     return "\n".join([*lines, "", found.table()])
 
 
-def _answer(found: "Plan", target: float, needed: "Needed | None") -> str:
+def _answer(found: "lib.Plan", target: float, needed: "lib.Needed | None") -> str:
     """Say how many canaries a target needs."""
     at = f"epsilon >= {target:g} on average at delta = {found.claim.delta:g}"
     if needed is not None:
@@ -235,14 +221,11 @@ def _answer(found: "Plan", target: float, needed: "Needed | None") -> str:
 
 
 def _json(
-    found: "Plan",
+    found: "lib.Plan",
     target: float | None,
-    needed: "Needed | None",
-    most: "Estimate | None",
+    needed: "lib.Needed | None",
+    most: "lib.Estimate | None",
 ) -> str:
-    from dpaudit import _canonical  # noqa: PLC0415
-    from dpaudit._codec import encode  # noqa: PLC0415
-
     return _canonical.text(
         {
             "format": _FORMAT,
@@ -254,19 +237,19 @@ def _json(
             "available": found.available,
             "coordinates": found.coordinates,
             "per_coordinate": found.per_coordinate,
-            "rules": encode(found.rules),
+            "rules": lib.encode(found.rules),
             "method": found.method,
             "tier": "A",
-            "expected": encode(found.expected),
+            "expected": lib.encode(found.expected),
             "true_epsilon": json_number(found.true_epsilon),
             "ceiling": json_number(found.ceiling),
             "all_right": found.all_right,
             "fault": found.fault,
-            "candidates": encode(found.candidates),
+            "candidates": lib.encode(found.candidates),
             "target_epsilon": target,
-            "needed": encode(needed),
-            "design": encode(found.design()),
+            "needed": lib.encode(needed),
+            "design": lib.encode(found.design()),
             "text": str(found),
         }
-        | ({} if most is None else {"limit": encode(most)})
+        | ({} if most is None else {"limit": lib.encode(most)})
     )

@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from dpaudit._files import SECRET, new_file
 from dpaudit._patience import patience
+from dpaudit.cli import _library as lib
 from dpaudit.cli._designs import design_from_options
 from dpaudit.cli._output_files import Output
 from dpaudit.cli._shared import (
@@ -17,10 +18,6 @@ from dpaudit.cli._shared import (
     ObserverOption,
 )
 from dpaudit.errors import InvalidInputError
-
-if TYPE_CHECKING:
-    from dpaudit.evidence import Registration
-    from dpaudit.game.coins import Key
 
 
 def register(
@@ -78,10 +75,6 @@ def register(
     design before the run; keep the key until it is over, then give both to
     `dpaudit audit`. No file is overwritten. Exits with 0, or 2 if something is misused.
     """
-    from dpaudit.evidence import naming  # noqa: PLC0415
-    from dpaudit.evidence import register as committed  # noqa: PLC0415
-    from dpaudit.game.coins import Key  # noqa: PLC0415 (numpy comes with it)
-
     fixed = design_from_options(
         canaries=canaries,
         epsilon=epsilon,
@@ -90,13 +83,13 @@ def register(
         guesses=guesses,
         observer=observer or Observer.OUTPUT,
         named=replace(
-            naming(program=program, nonce=nonce),
+            lib.naming(program=program, nonce=nonce),
             pooled_runs=_pooled(pooled_runs, guesses),
         ),
     )
     _check_new(design=design, key=key, coins=coins)
-    secret = Key.generate()
-    registration = committed(fixed, secret)
+    secret = lib.Key.generate()
+    registration = lib.register(fixed, secret)
     secret.write(key)
     if coins is not None:
         with patience("writing the coins"):
@@ -129,10 +122,8 @@ def _check_new(**paths: Path | None) -> None:
             )
 
 
-def _write_coins(path: Path, secret: "Key", canaries: int) -> None:
-    from dpaudit.game.coins import Coins  # noqa: PLC0415
-
-    bits = Coins(key=secret, count=canaries).bits()
+def _write_coins(path: Path, secret: "lib.Key", canaries: int) -> None:
+    bits = lib.Coins(key=secret, count=canaries).bits()
     with (
         new_file(path, mode=SECRET) as draft,
         draft.open("w", encoding="ascii") as file,
@@ -141,20 +132,18 @@ def _write_coins(path: Path, secret: "Key", canaries: int) -> None:
         file.writelines(f"{i},{bit}\n" for i, bit in enumerate(bits.tolist()))
 
 
-def _named(registration: "Registration") -> str:
+def _named(registration: "lib.Registration") -> str:
     """Return what else the commitment binds, a line each."""
     parts = ("Program", registration.program), ("Nonce", registration.nonce)
     return "".join(f"{name}: {value}\n" for name, value in parts if value)
 
 
 def _text(
-    registration: "Registration", design: Path, key: Path, coins: Path | None
+    registration: "lib.Registration", design: Path, key: Path, coins: Path | None
 ) -> str:
-    from dpaudit.game.words import note_on_ranking, note_on_strength  # noqa: PLC0415
-
     assert registration.commitment is not None  # there is a key
     design_of = registration.design
-    notes = (note_on_ranking(design_of), note_on_strength(design_of))
+    notes = (lib.note_on_ranking(design_of), lib.note_on_strength(design_of))
     note = "".join(f"\nNote: {each}." for each in notes if each is not None)
     listed = "" if coins is None else f" They are listed in {coins}, secret too."
     return (

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from dpaudit._patience import patience
+from dpaudit.cli import _library as lib
 from dpaudit.cli._output_files import Output
 from dpaudit.cli._results import ResultArgument, read_checked
 
@@ -29,11 +30,8 @@ def report(
     """
     from dataclasses import replace  # noqa: PLC0415
 
-    from dpaudit.explanation import explain  # noqa: PLC0415 (numpy)
-    from dpaudit.reporting.report import report as written  # noqa: PLC0415 (its extra)
-
     with patience("writing the report"):
         read, unchecked = read_checked(result)
-        explanation = replace(explain(read), notice=unchecked)
-        written(read, output, explanation=explanation, title=title)
+        explanation = replace(lib.explain(read), notice=unchecked)
+        lib.report(read, output, explanation=explanation, title=title)
     typer.echo(f"Report: {output}")

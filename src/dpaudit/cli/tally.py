@@ -2,11 +2,12 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from dpaudit import _files
+from dpaudit.cli import _library as lib
 from dpaudit.cli._designs import registered_design
 from dpaudit.cli._engines import (
     AddressOption,
@@ -26,10 +27,6 @@ from dpaudit.cli._tallying import (
     watched_rows,
 )
 from dpaudit.errors import VoidAuditError
-
-if TYPE_CHECKING:
-    from dpaudit.game.coins import Key
-    from dpaudit.tables.tally import ScoreTally
 
 
 def tally(
@@ -65,12 +62,8 @@ def tally(
     --workers or --engine ray. Exits with 0, or 2 if something is misused, or 4 if the
     audit would be void.
     """
-    from dpaudit.tables.sources import read_folder  # noqa: PLC0415 (numpy)
-    from dpaudit.tables.tally import tally_files  # noqa: PLC0415
-    from dpaudit.tables.tally_json import tally_to_json  # noqa: PLC0415
-
     fixed, secret = registered_design(design, key)
-    source = read_folder(
+    source = lib.read_folder(
         scores,
         check_ids=not skip_id_checks,
         columns=column_names(id_column, included_column, score_column),
@@ -79,7 +72,7 @@ def tally(
         if engine is EngineName.LOCAL and workers in (None, 1) and address is None:
             found = replace(source, progress=progress).tally(fixed, secret)
         else:
-            found = tally_files(
+            found = lib.tally_files(
                 source.files,
                 design=fixed,
                 engine=chosen_engine(engine, address=address, workers=workers),
@@ -89,7 +82,7 @@ def tally(
                 progress=progress,
             )
             _check_key(found, secret)
-    text = tally_to_json(found)
+    text = lib.tally_to_json(found)
     _files.write(save, text + "\n")
     said = (
         f"{found.rows:,} of {fixed.canaries:,} canaries, {found.ones:,} of them "
@@ -98,7 +91,7 @@ def tally(
     typer.echo(text if json else said)
 
 
-def _check_key(found: "ScoreTally", key: "Key | None") -> None:
+def _check_key(found: "lib.ScoreTally", key: "lib.Key | None") -> None:
     """Refuse coins of another key, that workers found under the same name."""
     if found.commitment is not None and (
         key is None or not found.commitment.holds_for(key, found.design)

@@ -6,7 +6,9 @@ from typing import Annotated
 
 import typer
 
+from dpaudit import _canonical
 from dpaudit._patience import patience
+from dpaudit.cli import _library as lib
 from dpaudit.cli._designs import read_registration
 from dpaudit.cli._shared import JsonOption, read_text
 from dpaudit.errors import InvalidInputError, on_one_line
@@ -55,8 +57,6 @@ def verify(
     and verdict were found again, with 1 otherwise, with 2 if something is misused, with
     6 if something that was required is missing: what --require names, and the tally.
     """
-    from dpaudit.evidence import verify_together as verified  # noqa: PLC0415 (numpy)
-
     required = _required(require)
     texts = [_evidence(path) for path in evidence]
     if files is not None and not files.is_dir():
@@ -68,7 +68,7 @@ def verify(
         signer = PublicKey.read(public_key)
     registered = None if registration is None else read_registration(registration)
     with patience("checking the evidence"):
-        found = verified(
+        found = lib.verify_together(
             texts,
             registration=registered,
             public_key=signer,
@@ -85,11 +85,8 @@ def verify(
 
 def _evidence(path: Path) -> str:
     """Return the text of a file, if it is evidence as far as one can see."""
-    from dpaudit import _canonical  # noqa: PLC0415
-    from dpaudit.evidence.envelope import is_sealed  # noqa: PLC0415
-
     text = read_text(path)
-    if is_sealed(text):
+    if lib.is_sealed(text):
         return text
     other = ""
     with suppress(InvalidInputError):
@@ -105,13 +102,11 @@ def _evidence(path: Path) -> str:
 
 
 def _required(names: str | None) -> tuple[str, ...]:
-    from dpaudit.evidence.verification import REQUIREMENTS  # noqa: PLC0415 (numpy)
-
     found = [] if names is None else [each.strip() for each in names.split(",")]
     for each in found:
-        if each not in REQUIREMENTS:
+        if each not in lib.REQUIREMENTS:
             raise InvalidInputError(
-                f"--require takes any of {', '.join(REQUIREMENTS)}, with commas "
+                f"--require takes any of {', '.join(lib.REQUIREMENTS)}, with commas "
                 f"between, got {each!r}"
             )
     return tuple(dict.fromkeys(found))
