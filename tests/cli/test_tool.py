@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from dpaudit import _patience
 from dpaudit.cli import _COMMANDS, app
-from dpaudit.cli._output_files import check_writable
+from dpaudit.cli._outputs import check_writable
 from dpaudit.cli._shared import read_text, reported
 from dpaudit.errors import InvalidInputError, UncertifiedError, VoidAuditError
 

@@ -1,26 +1,172 @@
-"""What a command may write beside what it prints: result, report, evidence."""
+"""What a command writes: named with its options, checked before its work, then written.
 
-from collections.abc import Sequence
+An option whose file is written carries an ``Output`` in its annotation; all other paths
+are inputs. Before a command begins, ``check_files`` sees of all its paths together that
+outputs are named as what they will hold, that none of them is an input, a key or
+another output, and that they can be written in the end. What an audit leaves beside
+what it prints is its result, a report and evidence.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
-from typing import Annotated, TypeAlias, final
+from typing import Annotated, Any, NoReturn, TypeAlias, final, get_type_hints
 
 import typer
+from typer.models import ArgumentInfo, OptionInfo
 
 from dpaudit import _canonical, _files
 from dpaudit.cli import _library as lib
-from dpaudit.cli._output_files import Output
+from dpaudit.errors import InvalidInputError
 
 __all__ = [
+    "File",
     "NotExercisedOption",
+    "Output",
     "Outputs",
     "ReportOption",
     "SaveOption",
-    "audit_json",
-    "audit_text",
-    "check_outputs",
-    "write_outputs",
+    "check_apart",
+    "check_files",
+    "check_writable",
+    "end_audit",
 ]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Output:
+    """Marks the option of a file that a command writes.
+
+    Attributes:
+        suffixes: How its name may end; if there are none, as it likes.
+    """
+
+    suffixes: tuple[str, ...] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """A file that was named on the command line.
+
+    Attributes:
+        path: The file.
+        option: The option or argument that named it.
+        output: What it is written as; None for an input.
+    """
+
+    path: Path
+    option: str
+    output: Output | None = None
+
+
+def check_files(command: Callable[..., None], given: Mapping[str, object]) -> None:
+    """Refuse outputs of a command that it should not or could not write.
+
+    Args:
+        command: With its annotations.
+        given: The values of its parameters, by name.
+    """
+    files = list(_files_of(command, given))
+    outputs = [each for each in files if each.output is not None]
+    for each in outputs:
+        _check_suffix(each)
+    check_apart(outputs, [each for each in files if each.output is None])
+    for each in outputs:
+        check_writable(each.path, each.option)
+
+
+def check_apart(outputs: Iterable[File], inputs: Iterable[File]) -> None:
+    """Refuse outputs that are inputs, or one another."""
+    outputs, inputs = list(outputs), list(inputs)
+    for output in outputs:
+        for read in inputs:
+            if _same(output.path, read.path) or _inside(output.path, read.path):
+                raise InvalidInputError(
+                    f"{output.path} would be overwritten, and {read.option} reads it; "
+                    f"name another file with {output.option}"
+                )
+    for one, other in combinations(outputs, 2):
+        if _same(one.path, other.path):
+            raise InvalidInputError(
+                f"{one.option} and {other.option} must be different files, got "
+                f"{other.path} for both"
+            )
+
+
+def check_writable(path: Path, option: str) -> None:
+    """Refuse a file that could not be written in the end."""
+    if not str(path).isprintable():
+        raise InvalidInputError(
+            f"{path} cannot be printed; name another place with {option}"
+        )
+    if not path.parent.exists():
+        raise InvalidInputError(
+            f"{path} cannot be written: there is no folder {path.parent}; make it, or "
+            f"name another place with {option}"
+        )
+    try:
+        _files.check_replaceable(path)
+    except InvalidInputError as error:
+        raise InvalidInputError(f"{error} with {option}") from error
+    except OSError as error:
+        raise InvalidInputError(
+            f"{path} cannot be written ({error.strerror}); name another place with "
+            f"{option}"
+        ) from error
+
+
+def _files_of(
+    command: Callable[..., None], given: Mapping[str, object]
+) -> Iterator[File]:
+    for name, hint in get_type_hints(command, include_extras=True).items():
+        marks = getattr(hint, "__metadata__", ())
+        output = next((each for each in marks if isinstance(each, Output)), None)
+        value = given.get(name)
+        for path in value if isinstance(value, list) else [value]:
+            stdin = output is None and str(path) == "-"
+            if isinstance(path, Path) and not stdin:
+                yield File(path=path, option=_option(name, marks), output=output)
+
+
+def _option(name: str, marks: Iterable[Any]) -> str:
+    """Return what a parameter is called on the command line."""
+    for mark in marks:
+        if isinstance(mark, ArgumentInfo):
+            return name.upper()
+        # In an annotation the first name stands where a default would.
+        if isinstance(mark, OptionInfo) and isinstance(mark.default, str):
+            return mark.default
+    return "--" + name.replace("_", "-")
+
+
+def _check_suffix(file: File) -> None:
+    assert file.output is not None
+    suffixes = file.output.suffixes
+    if suffixes and file.path.suffix.lower() not in suffixes:
+        raise InvalidInputError(
+            f"the name must end in {' or '.join(suffixes)}, got {file.path}; name "
+            f"another file with {file.option}"
+        )
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Return whether two names are of one file, be it there or not."""
+    if os.path.realpath(one) == os.path.realpath(other):
+        return True
+    return one.exists() and other.exists() and one.samefile(other)
+
+
+def _inside(path: Path, folder: Path) -> bool:
+    """Return whether a file is one of the tables that a folder is read for."""
+    if not (path.exists() and folder.is_dir()):
+        return False
+    tables = (each for each in folder.rglob("*") if each.suffix.lower() == ".parquet")
+    return any(_same(path, each) for each in tables)
+
 
 _FORMAT = "dpaudit.audit.1"
 
@@ -59,50 +205,52 @@ class Outputs:
     report: Path | None = None
     evidence: Path | None = None
 
+    def check(self) -> None:
+        """Refuse, before anything is computed, what could not be written in the end."""
+        if self.report is not None:
+            lib.check_extra()
 
-def check_outputs(outputs: Outputs) -> None:
-    """Refuse, before anything is computed, what could not be written in the end."""
-    if outputs.report is not None:
-        lib.check_extra()
-
-
-def write_outputs(
-    outputs: Outputs,
-    result: "lib.Result",
-    *,
-    key: "lib.Key | None",
-    scores: "Sequence[Path]" = (),
-    columns: "lib.ColumnNames | None" = None,
-    coins_were_independent: bool,
-) -> list[str]:
-    """Write what was asked for; return a line about each file."""
-    written = []
-    if outputs.save is not None:
-        _files.write(outputs.save, result.to_json() + "\n")
-        written.append(f"Result: {outputs.save}")
-    if outputs.report is not None:
-        lib.report(result, outputs.report)
-        written.append(f"Report: {outputs.report}")
-    if outputs.evidence is not None:
-        files = None
-        if scores and columns is not None:
-            files = lib.score_files(
-                scores, coins_were_independent=coins_were_independent, columns=columns
-            )
-        sealed = lib.seal(lib.evidence_of(result, key=key, files=files))
-        _files.write(outputs.evidence, sealed + "\n")
-        written.append(f"Evidence: {outputs.evidence}")
-    return written
-
-
-def audit_text(result: "lib.Result", notes: list[str], written: list[str]) -> str:
-    """Return what a command says of an audit."""
-    lines = [str(result), *(f"Note: {note}." for note in notes)]
-    return "\n".join([*lines, *written])
+    def write(
+        self,
+        result: "lib.Result",
+        *,
+        key: "lib.Key | None" = None,
+        scores: "lib.ScoreTable | None" = None,
+        columns: "lib.ColumnNames | None" = None,
+        coins_were_independent: bool = False,
+    ) -> list[str]:
+        """Write what was asked for; return a line about each file."""
+        written = []
+        if self.save is not None:
+            _files.write(self.save, result.to_json() + "\n")
+            written.append(f"Result: {self.save}")
+        if self.report is not None:
+            lib.report(result, self.report)
+            written.append(f"Report: {self.report}")
+        if self.evidence is not None:
+            files = None
+            if scores is not None and columns is not None:
+                files = lib.score_files(
+                    scores.files,
+                    coins_were_independent=coins_were_independent,
+                    columns=columns,
+                )
+            sealed = lib.seal(lib.evidence_of(result, key=key, files=files))
+            _files.write(self.evidence, sealed + "\n")
+            written.append(f"Evidence: {self.evidence}")
+        return written
 
 
-def audit_json(result: "lib.Result", notes: list[str]) -> str:
-    """Return what a command says of an audit, as JSON."""
+def end_audit(
+    result: "lib.Result", notes: list[str], written: list[str], *, json: bool
+) -> NoReturn:
+    """Say what came of an audit, and end as its verdict says."""
+    lines = [str(result), *(f"Note: {note}." for note in notes), *written]
+    typer.echo(_as_json(result, notes) if json else "\n".join(lines))
+    raise typer.Exit(result.verdict.exit_code)
+
+
+def _as_json(result: "lib.Result", notes: list[str]) -> str:
     right, made = result.reading.right_and_made()
     return _canonical.text(
         {

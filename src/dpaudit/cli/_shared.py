@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from dpaudit.cli import _library as lib
-from dpaudit.cli._output_files import Output, check_files
+from dpaudit.cli._outputs import Output, check_files
 from dpaudit.errors import (
     DpAuditError,
     InvalidInputError,

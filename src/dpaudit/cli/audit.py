@@ -10,31 +10,29 @@ import typer
 
 from dpaudit._patience import patience
 from dpaudit.cli import _library as lib
-from dpaudit.cli._designs import design_from_options, registered_design
-from dpaudit.cli._output_files import Output
+from dpaudit.cli._inputs import (
+    IdOption,
+    IncludedOption,
+    ScoreOption,
+    SkipIdsOption,
+    column_names,
+    design_from_options,
+    registered_design,
+    watched_rows,
+)
 from dpaudit.cli._outputs import (
     NotExercisedOption,
+    Output,
     Outputs,
     ReportOption,
     SaveOption,
-    audit_json,
-    audit_text,
-    check_outputs,
-    write_outputs,
+    end_audit,
 )
 from dpaudit.cli._shared import (
     IndependentOption,
     JsonOption,
     Observer,
     ObserverOption,
-)
-from dpaudit.cli._tallying import (
-    IdOption,
-    IncludedOption,
-    ScoreOption,
-    SkipIdsOption,
-    column_names,
-    watched_rows,
 )
 from dpaudit.errors import InvalidInputError
 
@@ -117,7 +115,7 @@ def audit(
     inconclusive, 4 if it is void.
     """
     outputs = Outputs(save=save, report=report, evidence=evidence)
-    check_outputs(outputs)
+    outputs.check()
     claim = _Claim(
         epsilon=epsilon,
         delta=delta,
@@ -141,19 +139,15 @@ def audit(
                 not_exercised=tuple(not_exercised or ()),
             )
             unseen = watched.unseen(result)
-        written = write_outputs(
-            outputs,
+        written = outputs.write(
             result,
             key=secret,
-            scores=source.files if isinstance(source, lib.ScoreTable) else (),
+            scores=source if isinstance(source, lib.ScoreTable) else None,
             columns=columns,
             coins_were_independent=coins_were_independent,
         )
     beside = lib.notes(result, unseen, registered=design is not None)
-    typer.echo(
-        audit_json(result, beside) if json else audit_text(result, beside, written)
-    )
-    raise typer.Exit(result.verdict.exit_code)
+    end_audit(result, beside, written, json=json)
 
 
 @final

@@ -8,16 +8,16 @@ import typer
 from dpaudit import _files
 from dpaudit._patience import patience
 from dpaudit.cli import _library as lib
-from dpaudit.cli._designs import read_key
-from dpaudit.cli._output_files import Output
-from dpaudit.cli._results import ResultArgument, folder_of, read_evidence
-from dpaudit.cli._shared import IndependentOption, read_text
-from dpaudit.cli._tallying import (
+from dpaudit.cli._inputs import (
     IdOption,
     IncludedOption,
     ScoreOption,
     column_names,
+    read_key,
 )
+from dpaudit.cli._outputs import Output
+from dpaudit.cli._results import ResultArgument, folder_of, read_evidence
+from dpaudit.cli._shared import IndependentOption, read_text
 from dpaudit.errors import DpAuditError, InvalidInputError
 
 

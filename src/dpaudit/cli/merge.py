@@ -7,16 +7,13 @@ import typer
 
 from dpaudit._patience import patience
 from dpaudit.cli import _library as lib
-from dpaudit.cli._designs import read_registration
+from dpaudit.cli._inputs import read_registration
 from dpaudit.cli._outputs import (
     NotExercisedOption,
     Outputs,
     ReportOption,
     SaveOption,
-    audit_json,
-    audit_text,
-    check_outputs,
-    write_outputs,
+    end_audit,
 )
 from dpaudit.cli._shared import IndependentOption, JsonOption, read_text
 from dpaudit.errors import DpAuditError, InvalidInputError, VoidAuditError
@@ -44,7 +41,7 @@ def merge(
     missing or is there twice.
     """
     outputs = Outputs(save=save, report=report)
-    check_outputs(outputs)
+    outputs.check()
     with patience("merging the tallies"):
         found = [_read(path) for path in tallies]
         _check_registered(found, design)
@@ -53,18 +50,10 @@ def merge(
             coins_were_independent=coins_were_independent,
             not_exercised=tuple(not_exercised or ()),
         )
-        written = write_outputs(
-            outputs,
-            result,
-            key=None,
-            coins_were_independent=coins_were_independent,
-        )
+        written = outputs.write(result)
     unseen = lib.unseen_in_tallies(result, ids_checked=bool(found[0].ids))
     beside = lib.notes(result, unseen, registered=True)
-    typer.echo(
-        audit_json(result, beside) if json else audit_text(result, beside, written)
-    )
-    raise typer.Exit(result.verdict.exit_code)
+    end_audit(result, beside, written, json=json)
 
 
 def _check_registered(found: "list[lib.ScoreTally]", design: Path | None) -> None:

@@ -229,7 +229,7 @@ def _json(
     return _canonical.text(
         {
             "format": _FORMAT,
-            "training": encode(found.training.setting()),
+            "training": lib.encode(found.training.setting()),
             "epsilon": found.claim.epsilon,
             "delta": found.claim.delta,
             "alpha": found.alpha,

@@ -9,8 +9,8 @@ import typer
 from dpaudit._files import SECRET, new_file
 from dpaudit._patience import patience
 from dpaudit.cli import _library as lib
-from dpaudit.cli._designs import design_from_options
-from dpaudit.cli._output_files import Output
+from dpaudit.cli._inputs import design_from_options
+from dpaudit.cli._outputs import Output
 from dpaudit.cli._shared import (
     AlphaOption,
     JsonOption,

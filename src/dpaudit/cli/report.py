@@ -7,7 +7,7 @@ import typer
 
 from dpaudit._patience import patience
 from dpaudit.cli import _library as lib
-from dpaudit.cli._output_files import Output
+from dpaudit.cli._outputs import Output
 from dpaudit.cli._results import ResultArgument, read_checked
 
 

@@ -8,7 +8,6 @@ import typer
 
 from dpaudit import _files
 from dpaudit.cli import _library as lib
-from dpaudit.cli._designs import registered_design
 from dpaudit.cli._engines import (
     AddressOption,
     EngineName,
@@ -16,16 +15,17 @@ from dpaudit.cli._engines import (
     WorkersOption,
     chosen_engine,
 )
-from dpaudit.cli._output_files import Output
-from dpaudit.cli._shared import JsonOption
-from dpaudit.cli._tallying import (
+from dpaudit.cli._inputs import (
     IdOption,
     IncludedOption,
     ScoreOption,
     SkipIdsOption,
     column_names,
+    registered_design,
     watched_rows,
 )
+from dpaudit.cli._outputs import Output
+from dpaudit.cli._shared import JsonOption
 from dpaudit.errors import VoidAuditError
 
 

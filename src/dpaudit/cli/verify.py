@@ -9,7 +9,7 @@ import typer
 from dpaudit import _canonical
 from dpaudit._patience import patience
 from dpaudit.cli import _library as lib
-from dpaudit.cli._designs import read_registration
+from dpaudit.cli._inputs import read_registration
 from dpaudit.cli._shared import JsonOption, read_text
 from dpaudit.errors import InvalidInputError, on_one_line
 

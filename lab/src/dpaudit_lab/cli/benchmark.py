@@ -12,7 +12,7 @@ from dpaudit.cli._engines import (
     EngineOption,
     WorkersOption,
 )
-from dpaudit.cli._output_files import Output
+from dpaudit.cli._outputs import Output
 from dpaudit.cli._shared import (
     JsonOption,
     PictureOption,

@@ -15,7 +15,7 @@ from dpaudit.cli._engines import (
     EngineOption,
     WorkersOption,
 )
-from dpaudit.cli._output_files import Output
+from dpaudit.cli._outputs import Output
 from dpaudit.cli._shared import JsonOption, read_text, table_console
 from dpaudit.errors import InvalidInputError
 from dpaudit_lab.cli.sweeping import (

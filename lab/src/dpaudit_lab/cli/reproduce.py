@@ -12,7 +12,7 @@ from dpaudit.cli._engines import (
     EngineOption,
     WorkersOption,
 )
-from dpaudit.cli._output_files import File, Output, check_apart, check_writable
+from dpaudit.cli._outputs import File, Output, check_apart, check_writable
 from dpaudit.errors import InvalidInputError
 from dpaudit_lab.cli.sweeping import (
     StoreOption,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpaudit._patience import patience
-from dpaudit.cli._output_files import Output
+from dpaudit.cli._outputs import Output
 from dpaudit.cli._shared import JsonOption, reflowed, reported
 from dpaudit.errors import InvalidInputError, on_one_line
 

@@ -1,17 +1,57 @@
-"""Designs as commands take them: from options, or from a file."""
+"""What commands read: designs from options or files, keys, tables of scores."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
 
 from dpaudit import _canonical, _validate
 from dpaudit.cli import _library as lib
 from dpaudit.cli._shared import Observer, read_text
+from dpaudit.engines.progress import Progress
 from dpaudit.errors import DpAuditError, InvalidInputError, VoidAuditError
+from dpaudit.reporting.live import ROWS, watched
 
 __all__ = [
+    "IdOption",
+    "IncludedOption",
+    "ScoreOption",
+    "SkipIdsOption",
+    "column_names",
     "design_from_options",
     "read_key",
     "read_registration",
     "registered_design",
+    "watched_rows",
+]
+
+IdOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--id", help="Column of the canaries' ids, if not id.", metavar="<column>"
+    ),
+]
+IncludedOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--included",
+        help="Column that is 1 for included canaries, if not bit.",
+        metavar="<column>",
+    ),
+]
+ScoreOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--score", help="Column of scores, if not score.", metavar="<column>"),
+]
+
+SkipIdsOption: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--skip-id-checks",
+        help="Do not see that ids are 0, 1, ..., each once; a key needs them.",
+    ),
 ]
 
 
@@ -90,3 +130,25 @@ def registered_design(
             "it with --key"
         )
     return registered.design, None
+
+
+def column_names(
+    id_column: str | None, included_column: str | None, score_column: str | None
+) -> "lib.ColumnNames":
+    """Return what options call the columns."""
+    return lib.ColumnNames(id=id_column, included=included_column, score=score_column)
+
+
+@contextmanager
+def watched_rows(total: int) -> Iterator[Callable[[int], None]]:
+    """Yield what is told of rows that were read, and shows how far that is."""
+    rows = 0
+    with watched("reading", words=ROWS) as show:
+
+        def tell(more: int) -> None:
+            nonlocal rows
+            rows += more
+            show(Progress(done=rows, failed=0, total=total, cells_done=0, cells=0))
+
+        tell(0)
+        yield tell
