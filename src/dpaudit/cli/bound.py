@@ -1,7 +1,8 @@
 """``dpaudit bound``: from what was guessed to a lower bound on epsilon."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self, final
 
 import typer
 
@@ -67,22 +68,9 @@ def bound(
     )
     method = _method(read, method, compare=compare, claimed=epsilon is not None)
     with patience("bounding epsilon"):
-        bounds = _bounds(read, method=method, compare=compare, delta=delta, alpha=alpha)
-        test = _claim_test(
-            read, method=method, epsilon=epsilon, delta=delta, alpha=alpha
-        )
-        ended = test and _ended(
-            read, test, method=method, epsilon=epsilon, delta=delta, alpha=alpha
-        )
-    if json:
-        typer.echo(
-            _as_json(read, bounds, test, ended, method, delta=delta, alpha=alpha)
-        )
-    else:
-        _print(
-            read, bounds, test, ended, method, compare=compare, delta=delta, alpha=alpha
-        )
-    raise typer.Exit(ended[0].exit_code if ended else 0)
+        found = _Bounded.of(read, method, epsilon, delta, alpha, compare=compare)
+    typer.echo(found.json() if json else found.text())
+    raise typer.Exit(found.ended[0].exit_code if found.ended else 0)
 
 
 def _reading(
@@ -126,10 +114,123 @@ def _method(
     return lib.proved_methods(counts)[0] if asked is None else asked
 
 
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bounded:
+    """What was found.
+
+    Attributes:
+        read: What was guessed.
+        method: The method for counts; None for a reading that only one bound reads.
+        delta: Of claim and bounds.
+        alpha: Chance of being wrong that is accepted.
+        compare: Whether every method is shown.
+        bounds: That of the method, or of each.
+        test: Of the claim; None if there is none.
+        ended: The verdict on the claim, and why if it is no answer.
+    """
+
+    read: "lib.Reading"
+    method: str | None
+    delta: float
+    alpha: float
+    compare: bool
+    bounds: "list[lib.LowerBound | lib.ParameterBound]"
+    test: "lib.ClaimTest | None"
+    ended: "tuple[lib.Verdict, str] | None"
+
+    @classmethod
+    def of(
+        cls,
+        read: "lib.Reading",
+        method: str | None,
+        epsilon: float | None,
+        delta: float,
+        alpha: float,
+        *,
+        compare: bool,
+    ) -> Self:
+        bounds = _bounds(read, method, compare=compare, delta=delta, alpha=alpha)
+        test = ended = None
+        if epsilon is not None:
+            claim = lib.ApproxDP(epsilon=epsilon, delta=delta)
+            test = _test(read, method, claim, alpha)
+            ended = _ended(read, method, test)
+        return cls(
+            read=read,
+            method=method,
+            delta=delta,
+            alpha=alpha,
+            compare=compare,
+            bounds=bounds,
+            test=test,
+            ended=ended,
+        )
+
+    def json(self) -> str:
+        first = lib.encode(self.bounds[0])
+        return _canonical.text(
+            {
+                "format": "dpaudit.bound.1",
+                "reading": lib.encode(self.read),
+                "bounds": lib.encode(self.bounds),
+                "ceiling": self._ceiling(),
+                "verdict": self.ended and str(self.ended[0]),
+                "reason": self.ended and self.ended[1],
+                "claim": self._claim(),
+                **{name: first[name] for name in ("epsilon_lower",) if name in first},
+            }
+        )
+
+    def text(self) -> str:
+        lines = []
+        if self.test and self.ended:
+            said = str(self.test)
+            said += f", by the {self.method} method" if self.compare else ""
+            lines.append(f"{lib.opening(*self.ended)} {said[0].upper()}{said[1:]}.")
+        lines += self._table() if self.compare else [f"{self.bounds[0]}"]
+        return "\n".join(lines)
+
+    def _table(self) -> list[str]:
+        lines = [f"{'method':<10}{'tier':<6}{'epsilon':>8}   for"]
+        for found in self.bounds:
+            value = getattr(found, "epsilon_lower", None)
+            shown = value if value is not None else getattr(found, "model_epsilon", 0.0)
+            low, about = lib.rounded_down(shown), lib.ABOUT[found.method]
+            lines.append(f"{found.method:<10}{found.tier:<6}{low:>8}   {about}")
+        return [
+            *lines,
+            f"all at delta = {self.delta:g}, alpha = {self.alpha:g}; with every guess "
+            f"right the {self.bounds[0].method} bound would be {self._ceiling():.3f}",
+        ]
+
+    def _ceiling(self) -> float | None:
+        """Return what the method would have said, had every guess been right."""
+        if self.read.counted is None:
+            return None
+        by = lib.METHODS[self.bounds[0].method]
+        by = lib.Exact() if isinstance(by, lib.GaussianFamily) else by  # another tier
+        best = self.read.counted.perfect()
+        return by.epsilon_lower(best, delta=self.delta, alpha=self.alpha).epsilon_lower
+
+    def _claim(self) -> "dict[str, float | bool | str] | None":
+        if self.test is None:
+            return None
+        ((epsilon,), (delta,)) = self.test.claim.points()
+        return {
+            "epsilon": float(epsilon),
+            "delta": float(delta),
+            "p_value": self.test.p_value,
+            "alpha": self.test.alpha,
+            "refuted": self.test.refuted,
+            "method": self.method or self.bounds[0].method,
+        }
+
+
 def _bounds(
     read: "lib.Reading",
-    *,
     method: str | None,
+    *,
     compare: bool,
     delta: float,
     alpha: float,
@@ -143,130 +244,26 @@ def _bounds(
     return [lib.bound_counts(name, counts, delta=delta, alpha=alpha) for name in names]
 
 
-def _claim_test(
-    read: "lib.Reading",
-    *,
-    method: str | None,
-    epsilon: float | None,
-    delta: float,
-    alpha: float,
-) -> "lib.ClaimTest | None":
-    if epsilon is None:
-        return None
+def _test(
+    read: "lib.Reading", method: str | None, claim: "lib.Guarantee", alpha: float
+) -> "lib.ClaimTest":
     bound = None if method is None else lib.METHODS[method]
     assert not isinstance(bound, lib.GaussianFamily)  # it tests no such claim
-    claim = lib.ApproxDP(epsilon=epsilon, delta=delta)
     return lib.test_claim(claim, read, alpha=alpha, bound=bound)
 
 
 def _ended(
-    read: "lib.Reading",
-    test: "lib.ClaimTest",
-    *,
-    method: str | None,
-    epsilon: float | None,
-    delta: float,
-    alpha: float,
+    read: "lib.Reading", method: str | None, test: "lib.ClaimTest"
 ) -> "tuple[lib.Verdict, str]":
     """Return the verdict, and why if it is no answer.
 
     Nothing but the guesses shows that a canary went in, so they have to show it.
     """
-    best = _claim_test(
-        read.perfect(), method=method, epsilon=epsilon, delta=delta, alpha=alpha
-    )
-    silence = _claim_test(read, method=method, epsilon=0.0, delta=0.0, alpha=lib.SURE)
-    assert best is not None  # there is a claim
-    assert silence is not None
+    best = _test(read.perfect(), method, test.claim, test.alpha)
+    nothing = lib.ApproxDP(epsilon=0.0, delta=0.0)
+    silence = _test(read, method, nothing, lib.SURE)
     return lib.verdict_of(
         refuted=test.refuted,
         could=test.refuted or best.refuted,
         controls=[lib.better_than_chance(silence)],
-    )
-
-
-def _ceiling(
-    read: "lib.Reading", method: str, *, delta: float, alpha: float
-) -> float | None:
-    """Return what the method would have said, had every guess been right."""
-    if read.counted is None:
-        return None
-    by = lib.METHODS[method]
-    by = lib.Exact() if isinstance(by, lib.GaussianFamily) else by  # of another tier
-    best = read.counted.perfect()
-    return by.epsilon_lower(best, delta=delta, alpha=alpha).epsilon_lower
-
-
-def _as_json(
-    read: "lib.Reading",
-    bounds: "list[lib.LowerBound | lib.ParameterBound]",
-    test: "lib.ClaimTest | None",
-    ended: "tuple[lib.Verdict, str] | None",
-    method: str | None,
-    *,
-    delta: float,
-    alpha: float,
-) -> str:
-    first = lib.encode(bounds[0])
-    found = (
-        {"epsilon_lower": first["epsilon_lower"]} if "epsilon_lower" in first else {}
-    )
-    return _canonical.text(
-        {
-            "format": "dpaudit.bound.1",
-            "reading": lib.encode(read),
-            "bounds": lib.encode(bounds),
-            "ceiling": _ceiling(read, bounds[0].method, delta=delta, alpha=alpha),
-            "verdict": ended and str(ended[0]),
-            "reason": ended and ended[1],
-            "claim": _claim_json(test, method or bounds[0].method),
-            **found,
-        }
-    )
-
-
-def _claim_json(
-    test: "lib.ClaimTest | None", method: str
-) -> "dict[str, float | bool | str] | None":
-    if test is None:
-        return None
-    ((epsilon,), (delta,)) = test.claim.points()
-    return {
-        "epsilon": float(epsilon),
-        "delta": float(delta),
-        "p_value": test.p_value,
-        "alpha": test.alpha,
-        "refuted": test.refuted,
-        "method": method,
-    }
-
-
-def _print(
-    read: "lib.Reading",
-    bounds: "list[lib.LowerBound | lib.ParameterBound]",
-    test: "lib.ClaimTest | None",
-    ended: "tuple[lib.Verdict, str] | None",
-    method: str | None,
-    *,
-    compare: bool,
-    delta: float,
-    alpha: float,
-) -> None:
-    if test and ended:
-        said = str(test) + (f", by the {method} method" if compare else "")
-        typer.echo(f"{lib.opening(*ended)} {said[0].upper()}{said[1:]}.")
-    if not compare:
-        typer.echo(bounds[0])
-        return
-
-    typer.echo(f"{'method':<10}{'tier':<6}{'epsilon':>8}   for")
-    for found in bounds:
-        value = getattr(found, "epsilon_lower", None)
-        shown = value if value is not None else getattr(found, "model_epsilon", 0.0)
-        low, about = lib.rounded_down(shown), lib.ABOUT[found.method]
-        typer.echo(f"{found.method:<10}{found.tier:<6}{low:>8}   {about}")
-    ceiling = _ceiling(read, bounds[0].method, delta=delta, alpha=alpha)
-    typer.echo(
-        f"all at delta = {delta:g}, alpha = {alpha:g}; with every guess right the "
-        f"{bounds[0].method} bound would be {ceiling:.3f}"
     )
