@@ -12,7 +12,6 @@ _NEEDS = {
         "test_misuse.py",
         *(f"training/{name}" for name in ("opacus", "black_box", "text")),
         "testing/conformance/test_opacus_adapter.py",
-        "reporting/loggers/test_tensorboard.py",
         "reporting/test_published.py",
     ],
     "jax": [
@@ -27,11 +26,9 @@ _NEEDS = {
         "training/text/test_inserting.py",
         "reporting/test_model_card_huggingface.py",
     ],
-    "mlflow": ["reporting/loggers/test_mlflow.py"],
-    "tensorboard": ["reporting/loggers/test_tensorboard.py"],
     "report": [
         "test_misuse.py",
-        *(f"reporting/{name}" for name in ("report", "loggers")),
+        "reporting/report",
         *(
             f"reporting/test_{name}.py"
             for name in ("curves", "live", "model_card", "power_picture")

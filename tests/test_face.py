@@ -105,7 +105,6 @@ def test_import_loads_nothing_heavy():
         ("loky", "dpaudit.engines.local", "sweep"),
         ("ray", "dpaudit.engines.cluster", "ray"),
         ("dp_accounting", "dpaudit.accounting", "accounting"),
-        ("mlflow", "dpaudit.reporting.loggers.mlflow", "mlflow"),
         ("pyarrow", "dpaudit.tables.parquet", "tables"),
         ("flwr", "dpaudit.training.flower", "flower"),
     ],

@@ -48,7 +48,6 @@ from dpaudit.mechanisms.local import LocalLaplace, LocalRandomisedResponse
 from dpaudit.mechanisms.noise import GaussianNoise
 from dpaudit.mechanisms.sets import CountInSets
 from dpaudit.privacy.guarantees import Adjacency
-from dpaudit.reporting.loggers.plain import as_metrics
 from dpaudit.testing import Calls, OneValue, audit_function, fixed_key
 
 __all__ = ["CLAIM", "GAMES", "Audit", "key_of"]
@@ -193,7 +192,7 @@ def adaptive_training(rng: np.random.Generator, _folder: Path) -> None:
         rng=rng,
         key=key_of(rng),
     )
-    assert as_metrics(result)["dpaudit/method"] == "rounds"
+    assert result.metrics()["dpaudit/method"] == "rounds"
 
 
 # Many runs

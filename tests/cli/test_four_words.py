@@ -25,7 +25,6 @@ from dpaudit.game.ledger import Fault, How, Ledger, Look, Road, accepted_roads
 from dpaudit.game.result import TrainingRecord, effect_seen, judge
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Control, Verdict
-from dpaudit.reporting.loggers.plain import as_metrics
 from dpaudit.reporting.model_card import model_card_section
 from dpaudit.reporting.report import report_html
 from dpaudit.testing.functions import FunctionResult
@@ -218,7 +217,7 @@ def test_every_result_has_the_word_and_its_exit_code(kind, word):
 @pytest.mark.parametrize(("kind", "word"), WORDS)
 def test_every_document_has_the_word(kind, word):
     result = KINDS[kind](word)
-    metrics = as_metrics(result)
+    metrics = result.metrics()
     assert metrics["dpaudit/verdict"] == word
     assert metrics.get("dpaudit/refuted", False) is (word == "refuted")
     plain = json.loads(result.to_json())
@@ -241,7 +240,7 @@ def test_a_void_audit_shows_nothing_of_the_claim():
         assert "p = " not in said
         assert "p-value" not in said
     about = {"epsilon_lower", "p_value", "refuted", "ceiling"}
-    assert not {f"dpaudit/{name}" for name in about} & set(as_metrics(result))
+    assert not {f"dpaudit/{name}" for name in about} & set(result.metrics())
 
 
 def test_what_was_looked_at_is_told_wherever_there_is_room():

@@ -37,7 +37,6 @@ from dpaudit.game import Referee
 from dpaudit.game.result import conclude
 from dpaudit.mechanisms.local import LocalRandomisedResponse
 from dpaudit.privacy.guarantees import Adjacency
-from dpaudit.reporting.loggers.plain import as_metrics
 from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
 
@@ -241,7 +240,7 @@ def test_redacted_evidence_is_the_same_for_every_key_with_the_same_count():
 def test_metrics_are_the_same_for_every_key_with_the_same_count():
     found = []
     for key in KEYS:
-        metrics = as_metrics(revealed(key).result)
+        metrics = revealed(key).result.metrics()
         committed = metrics.pop("dpaudit/commitment")
         assert committed == register(DESIGN, key).commitment.sha256
         found.append(metrics)

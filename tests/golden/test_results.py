@@ -13,7 +13,6 @@ from torch.utils.data import TensorDataset
 from dpaudit import ApproxDP, Coins, Design, OneRun, PureDP, explain
 from dpaudit.evidence import seal, verify
 from dpaudit.privacy.guarantees import Adjacency
-from dpaudit.reporting.loggers.plain import as_metrics
 from dpaudit.reporting.model_card import model_card_section
 from dpaudit.reporting.report import report_html
 from dpaudit.testing.functions import Calls, OneValue, audit_function
@@ -28,7 +27,7 @@ def shown(result):
         "print": f"{result}\n",
         "explain": f"{explain(result)}\n",
         "notebook": words_of(result._repr_html_()),
-        "metrics": pretty(json.dumps(as_metrics(result))),
+        "metrics": pretty(json.dumps(result.metrics())),
         "model card": model_card_section(result),
         "report": words_of(report_html(result)),
         "JSON": pretty(result.to_json()),

@@ -29,7 +29,6 @@ from dpaudit.evidence import (
 )
 from dpaudit.game import Referee
 from dpaudit.game.result import conclude
-from dpaudit.reporting.loggers.plain import as_metrics
 from dpaudit.reporting.model_card import model_card_section
 from dpaudit.reporting.report import report_html
 from dpaudit.tables.tally import Shard, conclude_scores, tally_scores
@@ -97,7 +96,7 @@ def _brief(result):
     return {
         "print": f"{result}",
         "notebook": result._repr_html_(),
-        "metrics": json.dumps(as_metrics(result)),
+        "metrics": json.dumps(result.metrics()),
         "result": result.to_json(),
     }
 

@@ -24,6 +24,7 @@ from dpaudit.game import words
 from dpaudit.game.configuration import Detectable, RunConfiguration
 from dpaudit.game.design import Commitment, Design
 from dpaudit.game.ledger import Fault, Ledger
+from dpaudit.game.metrics import Metric, metrics_of
 from dpaudit.game.rules import AdaptiveCount, JudgingBound, Rules
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
@@ -254,6 +255,25 @@ class Result(Document):
 
     def _repr_html_(self) -> str:
         return words.html(self)
+
+    def metrics(self) -> dict[str, Metric]:
+        """Return a flat dict of numbers, and the words they need, for any logger.
+
+        Names are stable: one is never given another meaning.
+
+        Example:
+            >>> from dpaudit import OneRun
+            >>> from dpaudit.bounds import Counts
+            >>> rules = OneRun(guesses=100)
+            >>> design = Design(canaries=100, rules=rules, claim=PureDP(epsilon=0.5))
+            >>> counts = Counts(canaries=100, guesses=100, correct=75)
+            >>> found = judge(counts, design=design, commitment=None).metrics()
+            >>> round(found["dpaudit/epsilon_lower"], 6), found["dpaudit/delta"]
+            (0.702214, 0.0)
+            >>> found["dpaudit/verdict"], found["dpaudit/tier"]
+            ('refuted', 'A')
+        """
+        return metrics_of(self)
 
 
 def conclude(

@@ -10,13 +10,15 @@ Numbers are as the result holds them, so they may be infinite: an accountant's c
 promise no epsilon at all at a delta of 0.
 """
 
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from dpaudit.bounds.bound import ParameterBound
-from dpaudit.game.result import Result, TrainingRecord
 from dpaudit.game.verdict import Verdict
 
-__all__ = ["Metric", "as_metrics"]
+if TYPE_CHECKING:
+    from dpaudit.game.result import Result, TrainingRecord
+
+__all__ = ["Metric", "metrics_of"]
 
 Metric: TypeAlias = float | int | bool | str
 
@@ -33,25 +35,8 @@ _ABOUT_CLAIM = {
 }
 
 
-def as_metrics(result: Result) -> dict[str, Metric]:
-    """Return what a result says as a flat dict with stable names.
-
-    Args:
-        result: Of any audit.
-
-    Example:
-        >>> from dpaudit import Design, OneRun, PureDP
-        >>> from dpaudit.bounds import Counts
-        >>> from dpaudit.game.result import judge
-        >>> rules = OneRun(guesses=100)
-        >>> design = Design(canaries=100, rules=rules, claim=PureDP(epsilon=0.5))
-        >>> counts = Counts(canaries=100, guesses=100, correct=75)
-        >>> metrics = as_metrics(judge(counts, design=design, commitment=None))
-        >>> round(metrics["dpaudit/epsilon_lower"], 6), metrics["dpaudit/delta"]
-        (0.702214, 0.0)
-        >>> metrics["dpaudit/verdict"], metrics["dpaudit/tier"]
-        ('refuted', 'A')
-    """
+def metrics_of(result: "Result") -> dict[str, Metric]:
+    """Return what a result says as a flat dict with stable names."""
     found = {**_verdict(result), **_evidence(result)}
     if result.training is not None:
         found |= _training(result.training)
@@ -60,7 +45,7 @@ def as_metrics(result: Result) -> dict[str, Metric]:
     return {f"dpaudit/{name}": value for name, value in found.items()}
 
 
-def _verdict(result: Result) -> dict[str, Metric]:
+def _verdict(result: "Result") -> dict[str, Metric]:
     bound, test = result.bound, result.claim_test
     word: dict[str, Metric] = {"verdict": str(result.verdict)}
     if result.reason:
@@ -79,7 +64,7 @@ def _verdict(result: Result) -> dict[str, Metric]:
     }
 
 
-def _evidence(result: Result) -> dict[str, Metric]:
+def _evidence(result: "Result") -> dict[str, Metric]:
     right, guesses = result.reading.right_and_made()
     found: dict[str, Metric] = {
         "ceiling": result.ceiling,
@@ -96,7 +81,7 @@ def _evidence(result: Result) -> dict[str, Metric]:
     return found
 
 
-def _training(training: TrainingRecord) -> dict[str, Metric]:
+def _training(training: "TrainingRecord") -> dict[str, Metric]:
     found: dict[str, Metric] = {"steps": training.steps, "trusted": training.trusted}
     return found | ({} if training.family is None else _tier_b(training.family))
 

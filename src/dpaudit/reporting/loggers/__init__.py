@@ -1,1 +1,0 @@
-"""Results where people already keep theirs: a dict, MLflow, TensorBoard."""
