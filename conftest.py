@@ -20,33 +20,6 @@ hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("fixed")
 
 
-# Modules whose tests take longest, much of it waiting. They come first, so that none of
-# them is still running when the others are done.
-LONGEST = (
-    "lab/tests/sweeps/test_cluster.py",
-    "lab/tests/calibration/test_table.py",
-    "tests/dpsgd/test_plans_at_size.py",
-    "lab/tests/bugzoo/test_zoo.py",
-    "tests/dpsgd/test_planning.py",
-    "lab/tests/power/test_power.py",
-    "tests/accounting/test_curves.py",
-    "tests/cli/test_plan.py",
-    "tests/training/jax_privacy/test_audit.py",
-    "tests/plugin/test_plugin.py",
-    "lab/tests/measure/test_soak.py",
-    "lab/tests/bugzoo/test_default.py",
-    "lab/tests/bugzoo/test_ranks.py",
-    "tests/training/opacus/test_ranks.py",
-    "tests/training/test_noise.py",
-    "tests/training/opacus/test_audit.py",
-)
-
-
-def pytest_collection_modifyitems(items):
-    places = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.nodeid.split("::")[0], len(LONGEST)))
-
-
 @pytest.fixture(autouse=True)
 def _a_process_of_its_own(monkeypatch):
     """Let each test use the keys of others; within one, a key has one output.

@@ -16,6 +16,10 @@ walk:
 docs:
     .ci/docs
 
-# all that CI runs
+# all that every change must pass
 ci:
     bash .ci/run
+
+# the rest of CI, or some parts of it
+nightly *parts:
+    bash .ci/nightly {{parts}}

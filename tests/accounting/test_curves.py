@@ -51,6 +51,7 @@ def sampled_delta(noise, rate, epsilon):
     return max(one_way(present, absent), one_way(absent, present))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("history", "mu"),
     [
@@ -98,6 +99,7 @@ def test_many_small_steps_approach_the_gaussian_of_the_central_limit():
     assert curve.epsilon_at(1e-5) == pytest.approx(gaussian_epsilon(mu, 1e-5), rel=0.05)
 
 
+@pytest.mark.nightly
 def test_composed_kinds_spend_more_than_each_alone_and_less_than_their_sum():
     sampled, full = (1.0, 0.05, 50), (5.0, 1.0, 4)
     both = accountant_curve([sampled, full]).epsilon_at(1e-5)
@@ -106,12 +108,14 @@ def test_composed_kinds_spend_more_than_each_alone_and_less_than_their_sum():
     assert max(alone) < both < sum(parts)
 
 
+@pytest.mark.nightly
 def test_sampling_every_record_with_almost_certainty_is_not_sampling():
     almost = accountant_curve([(4.0, 1 - 1e-9, 4)])
     full = accountant_curve([(4.0, 1.0, 4)])
     assert almost.epsilon_at(1e-5) == pytest.approx(full.epsilon_at(1e-5), rel=1e-3)
 
 
+@pytest.mark.nightly
 def test_a_curve_is_about_adding_or_removing_and_not_too_long():
     curve = accountant_curve([(1.0, 0.2, 10)])
     assert curve.adjacency == Adjacency.ADD_REMOVE

@@ -23,6 +23,7 @@ def spent(noise, sample_rate, steps, delta, method):
     return ACCOUNTANTS[method]().compose(step, steps).get_epsilon(delta)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("epsilon", "sample_rate", "steps", "method", "noise"),
     [
@@ -45,6 +46,7 @@ def test_noise_gives_the_published_figures(epsilon, sample_rate, steps, method, 
     assert got == pytest.approx(noise, abs=1.5e-5)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("method", ["rdp", "pld"])
 @pytest.mark.parametrize(
     ("epsilon", "delta", "sample_rate", "steps"),

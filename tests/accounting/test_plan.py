@@ -17,6 +17,7 @@ def planned(*arguments):
     return json.loads(done.stdout)
 
 
+@pytest.mark.nightly
 def test_the_paper_s_noise_and_its_limits():
     """By the RDP accountant 2.4224; by PLD that noise has 1.815, and 1.426 at 2e-4."""
     plan = planned("--epsilon=2")
@@ -26,6 +27,7 @@ def test_the_paper_s_noise_and_its_limits():
     assert plan["ceiling"] == pytest.approx(1.426, abs=2e-3)
 
 
+@pytest.mark.nightly
 def test_a_noise_alone_claims_what_the_accountant_proves_of_it():
     design = planned("--noise=2.4224")["design"]
     assert design["claim"]["epsilon"] == pytest.approx(1.815, abs=2e-3)

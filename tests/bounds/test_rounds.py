@@ -147,6 +147,7 @@ def one_game(rng):
     return game(rounds, uniforms, weights=weights, noise_uniform=noise), dropped
 
 
+@pytest.mark.nightly
 def test_passing_when_ahead_is_no_use():
     """400 games; without the empty rounds' uniforms it would be nearly twice alpha.
 

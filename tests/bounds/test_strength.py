@@ -64,6 +64,7 @@ def test_a_claim_that_no_guess_can_refute_has_no_least_count():
     assert accuracy_caught(claim, canaries=9, guesses=9, alpha=0.05) is None
 
 
+@pytest.mark.nightly
 def test_rounding_up_takes_few_steps_however_many_guesses_there_are(monkeypatch):
     """One float after the other took millions of steps with 1e15 guesses."""
     calls = []

@@ -36,6 +36,7 @@ def test_xor_as_typed():
     assert lines[-1].startswith("The mechanism claims no privacy at all")
 
 
+@pytest.mark.nightly
 def test_count_as_typed():
     found, whole = rungs("count", "--n", "100")
     assert (whole["elements"], whole["guesses"], whole["mechanism"]) == (
@@ -101,6 +102,7 @@ def test_the_seed_decides_what_is_simulated():
     assert one != other
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("set_size", "least"), [(2, 1.0), (10, 0.5)])
 def test_the_set_size_is_taken(set_size, least):
     """Half of all pairs are alike, and then known; guesses about the rest are coins."""

@@ -105,6 +105,7 @@ def test_without_delta_nothing_limits_gaussian_noise():
     assert 0 < plan["expected"]["mean"] < 2
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("accountant")
 def test_a_target_is_answered_with_numbers_of_canaries():
     without = [option for option in SMALL if "--coordinates" not in option]
@@ -116,6 +117,7 @@ def test_a_target_is_answered_with_numbers_of_canaries():
     assert plan["expected"]["mean"] == pytest.approx(0.6, abs=0.06)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("accountant")
 def test_a_target_above_the_ceiling_is_said_to_be_out_of_reach():
     done = run(*SMALL, "--target-epsilon=5")

@@ -41,6 +41,7 @@ def test_a_release_is_built_where_no_test_ran_and_published_where_nothing_is_bui
     assert needs == {"test": [], "build": ["test"], "publish": ["build"]}
     for words, where in (
         ("bash .ci/run", "test"),
+        ("bash .ci/nightly", "test"),
         ("bash .ci/build", "build"),
         ("upload-artifact", "build"),
         ("download-artifact", "publish"),
@@ -48,6 +49,29 @@ def test_a_release_is_built_where_no_test_ran_and_published_where_nothing_is_bui
         ("id-token: write", "publish"),
     ):
         assert [name for name, job in release.items() if words in job] == [where]
+
+
+def test_every_folder_of_tests_is_in_one_job_of_every_change():
+    words = (ROOT / ".ci" / "run").read_text("utf-8").split("finish")[-2].split()
+    named = [word for word in words if word.startswith(("tests/", "src", "lab/"))]
+    tests = ROOT / "tests"
+    apart = {"tests/training/flower", "tests/training/pfl"}  # .ci/nightly federated
+    for place in (*tests.iterdir(), *(tests / "training").iterdir()):
+        path = place.relative_to(ROOT).as_posix()
+        holds_tests = place.name.startswith("test_") or any(place.rglob("test_*.py"))
+        if holds_tests and path not in {"tests/training", *apart}:
+            fitting = [name for name in named if place.match(name)]
+            assert len(fitting) == 1, path
+    assert {"src", "lab/src", "lab/tests"} <= {*named}
+
+
+def test_the_workflow_of_every_night_runs_every_part():
+    script = (ROOT / ".ci" / "nightly").read_text("utf-8")
+    (parts,) = re.findall(r"(?m)^parts=\$\{\*:-(.*)\}$", script)
+    night = jobs("nightly.yml")["part"]
+    (some,) = re.findall(r"part: \[(.*)\]", night)
+    more = re.findall(r"- \{ part: (\w+),", night)
+    assert [*some.split(", "), *more] == parts.split()
 
 
 def test_no_key_is_kept_with_the_sources():

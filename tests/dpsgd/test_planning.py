@@ -327,6 +327,7 @@ def planned():
     )
 
 
+@pytest.mark.nightly
 def test_the_prediction_is_what_whole_audits_find(planned):
     found = np.array(
         [
@@ -343,6 +344,7 @@ def test_the_prediction_is_what_whole_audits_find(planned):
     assert planned.expected.spread == pytest.approx(found.std(ddof=1), rel=0.5)
 
 
+@pytest.mark.nightly
 def test_the_fault_is_caught_nine_times_in_ten_and_the_truth_hardly_ever(planned):
     """5 audits each; 1 or none at a chance of 0.9 happen once in 2,000 times."""
 
@@ -438,6 +440,7 @@ def test_few_coordinates_are_planned_for_one_run():
     assert plan.rules.guesses <= 12
 
 
+@pytest.mark.nightly
 def test_as_many_canaries_as_needed_are_enough_and_half_of_them_are_not():
     training = Training(steps=1, rate=1.0, noise=1.2)
     needed = canaries_needed(

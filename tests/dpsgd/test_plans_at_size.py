@@ -21,6 +21,8 @@ from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.game.rules import OneRun
 from dpaudit.testing import fixed_key
 
+pytestmark = pytest.mark.nightly
+
 DELTA, ALPHA = 1e-5, 0.05
 CLAIM = ApproxDP(epsilon=2.0, delta=DELTA)
 # The noise that the RDP accountant asks for, for epsilon = 2 at delta = 1e-5.

@@ -108,6 +108,7 @@ def only_what_is_needed(monkeypatch):
     return "-p", "xdist", "-p", "_dpaudit_pytest", "-n2", "--dp-audit-report=out"
 
 
+@pytest.mark.nightly
 def test_workers_of_xdist_share_one_alpha_and_one_seed(
     suite, pytester, only_what_is_needed
 ):
@@ -126,6 +127,7 @@ def test_workers_of_xdist_share_one_alpha_and_one_seed(
     )
 
 
+@pytest.mark.nightly
 def test_a_test_that_every_worker_runs_counts_for_each(
     suite, pytester, only_what_is_needed
 ):

@@ -107,11 +107,13 @@ def honest_runs():
     return [watched(honest([7, seed], 40, 64), multiplier=0.7) for seed in range(2000)]
 
 
+@pytest.mark.nightly
 def test_honest_noise_is_hardly_ever_called_faulty():
     """Of 2,000 runs 0.2 at most are expected: more than 3 once in 17,000 times."""
     assert sum(bool(watch.found()[1]) for watch in honest_runs()) <= 3
 
 
+@pytest.mark.nightly
 def test_honest_noise_is_called_faulty_as_often_as_allowed(monkeypatch):
     """At a budget of a tenth: 200 runs at most, 60 more once in 200,000 times.
 

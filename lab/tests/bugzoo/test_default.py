@@ -19,7 +19,10 @@ from dpaudit_lab.bugzoo import BUGS, default_audit
 from dpaudit_lab.bugzoo.newcomers import NEWCOMERS
 
 torch.set_num_threads(1)
-pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG turned off:UserWarning")
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.filterwarnings("ignore:Secure RNG turned off:UserWarning"),
+]
 
 DESIGN = Design(  # which takes no time to plan
     canaries=500,

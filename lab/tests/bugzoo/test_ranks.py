@@ -7,6 +7,8 @@ import pytest
 
 from dpaudit_lab.bugzoo.processes import on_two_ranks
 
+pytestmark = pytest.mark.nightly
+
 
 def test_noise_on_two_ranks_is_shared_repeated_or_missing_as_the_bugs_say(monkeypatch):
     """24,000 numbers of noise 2.25: five standard errors are 2.3 %, fixed seed."""

@@ -28,6 +28,7 @@ def test_there_are_38_bugs_each_with_a_story():
         assert bool(insertion_name(bug.insertion)) == bool(bug.canaries)
 
 
+@pytest.mark.nightly
 def test_newcomers_spend_more_than_they_claim():
     for bug in NEWCOMERS:
         assert bug.truth.epsilon > 1.4 * epsilon_of(bug.truth.claimed)
@@ -56,6 +57,7 @@ def test_bounds_of_the_truth_are_for_the_runs_as_they_are():
     assert len(layers) == 17
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "name",
     [
@@ -74,6 +76,7 @@ def test_a_bug_on_two_ranks_is_caught_in_one_run():
     assert audit_bug(BUGS["noise-same-in-shards"], seed=7).caught
 
 
+@pytest.mark.nightly
 def test_without_its_bug_the_audit_by_examples_catches_nothing():
     """Fixed seed; an honest run is refuted at 0.05 at most once in 20 seeds."""
     honest = replace(BUGS["ghost-norm-missing-layer"], plant=lambda run: None)

@@ -52,6 +52,7 @@ def small():
     return rows_of(plan(small=True, only=Part.RULES, audits=AUDITS))
 
 
+@pytest.mark.nightly
 def test_none_of_our_rules_fails(small):
     assert [row for row in small if row.ours and row.fails] == []
 
@@ -89,6 +90,7 @@ def test_an_exact_row_has_no_limits_but_itself(small):
     }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("alpha", [0.05, 0.001])
 @pytest.mark.parametrize("canaries", [100, 1000, 10_000])
 def test_no_exact_sum_of_ours_exceeds_its_level(canaries, alpha):

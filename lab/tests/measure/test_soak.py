@@ -80,6 +80,7 @@ def test_memory_that_grows_is_not_flat(growth, flat, tmp_path, capsys):
     assert f"the last is {ratio:.4f} of the second" in capsys.readouterr().out
 
 
+@pytest.mark.nightly
 def test_a_few_dozen_audits_of_most_kinds_leave_nothing_behind(tmp_path):
     """In a process of its own, as it counts its files, threads and children."""
     done = subprocess.run(

@@ -135,6 +135,7 @@ def test_the_expected_bound_is_the_sum_over_all_counts(bound, task, guesses):
     assert found == pytest.approx(summed(bound, task, guesses), abs=1e-3)
 
 
+@pytest.mark.nightly
 def test_the_planned_numbers_are_the_best_of_all(plan):
     for bound, guesses in ((Exact(), plan.exact), (Steinke(), plan.steinke)):
         every = {k: summed(bound, SMALL, k) for k in range(1, 21)}
@@ -148,6 +149,7 @@ def test_weighting_is_not_planned_where_it_shows_less():
     assert planned(Task(canaries=24, mu=50.0)).weighted is None
 
 
+@pytest.mark.nightly
 def test_the_expected_weighted_bound_is_near_the_mean_of_draws():
     """Within 5 standard errors and 0.02 for the law that the plan takes on trust."""
     task, guesses = Task(canaries=200), 40

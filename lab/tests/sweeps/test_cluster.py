@@ -19,6 +19,8 @@ from dpaudit.errors import InvalidInputError, UnreachableError, WorkerDiedError
 from dpaudit_lab.sweeps.store import Store
 from dpaudit_lab.sweeps.sweep import Sweep, run
 
+pytestmark = pytest.mark.nightly
+
 ENGINE = RayEngine(workers=2)
 
 # Ray asks a node five times before it calls it dead: every 3 s, unless told otherwise.

@@ -237,6 +237,7 @@ def scaling(privatizer, factor):
     return optax.GradientTransformation(privatizer.init, update)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("factor", [1.0, 0.0, -1.0, 0.01, 0.5, 100.0])
 def test_a_run_that_loses_its_canaries_is_not_reassured(factor):
     """The error is about 0.045: each fault lies 11 or more from a slope of 1."""

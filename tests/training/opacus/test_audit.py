@@ -94,6 +94,7 @@ def test_a_sum_rises_by_the_clipping_norm_where_a_canary_joins(mode, clip, reduc
     )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mode", ["hooks", "ew", "functorch"])
 @pytest.mark.parametrize(("norm", "rise"), [(1.0, 1.0), (5.0, 1.0), (0.5, 0.5)])
 def test_a_record_is_clipped_like_any_record(mode, norm, rise, monkeypatch):
@@ -381,6 +382,7 @@ def test_no_coin_can_be_reached_from_what_the_guesser_holds():
     assert not any(isinstance(thing, TrainingAudit | Draws) for thing in held)
 
 
+@pytest.mark.nightly
 def test_a_plan_reads_the_run_and_its_audit_is_what_it_says():
     run = private_run()
     plan = plan_opacus(

@@ -10,6 +10,8 @@ import pytest
 from private_runs import NOISE, slope
 from ranks import MODES, STEPS
 
+pytestmark = pytest.mark.nightly
+
 WORLD = 2
 
 
