@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -230,12 +231,12 @@ def test_a_perfect_ranking_of_many_canaries_shows_a_large_epsilon():
     assert 5 < lower(reading, delta=1e-6) < 7.5
 
 
-@pytest.mark.parametrize("canaries", [1, 2, 10, 1000])
-@pytest.mark.parametrize("delta", [0.0, 1e-5, 0.1])
-def test_says_nothing_at_or_below_chance(canaries, delta):
-    even = Ranked(canaries=canaries, right=np.arange(canaries) % 2 == 1)
-    none = Ranked(canaries=canaries, right=np.zeros(canaries, bool))
-    assert lower(even, delta=delta) == lower(none, delta=delta) == 0.0
+def test_says_nothing_at_or_below_chance(subtests):
+    for canaries, delta in product([1, 2, 10, 1000], [0.0, 1e-5, 0.1]):
+        with subtests.test(canaries=canaries, delta=delta):
+            even = Ranked(canaries=canaries, right=np.arange(canaries) % 2 == 1)
+            none = Ranked(canaries=canaries, right=np.zeros(canaries, bool))
+            assert lower(even, delta=delta) == lower(none, delta=delta) == 0.0
 
 
 @pytest.mark.parametrize("epsilon", [700.0, 745.0, 746.0, 1e6])
@@ -267,22 +268,23 @@ def test_of_guesses_that_are_equally_sure_the_wrong_ones_come_first():
     np.testing.assert_array_equal(Ranked.of(log_odds, bits).right, right[order])
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(
-    ("alpha", "delta"),
-    [(0.05, 0.0), (0.05, 1e-5), (0.05, 1e-4), (0.3, 1e-4), (1e-6, 0)],
-)
-def test_what_is_clearly_rejected_is_rejected_and_most_is_clear(seed, alpha, delta):
+def test_what_is_clearly_rejected_is_rejected_and_most_is_clear(subtests):
     """At every epsilon of the grid, not only up to the first that is not rejected."""
-    rng = np.random.default_rng(seed)
-    right = rng.random(600) < np.linspace(0.98 - 0.05 * seed, 0.5, 600)
-    reading = Ranked(canaries=600 * (1 + seed), right=right)
-    test = _Test(reading, delta=delta, alpha=alpha)
-    epsilons = 0.01 * np.arange(400)
-    clear = test.clearly_rejects(epsilons)
-    rejected = np.array([test.p_value(epsilon) <= alpha for epsilon in epsilons])
-    assert not np.any(clear & ~rejected)
-    assert clear.sum() >= 0.7 * rejected.sum() > 20
+    for seed, (alpha, delta) in product(
+        range(3), [(0.05, 0.0), (0.05, 1e-5), (0.05, 1e-4), (0.3, 1e-4), (1e-6, 0)]
+    ):
+        with subtests.test(seed=seed, alpha=alpha, delta=delta):
+            rng = np.random.default_rng(seed)
+            right = rng.random(600) < np.linspace(0.98 - 0.05 * seed, 0.5, 600)
+            reading = Ranked(canaries=600 * (1 + seed), right=right)
+            test = _Test(reading, delta=delta, alpha=alpha)
+            epsilons = 0.01 * np.arange(400)
+            clear = test.clearly_rejects(epsilons)
+            rejected = np.array(
+                [test.p_value(epsilon) <= alpha for epsilon in epsilons]
+            )
+            assert not np.any(clear & ~rejected)
+            assert clear.sum() >= 0.7 * rejected.sum() > 20
 
 
 @pytest.mark.parametrize("alpha", [0.05, 0.3])
@@ -327,16 +329,18 @@ def looks_in_words(ranked, *, epsilon, delta, alpha):
     return [*looks, last]
 
 
-@pytest.mark.parametrize("guesses", [1, 5, 20, 21, 700, 9000])
-@pytest.mark.parametrize("delta", [0.0, 1e-5, 1e-3])
-def test_it_looks_where_the_design_says(guesses, delta):
-    reading = Ranked(canaries=10_000, right=np.ones(guesses, bool))
-    epsilons = np.array([0.0, 0.37, 1.0, 2.5, 4.1, 800.0])
-    looks, number = _Test(reading, delta=delta, alpha=0.05)._looks(epsilons)
-    for row, count, epsilon in zip(looks.tolist(), number, epsilons, strict=True):
-        want = looks_in_words(reading, epsilon=epsilon, delta=delta, alpha=0.05)
-        assert row[:count] == want
-        assert set(row[count:]) <= {guesses}
+def test_it_looks_where_the_design_says(subtests):
+    for guesses, delta in product([1, 5, 20, 21, 700, 9000], [0.0, 1e-5, 1e-3]):
+        with subtests.test(guesses=guesses, delta=delta):
+            reading = Ranked(canaries=10_000, right=np.ones(guesses, bool))
+            epsilons = np.array([0.0, 0.37, 1.0, 2.5, 4.1, 800.0])
+            looks, number = _Test(reading, delta=delta, alpha=0.05)._looks(epsilons)
+            for row, count, epsilon in zip(
+                looks.tolist(), number, epsilons, strict=True
+            ):
+                want = looks_in_words(reading, epsilon=epsilon, delta=delta, alpha=0.05)
+                assert row[:count] == want
+                assert set(row[count:]) <= {guesses}
 
 
 @pytest.mark.parametrize("guesses", [1, 5, 50, 777, 10_000])

@@ -46,9 +46,8 @@ def test_what_can_have_been_is_accepted_up_to_the_edge(kind):
     assert kind(**GOOD[kind]).canaries == GOOD[kind]["canaries"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "change", "message"),
-    [
+def test_what_cannot_have_been_is_refused(subtests):
+    for kind, change, message in [
         (Counts, {"canaries": -1}, "canaries must be a whole number >= 0"),
         (Counts, {"guesses": 2.5}, "guesses must be a whole number >= 0"),
         (Counts, {"correct": -1}, "correct must be a whole number >= 0"),
@@ -110,11 +109,12 @@ def test_what_can_have_been_is_accepted_up_to_the_edge(kind):
         (Bets, {"stakes": np.array([0.5, 1.1])}, "stakes must hold chances in"),
         (Bets, {"stakes": np.array([-0.1, 1.0])}, "stakes must hold chances in"),
         (Bets, {"stakes": np.array([np.nan, 1.0])}, "stakes must hold chances in"),
-    ],
-)
-def test_what_cannot_have_been_is_refused(kind, change, message):
-    with pytest.raises(InvalidInputError, match=f"^{message}"):
-        kind(**GOOD[kind] | change)
+    ]:
+        with (
+            subtests.test(kind=kind, change=change, message=message),
+            pytest.raises(InvalidInputError, match=f"^{message}"),
+        ):
+            kind(**GOOD[kind] | change)
 
 
 def test_with_a_jump_a_round_is_for_its_own_canaries():
@@ -146,13 +146,14 @@ def test_guesses_are_ranked_by_how_far_they_are_from_even():
     assert ranked.right.tolist() == [True, True, False, True]
 
 
-@pytest.mark.parametrize("order", list(permutations(range(4))))
-def test_the_order_of_rows_gains_nothing_where_guesses_are_equally_sure(order):
+def test_the_order_of_rows_gains_nothing_where_guesses_are_equally_sure(subtests):
     """Rows may follow the coins: one right guess of 2.0 and two of three of 1.0."""
-    log_odds = np.array([2.0, -1.0, 1.0, 1.0])[list(order)]
-    bits = np.array([1, 0, 0, 1], np.uint8)[list(order)]
-    right = Ranked.of(log_odds, bits).right
-    assert right.tolist() == [True, False, True, True]
+    for order in list(permutations(range(4))):
+        with subtests.test(order=order):
+            log_odds = np.array([2.0, -1.0, 1.0, 1.0])[list(order)]
+            bits = np.array([1, 0, 0, 1], np.uint8)[list(order)]
+            right = Ranked.of(log_odds, bits).right
+            assert right.tolist() == [True, False, True, True]
 
 
 def test_the_score_is_the_weight_of_what_was_right():

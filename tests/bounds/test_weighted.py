@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -297,25 +298,25 @@ def price_written_out(weights, sizes, epsilon):
     return dearest
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 1.0, 3.0])
-@pytest.mark.parametrize(
-    ("weights", "sizes"),
-    [
-        ((2.0, 1.0), (50, 100)),
-        ((5.0, 1.0), (40, 3000)),
-        ((3.0,), (1,)),
-        ((3.0,), (400,)),
-        ((1.0, 2.5), (0, 60)),
-        ((1.0, 7.0), (1, 1)),
-    ],
-)
-def test_the_price_is_that_of_the_theorem(weights, sizes, epsilon):
-    weighted = Weighted(
-        canaries=4000,
-        weights=weights,
-        guesses=sizes,
-        correct=(0,) * len(sizes),
-        committed=True,
-    )
-    want = price_written_out(weights, sizes, epsilon)
-    assert weighted_price(weighted, epsilon) == pytest.approx(want, rel=1e-12)
+def test_the_price_is_that_of_the_theorem(subtests):
+    for epsilon, (weights, sizes) in product(
+        [0.0, 1.0, 3.0],
+        [
+            ((2.0, 1.0), (50, 100)),
+            ((5.0, 1.0), (40, 3000)),
+            ((3.0,), (1,)),
+            ((3.0,), (400,)),
+            ((1.0, 2.5), (0, 60)),
+            ((1.0, 7.0), (1, 1)),
+        ],
+    ):
+        with subtests.test(epsilon=epsilon, weights=weights, sizes=sizes):
+            weighted = Weighted(
+                canaries=4000,
+                weights=weights,
+                guesses=sizes,
+                correct=(0,) * len(sizes),
+                committed=True,
+            )
+            want = price_written_out(weights, sizes, epsilon)
+            assert weighted_price(weighted, epsilon) == pytest.approx(want, rel=1e-12)

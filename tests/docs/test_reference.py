@@ -28,9 +28,8 @@ def asked(app, *words):
     return set(re.findall(r"^\W*(--[a-z-]+)  ", shown, re.MULTILINE)) - {"--help"}
 
 
-@pytest.mark.parametrize(
-    "path",
-    [
+def test_every_option_of_a_command_is_listed(commands, subtests):
+    for path in [
         *("plan", "register", "audit", "bound", "explain", "report", "evidence"),
         *(
             "tally",
@@ -39,10 +38,9 @@ def asked(app, *words):
             "combine",
             "gaps",
         ),
-    ],
-)
-def test_every_option_of_a_command_is_listed(commands, path):
-    check_listed(commands, f"dpaudit {path}", asked(app, path))
+    ]:
+        with subtests.test(path=path):
+            check_listed(commands, f"dpaudit {path}", asked(app, path))
 
 
 @pytest.mark.parametrize("path", ["reproduce", "calibrate", "benchmark"])

@@ -4,17 +4,16 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "SECURITY.md").read_text("utf-8")
 NAMED = re.findall(r"`(tests/[\w/]+\.py)::(test_\w+)`", TEXT)
 
 
-@pytest.mark.parametrize(("path", "name"), NAMED)
-def test_every_test_that_is_named_exists(path, name):
-    tree = ast.parse((ROOT / path).read_text("utf-8"))
-    assert name in {node.name for node in tree.body if hasattr(node, "name")}
+def test_every_test_that_is_named_exists(subtests):
+    for path, name in NAMED:
+        with subtests.test(path=path, name=name):
+            tree = ast.parse((ROOT / path).read_text("utf-8"))
+            assert name in {node.name for node in tree.body if hasattr(node, "name")}
 
 
 def test_every_attack_has_a_test():

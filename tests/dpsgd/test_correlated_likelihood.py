@@ -49,10 +49,10 @@ def participation_of(steps: int) -> list[Participation]:
 
 
 CASES = [
-    pytest.param(steps, strategy, participation, rate, id=f"{steps}-{i}-{j}-{rate}")
+    (steps, strategy, participation, rate)
     for steps in (1, 2, 5, 8)
-    for i, strategy in enumerate(strategies(steps))
-    for j, participation in enumerate(participation_of(steps))
+    for strategy in strategies(steps)
+    for participation in participation_of(steps)
     for rate in (1.0, 0.3)
 ]
 
@@ -102,44 +102,53 @@ def listed_ratio(
     return float(np.logaddexp.reduce(each) - distribution.logpdf(sums))
 
 
-@pytest.mark.parametrize(("steps", "strategy", "participation", "rate"), CASES)
 def test_likelihoods_are_those_of_all_patterns_listed(
-    steps: int, strategy: Strategy, participation: Participation, rate: float
+    subtests: pytest.Subtests,
 ) -> None:
-    rng = np.random.default_rng(steps)
-    sums = 1.5 * rng.normal(size=(steps, COORDINATES))
-    cohort = participation.cohort_of(COORDINATES)
-    told = np.array(
-        [
-            listed_ratio(sums[:, i], strategy, participation, rate, int(cohort[i]))
-            for i in range(COORDINATES)
-        ]
-    )
-    seen = PatternLikelihood(cohort, participation, rate=rate, strategy=strategy)
-    for step in sums:
-        seen.observe(step, SIGMA)
-    size = np.maximum(1.0, np.abs(told))
-    assert np.abs((seen.log_ratio - told) / size).max() < 1e-10
-    if rate == 1:
-        matched = MatchedSums(cohort, participation, strategy)
-        for step in sums:
-            matched.observe(step)
-        rows = matched.log_likelihood(1, SIGMA)
-        assert np.abs((rows[:, 1] - rows[:, 0] - told) / size).max() < 1e-10
+    for steps, strategy, participation, rate in CASES:
+        with subtests.test(
+            steps=steps, strategy=strategy, participation=participation, rate=rate
+        ):
+            rng = np.random.default_rng(steps)
+            sums = 1.5 * rng.normal(size=(steps, COORDINATES))
+            cohort = participation.cohort_of(COORDINATES)
+            told = np.array(
+                [
+                    listed_ratio(
+                        sums[:, i], strategy, participation, rate, int(cohort[i])
+                    )
+                    for i in range(COORDINATES)
+                ]
+            )
+            seen = PatternLikelihood(
+                cohort, participation, rate=rate, strategy=strategy
+            )
+            for step in sums:
+                seen.observe(step, SIGMA)
+            size = np.maximum(1.0, np.abs(told))
+            assert np.abs((seen.log_ratio - told) / size).max() < 1e-10
+            if rate == 1:
+                matched = MatchedSums(cohort, participation, strategy)
+                for step in sums:
+                    matched.observe(step)
+                rows = matched.log_likelihood(1, SIGMA)
+                assert np.abs((rows[:, 1] - rows[:, 0] - told) / size).max() < 1e-10
 
 
-@pytest.mark.parametrize("strategy", strategies(7))
-@pytest.mark.parametrize("participation", participation_of(7))
 def test_the_signal_is_the_length_of_what_joins_in_independent_noise(
-    strategy: Strategy, participation: Participation
+    subtests: pytest.Subtests,
 ) -> None:
-    matrix = dense(strategy, 7)
-    told = []
-    for cohort in range(participation.cohorts):
-        (joins, _), *others = correlated_likelihood(participation, 1.0, cohort, 7)
-        assert not others
-        told.append(np.linalg.norm(matrix @ joins))
-    assert signals(participation, strategy, 7) == pytest.approx(told)
+    for strategy, participation in product(strategies(7), participation_of(7)):
+        with subtests.test(strategy=strategy, participation=participation):
+            matrix = dense(strategy, 7)
+            told = []
+            for cohort in range(participation.cohorts):
+                (joins, _), *others = correlated_likelihood(
+                    participation, 1.0, cohort, 7
+                )
+                assert not others
+                told.append(np.linalg.norm(matrix @ joins))
+            assert signals(participation, strategy, 7) == pytest.approx(told)
 
 
 def test_two_canaries_at_a_coordinate_are_a_sum_of_two() -> None:

@@ -1,5 +1,7 @@
 """The noise that is read off quartiles, against quantiles of known laws."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from scipy import special, stats
@@ -18,19 +20,20 @@ def exact_quantiles(joined, probabilities, scale, levels):
     return np.interp(levels, distribution, grid)
 
 
-@pytest.mark.parametrize("per_coordinate", [1, 3, 20])
-@pytest.mark.parametrize("rate", [0.01, 0.1, 1.0])
-@pytest.mark.parametrize("scale", [2.26, 30.0])
-def test_the_noise_is_found_beneath_fair_coins(per_coordinate, rate, scale):
-    joined = np.arange(per_coordinate + 1)
-    probabilities = stats.binom.pmf(joined, per_coordinate, rate / 2)
-    levels = (np.arange(20_000) + 0.5) / 20_000
-    sums = exact_quantiles(joined, probabilities, scale, levels)
-    width = float(np.subtract(*np.quantile(sums, (0.75, 0.25))))
-    found = NoiseScale.of_distribution(
-        Poisson(rate=rate).distribution(per_coordinate)
-    ).of(width)
-    assert found == pytest.approx(scale, rel=2e-3)
+def test_the_noise_is_found_beneath_fair_coins(subtests):
+    for per_coordinate, rate, scale in product(
+        [1, 3, 20], [0.01, 0.1, 1.0], [2.26, 30.0]
+    ):
+        with subtests.test(per_coordinate=per_coordinate, rate=rate, scale=scale):
+            joined = np.arange(per_coordinate + 1)
+            probabilities = stats.binom.pmf(joined, per_coordinate, rate / 2)
+            levels = (np.arange(20_000) + 0.5) / 20_000
+            sums = exact_quantiles(joined, probabilities, scale, levels)
+            width = float(np.subtract(*np.quantile(sums, (0.75, 0.25))))
+            found = NoiseScale.of_distribution(
+                Poisson(rate=rate).distribution(per_coordinate)
+            ).of(width)
+            assert found == pytest.approx(scale, rel=2e-3)
 
 
 def test_little_noise_is_found_as_well_as_whole_numbers_let_it():

@@ -1,6 +1,7 @@
 """The simulator's law, and that any stretch of it can be drawn alone."""
 
 import itertools
+from itertools import product
 
 import numpy as np
 import pytest
@@ -44,12 +45,14 @@ def coins_with(ones, size, coordinates):
     return np.tile(np.arange(size) < ones, (coordinates, 1))
 
 
-@pytest.mark.parametrize("ones", [0, 1, 4, 7])
-@pytest.mark.parametrize("rate", [0.1, 0.6, 1.0])
-def test_what_joins_is_binomial(ones, rate):
-    found = drawn(coins_with(ones, 7, 2000), Poisson(rate=rate), seed=1, sigma=0.0)
-    counts = np.bincount(found.astype(int).ravel(), minlength=8)
-    assert fits(counts, stats.binom.pmf(np.arange(8), ones, rate))
+def test_what_joins_is_binomial(subtests):
+    for ones, rate in product([0, 1, 4, 7], [0.1, 0.6, 1.0]):
+        with subtests.test(ones=ones, rate=rate):
+            found = drawn(
+                coins_with(ones, 7, 2000), Poisson(rate=rate), seed=1, sigma=0.0
+            )
+            counts = np.bincount(found.astype(int).ravel(), minlength=8)
+            assert fits(counts, stats.binom.pmf(np.arange(8), ones, rate))
 
 
 def test_what_joins_of_plus_and_minus_is_a_difference_of_binomials():

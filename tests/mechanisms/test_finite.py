@@ -7,6 +7,7 @@ the data. Everything else follows by enumerating the coins.
 import itertools
 import math
 from collections import Counter
+from itertools import product
 
 import numpy as np
 import pytest
@@ -217,26 +218,27 @@ def exposed_by_distribution(law, size):
     return found
 
 
-@pytest.mark.parametrize(
-    "name", [name for name in CASES if name not in {"table", "sets, the last smaller"}]
-)
-def test_the_law_of_losses_counts_the_exposed_right(name, bayes):
-    mechanism, n, chance = CASES[name]
-    law = mechanism.loss_distribution(n)
-    losses = [
-        (total, np.abs(list(bayes(of, n).values())))
-        for output, of, total in possible(mechanism, n, chance)
-    ]
-    sizes = sorted({round(x, 9) for _, each in losses for x in each} - {0.0})
-    assert sizes or not law.kinds
-    for size in sizes:
-        want = np.zeros(n + 1)
-        for total, sized in losses:
-            want[np.count_nonzero(sized >= size - 1e-8)] += total
-        found = exposed_by_distribution(law, size - 1e-8)
-        np.testing.assert_allclose(found, want, rtol=1e-10, atol=1e-12)
-    for kind in law.kinds:
-        assert kind.loss.tail(sizes[-1] + 1e-8) == 0 or math.isinf(sizes[-1])
+def test_the_law_of_losses_counts_the_exposed_right(bayes, subtests):
+    for name in [
+        name for name in CASES if name not in {"table", "sets, the last smaller"}
+    ]:
+        with subtests.test(name=name):
+            mechanism, n, chance = CASES[name]
+            law = mechanism.loss_distribution(n)
+            losses = [
+                (total, np.abs(list(bayes(of, n).values())))
+                for output, of, total in possible(mechanism, n, chance)
+            ]
+            sizes = sorted({round(x, 9) for _, each in losses for x in each} - {0.0})
+            assert sizes or not law.kinds
+            for size in sizes:
+                want = np.zeros(n + 1)
+                for total, sized in losses:
+                    want[np.count_nonzero(sized >= size - 1e-8)] += total
+                found = exposed_by_distribution(law, size - 1e-8)
+                np.testing.assert_allclose(found, want, rtol=1e-10, atol=1e-12)
+            for kind in law.kinds:
+                assert kind.loss.tail(sizes[-1] + 1e-8) == 0 or math.isinf(sizes[-1])
 
 
 def hockey_stick(mechanism, n, chance, epsilon):
@@ -267,13 +269,13 @@ EXACT = [
 ]
 
 
-@pytest.mark.parametrize("name", EXACT)
-@pytest.mark.parametrize("epsilon", [0.0, 0.3, 0.79999, 0.80001, 2.0])
-def test_the_guarantee_is_exact_at_every_epsilon(name, epsilon):
-    mechanism, n, chance = CASES[name]
-    want = hockey_stick(mechanism, n, chance, epsilon)
-    found = mechanism.guarantee.delta_at(epsilon)
-    assert math.isclose(found, want, rel_tol=1e-9, abs_tol=1e-12)
+def test_the_guarantee_is_exact_at_every_epsilon(subtests):
+    for name, epsilon in product(EXACT, [0.0, 0.3, 0.79999, 0.80001, 2.0]):
+        with subtests.test(name=name, epsilon=epsilon):
+            mechanism, n, chance = CASES[name]
+            want = hockey_stick(mechanism, n, chance, epsilon)
+            found = mechanism.guarantee.delta_at(epsilon)
+            assert math.isclose(found, want, rel_tol=1e-9, abs_tol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["noisy max of two", "noisy max of four"])

@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from itertools import product
 
 import mpmath
 import pytest
@@ -83,16 +84,18 @@ def test_a_limit_at_a_level_of_1e_300_keeps_nine_digits():
     assert far_out(v, r, found + 1e-9) > log_alpha
 
 
-@pytest.mark.parametrize("v", [0, 1, 37, 99, 100])
-@pytest.mark.parametrize("log_odds", [-800.0, -3.0, 0.0, 3.0, 800.0])
-def test_masses_far_out_agree_with_sixty_digits(v, log_odds):
-    with mpmath.workdps(60):
-        p = 1 / (1 + mpmath.e ** mpmath.mpf(-log_odds))
-        q = 1 / (1 + mpmath.e ** mpmath.mpf(log_odds))
-        want = mpmath.log(mpmath.binomial(100, v)) + (
-            v * mpmath.log(p) + (100 - v) * mpmath.log(q)
-        )
-    assert float(log_mass(v, 100, log_odds)) == pytest.approx(float(want), rel=1e-13)
+def test_masses_far_out_agree_with_sixty_digits(subtests):
+    for v, log_odds in product([0, 1, 37, 99, 100], [-800.0, -3.0, 0.0, 3.0, 800.0]):
+        with subtests.test(v=v, log_odds=log_odds):
+            with mpmath.workdps(60):
+                p = 1 / (1 + mpmath.e ** mpmath.mpf(-log_odds))
+                q = 1 / (1 + mpmath.e ** mpmath.mpf(log_odds))
+                want = mpmath.log(mpmath.binomial(100, v)) + (
+                    v * mpmath.log(p) + (100 - v) * mpmath.log(q)
+                )
+            assert float(log_mass(v, 100, log_odds)) == pytest.approx(
+                float(want), rel=1e-13
+            )
 
 
 @given(st.integers(1, 3000), st.floats(-6, 6))
@@ -117,17 +120,17 @@ def test_nothing_is_left_of_all(log_p):
     assert log_complement(log_p) == -math.inf
 
 
-@pytest.mark.parametrize("r", range(1, 7))
-@pytest.mark.parametrize("odds", [1, 3, 40])
-def test_every_count_of_few_trials_agrees_with_exact_arithmetic(r, odds):
-    q = Fraction(odds, 1 + odds)
-    pmf = [math.comb(r, k) * q**k * (1 - q) ** (r - k) for k in range(r + 1)]
-    for v in range(r + 1):
-        upper, lower = log_tails(v, r, math.log(odds))
-        assert math.exp(upper) == pytest.approx(float(sum(pmf[v:])), rel=1e-13)
-        assert math.exp(lower) == pytest.approx(float(sum(pmf[:v])), rel=1e-12)
-        mass = float(log_mass(v, r, math.log(odds)))
-        assert math.exp(mass) == pytest.approx(float(pmf[v]), rel=1e-13)
+def test_every_count_of_few_trials_agrees_with_exact_arithmetic(subtests):
+    for r, odds in product(range(1, 7), [1, 3, 40]):
+        with subtests.test(r=r, odds=odds):
+            q = Fraction(odds, 1 + odds)
+            pmf = [math.comb(r, k) * q**k * (1 - q) ** (r - k) for k in range(r + 1)]
+            for v in range(r + 1):
+                upper, lower = log_tails(v, r, math.log(odds))
+                assert math.exp(upper) == pytest.approx(float(sum(pmf[v:])), rel=1e-13)
+                assert math.exp(lower) == pytest.approx(float(sum(pmf[:v])), rel=1e-12)
+                mass = float(log_mass(v, r, math.log(odds)))
+                assert math.exp(mass) == pytest.approx(float(pmf[v]), rel=1e-13)
 
 
 def test_more_than_all_never_happens_and_a_sure_success_never_fails():

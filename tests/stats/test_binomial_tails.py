@@ -1,6 +1,7 @@
 """Binomial tails at many chances, against sums of exact rationals and of mpmath."""
 
 from fractions import Fraction
+from itertools import product
 from math import comb, exp, log
 
 import mpmath
@@ -30,22 +31,24 @@ def test_tails_are_sums_of_rationals(trials):
         np.testing.assert_allclose(at_least(count, trials, floats), above, atol=1e-13)
 
 
-@pytest.mark.parametrize("trials", [10**4, 10**8])
-@pytest.mark.parametrize("count", [1, 2, 10, 50, 128, 129, 400])
-def test_rare_successes_keep_their_digits(trials, count):
-    chances = count / trials * np.array([0.1, 0.7, 0.98, 1.0, 1.3, 3.0])
-    with mpmath.workdps(350):
-        expected = []
-        for chance in chances:
-            p = mpmath.mpf(float(chance))
-            mass, below = (1 - p) ** trials, mpmath.mpf(0)
-            for b in range(count):
-                below += mass
-                mass *= mpmath.mpf(trials - b) / (b + 1) * p / (1 - p)
-            expected.append((float(below), float(1 - below)))
-    below, above = np.array(expected).T
-    np.testing.assert_allclose(fewer(count, trials, chances), below, rtol=3e-12)
-    np.testing.assert_allclose(at_least(count, trials, chances), above, rtol=3e-12)
+def test_rare_successes_keep_their_digits(subtests):
+    for trials, count in product([10**4, 10**8], [1, 2, 10, 50, 128, 129, 400]):
+        with subtests.test(trials=trials, count=count):
+            chances = count / trials * np.array([0.1, 0.7, 0.98, 1.0, 1.3, 3.0])
+            with mpmath.workdps(350):
+                expected = []
+                for chance in chances:
+                    p = mpmath.mpf(float(chance))
+                    mass, below = (1 - p) ** trials, mpmath.mpf(0)
+                    for b in range(count):
+                        below += mass
+                        mass *= mpmath.mpf(trials - b) / (b + 1) * p / (1 - p)
+                    expected.append((float(below), float(1 - below)))
+            below, above = np.array(expected).T
+            np.testing.assert_allclose(fewer(count, trials, chances), below, rtol=3e-12)
+            np.testing.assert_allclose(
+                at_least(count, trials, chances), above, rtol=3e-12
+            )
 
 
 @pytest.mark.parametrize("trials", [3, 90, 10**5])

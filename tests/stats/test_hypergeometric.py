@@ -1,6 +1,7 @@
 """The hypergeometric law, inverted: exact fractions, scipy, and long sums beside it."""
 
 from fractions import Fraction
+from itertools import product
 from math import comb
 
 import mpmath
@@ -95,27 +96,31 @@ def tail(x, step, ones, zeros, drawn):
         return total
 
 
-@pytest.mark.parametrize(
-    ("ones", "zeros", "drawn"),
-    [
-        (5, 10**12, 3 * 10**11),  # nearly binomial
-        (2 * 10**9, 40, 10**9 + 3),  # how many of the few zeros are left
-        (10**9 + 7, 3 * 10**9, 5_000),
-        (30_000, 10**10, 10**6),
-    ],
-)
-@pytest.mark.parametrize("uniform", [1e-9, 0.02, 0.6, 1 - 1e-9])
-def test_quantiles_of_billions_agree_with_long_sums(ones, zeros, drawn, uniform):
-    x = hypergeometric_quantile(uniform, ones=ones, zeros=zeros, drawn=drawn)
-    least, most = max(0, drawn - zeros), min(ones, drawn)
-    assert least <= x <= most
-    if uniform < 0.5:
-        assert tail(x, -1, ones, zeros, drawn) > uniform * (1 - 1e-9)
-        assert x == least or tail(x - 1, -1, ones, zeros, drawn) <= uniform * (1 + 1e-9)
-    else:
-        left = 1 - uniform
-        assert x == most or tail(x + 1, 1, ones, zeros, drawn) < left * (1 + 1e-6)
-        assert tail(x, 1, ones, zeros, drawn) >= left * (1 - 1e-6)
+def test_quantiles_of_billions_agree_with_long_sums(subtests):
+    for (ones, zeros, drawn), uniform in product(
+        [
+            (5, 10**12, 3 * 10**11),  # nearly binomial
+            (2 * 10**9, 40, 10**9 + 3),  # how many of the few zeros are left
+            (10**9 + 7, 3 * 10**9, 5_000),
+            (30_000, 10**10, 10**6),
+        ],
+        [1e-9, 0.02, 0.6, 1 - 1e-9],
+    ):
+        with subtests.test(ones=ones, zeros=zeros, drawn=drawn, uniform=uniform):
+            x = hypergeometric_quantile(uniform, ones=ones, zeros=zeros, drawn=drawn)
+            least, most = max(0, drawn - zeros), min(ones, drawn)
+            assert least <= x <= most
+            if uniform < 0.5:
+                assert tail(x, -1, ones, zeros, drawn) > uniform * (1 - 1e-9)
+                assert x == least or tail(x - 1, -1, ones, zeros, drawn) <= uniform * (
+                    1 + 1e-9
+                )
+            else:
+                left = 1 - uniform
+                assert x == most or tail(x + 1, 1, ones, zeros, drawn) < left * (
+                    1 + 1e-6
+                )
+                assert tail(x, 1, ones, zeros, drawn) >= left * (1 - 1e-6)
 
 
 def test_half_of_billions_is_as_far_from_the_mean_as_the_normal_law_says():
@@ -128,14 +133,16 @@ def test_half_of_billions_is_as_far_from_the_mean_as_the_normal_law_says():
         assert (x - n / 2) / sd == pytest.approx(z, abs=1e-3)
 
 
-@pytest.mark.parametrize("uniform", [0.0, 2.0**-53, 0.5, ALMOST])
-@pytest.mark.parametrize(
-    ("ones", "zeros", "drawn", "found"),
-    [(0, 0, 0, 0), (0, 9, 4, 0), (9, 0, 4, 4), (4, 5, 0, 0), (4, 5, 9, 4)],
-)
-def test_where_nothing_is_left_to_chance_nothing_is(uniform, ones, zeros, drawn, found):
-    got = hypergeometric_quantile(uniform, ones=ones, zeros=zeros, drawn=drawn)
-    assert got == found
+def test_where_nothing_is_left_to_chance_nothing_is(subtests):
+    for uniform, (ones, zeros, drawn, found) in product(
+        [0.0, 2.0**-53, 0.5, ALMOST],
+        [(0, 0, 0, 0), (0, 9, 4, 0), (9, 0, 4, 4), (4, 5, 0, 0), (4, 5, 9, 4)],
+    ):
+        with subtests.test(
+            uniform=uniform, ones=ones, zeros=zeros, drawn=drawn, found=found
+        ):
+            got = hypergeometric_quantile(uniform, ones=ones, zeros=zeros, drawn=drawn)
+            assert got == found
 
 
 @pytest.mark.parametrize(("ones", "zeros", "drawn"), [(3, 2, 4), (40, 50, 30)])

@@ -3,6 +3,7 @@
 import itertools
 import math
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
@@ -112,31 +113,33 @@ def plain_walk(looks, counts, p):
     return crossed
 
 
-@pytest.mark.parametrize("epsilon", [0.0, 1.0, 4.0])
-@pytest.mark.parametrize("level", [0.05, 1e-6])
-@pytest.mark.parametrize(
-    "looks", [[20, 60, 120, 240, 2000], [500, 1500, 3000], [3, 9, 1500], [2000]]
-)
-def test_the_chance_agrees_with_a_walk_of_thousands_of_trials(looks, level, epsilon):
-    counts = thresholds(looks, epsilon, level * 0.5 ** np.arange(len(looks)))
-    want = plain_walk(looks, counts, float(special.expit(epsilon)))
-    got = crossing(looks, counts, epsilon).probability
-    assert want <= got + 1e-14
-    assert got <= want + 1e-11
+def test_the_chance_agrees_with_a_walk_of_thousands_of_trials(subtests):
+    for epsilon, level, looks in product(
+        [0.0, 1.0, 4.0],
+        [0.05, 1e-6],
+        [[20, 60, 120, 240, 2000], [500, 1500, 3000], [3, 9, 1500], [2000]],
+    ):
+        with subtests.test(epsilon=epsilon, level=level, looks=looks):
+            counts = thresholds(looks, epsilon, level * 0.5 ** np.arange(len(looks)))
+            want = plain_walk(looks, counts, float(special.expit(epsilon)))
+            got = crossing(looks, counts, epsilon).probability
+            assert want <= got + 1e-14
+            assert got <= want + 1e-11
 
 
-@pytest.mark.parametrize("n", [1000, 10**6, 10**9])
-@pytest.mark.parametrize("epsilon", [0.0, 2.0, 8.0])
-@pytest.mark.parametrize("level", [0.3, 0.01, 1e-8])
-def test_one_look_is_never_understated_however_many_trials(n, epsilon, level):
-    (count,) = thresholds([n], epsilon, [level])
-    found = crossing([n], [count], epsilon)
-    upper, lower = log_tails(count, n, epsilon)
-    assert math.exp(upper) <= found.probability <= math.exp(upper) + 1e-11
-    if count <= n:
-        mass = float(log_mass(count, n, epsilon))
-        solution = math.exp(upper + lower - mass) / count
-        assert solution <= found.price <= solution * (1 + 1e-4)
+def test_one_look_is_never_understated_however_many_trials(subtests):
+    for n, epsilon, level in product(
+        [1000, 10**6, 10**9], [0.0, 2.0, 8.0], [0.3, 0.01, 1e-8]
+    ):
+        with subtests.test(n=n, epsilon=epsilon, level=level):
+            (count,) = thresholds([n], epsilon, [level])
+            found = crossing([n], [count], epsilon)
+            upper, lower = log_tails(count, n, epsilon)
+            assert math.exp(upper) <= found.probability <= math.exp(upper) + 1e-11
+            if count <= n:
+                mass = float(log_mass(count, n, epsilon))
+                solution = math.exp(upper + lower - mass) / count
+                assert solution <= found.price <= solution * (1 + 1e-4)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 3.0])

@@ -3,6 +3,7 @@
 import itertools
 import math
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
@@ -67,16 +68,16 @@ def test_one_class_is_a_binomial_tail_however_far(r, epsilon, data):
     assert got == pytest.approx(log_tails(v, r, epsilon)[0], rel=1e-9, abs=1e-9)
 
 
-@pytest.mark.parametrize("share", [0.6, 0.75, 0.95, 1.0])
-@pytest.mark.parametrize("scale", [1, 2, 0.3, math.pi])
-def test_a_billion_trials(share, scale):
-    r = 10**9
-    v = round(share * r)
-    got = weighted_tail([scale], [r], [0.0], scale * v)
-    want = log_tails(v, r, 0.0)[0]
-    assert want * (1 + 1e-9) <= got.log_upper
-    assert got.log_upper - got.slack <= want * (1 - 1e-9)
-    assert got.log_upper == pytest.approx(want, rel=1e-7)
+def test_a_billion_trials(subtests):
+    for share, scale in product([0.6, 0.75, 0.95, 1.0], [1, 2, 0.3, math.pi]):
+        with subtests.test(share=share, scale=scale):
+            r = 10**9
+            v = round(share * r)
+            got = weighted_tail([scale], [r], [0.0], scale * v)
+            want = log_tails(v, r, 0.0)[0]
+            assert want * (1 + 1e-9) <= got.log_upper
+            assert got.log_upper - got.slack <= want * (1 - 1e-9)
+            assert got.log_upper == pytest.approx(want, rel=1e-7)
 
 
 def exact_log_tail(weights, trials, odds, threshold):
@@ -146,13 +147,15 @@ def test_hundreds_of_classes_hold_a_simulated_tail_within_their_slack():
     assert tail.slack < 0.5
 
 
-@pytest.mark.parametrize("unit", [1e-300, 5e-324, 1e-9, 1e9, 1e155, 1e200, 1e307])
-@pytest.mark.parametrize("right", [0, 1, 2, 3])
-def test_weights_of_any_size_have_the_tail_of_a_count(unit, right):
-    tail = weighted_tail([unit], [3], [0.3], unit * right)
-    want = stats.binom.sf(right - 1, 3, special.expit(0.3))
-    assert math.exp(tail.log_upper) == pytest.approx(want, rel=1e-6)
-    assert math.exp(tail.log_upper) >= want
+def test_weights_of_any_size_have_the_tail_of_a_count(subtests):
+    for unit, right in product(
+        [1e-300, 5e-324, 1e-9, 1e9, 1e155, 1e200, 1e307], [0, 1, 2, 3]
+    ):
+        with subtests.test(unit=unit, right=right):
+            tail = weighted_tail([unit], [3], [0.3], unit * right)
+            want = stats.binom.sf(right - 1, 3, special.expit(0.3))
+            assert math.exp(tail.log_upper) == pytest.approx(want, rel=1e-6)
+            assert math.exp(tail.log_upper) >= want
 
 
 @pytest.mark.parametrize("large", [1e20, 1e155, 1e300])

@@ -32,18 +32,21 @@ def played(size, threshold, *, reveals):
     return [[float(p) for p in law] for law in laws]
 
 
-@pytest.mark.parametrize("size", range(1, 9))
-@pytest.mark.parametrize("threshold", [0.0, 0.5, log(3), 2.0, inf])
-@pytest.mark.parametrize(
-    ("law", "reveals"), [(one_run_guesses, False), (adaptive_guesses, True)]
-)
-def test_the_laws_are_those_of_all_sequences(size, threshold, law, reveals):
-    found = law(size, threshold)
-    made, right = played(size, threshold, reveals=reveals)
-    np.testing.assert_allclose(found.guesses, made, atol=1e-13)
-    np.testing.assert_allclose(found.right, right, atol=1e-13)
-    assert found.expected_guesses == pytest.approx(np.dot(made, range(size + 1)))
-    assert found.expected_right == pytest.approx(np.dot(right, range(size + 1)))
+def test_the_laws_are_those_of_all_sequences(subtests):
+    for size, threshold, (law, reveals) in product(
+        range(1, 9),
+        [0.0, 0.5, log(3), 2.0, inf],
+        [(one_run_guesses, False), (adaptive_guesses, True)],
+    ):
+        with subtests.test(size=size, threshold=threshold, law=law, reveals=reveals):
+            found = law(size, threshold)
+            made, right = played(size, threshold, reveals=reveals)
+            np.testing.assert_allclose(found.guesses, made, atol=1e-13)
+            np.testing.assert_allclose(found.right, right, atol=1e-13)
+            assert found.expected_guesses == pytest.approx(
+                np.dot(made, range(size + 1))
+            )
+            assert found.expected_right == pytest.approx(np.dot(right, range(size + 1)))
 
 
 @pytest.mark.parametrize("size", [1, 2, 10, 40])
@@ -78,11 +81,13 @@ def exact_stopping(canaries, alpha):
     return crossed / 2**canaries
 
 
-@pytest.mark.parametrize("alpha", [Fraction(1, 20), Fraction(1, 16), Fraction(3, 10)])
-@pytest.mark.parametrize("canaries", [1, 4, 5, 9, 12])
-def test_the_stopping_chance_is_that_of_all_sequences(canaries, alpha):
-    found = stopping_probability(canaries, float(alpha))
-    assert found == pytest.approx(exact_stopping(canaries, alpha), abs=1e-14)
+def test_the_stopping_chance_is_that_of_all_sequences(subtests):
+    for alpha, canaries in product(
+        [Fraction(1, 20), Fraction(1, 16), Fraction(3, 10)], [1, 4, 5, 9, 12]
+    ):
+        with subtests.test(alpha=alpha, canaries=canaries):
+            found = stopping_probability(canaries, float(alpha))
+            assert found == pytest.approx(exact_stopping(canaries, alpha), abs=1e-14)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from itertools import product
 
 import numpy as np
 import pytest
@@ -82,11 +83,13 @@ def enumerated(loss, n, k):
     return law
 
 
-@pytest.mark.parametrize("loss", [LRR, THREE, ZERO_TO_ONE])
-@pytest.mark.parametrize(("n", "k"), [(1, 1), (2, 1), (5, 2), (6, 1), (6, 4), (6, 6)])
-def test_small_laws_agree_with_enumeration(loss, n, k):
-    found = correct_guess_distribution(local(loss, n), guesses=k)
-    assert found == pytest.approx(enumerated(loss, n, k), abs=1e-12)
+def test_small_laws_agree_with_enumeration(subtests):
+    for loss, (n, k) in product(
+        [LRR, THREE, ZERO_TO_ONE], [(1, 1), (2, 1), (5, 2), (6, 1), (6, 4), (6, 6)]
+    ):
+        with subtests.test(loss=loss, n=n, k=k):
+            found = correct_guess_distribution(local(loss, n), guesses=k)
+            assert found == pytest.approx(enumerated(loss, n, k), abs=1e-12)
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 5, 7])
@@ -250,39 +253,39 @@ def test_a_simulation_finds_the_law_of_a_count(k):
     assert distance < math.sqrt(math.log(2e6) / (2 * runs))
 
 
-@pytest.mark.parametrize("k", [3, 8])
-@pytest.mark.parametrize(
-    "name",
-    [
-        "local-randomised-response",
-        "local-laplace",
-        "local-gaussian",
-        "name-and-shame",
-        "all-or-nothing",
-        "xor",
-        "xor-randomised-response",
-        "xor-in-pairs",
-    ],
-)
-def test_the_law_is_that_of_the_mechanisms_when_they_are_run(name, k):
+def test_the_law_is_that_of_the_mechanisms_when_they_are_run(subtests):
     """Wrong by chance less than once in 10^6, as above."""
-    n, runs = 8, 4000
-    mechanism = named(name, Parameters(elements=n, probability=0.3))
-    law = mechanism.loss_distribution(n)
-    assert determines_correct_guesses(law)
-    counts = simulated_distribution(
-        mechanism,
-        MostLikely(mechanism=mechanism, guesses=k),
-        mechanism.pairs,
-        elements=n,
-        guesses=k,
-        runs=runs,
-        rng=np.random.default_rng(9),
-    )
-    distance = np.abs(
-        np.cumsum(counts / runs - correct_guess_distribution(law, guesses=k))
-    ).max()
-    assert distance < math.sqrt(math.log(2e6) / (2 * runs))
+    for k, name in product(
+        [3, 8],
+        [
+            "local-randomised-response",
+            "local-laplace",
+            "local-gaussian",
+            "name-and-shame",
+            "all-or-nothing",
+            "xor",
+            "xor-randomised-response",
+            "xor-in-pairs",
+        ],
+    ):
+        with subtests.test(k=k, name=name):
+            n, runs = 8, 4000
+            mechanism = named(name, Parameters(elements=n, probability=0.3))
+            law = mechanism.loss_distribution(n)
+            assert determines_correct_guesses(law)
+            counts = simulated_distribution(
+                mechanism,
+                MostLikely(mechanism=mechanism, guesses=k),
+                mechanism.pairs,
+                elements=n,
+                guesses=k,
+                runs=runs,
+                rng=np.random.default_rng(9),
+            )
+            distance = np.abs(
+                np.cumsum(counts / runs - correct_guess_distribution(law, guesses=k))
+            ).max()
+            assert distance < math.sqrt(math.log(2e6) / (2 * runs))
 
 
 def test_guesses_not_made_are_wrong():

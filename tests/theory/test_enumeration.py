@@ -1,6 +1,7 @@
 """Enumeration against a second one in exact rationals, over a hundred mechanisms."""
 
 from fractions import Fraction
+from functools import cache
 from itertools import pairwise, product
 from math import exp, inf, log
 
@@ -13,6 +14,7 @@ from dpaudit.mechanisms.table import FiniteTable
 from dpaudit.theory.enumeration import Enumeration, enumerate_mechanism
 
 HALF = Fraction(1, 2)
+SEEDS = range(100)
 
 
 def random_table(seed):
@@ -83,114 +85,136 @@ class Oracle:
         )
 
 
-SEEDS = range(100)
-
-
-@pytest.fixture(params=SEEDS)
-def both(request):
-    rows = random_table(request.param)
+@cache
+def both(seed):
+    rows = random_table(seed)
     return Enumeration(table=[[float(p) for p in row] for row in rows]), Oracle(rows)
 
 
-def test_every_level_is_that_of_the_definitions(both):
-    found, oracle = both
-    assert found.elements == oracle.n
-    assert found.worst_case() == pytest.approx(oracle.level(oracle.neighbours()))
-    assert found.distributional() == pytest.approx(
-        oracle.level(oracle.halves()), abs=1e-14
-    )
-    assert found.average_case == pytest.approx(float(oracle.best(1)))
-    assert found.average_element == pytest.approx(float(oracle.best(oracle.n)))
-    for k in range(1, oracle.n + 1):
-        assert found.best(k) == pytest.approx(float(oracle.best(k)))
+def test_every_level_is_that_of_the_definitions(subtests):
+    for seed in SEEDS:
+        with subtests.test(seed=seed):
+            found, oracle = both(seed)
+            assert found.elements == oracle.n
+            assert found.worst_case() == pytest.approx(
+                oracle.level(oracle.neighbours())
+            )
+            assert found.distributional() == pytest.approx(
+                oracle.level(oracle.halves()), abs=1e-14
+            )
+            assert found.average_case == pytest.approx(float(oracle.best(1)))
+            assert found.average_element == pytest.approx(float(oracle.best(oracle.n)))
+            for k in range(1, oracle.n + 1):
+                assert found.best(k) == pytest.approx(float(oracle.best(k)))
 
 
-def test_the_loss_is_the_logarithm_of_the_odds(both):
-    found, oracle = both
-    for o, i in product(oracle.possible, range(oracle.n)):
-        one, zero = oracle.posterior(o, i, 1), oracle.posterior(o, i, 0)
-        odds = log(one / zero) if one and zero else inf if one else -inf
-        assert found.loss[o, i] == pytest.approx(odds, abs=1e-14)
+def test_the_loss_is_the_logarithm_of_the_odds(subtests):
+    for seed in SEEDS:
+        with subtests.test(seed=seed):
+            found, oracle = both(seed)
+            for o, i in product(oracle.possible, range(oracle.n)):
+                one, zero = oracle.posterior(o, i, 1), oracle.posterior(o, i, 0)
+                odds = log(one / zero) if one and zero else inf if one else -inf
+                assert found.loss[o, i] == pytest.approx(odds, abs=1e-14)
 
 
-def test_the_levels_fall_along_the_chain_of_the_paper(both):
-    found, oracle = both
-    slack = 1e-12
-    p = [1 / (1 + exp(-e)) for e in (found.worst_case(), found.distributional())]
-    chain = [p[0], p[1], found.average_case]
-    chain += [found.best(k) for k in range(1, oracle.n + 1)]
-    assert all(a >= b - slack for a, b in pairwise(chain))
-    assert chain[-1] == pytest.approx(found.average_element)
-    assert chain[-1] >= 0.5 - slack
-
-
-def test_the_average_element_is_half_plus_half_the_mean_total_variation(both):
-    found, oracle = both
-    distances = [
-        sum(abs(oracle.given(o, i, 1) - oracle.given(o, i, 0)) for o in oracle.outputs)
-        / 2
-        for i in range(oracle.n)
-    ]
-    np.testing.assert_allclose(
-        found.total_variation, [float(d) for d in distances], atol=1e-14
-    )
-    mean = float(sum(distances) / oracle.n)
-    assert found.average_element == pytest.approx(0.5 + mean / 2)
-
-
-def test_no_guesser_beats_the_best_and_the_most_likely_attains_it(both):
-    # E[V / R] is the sum over outputs of P[o] E[V / R | o], and a guesser may answer
-    # each output as it likes: the best guesser is the best answer to each output.
-    found, oracle = both
-    answers = list(product((-1, 0, 1), repeat=oracle.n))
-    for k in range(1, oracle.n + 1):
-        most = Fraction(0)
-        for o in oracle.possible:
-            values = [
-                sum(oracle.posterior(o, i, g > 0) for i, g in enumerate(answer) if g)
-                / sum(map(abs, answer))
-                for answer in answers
-                if sum(map(abs, answer)) >= k
+def test_the_levels_fall_along_the_chain_of_the_paper(subtests):
+    for seed in SEEDS:
+        with subtests.test(seed=seed):
+            found, oracle = both(seed)
+            slack = 1e-12
+            p = [
+                1 / (1 + exp(-e)) for e in (found.worst_case(), found.distributional())
             ]
-            most += oracle.chance[o] * max(values)
-        assert most == oracle.best(k)  # exactly: these are rationals
-        ranks = np.argsort(np.argsort(-np.abs(found.loss), axis=1), axis=1)
-        likely = np.where(found.loss >= 0, 1, -1) * (ranks < k)
-        assert found.efficacy_of(likely) == pytest.approx(float(most))
+            chain = [p[0], p[1], found.average_case]
+            chain += [found.best(k) for k in range(1, oracle.n + 1)]
+            assert all(a >= b - slack for a, b in pairwise(chain))
+            assert chain[-1] == pytest.approx(found.average_element)
+            assert chain[-1] >= 0.5 - slack
 
 
-def test_the_efficacy_of_any_guesser_is_the_mean_of_right_over_made(both):
-    found, oracle = both
-    rng = np.random.default_rng(5)
-    guesses = rng.integers(-1, 2, size=(len(oracle.outputs), oracle.n))
-    guesses[np.abs(guesses).sum(axis=1) == 0, 0] = 1
-    mean = Fraction(0)
-    for s, o in product(oracle.coins, oracle.outputs):
-        truth = [1 if (s >> i) & 1 else -1 for i in range(oracle.n)]
-        right = sum(int(t == g) for t, g in zip(truth, guesses[o], strict=True))
-        made = int(np.abs(guesses[o]).sum())
-        mean += oracle.rows[s][o] * Fraction(right, made) / len(oracle.coins)
-    assert found.efficacy_of(guesses) == pytest.approx(float(mean))
+def test_the_average_element_is_half_plus_half_the_mean_total_variation(subtests):
+    for seed in SEEDS:
+        with subtests.test(seed=seed):
+            found, oracle = both(seed)
+            distances = [
+                sum(
+                    abs(oracle.given(o, i, 1) - oracle.given(o, i, 0))
+                    for o in oracle.outputs
+                )
+                / 2
+                for i in range(oracle.n)
+            ]
+            np.testing.assert_allclose(
+                found.total_variation, [float(d) for d in distances], atol=1e-14
+            )
+            mean = float(sum(distances) / oracle.n)
+            assert found.average_element == pytest.approx(0.5 + mean / 2)
 
 
-def test_deltas_are_hockey_sticks_and_levels_their_inverse(both):
-    found, oracle = both
-    halves, rows = list(oracle.halves()), list(oracle.neighbours())
-    for factor in (Fraction(1), Fraction(3, 2), Fraction(10)):
-        expected = float(oracle.excess(halves, factor))
-        assert found.delta_at(log(factor)) == pytest.approx(expected, abs=1e-14)
-    for delta in (0.01, 0.2):
-        for level, pairs in (
-            (found.distributional(delta=delta), halves),
-            (found.worst_case(delta=delta), rows),
-        ):
-            if level == inf:
-                assert oracle.excess(pairs, Fraction(10**12)) > delta
-            else:
-                above = Fraction(exp(level + 1e-8))
-                assert oracle.excess(pairs, above) <= delta
-                below = Fraction(exp(level - 1e-8))
-                assert level == 0 or oracle.excess(pairs, below) > delta
+def test_no_guesser_beats_the_best_and_the_most_likely_attains_it(subtests):
+    for seed in SEEDS:
+        with subtests.test(seed=seed):
+            # E[V / R] is the sum over outputs of P[o] E[V / R | o], and a guesser may
+            # answer each output as it likes: the best is the best answer to each.
+            found, oracle = both(seed)
+            answers = list(product((-1, 0, 1), repeat=oracle.n))
+            for k in range(1, oracle.n + 1):
+                most = Fraction(0)
+                for o in oracle.possible:
+                    values = [
+                        sum(
+                            oracle.posterior(o, i, g > 0)
+                            for i, g in enumerate(answer)
+                            if g
+                        )
+                        / sum(map(abs, answer))
+                        for answer in answers
+                        if sum(map(abs, answer)) >= k
+                    ]
+                    most += oracle.chance[o] * max(values)
+                assert most == oracle.best(k)  # exactly: these are rationals
+                ranks = np.argsort(np.argsort(-np.abs(found.loss), axis=1), axis=1)
+                likely = np.where(found.loss >= 0, 1, -1) * (ranks < k)
+                assert found.efficacy_of(likely) == pytest.approx(float(most))
+
+
+def test_the_efficacy_of_any_guesser_is_the_mean_of_right_over_made(subtests):
+    for seed in SEEDS:
+        with subtests.test(seed=seed):
+            found, oracle = both(seed)
+            rng = np.random.default_rng(5)
+            guesses = rng.integers(-1, 2, size=(len(oracle.outputs), oracle.n))
+            guesses[np.abs(guesses).sum(axis=1) == 0, 0] = 1
+            mean = Fraction(0)
+            for s, o in product(oracle.coins, oracle.outputs):
+                truth = [1 if (s >> i) & 1 else -1 for i in range(oracle.n)]
+                right = sum(int(t == g) for t, g in zip(truth, guesses[o], strict=True))
+                made = int(np.abs(guesses[o]).sum())
+                mean += oracle.rows[s][o] * Fraction(right, made) / len(oracle.coins)
+            assert found.efficacy_of(guesses) == pytest.approx(float(mean))
+
+
+def test_deltas_are_hockey_sticks_and_levels_their_inverse(subtests):
+    for seed in SEEDS:
+        with subtests.test(seed=seed):
+            found, oracle = both(seed)
+            halves, rows = list(oracle.halves()), list(oracle.neighbours())
+            for factor in (Fraction(1), Fraction(3, 2), Fraction(10)):
+                expected = float(oracle.excess(halves, factor))
+                assert found.delta_at(log(factor)) == pytest.approx(expected, abs=1e-14)
+            for delta in (0.01, 0.2):
+                for level, pairs in (
+                    (found.distributional(delta=delta), halves),
+                    (found.worst_case(delta=delta), rows),
+                ):
+                    if level == inf:
+                        assert oracle.excess(pairs, Fraction(10**12)) > delta
+                    else:
+                        above = Fraction(exp(level + 1e-8))
+                        assert oracle.excess(pairs, above) <= delta
+                        below = Fraction(exp(level - 1e-8))
+                        assert level == 0 or oracle.excess(pairs, below) > delta
 
 
 def test_a_mechanism_is_enumerated_row_by_row_in_binary_order():

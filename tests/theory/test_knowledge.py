@@ -69,21 +69,21 @@ def in_turn_by_hand(rows, guesses, *, any_order):
     return total / len(rows) / guesses
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("guesses", [1, 2, 3])
-def test_tables_are_what_recursion_finds_and_fall_in_order(seed, guesses):
-    rows = random_rows(seed)
-    table = Enumeration(table=rows)
-    full, in_turn = table.full_knowledge(guesses), table.in_turn(guesses)
-    plain = rows.tolist()
-    assert full == pytest.approx(full_by_hand(plain, guesses), abs=1e-12)
-    in_order = in_turn_by_hand(plain, guesses, any_order=False)
-    assert in_turn == pytest.approx(in_order, abs=1e-12)
-    free = in_turn_by_hand(plain, guesses, any_order=True)
-    assert special.expit(table.worst_case()) >= full - 1e-12
-    assert full >= free - 1e-12
-    assert free >= in_turn - 1e-12
-    assert in_turn >= table.best(guesses) - 1e-12
+def test_tables_are_what_recursion_finds_and_fall_in_order(subtests):
+    for seed, guesses in product(range(5), [1, 2, 3]):
+        with subtests.test(seed=seed, guesses=guesses):
+            rows = random_rows(seed)
+            table = Enumeration(table=rows)
+            full, in_turn = table.full_knowledge(guesses), table.in_turn(guesses)
+            plain = rows.tolist()
+            assert full == pytest.approx(full_by_hand(plain, guesses), abs=1e-12)
+            in_order = in_turn_by_hand(plain, guesses, any_order=False)
+            assert in_turn == pytest.approx(in_order, abs=1e-12)
+            free = in_turn_by_hand(plain, guesses, any_order=True)
+            assert special.expit(table.worst_case()) >= full - 1e-12
+            assert full >= free - 1e-12
+            assert free >= in_turn - 1e-12
+            assert in_turn >= table.best(guesses) - 1e-12
 
 
 def test_the_order_can_matter():
@@ -159,29 +159,31 @@ MECHANISMS = [
 ]
 
 
-@pytest.mark.parametrize("guesses", [2, 9])
-@pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: type(m).__name__)
-def test_games_give_what_enumeration_does(mechanism, guesses):
+def test_games_give_what_enumeration_does(subtests):
     """In turn they may fall short of the best guesser, and never exceed it."""
-    exact = knowledge(mechanism, elements=9, guesses=guesses)
-    table = enumerate_mechanism(mechanism, mechanism.pairs, elements=9)
-    one_run = table.best(guesses)
-    seen = [
-        knowledge(
-            Played(mechanism, at_once=at_once),
-            elements=9,
-            guesses=guesses,
-            rng=np.random.default_rng(2),
-        )
-        for at_once in (True, False)
-    ]
-    for found in seen:
-        assert found.full.low - 1e-9 <= exact.full.value <= found.full.high + 1e-9
-        assert found.in_turn.low - 1e-9 <= exact.in_turn.value
-        assert found.in_turn.high + 1e-9 >= one_run
-        if guesses == 9:
-            assert exact.in_turn.value <= found.in_turn.high + 1e-9
-    assert seen[0].full.value == pytest.approx(seen[1].full.value, abs=1e-12)
+    for guesses, mechanism in product([2, 9], MECHANISMS):
+        with subtests.test(guesses=guesses, mechanism=mechanism):
+            exact = knowledge(mechanism, elements=9, guesses=guesses)
+            table = enumerate_mechanism(mechanism, mechanism.pairs, elements=9)
+            one_run = table.best(guesses)
+            seen = [
+                knowledge(
+                    Played(mechanism, at_once=at_once),
+                    elements=9,
+                    guesses=guesses,
+                    rng=np.random.default_rng(2),
+                )
+                for at_once in (True, False)
+            ]
+            for found in seen:
+                assert (
+                    found.full.low - 1e-9 <= exact.full.value <= found.full.high + 1e-9
+                )
+                assert found.in_turn.low - 1e-9 <= exact.in_turn.value
+                assert found.in_turn.high + 1e-9 >= one_run
+                if guesses == 9:
+                    assert exact.in_turn.value <= found.in_turn.high + 1e-9
+            assert seen[0].full.value == pytest.approx(seen[1].full.value, abs=1e-12)
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda m: type(m).__name__)

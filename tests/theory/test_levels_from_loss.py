@@ -1,6 +1,6 @@
 """Levels from the law of losses: enumeration, closed forms, and the sum over orders."""
 
-from itertools import pairwise
+from itertools import pairwise, product
 from math import comb, exp, inf, log
 
 import mpmath
@@ -38,43 +38,48 @@ FINITE = [
 NAMES = [f"{type(m).__name__}-{n}" for m, n in FINITE]
 
 
-@pytest.mark.parametrize(("mechanism", "n"), FINITE, ids=NAMES)
-def test_the_integrals_agree_with_enumeration(mechanism, n):
-    law = mechanism.loss_distribution(n)
-    table = enumerate_mechanism(mechanism, mechanism.pairs, elements=n)
-    close = {"rel": 1e-9, "abs": 1e-11}
-    assert levels_from_loss.average_element(law) == pytest.approx(
-        table.average_element, **close
-    )
-    assert levels_from_loss.average_case(law) == pytest.approx(
-        table.average_case, **close
-    )
-    for k in range(1, n + 1):
-        assert levels_from_loss.best(law, k) == pytest.approx(table.best(k), **close)
-    for epsilon in (0.0, 0.3, 1.0, 2.5):
-        expected = table.delta_at(epsilon)
-        assert levels_from_loss.delta_at(law, epsilon) == pytest.approx(
-            expected, **close
-        )
-    for delta in (0.0, 0.01, 0.2):
-        expected = table.distributional(delta=delta)
-        found = levels_from_loss.epsilon_at(law, delta)
-        assert found == pytest.approx(expected, rel=1e-8, abs=1e-8)
+def test_the_integrals_agree_with_enumeration(subtests):
+    for mechanism, n in FINITE:
+        with subtests.test(mechanism=mechanism, n=n):
+            law = mechanism.loss_distribution(n)
+            table = enumerate_mechanism(mechanism, mechanism.pairs, elements=n)
+            close = {"rel": 1e-9, "abs": 1e-11}
+            assert levels_from_loss.average_element(law) == pytest.approx(
+                table.average_element, **close
+            )
+            assert levels_from_loss.average_case(law) == pytest.approx(
+                table.average_case, **close
+            )
+            for k in range(1, n + 1):
+                assert levels_from_loss.best(law, k) == pytest.approx(
+                    table.best(k), **close
+                )
+            for epsilon in (0.0, 0.3, 1.0, 2.5):
+                expected = table.delta_at(epsilon)
+                assert levels_from_loss.delta_at(law, epsilon) == pytest.approx(
+                    expected, **close
+                )
+            for delta in (0.0, 0.01, 0.2):
+                expected = table.distributional(delta=delta)
+                found = levels_from_loss.epsilon_at(law, delta)
+                assert found == pytest.approx(expected, rel=1e-8, abs=1e-8)
 
 
-@pytest.mark.parametrize(("mechanism", "n"), FINITE, ids=NAMES)
-@pytest.mark.parametrize("threshold", [0.1, 0.9, 3.0, inf])
-def test_exposed_elements_are_counted_output_by_output(mechanism, n, threshold):
-    law = mechanism.loss_distribution(n)
-    table = enumerate_mechanism(mechanism, mechanism.pairs, elements=n)
-    number = (np.abs(table.loss) >= threshold).sum(axis=1)
-    assert levels_from_loss.exposed(law, threshold) == pytest.approx(
-        float(table.probability @ number), abs=1e-12
-    )
-    for least in range(1, n + 1):
-        found = levels_from_loss.probability_exposed(law, threshold, at_least=least)
-        expected = float(table.probability[number >= least].sum())
-        assert found == pytest.approx(expected, abs=1e-12)
+def test_exposed_elements_are_counted_output_by_output(subtests):
+    for (mechanism, n), threshold in product(FINITE, [0.1, 0.9, 3.0, inf]):
+        with subtests.test(mechanism=mechanism, n=n, threshold=threshold):
+            law = mechanism.loss_distribution(n)
+            table = enumerate_mechanism(mechanism, mechanism.pairs, elements=n)
+            number = (np.abs(table.loss) >= threshold).sum(axis=1)
+            assert levels_from_loss.exposed(law, threshold) == pytest.approx(
+                float(table.probability @ number), abs=1e-12
+            )
+            for least in range(1, n + 1):
+                found = levels_from_loss.probability_exposed(
+                    law, threshold, at_least=least
+                )
+                expected = float(table.probability[number >= least].sum())
+                assert found == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0])
@@ -152,23 +157,25 @@ def test_the_best_of_many_gaussian_losses_by_order_statistics(n, k):
     assert levels_from_loss.best(law, k) == pytest.approx(n / k * total, abs=2e-10)
 
 
-@pytest.mark.parametrize("mean", [0.5, 3.0, 40.0, 1000.0])
-@pytest.mark.parametrize("k", [1, 2, 30, 128, 1100])
-def test_a_hundred_million_groups_are_summed_to_ten_digits(mean, k):
-    groups, q = 10**8, mean / 10**8
-    loss = DiscreteLoss(values=np.array([0.0, inf]), probabilities=np.array([1 - q, q]))
-    law = LossDistribution(
-        elements=3 * groups,
-        kinds=(Kind(probability=0.5, groups=groups, size=3, loss=loss),),
-    )
-    with mpmath.workdps(40):  # E[min(k, 3 B)] = k - sum (k - 3 b) P[B = b]
-        p = mpmath.mpf(float(loss.tail(1.0)))
-        mass, least = (1 - p) ** groups, mpmath.mpf(k)
-        for b in range(-(-k // 3)):
-            least -= (k - 3 * b) * mass
-            mass *= mpmath.mpf(groups - b) / (b + 1) * p / (1 - p)
-        expected = float(0.5 + 0.5 * 0.5 * least / k)
-    assert levels_from_loss.best(law, k) == pytest.approx(expected, abs=1e-11)
+def test_a_hundred_million_groups_are_summed_to_ten_digits(subtests):
+    for mean, k in product([0.5, 3.0, 40.0, 1000.0], [1, 2, 30, 128, 1100]):
+        with subtests.test(mean=mean, k=k):
+            groups, q = 10**8, mean / 10**8
+            loss = DiscreteLoss(
+                values=np.array([0.0, inf]), probabilities=np.array([1 - q, q])
+            )
+            law = LossDistribution(
+                elements=3 * groups,
+                kinds=(Kind(probability=0.5, groups=groups, size=3, loss=loss),),
+            )
+            with mpmath.workdps(40):  # E[min(k, 3 B)] = k - sum (k - 3 b) P[B = b]
+                p = mpmath.mpf(float(loss.tail(1.0)))
+                mass, least = (1 - p) ** groups, mpmath.mpf(k)
+                for b in range(-(-k // 3)):
+                    least -= (k - 3 * b) * mass
+                    mass *= mpmath.mpf(groups - b) / (b + 1) * p / (1 - p)
+                expected = float(0.5 + 0.5 * 0.5 * least / k)
+            assert levels_from_loss.best(law, k) == pytest.approx(expected, abs=1e-11)
 
 
 def test_the_best_fall_from_the_average_case_to_the_average_element():

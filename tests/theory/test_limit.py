@@ -52,16 +52,18 @@ def best_binomial_test(elements: int, loss: float, epsilon: float) -> float:
     return float(other[last] + part * (other[last + 1] - other[last]))
 
 
-@pytest.mark.parametrize("elements", [1, 4, 100, 10_000])
-@pytest.mark.parametrize(("loss", "epsilon"), [(1.0, 0.9), (2.0, 0.5), (0.3, 0.28)])
-def test_randomised_response_is_the_binomial_test(
-    elements: int, loss: float, epsilon: float
-) -> None:
-    found, paid = power_at_most(
-        randomised_response(elements, loss), epsilon, alpha=ALPHA
-    )
-    assert found == pytest.approx(best_binomial_test(elements, loss, epsilon), abs=1e-6)
-    assert paid == pytest.approx(epsilon, abs=1e-9)
+def test_randomised_response_is_the_binomial_test(subtests: pytest.Subtests) -> None:
+    for elements, (loss, epsilon) in product(
+        [1, 4, 100, 10_000], [(1.0, 0.9), (2.0, 0.5), (0.3, 0.28)]
+    ):
+        with subtests.test(elements=elements, loss=loss, epsilon=epsilon):
+            found, paid = power_at_most(
+                randomised_response(elements, loss), epsilon, alpha=ALPHA
+            )
+            assert found == pytest.approx(
+                best_binomial_test(elements, loss, epsilon), abs=1e-6
+            )
+            assert paid == pytest.approx(epsilon, abs=1e-9)
 
 
 @pytest.mark.parametrize(("elements", "loss"), [(100, 1.0), (1000, 0.5), (30, 3.0)])
@@ -173,19 +175,17 @@ def against_every_mechanism(chances: np.ndarray, groups: int, epsilon: float) ->
     return float(solved.fun)
 
 
-@pytest.mark.parametrize(
-    ("ones", "groups", "outputs"),
-    [(1, 1, 3), (1, 2, 3), (1, 3, 2), (2, 1, 4), (2, 2, 2), (3, 1, 3), (4, 1, 3)],
-)
-@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.0])
-def test_no_test_of_any_mechanism_has_more(
-    ones: int, groups: int, outputs: int, epsilon: float
-) -> None:
+def test_no_test_of_any_mechanism_has_more(subtests: pytest.Subtests) -> None:
     """The null is one of all, so its best test has at least the power of the worst."""
-    chances = table(np.random.default_rng([ones, groups]), outputs, ones)
-    found, paid = power_at_most([said(chances, groups)], epsilon, alpha=ALPHA)
-    least = against_every_mechanism(chances, groups, paid)
-    assert least - 1e-7 <= found <= 1
+    for (ones, groups, outputs), epsilon in product(
+        [(1, 1, 3), (1, 2, 3), (1, 3, 2), (2, 1, 4), (2, 2, 2), (3, 1, 3), (4, 1, 3)],
+        [0.1, 0.5, 1.0],
+    ):
+        with subtests.test(ones=ones, groups=groups, outputs=outputs, epsilon=epsilon):
+            chances = table(np.random.default_rng([ones, groups]), outputs, ones)
+            found, paid = power_at_most([said(chances, groups)], epsilon, alpha=ALPHA)
+            least = against_every_mechanism(chances, groups, paid)
+            assert least - 1e-7 <= found <= 1
 
 
 def test_the_linear_program_knows_randomised_response() -> None:

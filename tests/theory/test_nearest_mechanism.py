@@ -1,5 +1,7 @@
 """The nearest private mechanism, against a solver that knows nothing of runs."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 from scipy import optimize, special, stats
@@ -47,27 +49,29 @@ def by_a_solver(mechanism: np.ndarray, epsilon: float) -> float:
     return divergence(mechanism, prior * np.exp(found.x.reshape(shape)))
 
 
-@pytest.mark.parametrize(("ones", "outputs"), [(1, 3), (2, 4), (3, 3), (5, 6)])
-@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1.5])
-def test_no_other_is_nearer(ones: int, outputs: int, epsilon: float) -> None:
-    mechanism = joint(ones, outputs, seed=ones)
-    found, private = Nearest(mechanism).at(epsilon)
-    assert private <= epsilon + 0.01
-    most, least = (by_a_solver(mechanism, each) for each in (epsilon, private))
-    assert least - 1e-6 <= divergence(mechanism, found) <= most + 2e-5
+def test_no_other_is_nearer(subtests: pytest.Subtests) -> None:
+    for (ones, outputs), epsilon in product(
+        [(1, 3), (2, 4), (3, 3), (5, 6)], [0.1, 0.5, 1.5]
+    ):
+        with subtests.test(ones=ones, outputs=outputs, epsilon=epsilon):
+            mechanism = joint(ones, outputs, seed=ones)
+            found, private = Nearest(mechanism).at(epsilon)
+            assert private <= epsilon + 0.01
+            most, least = (by_a_solver(mechanism, each) for each in (epsilon, private))
+            assert least - 1e-6 <= divergence(mechanism, found) <= most + 2e-5
 
 
-@pytest.mark.parametrize("ones", [1, 2, 5, 12])
-@pytest.mark.parametrize("epsilon", [0.05, 0.4, 2.0])
-def test_it_is_private_and_its_coins_are_fair(ones: int, epsilon: float) -> None:
+def test_it_is_private_and_its_coins_are_fair(subtests: pytest.Subtests) -> None:
     """Its chances add up to one for each number of ones; neighbours are near."""
-    found, private = Nearest(joint(ones, 40, seed=ones)).at(epsilon)
-    prior = stats.binom.pmf(np.arange(ones + 1), ones, 0.5)
-    chances = found / prior
-    assert chances.sum(axis=0) == pytest.approx(np.ones(ones + 1), abs=1e-12)
-    steps = np.abs(np.diff(np.log(chances), axis=1)).max()
-    assert steps <= private + 1e-12
-    assert private <= epsilon + 0.01
+    for ones, epsilon in product([1, 2, 5, 12], [0.05, 0.4, 2.0]):
+        with subtests.test(ones=ones, epsilon=epsilon):
+            found, private = Nearest(joint(ones, 40, seed=ones)).at(epsilon)
+            prior = stats.binom.pmf(np.arange(ones + 1), ones, 0.5)
+            chances = found / prior
+            assert chances.sum(axis=0) == pytest.approx(np.ones(ones + 1), abs=1e-12)
+            steps = np.abs(np.diff(np.log(chances), axis=1)).max()
+            assert steps <= private + 1e-12
+            assert private <= epsilon + 0.01
 
 
 def test_where_it_begins_does_not_matter() -> None:

@@ -67,15 +67,17 @@ def random_table(seed, elements=4, outputs=3):
     return rows / rows.sum(axis=1, keepdims=True)
 
 
-@pytest.mark.parametrize("seed", range(4))
-@pytest.mark.parametrize("threshold", [0.0, 0.4, 1.0])
-def test_every_table_is_guessed_as_bayes_rule_says_by_hand(seed, threshold):
-    rows = random_table(seed)
-    found = adaptive_guessing(FiniteTable(rows=rows), elements=4, threshold=threshold)
-    exact = (found.guesses, found.right, found.efficacy, found.silent)
-    want = by_hand(rows, threshold)
-    assert [each.value for each in exact] == pytest.approx(want, abs=1e-12)
-    assert all(each.is_exact for each in exact)
+def test_every_table_is_guessed_as_bayes_rule_says_by_hand(subtests):
+    for seed, threshold in product(range(4), [0.0, 0.4, 1.0]):
+        with subtests.test(seed=seed, threshold=threshold):
+            rows = random_table(seed)
+            found = adaptive_guessing(
+                FiniteTable(rows=rows), elements=4, threshold=threshold
+            )
+            exact = (found.guesses, found.right, found.efficacy, found.silent)
+            want = by_hand(rows, threshold)
+            assert [each.value for each in exact] == pytest.approx(want, abs=1e-12)
+            assert all(each.is_exact for each in exact)
 
 
 class Halves:

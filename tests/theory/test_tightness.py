@@ -1,6 +1,7 @@
 """Asymptotic tightness: the paper's examples, and count-in-sets at its boundary."""
 
 from fractions import Fraction
+from itertools import product
 from math import ceil, comb, exp, inf, log, log2
 
 import numpy as np
@@ -67,18 +68,24 @@ def exact_expected(n, size, threshold):
     return Fraction(n * sum(comb(size, o) for o in reached), 2**size)
 
 
-@pytest.mark.parametrize("name", [n for n in SET_SIZES if n not in ("sqrt", "all")])
-@pytest.mark.parametrize("threshold", [0.5, log(3), 2.0, 4.0, inf])
-def test_expected_numbers_are_right_far_beyond_floats(name, threshold):
-    rate = SET_SIZES[name]
-    powers = [4, 16, 64, 1024]
-    found = count_in_sets_tightness(rate, thresholds=[threshold], log2_sizes=powers)
-    for power, entry in zip(powers, found.table[0], strict=True):
-        n = 1 << power
-        expected = exact_expected(n, rate.at_power(power), threshold)
-        logarithm = log2(expected.numerator) - log2(expected.denominator)
-        assert entry.size == n
-        assert entry.log2_expected == pytest.approx(logarithm, rel=1e-10, abs=1e-9)
+def test_expected_numbers_are_right_far_beyond_floats(subtests):
+    for name, threshold in product(
+        [n for n in SET_SIZES if n not in ("sqrt", "all")], [0.5, log(3), 2.0, 4.0, inf]
+    ):
+        with subtests.test(name=name, threshold=threshold):
+            rate = SET_SIZES[name]
+            powers = [4, 16, 64, 1024]
+            found = count_in_sets_tightness(
+                rate, thresholds=[threshold], log2_sizes=powers
+            )
+            for power, entry in zip(powers, found.table[0], strict=True):
+                n = 1 << power
+                expected = exact_expected(n, rate.at_power(power), threshold)
+                logarithm = log2(expected.numerator) - log2(expected.denominator)
+                assert entry.size == n
+                assert entry.log2_expected == pytest.approx(
+                    logarithm, rel=1e-10, abs=1e-9
+                )
 
 
 def test_half_of_log2_n_leaves_two_root_n_in_sets_that_agree():

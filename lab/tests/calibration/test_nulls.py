@@ -281,9 +281,8 @@ def test_surprising_counts_are_the_least():
         assert binomial_tail(count - 1, guesses, 1.0) > 0.05
 
 
-@pytest.mark.parametrize(
-    ("null", "guesses"),
-    [
+def test_draws_follow_the_law(subtests):
+    for null, guesses in [
         (RandomisedResponse(epsilon=1.0), 10),
         (SharedScore(mu=1.0, delta=0.01), 40),
         (SharedScore(mu=1.0, delta=0.001, share=4), 10),
@@ -299,21 +298,21 @@ def test_surprising_counts_are_the_least():
         (Parity(epsilon=1.0, told=True), 40),
         (Parity(epsilon=1.0, told=False), 10),
         (AllOrNothing(claim=ApproxDP(epsilon=1.0, delta=0.2), loud=np.inf), 40),
-    ],
-    ids=repr,
-)
-def test_draws_follow_the_law(null, guesses):
-    audits = 4000
-    draws = null.draw(np.random.default_rng(1), canaries=40, audits=audits)
-    made = np.arange(40) < draws.made[:, np.newaxis]
-    order = np.argsort(-np.abs(draws.log_odds), axis=1, kind="stable")[:, :guesses]
-    right = np.take_along_axis(draws.right & made, order, axis=1).sum(axis=1)
-    for correct in range(1, guesses + 1):
-        hits = int((right >= correct).sum())
-        low, high = rate_limits(hits, audits, alpha=1e-6)
-        law = right_tail(null, canaries=40, guesses=guesses, correct=correct)
-        assert low <= law + 1e-6
-        assert law <= high + 1e-6
+    ]:
+        with subtests.test(null=null, guesses=guesses):
+            audits = 4000
+            draws = null.draw(np.random.default_rng(1), canaries=40, audits=audits)
+            made = np.arange(40) < draws.made[:, np.newaxis]
+            order = np.argsort(-np.abs(draws.log_odds), axis=1, kind="stable")[
+                :, :guesses
+            ]
+            right = np.take_along_axis(draws.right & made, order, axis=1).sum(axis=1)
+            for correct in range(1, guesses + 1):
+                hits = int((right >= correct).sum())
+                low, high = rate_limits(hits, audits, alpha=1e-6)
+                law = right_tail(null, canaries=40, guesses=guesses, correct=correct)
+                assert low <= law + 1e-6
+                assert law <= high + 1e-6
 
 
 def test_the_integral_over_a_shared_score_has_converged(monkeypatch):
