@@ -3,7 +3,6 @@
     python lab/measure/planning.py table [--purpose bound]
     python lab/measure/planning.py audits --store planning.sqlite --workers 2
     python lab/measure/planning.py adapters [--purpose bound]
-    python lab/measure/planning.py earlier --tree ../before --store earlier.sqlite
 
 ``table`` plans 48 audits: claims of epsilon 1, 2 and 8 at delta = 1e-5, 10^3 to 10^6
 coordinates, four kinds of training. It asks of each whether it took less than 10 s of
@@ -22,24 +21,15 @@ resumed (about 40 minutes on two cores).
 one canary per coordinate against the accountant's curve: is the plan that may use all
 of them within 2 % of the best of those that may use fewer?
 
-``earlier`` holds the plans of an earlier checkout (``git worktree add ../before
-4aa4c5c``) against 10 such audits each, and 20 with the fault that was promised, in the
-12 settings of 10^5 coordinates.
-
 The noise is the RDP accountant's for the epsilon claimed; alpha is 0.05.
 """
 
 import argparse
-import json
-import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 from sweeping import filled
@@ -48,7 +38,6 @@ from dpaudit import ApproxDP, Design, Key
 from dpaudit.accounting import accountant_curve, noise_for
 from dpaudit.dpsgd.likelihood import CountLikelihood
 from dpaudit.dpsgd.planning import Purpose, Training, plan_audit
-from dpaudit.dpsgd.planning.expected_one_run import Expected
 from dpaudit.dpsgd.planning.plan import Plan, rehearse
 from dpaudit.dpsgd.sums import DiracSums, SeenSums
 from dpaudit_lab.sweeps.store import Outcome, Setting
@@ -300,53 +289,6 @@ def caught(plan: Plan, store: Path, workers: int) -> np.ndarray | None:
     return found(plan, plan.fault, CATCHES, store, workers)["refuted"]
 
 
-_EARLIER = """
-import json, sys
-from dataclasses import asdict
-from dpaudit import ApproxDP
-from dpaudit.dpsgd.planning import plan_audit
-from dpaudit.dpsgd.planning.training import Training
-epsilon, delta, d, steps, rate, noise = json.loads(sys.argv[1])
-plan = plan_audit(
-    Training(steps=steps, rate=rate, noise=noise),
-    claim=ApproxDP(epsilon=epsilon, delta=delta),
-    coordinates=d,
-)
-said = plan.per_coordinate, asdict(plan.expected), plan.fault
-print(json.dumps([plan.design().to_json(), *said]))
-"""
-
-
-def earlier(tree: Path, store: Path, workers: int) -> None:
-    """Hold the plans of an earlier checkout against whole audits."""
-    held = 0
-    for epsilon, d, (steps, rate) in LARGE:
-        noise = noise_for(epsilon, DELTA, sample_rate=rate, steps=steps, method="rdp")
-        asked = json.dumps([epsilon, DELTA, d, steps, rate, noise])
-        done = subprocess.run(
-            [sys.executable, "-c", _EARLIER, asked],
-            env=os.environ | {"PYTHONPATH": str(tree.resolve() / "src")},
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        text, s, expected, fault = json.loads(done.stdout)
-        design = json.dumps(json.loads(text) | {"format": Design.form})  # as it is now
-        plan = SimpleNamespace(
-            design=lambda design=design: Design.from_json(design),
-            training=Training(steps=steps, rate=rate, noise=noise),
-            per_coordinate=s,
-            coordinates=d,
-            claim=ApproxDP(epsilon=epsilon, delta=DELTA),
-            method="as it was",
-            expected=Expected(**expected),
-            fault=fault,
-        )
-        bounds = found(plan, 1.0, 10, store, workers)["bound"]
-        held += report(plan, bounds, caught(plan, store, workers))
-    print(f"{held} of {len(LARGE)} plans hold")
-
-
 def found(
     plan: Plan, factor: float, runs: int, path: Path, workers: int
 ) -> dict[str, np.ndarray]:
@@ -364,18 +306,15 @@ def found(
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("what", choices=["table", "audits", "adapters", "earlier"])
+    parser.add_argument("what", choices=["table", "audits", "adapters"])
     parser.add_argument("--purpose", type=Purpose, default=Purpose.FAULTS)
     parser.add_argument("--store", type=Path, default=Path("planning.sqlite"))
     parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--tree", type=Path, default=Path("../before"))
     args = parser.parse_args()
     if args.what == "table":
         table(args.purpose)
     elif args.what == "adapters":
         adapters(args.purpose)
-    elif args.what == "earlier":
-        earlier(args.tree, args.store, args.workers)
     else:
         audits(args.store, args.workers, args.purpose)
 
