@@ -13,7 +13,8 @@ __all__ = ["covered"]
 READERS = (
     "_canonical.py", "bounds/reading_json.py", "bounds/readings.py",
     "evidence/*.py", "game/coins.py", "game/design.py",
-    "game/pairs.py", "game/rules.py", "game/score_summary.py", "game/transcript.py",
+    "game/pairs.py", "game/rules/*.py", "game/setting.py", "game/score_summary.py",
+    "game/transcript.py",
     "privacy/guarantees.py", "tables/*.py", "training/audit.py", "cli/*.py",
 )  # fmt: skip
 

@@ -1,0 +1,252 @@
+"""Rules whose guesses all count the same, so many of them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from dpaudit import _validate
+from dpaudit.bounds.adaptive import Adaptive
+from dpaudit.bounds.bound import GameBound
+from dpaudit.bounds.exact import Classic, Exact, Pure
+from dpaudit.bounds.hypergeometric import Hypergeometric
+from dpaudit.bounds.ranked import RankedLooks
+from dpaudit.bounds.readings import Counts, HalfCounts, Ranked, Reading
+from dpaudit.bounds.steinke import Steinke
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.rules.base import Rules, right_guesses
+from dpaudit.game.rules.table_scoring import Played
+
+__all__ = [
+    "AdaptiveCount",
+    "EqualGuesses",
+    "OneRun",
+    "RandomHalf",
+    "Ranking",
+    "SeparateRuns",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EqualGuesses(Rules):
+    """So many guesses, which all count the same.
+
+    Attributes:
+        guesses: How many; one not made counts as wrong.
+    """
+
+    guesses: int
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("guesses", self.guesses, least=1)
+        object.__setattr__(self, "guesses", int(self.guesses))
+
+    def most(self, canaries: int) -> int:  # noqa: ARG002 (as many as were fixed)
+        """Return the number of guesses."""
+        return self.guesses
+
+    def stakes(
+        self, guess: NDArray[np.int8], stake: ArrayLike | None
+    ) -> NDArray[np.float64]:
+        """Return ones: no guess counts more than another."""
+        if stake is not None:
+            raise VoidAuditError(
+                f"{type(self).__name__} has no stakes: every guess counts the same"
+            )
+        return np.ones(len(guess))
+
+    def are_stakes(
+        self,
+        guess: NDArray[np.int8],  # noqa: ARG002 (passes are written down alike)
+        stake: NDArray[np.float64],
+    ) -> bool:
+        """Return whether a record's stakes are ones."""
+        return bool((stake == 1).all())
+
+    def read(self, played: Played, *, canaries: int) -> Reading:
+        """Return how many guesses were right."""
+        right = right_guesses(played)
+        return Counts(
+            canaries=canaries,
+            guesses=self.guesses,
+            correct=int(right.sum()),
+            adaptive=self.reveals,
+            abstained=self.guesses - len(right),
+        )
+
+    def count(self, right: Sequence[int], *, canaries: int) -> Reading:
+        """Return how many were right in all, if that is all that is read."""
+        if self.ordered:
+            return Rules.count(self, right, canaries=canaries)
+        return Counts(
+            canaries=canaries,
+            guesses=self.guesses,
+            correct=right[-1],
+            adaptive=self.reveals,
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneRun(EqualGuesses):
+    """All guesses at once.
+
+    Attributes:
+        guesses: How many; one not made counts as wrong.
+    """
+
+    kind = "one-run"
+    reads = Counts
+    reveals = False
+
+    def bound(self) -> GameBound[Any]:
+        """Return the exact bound."""
+        return Exact()
+
+    def also(self) -> tuple[GameBound[Any], ...]:
+        """Return the published bounds on counts, and the one for adaptive guesses."""
+        return Pure(), Steinke(), Adaptive()
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeparateRuns(EqualGuesses):
+    """Classic auditing: every canary has a run of its own, independent of the others.
+
+    Attributes:
+        guesses: How many; one not made counts as wrong.
+    """
+
+    kind = "separate-runs"
+    reads = Counts
+    reveals = False
+
+    def bound(self) -> GameBound[Any]:
+        """Return the bound for independent coins, for which delta costs less."""
+        return Classic()
+
+    def runs(self, canaries: int) -> int:
+        """Return the number of canaries."""
+        return canaries
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking(EqualGuesses):
+    """All guesses at once, the surest first.
+
+    Attributes:
+        guesses: How many are ranked; one not made counts as wrong, at the end.
+    """
+
+    kind = "ranking"
+    reads = Ranked
+    reveals = False
+    one_point = True
+    ordered = True
+
+    def bound(self) -> GameBound[Any]:
+        """Return the bound that looks at the best few."""
+        return RankedLooks()
+
+    def read(self, played: Played, *, canaries: int) -> Reading:
+        """Return which of the ranked guesses were right."""
+        right = right_guesses(played)
+        ranked = np.zeros(self.guesses, bool)
+        ranked[: len(right)] = right
+        abstained = self.guesses - len(right)
+        return Ranked(canaries=canaries, right=ranked, abstained=abstained)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RandomHalf(EqualGuesses):
+    """All guesses at once, all "included", where a random half of the canaries was.
+
+    For canaries without a coin each: half of them, rounded down, was drawn uniformly at
+    random and included. The others are not guessed, which says the same as guessing all
+    of them "excluded" (``dpaudit.bounds.hypergeometric``).
+
+    Attributes:
+        guesses: How many; no more than were included.
+        records_per_swap: How many records of the data change where one canary takes the
+            place of another: 2 under add/remove and zero-out adjacency, 1 under
+            replace-one.
+    """
+
+    records_per_swap: int = 2
+
+    kind = "random-half"
+    reads = HalfCounts
+    reveals = False
+    own_coins = False
+
+    def __post_init__(self) -> None:
+        EqualGuesses.__post_init__(self)
+        if self.records_per_swap not in (1, 2):
+            raise InvalidInputError(
+                "a swap changes one record or two, got "
+                f"records_per_swap={self.records_per_swap!r}"
+            )
+
+    def bound(self) -> GameBound[Any]:
+        """Return the bound for a random half."""
+        return Hypergeometric()
+
+    def from_top(self, guesses: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of guesses: all are "included"."""
+        return guesses
+
+    def read(self, played: Played, *, canaries: int) -> Reading:
+        """Return how many of the guessed were included."""
+        return self.count([int(right_guesses(played).sum())], canaries=canaries)
+
+    def count(self, right: Sequence[int], *, canaries: int) -> Reading:
+        """Return how many of the guessed were included."""
+        return HalfCounts(
+            canaries=canaries,
+            guesses=self.guesses,
+            correct=right[-1],
+            records_per_swap=self.records_per_swap,
+        )
+
+    def check_reading(self, reading: Reading) -> None:
+        """Refuse a reading of another adjacency."""
+        assert isinstance(reading, HalfCounts)  # whoever asks has seen to it
+        if reading.records_per_swap != self.records_per_swap:
+            raise VoidAuditError("the reading's records_per_swap is not the rules'")
+
+    def check_price(
+        self,
+        *,
+        canaries: int,
+        claimed: float,  # noqa: ARG002
+        delta: float,  # noqa: ARG002
+        alpha: float,  # noqa: ARG002
+    ) -> None:
+        """Refuse more guesses than canaries were included."""
+        if self.guesses > canaries // 2:
+            raise InvalidInputError(
+                f"half of canaries={canaries} was included, and guesses={self.guesses} "
+                "are more than that"
+            )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptiveCount(EqualGuesses):
+    """Coins are revealed on the way; the number of guesses is fixed.
+
+    Attributes:
+        guesses: How many; one not made counts as wrong.
+    """
+
+    kind = "adaptive-count"
+    reads = Counts
+    reveals = True
+
+    def bound(self) -> GameBound[Any]:
+        """Return the bound for counts of adaptive guesses."""
+        return Adaptive()

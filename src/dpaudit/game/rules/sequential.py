@@ -1,0 +1,266 @@
+"""Adaptive rules in which any number of guesses is made, as long as one likes."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import special
+
+from dpaudit import _validate
+from dpaudit.bounds.adaptive import coupling_price
+from dpaudit.bounds.bets import Betting
+from dpaudit.bounds.bound import GameBound, Grid
+from dpaudit.bounds.readings import Bets, Reading, Rounds, Weighted, check_jump
+from dpaudit.bounds.rounds import (
+    MOST_CHANCE,
+    StoufferRounds,
+    left_to_chance,
+    rounds_price,
+)
+from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.rules.base import right_guesses
+from dpaudit.game.rules.slots import LARGEST_WEIGHT, Staked, weights_of
+from dpaudit.game.rules.table_scoring import Played
+
+__all__ = ["AdaptiveBets", "AdaptiveRounds"]
+
+
+class _Sequential(Staked):
+    """Any guesses, revealed on the way; the smallest epsilon tested is fixed."""
+
+    __slots__ = ()
+
+    reveals = True
+    fixed = False
+    one_point = True
+    cheaper: ClassVar[str]  # what makes delta so
+    start: float
+
+    def most(self, canaries: int) -> int:
+        return canaries
+
+    def check_price(
+        self, *, canaries: int, claimed: float, delta: float, alpha: float
+    ) -> None:
+        price = self._price(canaries, delta)
+        if self.start > claimed:
+            raise InvalidInputError(
+                f"start={self.start:g} lies above the claim's epsilon {claimed:g}: a "
+                "bound could exceed the claim without a test of it; start at the claim "
+                "or below"
+            )
+        if price >= alpha:
+            raise InvalidInputError(
+                f"delta costs {price:.3g} at start={self.start:g}, no less than "
+                f"alpha={alpha:g}: nothing could be shown; give "
+                f"{type(self).__name__} {self.cheaper}, use fewer canaries, or play by "
+                "AdaptiveCount"
+            )
+
+    @abstractmethod
+    def _price(self, canaries: int, delta: float) -> float:
+        """Return what delta costs at the start."""
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptiveRounds(_Sequential):
+    """Coins are revealed after each round; what a round counts is fixed.
+
+    A round's evidence is randomised where counts tie, and what an empty round would
+    have contributed is left to committed chance.
+
+    A stake is the log-odds of being right that the guesser gives a guess; against a
+    claim of epsilon it counts by how much it exceeds that.
+
+    Attributes:
+        weights: What each round counts; a round not played counts as an empty one.
+        start: The smallest epsilon that is tested. A larger one pays less for delta;
+            a truth below it is reported as 0.
+        jump: The most that a right guess may add to the evidence, in its standard
+            deviations; delta then costs much less. Canary ``i`` must be played in round
+            ``i`` modulo the number of rounds. None for no limit and free play.
+        noise: Share of the evidence's variance that is committed chance, revealed at
+            the end; with a jump it lowers what delta costs in the last rounds.
+    """
+
+    weights: tuple[float, ...]
+    start: float = 0.0
+    jump: float | None = None
+    noise: float = 0.0
+
+    kind = "adaptive-rounds"
+    reads = Rounds
+    cheaper = "a smaller jump, a larger start"
+    about = (
+        f"log-odds and must be positive, from {1 / LARGEST_WEIGHT:g} to "
+        f"{LARGEST_WEIGHT:g}"
+    )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "weights", weights_of(self.weights))
+        _validate.nonnegative("start", self.start)
+        object.__setattr__(self, "start", float(self.start))
+        check_jump(self.jump, self.noise)
+        if self.jump is not None:
+            object.__setattr__(self, "jump", float(self.jump))
+        object.__setattr__(self, "noise", float(self.noise))
+        if not all(0 <= w <= LARGEST_WEIGHT for w in self.weights) or not any(
+            self.weights
+        ):
+            raise InvalidInputError(
+                f"weights must be from 0 to {LARGEST_WEIGHT:g} and not all 0, got "
+                f"weights={self.weights!r}"
+            )
+
+    @property
+    def turns(self) -> int | None:
+        """The number of rounds."""
+        return len(self.weights)
+
+    @property
+    def free_turns(self) -> bool:
+        """Whether canaries may be played in any round."""
+        return self.jump is None
+
+    @property
+    def uniforms(self) -> int:
+        """One for each round, and one for the noise at the end."""
+        return len(self.weights) + 1
+
+    def bound(self) -> GameBound[Any]:
+        """Return the bound that adds the rounds' evidence."""
+        return StoufferRounds(grid=Grid(start=self.start))
+
+    def check_turn(self, index: NDArray[np.int64], turn: NDArray[np.int64]) -> None:
+        """Refuse canaries in rounds that are not theirs, if there is a jump."""
+        rounds = len(self.weights)
+        if self.jump is None or not (wrong := index % rounds != turn).any():
+            return
+        first = int(turn[wrong][0])
+        raise VoidAuditError(
+            f"with a jump, canary i is played in round i modulo {rounds}: round "
+            f"{first} is for canaries {first}, {first + rounds}, and so on"
+        )
+
+    def read(self, played: Played, *, canaries: int) -> Reading:
+        """Return what was guessed in each round, and committed chance."""
+        return Rounds(
+            canaries=canaries,
+            rounds=tuple(_round(played, j, canaries) for j in range(len(self.weights))),
+            weights=self.weights,
+            uniforms=tuple(played.uniforms[:-1].tolist()),
+            jump=self.jump,
+            noise=self.noise,
+            noise_uniform=float(played.uniforms[-1]),
+        )
+
+    def check_reading(self, reading: Reading) -> None:
+        """Refuse a reading of other rounds."""
+        assert isinstance(reading, Rounds)  # whoever asks has seen to it
+        fixed = (self.weights, self.jump, self.noise)
+        if (reading.weights, reading.jump, reading.noise) != fixed or any(
+            each.canaries != reading.canaries or each.committed
+            for each in reading.rounds
+        ):
+            raise VoidAuditError(
+                "the reading's rounds, jump and noise are not those that were fixed "
+                "beforehand"
+            )
+
+    def stated_odds(self, stake: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the stakes: they are log-odds."""
+        return stake
+
+    def _given(self, size: int) -> NDArray[np.float64]:
+        """Return stakes that count all guesses of a round the same."""
+        return np.full(size, LARGEST_WEIGHT)
+
+    def _price(self, canaries: int, delta: float) -> float:
+        left = left_to_chance(
+            canaries=canaries,
+            weights=self.weights,
+            jump=self.jump,
+            noise=self.noise,
+            epsilon=self.start,
+        )
+        if left > MOST_CHANCE:
+            raise InvalidInputError(
+                f"with jump={self.jump!r} and noise={self.noise!r}, {left:.0%} of "
+                "the evidence would be chance even if every canary were guessed, and "
+                "nothing could be shown; use a larger jump, more canaries or fewer "
+                "rounds"
+            )
+        return rounds_price(
+            canaries=canaries,
+            weights=self.weights,
+            jump=self.jump,
+            noise=self.noise,
+            epsilon=self.start,
+            delta=delta,
+        )
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdaptiveBets(_Sequential):
+    """Coins are revealed on the way; each guess states its chance of being right.
+
+    Attributes:
+        start: The smallest epsilon that is tested. A larger one pays less for delta;
+            a truth below it is reported as 0.
+    """
+
+    start: float = 0.0
+
+    kind = "adaptive-bets"
+    reads = Bets
+    cheaper = "a larger start"
+    about = "a chance and must be in [0, 1]"
+    limits = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        _validate.nonnegative("start", self.start)
+        object.__setattr__(self, "start", float(self.start))
+
+    def bound(self) -> GameBound[Any]:
+        """Return the bound from bets."""
+        return Betting(grid=Grid(start=self.start))
+
+    def read(self, played: Played, *, canaries: int) -> Reading:
+        """Return which guesses were right, and what was staked on them."""
+        stakes = played.stake[played.guess != 0]
+        return Bets(canaries=canaries, right=right_guesses(played), stakes=stakes)
+
+    def read_alike(
+        self, right: NDArray[np.bool_], chance: float, *, canaries: int
+    ) -> Reading:
+        """Return what the bound reads of guesses on which that chance is put."""
+        stakes = np.full(len(right), min(chance, 1 - 1e-9))
+        return Bets(canaries=canaries, right=right, stakes=stakes)
+
+    def stated_odds(self, stake: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the log-odds of the chances that were staked."""
+        return np.asarray(special.logit(stake))
+
+    def _price(self, canaries: int, delta: float) -> float:
+        return coupling_price(canaries, self.start, delta)
+
+
+def _round(played: Played, turn: int, canaries: int) -> Weighted:
+    """Return what was guessed in one round; an empty one has no guess at all."""
+    here = (played.turn == turn) & (played.guess != 0)
+    right = (played.guess == played.truth)[here]
+    weights, which = np.unique(played.stake[here], return_inverse=True)
+    if not len(weights):
+        weights, which = np.ones(1), np.zeros(0, int)
+    size = len(weights)
+    return Weighted(
+        canaries=canaries,
+        weights=tuple(weights.tolist()),
+        guesses=tuple(np.bincount(which, minlength=size).tolist()),
+        correct=tuple(np.bincount(which[right], minlength=size).tolist()),
+        committed=False,
+    )

@@ -1,0 +1,141 @@
+"""How guesses are made from a table of scores, all at once, the surest first.
+
+A rule is asked how many of the surest guesses are "included", what is put on each, and
+what its bound reads of them: guess by guess, or of counts alone, which is all that a
+tally of a large table keeps.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, Protocol, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpaudit.bounds.readings import Reading
+from dpaudit.errors import InvalidInputError
+
+__all__ = ["Played", "TableScoring"]
+
+
+class Played(Protocol):
+    """The columns of a game's record, a row for each canary submitted, in order."""
+
+    @property
+    def index(self) -> NDArray[np.int64]:
+        """Canaries."""
+        ...
+
+    @property
+    def guess(self) -> NDArray[np.int8]:
+        """-1 or +1 for each, 0 for a pass."""
+        ...
+
+    @property
+    def truth(self) -> NDArray[np.int8]:
+        """The coin of each, -1 or +1."""
+        ...
+
+    @property
+    def stake(self) -> NDArray[np.float64]:
+        """What was put on each."""
+        ...
+
+    @property
+    def turn(self) -> NDArray[np.int64]:
+        """In which submission each came, from 0."""
+        ...
+
+    @property
+    def uniforms(self) -> NDArray[np.float64]:
+        """Committed uniform numbers."""
+        ...
+
+
+class TableScoring(ABC):
+    """How guesses are made from a table of scores.
+
+    Attributes:
+        ordered: Whether guesses are read one by one, in their order.
+    """
+
+    __slots__ = ()
+
+    ordered: ClassVar[bool] = False
+
+    @abstractmethod
+    def most(self, canaries: int) -> int:
+        """Return how many guesses are allowed at most."""
+
+    @abstractmethod
+    def read(self, played: Played, *, canaries: int) -> Reading:
+        """Return what the bound reads; what is missing is wrong."""
+
+    def surest_stakes(self, guesses: int) -> NDArray[np.float64]:
+        """Return the stakes of guesses that are made at once, the surest first."""
+        return np.ones(guesses)
+
+    def from_top(self, guesses: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return how many of so many surest guesses are "included": of high scores."""
+        return (guesses + 1) // 2
+
+    def read_surest(self, right: NDArray[np.bool_], *, canaries: int) -> Reading:
+        """Return what the bound reads of guesses made at once, the surest first.
+
+        Args:
+            right: Which of them were right.
+            canaries: How many canaries there are.
+        """
+        return self.read(
+            _AtOnce(right, self.surest_stakes(len(right))), canaries=canaries
+        )
+
+    def read_alike(
+        self,
+        right: NDArray[np.bool_],
+        chance: float,  # noqa: ARG002 (where it is not stated)
+        *,
+        canaries: int,
+    ) -> Reading:
+        """Return what the bound reads of guesses that all have the same chance."""
+        return self.read_surest(right, canaries=canaries)
+
+    def cuts(self, canaries: int) -> list[int]:
+        """Return after how many guesses the right ones are counted, the surest first.
+
+        Who has these counts has all that ``count`` needs, unless the rules are
+        ``ordered``. So there is a cut wherever ``surest_stakes`` changes.
+        """
+        return [self.most(canaries)]
+
+    def count(self, right: Sequence[int], *, canaries: int) -> Reading:
+        """Return what the bound reads of how many were right up to each cut.
+
+        Raises:
+            InvalidInputError: Guesses between two cuts have different stakes, and the
+                counts do not say which of them were right.
+        """
+        ends = self.cuts(canaries)
+        sizes, made = np.diff([0, *right]), np.diff([0, *ends])
+        stakes = self.surest_stakes(ends[-1])
+        for end, k, n in zip(ends, sizes, made, strict=True):
+            if 0 < k < n and np.ptp(stakes[end - n : end]):
+                raise InvalidInputError(
+                    f"{k} of the guesses {end - n + 1} to {end} were right, and their "
+                    "stakes differ: the counts do not say on which of them. "
+                    f"{type(self).__name__}.cuts must end wherever surest_stakes "
+                    "changes"
+                )
+        parts = [np.arange(n) < k for k, n in zip(sizes, made, strict=True)]
+        return self.read_surest(np.concatenate(parts), canaries=canaries)
+
+
+@final
+class _AtOnce:
+    """Guesses that were made at once, the surest first, as the record of a game."""
+
+    def __init__(self, right: NDArray[np.bool_], stake: NDArray[np.float64]) -> None:
+        self.index, self.stake = np.arange(len(right)), stake
+        self.guess = np.ones(len(right), np.int8)
+        self.truth = np.where(right, 1, -1).astype(np.int8)
+        self.turn, self.uniforms = np.zeros(len(right), np.int64), np.empty(0)
