@@ -75,11 +75,11 @@ from dpaudit.tables.sources import Scores as Scores
 from dpaudit.tables.sources import ScoreTable as ScoreTable
 from dpaudit.tables.sources import read_folder as read_folder
 from dpaudit.tables.sources import read_scores as read_scores
+from dpaudit.tables.sources import unseen_in_tallies as unseen_in_tallies
 from dpaudit.tables.tally import MOST_RANKED as MOST_RANKED
 from dpaudit.tables.tally import ScoreTally as ScoreTally
 from dpaudit.tables.tally import conclude_scores as conclude_scores
 from dpaudit.tables.tally import tally_files as tally_files
-from dpaudit.tables.tally import unseen_in_tallies as unseen_in_tallies
 from dpaudit.tables.tally_json import tally_from_json as tally_from_json
 from dpaudit.tables.tally_json import tally_to_json as tally_to_json
 from dpaudit.theory.gap_levels import Estimate as Estimate

@@ -62,8 +62,6 @@ from dpaudit.tables.tally import (
     Shard,
     conclude_scores,
     tally_scores,
-    unseen_coins,
-    unseen_in_tallies,
 )
 
 __all__ = [
@@ -77,8 +75,21 @@ __all__ = [
     "read_score_list",
     "read_score_table",
     "read_scores",
+    "unseen_in_tallies",
 ]
 
+_UNSEEN_COINS: Final = (
+    "that each bit was a fair coin of its own, thrown before the run, is the auditor's "
+    "word; `dpaudit register` before the next run lets others check"
+)
+_UNSEEN_HALF: Final = (
+    "that the included half was drawn uniformly at random before the run is the "
+    "auditor's word; `dpaudit register` before the next run lets others check"
+)
+_UNCHECKED_IDS: Final = (
+    "ids were not checked; that every canary is there, and none twice, is the "
+    "auditor's word"
+)
 _UNSEEN_LISTS: Final = (
     "lists without ids cannot show that every canary's coin was thrown by itself, nor "
     "that every score stands in the list of its own coin; that is the auditor's word"
@@ -168,7 +179,7 @@ class ScoreTable:
 
     def unseen(self, result: Result) -> list[str]:
         """Return what a result of these scores rests on that they do not show."""
-        return unseen_coins(result)
+        return _unseen_coins(result)
 
 
 @final
@@ -324,6 +335,19 @@ class ScoreFolder:
         """Return what a result of these scores rests on that they do not show."""
         checked = self.check_ids or result.commitment is not None
         return unseen_in_tallies(result, ids_checked=checked)
+
+
+def _unseen_coins(result: Result) -> list[str]:
+    """Return what nobody can see of the coins of a result."""
+    if result.commitment is not None:
+        return []
+    return [_UNSEEN_COINS if result.design.rules.own_coins else _UNSEEN_HALF]
+
+
+def unseen_in_tallies(result: Result, *, ids_checked: bool) -> list[str]:
+    """Return what a result of tallies rests on that they do not show."""
+    found = [] if ids_checked else [_UNCHECKED_IDS]
+    return [*found, *_unseen_coins(result)]
 
 
 Scores: TypeAlias = ScoreTable | ScoreLists | ScoreFolder

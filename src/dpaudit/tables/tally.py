@@ -65,8 +65,6 @@ __all__ = [
     "conclude_scores",
     "tally_files",
     "tally_scores",
-    "unseen_coins",
-    "unseen_in_tallies",
 ]
 
 MOST_CANARIES: Final = 1 << 36  # a bit for each takes 8 GiB
@@ -74,18 +72,6 @@ MOST_EXACT: Final = 1 << 16  # guesses whose scores are kept one by one
 MOST_RANKED: Final = 1 << 20  # guesses in order of confidence: a result lists them all
 
 Found: TypeAlias = ExtremeScores | Histogram
-_UNSEEN_COINS: Final = (
-    "that each bit was a fair coin of its own, thrown before the run, is the auditor's "
-    "word; `dpaudit register` before the next run lets others check"
-)
-_UNSEEN_HALF: Final = (
-    "that the included half was drawn uniformly at random before the run is the "
-    "auditor's word; `dpaudit register` before the next run lets others check"
-)
-_UNCHECKED_IDS: Final = (
-    "ids were not checked; that every canary is there, and none twice, is the "
-    "auditor's word"
-)
 
 
 @final
@@ -441,19 +427,6 @@ def conclude_scores(
         not_exercised=not_exercised,
         controls=(effect_seen(reading, design=whole.design), *ties),
     )
-
-
-def unseen_coins(result: Result) -> list[str]:
-    """Return what nobody can see of the coins of a result."""
-    if result.commitment is not None:
-        return []
-    return [_UNSEEN_COINS if result.design.rules.own_coins else _UNSEEN_HALF]
-
-
-def unseen_in_tallies(result: Result, *, ids_checked: bool) -> list[str]:
-    """Return what a result of tallies rests on that they do not show."""
-    found = [] if ids_checked else [_UNCHECKED_IDS]
-    return [*found, *unseen_coins(result)]
 
 
 def _check_ids(sets: tuple[IdSet, ...], canaries: int, salt: int) -> None:
