@@ -18,9 +18,9 @@ import numpy as np
 
 from dpaudit import Design, OneRun
 from dpaudit.game.guessers import Echo
-from dpaudit.game.shards import conclude_tallies, tally_local
 from dpaudit.mechanisms.local import LocalRandomisedResponse
 from dpaudit.testing import fixed_key
+from dpaudit_lab.calibration.shards import conclude_tallies, tally_local
 from dpaudit_lab.power.timing import cpu, median_ratio
 
 MECHANISM = LocalRandomisedResponse(epsilon=1.0)

@@ -43,12 +43,12 @@ from dpaudit.game.auditors import play_adaptive, play_one_run
 from dpaudit.game.guessers import Echo
 from dpaudit.game.result import conclude
 from dpaudit.game.rules import Rules
-from dpaudit.game.shards import conclude_tallies, tally_local
 from dpaudit.mechanisms.local import LocalLaplace, LocalRandomisedResponse
 from dpaudit.mechanisms.noise import GaussianNoise
 from dpaudit.mechanisms.sets import CountInSets
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.testing import Calls, OneValue, audit_function, fixed_key
+from dpaudit_lab.calibration.shards import conclude_tallies, tally_local
 
 __all__ = ["CLAIM", "GAMES", "Audit", "key_of"]
 

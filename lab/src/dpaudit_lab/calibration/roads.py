@@ -40,13 +40,13 @@ from dpaudit.game.pairs import Pairs
 from dpaudit.game.result import Result, judge
 from dpaudit.game.rules import AdaptiveCount, Classes, OneRun, SeparateRuns
 from dpaudit.game.scores import audit_scores
-from dpaudit.game.shards import conclude_tallies, tally_local
 from dpaudit.tables import sources
 from dpaudit.tables.tally import Shard, conclude_scores, tally_scores
 from dpaudit.tables.tally_json import tally_from_json, tally_to_json
 from dpaudit.testing import Calls, OneValue, audit_function, fixed_key
 from dpaudit.training.any_loop import SumsAudit
 from dpaudit_lab.calibration.guessers import Stopping, StoppingLate, Weighing
+from dpaudit_lab.calibration.shards import conclude_tallies, tally_local
 
 __all__ = ["AS_IT_WAS", "ROADS", "Material", "Road"]
 
