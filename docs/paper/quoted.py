@@ -20,9 +20,9 @@ from scipy import stats
 
 from dpaudit.bounds.curve import curve_log_p_value, lines_log_p_value
 from dpaudit.bounds.exact import Classic, Exact, Pure
+from dpaudit.bounds.power import mechanism_ceiling
 from dpaudit.bounds.readings import Counts
 from dpaudit.bounds.steinke import Steinke
-from dpaudit.bounds.strength import mechanism_ceiling
 from dpaudit.dpsgd.planning.limit import training_limit
 from dpaudit.dpsgd.planning.training import Training
 from dpaudit.privacy.guarantees import GaussianDP

@@ -10,8 +10,8 @@ from dpaudit import ApproxDP, GaussianDP, PureDP
 from dpaudit.bounds import Bets, Counts, Exact, Ranked, Rounds, Weighted, test_claim
 from dpaudit.bounds.hypergeometric import group_claim
 from dpaudit.bounds.independent_runs import IndependentRuns, bets_in_a_row
+from dpaudit.bounds.power import design_ceiling, estimate, mechanism_ceiling
 from dpaudit.bounds.readings import Unequal
-from dpaudit.bounds.strength import design_ceiling, estimate, mechanism_ceiling
 from dpaudit.errors import InvalidInputError
 
 PLAYED = Weighted(

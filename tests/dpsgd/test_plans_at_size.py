@@ -10,7 +10,7 @@ import pytest
 from scipy import special
 
 from dpaudit import ApproxDP, GaussianDP
-from dpaudit.bounds.strength import least_refuting
+from dpaudit.bounds.power import least_refuting
 from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.dpsgd.planning.candidates import Purpose
 from dpaudit.dpsgd.planning.expected_one_run import least_right

@@ -11,7 +11,7 @@ from scipy import stats
 
 from dpaudit import ApproxDP, GaussianDP, PureDP
 from dpaudit.bounds import Counts, Exact, test_claim
-from dpaudit.bounds.strength import least_refuting
+from dpaudit.bounds.power import least_refuting
 from dpaudit.errors import InvalidInputError
 from dpaudit.theory.power import (
     bounds_by_count,

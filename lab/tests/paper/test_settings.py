@@ -9,7 +9,7 @@ import pytest
 from scipy import special
 
 from dpaudit.accounting import accountant_curve
-from dpaudit.bounds.strength import mechanism_ceiling
+from dpaudit.bounds.power import mechanism_ceiling
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.errors import InvalidInputError
 from dpaudit_lab.paper import adaptive_steps, elements, guesses, sets

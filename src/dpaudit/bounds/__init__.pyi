@@ -15,6 +15,10 @@ from dpaudit.bounds.independent_runs import IndependentRuns as IndependentRuns
 from dpaudit.bounds.independent_runs import PooledRuns as PooledRuns
 from dpaudit.bounds.methods import bound_counts as bound_counts
 from dpaudit.bounds.methods import test_claim as test_claim
+from dpaudit.bounds.power import accuracy_caught as accuracy_caught
+from dpaudit.bounds.power import design_ceiling as design_ceiling
+from dpaudit.bounds.power import least_refuting as least_refuting
+from dpaudit.bounds.power import mechanism_ceiling as mechanism_ceiling
 from dpaudit.bounds.ranked import RankedLooks as RankedLooks
 from dpaudit.bounds.readings import Bets as Bets
 from dpaudit.bounds.readings import Counts as Counts
@@ -26,10 +30,6 @@ from dpaudit.bounds.readings import Unequal as Unequal
 from dpaudit.bounds.readings import Weighted as Weighted
 from dpaudit.bounds.rounds import StoufferRounds as StoufferRounds
 from dpaudit.bounds.steinke import Steinke as Steinke
-from dpaudit.bounds.strength import accuracy_caught as accuracy_caught
-from dpaudit.bounds.strength import design_ceiling as design_ceiling
-from dpaudit.bounds.strength import least_refuting as least_refuting
-from dpaudit.bounds.strength import mechanism_ceiling as mechanism_ceiling
 from dpaudit.bounds.unequal import UnequalCoins as UnequalCoins
 from dpaudit.bounds.weighted import AdaptiveSlots as AdaptiveSlots
 from dpaudit.bounds.weighted import WeightedGuesses as WeightedGuesses

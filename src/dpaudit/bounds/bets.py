@@ -31,7 +31,7 @@ from dpaudit.bounds.readings import Bets
 
 __all__ = ["Betting", "log_wealth"]
 
-_SUREST = 1 - 1e-9  # no bet may lose everything
+_LARGEST_BET = 1 - 1e-9  # no bet may lose everything
 
 
 @final
@@ -93,7 +93,7 @@ whatever the program does; method betting, tier A)
 
 def log_wealth(bets: Bets, epsilon: float) -> NDArray[np.float64]:
     """Return the log of the wealth after each guess, of who bets against an epsilon."""
-    q = np.minimum(bets.stakes, _SUREST)
+    q = np.minimum(bets.stakes, _LARGEST_BET)
     bold = q > special.expit(epsilon)
     won = np.log(np.maximum(q, 0.5)) - special.log_expit(epsilon)
     lost = np.log1p(-q) - special.log_expit(-epsilon)

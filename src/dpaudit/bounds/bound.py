@@ -47,18 +47,20 @@ __all__ = [
 R_contra = TypeVar("R_contra", contravariant=True)
 R = TypeVar("R")
 
-_BEYOND = 1e12  # an epsilon that nothing shows; thousandths of it are no longer exact
+_LARGEST_EPSILON = (
+    1e12  # an epsilon that nothing shows; thousandths of it are no longer exact
+)
 
 
 # Methods that take runs to be independent.
-_OF_RUNS = ("separate", "independent runs", "pooled runs")
+_METHODS_OF_RUNS = ("separate", "independent runs", "pooled runs")
 # Methods whose bounds lie on a grid of hundredths, unless it starts between two.
-_ON_GRID = ("ranked", "rounds", "betting")
+_METHODS_ON_GRID = ("ranked", "rounds", "betting")
 
 # Epsilons at which p-values are asked besides; any would be valid.
-_LADDER: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+_FIRST_EPSILONS: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 _CURVE_POINTS: Final = 4  # of a curve, the most promising, of which more is asked
-_FARTHEST: Final = 1e4  # no search along a grid goes further
+_LARGEST_GRID_EPSILON: Final = 1e4  # no search along a grid goes further
 
 
 @final
@@ -95,15 +97,15 @@ class LowerBound:
 
     def rounded(self, epsilon: float) -> str:
         """Return another epsilon by the same method, rounded down."""
-        hundredths = f"{epsilon:.2f}" if epsilon < _BEYOND else "inf"
-        if self.method in _ON_GRID and abs(float(hundredths) - epsilon) < 1e-9:
+        hundredths = f"{epsilon:.2f}" if epsilon < _LARGEST_EPSILON else "inf"
+        if self.method in _METHODS_ON_GRID and abs(float(hundredths) - epsilon) < 1e-9:
             return hundredths
         return rounded_down(epsilon)
 
     @property
     def sure(self) -> str:
         """How often it may be wrong, and of which programs that is known."""
-        apart = " in runs that share nothing" if self.method in _OF_RUNS else ""
+        apart = " in runs that share nothing" if self.method in _METHODS_OF_RUNS else ""
         return (
             f"wrong with chance at most {self.alpha:g}, whatever the program does"
             f"{apart}"
@@ -432,7 +434,7 @@ class GameBound(ABC, Generic[R]):
     ) -> float:
         by = self.search(reading, delta=delta, alpha=alpha)
         if isinstance(by, Grid):
-            if epsilon > min(by.stop, _FARTHEST):
+            if epsilon > min(by.stop, _LARGEST_GRID_EPSILON):
                 return 0.0
             points = by.up_to(epsilon)
             if points[-1] > by.stop:
@@ -466,7 +468,7 @@ def _least_from(epsilon: float, log_p: Callable[[float], float]) -> float:
     one given. Between two of them the p-value is kept from falling below what it is at
     the lower one, so that it rises with epsilon wherever p-values have one valley.
     """
-    asked = [(each, log_p(each)) for each in _LADDER]
+    asked = [(each, log_p(each)) for each in _FIRST_EPSILONS]
     best = min(range(len(asked)), key=lambda i: asked[i][1])
     low, high = asked[max(0, best - 1)][0], asked[min(best + 1, len(asked) - 1)][0]
     asked.append(least_between(log_p, low, high))
@@ -547,8 +549,8 @@ def _lower(
 
 def rounded_down(value: float) -> str:
     """Return a lower bound as text that does not say more than was shown."""
-    if value >= _BEYOND:
-        return "inf" if value == inf else f"{_BEYOND:g}"
+    if value >= _LARGEST_EPSILON:
+        return "inf" if value == inf else f"{_LARGEST_EPSILON:g}"
     return f"{floor(value * 1000) / 1000:.3f}"
 
 

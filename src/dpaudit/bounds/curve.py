@@ -196,10 +196,10 @@ def _best(
     return np.asarray(found.x[: lines * r].reshape(lines, r) / r)
 
 
-_FURTHER = 1.1  # times the mu of the other p-values; lines gain a few percent
+_MU_FACTOR = 1.1  # times the mu of the other p-values; lines gain a few percent
 _HALVINGS = 6
-_CLOSE = 1e-6  # to the log of the recursion's p-value
-_AHEAD = 5  # halvings that are asked at once
+_LOG_P_TOLERANCE = 1e-6  # to the log of the recursion's p-value
+_HALVINGS_AT_ONCE = 5  # halvings that are asked at once
 
 
 def curve_log_p_value(counts: Counts, claim: Guarantee) -> float:
@@ -209,11 +209,11 @@ def curve_log_p_value(counts: Counts, claim: Guarantee) -> float:
     low, high = -700.0, pointwise
     if high <= low or not recursion(counts, claim, log_tail=high - 1e-9):
         return pointwise
-    while high - low > _CLOSE:
+    while high - low > _LOG_P_TOLERANCE:
         tails = _halved(low, high)
         refuted = _recursions(counts, claim, tails)
         below, above = 0, len(tails) - 1
-        while above - below > 1 and tails[above] - tails[below] > _CLOSE:
+        while above - below > 1 and tails[above] - tails[below] > _LOG_P_TOLERANCE:
             middle = (below + above) // 2
             below, above = (below, middle) if refuted[middle] else (middle, above)
         low, high = tails[below], tails[above]
@@ -223,7 +223,7 @@ def curve_log_p_value(counts: Counts, claim: Guarantee) -> float:
 def _halved(low: float, high: float) -> list[float]:
     """Return all points that the next halvings may come to, with both ends."""
     points = [low, high]
-    for _ in range(_AHEAD):
+    for _ in range(_HALVINGS_AT_ONCE):
         middles = [(a + b) / 2 for a, b in pairwise(points)]
         points = [*chain(*zip(points, middles, strict=False)), high]
     return points
@@ -332,7 +332,7 @@ family epsilon = 1.296 at delta = 1e-05)
 
 def _further(counts: Counts, mu: float, log_alpha: float, *, lines: int) -> float:
     """Return a larger mu that several points together reject, if one is found."""
-    low, high = mu, mu * _FURTHER
+    low, high = mu, mu * _MU_FACTOR
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
         claim = GaussianDP(mu=middle)

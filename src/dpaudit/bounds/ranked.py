@@ -43,13 +43,13 @@ from dpaudit.stats.search import last_yes_before_no
 
 __all__ = ["RankedLooks"]
 
-_FEW = 2000  # guesses for which p-values are quick
-_BLOCK = 256  # epsilons that are looked at together
+_MOST_QUICK_GUESSES = 2000  # guesses for which p-values are quick
+_EPSILONS_AT_ONCE = 256  # epsilons that are looked at together
 _STEP = 0.01  # the grid of epsilons on which bounds are reported
 _FIRST_LEVEL = 0.012  # the smallest look can reach at least this p-value
 _PRICE_SHARE = 0.7  # of alpha, at most, goes to delta
 _LARGEST_STEIN = 0.63  # of sqrt((1 - p) / (p k)); see docs/explanation/ranked-bound.md
-_FAR_OUT = 1e-10  # below this a union over the looks replaces the exact chance
+_UNION_BELOW = 1e-10  # below this a union over the looks replaces the exact chance
 _ROUNDED_UP = 1e-11  # by how much ``crossing`` may exceed the chance
 _MULTIPLES = np.append(1.0, 1.5 * 2.0 ** np.arange(1, 64))  # looks, over the first
 _WEIGHTS = np.maximum(0.5 ** np.arange(64), 0.02)
@@ -144,7 +144,7 @@ class _Test:
             return 1.0
         level = exp(least)
         # Raised by more than rounding, so that the count seen is among those counted.
-        levels = max(level, _FAR_OUT) * weights * (1 + 1e-9)
+        levels = max(level, _UNION_BELOW) * weights * (1 + 1e-9)
         k = looks.tolist()
         found = crossing(k, thresholds(k, epsilon, levels), epsilon)
         # Far out the union over looks is smaller, and higher thresholds change the
@@ -177,8 +177,8 @@ class _Test:
         upper bound if that is at most alpha: the same for every claim, and quick.
         """
         highest = self.p_value(float(epsilons[-1]))
-        for end in range(len(epsilons) - 1, 0, -_BLOCK):
-            block = epsilons[max(0, end - _BLOCK) : end]
+        for end in range(len(epsilons) - 1, 0, -_EPSILONS_AT_ONCE):
+            block = epsilons[max(0, end - _EPSILONS_AT_ONCE) : end]
             looks, number = self._looks(block)
             union, first = self._union(looks, number, block), looks[:, 0]
             rough = union
@@ -192,7 +192,7 @@ class _Test:
                     cap = shell_cap(int(first[i]), epsilon)
                     price = max(cap, float(cap_bound(2 * first[i], epsilon)))
                     upper += self._slack * (price + 1e-9)
-                exact = self._slack == 0 or len(self._right) <= _FEW
+                exact = self._slack == 0 or len(self._right) <= _MOST_QUICK_GUESSES
                 if upper > highest and (exact or upper > self._alpha):
                     upper = self.p_value(epsilon)
                 highest = max(highest, upper)

@@ -38,7 +38,7 @@ __all__ = [
     "check_jump",
 ]
 
-_HEAVIEST = 1e100  # a weight; sums of squares of larger ones are no floats
+_LARGEST_WEIGHT = 1e100  # a weight; sums of squares of larger ones are no floats
 WIDEST_JUMP = 10.0  # standard deviations; a larger jump would limit nothing
 
 
@@ -334,9 +334,9 @@ class Weighted(Reading):
                 "weights, guesses and correct must have one entry per class, got "
                 f"{len(self.weights)}, {len(self.guesses)} and {len(self.correct)}"
             )
-        if not all(0 < w <= _HEAVIEST for w in self.weights):
+        if not all(0 < w <= _LARGEST_WEIGHT for w in self.weights):
             raise InvalidInputError(
-                f"weights must be positive and at most {_HEAVIEST:g}, got "
+                f"weights must be positive and at most {_LARGEST_WEIGHT:g}, got "
                 f"{self.weights}"
             )
         object.__setattr__(self, "weights", tuple(map(float, self.weights)))
@@ -414,10 +414,12 @@ class Rounds(Reading):
                 "rounds, weights and uniforms must have one entry per round, got "
                 f"{len(self.rounds)}, {len(self.weights)} and {len(self.uniforms)}"
             )
-        if not all(0 <= w <= _HEAVIEST for w in self.weights) or not any(self.weights):
+        if not all(0 <= w <= _LARGEST_WEIGHT for w in self.weights) or not any(
+            self.weights
+        ):
             raise InvalidInputError(
                 f"weights must be >= 0, finite and not all 0, and at most "
-                f"{_HEAVIEST:g}, got {self.weights}"
+                f"{_LARGEST_WEIGHT:g}, got {self.weights}"
             )
         object.__setattr__(self, "weights", tuple(map(float, self.weights)))
         if any(played.adaptive for played in self.rounds):

@@ -54,21 +54,21 @@ from dpaudit.stats.binomial import log_odds_limit
 from dpaudit.stats.limited_score import UNRESOLVED, empty_score, limited_score
 
 __all__ = [
-    "MOST_CHANCE",
-    "ROOM",
+    "MOST_NOISE_SHARE",
+    "TAIL_ROOM",
     "StoufferRounds",
     "evidence_by_round",
     "guess_weights",
-    "left_to_chance",
+    "noise_share",
     "round_score",
     "round_shares",
     "rounds_price",
 ]
 
-_LEVELS = 8  # weights are whole numbers up to it
-MOST_CHANCE = 0.5  # the largest share of the variance that may be committed chance
-_LITTLE = 1e-6  # a share of which nothing would be seen
-ROOM = 1.15  # scores rise faster in the tails than in the middle, by about that
+_LARGEST_WEIGHT = 8  # weights are whole numbers up to it
+MOST_NOISE_SHARE = 0.5  # the largest share of the variance that may be committed chance
+_NEGLIGIBLE_SHARE = 1e-6  # a share of which nothing would be seen
+TAIL_ROOM = 1.15  # scores rise faster in the tails than in the middle, by about that
 
 
 @final
@@ -126,7 +126,7 @@ def _log_p_value(rounds: Rounds, epsilon: float, delta: float) -> float:
         delta=delta,
     )
     evidence, left = evidence_by_round(rounds, epsilon)
-    if left > MOST_CHANCE + 1e-9:
+    if left > MOST_NOISE_SHARE + 1e-9:
         return 0.0  # hardly a guess speaks against the claim
     unresolved = (len(rounds.rounds) + 1) * UNRESOLVED
     return add_price(float(special.log_ndtr(-evidence[-1])), price + unresolved)
@@ -193,7 +193,7 @@ def rounds_price(
     return whole * float(_played(canaries, len(shares)) @ decides) / canaries
 
 
-def left_to_chance(
+def noise_share(
     *,
     canaries: int,
     weights: Sequence[float],
@@ -205,7 +205,7 @@ def left_to_chance(
 
     Example:
         >>> for jump in (0.05, 0.5):
-        ...     left = left_to_chance(
+        ...     left = noise_share(
         ...         canaries=200, weights=(1.0,) * 4, jump=jump, noise=0.0, epsilon=1.0
         ...     )
         ...     print(round(left, 2))
@@ -216,7 +216,7 @@ def left_to_chance(
     if jump is None:
         return noise
     deviations = np.sqrt(_played(canaries, len(shares)) * _variance(epsilon))
-    used = np.minimum(shares, jump / ROOM * deviations)
+    used = np.minimum(shares, jump / TAIL_ROOM * deviations)
     return max(0.0, 1.0 - float(used @ used))
 
 
@@ -250,7 +250,9 @@ def guess_weights(
     if not excess.any():
         return np.zeros(len(excess), np.int64)
     cap = _cap(excess, guesses, epsilon=epsilon, step=step)
-    return np.minimum(np.rint(excess / cap * _LEVELS), _LEVELS).astype(np.int64)
+    return np.minimum(np.rint(excess / cap * _LARGEST_WEIGHT), _LARGEST_WEIGHT).astype(
+        np.int64
+    )
 
 
 def _cap(
@@ -265,7 +267,7 @@ def _cap(
     a, n = excess[order], guesses[order]
     if step == inf:
         return float(a[-1])
-    most = np.square(step / ROOM) * _variance(epsilon)
+    most = np.square(step / TAIL_ROOM) * _variance(epsilon)
     # With a cap between a[k-1] and a[k] the variance is that of those below, plus the
     # cap squared for each of those above.
     below = np.append(0.0, np.cumsum(n * np.square(a)))[:-1]
@@ -296,8 +298,8 @@ def round_score(
     sizes = np.array([n[weights == level].sum() for level in levels])
     hits = np.array([right[weights == level].sum() for level in levels])
     levels //= np.gcd.reduce(levels)
-    used = min(1.0, step / ROOM * _deviation(levels, sizes, epsilon) / levels[-1])
-    if used < _LITTLE:
+    used = min(1.0, step / TAIL_ROOM * _deviation(levels, sizes, epsilon) / levels[-1])
+    if used < _NEGLIGIBLE_SHARE:
         return 0.0, 0.0
     score = limited_score(
         levels,

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit.bounds.strength import mechanism_ceiling
+from dpaudit.bounds.power import mechanism_ceiling
 from dpaudit.dpsgd.planning.expected_one_run import forecast_one_run
 from dpaudit.dpsgd.planning.forecasts import FINAL, simulated_distribution
 from dpaudit.dpsgd.planning.guess_distribution import GuessDistribution

@@ -17,8 +17,8 @@ from dpaudit.bounds.bound import (
     probability,
 )
 from dpaudit.bounds.methods import KNOWN, test_claim
+from dpaudit.bounds.power import accuracy_caught
 from dpaudit.bounds.readings import Reading
-from dpaudit.bounds.strength import accuracy_caught
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game import words
 from dpaudit.game.configuration import Detectable, RunConfiguration
@@ -489,7 +489,7 @@ def _accuracy_caught(
         canaries=counts.canaries,
         guesses=counts.guesses,
         alpha=alpha,
-        chance=CHANCE,
+        power=CHANCE,
         bound=bound,
         abstained=counts.abstained,
     )

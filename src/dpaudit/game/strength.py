@@ -14,8 +14,8 @@ import numpy as np
 from scipy import special
 
 from dpaudit.bounds.methods import test_claim
+from dpaudit.bounds.power import accuracy_caught
 from dpaudit.bounds.readings import Counts
-from dpaudit.bounds.strength import accuracy_caught
 from dpaudit.game.design import Design
 from dpaudit.game.result import Result, claim_bound, could_refute
 from dpaudit.game.verdict import CHANCE
@@ -67,7 +67,7 @@ def _accuracy(audit: Result, claim: Guarantee, counts: Counts) -> str:
         canaries=counts.canaries,
         guesses=counts.guesses,
         alpha=audit.design.alpha,
-        chance=CHANCE,
+        power=CHANCE,
         bound=claim_bound(audit),
         abstained=counts.abstained,
     )

@@ -24,7 +24,7 @@ import numpy as np
 
 from dpaudit.bounds.bound import ClaimTest, LowerBound, rounded_down
 from dpaudit.bounds.methods import test_claim
-from dpaudit.bounds.strength import mechanism_ceiling
+from dpaudit.bounds.power import mechanism_ceiling
 from dpaudit.errors import on_one_line
 from dpaudit.game.configuration import Detectable
 from dpaudit.game.ledger import Fault, How, Ledger, Road

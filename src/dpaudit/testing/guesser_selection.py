@@ -40,8 +40,8 @@ from scipy import special
 from dpaudit import _validate
 from dpaudit.bounds.bound import GameBound
 from dpaudit.bounds.methods import test_claim
+from dpaudit.bounds.power import accuracy_caught
 from dpaudit.bounds.readings import Counts
-from dpaudit.bounds.strength import accuracy_caught
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.rules import EqualGuesses, OneRun, SeparateRuns
@@ -126,7 +126,7 @@ def _caught(aim: Aim, canaries: int, guesses: int) -> float | None:
         canaries=canaries,
         guesses=guesses,
         alpha=aim.alpha,
-        chance=_POWER,
+        power=_POWER,
         bound=aim.bound,
     )
     return None if right is None else max(0.0, float(special.logit(right)))

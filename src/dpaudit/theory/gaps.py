@@ -39,8 +39,8 @@ from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit import _validate
+from dpaudit.bounds.power import design_ceiling
 from dpaudit.bounds.readings import Counts
-from dpaudit.bounds.strength import design_ceiling
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.guessers import MostLikely
 from dpaudit.privacy.guarantees import Guarantee

@@ -20,8 +20,8 @@ from scipy import special
 
 from dpaudit import _validate
 from dpaudit.bounds.exact import Exact
+from dpaudit.bounds.power import least_refuting
 from dpaudit.bounds.readings import Counts
-from dpaudit.bounds.strength import least_refuting
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.stats.search import least_yes

@@ -16,8 +16,8 @@ from functools import cache
 
 import numpy as np
 
+from dpaudit.bounds.power import mechanism_ceiling
 from dpaudit.bounds.readings import Counts
-from dpaudit.bounds.strength import mechanism_ceiling
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.sums import DiracSums, SeenSums
 from dpaudit.game.guessers import Confident, MostLikely

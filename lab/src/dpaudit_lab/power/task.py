@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _canonical, _validate
-from dpaudit.bounds.strength import mechanism_ceiling
+from dpaudit.bounds.power import mechanism_ceiling
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import GaussianDP
 from dpaudit_lab.sweeps.store import Setting

@@ -21,7 +21,7 @@ from dataclasses import replace
 
 from dpaudit import _validate
 from dpaudit._patience import patience
-from dpaudit.bounds.strength import mechanism_ceiling
+from dpaudit.bounds.power import mechanism_ceiling
 from dpaudit.dpsgd.planning.candidates import (
     SIZES,
     Candidate,

@@ -39,7 +39,7 @@ from scipy import special
 
 from dpaudit.bounds.bound import Grid
 from dpaudit.bounds.readings import WIDEST_JUMP, Rounds, Weighted
-from dpaudit.bounds.rounds import ROOM, StoufferRounds, round_shares, rounds_price
+from dpaudit.bounds.rounds import TAIL_ROOM, StoufferRounds, round_shares, rounds_price
 from dpaudit.dpsgd.planning.expected_one_run import Expected
 from dpaudit.dpsgd.planning.guess_distribution import GuessDistribution
 from dpaudit.game.guessers import stated_log_odds
@@ -489,7 +489,7 @@ def _at_caps(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return gain, ratio and the largest cap allowed, by round; a cap of 0 if none."""
     steps = np.array([_step(rules, each) if each else 0.0 for each in share])
-    room = steps[:, np.newaxis, np.newaxis] / ROOM * sqrt(n) * table.size
+    room = steps[:, np.newaxis, np.newaxis] / TAIL_ROOM * sqrt(n) * table.size
     allowed = (room >= CAPS).sum(axis=2)
     at = np.maximum(allowed - 1, 0)
     gain, ratio = (

@@ -14,8 +14,8 @@ from typing import TypeAlias, assert_never, final
 
 import numpy as np
 
+from dpaudit.bounds.power import design_ceiling, least_refuting
 from dpaudit.bounds.readings import Counts
-from dpaudit.bounds.strength import design_ceiling, least_refuting
 from dpaudit.dpsgd.planning.expected_one_run import (
     Expected,
     OneRunForecast,

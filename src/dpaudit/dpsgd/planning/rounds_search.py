@@ -22,7 +22,7 @@ from typing import final
 
 import numpy as np
 
-from dpaudit.bounds.rounds import ROOM
+from dpaudit.bounds.rounds import TAIL_ROOM
 from dpaudit.dpsgd.planning.expected_rounds import (
     CAPS,
     QUICKLY,
@@ -240,7 +240,7 @@ def _planned(
     n, size = coordinates / splits, table.size[:, nearest]
     size = np.where(n * table.share[:, nearest, np.newaxis] < _FEWEST, 0.0, size)
     whole = np.sqrt(coordinates * np.square(size).sum(axis=0))
-    allowed = np.flatnonzero(CAPS * sqrt(1 - noise) <= jump / ROOM * whole)
+    allowed = np.flatnonzero(CAPS * sqrt(1 - noise) <= jump / TAIL_ROOM * whole)
     if not len(allowed):
         return None
     weights = size[:, allowed[-1]]

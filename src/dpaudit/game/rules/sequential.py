@@ -14,9 +14,9 @@ from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.bound import GameBound, Grid
 from dpaudit.bounds.readings import Bets, Reading, Rounds, Weighted, check_jump
 from dpaudit.bounds.rounds import (
-    MOST_CHANCE,
+    MOST_NOISE_SHARE,
     StoufferRounds,
-    left_to_chance,
+    noise_share,
     rounds_price,
 )
 from dpaudit.errors import InvalidInputError, VoidAuditError
@@ -179,14 +179,14 @@ class AdaptiveRounds(_Sequential):
         return np.full(size, LARGEST_WEIGHT)
 
     def _price(self, canaries: int, delta: float) -> float:
-        left = left_to_chance(
+        left = noise_share(
             canaries=canaries,
             weights=self.weights,
             jump=self.jump,
             noise=self.noise,
             epsilon=self.start,
         )
-        if left > MOST_CHANCE:
+        if left > MOST_NOISE_SHARE:
             raise InvalidInputError(
                 f"with jump={self.jump!r} and noise={self.noise!r}, {left:.0%} of "
                 "the evidence would be chance even if every canary were guessed, and "

@@ -29,9 +29,9 @@ from scipy import special
 
 from dpaudit.bounds.adaptive import Adaptive, coupling_price
 from dpaudit.bounds.bets import log_wealth
+from dpaudit.bounds.power import least_refuting
 from dpaudit.bounds.readings import Bets, Counts, Rounds
-from dpaudit.bounds.rounds import MOST_CHANCE, evidence_by_round, rounds_price
-from dpaudit.bounds.strength import least_refuting
+from dpaudit.bounds.rounds import MOST_NOISE_SHARE, evidence_by_round, rounds_price
 from dpaudit.game.transcript import Transcript
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
 from dpaudit.reporting.axes import Even, Plot, thinned
@@ -102,7 +102,7 @@ def of_rounds(rounds: Rounds, *, epsilon: float, delta: float, alpha: float) -> 
         delta=delta,
     )
     rest = alpha - price - (len(rounds.rounds) + 1) * UNRESOLVED
-    possible = rest > 0 and left <= MOST_CHANCE + 1e-9
+    possible = rest > 0 and left <= MOST_NOISE_SHARE + 1e-9
     return Course(
         evidence=np.array(evidence),
         threshold=float(-special.ndtri(rest)) if possible else inf,

@@ -7,10 +7,10 @@ import pytest
 from scipy import special, stats
 
 from dpaudit import ApproxDP, GaussianDP, PureDP
-from dpaudit.bounds import Counts, strength, test_claim
+from dpaudit.bounds import Counts, power, test_claim
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.exact import Classic
-from dpaudit.bounds.strength import accuracy_caught, least_refuting
+from dpaudit.bounds.power import accuracy_caught, least_refuting
 from dpaudit.errors import InvalidInputError
 
 
@@ -74,7 +74,7 @@ def test_rounding_up_takes_few_steps_however_many_guesses_there_are(monkeypatch)
         return special.betainc(*args)
 
     functions = SimpleNamespace(betainc=counted, betaincinv=special.betaincinv)
-    monkeypatch.setattr(strength, "special", functions)
+    monkeypatch.setattr(power, "special", functions)
     claim = ApproxDP(epsilon=1.0, delta=1e-5)
     n = 10**15
     found = accuracy_caught(claim, canaries=n, guesses=n, alpha=0.05)
@@ -105,7 +105,7 @@ def test_rules_of_other_kinds_have_their_own_least_count(claim, kind, chance):
     assert stats.binom.sf(least - 1, n, found) == pytest.approx(0.9, abs=1e-9)
 
 
-def test_a_chance_that_is_none_is_refused():
+def test_a_power_that_is_no_probability_is_refused():
     claim = PureDP(epsilon=1.0)
-    with pytest.raises(InvalidInputError, match=r"^chance must be in"):
-        accuracy_caught(claim, canaries=9, guesses=9, alpha=0.05, chance=1.1)
+    with pytest.raises(InvalidInputError, match=r"^power must be in"):
+        accuracy_caught(claim, canaries=9, guesses=9, alpha=0.05, power=1.1)

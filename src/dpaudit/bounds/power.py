@@ -7,7 +7,7 @@ What an audit could show at best, before it is run.
 *Of the mechanism*: let ``M'`` run ``M`` with chance ``w`` and say nothing otherwise.
 All its deltas are ``w`` times those of ``M``, and with chance ``w`` nothing tells them
 apart. A test of (epsilon, delta) at level alpha may reject ``M'`` with ``w = delta /
-delta_M(epsilon)`` only with chance alpha, hence rejects ``M`` with chance at most
+delta_M(epsilon)`` only with power alpha, hence rejects ``M`` with chance at most
 ``alpha / w``. So no valid one-run audit reliably certifies more than the mechanism's
 epsilon at ``delta / alpha``; with ``k`` independent runs, at ``delta / alpha^(1/k)``.
 What reports more assumes more.
@@ -136,7 +136,7 @@ def accuracy_caught(
     canaries: int,
     guesses: int,
     alpha: float,
-    chance: float = 0.9,
+    power: float = 0.9,
     bound: GameBound[Any] | None = None,
     abstained: int = 0,
 ) -> float | None:
@@ -151,7 +151,7 @@ def accuracy_caught(
         canaries: Canaries of the design, guessed or not.
         guesses: Guesses of the design.
         alpha: Chance of refuting a true claim.
-        chance: How surely the claim must be refuted.
+        power: How surely the claim must be refuted.
         bound: For guesses that are not made all at once: the bound for how they are.
         abstained: How many of the guesses were not made.
 
@@ -162,7 +162,7 @@ def accuracy_caught(
         >>> round(caught, 4)
         0.7716
     """
-    _validate.probability("chance", chance)
+    _validate.probability("power", power)
     v = least_refuting(
         claim,
         canaries=canaries,
@@ -175,8 +175,8 @@ def accuracy_caught(
         return None
     if v == 0:
         return 0.0
-    a = float(special.betaincinv(v, made - v + 1, chance))
+    a = float(special.betaincinv(v, made - v + 1, power))
     step = ulp(a)
-    while special.betainc(v, made - v + 1, a) < chance:  # round up
+    while special.betainc(v, made - v + 1, a) < power:  # round up
         a, step = min(1.0, a + step), 2 * step
     return a
