@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-from dpaudit import _patience
+from dpaudit import _progress
 from dpaudit.cli import app
 from dpaudit.mechanisms.catalogue import MECHANISMS
 
@@ -141,7 +141,7 @@ def test_misuse_exits_with_2_and_advice(arguments, advice):
 
 def test_what_takes_long_says_so_beside_the_answer(monkeypatch):
     answer = run("xor", "--json").stdout
-    monkeypatch.setattr(_patience, "_PATIENCE", 0.0)
+    monkeypatch.setattr(_progress, "_SECONDS_BEFORE_NOTE", 0.0)
     done = run("xor", "--json")
     assert done.exit_code == 0
     assert done.stdout == answer

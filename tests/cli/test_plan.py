@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from typer.testing import CliRunner
 
-from dpaudit import Design, GaussianDP, _patience
+from dpaudit import Design, GaussianDP, _progress
 from dpaudit.cli import _library, app
 from dpaudit.dpsgd.planning import plan, plan_audit
 from dpaudit.dpsgd.planning.limit import training_limit
@@ -177,7 +177,7 @@ def test_neither_coordinates_nor_target_is_refused():
 @pytest.mark.usefixtures("accountant")
 def test_what_takes_long_says_so_beside_the_same_answer(monkeypatch):
     answer = run(*SMALL, "--json").stdout
-    monkeypatch.setattr(_patience, "_PATIENCE", 0.0)
+    monkeypatch.setattr(_progress, "_SECONDS_BEFORE_NOTE", 0.0)
     monkeypatch.setattr(_library, "plan_audit", plan_audit)
     done = run(*SMALL, "--json")
     assert done.exit_code == 0

@@ -13,7 +13,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from dpaudit import _patience
+from dpaudit import _progress
 from dpaudit.cli import _COMMANDS, app
 from dpaudit.cli._outputs import check_writable
 from dpaudit.cli._shared import read_text, reported
@@ -232,20 +232,22 @@ class _Watched(StringIO):
 
 
 def test_what_takes_long_says_what_it_does_and_takes_it_back(monkeypatch):
-    monkeypatch.setattr(_patience, "_PATIENCE", 0.01)
+    monkeypatch.setattr(_progress, "_SECONDS_BEFORE_NOTE", 0.01)
     for stream, said in (
         (_Watched(), "dpaudit: counting ...\r\x1b[K"),
         (StringIO(), ""),
     ):
         monkeypatch.setattr("sys.stderr", stream)
-        with _patience.patience("counting"):
-            _patience.patience("one by one")(time.sleep)(0.2)  # the outermost speaks
+        with _progress.progress_note("counting"):
+            _progress.progress_note("one by one")(time.sleep)(
+                0.2
+            )  # the outermost speaks
         assert stream.getvalue() == said
 
 
 def test_what_is_soon_done_says_nothing(monkeypatch):
     monkeypatch.setattr("sys.stderr", _Watched())
-    with pytest.raises(ZeroDivisionError), _patience.patience("dividing"):
+    with pytest.raises(ZeroDivisionError), _progress.progress_note("dividing"):
         1 / 0  # noqa: B018
     assert sys.stderr.getvalue() == ""
-    assert not _patience._busy
+    assert not _progress._busy

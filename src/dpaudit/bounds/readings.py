@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit._codec import Document
-from dpaudit._kinds import Kinds
+from dpaudit._registry import Registry
 from dpaudit.errors import InvalidInputError, VoidAuditError
 
 __all__ = [
@@ -57,7 +57,7 @@ class Reading(Document, ABC):
     __slots__ = ()
 
     form = "dpaudit.reading.1"
-    kinds: ClassVar[Kinds["Reading"]] = Kinds("kind must be")
+    kinds: ClassVar[Registry["Reading"]] = Registry("kind must be")
     kind: ClassVar[str]
     tally: ClassVar[bool] = False
     canaries: int

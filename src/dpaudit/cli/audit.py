@@ -8,7 +8,7 @@ from typing import Annotated, final
 
 import typer
 
-from dpaudit._patience import patience
+from dpaudit._progress import progress_note
 from dpaudit.cli import _library as lib
 from dpaudit.cli._inputs import (
     IdOption,
@@ -127,7 +127,7 @@ def audit(
     )
     _check(claim, design, key)
     columns = column_names(id_column, included_column, score_column)
-    with patience("auditing", quiet=scores is not None and scores.is_dir()):
+    with progress_note("auditing", quiet=scores is not None and scores.is_dir()):
         source = lib.read_scores(scores, included, excluded, columns=columns)
         _check_source(source, evidence=evidence, skip_id_checks=skip_id_checks)
         fixed, secret = _fixed(claim, source.canaries, design, key)

@@ -7,7 +7,7 @@ from typing import Annotated, Self, final
 import typer
 
 from dpaudit import _canonical
-from dpaudit._patience import patience
+from dpaudit._progress import progress_note
 from dpaudit.cli import _library as lib
 from dpaudit.cli._shared import (
     AlphaOption,
@@ -67,7 +67,7 @@ def bound(
         adaptive=method == "adaptive" and not compare,
     )
     method = _method(read, method, compare=compare, claimed=epsilon is not None)
-    with patience("bounding epsilon"):
+    with progress_note("bounding epsilon"):
         found = _Bounded.of(read, method, epsilon, delta, alpha, compare=compare)
     typer.echo(found.json() if json else found.text())
     raise typer.Exit(found.ended[0].exit_code if found.ended else 0)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dpaudit import _canonical
-from dpaudit._patience import patience
+from dpaudit._progress import progress_note
 from dpaudit.cli import _library as lib
 from dpaudit.cli._results import read_result
 from dpaudit.cli._shared import JsonOption
@@ -40,7 +40,7 @@ def combine(
     inconclusive, 4 if they are void: one of them is, or two results are of one run.
     """
     read = [read_result(path) for path in results]
-    with patience("combining the runs"):
+    with progress_note("combining the runs"):
         found = lib.combine_runs(read, alpha=alpha, claim=_curve(read))
     notes = _notes(found)
     typer.echo(_json(found, results, notes) if json else _text(found, results, notes))

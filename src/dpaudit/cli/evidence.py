@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from dpaudit import _files
-from dpaudit._patience import patience
+from dpaudit._progress import progress_note
 from dpaudit.cli import _library as lib
 from dpaudit.cli._inputs import (
     IdOption,
@@ -75,7 +75,7 @@ def evidence(
         signer = SigningKey.read(sign)
     if files is not None and not files.is_dir():
         raise InvalidInputError(f"--files must be a folder, got {files}")
-    with patience("gathering the evidence"):
+    with progress_note("gathering the evidence"):
         try:
             columns = column_names(id_column, included_column, score_column)
             found = _evidence(text, key, scores or [], coins_were_independent, columns)

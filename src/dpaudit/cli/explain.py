@@ -3,7 +3,7 @@
 import typer
 
 from dpaudit import _canonical
-from dpaudit._patience import patience
+from dpaudit._progress import progress_note
 from dpaudit.cli import _library as lib
 from dpaudit.cli._results import ResultArgument, read_checked
 from dpaudit.cli._shared import JsonOption, json_number
@@ -20,7 +20,7 @@ def explain(result: ResultArgument, json: JsonOption = False) -> None:
     """
     from dataclasses import replace  # noqa: PLC0415
 
-    with patience("explaining the result"):
+    with progress_note("explaining the result"):
         read, unchecked = read_checked(result)
         found = replace(lib.explain(read), notice=unchecked)
     typer.echo(_json(found) if json else f"{found}")

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from dpaudit import _canonical, _validate
-from dpaudit._patience import patience
+from dpaudit._progress import progress_note
 from dpaudit.cli import _library as lib
 from dpaudit.cli._shared import (
     AlphaOption,
@@ -51,7 +51,7 @@ def gaps(
         set_size=set_size,
         probability=probability,
     )
-    with patience("computing the gaps"):
+    with progress_note("computing the gaps"):
         found = _gaps(name, parameters, guesses, delta, alpha, observed, seed)
     _draw(found, name, picture)
     typer.echo(_json(name, found) if json else f"{found.table()}\n\n{found}")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dpaudit._patience import patience
+from dpaudit._progress import progress_note
 from dpaudit.cli import _library as lib
 from dpaudit.cli._inputs import read_registration
 from dpaudit.cli._outputs import (
@@ -42,7 +42,7 @@ def merge(
     """
     outputs = Outputs(save=save, report=report)
     outputs.check()
-    with patience("merging the tallies"):
+    with progress_note("merging the tallies"):
         found = [_read(path) for path in tallies]
         _check_registered(found, design)
         result = lib.conclude_scores(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from dpaudit import _canonical, _validate
-from dpaudit._patience import patience
+from dpaudit._progress import progress_note
 from dpaudit.cli import _library as lib
 from dpaudit.cli._shared import (
     AlphaOption,
@@ -80,7 +80,7 @@ def plan(
     Nothing of the audit's coins is used, so following the plan keeps it valid. Exits
     with 0, or 2 if something is misused.
     """
-    with patience("planning the audit"):
+    with progress_note("planning the audit"):
         found, needed = _planned(
             (epsilon, delta),
             (steps, rate, noise),

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dpaudit._files import SECRET, new_file
-from dpaudit._patience import patience
+from dpaudit._progress import progress_note
 from dpaudit.cli import _library as lib
 from dpaudit.cli._inputs import design_from_options
 from dpaudit.cli._outputs import Output
@@ -92,7 +92,7 @@ def register(
     registration = lib.register(fixed, secret)
     secret.write(key)
     if coins is not None:
-        with patience("writing the coins"):
+        with progress_note("writing the coins"):
             _write_coins(coins, secret, canaries)
     with new_file(design) as draft:
         draft.write_text(registration.to_json() + "\n", "utf-8")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from dpaudit._patience import patience
+from dpaudit._progress import progress_note
 from dpaudit.cli import _library as lib
 from dpaudit.cli._outputs import Output
 from dpaudit.cli._results import ResultArgument, read_checked
@@ -30,7 +30,7 @@ def report(
     """
     from dataclasses import replace  # noqa: PLC0415
 
-    with patience("writing the report"):
+    with progress_note("writing the report"):
         read, unchecked = read_checked(result)
         explanation = replace(lib.explain(read), notice=unchecked)
         lib.report(read, output, explanation=explanation, title=title)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dpaudit import _canonical
-from dpaudit._patience import patience
+from dpaudit._progress import progress_note
 from dpaudit.cli import _library as lib
 from dpaudit.cli._inputs import read_registration
 from dpaudit.cli._shared import JsonOption, read_text
@@ -67,7 +67,7 @@ def verify(
 
         signer = PublicKey.read(public_key)
     registered = None if registration is None else read_registration(registration)
-    with patience("checking the evidence"):
+    with progress_note("checking the evidence"):
         found = lib.verify_together(
             texts,
             registration=registered,

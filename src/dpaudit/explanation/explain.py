@@ -10,7 +10,7 @@ from math import inf
 import numpy as np
 
 from dpaudit import _validate
-from dpaudit._patience import patience
+from dpaudit._progress import progress_note
 from dpaudit.dpsgd.planning.as_run import detectable
 from dpaudit.explanation.accuracy import accuracy_of
 from dpaudit.explanation.advice import (
@@ -89,7 +89,7 @@ _SHORT = (
 _FAULT = {"guessing": _LOOK, "exposure": _LOOK}
 
 
-@patience("explaining the result")
+@progress_note("explaining the result")
 def explain(
     result: Result,
     *,

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit._files import whole_file
-from dpaudit._patience import patience
+from dpaudit._progress import progress_note
 from dpaudit.dpsgd.likelihood import saved_rows
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.planning.as_run import configured
@@ -343,7 +343,7 @@ class TrainingAudit:
             "was opened on, then call finish()"
         )
 
-    @patience("finishing the audit")
+    @progress_note("finishing the audit")
     def finish(  # noqa: PLR0913 (all that an adapter has gathered)
         self,
         *,

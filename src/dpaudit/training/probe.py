@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit._patience import patience
+from dpaudit._progress import progress_note
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.ledger import Fault, Road
 from dpaudit.training.sensitivity import EXERCISED, LEAST, Alone, Sensitivity, cause_of
@@ -67,7 +67,7 @@ _ROUNDING: Final = {
 }
 
 
-@patience("probing the step")
+@progress_note("probing the step")
 def probe_sum(
     clipped_sum: ClippedSum,
     batch: Tree,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dpaudit import _files
-from dpaudit._patience import patience
+from dpaudit._progress import progress_note
 from dpaudit.cli._engines import (
     AddressOption,
     EngineName,
@@ -135,7 +135,7 @@ def _rows(planned: "Plan", where: Where) -> "list[Row]":
     from dpaudit_lab.calibration import table  # noqa: PLC0415
 
     rows: list[Row] = []
-    with filled(where, table.sweeps(planned)) as held, patience("summing"):
+    with filled(where, table.sweeps(planned)) as held, progress_note("summing"):
         rows += table.table(planned, held)
     return rows
 

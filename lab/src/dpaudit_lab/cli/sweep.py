@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dpaudit._patience import patience
+from dpaudit._progress import progress_note
 from dpaudit.cli._outputs import Output
 from dpaudit.cli._shared import JsonOption, reflowed, reported
 from dpaudit.errors import InvalidInputError, on_one_line
@@ -59,7 +59,7 @@ def export(
     """
     from dpaudit_lab.sweeps.export import export  # noqa: PLC0415
 
-    with _opened(store) as opened, patience("writing the table"):
+    with _opened(store) as opened, progress_note("writing the table"):
         rows = export(opened, table)
     typer.echo(f"{rows} trials written to {table}")
 

@@ -20,7 +20,7 @@ as ``dpaudit.training.opacus`` does, so it is as sure as it may be.
 from dataclasses import replace
 
 from dpaudit import _validate
-from dpaudit._patience import patience
+from dpaudit._progress import progress_note
 from dpaudit.bounds.power import mechanism_ceiling
 from dpaudit.dpsgd.planning.candidates import (
     SIZES,
@@ -52,7 +52,7 @@ __all__ = ["plan_audit"]
 _BETTER = 0.985  # of the fault that the plan catches
 
 
-@patience("planning the audit")
+@progress_note("planning the audit")
 def plan_audit(
     training: Training,
     *,

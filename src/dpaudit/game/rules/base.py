@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpaudit._kinds import Kinds
+from dpaudit._registry import Registry
 from dpaudit.bounds.bound import GameBound, LowerBound
 from dpaudit.bounds.readings import Reading
 from dpaudit.errors import VoidAuditError
@@ -172,7 +172,7 @@ class Rules(Playing, Judging, TableScoring):
         kind: Its name in documents.
     """
 
-    kinds: ClassVar[Kinds["Rules"]] = Kinds("rules must have a kind,")
+    kinds: ClassVar[Registry["Rules"]] = Registry("rules must have a kind,")
     kind: ClassVar[str]
 
     def __init_subclass__(cls) -> None:

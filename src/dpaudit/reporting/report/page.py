@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dpaudit import _files, _validate
-from dpaudit._patience import patience
+from dpaudit._progress import progress_note
 from dpaudit.errors import InvalidInputError, MissingExtraError, printable
 from dpaudit.explanation import Explanation, explain
 from dpaudit.game.ledger import How
@@ -99,7 +99,7 @@ def report(
     _files.write(path, page)
 
 
-@patience("writing the report")
+@progress_note("writing the report")
 def report_html(
     result: Result,
     *,

@@ -27,7 +27,7 @@ from jax_privacy.clipping import BoundedSensitivityCallable
 from jax_privacy.experimental.execution_plan import BandMFExecutionPlanConfig
 from numpy.typing import NDArray
 
-from dpaudit._patience import patience
+from dpaudit._progress import progress_note
 from dpaudit.accounting.curves import accountant_curve
 from dpaudit.accounting.history import noise_of_steps
 from dpaudit.dpsgd.participation import Participation
@@ -351,7 +351,7 @@ class JaxPrivacyAudit:
         self._audit.resume(state)
         self._probes.restore(state)
 
-    @patience("finishing the audit")
+    @progress_note("finishing the audit")
     def finish(self, *, claim: Guarantee | None = None) -> Result:
         """Guess, and judge.
 

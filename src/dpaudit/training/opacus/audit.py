@@ -28,7 +28,7 @@ import torch
 from opacus import PrivacyEngine
 from opacus.optimizers import DPOptimizer
 
-from dpaudit._patience import patience
+from dpaudit._progress import progress_note
 from dpaudit.accounting.curves import HasHistory
 from dpaudit.accounting.history import noise_of_steps
 from dpaudit.dpsgd.likelihood import saved_counts
@@ -95,7 +95,7 @@ class OpacusAudit:
             print(audit.finish())
     """
 
-    @patience("opening the audit")
+    @progress_note("opening the audit")
     def __init__(  # noqa: PLR0913 (each is something that is fixed beforehand)
         self,
         optimizer: DPOptimizer,
@@ -274,7 +274,7 @@ class OpacusAudit:
         """Leave the optimizer as it was, without a result: the audit is given up."""
         self._attachment.close()
 
-    @patience("finishing the audit")
+    @progress_note("finishing the audit")
     def finish(self) -> Result:
         """Leave the optimizer as it was, guess, and judge.
 

@@ -8,7 +8,7 @@ from opacus.optimizers import DPOptimizer
 from torch.utils.data import DataLoader
 
 from dpaudit import _validate
-from dpaudit._patience import patience
+from dpaudit._progress import progress_note
 from dpaudit.accounting import accountant_curve
 from dpaudit.dpsgd.planning import Plan, Purpose, Training, plan_audit
 from dpaudit.errors import InvalidInputError
@@ -31,7 +31,7 @@ __all__ = ["audit_opacus", "plan_opacus"]
 _MOST = 10_000  # coordinates, unless more are asked for
 
 
-@patience("planning the audit")
+@progress_note("planning the audit")
 def plan_opacus(
     optimizer: DPOptimizer,
     data_loader: Loader,

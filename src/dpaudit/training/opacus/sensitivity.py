@@ -53,7 +53,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves
 
 from dpaudit import _validate
-from dpaudit._patience import patience
+from dpaudit._progress import progress_note
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.ledger import Fault, Road
 from dpaudit.training.opacus.frozen import Model
@@ -96,7 +96,7 @@ _COLLATED: Final = (
 _HUGE: Final = 1e8  # a gradient that half precision does not hold, and single does
 
 
-@patience("probing the step")
+@progress_note("probing the step")
 def probe_sensitivity(
     step: Step,
     model: Model,

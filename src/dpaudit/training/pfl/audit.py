@@ -26,7 +26,7 @@ from pfl.privacy.privacy_accountant import PrivacyAccountant
 from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
 from pfl.stats import MappedVectorStatistics
 
-from dpaudit._patience import patience
+from dpaudit._progress import progress_note
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.strategy import Matrix
 from dpaudit.errors import InvalidInputError, VoidAuditError
@@ -262,7 +262,7 @@ class PflAudit:
         fields = {*self._visits.plain()}
         self._visits.take_up(dict(unpacked(state, _STATE, fields)))
 
-    @patience("finishing the audit")
+    @progress_note("finishing the audit")
     def finish(self, *, claim: Guarantee | None = None) -> Result:
         """Guess, and judge.
 

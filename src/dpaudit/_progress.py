@@ -5,22 +5,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Timer
 
-__all__ = ["patience"]
+__all__ = ["progress_note"]
 
-_PATIENCE = 2.0  # seconds without a word
+_SECONDS_BEFORE_NOTE = 2.0  # seconds without a word
 _CLEAR = "\r\x1b[K"  # the line of a terminal
 _busy: list[str] = []  # what is being done: the outermost says so
 
 
 @contextmanager
-def patience(doing: str, *, quiet: bool = False) -> Iterator[None]:
+def progress_note(doing: str, *, quiet: bool = False) -> Iterator[None]:
     """Say what is being done if it takes long, unless something else says it.
 
     It also decorates a function. Where nobody watches, be it a terminal or a notebook,
     nothing is said.
 
     Example:
-        >>> with patience("counting"):
+        >>> with progress_note("counting"):
         ...     sum(range(10))
         45
     """
@@ -34,7 +34,7 @@ def patience(doing: str, *, quiet: bool = False) -> Iterator[None]:
         said.append(f"dpaudit: {doing} ...")
         print(said[0], end="" if terminal else "\n", file=sys.stderr, flush=True)
 
-    timer = Timer(_PATIENCE, say)
+    timer = Timer(_SECONDS_BEFORE_NOTE, say)
     timer.daemon = True
     _busy.append(doing)
     timer.start()

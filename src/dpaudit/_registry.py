@@ -10,22 +10,22 @@ from typing import Generic, TypeVar, final
 
 from dpaudit.errors import InvalidInputError
 
-__all__ = ["GROUP", "Kinds"]
+__all__ = ["GROUP", "Registry"]
 
 GROUP = "dpaudit.games"
 T = TypeVar("T")
 
 
 @final
-class Kinds(Generic[T]):
+class Registry(Generic[T]):
     """Classes by the name that they have in documents.
 
     Args:
-        said: What a document must have, as an error says it.
+        requirement: What a document must have, as an error says it.
     """
 
-    def __init__(self, said: str) -> None:
-        self._said = said
+    def __init__(self, requirement: str) -> None:
+        self._requirement = requirement
         self._known: dict[str, type[T]] = {}
 
     def add(self, cls: type[T]) -> None:
@@ -54,6 +54,6 @@ class Kinds(Generic[T]):
                 each.load()
         if not isinstance(kind, str) or kind not in self._known:
             raise InvalidInputError(
-                f"{self._said} one of {', '.join(self._known)}, got {kind!r}"
+                f"{self._requirement} one of {', '.join(self._known)}, got {kind!r}"
             )
         return self._known[kind]
