@@ -230,7 +230,7 @@ def main() -> None:
     )
     print(f"Perplexity: {before:.1f} before, {perplexity(network, held_out):.1f} after")
     print(*results, model_card_section(*results), sep="\n\n")
-    raise SystemExit(any(each.verdict is Verdict.REFUTED for each in results))
+    raise SystemExit(any(each.verdict is Verdict.CLAIM_REFUTED for each in results))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from typer.main import get_command
 import dpaudit
 from dpaudit.cli import app
 from dpaudit.cli.which import ANSWERS
-from dpaudit.game.words import capital
+from dpaudit.game.text.terms import capital
 from dpaudit_lab.cli import app as lab
 
 Command = TyperCommand | TyperGroup

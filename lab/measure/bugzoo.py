@@ -7,9 +7,9 @@
     python lab/measure/bugzoo.py --only noise-repeated --trials 5     # a quick look
 
 With ``--default`` it is the audit that anyone gets, with a probe of the step. Prints
-for each bug how the runs ended, by which road it was caught and the cause that was
-named, or else how the ledger lists its road. Exits with 1 if a run ended with "no
-violation found" though the ledger calls the bug's road audited or probed.
+for each bug how the runs ended, at which stage it was caught and the cause that was
+named, or else how its stage was checked. Exits with 1 if a run ended with "no violation
+detected" though the bug's stage was tested or inspected.
 
 Otherwise it is the audit that was made for a bug, if there is one. Prints what is
 spent, how many times the claim that is, and how often one run refutes the claim at p <
@@ -38,9 +38,12 @@ from dpaudit.bounds.readings import Counts
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.sums import DiracSums
 from dpaudit.errors import InvalidInputError
+from dpaudit.game.findings import Stage, Status
 from dpaudit.game.guessers import most_likely
-from dpaudit.game.ledger import How
 from dpaudit.game.result import Result
+from dpaudit.game.text.findings import fault_parts
+from dpaudit.game.text.stages import STATUS, stage_name
+from dpaudit.game.text.terms import terms_of
 from dpaudit.game.verdict import Verdict
 from dpaudit.reporting.live import watched
 from dpaudit.stats.binomial import rate_limits
@@ -56,10 +59,10 @@ R = TypeVar("R")
 Fill: TypeAlias = Callable[..., dict[str, list[Outcome]]]
 
 _REVISION = 3  # to be raised whenever the zoo or the audit changes
-_DEFAULT_REVISION = 3  # likewise, of the default audit
+_DEFAULT_REVISION = 4  # likewise, of the default audit
 
 REFUSED = "refused"
-ENOUGH = (Verdict.REFUTED, Verdict.FAULT_FOUND)
+ENOUGH = (Verdict.CLAIM_REFUTED, Verdict.FAULT_FOUND)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,17 +104,17 @@ class DefaultRow:
 
     @property
     def caught_by(self) -> str:
-        """By what, in most runs; of a bug that is missed, how its road was listed."""
+        """By what, in most runs; of a bug that is missed, how its stage was checked."""
         said = [str(e["said"]) for e in self.outcomes if e["verdict"] in ENOUGH]
         said = said or [str(each["said"]) for each in self.outcomes]
         return Counter(said).most_common(1)[0][0]
 
     @property
     def blind(self) -> bool:
-        """Whether a run that was called clean had looked at the bug's road."""
+        """Whether a run that was called clean had checked the bug's stage."""
         return any(
-            each["verdict"] == Verdict.NO_VIOLATION_FOUND
-            and each["look"] != How.NOT_LOOKED_AT
+            each["verdict"] == Verdict.NO_VIOLATION_DETECTED
+            and each["check"] != Status.NOT_CHECKED
             for each in self.outcomes
         )
 
@@ -156,24 +159,31 @@ def default_trial(setting: Setting, rng: np.random.Generator) -> Outcome:
             found = default_audit(bug, int(rng.integers(2**31)))
         except InvalidInputError as error:
             why = str(error).partition(",")[0]
-            return {"verdict": REFUSED, "said": why, "look": str(How.NOT_LOOKED_AT)}
+            return {"verdict": REFUSED, "said": why, "check": str(Status.NOT_CHECKED)}
     assert found.training is not None
-    (look,) = (each for each in found.training.ledger.looks if each.road is bug.road)
+    checks = found.training.coverage.checks
+    (check,) = (each for each in checks if each.stage is bug.stage)
     return {
         "verdict": str(found.verdict),
-        "said": said_of(bug, found, look.how),
-        "look": str(look.how),
+        "said": said_of(bug, found, check.status),
+        "check": str(check.status),
     }
 
 
-def said_of(bug: Bug, found: Result, how: How) -> str:
-    """Return by what a bug was caught, or how its road is listed."""
-    faults = sorted(found.faults, key=lambda fault: fault.road is not bug.road)
+def said_of(bug: Bug, found: Result, status: Status) -> str:
+    """Return by what a bug was caught, or how its stage was checked."""
+    faults = sorted(found.faults, key=lambda fault: fault.stage is not bug.stage)
     if faults:
-        return f"{faults[0].road}: {faults[0].cause}"
+        *_, cause = fault_parts(faults[0])
+        return f"{named(faults[0].stage or bug.stage)}: {cause}"
     if found.refuted:
         return "the claim is refuted"
-    return f"nothing; {bug.road}: {how}"
+    return f"nothing; {named(bug.stage)}: {STATUS[status]}"
+
+
+def named(stage: Stage) -> str:
+    """Return what the file calls a stage."""
+    return stage_name(stage, terms_of(None))
 
 
 def simulated_trial(setting: Setting, rng: np.random.Generator) -> Outcome:
@@ -266,7 +276,7 @@ def known(bug: Bug) -> dict[str, str]:
         "claim": f"{epsilon_of(bug.truth.claimed):.6g}",
         "truth": str(bug.truth),
         "ratio": f"{ratio(bug):.6g}",
-        "road": str(bug.road),
+        "road": named(bug.stage),
         "canary": insertion_name(bug.insertion),
         "canaries": str(bug.canaries or ""),
         "story": bug.story,

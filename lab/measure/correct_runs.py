@@ -37,8 +37,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit import ApproxDP, Design, OneRun
 from dpaudit.accounting import accountant_curve
-from dpaudit.game.ledger import How, Road
+from dpaudit.game.findings import Stage, Status
 from dpaudit.game.result import Result
+from dpaudit.game.text.findings import sentence, sentences
 from dpaudit.stats.binomial import rate_limits
 from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
@@ -96,16 +97,19 @@ def design(epsilon: float = 8.0) -> Design:
 def told(found: Result) -> Outcome:
     """Return what a study keeps of a result."""
     assert found.training is not None
-    noise = [look for look in found.training.ledger.looks if look.road is Road.NOISE]
+    checks = found.training.coverage.checks
+    (noise,) = (check for check in checks if check.stage is Stage.NOISE_SCALE)
     return {
         "verdict": str(found.verdict),
         "p_value": found.p_value,
-        "faults": "; ".join(f"{fault.road}: {fault}" for fault in found.faults),
+        "faults": "; ".join(f"{each.stage}: {sentence(each)}" for each in found.faults),
         "remarks": "; ".join(
-            each for each in found.training.remarks if "more noise" in each
+            sentence(each)
+            for each in found.training.remarks
+            if each.code in ("noise.more", "noise.more_in_steps")
         ),
-        "checked": noise[0].how is not How.NOT_LOOKED_AT,
-        "noise": noise[0].said,
+        "checked": noise.status is not Status.NOT_CHECKED,
+        "noise": sentences(noise.findings),
     }
 
 
@@ -293,7 +297,7 @@ def sweeps(runs: int) -> dict[str, Sweep]:
     return {
         name: Sweep(
             name=f"correct runs, {name}",
-            revision=1,
+            revision=2,
             function=function,
             settings=[{"kind": kind} for kind in kinds],
             trials=runs,

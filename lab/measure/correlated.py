@@ -288,13 +288,14 @@ class _BandMF:
             beside.observe(sums / grad_fn.sensitivity(), joined)
             state = audit.observe(state)
         result = audit.finish()
-        other = beside.finish(claim=result.claim_test.claim, looks=())
+        other = beside.finish(claim=result.claim_test.claim, checks=())
         (noise,) = (
-            look.said
-            for look in result.training.ledger.looks
-            if "measured" in look.said
+            finding
+            for check in result.training.coverage.checks
+            for finding in check.findings
+            if finding.code == "noise.measured"
         )
-        measured = float(noise.split("measured ")[1].split()[0])
+        measured = float(noise.numbers["ratio"])
         return [
             result.bound.epsilon_lower,
             other.bound.epsilon_lower,

@@ -44,6 +44,8 @@ from dpaudit import ApproxDP, Design, GaussianDP, Key, Result
 from dpaudit._files import whole_file
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.planning import Training, plan_audit
+from dpaudit.game.text.findings import fault_parts
+from dpaudit.game.text.results import signal_sentence
 from dpaudit.testing import fixed_key
 from dpaudit.training.flower import FlowerAudit, Nodes, Replies, canary_mod
 from dpaudit.training.flower.messages import client_reply
@@ -199,12 +201,16 @@ def curve_p(result: Result) -> float:
     return result.training.accountant.p_value
 
 
+def causes(result: Result) -> list[str]:
+    return [fault_parts(fault)[3] for fault in result.faults]
+
+
 def weights(runs: int) -> None:
     design, _ = planned(CANARIES, ROUNDS)
     for examples in (1, 20):
         found = [run(seed, design=design, examples=examples) for seed in range(runs)]
         named = sum(
-            any("weighed by their number" in fault.cause for fault in each.faults)
+            any("weighed by their number" in cause for cause in causes(each))
             for each in found
         )
         tell(f"canary clients of {examples} examples", found)
@@ -222,8 +228,8 @@ def faults(runs: int) -> None:
         given = {"kind": kind, "noise": noise, "clients": clients, "norm": norm}
         found = [run(seed, design=design, **given) for seed in range(runs)]
         tell(name, found)
-        for cause in sorted({fault.cause for each in found for fault in each.faults}):
-            named = sum(cause in [f.cause for f in each.faults] for each in found)
+        for cause in sorted({cause for each in found for cause in causes(each)}):
+            named = sum(cause in causes(each) for each in found)
             print(f"  named in {named} of {runs}: {cause}")
 
 
@@ -249,7 +255,7 @@ def adaptive(runs: int) -> None:
 def tell(name: str, found: list[Result]) -> None:
     values = np.array([curve_p(each) for each in found])
     bounds = np.array([each.bound.epsilon_lower for each in found])
-    slopes = [each.training.arrival.slope for each in found if each.training.arrival]
+    slopes = [each.training.signal.slope for each in found if each.training.signal]
     print(
         f"{name}: refuted in {int((values <= 0.05).sum())} of {len(found)}, p < "
         f"{SMALL} in {int((values < SMALL).sum())}, smallest p {values.min():.2g}, "
@@ -276,7 +282,7 @@ def large() -> None:
         f"{design.canaries} canary clients, each in one of 50 rounds: "
         f"{middle - start:.0f} s of CPU, finished in {time.process_time() - middle:.1f}"
         f" s, {memory:.2f} GiB at most; bound {result.bound.epsilon_lower:.3f}, "
-        f"p = {curve_p(result):.3g}, {result.training.arrival}"
+        f"p = {curve_p(result):.3g}, {signal_sentence(result.training.signal)}"
     )
     print(plan)
 
@@ -384,7 +390,7 @@ def simulated(folder: Path, canaries: int, others: int, rounds: int) -> None:
             "truth": transcript.truth.tolist(),
             "stake": [round(float(each), 4) for each in transcript.stake],
             "p": curve_p(result),
-            "arrival": str(result.training.arrival),
+            "signal": signal_sentence(result.training.signal),
             "began at": done,
         }
         with whole_file(folder / "result.json") as draft:
@@ -415,7 +421,7 @@ def ray(canaries: int, others: int, rounds: int, store: Path) -> None:
         print(
             f"{'resumed' if broken else 'in a piece'}: "
             f"{time.monotonic() - start:.0f} s, began at {found[-1]['began at']}, "
-            f"p = {found[-1]['p']:.3g}, {found[-1]['arrival']}",
+            f"p = {found[-1]['p']:.3g}, {found[-1]['signal']}",
             flush=True,
         )
     first, second = found

@@ -29,7 +29,7 @@ from dpaudit.accounting import accountant_curve
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.game.result import Result
-from dpaudit.game.verdict import CHANCE
+from dpaudit.game.verdict import POWER
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
@@ -137,7 +137,7 @@ def holds(name: str, audits: int) -> bool | None:
         for seed in range(audits)
     )
     most = upper(refuted, audits)
-    found = most >= CHANCE
+    found = most >= POWER
     print(
         f"{name}: noise {fault:g} times too small, refuted in {refuted} of {audits} "
         f"(upper limit {most:.3f}): {'holds' if found else 'FAILS'}",

@@ -41,6 +41,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit.dpsgd.planning import Plan
 from dpaudit.game.result import Result
+from dpaudit.game.text.findings import sentence
 from dpaudit.stats.intervals import standard_error
 from dpaudit.testing import fixed_key
 from dpaudit.training.opacus import OpacusAudit, plan_opacus
@@ -251,7 +252,7 @@ def told(result: Result) -> Row:
         "verdict": str(result.verdict),
         "p": result.p_value,
         "refuted": result.claim_test.refuted,
-        "faults": [str(fault) for fault in result.faults],
+        "faults": [sentence(fault) for fault in result.faults],
     }
 
 

@@ -37,6 +37,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit.errors import DpAuditError
+from dpaudit.game.text.findings import fault_parts
 from dpaudit.training.opacus.sensitivity import Sensitivity, probe_sensitivity
 
 warnings.filterwarnings("ignore")
@@ -1678,7 +1679,7 @@ def main() -> None:
             verdict, why = "unseen", found.unseen
         else:
             verdict = "fault" if found.faults else "quiet"
-            why = ", ".join(str(fault.road) for fault in found.faults)
+            why = ", ".join(str(fault.stage) for fault in found.faults)
         counts[expected, verdict] += 1
         allowed = {
             HONEST: {"quiet", "unseen", "dropped"},
@@ -1704,7 +1705,7 @@ def main() -> None:
         )
         if arguments.causes and found is not None:
             for fault in found.faults:
-                print(f"       {fault.cause}")
+                print(f"       {fault_parts(fault)[3]}")
     for (expected, verdict), count in sorted(counts.items()):
         print(f"{expected}, {verdict}: {count}")
     print("not as expected:", "; ".join(wrong) or "none")

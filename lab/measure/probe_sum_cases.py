@@ -28,6 +28,7 @@ import optax
 import torch
 from jax_privacy import clipped_grad
 
+from dpaudit.game.text.findings import fault_parts
 from dpaudit.training.probe import probe_sum
 
 warnings.filterwarnings("ignore")
@@ -700,7 +701,7 @@ def main() -> None:
         wrong += [] if fine else [label]
         change = "-" if found.change is None else f"{found.change:.6f}"
         coupling = "-" if found.coupling is None else f"{found.coupling:.2g}"
-        why = found.unseen or ", ".join(str(fault.road) for fault in found.faults)
+        why = found.unseen or ", ".join(str(fault.stage) for fault in found.faults)
         print(
             f"{'  ' if fine else '!!'} {label:62.62s} {expected:6s} {verdict:6s} "
             f"change {change} coupling {coupling} tolerance {found.tolerance:.2g} "
@@ -709,7 +710,8 @@ def main() -> None:
         )
         if arguments.causes:
             for fault in found.faults:
-                print(f"       {fault.measured}; {fault.cause}")
+                _, measured, _, cause = fault_parts(fault)
+                print(f"       {measured}; {cause}")
     for (expected, verdict), count in sorted(counts.items()):
         print(f"{expected}, {verdict}: {count}")
     print("not as expected:", "; ".join(wrong) or "none")

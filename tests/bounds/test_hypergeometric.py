@@ -29,6 +29,7 @@ from dpaudit import (
 from dpaudit.bounds import HalfCounts, Hypergeometric, test_claim
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game import Referee
+from dpaudit.game.text.findings import sentence
 
 
 def p_value(n, r, t, epsilon, delta=0.0, records=2):
@@ -233,7 +234,7 @@ def test_a_random_half_is_audited_from_a_table_and_written():
 def test_ties_are_broken_against_the_auditor_here_too():
     result = audit_scores(np.arange(200), HALF, np.zeros(200), design=DESIGN)
     assert result.reading.correct == 0
-    assert "ties decided 100 of 100" in result.controls[1].said
+    assert "ties decided 100 of 100" in sentence(result.sanity_checks[1])
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def test_the_text_says_what_cannot_be_seen(dpaudit):
         code=1,
     ).stdout
     first = said.splitlines()[0]
-    assert first.startswith("Refuted. Epsilon is at least ")
+    assert first.startswith("Claim refuted. Epsilon is at least ")
     assert first.endswith(" Not looked at: the sampler, clipping.")
     assert "somebody who sees the final model only" in said
     assert "not committed, so that nobody can check" in said
@@ -96,8 +96,8 @@ def test_the_text_says_what_cannot_be_seen(dpaudit):
 @pytest.mark.parametrize(
     ("epsilon", "code", "word"),
     [
-        ("0.2", 1, "Refuted."),
-        ("2.5", 0, "No violation found."),
+        ("0.2", 1, "Claim refuted."),
+        ("2.5", 0, "No violation detected."),
         ("6", 3, "Inconclusive: the audit could not have refuted the claim"),
     ],
 )

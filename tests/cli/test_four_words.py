@@ -20,38 +20,40 @@ from dpaudit import ApproxDP, Design, GaussianDP, Key, OneRun, PureDP, explain
 from dpaudit.bounds import Counts, HalfCounts, test_claim
 from dpaudit.explanation import verdict
 from dpaudit.game.combining import combine_runs
+from dpaudit.game.coverage import Coverage, accepted_stages
 from dpaudit.game.design import Commitment
-from dpaudit.game.ledger import Fault, How, Ledger, Look, Road, accepted_roads
+from dpaudit.game.findings import Stage, canary_tested, fault, invalid
 from dpaudit.game.result import TrainingRecord, effect_seen, judge
+from dpaudit.game.text.findings import sentence
 from dpaudit.game.transcript import Transcript
-from dpaudit.game.verdict import Control, Verdict
 from dpaudit.reporting.model_card import model_card_section
 from dpaudit.reporting.report import report_html
 from dpaudit.testing.functions import FunctionResult
 
 CODES = {
-    "no violation found": 0,
-    "refuted": 1,
+    "no violation detected": 0,
+    "claim refuted": 1,
     "inconclusive": 3,
-    "void": 4,
+    "invalid run": 4,
 }
-TRAINED = {**CODES, "fault found": 5}  # only a training has a ledger of roads
-FAULT = Fault(
-    road=Road.NOISE,
-    said="no noise is added in 'fc'",
+TRAINED = {**CODES, "fault found": 5}  # only a training has coverage
+FAULT = fault(
+    Stage.NOISE_SCALE,
+    "own.fault",
+    what="no noise is added in 'fc'",
     measured="0 times the noise stated",
-    claimed="1",
-    cause="a parameter that is left out",
+    expected="1",
+    cause_is="a parameter that is left out",
 )
 CLAIMED = PureDP(epsilon=1.0)
-LOST = Control(said="no canary arrived", spoils=Verdict.VOID)
+LOST = invalid("own", text="no canary arrived")
 # Right guesses of 100, and whether the run was spoilt. Of a claim of epsilon = 1, 95
 # refute it, 70 do not, 50 show nothing; what is void would have been refuted.
 RUNS = {
-    "void": (95, True),
-    "refuted": (95, False),
+    "invalid run": (95, True),
+    "claim refuted": (95, False),
     "inconclusive": (50, False),
-    "no violation found": (70, False),
+    "no violation detected": (70, False),
     "fault found": (70, False),
 }
 GOLDEN = Path(__file__).with_name("verdicts.txt")
@@ -66,7 +68,7 @@ def audited(word, *, guesses=100, key=0, claim=CLAIMED):
         counts,
         design=design,
         commitment=Commitment.to(Key(bytes([key] * 32)), design),
-        controls=(LOST,) if lost else (seen,),
+        sanity_checks=(LOST,) if lost else (seen,),
     )
 
 
@@ -91,10 +93,10 @@ def trained(word):
         transcript=transcript(audit),
         steps=10,
         trusted=1.0,
-        ledger=Ledger.of(
-            [Look(road=Road.NOISE, how=How.AUDITED, said="as noise is")],
+        coverage=Coverage.of(
+            [canary_tested(Stage.NOISE_SCALE, "own", text="as noise is")],
             [FAULT] if word == "fault found" else (),
-            accepted=accepted_roads(("sampling", "gradients", "clipping")),
+            accepted=accepted_stages(("sampling", "gradients", "clipping")),
         ),
     )
     return replace(audit, training=training)
@@ -162,9 +164,9 @@ def check_first(said, word):
     """Check that a text begins with the word, and gives no other as the verdict."""
     assert said.lower().startswith(word), said[:80]
     assert said[0].isupper(), said[:80]
-    for other in set(TRAINED) - {word, "refuted"}:
+    for other in set(TRAINED) - {word, "claim refuted"}:
         assert other not in said.lower()
-    if word != "refuted":
+    if word != "claim refuted":
         assert " is refuted" not in said
 
 
@@ -185,18 +187,18 @@ UNSEEN = (
 @pytest.mark.parametrize("shown", sorted({*WHOLE} - {"sentence"}))
 def test_a_training_begins_with_what_was_found_not_looked_at_and_looked_at(shown, word):
     said = WHOLE[shown](trained(word))
-    audited = "Audited in vain: " if word == "void" else "Audited: "
+    audited = "Audited in vain: " if word == "invalid run" else "Audited: "
     parts = (word.capitalize(), UNSEEN, f"{audited}scale of the noise")
     places = [said.replace("\\", "").find(part) for part in parts]
     assert -1 not in places
     assert places == sorted(places)
-    if word != "void":
+    if word != "invalid run":
         assert said.rfind("p = ") > places[2]
         first = said[places[0] : places[1]]
         worth = {
-            "refuted": "where 1.993 is claimed",
+            "claim refuted": "where 1.993 is claimed",
             "fault found": "0 times the noise stated, where 1 is claimed); likely a",
-            "no violation found": "would have",
+            "no violation detected": "would have",
             "inconclusive": "o effect of any canary was seen",
         }
         assert worth[word] in first
@@ -210,7 +212,9 @@ def test_every_result_has_the_word_and_its_exit_code(kind, word):
     result = KINDS[kind](word)
     assert result.verdict == word
     assert result.verdict.exit_code == TRAINED[word]
-    assert bool(result.reason) == (word in ("void", "inconclusive", "fault found"))
+    assert bool(result.reason) == (
+        word in ("invalid run", "inconclusive", "fault found")
+    )
     check_first(str(result), word)
 
 
@@ -219,14 +223,14 @@ def test_every_document_has_the_word(kind, word):
     result = KINDS[kind](word)
     metrics = result.metrics()
     assert metrics["dpaudit/verdict"] == word
-    assert metrics.get("dpaudit/refuted", False) is (word == "refuted")
+    assert metrics.get("dpaudit/refuted", False) is (word == "claim refuted")
     plain = json.loads(result.to_json())
     assert plain["verdict"] == word
     assert explain(result).outcome == word
 
 
 def test_a_void_audit_shows_nothing_of_the_claim():
-    result = audited("void")
+    result = audited("invalid run")
     bound = f"{result.bound.epsilon_lower:.3f}"[:-1]
     for said in (
         str(result),
@@ -234,7 +238,7 @@ def test_a_void_audit_shows_nothing_of_the_claim():
         str(explain(result)),
         report_html(result),
         model_card_section(result),
-        str(combined("void")),
+        str(combined("invalid run")),
     ):
         assert bound not in said
         assert "p = " not in said
@@ -244,9 +248,9 @@ def test_a_void_audit_shows_nothing_of_the_claim():
 
 
 def test_what_was_looked_at_is_told_wherever_there_is_room():
-    result = audited("no violation found")
-    (control,) = result.controls
-    assert control.said.startswith("the guesses are better than chance (p = ")
+    result = audited("no violation detected")
+    (check,) = result.sanity_checks
+    assert sentence(check).startswith("the guesses are better than chance (p = ")
     for said in (
         text_of(result._repr_html_()),
         str(explain(result)),
@@ -265,17 +269,19 @@ def test_the_five_look_different():
 def test_one_void_run_makes_all_void_and_one_blind_run_does_not():
     seen, blind, void = (
         audited(word, key=number)
-        for number, word in enumerate(("no violation found", "inconclusive", "void"))
+        for number, word in enumerate(
+            ("no violation detected", "inconclusive", "invalid run")
+        )
     )
-    assert combine_runs([seen, blind]).verdict == "no violation found"
-    assert combine_runs([seen, void]).verdict == "void"
+    assert combine_runs([seen, blind]).verdict == "no violation detected"
+    assert combine_runs([seen, void]).verdict == "invalid run"
     assert combine_runs([seen, void]).reason == "run 2: no canary arrived"
 
 
 def test_runs_that_could_refute_nothing_alone_may_do_so_together():
     # 5 right of 5 have p = (e / (1 + e))^5 = 0.21 of epsilon = 1; Fisher's product of
     # four such p-values is 0.129, of ten 0.0510, of twelve 0.038.
-    alone = [audited("refuted", guesses=5, key=number) for number in range(12)]
+    alone = [audited("claim refuted", guesses=5, key=number) for number in range(12)]
     assert {run.could_refute for run in alone} == {False}
     assert [combine_runs(alone[:n]).could_refute for n in (4, 10, 12)] == [
         False,
@@ -288,7 +294,12 @@ def test_runs_that_could_refute_nothing_alone_may_do_so_together():
 
 
 CLAIM = ["--epsilon=2", "--delta=0"]
-SHIFTS = {"refuted": 4.0, "no violation found": 1.0, "inconclusive": 0.0, "void": 1.0}
+SHIFTS = {
+    "claim refuted": 4.0,
+    "no violation detected": 1.0,
+    "inconclusive": 0.0,
+    "invalid run": 1.0,
+}
 
 
 def write_scores(word, *, seed=0):
@@ -296,7 +307,7 @@ def write_scores(word, *, seed=0):
     rng = np.random.default_rng(seed)
     bits = rng.integers(0, 2, 400)
     names = np.arange(400)
-    if word == "void":
+    if word == "invalid run":
         names[7] = 6
     scores = rng.standard_normal(400) + SHIFTS[word] * bits
     table = {"id": names, "bit": bits, "score": scores}
@@ -311,13 +322,13 @@ def judged(dpaudit, command, word, *options):
         write_scores(word)
         arguments = ["audit", "scores.npz", *CLAIM, "--guesses=100"]
     elif command == "merge":
-        write_scores("no violation found" if word == "void" else word)
+        write_scores("no violation detected" if word == "invalid run" else word)
         design = Design(
             canaries=400, rules=OneRun(guesses=100), claim=PureDP(epsilon=2.0)
         )
         Path("design.json").write_text(design.to_json())
         dpaudit("tally", "scores", "--design=design.json", "--save=t.json")
-        arguments = ["merge", "t.json", *(["t.json"] if word == "void" else [])]
+        arguments = ["merge", "t.json", *(["t.json"] if word == "invalid run" else [])]
     elif command == "combine":
         for number in (1, 2):
             Path(f"{number}.json").write_text(audited(word, key=number).to_json())
@@ -332,7 +343,7 @@ def judged(dpaudit, command, word, *options):
 
 
 def of_counts(word):
-    if word == "void":  # a swap of one record tests another adjacency than the claim's
+    if word == "invalid run":  # a swap tests another adjacency than the claim's
         counts = HalfCounts(canaries=200, guesses=100, correct=95, records_per_swap=1)
         Path("reading.json").write_text(counts.to_json())
         return ["--reading=reading.json", "--epsilon=1"]
@@ -353,7 +364,9 @@ def test_every_command_that_judges_says_the_word_and_exits_with_its_code(
     check_first(said[0].upper() + said[1:].splitlines()[0], word)
 
 
-@pytest.mark.parametrize("word", ["refuted", "inconclusive", "no violation found"])
+@pytest.mark.parametrize(
+    "word", ["claim refuted", "inconclusive", "no violation detected"]
+)
 @pytest.mark.parametrize(
     ("command", "schema_name"),
     [
@@ -370,14 +383,14 @@ def test_every_json_of_a_command_has_the_word(
     assert found["verdict"] == word
     assert bool(found["reason"]) == (word == "inconclusive")
     refuted = found["claim"] if command == "bound" else found
-    assert refuted["refuted"] is (word == "refuted")
+    assert refuted["refuted"] is (word == "claim refuted")
 
 
 def test_the_json_of_void_runs_does_not_say_that_the_claim_is_refuted(dpaudit, schema):
-    found = schema(judged(dpaudit, "combine", "void", "--json"), "combination")
-    assert (found["verdict"], found["refuted"]) == ("void", False)
-    assert {run["verdict"] for run in found["runs"]} == {"void"}
-    assert {each["spoils"] for each in found["controls"]} == {"void"}
+    found = schema(judged(dpaudit, "combine", "invalid run", "--json"), "combination")
+    assert (found["verdict"], found["refuted"]) == ("invalid run", False)
+    assert {run["verdict"] for run in found["runs"]} == {"invalid run"}
+    assert {each["status"] for each in found["sanity_checks"]} == {"invalid run"}
 
 
 @pytest.mark.parametrize("word", CODES)
@@ -387,7 +400,7 @@ def test_what_only_shows_a_result_exits_with_0(word, dpaudit, schema):
     found = schema(dpaudit("explain", "result.json", "--json").stdout, "explanation")
     assert found["outcome"] == word
     check_first(found["verdict"], word)
-    assert (found["steps"] == []) == (word == "void")
+    assert (found["steps"] == []) == (word == "invalid run")
     dpaudit("report", "result.json")
     assert f"<title>Privacy audit: {word}<" in Path("audit.html").read_text("utf-8")
 
@@ -413,7 +426,7 @@ def test_the_sentences_are_these(dpaudit):
         for word in CODES:
             first = str(made(word)).splitlines()
             lines.append(f"{kind}: {' / '.join(first)}")
-    few = str(audited("refuted", guesses=5)).splitlines()
+    few = str(audited("claim refuted", guesses=5)).splitlines()
     lines.append(f"audit: {' / '.join(few)}")
     lines += [f"explain: {verdict(audited(word))}" for word in CODES]
     for word in CODES:

@@ -83,7 +83,7 @@ def test_a_directory_is_audited_as_one_table(dpaudit, schema, table):
 @pytest.mark.usefixtures("table")
 @pytest.mark.parametrize(
     ("epsilon", "code", "word"),
-    [("3", 0, "No violation found."), ("9", 3, "Inconclusive: ")],
+    [("3", 0, "No violation detected."), ("9", 3, "Inconclusive: ")],
 )
 def test_the_exit_code_is_that_of_the_verdict(dpaudit, epsilon, code, word):
     said = dpaudit("audit", "scores", f"--epsilon={epsilon}", "--delta=0", code=code)

@@ -19,6 +19,7 @@ from dpaudit.game.configuration import (
     StrategyColumns,
     alike,
 )
+from dpaudit.game.text.findings import sentence
 
 CLAIM = ApproxDP(epsilon=2.0, delta=1e-5)
 RULES = OneRun(guesses=40)
@@ -141,13 +142,13 @@ def test_sampled_turns_of_correlated_noise_count_by_their_columns():
 def test_an_input_that_is_not_known_is_named(unknown, words):
     found = detectable(unknown, rules=RULES, claim=CLAIM, alpha=0.05)
     assert found.factor is None
-    assert words in found.why_not
+    assert words in sentence(found.why_not)
 
 
 def test_rules_without_a_forecast_are_named():
     rules = Ranking(guesses=40)
     found = detectable(run(steps(20)), rules=rules, claim=CLAIM, alpha=0.05)
-    assert "Ranking" in found.why_not
+    assert found.why_not.numbers == {"rules": "Ranking"}
 
 
 def test_rounds_have_a_forecast_wherever_the_search_begins():

@@ -7,12 +7,14 @@ from evidence_samples import CLAIM, KEY, KINDS, of_scores, of_transcript, played
 
 from dpaudit import ApproxDP, Coins, Design, OneRun, audit_scores
 from dpaudit.bounds import Counts
-from dpaudit.evidence import Finding, evidence_of, score_files, seal, verify
+from dpaudit.evidence import VerificationOutcome as Outcome
+from dpaudit.evidence import evidence_of, score_files, seal, verify
 from dpaudit.evidence.files import read_score_files
+from dpaudit.game.findings import passed
 from dpaudit.game.result import effect_seen, judge
-from dpaudit.game.verdict import Control, Verdict
+from dpaudit.game.verdict import CHANCE_RATE, Verdict
 
-SEEN = Control(said="the guesses are better than chance (p = 1e-09)")
+SEEN = passed(CHANCE_RATE, p_value=1e-9)
 
 
 def check(found, name):
@@ -36,15 +38,15 @@ def of_noise(folder):
 def test_what_scores_say_of_themselves_is_derived_again(tmp_path):
     for evidence in (of_scores(tmp_path), of_noise(tmp_path)):
         found = verify(seal(evidence), files=tmp_path)
-        assert check(found, "controls").finding is Finding.HOLDS
-        assert "result.controls" not in found.stated
+        assert check(found, "controls").finding is Outcome.HOLDS
+        assert "result.sanity_checks" not in found.stated
 
 
 def test_an_effect_that_was_not_seen_cannot_be_stated(tmp_path):
     honest = of_noise(tmp_path)
-    result = replace(honest.result, controls=(SEEN,))
+    result = replace(honest.result, sanity_checks=(SEEN,))
     found = verify(seal(replace(honest, result=result)), files=tmp_path)
-    assert check(found, "controls").finding is Finding.FAILS
+    assert check(found, "controls").finding is Outcome.FAILS
     assert not found.sound
 
 
@@ -56,26 +58,26 @@ def test_a_tally_without_guesses_cannot_state_an_effect_either():
         counts,
         design=design,
         commitment=None,
-        controls=(effect_seen(counts, design=design),),
+        sanity_checks=(effect_seen(counts, design=design),),
     )
     assert verify(
         seal(evidence_of(honest, key=None)), accept_unchecked_counts=True
     ).sound
-    forged = replace(honest, controls=(SEEN,))
+    forged = replace(honest, sanity_checks=(SEEN,))
     found = verify(seal(evidence_of(forged, key=None)), accept_unchecked_counts=True)
-    assert check(found, "controls").finding is Finding.FAILS
+    assert check(found, "controls").finding is Outcome.FAILS
 
 
 def test_what_is_said_is_said_once_and_in_the_words_it_has(tmp_path):
     honest = of_scores(tmp_path)
-    (seen,) = honest.result.controls
-    other = replace(seen, said=f"indeed, {seen.said}")
+    (seen,) = honest.result.sanity_checks
+    other = replace(seen, code="indeed")
     for controls, finding in (
-        ((seen, seen), Finding.FAILS),
-        ((), Finding.NOT_CHECKED),
-        ((other,), Finding.NOT_CHECKED),
+        ((seen, seen), Outcome.FAILS),
+        ((), Outcome.NOT_CHECKED),
+        ((other,), Outcome.NOT_CHECKED),
     ):
-        result = replace(honest.result, controls=controls)
+        result = replace(honest.result, sanity_checks=controls)
         found = verify(seal(replace(honest, result=result)), files=tmp_path)
         assert check(found, "controls").finding is finding
 
@@ -85,21 +87,21 @@ def test_a_picture_that_was_taken_out_is_missed(tmp_path):
     assert check(verify(seal(honest), files=tmp_path), "picture").finding == "holds"
     bare = replace(honest, result=replace(honest.result, scores=None))
     found = verify(seal(bare), files=tmp_path)
-    assert check(found, "picture").finding is Finding.NOT_CHECKED
+    assert check(found, "picture").finding is Outcome.NOT_CHECKED
 
 
 def test_where_the_control_was_taken_out_its_word_is_said_all_the_same(tmp_path):
     honest = of_noise(tmp_path)
-    result = replace(honest.result, controls=())
+    result = replace(honest.result, sanity_checks=())
     found = verify(seal(replace(honest, result=result)), files=tmp_path)
-    assert check(found, "controls").finding is Finding.NOT_CHECKED
+    assert check(found, "controls").finding is Outcome.NOT_CHECKED
     assert check(found, "bound").sentence.startswith("inconclusive: ")
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_strength_of_every_design_is_said(kind):
     told = check(verify(seal(KINDS[kind]())), "strength")
-    assert told.finding is Finding.HOLDS
+    assert told.finding is Outcome.HOLDS
     assert told.sentence
 
 
@@ -138,8 +140,8 @@ def test_guesses_not_made_are_counted_again_where_guesses_are_kept():
     honest = of_transcript(played(design))
     made = int((honest.guesses.guess != 0).sum())
     told = check(verify(seal(honest)), "guesses made")
-    assert told.finding is Finding.HOLDS
+    assert told.finding is Outcome.HOLDS
     assert f"{60 - made} of the 60 guesses" in told.sentence
-    silent = replace(honest, result=replace(honest.result, controls=()))
+    silent = replace(honest, result=replace(honest.result, sanity_checks=()))
     found = verify(seal(silent))
-    assert check(found, "guesses made").finding is Finding.NOT_CHECKED
+    assert check(found, "guesses made").finding is Outcome.NOT_CHECKED

@@ -30,7 +30,16 @@ from dpaudit.bounds.bound import ClaimTest
 from dpaudit.bounds.methods import test_claim as verdict_on
 from dpaudit.bounds.readings import Counts, Weighted
 from dpaudit.errors import VoidAuditError
-from dpaudit.evidence import Evidence, Finding, evidence_of, register, seal, verify
+from dpaudit.evidence import (
+    Evidence,
+    evidence_of,
+    register,
+    seal,
+    verify,
+)
+from dpaudit.evidence import (
+    VerificationOutcome as Outcome,
+)
 from dpaudit.game.design import Commitment
 from dpaudit.game.result import judge
 
@@ -63,11 +72,11 @@ def test_a_verdict_on_another_curve_does_not_stand_for_the_registered_claim():
     assert not evidence.result.refuted
     found = verify(seal(evidence), registration=evidence.registration)
     bound = check(found, "bound")
-    assert bound.finding is Finding.HOLDS
+    assert bound.finding is Outcome.HOLDS
     assert "the claim (epsilon = 0.5, delta = 1e-06)-DP is refuted" in bound.sentence
     assert "mu" not in bound.sentence
     asked = check(found, "accountant")
-    assert asked.finding is Finding.NOT_CHECKED
+    assert asked.finding is Outcome.NOT_CHECKED
     assert "This curve was not registered" in asked.sentence
     # Of mu = 5 at delta = 1e-6, in 40 digits: 35.5663...
     assert "epsilon = 35.57," in asked.sentence
@@ -101,7 +110,7 @@ def test_that_runs_were_independent_must_be_registered():
     with pytest.raises(VoidAuditError, match="the separate bound does not hold"):
         evidence_of(better, key=KEY, transcript=honest.guesses)
     found = verify(seal(replace(honest, result=better)))
-    assert check(found, "bound").finding is Finding.FAILS
+    assert check(found, "bound").finding is Outcome.FAILS
     assert "the separate bound does not hold" in check(found, "bound").sentence
     registered = of_classic()
     assert registered.registration.design.rules == SeparateRuns(guesses=40)
@@ -195,7 +204,7 @@ def test_a_number_that_is_quick_to_write_is_not_counted_to(rules):
         if isinstance(rules, Ranking):
             assert "read as Ranked" in bound.sentence
         else:
-            assert bound.finding is Finding.NOT_CHECKED
+            assert bound.finding is Outcome.NOT_CHECKED
             assert "1000000000000000 guesses are too many" in bound.sentence
             if guesses is None:
                 headline = "This evidence could not be checked to the end."

@@ -8,15 +8,17 @@ from evidence_samples import KEY, design_of, of_game, of_transcript, played
 
 from dpaudit import ApproxDP, OneRun
 from dpaudit.evidence import (
-    Check,
     Evidence,
-    Finding,
     Registration,
     Verification,
+    VerificationCheck,
     evidence_of,
     register,
     seal,
     verify,
+)
+from dpaudit.evidence import (
+    VerificationOutcome as Outcome,
 )
 from dpaudit.evidence.signing import generate_signing_key
 from dpaudit.game.setting import Setting
@@ -131,16 +133,18 @@ class Odd:
 def test_too_little_memory_is_not_held_against_the_auditor():
     text = seal(of_game(RULES), generate_signing_key())
     found = verify(text, public_key=Odd(MemoryError()))
-    assert check(found, "signature").finding is Finding.NOT_CHECKED
+    assert check(found, "signature").finding is Outcome.NOT_CHECKED
     assert "too little memory" in str(found)
     found = verify(text, public_key=Odd(ZeroDivisionError("no")))
-    assert check(found, "signature").finding is Finding.FAILS
+    assert check(found, "signature").finding is Outcome.FAILS
     assert "ZeroDivisionError: no" in str(found)
 
 
 def test_what_was_not_checked_to_the_end_is_not_sound():
     """A file too large to be read must not pass for one that holds."""
-    unread = Check(name="form", finding=Finding.NOT_CHECKED, sentence="too large")
+    unread = VerificationCheck(
+        name="form", finding=Outcome.NOT_CHECKED, sentence="too large"
+    )
     found = Verification(checks=(unread,))
     assert not found.sound
     assert str(found).startswith("This evidence could not be checked to the end.")
@@ -148,7 +152,7 @@ def test_what_was_not_checked_to_the_end_is_not_sound():
 
 def test_no_text_in_the_evidence_begins_a_line_of_the_answer():
     sentence = "x\n\nWhat was established:\n- bound: all is well\u2028\x1b[2J"
-    wrong = Check(name="form", finding=Finding.FAILS, sentence=sentence)
+    wrong = VerificationCheck(name="form", finding=Outcome.FAILS, sentence=sentence)
     said = str(Verification(checks=(wrong,)))
     assert len(said.splitlines()) == 4
     assert "\x1b" not in said

@@ -15,7 +15,8 @@ from evidence_samples import (
 
 from dpaudit import OneRun, Ranking
 from dpaudit.errors import VoidAuditError
-from dpaudit.evidence import Finding, evidence_of, seal, verify_together
+from dpaudit.evidence import VerificationOutcome as Outcome
+from dpaudit.evidence import evidence_of, seal, verify_together
 from dpaudit.game.combining import combine_runs
 from dpaudit.game.design import ThreatModel
 from dpaudit.testing import fixed_key
@@ -61,9 +62,9 @@ def test_a_key_that_was_used_for_two_outputs_fails_in_both(other):
 def test_two_training_runs_with_one_key_fail():
     key = fixed_key(KEY.secret)
     runs = [evidence_of(training(key, noise=noise), key=key) for noise in (0.7, 0.8)]
-    assert keys(*runs) == [Finding.FAILS] * 2
+    assert keys(*runs) == [Outcome.FAILS] * 2
     redacted = [each.redact() for each in runs]
-    assert keys(*redacted) == [Finding.FAILS] * 2
+    assert keys(*redacted) == [Outcome.FAILS] * 2
     with pytest.raises(VoidAuditError, match="are of one run, or of two by one key"):
         combine_runs([each.result for each in runs])
 
@@ -72,12 +73,12 @@ def test_what_is_of_one_output_passes(tmp_path):
     one = game()
     final = game(threat_model=ThreatModel.FINAL_MODEL, seed=1)
     options = {"accept_unchecked_counts": True}
-    assert keys(one, one, one.redact(), **options) == [Finding.HOLDS] * 3
-    assert keys(one, final) == [Finding.HOLDS] * 2  # two observers of one run
+    assert keys(one, one, one.redact(), **options) == [Outcome.HOLDS] * 3
+    assert keys(one, final) == [Outcome.HOLDS] * 2  # two observers of one run
     # One output in the same files of scores, judged by two designs.
     two = [of_scores(tmp_path, rules=rules) for rules in (RULES, Ranking(guesses=40))]
     assert two[0].registration.commitment != two[1].registration.commitment
-    assert keys(*two, files=tmp_path) == [Finding.HOLDS] * 2
+    assert keys(*two, files=tmp_path) == [Outcome.HOLDS] * 2
 
 
 def test_what_cannot_be_read_is_told_beside_the_rest():
@@ -88,7 +89,7 @@ def test_what_cannot_be_read_is_told_beside_the_rest():
 
 def test_runs_without_keys_are_not_told_apart():
     bare = evidence_of(replace(game().result, commitment=None), key=None)
-    assert keys(bare, bare) == [Finding.NOT_CHECKED] * 2
+    assert keys(bare, bare) == [Outcome.NOT_CHECKED] * 2
 
 
 def test_results_of_one_run_are_still_called_that():

@@ -8,7 +8,8 @@ from evidence_samples import CLAIM, KEY, of_transcript, played
 
 from dpaudit import Design, OneRun
 from dpaudit.errors import InvalidInputError
-from dpaudit.evidence import Finding, naming, register, seal, verify
+from dpaudit.evidence import VerificationOutcome as Outcome
+from dpaudit.evidence import naming, register, seal, verify
 
 
 def said(found, finding, words):
@@ -24,12 +25,12 @@ def test_the_program_and_the_nonce_are_bound_and_shown(tmp_path):
     evidence = of_transcript(played(design))
     found = verify(seal(evidence), registration=register(design, KEY))
     assert found.sound
-    assert said(found, Finding.NOT_CHECKED, f"has the SHA-256 {digest}")
-    assert said(found, Finding.NOT_CHECKED, "It holds the nonce 'from Ann'")
+    assert said(found, Outcome.NOT_CHECKED, f"has the SHA-256 {digest}")
+    assert said(found, Outcome.NOT_CHECKED, "It holds the nonce 'from Ann'")
     for name in ("program_sha256", "nonce"):
         other = replace(design, setting=replace(setting, **{name: "0" * 64}))
         wrong = verify(seal(evidence), registration=register(other, KEY))
-        assert said(wrong, Finding.FAILS, f"setting.{name}")
+        assert said(wrong, Outcome.FAILS, f"setting.{name}")
 
 
 @pytest.mark.parametrize("nonce", ["", "two\nlines"])

@@ -21,7 +21,16 @@ from dpaudit import (
 )
 from dpaudit.bounds.readings import Counts
 from dpaudit.errors import DpAuditError, VoidAuditError
-from dpaudit.evidence import Evidence, Finding, Registration, register, seal, verify
+from dpaudit.evidence import (
+    Evidence,
+    Registration,
+    register,
+    seal,
+    verify,
+)
+from dpaudit.evidence import (
+    VerificationOutcome as Outcome,
+)
 from dpaudit.evidence.derivation import check_obeyed
 from dpaudit.game import Referee
 from dpaudit.game.result import judge
@@ -167,7 +176,7 @@ def test_blind_guesses_beyond_the_number_allowed_do_not_refute_a_claim(canaries,
         versions={},
     )
     found = verify(seal(evidence), registration=registration)
-    wrong = {c.name: c.sentence for c in found.checks if c.finding is Finding.FAILS}
+    wrong = {c.name: c.sentence for c in found.checks if c.finding is Outcome.FAILS}
     assert wrong.keys() == {"rules"}
     assert "the design allows guesses=1000" in wrong["rules"]
 
@@ -214,5 +223,5 @@ def test_memory_is_for_guesses_and_not_for_canaries():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found.sound, str(found)
-    assert {c.name: c.finding for c in found.checks}["rules"] is Finding.HOLDS
+    assert {c.name: c.finding for c in found.checks}["rules"] is Outcome.HOLDS
     assert peak < 20e6

@@ -11,7 +11,8 @@ from dpaudit import Design, OneRun, PureDP
 from dpaudit.bounds.bound import largest_rejected
 from dpaudit.bounds.exact import Pure
 from dpaudit.bounds.steinke import Steinke
-from dpaudit.evidence import Finding, evidence_of, seal, verify
+from dpaudit.evidence import VerificationOutcome as Outcome
+from dpaudit.evidence import evidence_of, seal, verify
 from dpaudit.explanation import explain
 from dpaudit.game import Referee
 from dpaudit.game.result import judge
@@ -54,9 +55,9 @@ def check(found, name):
 def test_a_bound_of_the_users_own_is_not_checked_and_not_wrong():
     sealed = evidence(Hoeffding())
     found = verify(seal(sealed), registration=sealed.registration)
-    assert not any(each.finding is Finding.FAILS for each in found.checks)
+    assert not any(each.finding is Outcome.FAILS for each in found.checks)
     bound = check(found, "bound")
-    assert bound.finding is Finding.NOT_CHECKED
+    assert bound.finding is Outcome.NOT_CHECKED
     assert "hoeffding" in bound.sentence
     assert "its author's word" in bound.sentence
     assert not found.sound
@@ -65,17 +66,17 @@ def test_a_bound_of_the_users_own_is_not_checked_and_not_wrong():
 
 def test_what_does_not_hang_on_the_bound_is_still_derived():
     sealed = evidence(Hoeffding())
-    assert check(verify(seal(sealed)), "claim test").finding is Finding.HOLDS
+    assert check(verify(seal(sealed)), "claim test").finding is Outcome.HOLDS
     test = replace(sealed.result.design_test, p_value=1e-6)
     forged = replace(sealed, result=replace(sealed.result, design_test=test))
-    assert check(verify(seal(forged)), "bound").finding is Finding.FAILS
+    assert check(verify(seal(forged)), "bound").finding is Outcome.FAILS
 
 
 def test_a_name_of_ours_must_give_our_number():
     sealed = evidence(Hoeffding())
     bound = replace(sealed.result.bound, method="exact")
     forged = replace(sealed, result=replace(sealed.result, bound=bound))
-    assert check(verify(seal(forged)), "bound").finding is Finding.FAILS
+    assert check(verify(seal(forged)), "bound").finding is Outcome.FAILS
 
 
 @pytest.mark.parametrize("bound", [Pure(), Steinke()])

@@ -12,12 +12,14 @@ from evidence_samples import CLAIM, KEY, of_transcript, played
 from dpaudit import ApproxDP, Coins, Design, Key, OneRun, PureDP
 from dpaudit.errors import InvalidInputError
 from dpaudit.evidence import (
-    Finding,
     Registration,
     evidence_of,
     register,
     seal,
     verify,
+)
+from dpaudit.evidence import (
+    VerificationOutcome as Outcome,
 )
 from dpaudit.game import Referee
 from dpaudit.game.result import conclude
@@ -48,7 +50,7 @@ def test_registrations_that_were_made_and_not_shown_are_named():
     evidence = evidence_of(result, key=key, transcript=transcript)
     found = verify(seal(evidence), registration=register(design, key))
     assert found.sound  # nothing in it is wrong, and it shows nothing
-    assert said(found, Finding.NOT_CHECKED, "that this was the only registration")
+    assert said(found, Outcome.NOT_CHECKED, "that this was the only registration")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +80,7 @@ def test_a_value_has_one_spelling(old, new):
 def test_an_unnamed_program_is_among_what_is_not_established():
     design = Design(canaries=60, rules=OneRun(guesses=30), claim=CLAIM)
     found = verify(seal(of_transcript(played(design))))
-    assert said(found, Finding.NOT_CHECKED, "no digest of one was registered")
+    assert said(found, Outcome.NOT_CHECKED, "no digest of one was registered")
 
 
 def test_a_commitment_that_is_not_there_is_not_spoken_of():

@@ -18,7 +18,6 @@ from evidence_samples import (
 from dpaudit import Coins, OneRun, Ranking, audit_scores
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.evidence import (
-    Finding,
     ScoreFile,
     ScoreFiles,
     evidence_of,
@@ -27,8 +26,12 @@ from dpaudit.evidence import (
     tie_rng,
     verify,
 )
+from dpaudit.evidence import (
+    VerificationOutcome as Outcome,
+)
 from dpaudit.evidence.files import read_score_files
 from dpaudit.game.setting import Setting
+from dpaudit.game.text.findings import sentence
 
 
 def tally(found):
@@ -45,7 +48,7 @@ def test_with_the_files_everything_is_made_anew(tmp_path, rules):
     evidence = of_scores(tmp_path, rules=rules)
     found = verify(seal(evidence), files=tmp_path)
     assert found.sound, str(found)
-    assert tally(found).finding is Finding.HOLDS
+    assert tally(found).finding is Outcome.HOLDS
     assert "result.scores" not in found.stated
 
 
@@ -59,7 +62,7 @@ def test_without_the_files_tallies_are_not_checked_and_verify_says_so(tmp_path):
     assert "- bound:" not in established
     assert "epsilon >=" not in established
     assert "- bound: if the counts are as stated: " in rest
-    assert tally(found).finding is Finding.NOT_CHECKED
+    assert tally(found).finding is Outcome.NOT_CHECKED
     accepted = verify(text, accept_unchecked_counts=True)
     assert accepted.sound
     assert accepted.exit_code == 0
@@ -95,7 +98,7 @@ def test_the_right_guesses_are_those_that_counting_by_hand_gives(tmp_path):
         evidence_of(result, key=KEY, files=score_files([path]))
     changed = evidence_of(result, key=KEY, files=named_only(score_files([path])))
     found = verify(seal(changed), files=tmp_path)
-    assert tally(found).finding is Finding.FAILS
+    assert tally(found).finding is Outcome.FAILS
 
 
 def test_a_file_that_was_changed_or_is_missing_is_named(tmp_path):
@@ -108,7 +111,7 @@ def test_a_file_that_was_changed_or_is_missing_is_named(tmp_path):
     )
     path.unlink()
     found = verify(text, files=tmp_path)
-    assert tally(found).finding is Finding.FAILS
+    assert tally(found).finding is Outcome.FAILS
     assert "scores-1.csv is not in the folder" in tally(found).sentence
     assert not found.sound
 
@@ -138,7 +141,7 @@ def test_ties_are_decided_by_the_key_and_by_nobody_else(tmp_path):
     with pytest.raises(InvalidInputError, match="leave out tie_rng"):
         evidence_of(other, key=KEY, files=evidence.guesses)
     chosen = evidence_of(other, key=KEY, files=named_only(evidence.guesses))
-    assert tally(verify(seal(chosen), files=tmp_path)).finding is Finding.FAILS
+    assert tally(verify(seal(chosen), files=tmp_path)).finding is Outcome.FAILS
     for again in (audit(tie_rng(design, KEY)), audit(None)):
         assert again.to_json() == evidence.result.to_json()
 
@@ -197,12 +200,15 @@ def test_ties_that_no_lots_decided_are_found_again(tmp_path):
     evidence = evidence_of(result, key=None, files=files)
     found = verify(seal(evidence), files=tmp_path)
     assert found.sound, str(found)
-    assert "result.controls" not in found.stated
-    assert "result.controls" in verify(seal(evidence)).stated
-    chance, ties = result.controls
-    assert "guesses, all against the auditor" in ties.said
-    for controls in ((chance,), (chance, replace(ties, said="ties decided 0"))):
-        changed = replace(evidence, result=replace(result, controls=controls))
+    assert "result.sanity_checks" not in found.stated
+    assert "result.sanity_checks" in verify(seal(evidence)).stated
+    chance, ties = result.sanity_checks
+    assert "guesses, all against the auditor" in sentence(ties)
+    for controls in (
+        (chance,),
+        (chance, replace(ties, numbers={**ties.numbers, "decided": 0})),
+    ):
+        changed = replace(evidence, result=replace(result, sanity_checks=controls))
         found = verify(seal(changed), files=tmp_path)
         assert "of ties the score files give" in tally(found).sentence
 
@@ -248,7 +254,7 @@ def test_a_result_without_a_picture_of_its_scores_holds_too(tmp_path):
     bare = replace(evidence.result, scores=None)
     found = verify(seal(replace(evidence, result=bare)), files=tmp_path)
     assert found.sound, str(found)
-    assert tally(found).finding is Finding.HOLDS
+    assert tally(found).finding is Outcome.HOLDS
 
 
 def test_files_may_come_from_several_folders(tmp_path):
@@ -272,7 +278,7 @@ def test_a_file_that_only_the_verifier_cannot_read_is_not_held_against_the_audit
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.delitem(sys.modules, "dpaudit.tables.parquet", raising=False)
     found = verify(seal(replace(evidence, guesses=named)), files=tmp_path)
-    assert tally(found).finding is Finding.NOT_CHECKED
+    assert tally(found).finding is Outcome.NOT_CHECKED
     assert "pip install '.[tables]'" in tally(found).sentence
 
 

@@ -24,7 +24,8 @@ from securesystemslib.signer import SSlibKey
 
 from dpaudit import OneRun, Ranking
 from dpaudit.errors import InvalidInputError
-from dpaudit.evidence import Finding, open_envelope, seal, verify
+from dpaudit.evidence import VerificationOutcome as Outcome
+from dpaudit.evidence import open_envelope, seal, verify
 from dpaudit.evidence.signing import PublicKey, SigningKey, generate_signing_key
 
 SIGNER, STRANGER = generate_signing_key(), generate_signing_key()
@@ -47,7 +48,7 @@ def test_signed_evidence_stands(kind):
     text = seal(KINDS[kind](), SIGNER)
     found = verify(text, public_key=SIGNER.public_key, accept_unchecked_counts=True)
     assert found.sound, str(found)
-    assert signature(found).finding is Finding.HOLDS
+    assert signature(found).finding is Outcome.HOLDS
 
 
 def test_the_signature_is_over_the_encoding_that_dsse_prescribes(tmp_path):
@@ -107,7 +108,7 @@ def test_evidence_that_should_be_signed_and_is_not_fails():
 def test_without_a_public_key_the_signer_is_only_stated():
     found = verify(SIGNED)
     assert found.sound
-    assert signature(found).finding is Finding.NOT_CHECKED
+    assert signature(found).finding is Outcome.NOT_CHECKED
     assert SIGNER.public_key.key_id[:16] in signature(found).sentence
 
 

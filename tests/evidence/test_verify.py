@@ -26,11 +26,20 @@ from evidence_samples import (
 
 from dpaudit import ApproxDP, Design, OneRun, Ranking
 from dpaudit.bounds.exact import Exact
-from dpaudit.evidence import Evidence, Finding, evidence_of, register, seal, verify
+from dpaudit.evidence import (
+    Evidence,
+    evidence_of,
+    register,
+    seal,
+    verify,
+)
+from dpaudit.evidence import (
+    VerificationOutcome as Outcome,
+)
 from dpaudit.game import Referee
 from dpaudit.game.configuration import Detectable, RunConfiguration, StepsAlike
 from dpaudit.game.design import Commitment
-from dpaudit.game.ledger import Fault, Road
+from dpaudit.game.findings import Stage, fault
 from dpaudit.training.any_loop import SumsAudit
 
 RULES = OneRun(guesses=30)
@@ -43,7 +52,7 @@ def findings(found):
 
 def failure(found):
     """Return the one check that fails, with its sentence."""
-    wrong = [check for check in found.checks if check.finding is Finding.FAILS]
+    wrong = [check for check in found.checks if check.finding is Outcome.FAILS]
     assert len(wrong) == 1, str(found)
     return wrong[0].name, wrong[0].sentence
 
@@ -64,11 +73,11 @@ def test_honest_evidence_of_every_kind_stands(kind):
         seal(evidence), registration=evidence.registration, accept_unchecked_counts=True
     )
     assert found.sound, str(found)
-    assert findings(found)["registration"] is Finding.HOLDS
+    assert findings(found)["registration"] is Outcome.HOLDS
     counted = findings(found)["tally"]
-    assert counted is (Finding.HOLDS if evidence.guesses else Finding.NOT_CHECKED)
+    assert counted is (Outcome.HOLDS if evidence.guesses else Outcome.NOT_CHECKED)
     assert findings(found)["bound"] is counted
-    assert findings(found)["peeking"] is Finding.NOT_CHECKED
+    assert findings(found)["peeking"] is Outcome.NOT_CHECKED
 
 
 def test_what_is_established_is_said_in_words():
@@ -84,7 +93,7 @@ def test_what_is_established_is_said_in_words():
         "the best of many leaves the same record",
         "Stated, not checked: guesses.guess, guesses.index, "
         "registration.design.setting, registration.design.threat_model, "
-        "result.controls, result.not_exercised",
+        "result.not_exercised",
     ):
         assert words in said, words
 
@@ -123,7 +132,7 @@ def test_a_wrong_design_is_named_wherever_it_was_changed(name, value):
         tree["registration"]["design"][name] = value
 
     found = verify(edited(HONEST, registered))
-    wrong = [c.sentence for c in found.checks if c.finding is Finding.FAILS]
+    wrong = [c.sentence for c in found.checks if c.finding is Outcome.FAILS]
     assert any(f"another design than the registered; {name}" in said for said in wrong)
 
 
@@ -197,7 +206,7 @@ def test_a_result_that_is_right_in_itself_but_of_other_guesses_fails():
         tree["result"]["bound"]["epsilon_lower"] = better.epsilon_lower
 
     found = verify(edited(HONEST, improve))
-    wrong = {c.name for c in found.checks if c.finding is Finding.FAILS}
+    wrong = {c.name for c in found.checks if c.finding is Outcome.FAILS}
     assert "tally" in wrong
     assert design.canaries == 60
 
@@ -284,7 +293,7 @@ def test_uniforms_that_are_not_the_keys_are_named():
         tree["result"]["reading"]["uniforms"][0] = 0.999
 
     found = verify(edited(KINDS["rounds"](), luckier))
-    wrong = {c.name: c.sentence for c in found.checks if c.finding is Finding.FAILS}
+    wrong = {c.name: c.sentence for c in found.checks if c.finding is Outcome.FAILS}
     assert "uniforms" in wrong["rules"]
 
 
@@ -318,7 +327,7 @@ def test_a_reading_of_another_kind_than_the_rules_give_is_refused():
 
 def test_that_runs_were_independent_is_never_established():
     found = verify(seal(of_classic()))
-    assert findings(found)["independent runs"] is Finding.NOT_CHECKED
+    assert findings(found)["independent runs"] is Outcome.NOT_CHECKED
     assert "independent runs" not in findings(verify(seal(HONEST)))
 
 
@@ -327,7 +336,7 @@ def test_without_guesses_the_tally_is_not_checked_and_verify_says_so():
     found = verify(seal(bare))
     assert not found.sound
     assert found.exit_code == 6
-    assert findings(found)["tally"] is findings(found)["bound"] is Finding.NOT_CHECKED
+    assert findings(found)["tally"] is findings(found)["bound"] is Outcome.NOT_CHECKED
     assert "result.reading" in found.stated
     assert "tallies were not checked" in str(found)
 
@@ -336,10 +345,10 @@ def test_redacted_evidence_says_what_can_still_be_checked():
     redacted = of_training().redact()
     found = verify(seal(redacted), registration=redacted.registration)
     seen = findings(found)
-    assert seen["registration"] is seen["design"] is Finding.HOLDS
-    assert seen["arithmetic"] is Finding.HOLDS
-    assert seen["commitment"] is seen["tally"] is Finding.NOT_CHECKED
-    assert seen["bound"] is Finding.NOT_CHECKED
+    assert seen["registration"] is seen["design"] is Outcome.HOLDS
+    assert seen["arithmetic"] is Outcome.HOLDS
+    assert seen["commitment"] is seen["tally"] is Outcome.NOT_CHECKED
+    assert seen["bound"] is Outcome.NOT_CHECKED
     assert "coins" not in seen
     assert "the key was kept back" in str(found)
     assert "registration" not in found.stated
@@ -404,23 +413,24 @@ def test_a_training_that_was_left_out_of_redacted_evidence_is_among_what_is_stat
 
 
 def test_a_fault_that_the_result_tells_of_is_told_by_its_verification():
-    """The tally alone would be "no violation found"."""
-    fault = Fault(
-        road=Road.CLIPPING,
-        said="one record changes the sum by too much",
+    """The tally alone would be "no violation detected"."""
+    wrong = fault(
+        Stage.CLIPPING,
+        "own.fault",
+        what="one record changes the sum by too much",
         measured="up to 12.8 C",
-        claimed="at most C",
-        cause="no clipping of records",
+        expected="at most C",
+        cause_is="no clipping of records",
     )
     result = training(noise=20.0)
-    ledger = replace(result.training.ledger, faults=(fault,))
-    faulty = replace(result, training=replace(result.training, ledger=ledger))
+    coverage = replace(result.training.coverage, faults=(wrong,))
+    faulty = replace(result, training=replace(result.training, coverage=coverage))
     said = str(verify(seal(evidence_of(faulty, key=KEY))))
     assert "- bound: fault found: the tally gives" in said
     assert "- roads: " in said
     assert "Fault found: one record changes the sum by too much (up to 12.8 C" in said
     assert "Not looked at: adding up" in said
-    assert "no violation found" not in said
+    assert "no violation detected" not in said
 
 
 @cache
@@ -450,7 +460,7 @@ def test_what_would_have_been_detected_is_computed_again():
     stated = evidence.result.training
     assert stated.configuration.schedule[0].noise == 4.0
     found = detected(evidence)
-    assert found.finding is Finding.HOLDS
+    assert found.finding is Outcome.HOLDS
     smallest = ceil(100 * stated.detectable.factor) / 100
     assert f"noise {smallest:.2f} times" in found.sentence
 
@@ -477,4 +487,4 @@ def test_what_would_have_been_detected_is_computed_again():
 )
 def test_a_forecast_that_its_configuration_does_not_give_is_refused(change):
     forged = with_training(of_correct_training(), **change)
-    assert detected(forged).finding is Finding.FAILS
+    assert detected(forged).finding is Outcome.FAILS

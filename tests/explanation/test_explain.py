@@ -36,12 +36,13 @@ from dpaudit.explanation.advice import unmodelled_advice
 from dpaudit.explanation.ladder import law_of, modelled
 from dpaudit.explanation.model import Model
 from dpaudit.game.configuration import Participation, RunConfiguration, StepsAlike
-from dpaudit.game.ledger import Fault, How, Ledger, Look, Road
+from dpaudit.game.coverage import Coverage
+from dpaudit.game.findings import Stage, fault, inspected, not_checked
 from dpaudit.game.result import TrainingRecord, judge
 from dpaudit.game.scores import audit_scores
 from dpaudit.game.setting import CanaryInsertion, InsertionPoint, Setting
 from dpaudit.game.transcript import Transcript
-from dpaudit.game.verdict import Arrival, Verdict
+from dpaudit.game.verdict import SignalRecovery, Verdict
 from dpaudit.mechanisms.local import LocalRandomisedResponse
 from dpaudit.testing import fixed_key
 from dpaudit.theory.gaps import gaps
@@ -188,7 +189,7 @@ def test_levels_and_remainder_add_up_and_advice_has_numbers(two):
 
 def test_a_fault_is_named_where_guesses_are_too_good():
     explained = explain(trained(louder=16.0))
-    assert explained.outcome is Verdict.REFUTED
+    assert explained.outcome is Verdict.CLAIM_REFUTED
     assert level(explained, "guessing").takes < -1
     assert "look for a fault" in level(explained, "guessing").advice.text
     assert explained.strength == ""
@@ -200,7 +201,7 @@ def test_an_audit_that_could_not_refute_says_so():
     assert weak.outcome is Verdict.INCONCLUSIVE
     assert "could not have refuted" in weak.strength
     strong = explain(counted(50))
-    assert strong.outcome is Verdict.NO_VIOLATION_FOUND
+    assert strong.outcome is Verdict.NO_VIOLATION_DETECTED
     assert "would have refuted" in strong.strength
     assert "which does not prove the" in strong.verdict
 
@@ -326,7 +327,7 @@ def trained_result(*, claim, accountant, correct=97, trusted=1.0):
         transcript=transcript,
         steps=1,
         trusted=trusted,
-        ledger=Ledger.of(()),
+        coverage=Coverage.of(()),
         configuration=RunConfiguration(
             schedule=(StepsAlike(steps=1, noise=2.15, clip=None, rate=1.0),),
             coordinates=1000,
@@ -363,7 +364,7 @@ def test_the_strength_is_of_the_claim_that_was_tested():
 
 def test_what_a_model_forecasts_is_not_promised_where_guesses_fell_short():
     explained = explain(trained(louder=0.05))  # twenty times the noise
-    assert explained.outcome is not Verdict.REFUTED
+    assert explained.outcome is not Verdict.CLAIM_REFUTED
     assert "times too small" not in explained.strength
     assert "fell short" in explained.strength
     advised = [s.advice for s in explained.steps if s.advice is not None]
@@ -473,47 +474,57 @@ def test_any_number_of_guesses_has_a_strength():
 # What to do next, and what is behind a refutation
 
 LOOSE, TIGHT = GaussianDP(mu=3.0), GaussianDP(mu=0.5)
-REPEATED = Fault(
-    road=Road.INDEPENDENCE,
-    said="the noise of step 2 is that of step 1",
-    measured="correlation 1.000",
-    claimed="independent noise",
-    cause="the generator is seeded in every step",
+REPEATED = fault(
+    Stage.NOISE_INDEPENDENCE,
+    "noise.steps_repeated",
+    later=2,
+    earlier=1,
+    reversed=False,
+    cosine=1.0,
+    places=100,
+    repeated=9,
+    steps=10,
+    cause="every_step",
 )
-SMALL = Fault(
-    road=Road.NOISE,
-    said="noise 0.005 of that stated in every parameter",
-    measured="0.00500 ± 0.00001 of the noise stated",
-    claimed="1",
-    cause="noise is scaled wrongly everywhere",
+SMALL = fault(
+    Stage.NOISE_SCALE,
+    "noise.scale",
+    ("fc.weight",),
+    least=0.005,
+    most=0.005,
+    everywhere=True,
+    multiplier=1.0,
+    ratio=0.005,
+    error=0.00001,
+    cause="everywhere",
 )
 
 
-def with_ledger(unseen=(), faults=(), *, accountant=LOOSE, arrival=None):
-    """A training all of whose roads were probed, but for some with what would look."""
+def with_coverage(unseen=(), faults=(), *, accountant=LOOSE, signal=None):
+    """A training all of whose stages were inspected, but for some with what would."""
     claim = ApproxDP(epsilon=20.0, delta=1e-5)
     result = trained_result(claim=claim, accountant=accountant, correct=90)
     unseen = dict(unseen)
-    looks = [
-        Look(road=road, how=How.NOT_LOOKED_AT, said=unseen[road])
-        if road in unseen
-        else Look(road=road, how=How.PROBED, said="seen")
-        for road in Road
+    checks = [
+        not_checked(stage, "own", text=unseen[stage])
+        if stage in unseen
+        else inspected(stage, "own", text="seen")
+        for stage in Stage
     ]
-    ledger = Ledger.of(looks, faults)
-    training = replace(result.training, ledger=ledger, arrival=arrival)
+    coverage = Coverage.of(checks, faults)
+    training = replace(result.training, coverage=coverage, signal=signal)
     return replace(result, training=training)
 
 
 def test_a_road_not_looked_at_is_advised_before_a_larger_epsilon():
     """The worse its faults the earlier; one line of code is one piece of advice."""
     unseen = {
-        Road.SAMPLING: "watch the loader",
-        Road.CLIPPING: "audit.probe(step)",
-        Road.GRADIENTS: "audit.probe(step)",
-        Road.OTHER_WAYS: "model=model",
+        Stage.SAMPLING: "watch the loader",
+        Stage.CLIPPING: "audit.probe(step)",
+        Stage.GRADIENTS: "audit.probe(step)",
+        Stage.SIDE_PATHS: "model=model",
     }
-    first, second, third, *rest = explain(with_ledger(unseen)).advice
+    first, second, third, *rest = explain(with_coverage(unseen)).advice
     assert first.text == "look at other ways out: model=model"
     assert "a second optimizer" in first.catches
     assert second.text.endswith("gradients and at clipping: audit.probe(step)")
@@ -526,15 +537,17 @@ def test_a_road_not_looked_at_is_advised_before_a_larger_epsilon():
 
 
 def test_every_road_names_faults_that_it_would_catch():
-    unseen = {road: f"by {road}" for road in Road}
-    advice = explain(with_ledger(unseen)).advice[: len(Road)]
-    assert len({each.catches for each in advice}) == len(Road)
+    unseen = {road: f"by {road}" for road in Stage}
+    advice = explain(with_coverage(unseen)).advice[: len(Stage)]
+    assert len({each.catches for each in advice}) == len(Stage)
     assert all(each.expected is None for each in advice)
 
 
 @pytest.mark.parametrize("accountant", [LOOSE, TIGHT])
 def test_what_was_found_is_mended_before_anything_else(accountant):
-    result = with_ledger({Road.ADDING: "records"}, [SMALL], accountant=accountant)
+    result = with_coverage(
+        {Stage.AGGREGATION: "records"}, [SMALL], accountant=accountant
+    )
     explained = explain(result)
     assert [each.text[:4] for each in explained.advice] == ["mend", "look"]
     assert all(step.advice is None for step in explained.steps)
@@ -542,11 +555,11 @@ def test_what_was_found_is_mended_before_anything_else(accountant):
 
 def test_no_noise_and_a_seed_in_every_step_read_differently():
     small, repeated = (
-        explain(with_ledger((), [fault], accountant=TIGHT))
+        explain(with_coverage((), [fault], accountant=TIGHT))
         for fault in (SMALL, REPEATED)
     )
     assert small.head[0] == repeated.head[0]
-    assert small.head[0].startswith("Refuted. The claim epsilon = 1.993 at delta")
+    assert small.head[0].startswith("Claim refuted. The claim epsilon = 1.993 at delta")
     assert "0.00500 ± 0.00001 of the noise stated, where 1 is" in small.head[1]
     assert small.head[1].endswith("likely noise is scaled wrongly everywhere.")
     assert "correlation 1.000, where independent noise is" in repeated.head[1]
@@ -558,20 +571,24 @@ def test_no_noise_and_a_seed_in_every_step_read_differently():
     [
         ((), 10.0, "records are not clipped, or are scaled once they are; canaries"),
         ((), 1.0, "was not told; no fault was found on any road."),
-        ({Road.CLIPPING: "probe"}, 1.0, "or a fault on a road that was not looked at."),
-        ({Road.INDEPENDENCE: "noise="}, 1.0, "cause: noise that is too small"),
+        (
+            {Stage.CLIPPING: "probe"},
+            1.0,
+            "or a fault on a road that was not looked at.",
+        ),
+        ({Stage.NOISE_INDEPENDENCE: "noise="}, 1.0, "cause: noise that is too small"),
     ],
 )
 def test_a_refutation_without_a_fault_names_what_is_likeliest(unseen, slope, cause):
-    arrival = Arrival(slope=slope, error=0.01, steps=10, by_program=True)
-    result = with_ledger(unseen, accountant=TIGHT, arrival=arrival)
+    signal = SignalRecovery(slope=slope, error=0.01, steps=10, by_program=True)
+    result = with_coverage(unseen, accountant=TIGHT, signal=signal)
     assert result.refuted
     assert str(result).splitlines()[1].startswith("Likely cause: ")
     assert cause in str(result).splitlines()[1]
 
 
 def test_a_training_has_one_list_of_what_was_not_looked_at():
-    result = replace(with_ledger({Road.CLIPPING: "x"}), not_exercised=("clipping",))
+    result = replace(with_coverage({Stage.CLIPPING: "x"}), not_exercised=("clipping",))
     explained = explain(result)
     assert explained.not_exercised == ()
     assert "Not exercised" not in str(explained)

@@ -262,7 +262,7 @@ def test_fewer_than_two_are_nothing_to_combine(number):
 
 def test_it_prints_the_word_and_all_it_rests_on():
     said = str(combine_runs([run(35), run(36, number=1)]))
-    assert said.startswith("Refuted. Epsilon is at least 1.")
+    assert said.startswith("Claim refuted. Epsilon is at least 1.")
     assert ", where 1 is claimed. Shown by 2 independent runs together, at d" in said
     assert "against somebody who sees the output (p = " in said
     assert "at most 0.05, whatever the program does in runs that share nothing" in said

@@ -10,8 +10,9 @@ import pytest
 from dpaudit import ApproxDP, Design, GaussianDP, Key, OneRun
 from dpaudit.bounds import Counts
 from dpaudit.bounds.bound import ClaimTest
+from dpaudit.game.findings import passed
 from dpaudit.game.result import judge
-from dpaudit.game.verdict import Control, Verdict
+from dpaudit.game.verdict import Verdict
 from dpaudit.training.any_loop import SumsAudit
 
 CLAIM = ApproxDP(epsilon=1.0, delta=1e-5)
@@ -32,7 +33,7 @@ def result(correct):
 
 
 @pytest.mark.parametrize(
-    ("correct", "verdict"), [(900, "Refuted"), (600, "No violation found")]
+    ("correct", "verdict"), [(900, "Claim refuted"), (600, "No violation detected")]
 )
 def test_a_result_shows_its_verdict_and_seven_rows(correct, verdict):
     fragment = result(correct)._repr_html_()
@@ -67,7 +68,7 @@ def test_what_comes_from_outside_is_escaped():
         bound=replace(made.bound, epsilon_lower=float("inf"), method="<script>"),
         design_test=ClaimTest(claim=CLAIM, p_value=0.0, alpha=0.05),
         ceiling=float("inf"),
-        controls=(Control(said="<b onclick=x>"),),
+        sanity_checks=(passed("own", text="<b onclick=x>"),),
     )._repr_html_()
     assert "<script" not in fragment
     assert "&lt;script&gt;" in fragment

@@ -72,7 +72,7 @@ def test_the_sentence_says_everything():
     result = audit(claimed=1.0, true=1.0, seed=0)
     text = str(result)
     for part in (
-        "No violation found. Epsilon is at least 0.299 and may be anything above, "
+        "No violation detected. Epsilon is at least 0.299 and may be anything above, "
         "which does not prove the 1 that is claimed.",
         # 81 of 100 refute epsilon = 1; Bin(100, 0.852) reaches them 9 times in 10
         "Guesses right 85.2 % of the time would have refuted the claim with chance 0.9",
@@ -421,8 +421,8 @@ def test_guesses_that_were_not_made_are_named_and_test_nothing_if_too_many(rules
 def test_a_ranking_of_fewer_is_judged_by_its_best_as_ever():
     """21 of 21 right refute epsilon = 1 by themselves: p = 0.0014."""
     result = some_made(Ranking(guesses=100), made=21, right=21)
-    assert result.verdict is Verdict.REFUTED
-    assert not result.controls
+    assert result.verdict is Verdict.CLAIM_REFUTED
+    assert not result.sanity_checks
 
 
 @pytest.mark.parametrize(
@@ -437,7 +437,7 @@ def test_a_few_guesses_not_made_are_named_and_the_word_stays(made, right, said):
     result = some_made(AdaptiveCount(guesses=100), made=made, right=right)
     refutes = stats.binom.sf(right - 1, 100, special.expit(1.0)) <= 0.05
     assert result.verdict is (
-        Verdict.REFUTED if refutes else Verdict.NO_VIOLATION_FOUND
+        Verdict.CLAIM_REFUTED if refutes else Verdict.NO_VIOLATION_DETECTED
     )
     assert ("10 of the 100 guesses" in str(result)) == said
 
@@ -448,4 +448,4 @@ def test_all_made_guesses_right_refute_from_the_number_on_that_a_binomial_says()
     short = some_made(AdaptiveCount(guesses=100), made=least - 1, right=0)
     enough = some_made(AdaptiveCount(guesses=100), made=least, right=0)
     assert short.verdict is Verdict.INCONCLUSIVE
-    assert enough.verdict is Verdict.NO_VIOLATION_FOUND
+    assert enough.verdict is Verdict.NO_VIOLATION_DETECTED

@@ -7,27 +7,44 @@ from itertools import product
 import pytest
 
 from dpaudit import Design, OneRun, PureDP
+from dpaudit._codec import encode
 from dpaudit.bounds import Counts
 from dpaudit.errors import InvalidInputError
+from dpaudit.game.findings import (
+    Stage,
+    Status,
+    fault,
+    inconclusive,
+    invalid,
+    passed,
+)
 from dpaudit.game.result import Result, effect_seen, judge
-from dpaudit.game.verdict import Control, Verdict, verdict_of
-from dpaudit.game.words import opening
+from dpaudit.game.text.results import opening
+from dpaudit.game.verdict import Verdict, decide
 
-ORDER = ("void", "refuted", "fault found", "inconclusive", "no violation found")
+ORDER = (
+    "invalid run",
+    "claim refuted",
+    "fault found",
+    "inconclusive",
+    "no violation detected",
+)
 CODES = {
-    "no violation found": 0,
-    "refuted": 1,
+    "no violation detected": 0,
+    "claim refuted": 1,
     "inconclusive": 3,
-    "void": 4,
+    "invalid run": 4,
     "fault found": 5,
 }
 
+UNSEEN = encode(inconclusive("unseen"))
 
-def judged(correct, *, guesses=100, claimed=1.0, controls=()):
+
+def judged(correct, *, guesses=100, claimed=1.0, checks=()):
     claim = PureDP(epsilon=claimed)
     design = Design(canaries=100, rules=OneRun(guesses=guesses), claim=claim)
     counts = Counts(canaries=100, guesses=guesses, correct=correct)
-    return judge(counts, design=design, commitment=None, controls=controls)
+    return judge(counts, design=design, commitment=None, sanity_checks=checks)
 
 
 def test_there_are_five_words_with_an_exit_code_each():
@@ -35,30 +52,32 @@ def test_there_are_five_words_with_an_exit_code_each():
 
 
 @pytest.mark.parametrize(
-    ("void", "refuted", "could", "unseen", "fault"),
+    ("void", "refuted", "could", "unseen", "wrong"),
     list(product([True, False], repeat=5)),
 )
 def test_where_several_words_hold_the_first_in_order_is_said(
-    void, refuted, could, unseen, fault
+    void, refuted, could, unseen, wrong
 ):
-    controls = [Control(said="all is well")]
-    controls += [Control(said="unseen", spoils=Verdict.INCONCLUSIVE)] * unseen
-    controls += [Control(said="lost", spoils=Verdict.VOID)] * void
+    unsure, lost = inconclusive("unseen"), invalid("lost")
+    small = fault(Stage.NOISE_SCALE, "noise.scale")
     holding = {
-        "void": void,
-        "refuted": refuted,
-        "fault found": fault,
+        "invalid run": void,
+        "claim refuted": refuted,
+        "fault found": wrong,
         "inconclusive": unseen or not could,
-        "no violation found": True,
+        "no violation detected": True,
     }
-    word, why = verdict_of(
+    found = decide(
         refuted=refuted,
         could=could,
-        controls=controls,
-        faults=["no noise"] * fault,
+        checks=[passed("well"), *[unsure] * unseen, *[lost] * void],
+        faults=[small] * wrong,
     )
+    word = found.verdict
     assert word == next(each for each in ORDER if holding[each])
-    assert bool(why) == (word in ("void", "fault found", "inconclusive"))
+    assert bool(found.because) == (
+        word in ("invalid run", "fault found", "inconclusive")
+    )
 
 
 def test_an_audit_that_could_not_have_refuted_the_claim_is_inconclusive():
@@ -69,9 +88,9 @@ def test_an_audit_that_could_not_have_refuted_the_claim_is_inconclusive():
 
 
 def test_a_void_audit_says_nothing_about_the_claim():
-    lost = Control(said="no canary arrived", spoils=Verdict.VOID)
-    said = str(judged(100, controls=(lost,)))
-    assert said == "Void: no canary arrived. Nothing is said about the claim."
+    lost = invalid("own", text="no canary arrived")
+    said = str(judged(100, checks=(lost,)))
+    assert said == "Invalid run: no canary arrived. Nothing is said about the claim."
 
 
 @pytest.mark.parametrize(
@@ -82,37 +101,40 @@ def test_a_void_audit_says_nothing_about_the_claim():
 def test_guesses_no_better_than_chance_show_no_effect(correct, seen):
     result = judged(correct)
     control = effect_seen(result.reading, design=result.design)
-    assert (control.spoils is None) == seen
-    again = replace(result, controls=(control,))
+    assert (control.status is Status.PASSED) == seen
+    again = replace(result, sanity_checks=(control,))
     assert (again.verdict == "inconclusive") != seen
 
 
 def test_words_and_controls_survive_json():
-    control = Control(said="unseen", spoils=Verdict.INCONCLUSIVE)
-    result = judged(50, controls=(control, Control(said="fine")))
+    unseen = inconclusive("unseen", share=0.25, of="all", sure=True, none=None)
+    result = judged(50, checks=(unseen, passed("fine", count=3)))
     again = Result.from_json(result.to_json())
     assert again == result
-    assert again.controls == result.controls
+    assert again.sanity_checks == result.sanity_checks
     assert json.loads(result.to_json())["verdict"] == "inconclusive"
 
 
 @pytest.mark.parametrize(
     "changes",
     [
-        {"verdict": "no violation found"},
+        {"verdict": "no violation detected"},
         {"verdict": "well"},
-        {"controls": [{"said": "x", "spoils": "refuted"}]},
-        {"controls": [{"said": "x"}]},
-        {"controls": [{"said": "a\nb", "spoils": None}]},
-        {"controls": {}},
+        {"sanity_checks": [UNSEEN | {"status": "claim refuted"}]},
+        {"sanity_checks": [{"code": "x"}]},
+        {"sanity_checks": [UNSEEN | {"code": "a\nb"}]},
+        {"sanity_checks": [UNSEEN | {"numbers": {"x": "a\nb"}}]},
+        {"sanity_checks": [UNSEEN | {"numbers": {"x": [1]}}]},
+        {"sanity_checks": [UNSEEN | {"subject": ["a\x1b"]}]},
+        {"sanity_checks": {}},
     ],
 )
 def test_a_document_whose_word_is_not_what_it_says_is_refused(changes):
-    unseen = Control(said="unseen", spoils=Verdict.INCONCLUSIVE)
-    plain = json.loads(judged(50, controls=(unseen,)).to_json())
+    plain = json.loads(judged(50, checks=(inconclusive("unseen"),)).to_json())
+    assert Result.from_json(json.dumps(plain))
     with pytest.raises(InvalidInputError):
         Result.from_json(json.dumps(plain | changes))
 
 
 def test_a_reason_cannot_begin_another_line():
-    assert "\n" not in opening(Verdict.VOID, "lost\nNo violation found.")
+    assert "\n" not in opening(Verdict.INVALID_RUN, "lost\nNo violation detected.")

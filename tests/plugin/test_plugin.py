@@ -58,7 +58,7 @@ def test_a_leak_fails_with_one_sentence_and_what_is_honest_passes(suite):
     done.stdout.fnmatch_lines(
         [
             "dp_audit: 2 audits share alpha = 0.001; seed 0123456789abcdef",
-            "leaky: Refuted. Epsilon is at least *, where 1 is claimed. Shown *",
+            "leaky: Claim refuted. Epsilon is at least *, where 1 is claimed. Shown *",
             "Of * guesses about 500 calls * right, made from how often each output*",
             "A planted leak of epsilon = * would be caught with chance 0.9, if it*",
             "To repeat: pytest test_suite.py::test_leaky "
@@ -288,7 +288,7 @@ def test_a_secret_is_found_at_whichever_place_it_stands(suite, call):
         dp_audit({call}, seconds=0.2)
     """)
     done.assert_outcomes(failed=1)
-    done.stdout.fnmatch_lines(["*Refuted. Epsilon is at least *"])
+    done.stdout.fnmatch_lines(["*Claim refuted. Epsilon is at least *"])
 
 
 @pytest.mark.parametrize("call", [
@@ -419,7 +419,7 @@ def test_an_exception_is_an_error_with_a_note(suite):
         [
             "E * RuntimeError: no such bit",
             "E * dp_audit called the mechanism with 1; *raising=(RuntimeError,)",
-            "fragile: Refuted. Epsilon is at least *",
+            "fragile: Claim refuted. Epsilon is at least *",
         ]
     )
 

@@ -12,8 +12,9 @@ from dpaudit import ApproxDP, Design, GaussianDP, OneRun, Ranking, ThreatModel
 from dpaudit.bounds import Counts, Ranked
 from dpaudit.errors import InvalidInputError
 from dpaudit.game import Commitment
+from dpaudit.game.findings import invalid
 from dpaudit.game.result import judge
-from dpaudit.game.verdict import Control, Verdict
+from dpaudit.game.verdict import Verdict
 from dpaudit.reporting.model_card import model_card_section
 from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
@@ -34,7 +35,7 @@ def judged(
     committed=True,
     guesses=100,
     sees=ThreatModel.FINAL_MODEL,
-    controls=(),
+    sanity_checks=(),
 ):
     design = Design(
         canaries=1000,
@@ -47,7 +48,7 @@ def judged(
         design=design,
         commitment=Commitment.to(KEY, design) if committed else None,
         not_exercised=not_exercised,
-        controls=controls,
+        sanity_checks=sanity_checks,
     )
 
 
@@ -71,7 +72,7 @@ def kinds(section):
 def test_a_refuted_claim_is_told_with_all_that_the_number_needs():
     section = section_of(judged())
     table = cells(section)
-    assert table["Verdict"] == "refuted"
+    assert table["Verdict"] == "claim refuted"
     claimed = "epsilon = 0.5 at delta = 0.0001: one record more or less"
     assert table["Claimed"] == claimed
     assert table["Shown"] == (
@@ -85,7 +86,7 @@ def test_a_refuted_claim_is_told_with_all_that_the_number_needs():
     assert P_VALUE <= shown == pytest.approx(P_VALUE, rel=0.05)  # rounded up
     assert table["Right guesses"] == "75 of 100 (75.0%): with 1,000 canaries in all"
     assert "would have refuted" not in section
-    verdict = "**Refuted. Epsilon is at least 0.695, where 0.5 is claimed.**"
+    verdict = "**Claim refuted. Epsilon is at least 0.695, where 0.5 is claimed.**"
     assert section.splitlines()[2].replace("\\", "") == verdict
     assert "Shown at delta = 0.0001 against somebody who sees the final" in section
 
@@ -93,7 +94,7 @@ def test_a_refuted_claim_is_told_with_all_that_the_number_needs():
 def test_what_was_not_refuted_says_what_would_have_been():
     section = section_of(judged(correct=60))
     assert cells(section)["Verdict"] == (
-        "no violation found, which does not prove the claim"
+        "no violation detected, which does not prove the claim"
     )
     assert "would have refuted it with chance 0.9" in section.splitlines()[2]
 
@@ -215,7 +216,7 @@ def test_several_observers_have_a_row_each_and_then_a_part_each():
             "epsilon = 0.5",
             "epsilon >= 0.695",
             cells(section_of(every_step))["p-value"].partition(":")[0],
-            "refuted",
+            "claim refuted",
             "1,000",
         ],
         [
@@ -223,13 +224,13 @@ def test_several_observers_have_a_row_each_and_then_a_part_each():
             "epsilon = 0.5",
             "epsilon >= 0.042",
             cells(section_of(final))["p-value"].partition(":")[0],
-            "no violation found",
+            "no violation detected",
             "1,000",
         ],
     ]
     assert section.splitlines()[2] == (
-        "**Refuted by 1 of 2 observers of one training. Whoever looked, a refuted "
-        "claim does not hold.**"
+        "**Claim refuted by 1 of 2 observers of one training. Whoever looked, a "
+        "refuted claim does not hold.**"
     )
     assert "epsilon &gt;= 0.042 at" in cells(section_of(final))["Shown"]
     for result in (every_step, final):  # all that is said of one alone, a level down
@@ -267,13 +268,13 @@ def test_no_observer_proves_a_claim_and_errors_of_all_add_up():
 
 
 def test_of_a_void_audit_no_number_stands_in_the_table():
-    broken = Control(said="canaries did not arrive", spoils=Verdict.VOID)
-    void = judged(75, controls=(broken,))
-    assert void.verdict is Verdict.VOID
+    broken = invalid("own", text="canaries did not arrive")
+    void = judged(75, sanity_checks=(broken,))
+    assert void.verdict is Verdict.INVALID_RUN
     section = model_card_section(judged(60), void)
-    assert first_table(section)[2][2:5] == ["nothing", "none", "void"]
+    assert first_table(section)[2][2:5] == ["nothing", "none", "invalid run"]
     assert "any of them with chance at most 0.05." in section
-    assert "Refuted" not in section
+    assert "Claim refuted" not in section
 
 
 def test_a_result_given_twice_is_refused():

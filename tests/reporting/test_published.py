@@ -138,7 +138,7 @@ def test_documents_of_a_training_run_with_a_fixed_noise_seed(tmp_path, capfd):
     with pytest.raises(Exception, match="an audit attached") as refused:
         attach(run, key=KEY)
     result = audit.finish()
-    assert any("a fixed seed" in each for each in result.training.remarks)
+    assert any(each.code == "noise.fixed_seed" for each in result.training.remarks)
     # To explain a run of Opacus takes seconds; what is explained is in the report.
     found = documents(result, _brief) | {"report": report_html(result)}
     printed = "".join(capfd.readouterr())

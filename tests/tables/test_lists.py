@@ -10,6 +10,7 @@ from dpaudit import ApproxDP, Coins, Design, Key, OneRun, Ranking
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game import Commitment
 from dpaudit.game.setting import Setting
+from dpaudit.game.text.findings import sentence
 from dpaudit.stats.binomial import rate_limits
 from dpaudit.tables.sources import (
     ScoreLists,
@@ -179,7 +180,7 @@ def test_ties_without_a_key_are_broken_against_the_auditor(setting, guesses, rig
     result = seen.audit(fixed)
     assert result.reading.correct == right
     assert f"of {guesses} guesses, all against the auditor; next time" in str(
-        result.controls[1].said
+        sentence(result.sanity_checks[1])
     )
 
 
@@ -197,7 +198,7 @@ def test_equal_scores_cost_something_where_a_guess_ends_between_them(
     fixed = design(11, guesses)
     found = seen.audit(fixed, coins_were_independent=True)
     assert found.reading.correct == right
-    ties = [each.said for each in found.controls[1:]]
+    ties = [sentence(each) for each in found.sanity_checks[1:]]
     assert len(ties) == (decided > 0)
     assert all(f"ties decided {decided} of {guesses}" in each for each in ties)
 

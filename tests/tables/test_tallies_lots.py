@@ -16,6 +16,7 @@ from scipy import stats
 from dpaudit import Coins, Design, Key, OneRun, PureDP
 from dpaudit.game.lots import Lots
 from dpaudit.game.setting import Setting
+from dpaudit.game.text.findings import sentence
 from dpaudit.stats.binomial import rate_limits
 from dpaudit.tables.score_bins import ScoreBins
 from dpaudit.tables.tally import _reading, _right, conclude_scores
@@ -247,7 +248,7 @@ def test_a_cell_that_nothing_decides_in_is_counted_against_the_auditor(
     least = bits[order[-33_001:]].sum() + (1 - bits[order[:33_000]]).sum()
     if digits == 2:
         assert result.reading.correct == least
-        assert "ties decided 30 of 66,001 guesses" in result.controls[1].said
+        assert "ties decided 30 of 66,001 guesses" in sentence(result.sanity_checks[1])
     else:
         assert least - 66 <= result.reading.correct <= least
 
@@ -262,4 +263,4 @@ def test_a_tie_seed_that_is_none_decides_nothing(tally_of, seed):
         n = design.canaries
         tally = tally_of(design, range(n), np.arange(n) < 3 * n / 4, np.zeros(n))
         _, ties = _reading(tally)
-        assert "all against the auditor; next time" in ties[0].said
+        assert "all against the auditor; next time" in sentence(ties[0])

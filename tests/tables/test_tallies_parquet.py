@@ -20,6 +20,7 @@ from dpaudit import (
     audit_scores,
 )
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.text.findings import sentence
 from dpaudit.tables import parquet as score_files
 from dpaudit.tables.parquet import count_rows, read_batches
 from dpaudit.tables.sources import files_of
@@ -361,11 +362,13 @@ def test_tallies_with_another_key_do_not_merge(tmp_path):
 
 def test_equal_scores_matter_only_at_a_cut(tmp_path):
     path = write(tmp_path / "a.parquet", np.arange(N), score=np.zeros(N))
-    assert "against the auditor" in conclude_scores([tallied(path)]).controls[1].said
+    assert "against the auditor" in sentence(
+        conclude_scores([tallied(path)]).sanity_checks[1]
+    )
     # Elsewhere they do not matter.
     scores = SCORES.clip(-0.1, 0.1) + np.where(np.abs(SCORES) > 0.1, SCORES, 0)
     path = write(tmp_path / "b.parquet", np.arange(N), score=scores)
-    assert len(conclude_scores([tallied(path)]).controls) == 1
+    assert len(conclude_scores([tallied(path)]).sanity_checks) == 1
 
 
 # Memory: what a file says of its size is checked before it is believed.

@@ -107,8 +107,8 @@ def test_a_tally_of_equal_scores_reads_what_a_table_of_them_reads(
             tallies.append(tally_from_json(tally_to_json(tally)))
         found = conclude_scores(tallies)
         assert found.reading.to_json() == table.reading.to_json()
-        assert found.controls == table.controls
-        assert len(found.controls) == 1 + (source == "none")
+        assert found.sanity_checks == table.sanity_checks
+        assert len(found.sanity_checks) == 1 + (source == "none")
 
 
 def test_a_tally_of_a_random_half_reads_what_a_table_of_it_reads(tmp_path):
@@ -126,6 +126,6 @@ def test_a_tally_of_a_random_half_reads_what_a_table_of_it_reads(tmp_path):
         tallies.append(tally_scores(Shard(files=(path,), design=design)))
     found = conclude_scores(tallies)
     assert found.reading == table.reading
-    assert found.controls == table.controls
+    assert found.sanity_checks == table.sanity_checks
     with pytest.raises(VoidAuditError, match="with a key every canary"):
         Shard(files=(path,), design=design, key=Key(bytes(32)))

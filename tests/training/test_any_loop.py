@@ -19,9 +19,9 @@ from dpaudit import (
 from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.configuration import StepsAlike
+from dpaudit.game.findings import inconclusive
 from dpaudit.game.result import Result
 from dpaudit.game.setting import Setting
-from dpaudit.game.verdict import Control
 from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit, scattered
 
@@ -65,16 +65,16 @@ def test_the_noise_decides(noise, refuted):
 
 
 @pytest.mark.parametrize(
-    ("noise", "verdict"), [(2.26, Verdict.INCONCLUSIVE), (0.2, Verdict.REFUTED)]
+    ("noise", "verdict"), [(2.26, Verdict.INCONCLUSIVE), (0.2, Verdict.CLAIM_REFUTED)]
 )
 def test_steps_made_without_the_audit_spoil_what_is_not_refuted(noise, verdict):
     audit = started()
     loop(audit, noise=noise, steps=100)
     assert audit.steps == 100
-    unseen = Control(said="3 steps were not seen", spoils=Verdict.INCONCLUSIVE)
-    result = audit.finish(controls=(unseen,))
+    unseen = inconclusive("own", text="3 steps were not seen")
+    result = audit.finish(sanity_checks=(unseen,))
     assert result.verdict is verdict
-    assert unseen in result.controls
+    assert unseen in result.sanity_checks
 
 
 def test_a_curve_is_what_counts_if_it_is_given():

@@ -8,9 +8,12 @@ import pytest
 
 from dpaudit import ApproxDP, Coins, Design, OneRun
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.findings import Status
 from dpaudit.game.referee import Referee
 from dpaudit.game.result import Result
-from dpaudit.game.verdict import Arrival
+from dpaudit.game.text.findings import sentence
+from dpaudit.game.text.results import signal_sentence
+from dpaudit.game.verdict import SignalRecovery
 from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
 from dpaudit.training.arrival import Arrivals
@@ -56,14 +59,14 @@ def test_an_honest_loop_is_not_void(real_sums):
     """Five errors of 25 slopes: a false alarm once in 60,000 times."""
     for seed in range(20 if real_sums else 5):
         result = honest_run(seed, real_sums=real_sums)
-        arrival = result.training.arrival
-        assert arrival.error < 0.08
-        assert abs(arrival.slope - 1) < 5 * arrival.error
-        assert result.verdict == "no violation found"
+        signal = result.training.signal
+        assert signal.error < 0.08
+        assert abs(signal.slope - 1) < 5 * signal.error
+        assert result.verdict == "no violation detected"
 
 
 def test_the_error_is_that_of_slopes_from_run_to_run():
-    found = [honest_run(seed).training.arrival for seed in range(20)]
+    found = [honest_run(seed).training.signal for seed in range(20)]
     spread = np.std([each.slope for each in found], ddof=1)
     # A standard deviation of 20 draws has an error of 16 %: four of these.
     assert spread == pytest.approx(np.mean([e.error for e in found]), rel=0.65)
@@ -112,35 +115,36 @@ def test_nothing_that_joined_has_no_slope():
     ],
 )
 def test_a_slope_is_put_into_words(slope, error, said):
-    assert str(Arrival(slope=slope, error=error, steps=9)).startswith(said)
+    signal = SignalRecovery(slope=slope, error=error, steps=9)
+    assert signal_sentence(signal).startswith(said)
 
 
 @pytest.mark.parametrize(
-    ("slope", "by_program", "refuted", "spoils"),
+    ("slope", "by_program", "refuted", "status"),
     [
-        (1.0, False, False, None),
-        (1.0, False, True, None),
+        (1.0, False, False, Status.PASSED),
+        (1.0, False, True, Status.PASSED),
         # The audit itself put in more than a record may.
-        (2.0, False, True, "void"),
+        (2.0, False, True, Status.INVALID_RUN),
         # The program did, and shows it.
-        (2.0, True, True, None),
-        (2.0, True, False, "void"),
+        (2.0, True, True, Status.PASSED),
+        (2.0, True, False, Status.INVALID_RUN),
         # Less than a record may, and the claim is refuted all the same.
-        (0.5, False, True, None),
-        (-1.0, False, False, "void"),
-        (0.0, True, False, "void"),
+        (0.5, False, True, Status.PASSED),
+        (-1.0, False, False, Status.INVALID_RUN),
+        (0.0, True, False, Status.INVALID_RUN),
     ],
 )
 def test_a_refutation_stands_if_no_more_went_in_than_a_record_may(
-    slope, by_program, refuted, spoils
+    slope, by_program, refuted, status
 ):
-    arrival = Arrival(slope=slope, error=0.01, steps=9, by_program=by_program)
-    assert arrival.control(refuted=refuted).spoils == spoils
+    signal = SignalRecovery(slope=slope, error=0.01, steps=9, by_program=by_program)
+    assert signal.check(refuted=refuted).status is status
 
 
 def test_few_canaries_cannot_show_that_they_arrived():
     result = audited(honest, canaries=10, claim=ApproxDP(epsilon=0.1, delta=0.0))
-    assert result.training.arrival.error > 0.2
+    assert result.training.signal.error > 0.2
     assert result.verdict == "inconclusive"
 
 
@@ -159,37 +163,45 @@ def test_guesses_far_below_their_own_promise_are_told_of(truly, kept):
     included = Coins(key=KEY, count=N).bits() == 1
     odds = np.where(right == included, 3.0, -3.0)
     promise = guess_among(Referee(design, KEY), np.arange(N), odds).promise()
-    assert (promise.spoils is None) is kept
-    assert "95 expected" in promise.said  # 100 / (1 + e^-3)
+    assert promise.status is (Status.PASSED if kept else Status.INCONCLUSIVE)
+    assert promise.numbers["expected"] == pytest.approx(100 / (1 + np.exp(-3)))
+    assert "95 expected" in sentence(promise)
 
 
 def test_honest_guesses_keep_their_promise():
     """The guesser measures its noise; no run in 20 is one in a million by its word."""
     for seed in range(20):
-        assert honest_run(seed).controls[1].spoils is None
+        promise = honest_run(seed).sanity_checks[1]
+        assert (promise.code, promise.status) == ("guesses_as_good", Status.PASSED)
 
 
-def test_the_arrival_survives_json():
+def test_the_signal_survives_json():
     result = honest_run(0)
     again = Result.from_json(result.to_json())
-    assert again.training.arrival == result.training.arrival
+    assert again.training.signal == result.training.signal
     assert again == result
 
 
 @pytest.mark.parametrize(
-    "changes",
+    "signal",
     [
-        {"arrival": {"slope": 1.0, "error": 0.1}},
-        {"arrival": {"slope": 1.0, "error": -0.1, "steps": 9, "by_program": False}},
-        {"arrival": {"slope": 1.0, "error": 0.1, "steps": 9, "by_program": 0}},
-        {"arrival": []},
-        {"verdict": "refuted"},
+        {"slope": 1.0, "error": 0.1},
+        {"slope": 1.0, "error": -0.1, "steps": 9, "by_program": False},
+        {"slope": 1.0, "error": 0.1, "steps": 9, "by_program": 0},
+        [],
     ],
 )
-def test_what_is_no_arrival_is_refused(changes):
+def test_what_is_no_recovery_of_a_signal_is_refused(signal):
     plain = json.loads(honest_run(0).to_json())
+    plain["training"]["signal"] = signal
     with pytest.raises(InvalidInputError):
-        Result.from_json(json.dumps(plain | changes))
+        Result.from_json(json.dumps(plain))
+
+
+def test_another_verdict_than_that_of_the_numbers_is_refused():
+    plain = json.loads(honest_run(0).to_json()) | {"verdict": "claim refuted"}
+    with pytest.raises(InvalidInputError):
+        Result.from_json(json.dumps(plain))
 
 
 def test_a_resumed_audit_has_the_slope_of_one_that_went_through(tmp_path):
@@ -210,7 +222,7 @@ def test_a_resumed_audit_has_the_slope_of_one_that_went_through(tmp_path):
     second = started()
     second.resume(tmp_path / "state.npz")
     go(second, 15, rng)
-    assert second.finish().training.arrival == whole.finish().training.arrival
+    assert second.finish().training.signal == whole.finish().training.signal
 
 
 def test_what_is_saved_tells_the_coins_to_no_one_without_the_key():

@@ -39,7 +39,7 @@ def trained(audit, steps=10):
 
 
 def finished(audit, **options):
-    return audit.finish(claim=None, looks=(), **options)
+    return audit.finish(claim=None, checks=(), **options)
 
 
 @pytest.mark.parametrize("real_sums", [True, False])
@@ -99,7 +99,7 @@ def test_a_rank_that_is_alone_guesses_as_it_would_without_ranks():
     alone = finished(trained(opened()), gather=lambda own: own)
     plain = finished(trained(opened()))
     assert alone.transcript == plain.transcript
-    assert alone.training.arrival == plain.training.arrival
+    assert alone.training.signal == plain.training.signal
     assert alone.scores is None  # no one place knows them all
 
 

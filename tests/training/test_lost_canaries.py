@@ -50,13 +50,13 @@ def result_of(step, *, steps=STEPS):
 def test_a_loop_that_loses_its_canaries_is_not_reassured(fault):
     """Errors are about 0.035: each fault lies 14 or more from a slope of 1."""
     text = str(result_of(FAULTS[fault]))
-    assert text.startswith("Void: ")
+    assert text.startswith("Invalid run: ")
     assert "Nothing is said about the claim." in text
 
 
 def test_an_honest_loop_is_told_that_its_canaries_arrived():
     text = str(result_of(lambda j, real, noise: (real + j + noise, real)))
-    assert text.startswith("No violation found.")
+    assert text.startswith("No violation detected.")
     assert "canaries arrived: slope" in text
 
 

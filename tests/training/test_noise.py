@@ -8,7 +8,8 @@ from scipy import integrate, stats
 
 from dpaudit.dpsgd.strategy import Toeplitz
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.game.ledger import BUDGET, How, Road
+from dpaudit.game.findings import BUDGET, Stage, Status
+from dpaudit.game.text.findings import fault_parts, sentence
 from dpaudit.testing import fixed_key
 from dpaudit.training import noise_faults as module
 from dpaudit.training.noise import NoiseWatch
@@ -127,17 +128,17 @@ def test_honest_noise_is_called_faulty_as_often_as_allowed(monkeypatch):
 def test_what_is_seen_of_honest_noise_is_said():
     looks, faults, _ = watched(honest()).found()
     assert not faults
-    assert [(look.road, look.how) for look in looks] == [
-        (Road.NOISE, How.PROBED),
-        (Road.INDEPENDENCE, How.PROBED),
+    assert [(look.stage, look.status) for look in looks] == [
+        (Stage.NOISE_SCALE, Status.INSPECTED),
+        (Stage.NOISE_INDEPENDENCE, Status.INSPECTED),
     ]
     times = np.sqrt(np.mean(np.square(honest())))
-    assert looks[0].said == (
+    assert sentence(looks[0]) == (
         f"measured {times:.3f} ± 0.005 times the noise stated, in 4 parameters, over "
         "100 steps; detects a single step with less than 0.73 of it"
     )
     steps, coordinates = (largest_cosine(rows) for rows in (honest(), honest().T))
-    assert looks[1].said == (
+    assert sentence(looks[1]) == (
         f"the largest correlation of two steps is {steps:.2g} of 256 coordinates, of "
         f"two coordinates {coordinates:.2g} over 100 steps, as chance explains"
     )
@@ -222,7 +223,7 @@ def a_part_again(values):
     values[50] = 0.8 * values[0] + 0.6 * values[50]
 
 
-NOISE, INDEPENDENCE = Road.NOISE, Road.INDEPENDENCE
+NOISE, INDEPENDENCE = Stage.NOISE_SCALE, Stage.NOISE_INDEPENDENCE
 PLANTED = {
     "scale 1/200": (
         scaled(1 / 200),
@@ -352,14 +353,14 @@ PLANTED = {
 @pytest.mark.parametrize("multiplier", [1.0, 0.6])
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_fault_is_told_once_and_by_its_name(name, multiplier):
-    plant, road, said, cause = PLANTED[name]
+    plant, stage, what, cause = PLANTED[name]
     values = honest(9)
     plant(values)
     _, (fault,), _ = watched(values, multiplier=multiplier).found()
-    assert fault.road is road
-    assert said in fault.said
-    assert cause in fault.cause
-    assert fault.chance <= BUDGET
+    assert fault.stage is stage
+    assert what in fault_parts(fault)[0]
+    assert cause in fault_parts(fault)[3]
+    assert fault.probability <= BUDGET
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -376,7 +377,7 @@ def test_what_repeats_brings_no_other_fault_about(name, seed):
 def test_a_parameter_that_stays_is_a_constant_without_noise():
     values = honest(9)
     stuck(values)
-    said = [fault.said for fault in watched(values).found()[1]]
+    said = [fault_parts(fault)[0] for fault in watched(values).found()[1]]
     assert said == [
         "a constant is added with the noise in parameter 'fc.weight'",
         "no noise in parameter 'fc.weight'",
@@ -388,22 +389,24 @@ def test_steps_that_are_equal_in_one_parameter_are_alike(seed):
     values = honest([9, seed])
     one_every_epoch(values)
     fault, *_ = watched(values).found()[1]
-    assert fault.road is INDEPENDENCE
-    assert "is correlated" in fault.said
+    assert fault.stage is INDEPENDENCE
+    assert "is correlated" in fault_parts(fault)[0]
 
 
 def test_a_large_constant_at_one_coordinate_is_no_likeness_of_steps():
     values = honest(9)
     values[:, 130] += 1000
     (fault,) = watched(values, names=["w"]).found()[1]
-    assert fault.said == "a constant is added with the noise in parameter 'w'"
+    assert (
+        fault_parts(fault)[0] == "a constant is added with the noise in parameter 'w'"
+    )
 
 
 def test_two_faults_are_two():
     values = honest(9)
     over_rows(values)
     every(10)(values)
-    said = [fault.said for fault in watched(values).found()[1]]
+    said = [fault_parts(fault)[0] for fault in watched(values).found()[1]]
     assert said == [
         "the noise of step 11 is that of step 1",
         "the noise of parameter 'fc.weight' is the same in several of its coordinates",
@@ -413,8 +416,8 @@ def test_two_faults_are_two():
 def test_a_scale_and_a_repetition_are_two_faults():
     values = honest(9) / 200
     again(51, 1)(values)
-    roads = [fault.road for fault in watched(values).found()[1]]
-    assert roads == [INDEPENDENCE, NOISE]
+    stages = [fault.stage for fault in watched(values).found()[1]]
+    assert stages == [INDEPENDENCE, NOISE]
 
 
 @pytest.mark.parametrize(
@@ -426,7 +429,7 @@ def test_a_scale_and_a_repetition_are_two_faults():
 )
 def test_a_multiplier_left_out_or_used_twice_is_recognised(multiplier, ratio, cause):
     _, (fault,), _ = watched(honest() * ratio, multiplier=multiplier).found()
-    assert cause in fault.cause
+    assert cause in fault_parts(fault)[3]
 
 
 # More noise than configured.
@@ -445,7 +448,7 @@ def test_more_noise_is_a_remark(plant, said):
     plant(values)
     _, faults, (remark,) = watched(values).found()
     assert not faults
-    assert said in remark
+    assert said in sentence(remark)
 
 
 def test_a_step_with_more_noise_is_a_remark():
@@ -453,8 +456,8 @@ def test_a_step_with_more_noise_is_a_remark():
     values[40] *= 10
     _, faults, (remark,) = watched(values).found()
     assert not faults
-    assert "in 1 of 100 steps" in remark
-    assert "times in step 41" in remark
+    assert "in 1 of 100 steps" in sentence(remark)
+    assert "times in step 41" in sentence(remark)
 
 
 def test_what_is_more_and_no_noise_is_a_fault():
@@ -462,7 +465,7 @@ def test_what_is_more_and_no_noise_is_a_fault():
     values = honest(9)
     values += np.random.default_rng(3).laplace(size=values.shape)
     _, (fault,), _ = watched(values).found()
-    assert fault.said == "the noise is not normal"
+    assert fault_parts(fault)[0] == "the noise is not normal"
 
 
 def test_one_parameter_with_less_and_one_with_more_are_a_fault_and_a_remark():
@@ -470,8 +473,8 @@ def test_one_parameter_with_less_and_one_with_more_are_a_fault_and_a_remark():
     values[:, FC] *= 0.5
     values[:, :64] *= 2
     _, (fault,), (remark,) = watched(values).found()
-    assert "of that stated in parameter 'fc.weight'" in fault.said
-    assert "in parameter 'conv.weight'" in remark
+    assert "of that stated in parameter 'fc.weight'" in fault_parts(fault)[0]
+    assert "in parameter 'conv.weight'" in sentence(remark)
 
 
 # Single steps.
@@ -483,31 +486,33 @@ def test_one_step_without_noise_is_found_among_five_hundred(places, multiplier):
     values = honest(13, 500, places)
     values[200] = 0
     _, (fault,), _ = watched(values, multiplier=multiplier).found()
-    assert fault.said == "the noise of step 201 is left out"
-    assert fault.chance <= BUDGET
+    assert fault_parts(fault)[0] == "the noise of step 201 is left out"
+    assert fault.probability <= BUDGET
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_as_little_noise_as_is_said_to_be_detected_is_found(seed):
     values = honest([14, seed], 100, 240)
     looks, *_ = watched(values).found()
-    least = float(looks[0].said.split("less than ")[1].split()[0])
+    least = float(sentence(looks[0]).split("less than ")[1].split()[0])
     values[7] *= least - 0.05
     _, (fault,), _ = watched(values).found()
-    assert fault.said.startswith("the noise of step 8 is 0.")
+    assert fault_parts(fault)[0].startswith("the noise of step 8 is 0.")
 
 
 def test_several_steps_without_noise_are_one_fault():
     values = honest(13)
     values[::10] *= 1e-6
     _, (fault,), _ = watched(values).found()
-    assert fault.said.endswith("is left out, and too small in 9 more steps")
+    assert fault_parts(fault)[0].endswith("is left out, and too small in 9 more steps")
 
 
 def test_where_a_bare_step_cannot_be_told_it_is_said():
     looks, faults, _ = watched(honest(1, 300, 1), names=["w"]).found()
     assert not faults
-    assert "too few coordinates to detect a single step without noise" in looks[0].said
+    assert "too few coordinates to detect a single step without noise" in sentence(
+        looks[0]
+    )
 
 
 STRATEGY = Toeplitz(coefficients=(1.0, 0.6, 0.3, 0.2), steps=200)
@@ -529,7 +534,7 @@ def test_a_bare_step_of_correlated_noise_is_found():
     """Also where its neighbours' noise makes up for it once it is whitened."""
     values = honest(15, 200, 64)
     assert correlated(values).found()[1:] == ((), ())
-    said = [fault.said for fault in correlated(values, bare=99).found()[1]]
+    said = [fault_parts(fault)[0] for fault in correlated(values, bare=99).found()[1]]
     assert said == ["the noise of step 100 is left out"]
 
 
@@ -549,8 +554,8 @@ def test_noise_is_compared_with_what_the_accountant_counted():
     watch = watched(honest(17), multiplier=0.5)
     assert not watch.found()[1]
     _, (fault,), _ = watch.found(np.ones(100))
-    assert "of that stated in every parameter" in fault.said
-    assert fault.measured.startswith("0.49") or fault.measured.startswith("0.50")
+    assert "of that stated in every parameter" in fault_parts(fault)[0]
+    assert 0.49 <= fault.numbers["ratio"] < 0.51
 
 
 def test_a_schedule_is_compared_step_by_step():
@@ -562,9 +567,9 @@ def test_a_schedule_is_compared_step_by_step():
         watch.observe(row * multiplier, multiplier)
     assert watch.found(schedule)[1:] == ((), ())
     _, faults, _ = watch.found(np.ones(STEPS))
-    assert {fault.road for fault in faults} == {NOISE}
-    assert faults[0].said.startswith("the noise of step ")
-    assert "more steps" in faults[0].said
+    assert {fault.stage for fault in faults} == {NOISE}
+    assert fault_parts(faults[0])[0].startswith("the noise of step ")
+    assert "more steps" in fault_parts(faults[0])[0]
 
 
 def test_what_an_optimizer_states_is_no_fault_if_the_accountant_knows_better():
@@ -629,14 +634,14 @@ def test_noise_that_was_rounded_is_no_fault(name, size):
     looks, faults, remarks = rounded_watch(TYPES[name], size).found()
     assert (faults, remarks) == ((), ())
     coarse = {("bfloat16", 30.0), ("bfloat16", 1000.0), ("float16", 1000.0)}
-    how = How.NOT_LOOKED_AT if (name, size) in coarse else How.PROBED
+    how = Status.NOT_CHECKED if (name, size) in coarse else Status.INSPECTED
     if size < 1e6:
-        assert {look.how for look in looks} == {how}
+        assert {look.status for look in looks} == {how}
 
 
 def test_a_precision_that_is_too_low_is_said():
     looks, _, _ = rounded_watch(bfloat16, 30.0, steps=20).found()
-    assert all(look.said.startswith("precision too low: round") for look in looks)
+    assert all(sentence(look).startswith("precision too low: round") for look in looks)
 
 
 @pytest.mark.parametrize(
@@ -646,7 +651,7 @@ def test_a_precision_that_is_too_low_is_said():
 def test_what_rounding_leaves_of_faults_is_found(name, size, ratio):
     watch = rounded_watch(TYPES[name], size, ratio=ratio)
     _, (fault,), _ = watch.found()
-    assert "of that stated in every parameter" in fault.said
+    assert "of that stated in every parameter" in fault_parts(fault)[0]
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -658,13 +663,13 @@ def test_a_bare_step_is_found_in_any_precision(name):
         after = cast(before + (step != 60) * cast(rng.normal(size=240)))
         watch.observe(after - before, 1.0, [before, after])
     (fault,) = watch.found()[1]
-    assert fault.said == "the noise of step 61 is left out"
+    assert fault_parts(fault)[0] == "the noise of step 61 is left out"
 
 
 def test_more_noise_in_low_precision_is_a_remark():
     _, faults, (remark,) = rounded_watch(bfloat16, 1.0, ratio=2.0).found()
     assert not faults
-    assert "more noise than configured in every parameter" in remark
+    assert "more noise than configured in every parameter" in sentence(remark)
 
 
 @pytest.mark.parametrize("name", TYPES)
@@ -720,14 +725,14 @@ def test_the_smallest_faults_that_are_caught(plant):
 def test_a_fault_of_two_percent_is_caught_in_a_hundred_thousand_values():
     values = honest(12, 400) * 0.98
     (fault,) = watched(values).found()[1]
-    assert fault.said.endswith("of that stated in every parameter")
+    assert fault_parts(fault)[0].endswith("of that stated in every parameter")
 
 
 def test_what_all_parameters_share_is_caught_however_many_there_are():
     """Of 128 parameters with two coordinates each none shows it by itself."""
     names = [f"layer {number}" for number in range(128)]
     (fault,) = watched(honest(25) * 0.95, names=names).found()[1]
-    assert fault.said.endswith("of that stated in every parameter")
+    assert fault_parts(fault)[0].endswith("of that stated in every parameter")
 
 
 # Steps that are passed over, and samples of steps.
@@ -740,12 +745,14 @@ def test_steps_without_noise_or_numbers_are_passed_over_and_counted():
     watch.observe(np.where(np.arange(PLACES) == 3, np.inf, 0.0), 1.0)
     looks, faults, _ = watch.found()
     assert not faults
-    assert looks[0].said.endswith(
+    assert sentence(looks[0]).endswith(
         "less than 0.73 of it; passed over: 1 step for which no noise was stated, 2 "
         "steps with noise that is no number"
     )
     watch.observe(honest()[3], 1.0)
-    assert watch.found()[1][0].said == "the noise of step 104 is that of step 4"
+    assert (
+        fault_parts(watch.found()[1][0])[0] == "the noise of step 104 is that of step 4"
+    )
 
 
 @pytest.mark.parametrize("passed", [0, 3])
@@ -755,7 +762,7 @@ def test_no_step_that_can_be_read_is_no_look(passed):
         watch.observe(np.zeros(8), 0.0)
     looks, faults, _ = watch.found()
     assert not faults
-    assert {look.how for look in looks} == {How.NOT_LOOKED_AT}
+    assert {look.status for look in looks} == {Status.NOT_CHECKED}
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
@@ -775,9 +782,9 @@ def test_memory_is_bounded_and_sums_are_of_all_steps():
     looks, faults, _ = watch.found()
     assert not faults
     times = np.sqrt(np.mean(np.square(values, dtype=np.float64)))
-    assert f"measured {times:.4f} ± 0.0005" in looks[0].said
-    assert "over 10000 steps" in looks[0].said
-    assert "in a random sample of 512 of 10000 steps" in looks[1].said
+    assert f"measured {times:.4f} ± 0.0005" in sentence(looks[0])
+    assert "over 10000 steps" in sentence(looks[0])
+    assert "in a random sample of 512 of 10000 steps" in sentence(looks[1])
 
 
 def test_the_sample_of_steps_is_uniform():
@@ -794,14 +801,14 @@ def test_a_resume_is_found_in_a_sample_whatever_its_lag():
     values = honest(6, 3000, 64)
     again(1502, 1, 1499)(values)
     _, (fault,), _ = watched(values, most_steps=800).found()
-    assert "the generator went back to the state of step" in fault.cause
-    assert "or before" in fault.cause
+    assert "the generator went back to the state of step" in fault_parts(fault)[3]
+    assert "or before" in fault_parts(fault)[3]
 
 
 def test_no_more_coordinates_are_compared_than_can_be():
     looks, faults, _ = watched(honest(18, 20, 1300)).found()
     assert not faults
-    assert "of 1024 coordinates" in looks[1].said
+    assert "of 1024 coordinates" in sentence(looks[1])
 
 
 # Saving.

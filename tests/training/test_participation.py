@@ -94,7 +94,7 @@ def test_noise_is_held_against_what_was_stated_once_it_is_independent_again():
     assert abs(float(measured[1]) - 1) < 0.06
     audit = opened(real_sums=True)
     run(audit, rows=np.eye(STEPS))  # not correlated at all, whatever was said
-    assert audit.finish().verdict is not Verdict.NO_VIOLATION_FOUND
+    assert audit.finish().verdict is not Verdict.NO_VIOLATION_DETECTED
 
 
 def test_an_interrupted_audit_ends_as_one_that_was_not(tmp_path):
@@ -194,8 +194,8 @@ def test_arrival_is_as_sure_as_among_independent_noise():
     """Canaries of all steps are 4 in noise of one: the error follows from that."""
     audit = opened(real_sums=True)
     run(audit, divide_by=3.0)
-    arrival = audit.finish().training.arrival
-    assert abs(arrival.slope - 1) < 4 * arrival.error
+    signal = audit.finish().training.signal
+    assert abs(signal.slope - 1) < 4 * signal.error
     joins = np.isin(np.arange(STEPS), np.arange(0, STEPS, 3)).astype(float)
     spread = np.linalg.norm(ROWS @ joins) * np.sqrt(CANARIES / 4)
-    assert arrival.error < 1.2 * (NOISE / 3) / spread
+    assert signal.error < 1.2 * (NOISE / 3) / spread

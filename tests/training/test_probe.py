@@ -7,7 +7,8 @@ import pytest
 
 from dpaudit import ApproxDP, Design, OneRun, Verdict
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.ledger import How, Road
+from dpaudit.game.findings import Stage, Status
+from dpaudit.game.text.findings import fault_parts, sentence, sentences
 from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
 from dpaudit.training.probe import probe_sum
@@ -110,8 +111,8 @@ def test_an_honest_sum_has_no_fault(name, seed):
     assert found.change == pytest.approx(1, abs=0.01 if name == "float16" else 1e-5)
     assert found.coupling <= found.tolerance
     assert found.tolerance == 1e-3 or name == "float16"
-    assert {look.road for look in found.looks()} == {Road.GRADIENTS, Road.CLIPPING}
-    assert {look.how for look in found.looks()} == {How.PROBED}
+    assert {look.stage for look in found.looks()} == {Stage.GRADIENTS, Stage.CLIPPING}
+    assert {look.status for look in found.looks()} == {Status.INSPECTED}
 
 
 def test_the_change_that_is_said_is_that_of_the_largest_record():
@@ -130,18 +131,18 @@ def test_records_that_are_too_small_do_not_show_clipping():
     found = probe_sum(unscaled, (INPUTS * 1e-3, TARGETS * 1e-3), norm=C)
     assert not found.faults
     gradients_, clipping = found.looks()
-    assert gradients_.how is How.PROBED
-    assert clipping.how is How.NOT_LOOKED_AT
-    assert "none was large enough" in clipping.said
+    assert gradients_.status is Status.INSPECTED
+    assert clipping.status is Status.NOT_CHECKED
+    assert "none was large enough" in sentence(clipping)
     larger = probe_sum(honest, (INPUTS * 1e-3, TARGETS * 1e-3), norm=C)
-    assert larger.looks()[1].how is How.PROBED
-    assert "100% of them made large enough" in larger.looks()[1].said
+    assert larger.looks()[1].status is Status.INSPECTED
+    assert "100% of them made large enough" in sentence(larger.looks()[1])
 
     def ignores(batch, scale):  # noqa: ARG001
         return honest(batch)
 
     found = probe_sum(ignores, (INPUTS * 1e-3, TARGETS * 1e-3), norm=C)
-    assert found.looks()[1].how is How.NOT_LOOKED_AT
+    assert found.looks()[1].status is Status.NOT_CHECKED
 
 
 def not_clipped(batch, scale=1.0):
@@ -198,53 +199,59 @@ def norms_in_half(batch, scale=1.0):
 
 NAN = (np.where(np.arange(N)[:, None] == 7, np.nan, INPUTS), TARGETS)
 FAULTY = {
-    "no clipping": (not_clipped, BATCH, C, Road.CLIPPING, "no clipping of records"),
+    "no clipping": (not_clipped, BATCH, C, Stage.CLIPPING, "no clipping of records"),
     "no clipping, no scale": (
         lambda batch: not_clipped(batch),  # noqa: PLW0108 (it takes no scale)
         BATCH,
         C,
-        Road.CLIPPING,
+        Stage.CLIPPING,
         "no clipping of records",
     ),
     "norms without the bias": (
         without_bias,
         BATCH,
         C,
-        Road.CLIPPING,
+        Stage.CLIPPING,
         "computed without 'bias'",
     ),
-    "twice the norm": (twice, BATCH, C, Road.CLIPPING, "clipping to 2 C instead of C"),
+    "twice the norm": (twice, BATCH, C, Stage.CLIPPING, "clipping to 2 C instead of C"),
     "the batch as one": (
         as_one,
         BATCH,
         C,
-        Road.CLIPPING,
+        Stage.CLIPPING,
         "batch is clipped, and not each record",
     ),
-    "a mean": (mean, BATCH, C / N, Road.ADDING, "divided by the number of records"),
+    "a mean": (
+        mean,
+        BATCH,
+        C / N,
+        Stage.AGGREGATION,
+        "divided by the number of records",
+    ),
     "a mean of kept rows": (
         mean_of_kept,
         BATCH,
         C / N,
-        Road.ADDING,
+        Stage.AGGREGATION,
         "divided by the number of records",
     ),
-    "statistics": (standardised, BATCH, C, Road.GRADIENTS, "its statistics"),
+    "statistics": (standardised, BATCH, C, Stage.GRADIENTS, "its statistics"),
     "statistics, masked": (
         standardised_and_masked,
         BATCH,
         C,
-        Road.GRADIENTS,
+        Stage.GRADIENTS,
         "its statistics",
     ),
-    "mixed": (mixed, BATCH, C, Road.GRADIENTS, "records that are mixed"),
-    "no number": (unscaled, NAN, C, Road.CLIPPING, "must be set to zero"),
-    "no number, masked": (masked, NAN, C, Road.CLIPPING, "must be set to zero"),
+    "mixed": (mixed, BATCH, C, Stage.GRADIENTS, "records that are mixed"),
+    "no number": (unscaled, NAN, C, Stage.CLIPPING, "must be set to zero"),
+    "no number, masked": (masked, NAN, C, Stage.CLIPPING, "must be set to zero"),
     "norms in half precision": (
         norms_in_half,
         BATCH,
         C,
-        Road.CLIPPING,
+        Stage.CLIPPING,
         "in half precision",
     ),
 }
@@ -253,10 +260,10 @@ FAULTY = {
 @pytest.mark.parametrize("name", FAULTY)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_a_fault_is_found_on_its_road_with_its_cause(name, seed):
-    function, batch, norm, road, cause = FAULTY[name]
+    function, batch, norm, stage, cause = FAULTY[name]
     found = probe_sum(function, batch, norm=norm, seed=seed)
-    assert [fault.road for fault in found.faults] == [road]
-    assert cause in found.faults[0].cause
+    assert [fault.stage for fault in found.faults] == [stage]
+    assert cause in fault_parts(found.faults[0])[3]
     assert str(found).startswith("Fault found: ")
 
 
@@ -340,28 +347,30 @@ def trained(running, steps=30):
     return running.finish()
 
 
-def looks(result):
-    return {look.road: look for look in result.training.ledger.looks}
+def checks(result):
+    return {check.stage: check for check in result.training.coverage.checks}
 
 
 def test_the_result_says_what_a_probe_saw():
     running = audit()
     running.probe(honest, BATCH, norm=C)
-    seen, plain = looks(trained(running)), looks(trained(audit()))
-    for road in (Road.GRADIENTS, Road.CLIPPING):
-        assert seen[road].how is How.PROBED
-        assert plain[road].how is How.NOT_LOOKED_AT
-        assert "audit.probe(...) would look at it" in plain[road].said
-    for road in (Road.SAMPLING, Road.ADDING, Road.OTHER_WAYS):
-        assert seen[road].how is How.NOT_LOOKED_AT
+    seen, plain = checks(trained(running)), checks(trained(audit()))
+    for stage in (Stage.GRADIENTS, Stage.CLIPPING):
+        assert seen[stage].status is Status.INSPECTED
+        assert plain[stage].status is Status.NOT_CHECKED
+        assert "audit.probe(...) would look at it" in sentences(plain[stage].findings)
+    for stage in (Stage.SAMPLING, Stage.AGGREGATION, Stage.SIDE_PATHS):
+        assert seen[stage].status is Status.NOT_CHECKED
 
 
 def test_the_result_says_why_a_probe_could_not_look():
     running, rng = audit(), np.random.default_rng(0)
     running.probe(lambda b: honest((b[0] * rng.random(WIDE), b[1])), BATCH, norm=C)
-    clipping = looks(trained(running))[Road.CLIPPING]
-    assert clipping.how is How.NOT_LOOKED_AT
-    assert "a probe could not look at it: it does not repeat itself" in clipping.said
+    clipping = checks(trained(running))[Stage.CLIPPING]
+    assert clipping.status is Status.NOT_CHECKED
+    assert "a probe could not look at it: it does not repeat itself" in sentences(
+        clipping.findings
+    )
 
 
 def test_a_fault_that_a_probe_found_outlives_a_checkpoint(tmp_path):
@@ -372,8 +381,10 @@ def test_a_fault_that_a_probe_found_outlives_a_checkpoint(tmp_path):
     again.resume(tmp_path / "state.npz")
     result = trained(again)
     assert result.verdict is Verdict.FAULT_FOUND
-    assert [fault.road for fault in result.training.ledger.faults] == [Road.CLIPPING]
-    assert looks(result)[Road.GRADIENTS].how is How.PROBED
+    assert [fault.stage for fault in result.training.coverage.faults] == [
+        Stage.CLIPPING
+    ]
+    assert checks(result)[Stage.GRADIENTS].status is Status.INSPECTED
     assert result.to_json() == trained(running).to_json()
 
 

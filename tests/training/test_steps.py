@@ -3,7 +3,8 @@
 import pytest
 
 from dpaudit.game.configuration import StepsAlike
-from dpaudit.game.ledger import Road
+from dpaudit.game.findings import Stage
+from dpaudit.game.text.findings import fault_parts
 from dpaudit.training.steps import ConfiguredSteps, accounting_faults
 
 
@@ -12,9 +13,9 @@ def faults(history, *runs, before=0):
         StepsAlike(steps=n, noise=noise, clip=1.0, rate=rate) for noise, rate, n in runs
     )
     found = list(accounting_faults(history, steps, before=before))
-    assert all(each.road is Road.ACCOUNTING for each in found)
-    assert all(each.chance == 0 for each in found)
-    return [each.said for each in found]
+    assert all(each.stage is Stage.ACCOUNTING for each in found)
+    assert all(each.probability == 0 for each in found)
+    return [fault_parts(each)[0] for each in found]
 
 
 @pytest.mark.parametrize(

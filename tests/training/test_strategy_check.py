@@ -8,7 +8,8 @@ import pytest
 
 from dpaudit.dpsgd.strategy import Independent, Matrix, Toeplitz
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.ledger import How, Road
+from dpaudit.game.findings import Stage, Status
+from dpaudit.game.text.findings import fault_parts, sentence
 from dpaudit.training.strategy_check import check_strategy
 
 STEPS = 6
@@ -40,11 +41,11 @@ def test_noise_for_a_little_less_than_the_worst_joins_is_a_fault(
     asked = {"steps": STEPS, "separation": separation, "most": most}
     look, fault = check_strategy(Matrix(rows=matrix), claimed=worst, **asked)
     assert fault is None
-    assert look.how is How.PROBED
+    assert look.status is Status.INSPECTED
     _, fault = check_strategy(Matrix(rows=matrix), claimed=worst / 1.01, **asked)
-    assert fault.road is Road.NOISE
-    assert fault.chance == 0
-    assert "a factor of 1.01" in fault.said
+    assert fault.stage is Stage.NOISE_SCALE
+    assert fault.probability == 0
+    assert "a factor of 1.01" in fault_parts(fault)[0]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -54,7 +55,8 @@ def test_where_joins_meet_a_fault_is_one_and_silence_is_none(seed):
     asked = {"steps": STEPS, "separation": 2}
     look, fault = check_strategy(Matrix(rows=matrix), claimed=worst, **asked)
     assert fault is None  # never more than is reached
-    assert "at least" in look.said
+    assert "at least" in sentence(look)
+    assert not look.numbers["exact"]
     _, fault = check_strategy(Matrix(rows=matrix), claimed=worst / 3, **asked)
     assert fault is not None
 
@@ -64,13 +66,13 @@ def test_the_longest_column_is_named():
     _, fault = check_strategy(
         Matrix(rows=matrix), steps=4, separation=2, claimed=sqrt(2)
     )
-    assert "the strategy's largest column norm, 1.3" in fault.said
+    assert "the strategy's largest column norm, 1.3" in fault_parts(fault)[0]
     uneven = np.diag([2.0, 1.0, 1.0, 1.0])
     _, fault = check_strategy(
         Matrix(rows=uneven), steps=4, separation=2, claimed=sqrt(2)
     )
-    assert "a factor of 1.58" in fault.said  # sqrt(5 / 2)
-    assert "the longest is 2" in fault.cause
+    assert "a factor of 1.58" in fault_parts(fault)[0]  # sqrt(5 / 2)
+    assert "the longest is 2" in fault_parts(fault)[3]
 
 
 def test_unit_columns_are_no_fault():

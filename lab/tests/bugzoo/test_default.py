@@ -11,8 +11,9 @@ import torch
 
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.design import Design
-from dpaudit.game.ledger import Road
+from dpaudit.game.findings import Stage
 from dpaudit.game.rules import OneRun
+from dpaudit.game.text.findings import fault_parts
 from dpaudit.game.verdict import Verdict
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit_lab.bugzoo import BUGS, default_audit
@@ -30,30 +31,30 @@ DESIGN = Design(  # which takes no time to plan
     claim=ApproxDP(epsilon=2.0, delta=1e-5),
 )
 SEEN = {
-    "no-clipping": (Road.CLIPPING, "no clipping"),
-    "norm-without-layer": (Road.CLIPPING, "without '2'"),
-    "clipped-to-larger-norm": (Road.CLIPPING, "clipping to 2 C"),
-    "layer-after-clipping": (Road.CLIPPING, "without '2'"),
-    "tied-head-ghost": (Road.CLIPPING, "shares its weights"),
-    "mixup": (Road.GRADIENTS, "mixing"),
-    "batch-statistics": (Road.GRADIENTS, "statistics"),
-    "loss-over-tokens": (Road.GRADIENTS, "tokens"),
-    "mean-told-as-sum": (Road.ADDING, "loss_reduction"),
-    "second-optimizer": (Road.OTHER_WAYS, "second optimizer"),
-    "statistic-in-buffer": (Road.OTHER_WAYS, "statistic"),
-    "update-beside-optimizer": (Road.OTHER_WAYS, "beside"),
-    "noise-again-on-resume": (Road.INDEPENDENCE, "resume"),
-    "noise-again-each-epoch": (Road.INDEPENDENCE, "epoch"),
-    "noise-broadcast": (Road.INDEPENDENCE, "broadcast"),
-    "noise-same-for-parameters": (Road.INDEPENDENCE, "several parameters"),
-    "noise-uniform": (Road.NOISE, "lighter tails"),
-    "noise-laplace": (Road.NOISE, "heavier tails"),
-    "same-batches-each-epoch": (Road.SAMPLING, "seeded anew"),
-    "fixed-size-in-poisson": (Road.SAMPLING, "fixed size"),
+    "no-clipping": (Stage.CLIPPING, "no clipping"),
+    "norm-without-layer": (Stage.CLIPPING, "without '2'"),
+    "clipped-to-larger-norm": (Stage.CLIPPING, "clipping to 2 C"),
+    "layer-after-clipping": (Stage.CLIPPING, "without '2'"),
+    "tied-head-ghost": (Stage.CLIPPING, "shares its weights"),
+    "mixup": (Stage.GRADIENTS, "mixing"),
+    "batch-statistics": (Stage.GRADIENTS, "statistics"),
+    "loss-over-tokens": (Stage.GRADIENTS, "tokens"),
+    "mean-told-as-sum": (Stage.AGGREGATION, "loss_reduction"),
+    "second-optimizer": (Stage.SIDE_PATHS, "second optimizer"),
+    "statistic-in-buffer": (Stage.SIDE_PATHS, "statistic"),
+    "update-beside-optimizer": (Stage.SIDE_PATHS, "beside"),
+    "noise-again-on-resume": (Stage.NOISE_INDEPENDENCE, "resume"),
+    "noise-again-each-epoch": (Stage.NOISE_INDEPENDENCE, "epoch"),
+    "noise-broadcast": (Stage.NOISE_INDEPENDENCE, "broadcast"),
+    "noise-same-for-parameters": (Stage.NOISE_INDEPENDENCE, "several parameters"),
+    "noise-uniform": (Stage.NOISE_SCALE, "lighter tails"),
+    "noise-laplace": (Stage.NOISE_SCALE, "heavier tails"),
+    "same-batches-each-epoch": (Stage.SAMPLING, "seeded anew"),
+    "fixed-size-in-poisson": (Stage.SAMPLING, "fixed size"),
 }
 
 
-# One of each road and mode; all of them: lab/measure/bugzoo.py --default.
+# One of each stage and mode; all of them: lab/measure/bugzoo.py --default.
 SMALL = (
     "no-clipping",
     "tied-head-ghost",
@@ -80,19 +81,19 @@ def test_there_is_a_case_for_each_of_them():
 
 @pytest.mark.parametrize("name", SMALL)
 def test_a_fault_is_found_on_its_road_and_its_cause_is_named(name):
-    road, word = SEEN[name]
+    stage, word = SEEN[name]
     found = default_audit(small(BUGS[name]), 7, DESIGN)
     assert found.verdict is Verdict.FAULT_FOUND
-    causes = {fault.road: fault.cause for fault in found.faults}
-    assert word in causes[road]
-    assert BUGS[name].road is road
+    causes = {fault.stage: fault_parts(fault)[3] for fault in found.faults}
+    assert word in causes[stage]
+    assert BUGS[name].stage is stage
 
 
 def test_the_honest_training_has_no_fault():
     honest = replace(small(BUGS["no-clipping"]), plant=lambda run: None)
     found = default_audit(honest, 1, DESIGN)
     assert found.faults == ()
-    assert found.verdict is Verdict.NO_VIOLATION_FOUND
+    assert found.verdict is Verdict.NO_VIOLATION_DETECTED
 
 
 def test_a_loader_that_shuffles_is_refused():

@@ -4,7 +4,7 @@ import pytest
 from opacus.schedulers import ExponentialGradClip
 from private_runs import UNPROBED, attach, private_run
 
-from dpaudit.game.ledger import Road
+from dpaudit.game.findings import Stage
 
 pytestmark = [
     pytest.mark.undisclosed,
@@ -22,4 +22,4 @@ def test_a_scheduler_of_the_norm_under_ghost_clipping_is_a_fault():
         run.optimizer.step()
         schedule.step()
     (fault,) = audit.finish().faults
-    assert fault.road is Road.CLIPPING
+    assert fault.stage is Stage.CLIPPING

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from dpaudit.game.text.stages import stage_name
+from dpaudit.game.text.terms import terms_of
 from dpaudit.stats.binomial import rate_limits
 from dpaudit_lab.bugzoo import BUGS
 from dpaudit_lab.bugzoo.bug import insertion_name
@@ -32,7 +34,7 @@ def test_every_bug_has_a_row_that_says_what_is_known_of_it(held):
     for row in held:
         bug = BUGS[row["bug"]]
         assert row["title"] == bug.title
-        assert row["road"] == bug.road
+        assert row["road"] == stage_name(bug.stage, terms_of(None))
         assert row["default"]
         assert row["canary"] == insertion_name(bug.insertion)
         assert int(row["canaries"] or 0) == bug.canaries

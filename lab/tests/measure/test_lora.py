@@ -66,4 +66,4 @@ def test_a_store_is_filled_once_and_told(lora, tmp_path, monkeypatch, capsys):
 def test_a_fault_is_named_and_its_twin_is_clean(lora, fault, mode):
     assert lora.faults(fault=fault, mode=mode, honest=False)["faults"]
     twin = lora.faults(fault=fault, mode=mode, honest=True)
-    assert twin["verdict"] == "no violation found"
+    assert twin["verdict"] == "no violation detected"

@@ -257,9 +257,11 @@ def _as_json(result: "lib.Result", notes: list[str]) -> str:
             "format": _FORMAT,
             "verdict": str(result.verdict),
             "reason": result.reason,
-            "controls": lib.encode(result.controls),
+            "sanity_checks": lib.described(
+                result.sanity_checks, result.design.setting.unit
+            ),
             "epsilon_lower": result.bound.epsilon_lower,
-            "refuted": result.verdict is lib.Verdict.REFUTED,
+            "refuted": result.verdict is lib.Verdict.CLAIM_REFUTED,
             "claim_test": lib.encode(result.claim_test),
             "bound": lib.encode(result.bound),
             "ceiling": result.ceiling,
@@ -268,7 +270,7 @@ def _as_json(result: "lib.Result", notes: list[str]) -> str:
             "correct": right,
             "commitment": result.commitment and result.commitment.sha256,
             "threat_model": str(result.design.threat_model),
-            "not_exercised": list(result.not_exercised),
+            "not_exercised": list(lib.not_exercised(result)),
             "notes": notes,
             "text": str(result),
         }

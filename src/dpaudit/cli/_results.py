@@ -50,7 +50,7 @@ def read_checked(path: Path) -> "tuple[lib.Result, str]":
     except DpAuditError as error:
         raise InvalidInputError(f"{path}: {error}") from error
     for each in found:
-        if each.finding is lib.Finding.FAILS:
+        if each.finding is lib.VerificationOutcome.FAILS:
             raise InvalidInputError(
                 f"{path}: this result does not hold ({each.name}: {each.sentence}); "
                 "it was changed, or made otherwise than by an audit"
@@ -58,7 +58,7 @@ def read_checked(path: Path) -> "tuple[lib.Result, str]":
     return result, _unchecked(found)
 
 
-def _unchecked(found: "Iterable[lib.Check]") -> str:
+def _unchecked(found: "Iterable[lib.VerificationCheck]") -> str:
     """Say why the numbers of a result are the word of whoever wrote it."""
     said = {each.name: each.sentence for each in found if each.finding == "not checked"}
     if "bound" in said:

@@ -53,10 +53,10 @@ _STOPPED = 130  # as shells say of an interrupt
 _PIPE_CLOSED = 141  # and of output that nobody reads any more
 
 EXIT_CODES = (
-    "Exit codes: 0 if all is well and no violation found; 1 if a claim is refuted, a "
-    "check fails or something is missing; 2 if something is misused or cannot be read; "
-    "3 if an audit is inconclusive; 4 if it is void; 5 if a fault was found; 6 if "
-    "evidence lacks what `verify` requires; 130 if it was stopped."
+    "Exit codes: 0 if all is well and no violation detected; 1 if a claim is refuted, "
+    "a check fails or something is missing; 2 if something is misused or cannot be "
+    "read; 3 if an audit is inconclusive; 4 if it is void; 5 if a fault was found; 6 "
+    "if evidence lacks what `verify` requires; 130 if it was stopped."
 )
 
 DeltaOption: TypeAlias = Annotated[
@@ -151,7 +151,9 @@ def reported(name: str) -> Callable[[Callable[P, None]], Callable[P, None]]:
             except VoidAuditError as error:
                 said = error.worded(_REMEDIES)
                 leave(
-                    name, f"{lib.Verdict.VOID}: {said}", code=lib.Verdict.VOID.exit_code
+                    name,
+                    f"{lib.Verdict.INVALID_RUN}: {said}",
+                    code=lib.Verdict.INVALID_RUN.exit_code,
                 )
             except DpAuditError as error:
                 leave(name, f"{error}")

@@ -70,7 +70,7 @@ def bound(
     with progress_note("bounding epsilon"):
         found = _Bounded.of(read, method, epsilon, delta, alpha, compare=compare)
     typer.echo(found.json() if json else found.text())
-    raise typer.Exit(found.ended[0].exit_code if found.ended else 0)
+    raise typer.Exit(found.ended.verdict.exit_code if found.ended else 0)
 
 
 def _reading(
@@ -127,7 +127,7 @@ class _Bounded:
         compare: Whether every method is shown.
         bounds: That of the method, or of each.
         test: Of the claim; None if there is none.
-        ended: The verdict on the claim, and why if it is no answer.
+        ended: The verdict on the claim, and what decided it.
     """
 
     read: "lib.Reading"
@@ -137,7 +137,7 @@ class _Bounded:
     compare: bool
     bounds: "list[lib.LowerBound | lib.ParameterBound]"
     test: "lib.ClaimTest | None"
-    ended: "tuple[lib.Verdict, str] | None"
+    ended: "lib.Decision | None"
 
     @classmethod
     def of(
@@ -175,8 +175,8 @@ class _Bounded:
                 "reading": lib.encode(self.read),
                 "bounds": lib.encode(self.bounds),
                 "ceiling": self._ceiling(),
-                "verdict": self.ended and str(self.ended[0]),
-                "reason": self.ended and self.ended[1],
+                "verdict": self.ended and str(self.ended.verdict),
+                "reason": self.ended and lib.reason(self.ended),
                 "claim": self._claim(),
                 **{name: first[name] for name in ("epsilon_lower",) if name in first},
             }
@@ -187,7 +187,8 @@ class _Bounded:
         if self.test and self.ended:
             said = str(self.test)
             said += f", by the {self.method} method" if self.compare else ""
-            lines.append(f"{lib.opening(*self.ended)} {said[0].upper()}{said[1:]}.")
+            first = lib.opening(self.ended.verdict, lib.reason(self.ended))
+            lines.append(f"{first} {said[0].upper()}{said[1:]}.")
         lines += self._table() if self.compare else [f"{self.bounds[0]}"]
         return "\n".join(lines)
 
@@ -254,16 +255,16 @@ def _test(
 
 def _ended(
     read: "lib.Reading", method: str | None, test: "lib.ClaimTest"
-) -> "tuple[lib.Verdict, str]":
+) -> "lib.Decision":
     """Return the verdict, and why if it is no answer.
 
     Nothing but the guesses shows that a canary went in, so they have to show it.
     """
     best = _test(read.perfect(), method, test.claim, test.alpha)
     nothing = lib.ApproxDP(epsilon=0.0, delta=0.0)
-    silence = _test(read, method, nothing, lib.SURE)
-    return lib.verdict_of(
+    silence = _test(read, method, nothing, lib.ALPHA_OF_EFFECT)
+    return lib.decide(
         refuted=test.refuted,
         could=test.refuted or best.refuted,
-        controls=[lib.better_than_chance(silence)],
+        checks=[lib.better_than_chance(silence)],
     )

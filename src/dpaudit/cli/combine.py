@@ -82,7 +82,7 @@ def _notes(found: "lib.CombinedResult") -> list[str]:
 def _text(
     found: "lib.CombinedResult", paths: Sequence[Path], notes: Sequence[str]
 ) -> str:
-    lines, void = [str(found)], found.verdict is lib.Verdict.VOID
+    lines, void = [str(found)], found.verdict is lib.Verdict.INVALID_RUN
     for path, run, p_value in zip(paths, found.runs, found.p_values, strict=True):
         shown = "" if void else f"; p = {p_value:.3g}; {run.bound}"
         lines.append(f"  {on_one_line(str(path))}: {run.verdict}{shown}")
@@ -107,9 +107,9 @@ def _json(
             "format": _FORMAT,
             "verdict": str(found.verdict),
             "reason": found.reason,
-            "controls": lib.encode(found.controls),
+            "sanity_checks": lib.described(found.sanity_checks),
             "epsilon_lower": found.bound.epsilon_lower,
-            "refuted": found.verdict is lib.Verdict.REFUTED,
+            "refuted": found.verdict is lib.Verdict.CLAIM_REFUTED,
             "claim_test": lib.encode(found.claim_test),
             "bound": lib.encode(found.bound),
             "runs": runs,

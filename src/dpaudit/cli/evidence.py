@@ -130,7 +130,7 @@ def _key(path: Path | None, registered: "lib.Registration") -> "lib.Key | None":
     return None
 
 
-def _advice(unchecked: "lib.Check") -> str:
+def _advice(unchecked: "lib.VerificationCheck") -> str:
     return "; --files names their folder" if "file(s)" in unchecked.sentence else ""
 
 

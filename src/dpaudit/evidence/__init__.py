@@ -11,19 +11,23 @@ from dpaudit.evidence.gathering import evidence_of
 from dpaudit.evidence.loading import load
 from dpaudit.evidence.record import Evidence
 from dpaudit.evidence.registration import Registration, naming, register
-from dpaudit.evidence.verification import Check, Finding, Verification
+from dpaudit.evidence.verification import (
+    Verification,
+    VerificationCheck,
+    VerificationOutcome,
+)
 from dpaudit.evidence.verify import seal, verify, verify_together
 from dpaudit.game.lots import tie_rng
 
 __all__ = [
-    "Check",
     "Envelope",
     "Evidence",
-    "Finding",
     "Registration",
     "ScoreFile",
     "ScoreFiles",
     "Verification",
+    "VerificationCheck",
+    "VerificationOutcome",
     "evidence_of",
     "load",
     "naming",

@@ -24,11 +24,17 @@ from dpaudit.evidence.files import ScoreFiles, read_score_files
 from dpaudit.evidence.origin import differences, wrong_coins
 from dpaudit.evidence.record import Evidence
 from dpaudit.evidence.registration import Registration
-from dpaudit.evidence.verification import Check, Finding, fails, holds, open_question
+from dpaudit.evidence.verification import (
+    VerificationCheck,
+    VerificationOutcome,
+    fails,
+    holds,
+    open_question,
+)
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.configuration import Detectable
 from dpaudit.game.design import Design
-from dpaudit.game.ledger import How
+from dpaudit.game.findings import Finding, Status, agree
 from dpaudit.game.result import (
     Result,
     bound_of,
@@ -42,9 +48,10 @@ from dpaudit.game.rules import OneRun
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.scores import read_scores, ties_control
 from dpaudit.game.strength import would_catch
+from dpaudit.game.text.findings import sentence
+from dpaudit.game.text.results import noise_detected, stages_by_status
 from dpaudit.game.transcript import Transcript
-from dpaudit.game.verdict import Control, Verdict, speaks_of_chance, speaks_of_ties
-from dpaudit.game.words import noise_detected, roads
+from dpaudit.game.verdict import CHANCE_RATE, TIES, Verdict
 from dpaudit.privacy.guarantees import ApproxDP, PureDP
 from dpaudit.tables.sources import ScoreTable
 from dpaudit.training.result import detected_as_run, judge_accountant
@@ -92,14 +99,14 @@ def _audit(stated: Result, registration: Registration) -> Result:
         commitment=registration.commitment,
         bound=bound_of(stated),
         not_exercised=stated.not_exercised,
-        controls=stated.controls,
+        sanity_checks=stated.sanity_checks,
         scores=stated.scores,
     )
 
 
 def scored_again(
     table: ScoreTable, files: ScoreFiles, *, design: Design, key: Key | None
-) -> tuple[Reading, ScoreSummary, tuple[Control, ...]]:
+) -> tuple[Reading, ScoreSummary, tuple[Finding, ...]]:
     """Return what scores say, with the coins of the key, or else those in the files.
 
     With it, their summary and what ties broken against the auditor decided.
@@ -107,7 +114,7 @@ def scored_again(
     Raises:
         VoidAuditError: The table voids the audit, or its coins are not the key's.
     """
-    ties: tuple[Control, ...] = ()
+    ties: tuple[Finding, ...] = ()
     if key is not None:
         coins = Coins(key=key, count=design.canaries)
         reading = read_scores(table.ids, coins, table.scores, design=design)
@@ -208,7 +215,7 @@ _MOST_COUNTED = 10**10
 _SIMULATED = 0.02  # between machines, of a factor that was simulated
 
 
-def check_guesses(evidence: Evidence, folder: Path | None) -> list[Check]:
+def check_guesses(evidence: Evidence, folder: Path | None) -> list[VerificationCheck]:
     """Check coins, rules and tally, as far as there is something to check them with."""
     guesses = evidence.guesses
     try:
@@ -232,7 +239,7 @@ def check_guesses(evidence: Evidence, folder: Path | None) -> list[Check]:
 
 def check_bound(
     stated: Result, registered: Registration, *, scored: bool
-) -> list[Check]:
+) -> list[VerificationCheck]:
     """Check that bound and verdict follow from the tally.
 
     Args:
@@ -269,7 +276,7 @@ def check_bound(
     return found
 
 
-def check_result(result: Result) -> list[Check]:
+def check_result(result: Result) -> list[VerificationCheck]:
     """Check that a result follows from the tally that it states.
 
     It is by itself, without evidence: nothing shows that the tally is that of a run.
@@ -282,7 +289,7 @@ def check_result(result: Result) -> list[Check]:
     return found
 
 
-def _own(audit: Result, derived: Result) -> list[Check]:
+def _own(audit: Result, derived: Result) -> list[VerificationCheck]:
     """Say that a user's own bound was not found again, and what was."""
     found = audit.bound
     return [
@@ -313,7 +320,9 @@ def _with_bound_of(derived: Result, stated: Result) -> Result:
     return replace(derived, bound=bound, ceiling=stated.ceiling)
 
 
-def _check_controls(result: Result, *, scored: bool) -> tuple[list[Check], Result]:
+def _check_controls(
+    result: Result, *, scored: bool
+) -> tuple[list[VerificationCheck], Result]:
     """Make anew what guesses show of themselves; return the audit with it.
 
     It is what the registered claim is judged by: without the accountant's, which was
@@ -323,25 +332,26 @@ def _check_controls(result: Result, *, scored: bool) -> tuple[list[Check], Resul
     audit = result
     if result.training is not None:
         audit = replace(result, training=replace(result.training, accountant=None))
-    stated = [each for each in audit.controls if speaks_of_chance(each)]
+    stated = [each for each in audit.sanity_checks if each.code == CHANCE_RATE]
     if result.training is not None or not (stated or scored):
         return [], audit
     seen = effect_seen(audit.reading, design=audit.design)
-    if stated and stated != [seen]:
-        odd = next((each.said for each in stated if each != seen), "it twice")
-        said = f"the tally says of itself: {seen.said}; the result: {odd}"
+    if stated and not (len(stated) == 1 and agree(stated[0], seen)):
+        other = next((sentence(s) for s in stated if not agree(s, seen)), "it twice")
+        said = f"the tally says of itself: {sentence(seen)}; the result: {other}"
         return [fails("controls", said)], audit
     if stated:
-        return [holds("controls", f"the tally says of itself: {seen.said}")], audit
+        said = f"the tally says of itself: {sentence(seen)}"
+        return [holds("controls", said)], audit
     said = (
-        f"the result does not hold what its tally says of itself: {seen.said}. The "
-        "word is the one that belongs to it"
+        "the result does not hold what its tally says of itself: "
+        f"{sentence(seen)}. The word is the one that belongs to it"
     )
-    controls = (*audit.controls, seen)
-    return [open_question("controls", said)], replace(audit, controls=controls)
+    checks = (*audit.sanity_checks, seen)
+    return [open_question("controls", said)], replace(audit, sanity_checks=checks)
 
 
-def check_strength(evidence: Evidence) -> list[Check]:
+def check_strength(evidence: Evidence) -> list[VerificationCheck]:
     """Say what the design would have caught; it follows from nothing but the design."""
     audit = evidence.result
     claimed = audit.design.claim.epsilon_at(audit.design.bound_delta)
@@ -353,7 +363,7 @@ def check_strength(evidence: Evidence) -> list[Check]:
     return found + _check_detectable(audit)
 
 
-def _check_detectable(stated: Result) -> list[Check]:
+def _check_detectable(stated: Result) -> list[VerificationCheck]:
     """Compute which fault of the noise would have been detected, and compare."""
     training = stated.training
     if training is None or training.detectable is None:
@@ -395,7 +405,7 @@ def _alike(stated: Detectable, found: Detectable) -> bool:
 
 def _shown(audit: Result) -> str:
     """Say what follows from the tally, the word first."""
-    if audit.verdict is Verdict.VOID:
+    if audit.verdict is Verdict.INVALID_RUN:
         return (
             f"{audit.verdict}: {on_one_line(audit.reason)}; the tally gives the stated "
             "numbers, and nothing is said about the claim of the registration"
@@ -417,7 +427,7 @@ def _takes_long(stated: Result, design: Design) -> bool:
     return curve and design.guesses > _MOST_COUNTED
 
 
-def _check_accountant(stated: Result) -> list[Check]:
+def _check_accountant(stated: Result) -> list[VerificationCheck]:
     """Say what was tested beside the registered claim, and that nobody fixed it."""
     test, design = stated.claim_test, stated.design
     if test is stated.design_test or encode(test.claim) == encode(design.claim):
@@ -437,14 +447,15 @@ def _check_accountant(stated: Result) -> list[Check]:
     ]
 
 
-def _check_ledger(stated: Result) -> list[Check]:
+def _check_ledger(stated: Result) -> list[VerificationCheck]:
     """Say what a training's result says of its roads, and that a record cannot."""
     if stated.training is None:
         return []
-    faults = [f"Fault found: {each}." for each in stated.faults]
-    said = " ".join(
-        [*faults, *roads(stated.training.ledger, stated.verdict, reversed(How))]
-    )
+    unit, coverage = stated.design.setting.unit, stated.training.coverage
+    faults = [f"Fault found: {sentence(each, unit)}." for each in stated.faults]
+    statuses = (Status.TESTED, Status.INSPECTED, Status.NOT_CHECKED, Status.ACCEPTED)
+    stages = stages_by_status(coverage, stated.verdict, statuses, unit=unit)
+    said = " ".join([*faults, *stages])
     return [
         open_question(
             "roads",
@@ -454,30 +465,32 @@ def _check_ledger(stated: Result) -> list[Check]:
     ]
 
 
-def _check_transcript(transcript: Transcript, evidence: Evidence) -> list[Check]:
+def _check_transcript(
+    transcript: Transcript, evidence: Evidence
+) -> list[VerificationCheck]:
     found, source = [_check_coins(transcript, evidence)], "guesses and coins"
     if evidence.key is None:
         source = "guesses and stated coins"
-    if found[-1].finding is not Finding.FAILS:
+    if found[-1].finding is not VerificationOutcome.FAILS:
         found.append(_check_rules(transcript, evidence))
-    if found[-1].finding is not Finding.FAILS:
+    if found[-1].finding is not VerificationOutcome.FAILS:
         found.append(_check_tally(transcript.reading(), evidence.result, source))
         found += _check_number(transcript, evidence.result)
     return found
 
 
-def _check_number(transcript: Transcript, audit: Result) -> list[Check]:
+def _check_number(transcript: Transcript, audit: Result) -> list[VerificationCheck]:
     """Say that guesses were not made, and whether the result says it."""
     said = [each for each in guesses_made(transcript) if audit.training is None]
     return [
-        holds("guesses made", each.said)
-        if each in audit.controls
-        else open_question("guesses made", f"the result does not say: {each.said}")
+        holds("guesses made", sentence(each))
+        if any(agree(each, stated) for stated in audit.sanity_checks)
+        else open_question("guesses made", f"the result does not say: {sentence(each)}")
         for each in said
     ]
 
 
-def _check_coins(transcript: Transcript, evidence: Evidence) -> Check:
+def _check_coins(transcript: Transcript, evidence: Evidence) -> VerificationCheck:
     if evidence.key is None:
         return open_question("coins", "there is no key to derive them from")
     wrong = wrong_coins(transcript, evidence)
@@ -490,7 +503,7 @@ def _check_coins(transcript: Transcript, evidence: Evidence) -> Check:
     return holds("coins", "the coins in the transcript are those of the key")
 
 
-def _check_rules(transcript: Transcript, evidence: Evidence) -> Check:
+def _check_rules(transcript: Transcript, evidence: Evidence) -> VerificationCheck:
     try:
         check_obeyed(transcript, evidence.key)
     except DpAuditError as error:
@@ -500,7 +513,7 @@ def _check_rules(transcript: Transcript, evidence: Evidence) -> Check:
 
 def _check_files(
     named: ScoreFiles, evidence: Evidence, folder: Path | None
-) -> list[Check]:
+) -> list[VerificationCheck]:
     if folder is None and not named.paths:
         said = (
             f"the scores are in {len(named.files)} file(s) that were not given; "
@@ -521,15 +534,19 @@ def _check_files(
     said = "the key's coins" if evidence.key else "the coins stated in them"
     tally = _check_tally(reading, audit, f"score files and {said}")
     picture = _check_picture(audit.scores, summary)
-    stated = tuple(filter(speaks_of_ties, audit.controls))
+    stated = tuple(each for each in audit.sanity_checks if each.code == TIES)
     if stated != ties:
-        shown = [each[0].said if each else "nothing" for each in (ties, stated)]
+        shown = [sentence(each[0]) if each else "nothing" for each in (ties, stated)]
         said = f"of ties the score files give: {shown[0]}; the result says: {shown[1]}"
         return [fails("tally", said)]
-    return [picture] if picture.finding is Finding.FAILS else [tally, picture]
+    return (
+        [picture] if picture.finding is VerificationOutcome.FAILS else [tally, picture]
+    )
 
 
-def _check_picture(stated: ScoreSummary | None, found: ScoreSummary) -> Check:
+def _check_picture(
+    stated: ScoreSummary | None, found: ScoreSummary
+) -> VerificationCheck:
     if stated is None:
         return open_question("picture", "the result holds no picture of the scores")
     odd = differences(encode(stated), encode(found), ".scores")
@@ -538,7 +555,7 @@ def _check_picture(stated: ScoreSummary | None, found: ScoreSummary) -> Check:
     return holds("picture", "it is that of the score files")
 
 
-def _check_tally(reading: Reading, audit: Result, source: str) -> Check:
+def _check_tally(reading: Reading, audit: Result, source: str) -> VerificationCheck:
     odd = differences(audit.reading.to_plain(), reading.to_plain(), ".reading")
     if odd:
         return fails("tally", f"{source} give another tally: {odd[0]}")

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from dpaudit.evidence.envelope import Envelope, Signature
 from dpaudit.evidence.record import Evidence
 from dpaudit.evidence.registration import Registration
-from dpaudit.evidence.verification import Check, fails, holds, open_question
+from dpaudit.evidence.verification import VerificationCheck, fails, holds, open_question
 from dpaudit.game.coins import Coins
 from dpaudit.game.design import Design
 from dpaudit.game.transcript import Transcript
@@ -94,7 +94,9 @@ class Verifier(Protocol):
         ...
 
 
-def check_signature(envelope: Envelope, public_key: Verifier | None) -> Check:
+def check_signature(
+    envelope: Envelope, public_key: Verifier | None
+) -> VerificationCheck:
     """Check who signed."""
     name, signature = "signature", envelope.signature
     match signature, public_key:
@@ -113,7 +115,7 @@ def check_signature(envelope: Envelope, public_key: Verifier | None) -> Check:
     raise AssertionError  # pragma: no cover (all four cases are above)
 
 
-def _signed(signature: Signature, payload: bytes, key: Verifier) -> Check:
+def _signed(signature: Signature, payload: bytes, key: Verifier) -> VerificationCheck:
     name, same = "signature", signature.key_id == key.key_id
     if key.holds(signature, payload):
         if same:
@@ -137,7 +139,7 @@ def _signed(signature: Signature, payload: bytes, key: Verifier) -> Check:
     )
 
 
-def check_subject(envelope: Envelope) -> Check:
+def check_subject(envelope: Envelope) -> VerificationCheck:
     """Check that the statement is about what it holds."""
     named, held = envelope.subject, envelope.held
     if named == held:
@@ -151,7 +153,9 @@ def check_subject(envelope: Envelope) -> Check:
     )
 
 
-def check_registration(evidence: Evidence, given: Registration | None) -> list[Check]:
+def check_registration(
+    evidence: Evidence, given: Registration | None
+) -> list[VerificationCheck]:
     """Check against a copy of what was registered."""
     name, held = "registration", evidence.registration
     what = "design and commitment" if held.commitment else "design"
@@ -204,7 +208,7 @@ def check_registration(evidence: Evidence, given: Registration | None) -> list[C
     ]
 
 
-def check_designs(evidence: Evidence) -> Check:
+def check_designs(evidence: Evidence) -> VerificationCheck:
     """Check that registration, guesses and result speak of one design."""
     audit, registered = evidence.result, evidence.registration
     parts = {"result": audit.design}
@@ -223,7 +227,7 @@ def check_designs(evidence: Evidence) -> Check:
     return holds("design", f"{_listed(['registration', *parts])} have one design")
 
 
-def check_commitment(evidence: Evidence) -> Check:
+def check_commitment(evidence: Evidence) -> VerificationCheck:
     """Check that key and design give the commitment."""
     name, registered = "commitment", evidence.registration
     if registered.commitment is None:

@@ -10,9 +10,9 @@ from dpaudit.errors import InvalidInputError, on_one_line
 __all__ = [
     "ARITHMETIC",
     "REQUIREMENTS",
-    "Check",
-    "Finding",
     "Verification",
+    "VerificationCheck",
+    "VerificationOutcome",
     "fails",
     "holds",
     "if_counts_hold",
@@ -34,7 +34,7 @@ ARITHMETIC: Final = "arithmetic"
 _OF_COUNTS: Final = ("bound", "claim test", "controls")
 
 
-class Finding(StrEnum):
+class VerificationOutcome(StrEnum):
     """How a check ended."""
 
     HOLDS = "holds"
@@ -43,15 +43,15 @@ class Finding(StrEnum):
 
 
 _HEADINGS = (
-    (Finding.FAILS, "What is wrong:"),
-    (Finding.HOLDS, "What was established:"),
-    (Finding.NOT_CHECKED, "What was not established:"),
+    (VerificationOutcome.FAILS, "What is wrong:"),
+    (VerificationOutcome.HOLDS, "What was established:"),
+    (VerificationOutcome.NOT_CHECKED, "What was not established:"),
 )
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class VerificationCheck:
     """One thing that was looked at.
 
     Attributes:
@@ -61,7 +61,7 @@ class Check:
     """
 
     name: str
-    finding: Finding
+    finding: VerificationOutcome
     sentence: str
 
 
@@ -76,7 +76,7 @@ class Verification(Document):
         required: Names of checks without which it shall not do.
     """
 
-    checks: tuple[Check, ...]
+    checks: tuple[VerificationCheck, ...]
     stated: tuple[str, ...] = ()
     required: tuple[str, ...] = ()
 
@@ -118,11 +118,13 @@ class Verification(Document):
 
     @property
     def _held(self) -> frozenset[str]:
-        return frozenset(c.name for c in self.checks if c.finding is Finding.HOLDS)
+        return frozenset(
+            c.name for c in self.checks if c.finding is VerificationOutcome.HOLDS
+        )
 
     @property
     def _contradicted(self) -> bool:
-        return any(check.finding is Finding.FAILS for check in self.checks)
+        return any(check.finding is VerificationOutcome.FAILS for check in self.checks)
 
     @property
     def _found_again(self) -> bool:
@@ -169,19 +171,25 @@ class Verification(Document):
         return "\n".join(lines)
 
 
-def holds(name: str, sentence: str) -> Check:
+def holds(name: str, sentence: str) -> VerificationCheck:
     """Return a check that ended well."""
-    return Check(name=name, finding=Finding.HOLDS, sentence=sentence)
+    return VerificationCheck(
+        name=name, finding=VerificationOutcome.HOLDS, sentence=sentence
+    )
 
 
-def fails(name: str, sentence: str) -> Check:
+def fails(name: str, sentence: str) -> VerificationCheck:
     """Return a check that found something wrong."""
-    return Check(name=name, finding=Finding.FAILS, sentence=sentence)
+    return VerificationCheck(
+        name=name, finding=VerificationOutcome.FAILS, sentence=sentence
+    )
 
 
-def open_question(name: str, sentence: str) -> Check:
+def open_question(name: str, sentence: str) -> VerificationCheck:
     """Return a check that could not be made."""
-    return Check(name=name, finding=Finding.NOT_CHECKED, sentence=sentence)
+    return VerificationCheck(
+        name=name, finding=VerificationOutcome.NOT_CHECKED, sentence=sentence
+    )
 
 
 def required_with(
@@ -202,12 +210,12 @@ def required_with(
     return tuple(dict.fromkeys(named))
 
 
-def if_counts_hold(checks: list[Check]) -> list[Check]:
+def if_counts_hold(checks: list[VerificationCheck]) -> list[VerificationCheck]:
     """Return checks in which nothing is established that rests on unchecked counts.
 
     Where the tally was found again they stay as they are.
     """
-    held = {each.name for each in checks if each.finding is Finding.HOLDS}
+    held = {each.name for each in checks if each.finding is VerificationOutcome.HOLDS}
     if "tally" in held:
         return checks
     found = [

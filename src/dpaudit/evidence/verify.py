@@ -41,9 +41,9 @@ from dpaudit.evidence.record import Evidence
 from dpaudit.evidence.registration import Registration
 from dpaudit.evidence.verification import (
     ARITHMETIC,
-    Check,
-    Finding,
     Verification,
+    VerificationCheck,
+    VerificationOutcome,
     fails,
     holds,
     if_counts_hold,
@@ -54,7 +54,7 @@ from dpaudit.game.key_use import same_observer, same_output
 from dpaudit.game.result import TrainingRecord
 from dpaudit.game.rules import Slots
 from dpaudit.game.transcript import Transcript
-from dpaudit.game.verdict import speaks_of_chance, speaks_of_ties
+from dpaudit.game.verdict import CHANCE_RATE, TIES
 
 __all__ = [
     "check_before",
@@ -81,12 +81,12 @@ def stated_fields(
     training = evidence.result.training is not None
     found = ["versions", "result.not_exercised"]
     scored = isinstance(evidence.guesses, ScoreFiles)
-    # Of scores, what was looked at follows from the tally, and is made anew.
-    others = [c for c in evidence.result.controls if not speaks_of_chance(c)]
-    if files_given:  # from which it is found anew what ties decided
-        others = [each for each in others if not speaks_of_ties(each)]
+    # Of scores, sanity checks follow from the tally, and are made anew; with the
+    # files at hand so does what ties decided.
+    made_anew = {CHANCE_RATE, TIES} if files_given else {CHANCE_RATE}
+    others = {each.code for each in evidence.result.sanity_checks} - made_anew
     if not scored or others:
-        found += ["result.controls"]
+        found += ["result.sanity_checks"]
     # Fixed by the commitment, and yet no more than the auditor's description.
     found += ["registration.design.setting", "registration.design.threat_model"]
     match evidence.guesses:
@@ -271,7 +271,9 @@ def verify_together(
     )
 
 
-def _check_key(evidence: Evidence, others: Sequence[Evidence | None]) -> Check:
+def _check_key(
+    evidence: Evidence, others: Sequence[Evidence | None]
+) -> VerificationCheck:
     """Check that no other evidence is of another output by the same key."""
     used = [
         number
@@ -309,14 +311,14 @@ def _one_output(one: Evidence, other: Evidence) -> bool:
 
 def derived(
     evidence: Evidence, envelope: Envelope, folder: Path | None = None
-) -> list[Check]:
+) -> list[VerificationCheck]:
     """Return what follows from what within evidence, whoever wrote and signed it."""
     found = [
         *_guarded("subject", lambda: [check_subject(envelope)]),
         *_guarded("design", lambda: [check_designs(evidence)]),
         *_guarded("commitment", lambda: [check_commitment(evidence)]),
     ]
-    if any(each.finding is Finding.FAILS for each in found[1:]):
+    if any(each.finding is VerificationOutcome.FAILS for each in found[1:]):
         said = "not looked at, as it is not of the design and the key registered"
         return [*found, open_question("result", said)]
     found += _guarded("tally", lambda: check_guesses(evidence, folder))
@@ -328,11 +330,11 @@ def derived(
     return found
 
 
-def _holds(check: Check) -> bool:
-    return check.finding is Finding.HOLDS
+def _holds(check: VerificationCheck) -> bool:
+    return check.finding is VerificationOutcome.HOLDS
 
 
-def _never(registered: Registration) -> tuple[Check, ...]:
+def _never(registered: Registration) -> tuple[VerificationCheck, ...]:
     """Return what no record can show, as far as this one does not show it."""
     program, nonce = registered.program, registered.nonce
     run = "nothing shows that the program named was run, and made this output"
@@ -363,7 +365,7 @@ def _origin(
     envelope: Envelope,
     registration: Registration | None,
     public_key: Verifier | None,
-) -> list[Check]:
+) -> list[VerificationCheck]:
     """Return where the evidence comes from."""
     return [
         holds("form", "it is a statement in an envelope, and can be read in one way"),
@@ -372,7 +374,9 @@ def _origin(
     ]
 
 
-def _guarded(name: str, check: Callable[[], list[Check]]) -> list[Check]:
+def _guarded(
+    name: str, check: Callable[[], list[VerificationCheck]]
+) -> list[VerificationCheck]:
     """Return what a check finds; whatever the evidence holds, there is an answer."""
     try:
         return check()
@@ -411,7 +415,7 @@ def seal(
 
 def check_before(
     evidence: Evidence, *, files: str | Path | None = None
-) -> tuple[Check, ...]:
+) -> tuple[VerificationCheck, ...]:
     """Refuse evidence that does not hold; return what could not be checked of it.
 
     Whoever redacts asks for this first: without key and guesses nobody can later.
@@ -425,7 +429,7 @@ def check_before(
     """
     _, envelope = open_envelope(sealed(evidence))
     found = derived(evidence, envelope, None if files is None else Path(files))
-    wrong = [each for each in found if each.finding is Finding.FAILS]
+    wrong = [each for each in found if each.finding is VerificationOutcome.FAILS]
     if wrong:
         raise InvalidInputError(
             f"this evidence does not hold ({wrong[0].name}: "
@@ -435,5 +439,5 @@ def check_before(
     return tuple(
         each
         for each in found
-        if each.finding is Finding.NOT_CHECKED and each.name in _COULD_BE
+        if each.finding is VerificationOutcome.NOT_CHECKED and each.name in _COULD_BE
     )

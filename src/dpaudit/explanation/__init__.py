@@ -2,6 +2,6 @@
 
 from dpaudit.explanation.explain import explain
 from dpaudit.explanation.values import Advice, Explanation, Step
-from dpaudit.game.words import verdict
+from dpaudit.game.text.results import verdict
 
 __all__ = ["Advice", "Explanation", "Step", "explain", "verdict"]

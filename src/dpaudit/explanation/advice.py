@@ -44,9 +44,12 @@ from dpaudit.explanation.ladder import reach
 from dpaudit.explanation.model import Model
 from dpaudit.explanation.values import Advice
 from dpaudit.game.design import Design
-from dpaudit.game.ledger import How, Road
+from dpaudit.game.findings import Stage, Status
 from dpaudit.game.result import Result
 from dpaudit.game.rules import OneRun
+from dpaudit.game.text.results import checked
+from dpaudit.game.text.stages import stage_faults, stage_name
+from dpaudit.game.text.terms import terms_of
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.theory.gap_levels import Gaps
 
@@ -57,14 +60,14 @@ _MORE = 4  # times as many canaries
 _SHOWS = 0.01  # epsilon
 _PAIRED = 6  # quantiles of each of two runs
 _WORST_FIRST = (  # by what the worst fault of each gives away
-    Road.OTHER_WAYS,
-    Road.GRADIENTS,
-    Road.CLIPPING,
-    Road.INDEPENDENCE,
-    Road.NOISE,
-    Road.ACCOUNTING,
-    Road.ADDING,
-    Road.SAMPLING,
+    Stage.SIDE_PATHS,
+    Stage.GRADIENTS,
+    Stage.CLIPPING,
+    Stage.NOISE_INDEPENDENCE,
+    Stage.NOISE_SCALE,
+    Stage.ACCOUNTING,
+    Stage.AGGREGATION,
+    Stage.SAMPLING,
 )
 _MEND = Advice(
     text="mend what was found, and audit again, with a new key",
@@ -77,29 +80,31 @@ def next_steps(result: Result, of_gaps: Iterable[Advice | None]) -> tuple[Advice
     """Return what to do after an audit of training, the worst fault to catch first.
 
     Args:
-        result: Of any audit; only a training has roads.
+        result: Of any audit; only a training run has stages.
         of_gaps: What to do about each gap; the one with the largest bound to expect
             comes last, unless something was found, which is to be mended first.
     """
     if result.training is None:
         return ()
-    looks = {look.road: look for look in result.training.ledger.looks}
-    unseen: dict[str, list[Road]] = {}
-    for road in _WORST_FIRST:
-        if looks[road].how in (How.NOT_LOOKED_AT, How.ACCEPTED):
-            unseen.setdefault(looks[road].said, []).append(road)
-    roads = [
+    terms = terms_of(result.design.setting.unit)
+    by_stage = {check.stage: check for check in result.training.coverage.checks}
+    unseen: dict[str, list[Stage]] = {}
+    for stage in _WORST_FIRST:
+        if by_stage[stage].status in (Status.NOT_CHECKED, Status.ACCEPTED):
+            unseen.setdefault(checked(by_stage[stage], terms), []).append(stage)
+    stages = [
         Advice(
-            text=f"look at {' and at '.join(roads)}: {said}",
-            catches="; ".join(road.faults for road in roads),
+            text=f"look at {' and at '.join(stage_name(s, terms) for s in stages)}: "
+            f"{said}",
+            catches="; ".join(stage_faults(stage, terms) for stage in stages),
         )
-        for said, roads in unseen.items()
+        for said, stages in unseen.items()
     ]
     if result.faults or result.claim_test.refuted:
-        return _MEND, *roads
+        return _MEND, *stages
     larger = [each for each in of_gaps if each and each.expected is not None]
     best = max(larger, key=lambda each: each.expected or 0.0, default=None)
-    return (*roads, *([replace(best, catches=_SMALLER)] if best else []))
+    return (*stages, *([replace(best, catches=_SMALLER)] if best else []))
 
 
 def modelled_advice(

@@ -23,13 +23,15 @@ from dpaudit.explanation.ladder import known, law_of, modelled, unmodelled
 from dpaudit.explanation.model import Model
 from dpaudit.explanation.values import Advice, Explanation, Step
 from dpaudit.game.configuration import Detectable
+from dpaudit.game.coverage import Check
 from dpaudit.game.design import ThreatModel
-from dpaudit.game.ledger import Look
+from dpaudit.game.findings import Finding
 from dpaudit.game.result import Result
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.game.strength import would_catch
+from dpaudit.game.text.results import head, noise_detected, numbers, shown
+from dpaudit.game.text.terms import capital, terms_of
 from dpaudit.game.verdict import Verdict
-from dpaudit.game.words import capital, head, noise_detected, numbers, shown
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.theory.gap_levels import Gaps
 
@@ -54,7 +56,7 @@ def strength(
     if found is None:
         return would_catch(audit, claim)
     said = f"{noise_detected(found)}."
-    if found.why_not:
+    if found.why_not is not None:
         return f"{said} {would_catch(audit, claim)}".strip()
     if found.factor is None:
         return said
@@ -78,15 +80,20 @@ def _noise(audit: Result, claim: Guarantee, model: Model | None) -> Detectable |
 
 
 _VISIBLE = 5e-4
-_LOOK = Advice(
-    text="look for a fault: less noise, records that count for more, other sampling or "
-    "more that is shown than was said"
-)
 _SHORT = (
     "The guesses fell short of what the model of the training says, so that forecasts "
     "from it do not hold: larger faults may go unseen."
 )
-_FAULT = {"guessing": _LOOK, "exposure": _LOOK}
+
+
+def _look_for_a_fault(unit: str | None) -> dict[str, Advice]:
+    """Return what to do about guesses that no model explains."""
+    record = terms_of(unit).record
+    advice = Advice(
+        text=f"look for a fault: less noise, {record}s that count for more, other "
+        "sampling or more that is shown than was said"
+    )
+    return {"guessing": advice, "exposure": advice}
 
 
 @progress_note("explaining the result")
@@ -122,7 +129,7 @@ def explain(
         [('confidence', 1.0), ('exposure', 0.62), ('statistics', 0.51)]
     """
     _validate.kind("result", result, Result)
-    if result.verdict is Verdict.VOID:
+    if result.verdict is Verdict.INVALID_RUN:
         return _void(result)
     claim = result.claim_test.claim
     refuted = result.claim_test.refuted
@@ -150,8 +157,9 @@ def explain(
     said = "" if refuted else strength(result, claim, model, short=short)
     if short:
         said = f"{said} {_SHORT}".strip()
-    if refuted:
-        advice = {} if result.faults else _FAULT  # a fault names its own cause
+    if refuted:  # a fault names its own cause
+        unit = result.design.setting.unit
+        advice = {} if result.faults else _look_for_a_fault(unit)
     elif not result.faults:
         advice = _with_usual(result, gaps, advice)
     steps = _steps(gaps, advice)
@@ -161,7 +169,7 @@ def explain(
         head=head(result, said),
         numbers=numbers(result),
         shown=shown(result),
-        controls=result.controls,
+        sanity_checks=result.sanity_checks,
         claimed=gaps.rungs[0].epsilon,
         found=result.bound.epsilon_lower,
         delta=result.design.bound_delta,
@@ -171,7 +179,7 @@ def explain(
         remainder=gaps.remainder or 0.0,
         strength=said,
         advice=next_steps(result, (step.advice for step in steps)),
-        looks=_looks(result),
+        checks=_checks(result),
         assumptions=_assumptions(result),
         not_exercised=() if result.training else result.not_exercised,
         remarks=_remarks(result),
@@ -189,7 +197,7 @@ def _void(result: Result) -> Explanation:
         head=head(result),
         numbers="",
         shown="",
-        controls=result.controls,
+        sanity_checks=result.sanity_checks,
         claimed=result.claim_test.claim.epsilon_at(delta),
         found=0.0,
         delta=delta,
@@ -199,7 +207,7 @@ def _void(result: Result) -> Explanation:
         remainder=0.0,
         strength="",
         advice=(),
-        looks=_looks(result),
+        checks=_checks(result),
         assumptions=(),
         not_exercised=() if result.training else result.not_exercised,
         remarks=_remarks(result),
@@ -207,11 +215,11 @@ def _void(result: Result) -> Explanation:
     )
 
 
-def _looks(result: Result) -> tuple[Look, ...]:
-    return () if result.training is None else result.training.ledger.looks
+def _checks(result: Result) -> tuple[Check, ...]:
+    return () if result.training is None else result.training.coverage.checks
 
 
-def _remarks(result: Result) -> tuple[str, ...]:
+def _remarks(result: Result) -> tuple[Finding, ...]:
     return () if result.training is None else result.training.remarks
 
 
@@ -285,7 +293,7 @@ def _with_usual(
 
 def _assumptions(audit: Result) -> tuple[str, ...]:
     """Return what the bound and the verdict rest on."""
-    design = audit.design
+    design, record = audit.design, terms_of(audit.design.setting.unit).record
     found = [
         (
             "the coins were fair, independent and unknown to the program and the "
@@ -308,7 +316,7 @@ def _assumptions(audit: Result) -> tuple[str, ...]:
     ]
     if design.threat_model is ThreatModel.KNOWN_RECORDS:
         found.append(
-            "the claim is one about somebody who knows all other records, as an "
+            f"the claim is one about somebody who knows all other {record}s, as an "
             "accountant's is"
         )
     return tuple(found)

@@ -14,6 +14,7 @@ from dpaudit.dpsgd.planning.as_run import training_of
 from dpaudit.dpsgd.planning.limit import training_limit
 from dpaudit.game.configuration import RunConfiguration, StepsAlike
 from dpaudit.game.design import Design, ThreatModel
+from dpaudit.game.findings import Finding
 from dpaudit.game.result import Result
 from dpaudit.privacy.guarantees import GaussianDP, Guarantee
 from dpaudit.theory.gap_levels import Estimate
@@ -119,8 +120,8 @@ def _run(result: Result) -> Training | None:
     if result.training is None:
         return _planned(result.design)
     run = result.training.configuration
-    found = "" if run is None else training_of(run)
-    if isinstance(found, str) or len(found) > 1:
+    found = () if run is None else training_of(run)
+    if isinstance(found, Finding) or len(found) != 1:
         return None
     plain = found[0].sufficient() if found[0].takes_turns else found[0]
     return None if plain.takes_turns else plain

@@ -6,9 +6,11 @@ from typing import final
 
 from dpaudit.bounds.bound import rounded_down
 from dpaudit.errors import on_one_line
-from dpaudit.game.ledger import Look
-from dpaudit.game.verdict import Control, Verdict
-from dpaudit.game.words import looked, of_unit, opening
+from dpaudit.game.coverage import Check
+from dpaudit.game.findings import Finding
+from dpaudit.game.text.findings import sentence
+from dpaudit.game.text.results import check_line, opening
+from dpaudit.game.verdict import Verdict
 from dpaudit.theory.gap_levels import Estimate, no_more_than
 
 __all__ = ["Advice", "Explanation", "Step"]
@@ -99,7 +101,7 @@ class Explanation:
             one line; of a training what was found, and what was looked at.
         numbers: What was found beside what is claimed; "" if the audit is void.
         shown: How sure that is, and against whom; "" if the audit is void.
-        controls: What was looked at to see whether there was anything to see.
+        sanity_checks: Whether there was anything to see.
         claimed: The claim's epsilon at delta.
         found: The lower bound on epsilon at delta; 0 if the audit is void.
         delta: Of both.
@@ -111,9 +113,9 @@ class Explanation:
             explains.
         strength: What the audit would have caught; "" if it caught something.
         advice: What to do next, what would catch the worst fault first.
-        looks: Of a training, each road and how it was looked at.
+        checks: Of a training run, each pipeline stage and how it was checked.
         assumptions: What the statements rest on.
-        not_exercised: What was not run through; of a training ``looks`` says it.
+        not_exercised: What was not run through; of a training ``checks`` say it.
         remarks: What was noticed besides.
         notice: What to know before anything else: that, and why, nobody checked the
             result; "" if there is nothing.
@@ -127,7 +129,7 @@ class Explanation:
     head: tuple[str, ...]
     numbers: str
     shown: str
-    controls: tuple[Control, ...]
+    sanity_checks: tuple[Finding, ...]
     claimed: float
     found: float
     delta: float
@@ -137,10 +139,10 @@ class Explanation:
     remainder: float
     strength: str
     advice: tuple[Advice, ...]
-    looks: tuple[Look, ...]
+    checks: tuple[Check, ...]
     assumptions: tuple[str, ...]
     not_exercised: tuple[str, ...]
-    remarks: tuple[str, ...]
+    remarks: tuple[Finding, ...]
     notice: str = ""
     unit: str | None = None
     most: Estimate | None = None
@@ -183,24 +185,28 @@ class Explanation:
                 f"{i}. {on_one_line(str(a))}." for i, a in enumerate(self.advice, 1)
             )
             parts.append("\n".join(["What to do next, by what it would catch:", *said]))
-        if self.outcome is not Verdict.VOID:
+        if self.outcome is not Verdict.INVALID_RUN:
             parts += [f"From the claim to the bound ({self.model}):\n{self.table()}"]
             parts += [self._step(step) for step in self.steps]
             parts += [no_more_than(self.most)] if self.most else []
         for title, lines in (
-            ("Looked at", tuple(each.said for each in self.controls)),
+            ("Looked at", self.said(self.sanity_checks)),
             ("This rests on", self.assumptions),
             ("Not exercised", self.not_exercised),
-            ("Roads", tuple(map(self._road, self.looks))),
-            ("Noticed", self.remarks),
+            ("Roads", tuple(map(self._stage, self.checks))),
+            ("Noticed", self.said(self.remarks)),
         ):
             if lines:
                 said = (f"- {on_one_line(each)}" for each in lines)
                 parts.append("\n".join([f"{title}:", *said]))
-        return of_unit(self.unit, "\n\n".join(parts))
+        return "\n\n".join(parts)
 
-    def _road(self, look: Look) -> str:
-        return f"{look.road}, {looked(look.how, self.outcome)}: {look.said}"
+    def said(self, findings: tuple[Finding, ...]) -> tuple[str, ...]:
+        """Return what findings say."""
+        return tuple(sentence(each, self.unit) for each in findings)
+
+    def _stage(self, check: Check) -> str:
+        return check_line(check, self.outcome, self.unit)
 
     def _step(self, step: Step) -> str:
         return step.sentence + (f"\n  To do: {step.advice}." if step.advice else "")

@@ -42,6 +42,5 @@ from dpaudit.game.rules import SeparateRuns as SeparateRuns
 from dpaudit.game.scores import audit_scores as audit_scores
 from dpaudit.game.setting import Setting as Setting
 from dpaudit.game.transcript import Transcript as Transcript
-from dpaudit.game.verdict import Arrival as Arrival
-from dpaudit.game.verdict import Control as Control
+from dpaudit.game.verdict import SignalRecovery as SignalRecovery
 from dpaudit.game.verdict import Verdict as Verdict

@@ -32,7 +32,7 @@ Reference: docs/explanation/ceilings.md.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import combinations
 from math import log
@@ -58,10 +58,11 @@ from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.readings import Bets, Counts, Reading
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.findings import Finding, Status
 from dpaudit.game.key_use import same_output
 from dpaudit.game.result import Result, bound_of, check_reading
-from dpaudit.game.verdict import Control, Verdict, verdict_of
-from dpaudit.game.words import beside, opening, surety
+from dpaudit.game.text.results import beside, opening, reason, surety, threat
+from dpaudit.game.verdict import Decision, Verdict, decide
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.stats.binomial import log_odds_limit
 from dpaudit.stats.combine import fisher
@@ -90,50 +91,73 @@ class CombinedResult:
     claim_test: ClaimTest
     p_values: tuple[float, ...]
     could_refute: bool
+    _decided: list[Decision] = field(
+        init=False, repr=False, compare=False, default_factory=list
+    )
 
     @property
     def verdict(self) -> Verdict:
-        """How the audit ended, in one word."""
-        return self._ended()[0]
+        """How the audit ended."""
+        return self.decision.verdict
 
     @property
     def reason(self) -> str:
-        """Why the audit is void or inconclusive, or which fault; "" otherwise."""
-        return self._ended()[1]
+        """Why it is invalid or inconclusive, or which fault was found; "" otherwise."""
+        return reason(self.decision)
 
     @property
-    def controls(self) -> tuple[Control, ...]:
-        """What was looked at in each run, and what it makes of all of them.
+    def sanity_checks(self) -> tuple[Finding, ...]:
+        """The sanity checks of each run, and what they make of all of them.
 
-        One void run makes all void. One that saw no effect does not make all
+        One invalid run makes all invalid. One that saw no effect does not make all
         inconclusive, as long as another saw one.
         """
-        unseen = all(
-            any(e.spoils is Verdict.INCONCLUSIVE for e in (*run.missing, *run.controls))
-            for run in self.runs
-        )
+        unseen = self._unseen()
         return tuple(
             replace(
-                control,
-                said=f"run {number}: {control.said}",
-                spoils=control.spoils
-                if unseen or control.spoils is Verdict.VOID
-                else None,
+                check,
+                numbers={**check.numbers, "run": number},
+                status=check.status
+                if unseen or check.status is not Status.INCONCLUSIVE
+                else Status.PASSED,
             )
             for number, run in enumerate(self.runs, 1)
-            for control in (*run.missing, *run.controls)
+            for check in run.sanity_checks
         )
 
-    def _ended(self) -> tuple[Verdict, str]:
-        return verdict_of(
+    def _unseen(self) -> bool:
+        """Return whether each run by itself leaves the audit without an answer."""
+        return all(
+            run.uncovered
+            or any(e.status is Status.INCONCLUSIVE for e in run.sanity_checks)
+            for run in self.runs
+        )
+
+    @property
+    def decision(self) -> Decision:
+        """How the audit ended, and what decided it: decided once, when it is asked."""
+        if not self._decided:
+            self._decided.append(self._decide())
+        return self._decided[0]
+
+    def _decide(self) -> Decision:
+        unseen = self._unseen()
+        uncovered = [
+            replace(each, run=number)
+            for number, run in enumerate(self.runs, 1)
+            for each in run.uncovered
+            if unseen
+        ]
+        faults = [
+            replace(fault, numbers={**fault.numbers, "run": number})
+            for number, run in enumerate(self.runs, 1)
+            for fault in run.faults
+        ]
+        return decide(
             refuted=self.claim_test.refuted,
             could=self.could_refute,
-            controls=self.controls,
-            faults=[
-                f"run {number}: {fault}"
-                for number, run in enumerate(self.runs, 1)
-                for fault in run.faults
-            ],
+            checks=(*uncovered, *self.sanity_checks),
+            faults=faults,
         )
 
     @property
@@ -148,11 +172,13 @@ class CombinedResult:
 
     def __str__(self) -> str:
         said = opening(self.verdict, self.reason)
-        return said if self.verdict is Verdict.VOID else f"{said} {self.details()}"
+        return (
+            said if self.verdict is Verdict.INVALID_RUN else f"{said} {self.details()}"
+        )
 
     def details(self) -> str:
         """Return what was shown of the claim, and how sure that is."""
-        observers = sorted({run.design.threat_model.plain for run in self.runs})
+        observers = sorted({threat(run) for run in self.runs})
         added = ", their counts added up as their designs say" if self.pooled else ""
         test, found = self.claim_test, self.bound
         return (

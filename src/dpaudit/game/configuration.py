@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
-from dpaudit._codec import Words
 from dpaudit.errors import InvalidInputError
+from dpaudit.game.findings import Finding
 
 __all__ = [
     "Detectable",
@@ -167,7 +167,7 @@ class RunConfiguration:
         per_coordinate: Canaries at each.
         participation: Which canaries may participate when.
         strategy: How noise is correlated from step to step; empty if it is not.
-        unmodelled: What about the canaries of this run no forecast allows for; "" if
+        unmodelled: What about the canaries of this run no forecast allows for; None if
             there is nothing.
 
     Example:
@@ -181,7 +181,7 @@ class RunConfiguration:
     per_coordinate: int = 1
     participation: Participation = Participation()
     strategy: tuple[StrategyColumns, ...] = ()
-    unmodelled: Words = ""
+    unmodelled: Finding | None = None
 
     def __post_init__(self) -> None:
         _validate.make_whole(self, coordinates=1, per_coordinate=1)
@@ -205,11 +205,11 @@ class Detectable:
         factor: Noise this many times smaller than configured would have refuted the
             claim with probability 0.9; None if that is not known, or if not even noise
             32 times too small would have.
-        why_not: Why it is not known; "" if it is.
+        why_not: Why it is not known; None if it is.
     """
 
     factor: float | None
-    why_not: Words = ""
+    why_not: Finding | None = None
 
     def __post_init__(self) -> None:
         if self.factor is not None:

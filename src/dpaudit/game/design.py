@@ -44,14 +44,22 @@ class ThreatModel(StrEnum):
 
     @property
     def plain(self) -> str:
-        """Who that is, in plain words."""
-        return _WHO[self]
+        """Who that is, in plain words, where records are protected."""
+        return self.described(sees="sees the model at every step", record="record")
+
+    def described(self, *, sees: str, record: str) -> str:
+        """Return who that is, in plain words.
+
+        Args:
+            sees: What an observer of every iterate does.
+            record: What is protected.
+        """
+        return _WHO[self].format(sees=sees, record=record)
 
 
 _WHO = {
-    ThreatModel.ALL_ITERATES: "somebody who sees the model at every step",
-    ThreatModel.KNOWN_RECORDS: "somebody who sees the model at every step and knows "
-    "all other records",
+    ThreatModel.ALL_ITERATES: "somebody who {sees}",
+    ThreatModel.KNOWN_RECORDS: "somebody who {sees} and knows all other {record}s",
     ThreatModel.FINAL_MODEL: "somebody who sees the final model only",
     ThreatModel.OUTPUT: "somebody who sees the output",
 }

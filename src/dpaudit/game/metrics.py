@@ -13,6 +13,7 @@ promise no epsilon at all at a delta of 0.
 from typing import TYPE_CHECKING, TypeAlias
 
 from dpaudit.bounds.bound import ParameterBound
+from dpaudit.game.text.results import not_exercised
 from dpaudit.game.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def metrics_of(result: "Result") -> dict[str, Metric]:
     found = {**_verdict(result), **_evidence(result)}
     if result.training is not None:
         found |= _training(result.training)
-    if result.verdict is Verdict.VOID:
+    if result.verdict is Verdict.INVALID_RUN:
         found = {name: found[name] for name in found if name not in _ABOUT_CLAIM}
     return {f"dpaudit/{name}": value for name, value in found.items()}
 
@@ -76,8 +77,8 @@ def _evidence(result: "Result") -> dict[str, Metric]:
         found["accuracy_caught"] = result.accuracy_caught
     if result.commitment is not None:
         found["commitment"] = result.commitment.sha256
-    if result.not_exercised:
-        found["not_exercised"] = ", ".join(result.not_exercised)
+    if unseen := not_exercised(result):
+        found["not_exercised"] = ", ".join(unseen)
     return found
 
 

@@ -1,6 +1,6 @@
 """The result of an audit: what was found, about which claim, and what it rests on."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from math import log
 from typing import Any, final
@@ -20,22 +20,24 @@ from dpaudit.bounds.methods import KNOWN, test_claim
 from dpaudit.bounds.power import accuracy_caught
 from dpaudit.bounds.readings import Reading
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.game import words
 from dpaudit.game.configuration import Detectable, RunConfiguration
+from dpaudit.game.coverage import Coverage
 from dpaudit.game.design import Commitment, Design
-from dpaudit.game.ledger import Fault, Ledger
+from dpaudit.game.findings import Finding, inconclusive, passed
 from dpaudit.game.metrics import Metric, metrics_of
 from dpaudit.game.rules import AdaptiveCount, JudgingBound, Rules
 from dpaudit.game.score_summary import ScoreSummary
+from dpaudit.game.text import results as text
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import (
-    CHANCE,
-    SURE,
-    Arrival,
-    Control,
+    ALPHA_OF_EFFECT,
+    POWER,
+    Decision,
+    SignalRecovery,
+    Uncovered,
     Verdict,
     better_than_chance,
-    verdict_of,
+    decide,
 )
 from dpaudit.privacy.guarantees import ApproxDP, Guarantee, PureDP
 from dpaudit.stats.binomial import log_odds_limit
@@ -56,7 +58,7 @@ __all__ = [
 ]
 
 
-_NO_LEDGER = Ledger.of((), instead="the record does not say")
+_NOT_RECORDED = Coverage.of((), otherwise="stage.not_recorded")
 HIDDEN = 0.9  # of the evidence; with less a forecast does not hold
 
 
@@ -79,9 +81,9 @@ class TrainingRecord:
         transcript: Every guess, for the record.
         steps: Steps that were seen.
         trusted: What share of the evidence real gradients left, on average.
-        arrival: How the noisy sums answered to the canaries; None if that was not
+        signal: How the noisy sums answered to the canaries; None if that was not
             seen, for example as none joined a step.
-        ledger: Every road from a record to the model, and how it was looked at.
+        coverage: Every pipeline stage, and how it was checked.
         remarks: What was noticed without any statistics.
         reported: The epsilon that the framework's own accountant reports at the
             design's delta; None if it was not asked.
@@ -97,14 +99,12 @@ class TrainingRecord:
     transcript: Transcript
     steps: int
     trusted: float
-    arrival: Arrival | None = None
-    remarks: tuple[str, ...] = ()
-    ledger: Ledger = _NO_LEDGER
+    signal: SignalRecovery | None = None
+    remarks: tuple[Finding, ...] = ()
+    coverage: Coverage = _NOT_RECORDED
     reported: float | None = None
     configuration: RunConfiguration | None = None
     detectable: Detectable | None = None
-
-    optional = ("ledger", "reported", "configuration", "detectable")
 
     def __post_init__(self) -> None:
         _validate.whole_number("steps", self.steps)
@@ -135,9 +135,9 @@ class Result(Document):
             refute the claim with chance 0.9; None if not even all right would have, or
             if the rules do not count guesses.
         not_exercised: Parts of the mechanism that this audit did not run through.
-        controls: What was looked at to see whether there was anything to see.
+        sanity_checks: Whether there was anything to see.
         scores: What the guesser's scores looked like, if they were kept; for pictures.
-        training: What is known besides where a training was audited.
+        training: What is known besides where a training run was audited.
     """
 
     design: Design
@@ -148,9 +148,12 @@ class Result(Document):
     design_test: ClaimTest
     accuracy_caught: float | None
     not_exercised: tuple[str, ...]
-    controls: tuple[Control, ...] = ()
+    sanity_checks: tuple[Finding, ...] = ()
     scores: ScoreSummary | None = None
     training: TrainingRecord | None = None
+    _decided: list[Decision] = field(
+        init=False, repr=False, compare=False, default_factory=list
+    )
 
     form = "dpaudit.result.1"
     derived = ("verdict",)
@@ -173,8 +176,8 @@ class Result(Document):
 
     @property
     def refuted(self) -> bool:
-        """Whether the claim is refuted; wrongly so with chance at most alpha."""
-        return self.verdict is Verdict.REFUTED
+        """Whether the claim is refuted; wrongly so with probability at most alpha."""
+        return self.verdict is Verdict.CLAIM_REFUTED
 
     @property
     def p_value(self) -> float:
@@ -188,13 +191,20 @@ class Result(Document):
 
     @property
     def verdict(self) -> Verdict:
-        """How the audit ended, in one word."""
-        return self._ended()[0]
+        """How the audit ended."""
+        return self.decision.verdict
+
+    @property
+    def decision(self) -> Decision:
+        """How the audit ended, and what decided it: decided once, when it is asked."""
+        if not self._decided:
+            self._decided.append(self._decide())
+        return self._decided[0]
 
     @property
     def reason(self) -> str:
-        """Why the audit is void or inconclusive, or which fault; "" otherwise."""
-        return self._ended()[1]
+        """Why the run is invalid or inconclusive, or which fault; "" otherwise."""
+        return text.reason(self.decision, self.design.setting.unit)
 
     @property
     def could_refute(self) -> bool:
@@ -226,21 +236,21 @@ class Result(Document):
         return self.bound.method not in {*KNOWN, self.design.rules.bound().method}
 
     @property
-    def faults(self) -> tuple[Fault, ...]:
+    def faults(self) -> tuple[Finding, ...]:
         """What was found to be wrong, whatever the claim."""
-        return self.training.ledger.faults if self.training else ()
+        return self.training.coverage.faults if self.training else ()
 
     @property
-    def missing(self) -> tuple[Control, ...]:
-        """What was not checked of a training and must be; () if all was."""
-        said = self.training.ledger.unchecked() if self.training else ""
-        return (Control(said=said, spoils=Verdict.INCONCLUSIVE),) if said else ()
+    def uncovered(self) -> tuple[Uncovered, ...]:
+        """Stages that must be checked and were not; () if all were."""
+        missing = self.training.coverage.missing() if self.training else ()
+        return (Uncovered(checks=missing),) if missing else ()
 
-    def _ended(self) -> tuple[Verdict, str]:
-        return verdict_of(
+    def _decide(self) -> Decision:
+        return decide(
             refuted=self.claim_test.refuted,
             could=self.could_refute,
-            controls=(*self.missing, *self.controls),
+            checks=(*self.uncovered, *self.sanity_checks),
             faults=self.faults,
         )
 
@@ -251,10 +261,10 @@ class Result(Document):
         return hash(self.to_json())
 
     def __str__(self) -> str:
-        return words.sentence(self)
+        return text.sentence(self)
 
     def _repr_html_(self) -> str:
-        return words.html(self)
+        return text.html(self)
 
     def metrics(self) -> dict[str, Metric]:
         """Return a flat dict of numbers, and the words they need, for any logger.
@@ -271,7 +281,7 @@ class Result(Document):
             >>> round(found["dpaudit/epsilon_lower"], 6), found["dpaudit/delta"]
             (0.702214, 0.0)
             >>> found["dpaudit/verdict"], found["dpaudit/tier"]
-            ('refuted', 'A')
+            ('claim refuted', 'A')
         """
         return metrics_of(self)
 
@@ -281,7 +291,7 @@ def conclude(
     *,
     commitment: Commitment,
     not_exercised: tuple[str, ...] = (),
-    controls: tuple[Control, ...] = (),
+    sanity_checks: tuple[Finding, ...] = (),
     scores: ScoreSummary | None = None,
 ) -> Result:
     """Judge a transcript by the bound that belongs to its rules.
@@ -292,7 +302,7 @@ def conclude(
         transcript: What the referee recorded.
         commitment: The commitment that the game was opened with.
         not_exercised: Parts of the mechanism that the audit did not run through.
-        controls: What was looked at to see whether there was anything to see.
+        sanity_checks: Whether there was anything to see.
         scores: What the guesser's scores looked like.
     """
     return judge(
@@ -300,7 +310,7 @@ def conclude(
         design=transcript.design,
         commitment=commitment,
         not_exercised=not_exercised,
-        controls=(*controls, *guesses_made(transcript)),
+        sanity_checks=(*sanity_checks, *guesses_made(transcript)),
         scores=scores,
     )
 
@@ -312,7 +322,7 @@ def judge(
     commitment: Commitment | None,
     bound: JudgingBound | None = None,
     not_exercised: tuple[str, ...] = (),
-    controls: tuple[Control, ...] = (),
+    sanity_checks: tuple[Finding, ...] = (),
     scores: ScoreSummary | None = None,
 ) -> Result:
     """Judge what was read of a game that was played by the design's rules.
@@ -327,8 +337,8 @@ def judge(
         commitment: The commitment that the game was opened with.
         bound: Another bound than that of the rules, if it is valid for the game.
         not_exercised: Parts of the mechanism that the audit did not run through.
-        controls: What was looked at to see whether there was anything to see:
-            ``effect_seen`` where nothing else shows that canaries went in.
+        sanity_checks: Whether there was anything to see: ``effect_seen`` where nothing
+            else shows that canaries went in.
         scores: What the guesser's scores looked like.
 
     Raises:
@@ -350,12 +360,12 @@ def judge(
         design_test=test,
         accuracy_caught=caught,
         not_exercised=not_exercised,
-        controls=controls,
+        sanity_checks=sanity_checks,
         scores=scores,
     )
 
 
-def effect_seen(reading: Reading, *, design: Design) -> Control:
+def effect_seen(reading: Reading, *, design: Design) -> Finding:
     """Return whether guesses show by themselves that canaries went in.
 
     Guesses about a program that no canary ever reached are right by chance alone, and
@@ -367,18 +377,20 @@ def effect_seen(reading: Reading, *, design: Design) -> Control:
         >>> rules, claim = OneRun(guesses=100), PureDP(epsilon=1.0)
         >>> design = Design(canaries=100, rules=rules, claim=claim)
         >>> lucky = Counts(canaries=100, guesses=100, correct=58)
-        >>> print(effect_seen(lucky, design=design).spoils)
+        >>> print(effect_seen(lucky, design=design).status)
         inconclusive
     """
     nothing = PureDP(epsilon=0.0, adjacency=design.claim.adjacency)
     # At epsilon = 0 itself, wherever the rules begin to test.
     log_p = design.rules.bound().log_p_value(reading, epsilon=0.0, delta=0.0)
     p_value = probability(log_p)
-    return better_than_chance(ClaimTest(claim=nothing, p_value=p_value, alpha=SURE))
+    return better_than_chance(
+        ClaimTest(claim=nothing, p_value=p_value, alpha=ALPHA_OF_EFFECT)
+    )
 
 
-def guesses_made(transcript: Transcript) -> tuple[Control, ...]:
-    """Say how many guesses were committed to and not made; () if all were made.
+def guesses_made(transcript: Transcript) -> tuple[Finding, ...]:
+    """Return how many guesses were committed to and not made; () if all were made.
 
     They count as wrong. Where the claim could not be refuted any more
     (``could_refute``), that is why. Of a ranking the best few count, whatever was left
@@ -392,16 +404,16 @@ def guesses_made(transcript: Transcript) -> tuple[Control, ...]:
     could = could_refute(design.claim, reading, alpha=design.alpha, bound=bound)
     if could and design.rules.ordered:
         return ()
-    said = (
-        f"{committed - made:,} of the {committed:,} guesses that were committed to "
-        "were not made, and count as wrong; commit to fewer before the run"
+    make = passed if could else inconclusive
+    adaptive = isinstance(design.rules, AdaptiveCount)
+    missing = committed - made
+    return (
+        make(
+            "guesses_not_made", missing=missing, committed=committed, adaptive=adaptive
+        ),
     )
-    if isinstance(design.rules, AdaptiveCount):
-        said += ", as dpaudit.theory.posterior.plan_count plans them"
-    return (Control(said=said, spoils=None if could else Verdict.INCONCLUSIVE),)
 
 
-@lru_cache(maxsize=8)  # the word of one result is asked for often
 def could_refute(
     claim: Guarantee, reading: Reading, *, alpha: float, bound: GameBound[Any]
 ) -> bool:
@@ -489,7 +501,7 @@ def _accuracy_caught(
         canaries=counts.canaries,
         guesses=counts.guesses,
         alpha=alpha,
-        power=CHANCE,
+        power=POWER,
         bound=bound,
         abstained=counts.abstained,
     )

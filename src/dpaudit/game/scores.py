@@ -23,11 +23,12 @@ from dpaudit.bounds.readings import Reading
 from dpaudit.errors import Remedy, VoidAuditError
 from dpaudit.game.coins import Coins
 from dpaudit.game.design import Commitment, Design, check_own_coins
+from dpaudit.game.findings import Finding
 from dpaudit.game.lots import Lots
 from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.rules import OneRun, Rules
 from dpaudit.game.score_summary import ScoreSummary
-from dpaudit.game.verdict import Control, decided_by_ties
+from dpaudit.game.verdict import decided_by_ties
 from dpaudit.stats.binomial import log_tails
 
 __all__ = [
@@ -108,7 +109,7 @@ def audit_scores(
         design=design,
         commitment=commitment,
         not_exercised=not_exercised,
-        controls=(
+        sanity_checks=(
             effect_seen(reading, design=design),
             *ties_control(bits, scores, design=design, tie_rng=tie_rng),
         ),
@@ -161,7 +162,7 @@ def ties_control(
     *,
     design: Design,
     tie_rng: np.random.Generator | None = None,
-) -> tuple[Control, ...]:
+) -> tuple[Finding, ...]:
     """Return what ``audit_scores`` says of ties that no lots decided; () of others."""
     if _lots(bits, design, tie_rng) is not None:
         return ()

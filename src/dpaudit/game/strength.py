@@ -1,6 +1,6 @@
 """What an audit would have caught, from its design alone.
 
-"No violation found" is worth what the audit could have refuted. Where guesses are
+"No violation detected" is worth what the audit could have refuted. Where guesses are
 counted it is how often independent guesses would have had to be right. Elsewhere it is
 what such guesses would have done, found by trying: randomised response of rising
 epsilon, every canary guessed, right guesses spread evenly. Neither needs a model of
@@ -18,7 +18,7 @@ from dpaudit.bounds.power import accuracy_caught
 from dpaudit.bounds.readings import Counts
 from dpaudit.game.design import Design
 from dpaudit.game.result import Result, claim_bound, could_refute
-from dpaudit.game.verdict import CHANCE
+from dpaudit.game.verdict import POWER
 from dpaudit.privacy.guarantees import Guarantee
 
 __all__ = ["would_catch"]
@@ -67,7 +67,7 @@ def _accuracy(audit: Result, claim: Guarantee, counts: Counts) -> str:
         canaries=counts.canaries,
         guesses=counts.guesses,
         alpha=audit.design.alpha,
-        power=CHANCE,
+        power=POWER,
         bound=claim_bound(audit),
         abstained=counts.abstained,
     )
@@ -75,7 +75,7 @@ def _accuracy(audit: Result, claim: Guarantee, counts: Counts) -> str:
         return _COULD_NOT
     return (
         f"Guesses right {ceil(1000 * a) / 10:g} % of the time would have refuted it "
-        f"with chance {CHANCE:g}, as of a program that gives away epsilon = "
+        f"with chance {POWER:g}, as of a program that gives away epsilon = "
         f"{ceil(100 * _as_epsilon(a)) / 100:.2f} of every canary; smaller "
         "faults may go unseen."
     )
@@ -96,7 +96,7 @@ def _leak(design: Design, claim: Guarantee) -> str:
         if high > _LARGEST:
             return (
                 "It would hardly have refuted the claim: not even guesses that are all "
-                f"but always right would have done so with chance about {CHANCE:g}."
+                f"but always right would have done so with chance about {POWER:g}."
             )
     low = high / 2 if high > 1 else 0.0
     for _ in range(_HALVINGS):
@@ -105,7 +105,7 @@ def _leak(design: Design, claim: Guarantee) -> str:
         low, high = (low, middle) if caught else (middle, high)
     return (
         f"A program that gives away epsilon = {ceil(100 * high) / 100:.2f} of every "
-        f"canary would have been refuted with chance about {CHANCE:g}; smaller faults "
+        f"canary would have been refuted with chance about {POWER:g}; smaller faults "
         "may go unseen."
     )
 
@@ -118,4 +118,4 @@ def _caught(design: Design, claim: Guarantee, epsilon: float) -> bool:
         tried = rules.read_alike(right, chance, canaries=design.canaries)
         bound, alpha = rules.bound(), design.alpha
         times += test_claim(claim, tried, alpha=alpha, bound=bound).refuted
-    return times >= CHANCE * _TRIES
+    return times >= POWER * _TRIES

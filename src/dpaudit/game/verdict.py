@@ -1,104 +1,90 @@
-"""How an audit ended, in one word, and what was looked at to be sure of it.
+"""How an audit ended, and the sanity checks that this rests on.
 
 A claim that was not refuted may be right, or the audit may have seen nothing. So three
-things are asked before "no violation found" is said. Did what was planted arrive, as
-far as can be told? Could the audit have refuted the claim at all? Was any effect seen,
-where nothing else shows that there was something to see? A control answers one of them.
-One that fails spoils the verdict: the audit is void, as it was another run than the one
-that was designed, or it is inconclusive, as nothing was tested.
+things are asked before "no violation detected" is said. Was the signal of the canaries
+recovered, as far as can be told? Could the audit have refuted the claim at all? Was any
+effect seen, where nothing else shows that there was something to see? A sanity check
+answers one of them. One that fails spoils the verdict: the run is invalid, as it was
+another run than the one that was designed, or the audit is inconclusive, as nothing was
+tested.
 
-Where several words hold, the first of void, refuted, fault found, inconclusive is said.
-A fault found is something that is wrong whatever the claim (``ledger``). No control
-makes a refutation: the chance of refuting a true claim is at most alpha over all runs,
-void ones included. A void run is spent: whoever repeats runs until one is not void has
-another chance of being wrong than alpha.
+Where several verdicts hold, the first of invalid run, claim refuted, fault found,
+inconclusive is given. A fault is something that is wrong whatever the claim
+(``coverage``). No sanity check makes a refutation: the probability of refuting a true
+claim is at most alpha over all runs, invalid ones included. An invalid run is spent:
+whoever repeats runs until one is valid has another false-positive rate than alpha.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Literal, final
+from typing import ClassVar, Final, TypeAlias, final
 
 from dpaudit import _validate
-from dpaudit._codec import Words
-from dpaudit.bounds.bound import ClaimTest, p_value_text
+from dpaudit.bounds.bound import ClaimTest
 from dpaudit.errors import InvalidInputError
+from dpaudit.game.coverage import Check
+from dpaudit.game.findings import Finding, Status, inconclusive, invalid, passed
 
 __all__ = [
-    "CHANCE",
-    "SURE",
-    "Arrival",
-    "Control",
+    "ALPHA_OF_EFFECT",
+    "CHANCE_RATE",
+    "POWER",
+    "TIES",
+    "Decision",
+    "SignalRecovery",
+    "Uncovered",
     "Verdict",
     "better_than_chance",
+    "decide",
     "decided_by_ties",
-    "speaks_of_chance",
-    "speaks_of_ties",
-    "verdict_of",
 ]
 
-CHANCE: Final = 0.9  # with which a fault counts as caught
-SURE: Final = 0.001  # chance of taking guesses by pure chance for better ones
+POWER: Final = 0.9  # with which a fault counts as detected
+ALPHA_OF_EFFECT: Final = 0.001  # probability of taking pure chance for an effect
+CHANCE_RATE: Final = "better_than_chance"  # codes of findings that others make anew
+TIES: Final = "ties"
 _ERRORS: Final = 5.0  # that a slope may be from where it should be: luck does it
 # once in two million runs
 _CLOSE: Final = 0.1  # a slope this close to 1 is fine however small its error
 _VAGUE: Final = 0.25  # an error from which on 0 and 1 cannot be told apart
-_BETTER: Final = "the guesses are better than chance"
-_TIES: Final = "ties decided"
-_MANY_TIES: Final = 0.05  # of the guesses; above this the result says what to do
-_NOT_BETTER: Final = (
-    "no effect of any canary was seen: the guesses are not clearly better than chance"
-)
 
 
 @final
 class Verdict(StrEnum):
-    """One word for how an audit ended.
+    """How an audit ended.
 
     Example:
-        >>> print(Verdict.NO_VIOLATION_FOUND, Verdict.NO_VIOLATION_FOUND.exit_code)
-        no violation found 0
+        >>> ended = Verdict.NO_VIOLATION_DETECTED
+        >>> print(ended, ended.exit_code)
+        no violation detected 0
     """
 
-    VOID = "void"
-    REFUTED = "refuted"
+    INVALID_RUN = "invalid run"
+    CLAIM_REFUTED = "claim refuted"
     FAULT_FOUND = "fault found"
     INCONCLUSIVE = "inconclusive"
-    NO_VIOLATION_FOUND = "no violation found"
+    NO_VIOLATION_DETECTED = "no violation detected"
 
     @property
     def exit_code(self) -> int:
-        """What a command that judges exits with; 2 is misuse."""
+        """What a command that judges exits with; 2 is a usage error."""
         return _EXIT_CODES[self]
 
 
 _EXIT_CODES: Final = {
-    Verdict.NO_VIOLATION_FOUND: 0,
-    Verdict.REFUTED: 1,
+    Verdict.NO_VIOLATION_DETECTED: 0,
+    Verdict.CLAIM_REFUTED: 1,
     Verdict.INCONCLUSIVE: 3,
-    Verdict.VOID: 4,
+    Verdict.INVALID_RUN: 4,
     Verdict.FAULT_FOUND: 5,
 }
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Control:
-    """Something that was looked at to see whether the audit could have seen anything.
-
-    Attributes:
-        said: What was seen, as part of a sentence.
-        spoils: What it makes of the verdict if it failed; None if it did not.
-    """
-
-    said: Words
-    spoils: Literal[Verdict.VOID, Verdict.INCONCLUSIVE] | None = None
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrival:
-    """How the noisy sums answered to the canaries that were put in.
+class SignalRecovery:
+    """How much of the canaries' signal was recovered from the noisy sums.
 
     Attributes:
         slope: What of a canary showed, over its size; 1 if it arrived as it was.
@@ -108,10 +94,9 @@ class Arrival:
             the sums, as it does with records.
 
     Example:
-        >>> print(Arrival(slope=0.998, error=0.031, steps=100))
-        canaries arrived: slope 0.998 ± 0.031, where 1 is expected
-        >>> print(Arrival(slope=0.02, error=0.031, steps=100))
-        no canary arrived: slope 0.020 ± 0.031, where 1 is expected
+        >>> signal = SignalRecovery(slope=0.02, error=0.031, steps=100)
+        >>> signal.outcome, signal.check(refuted=False).status.value
+        ('lost', 'invalid run')
     """
 
     slope: float
@@ -134,24 +119,18 @@ class Arrival:
         """Whether the slope is far from 1."""
         return not self._near(1.0)
 
-    def __str__(self) -> str:
-        digits = 2 if self.error >= 0.1 else 3
-        slope = f"slope {self.slope:.{digits}f} ± {self.error:.{digits}f}"
+    @property
+    def outcome(self) -> str:
+        """Whether the signal was recovered, and if not, what became of it."""
         if self.vague:
-            return (
-                f"whether canaries arrived cannot be told: {slope}, where 1 is expected"
-            )
+            return "vague"
         if not self.off:
-            return f"canaries arrived: {slope}, where 1 is expected"
+            return "recovered"
         if abs(self.slope) <= _ERRORS * self.error:
-            what = "no canary arrived"
-        elif self._near(-1.0):
-            what = "canaries arrived with the wrong sign"
-        else:
-            what = f"canaries arrived at {self.slope:.3g} times their size"
-        return f"{what}: {slope}, where 1 is expected"
+            return "lost"
+        return "sign_reversed" if self._near(-1.0) else "scaled"
 
-    def control(self, *, refuted: bool) -> Control:
+    def check(self, *, refuted: bool) -> Finding:
         """Return what the slope makes of a verdict.
 
         A claim that was refuted stays so where no canary put in more than a record may:
@@ -160,18 +139,20 @@ class Arrival:
         Args:
             refuted: Whether the claim is refuted.
         """
-        if self.vague:
-            return Control(said=str(self), spoils=Verdict.INCONCLUSIVE)
+        make = passed
         no_more = self.by_program or abs(self.slope) < 1
-        if self.off and not (refuted and no_more):
-            return Control(said=str(self), spoils=Verdict.VOID)
-        return Control(said=str(self))
+        if self.vague:
+            make = inconclusive
+        elif self.off and not (refuted and no_more):
+            make = invalid
+        outcome, slope, error = self.outcome, self.slope, self.error
+        return make("signal", outcome=outcome, slope=slope, error=error)
 
     def _near(self, value: float) -> bool:
         return abs(self.slope - value) <= max(_CLOSE, _ERRORS * self.error)
 
 
-def better_than_chance(silence: ClaimTest) -> Control:
+def better_than_chance(silence: ClaimTest) -> Finding:
     """Return whether guesses show that there was anything to see.
 
     For audits of which nothing else shows that canaries went in: scores, counts.
@@ -183,26 +164,16 @@ def better_than_chance(silence: ClaimTest) -> Control:
     Example:
         >>> from dpaudit import PureDP
         >>> nothing = PureDP(epsilon=0.0)
-        >>> print(better_than_chance(
-        ...     ClaimTest(claim=nothing, p_value=0.25, alpha=0.05)).said)
-        no effect of any canary was seen: the guesses are not clearly better than \
-chance (p = 0.25)
+        >>> found = better_than_chance(
+        ...     ClaimTest(claim=nothing, p_value=0.25, alpha=0.05))
+        >>> found.status.value, found.numbers["p_value"]
+        ('inconclusive', 0.25)
     """
-    p = f"(p {p_value_text(silence.p_value, SURE)})"
-    if silence.p_value <= SURE:
-        return Control(said=f"{_BETTER} {p}")
-    return Control(said=f"{_NOT_BETTER} {p}", spoils=Verdict.INCONCLUSIVE)
+    make = passed if silence.p_value <= ALPHA_OF_EFFECT else inconclusive
+    return make(CHANCE_RATE, p_value=silence.p_value)
 
 
-def speaks_of_chance(control: Control) -> bool:
-    """Return whether a control is one that ``better_than_chance`` makes.
-
-    What it says follows from the guesses, so others can make it anew.
-    """
-    return control.said.startswith((_BETTER, _NOT_BETTER))
-
-
-def decided_by_ties(decided: int, guesses: int) -> tuple[Control, ...]:
+def decided_by_ties(decided: int, guesses: int) -> tuple[Finding, ...]:
     """Return what ties broken against the auditor cost; () if they decided nothing.
 
     Args:
@@ -211,64 +182,80 @@ def decided_by_ties(decided: int, guesses: int) -> tuple[Control, ...]:
 
     Example:
         >>> (few,) = decided_by_ties(3, 1000)
-        >>> print(few.said)
-        ties decided 3 of 1,000 guesses, all against the auditor
+        >>> few.numbers
+        {'decided': 3, 'guesses': 1000}
         >>> decided_by_ties(0, 1000)
         ()
     """
-    if not decided:
-        return ()
-    said = f"{_TIES} {decided:,} of {guesses:,} guesses, all against the auditor"
-    if decided > _MANY_TIES * guesses:
-        said += (
-            "; next time write scores with all their digits, or register the design "
-            "with a key, which breaks ties at random and costs less"
-        )
-    return (Control(said=said),)
+    return (passed(TIES, decided=decided, guesses=guesses),) if decided else ()
 
 
-def speaks_of_ties(control: Control) -> bool:
-    """Return whether a control is one that ``decided_by_ties`` makes."""
-    return control.said.startswith(_TIES)
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Uncovered:
+    """Stages that no claim can do without, and that were not checked.
+
+    Attributes:
+        checks: Of these stages.
+        run: Which of several runs it is about; None if there is one.
+    """
+
+    checks: tuple[Check, ...]
+    run: int | None = None
+
+    status: ClassVar[Status] = Status.INCONCLUSIVE
 
 
-def verdict_of(
+SanityCheck: TypeAlias = Finding | Uncovered
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """How an audit ended, and what decided it.
+
+    Attributes:
+        verdict: How it ended.
+        because: What made it invalid or inconclusive, or which faults were found;
+            () otherwise.
+    """
+
+    verdict: Verdict
+    because: tuple[SanityCheck, ...] = ()
+
+
+def decide(
     *,
     refuted: bool,
     could: bool,
-    controls: Iterable[Control],
-    faults: Iterable[object] = (),
-) -> tuple[Verdict, str]:
-    """Return how an audit ended, and why if it is no answer about the claim.
+    checks: Iterable[SanityCheck],
+    faults: Iterable[Finding] = (),
+) -> Decision:
+    """Return how an audit ended.
 
     Args:
         refuted: Whether the claim is refuted.
         could: Whether the audit could have refuted it at all.
-        controls: What was looked at besides.
+        checks: The sanity checks.
         faults: What was found to be wrong whatever the claim.
 
     Example:
-        >>> lost = Control(said="no canary arrived", spoils=Verdict.VOID)
-        >>> verdict_of(refuted=False, could=True, controls=[lost])
-        (<Verdict.VOID: 'void'>, 'no canary arrived')
+        >>> lost = invalid("signal", outcome="lost")
+        >>> decide(refuted=False, could=True, checks=[lost]).verdict
+        <Verdict.INVALID_RUN: 'invalid run'>
     """
-    failed: dict[Verdict, list[str]] = {}
-    for control in controls:
-        if control.spoils is not None:
-            failed.setdefault(control.spoils, []).append(control.said)
-    if Verdict.VOID in failed:
-        return Verdict.VOID, "; ".join(failed[Verdict.VOID])
+    checks = tuple(checks)
+    spent = tuple(each for each in checks if each.status is Status.INVALID_RUN)
+    if spent:
+        return Decision(verdict=Verdict.INVALID_RUN, because=spent)
     if refuted:
-        return Verdict.REFUTED, ""
-    found = "; ".join(map(str, faults))
+        return Decision(verdict=Verdict.CLAIM_REFUTED)
+    found = tuple(faults)
     if found:
-        return Verdict.FAULT_FOUND, found
+        return Decision(verdict=Verdict.FAULT_FOUND, because=found)
+    unsure = tuple(each for each in checks if each.status is Status.INCONCLUSIVE)
     if not could:
-        failed.setdefault(Verdict.INCONCLUSIVE, []).insert(
-            0,
-            "the audit could not have refuted the claim, not even with every "
-            "guess that was made right",
-        )
-    if Verdict.INCONCLUSIVE in failed:
-        return Verdict.INCONCLUSIVE, "; ".join(failed[Verdict.INCONCLUSIVE])
-    return Verdict.NO_VIOLATION_FOUND, ""
+        unsure = (inconclusive("could_not_refute"), *unsure)
+    if unsure:
+        return Decision(verdict=Verdict.INCONCLUSIVE, because=unsure)
+    return Decision(verdict=Verdict.NO_VIOLATION_DETECTED)

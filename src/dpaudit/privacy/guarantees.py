@@ -74,14 +74,22 @@ class Adjacency(StrEnum):
 
     @property
     def plain(self) -> str:
-        """What is done to it, in plain words."""
-        return _PLAIN_WORDS[self]
+        """What is done to it, in plain words, where records are protected."""
+        return self.described("record")
+
+    def described(self, record: str) -> str:
+        """Return what is done to it, in plain words.
+
+        Args:
+            record: What is protected.
+        """
+        return _PLAIN_WORDS[self].format(record=record)
 
 
 _PLAIN_WORDS = {
-    Adjacency.ADD_REMOVE: "one record more or less",
-    Adjacency.REPLACE_ONE: "one record replaced",
-    Adjacency.ZERO_OUT: "one record replaced by one that adds nothing",
+    Adjacency.ADD_REMOVE: "one {record} more or less",
+    Adjacency.REPLACE_ONE: "one {record} replaced",
+    Adjacency.ZERO_OUT: "one {record} replaced by one that adds nothing",
 }
 
 

@@ -21,9 +21,10 @@ from collections.abc import Iterator
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.explanation import Explanation, explain
-from dpaudit.game import words
 from dpaudit.game.design import ThreatModel
 from dpaudit.game.result import Result
+from dpaudit.game.text import results as text
+from dpaudit.game.text.terms import capital
 from dpaudit.game.verdict import Verdict
 
 __all__ = ["model_card_section"]
@@ -65,7 +66,7 @@ def model_card_section(result: Result, *others: Result, level: int = 2) -> str:
         >>> counts = Counts(canaries=100, guesses=100, correct=90)
         >>> section = model_card_section(judge(counts, design=design, commitment=None))
         >>> section.splitlines()[2]
-        '**Refuted. Epsilon is at least 1.630, where 1 is claimed.**'
+        '**Claim refuted. Epsilon is at least 1.630, where 1 is claimed.**'
     """
     _validate.whole_number("level", level, least=1)
     deepest = 4 if others else 5
@@ -83,10 +84,10 @@ def _of_one(result: Result, level: int) -> Iterator[str]:
     explained = explain(result)
     yield from _first(explained)
     yield _table(result, explained)
-    yield _bullets("Looked at:", tuple(each.said for each in explained.controls))
+    yield _bullets("Looked at:", explained.said(explained.sanity_checks))
     yield _bullets("This rests on:", explained.assumptions)
     yield _bullets("Not exercised by the audit:", explained.not_exercised)
-    yield _bullets("Noticed:", explained.remarks)
+    yield _bullets("Noticed:", explained.said(explained.remarks))
     yield _commitment(result)
     yield f"{'#' * (level + 1)} How to cite"
     yield _citations(result)
@@ -118,13 +119,13 @@ def _together(results: tuple[Result, ...]) -> str:
     """Return what all observers found, in a sentence."""
     said = f"One training, and {len(results)} observers of it."
     for verdict, means in (
-        (Verdict.REFUTED, "Whoever looked, a refuted claim does not hold."),
+        (Verdict.CLAIM_REFUTED, "Whoever looked, a refuted claim does not hold."),
         (Verdict.FAULT_FOUND, "So what was proved of the claim does not apply."),
     ):
         found = sum(each.verdict is verdict for each in results)
         if found:
             who = f"{found} of {len(results)} observers of one training"
-            return f"{words.capital(verdict)} by {who}. {means}"
+            return f"{capital(verdict)} by {who}. {means}"
     return f"{said} None of them refuted the claim, which does not prove it."
 
 
@@ -141,7 +142,7 @@ def _observers(results: tuple[Result, ...]) -> str:
 
 def _numbers(result: Result) -> tuple[str, str]:
     """Return the bound and the p-value, where they say something about the claim."""
-    if result.verdict is Verdict.VOID:
+    if result.verdict is Verdict.INVALID_RUN:
         return "nothing", "none"
     p_value = f"p {result.claim_test.p_text}"
     if result.is_own_bound:
@@ -150,12 +151,14 @@ def _numbers(result: Result) -> tuple[str, str]:
 
 
 def _who(result: Result) -> str:
-    return words.of_unit(result.design.setting.unit, result.design.threat_model.plain)
+    return text.threat(result)
 
 
 def _chance_of_error(results: tuple[Result, ...]) -> str:
     """Say how sure all rows are at once: by the union bound, as they share a run."""
-    alphas = [each.bound.alpha for each in results if each.verdict is not Verdict.VOID]
+    alphas = [
+        each.bound.alpha for each in results if each.verdict is not Verdict.INVALID_RUN
+    ]
     if not alphas:
         return ""
     each = " or ".join(f"{alpha:g}" for alpha in sorted({*alphas}))
@@ -168,7 +171,7 @@ def _chance_of_error(results: tuple[Result, ...]) -> str:
 def _is_low(result: Result) -> bool:
     """Return whether little was shown from the final model."""
     final = result.design.threat_model is ThreatModel.FINAL_MODEL
-    return final and result.verdict not in (Verdict.VOID, Verdict.REFUTED)
+    return final and result.verdict not in (Verdict.INVALID_RUN, Verdict.CLAIM_REFUTED)
 
 
 def _first(explained: Explanation) -> tuple[str, ...]:
@@ -179,17 +182,17 @@ def _first(explained: Explanation) -> tuple[str, ...]:
 
 
 def _table(result: Result, explained: Explanation) -> str:
-    first, *rest = words.facts(result)
-    rows = [first, words.Fact(name="Verdict", value=_word(explained)), *rest]
+    first, *rest = text.facts(result)
+    rows = [first, text.Fact(name="Verdict", value=_word(explained)), *rest]
     if explained.strength and not explained.worth:
         caught = "What would have been caught"
-        rows.append(words.Fact(name=caught, value=explained.strength))
+        rows.append(text.Fact(name=caught, value=explained.strength))
     lines = [f"| {_text(each.name)} | {_text(each.whole)} |" for each in rows]
     return "\n".join(["| What | Value |", "| --- | --- |", *lines])
 
 
 def _word(explained: Explanation) -> str:
-    if explained.outcome is Verdict.NO_VIOLATION_FOUND:
+    if explained.outcome is Verdict.NO_VIOLATION_DETECTED:
         return f"{explained.outcome}, which does not prove the claim"
     return str(explained.outcome)
 

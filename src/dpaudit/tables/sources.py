@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Commitment, Design, check_own_coins
+from dpaudit.game.findings import Finding
 from dpaudit.game.lots import Lots
 from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.score_summary import ScoreSummary
@@ -44,7 +45,7 @@ from dpaudit.game.scores import (
     read_ranks,
     ties_decided,
 )
-from dpaudit.game.verdict import Control, decided_by_ties
+from dpaudit.game.verdict import decided_by_ties
 from dpaudit.tables.columns import (
     USUAL,
     ColumnNames,
@@ -254,7 +255,7 @@ class ScoreLists:
             None if lots is None else lots.at(np.arange(rows)),
             design=design,
         )
-        ties: tuple[Control, ...] = ()
+        ties: tuple[Finding, ...] = ()
         if lots is None:
             decided = ties_decided(scores, bits == 1, design=design)
             ties = decided_by_ties(decided, design.guesses)
@@ -263,7 +264,7 @@ class ScoreLists:
             design=design,
             commitment=key and Commitment.to(key, design),
             not_exercised=not_exercised,
-            controls=(effect_seen(reading, design=design), *ties),
+            sanity_checks=(effect_seen(reading, design=design), *ties),
             scores=ScoreSummary.of(scores, bits),
         )
 

@@ -44,11 +44,12 @@ from dpaudit.engines.engine import Engine
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import BLOCK, Coins, Key
 from dpaudit.game.design import Commitment, Design, check_own_coins
+from dpaudit.game.findings import Finding
 from dpaudit.game.lots import Lots
 from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.rules import Rules
 from dpaudit.game.scores import check_assigned, check_rows, check_rules, moved
-from dpaudit.game.verdict import Control, decided_by_ties
+from dpaudit.game.verdict import decided_by_ties
 from dpaudit.tables.columns import USUAL, ColumnNames
 from dpaudit.tables.extreme_scores import ExtremeScores, ExtremeScoresSoFar
 from dpaudit.tables.histogram import Histogram, HistogramSoFar
@@ -425,7 +426,7 @@ def conclude_scores(
         design=whole.design,
         commitment=whole.commitment,
         not_exercised=not_exercised,
-        controls=(effect_seen(reading, design=whole.design), *ties),
+        sanity_checks=(effect_seen(reading, design=whole.design), *ties),
     )
 
 
@@ -446,13 +447,13 @@ def _check_ids(sets: tuple[IdSet, ...], canaries: int, salt: int) -> None:
         )
 
 
-def _reading(tally: ScoreTally) -> tuple[Reading, tuple[Control, ...]]:
+def _reading(tally: ScoreTally) -> tuple[Reading, tuple[Finding, ...]]:
     """Guess from both ends inwards; return what is read, and what ties decided."""
     rules, n = tally.design.rules, tally.design.canaries
     cells = tally.found.cells(tally.rows, tally.ones)
     lots = _lots(tally, cells)
     found = _correct(cells, tally.design, lots)
-    ties: tuple[Control, ...] = ()
+    ties: tuple[Finding, ...] = ()
     if lots is None:
         # Where every coin is turned over, the worst order becomes the best.
         turned = ScoreBins(counts=cells.counts, ones=cells.counts - cells.ones)

@@ -35,6 +35,7 @@ from dpaudit.errors import ConformanceError, InvalidInputError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import ThreatModel
 from dpaudit.game.result import Result
+from dpaudit.game.text.results import signal_sentence
 from dpaudit.game.verdict import Verdict
 from dpaudit.stats.binomial import log_tails
 from dpaudit.testing.conformance_games import Conformance
@@ -196,7 +197,7 @@ def _check_sums(name: str, trained: Trained, noise: float, false_alarm: float) -
 def _check_honest(name: str, trained: Trained, false_alarm: float) -> None:
     """Refuse a verdict that reassures nobody, whoever recorded what joined."""
     result = trained.result
-    if result.verdict is Verdict.VOID:
+    if result.verdict is Verdict.INVALID_RUN:
         raise ConformanceError(
             f"{name}: the audit of a training with the claimed noise is void: "
             f"{result.reason}"
@@ -222,11 +223,12 @@ def _check_faulty(name: str, trained: Trained) -> None:
             "was seen, can the design refute the claim at all, or does its claim "
             f"follow the noise of the training?{real}"
         )
-    arrival = None if result.training is None else result.training.arrival
-    if arrival is not None and arrival.off:
+    signal = None if result.training is None else result.training.signal
+    if signal is not None and signal.off:
         raise ConformanceError(
             f"{name}: in a training with {_TOO_LITTLE:g} times the claimed noise "
-            f"{arrival}: are they clipped, scaled or averaged on the way?{real}"
+            f"{signal_sentence(signal)}: are they clipped, scaled or averaged on the "
+            f"way?{real}"
         )
 
 

@@ -31,6 +31,7 @@ from dpaudit.errors import VoidAuditError
 from dpaudit.explanation import verdict as verdict_sentence
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Design
+from dpaudit.game.findings import Status
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.key_use import judge_once, transcript_digest
 from dpaudit.game.referee import Referee
@@ -38,7 +39,7 @@ from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.setting import Setting
 from dpaudit.game.transcript import Transcript
-from dpaudit.game.verdict import CHANCE, Verdict
+from dpaudit.game.verdict import POWER, Verdict
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.testing.calling import Calling, Neighbours, OneRecord, OneValue, seeded
 from dpaudit.testing.feature_selection import (
@@ -107,7 +108,7 @@ class FunctionResult:
     @property
     def refuted(self) -> bool:
         """Whether the claim is refuted; wrongly so with chance at most alpha."""
-        return self.verdict is Verdict.REFUTED
+        return self.verdict is Verdict.CLAIM_REFUTED
 
     @property
     def verdict(self) -> Verdict:
@@ -128,7 +129,7 @@ class FunctionResult:
             self.sentence(),
             f"Not looked at: {'; '.join(self.audit.not_exercised)}.",
             self.evidence(),
-            *([] if self.verdict is Verdict.VOID else [self.strength()]),
+            *([] if self.verdict is Verdict.INVALID_RUN else [self.strength()]),
             *([_NO_EFFECT] if self._blind else []),
         )
 
@@ -136,7 +137,7 @@ class FunctionResult:
     def _blind(self) -> bool:
         """Whether guesses were no better than coins, so that no effect was seen."""
         seen = effect_seen(self.audit.reading, design=self.audit.design)
-        return seen.spoils is not None
+        return seen.status is not Status.PASSED
 
     def sentence(self) -> str:
         """Say what was found, the word first."""
@@ -155,7 +156,7 @@ class FunctionResult:
         where = " that was looked at" if self.unseen else ""
         return (
             f"A planted leak of epsilon = {ceil(1000 * self.caught) / 1000:g} would be "
-            f"caught with chance {CHANCE:g}, if it shows in one place of the output"
+            f"caught with chance {POWER:g}, if it shows in one place of the output"
             f"{where}: a value there that tells the input, and lies as often as "
             "randomised response of that epsilon does. Noise that is too small shows "
             "less: try a copy with less noise."

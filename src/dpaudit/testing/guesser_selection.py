@@ -45,7 +45,7 @@ from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.rules import EqualGuesses, OneRun, SeparateRuns
-from dpaudit.game.verdict import CHANCE
+from dpaudit.game.verdict import POWER
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.testing.calling import Calling
 from dpaudit.testing.features import WIDEST, FeatureTable, OutputFeatures, collect
@@ -286,7 +286,7 @@ def _too_few(calls: int, aim: Aim) -> str:
         )
     return (
         f"{calls} calls are too few to catch a leak of epsilon = {aim.must_catch:g} "
-        f"with chance {CHANCE:g} (from {caught:.3g} on they would); allow more with "
+        f"with chance {POWER:g} (from {caught:.3g} on they would); allow more with "
         "seconds=... or calls=..., or ask for less with must_catch=..."
     )
 

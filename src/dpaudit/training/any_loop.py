@@ -25,10 +25,9 @@ from dpaudit.dpsgd.strategy import Strategy
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
-from dpaudit.game.ledger import How, Look, Road
+from dpaudit.game.findings import Finding, Stage, canary_tested, not_checked
 from dpaudit.game.result import Result
 from dpaudit.game.setting import Setting, Unit
-from dpaudit.game.verdict import Control
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
 from dpaudit.training.noise import MOST_WATCHED
@@ -37,59 +36,56 @@ from dpaudit.training.sensitivity import Probes, Sensitivity
 
 __all__ = [
     "SumsAudit",
-    "looks_at_records",
-    "looks_at_sums",
+    "checks_of_records",
+    "checks_of_sums",
     "noise_watched",
     "scattered",
     "unit_of",
 ]
 
 
-def looks_at_sums(*, noise: bool, how: str, sampled: bool = True) -> Iterator[Look]:
-    """Return how roads are looked at where canaries are added to sums.
+def checks_of_sums(
+    *, noise: bool, call: str, only_sums: bool = False, sampled: bool = True
+) -> Iterator[Finding]:
+    """Return how stages are checked where canaries are added to sums.
 
     Args:
         noise: Whether the noise itself was watched.
-        how: What would have to be said for that.
+        call: What would watch it.
+        only_sums: Whether that works only where canaries are added to sums.
         sampled: Whether records join some steps only, and the claim rests on that.
     """
-    beyond = "canaries are added to sums, which are made after it"
-    probe = "audit.probe(...) would look at it"
     if not sampled:
-        every = "canaries join every step, as the claim allows every record to"
-        yield Look(road=Road.SAMPLING, how=How.AUDITED, said=every)
-    for road, said in (
-        (Road.SAMPLING, beyond),
-        (Road.GRADIENTS, probe),
-        (Road.CLIPPING, probe),
-        (Road.ADDING, beyond),
+        yield canary_tested(Stage.SAMPLING, "sums.every_step")
+    for stage, code in (
+        (Stage.SAMPLING, "sums.made_after"),
+        (Stage.GRADIENTS, "probe.offered"),
+        (Stage.CLIPPING, "probe.offered"),
+        (Stage.AGGREGATION, "sums.made_after"),
     ):
-        yield Look(road=road, how=How.NOT_LOOKED_AT, said=said)
+        yield not_checked(stage, code)
     if not noise:
-        yield Look(road=Road.INDEPENDENCE, how=How.NOT_LOOKED_AT, said=how)
-    yield Look(
-        road=Road.OTHER_WAYS,
-        how=How.NOT_LOOKED_AT,
-        said="an audit sees the sums that it is handed, and nothing else that leaves",
-    )
+        code = "call.offered_for_sums" if only_sums else "call.offered"
+        yield not_checked(Stage.NOISE_INDEPENDENCE, code, call=call)
+    yield not_checked(Stage.SIDE_PATHS, "sums.nothing_else")
 
 
-def looks_at_records(*, norm: float, least: float | None = None) -> Iterator[Look]:
-    """Return how roads are looked at where canaries are records.
+def checks_of_records(*, norm: float, least: float | None = None) -> Iterator[Finding]:
+    """Return how stages are checked where canaries are records.
 
     Args:
         norm: Of a canary before clipping, over the clipping norm.
         least: Of the smallest, if they differ.
     """
-    through = "canaries are records, and pass it as records do"
-    for road in (Road.SAMPLING, Road.ADDING):
-        yield Look(road=road, how=How.AUDITED, said=through)
-    cut = "none is above the norm, so that nothing shows whether records are cut"
+    for stage in (Stage.SAMPLING, Stage.AGGREGATION):
+        yield canary_tested(stage, "records.pass")
     if norm > 1:
-        size = f"{norm:g}" if least is None else f"{least:g} to {norm:g}"
-        cut = f"{through}, at {size} times the clipping norm"
-    how = How.AUDITED if norm > 1 else How.NOT_LOOKED_AT
-    yield Look(road=Road.CLIPPING, how=how, said=cut)
+        low = norm if least is None else least
+        yield canary_tested(
+            Stage.CLIPPING, "records.pass_clipping", norm=norm, least=low
+        )
+    else:
+        yield not_checked(Stage.CLIPPING, "records.none_above")
 
 
 def noise_watched(coordinates: int) -> slice:
@@ -289,28 +285,29 @@ class SumsAudit:
         self._probes.restore(state)
 
     def finish(
-        self, *, claim: Guarantee | None = None, controls: tuple[Control, ...] = ()
+        self, *, claim: Guarantee | None = None, sanity_checks: tuple[Finding, ...] = ()
     ) -> Result:
         """Guess, and judge.
 
         Args:
             claim: What an accountant stands for, if a whole curve is known:
                 ``dpaudit.accounting.accountant_curve([(noise, rate, steps)])``.
-            controls: What else was looked at to see whether there was anything to see,
-                such as steps that were made without the audit.
+            sanity_checks: What else shows whether there was anything to see, such as
+                steps that were made without the audit:
+                ``inconclusive("own", text="...")``.
         """
         return self._audit.finish(
             claim=claim,
-            looks=[
-                *looks_at_sums(
+            checks=[
+                *checks_of_sums(
                     noise=bool(self._noise),
-                    how="SumsAudit(..., real_sums=True, noise=...) would look at it",
+                    call="SumsAudit(..., real_sums=True, noise=...)",
                     sampled=self._sampled,
                 ),
                 *self._probes.looks,
             ],
             faults=self._probes.faults,
-            controls=controls,
+            sanity_checks=sanity_checks,
         )
 
 

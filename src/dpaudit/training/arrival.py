@@ -31,7 +31,7 @@ from dpaudit.dpsgd.likelihood import saved_counts
 from dpaudit.dpsgd.strategy import Independent, Strategy, Whitening
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
-from dpaudit.game.verdict import Arrival
+from dpaudit.game.verdict import SignalRecovery
 
 __all__ = ["Arrivals"]
 
@@ -95,7 +95,7 @@ class Arrivals:
 
     def found(
         self, gathered: Callable[[NDArray[Any]], NDArray[Any]] = lambda own: own
-    ) -> Arrival | None:
+    ) -> SignalRecovery | None:
         """Return the slope with its error; None if nothing joined.
 
         Only for after the game: it says something about the coins.
@@ -111,7 +111,7 @@ class Arrivals:
         error = sqrt(float(np.square(products - slope * squares).sum())) / whole
         if not (isfinite(slope) and isfinite(error)):
             return None
-        return Arrival(
+        return SignalRecovery(
             slope=slope,
             error=error,
             steps=self._steps,

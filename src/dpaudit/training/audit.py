@@ -38,14 +38,15 @@ from dpaudit.dpsgd.sums import canary_log_odds
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.configuration import StepsAlike
+from dpaudit.game.coverage import accepted_stages
 from dpaudit.game.design import Design, ThreatModel
+from dpaudit.game.findings import Finding, invalid
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.key_use import TrainingRun
-from dpaudit.game.ledger import Fault, Look, accepted_roads
 from dpaudit.game.referee import Referee
 from dpaudit.game.result import Result
 from dpaudit.game.setting import Setting
-from dpaudit.game.verdict import Control, Verdict
+from dpaudit.game.text.findings import sentence
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.tables.columns import array_names, read_arrays
 from dpaudit.training.arrival import Arrivals
@@ -69,10 +70,7 @@ Gather: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 
 _FORMAT: Final = "dpaudit.training.1"
 _CONFIGURED: Final = "configured"
-_ANOTHER_STOPPED: Final = Control(
-    said="the audit stopped on another rank, whose result says why",
-    spoils=Verdict.VOID,
-)
+_ANOTHER_STOPPED: Final = invalid("stopped_elsewhere")
 _OF_NUMPY: Final = ("file", "allow_pickle")  # arguments of what writes the file
 
 
@@ -148,7 +146,7 @@ class TrainingAudit:
         >>> for _ in range(50):  # noise multiplier 0.5
         ...     joined = audit.joining()
         ...     audit.observe(joined + 0.5 * rng.normal(size=500), joined)
-        >>> audit.finish(claim=None, looks=()).refuted
+        >>> audit.finish(claim=None, checks=()).refuted
         True
     """
 
@@ -170,7 +168,7 @@ class TrainingAudit:
         strategy: Strategy | None = None,
         unchecked: Collection[str] = (),
     ) -> None:
-        self._accepted = accepted_roads(unchecked)
+        self._accepted = accepted_stages(unchecked)
         _validate.kind("key", key, Key)
         size = per_coordinate(design)
         check_rules(design)
@@ -336,7 +334,7 @@ class TrainingAudit:
         if self.guard.failure is not None:
             raise VoidAuditError(
                 f"no training step was observed, and nothing can be judged: "
-                f"{self.guard.failure.said}"
+                f"{sentence(self.guard.failure)}"
             )
         raise VoidAuditError(
             "no training step has run since the audit was opened; train with what it "
@@ -348,23 +346,23 @@ class TrainingAudit:
         self,
         *,
         claim: Guarantee | None,
-        looks: Iterable[Look],
-        faults: Iterable[Fault] = (),
-        controls: tuple[Control, ...] = (),
-        remarks: tuple[str, ...] = (),
+        checks: Iterable[Finding],
+        faults: Iterable[Finding] = (),
+        sanity_checks: tuple[Finding, ...] = (),
+        remarks: tuple[Finding, ...] = (),
         gather: Gather | None = None,
         accounted_noise: NDArray[np.float64] | None = None,
-        unmodelled: str = "",
+        unmodelled: Finding | None = None,
         reported: float | None = None,
     ) -> Result:
         """Guess, and judge.
 
         Args:
             claim: What the accountant stands for, as far as it is known.
-            looks: How roads from a record to the model were looked at, besides by the
-                canaries themselves; a road that is not among them was not looked at.
-            faults: What was found to be wrong on them.
-            controls: What else was looked at to see whether there was anything to see.
+            checks: How pipeline stages were checked, besides by the canaries
+                themselves; a stage that is not among them was not checked.
+            faults: What was found to be wrong at them.
+            sanity_checks: What else shows whether there was anything to see.
             remarks: What was noticed without any statistics.
             gather: From numbers of the coordinates that are read here to those of all
                 ranks, if there are several.
@@ -381,7 +379,7 @@ class TrainingAudit:
                 f"or an accountant's curve, got claim={claim!r:.60}"
             )
         self.check_observed(gather)
-        stopped = self.guard.controls()
+        stopped = self.guard.checks()
         if gather is not None and gather(np.array([len(stopped)])).any():
             stopped = stopped or (_ANOTHER_STOPPED,)
         of_noise: Found = ((), (), ())
@@ -391,15 +389,15 @@ class TrainingAudit:
             of_noise = self._noise.found(accounted_noise)
         if gather is None:
             played = guess(self._referee, self.reading.log_likelihood())
-            arrival = self._arrivals.found()
+            signal = self._arrivals.found()
         else:
             played = self._guess_together(gather)
-            arrival = self._arrivals.found(gather)
+            signal = self._arrivals.found(gather)
         self._run.judge(played.transcript)
         return conclude_training(
             played,
             reading=self.reading,
-            arrival=arrival,
+            signal=signal,
             commitment=self.commitment,
             claim=claim,
             configuration=configured(
@@ -410,10 +408,10 @@ class TrainingAudit:
                 strategy=self._strategy,
                 unmodelled=unmodelled,
             ),
-            looks=[*of_noise[0], *looks],
+            checks=[*of_noise[0], *checks],
             faults=[*of_noise[1], *faults],
             accepted=self._accepted,
-            controls=(*stopped, *controls),
+            sanity_checks=(*stopped, *sanity_checks),
             remarks=(*remarks, *of_noise[2]),
             reported=reported,
         )

@@ -13,8 +13,11 @@ from typing import Any, Final, ParamSpec, TypeVar, final
 import numpy as np
 from numpy.typing import NDArray
 
+from dpaudit._canonical import parsed, text
+from dpaudit._codec import decode, encode
 from dpaudit.errors import DpAuditError, VoidAuditError, on_one_line
-from dpaudit.game.verdict import Control, Verdict
+from dpaudit.game.findings import Finding, inconclusive, invalid
+from dpaudit.game.text.findings import sentence
 
 __all__ = ["Guard"]
 
@@ -41,14 +44,13 @@ class Guard:
         >>> logging.getLogger("dpaudit").setLevel("CRITICAL")
         >>> guard.run(int, "seven")
         >>> guard.run(int, "7")
-        >>> print(guard.failure.said)
-        the audit stopped, as it failed itself (ValueError: invalid literal for int() \
-with base 10: 'seven'); training went on without canaries
+        >>> guard.failure.code, guard.failure.numbers["kind"]
+        ('failed_itself', 'ValueError')
     """
 
     def __init__(self) -> None:
         # Words only: the exception would keep its frames alive, and what they hold.
-        self.failure: Control | None = None
+        self.failure: Finding | None = None
 
     def run(
         self, hook: Callable[P, T], *arguments: P.args, **named: P.kwargs
@@ -60,7 +62,7 @@ with base 10: 'seven'); training went on without canaries
             return hook(*arguments, **named)
         except Exception as error:  # whatever it is, training goes on
             self.failure = _failure(error)
-            _LOG.warning("dpaudit: %s", self.failure.said)
+            _LOG.warning("dpaudit: %s", sentence(self.failure))
             return None
 
     def hook(self, own: Callable[P, T]) -> Callable[P, T | None]:
@@ -71,7 +73,7 @@ with base 10: 'seven'); training went on without canaries
 
         return guarded
 
-    def controls(self) -> tuple[Control, ...]:
+    def checks(self) -> tuple[Finding, ...]:
         """Return why the audit stopped, if it did."""
         return () if self.failure is None else (self.failure,)
 
@@ -79,33 +81,24 @@ with base 10: 'seven'); training went on without canaries
         """Return why the audit stopped, as arrays that ``restore`` takes."""
         if self.failure is None:
             return {}
-        return {_STATE: np.array([self.failure.said, str(self.failure.spoils)])}
+        kept = text(encode(self.failure)).encode()
+        return {_STATE: np.frombuffer(kept, np.uint8)}
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Stay stopped, if the audit was when it was saved."""
         if _STATE in state:
-            said, spoils = map(str, state[_STATE])
-            void = spoils == Verdict.VOID
-            self.failure = Control(
-                said=on_one_line(said),
-                spoils=Verdict.VOID if void else Verdict.INCONCLUSIVE,
-            )
+            kept = state[_STATE].astype(np.uint8).tobytes()
+            self.failure = decode(Finding, parsed(kept.decode()), _STATE)
 
 
-def _failure(error: Exception) -> Control:
+def _failure(error: Exception) -> Finding:
     """Return what an exception in a hook makes of the audit.
 
-    What voids an audit still does. Of anything else, only that part of the training
-    run was not observed: what was seen before it stands.
+    What makes a run invalid still does. Of anything else, only that part of the
+    training run was not observed: what was seen before it stands.
     """
-    went_on = "training went on without canaries"
+    make = invalid if isinstance(error, VoidAuditError) else inconclusive
     if isinstance(error, DpAuditError):
-        said = f"the audit stopped: {error}; {went_on}"
-    else:
-        what = f"{type(error).__name__}: {str(error)[:_LONGEST]}"
-        said = f"the audit stopped, as it failed itself ({what}); {went_on}"
-    void = isinstance(error, VoidAuditError)
-    return Control(
-        said=on_one_line(said),
-        spoils=Verdict.VOID if void else Verdict.INCONCLUSIVE,
-    )
+        return make("stopped", error=str(error))
+    what = on_one_line(str(error)[:_LONGEST])
+    return make("failed_itself", kind=type(error).__name__, error=what)

@@ -14,8 +14,7 @@ taken off a noisy sum, tells the coins: all of it is sealed with the key when sa
 import secrets
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from math import nan, sqrt
 from typing import Any, Final, NoReturn, TypeAlias, final
 
@@ -27,7 +26,7 @@ from dpaudit.dpsgd.likelihood import saved_counts
 from dpaudit.dpsgd.strategy import Independent, Strategy, Whitening
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
-from dpaudit.game.ledger import Fault, How, Look, Road
+from dpaudit.game.findings import Finding, Stage, inspected, not_checked
 from dpaudit.training import noise_faults
 from dpaudit.training.noise_faults import (
     Pairs,
@@ -36,13 +35,13 @@ from dpaudit.training.noise_faults import (
     add_row,
     detectable_step,
     sums_of,
-    with_error,
 )
 from dpaudit.training.rounding import Rounding
 
 __all__ = ["MOST_WATCHED", "Found", "NoiseWatch"]
 
-Found: TypeAlias = tuple[tuple[Look, ...], tuple[Fault, ...], tuple[str, ...]]
+Findings: TypeAlias = tuple[Finding, ...]
+Found: TypeAlias = tuple[Findings, Findings, Findings]
 
 MOST_WATCHED: Final = 240  # coordinates: less than 1 KiB a step
 _SEALED: Final = "noise"
@@ -71,12 +70,13 @@ class NoiseWatch:
         >>> rng = np.random.default_rng(0)
         >>> for _ in range(50):
         ...     watch.observe(0.5 * rng.normal(size=64), 1.0)
-        >>> looks, faults, remarks = watch.found()
-        >>> print(looks[0].said)  # doctest: +NORMALIZE_WHITESPACE
+        >>> from dpaudit.game.text.findings import sentence
+        >>> checks, faults, remarks = watch.found()
+        >>> print(sentence(checks[0]))  # doctest: +NORMALIZE_WHITESPACE
         measured 0.501 ± 0.007 times the noise stated, in 1 parameter, over 50 steps;
         detects a single step with less than 0.51 of it
-        >>> print(faults[0].said)
-        noise 0.501 of that stated in every parameter
+        >>> faults[0].code, round(faults[0].numbers["ratio"], 3)
+        ('noise.scale', 0.501)
     """
 
     def __init__(
@@ -179,16 +179,21 @@ class NoiseWatch:
         """
         seen, passed = self._seen(accounted)
         if not seen.used or not len(seen.groups):
-            said = f"a step with noise that can be read would{passed}"
-            nothing = partial(Look, how=How.NOT_LOOKED_AT, said=said)
-            return (nothing(road=Road.NOISE), nothing(road=Road.INDEPENDENCE)), (), ()
+            stages = Stage.NOISE_SCALE, Stage.NOISE_INDEPENDENCE
+            return (
+                tuple(not_checked(each, "noise.not_read", **passed) for each in stages),
+                (),
+                (),
+            )
         pairs = noise_faults.compared(seen.rows, seen.slack)
-        looks = _look_at_scale(seen, passed), _look_at_pairs(seen, *pairs)
+        checks = _scale_check(seen, passed), _independence_check(seen, *pairs)
         faults, remarks = noise_faults.found(seen, *pairs)
-        return _coarse(seen, looks), faults, remarks
+        return _coarse(seen, checks), faults, remarks
 
-    def _seen(self, accounted: NDArray[np.float64] | None = None) -> tuple[Seen, str]:
-        """Return what was seen, and in words what was passed over."""
+    def _seen(
+        self, accounted: NDArray[np.float64] | None = None
+    ) -> tuple[Seen, dict[str, int]]:
+        """Return what was seen, and how many steps were passed over."""
         table = np.frombuffer(self._steps).reshape(-1, _OF_A_STEP)
         *squares, stated = table.T
         known = accounted is not None and len(accounted) == len(stated)
@@ -209,11 +214,10 @@ class NoiseWatch:
                 [np.full(len(self._groups), len(kept)), *sums_of(rows, errors)]
             )
         constant = used.any() and level[used].min() == level[used].max()
-        passed = []
-        if without := int((numbers & (level == 0)).sum()):
-            passed += [f"{_counted(without, 'step')} for which no noise was stated"]
-        if broken := int((~numbers).sum()):
-            passed += [f"{_counted(broken, 'step')} with noise that is no number"]
+        passed = {
+            "without": int((numbers & (level == 0)).sum()),
+            "not_finite": int((~numbers).sum()),
+        }
         return Seen(
             names=self._names,
             groups=self._groups,
@@ -232,7 +236,7 @@ class NoiseWatch:
                 rounding=scaled[3],
                 correlated=self._correlated,
             ),
-        ), f"; passed over: {', '.join(passed)}" if passed else ""
+        ), passed
 
     def saved(self) -> dict[str, NDArray[Any]]:
         """Return what was gathered, in a form that only the key can read."""
@@ -308,55 +312,46 @@ def _spread(count: int, most: int) -> NDArray[np.int64]:
     return np.linspace(0, count - 1, min(count, most)).astype(np.int64)
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def _look_at_scale(seen: Seen, passed: str) -> Look:
+def _scale_check(seen: Seen, passed: dict[str, int]) -> Finding:
     values = seen.used * len(seen.groups)
-    times, rounded = (
+    ratio, rounded = (
         sqrt(float(part.sum()) / values)
         for part in (seen.steps.squares, seen.steps.rounding)
     )
-    least = detectable_step(seen)
-    single = f"detects a single step with less than {least:.2f} of it"
-    if not least:
-        single = "too few coordinates to detect a single step without noise"
-    return Look(
-        road=Road.NOISE,
-        how=How.PROBED,
-        said=f"measured {with_error(times, times / sqrt(2 * values) + rounded)} times "
-        f"the noise stated, in {_counted(len(np.unique(seen.groups)), 'parameter')}, "
-        f"over {_counted(seen.used, 'step')}; {single}{passed}",
+    return inspected(
+        Stage.NOISE_SCALE,
+        "noise.measured",
+        ratio=ratio,
+        error=ratio / sqrt(2 * values) + rounded,
+        parameters=len(np.unique(seen.groups)),
+        steps=seen.used,
+        detectable_step=detectable_step(seen),
+        **passed,
     )
 
 
-def _coarse(seen: Seen, looks: tuple[Look, ...]) -> tuple[Look, ...]:
-    """Return looks as not checked if rounding hides the noise."""
+def _coarse(seen: Seen, checks: Findings) -> Findings:
+    """Return checks as not made if rounding hides the noise."""
     share = sqrt(float(seen.steps.rounding.mean()) / len(seen.groups))
     if share < _TOO_COARSE:
-        return looks
-    said = (
-        f"precision too low: rounding of the sums may be {share:.2g} of the noise; add "
-        "noise in float32 or float64"
+        return checks
+    stages = (check.stage for check in checks)
+    return tuple(
+        not_checked(stage, "noise.rounding", share=share) for stage in stages if stage
     )
-    return tuple(replace(look, how=How.NOT_LOOKED_AT, said=said) for look in looks)
 
 
-def _look_at_pairs(seen: Seen, steps: Pairs, coordinates: Pairs) -> Look:
-    said = "the largest correlation"
-    if steps.places:
-        said += (
-            f" of two steps is {abs(steps.cosine):.2g} of {steps.places} coordinates,"
-        )
-    if coordinates.places:
-        said += f" of two coordinates {'' if steps.places else 'is '}"
-        said += f"{abs(coordinates.cosine):.2g} over {coordinates.places} steps,"
+def _independence_check(seen: Seen, steps: Pairs, coordinates: Pairs) -> Finding:
     if not (steps.places or coordinates.places):
-        said = "three steps or more with noise would, and three coordinates or more"
-        return Look(road=Road.INDEPENDENCE, how=How.NOT_LOOKED_AT, said=said)
-    beyond = steps.found or coordinates.found
-    said += f" {'more than' if beyond else 'as'} chance explains"
-    if len(seen.numbers) < seen.used:
-        said += f"; in a random sample of {len(seen.numbers)} of {seen.used} steps"
-    return Look(road=Road.INDEPENDENCE, how=How.PROBED, said=said)
+        return not_checked(Stage.NOISE_INDEPENDENCE, "noise.too_few")
+    return inspected(
+        Stage.NOISE_INDEPENDENCE,
+        "noise.correlations",
+        step_cosine=abs(steps.cosine),
+        step_places=steps.places,
+        coordinate_cosine=abs(coordinates.cosine),
+        coordinate_places=coordinates.places,
+        beyond_chance=steps.found or coordinates.found,
+        sampled=len(seen.numbers),
+        steps=seen.used,
+    )

@@ -31,14 +31,14 @@ More noise than stated is a remark and no fault, if it has the shape of noise.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
-from math import ceil, gcd, log10, sqrt
+from math import gcd, sqrt
 from typing import Any, Final, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from dpaudit.game.ledger import BUDGET, Fault, Road
+from dpaudit.game.findings import BUDGET, Finding, Stage, fault, noted
 
 __all__ = [
     "Pairs",
@@ -50,13 +50,12 @@ __all__ = [
     "found",
     "slack_of",
     "sums_of",
-    "with_error",
 ]
 
 _Floats: TypeAlias = NDArray[np.float64]
 _Places: TypeAlias = NDArray[np.int64]
 _Values: TypeAlias = float | NDArray[np.float64]
-_Faults: TypeAlias = tuple[Fault, ...]
+_Findings: TypeAlias = tuple[Finding, ...]
 
 _KINDS: Final = 9  # of tests, which share the budget
 _QUARTILE: Final = 0.6744897501960817  # of |z|: half of a normal lies within
@@ -65,8 +64,8 @@ _SAME: Final = 0.999  # a cosine from which on two are one
 _ROUNDING: Final = 1e-6  # of a cosine of numbers of 32 bits
 _NOTHING: Final = 1e-3  # a ratio below which there is no noise
 
-_noise = partial(Fault, road=Road.NOISE)
-_likeness = partial(Fault, road=Road.INDEPENDENCE, claimed="independent noise")
+_noise = partial(fault, Stage.NOISE_SCALE)
+_likeness = partial(fault, Stage.NOISE_INDEPENDENCE)
 
 
 @final
@@ -378,7 +377,7 @@ def _means(by: _Places, totals: _Floats, *, free: bool = False) -> _Tested:
     return _Tested(which, sizes, sums / sizes, _corrected(chances, len(which)))
 
 
-def _shape(totals: _Floats) -> _Faults:
+def _shape(totals: _Floats) -> _Findings:
     """Tell of too few or too many values near 0, or of one that is too far off."""
     count, surely, perhaps = (totals[row].sum() for row in (0, 4, 5))
     least, most = totals[6].max(), totals[7].max()
@@ -388,16 +387,16 @@ def _shape(totals: _Floats) -> _Faults:
         return ()
     inside, largest = (surely + perhaps) / 2, (least + most) / 2
     heavy = inside > count / 2 if halves <= ends else largest > sqrt(2 * np.log(count))
-    tails = "heavier tails, as Laplace's" if heavy else "lighter tails, or cut off"
-    fault = _noise(
-        said="the noise is not normal",
-        measured=f"{inside / count:.3f} of it within {_QUARTILE:.3f} standard "
-        f"deviations, the largest of {count:.0f} values {largest:.2f} off",
-        claimed="normal noise, half of it within,",
-        cause=f"noise of another law, with {tails}",
-        chance=min(halves, ends),
+    return (
+        _noise(
+            "noise.shape",
+            inside=inside / count,
+            values=count,
+            largest=largest,
+            cause="heavy" if heavy else "light",
+            probability=min(halves, ends),
+        ),
     )
-    return (fault,)
 
 
 @final
@@ -502,9 +501,7 @@ def _evened(rows: NDArray[Any]) -> NDArray[Any]:
 # Which fault explains which, and what is said of it.
 
 
-def found(
-    seen: Seen, steps: Pairs, coordinates: Pairs
-) -> tuple[_Faults, tuple[str, ...]]:
+def found(seen: Seen, steps: Pairs, coordinates: Pairs) -> tuple[_Findings, _Findings]:
     """Return what is wrong, and remarks; nothing if all nine tests of all pass."""
     groups, totals = seen.groups, seen.totals
     at_each = np.arange(len(groups))
@@ -530,7 +527,7 @@ def found(
     return _of_steps(seen, by_step) if by_step.any() else (_shape(totals), ())
 
 
-def _explained(seen: Seen, whole: Steps | None) -> tuple[_Faults, tuple[str, ...]]:
+def _explained(seen: Seen, whole: Steps | None) -> tuple[_Findings, _Findings]:
     """Return what is wrong with steps that do not differ in scale, and remarks."""
     groups, totals = seen.groups, seen.totals
     at_each = np.arange(len(groups))
@@ -551,26 +548,23 @@ def _explained(seen: Seen, whole: Steps | None) -> tuple[_Faults, tuple[str, ...
         (not pairs.found, round(1 - pairs.one_sign), pairs.chance)
         for pairs in (steps, coordinates)
     )
-    alike: _Faults = ()
-    constant: _Faults = ()
+    alike: _Findings = ()
+    constant: _Findings = ()
     if steps.found and by_steps <= by_coordinates:
         later, earlier = seen.numbers[rows][steps.pair] + 1
-        cause = "part of the noise of one step is used again in another"
-        alike = _alike(steps, f"steps {later} and {earlier} is correlated", cause)
+        alike = _alike("noise.steps_correlated", steps, later=later, earlier=earlier)
     else:  # Steps that are alike would bring means about.
         constant = _constant(seen, means, groups[means.which])
         if coordinates.found:
-            named = _listed(seen, seen.columns[columns][coordinates.pair])
-            cause = "part of the noise is broadcast, or used for several parameters"
-            said = f"{named} is correlated between coordinates"
-            alike = _alike(coordinates, said, cause)
+            named = _names(seen, seen.columns[columns][coordinates.pair])
+            alike = _alike("noise.coordinates_correlated", coordinates, named)
     if not (alike or constant):
         means = _means(groups, totals, free=free)
         constant = _constant(seen, means, means.which)
     if constant:
         scales = _scales(groups, totals, centred=True)
     told = again + alike + constant
-    remarks: tuple[str, ...] = ()
+    remarks: _Findings = ()
     least = 1.2 if alike else 1.0  # Likeness widens the error.
     less = (scales.values < 1 / least) & scales.wrong
     more = (scales.values > least) & scales.wrong
@@ -585,37 +579,37 @@ def _explained(seen: Seen, whole: Steps | None) -> tuple[_Faults, tuple[str, ...
     return told or _shape(totals), remarks
 
 
-def _of_steps(seen: Seen, odd: NDArray[np.bool_]) -> tuple[_Faults, tuple[str, ...]]:
+def _of_steps(seen: Seen, odd: NDArray[np.bool_]) -> tuple[_Findings, _Findings]:
     """Tell of steps with less noise than stated; remark on those with more."""
     steps, places = seen.steps, len(seen.groups)
     chances = _step_chances(steps, places)
     ratios = np.sqrt(steps.squares / places)
     if steps.correlated:
         ratios = np.minimum(ratios, np.sqrt(steps.own / (places + steps.past)))
-    faults: _Faults = ()
-    remarks: tuple[str, ...] = ()
+    faults: _Findings = ()
+    remarks: _Findings = ()
     if (less := odd & (ratios < 1)).any():
         worst = int(np.flatnonzero(less)[ratios[less].argmin()])
-        number, ratio = steps.numbers[worst] + 1, ratios[worst]
-        what = f"is {ratio:.2g} of that stated" if ratio > _NOTHING else "is left out"
-        others = int(less.sum()) - 1
         faults = (
             _noise(
-                said=f"the noise of step {number} {what}"
-                + (f", and too small in {others} more steps" if others else ""),
-                measured=f"{ratio:.2g} of the noise stated, in {places} coordinates",
-                claimed="1",
-                cause="noise is not added in every step, or with another multiplier "
-                "than was accounted for",
-                chance=float(chances[less].min()),
+                "noise.step",
+                step=steps.numbers[worst] + 1,
+                ratio=ratios[worst],
+                others=int(less.sum()) - 1,
+                coordinates=places,
+                probability=float(chances[less].min()),
             ),
         )
     if (more := odd & (ratios > 1)).any():
         worst = int(np.flatnonzero(more)[ratios[more].argmax()])
         remarks = (
-            f"more noise than configured in {more.sum()} of {seen.used} steps, "
-            f"{ratios[worst]:.2f} times in step {steps.numbers[worst] + 1}; if it is "
-            "noise, it does not weaken privacy",
+            noted(
+                "noise.more_in_steps",
+                more=more.sum(),
+                steps=seen.used,
+                ratio=ratios[worst],
+                step=steps.numbers[worst] + 1,
+            ),
         )
     return faults, remarks
 
@@ -626,12 +620,12 @@ def _taken(seen: Seen, rows: _Places, columns: _Places) -> tuple[NDArray[Any], _
     return seen.rows[np.ix_(rows, columns)], (by_row[rows], by_column[columns])
 
 
-def _repeated(seen: Seen) -> tuple[_Faults, _Places, _Places]:
+def _repeated(seen: Seen) -> tuple[_Findings, _Places, _Places]:
     """Tell of equal steps and equal coordinates; return one of each of them.
 
     First of the side that shrinks more. Coordinates that stay are not alike for it.
     """
-    told: _Faults = ()
+    told: _Findings = ()
     even = replace(seen, rows=_evened(seen.rows))
     rows, columns = np.arange(len(even.rows)), np.arange(len(seen.columns))
     for _ in range(2):
@@ -648,126 +642,121 @@ def _repeated(seen: Seen) -> tuple[_Faults, _Places, _Places]:
 
 def _repeated_steps(
     seen: Seen, pairs: Pairs, left: NDArray[Any], numbers: _Places
-) -> Fault:
+) -> Finding:
     """Tell of equal or opposite steps, and of the cause that their lags point to."""
     again = np.flatnonzero(~pairs.kept)
     later, earlier = numbers[again], numbers[pairs.first[again]]
-    minus = "minus " if left[again[0]] @ left[pairs.first[again[0]]] < 0 else ""
+    reverse = bool(left[again[0]] @ left[pairs.first[again[0]]] < 0)
     lags, sampled = later - earlier, len(seen.numbers) < seen.used
     period = gcd(*lags.tolist())
     regular = len(numbers) - len(again) == len(np.unique(numbers % period))
     inside = ((numbers >= later[0]) & (numbers <= later[-1])).sum()
-    cause = "the generator is seeded anew, or set back, several times"
-    if minus:
-        cause = "one draw is used twice, with its sign turned"
+    cause = "several_times"
+    if reverse:
+        cause = "sign_reversed"
     elif regular and numbers[-1] - numbers[0] >= 2 * period:
-        cause = f"noise is seeded anew every {period} steps (each epoch)"
-        if period == 1:
-            cause = "the generator is seeded in every step"
+        cause = "every_epoch" if period > 1 else "every_step"
     elif (lags == lags[0]).all() and (sampled or inside == len(again)):
-        cause = (
-            f"the generator went back to the state of step {earlier[0]} at step "
-            f"{later[0]}{' or before' if sampled else ''} (seeded anew, or "
-            "resumed from a checkpoint)"
-        )
+        cause = "went_back"
     return _likeness(
-        said=f"the noise of step {later[0]} is {minus}that of step {earlier[0]}",
-        measured=f"correlation {pairs.cosine:.3f} of {pairs.places} coordinates; "
-        f"repeated steps: {len(again)} of {len(numbers)}",
+        "noise.steps_repeated",
+        later=later[0],
+        earlier=earlier[0],
+        reversed=reverse,
+        cosine=pairs.cosine,
+        places=pairs.places,
+        repeated=len(again),
+        steps=len(numbers),
         cause=cause,
-        chance=pairs.chance,
+        period=period,
+        sampled=sampled,
+        probability=pairs.chance,
     )
 
 
-def _repeated_coordinates(seen: Seen, pairs: Pairs, groups: _Places) -> _Faults:
+def _repeated_coordinates(seen: Seen, pairs: Pairs, groups: _Places) -> _Findings:
     """Tell of coordinates that are equal, within parameters and across them."""
     again = np.flatnonzero(~pairs.kept)
     one, two = groups[again], groups[pairs.first[again]]
-    measured = f"{len(again)} of {len(groups)} coordinates repeat another one"
-    tell = partial(_likeness, measured=measured, chance=pairs.chance)
-    told: _Faults = ()
+    tell = partial(
+        _likeness,
+        repeated=len(again),
+        coordinates=len(groups),
+        probability=pairs.chance,
+    )
+    told: _Findings = ()
     if (one == two).any():
-        said = f"the noise of {_listed(seen, one[one == two])} is the same in several "
-        cause = "noise of a smaller shape is broadcast over the parameter"
-        told += (tell(said=said + "of its coordinates", cause=cause),)
+        told += (tell("noise.broadcast", _names(seen, one[one == two])),)
     if (one != two).any():
-        named = _listed(seen, [*one[one != two], *two[one != two]])
-        cause = "one noise is used for several parameters, or each is seeded alike"
-        told += (tell(said=f"the noise of {named} is the same", cause=cause),)
+        named = _names(seen, [*one[one != two], *two[one != two]])
+        told += (tell("noise.shared", named),)
     return told
 
 
-def _alike(pairs: Pairs, who: str, cause: str) -> _Faults:
-    said, chance = f"the noise of {who}", pairs.chance
-    measured = f"correlation {pairs.cosine:.3f} in {pairs.places} places"
-    return (_likeness(said=said, measured=measured, cause=cause, chance=chance),)
+def _alike(
+    code: str, pairs: Pairs, subject: tuple[str, ...] = (), **steps: np.int64
+) -> _Findings:
+    cosine, places, chance = pairs.cosine, pairs.places, pairs.chance
+    return (
+        _likeness(
+            code, subject, **steps, cosine=cosine, places=places, probability=chance
+        ),
+    )
 
 
-def _constant(seen: Seen, means: _Tested, groups: _Places) -> _Faults:
+def _constant(seen: Seen, means: _Tested, groups: _Places) -> _Findings:
     """Tell of means that are not 0, if there are any."""
     if not means.wrong.any():
         return ()
-    worst, named = int(means.chances.argmin()), _listed(seen, groups[means.wrong])
-    fault = _noise(
-        said=f"a constant is added with the noise in {named}",
-        measured=f"mean {means.values[worst]:.3g}",
-        claimed="mean 0",
-        cause="something that stays from step to step is added besides noise, or part "
-        "of the noise is the same in every step",
-        chance=float(means.chances[worst]),
+    worst = int(means.chances.argmin())
+    return (
+        _noise(
+            "noise.constant",
+            _names(seen, groups[means.wrong]),
+            mean=means.values[worst],
+            probability=float(means.chances[worst]),
+        ),
     )
-    return (fault,)
 
 
-def _wrong_scale(seen: Seen, scales: _Tested, off: NDArray[np.bool_]) -> Fault:
+def _wrong_scale(seen: Seen, scales: _Tested, off: NDArray[np.bool_]) -> Finding:
     ratios, stated = scales.values[off], seen.multiplier
     least, most, every = ratios.min(), ratios.max(), bool(off.all())
-    where = "every parameter" if every else _listed(seen, scales.which[off])
-    words = " to ".join(dict.fromkeys((f"{least:.3f}", f"{most:.3f}")))
-    said = f"noise {words} of that stated in {where}"
-    cause = "parameters are scaled apart from each other"
+    cause = "apart"
     if most < _NOTHING:
-        said = f"no noise in {'any parameter' if every else where}"
-        cause = f"no noise is added{'' if every else ' there: it is left out'}"
+        cause = "none" if every else "none_there"
     elif every and least == most:
-        cause = "noise is scaled wrongly everywhere"
+        cause = "everywhere"
         if abs(stated - 1) > 0.05 and abs(most * stated - 1) < 0.02:
-            cause += f": the noise multiplier of {stated:.4g} is left out"
+            cause = "multiplier_missing"
         elif abs(stated - 1) > 0.05 and abs(most / stated - 1) < 0.02:
-            cause += f": it is multiplied twice by the multiplier of {stated:.4g}"
+            cause = "multiplier_squared"
     elif len(ratios) == 1:
-        cause = (
-            "that parameter is left out when noise is added, or has a scale of its own"
-        )
-    measured = f"{_measured(scales, off)} of the noise stated"
-    chance = float(scales.chances[off].min())
-    return _noise(said=said, measured=measured, claimed="1", cause=cause, chance=chance)
-
-
-def _more_noise(seen: Seen, scales: _Tested, off: NDArray[np.bool_]) -> str:
-    where = "every parameter" if off.all() else _listed(seen, scales.which[off])
-    return (
-        f"more noise than configured in {where}: {_measured(scales, off)} times; if it "
-        "is noise, it does not weaken privacy"
+        cause = "one_parameter"
+    return _noise(
+        "noise.scale",
+        _names(seen, scales.which[off]),
+        least=least,
+        most=most,
+        everywhere=every,
+        multiplier=stated,
+        cause=cause,
+        **_together(scales, off),
+        probability=float(scales.chances[off].min()),
     )
 
 
-def _measured(scales: _Tested, off: NDArray[np.bool_]) -> str:
+def _more_noise(seen: Seen, scales: _Tested, off: NDArray[np.bool_]) -> Finding:
+    named, every = _names(seen, scales.which[off]), bool(off.all())
+    return noted("noise.more", named, everywhere=every, **_together(scales, off))
+
+
+def _together(scales: _Tested, off: NDArray[np.bool_]) -> dict[str, float]:
+    """Return the ratio over several parameters together, with its standard error."""
     ratios, sizes = scales.values[off], scales.sizes[off]
-    times = sqrt(np.square(ratios) @ sizes / sizes.sum())
-    return with_error(times, times / sqrt(2 * sizes.sum()))
+    ratio = sqrt(np.square(ratios) @ sizes / sizes.sum())
+    return {"ratio": ratio, "error": ratio / sqrt(2 * sizes.sum())}
 
 
-def _listed(seen: Seen, groups: Iterable[int]) -> str:
-    names = [repr(seen.names[each]) for each in sorted(set(groups))]
-    if len(names) == 1:
-        return f"parameter {names[0]}"
-    if len(names) > 3:
-        names[2:] = [f"{len(names) - 2} more"]
-    return f"parameters {', '.join(names[:-1])} and {names[-1]}"
-
-
-def with_error(value: float, error: float) -> str:
-    """Return a value with as many digits as its error is worth."""
-    digits = max(ceil(-log10(error or 1.0)), 0)
-    return f"{value:.{digits}f} ± {error:.{digits}f}"
+def _names(seen: Seen, groups: Iterable[int]) -> tuple[str, ...]:
+    return tuple(seen.names[each] for each in sorted(set(groups)))

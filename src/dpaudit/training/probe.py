@@ -44,8 +44,9 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit._progress import progress_note
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.ledger import Fault, Road
+from dpaudit.game.findings import Finding, Stage
 from dpaudit.training.sensitivity import EXERCISED, LEAST, Alone, Sensitivity, cause_of
+from dpaudit.training.sentences import old_fault
 
 __all__ = ["ClippedSum", "Tree", "named_leaves", "probe_sum"]
 
@@ -215,7 +216,7 @@ class _Examination:
         self._enlarge()
         return self._found(tuple(self._faults()))
 
-    def _found(self, faults: tuple[Fault, ...]) -> Sensitivity:
+    def _found(self, faults: tuple[Finding, ...]) -> Sensitivity:
         change = self._largest.get("own")
         return Sensitivity(
             change=change,
@@ -420,7 +421,7 @@ class _Examination:
         """Return what rounding alone may change in a sum, over the clipping norm."""
         return self._sums.precision * (1 + _norm(whole) / self._clip)
 
-    def _faults(self) -> Iterator[Fault]:
+    def _faults(self) -> Iterator[Finding]:
         over = self._over
         meet, together = "coupling" in over, "together" in over
         if together and not meet and all(self._means):
@@ -444,18 +445,18 @@ class _Examination:
         if "overflow" in over:
             yield _overflow()
 
-    def _clipping_fault(self) -> Fault:
-        return Fault(
-            road=Road.CLIPPING,
+    def _clipping_fault(self) -> Finding:
+        return old_fault(
+            road=Stage.CLIPPING,
             said="one record changes the sum by more than the clipping norm C",
             measured=f"up to {self._largest['own']:.3g} C",
             claimed="at most C",
             cause=cause_of(self._sums.names, self._alone, self._clip),
         )
 
-    def _together_fault(self) -> Fault:
-        return Fault(
-            road=Road.CLIPPING,
+    def _together_fault(self) -> Finding:
+        return old_fault(
+            road=Stage.CLIPPING,
             said="what a record puts into the sum depends on the others in it, so that "
             "one may change it by more than the clipping norm C",
             measured=f"a change of {self._largest['together']:.3g} C once another is "
@@ -464,9 +465,9 @@ class _Examination:
             cause="the batch is clipped, and not each record",
         )
 
-    def _coupling_fault(self) -> Fault:
-        return Fault(
-            road=Road.GRADIENTS,
+    def _coupling_fault(self) -> Finding:
+        return old_fault(
+            road=Stage.GRADIENTS,
             said="what a record puts into the sum depends on other records, so that "
             "the proof of privacy does not hold",
             measured=f"a change of {self._largest['coupling']:.3g} C when another "
@@ -476,9 +477,9 @@ class _Examination:
             "loss or a norm over all of them",
         )
 
-    def _size_fault(self, cause: str) -> Fault:
-        return Fault(
-            road=Road.ADDING,
+    def _size_fault(self, cause: str) -> Finding:
+        return old_fault(
+            road=Stage.AGGREGATION,
             said="what a record puts into the sum depends on the size of the batch",
             measured=f"a change of {self._largest['together']:.3g} C once another is "
             f"left out, and of {self._largest['own']:.3g} C when a record leaves",
@@ -487,9 +488,9 @@ class _Examination:
         )
 
 
-def _no_number(row: int) -> Fault:
-    return Fault(
-        road=Road.CLIPPING,
+def _no_number(row: int) -> Finding:
+    return old_fault(
+        road=Stage.CLIPPING,
         said="one record leaves a sum that is no number",
         measured=f"a sum that is not finite, and finite without row {row} of the batch",
         claimed="at most C",
@@ -498,9 +499,9 @@ def _no_number(row: int) -> Fault:
     )
 
 
-def _overflow() -> Fault:
-    return Fault(
-        road=Road.CLIPPING,
+def _overflow() -> Finding:
+    return old_fault(
+        road=Stage.CLIPPING,
         said="records with a large gradient leave a sum that is no number",
         measured="a sum that is not finite once the loss is multiplied",
         claimed="at most C",

@@ -7,7 +7,7 @@ accountant's curve beside it, and the controls say whether either means somethin
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import log
 from typing import Final, final
 
@@ -24,9 +24,18 @@ from dpaudit.dpsgd.sums import canary_log_odds
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.auditors import drive
 from dpaudit.game.configuration import Detectable, RunConfiguration
+from dpaudit.game.coverage import Coverage
 from dpaudit.game.design import Commitment, Design
+from dpaudit.game.findings import (
+    Finding,
+    Stage,
+    canary_tested,
+    inconclusive,
+    not_checked,
+    noted,
+    passed,
+)
 from dpaudit.game.guessers import AdaptiveMostLikely, most_likely
-from dpaudit.game.ledger import Fault, How, Ledger, Look, Road
 from dpaudit.game.referee import Referee
 from dpaudit.game.result import (
     HIDDEN,
@@ -38,8 +47,7 @@ from dpaudit.game.result import (
 from dpaudit.game.rules import AdaptiveRounds, OneRun, Ranking
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.transcript import Transcript
-from dpaudit.game.verdict import Arrival, Control, Verdict
-from dpaudit.game.words import noise_detected
+from dpaudit.game.verdict import SignalRecovery
 from dpaudit.mechanisms.exchangeable import ExchangeablePosterior
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.training.likelihoods import SumsReading
@@ -79,11 +87,11 @@ class Played:
     scores: ScoreSummary | None
     surety: NDArray[np.float64]
 
-    def promise(self) -> Control:
+    def promise(self) -> Finding:
         """Return whether guesses were right as often as they said they would be.
 
-        The chance of so few right guesses, if each is right with the chance that was
-        stated when it was made, is bounded by Chernoff's inequality.
+        The probability of so few right guesses, if each is right with the probability
+        that was stated when it was made, is bounded by Chernoff's inequality.
         """
         chances = special.expit(self.surety)
         made = self.transcript.guess != 0
@@ -93,13 +101,14 @@ class Played:
             float(rate * right + np.log1p(chances * np.expm1(-rate)).sum())
             for rate in rates
         )
-        said = f"{right} of {len(chances)} guesses right, {chances.sum():.0f} expected"
-        if tail > log(_FAR_FEWER):
-            return Control(said=f"guesses were as good as the guesser said: {said}")
-        return Control(
-            said="guesses were far worse than the guesser said, so that its model of "
-            f"this run is wrong and faults may go unseen: {said}",
-            spoils=Verdict.INCONCLUSIVE,
+        far_fewer = tail <= log(_FAR_FEWER)
+        make = inconclusive if far_fewer else passed
+        return make(
+            "guesses_as_good",
+            right=right,
+            guesses=len(chances),
+            expected=chances.sum(),
+            far_fewer=far_fewer,
         )
 
 
@@ -153,25 +162,19 @@ class _Seen:
         return ExchangeablePosterior(output)
 
 
-_NOT_SEEN = Control(
-    said="nothing shows that any canary arrived",
-    spoils=Verdict.INCONCLUSIVE,
-)
-
-
 def conclude_training(  # noqa: PLR0913 (all that an audit of training gathers)
     played: Played,
     *,
     reading: SumsReading,
-    arrival: Arrival | None,
+    signal: SignalRecovery | None,
     commitment: Commitment,
     claim: Guarantee | None,
     configuration: RunConfiguration,
-    looks: Iterable[Look],
-    faults: Iterable[Fault] = (),
-    accepted: Collection[Road] = (),
-    controls: tuple[Control, ...] = (),
-    remarks: tuple[str, ...] = (),
+    checks: Iterable[Finding],
+    faults: Iterable[Finding] = (),
+    accepted: Collection[Stage] = (),
+    sanity_checks: tuple[Finding, ...] = (),
+    remarks: tuple[Finding, ...] = (),
     reported: float | None = None,
 ) -> Result:
     """Judge a game of guesses about a training's canaries.
@@ -179,43 +182,41 @@ def conclude_training(  # noqa: PLR0913 (all that an audit of training gathers)
     Args:
         played: The game.
         reading: What the guesser made of the noisy sums.
-        arrival: How the sums answered to canaries; None if that was not seen.
+        signal: How the sums answered to canaries; None if that was not seen.
         commitment: The commitment that the game was opened with.
         claim: What the accountant stands for, as far as it is known.
         configuration: How the run was configured.
-        looks: How roads from a record to the model were looked at, besides by the
-            canaries themselves.
-        faults: What was found to be wrong on them.
-        accepted: Roads that need not be looked at, as the user said beforehand.
-        controls: What else was looked at to see whether there was anything to see.
+        checks: How pipeline stages were checked, besides by the canaries themselves.
+        faults: What was found to be wrong at them.
+        accepted: Stages that need not be checked, as the user said beforehand.
+        sanity_checks: What else shows whether there was anything to see.
         remarks: What was noticed without any statistics.
         reported: The epsilon that the framework's own accountant reports.
     """
     audit = conclude(played.transcript, commitment=commitment, scores=played.scores)
     if reading.odd:
-        remarks = (f"{reading.odd} noisy sums were no finite numbers", *remarks)
+        remarks = (noted("sums.not_finite", sums=reading.odd), *remarks)
     if claim is not None and audit.reading.counted is None:
-        said = "the accountant's whole curve was not tested, as that needs guesses that"
-        remarks = (*remarks, f"{said} are counted: OneRun(guesses=...)")
+        remarks = (*remarks, noted("accounting.curve_not_tested"))
     accountant, family = judge_accountant(audit, claim)
     judged = accountant or audit.design_test
     refuted = judged.refuted
     caught = detected_as_run(
         audit.design, judged, configuration, trusted=reading.trusted
     )
-    arrived = _NOT_SEEN
-    if arrival is not None:
-        arrived = arrival.control(refuted=refuted)
+    recovered = inconclusive("signal.not_seen")
+    if signal is not None:
+        recovered = signal.check(refuted=refuted)
     seen = _by_canaries(claim, caught, steps=reading.steps)
-    ledger = Ledger.of([*seen, *looks], faults, accepted=accepted)
+    coverage = Coverage.of([*seen, *checks], faults, accepted=accepted)
     training = TrainingRecord(
-        ledger=ledger,
+        coverage=coverage,
         accountant=accountant,
         family=family,
         transcript=played.transcript,
         steps=reading.steps,
         trusted=reading.trusted,
-        arrival=arrival,
+        signal=signal,
         remarks=remarks,
         reported=reported,
         configuration=configuration,
@@ -223,12 +224,8 @@ def conclude_training(  # noqa: PLR0913 (all that an audit of training gathers)
     )
     return replace(
         audit,
-        controls=(arrived, played.promise(), *controls),
+        sanity_checks=(recovered, played.promise(), *sanity_checks),
         training=training,
-        not_exercised=(
-            *ledger.roads(How.NOT_LOOKED_AT),
-            *ledger.roads(How.ACCEPTED),
-        ),
     )
 
 
@@ -253,11 +250,11 @@ def detected_as_run(
     if judged.refuted:
         return None
     if trusted < HIDDEN:
-        why = f"real gradients hid {1 - trusted:.0%} of the evidence"
-        return Detectable(factor=None, why_not=why)
+        return Detectable(
+            factor=None, why_not=noted("forecast.hidden", hidden=1 - trusted)
+        )
     if configuration is None:
-        why = "the record does not say how the run was configured"
-        return Detectable(factor=None, why_not=why)
+        return Detectable(factor=None, why_not=noted("forecast.not_recorded"))
     return detectable(
         configuration, rules=design.rules, claim=judged.claim, alpha=design.alpha
     )
@@ -265,23 +262,26 @@ def detected_as_run(
 
 def _by_canaries(
     claim: Guarantee | None, caught: Detectable | None, *, steps: int
-) -> Iterator[Look]:
-    """Return what the guesses about canaries look at in every audit of training."""
-    said = "tested with canaries" if caught is None else noise_detected(caught)
-    yield Look(road=Road.NOISE, how=How.AUDITED, said=said[0].lower() + said[1:])
+) -> Iterator[Finding]:
+    """Return what the guesses about canaries test in every audit of training."""
+    yield _noise_tested(caught)
     if claim is not None:
-        yield Look(
-            road=Road.ACCOUNTING,
-            how=How.AUDITED,
-            said=f"the accountant's curve was tested on {steps} steps; a count or rate "
-            "that is wrong shows as noise too small would",
-        )
+        yield canary_tested(Stage.ACCOUNTING, "accounting.curve_tested", steps=steps)
     else:
-        yield Look(
-            road=Road.ACCOUNTING,
-            how=How.NOT_LOOKED_AT,
-            said="no accountant was given, so only the design's claim was tested",
-        )
+        yield not_checked(Stage.ACCOUNTING, "accounting.no_accountant")
+
+
+def _noise_tested(caught: Detectable | None) -> Finding:
+    """Return that canaries tested the noise, and which fault they would detect."""
+    tell = partial(canary_tested, Stage.NOISE_SCALE)
+    if caught is None:
+        return tell("canaries")
+    if caught.why_not is not None:
+        why = caught.why_not
+        return tell("canaries.not_known", why=why.code, **why.numbers)
+    if caught.factor is None:
+        return tell("canaries.hardly")
+    return tell("canaries.detect", factor=caught.factor)
 
 
 def judge_accountant(

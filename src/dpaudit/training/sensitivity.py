@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from dpaudit import _canonical
 from dpaudit._codec import decode, encode
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.ledger import Fault, How, Look, Road
+from dpaudit.game.findings import Finding, Stage, Status
+from dpaudit.game.text.findings import sentence
+from dpaudit.training.sentences import old_look
 
 __all__ = [
     "EXERCISED",
@@ -75,53 +77,55 @@ class Sensitivity:
     sums: int = 0
     ran: str = "step"
     beside: tuple[str, ...] = ()
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[Finding, ...] = ()
     unseen: str = ""
 
-    def looks(self) -> tuple[Look, ...]:
+    def looks(self) -> tuple[Finding, ...]:
         """Return what it says of the roads that it went."""
         if self.unseen:
             return ()
         return tuple(self._looks())
 
-    def _looks(self) -> Iterator[Look]:
+    def _looks(self) -> Iterator[Finding]:
         if self.coupling is not None:
             alone = (
                 f"exchanging one changes what the others put in by {self.coupling:.2g} "
                 "of the clipping norm"
             )
-            yield Look(road=Road.GRADIENTS, how=How.PROBED, said=alone)
+            yield old_look(road=Stage.GRADIENTS, how=Status.INSPECTED, said=alone)
         if self.change is not None:
             yield self._look_at_clipping()
 
-    def _look_at_clipping(self) -> Look:
+    def _look_at_clipping(self) -> Finding:
         if self.enlarged and not (self.clipped or self.faults):
             lost = (
                 f"of {self.records} records none reached the clipping norm, however "
                 f"large the loss was made (at most {self.change:.4g} C): records are "
                 "cut to less, or lost before the sum"
             )
-            return Look(road=Road.CLIPPING, how=How.NOT_LOOKED_AT, said=lost)
+            return old_look(road=Stage.CLIPPING, how=Status.NOT_CHECKED, said=lost)
         if not (self.clipped or self.faults):
             small = (
                 f"of {self.records} records that were probed none was large enough to "
                 f"be clipped; {self.ran}(batch, scale=...) would look at it, or larger "
                 "records"
             )
-            return Look(road=Road.CLIPPING, how=How.NOT_LOOKED_AT, said=small)
+            return old_look(road=Stage.CLIPPING, how=Status.NOT_CHECKED, said=small)
         seen = (
             f"{self.records} records through the user's own {self.ran}, without noise: "
             f"one changes the sum by at most {self.change:.4g} C, the clipping norm"
         )
         large = "made large enough" if self.enlarged else "large enough"
         cut = f"{self.clipped:.0%} of them {large} to be clipped"
-        return Look(road=Road.CLIPPING, how=How.PROBED, said=f"{seen}; {cut}")
+        return old_look(
+            road=Stage.CLIPPING, how=Status.INSPECTED, said=f"{seen}; {cut}"
+        )
 
     def __str__(self) -> str:
         if self.unseen:
             return f"Not examined: {self.unseen}."
-        found = [f"Fault found: {fault}." for fault in self.faults]
-        return " ".join([*found, *(f"{look.said}." for look in self.looks())])
+        found = [f"Fault found: {sentence(fault)}." for fault in self.faults]
+        return " ".join([*found, *(f"{sentence(look)}." for look in self.looks())])
 
 
 @final
@@ -129,8 +133,8 @@ class Probes:
     """What the probes of one training saw, from checkpoint to checkpoint."""
 
     def __init__(self) -> None:
-        self.looks: list[Look] = []
-        self.faults: list[Fault] = []
+        self.looks: list[Finding] = []
+        self.faults: list[Finding] = []
 
     def add(self, found: Sensitivity) -> Sensitivity:
         """Keep what a probe saw, or why it could not."""
@@ -138,8 +142,10 @@ class Probes:
         self.faults += [fault for fault in found.faults if fault not in self.faults]
         if found.unseen:
             said = f"a probe could not look at it: {found.unseen}"
-            for road in (Road.GRADIENTS, Road.CLIPPING):
-                self.looks.append(Look(road=road, how=How.NOT_LOOKED_AT, said=said))
+            for road in (Stage.GRADIENTS, Stage.CLIPPING):
+                self.looks.append(
+                    old_look(road=road, how=Status.NOT_CHECKED, said=said)
+                )
         return found
 
     def plain(self) -> dict[str, Any]:
@@ -148,8 +154,8 @@ class Probes:
 
     def take_up(self, plain: Mapping[str, Any]) -> None:
         """Go on from what ``plain`` returned."""
-        self.looks = list(decode(tuple[Look, ...], plain["looks"], "looks"))
-        self.faults = list(decode(tuple[Fault, ...], plain["faults"], "faults"))
+        self.looks = list(decode(tuple[Finding, ...], plain["looks"], "looks"))
+        self.faults = list(decode(tuple[Finding, ...], plain["faults"], "faults"))
 
     def saved(self) -> dict[str, NDArray[np.uint8]]:
         """Return what was seen, as an array."""

@@ -12,20 +12,22 @@ lower rate, is no fault.
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.game.configuration import StepsAlike, alike
-from dpaudit.game.ledger import Fault, How, Look, Road
+from dpaudit.game.findings import Finding, Stage, fault, inspected
 
 if TYPE_CHECKING:
     from dpaudit.accounting.history import History  # its package needs an extra
 
-__all__ = ["ConfiguredSteps", "accounting_faults", "accounting_look"]
+__all__ = ["ConfiguredSteps", "accounting_check", "accounting_faults"]
 
 _ROUNDING: Final = 1e-6  # relative, of what an accountant is told
+_fault = partial(fault, Stage.ACCOUNTING)
 
 
 @final
@@ -71,7 +73,7 @@ class ConfiguredSteps:
 
 def accounting_faults(
     history: "History", steps: ConfiguredSteps, *, before: int = 0
-) -> Iterator[Fault]:
+) -> Iterator[Finding]:
     """Return where an accountant's claim is about less than was done.
 
     Args:
@@ -84,8 +86,8 @@ def accounting_faults(
         >>> later = StepsAlike(steps=10, noise=0.8, clip=1.0, rate=0.1)
         >>> steps = ConfiguredSteps([first, later])
         >>> for fault in accounting_faults([(1.0, 0.1, 20)], steps):
-        ...     print(fault.said)
-        noise multiplier differs from the accountant's at step 11
+        ...     print(fault.code, fault.numbers["step"])
+        accounting.noise_differs 11
     """
     made = steps.count
     noise = _expanded((each.noise or 0.0, each.steps) for each in steps.runs)
@@ -93,14 +95,7 @@ def accounting_faults(
     told_noise = _expanded((s, n) for s, _, n in history)[before:]
     told_rate = _expanded((q, n) for _, q, n in history)[before:]
     if len(told_noise) < made:
-        yield Fault(
-            road=Road.ACCOUNTING,
-            said="the accountant was not told of every step",
-            measured=f"{made} steps",
-            claimed=f"{len(told_noise)}",
-            cause="steps of an optimizer that the accountant is not attached to, or an "
-            "accountant that was set back",
-        )
+        yield _fault("accounting.steps_missing", made=made, accounted=len(told_noise))
     count = min(made, len(told_noise))
     if not count:
         return
@@ -111,50 +106,35 @@ def accounting_faults(
     if too_little:
         less = noise < told_noise[:count] * (1 - _ROUNDING)
         at = int(np.argmax(less))
-        yield Fault(
-            road=Road.ACCOUNTING,
-            said=f"noise multiplier differs from the accountant's at step {at + 1}",
-            measured=f"{noise[at]:.4g}, and less than was accounted for in "
-            f"{_of(int(less.sum()), count)}",
-            claimed=f"{told_noise[at]:.4g}",
-            cause="a noise schedule that the accountant was not told of",
+        yield _fault(
+            "accounting.noise_differs",
+            step=at + 1,
+            noise=noise[at],
+            less=int(less.sum()),
+            steps=count,
+            accounted=told_noise[at],
         )
     highest, most = np.sort(rate)[::-1], np.sort(told_rate)[::-1][:count]
     too_often = bool(np.any(highest > most * (1 + _ROUNDING)))
     if too_often:
         more = rate > told_rate[:count] * (1 + _ROUNDING)
         at = int(np.argmax(more))
-        yield Fault(
-            road=Road.ACCOUNTING,
-            said=f"sampling rate differs from the accountant's at step {at + 1}",
-            measured=f"{rate[at]:.6g}, and more than was accounted for in "
-            f"{_of(int(more.sum()), count)}",
-            claimed=f"{told_rate[at]:.6g}",
-            cause="an accountant that was told another batch size or number of records "
-            "than the loader has",
+        yield _fault(
+            "accounting.rate_differs",
+            step=at + 1,
+            rate=rate[at],
+            more=int(more.sum()),
+            steps=count,
+            accounted=told_rate[at],
         )
-
     told = told_noise, told_rate
     if not (too_little or too_often or _covered(noise, rate, *told)):
-        yield Fault(
-            road=Road.ACCOUNTING,
-            said="noise multiplier and sampling rate of a step were not accounted for "
-            "together",
-            measured="steps with less noise are those with the higher rate",
-            claimed="an entry of the accountant's history for each step",
-            cause="schedules of noise and of batch size that the accountant was told "
-            "of one by one",
-        )
+        yield _fault("accounting.not_together")
 
 
-def accounting_look(steps: ConfiguredSteps) -> Look:
-    """Return what was looked at where an accountant's history is known."""
-    return Look(
-        road=Road.ACCOUNTING,
-        how=How.PROBED,
-        said=f"number, noise multiplier and rate of {steps.count} steps were compared "
-        "with the accountant's history",
-    )
+def accounting_check(steps: ConfiguredSteps) -> Finding:
+    """Return what was checked where an accountant's history is known."""
+    return inspected(Stage.ACCOUNTING, "accounting.compared", steps=steps.count)
 
 
 def _covered(
@@ -191,7 +171,3 @@ def _expanded(runs: Iterator[tuple[float, int]]) -> NDArray[np.float64]:
     """Return a number for each step."""
     kept = [(float(value), int(steps)) for value, steps in runs]
     return np.repeat([v for v, _ in kept], [n for _, n in kept]).astype(np.float64)
-
-
-def _of(part: int, whole: int) -> str:
-    return f"{part} of {whole} steps"

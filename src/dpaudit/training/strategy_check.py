@@ -18,7 +18,7 @@ from dpaudit import _validate
 from dpaudit.dpsgd.participation import Participation, separated_sensitivity, signals
 from dpaudit.dpsgd.strategy import Strategy, length
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.ledger import Fault, How, Look, Road
+from dpaudit.game.findings import Finding, Stage, fault, inspected
 
 __all__ = ["check_strategy"]
 
@@ -32,7 +32,7 @@ def check_strategy(
     separation: int,
     claimed: float,
     most: int | None = None,
-) -> tuple[Look, Fault | None]:
+) -> tuple[Finding, Finding | None]:
     """Return what the strategy's sensitivity is, and whether noise allows for it.
 
     Args:
@@ -49,10 +49,11 @@ def check_strategy(
     Example:
         >>> from dpaudit.dpsgd.strategy import Toeplitz
         >>> strategy = Toeplitz(coefficients=(1.0, 0.75), steps=4)
-        >>> look, fault = check_strategy(
+        >>> from dpaudit.game.text.findings import sentence
+        >>> check, fault = check_strategy(
         ...     strategy, steps=4, separation=2, claimed=2**0.5
         ... )
-        >>> print(fault)
+        >>> print(sentence(fault))
         noise is too small by the strategy's largest column norm, 1.25 (a sensitivity \
 of 1.768 clipping norms, where 1.414 is claimed); likely a strategy whose columns were \
 not scaled to length 1
@@ -72,33 +73,27 @@ not scaled to length 1
             "number of steps that it was made for"
         )
     found, exact = _sensitivity(strategy, steps, separation, most)
-    least = "" if exact else "at least "
-    look = Look(
-        road=Road.NOISE,
-        how=How.PROBED,
-        said=f"the strategy's sensitivity is {least}{found:.4g} clipping norms, "
-        f"recomputed for joins {separation} steps apart; noise was scaled for "
-        f"{claimed:.4g}",
+    numbers = {"sensitivity": found, "exact": exact, "claimed": claimed}
+    check = inspected(
+        Stage.NOISE_SCALE, "strategy.sensitivity", separation=separation, **numbers
     )
     factor = found / claimed
     if factor <= 1 + _ROUNDING:
-        return look, None
+        return check, None
     columns = [length(strategy.column(t)[: steps - t]) for t in range(steps)]
     largest = max(columns)
-    said = f"noise is too small for its strategy by a factor of {least}{factor:.3g}"
-    if abs(largest / factor - 1) < _ROUNDING:
-        said = f"noise is too small by the strategy's largest column norm, {factor:.3g}"
-    cause = "a sensitivity that was computed for other joins, or of another matrix"
+    by_column = abs(largest / factor - 1) < _ROUNDING
+    cause = "other_participation"
     if largest > 1 + _ROUNDING:
-        cause = "a strategy whose columns were not scaled to length 1"
-        if abs(largest / factor - 1) >= _ROUNDING:
-            cause = f"{cause} (the longest is {largest:.3g})"
-    return look, Fault(
-        road=Road.NOISE,
-        said=said,
-        measured=f"a sensitivity of {least}{found:.4g} clipping norms",
-        claimed=f"{claimed:.4g}",
+        cause = "columns" if by_column else "columns_longest"
+    return check, fault(
+        Stage.NOISE_SCALE,
+        "strategy.noise_too_small",
+        factor=factor,
+        by_column=by_column,
+        longest=largest,
         cause=cause,
+        **numbers,
     )
 
 

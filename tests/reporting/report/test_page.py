@@ -10,8 +10,9 @@ import pytest
 from dpaudit import ApproxDP, PrivacyCurve, PureDP
 from dpaudit.errors import InvalidInputError
 from dpaudit.explanation import Advice, Explanation, Step, explain
+from dpaudit.game.findings import noted, passed
 from dpaudit.game.setting import Setting
-from dpaudit.game.verdict import Control, Verdict
+from dpaudit.game.verdict import Verdict
 from dpaudit.reporting.report import report, report_html
 
 VOID = {"meta", "br", "img", "link", "input", "hr"}
@@ -64,14 +65,14 @@ def explanation(**changed):
         advice=Advice(text="use more canaries", expected=1.5, spread=0.25),
     )
     parts = {
-        "outcome": Verdict.NO_VIOLATION_FOUND,
+        "outcome": Verdict.NO_VIOLATION_DETECTED,
         "reason": "",
-        "head": ("No violation found. It would have caught something.",),
+        "head": ("No violation detected. It would have caught something.",),
         "numbers": "Epsilon is at least 0.95, where 2 is claimed.",
         "advice": (),
-        "looks": (),
+        "checks": (),
         "shown": "That does not prove the claim.",
-        "controls": (),
+        "sanity_checks": (),
         "claimed": 2.0,
         "found": 0.95,
         "delta": 1e-5,
@@ -163,8 +164,8 @@ def test_addresses_within_a_page_are_unique_and_lead_somewhere(any_page):
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        ("refuted", "Refuted"),
-        ("honest", "No violation found"),
+        ("refuted", "Claim refuted"),
+        ("honest", "No violation detected"),
         ("too_weak", "Inconclusive"),
     ],
 )
@@ -217,13 +218,13 @@ def test_a_hostile_explanation_stays_text(honest):
         advice=Advice(text=attack),
     )
     said = explanation(
-        head=(f"No violation found. {attack}", attack),
+        head=(f"No violation detected. {attack}", attack),
         numbers=attack + attack,
         shown=attack,
-        controls=(Control(said=attack),),
+        sanity_checks=(passed("own", text=attack),),
         strength=attack,
         steps=(step,),
-        remarks=(attack,),
+        remarks=(noted("own", text=attack),),
         model=attack,
     )
     page = report_html(honest[0], explanation=said)
@@ -337,7 +338,12 @@ def test_text_and_lines_stand_out_in_light_and_in_dark(scheme, honest):
             assert contrast(colours[name], ground) >= 4.5, name
         for name in ("found", "claim", "aside", "excluded"):
             assert contrast(colours[name], ground) >= 3, name
-    for name in ("void", "refuted", "inconclusive", "no-violation-found"):
+    for name in (
+        "invalid-run",
+        "claim-refuted",
+        "inconclusive",
+        "no-violation-detected",
+    ):
         wash = colours[f"{name}-wash"]
         assert contrast(colours[name], wash) >= 4.5, name
         assert contrast(colours["soft"], wash) >= 4.5, name

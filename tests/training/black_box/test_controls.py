@@ -9,7 +9,9 @@ from torch.utils.data import ConcatDataset, DataLoader, TensorDataset
 from dpaudit import ApproxDP, Coins, Design, OneRun, PureDP, Result
 from dpaudit._codec import encode
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.game.verdict import Control, Verdict
+from dpaudit.game.findings import Status, inconclusive
+from dpaudit.game.text.findings import sentence
+from dpaudit.game.verdict import CHANCE_RATE, Verdict
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.testing import fixed_key
 from dpaudit.training.black_box import (
@@ -100,8 +102,9 @@ def test_each_control_is_trained_on_in_half_of_all_runs_whatever_the_coins():
 def test_silence_is_an_answer_if_controls_are_told_apart():
     audit = opened()
     result = judged(audit, canaries=silence(), controls=1.0 * control_bits(audit))
-    assert result.verdict == "no violation found"
-    assert "trained on 4 times from others (p = 6.5e-09)" in result.controls[1].said
+    assert result.verdict == "no violation detected"
+    told = sentence(result.sanity_checks[1])
+    assert "trained on 4 times from others (p = 6.5e-09)" in told
     assert "trained on fewer than 4 times (no effect of any canary" in str(result)
     assert "whether the training set followed the coins" in str(result)
     assert Result.from_json(result.to_json()) == result
@@ -124,13 +127,13 @@ def test_without_controls_silence_is_inconclusive():
 def test_scores_that_know_no_lot_tell_controls_apart_in_one_of_a_thousand_runs():
     """The exact law fails this once in ten million choices of seeds: 2 are expected."""
     scores = np.random.default_rng(5).standard_normal(RECORDS)
-    effect = Control(said="", spoils=Verdict.INCONCLUSIVE)
+    effect = inconclusive(CHANCE_RATE, p_value=0.5)
     told = 0
     for key in keys(2000):
         (_, found), _ = seen_of_controls(
             effect, CONTROLS, scores=scores, excluded=np.empty(0), key=key
         )
-        told += found.spoils is None
+        told += found.status is Status.PASSED
     assert told <= 13
 
 
@@ -138,9 +141,9 @@ def test_canaries_that_show_need_no_control_to_show():
     audit = opened(claim=PureDP(epsilon=2.0))
     lots = np.random.default_rng(0).standard_normal(RECORDS)
     result = judged(audit, canaries=BITS + 0.8 * silence(), controls=lots)
-    assert "better than chance" in result.controls[0].said
-    assert "scores do not tell control records" in result.controls[1].said
-    assert result.verdict == "no violation found"
+    assert "better than chance" in sentence(result.sanity_checks[0])
+    assert "scores do not tell control records" in sentence(result.sanity_checks[1])
+    assert result.verdict == "no violation detected"
 
 
 def test_no_score_of_a_control_decides_whether_a_claim_is_refuted():
@@ -158,8 +161,9 @@ def test_no_score_of_a_control_decides_whether_a_claim_is_refuted():
             lots = level * CONTROLS.trained(key)
             result = judged(audit, canaries=canaries, controls=lots)
             assert result.claim_test == alone.claim_test
-            assert (result.verdict == "refuted") == (alone.verdict == "refuted")
-    assert "refuted" in words
+            refuted = Verdict.CLAIM_REFUTED
+            assert (result.verdict is refuted) == (alone.verdict is refuted)
+    assert "claim refuted" in words
     assert len(words) > 1
 
 
@@ -208,12 +212,12 @@ def followed(data, _canaries, audit, _other):
 
 def test_a_training_too_short_to_show_a_canary_shows_its_controls():
     result = made(followed, epochs=2, rate=1e-3)
-    assert "no effect of any canary was seen" in result.controls[0].said
-    assert result.verdict == "no violation found"
+    assert "no effect of any canary was seen" in sentence(result.sanity_checks[0])
+    assert result.verdict == "no violation detected"
 
 
 def test_a_training_that_learns_by_heart_is_refuted_with_controls_too():
-    assert made(followed, epochs=30, rate=1e-2).verdict == "refuted"
+    assert made(followed, epochs=30, rate=1e-2).verdict == "claim refuted"
 
 
 @pytest.mark.parametrize("short", [False, True])
@@ -247,7 +251,7 @@ def test_canaries_left_in_the_data_are_noticed_though_controls_are_told_apart():
         return ConcatDataset([data, canaries, audit.included()])
 
     result = made(left_in, epochs=30, rate=1e-2)
-    assert "scores tell control records" in result.controls[1].said
+    assert "scores tell control records" in sentence(result.sanity_checks[1])
     assert result.verdict == "inconclusive"
     assert "canaries may have been left in the data" in result.reason
 
@@ -309,4 +313,4 @@ def test_a_perfect_division_of_the_fewest_controls_is_told_apart():
     audit = opened(controls=Controls(records=records, repeats=1))
     lots = 1.0 * control_bits(audit)[:14]
     result = judged(audit, canaries=silence(), controls=lots)
-    assert result.verdict == "no violation found"
+    assert result.verdict == "no violation detected"

@@ -21,9 +21,9 @@ EXAMPLE = runpy.run_path(
 @pytest.mark.parametrize(
     ("private", "controlled", "word"),
     [
-        (False, False, "refuted"),
+        (False, False, "claim refuted"),
         (True, False, "inconclusive"),
-        (True, True, "no violation found"),
+        (True, True, "no violation detected"),
     ],
 )
 def test_training_is_refuted_without_privacy_and_silence_counts_with_controls(

@@ -26,7 +26,8 @@ from flwr.supercore.privacy_accounting.rdp_accountant import RdpAccountant
 from dpaudit import Coins, GaussianDP
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.game.ledger import How, Road
+from dpaudit.game.findings import Stage, Status
+from dpaudit.game.text.findings import fault_parts, sentences
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.training.any_loop import scattered
 from dpaudit.training.flower import FlowerAudit, Nodes, Replies, canary_mod
@@ -67,22 +68,26 @@ def test_a_canary_moves_the_mean_by_the_norm_over_the_clients(kind, mods, way):
         with_one.std() / with_one.size**0.5, without.std() / without.size**0.5
     )
     assert abs(apart - 1) < 4 * error < 0.1
-    arrival = audit.finish().training.arrival
-    assert arrival.steps == 3
-    assert arrival.slope == pytest.approx(apart, abs=0.01)
+    signal = audit.finish().training.signal
+    assert signal.steps == 3
+    assert signal.slope == pytest.approx(apart, abs=0.01)
+
+
+def checks_of(result):
+    return {check.stage: check for check in result.training.coverage.checks}
 
 
 @pytest.mark.parametrize("way", [Replies(), Nodes()])
-def test_the_ledger_says_what_each_way_runs_through(way):
+def test_the_coverage_says_what_each_way_runs_through(way):
     audit, _ = opened(way=way)
     nodes = NODES if isinstance(way, Nodes) else range(1, 11)
     train(audit, nodes=nodes, app=client_app(canary_mod), rounds=1)
     result = audit.finish()
-    looks = {look.road: look for look in result.training.ledger.looks}
-    assert looks[Road.SAMPLING].how is How.AUDITED
-    assert looks[Road.CLIPPING].how is How.AUDITED
-    assert looks[Road.ADDING].how is How.AUDITED
-    assert "secure aggregation" in looks[Road.OTHER_WAYS].said
+    checks = checks_of(result)
+    assert checks[Stage.SAMPLING].status is Status.TESTED
+    assert checks[Stage.CLIPPING].status is Status.TESTED
+    assert checks[Stage.AGGREGATION].status is Status.TESTED
+    assert "secure aggregation" in sentences(checks[Stage.SIDE_PATHS].findings)
     said = str(result)
     assert "somebody who sees the aggregate of every round" in said
     assert "one user replaced by one" in said
@@ -90,22 +95,25 @@ def test_the_ledger_says_what_each_way_runs_through(way):
 
 
 def test_sampling_is_not_looked_at_by_replies_where_a_claim_rests_on_turns():
-    for unchecked, how in (((), How.NOT_LOOKED_AT), (("sampling",), How.ACCEPTED)):
+    for unchecked, status in (
+        ((), Status.NOT_CHECKED),
+        (("sampling",), Status.ACCEPTED),
+    ):
         participation = Participation(every=2, cohorts=2)
         audit, _ = opened(participation=participation, unchecked=unchecked)
         train(audit, rounds=1)
-        looks = {look.road: look for look in audit.finish().training.ledger.looks}
-        assert looks[Road.SAMPLING].how is how
+        checks = checks_of(audit.finish())
+        assert checks[Stage.SAMPLING].status is status
 
 
 def test_clipping_on_clients_is_looked_at_by_nodes_alone():
     kind = DifferentialPrivacyClientSideFixedClipping
-    for way, how in ((Replies(), How.NOT_LOOKED_AT), (Nodes(), How.AUDITED)):
+    for way, status in ((Replies(), Status.NOT_CHECKED), (Nodes(), Status.TESTED)):
         audit, _ = opened(kind=kind, way=way)
         nodes = NODES if isinstance(way, Nodes) else range(1, 11)
         train(audit, nodes=nodes, app=client_app(fixedclipping_mod, canary_mod))
-        looks = {look.road: look for look in audit.finish().training.ledger.looks}
-        assert looks[Road.CLIPPING].how is how
+        checks = checks_of(audit.finish())
+        assert checks[Stage.CLIPPING].status is status
 
 
 def test_replies_keep_coins_on_the_server_and_nodes_are_told_their_own():
@@ -188,8 +196,8 @@ def test_nodes_that_do_not_answer_put_in_nothing_and_are_said():
     result = audit.finish()
     assert "50 answers of canary clients did not come" in str(result)
     (fault,) = result.faults
-    assert fault.road is Road.ADDING  # noise is for 210 clients, 160 answered
-    assert "160 answers" in fault.measured
+    assert fault.stage is Stage.AGGREGATION  # noise is for 210 clients, 160 answered
+    assert "160 answers" in fault_parts(fault)[1]
 
 
 def test_more_clients_than_noise_is_for_are_remarked():
@@ -314,7 +322,7 @@ def test_nodes_that_are_not_sampled_put_in_nothing():
         assert moved[joined] == pytest.approx(1.0, abs=0.02)
         assert moved[~joined] == pytest.approx(0.0, abs=0.02)
     result = audit.finish()
-    assert result.training.arrival.slope == pytest.approx(1.0, abs=0.02)
+    assert result.training.signal.slope == pytest.approx(1.0, abs=0.02)
     assert "did not come" not in str(result)
 
 

@@ -15,7 +15,8 @@ from flwr.serverapp.strategy import (
 )
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.ledger import How, Road
+from dpaudit.game.findings import Stage, Status
+from dpaudit.game.text.findings import fault_parts, sentences
 from dpaudit.training.flower import probe_clients
 
 FIXED = DifferentialPrivacyServerSideFixedClipping
@@ -64,23 +65,24 @@ def test_equal_weights_are_found_in_order(kind, mods):
 def test_weights_by_examples_are_named(kind, mods):
     found = probe_clients(private(50, kind=kind), model(), examples=[1, 20], mods=mods)
     (fault,) = found.faults
-    assert fault.road is Road.ADDING
-    assert "weighed by their number of examples" in fault.cause
-    assert "noise is for equal weights" in fault.cause
-    assert "5.93 times" in fault.measured  # 20 / 27 of the weight, where 1 / 8 is due
-    assert fault.chance == 0
+    assert fault.stage is Stage.AGGREGATION
+    _, measured, _, cause = fault_parts(fault)
+    assert "weighed by their number of examples" in cause
+    assert "noise is for equal weights" in cause
+    assert "5.93 times" in measured  # 20 / 27 of the weight, where 1 / 8 is due
+    assert fault.probability == 0
 
 
 def test_clients_that_are_not_clipped_are_named():
     (fault,) = probe_clients(private(50, kind=UnclippedClients), model()).faults
-    assert fault.road is Road.CLIPPING
-    assert "no clipping" in fault.cause
+    assert fault.stage is Stage.CLIPPING
+    assert "no clipping" in fault_parts(fault)[3]
 
 
 def test_clipping_after_aggregation_is_found():
     (fault,) = probe_clients(private(50, kind=ClippedOnceAdded), model()).faults
-    assert fault.road is Road.CLIPPING
-    assert "the batch is clipped" in fault.cause
+    assert fault.stage is Stage.CLIPPING
+    assert "the batch is clipped" in fault_parts(fault)[3]
 
 
 def test_a_server_optimizer_below_the_noise_is_found():
@@ -92,8 +94,8 @@ def test_clipping_on_clients_is_not_looked_at_without_their_mods():
     kind = DifferentialPrivacyClientSideFixedClipping
     found = probe_clients(private(50, kind=kind), model(), examples=[1])
     assert not found.faults
-    looks = {look.road: look.how for look in found.looks()}
-    assert looks[Road.CLIPPING] is How.NOT_LOOKED_AT
+    checks = {check.stage: check.status for check in found.looks()}
+    assert checks[Stage.CLIPPING] is Status.NOT_CHECKED
 
 
 def test_a_probe_leaves_the_strategy_as_it_was_and_is_in_the_result():
@@ -104,10 +106,10 @@ def test_a_probe_leaves_the_strategy_as_it_was_and_is_in_the_result():
     audit.probe(examples=[1, 4])
     train(audit, rounds=1)
     result = audit.finish()
-    looks = {look.road: look for look in result.training.ledger.looks}
-    assert "at most 1 C" in looks[Road.CLIPPING].said
+    checks = {check.stage: check for check in result.training.coverage.checks}
+    assert "at most 1 C" in sentences(checks[Stage.CLIPPING].findings)
     (fault,) = result.faults
-    assert fault.road is Road.ADDING
+    assert fault.stage is Stage.AGGREGATION
 
 
 @pytest.mark.parametrize(

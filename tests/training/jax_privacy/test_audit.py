@@ -16,6 +16,7 @@ from jax_privacy.experimental.execution_plan import BandMFExecutionPlanConfig
 from dpaudit import ApproxDP, Coins, Design, Key, OneRun
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.setting import CanaryInsertion, InsertionPoint, Setting
+from dpaudit.game.text.findings import sentence
 from dpaudit.game.verdict import Verdict
 from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import scattered
@@ -244,17 +245,17 @@ def test_a_run_that_loses_its_canaries_is_not_reassured(factor):
     audit, plain = attach()
     run(audit, audit.wrap(scaling(plain, factor)), steps=STEPS)
     text = str(audit.finish())
-    assert text.startswith("Void: ") is (factor != 1.0)
+    assert text.startswith("Invalid run: ") is (factor != 1.0)
     assert "slope" in text
 
 
 def test_of_records_the_slope_is_known_from_the_coins():
     result, *_ = audit_of_records(clip=2.0, claimed_clip=2.0)
-    arrival = result.training.arrival
+    signal = result.training.signal
     # 2 * 1.5 / (0.1 * sqrt(400 * 60)) = 0.194: joins are not seen, only expected.
-    assert arrival.error == pytest.approx(0.194, rel=0.2)
-    assert abs(arrival.slope - 1) < 4 * arrival.error
-    assert arrival.by_program
+    assert signal.error == pytest.approx(0.194, rel=0.2)
+    assert abs(signal.slope - 1) < 4 * signal.error
+    assert signal.by_program
 
 
 def test_compiled_or_not_the_noise_is_that_of_the_plain_privatizer():
@@ -375,9 +376,10 @@ def test_a_loop_that_leaves_out_a_step_is_void_and_goes_on():
         if step != 2:
             state = audit.observe(state)
     result = audit.finish()
-    assert result.verdict is Verdict.VOID
+    assert result.verdict is Verdict.INVALID_RUN
     assert result.training.steps == 2
-    assert any("4 steps and 2 were observed" in each.said for each in result.controls)
+    said = map(sentence, result.sanity_checks)
+    assert any("4 steps and 2 were observed" in each for each in said)
 
 
 def test_what_joined_is_gone_from_the_state_after_the_step():

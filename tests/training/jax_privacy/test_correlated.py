@@ -14,6 +14,7 @@ from dpaudit import ApproxDP, Design, OneRun, Verdict, explain
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.strategy import Matrix, Toeplitz
 from dpaudit.errors import InvalidInputError
+from dpaudit.game.text.findings import fault_parts
 from dpaudit.testing import fixed_key
 from dpaudit.training.jax_privacy import JaxPrivacyAudit, Records
 from dpaudit.training.jax_privacy.setup import noise_of, strategy_of
@@ -105,7 +106,7 @@ def test_an_honest_plan_is_not_refuted_and_its_noise_is_as_stated(columns):
     """With p < 0.001 in one run of a thousand at most, and the seed is fixed."""
     config = plan(columns=columns)
     result = trained(attached(config), config.plan.noise_addition_transform)
-    assert result.verdict is Verdict.NO_VIOLATION_FOUND
+    assert result.verdict is Verdict.NO_VIOLATION_DETECTED
     assert result.p_value > 0.001
     said = " ".join(str(result).split())
     assert "4 cohorts in turn, each every 4 steps" in said
@@ -116,9 +117,9 @@ def test_an_honest_plan_is_not_refuted_and_its_noise_is_as_stated(columns):
 def test_half_of_the_noise_is_refuted_and_named(sampling):
     config = plan(sampling=sampling)
     result = trained(attached(config), louder(config, 3.0))
-    assert result.verdict is Verdict.REFUTED
+    assert result.verdict is Verdict.CLAIM_REFUTED
     (fault,) = result.faults
-    assert fault.said.startswith("noise 0.33")
+    assert fault_parts(fault)[0].startswith("noise 0.33")
 
 
 def test_the_explanation_knows_what_turns_and_strategy_come_to():
@@ -228,4 +229,5 @@ def test_a_strategy_that_is_too_long_for_its_noise_is_named():
     )
     result = trained(audit, privatizer)
     (fault,) = result.faults
-    assert fault.said == "noise is too small by the strategy's largest column norm, 1.5"
+    what, *_ = fault_parts(fault)
+    assert what == "noise is too small by the strategy's largest column norm, 1.5"

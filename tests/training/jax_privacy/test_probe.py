@@ -10,7 +10,8 @@ from jax_privacy.batch_selection import CyclicPoissonSampling
 
 from dpaudit import ApproxDP, Design, OneRun, Verdict
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.ledger import How, Road
+from dpaudit.game.findings import Stage, Status
+from dpaudit.game.text.findings import fault_parts
 from dpaudit.testing import fixed_key
 from dpaudit.training.jax_privacy import JaxPrivacyAudit
 
@@ -161,18 +162,18 @@ def by_count(grads, keep):
 
 MISSING = (np.where(np.arange(N)[:, None] == 4, np.float32(np.nan), BATCH[0]), BATCH[1])
 FAULTY = {
-    "twice": ((lambda x: x, halved_norms), {}, Road.CLIPPING, "clipping to 2 C"),
-    "statistics": ((standardised,), {}, Road.GRADIENTS, "its statistics"),
+    "twice": ((lambda x: x, halved_norms), {}, Stage.CLIPPING, "clipping to 2 C"),
+    "statistics": ((standardised,), {}, Stage.GRADIENTS, "its statistics"),
     "by count": (
         (lambda x: x, by_count),
         {},
-        Road.ADDING,
+        Stage.AGGREGATION,
         "divided by the number of records",
     ),
     "no number": (
         (),
         {"nan_safe": False, "batch": MISSING},
-        Road.CLIPPING,
+        Stage.CLIPPING,
         "must be set to zero",
     ),
 }
@@ -180,10 +181,10 @@ FAULTY = {
 
 @pytest.mark.parametrize("name", FAULTY)
 def test_a_fault_is_found_on_its_road_with_its_cause(name):
-    changes, options, road, cause = FAULTY[name]
+    changes, options, stage, cause = FAULTY[name]
     _, found = probed(*changes, **options)
-    assert [fault.road for fault in found.faults] == [road]
-    assert cause in found.faults[0].cause
+    assert [fault.stage for fault in found.faults] == [stage]
+    assert cause in fault_parts(found.faults[0])[3]
 
 
 def test_records_that_are_no_numbers_are_set_to_zero_by_jax_privacy():
@@ -210,8 +211,8 @@ def test_clipping_by_hand_is_told_from_that_of_jax_privacy(wrong, cause):
 
     running = audit(clipped_grad(loss, l2_clip_norm=C, batch_argnums=(1, 2)))
     found = running.probe(clipped_sum, BATCH)
-    assert [fault.road for fault in found.faults] == [Road.CLIPPING]
-    assert cause in found.faults[0].cause
+    assert [fault.stage for fault in found.faults] == [Stage.CLIPPING]
+    assert cause in fault_parts(found.faults[0])[3]
 
 
 def trained(running):
@@ -231,11 +232,11 @@ def test_the_result_has_what_a_probe_saw_over_a_checkpoint(tmp_path):
     again.resume(tmp_path / "state.npz")
     result, plain = trained(again), trained(probed()[0])
     assert result.verdict is Verdict.FAULT_FOUND
-    assert result.training.ledger.faults == found.faults
+    assert result.training.coverage.faults == found.faults
     assert plain.verdict is not Verdict.FAULT_FOUND
-    ways = {look.road: look.how for look in plain.training.ledger.looks}
-    assert ways[Road.CLIPPING] is ways[Road.GRADIENTS] is How.PROBED
-    assert ways[Road.ADDING] is How.NOT_LOOKED_AT
+    ways = {check.stage: check.status for check in plain.training.coverage.checks}
+    assert ways[Stage.CLIPPING] is ways[Stage.GRADIENTS] is Status.INSPECTED
+    assert ways[Stage.AGGREGATION] is Status.NOT_CHECKED
 
 
 def test_more_than_the_sum_is_refused():

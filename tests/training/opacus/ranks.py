@@ -22,6 +22,7 @@ from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
+from dpaudit.game.text.findings import sentence, sentences
 from dpaudit.training.draws import Draws
 from dpaudit.training.opacus import shared_key
 
@@ -68,9 +69,11 @@ def train(mode, rank):
         "included": draws.included.tolist(),
         "joined": np.array(joined).tolist(),
         "transcript": result.transcript.to_json(),
-        "arrival": asdict(result.training.arrival),
-        "faults": [str(fault) for fault in result.faults],
-        "looks": [str(look.said) for look in result.training.ledger.looks],
+        "signal": asdict(result.training.signal),
+        "faults": [sentence(fault) for fault in result.faults],
+        "checks": [
+            sentences(each.findings) for each in result.training.coverage.checks
+        ],
         "epsilon": run.engine.get_epsilon(1e-5),
     }
 

@@ -31,10 +31,10 @@ def test_canaries_arrive_in_an_honest_run(mode, canaries):
     run = private_run(mode=mode, canaries=canaries)
     audit = attach(run)
     run.train(audit.data_loader)
-    arrival = audit.finish().training.arrival
-    assert abs(arrival.slope - 1) < 4 * arrival.error
-    assert 0.03 < arrival.error < 0.08  # 1.5 / sqrt(400 * 40 * 0.1 / 2) is 0.053
-    assert arrival.by_program is bool(canaries)
+    signal = audit.finish().training.signal
+    assert abs(signal.slope - 1) < 4 * signal.error
+    assert 0.03 < signal.error < 0.08  # 1.5 / sqrt(400 * 40 * 0.1 / 2) is 0.053
+    assert signal.by_program is bool(canaries)
 
 
 @pytest.mark.parametrize(("mode", "canaries"), WAYS)
@@ -45,14 +45,14 @@ def test_a_run_that_loses_its_canaries_is_not_reassured(mode, canaries, factor):
     audit = attach(run)
     run.train(audit.data_loader)
     text = str(audit.finish())
-    assert text.startswith("Void: ")
+    assert text.startswith("Invalid run: ")
     assert "slope" in text
 
 
 @pytest.mark.parametrize(
     # In sums the audit put the canaries in, and cannot tell who made them larger.
     ("canaries", "verdict"),
-    [(CANARIES, "refuted"), (0, "void")],
+    [(CANARIES, "claim refuted"), (0, "invalid run")],
 )
 def test_sums_that_are_too_large_are_the_programs_doing_or_nobodys(canaries, verdict):
     run = private_run(canaries=canaries)
@@ -103,10 +103,10 @@ def test_the_size_that_clipping_leaves_is_known(norm, apart):
     run = private_run(canaries=CANARIES, **options)
     audit = attach(run, canary=Canary(norm=norm))
     run.train(audit.data_loader)
-    arrival = audit.finish().training.arrival
+    signal = audit.finish().training.signal
     size = min(norm, 0.5 if apart else 1.0)
-    assert arrival.error < 0.08 / size
-    assert abs(arrival.slope - 1) < 4.5 * arrival.error
+    assert signal.error < 0.08 / size
+    assert abs(signal.slope - 1) < 4.5 * signal.error
 
 
 def test_a_resumed_run_has_the_slope_of_one_that_went_through(tmp_path):
@@ -122,10 +122,10 @@ def test_a_resumed_run_has_the_slope_of_one_that_went_through(tmp_path):
     again = attach(run)
     again.resume(tmp_path / "state.npz")
     half(again, run, 2)
-    resumed = again.finish().training.arrival
+    resumed = again.finish().training.signal
 
     run = private_run()
     audit = attach(run)
     half(audit, run, 1)
     half(audit, run, 2)
-    assert audit.finish().training.arrival == resumed
+    assert audit.finish().training.signal == resumed

@@ -28,6 +28,7 @@ from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.shuffling import Shuffling
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.setting import CanaryInsertion, InsertionPoint, Setting
+from dpaudit.game.text.findings import sentence
 from dpaudit.testing import fixed_key
 from dpaudit.training.audit import TrainingAudit
 from dpaudit.training.draws import Draws, drawn
@@ -137,7 +138,7 @@ def test_records_come_in_several_sizes_and_are_cut_to_one():
     assert written.min() < 1.35
     assert 9 < written.max() <= 10
     assert 0.4 < np.mean(np.log(written / 1.25) / np.log(8)) < 0.6
-    assert abs(result.training.arrival.slope - 1) < 4 * result.training.arrival.error
+    assert abs(result.training.signal.slope - 1) < 4 * result.training.signal.error
     assert "at 1.25 to 10 times the clipping norm" in flat(result)
 
 
@@ -475,7 +476,7 @@ def test_parameters_frozen_after_attaching_void_the_audit(canaries):
     next(run.model.parameters()).requires_grad_(False)
     run.train(audit.data_loader, steps=2)
     result = audit.finish()
-    assert result.verdict is Verdict.VOID
+    assert result.verdict is Verdict.INVALID_RUN
     assert result.training.steps == 2
     assert "trains other parameters" in flat(result)
 
@@ -795,7 +796,8 @@ def test_noise_that_a_known_seed_repeats_is_noticed():
             run.optimizer.generator.seed()
         audit = attach(run, accountant=None)
         run.train(steps=3)
-        found = [each for each in audit.finish().training.remarks if "seed" in each]
+        remarks = map(sentence, audit.finish().training.remarks)
+        found = [each for each in remarks if "seed" in each]
         assert len(found) == noticed, seed
         assert all("a fixed seed: whoever knows the seed" in each for each in found)
         assert not any("7" in each for each in found)
@@ -840,7 +842,9 @@ def test_canaries_that_are_no_clipping_norm_have_no_forecast():
     run = private_run()
     audit = attach(run, canary=Canary(norm=0.5))
     run.train(steps=5)
-    assert "smaller in the sums" in audit.finish().training.detectable.why_not
+    why_not = audit.finish().training.detectable.why_not
+    assert why_not.code == "forecast.smaller"
+    assert "smaller in the sums" in sentence(why_not)
 
 
 def test_the_number_that_opacus_reports_stands_beside_the_one_that_is_proved():

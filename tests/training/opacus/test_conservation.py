@@ -8,7 +8,9 @@ from opacus.utils.batch_memory_manager import BatchMemoryManager
 from private_runs import UNPROBED, attach, private_run
 from torch.utils.data import DataLoader
 
-from dpaudit.game.ledger import How, Road
+from dpaudit.game.findings import Stage, Status
+from dpaudit.game.text.findings import fault_parts
+from dpaudit.game.text.results import not_exercised
 from dpaudit.training.opacus import audit_opacus
 
 pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG turned off:UserWarning")
@@ -37,7 +39,10 @@ def audited(train, run=None, **options):
 
 
 def said(result):
-    return [(fault.road, fault.said, fault.measured) for fault in result.faults]
+    return [
+        (fault.stage, fault_parts(fault)[0], fault_parts(fault)[1])
+        for fault in result.faults
+    ]
 
 
 def k_times(k, epochs=1):
@@ -74,7 +79,7 @@ REUSED = "steps were made without a new batch of the private loader"
     ids=["two steps a batch", "ten steps a batch", "cycle", "list"],
 )
 def test_a_batch_that_serves_several_steps_is_a_fault(train, measured):
-    assert said(audited(train)) == [(Road.SAMPLING, REUSED, measured)]
+    assert said(audited(train)) == [(Stage.SAMPLING, REUSED, measured)]
 
 
 def test_workers_that_draw_ahead_hide_no_batch_that_is_used_twice():
@@ -89,7 +94,7 @@ def test_workers_that_draw_ahead_hide_no_batch_that_is_used_twice():
                 step(batch)
                 step(batch)
 
-    assert said(audited(train, run)) == [(Road.SAMPLING, REUSED, "3 of 6 steps")]
+    assert said(audited(train, run)) == [(Stage.SAMPLING, REUSED, "3 of 6 steps")]
 
 
 def test_a_loader_from_before_make_private_is_a_fault():
@@ -102,10 +107,12 @@ def test_a_loader_from_before_make_private_is_a_fault():
 
     result = audited(train, run)
     (fault,) = result.faults
-    assert fault.said == "no step was made on a batch of the private loader"
-    assert "the one that was given to it" in fault.cause
-    look = next(e for e in result.training.ledger.looks if e.road is Road.SAMPLING)
-    assert look.how is How.NOT_LOOKED_AT
+    assert fault_parts(fault)[0] == "no step was made on a batch of the private loader"
+    assert "the one that was given to it" in fault_parts(fault)[3]
+    check = next(
+        e for e in result.training.coverage.checks if e.stage is Stage.SAMPLING
+    )
+    assert check.status is Status.NOT_CHECKED
 
 
 def begun_before(run):
@@ -171,7 +178,7 @@ def test_batches_that_are_added_up_in_one_step_are_a_fault():
                 run.optimizer.zero_grad()
 
     (fault,) = audited(train, run).faults
-    assert "adds up several batches" in fault.said
+    assert "adds up several batches" in fault_parts(fault)[0]
 
 
 def scheduled(run, step, loader):
@@ -189,15 +196,15 @@ def test_a_noise_schedule_is_a_fault_only_if_the_accountant_was_not_told():
     )
     found = [each[:2] for each in said(audited(scheduled, run, accountant=told))]
     differs = "noise multiplier differs from the accountant's at step 7"
-    assert (Road.ACCOUNTING, differs) in found
-    assert {road for road, _ in found} <= {Road.ACCOUNTING, Road.NOISE}
+    assert (Stage.ACCOUNTING, differs) in found
+    assert {stage for stage, _ in found} <= {Stage.ACCOUNTING, Stage.NOISE_SCALE}
 
 
 def test_an_accountant_that_is_not_stepped_is_a_fault():
     run = private_run()
     run.optimizer.attach_step_hook(lambda _: None)
     assert said(audited(k_times(1), run, accountant=run.engine)) == [
-        (Road.ACCOUNTING, "the accountant was not told of every step", "10 steps")
+        (Stage.ACCOUNTING, "the accountant was not told of every step", "10 steps")
     ]
 
 
@@ -209,8 +216,8 @@ def test_a_norm_that_only_the_optimizer_was_told_of_is_a_fault_in_ghost_clipping
             run.optimizer.max_grad_norm = 1.0 if k < 4 else 0.5
             step(batch)
 
-    ((road, what, measured),) = said(audited(train, run))
-    assert road is Road.CLIPPING
+    ((stage, what, measured),) = said(audited(train, run))
+    assert stage is Stage.CLIPPING
     assert "norm of 0.5 at step 5, and records are clipped to 1" in what
     assert measured == "so in 6 of 10 steps"
     both = private_run(mode="ghost")
@@ -231,9 +238,10 @@ def test_a_norm_that_was_changed_in_the_optimizer_only_is_a_fault():
             run.optimizer.max_grad_norm = 0.7
 
     (fault,) = audited(train, private_run(mode="ghost")).faults
-    assert fault.road is Road.CLIPPING
+    assert fault.stage is Stage.CLIPPING
     assert (
-        "a clipping norm of 0.7 at step 2, and records are clipped to 1" in fault.said
+        "a clipping norm of 0.7 at step 2, and records are clipped to 1"
+        in fault_parts(fault)[0]
     )
 
 
@@ -250,7 +258,7 @@ def test_counts_outlive_a_checkpoint(tmp_path):
     for batch in again.data_loader:
         step(batch)
     step(batches[0])
-    assert said(again.finish()) == [(Road.SAMPLING, REUSED, "1 of 21 steps")]
+    assert said(again.finish()) == [(Stage.SAMPLING, REUSED, "1 of 21 steps")]
 
 
 def test_a_loader_is_left_as_it_was():
@@ -299,10 +307,10 @@ def test_what_the_user_does_without_is_said_and_kept():
     first = str(result).splitlines()[0]
     kept = "Not checked, accepted by the user: per-record gradients, clipping."
     assert kept in first
-    assert '"how":"not checked, accepted by the user"' in result.to_json().replace(
+    assert '"status":"not checked, accepted by the user"' in result.to_json().replace(
         ": ", ":"
     )
-    assert "clipping" in result.not_exercised
+    assert "clipping" in not_exercised(result)
 
 
 @pytest.mark.parametrize("unchecked", ["clipping", ("noise",)])

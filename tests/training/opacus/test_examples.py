@@ -15,7 +15,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from dpaudit import ApproxDP, Design, OneRun, Verdict
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Coins
-from dpaudit.game.ledger import How, Road
+from dpaudit.game.findings import Stage, Status
+from dpaudit.game.text.findings import fault_parts
 from dpaudit.training.audit import TrainingAudit
 from dpaudit.training.opacus import Canary, OpacusAudit, with_canaries
 from dpaudit.training.opacus.examples import ExampleInserter, separated
@@ -178,12 +179,12 @@ def test_excluded_examples_count_nothing_and_training_is_as_without(mode):
     plain = Training(mode, weights=bits)
     plain.train()
     torch.testing.assert_close(audited.weights(), plain.weights(), rtol=1e-5, atol=1e-6)
-    arrival = result.training.arrival
-    assert abs(arrival.slope - 1) < 5 * arrival.error
-    how = {look.road: look.how for look in result.training.ledger.looks}
-    for road in (Road.SAMPLING, Road.GRADIENTS, Road.CLIPPING, Road.ADDING):
-        assert how[road] is How.AUDITED
-    assert not result.training.ledger.faults
+    signal = result.training.signal
+    assert abs(signal.slope - 1) < 5 * signal.error
+    how = {look.stage: look.status for look in result.training.coverage.checks}
+    for stage in (Stage.SAMPLING, Stage.GRADIENTS, Stage.CLIPPING, Stage.AGGREGATION):
+        assert how[stage] is Status.TESTED
+    assert not result.training.coverage.faults
 
 
 @pytest.mark.parametrize("mode", ["hooks", "ghost"])
@@ -219,9 +220,9 @@ def test_a_layer_that_ghost_clipping_sees_once_is_a_fault():
     audit = training.audit()
     training.train(audit.data_loader)
     result = audit.finish()
-    assert result.verdict in (Verdict.FAULT_FOUND, Verdict.REFUTED)
-    (fault,) = (f for f in result.training.ledger.faults if f.road is Road.CLIPPING)
-    assert "C by an example alone" in fault.measured
+    assert result.verdict in (Verdict.FAULT_FOUND, Verdict.CLAIM_REFUTED)
+    (fault,) = (f for f in result.training.coverage.faults if f.stage is Stage.CLIPPING)
+    assert "C by an example alone" in fault_parts(fault)[1]
 
 
 def test_a_resumed_audit_is_the_whole_one(tmp_path):
@@ -240,8 +241,8 @@ def test_a_resumed_audit_is_the_whole_one(tmp_path):
         found.append((training.weights(), result.training, result.p_value))
     assert torch.equal(found[0][0], found[1][0])
     assert found[0][2] == found[1][2]
-    assert found[0][1].arrival == found[1][1].arrival
-    assert found[0][1].ledger.looks[2] == found[1][1].ledger.looks[2]
+    assert found[0][1].signal == found[1][1].signal
+    assert found[0][1].coverage.checks[2] == found[1][1].coverage.checks[2]
 
 
 def test_what_reads_holds_nothing_that_knows_the_coins():

@@ -13,7 +13,8 @@ from torch.utils.data import DataLoader
 
 from dpaudit import audit_opacus
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.game.ledger import Road
+from dpaudit.game.findings import Stage
+from dpaudit.game.text.findings import fault_parts, sentence, sentences
 from dpaudit.game.verdict import Verdict
 from dpaudit.training.guard import Guard
 from dpaudit.training.opacus import audit as opacus_audit
@@ -211,7 +212,9 @@ def test_a_step_inside_a_step_counts_once(kind):
     result = audit.finish()
     assert result.training.steps == 6
     changed = [
-        each.said for each in result.controls if "beside the private" in each.said
+        check
+        for check in result.sanity_checks
+        if "beside the private" in sentence(check)
     ]
     assert bool(changed) == (kind is TwoHalves)  # its second half comes after a step
 
@@ -253,8 +256,8 @@ def test_what_goes_wrong_in_a_hook_is_said_in_the_end_and_not_in_the_loop(
     result = audit.finish()
     assert result.training.steps == 4
     void = isinstance(error, VoidAuditError)
-    assert result.verdict is (Verdict.VOID if void else Verdict.INCONCLUSIVE)
-    assert result.controls[2].said.startswith("the audit stopped")
+    assert result.verdict is (Verdict.INVALID_RUN if void else Verdict.INCONCLUSIVE)
+    assert sentence(result.sanity_checks[2]).startswith("the audit stopped")
     assert str(error) in str(result)
 
 
@@ -352,9 +355,11 @@ def test_two_private_models_in_one_process_are_audited_apart():
             run.train(steps=2)
     for audit in audits:
         result = audit.finish()
-        assert result.verdict is Verdict.NO_VIOLATION_FOUND
-        (look,) = [e for e in result.training.ledger.looks if e.road is Road.OTHER_WAYS]
-        assert "another private optimizer made 6 steps" in look.said
+        assert result.verdict is Verdict.NO_VIOLATION_DETECTED
+        (check,) = [
+            e for e in result.training.coverage.checks if e.stage is Stage.SIDE_PATHS
+        ]
+        assert "another private optimizer made 6 steps" in sentences(check.findings)
 
 
 def test_a_second_optimizer_without_privacy_is_still_noticed():
@@ -381,8 +386,10 @@ def test_a_change_after_the_last_step_is_seen():
     assert result.verdict is Verdict.INCONCLUSIVE
     said = " ".join(str(result).split())
     assert "0.weight changed after the last step of the private optimizer" in said
-    (look,) = [e for e in result.training.ledger.looks if e.road is Road.OTHER_WAYS]
-    assert "after the last step: 0.weight" in look.said
+    (check,) = [
+        e for e in result.training.coverage.checks if e.stage is Stage.SIDE_PATHS
+    ]
+    assert "after the last step: 0.weight" in sentences(check.findings)
 
 
 def test_finish_before_training_says_so_and_works_after_it():
@@ -480,4 +487,4 @@ def test_a_layer_that_is_not_clipped_is_named():
     audit = attach(run, model=run.model)
     found = audit.probe(step_of(run))
     audit.detach()
-    assert found.faults[0].cause == "'2.weight' is not clipped"
+    assert fault_parts(found.faults[0])[3] == "'2.weight' is not clipped"

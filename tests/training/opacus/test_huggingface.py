@@ -4,6 +4,7 @@ from private_runs import CANARIES, attach, private_run
 from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.text.findings import sentence
 from dpaudit.training.opacus.huggingface import AuditCallback
 
 EPOCHS = 4  # of ten steps
@@ -97,7 +98,9 @@ def test_canaries_that_are_records_ride_along(tmp_path):
     fit(run, tmp_path, [callback], loader=audit.data_loader)
     assert callback.result.training.steps == 10 * EPOCHS
     (remark,) = callback.result.training.remarks
-    assert "a fixed seed" in remark  # by the Trainer, for everybody who names no seed
+    # By the Trainer, for everybody who names no seed.
+    assert remark.code == "noise.fixed_seed"
+    assert "a fixed seed" in sentence(remark)
 
 
 def test_records_on_another_loader_are_refused(tmp_path):
@@ -117,7 +120,9 @@ def test_a_training_that_was_broken_off_goes_on_from_its_checkpoint(tmp_path):
     fit(run, tmp_path, [callback], resume=str(tmp_path / "checkpoint-20"))
     assert callback.result.training.steps == 10 * EPOCHS
     (remark,) = callback.result.training.remarks
-    assert "a fixed seed" in remark  # by the Trainer, for everybody who names no seed
+    # By the Trainer, for everybody who names no seed.
+    assert remark.code == "noise.fixed_seed"
+    assert "a fixed seed" in sentence(remark)
 
 
 def test_an_accountant_that_forgot_the_first_half_is_refused(tmp_path):

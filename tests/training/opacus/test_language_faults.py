@@ -21,7 +21,8 @@ from language_runs import (
 from private_runs import UNPROBED, attach
 from torch import nn
 
-from dpaudit.game.ledger import Road
+from dpaudit.game.findings import Stage
+from dpaudit.game.text.findings import fault_parts, sentence
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -59,12 +60,12 @@ def test_the_functional_tied_head_in_ghost_clipping():
         run.model.forward = _logits(run.model.forward)
         result, found = audited(run)
         if functional:
-            assert "shares its weights" in found.faults[0].cause
-            assert found.faults[0].road is Road.CLIPPING
+            assert "shares its weights" in fault_parts(found.faults[0])[3]
+            assert found.faults[0].stage is Stage.CLIPPING
             assert result.verdict == "fault found"
         else:
             assert not found.faults
-            assert result.verdict == "no violation found"
+            assert result.verdict == "no violation detected"
 
 
 def _logits(forward):
@@ -114,8 +115,8 @@ def test_a_loss_in_which_records_meet(fault, cause, mode):
     result, found = audited(private_language_model(mode=mode, **fault))
     assert result.verdict == "fault found"
     (told,) = found.faults
-    assert told.road is Road.GRADIENTS
-    assert cause in told.cause
+    assert told.stage is Stage.GRADIENTS
+    assert cause in fault_parts(told)[3]
 
 
 @MODES
@@ -131,7 +132,7 @@ def test_a_loss_in_which_records_meet(fault, cause, mode):
 def test_their_honest_twins(honest, mode):
     result, found = audited(private_language_model(mode=mode, **honest))
     assert not found.faults
-    assert result.verdict == "no violation found"
+    assert result.verdict == "no violation detected"
 
 
 @MODES
@@ -149,7 +150,8 @@ def test_layers_unfrozen_later_and_trained_by_another_optimizer(mode):
     result, _ = audited(run, between=unfreeze)
     assert result.verdict == "inconclusive"
     assert "lm_head.weight changed" in result.reason
-    assert "lm_head.weight" in result.training.ledger.looks[-1].said
+    last = result.training.coverage.checks[-1]
+    assert "lm_head.weight" in " ".join(map(sentence, last.findings))
 
 
 @MODES
@@ -167,7 +169,7 @@ def test_layers_unfrozen_later_and_given_to_the_private_optimizer(mode):
             audited(run, between=unfreeze)
         return
     result, _ = audited(run, between=unfreeze)
-    assert result.verdict == "void"
+    assert result.verdict == "invalid run"
     assert "trains other parameters" in result.reason
 
 
@@ -220,5 +222,5 @@ def test_a_checkpoint_resumed_with_the_old_noise(mode, tmp_path):
 
     result = parts([5, 5])
     assert result.verdict == "fault found"
-    assert {fault.road for fault in result.faults} >= {Road.INDEPENDENCE}
-    assert parts([5, 6]).verdict == "no violation found"
+    assert {fault.stage for fault in result.faults} >= {Stage.NOISE_INDEPENDENCE}
+    assert parts([5, 6]).verdict == "no violation detected"

@@ -18,7 +18,8 @@ from opacus.utils.batch_memory_manager import BatchMemoryManager
 from private_runs import UNPROBED, attach
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.ledger import How, Road
+from dpaudit.game.findings import Stage, Status
+from dpaudit.game.text.findings import sentence
 from dpaudit.training.opacus.kinds import kinds_of
 from dpaudit.training.opacus.layout import place_canaries
 
@@ -81,21 +82,26 @@ def test_an_honest_fine_tuning_is_clean(case, mode):
     assert not found.faults
     assert not found.unseen
     assert found.clipped > 0
-    assert result.verdict == "no violation found"
-    assert result.training.arrival.slope == pytest.approx(1.0, abs=0.25)
-    said = {look.road: look for look in result.training.ledger.looks}
-    assert said[Road.GRADIENTS].how is How.PROBED
-    assert "LoRA matrices (8 parameters" in said[Road.NOISE].said
-    assert "numbers of which are not trained" in said[Road.OTHER_WAYS].said
+    assert result.verdict == "no violation detected"
+    assert result.training.signal.slope == pytest.approx(1.0, abs=0.25)
+    checks = {check.stage: check for check in result.training.coverage.checks}
+    assert checks[Stage.GRADIENTS].status is Status.INSPECTED
+    said = {
+        stage: " ".join(map(sentence, check.findings))
+        for stage, check in checks.items()
+    }
+    assert "LoRA matrices (8 parameters" in said[Stage.NOISE_SCALE]
+    assert "numbers of which are not trained" in said[Stage.SIDE_PATHS]
 
 
 def test_a_head_that_is_the_embedding_is_audited_with_hooks_and_refused_in_ghost():
     run = private_language_model(gpt2, collate=with_positions)
     result, found = audited(run)
     assert not found.faults
-    assert result.verdict == "no violation found"
-    said = {look.road: look.said for look in result.training.ledger.looks}
-    assert "embeddings that are heads too (1 parameter, " in said[Road.NOISE]
+    assert result.verdict == "no violation detected"
+    checks = result.training.coverage.checks
+    said = {check.stage: " ".join(map(sentence, check.findings)) for check in checks}
+    assert "embeddings that are heads too (1 parameter, " in said[Stage.NOISE_SCALE]
     run = private_language_model(gpt2, mode="ghost", collate=with_positions)
     with pytest.raises(NotImplementedError, match="tying"):  # by Opacus
         step_of(run)(next(iter(run.loader)))
@@ -133,7 +139,7 @@ def test_virtual_batches_change_nothing(mode):
     whole, virtual = found
     assert whole.training.steps == virtual.training.steps == 20
     assert whole.transcript == virtual.transcript
-    assert whole.verdict == virtual.verdict == "no violation found"
+    assert whole.verdict == virtual.verdict == "no violation detected"
 
 
 def test_adapters_embeddings_and_heads_each_have_their_share():

@@ -28,6 +28,7 @@ from transformers import (
 from trl import SFTConfig, SFTTrainer
 
 from dpaudit.errors import InvalidInputError
+from dpaudit.game.text.findings import fault_parts
 from dpaudit.training.opacus.huggingface import AuditCallback, step_of
 from dpaudit.training.text import RecordLoss
 
@@ -158,7 +159,7 @@ def test_a_trainer_gives_the_result_of_the_plain_loop(kind, mode, tmp_path):
             run.criterion(output, batch["labels"]).backward()
             run.optimizer.step()
     assert result == audit.finish()
-    assert result.verdict == "no violation found"
+    assert result.verdict == "no violation detected"
     trained = session.run.inside.state_dict()
     for name, value in run.inside.state_dict().items():
         assert torch.equal(value, trained[name]), name
@@ -199,7 +200,7 @@ def test_a_probe_finds_the_loss_over_a_batchs_tokens(kind, tmp_path):
     session.trainer.compute_loss_func = over_tokens
     audit = attach(session.run, model=session.run.model)
     (fault,) = audit.probe(step_of(session.trainer)).faults
-    assert "a mean over all their tokens" in fault.cause
+    assert "a mean over all their tokens" in fault_parts(fault)[3]
     audit.detach()
 
 

@@ -7,7 +7,8 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from private_runs import CANARIES, attach, private_run
 
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.game.ledger import How, Road
+from dpaudit.game.findings import Stage, Status
+from dpaudit.game.text.findings import sentence
 from dpaudit.training.opacus.lightning import AuditCallback
 
 EPOCHS = 4  # of ten steps
@@ -56,11 +57,11 @@ def audited(run):
 
 def but_for_batches(result):
     """Return a result but for how many batches were fetched: Lightning looks ahead."""
-    ledger = result.training.ledger
-    first, *rest = ledger.looks
-    assert (first.road, first.how) == (Road.SAMPLING, How.PROBED)
-    ledger = replace(ledger, looks=(replace(first, said=""), *rest))
-    return replace(result, training=replace(result.training, ledger=ledger))
+    coverage = result.training.coverage
+    first, *rest = coverage.checks
+    assert (first.stage, first.status) == (Stage.SAMPLING, Status.INSPECTED)
+    coverage = replace(coverage, checks=(replace(first, findings=()), *rest))
+    return replace(result, training=replace(result.training, coverage=coverage))
 
 
 def test_lightning_gives_the_result_of_the_plain_loop():
@@ -84,7 +85,8 @@ def test_canaries_that_are_records_ride_along():
     fit(run, [callback], loader=audit.data_loader)
     assert callback.result.training.steps == 10 * EPOCHS
     (remark,) = callback.result.training.remarks
-    assert "a fixed seed" in remark
+    assert remark.code == "noise.fixed_seed"
+    assert "a fixed seed" in sentence(remark)
 
 
 def test_records_on_another_loader_are_refused():

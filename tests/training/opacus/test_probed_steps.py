@@ -6,7 +6,8 @@ from opacus import PrivacyEngine
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from dpaudit.game.ledger import Road
+from dpaudit.game.findings import Stage
+from dpaudit.game.text.findings import fault_parts
 from dpaudit.training.opacus.sensitivity import probe_sensitivity
 
 torch.set_num_threads(1)
@@ -61,8 +62,8 @@ def test_a_parameter_that_is_moved_by_way_of_its_data_is_seen():
     loop.between = lambda: bias.data.add_(bias.grad, alpha=-0.1)
     found = loop.probed()
     (fault,) = found.faults
-    assert fault.road is Road.OTHER_WAYS
-    assert fault.said.startswith("'2.bias' depends on the records")
+    assert fault.stage is Stage.SIDE_PATHS
+    assert fault_parts(fault)[0].startswith("'2.bias' depends on the records")
     assert found.beside == ("2.bias",)
     assert torch.equal(bias, start)
 
@@ -77,8 +78,8 @@ def test_a_buffer_that_holds_no_number_and_stays_is_none_of_it():
 
 def test_a_mean_that_is_told_as_a_sum_is_seen_though_no_record_changes_much():
     (fault,) = Loop(loss_reduction="sum").probed().faults
-    assert fault.road is Road.ADDING
-    assert "loss_reduction" in fault.cause
+    assert fault.stage is Stage.AGGREGATION
+    assert "loss_reduction" in fault_parts(fault)[3]
 
 
 def test_a_batch_that_is_clipped_to_the_norm_is_seen_though_no_record_turns_it():
@@ -96,8 +97,8 @@ def test_a_batch_that_is_clipped_to_the_norm_is_seen_though_no_record_turns_it()
     optimizer.clip_and_accumulate = clip_the_batch
     found = loop.probed()
     (fault,) = found.faults
-    assert fault.road is Road.CLIPPING
-    assert "the batch is clipped" in fault.cause
+    assert fault.stage is Stage.CLIPPING
+    assert "the batch is clipped" in fault_parts(fault)[3]
     assert found.change < 1.01
 
 
@@ -114,5 +115,5 @@ def test_gradients_beyond_half_precision_must_leave_a_sum_that_is_a_number():
 
     loop.optimizer.clip_and_accumulate = clip_halves
     (fault,) = loop.probed().faults
-    assert fault.road is Road.CLIPPING
-    assert "half precision" in fault.cause
+    assert fault.stage is Stage.CLIPPING
+    assert "half precision" in fault_parts(fault)[3]

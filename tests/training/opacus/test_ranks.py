@@ -61,7 +61,7 @@ def test_the_sum_over_ranks_rises_by_the_clipping_norm(found, mode):
 @pytest.mark.parametrize("mode", list(MODES))
 def test_the_audit_finds_that_canaries_arrived_over_all_ranks(found, mode):
     """Four standard errors: fails once in 16,000 times."""
-    one, other = (each[mode]["arrival"] for each in found)
+    one, other = (each[mode]["signal"] for each in found)
     assert one == other
     assert abs(one["slope"] - 1) < 4 * one["error"]
     # Noise over the root of what joined; records join on either of two ranks.
@@ -81,7 +81,7 @@ def test_every_rank_comes_to_the_same_result(found, mode):
 def test_honest_ranks_have_no_fault(found, mode):
     """One false alarm in ten thousand runs is allowed for."""
     assert [each[mode]["faults"] for each in found] == [[], []]
-    first, second = (each[mode]["looks"] for each in found)
+    first, second = (each[mode]["checks"] for each in found)
     assert mode == "fsdp" or first == second  # of shards, each tells of its own
 
 

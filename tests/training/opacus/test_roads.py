@@ -20,7 +20,8 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.ledger import BUDGET, How, Road
+from dpaudit.game.findings import BUDGET, Stage, Status
+from dpaudit.game.text.findings import fault_parts, sentence, sentences
 from dpaudit.training.opacus import audit_opacus
 from dpaudit.training.opacus.sampler import SampledBatches
 
@@ -45,7 +46,7 @@ def trained(audit, step, steps=STEPS):
 
 
 def how(result):
-    return {look.road: look.how for look in result.training.ledger.looks}
+    return {check.stage: check.status for check in result.training.coverage.checks}
 
 
 # Probes
@@ -71,12 +72,12 @@ def test_a_probed_audit_is_the_audit_without_probes(mode, canaries):
 
         result = trained(audit, probing)
         weights = torch.cat([p.detach().reshape(-1) for p in run.optimizer.params])
-        found.append((weights, result.p_value, result.training.arrival, result))
+        found.append((weights, result.p_value, result.training.signal, result))
     plain, probed = found
     assert torch.equal(plain[0], probed[0])
     assert plain[1:3] == probed[1:3]
-    assert how(plain[3])[Road.GRADIENTS] is How.ACCEPTED
-    assert how(probed[3])[Road.GRADIENTS] is How.PROBED
+    assert how(plain[3])[Stage.GRADIENTS] is Status.ACCEPTED
+    assert how(probed[3])[Stage.GRADIENTS] is Status.INSPECTED
     assert probed[3].verdict == plain[3].verdict
 
 
@@ -98,10 +99,10 @@ def test_a_fault_that_a_probe_found_outlives_a_checkpoint(tmp_path):
     result = trained(again, step, steps=35)
     assert result.verdict == "fault found"
     (fault,) = result.faults
-    assert fault.road is Road.GRADIENTS
-    assert "before '0'" in fault.cause
-    assert "40 batches" in result.training.ledger.looks[0].said or (
-        how(result)[Road.SAMPLING] is How.PROBED
+    assert fault.stage is Stage.GRADIENTS
+    assert "before '0'" in fault_parts(fault)[3]
+    assert "40 batches" in sentences(result.training.coverage.checks[0].findings) or (
+        how(result)[Stage.SAMPLING] is Status.INSPECTED
     )
 
 
@@ -180,7 +181,7 @@ def test_noise_that_is_wrong_is_named(fault, words):
     optimizer.add_noise = wrong
     audit = attach(run)
     result = trained(audit, step_of(run))
-    assert any(words in str(each) for each in result.faults), result.faults
+    assert any(words in sentence(each) for each in result.faults), result.faults
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -197,8 +198,8 @@ def test_noise_is_compared_with_the_accountants_multiplier_of_each_step(told):
     if not told:
         run.optimizer.step_hook = None
         run.engine.accountant.history = [(NOISE, 0.1, STEPS)]
-    faults = [each for each in trained(audit, falling).faults if "step" in each.said]
-    assert any("of that stated" in each.said for each in faults) is not told
+    said = [fault_parts(fault)[0] for fault in trained(audit, falling).faults]
+    assert any("of that stated" in each for each in said if "step" in each) is not told
 
 
 # Batches
@@ -258,13 +259,13 @@ def test_batches_are_held_against_the_rate_accounted(sampler, said, cause):
     sampled.detach()
     assert loader.batch_sampler is sampler
     (look,), faults = sampled.found(0.1)
-    assert (look.road, look.how) == (Road.SAMPLING, How.PROBED)
-    assert "60 batches" in look.said
+    assert (look.stage, look.status) == (Stage.SAMPLING, Status.INSPECTED)
+    assert "60 batches" in sentence(look)
     if said is None:
         assert not faults
     else:
-        assert said in faults[0].said
-        assert cause in faults[0].cause
+        assert said in fault_parts(faults[0])[0]
+        assert cause in fault_parts(faults[0])[3]
 
 
 def test_honest_batches_are_seldom_called_wrong():
@@ -290,7 +291,7 @@ def test_chances_of_batches_are_exact():
         sizes[::2] += 6
         sizes[1::2] -= 6
         sampled._sizes, sampled._digests = sizes.tolist(), list(range(steps))
-        said = [fault.said for fault in sampled.found(0.1)[1]]
+        said = [fault_parts(fault)[0] for fault in sampled.found(0.1)[1]]
         assert ("records are sampled more often than is accounted for" in said) == wrong
 
 
@@ -314,7 +315,9 @@ def test_what_changes_beside_the_optimizer_keeps_a_verdict_from_being_clean():
     result = changed(run, lambda batch: run.model.seen.add_(len(batch[0])))
     assert result.verdict == "inconclusive"
     assert "seen changed 40 times beside the private optimizer" in result.reason
-    assert "these changed as well: seen" in result.training.ledger.looks[-1].said
+    assert "these changed as well: seen" in sentences(
+        result.training.coverage.checks[-1].findings
+    )
 
 
 def test_weights_written_past_torchs_count_are_noticed():
@@ -334,8 +337,10 @@ def test_another_optimizer_is_noticed_and_a_private_one_is_not():
     assert "optimizer Adam changed 40 times" in result.reason
     run = private_run()
     plain = changed(run, lambda _: None)
-    assert plain.verdict == "no violation found"
-    assert "nothing but the private optimizer" in plain.training.ledger.looks[-1].said
+    assert plain.verdict == "no violation detected"
+    assert "nothing but the private optimizer" in sentences(
+        plain.training.coverage.checks[-1].findings
+    )
 
 
 def test_a_probe_clears_what_records_do_not_decide():
@@ -351,19 +356,19 @@ def test_a_probe_clears_what_records_do_not_decide():
     assert audit.probe(step).beside == ("steps",)
     assert run.model.steps == 0
     result = trained(audit, step)
-    assert result.verdict == "no violation found"
+    assert result.verdict == "no violation detected"
     assert run.model.steps == STEPS
 
 
 def test_without_the_model_the_ledger_says_what_would_look():
     run = private_run()
     result = trained(attach(run), step_of(run))
-    said = {look.road: look for look in result.training.ledger.looks}
-    assert said[Road.OTHER_WAYS].how is How.NOT_LOOKED_AT
-    assert "model=model" in said[Road.OTHER_WAYS].said
-    assert "audit.probe(step)" in said[Road.CLIPPING].said
-    assert said[Road.INDEPENDENCE].how is How.PROBED
-    assert said[Road.NOISE].how is How.AUDITED
+    checks = {check.stage: check for check in result.training.coverage.checks}
+    assert checks[Stage.SIDE_PATHS].status is Status.NOT_CHECKED
+    assert "model=model" in sentences(checks[Stage.SIDE_PATHS].findings)
+    assert "audit.probe(step)" in sentences(checks[Stage.CLIPPING].findings)
+    assert checks[Stage.NOISE_INDEPENDENCE].status is Status.INSPECTED
+    assert checks[Stage.NOISE_SCALE].status is Status.TESTED
     assert KEY.secret.hex() not in result.to_json()
 
 
@@ -390,7 +395,7 @@ def test_the_shortest_way_plans_publishes_probes_and_judges(mode):
     assert "at most 1 C" in said[2]
     result = trained(audit, step, 30)
     assert result.training.accountant is not None
-    assert how(result)[Road.CLIPPING] is How.PROBED
+    assert how(result)[Stage.CLIPPING] is Status.INSPECTED
 
 
 def test_the_shortest_way_asks_for_one_length():

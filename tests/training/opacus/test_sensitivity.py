@@ -14,7 +14,8 @@ from torch.nn import functional as F  # noqa: N812 (as everybody does)
 from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.ledger import How, Road
+from dpaudit.game.findings import Stage, Status
+from dpaudit.game.text.findings import fault_parts, sentence
 from dpaudit.training.opacus import probe_sensitivity
 from dpaudit.training.probe import probe_sum
 
@@ -227,7 +228,7 @@ def test_an_honest_step_has_no_fault(name):
     assert not found.faults
     assert 0.9 < found.change <= 1 + found.tolerance
     assert found.coupling == 0
-    assert {look.road for look in found.looks()} == {Road.GRADIENTS, Road.CLIPPING}
+    assert {look.stage for look in found.looks()} == {Stage.GRADIENTS, Stage.CLIPPING}
 
 
 def clips(factors, **options):
@@ -323,7 +324,7 @@ def twice_the_norm():
 FAULTY = {
     "no clipping": (
         lambda: clips(lambda g: torch.ones(len(g[0]))),
-        Road.CLIPPING,
+        Stage.CLIPPING,
         "no clipping of records",
     ),
     "no clipping, two gradients only": (
@@ -332,38 +333,38 @@ FAULTY = {
             loss=hinge,
             batch=(torch.randn(N, WIDE), torch.tensor([0, 1, 0, 0, 1, 0, 0, 0])),
         ),
-        Road.CLIPPING,
+        Stage.CLIPPING,
         "no clipping of records",
     ),
     "without the head": (
         lambda: clips(lambda g: capped(norms(g[:2])), module=net(drop=0.2)),
-        Road.CLIPPING,
+        Stage.CLIPPING,
         "computed without '3'",
     ),
     "one factor": (
         lambda: clips(lambda g: capped(norms(g).mean().expand(len(g[0])))),
-        Road.CLIPPING,
+        Stage.CLIPPING,
         "one factor for all records",
     ),
-    "twice the norm, ghost": (twice_the_norm, Road.CLIPPING, "clipping to 2 C"),
+    "twice the norm, ghost": (twice_the_norm, Stage.CLIPPING, "clipping to 2 C"),
     "tied, ghost": (
         lambda: private(Tied(own=True), batch=texts(), mode="ghost"),
-        Road.CLIPPING,
+        Stage.CLIPPING,
         "shares its weights",
     ),
     "penalty, ghost": (
         lambda: private(loss=penalised, mode="ghost"),
-        Road.CLIPPING,
+        Stage.CLIPPING,
         "norms that are not those of the gradients",
     ),
     "a layer where records meet, functorch": (
         lambda: private(net(Meets(), drop=0.2), mode="functorch"),
-        Road.GRADIENTS,
+        Stage.GRADIENTS,
         "'3', in which records of a batch meet",
     ),
     "statistics of a batch, ew": (
         lambda: private(loss=standardised, mode="ew"),
-        Road.GRADIENTS,
+        Stage.GRADIENTS,
         "before '0'",
     ),
     "weights of the batch's classes": (
@@ -372,51 +373,51 @@ FAULTY = {
                 m(b[0]), b[1], weight=torch.tensor([1.0, 9.0, 0.1, 3.0])
             )
         ),
-        Road.GRADIENTS,
+        Stage.GRADIENTS,
         "the loss, in which records of a batch meet",
     ),
     "a sum told as a mean": (
         lambda: private(loss=summed),
-        Road.ADDING,
+        Stage.AGGREGATION,
         "loss_reduction",
     ),
     "a mean told as a sum, noise": (
         lambda: private(
             loss=lambda m, b, _: noised(m, b, F.cross_entropy), reduction="sum"
         ),
-        Road.ADDING,
+        Stage.AGGREGATION,
         "loss_reduction",
     ),
-    "a buffer": (lambda: by_data("buffer"), Road.OTHER_WAYS, "a statistic of records"),
+    "a buffer": (lambda: by_data("buffer"), Stage.SIDE_PATHS, "a statistic of records"),
     "a trained parameter": (
         lambda: by_data("trained"),
-        Road.OTHER_WAYS,
+        Stage.SIDE_PATHS,
         "changed beside the private optimizer",
     ),
     "a trained layer, by hand": (
         by_hand,
-        Road.OTHER_WAYS,
+        Stage.SIDE_PATHS,
         "changed beside the private optimizer",
     ),
-    "a second optimizer": (second_optimizer, Road.OTHER_WAYS, "a second optimizer"),
+    "a second optimizer": (second_optimizer, Stage.SIDE_PATHS, "a second optimizer"),
 }
 
 
 @pytest.mark.parametrize("name", FAULTY)
 def test_a_fault_is_found_on_its_road_with_its_cause(name):
-    build, road, cause = FAULTY[name]
+    build, stage, cause = FAULTY[name]
     found = build().probe()
-    causes = {fault.road: fault.cause for fault in found.faults}
-    assert cause in causes[road]
+    causes = {fault.stage: fault_parts(fault)[3] for fault in found.faults}
+    assert cause in causes[stage]
     assert "Fault found" in str(found)
 
 
 def test_records_that_are_lost_before_the_sum_do_not_vouch_for_clipping():
     program = clips(lambda grads: torch.zeros(len(grads[0])))
     found = program.probe()
-    (look,) = (look for look in found.looks() if look.road is Road.CLIPPING)
-    assert look.how is How.NOT_LOOKED_AT
-    assert "none reached the clipping norm" in look.said
+    (look,) = (look for look in found.looks() if look.stage is Stage.CLIPPING)
+    assert look.status is Status.NOT_CHECKED
+    assert "none reached the clipping norm" in sentence(look)
 
 
 def test_an_optimizer_that_sees_no_record_is_no_fault():
@@ -591,8 +592,8 @@ def test_records_that_compete_are_not_taken_for_another_order():
         least = each.detach().topk((len(each) + 1) // 2).values[-1]
         return (each * (each >= least)).mean()
 
-    roads = [fault.road for fault in private(loss=hardest).probe().faults]
-    assert roads == [Road.GRADIENTS]
+    stages = [fault.stage for fault in private(loss=hardest).probe().faults]
+    assert stages == [Stage.GRADIENTS]
 
 
 def test_a_generator_of_the_users_own_is_seeded():
@@ -620,5 +621,5 @@ def test_a_sum_of_tensors_without_opacus(clipped):
         return (each / norms.clamp(min=1)).sum(0)
 
     found = probe_sum(clipped_sum, {"x": inputs}, norm=1.0)
-    assert [fault.road for fault in found.faults] == [Road.CLIPPING] * (not clipped)
+    assert [fault.stage for fault in found.faults] == [Stage.CLIPPING] * (not clipped)
     assert found.layers.keys() == {"the sum"}

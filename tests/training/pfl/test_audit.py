@@ -22,7 +22,8 @@ from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
 
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.game.ledger import How, Road
+from dpaudit.game.findings import Stage, Status
+from dpaudit.game.text.findings import fault_parts, sentence, sentences
 from dpaudit.game.verdict import Verdict
 from dpaudit.privacy.guarantees import Adjacency, GaussianDP
 from dpaudit.testing import fixed_key
@@ -46,56 +47,62 @@ def sampled():
     return accountant(10, rate=0.2)
 
 
-def road(result, name):
-    return next(look for look in result.training.ledger.looks if look.road is name)
+def check_of(result, stage):
+    checks = result.training.coverage.checks
+    return next(check for check in checks if check.stage is stage)
 
 
-def test_an_honest_training_is_not_accused_and_its_ledger_says_what_was_looked_at(once):
+def test_an_honest_training_is_not_accused_and_its_coverage_says_what_was_checked(once):
     audit = Federated(told=once, insertion=ONCE).run()
     audit.probe()
     result = audit.finish()
-    assert result.verdict is Verdict.NO_VIOLATION_FOUND
+    assert result.verdict is Verdict.NO_VIOLATION_DETECTED
     assert not result.faults
-    for name in (Road.CLIPPING, Road.ADDING, Road.NOISE, Road.ACCOUNTING):
-        assert road(result, name).how is How.AUDITED
-    assert road(result, Road.GRADIENTS).how is How.PROBED
-    assert road(result, Road.OTHER_WAYS).how is How.NOT_LOOKED_AT
-    assert abs(result.training.arrival.slope - 1) < 4 * result.training.arrival.error
+    for stage in (
+        Stage.CLIPPING,
+        Stage.AGGREGATION,
+        Stage.NOISE_SCALE,
+        Stage.ACCOUNTING,
+    ):
+        assert check_of(result, stage).status is Status.TESTED
+    assert check_of(result, Stage.GRADIENTS).status is Status.INSPECTED
+    assert check_of(result, Stage.SIDE_PATHS).status is Status.NOT_CHECKED
+    assert abs(result.training.signal.slope - 1) < 4 * result.training.signal.error
     assert "one user replaced by one that adds nothing" in " ".join(str(result).split())
 
 
 def test_half_of_the_noise_is_refuted_and_named(once):
     run = Federated(told=once, insertion=ONCE, divide=2.0, canaries=1000, guesses=100)
     result = run.run().finish()
-    assert result.verdict is Verdict.REFUTED
+    assert result.verdict is Verdict.CLAIM_REFUTED
     (fault,) = result.faults
-    assert fault.road is Road.NOISE
-    assert "0.5" in fault.said
+    assert fault.stage is Stage.NOISE_SCALE
+    assert "0.5" in fault_parts(fault)[0]
 
 
 def test_canaries_may_share_coordinates(once):
     run = Federated(told=once, insertion=ONCE, divide=4.0, per_coordinate=2)
     result = run.run().finish()
-    assert result.verdict is Verdict.REFUTED
-    assert abs(result.training.arrival.slope - 1) < 4 * result.training.arrival.error
+    assert result.verdict is Verdict.CLAIM_REFUTED
+    assert abs(result.training.signal.slope - 1) < 4 * result.training.signal.error
 
 
 def test_users_who_are_sampled_more_often_than_told_are_named(sampled):
     honest = Federated(told=sampled, insertion=Sampled(), rate=0.2, rounds=10).run()
     result = honest.finish()
     assert not result.faults
-    assert road(result, Road.SAMPLING).how is How.AUDITED
+    assert check_of(result, Stage.SAMPLING).status is Status.TESTED
     often = Federated(told=sampled, insertion=Sampled(), rate=0.6, rounds=10).run()
     result = often.finish()
-    assert result.verdict is Verdict.REFUTED
-    assert [fault.road for fault in result.faults] == [Road.SAMPLING]
-    assert "0.2" in result.faults[0].claimed
+    assert result.verdict is Verdict.CLAIM_REFUTED
+    assert [fault.stage for fault in result.faults] == [Stage.SAMPLING]
+    assert "0.2" in fault_parts(result.faults[0])[2]
 
 
 def test_canaries_that_the_audit_draws_come_at_the_accountants_rate(sampled):
     result = Federated(told=sampled, rounds=10).run().finish()
-    assert result.verdict is Verdict.NO_VIOLATION_FOUND
-    assert road(result, Road.SAMPLING).how is How.PROBED
+    assert result.verdict is Verdict.NO_VIOLATION_DETECTED
+    assert check_of(result, Stage.SAMPLING).status is Status.INSPECTED
     assert result.training.steps == 10
 
 
@@ -111,21 +118,21 @@ class Twice(Federated):
 
 def test_a_user_who_is_twice_in_a_cohort_is_named(once):
     result = Twice(told=once, insertion=ONCE).run().finish()
-    assert "several times in one cohort" in result.faults[0].said
-    assert result.faults[0].chance == 0
+    assert "several times in one cohort" in fault_parts(result.faults[0])[0]
+    assert result.faults[0].probability == 0
 
 
 def test_users_who_take_part_twice_and_are_accounted_for_once_are_named(once):
     result = Federated(told=once, insertion=ONCE, users=10).run().finish()
     assert result.verdict is Verdict.FAULT_FOUND
-    assert [fault.road for fault in result.faults] == [Road.ACCOUNTING]
-    assert result.faults[0].measured == "2 times in 4 rounds"
+    assert [fault.stage for fault in result.faults] == [Stage.ACCOUNTING]
+    assert fault_parts(result.faults[0])[1] == "2 times in 4 rounds"
 
 
 def test_more_rounds_than_were_accounted_for_are_named(sampled):
     result = Federated(told=sampled, rounds=12).run().finish()
-    assert [fault.road for fault in result.faults] == [Road.ACCOUNTING]
-    assert result.faults[0].measured == "12 rounds"
+    assert [fault.stage for fault in result.faults] == [Stage.ACCOUNTING]
+    assert fault_parts(result.faults[0])[1] == "12 rounds"
 
 
 def test_canaries_do_not_take_part_more_often_than_is_claimed(once):
@@ -134,8 +141,8 @@ def test_canaries_do_not_take_part_more_often_than_is_claimed(once):
     run.train(model, backend)  # to its end
     assert audit.rounds == 1
     result = audit.finish()
-    assert result.verdict is Verdict.VOID
-    assert any("num_compositions=1" in each.said for each in result.controls)
+    assert result.verdict is Verdict.INVALID_RUN
+    assert any("num_compositions=1" in sentence(c) for c in result.sanity_checks)
 
 
 @pytest.fixture(scope="module")
@@ -159,25 +166,26 @@ def test_a_strategy_with_long_columns_is_named(twice_told, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)  # the mechanism writes its matrix there
     result = banded(twice_told, users=400).run().finish()
     (fault,) = result.faults
-    assert fault.road is Road.NOISE
-    assert "too small for its strategy" in fault.said
-    assert "columns were not scaled to length 1" in fault.cause
+    assert fault.stage is Stage.NOISE_SCALE
+    assert "too small for its strategy" in fault_parts(fault)[0]
+    assert "columns were not scaled to length 1" in fault_parts(fault)[3]
 
 
 def test_a_strategy_of_unit_columns_is_not_accused(twice_told, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = banded(twice_told, scaled=True, users=400, canaries=1000).run().finish()
-    assert result.verdict is Verdict.NO_VIOLATION_FOUND
+    assert result.verdict is Verdict.NO_VIOLATION_DETECTED
     assert not result.faults
-    assert "recomputed" in road(result, Road.NOISE).said
+    assert "recomputed" in sentences(check_of(result, Stage.NOISE_SCALE).findings)
 
 
 def test_users_who_come_back_too_soon_are_named(twice_told, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = banded(twice_told, scaled=True, users=20).run().finish()
     often, soon = result.faults  # 20 users, 5 in a cohort
-    assert (often.road, often.claimed) == (Road.ACCOUNTING, "at most 2")
-    assert (soon.road, soon.measured) == (Road.SAMPLING, "after 4 rounds")
+    assert (often.stage, soon.stage) == (Stage.ACCOUNTING, Stage.SAMPLING)
+    assert fault_parts(often)[2] == "at most 2"
+    assert fault_parts(soon)[1] == "after 4 rounds"
 
 
 class Ledger(Postprocessor):
@@ -228,7 +236,7 @@ def test_a_run_in_two_parts_says_what_one_in_a_piece_says(once, tmp_path):
         whole.training.transcript.guess, parts.training.transcript.guess
     )
     assert whole.claim_test == parts.claim_test
-    assert road(parts, Road.GRADIENTS).how is How.PROBED
+    assert check_of(parts, Stage.GRADIENTS).status is Status.INSPECTED
 
 
 def test_noise_that_comes_again_after_a_resume_is_named(tmp_path):
@@ -239,7 +247,8 @@ def test_noise_that_comes_again_after_a_resume_is_named(tmp_path):
     model, audit, backend = run.open()  # seeds everything as at the start
     audit.resume(tmp_path / "audit.npz")
     run.train(model, backend)
-    assert "the noise of step 5 is that of step 1" in audit.finish().faults[0].said
+    fault, *_ = audit.finish().faults
+    assert "the noise of step 5 is that of step 1" in fault_parts(fault)[0]
 
 
 def test_the_claim_is_the_accountants():

@@ -13,7 +13,8 @@ from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
 from pfl.stats import MappedVectorStatistics
 
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.game.ledger import Road
+from dpaudit.game.findings import Stage
+from dpaudit.game.text.findings import fault_parts
 from dpaudit.training.pfl.layout import Layout
 from dpaudit.training.pfl.probing import Update, probe_users
 
@@ -71,10 +72,9 @@ def test_a_clipped_user_changes_the_sum_by_the_bound(updates, before):
 
 def test_weights_after_clipping_are_named(updates):
     found = probe_users([central(), WeightByDatapoints()], updates, norm=CLIP)
-    assert "a user's weight multiplies its update" in found.faults[0].said
-    assert "16 data points changes the sum by 16 clipping bounds" in (
-        found.faults[0].measured
-    )
+    what, measured, *_ = fault_parts(found.faults[0])
+    assert "a user's weight multiplies its update" in what
+    assert "16 data points changes the sum by 16 clipping bounds" in measured
     assert found.change == pytest.approx(3.0, abs=1e-2)  # users have 3 points at most
 
 
@@ -85,8 +85,8 @@ def test_weights_after_clipping_are_named(updates):
 )
 def test_users_who_are_not_cut_to_the_bound_are_named(updates, mechanism, cause):
     found = probe_users([mechanism], updates, norm=CLIP)
-    assert found.faults[0].road is Road.CLIPPING
-    assert cause in str(found.faults[0])
+    assert found.faults[0].stage is Stage.CLIPPING
+    assert cause in fault_parts(found.faults[0])[3]
 
 
 def test_updates_are_copies(updates):

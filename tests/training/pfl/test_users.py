@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from pfl.data.dataset import Dataset
 
-from dpaudit.game.ledger import BUDGET, Road
+from dpaudit.game.findings import BUDGET, Stage
+from dpaudit.game.text.findings import fault_parts, sentence
 from dpaudit.training.pfl.users import CanaryUser, canary_of, user_id, with_canaries
 from dpaudit.training.pfl.visits import Visits
 
@@ -54,7 +55,7 @@ def test_users_in_turn_are_no_fault():
     visits = visited("ab", "cd", "ab", "cd")
     assert not [*visits.faults(separation=2)]
     (look,) = visits.looks(2)
-    assert "no user twice in one, the soonest came back 2 later" in look.said
+    assert "no user twice in one, the soonest came back 2 later" in sentence(look)
 
 
 @pytest.mark.parametrize(
@@ -62,9 +63,9 @@ def test_users_in_turn_are_no_fault():
 )
 def test_users_who_come_too_often_are_named(cohorts, measured):
     (fault,) = visited(*cohorts).faults(separation=2)
-    assert fault.road is Road.SAMPLING
-    assert fault.measured == measured
-    assert fault.chance == 0
+    assert fault.stage is Stage.SAMPLING
+    assert fault_parts(fault)[1] == measured
+    assert fault.probability == 0
 
 
 def test_users_who_take_part_more_often_than_is_accounted_for_are_named():
@@ -74,8 +75,8 @@ def test_users_who_take_part_more_often_than_is_accounted_for_are_named():
     again.take_up(visits.plain())  # counts outlive a checkpoint
     again.came("a", canary=False)
     (fault,) = again.faults(separation=1, most=2)
-    assert fault.road is Road.ACCOUNTING
-    assert fault.measured == "3 times in 3 rounds"
+    assert fault.stage is Stage.ACCOUNTING
+    assert fault_parts(fault)[1] == "3 times in 3 rounds"
     assert not [*again.faults(separation=1)]
 
 
@@ -92,7 +93,7 @@ def test_a_rate_is_accused_within_the_budget_only():
         visits = visited(*[range(each)] * rounds, canary=True)
         faults = [*visits.faults(separation=1, canaries=canaries, rate=rate)]
         accused[each * rounds] = bool(faults)
-        assert all(fault.chance <= BUDGET for fault in faults)
+        assert all(fault.probability <= BUDGET for fault in faults)
     # The normal tail of 1e-4 is at 3.72 deviations: 247; the binomial's a little above.
     assert not accused[240]
     assert accused[260]

@@ -41,8 +41,8 @@ def results_of(prepared, **more):
 
 def test_an_honest_fine_tuning_is_refuted_by_nobody(prepared, capsys):
     every_step, final = results_of(prepared)
-    assert every_step.verdict == "no violation found"
-    assert final.verdict in ("no violation found", "inconclusive")
+    assert every_step.verdict == "no violation detected"
+    assert final.verdict in ("no violation detected", "inconclusive")
     assert every_step.design.threat_model is ThreatModel.KNOWN_RECORDS
     assert final.design.threat_model is ThreatModel.FINAL_MODEL
     assert 0.5 < every_step.bound.epsilon_lower < 4.0
@@ -51,14 +51,14 @@ def test_an_honest_fine_tuning_is_refuted_by_nobody(prepared, capsys):
 
 def test_a_third_of_the_noise_is_refuted_by_who_sees_every_step(prepared):
     every_step, final = results_of(prepared, factor=3.0)
-    assert every_step.verdict is Verdict.REFUTED
-    assert final.verdict is not Verdict.REFUTED  # three times nearly nothing
+    assert every_step.verdict is Verdict.CLAIM_REFUTED
+    assert final.verdict is not Verdict.CLAIM_REFUTED  # three times nearly nothing
     assert final.bound.epsilon_lower > 1.0
 
 
 def test_without_privacy_the_final_model_is_enough(prepared):
     (final,) = results_of(prepared, plain=True)
-    assert final.verdict is Verdict.REFUTED
+    assert final.verdict is Verdict.CLAIM_REFUTED
     assert final.bound.epsilon_lower > 3.0
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias, final
 
 from dpaudit import _validate
-from dpaudit.game.ledger import Road
+from dpaudit.game.findings import Stage
 from dpaudit.training.opacus import Canary
 from dpaudit_lab.bugzoo.honest import Run, Setting, private_run
 from dpaudit_lab.bugzoo.truth import Truth
@@ -77,7 +77,7 @@ class Bug:
         setting: The training that it is planted in.
         plant: Plants it in a run that ``make_private`` has set up.
         truth: What is claimed and what is spent.
-        road: Where the fault lies.
+        stage: The pipeline stage at which the fault lies.
         seen_by: Which canary, insertion, clipping norm and guesser, or which look of
             the default audit, can see it.
         make: Sets up the training for the default audit.
@@ -95,7 +95,7 @@ class Bug:
     setting: Setting
     plant: Callable[[Run], None]
     truth: Truth
-    road: Road
+    stage: Stage
     seen_by: str
     make: Callable[[Setting], Run] = private_run
     insertion: Insertion | None = None

@@ -10,7 +10,7 @@ from functools import partial
 from math import sqrt
 from typing import Final
 
-from dpaudit.game.ledger import Road
+from dpaudit.game.findings import Stage
 from dpaudit_lab.bugzoo.bug import Bug
 from dpaudit_lab.bugzoo.clipping import (
     add_last_layer_unclipped,
@@ -75,7 +75,7 @@ NEWCOMERS: Final = (
         setting=_BASE,
         plant=leave_unclipped,
         truth=_UNBOUNDED,
-        road=Road.CLIPPING,
+        stage=Stage.CLIPPING,
         seen_by=_PROBE,
     ),
     Bug(
@@ -86,7 +86,7 @@ NEWCOMERS: Final = (
         setting=_BASE,
         plant=forget_norm_of_last_layer,
         truth=_UNBOUNDED,
-        road=Road.CLIPPING,
+        stage=Stage.CLIPPING,
         seen_by=_PROBE,
     ),
     Bug(
@@ -101,7 +101,7 @@ NEWCOMERS: Final = (
             spent=_with_noise(_BASE.noise / 2),
             how="sensitivity 2 C: the multiplier is sigma / 2",
         ),
-        road=Road.CLIPPING,
+        stage=Stage.CLIPPING,
         seen_by=_PROBE,
     ),
     Bug(
@@ -112,7 +112,7 @@ NEWCOMERS: Final = (
         setting=_BASE,
         plant=add_last_layer_unclipped,
         truth=_UNBOUNDED,
-        road=Road.CLIPPING,
+        stage=Stage.CLIPPING,
         seen_by=_PROBE,
     ),
     Bug(
@@ -126,7 +126,7 @@ NEWCOMERS: Final = (
         make=tied_run,
         plant=_as_it_is,
         truth=_UNBOUNDED,
-        road=Road.CLIPPING,
+        stage=Stage.CLIPPING,
         seen_by=_PROBE,
     ),
     Bug(
@@ -141,7 +141,7 @@ NEWCOMERS: Final = (
             how="a record is in two rows, each of norm C: the multiplier is sigma / 2; "
             "a row that turns around would make it less",
         ),
-        road=Road.GRADIENTS,
+        stage=Stage.GRADIENTS,
         seen_by=_PROBE,
     ),
     Bug(
@@ -157,7 +157,7 @@ NEWCOMERS: Final = (
             how="one record moves what every other puts in, and there is no limit to "
             "the number of others",
         ),
-        road=Road.GRADIENTS,
+        stage=Stage.GRADIENTS,
         seen_by=_PROBE,
     ),
     Bug(
@@ -173,7 +173,7 @@ NEWCOMERS: Final = (
             how="a record of many tokens takes away what every other puts in, and "
             "there is no limit to the number of others",
         ),
-        road=Road.GRADIENTS,
+        stage=Stage.GRADIENTS,
         seen_by=_PROBE,
     ),
     Bug(
@@ -190,7 +190,7 @@ NEWCOMERS: Final = (
             how="in a crowd of the opposite gradient, of norm B C each, a record's own "
             "part is C and the others' grows by C / B each: 2 C in a large batch",
         ),
-        road=Road.ADDING,
+        stage=Stage.AGGREGATION,
         seen_by=_PROBE,
     ),
     Bug(
@@ -201,7 +201,7 @@ NEWCOMERS: Final = (
         setting=_BASE,
         plant=train_rest_without_noise,
         truth=_NO_NOISE,
-        road=Road.OTHER_WAYS,
+        stage=Stage.SIDE_PATHS,
         seen_by=f"{_PROBE}, and the watch on what changes beside the optimizer",
     ),
     Bug(
@@ -211,7 +211,7 @@ NEWCOMERS: Final = (
         setting=_BASE,
         plant=keep_mean_in_buffer,
         truth=_NO_NOISE,
-        road=Road.OTHER_WAYS,
+        stage=Stage.SIDE_PATHS,
         seen_by=f"{_PROBE}, and the watch on what changes beside the optimizer",
     ),
     Bug(
@@ -222,7 +222,7 @@ NEWCOMERS: Final = (
         setting=_BASE,
         plant=update_beside_optimizer,
         truth=_NO_NOISE,
-        road=Road.OTHER_WAYS,
+        stage=Stage.SIDE_PATHS,
         seen_by=f"{_PROBE}, and the watch on what changes beside the optimizer",
     ),
     Bug(
@@ -236,7 +236,7 @@ NEWCOMERS: Final = (
             claimed=_BASE.history,
             how="noise cancels in the difference of steps 50 apart",
         ),
-        road=Road.INDEPENDENCE,
+        stage=Stage.NOISE_INDEPENDENCE,
         seen_by=_NOISE_WATCH,
     ),
     Bug(
@@ -249,7 +249,7 @@ NEWCOMERS: Final = (
             claimed=_BASE.history,
             how="noise cancels in the difference of steps an epoch apart",
         ),
-        road=Road.INDEPENDENCE,
+        stage=Stage.NOISE_INDEPENDENCE,
         seen_by=_NOISE_WATCH,
     ),
     Bug(
@@ -262,7 +262,7 @@ NEWCOMERS: Final = (
             claimed=_BASE.history,
             how="noise cancels in the difference of two places of a row",
         ),
-        road=Road.INDEPENDENCE,
+        stage=Stage.NOISE_INDEPENDENCE,
         seen_by=_NOISE_WATCH,
     ),
     Bug(
@@ -276,7 +276,7 @@ NEWCOMERS: Final = (
             claimed=_BASE.history,
             how="noise cancels in the difference of the two parameters",
         ),
-        road=Road.INDEPENDENCE,
+        stage=Stage.NOISE_INDEPENDENCE,
         seen_by=_NOISE_WATCH,
     ),
     Bug(
@@ -290,7 +290,7 @@ NEWCOMERS: Final = (
             how="with the record a sum is where it cannot be without it, with chance "
             "0.128 whenever the record joins",
         ),
-        road=Road.NOISE,
+        stage=Stage.NOISE_SCALE,
         seen_by=_NOISE_WATCH,
     ),
     Bug(
@@ -306,7 +306,7 @@ NEWCOMERS: Final = (
             how="for a gradient that is spread evenly the loss is, in the limit of "
             "many parameters, that of normal noise with sigma / sqrt(2)",
         ),
-        road=Road.NOISE,
+        stage=Stage.NOISE_SCALE,
         seen_by=_NOISE_WATCH,
     ),
     Bug(
@@ -322,7 +322,7 @@ NEWCOMERS: Final = (
             how="ten epochs of one draw are a tenth of the steps with noise smaller by "
             "sqrt(10)",
         ),
-        road=Road.SAMPLING,
+        stage=Stage.SAMPLING,
         seen_by=_BATCH_WATCH,
     ),
     Bug(
@@ -338,7 +338,7 @@ NEWCOMERS: Final = (
             epsilon=2.9,
             how="as of shuffled-as-poisson",
         ),
-        road=Road.SAMPLING,
+        stage=Stage.SAMPLING,
         seen_by=_BATCH_WATCH,
     ),
 )

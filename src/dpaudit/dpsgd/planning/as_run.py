@@ -38,6 +38,7 @@ from dpaudit.game.configuration import (
     StepsAlike,
     StrategyColumns,
 )
+from dpaudit.game.findings import Finding, noted
 from dpaudit.game.rules import AdaptiveRounds, OneRun, Rules
 from dpaudit.privacy.guarantees import Guarantee
 
@@ -61,7 +62,7 @@ def configured(
     per_coordinate: int,
     participation: Participation | None = None,
     strategy: Strategy | None = None,
-    unmodelled: str = "",
+    unmodelled: Finding | None = None,
 ) -> RunConfiguration:
     """Return the configuration of a run, with participation and strategy.
 
@@ -80,10 +81,12 @@ def configured(
     columns: tuple[StrategyColumns, ...] = ()
     if strategy is not None:
         if strategy.steps not in (None, steps):
-            made = f"the strategy is for {strategy.steps} steps, and {steps} were made"
-            unmodelled = unmodelled or made
+            made, meant = steps, strategy.steps
+            unmodelled = unmodelled or noted(
+                "forecast.strategy_steps", strategy_steps=meant, steps=made
+            )
         elif (found := _columns(strategy, steps)) is None:
-            unmodelled = unmodelled or "the strategy is too large to be recorded"
+            unmodelled = unmodelled or noted("forecast.strategy_not_recorded")
         else:
             columns = found
     return RunConfiguration(
@@ -126,7 +129,7 @@ def _strategy(run: RunConfiguration) -> Strategy | None:
     return Matrix(rows=rows)
 
 
-def training_of(run: RunConfiguration) -> tuple[Training, ...] | str:
+def training_of(run: RunConfiguration) -> tuple[Training, ...] | Finding:
     """Return training that shows as much of canaries, or why none is known.
 
     Returns:
@@ -142,52 +145,41 @@ def training_of(run: RunConfiguration) -> tuple[Training, ...] | str:
         ... )
         >>> [(each.steps, each.noise) for each in training_of(run)]
         [(9, 2.0), (9, 1.0)]
-        >>> training_of(replace(run, schedule=run.schedule[:1], unmodelled="odd"))
-        'odd'
+        >>> training_of(replace(run, unmodelled=noted("forecast.spread"))).code
+        'forecast.spread'
     """
     why = _unknown(run)
-    if why:
+    if why is not None:
         return why
     if run.participation == Participation() and not run.strategy:
         return _independent(run.schedule)
     (noise, rate), *others = {(each.noise, each.rate) for each in run.schedule}
     if others:
-        return (
-            "the noise or the rate changed between steps, in which canaries take "
-            "turns or noise is correlated"
-        )
+        return noted("forecast.changed")
     assert noise is not None  # it is not unknown
     assert rate is not None
     return _in_turns(run.steps, rate, noise, run.participation, _strategy(run))
 
 
-def _unknown(run: RunConfiguration) -> str:
-    """Return which input of a forecast is not known; "" if all are."""
+def _unknown(run: RunConfiguration) -> Finding | None:
+    """Return which input of a forecast is not known; None if all are."""
+    if run.unmodelled is not None:
+        return run.unmodelled
     noises = [each.noise for each in run.schedule]
     bands = max((len(each.entries) for each in run.strategy), default=0)
     dense = len(run.strategy) > 1 and run.steps > _MOST_DENSE
     reasons = (
-        (bool(run.unmodelled), run.unmodelled),
-        (not run.schedule, "no step was made"),
-        (
-            None in noises,
-            "the noise multiplier that was configured was not stated",
-        ),
-        (
-            any(each.rate is None for each in run.schedule),
-            "records were not sampled independently of each other",
-        ),
-        (0 in noises, "steps were configured without noise"),
+        (not run.schedule, "forecast.no_steps"),
+        (None in noises, "forecast.noise_not_stated"),
+        (any(each.rate is None for each in run.schedule), "forecast.not_sampled"),
+        (0 in noises, "forecast.without_noise"),
         (
             run.steps > _LONGEST or run.per_coordinate > _MOST_SHARING,
-            "so many steps, or canaries at a coordinate, take long to simulate",
+            "forecast.too_long",
         ),
-        (
-            dense or bands * run.steps > _MOST_BANDS,
-            "so large a strategy takes long to simulate",
-        ),
+        (dense or bands * run.steps > _MOST_BANDS, "forecast.strategy_too_large"),
     )
-    return next((why for holds, why in reasons if holds), "")
+    return next((noted(code) for holds, code in reasons if holds), None)
 
 
 def _independent(schedule: tuple[StepsAlike, ...]) -> tuple[Training, ...]:
@@ -229,7 +221,7 @@ def _in_turns(
     noise: float,
     participation: Participation,
     strategy: Strategy | None,
-) -> tuple[Training, ...] | str:
+) -> tuple[Training, ...] | Finding:
     whole = Training(
         steps=steps,
         rate=rate,
@@ -244,7 +236,7 @@ def _in_turns(
             participation.first + participation.cohorts - 1, steps, participation.every
         )
         if not last:
-            return "some canaries never had a turn"
+            return noted("forecast.never_participated")
         own = whole.own_strategy
         squares = [length(own.column(step)[: steps - step]) ** 2 for step in last]
         typical = sqrt(sum(squares) / len(squares))
@@ -275,23 +267,24 @@ def detectable(
         True
         >>> unknown = replace(run, schedule=(replace(run.schedule[0], noise=None),))
         >>> rules = OneRun(guesses=100)
-        >>> print(detectable(unknown, rules=rules, claim=claim, alpha=0.05).why_not)
-        the noise multiplier that was configured was not stated
+        >>> found = detectable(unknown, rules=rules, claim=claim, alpha=0.05)
+        >>> print(found.why_not.code)
+        forecast.noise_not_stated
     """
     found = training_of(run)
-    if isinstance(found, str):
+    if isinstance(found, Finding):
         return Detectable(factor=None, why_not=found)
     if not isinstance(rules, OneRun | AdaptiveRounds):
-        why = f"nothing is forecast for a game by {type(rules).__name__}"
+        why = noted("forecast.rules", rules=type(rules).__name__)
         return Detectable(factor=None, why_not=why)
     most = min(max(_TIMES * run.coordinates, 20_000), 150_000)
     if any(part.sufficient().takes_turns for part in found if part.rate < 1):
         most = min(max(_FEWER * run.coordinates, 8_000), _MOST_DRAWS // run.steps)
         if run.per_coordinate > 1 or most < _FEWER * run.coordinates / 2:
-            why = "who participates when has too many patterns to simulate"
+            why = noted("forecast.too_many_patterns")
             return Detectable(factor=None, why_not=why)
     if rules.reveals and run.coordinates > MOST_IN_ROUNDS:
-        why = "rounds of so many coordinates take long to simulate"
+        why = noted("forecast.rounds_too_large")
         return Detectable(factor=None, why_not=why)
     return _detectable(
         found, rules, run.per_coordinate, run.coordinates, claim, alpha, most

@@ -22,7 +22,7 @@ from dpaudit.game.design import Design, ThreatModel
 from dpaudit.game.guessers import AdaptiveMostLikely, MostLikely
 from dpaudit.game.result import Result
 from dpaudit.game.rules import AdaptiveRounds, OneRun
-from dpaudit.game.verdict import CHANCE
+from dpaudit.game.verdict import POWER
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.theory.gap_levels import Estimate
 
@@ -211,7 +211,7 @@ class Plan:
         if self.fault is not None:
             return (
                 f"What it would catch: noise {ceil(100 * self.fault) / 100:.2f} times "
-                f"too small refutes the claim with chance {CHANCE:g}, if the guesser "
+                f"too small refutes the claim with chance {POWER:g}, if the guesser "
                 "measures it."
             )
         cannot = (
@@ -222,7 +222,7 @@ class Plan:
         )
         return (
             "What it would catch: NOTHING. No noise that is up to 32 times too small "
-            f"would refute the claim with chance {CHANCE:g}.{cannot} More coordinates "
+            f"would refute the claim with chance {POWER:g}.{cannot} More coordinates "
             "would, or a larger alpha."
         )
 

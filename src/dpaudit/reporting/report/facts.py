@@ -8,8 +8,10 @@ from typing import final
 
 from dpaudit._codec import encode
 from dpaudit.explanation.ladder import reach
-from dpaudit.game.verdict import Control, Verdict
-from dpaudit.game.words import Fact, facts, ledger_facts
+from dpaudit.game.findings import Finding, Status
+from dpaudit.game.text.findings import sentence
+from dpaudit.game.text.results import Fact, coverage_facts, facts
+from dpaudit.game.verdict import Verdict
 from dpaudit.reporting.numbers import count, plain, scientific
 from dpaudit.reporting.report.subject import Subject
 
@@ -18,13 +20,13 @@ _KEY = 3  # facts that the verdict turns on
 __all__ = [
     "Fact",
     "Reference",
-    "control_facts",
     "design_facts",
     "key_facts",
-    "look_facts",
     "more_facts",
     "references",
+    "sanity_facts",
     "setting_facts",
+    "stage_facts",
     "versions",
 ]
 
@@ -44,33 +46,34 @@ def key_facts(subject: Subject) -> tuple[Fact, ...]:
     return facts(subject.result)[:_KEY]
 
 
-def control_facts(controls: tuple[Control, ...]) -> tuple[Fact, ...]:
-    """Return what was looked at to see whether there was anything to see."""
+def sanity_facts(
+    findings: tuple[Finding, ...], unit: str | None = None
+) -> tuple[Fact, ...]:
+    """Return the sanity checks: whether there was anything to see."""
     return tuple(
         Fact(
             name="as it should be"
-            if control.spoils is None
-            else f"makes it {control.spoils}",
-            value=control.said,
+            if each.status is Status.PASSED
+            else f"makes it {each.status}",
+            value=sentence(each, unit),
         )
-        for control in controls
+        for each in findings
     )
 
 
-def look_facts(subject: Subject) -> tuple[Fact, ...]:
-    """Return faults and roads of a training; nothing of another audit."""
-    return tuple(ledger_facts(subject.result))
+def stage_facts(subject: Subject) -> tuple[Fact, ...]:
+    """Return faults and stages of a training run; nothing of another audit."""
+    return tuple(coverage_facts(subject.result))
 
 
 def more_facts(subject: Subject) -> tuple[Fact, ...]:
     """Return what the bound is to be compared with, and what it was made from."""
-    if subject.result.verdict is Verdict.VOID:
+    if subject.result.verdict is Verdict.INVALID_RUN:
         return ()
     rest = facts(subject.result)[_KEY:]
-    most = next(each for each in rest if each.name == "With all guesses right")
-    above = {"Watching", "Coins", "Any audit, reliably", most.name}
-    above |= {each.name for each in look_facts(subject)}
-    others = [each for each in rest if each.name not in above]
+    most = next(each for each in rest if each.key == "all_right")
+    above = {"threat_model", "coins", "ceiling", "coverage", most.key}
+    others = [each for each in rest if each.key not in above]
     return (most, _reach(subject), *others)
 
 

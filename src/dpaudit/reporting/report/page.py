@@ -7,7 +7,6 @@ remark holds is text and is escaped. The same result gives the same bytes, as lo
 the versions named in it are the same. Needs the extra ``report``.
 """
 
-from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,11 +15,13 @@ from dpaudit import _files, _validate
 from dpaudit._progress import progress_note
 from dpaudit.errors import InvalidInputError, MissingExtraError, printable
 from dpaudit.explanation import Explanation, explain
-from dpaudit.game.ledger import How
+from dpaudit.game.findings import Status
 from dpaudit.game.result import Result
+from dpaudit.game.text.results import after_verdict
+from dpaudit.game.text.stages import STATUS
+from dpaudit.game.text.terms import capital, terms_of
 from dpaudit.game.transcript import Transcript
 from dpaudit.game.verdict import Verdict
-from dpaudit.game.words import capital, of_unit
 from dpaudit.reporting.figure import Figure, LeftOut, style_sheet
 from dpaudit.reporting.numbers import sentence, typeset
 from dpaudit.reporting.report import facts
@@ -117,11 +118,11 @@ def report_html(
     """
     _validate.kind("result", result, Result)
     _validate.kind("title", title, str)
-    template = _template(result.design.setting.unit)
+    template, unit = _template(), result.design.setting.unit
     subject = Subject.of(result, transcript)
     explanation = explain(result) if explanation is None else explanation
     word = explanation.outcome
-    void = word is Verdict.VOID
+    void = word is Verdict.INVALID_RUN
     # The others are drawn against the claim, of which a void audit says nothing.
     drawn = (histogram_figure,) if void else _FIGURES
     figures = [figure(subject) for figure in drawn]
@@ -131,13 +132,14 @@ def report_html(
         css=style_sheet() + _resource("page.css"),
         kind=word.replace(" ", "-"),
         word=capital(word),
+        record=terms_of(unit).record,
         title=title,
-        gaps=(How.NOT_LOOKED_AT, How.ACCEPTED),
+        gaps=(STATUS[Status.NOT_CHECKED], STATUS[Status.ACCEPTED]),
         void=void,
         reason=_reason(explanation),
         explanation=explanation,
-        controls=facts.control_facts(explanation.controls),
-        looks=facts.look_facts(subject),
+        sanity_checks=facts.sanity_facts(explanation.sanity_checks, unit),
+        stages=facts.stage_facts(subject),
         key_facts=facts.key_facts(subject),
         more_facts=facts.more_facts(subject),
         rungs=rungs,
@@ -154,7 +156,7 @@ def report_html(
 
 def _reason(explanation: Explanation) -> str:
     """Return what stands beside the word: the rest of the first line."""
-    return explanation.head[0][len(explanation.outcome) :].lstrip(".: ")
+    return after_verdict(explanation.head[0], explanation.outcome)
 
 
 def _together(figures: list[LeftOut]) -> dict[str, list[str]]:
@@ -170,7 +172,7 @@ def check_extra() -> None:
     _template()
 
 
-def _template(unit: str | None = None) -> "jinja2.Template":
+def _template() -> "jinja2.Template":
     # Here, as the name is on the package's face, which needs no extra.
     try:
         import jinja2  # noqa: PLC0415
@@ -180,7 +182,7 @@ def _template(unit: str | None = None) -> "jinja2.Template":
         ) from error
     environment = jinja2.Environment(
         autoescape=True,
-        finalize=partial(_shown, unit),
+        finalize=_shown,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -189,9 +191,9 @@ def _template(unit: str | None = None) -> "jinja2.Template":
     return environment.from_string(_resource("page.html"))
 
 
-def _shown(unit: str | None, value: object) -> object:
+def _shown(value: object) -> object:
     """Return what may stand on a page: a file's text holds no control characters."""
-    return of_unit(unit, printable(value)) if type(value) is str else value
+    return printable(value) if type(value) is str else value
 
 
 def _resource(name: str) -> str:

@@ -253,7 +253,7 @@ class BlackBoxAudit:
         )
         if self._controls is None:
             return result
-        (effect,) = result.controls
+        (effect,) = result.sanity_checks
         seen, unknown = seen_of_controls(
             effect,
             self._controls,
@@ -262,7 +262,7 @@ class BlackBoxAudit:
             key=self._key,
         )
         return replace(
-            result, controls=seen, not_exercised=result.not_exercised + unknown
+            result, sanity_checks=seen, not_exercised=result.not_exercised + unknown
         )
 
     def _promised(self) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ where a single record leaves no trace; then nothing shows that coins were follow
 the result says so.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, final
 
 import numpy as np
@@ -33,16 +33,16 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, Subset
 
 from dpaudit import _validate
-from dpaudit.bounds.bound import p_value_text
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Key
-from dpaudit.game.verdict import SURE, Control, Verdict
+from dpaudit.game.findings import Finding, Status, inconclusive, passed
+from dpaudit.game.verdict import ALPHA_OF_EFFECT
 from dpaudit.stats.rank_sum import rank_sum_p_value
 from dpaudit.training.black_box.canaries import Record, size
 
 __all__ = ["Controls", "seen_of_controls"]
 
-_LEAST: Final = 14  # with fewer, not even a perfect division has a chance below SURE
+_LEAST: Final = 14  # with fewer, not even a perfect division is surprising
 _MOST: Final = 200  # more would tell no more, and take longer
 _COMPARED: Final = 500  # excluded canaries at most; the smaller group limits the test
 
@@ -96,13 +96,13 @@ class Controls:
 
 
 def seen_of_controls(
-    effect: Control,
+    effect: Finding,
     controls: Controls,
     *,
     scores: NDArray[np.float64],
     excluded: NDArray[np.float64],
     key: Key,
-) -> tuple[tuple[Control, ...], tuple[str, ...]]:
+) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
     """Return what all controls say, and what remains unknown.
 
     Args:
@@ -112,7 +112,7 @@ def seen_of_controls(
         excluded: The scores of excluded canaries, by their ids.
         key: The secret of the run.
     """
-    silent = effect.spoils is not None
+    silent = effect.status is not Status.PASSED
     trained = controls.trained(key)
     rng = key.generator("control ties", 0)
     p_told = rank_sum_p_value(scores[trained], scores[~trained], tie_rng=rng)
@@ -124,7 +124,7 @@ def seen_of_controls(
         if len(some)
         else ()
     )
-    if not silent or told.spoils is not None:
+    if not silent or told.status is not Status.PASSED:
         return (effect, told, *followed), ()
     unknown = (
         "whether anything shows of a record that is trained on fewer than "
@@ -132,35 +132,21 @@ def seen_of_controls(
         "records)",
         "whether the training set followed the coins",
     )
-    return (Control(said=effect.said), told, *followed), unknown
+    return (replace(effect, status=Status.PASSED), told, *followed), unknown
 
 
-def _told(p_value: float, repeats: int, *, silent: bool) -> Control:
-    """Say whether scores tell controls that were trained on from others."""
-    p = f"(p {p_value_text(p_value)})"
-    if p_value <= SURE:
-        return Control(
-            said=f"scores tell control records that were trained on {repeats} times "
-            f"from others {p}"
-        )
-    # Where canaries show an effect themselves, no control has to.
-    return Control(
-        said=f"scores do not tell control records that were trained on {repeats} times "
-        f"from others {p}",
-        spoils=Verdict.INCONCLUSIVE if silent else None,
-    )
+def _told(p_value: float, repeats: int, *, silent: bool) -> Finding:
+    """Return whether scores tell controls that were trained on from others.
+
+    Where canaries show an effect themselves, no control has to.
+    """
+    told = p_value <= ALPHA_OF_EFFECT
+    make = inconclusive if silent and not told else passed
+    return make("controls.told_apart", told=told, repeats=repeats, p_value=p_value)
 
 
-def _followed(p_value: float) -> Control:
-    """Say whether excluded canaries look as if they had been trained on."""
-    p = f"(p {p_value_text(p_value)})"
-    if p_value > SURE:
-        return Control(
-            said="excluded canaries look no more trained on than control records that "
-            f"were left out {p}"
-        )
-    return Control(
-        said="excluded canaries look more trained on than control records that were "
-        f"left out {p}: canaries may have been left in the data",
-        spoils=Verdict.INCONCLUSIVE,
-    )
+def _followed(p_value: float) -> Finding:
+    """Return whether excluded canaries look as if they had been trained on."""
+    followed = p_value > ALPHA_OF_EFFECT
+    make = passed if followed else inconclusive
+    return make("controls.excluded", followed=followed, p_value=p_value)

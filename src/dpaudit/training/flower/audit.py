@@ -31,7 +31,7 @@ from dpaudit.dpsgd.participation import Participation
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
-from dpaudit.game.ledger import Fault, How, Look, Road
+from dpaudit.game.findings import Finding, Stage, Status, noted
 from dpaudit.game.result import Result
 from dpaudit.game.setting import Setting, Unit
 from dpaudit.privacy.guarantees import Adjacency, GaussianDP, Guarantee
@@ -53,6 +53,7 @@ from dpaudit.training.flower.setup import (
 )
 from dpaudit.training.guard import Guard
 from dpaudit.training.sensitivity import LEAST, Probes, Sensitivity
+from dpaudit.training.sentences import old_fault, old_look
 
 __all__ = ["FlowerAudit"]
 
@@ -298,7 +299,9 @@ class FlowerAudit:
         few, many = min(examples), max(examples)
         if few < many and not (found.faults or found.unseen):
             said = f"clients of {few} and of {many} examples change the mean alike"
-            self._probes.looks.append(Look(road=Road.ADDING, how=How.PROBED, said=said))
+            self._probes.looks.append(
+                old_look(road=Stage.AGGREGATION, how=Status.INSPECTED, said=said)
+            )
         return found
 
     def save(self, path: str | Path) -> None:
@@ -347,7 +350,7 @@ class FlowerAudit:
         """
         return self._audit.finish(
             claim=self.claim() if claim is None else claim,
-            looks=[
+            checks=[
                 *looks_at_users(
                     self._way,
                     on_clients=self._on_clients,
@@ -361,11 +364,11 @@ class FlowerAudit:
             unmodelled=self._unmodelled(),
         )
 
-    def _unmodelled(self) -> str:
-        """Return why canaries may be other than a clipping norm each; "" if not."""
+    def _unmodelled(self) -> Finding | None:
+        """Return why canaries may be other than a clipping norm each."""
         if self._lost or self._silent or self._beyond or self._share != 1:
-            return "other clients answered than the noise is scaled for"
-        return "" if self._norm >= 1 else "canaries are smaller than the clipping norm"
+            return noted("forecast.other_clients")
+        return None if self._norm >= 1 else noted("forecast.small")
 
     def _check(self, strategy: object) -> None:
         """Refuse what cannot be audited in this way."""
@@ -377,11 +380,11 @@ class FlowerAudit:
                 "leave the accountant out and hand finish(claim=...) what it says"
             )
 
-    def _faults(self) -> Iterator[Fault]:
+    def _faults(self) -> Iterator[Finding]:
         if self._share < 1 / (1 + LEAST) and takes_mean(self._strategy):
             clients = self._stated.clients
-            yield Fault(
-                road=Road.ADDING,
+            yield old_fault(
+                road=Stage.AGGREGATION,
                 said="noise is for more clients than answered, so that one of them "
                 "puts more into their mean than noise is for",
                 measured=f"{self._share * clients:.0f} answers in some round",
@@ -390,22 +393,13 @@ class FlowerAudit:
                 "not answer",
             )
 
-    def _remarks(self) -> Iterator[str]:
+    def _remarks(self) -> Iterator[Finding]:
         if self._lost:
-            yield (
-                f"{_times(self._lost, 'round')} gave no model, as clients failed; "
-                "nothing was released there, and it is not counted"
-            )
+            yield noted("clients.rounds_lost", rounds=self._lost)
         if self._silent:
-            yield (
-                f"{_times(self._silent, 'answer')} of canary clients did not come, and "
-                "put nothing in, whatever the coin"
-            )
+            yield noted("clients.silent", answers=self._silent)
         if self._beyond:
-            yield (
-                f"more clients than num_sampled_clients answered in "
-                f"{_times(self._beyond, 'round')}; noise is larger than it must be"
-            )
+            yield noted("clients.more_answered", rounds=self._beyond)
 
 
 def arrays_of(model: Any) -> list[NDArray[Any]]:  # noqa: ANN401

@@ -24,12 +24,13 @@ from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.ledger import Fault, Road
+from dpaudit.game.findings import Stage
 from dpaudit.training.flower.layout import Arrays
 from dpaudit.training.flower.messages import by_nobody, client_reply
 from dpaudit.training.flower.setup import Stated, clips_on_clients, weighted_by, within
 from dpaudit.training.probe import probe_sum
 from dpaudit.training.sensitivity import LEAST, Sensitivity
+from dpaudit.training.sentences import old_fault
 
 __all__ = ["Mod", "probe_clients"]
 
@@ -105,8 +106,8 @@ def _weighed(
     times = means.own(rows, [many, *others]) / usual if usual else 0.0
     if times <= 1 + LEAST:
         return found
-    fault = Fault(
-        road=Road.ADDING,
+    fault = old_fault(
+        road=Stage.AGGREGATION,
         said="a client of many examples changes the mean by more than noise is for",
         measured=f"one of {many} examples among {clients - 1} of {few}: {times:.3g} "
         "times the clipping norm over the number of clients",

@@ -36,13 +36,13 @@ from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.configuration import StepsAlike
 from dpaudit.game.design import Design
-from dpaudit.game.ledger import Fault, Look
+from dpaudit.game.findings import Finding
 from dpaudit.game.result import Result
 from dpaudit.game.setting import Setting
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.training.any_loop import (
-    looks_at_records,
-    looks_at_sums,
+    checks_of_records,
+    checks_of_sums,
     noise_watched,
     scattered,
 )
@@ -71,8 +71,8 @@ from dpaudit.training.probe import ClippedSum, probe_sum
 from dpaudit.training.sensitivity import Probes, Sensitivity
 from dpaudit.training.steps import (
     ConfiguredSteps,
+    accounting_check,
     accounting_faults,
-    accounting_look,
 )
 from dpaudit.training.strategy_check import check_strategy
 
@@ -365,7 +365,7 @@ class JaxPrivacyAudit:
             looks, faults = [*looks, *told[0]], [*faults, *told[1]]
         return self._audit.finish(
             claim=claim,
-            looks=[*self._looks(), *looks, *self._probes.looks],
+            checks=[*self._looks(), *looks, *self._probes.looks],
             faults=[*faults, *self._probes.faults],
             accounted_noise=self._accounted_noise(),
         )
@@ -376,7 +376,7 @@ class JaxPrivacyAudit:
             return None
         return noise_of_steps(self._history or (), self._audit.reading.steps)
 
-    def _of_strategy(self) -> tuple[list[Look], list[Fault]]:
+    def _of_strategy(self) -> tuple[list[Finding], list[Finding]]:
         """Recompute the strategy's sensitivity; hold it against what is accounted for.
 
         Noise is a multiple of the norm; over the accountant's multiplier it is what one
@@ -400,7 +400,7 @@ class JaxPrivacyAudit:
 
     def _of_accounting(
         self, history: list[tuple[float, float, int]]
-    ) -> tuple[list[Look], list[Fault]]:
+    ) -> tuple[list[Finding], list[Finding]]:
         """Hold the steps that were made against the event that was accounted for.
 
         In cycles, and with correlated noise, an entry of it is not a step.
@@ -411,7 +411,7 @@ class JaxPrivacyAudit:
         steps = self._audit.reading.steps
         alike = StepsAlike(steps=steps, noise=noise, clip=self._norm, rate=self._rate)
         made = ConfiguredSteps([alike])
-        return [accounting_look(made)], [*accounting_faults(history, made)]
+        return [accounting_check(made)], [*accounting_faults(history, made)]
 
     def _joining(self) -> NDArray[np.float64]:
         """Return what the audit itself adds to the coming step's sum."""
@@ -430,12 +430,12 @@ class JaxPrivacyAudit:
         inside = draws.included.reshape(len(self._layout.leaf), -1).sum(axis=1)
         return np.asarray(draws.sample_rate * inside)
 
-    def _looks(self) -> Iterator[Look]:
-        yield from looks_at_sums(
+    def _looks(self) -> Iterator[Finding]:
+        yield from checks_of_sums(
             noise=bool(self._noise),
-            how="JaxPrivacyAudit(..., noise=...) would look at it, if canaries are "
-            "added to sums",
+            call="JaxPrivacyAudit(..., noise=...)",
+            only_sums=True,
             sampled=self._sampled,
         )
         if isinstance(self._insertion, Records):
-            yield from looks_at_records(norm=self._insertion.norm)
+            yield from checks_of_records(norm=self._insertion.norm)

@@ -35,6 +35,7 @@ from dpaudit.dpsgd.likelihood import saved_counts
 from dpaudit.errors import VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
+from dpaudit.game.findings import Finding, noted
 from dpaudit.game.result import Result
 from dpaudit.game.setting import CanaryInsertion, InsertionPoint, Setting
 from dpaudit.training.audit import Gather, TrainingAudit
@@ -290,9 +291,9 @@ class OpacusAudit:
         looks, faults = self._roads.found(self._accounted_rate())
         return self._audit.finish(
             claim=claim,
-            looks=[*looks, *self._way.looks()],
+            checks=[*looks, *self._way.looks()],
             faults=[*faults, *self._way.faults()],
-            controls=(
+            sanity_checks=(
                 *steps_unseen(self._counting, steps=steps),
                 *self._roads.controls(),
             ),
@@ -305,16 +306,16 @@ class OpacusAudit:
             reported=reported_epsilon(self._accountant, self.design.bound_delta),
         )
 
-    def _unmodelled(self) -> str:
-        """Return why canaries may be other than a clipping norm each; "" if not."""
+    def _unmodelled(self) -> Finding | None:
+        """Return why canaries may be other than a clipping norm each."""
         canary = self._way.canary
         if self._way.point is InsertionPoint.EXAMPLE:
-            return "canaries are examples, which have gradients of their own"
+            return noted("forecast.examples")
         if canary.spread > 1:
-            return "each canary is spread over several parameters"
+            return noted("forecast.spread")
         if min(canary.norm, canary.least or canary.norm) < 1 or self._smaller():
-            return "canaries may be smaller in the sums than the clipping norm"
-        return ""
+            return noted("forecast.smaller")
+        return None
 
     def _examples(self) -> ExampleReader | None:
         return self._reader if isinstance(self._reader, ExampleReader) else None
@@ -336,23 +337,17 @@ class OpacusAudit:
                 "claims too little"
             )
 
-    def _smaller(self) -> tuple[str, ...]:
+    def _smaller(self) -> tuple[Finding, ...]:
         """Say so if canaries may be smaller in the sum than they should be."""
         dtypes = {parameter.dtype for parameter in self._optimizer.params}
         if dtypes & {torch.bfloat16, torch.float16}:
-            return (
-                "sums are kept in half precision, in which canaries may be lost beside "
-                "large real gradients",
-            )
+            return (noted("sums.half_precision"),)
         apart = hasattr(self._optimizer, "max_grad_norms")
         if not apart or isinstance(self._inserter, SumInserter):
             return ()
-        return (
-            "parameters are clipped apart, so that a canary in one of them is cut to "
-            "less than the whole norm; Canary(norm=..., spread=...) is in several",
-        )
+        return (noted("clipping.per_parameter"),)
 
-    def _seeded(self) -> tuple[str, ...]:
+    def _seeded(self) -> tuple[Finding, ...]:
         """Say so if the noise can be made again from a number that somebody chose."""
         generator = self._optimizer.generator
         seed = (generator or torch.default_generator).initial_seed()
@@ -360,11 +355,8 @@ class OpacusAudit:
         chosen = seed < _LONG_SEED or seed == torch.Generator().initial_seed()
         if self._optimizer.secure_mode or not chosen:
             return ()
-        return (  # results are published, so the seed itself is never named
-            "the noise comes from a generator with a fixed seed: whoever knows the "
-            "seed can make the noise again and take it off the model. Before you train "
-            "what you release, call torch.seed(), or use secure_mode",
-        )
+        # Results are published, so the seed itself is never named.
+        return (noted("noise.fixed_seed"),)
 
 
 def _gather(optimizer: DPOptimizer) -> Gather | None:

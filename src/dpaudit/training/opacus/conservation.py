@@ -21,11 +21,12 @@ from opacus.optimizers import DPOptimizer
 
 from dpaudit.accounting.curves import HasHistory
 from dpaudit.game.configuration import StepsAlike
-from dpaudit.game.ledger import Fault, How, Look, Road
+from dpaudit.game.findings import Finding, Stage, Status
 from dpaudit.training.opacus.frozen import Model
 from dpaudit.training.opacus.sampler import SampledBatches
 from dpaudit.training.opacus.setup import counted_steps
-from dpaudit.training.steps import ConfiguredSteps, accounting_faults, accounting_look
+from dpaudit.training.sentences import old_fault, old_look
+from dpaudit.training.steps import ConfiguredSteps, accounting_check, accounting_faults
 
 __all__ = ["Conservation"]
 
@@ -111,29 +112,29 @@ class Conservation:
         self._counts = {name: int(plain["counts"][name]) for name in _COUNTS}
         self._given = 0 if self._batches is None else self._batches.handed
 
-    def looks(self, *, alone: bool) -> Iterator[Look]:
+    def looks(self, *, alone: bool) -> Iterator[Finding]:
         """Return what was looked at.
 
         Args:
             alone: Whether there is one rank: of several each has batches of its own.
         """
         if self._accountant is not None:
-            yield accounting_look(self.steps)
+            yield accounting_check(self.steps)
         if alone and self._batches is not None and self._batches.handed:
-            yield Look(
-                road=Road.SAMPLING,
-                how=How.PROBED,
+            yield old_look(
+                road=Stage.SAMPLING,
+                how=Status.INSPECTED,
                 said=f"{self._batches.handed} of them were handed to the training "
                 f"loop, which made {self.steps.count} steps",
             )
 
-    def faults(self) -> Iterator[Fault]:
+    def faults(self) -> Iterator[Finding]:
         """Return what is wrong whatever the claim."""
         if self._counts["without"]:
             yield self._without_batch()
         if self._counts["several"] > self.steps.count / 2:
-            yield Fault(
-                road=Road.SAMPLING,
+            yield old_fault(
+                road=Stage.SAMPLING,
                 said="a step adds up several batches, in each of which a record may be",
                 measured=f"so in {self._counts['several']} of {self.steps.count} steps",
                 claimed="one batch a step",
@@ -142,8 +143,8 @@ class Conservation:
             )
         if self._counts["wider"]:
             module, noise = self._norms
-            yield Fault(
-                road=Road.CLIPPING,
+            yield old_fault(
+                road=Stage.CLIPPING,
                 said=f"noise is scaled by a clipping norm of {noise:.4g} at step "
                 f"{self._counts['first_wider']}, and records are clipped to "
                 f"{module:.4g}",
@@ -157,13 +158,13 @@ class Conservation:
                 self._accountant.history, self.steps, before=self._told
             )
 
-    def _without_batch(self) -> Fault:
+    def _without_batch(self) -> Finding:
         batches, steps = self._batches, self.steps.count
         assert batches is not None
         without = self._counts["without"]
         if not batches.handed:
-            return Fault(
-                road=Road.SAMPLING,
+            return old_fault(
+                road=Stage.SAMPLING,
                 said="no step was made on a batch of the private loader",
                 measured=f"{steps} steps and no batch",
                 claimed="one batch of it for each step",
@@ -171,8 +172,8 @@ class Conservation:
                 "the one that was given to it, or on batches drawn before the audit "
                 "was opened",
             )
-        return Fault(
-            road=Road.SAMPLING,
+        return old_fault(
+            road=Stage.SAMPLING,
             said="steps were made without a new batch of the private loader",
             measured=f"{without} of {steps} steps",
             claimed="one batch of it for each step",

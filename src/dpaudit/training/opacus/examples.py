@@ -33,7 +33,7 @@ from torch.utils.data import default_collate
 
 from dpaudit.dpsgd.likelihood import saved_rows
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.ledger import Fault, How, Look, Road
+from dpaudit.game.findings import Finding, Stage, Status
 from dpaudit.training.audit import TrainingAudit
 from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.frozen import (
@@ -54,6 +54,7 @@ from dpaudit.training.opacus.records import (
 from dpaudit.training.opacus.setup import Loader, divisor
 from dpaudit.training.opacus.sums_reader import StepsSeen
 from dpaudit.training.sensitivity import LEAST
+from dpaudit.training.sentences import old_fault, old_look
 
 __all__ = ["ExampleInserter", "ExampleReader", "each_example", "separated"]
 
@@ -175,26 +176,26 @@ class ExampleReader:
         self.largest, above = map(float, saved_rows(state, _STATE, (2,)))
         self._above = int(above)
 
-    def looks(self) -> Iterator[Look]:
+    def looks(self) -> Iterator[Finding]:
         """Return how roads were looked at."""
         count = len(self._examples)
         through = f"{count} canaries are examples, and pass it as records do"
-        for road in (Road.SAMPLING, Road.GRADIENTS, Road.ADDING):
-            yield Look(road=road, how=How.AUDITED, said=through)
+        for road in (Stage.SAMPLING, Stage.GRADIENTS, Stage.AGGREGATION):
+            yield old_look(road=road, how=Status.TESTED, said=through)
         share = self._above / max(1, count * self.steps.read)
         cut = f"{share:.0%} of the time above the norm; alone at most"
-        yield Look(
-            road=Road.CLIPPING,
-            how=How.AUDITED if self._above else How.NOT_LOOKED_AT,
+        yield old_look(
+            road=Stage.CLIPPING,
+            how=Status.TESTED if self._above else Status.NOT_CHECKED,
             said=f"{through}, {cut} {self.largest:.4g} C",
         )
 
-    def faults(self) -> Iterator[Fault]:
+    def faults(self) -> Iterator[Finding]:
         """Return what is wrong whatever the claim."""
         eps = max(torch.finfo(p.dtype).eps for p in self._optimizer.params)
         if self.largest > 1 + LEAST + 10 * eps:
-            yield Fault(
-                road=Road.CLIPPING,
+            yield old_fault(
+                road=Stage.CLIPPING,
                 said="one record puts more than the clipping norm into the sum",
                 measured=f"{self.largest:.4g} C by an example alone",
                 claimed="at most C",

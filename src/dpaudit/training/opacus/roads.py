@@ -17,8 +17,7 @@ from opacus.optimizers import DPOptimizer
 from dpaudit._codec import decode
 from dpaudit.accounting.curves import HasHistory
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.ledger import Fault, How, Look, Road
-from dpaudit.game.verdict import Control
+from dpaudit.game.findings import Finding, Stage, Status
 from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.conservation import Conservation
 from dpaudit.training.opacus.frozen import Model, random_states
@@ -35,6 +34,7 @@ from dpaudit.training.opacus.sensitivity import probe_sensitivity
 from dpaudit.training.opacus.setup import Loader, rank_and_world
 from dpaudit.training.opacus.surroundings import Surroundings
 from dpaudit.training.sensitivity import Probes, Sensitivity, packed, unpacked
+from dpaudit.training.sentences import old_look
 
 __all__ = ["Roads"]
 
@@ -123,7 +123,7 @@ class Roads:
         self._examined |= {*found.beside}
         return self._probes.add(found)
 
-    def found(self, rate: float) -> tuple[list[Look], list[Fault]]:
+    def found(self, rate: float) -> tuple[list[Finding], list[Finding]]:
         """Return how roads were looked at, and what is wrong on them.
 
         Args:
@@ -140,7 +140,7 @@ class Roads:
             [*faults, *self.conservation.faults()],
         )
 
-    def controls(self) -> tuple[Control, ...]:
+    def controls(self) -> tuple[Finding, ...]:
         """Return what spoils a verdict: changes that no probe looked at, and NaN."""
         return tuple(self._beside.controls(self._examined))
 
@@ -171,17 +171,17 @@ class Roads:
         self.conservation.take_up(plain["conservation"])
         self._beside.forget()
 
-    def _not_probed(self) -> Iterator[Look]:
+    def _not_probed(self) -> Iterator[Finding]:
         """Return what would look at roads that nobody may have looked at."""
         probe = "audit_opacus(..., step=step) or audit.probe(step) would look at it"
         if self._model is None:
             probe = "OpacusAudit(..., model=model) and audit.probe(step) would look"
         records = "canaries that are records would look at it (with_canaries)"
         for road, said in (
-            (Road.GRADIENTS, probe),
-            (Road.CLIPPING, probe),
-            (Road.ADDING, records),
-            (Road.SAMPLING, "on several ranks, canaries that are records would"),
-            (Road.INDEPENDENCE, self.noise.why_not),
+            (Stage.GRADIENTS, probe),
+            (Stage.CLIPPING, probe),
+            (Stage.AGGREGATION, records),
+            (Stage.SAMPLING, "on several ranks, canaries that are records would"),
+            (Stage.NOISE_INDEPENDENCE, self.noise.why_not),
         ):
-            yield Look(road=road, how=How.NOT_LOOKED_AT, said=said)
+            yield old_look(road=road, how=Status.NOT_CHECKED, said=said)

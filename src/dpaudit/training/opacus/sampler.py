@@ -26,8 +26,9 @@ from scipy import stats
 from torch.utils.data import DataLoader, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from dpaudit.game.ledger import BUDGET, Fault, How, Look, Road
+from dpaudit.game.findings import BUDGET, Finding, Stage, Status
 from dpaudit.training.guard import Guard
+from dpaudit.training.sentences import old_fault, old_look
 
 __all__ = ["SampledBatches"]
 
@@ -170,7 +171,7 @@ class SampledBatches(Sampler[list[int]]):
             [int(k) for k in part] for part in saved
         )
 
-    def found(self, rate: float) -> tuple[tuple[Look, ...], tuple[Fault, ...]]:
+    def found(self, rate: float) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
         """Return what was seen, and what is wrong with it.
 
         Args:
@@ -178,13 +179,13 @@ class SampledBatches(Sampler[list[int]]):
         """
         if not self._sizes:
             said = "no batch came from the loader that the audit was given: train on it"
-            look = Look(road=Road.SAMPLING, how=How.NOT_LOOKED_AT, said=said)
+            look = old_look(road=Stage.SAMPLING, how=Status.NOT_CHECKED, said=said)
             return (look,), ()
         sizes = np.array(self._sizes)
         seen = sizes.sum() / (self._records * len(sizes))
-        look = Look(
-            road=Road.SAMPLING,
-            how=How.PROBED,
+        look = old_look(
+            road=Stage.SAMPLING,
+            how=Status.INSPECTED,
             said=f"{len(sizes)} batches as the loader yields them: records come at "
             f"{seen:.4g}, where {rate:.4g} is accounted for; sizes vary by "
             f"{sizes.std():.3g}, where {self._spread(rate):.3g} is expected",
@@ -200,12 +201,12 @@ class SampledBatches(Sampler[list[int]]):
     def _spread(self, rate: float) -> float:
         return float(np.sqrt(self._records * rate * (1 - rate)))
 
-    def _several_times(self) -> Fault | None:
+    def _several_times(self) -> Finding | None:
         """Return that a record was several times in one batch, if it was."""
         if self._times < 2:
             return None
-        return Fault(
-            road=Road.SAMPLING,
+        return old_fault(
+            road=Stage.SAMPLING,
             said="a record is several times in one batch, and clipped each time",
             measured=f"{self._times} times",
             claimed="at most once",
@@ -213,14 +214,14 @@ class SampledBatches(Sampler[list[int]]):
             "or a sampler that draws with replacement",
         )
 
-    def _rate(self, sizes: NDArray[np.int64], rate: float) -> Fault | None:
+    def _rate(self, sizes: NDArray[np.int64], rate: float) -> Finding | None:
         """Return that records come too often, if they do; more seldom is no fault."""
         chances = self._records * len(sizes)
         p = float(stats.binom.sf(sizes.sum() - 1, chances, rate))
         if p > _SHARE:
             return None
-        return Fault(
-            road=Road.SAMPLING,
+        return old_fault(
+            road=Stage.SAMPLING,
             said="records are sampled more often than is accounted for",
             measured=f"a rate of {sizes.sum() / chances:.4g}",
             claimed=f"{rate:.4g}",
@@ -229,7 +230,7 @@ class SampledBatches(Sampler[list[int]]):
             chance=3 * p,
         )
 
-    def _sizes_vary(self, sizes: NDArray[np.int64], rate: float) -> Fault | None:
+    def _sizes_vary(self, sizes: NDArray[np.int64], rate: float) -> Finding | None:
         """Return that sizes are not those of Poisson sampling, if they vary too little.
 
         The middle is where the law has half of its mass, and half as often as not.
@@ -243,8 +244,8 @@ class SampledBatches(Sampler[list[int]]):
         p = float(stats.binom.sf(hits - 1, len(sizes), inside))
         if p > _SHARE:
             return None
-        return Fault(
-            road=Road.SAMPLING,
+        return old_fault(
+            road=Stage.SAMPLING,
             said="batches are not Poisson samples",
             measured=f"sizes that vary by {sizes.std():.3g}",
             claimed=f"{self._spread(rate):.3g}",
@@ -252,7 +253,7 @@ class SampledBatches(Sampler[list[int]]):
             chance=3 * p,
         )
 
-    def _twice(self, rate: float) -> Fault | None:
+    def _twice(self, rate: float) -> Finding | None:
         """Return that a batch came twice, if chance does not explain it."""
         first: dict[int, int] = {}
         for step, (digest, size) in enumerate(
@@ -263,14 +264,14 @@ class SampledBatches(Sampler[list[int]]):
             first.setdefault(digest, step)
         return None
 
-    def _repeated(self, first: int, second: int, rate: float) -> Fault | None:
+    def _repeated(self, first: int, second: int, rate: float) -> Finding | None:
         steps = len(self._sizes)
         alike = self._records * log(1 - 2 * rate * (1 - rate))
         p = min(1.0, steps * (steps - 1) / 2 * (exp(alike) + 256.0**-_BYTES))
         if p > _SHARE:
             return None
-        return Fault(
-            road=Road.SAMPLING,
+        return old_fault(
+            road=Stage.SAMPLING,
             said=f"batch {second + 1} holds the same records as batch {first + 1}",
             measured="the same records",
             claimed="a new sample in every step",

@@ -55,7 +55,7 @@ from torch.utils._pytree import tree_leaves
 from dpaudit import _validate
 from dpaudit._progress import progress_note
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.ledger import Fault, Road
+from dpaudit.game.findings import Finding, Stage
 from dpaudit.training.opacus.frozen import Model
 from dpaudit.training.opacus.probing import (
     Batch,
@@ -82,6 +82,7 @@ from dpaudit.training.sensitivity import (
     Sensitivity,
     cause_of,
 )
+from dpaudit.training.sentences import old_fault
 
 __all__ = ["probe_sensitivity"]
 
@@ -431,7 +432,7 @@ class _Examination:
         if ratios and not low < float(np.median(ratios)) < high:
             self._over.add("size")
 
-    def _faults(self) -> Iterator[Fault]:
+    def _faults(self) -> Iterator[Finding]:
         over = self._over
         if "own" in over or ("change" in over and "coupling" not in over):
             yield self._clipping_fault()
@@ -445,8 +446,8 @@ class _Examination:
             yield self._size_fault()
         others = {self._others[name] for name in self._beside if name in self._others}
         for name in sorted(self._beside - self._others.keys()):
-            yield Fault(
-                road=Road.OTHER_WAYS,
+            yield old_fault(
+                road=Stage.SIDE_PATHS,
                 said=f"{name!r} depends on the records and is given no noise",
                 measured="another value once one record was exchanged",
                 claimed="the same value",
@@ -456,10 +457,10 @@ class _Examination:
         for name in sorted(others):
             yield other_optimizer(name)
 
-    def _clipping_fault(self) -> Fault:
+    def _clipping_fault(self) -> Finding:
         change = max(self._largest["own"], self._largest["change"])
-        return Fault(
-            road=Road.CLIPPING,
+        return old_fault(
+            road=Stage.CLIPPING,
             said="one record changes the sum by more than the clipping norm C",
             measured=f"up to {change:.3g} C",
             claimed="at most C",
@@ -475,10 +476,10 @@ class _Examination:
             ),
         )
 
-    def _together_fault(self) -> Fault:
+    def _together_fault(self) -> Finding:
         moved = self._largest["together"]
-        return Fault(
-            road=Road.CLIPPING,
+        return old_fault(
+            road=Stage.CLIPPING,
             said="what a record puts into the sum depends on the others in it, so that "
             "one may change it by more than the clipping norm C",
             measured=f"a change of {moved:.3g} C once another is left out",
@@ -486,22 +487,22 @@ class _Examination:
             cause=TOGETHER,
         )
 
-    def _overflow_fault(self) -> Fault:
-        return Fault(
-            road=Road.CLIPPING,
+    def _overflow_fault(self) -> Finding:
+        return old_fault(
+            road=Stage.CLIPPING,
             said="records with a large gradient leave a sum that is no number",
             measured="a sum that is not finite, of gradients that are",
             claimed="at most C",
             cause="clipping in half precision, in which a large gradient is infinite",
         )
 
-    def _coupling_fault(self) -> Fault:
+    def _coupling_fault(self) -> Finding:
         moved = self._largest["coupling"]
         cause = _COLLATED
         if self._coupled is not None:
             cause = _coupler(self._steps, *self._coupled)
-        return Fault(
-            road=Road.GRADIENTS,
+        return old_fault(
+            road=Stage.GRADIENTS,
             said="what a record puts into the sum depends on other records, so that "
             "the proof of privacy does not hold",
             measured=f"a change of {moved:.3g} C, the clipping norm, when another "
@@ -510,12 +511,12 @@ class _Examination:
             cause=cause,
         )
 
-    def _size_fault(self) -> Fault:
+    def _size_fault(self) -> Finding:
         found = "norms that differ with the number of records beside them"
         if self._removal is not None and self._removal > 1 + self._tolerance:
             found = f"a change of {self._removal:.4g} C when a record is taken out"
-        return Fault(
-            road=Road.ADDING,
+        return old_fault(
+            road=Stage.AGGREGATION,
             said="what a record puts into the sum depends on the size of the batch",
             measured=found,
             claimed="the same beside any number of records",
@@ -524,11 +525,11 @@ class _Examination:
         )
 
 
-def other_optimizer(name: str, steps: int | None = None) -> Fault:
+def other_optimizer(name: str, steps: int | None = None) -> Finding:
     """Return what is wrong with another optimizer that steps during training."""
     times = "" if steps is None else f", {steps} times"
-    return Fault(
-        road=Road.OTHER_WAYS,
+    return old_fault(
+        road=Stage.SIDE_PATHS,
         said=f"another optimizer ({name}) steps beside the private one{times}",
         measured="parameters that records decide without noise",
         claimed="none",

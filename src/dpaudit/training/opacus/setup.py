@@ -33,7 +33,7 @@ from dpaudit.dpsgd.shuffling import Shuffling
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Commitment
-from dpaudit.game.verdict import Control, Verdict
+from dpaudit.game.findings import Finding, inconclusive, noted
 from dpaudit.privacy.guarantees import PrivacyCurve
 from dpaudit.training.audit import Gather
 from dpaudit.training.likelihoods import Sampling
@@ -311,7 +311,7 @@ def counted_steps(accountant: HasHistory | None) -> int:
     return sum(int(each) for _, _, each in accountant.history)
 
 
-def steps_unseen(accountant: HasHistory | None, *, steps: int) -> tuple[Control, ...]:
+def steps_unseen(accountant: HasHistory | None, *, steps: int) -> tuple[Finding, ...]:
     """Return that an accountant counted more steps than the audit saw, if it did.
 
     Its claim is about all of them; what was done in the others was not looked at.
@@ -319,13 +319,7 @@ def steps_unseen(accountant: HasHistory | None, *, steps: int) -> tuple[Control,
     counted = counted_steps(accountant)
     if counted <= steps:
         return ()
-    return (
-        Control(
-            said=f"{counted - steps} of {counted} steps were made without the audit, "
-            "which must be attached before the first of them",
-            spoils=Verdict.INCONCLUSIVE,
-        ),
-    )
+    return (inconclusive("steps_unseen", unseen=counted - steps, counted=counted),)
 
 
 def reported_epsilon(accountant: HasHistory | None, delta: float) -> float | None:
@@ -347,7 +341,7 @@ def reported_epsilon(accountant: HasHistory | None, delta: float) -> float | Non
 
 def claim_and_remarks(
     accountant: HasHistory | None, *, rate: float
-) -> tuple[PrivacyCurve | None, tuple[str, ...]]:
+) -> tuple[PrivacyCurve | None, tuple[Finding, ...]]:
     """Return the accountant's whole curve, and what is to be said of it.
 
     Args:
@@ -356,17 +350,12 @@ def claim_and_remarks(
     """
     if accountant is None:
         return None, ()
-    history, found = accountant.history, []
+    history, found = accountant.history, list[Finding]()
     rates = sorted(float(each) for _, each, _ in history)
     if rates and rates[-1] > rate * (1 + 1e-3):
-        found.append(
-            f"the accountant allows for a sample rate of {rates[-1]:.6g}, but canaries "
-            f"join at {rate:.6g}, so that less than the claim was put to the test"
-        )
+        found.append(noted("accounting.higher_rate", accounted=rates[-1], rate=rate))
     try:
         return (accountant_curve(history) if history else None), tuple(found)
     except InvalidInputError as error:
-        found.append(
-            f"the accountant's history is no claim that can be tested: {error}"
-        )
+        found.append(noted("accounting.not_a_claim", error=str(error)))
         return None, tuple(found)

@@ -23,8 +23,7 @@ import torch
 from opacus.optimizers import DPOptimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from dpaudit.game.ledger import How, Look, Road
-from dpaudit.game.verdict import Control, Verdict
+from dpaudit.game.findings import Finding, Stage, Status
 from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.frozen import (
     Model,
@@ -35,6 +34,7 @@ from dpaudit.training.opacus.frozen import (
     trained_by,
 )
 from dpaudit.training.opacus.layout import local
+from dpaudit.training.sentences import old_control, old_look
 
 __all__ = ["Surroundings"]
 
@@ -127,12 +127,12 @@ class Surroundings:
             self._paused = False
             self._marks, self._sums = [], {}
 
-    def looks(self) -> Iterator[Look]:
+    def looks(self) -> Iterator[Finding]:
         """Return what was noticed."""
         if self._model is None:
-            yield Look(
-                road=Road.OTHER_WAYS,
-                how=How.NOT_LOOKED_AT,
+            yield old_look(
+                road=Stage.SIDE_PATHS,
+                how=Status.NOT_CHECKED,
                 said="OpacusAudit(..., model=model) would look at it",
             )
             return
@@ -146,9 +146,9 @@ class Surroundings:
                 f"; another private optimizer made {self._private} steps, which this "
                 "audit does not cover"
             )
-        yield Look(
-            road=Road.OTHER_WAYS,
-            how=How.PROBED,
+        yield old_look(
+            road=Stage.SIDE_PATHS,
+            how=Status.INSPECTED,
             said=f"parameters{self._frozen()}, buffers and other optimizers, over "
             f"{self.steps} steps: {said}; what is logged or printed is not seen",
         )
@@ -162,36 +162,36 @@ class Surroundings:
         )
         return f" ({rest:,} numbers of which are not trained)" if rest else ""
 
-    def controls(self, examined: Iterable[str]) -> Iterator[Control]:
+    def controls(self, examined: Iterable[str]) -> Iterator[Finding]:
         """Return what changed and no probe has looked at.
 
         Args:
             examined: Names of what a probe of the step saw change.
         """
         if self._broken:
-            yield Control(
+            yield old_control(
                 said=f"{_listed(self._broken)} hold NaN or infinity at the end of "
                 "training, which has diverged: lower the learning rate, or look for "
                 "records that are not finite, and train again",
-                spoils=Verdict.INCONCLUSIVE,
+                status=Status.INCONCLUSIVE,
             )
         unknown = self.changed.keys() - set(examined)
         late = {name for name in unknown & {*self._late} if self.changed[name] == 1}
         if late:
-            yield Control(
+            yield old_control(
                 said=f"{_listed(sorted(late))} changed after the last step of the "
                 "private optimizer, and whether records decide it was not looked at; "
                 "call finish() before anything changes the model, and release that "
                 "model",
-                spoils=Verdict.INCONCLUSIVE,
+                status=Status.INCONCLUSIVE,
             )
         for name in sorted(unknown - late):
             times = self.changed[name]
-            yield Control(
+            yield old_control(
                 said=f"{name} changed {times} times beside the private optimizer, and "
                 "whether records decide it was not looked at (audit.probe(step), with "
                 "a step that does it)",
-                spoils=Verdict.INCONCLUSIVE,
+                status=Status.INCONCLUSIVE,
             )
 
     def _other(self, optimizer: torch.optim.Optimizer, *, inside: bool) -> None:

@@ -16,9 +16,9 @@ from opacus.optimizers import DPOptimizer
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.design import Design
-from dpaudit.game.ledger import Fault, How, Look, Road
+from dpaudit.game.findings import Finding, Stage, Status
 from dpaudit.game.setting import InsertionPoint
-from dpaudit.training.any_loop import looks_at_records
+from dpaudit.training.any_loop import checks_of_records
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
 from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.examples import (
@@ -40,6 +40,7 @@ from dpaudit.training.opacus.records import (
 from dpaudit.training.opacus.setup import Facts, Loader, is_sharded, rank_and_world
 from dpaudit.training.opacus.sums import SumInserter
 from dpaudit.training.opacus.sums_reader import SumsReader
+from dpaudit.training.sentences import old_look
 
 __all__ = ["Inserter", "Reader", "Way", "check_poisson", "way_of"]
 
@@ -84,10 +85,10 @@ class Way(Protocol):
             attachment: Takes everything off again.
         """
 
-    def looks(self) -> Iterator[Look]:
+    def looks(self) -> Iterator[Finding]:
         """Return how roads were looked at, once the training is over."""
 
-    def faults(self) -> Iterator[Fault]:
+    def faults(self) -> Iterator[Finding]:
         """Return what is wrong whatever the claim."""
 
 
@@ -205,13 +206,13 @@ class _Written:
             attachment=attachment,
         )
 
-    def looks(self) -> Iterator[Look]:
+    def looks(self) -> Iterator[Finding]:
         said = self._places.said(self._kinds)
-        yield Look(road=Road.NOISE, how=How.AUDITED, said=said)
+        yield old_look(road=Stage.NOISE_SCALE, how=Status.TESTED, said=said)
         if self._records is not None:
-            yield from looks_at_records(norm=self.canary.norm, least=self.canary.least)
+            yield from checks_of_records(norm=self.canary.norm, least=self.canary.least)
 
-    def faults(self) -> Iterator[Fault]:
+    def faults(self) -> Iterator[Finding]:
         return iter(())
 
 
@@ -276,11 +277,11 @@ class _Examples:
             attachment=attachment,
         )
 
-    def looks(self) -> Iterator[Look]:
+    def looks(self) -> Iterator[Finding]:
         assert self._reader is not None
         return self._reader.looks()
 
-    def faults(self) -> Iterator[Fault]:
+    def faults(self) -> Iterator[Finding]:
         assert self._reader is not None
         return self._reader.faults()
 

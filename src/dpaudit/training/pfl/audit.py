@@ -32,7 +32,7 @@ from dpaudit.dpsgd.strategy import Matrix
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
-from dpaudit.game.ledger import Fault, How, Look, Road
+from dpaudit.game.findings import Finding, Stage, Status
 from dpaudit.game.result import Result
 from dpaudit.game.setting import CanaryInsertion, InsertionPoint, Setting, Unit
 from dpaudit.privacy.guarantees import Guarantee
@@ -61,6 +61,7 @@ from dpaudit.training.pfl.users import (
 )
 from dpaudit.training.pfl.visits import Visits
 from dpaudit.training.sensitivity import Probes, Sensitivity, packed, unpacked
+from dpaudit.training.sentences import old_fault, old_look
 from dpaudit.training.strategy_check import check_strategy
 
 __all__ = ["PflAudit"]
@@ -281,7 +282,7 @@ class PflAudit:
             looks, faults = [*looks, look], [*faults, *([fault] if fault else [])]
         return self._audit.finish(
             claim=claim_of(self._accountant) if claim is None else claim,
-            looks=[*looks, *self._probes.looks],
+            checks=[*looks, *self._probes.looks],
             faults=[*faults, *self._probes.faults],
         )
 
@@ -378,27 +379,27 @@ class PflAudit:
             return 1
         return self._participation.every
 
-    def _looks(self) -> Iterator[Look]:
+    def _looks(self) -> Iterator[Finding]:
         through = "canaries are users, and pass it as users do"
         probe = "audit.probe() would look at it"
         cut = f"{through}, at {_NORM:g} times the clipping bound"
-        yield Look(road=Road.CLIPPING, how=How.AUDITED, said=cut)
-        yield Look(road=Road.ADDING, how=How.AUDITED, said=through)
-        yield Look(road=Road.GRADIENTS, how=How.NOT_LOOKED_AT, said=probe)
+        yield old_look(road=Stage.CLIPPING, how=Status.TESTED, said=cut)
+        yield old_look(road=Stage.AGGREGATION, how=Status.TESTED, said=through)
+        yield old_look(road=Stage.GRADIENTS, how=Status.NOT_CHECKED, said=probe)
         if isinstance(self._insertion, Sampled):
-            yield Look(road=Road.SAMPLING, how=How.AUDITED, said=through)
+            yield old_look(road=Stage.SAMPLING, how=Status.TESTED, said=through)
         else:
             beyond = "canaries are added to cohorts; insertion=Sampled() would look"
-            yield Look(road=Road.SAMPLING, how=How.NOT_LOOKED_AT, said=beyond)
+            yield old_look(road=Stage.SAMPLING, how=Status.NOT_CHECKED, said=beyond)
         yield from self._visits.looks(self._separation())
-        yield Look(
-            road=Road.OTHER_WAYS,
-            how=How.NOT_LOOKED_AT,
+        yield old_look(
+            road=Stage.SIDE_PATHS,
+            how=Status.NOT_CHECKED,
             said="an audit sees the noisy sum, and not metrics of users, nor what else "
             "leaves beside it",
         )
 
-    def _faults(self) -> Iterator[Fault]:
+    def _faults(self) -> Iterator[Finding]:
         picked = self.design.canaries if isinstance(self._insertion, Sampled) else 0
         yield from self._visits.faults(
             separation=self._separation(),
@@ -409,8 +410,8 @@ class PflAudit:
         )
         joins = self._joins(self.rounds)
         if joins > self._times:
-            yield Fault(
-                road=Road.ACCOUNTING,
+            yield old_fault(
+                road=Stage.ACCOUNTING,
                 said="users may take part in more rounds than are accounted for",
                 measured=f"{joins} rounds",
                 claimed=f"{self._times}",

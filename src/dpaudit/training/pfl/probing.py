@@ -23,10 +23,11 @@ from pfl.internal.ops.selector import get_default_framework_module
 from pfl.postprocessor.base import Postprocessor
 from pfl.stats import MappedVectorStatistics
 
-from dpaudit.game.ledger import Fault, Road
+from dpaudit.game.findings import Finding, Stage
 from dpaudit.training.pfl.layout import arrays
 from dpaudit.training.probe import probe_sum
 from dpaudit.training.sensitivity import LEAST, Sensitivity
+from dpaudit.training.sentences import old_fault
 
 __all__ = ["Update", "probe_users"]
 
@@ -112,7 +113,7 @@ def probe_users(
     if weighed is None:
         return found
     # The cause that was found by itself stands for what the probe saw of it.
-    others = tuple(fault for fault in found.faults if fault.road is not Road.CLIPPING)
+    others = tuple(fault for fault in found.faults if fault.stage is not Stage.CLIPPING)
     return replace(found, faults=(weighed, *others))
 
 
@@ -138,7 +139,7 @@ def _weights_fault(
     updates: Sequence[Update],
     names: Sequence[str],
     norm: float,
-) -> Fault | None:
+) -> Finding | None:
     """Return that weights multiply what was clipped, if they do."""
     large = max(updates, key=Update.norm)
     if not large.norm() > 0:
@@ -153,8 +154,8 @@ def _weights_fault(
     few, many = sizes
     if many <= 1 + LEAST or many <= few * (1 + LEAST):
         return None
-    return Fault(
-        road=Road.CLIPPING,
+    return old_fault(
+        road=Stage.CLIPPING,
         said="a user's weight multiplies its update after it was clipped",
         measured=f"a user of {_MORE} data points changes the sum by {many:.4g} "
         f"clipping bounds, one of 1 by {few:.4g}",

@@ -19,7 +19,8 @@ from typing import Any, Final, final
 
 from scipy import stats
 
-from dpaudit.game.ledger import BUDGET, Fault, How, Look, Road
+from dpaudit.game.findings import BUDGET, Finding, Stage, Status
+from dpaudit.training.sentences import old_fault, old_look
 
 __all__ = ["Visits"]
 
@@ -80,7 +81,7 @@ class Visits:
         self._visits = {str(who): int(n) for who, n in plain["visits"].items()}
         self._last.clear()
 
-    def looks(self, separation: int) -> Iterator[Look]:
+    def looks(self, separation: int) -> Iterator[Finding]:
         """Return what was seen of cohorts, where users have names."""
         if not self.times:
             return
@@ -90,9 +91,9 @@ class Visits:
         if separation > 1:
             back += f", where {separation} are counted on"
         times = "no user twice in one" if self.times == 1 else "some twice in one"
-        yield Look(
-            road=Road.SAMPLING,
-            how=How.PROBED,
+        yield old_look(
+            road=Stage.SAMPLING,
+            how=Status.INSPECTED,
             said=f"cohorts of {self.rounds} rounds: {times}, {back}",
         )
 
@@ -103,7 +104,7 @@ class Visits:
         most: int | None = None,
         canaries: int = 0,
         rate: float = 1.0,
-    ) -> Iterator[Fault]:
+    ) -> Iterator[Finding]:
         """Return what is wrong.
 
         Args:
@@ -113,16 +114,16 @@ class Visits:
             rate: The chance to take part that was accounted for.
         """
         if self.times > 1:
-            yield Fault(
-                road=Road.SAMPLING,
+            yield old_fault(
+                road=Stage.SAMPLING,
                 said="a user is several times in one cohort, and clipped each time",
                 measured=f"{self.times} times",
                 claimed="at most once",
                 cause="a sampler that draws users with replacement",
             )
         if most is not None and self.most > most:
-            yield Fault(
-                road=Road.ACCOUNTING,
+            yield old_fault(
+                road=Stage.ACCOUNTING,
                 said="a user takes part more often than is accounted for",
                 measured=f"{self.most} times in {self.rounds} rounds",
                 claimed=f"at most {most}",
@@ -130,8 +131,8 @@ class Visits:
                 "rounds",
             )
         if 0 < self.apart < separation:
-            yield Fault(
-                road=Road.SAMPLING,
+            yield old_fault(
+                road=Stage.SAMPLING,
                 said="a user comes back sooner than the noise allows for",
                 measured=f"after {self.apart} rounds",
                 claimed=f"at least {separation}",
@@ -142,8 +143,8 @@ class Visits:
             return
         p = float(stats.binom.sf(self.canaries - 1, chances, rate))
         if p <= BUDGET and self.times < 2:
-            yield Fault(
-                road=Road.SAMPLING,
+            yield old_fault(
+                road=Stage.SAMPLING,
                 said="users are sampled more often than is accounted for",
                 measured=f"a rate of {self.canaries / chances:.4g}",
                 claimed=f"{rate:.4g}",

@@ -27,9 +27,20 @@ from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.power import mechanism_ceiling
 from dpaudit.errors import on_one_line
 from dpaudit.game.configuration import Detectable
-from dpaudit.game.ledger import Fault, How, Ledger, Road
-from dpaudit.game.setting import Unit
-from dpaudit.game.verdict import CHANCE, Verdict
+from dpaudit.game.coverage import NEEDED, Check, Coverage
+from dpaudit.game.findings import Finding, Stage, Status, noted
+from dpaudit.game.text.findings import fault_parts, sentences
+from dpaudit.game.text.findings import sentence as finding_sentence
+from dpaudit.game.text.stages import (
+    SENTENCES,
+    STATUS,
+    detects,
+    never_seen,
+    stage_faults,
+    stage_name,
+)
+from dpaudit.game.text.terms import Terms, capital, terms_of
+from dpaudit.game.verdict import POWER, Decision, SignalRecovery, Uncovered, Verdict
 from dpaudit.privacy.guarantees import ApproxDP, Guarantee, PureDP
 
 if TYPE_CHECKING:
@@ -38,45 +49,34 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Fact",
+    "after_verdict",
     "beside",
-    "capital",
+    "check_line",
+    "checked",
     "claim_words",
+    "coverage_facts",
     "facts",
     "head",
     "html",
-    "ledger_facts",
-    "looked",
     "noise_detected",
+    "not_exercised",
     "note_on_ranking",
     "note_on_strength",
     "notes",
     "numbers",
-    "of_unit",
     "opening",
-    "roads",
+    "reason",
     "sentence",
     "shown",
+    "signal_sentence",
+    "stage_names",
+    "stages_by_status",
+    "status_text",
     "surety",
+    "threat",
     "verdict",
 ]
 
-# What looks the same from inside a run, be it right or wrong.
-# docs/explanation/tiers-and-threat-models.md says what would see it.
-_NEVER_SEEN: Final = (
-    "what is done to the data before the loader (copies, scaling by statistics of all "
-    "records), several records of one person, choices made by looking at the data, "
-    "what is logged, another model being released"
-)
-_OF_USERS: Final = (
-    ("several records of one person", "several accounts of one person"),
-    ("before the loader", "on a user's device"),
-    ("per-record gradients", "per-user updates"),
-    ("Per-record gradients", "Per-user updates"),
-    ("over micro-batches and ranks", "over clients"),
-    ("sees the model at every step", "sees the aggregate of every round"),
-    ("record", "user"),
-    ("steps seen", "rounds seen"),
-)
 _UNPROVED: Final = "So what was proved of the claim does not apply to this run."
 _WIDTH, _NAMES = 88, 22  # of a row in a terminal, and of its name
 _LARGE_PRODUCT = 30.0  # of canaries and delta; docs/how-to/audit-a-large-table.md
@@ -87,12 +87,57 @@ def opening(verdict: Verdict, reason: str) -> str:
     """Return the first sentence about an audit: the word, and why if it is no answer.
 
     Example:
-        >>> opening(Verdict.VOID, "no canary arrived")
-        'Void: no canary arrived. Nothing is said about the claim.'
+        >>> opening(Verdict.INVALID_RUN, "no canary arrived")
+        'Invalid run: no canary arrived. Nothing is said about the claim.'
     """
     said = capital(verdict) + f": {on_one_line(reason)}" * bool(reason)
-    silent = " Nothing is said about the claim." * (verdict is Verdict.VOID)
+    silent = " Nothing is said about the claim." * (verdict is Verdict.INVALID_RUN)
     return f"{said}.{silent}"
+
+
+def reason(decision: Decision, unit: str | None = None) -> str:
+    """Return why a run is invalid or inconclusive, or which faults; "" otherwise."""
+    terms = terms_of(unit)
+    return "; ".join(
+        _uncovered(each, terms)
+        if isinstance(each, Uncovered)
+        else finding_sentence(each, unit)
+        for each in decision.because
+    )
+
+
+def _uncovered(missing: Uncovered, terms: Terms) -> str:
+    """Return which stages were not checked though they must be, and what to do."""
+    by_reason: dict[str, list[str]] = {}
+    for check in missing.checks:
+        name = stage_name(check.stage, terms)
+        by_reason.setdefault(checked(check, terms), []).append(name)
+    said = "; ".join(f"{' and '.join(s)} ({why})" for why, s in by_reason.items())
+    stages = {check.stage for check in missing.checks}
+    names = [f'"{name}"' for name, stage in NEEDED.items() if stage in stages]
+    listed = ", ".join(names) + "," * (len(names) == 1)
+    run = "" if missing.run is None else f"run {missing.run}: "
+    return (
+        f"{run}not checked: {said}. To do without, open the audit with "
+        f"unchecked=({listed})"
+    )
+
+
+def checked(check: Check, terms: Terms) -> str:
+    """Return what was measured at a stage, or what would check it."""
+    return sentences(check.findings, terms.unit)
+
+
+def check_line(check: Check, verdict: Verdict, unit: str | None) -> str:
+    """Return a stage, how it was checked, and what was measured."""
+    terms = terms_of(unit)
+    how = status_text(check.status, verdict)
+    return f"{stage_name(check.stage, terms)}, {how}: {checked(check, terms)}"
+
+
+def after_verdict(line: str, verdict: Verdict) -> str:
+    """Return what stands behind the verdict in the first line of ``head``."""
+    return line[len(verdict) :].lstrip(".: ")
 
 
 def claim_words(claim: Guarantee, delta: float) -> str:
@@ -182,12 +227,12 @@ def sentence(result: "Result") -> str:
 
 def _rows(result: "Result") -> Iterator[tuple[str, str]]:
     """Return the rows below the first lines, in a terminal and in a notebook."""
-    void = result.verdict is Verdict.VOID
-    for each in ledger_facts(result) if void else facts(result):
+    void = result.verdict is Verdict.INVALID_RUN
+    for each in coverage_facts(result) if void else facts(result):
         yield each.name, each.whole
-    for control in result.controls:
-        if control.said not in result.reason:
-            yield "Looked at", control.said
+    for check in result.sanity_checks:
+        if check not in result.decision.because:
+            yield "Looked at", finding_sentence(check, result.design.setting.unit)
 
 
 def _line(name: str, text: str) -> str:
@@ -202,6 +247,19 @@ def _line(name: str, text: str) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
+
+
+def threat(result: "Result") -> str:
+    """Return who is assumed to attack, in plain words."""
+    terms = terms_of(_unit(result))
+    model = result.design.threat_model
+    return model.described(sees=terms.sees, record=terms.record)
+
+
+def _adjacency(result: "Result") -> str:
+    """Return what neighbours are, in plain words."""
+    claim = result.claim_test.claim
+    return claim.adjacency.described(terms_of(_unit(result)).record)
 
 
 # The first lines, in every format
@@ -227,48 +285,30 @@ def head(result: "Result", caught: str = "") -> tuple[str, ...]:
         >>> design = Design(canaries=100, rules=rules, claim=claim)
         >>> counts = Counts(canaries=100, guesses=100, correct=90)
         >>> print(*head(judge(counts, design=design, commitment=None)))
-        Refuted. Epsilon is at least 1.630, where 1 is claimed.
+        Claim refuted. Epsilon is at least 1.630, where 1 is claimed.
     """
-    word, faults = result.verdict, list(result.faults)
-    said = opening(word, result.reason)
-    if word is Verdict.FAULT_FOUND:
-        said = f"{opening(word, str(faults.pop(0)))} {_UNPROVED}"
-    elif word is Verdict.REFUTED:
+    verdict, faults, unit = result.verdict, list(result.faults), _unit(result)
+    said = opening(verdict, result.reason)
+    if verdict is Verdict.FAULT_FOUND:
+        said = f"{opening(verdict, finding_sentence(faults.pop(0), unit))} {_UNPROVED}"
+    elif verdict is Verdict.CLAIM_REFUTED:
         said += f" {numbers(result)}"
-    elif word is Verdict.NO_VIOLATION_FOUND:
+    elif verdict is Verdict.NO_VIOLATION_DETECTED:
         said += f" {caught or _worth(result)}"
     lines = [f"{said}{_unseen(result)}"]
-    lines += [f"Fault found: {on_one_line(str(each))}." for each in faults]
+    lines += [f"Fault found: {finding_sentence(each, unit)}." for each in faults]
     training = result.training
     if training is not None:
-        if word is Verdict.REFUTED and not result.faults:
+        if verdict is Verdict.CLAIM_REFUTED and not result.faults:
             lines.append(_suspected(result))
-        lines += [f"Noticed: {on_one_line(each)}." for each in training.remarks]
-        lines += roads(training.ledger, word)
-    return tuple(of_unit(result.design.setting.unit, line) for line in lines)
+        remarks = (finding_sentence(each, unit) for each in training.remarks)
+        lines += [f"Noticed: {each}." for each in remarks]
+        lines += stages_by_status(training.coverage, verdict, unit=unit)
+    return tuple(lines)
 
 
-def of_unit(unit: str | None, said: str) -> str:
-    """Say of users what is said of records, where privacy is claimed for users.
-
-    Example:
-        >>> of_unit("user", "one record more or less")
-        'one user more or less'
-    """
-    if unit != Unit.USER:
-        return said
-    for of_records, of_users in _OF_USERS:
-        said = said.replace(of_records, of_users)
-    return said
-
-
-def _fact_of_unit(result: "Result", fact: "Fact") -> "Fact":
-    unit = result.design.setting.unit
-    return Fact(
-        name=of_unit(unit, fact.name),
-        value=of_unit(unit, fact.value),
-        note=of_unit(unit, fact.note),
-    )
+def _unit(result: "Result") -> str | None:
+    return result.design.setting.unit
 
 
 def _unseen(result: "Result") -> str:
@@ -276,29 +316,50 @@ def _unseen(result: "Result") -> str:
     found: Iterable[str] = result.not_exercised
     accepted = ""
     if result.training is not None:
-        found = result.training.ledger.roads(How.NOT_LOOKED_AT)
-        accepted = ", ".join(result.training.ledger.roads(How.ACCEPTED))
+        coverage, terms = result.training.coverage, terms_of(_unit(result))
+        found = stage_names(coverage, Status.NOT_CHECKED, terms)
+        accepted = ", ".join(stage_names(coverage, Status.ACCEPTED, terms))
     said = on_one_line(", ".join(found))
     return (f" Not looked at: {said}." if said else "") + (
-        f" {capital(How.ACCEPTED)}: {accepted}." if accepted else ""
+        f" {capital(STATUS[Status.ACCEPTED])}: {accepted}." if accepted else ""
     )
 
 
-def roads(
-    ledger: Ledger, verdict: Verdict, ways: Iterable[How] = (How.AUDITED, How.PROBED)
+def not_exercised(result: "Result") -> tuple[str, ...]:
+    """Return what the audit did not run through; of a training run, stages."""
+    if result.training is None:
+        return result.not_exercised
+    coverage, terms = result.training.coverage, terms_of(_unit(result))
+    return (
+        *stage_names(coverage, Status.NOT_CHECKED, terms),
+        *stage_names(coverage, Status.ACCEPTED, terms),
+    )
+
+
+def stage_names(coverage: Coverage, status: Status, terms: Terms) -> tuple[str, ...]:
+    """Return the names of the stages that were checked in some way."""
+    return tuple(stage_name(stage, terms) for stage in coverage.stages(status))
+
+
+def stages_by_status(
+    coverage: Coverage,
+    verdict: Verdict,
+    statuses: Iterable[Status] = (Status.TESTED, Status.INSPECTED),
+    *,
+    unit: str | None = None,
 ) -> Iterator[str]:
-    """Say what was looked at, in a line for each of some ways."""
-    for how in ways:
-        found = ledger.roads(how)
+    """Return which stages were checked, in a line for each of some ways."""
+    for status in statuses:
+        found = stage_names(coverage, status, terms_of(unit))
         if found:
-            yield f"{capital(looked(how, verdict))}: {', '.join(found)}."
+            yield f"{capital(status_text(status, verdict))}: {', '.join(found)}."
 
 
-def looked(how: How, verdict: Verdict) -> str:
-    """Return how a road was looked at: canaries of a void run audited nothing."""
-    if verdict is Verdict.VOID and how is How.AUDITED:
+def status_text(status: Status, verdict: Verdict) -> str:
+    """Return how a stage was checked: canaries of an invalid run tested nothing."""
+    if verdict is Verdict.INVALID_RUN and status is Status.TESTED:
         return "audited in vain"
-    return str(how)
+    return STATUS[status]
 
 
 def numbers(result: "Result") -> str:
@@ -306,7 +367,7 @@ def numbers(result: "Result") -> str:
 
     Of a bound that this package does not have nothing is said in its own voice.
     """
-    if result.verdict is Verdict.VOID:
+    if result.verdict is Verdict.INVALID_RUN:
         return ""
     test, own = result.claim_test, result.is_own_bound
     alone = bool(result.faults) and not test.refuted
@@ -360,19 +421,31 @@ def beside(
 def _suspected(result: "Result") -> str:
     """Return the likeliest cause of a refutation where no fault was found."""
     assert result.training is not None
-    arrival, ledger = result.training.arrival, result.training.ledger
-    if arrival is not None and arrival.off:
+    signal, coverage = result.training.signal, result.training.coverage
+    terms = terms_of(_unit(result))
+    if signal is not None and signal.off:
         cause = "canaries are lost on the way, or sums are scaled"
-        if arrival.slope > 1:
-            cause = "records are not clipped, or are scaled once they are"
-        return f"Likely cause: {cause}; {arrival}."
-    unseen = (*ledger.roads(How.NOT_LOOKED_AT), *ledger.roads(How.ACCEPTED))
-    said = f"Likely cause: {Road.ACCOUNTING.faults}"
-    if Road.INDEPENDENCE in unseen:  # the noise was not read
-        said = f"Likely cause: {Road.NOISE.faults}; {Road.ACCOUNTING.faults}"
+        if signal.slope > 1:
+            cause = f"{terms.record}s are not clipped, or are scaled once they are"
+        return f"Likely cause: {cause}; {signal_sentence(signal)}."
+    unseen = (
+        *coverage.stages(Status.NOT_CHECKED),
+        *coverage.stages(Status.ACCEPTED),
+    )
+    said = f"Likely cause: {stage_faults(Stage.ACCOUNTING, terms)}"
+    if Stage.NOISE_INDEPENDENCE in unseen:  # the noise was not read
+        said = (
+            f"Likely cause: {stage_faults(Stage.NOISE_SCALE, terms)}; "
+            f"{stage_faults(Stage.ACCOUNTING, terms)}"
+        )
     if not unseen:
         return f"{said}; no fault was found on any road."
     return f"{said}; or a fault on a road that was not looked at."
+
+
+def signal_sentence(signal: SignalRecovery) -> str:
+    """Return how much of the canaries' signal was recovered."""
+    return finding_sentence(signal.check(refuted=False))
 
 
 def _worth(result: "Result") -> str:
@@ -388,7 +461,7 @@ def _accuracy(result: "Result") -> str:
         return ""
     return (
         f" Guesses right {ceil(1000 * result.accuracy_caught) / 10:g} % of the time "
-        f"would have refuted the claim with chance {CHANCE:g}."
+        f"would have refuted the claim with chance {POWER:g}."
     )
 
 
@@ -403,34 +476,23 @@ def _not_as_planned(result: "Result") -> str:
     return ""
 
 
-def capital(text: str) -> str:
-    """Return a text with its first letter as a capital."""
-    return text[:1].upper() + text[1:]
-
-
 def noise_detected(found: Detectable | None) -> str:
     """Return which fault of the noise would have been detected; no full stop.
 
     Example:
         >>> noise_detected(Detectable(factor=1.731))
         'It would have caught noise 1.74 times too small with chance 0.9'
-        >>> noise_detected(Detectable(factor=None, why_not="no step was made"))
+        >>> noise_detected(Detectable(factor=None, why_not=noted("forecast.no_steps")))
         'Which noise it would have caught is not known: no step was made'
     """
     if found is None:
-        found = Detectable(factor=None, why_not="the record does not say")
-    if found.why_not:
-        return f"Which noise it would have caught is not known: {found.why_not}"
+        found = Detectable(factor=None, why_not=noted("forecast.not_stated"))
+    if found.why_not is not None:
+        why = finding_sentence(found.why_not)
+        return f"Which noise it would have caught is not known: {why}"
     if found.factor is None:
-        return (
-            "It would hardly have caught a fault of the noise: not even noise 32 times "
-            f"too small would have been refuted with chance {CHANCE:g}"
-        )
-    smallest = ceil(100 * found.factor) / 100
-    return (
-        f"It would have caught noise {smallest:.2f} times too small with chance "
-        f"{CHANCE:g}"
-    )
+        return capital(str(SENTENCES["canaries.hardly"]))
+    return capital(detects(found.factor))
 
 
 # What is said below the first lines
@@ -456,11 +518,11 @@ def shown(result: "Result") -> str:
         Shown against somebody who sees the output (p = 2.8e-05); the bound is wrong \
 with chance at most 0.05, whatever the program does (method exact, tier A).
     """
-    if result.verdict is Verdict.VOID:
+    if result.verdict is Verdict.INVALID_RUN:
         return ""
     test, found = result.claim_test, result.bound
     at = f"at delta = {found.delta:g} " if found.delta else ""
-    who = f"Shown {at}against {result.design.threat_model.plain}"
+    who = f"Shown {at}against {threat(result)}"
     p = f"p {test.p_text}"
     least = found.shown
     if result.is_own_bound:
@@ -494,11 +556,19 @@ def surety(found: LowerBound) -> str:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fact:
-    """One row: a name, what it is, and a word on it."""
+    """One row: a name, what it is, and a word on it.
+
+    Attributes:
+        name: Of the row.
+        value: What it is.
+        note: A word on it.
+        key: What the row is about, for code that picks rows.
+    """
 
     name: str
     value: str
     note: str = ""
+    key: str = ""
 
     @property
     def whole(self) -> str:
@@ -522,13 +592,9 @@ def facts(result: "Result") -> tuple[Fact, ...]:
         Shown: epsilon >= 1.630 at delta = 0
         p-value: p = 2.8e-05
     """
-    return tuple(_fact_of_unit(result, fact) for fact in _facts(result))
-
-
-def _facts(result: "Result") -> tuple[Fact, ...]:
     right, made = result.reading.right_and_made()
     share = f" ({right / made:.1%})" if made else ""
-    void = result.verdict is Verdict.VOID
+    void = result.verdict is Verdict.INVALID_RUN
     return (
         _claimed(result),
         *(() if void else _about_the_claim(result)),
@@ -538,7 +604,7 @@ def _facts(result: "Result") -> tuple[Fact, ...]:
             note=f"with {result.design.canaries:,} canaries in all",
         ),
         *(() if void else _most(result)),
-        Fact(name="Watching", value=result.design.threat_model.plain),
+        Fact(key="threat_model", name="Watching", value=threat(result)),
         _coins(result),
         *_of_training(result, void=void),
     )
@@ -557,7 +623,7 @@ def _claimed(result: "Result") -> Fact:
     return Fact(
         name="Claimed",
         value=f"epsilon = {test.claim.epsilon_at(delta):.4g} at delta = {delta:g}",
-        note=f"{test.claim.adjacency.plain}{curve}",
+        note=f"{_adjacency(result)}{curve}",
     )
 
 
@@ -618,6 +684,7 @@ def _most(result: "Result") -> Iterator[Fact]:
     if not result.could_refute:
         note = f"{note}; {little}"
     yield Fact(
+        key="all_right",
         name="With all guesses right",
         value=f"epsilon >= {result.bound.rounded(result.ceiling)}",
         note=note,
@@ -635,6 +702,7 @@ def _most(result: "Result") -> Iterator[Fact]:
         if why:
             plan = f"; what the plan expected does not hold: {why}"
     yield Fact(
+        key="ceiling",
         name="Any audit, reliably",
         value=f"epsilon >= {rounded_down(reach)}",
         note="what one run reliably shows of a training that just keeps its claim"
@@ -646,22 +714,22 @@ def _coins(result: "Result") -> Fact:
     value = "not committed, so that nobody can check that they came first"
     if result.commitment is not None:
         value = "derived from a committed key; evidence lets others check it"
-    return Fact(name="Coins", value=value)
+    return Fact(key="coins", name="Coins", value=value)
 
 
 def _of_training(result: "Result", *, void: bool) -> Iterator[Fact]:
-    training = result.training
+    training, terms = result.training, terms_of(_unit(result))
     if training is None:
         return
-    yield from _ledger_facts(result)
+    yield from coverage_facts(result)
     if schedule := result.design.setting.schedule:
         when, noise = schedule
         yield Fact(name="Who joins when", value=when, note=noise)
     yield Fact(
         name="Training",
-        value=f"{training.steps:,} steps seen",
-        note=f"real records hid {1 - training.trusted:.0%} of what canaries show, as "
-        "far as sums tell",
+        value=f"{training.steps:,} {terms.steps_seen}",
+        note=f"real {terms.record}s hid {1 - training.trusted:.0%} of what canaries "
+        "show, as far as sums tell",
     )
     family = training.family
     if family is not None and not void:
@@ -676,29 +744,28 @@ def _of_training(result: "Result", *, void: bool) -> Iterator[Fact]:
         )
 
 
-def ledger_facts(result: "Result") -> Iterator[Fact]:
-    """Return the ledger in rows: faults, then roads; nothing without a training."""
-    for fact in _ledger_facts(result):
-        yield _fact_of_unit(result, fact)
-
-
-def _ledger_facts(result: "Result") -> Iterator[Fact]:
+def coverage_facts(result: "Result") -> Iterator[Fact]:
+    """Return the coverage in rows: faults, then stages; nothing without a training."""
     if result.training is None:
         return
+    terms = terms_of(_unit(result))
     for fault in result.faults:
-        yield Fact(name="Fault found", value=fault.said, note=_why(fault))
-    for look in result.training.ledger.looks:
-        how = looked(look.how, result.verdict)
-        yield Fact(name=capital(look.road), value=how, note=look.said)
-    yield Fact(name="Never seen from inside", value=_NEVER_SEEN)
+        what, *why = fault_parts(fault, terms.unit)
+        yield Fact(
+            key="coverage", name="Fault found", value=what, note=_why(fault, why)
+        )
+    for check in result.training.coverage.checks:
+        how = status_text(check.status, result.verdict)
+        name = capital(stage_name(check.stage, terms))
+        note = checked(check, terms)
+        yield Fact(key="coverage", name=name, value=how, note=note)
+    yield Fact(key="coverage", name="Never seen from inside", value=never_seen(terms))
 
 
-def _why(fault: Fault) -> str:
-    chance = f"; by chance at most {fault.chance:.1g}" if fault.chance else ""
-    return (
-        f"{fault.measured}, where {fault.claimed} is claimed; likely {fault.cause}"
-        f"{chance}"
-    )
+def _why(fault: Finding, parts: Iterable[str]) -> str:
+    measured, expected, cause = parts
+    chance = f"; by chance at most {fault.probability:.1g}" if fault.probability else ""
+    return f"{measured}, where {expected} is claimed; likely {cause}{chance}"
 
 
 # In a notebook: a small piece of HTML in the notebook's own colours, so that light and
@@ -710,11 +777,11 @@ _BOX = (
 _TABLE = "border-collapse:collapse;margin:0;color:inherit;font-size:inherit"
 _CELL = "text-align:left;padding:3px 14px 3px 0;vertical-align:top"
 _COLOURS: Final = {  # all stand out on white and on black
-    Verdict.VOID: "#808080",
-    Verdict.REFUTED: "#d1495b",
+    Verdict.INVALID_RUN: "#808080",
+    Verdict.CLAIM_REFUTED: "#d1495b",
     Verdict.FAULT_FOUND: "#d9662b",
     Verdict.INCONCLUSIVE: "#c28e0e",
-    Verdict.NO_VIOLATION_FOUND: "#3d85c6",
+    Verdict.NO_VIOLATION_DETECTED: "#3d85c6",
 }
 
 
@@ -729,7 +796,7 @@ def html(result: "Result") -> str:
         >>> design = Design(canaries=100, rules=rules, claim=claim)
         >>> counts = Counts(canaries=100, guesses=100, correct=90)
         >>> result = judge(counts, design=design, commitment=None)
-        >>> "<strong>Refuted</strong>." in html(result)
+        >>> "<strong>Claim refuted</strong>." in html(result)
         True
     """
     said, *more = head(result)

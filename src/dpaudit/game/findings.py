@@ -1,0 +1,239 @@
+"""What was observed, as a value: a code, a status, numbers, names.
+
+A finding says in data what a reader is told in a sentence. Whatever decides, compares
+or verifies reads its code and numbers; sentences are made last, in one place, for one
+unit of privacy (``dpaudit.game.text``). So wording can change without changing what
+evidence says, and a parameter's name is never taken for a word of the text.
+
+The helpers below name what a finding means to the audit:
+
+- sanity checks, which ask whether there was anything to see: ``passed``, or
+  ``inconclusive`` or ``invalid`` if they failed;
+- checks of a pipeline stage: ``canary_tested``, ``inspected``, ``not_checked``;
+- ``fault``: something that is wrong, whatever the claim;
+- ``noted``: a remark that no verdict depends on.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import isclose, isfinite
+from typing import Final, TypeAlias, final
+
+import numpy as np
+
+from dpaudit import _validate
+from dpaudit._canonical import Scalar
+from dpaudit.errors import InvalidInputError, on_one_line
+
+__all__ = [
+    "BUDGET",
+    "Finding",
+    "Stage",
+    "Status",
+    "agree",
+    "canary_tested",
+    "fault",
+    "inconclusive",
+    "inspected",
+    "invalid",
+    "not_checked",
+    "noted",
+    "passed",
+]
+
+BUDGET: Final = 1e-4  # probability that a run without a fault is reported to have one
+_SAME: Final = 1e-6  # relative, between machines
+
+Number: TypeAlias = Scalar | np.generic
+
+
+@final
+class Stage(StrEnum):
+    """A pipeline stage between a record and the model, in the order they are passed."""
+
+    SAMPLING = "batch-sampling"
+    GRADIENTS = "per-example-gradients"
+    CLIPPING = "clipping"
+    AGGREGATION = "gradient-aggregation"
+    NOISE_SCALE = "noise-scale"
+    NOISE_INDEPENDENCE = "noise-independence"
+    ACCOUNTING = "privacy-accounting"
+    SIDE_PATHS = "side-paths"
+
+
+@final
+class Status(StrEnum):
+    """What a finding means to the audit."""
+
+    PASSED = "passed"
+    INCONCLUSIVE = "inconclusive"
+    INVALID_RUN = "invalid run"
+    TESTED = "tested with canaries"
+    INSPECTED = "inspected"
+    NOT_CHECKED = "not checked"
+    ACCEPTED = "not checked, accepted by the user"
+    FAULT = "fault"
+    NOTED = "noted"
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was observed.
+
+    Attributes:
+        code: What it is about; the text module has a sentence for each code.
+        status: What it means to the audit.
+        stage: The pipeline stage that it is about, if it is about one.
+        numbers: What was measured, by name. Numbers that are not finite are kept as
+            text, for which JSON has no number.
+        subject: What it is about: names of parameters, modules or optimizers.
+        probability: Of a fault: the largest probability of it in a run without a
+            fault, over all that was tested; 0 if no probability is involved.
+
+    Example:
+        >>> found = Finding(code="ties", status=Status.PASSED, numbers={"decided": 3})
+        >>> found.numbers["decided"], found.status.value
+        (3, 'passed')
+    """
+
+    code: str
+    status: Status
+    stage: Stage | None = None
+    numbers: Mapping[str, Scalar] = field(default_factory=dict)
+    subject: tuple[str, ...] = ()
+    probability: float = 0.0
+
+    def __post_init__(self) -> None:
+        _validate.probability("probability", self.probability)
+        plain = {name: _plain(value) for name, value in self.numbers.items()}
+        texts = (self.code, *plain, *plain.values(), *self.subject)
+        for each in texts:
+            if isinstance(each, str) and not each.isprintable():
+                raise InvalidInputError(
+                    f"a finding holds text that can be printed, got {each!r:.60}"
+                )
+        object.__setattr__(self, "numbers", plain)
+        object.__setattr__(self, "probability", float(self.probability))
+
+    def __hash__(self) -> int:
+        return hash((self.code, self.status, self.stage, self.subject))
+
+
+def _plain(value: Number) -> Scalar:
+    """Return a number as JSON can hold it; text for one that is not finite."""
+    plain: Scalar = value.item() if isinstance(value, np.generic) else value
+    if isinstance(plain, float) and not isfinite(plain):
+        return str(plain)
+    return plain
+
+
+def agree(one: Finding, other: Finding) -> bool:
+    """Return whether two findings say the same, up to the last digits of numbers.
+
+    Example:
+        >>> agree(passed("slope", value=1.0), passed("slope", value=1.0 + 1e-9))
+        True
+        >>> agree(passed("slope", value=1.0), inconclusive("slope", value=1.0))
+        False
+    """
+    return (
+        (one.code, one.status, one.stage, one.subject)
+        == (other.code, other.status, other.stage, other.subject)
+        and one.numbers.keys() == other.numbers.keys()
+        and all(_close(value, other.numbers[name]) for name, value in _items(one))
+        and _close(one.probability, other.probability)
+    )
+
+
+def _items(finding: Finding) -> Iterable[tuple[str, Scalar]]:
+    return finding.numbers.items()
+
+
+def _close(one: Scalar, other: Scalar) -> bool:
+    if isinstance(one, float) and isinstance(other, int | float):
+        return isclose(one, other, rel_tol=_SAME)
+    return one == other
+
+
+def _printable(numbers: Mapping[str, Number]) -> dict[str, Scalar]:
+    """Return numbers with text on one line, as texts of others may hold anything."""
+    return {
+        name: on_one_line(value) if isinstance(value, str) else _plain(value)
+        for name, value in numbers.items()
+    }
+
+
+def passed(code: str, subject: Iterable[str] = (), /, **numbers: Number) -> Finding:
+    """Return a sanity check that found what it should."""
+    return _found(Status.PASSED, code, subject, numbers)
+
+
+def inconclusive(
+    code: str, subject: Iterable[str] = (), /, **numbers: Number
+) -> Finding:
+    """Return a sanity check that leaves the audit without an answer."""
+    return _found(Status.INCONCLUSIVE, code, subject, numbers)
+
+
+def invalid(code: str, subject: Iterable[str] = (), /, **numbers: Number) -> Finding:
+    """Return a sanity check that shows another run than the one designed."""
+    return _found(Status.INVALID_RUN, code, subject, numbers)
+
+
+def noted(code: str, subject: Iterable[str] = (), /, **numbers: Number) -> Finding:
+    """Return a remark."""
+    return _found(Status.NOTED, code, subject, numbers)
+
+
+def canary_tested(
+    stage: Stage, code: str, subject: Iterable[str] = (), /, **numbers: Number
+) -> Finding:
+    """Return that canaries tested a stage."""
+    return _found(Status.TESTED, code, subject, numbers, stage)
+
+
+def inspected(
+    stage: Stage, code: str, subject: Iterable[str] = (), /, **numbers: Number
+) -> Finding:
+    """Return that a stage was inspected."""
+    return _found(Status.INSPECTED, code, subject, numbers, stage)
+
+
+def not_checked(
+    stage: Stage, code: str, subject: Iterable[str] = (), /, **numbers: Number
+) -> Finding:
+    """Return why a stage was not checked, or what would check it."""
+    return _found(Status.NOT_CHECKED, code, subject, numbers, stage)
+
+
+def fault(
+    stage: Stage,
+    code: str,
+    subject: Iterable[str] = (),
+    /,
+    *,
+    probability: float = 0.0,
+    **numbers: Number,
+) -> Finding:
+    """Return something that is wrong at a stage, whatever the claim."""
+    return _found(Status.FAULT, code, subject, numbers, stage, probability)
+
+
+def _found(
+    status: Status,
+    code: str,
+    subject: Iterable[str],
+    numbers: Mapping[str, Number],
+    stage: Stage | None = None,
+    probability: float = 0.0,
+) -> Finding:
+    return Finding(
+        code=code,
+        status=status,
+        stage=stage,
+        numbers=_printable(numbers),
+        subject=tuple(map(on_one_line, subject)),
+        probability=float(probability),
+    )

@@ -1,0 +1,113 @@
+"""One finding as a sentence, by its code.
+
+The catalogues beside this file hold a template for each code: a format string, or a
+function of the finding's numbers where the sentence depends on them. What files of
+others hold is only data here: a code without a template, or a template whose numbers
+are missing, is written as the code and its numbers.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from dpaudit._codec import encode
+from dpaudit.game.findings import Finding
+from dpaudit.game.text import (
+    accounting,
+    federated,
+    noise,
+    own,
+    sanity_checks,
+    stages,
+)
+from dpaudit.game.text.terms import FaultText, Template, Terms, Values, terms_of
+
+__all__ = [
+    "FAULTS",
+    "SENTENCES",
+    "cause",
+    "described",
+    "fault_parts",
+    "sentence",
+    "sentences",
+]
+
+_CATALOGUES: Final = (accounting, federated, noise, own, sanity_checks, stages)
+SENTENCES: Final[Mapping[str, Template]] = {
+    code: text for each in _CATALOGUES for code, text in each.SENTENCES.items()
+}
+FAULTS: Final[Mapping[str, FaultText]] = {
+    code: text for each in _CATALOGUES for code, text in each.FAULTS.items()
+}
+
+
+def sentence(finding: Finding, unit: str | None = None) -> str:
+    """Return what a finding says, without a full stop.
+
+    Args:
+        finding: Of any status; of a fault, what is wrong, measured and expected.
+        unit: Whose privacy is claimed, if not a record's.
+
+    Example:
+        >>> from dpaudit.game.findings import passed
+        >>> sentence(passed("guesses_not_made", missing=3, committed=1000))
+        '3 of the 1,000 guesses that were committed to were not made, and count as \
+wrong; commit to fewer before the run'
+        >>> sentence(passed("no.such_code", steps=3))
+        'no.such_code (steps = 3)'
+    """
+    terms = terms_of(unit)
+    if finding.code in FAULTS:
+        what, measured, expected, likely = fault_parts(finding, unit)
+        said = f"{what} ({measured}, where {expected} is claimed); likely {likely}"
+    else:
+        said = _rendered(SENTENCES.get(finding.code, ""), finding, terms)
+    run = finding.numbers.get("run")
+    return said if run is None else f"run {run}: {said}"
+
+
+def sentences(findings: Iterable[Finding], unit: str | None = None) -> str:
+    """Return what several findings say, in one sentence."""
+    return "; ".join(sentence(each, unit) for each in findings)
+
+
+def described(
+    findings: Iterable[Finding], unit: str | None = None
+) -> list[dict[str, Any]]:
+    """Return findings as JSON for other programs, each with its sentence."""
+    return [{**encode(each), "text": sentence(each, unit)} for each in findings]
+
+
+def fault_parts(fault: Finding, unit: str | None = None) -> tuple[str, str, str, str]:
+    """Return what is wrong, what was measured, what was expected, the likely cause."""
+    text, terms = FAULTS.get(fault.code), terms_of(unit)
+    if text is None:
+        return _plain(fault), "as recorded", "nothing of the kind", "not known here"
+    likely = cause(fault)
+    parts = (text.what, text.measured, text.expected, likely)
+    what, measured, expected, behind = (_rendered(t, fault, terms) for t in parts)
+    return what, measured, expected, behind
+
+
+def cause(fault: Finding) -> Template:
+    """Return the template of what is most likely behind a fault."""
+    likely = FAULTS[fault.code].cause
+    if isinstance(likely, Mapping):
+        return likely.get(str(fault.numbers.get("cause")), "a cause not known here")
+    return likely
+
+
+def _rendered(template: Template, finding: Finding, terms: Terms) -> str:
+    values = Values(finding.numbers, subject=finding.subject, terms=terms)
+    try:
+        text = template if isinstance(template, str) else template(values)
+        said = text.format_map(values) if isinstance(template, str) else text
+    except (AttributeError, LookupError, ValueError, TypeError, ArithmeticError):
+        return _plain(finding)
+    return said or _plain(finding)
+
+
+def _plain(finding: Finding) -> str:
+    """Return a finding as its code, names and numbers."""
+    parts = [*map(repr, finding.subject)]
+    parts += [f"{name} = {value}" for name, value in finding.numbers.items()]
+    return f"{finding.code} ({', '.join(parts)})" if parts else finding.code

@@ -1,0 +1,19 @@
+"""What adapters say that are not part of this package, in their own words.
+
+A user's adapter has no entry in a catalogue: its findings have the code ``own`` and
+hold their text as a number of that name.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from dpaudit.game.text.terms import FaultText, Template
+
+__all__ = ["FAULTS", "SENTENCES"]
+
+SENTENCES: Final[Mapping[str, Template]] = {"own": "{text}"}
+FAULTS: Final = {
+    "own.fault": FaultText(
+        what="{what}", measured="{measured}", expected="{expected}", cause="{cause_is}"
+    )
+}

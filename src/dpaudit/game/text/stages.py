@@ -1,0 +1,151 @@
+"""Names of stages and statuses, and what canaries and forecasts say of them."""
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Final
+
+from dpaudit.game.findings import Stage, Status
+from dpaudit.game.text.terms import FaultText, Template, Terms, Values
+from dpaudit.game.verdict import POWER
+
+__all__ = [
+    "FAULTS",
+    "SENTENCES",
+    "STATUS",
+    "detects",
+    "never_seen",
+    "stage_faults",
+    "stage_name",
+]
+
+_NAMES: Final = {
+    Stage.SAMPLING: "sampling of {record}s",
+    Stage.GRADIENTS: "{per_record_gradients}",
+    Stage.CLIPPING: "clipping",
+    Stage.AGGREGATION: "adding up {sums_over}",
+    Stage.NOISE_SCALE: "scale of the noise",
+    Stage.NOISE_INDEPENDENCE: "independence of the noise",
+    Stage.ACCOUNTING: "steps and rate accounted",
+    Stage.SIDE_PATHS: "other ways out",
+}
+_FAULTS: Final = {
+    Stage.SAMPLING: "{record}s that come more often than was accounted for, batches of "
+    "a fixed size, or a sampler that is seeded anew",
+    Stage.GRADIENTS: "a gradient that depends on other {record}s of the batch (mixup, "
+    "statistics of a batch, a loss over all)",
+    Stage.CLIPPING: "{record}s that are not clipped, or by a norm that leaves out a "
+    "layer",
+    Stage.AGGREGATION: "micro-batches that are clipped once added up, or a mean told "
+    "as a sum",
+    Stage.NOISE_SCALE: "noise that is too small, or left out of a parameter",
+    Stage.NOISE_INDEPENDENCE: "noise that is repeated on resume, in each epoch, or "
+    "over a row",
+    Stage.ACCOUNTING: "steps or a rate that the accountant was not told",
+    Stage.SIDE_PATHS: "a buffer, a weight or a second optimizer that {record}s change "
+    "without noise",
+}
+STATUS: Final = {
+    Status.TESTED: "audited",
+    Status.INSPECTED: "probed",
+    Status.NOT_CHECKED: "not looked at",
+    Status.ACCEPTED: "not checked, accepted by the user",
+}
+
+
+def stage_name(stage: Stage, terms: Terms) -> str:
+    """Return what a stage is called."""
+    return _NAMES[stage].format(
+        record=terms.record,
+        per_record_gradients=terms.per_record_gradients,
+        sums_over=terms.sums_over,
+    )
+
+
+def stage_faults(stage: Stage, terms: Terms) -> str:
+    """Return what goes wrong at a stage, as people do it."""
+    return _FAULTS[stage].format(record=terms.record)
+
+
+def never_seen(terms: Terms) -> str:
+    """Return what looks the same from inside a run, be it right or wrong.
+
+    docs/explanation/tiers-and-threat-models.md says what would see it.
+    """
+    return (
+        f"what is done to the data {terms.elsewhere} (copies, scaling by statistics of "
+        f"all {terms.record}s), {terms.accounts}, choices made by looking at the data, "
+        "what is logged, another model being released"
+    )
+
+
+def detects(factor: float) -> str:
+    """Return the least fault of the noise that would have been detected."""
+    smallest = ceil(100 * factor) / 100
+    return (
+        f"it would have caught noise {smallest:.2f} times too small with chance "
+        f"{POWER:g}"
+    )
+
+
+def _not_known(v: Values) -> str:
+    template = SENTENCES[v.why]
+    reason = template.format_map(v) if isinstance(template, str) else template(v)
+    return f"which noise it would have caught is not known: {reason}"
+
+
+def _pass_clipping(v: Values) -> str:
+    size = f"{v.norm:g}" if v.norm == v.least else f"{v.least:g} to {v.norm:g}"
+    return (
+        f"canaries are {v.record}s, and pass it as {v.record}s do, at {size} times the "
+        "clipping norm"
+    )
+
+
+SENTENCES: Final[Mapping[str, Template]] = {
+    "stage.never_checked": "nothing in this kind of audit looks at it",
+    "stage.not_recorded": "the record does not say",
+    "probe.offered": "audit.probe(...) would look at it",
+    "call.offered": "{call} would look at it",
+    "call.offered_for_sums": "{call} would look at it, if canaries are added to sums",
+    "sums.every_step": "canaries join every step, as the claim allows every {record} "
+    "to",
+    "sums.made_after": "canaries are added to sums, which are made after it",
+    "sums.nothing_else": "an audit sees the sums that it is handed, and nothing else "
+    "that leaves",
+    "records.pass": "canaries are {record}s, and pass it as {record}s do",
+    "records.pass_clipping": _pass_clipping,
+    "records.none_above": "none is above the norm, so that nothing shows whether "
+    "{record}s are cut",
+    "canaries": "tested with canaries",
+    "canaries.detect": lambda v: detects(v.factor),
+    "canaries.hardly": "it would hardly have caught a fault of the noise: not even "
+    f"noise 32 times too small would have been refuted with chance {POWER:g}",
+    "canaries.not_known": _not_known,
+    "forecast.hidden": "real gradients hid {hidden:.0%} of the evidence",
+    "forecast.not_recorded": "the record does not say how the run was configured",
+    "forecast.not_stated": "the record does not say",
+    "forecast.no_steps": "no step was made",
+    "forecast.noise_not_stated": "the noise multiplier that was configured was not "
+    "stated",
+    "forecast.not_sampled": "records were not sampled independently of each other",
+    "forecast.without_noise": "steps were configured without noise",
+    "forecast.too_long": "so many steps, or canaries at a coordinate, take long to "
+    "simulate",
+    "forecast.strategy_too_large": "so large a strategy takes long to simulate",
+    "forecast.rules": "nothing is forecast for a game by {rules}",
+    "forecast.too_many_patterns": "who participates when has too many patterns to "
+    "simulate",
+    "forecast.rounds_too_large": "rounds of so many coordinates take long to simulate",
+    "forecast.never_participated": "some canaries never had a turn",
+    "forecast.changed": "the noise or the rate changed between steps, in which "
+    "canaries take turns or noise is correlated",
+    "forecast.strategy_not_recorded": "the strategy is too large to be recorded",
+    "forecast.strategy_steps": "the strategy is for {strategy_steps} steps, and "
+    "{steps} were made",
+    "forecast.examples": "canaries are examples, which have gradients of their own",
+    "forecast.spread": "each canary is spread over several parameters",
+    "forecast.other_clients": "other clients answered than the noise is scaled for",
+    "forecast.small": "canaries are smaller than the clipping norm",
+    "forecast.smaller": "canaries may be smaller in the sums than the clipping norm",
+}
+FAULTS: Final[Mapping[str, FaultText]] = {}

@@ -1,0 +1,166 @@
+"""What a record is called, and how lists and numbers are written in a sentence."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, log10
+from typing import Any, Final, TypeAlias, final
+
+from dpaudit.game.setting import Unit
+
+__all__ = [
+    "FaultText",
+    "Template",
+    "Terms",
+    "Values",
+    "capital",
+    "counted",
+    "first_of",
+    "listed",
+    "parameters",
+    "terms_of",
+    "with_error",
+]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What sentences call the unit of privacy, and what happens to it."""
+
+    unit: str | None
+    record: str
+    per_record_gradients: str
+    sums_over: str
+    elsewhere: str
+    accounts: str
+    sees: str
+    steps_seen: str
+
+
+_TERMS: Final = {
+    Unit.RECORD: Terms(
+        unit=None,
+        record="record",
+        per_record_gradients="per-record gradients",
+        sums_over="over micro-batches and ranks",
+        elsewhere="before the loader",
+        accounts="several records of one person",
+        sees="sees the model at every step",
+        steps_seen="steps seen",
+    ),
+    Unit.USER: Terms(
+        unit=Unit.USER,
+        record="user",
+        per_record_gradients="per-user updates",
+        sums_over="over clients",
+        elsewhere="on a user's device",
+        accounts="several accounts of one person",
+        sees="sees the aggregate of every round",
+        steps_seen="rounds seen",
+    ),
+}
+
+
+def terms_of(unit: str | None) -> Terms:
+    """Return the terms for whose privacy is claimed; a record's if that is not said."""
+    return _TERMS[Unit.USER if unit == Unit.USER else Unit.RECORD]
+
+
+@final
+class Values(dict[str, Any]):
+    """A finding's numbers by name, as attributes too, with the unit's terms.
+
+    Example:
+        >>> values = Values({"steps": 3}, subject=("a", "b"), terms=terms_of("user"))
+        >>> values.steps, values.record, values.names
+        (3, 'user', "'a', 'b'")
+    """
+
+    def __init__(
+        self, numbers: Mapping[str, Any], *, subject: tuple[str, ...], terms: Terms
+    ) -> None:
+        super().__init__({name: _restored(value) for name, value in numbers.items()})
+        self["record"], self["subject"] = terms.record, subject
+        self["names"], self["terms"] = listed(subject), terms
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 (a number of a finding)
+        return self[name]
+
+
+def _restored(value: object) -> object:
+    """Return a number that is not finite, which is kept as text, as a number."""
+    return float(str(value)) if value in ("inf", "-inf", "nan") else value
+
+
+Template: TypeAlias = str | Callable[[Values], str]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultText:
+    """What is said of a fault.
+
+    Attributes:
+        what: What is wrong, as a sentence without its full stop.
+        measured: What was measured.
+        expected: What it should have been.
+        cause: What most likely is behind it; where there are several, by the finding's
+            number ``cause``.
+    """
+
+    what: Template
+    measured: Template
+    expected: Template
+    cause: Template | Mapping[str, Template]
+
+
+def capital(text: str) -> str:
+    """Return a text with its first letter as a capital."""
+    return text[:1].upper() + text[1:]
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names in quotes, with commas."""
+    return ", ".join(f"{name!r}" for name in names)
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """Return the first few names, and how many more there are.
+
+    Example:
+        >>> first_of(("a", "b", "c"), 2)
+        'a, b and 1 more'
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def parameters(names: Sequence[str]) -> str:
+    """Return the names of parameters, at most three of them.
+
+    Example:
+        >>> parameters(("a",)), parameters(("a", "b", "c", "d"))
+        ("parameter 'a'", "parameters 'a', 'b' and 2 more")
+    """
+    quoted = [repr(each) for each in names]
+    if len(quoted) == 1:
+        return f"parameter {quoted[0]}"
+    if len(quoted) > 3:
+        quoted[2:] = [f"{len(quoted) - 2} more"]
+    return f"parameters {', '.join(quoted[:-1])} and {quoted[-1]}"
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number of things.
+
+    Example:
+        >>> counted(1, "step"), counted(2, "step")
+        ('1 step', '2 steps')
+    """
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def with_error(value: float, error: float) -> str:
+    """Return a value with as many digits as its error is worth."""
+    digits = max(ceil(-log10(error or 1.0)), 0)
+    return f"{value:.{digits}f} ± {error:.{digits}f}"
