@@ -23,6 +23,7 @@ from dpaudit.dpsgd.planning.expected_one_run import (
 from dpaudit.dpsgd.planning.expected_rounds import (
     CAPS,
     RoundsForecast,
+    RoundsSetting,
     RoundsTable,
     forecast_rounds,
     mean_score,
@@ -202,8 +203,8 @@ def test_the_number_of_guesses_is_about_the_best_one():
 # Rounds.
 
 
-def any_law():
-    """A law of two rounds that no mechanism made."""
+def any_distribution():
+    """A distribution of two rounds that no mechanism made."""
     rng = np.random.default_rng(11)
     surety = rng.gamma((2.0, 4.0), 0.4, (5000, 2)).T
     return GuessDistribution(surety=surety, variance=np.zeros(5000))
@@ -212,7 +213,7 @@ def any_law():
 @pytest.mark.parametrize("cap", [3, 14, 31])
 @pytest.mark.parametrize("epsilon", [0.0, 0.7, 1.9])
 def test_tables_hold_the_moments_of_weights(epsilon, cap):
-    distribution = any_law()
+    distribution = any_distribution()
     table = RoundsTable(distribution, epsilons=np.array([epsilon]))
     p = special.expit(epsilon)
     for r, row in enumerate(distribution.surety):
@@ -226,7 +227,7 @@ def test_tables_hold_the_moments_of_weights(epsilon, cap):
 @pytest.mark.parametrize(("epsilon", "cap"), [(0.5, 31), (1.0, 14)])
 def test_scores_vary_as_the_table_says(epsilon, cap):
     """10,000 rounds of 300 coordinates: the variance has an error of 1.4 %."""
-    distribution, rng = any_law(), np.random.default_rng(13)
+    distribution, rng = any_distribution(), np.random.default_rng(13)
     table = RoundsTable(distribution, epsilons=np.array([epsilon]))
     p = special.expit(epsilon)
     drawn = rng.choice(distribution.surety[1], (10_000, 300))
@@ -261,9 +262,20 @@ def _below(v, n, p):
     return np.where(v > 0, special.bdtr(np.maximum(v - 1, 0), n, p), 0.0)
 
 
+def in_rounds(rules, *, coordinates, per_coordinate, delta=DELTA):
+    return RoundsSetting(
+        rules=rules,
+        coordinates=coordinates,
+        per_coordinate=per_coordinate,
+        delta=delta,
+        alpha=ALPHA,
+    )
+
+
 def forecast(margins, start, top=2.0):
+    rules = AdaptiveRounds(weights=(1.0,), start=start, jump=0.3)
     return RoundsForecast(
-        rules=AdaptiveRounds(weights=(1.0,), start=start, jump=0.3),
+        setting=in_rounds(rules, coordinates=100, per_coordinate=1),
         epsilons=np.linspace(0, top, len(margins)),
         margins=np.array(margins, float),
         deviations=np.ones(len(margins)),
@@ -294,18 +306,20 @@ def test_the_start_is_below_what_is_expected_and_where_runs_do_reject():
 
 
 def test_what_delta_costs_lowers_the_forecast():
-    distribution = any_law()
+    distribution = any_distribution()
     table = RoundsTable(distribution, epsilons=np.linspace(0, 3, 48))
     rules = AdaptiveRounds(weights=(1.0, 1.0), jump=0.3)
     typical = [
-        forecast_rounds(table, rules, coordinates=500, delta=d, alpha=ALPHA).typical
-        for d in (0.0, 1e-5, 1e-4)
+        forecast_rounds(
+            table, in_rounds(rules, coordinates=500, per_coordinate=2, delta=delta)
+        ).typical
+        for delta in (0.0, 1e-5, 1e-4)
     ]
     assert typical[0] > typical[1] > typical[2] > 0
 
 
 def test_rounds_need_some_coordinates():
-    distribution = any_law()
+    distribution = any_distribution()
     assert best_rounds(distribution, coordinates=5, delta=DELTA, alpha=ALPHA) is None
 
 
@@ -394,8 +408,9 @@ def test_a_plan_is_the_same_every_time_and_becomes_a_design(planned):
     assert design.rules == planned.rules
     assert Design.from_json(design.to_json()) == design
     assert design.threat_model is ThreatModel.ALL_ITERATES
-    said = {"coordinates": 250, "per_coordinate": 3, "fault": planned.fault}
-    assert said.items() <= design.setting.items()
+    setting = design.setting
+    assert (setting.coordinates, setting.per_coordinate) == (250, 3)
+    assert setting.detectable_factor == planned.fault
 
 
 def test_a_plan_says_what_it_rests_on(planned):

@@ -342,17 +342,11 @@ def _caught_in_rounds(wanted: Wanted, s: int, near: float) -> Candidate | None:
     )
     if fault is None:
         return None
-    honest = forecast_played(
-        glance(wanted.training, s, d),
-        best.rules,
-        coordinates=d,
-        delta=wanted.claim.delta,
-        alpha=wanted.alpha,
-    )
+    correct = forecast_played(glance(wanted.training, s, d), best.setting)
     return Candidate(
         per_coordinate=s,
         coordinates=d,
-        rules=honest.rules,
-        bound=honest.expected().mean,
+        rules=correct.rules,
+        bound=correct.expected().mean,
         fault=fault,
     )

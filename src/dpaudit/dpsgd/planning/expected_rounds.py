@@ -1,30 +1,26 @@
-"""What limited rounds find on average, from the law of their scores.
+"""What to expect of an adaptive audit in rounds, from the distribution of guesses.
 
-The score of a round of an adaptive audit, from the law of guesses.
-
-Against a claim of epsilon a guess of log-odds ``l`` weighs ``w``, the excess ``l -
-epsilon`` but no more than a cap and no less than 0, and is right with chance ``c(l) =
-e^l / (1 + e^l)`` where the claim allows ``p = c(epsilon)``. With ``n`` coordinates the
-score of a round is about normal, of mean
+The score of one round. Against a claim of epsilon a guess of log-odds ``l`` weighs
+``w``, the excess ``l - epsilon`` but no more than a cap and no less than 0, and is
+right with probability ``c(l) = e^l / (1 + e^l)``; the claim allows ``p = c(epsilon)``.
+With ``n`` coordinates the score of a round is about normal, of mean
 
     sqrt(n) E[w (c - p)] / sqrt(p (1 - p) E[w^2]),
 
 with a variance below one, as right guesses vary less than the claim allows, plus what
 varies because other coordinates have other log-odds (by linearisation). All moments are
 sums over the coordinates whose log-odds exceed epsilon, or epsilon and the cap, so one
-pass over the sorted law gives them for every epsilon and cap.
+pass over the sorted log-odds gives them for every epsilon and cap (``RoundsTable``).
 
 Rounds of few guesses fall short of the normal score: weights are whole numbers, and
 what one guess adds is limited. By how much is found by playing single rounds with the
 bound itself; each is compared with the normal score of the same guesses, whose mean is
-known, so that a few dozen suffice.
+known, so that a few dozen suffice (``mean_score``).
 
-What to expect of an adaptive audit in rounds, from the law of guesses.
-
-The evidence against a claim of epsilon is a weighted sum of the rounds' scores, so its
-mean and variance follow from theirs, and epsilon is rejected where it exceeds the
-normal quantile of alpha less the price of delta. The bound is the last epsilon of a
-grid before the first that is not rejected.
+The bound of all rounds. The evidence against a claim of epsilon is a weighted sum of
+the rounds' scores, so its mean and variance follow from theirs, and epsilon is rejected
+where it exceeds the normal quantile of alpha less the price of delta. The bound is the
+last epsilon of a grid before the first that is not rejected (``RoundsForecast``).
 
 Whatever is predicted here, the bound of an audit rests on no prediction.
 """
@@ -50,6 +46,7 @@ __all__ = [
     "QUICKLY",
     "SURELY",
     "RoundsForecast",
+    "RoundsSetting",
     "RoundsTable",
     "as_played",
     "forecast_rounds",
@@ -61,6 +58,56 @@ CAPS = np.geomspace(0.02, 8.0, 32)
 _ROUNDING = 1e-11  # of moments; smaller ones are none
 _DRAWN = 50_000  # guesses that are drawn for those and others
 _LOWEST = -8.0  # score that p-values near one can tell
+_GRID = Grid().step
+_BELOW = 4.0  # spreads that the bound starts below what is expected
+_SOME = 4  # rounds that are played
+# How often, all together: to compare by, to see what is caught, to say.
+QUICKLY, CATCHING, SURELY = 80, 160, 400
+_NEVER = -99.0
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundsSetting:
+    """An audit in rounds: its rules, its canaries, and its bound.
+
+    Attributes:
+        rules: With a jump, and a whole number of groups of equal weights.
+        coordinates: How many coordinates hold canaries.
+        per_coordinate: Canaries at each of them.
+        delta: Of the bound.
+        alpha: Significance level.
+    """
+
+    rules: AdaptiveRounds
+    coordinates: int
+    per_coordinate: int
+    delta: float
+    alpha: float
+
+    @property
+    def groups(self) -> int:
+        """In how many groups coordinates are played, one after the other."""
+        return len(self.rules.weights) // self.per_coordinate
+
+    @property
+    def size(self) -> float:
+        """How many coordinates a group has, on average."""
+        return self.coordinates / self.groups
+
+    def shares(self) -> NDArray[np.float64]:
+        """Return the weight of each round of a group in the evidence."""
+        shares = round_shares(self.rules.weights, self.rules.noise)
+        return shares[: self.per_coordinate]
+
+    def step(self, share: float) -> float:
+        """Return the most that one right guess may add to the score of a round."""
+        assert self.rules.jump is not None  # all plans have one
+        return self.rules.jump / share
+
+    def starting(self, start: float) -> "RoundsSetting":
+        """Return it with another smallest epsilon that is tested."""
+        return replace(self, rules=replace(self.rules, start=start))
 
 
 @final
@@ -226,31 +273,28 @@ def _one_round(
     )
 
 
-_GRID = Grid().step
-_BELOW = 4.0  # spreads that the bound starts below what is expected
-_SOME = 4  # rounds that are played
-# How often, all together: to compare by, to see what is caught, to say.
-QUICKLY, CATCHING, SURELY = 80, 160, 400
-_NEVER = -99.0
-
-
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class RoundsForecast:
     """How likely each epsilon is rejected.
 
     Attributes:
-        rules: The rules of the audit.
+        setting: The audit.
         epsilons: Where that was computed.
         margins: By how many of its standard deviations the evidence exceeds, on
             average, what rejects: it does so with chance ``Phi(margin)``.
         deviations: The standard deviation of the evidence.
     """
 
-    rules: AdaptiveRounds
+    setting: RoundsSetting
     epsilons: NDArray[np.float64]
     margins: NDArray[np.float64]
     deviations: NDArray[np.float64]
+
+    @property
+    def rules(self) -> AdaptiveRounds:
+        """The rules of the audit."""
+        return self.setting.rules
 
     def rejects(self, epsilon: ArrayLike) -> NDArray[np.float64]:
         """Return the chance that an epsilon is rejected."""
@@ -288,46 +332,31 @@ class RoundsForecast:
     def started(self) -> "RoundsForecast":
         """Return the forecast with a start well below what is expected."""
         typical = self.typical
-        middle = replace(self.rules, start=round(typical / 2, 2))
-        spread = replace(self, rules=middle).expected().spread
+        middle = self.setting.starting(round(typical / 2, 2))
+        spread = replace(self, setting=middle).expected().spread
         low = max(0.0, typical - _BELOW * spread)
         tried = np.arange(round(low, 2), max(typical, low + _GRID), _GRID)
         # Delta costs more at small epsilons: there, even a strong game may fail.
         best = tried[int(np.argmax(np.minimum(self.rejects(tried), 0.9999)))]
-        return replace(self, rules=replace(self.rules, start=round(float(best), 2)))
+        return replace(self, setting=self.setting.starting(round(float(best), 2)))
 
 
-def forecast_rounds(
-    table: RoundsTable,
-    rules: AdaptiveRounds,
-    *,
-    coordinates: int,
-    delta: float,
-    alpha: float,
-) -> RoundsForecast:
-    """Return the forecast of an audit in rounds.
-
-    Args:
-        table: Of the law of guesses, at the epsilons of interest.
-        rules: With a jump, and a whole number of groups of equal weights.
-        coordinates: Coordinates of the audit.
-        delta: Of the bound.
-        alpha: Chance of the bound being wrong.
-    """
-    per_coordinate = len(table.size)
-    splits = len(rules.weights) // per_coordinate
-    share = round_shares(rules.weights, rules.noise)[:per_coordinate]
-    n = coordinates / splits
-    gain, ratio, caps = _at_caps(table, rules, share, n)
-    possible = (caps[share > 0] > 0).all(axis=0)
-    mean = splits * sqrt(n) * (share @ gain)
-    deviations = np.sqrt(rules.noise + splits * (share**2 @ ratio))
-    needed = _needed(table, rules, coordinates, delta, alpha)
+def forecast_rounds(table: RoundsTable, setting: RoundsSetting) -> RoundsForecast:
+    """Return the forecast of an audit in rounds, at the epsilons of a table."""
+    shares, groups = setting.shares(), setting.groups
+    gain, ratio, caps = _at_caps(table, setting)
+    possible = (caps[shares > 0] > 0).all(axis=0)
+    mean = groups * sqrt(setting.size) * (shares @ gain)
+    deviations = np.sqrt(setting.rules.noise + groups * (shares**2 @ ratio))
+    needed = _needed(table, setting)
     possible &= needed < np.inf
     margins = np.full(len(mean), _NEVER)
     np.divide(mean - needed, deviations, out=margins, where=possible)
     return RoundsForecast(
-        rules=rules, epsilons=table.epsilons, margins=margins, deviations=deviations
+        setting=setting,
+        epsilons=table.epsilons,
+        margins=margins,
+        deviations=deviations,
     )
 
 
@@ -335,7 +364,6 @@ def as_played(
     distribution: GuessDistribution,
     table: RoundsTable,
     plain: RoundsForecast,
-    coordinates: int,
     *,
     plays: int = QUICKLY,
 ) -> RoundsForecast:
@@ -345,10 +373,10 @@ def as_played(
     too few guesses. So it is looked at where the bound is expected without it, and
     where it is expected with that; in between it is in between.
     """
-    first = plain.typical
-    beyond = _beyond_normal(distribution, table, plain, coordinates, first, plays // 2)
+    some, first = plays // 2, plain.typical
+    beyond = _beyond_normal(distribution, table, plain.setting, first, some)
     second = plain.stronger(beyond).typical or first / 2
-    other = _beyond_normal(distribution, table, plain, coordinates, second, plays // 2)
+    other = _beyond_normal(distribution, table, plain.setting, second, some)
     at, found = zip(*sorted([(first, beyond), (second, other)]), strict=True)
     return plain.stronger(np.interp(table.epsilons, at, found))
 
@@ -356,41 +384,32 @@ def as_played(
 def _beyond_normal(
     distribution: GuessDistribution,
     table: RoundsTable,
-    plain: RoundsForecast,
-    coordinates: int,
+    setting: RoundsSetting,
     epsilon: float,
     plays: int,
 ) -> float:
     """Return by how much played evidence exceeds the normal approximation.
 
     A few rounds are played, so often all together; the others lie in between. What one
-    play is off by counts for every split, so a single round is played as often as all.
+    play is off by counts for every group, so a single round is played as often as all.
     """
     nearest = int(np.argmin(np.abs(table.epsilons - epsilon)))
-    splits = len(plain.rules.weights) // distribution.per_coordinate
-    n = coordinates / splits
-    share = round_shares(plain.rules.weights, plain.rules.noise)[
-        : distribution.per_coordinate
-    ]
-    gain, _, _ = _at_caps(table, plain.rules, share, n)
-    counted = np.flatnonzero(share)
+    shares = setting.shares()
+    gain, _, _ = _at_caps(table, setting)
+    counted = np.flatnonzero(shares)
     some = _spread(len(counted), _SOME)
-    scores, _ = _played(
-        distribution, table, plain.rules, coordinates, nearest, counted[some], plays
-    )
-    beyond = scores - sqrt(round(n)) * gain[counted[some], nearest]
+    rounds = counted[some]
+    scores, _ = _played(distribution, table, setting, nearest, rounds, plays)
+    beyond = scores - sqrt(round(setting.size)) * gain[rounds, nearest]
     each = np.interp(np.arange(len(counted)), some, beyond)
-    return splits * float(share[counted] @ each)
+    return setting.groups * float(shares[counted] @ each)
 
 
 def played_margin(
     distribution: GuessDistribution,
-    rules: AdaptiveRounds,
+    setting: RoundsSetting,
     *,
-    coordinates: int,
     epsilon: float,
-    delta: float,
-    alpha: float,
     most: int,
 ) -> float:
     """Return by how many deviations evidence exceeds what rejects, with rounds played.
@@ -399,23 +418,20 @@ def played_margin(
     played at most; what the others fall short by lies in between.
     """
     table = RoundsTable(distribution, epsilons=np.array([epsilon]))
-    splits = len(rules.weights) // distribution.per_coordinate
-    share = round_shares(rules.weights, rules.noise)[: distribution.per_coordinate]
-    n = coordinates / splits
-    gain, ratio, _ = _at_caps(table, rules, share, n)
-    counted = np.flatnonzero(share)
+    shares, groups = setting.shares(), setting.groups
+    gain, ratio, _ = _at_caps(table, setting)
+    counted = np.flatnonzero(shares)
     some = _spread(len(counted), min(most, len(counted)))
-    normal = sqrt(round(n)) * gain[counted, 0]
-    scores, wider = _played(
-        distribution, table, rules, coordinates, 0, counted[some], CATCHING
-    )
+    normal = sqrt(round(setting.size)) * gain[counted, 0]
+    rounds = counted[some]
+    scores, wider = _played(distribution, table, setting, 0, rounds, CATCHING)
     every = np.arange(len(counted))
     beyond = np.interp(every, some, scores - normal[some])
-    mean = splits * float(share[counted] @ (normal + beyond))
+    mean = groups * float(shares[counted] @ (normal + beyond))
     variance = np.maximum(ratio[counted, 0] + np.interp(every, some, wider), 0.0)
-    deviation = sqrt(rules.noise + splits * float(share[counted] ** 2 @ variance))
-    needed = float(_needed(table, rules, coordinates, delta, alpha)[0])
-    return (mean - needed) / deviation
+    own = groups * float(shares[counted] ** 2 @ variance)
+    needed = float(_needed(table, setting)[0])
+    return (mean - needed) / sqrt(setting.rules.noise + own)
 
 
 def _spread(number: int, most: int) -> NDArray[np.int64]:
@@ -426,25 +442,22 @@ def _spread(number: int, most: int) -> NDArray[np.int64]:
 def _played(
     distribution: GuessDistribution,
     table: RoundsTable,
-    rules: AdaptiveRounds,
-    coordinates: int,
+    setting: RoundsSetting,
     at: int,
     rounds: NDArray[np.int64],
     plays: int,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the mean scores of some rounds at one epsilon, and what they vary more."""
     rng = np.random.default_rng(0)  # the same plays for what is compared
-    splits = len(rules.weights) // distribution.per_coordinate
-    n = coordinates / splits
-    share = round_shares(rules.weights, rules.noise)[: distribution.per_coordinate]
-    _, _, caps = _at_caps(table, rules, share, n)
+    shares = setting.shares()
+    _, _, caps = _at_caps(table, setting)
     scores = [
         mean_score(
             distribution.surety[r],
-            coordinates=round(n),
+            coordinates=round(setting.size),
             epsilon=float(table.epsilons[at]),
             cap=max(float(CAPS[0]), float(caps[r, at])),
-            step=_step(rules, float(share[r])),
+            step=setting.step(float(shares[r])),
             plays=plays // len(rounds),
             rng=rng,
         )
@@ -454,42 +467,29 @@ def _played(
     return np.array(means), np.array(wider)
 
 
-def _needed(
-    table: RoundsTable,
-    rules: AdaptiveRounds,
-    coordinates: int,
-    delta: float,
-    alpha: float,
-) -> NDArray[np.float64]:
+def _needed(table: RoundsTable, setting: RoundsSetting) -> NDArray[np.float64]:
     """Return how much evidence rejects each epsilon; infinity if none does."""
     price = rounds_price(
-        canaries=coordinates * len(table.size),
-        weights=rules.weights,
-        jump=rules.jump,
-        noise=rules.noise,
+        canaries=setting.coordinates * setting.per_coordinate,
+        weights=setting.rules.weights,
+        jump=setting.rules.jump,
+        noise=setting.rules.noise,
         epsilon=0.0,
-        delta=delta,
+        delta=setting.delta,
     )
     # Of epsilon, the price depends on 1 / (1 + e^epsilon) only, which is 1/2 at 0.
-    left = alpha - 2 * price * special.expit(-table.epsilons)
+    left = setting.alpha - 2 * price * special.expit(-table.epsilons)
     return np.where(left > 0, -special.ndtri(np.maximum(left, 1e-300)), np.inf)
 
 
-def _step(rules: AdaptiveRounds, share: float) -> float:
-    """Return the most that one right guess may add to a round's score."""
-    assert rules.jump is not None  # all plans have one
-    return rules.jump / share
-
-
 def _at_caps(
-    table: RoundsTable,
-    rules: AdaptiveRounds,
-    share: NDArray[np.float64],
-    n: float,
+    table: RoundsTable, setting: RoundsSetting
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Return gain, ratio and the largest cap allowed, by round; a cap of 0 if none."""
-    steps = np.array([_step(rules, each) if each else 0.0 for each in share])
-    room = steps[:, np.newaxis, np.newaxis] / TAIL_ROOM * sqrt(n) * table.size
+    steps = np.array([setting.step(s) if s else 0.0 for s in setting.shares()])
+    room = (
+        steps[:, np.newaxis, np.newaxis] / TAIL_ROOM * sqrt(setting.size) * table.size
+    )
     allowed = (room >= CAPS).sum(axis=2)
     at = np.maximum(allowed - 1, 0)
     gain, ratio = (

@@ -22,7 +22,11 @@ from dpaudit.dpsgd.planning.expected_one_run import (
     best_one_run,
     forecast_one_run,
 )
-from dpaudit.dpsgd.planning.expected_rounds import SURELY, RoundsForecast
+from dpaudit.dpsgd.planning.expected_rounds import (
+    SURELY,
+    RoundsForecast,
+    RoundsSetting,
+)
 from dpaudit.dpsgd.planning.guess_distribution import (
     GuessDistribution,
     guess_distribution,
@@ -34,7 +38,7 @@ from dpaudit.dpsgd.planning.rounds_search import (
 )
 from dpaudit.dpsgd.planning.training import Training
 from dpaudit.game.rules import AdaptiveRounds, OneRun
-from dpaudit.privacy.guarantees import ApproxDP, Guarantee
+from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.stats.binomial import log_odds_limit
 from dpaudit.stats.search import least_yes
 
@@ -170,14 +174,14 @@ def forecast_of(
             surest = np.array([ceil(guesses / distribution.per_coordinate)])
             return forecast_one_run(distribution, coordinates, surest)[0]
         case AdaptiveRounds():
-            return forecast_played(
-                distribution,
-                rules,
+            setting = RoundsSetting(
+                rules=rules,
                 coordinates=coordinates,
+                per_coordinate=distribution.per_coordinate,
                 delta=delta,
                 alpha=alpha,
-                plays=SURELY,
             )
+            return forecast_played(distribution, setting, plays=SURELY)
         case _:
             assert_never(rules)
 
@@ -261,12 +265,14 @@ def noise_fault(
             )
         case AdaptiveRounds():
             (epsilon,), (delta,) = claim.points()  # rounds test one point
-            caught = CatchingRounds(
+            setting = RoundsSetting(
                 rules=rules,
                 coordinates=coordinates,
-                claim=ApproxDP(epsilon=float(epsilon), delta=float(delta)),
+                per_coordinate=per_coordinate,
+                delta=float(delta),
                 alpha=alpha,
             )
+            caught = CatchingRounds(setting=setting, epsilon=float(epsilon))
             # Played where it is looked for first, and again where it is found.
             if near is None:
                 near = least_factor(

@@ -1,11 +1,19 @@
-"""How right and how sure the guesses about Dirac canaries are, as a law.
+"""How right and how sure the guesses about Dirac canaries are, as a distribution.
 
-What many steps say of many coordinates, without making every step at each of them.
+How surely coins can be guessed. A coordinate holds ``s`` canaries. The exact posterior
+of its noisy sums gives log-odds for the first coin; once that is revealed, for the
+second, and so on: round after round. A posterior is calibrated, so a guess with
+log-odds ``l`` is right with probability ``e^|l| / (1 + e^|l|)``, and how ``|l|`` is
+distributed in each round is all that is needed to predict an audit. Coordinates are
+independent and alike, so this does not depend on how many there are: it is drawn once,
+from many thousands of simulated coordinates, and serves audits of every size. The coins
+in it are the simulation's own; a plan made from it uses none of the audit's.
 
+What many steps show of many coordinates, without making every step at each of them.
 Given the number of ones at a coordinate, the log-likelihoods of all steps are a sum of
 independent vectors, one of each step. So steps are taken together in blocks, for each
 number of ones some thousands of blocks are simulated, sums of blocks drawn from that
-pool make rows of blocks, and what all steps say of a coordinate is the sum of rows
+pool make rows of blocks, and what all steps show of a coordinate is the sum of rows
 drawn from the pool of rows. A thousand steps at a million coordinates then cost what a
 few steps do.
 
@@ -13,17 +21,6 @@ A pool's mean and covariance are a little off by chance, which every coordinate 
 share, and which does not average out. Those of one step are known to many digits, by
 quadrature, so the pool is moved and stretched until it has them; what remains is chance
 in its shape, which a sum of tens or hundreds of blocks hardly shows.
-
-How surely the coins of Dirac canaries can be guessed, drawn from the model.
-
-A coordinate holds ``s`` canaries. The exact posterior of its noisy sums gives log-odds
-for the first coin; once that is revealed, for the second, and so on: round after round.
-A posterior is calibrated, so a guess with log-odds ``l`` is right with chance
-``e^|l| / (1 + e^|l|)``, and the law of ``|l|`` in each round is all that is needed to
-predict an audit. Coordinates are independent and alike, so that law does not depend on
-how many there are: it is drawn once, from many thousands of simulated coordinates, and
-serves audits of every size. The coins in it are the simulation's own; a plan made from
-it uses none of the audit's.
 
 Reference: docs/developer/decisions/0003-posterior.md for the posterior.
 """
@@ -58,6 +55,8 @@ _FEWEST_STEPS = 64  # fewer are made one by one
 _LEAST = 512  # blocks of a pool
 _REACH, _PER_NOISE = 9.0, 12  # the grid of sums: standard deviations, points in one
 _NEGLIGIBLE = 1e-9  # of the largest variance
+_SILENT = 1e-9  # of a clipping norm: a cohort that never participates
+_MOST_SURE = 40.0  # log-odds beyond which no count of guesses tells more
 _ODD = 0.5  # a pool whose variances are off by more is left as it is
 
 
@@ -221,10 +220,6 @@ def _match(
     pool += mean
 
 
-_UNHEARD = 1e-9  # of a clipping norm: a cohort that never has its turn
-_SUREST = 40.0  # beyond it no count of guesses tells chances apart
-
-
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GuessDistribution:
@@ -292,7 +287,7 @@ def guess_distribution(
     posterior = ExchangeablePosterior(seen)
     surety = np.empty((per_coordinate, coordinates))
     for played, index in enumerate(posterior.batches()):
-        np.minimum(np.abs(posterior.log_odds(index)), _SUREST, out=surety[played])
+        np.minimum(np.abs(posterior.log_odds(index)), _MOST_SURE, out=surety[played])
         truth: NDArray[np.int8] = 2 * bits[:, played] - np.int8(1)
         posterior.reveal(index, truth)
     return GuessDistribution(surety=surety, variance=_variance(seen))
@@ -340,7 +335,7 @@ def _matched_likelihood(
 ) -> NDArray[np.float64]:
     """Return what is seen of canaries in known turns: one number of a coordinate."""
     signal = training.signals()[training.own_participation.cohort_of(len(bits))]
-    scale = training.noise / np.maximum(signal, _UNHEARD)
+    scale = training.noise / np.maximum(signal, _SILENT)
     likelihood = CountLikelihood(
         coordinates=len(bits),
         per_coordinate=bits.shape[1],

@@ -7,7 +7,7 @@ What is planned beforehand:
 - the *jump*, the most that a right guess may add: a small one makes delta cheap, but
   caps the weights of the surest guesses;
 - the *noise*, a little chance at the end that makes delta cheap in the last rounds;
-- *splits*: the coordinates are played in so many groups one after the other, for the
+- *groups*: the coordinates are played in so many groups one after the other, for the
   same reason, as long as the rounds do not get too small;
 - the *start* of the bound's grid, well below what is expected.
 
@@ -27,6 +27,7 @@ from dpaudit.dpsgd.planning.expected_rounds import (
     CAPS,
     QUICKLY,
     RoundsForecast,
+    RoundsSetting,
     RoundsTable,
     as_played,
     forecast_rounds,
@@ -49,7 +50,7 @@ _EPSILONS = 48
 _TOP = 15.0  # epsilon; no audit shows more
 _JUMPS = (0.03, 0.05, 0.08, 0.12, 0.16, 0.2, 0.25, 0.3, 0.4, 0.5)
 _NOISES = (0.0, 0.01, 0.03, 0.06)
-_SPLITS = (1, 2, 4, 8, 16)
+_GROUPS = (1, 2, 4, 8, 16)
 _FEWEST = 8.0  # guesses expected of a round that is counted
 _MANY = 30.0  # guesses expected of every round if coordinates are split
 _FINALISTS = 2  # jumps whose rounds are played
@@ -85,7 +86,7 @@ def best_rounds(
     best = best_by_jump(table, coordinates=coordinates, delta=delta, alpha=alpha)
     # Played, jumps that look alike differ: small ones suffer more from few guesses.
     played = [
-        as_played(distribution, table, tried, coordinates).started()
+        as_played(distribution, table, tried).started()
         for tried in best[:_FINALISTS]
         if tried.typical > 0
     ]
@@ -98,18 +99,14 @@ class CatchingRounds:
     """Rules in rounds against a claim that a training breaks.
 
     Attributes:
-        rules: The rules.
-        coordinates: Coordinates of the audit.
-        claim: What they shall refute.
-        alpha: Chance of refuting a true claim.
+        setting: The audit.
+        epsilon: Of the claim that it shall refute.
         beyond: By how many deviations played evidence exceeds the normal approximation;
             about the same for faults that are about the same.
     """
 
-    rules: AdaptiveRounds
-    coordinates: int
-    claim: ApproxDP
-    alpha: float
+    setting: RoundsSetting
+    epsilon: float
     beyond: float = 0.0
 
     def margin(self, distribution: GuessDistribution) -> float:
@@ -118,29 +115,13 @@ class CatchingRounds:
 
     def normal_margin(self, distribution: GuessDistribution) -> float:
         """Return by how many deviations evidence exceeds what refutes, if normal."""
-        table = RoundsTable(distribution, epsilons=np.array([self.claim.epsilon]))
-        return float(self.forecast(table).margins[0])
-
-    def forecast(self, table: RoundsTable) -> RoundsForecast:
-        """Return the forecast, at the epsilons of a table."""
-        return forecast_rounds(
-            table,
-            self.rules,
-            coordinates=self.coordinates,
-            delta=self.claim.delta,
-            alpha=self.alpha,
-        )
+        table = RoundsTable(distribution, epsilons=np.array([self.epsilon]))
+        return float(forecast_rounds(table, self.setting).margins[0])
 
     def played(self, distribution: GuessDistribution, rounds: int) -> "CatchingRounds":
         """Return them with what playing so many rounds shows."""
         margin = played_margin(
-            distribution,
-            self.rules,
-            coordinates=self.coordinates,
-            epsilon=self.claim.epsilon,
-            delta=self.claim.delta,
-            alpha=self.alpha,
-            most=rounds,
+            distribution, self.setting, epsilon=self.epsilon, most=rounds
         )
         return replace(self, beyond=margin - self.normal_margin(distribution))
 
@@ -161,46 +142,37 @@ def catching_rounds(
     """
     at = claim.epsilon
     table = RoundsTable(distribution, epsilons=np.array([at]))
-    found: list[tuple[float, CatchingRounds]] = []
-    for splits in _SPLITS:
-        for _, rules in _rules_tried(table, coordinates, splits, at):
-            tried = CatchingRounds(
-                rules=rules, coordinates=coordinates, claim=claim, alpha=alpha
-            )
-            found.append((float(tried.forecast(table).margins[0]), tried))
+    found = [
+        forecast_rounds(table, tried)
+        for groups in _GROUPS
+        for tried in _tried(table, coordinates, claim.delta, alpha, groups, at)
+    ]
     if not found:
         return None
-    return max(found, key=lambda each: each[0])[1].played(distribution, _PLAYED)
+    best = max(found, key=lambda each: float(each.margins[0]))
+    return CatchingRounds(setting=best.setting, epsilon=at).played(
+        distribution, _PLAYED
+    )
 
 
 def forecast_played(
-    distribution: GuessDistribution,
-    rules: AdaptiveRounds,
-    *,
-    coordinates: int,
-    delta: float,
-    alpha: float,
-    plays: int = QUICKLY,
+    distribution: GuessDistribution, setting: RoundsSetting, *, plays: int = QUICKLY
 ) -> RoundsForecast:
     """Return the forecast of given rules, and the start that suits them."""
-    table = table_for(distribution, coordinates)
-    plain = forecast_rounds(
-        table, rules, coordinates=coordinates, delta=delta, alpha=alpha
-    )
-    return as_played(distribution, table, plain, coordinates, plays=plays).started()
+    table = table_for(distribution, setting.coordinates)
+    plain = forecast_rounds(table, setting)
+    return as_played(distribution, table, plain, plays=plays).started()
 
 
 def best_by_jump(
     table: RoundsTable, *, coordinates: int, delta: float, alpha: float
 ) -> list[RoundsForecast]:
     """Return the best forecast of each jump, the best one first."""
-    best: dict[float, RoundsForecast] = {}
+    best: dict[float | None, RoundsForecast] = {}
     at = float(table.epsilons[_EPSILONS // 3])
-    for splits in _SPLITS:
-        for jump, rules in _rules_tried(table, coordinates, splits, at):
-            tried = forecast_rounds(
-                table, rules, coordinates=coordinates, delta=delta, alpha=alpha
-            )
+    for groups in _GROUPS:
+        for setting in _tried(table, coordinates, delta, alpha, groups, at):
+            tried, jump = forecast_rounds(table, setting), setting.rules.jump
             if jump not in best or tried.typical > best[jump].typical:
                 best[jump] = tried
         at = max([at, *(tried.typical for tried in best.values())])
@@ -215,29 +187,40 @@ def table_for(distribution: GuessDistribution, coordinates: int) -> RoundsTable:
     return RoundsTable(distribution, epsilons=np.linspace(0.0, top, _EPSILONS))
 
 
-def _rules_tried(
-    table: RoundsTable, coordinates: int, splits: int, at: float
-) -> Iterator[tuple[float, AdaptiveRounds]]:
-    """Yield jumps and rules with so many groups; none if the groups are too small."""
-    if splits > 1 and not _splits_well(table, coordinates / splits, at):
+def _tried(
+    table: RoundsTable,
+    coordinates: int,
+    delta: float,
+    alpha: float,
+    groups: int,
+    at: float,
+) -> Iterator[RoundsSetting]:
+    """Yield audits with so many groups; none if the groups are too small."""
+    if groups > 1 and not _splits_well(table, coordinates / groups, at):
         return
     for noise, jump in product(_NOISES, _JUMPS):
-        rules = _planned(table, coordinates, splits, jump, noise, at)
+        rules = _planned(table, coordinates, groups, jump, noise, at)
         if rules is not None:
-            yield jump, rules
+            yield RoundsSetting(
+                rules=rules,
+                coordinates=coordinates,
+                per_coordinate=len(table.size),
+                delta=delta,
+                alpha=alpha,
+            )
 
 
 def _planned(
     table: RoundsTable,
     coordinates: int,
-    splits: int,
+    groups: int,
     jump: float,
     noise: float,
     at: float,
 ) -> AdaptiveRounds | None:
     """Return rules with weights that are best if the bound is about ``at``."""
     nearest = int(np.argmin(np.abs(table.epsilons - at)))
-    n, size = coordinates / splits, table.size[:, nearest]
+    n, size = coordinates / groups, table.size[:, nearest]
     size = np.where(n * table.share[:, nearest, np.newaxis] < _FEWEST, 0.0, size)
     whole = np.sqrt(coordinates * np.square(size).sum(axis=0))
     allowed = np.flatnonzero(CAPS * sqrt(1 - noise) <= jump / TAIL_ROOM * whole)
@@ -246,7 +229,7 @@ def _planned(
     weights = size[:, allowed[-1]]
     weights = np.round(weights / weights.max(), 3)
     return AdaptiveRounds(
-        weights=tuple(weights.tolist()) * splits, jump=jump, noise=noise
+        weights=tuple(weights.tolist()) * groups, jump=jump, noise=noise
     )
 
 
