@@ -27,6 +27,7 @@ from typing import (
 )
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit import _canonical
 from dpaudit.errors import InvalidInputError
@@ -177,6 +178,8 @@ def _reader(form: Any) -> _Reader:  # noqa: ANN401 (a type)
         read = partial(_tuple, _reader(inside[0]))  # of which there are any number
     elif origin is np.ndarray:
         read = partial(_array, get_args(inside[1])[0])
+    elif origin is NDArray:  # an alias that keeps its name, from numpy 2.5 on
+        read = partial(_array, inside[0])
     elif origin is not None:
         read = partial(_mapping, _reader(inside[1]))
     elif issubclass(form, StrEnum):
