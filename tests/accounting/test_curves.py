@@ -80,6 +80,7 @@ def test_a_hundred_sampled_steps_give_the_published_epsilon():
     assert epsilon == pytest.approx(1.815, abs=1e-3)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("noise", "rate"), [(1.0, 0.1), (0.8, 0.5)])
 def test_one_sampled_step_is_the_integral_from_above(noise, rate):
     curve = accountant_curve([(noise, rate, 1)])

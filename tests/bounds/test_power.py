@@ -39,6 +39,7 @@ def test_the_accuracy_caught_is_the_least_that_refutes(m, r, claim):
     assert stats.binom.sf(least[0] - 1, r, found - 1e-9) < chance
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("bound", [None, Adaptive()])
 @pytest.mark.parametrize(
     "claim", [ApproxDP(epsilon=1.0, delta=1e-4), GaussianDP(mu=0.5)]

@@ -53,6 +53,7 @@ def test_count_as_typed():
     assert whole["largest"] == "outputs"
 
 
+@pytest.mark.nightly
 def test_count_in_sets_as_typed_shows_what_other_coins_hide():
     _, whole = rungs("count-in-sets", "--n", "10", "--set-size", "5")
     full, adaptive, none = whole["knowledge"]
@@ -95,6 +96,7 @@ def test_delta_alpha_guesses_and_a_bound_are_taken():
     assert whole["remainder"] == pytest.approx(0.5 - found["statistics"]["epsilon"])
 
 
+@pytest.mark.nightly
 def test_the_seed_decides_what_is_simulated():
     arguments = ["count", "--n=10", "--json"]
     one, two, other = (run(*arguments, f"--seed={seed}").stdout for seed in (1, 1, 2))

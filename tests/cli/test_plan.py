@@ -65,6 +65,7 @@ def no_accountant(monkeypatch):
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
 
 
+@pytest.mark.nightly
 def test_as_typed_with_an_accountant(accountant):
     done = run(*TRAINED, "--coordinates=200", "--per-coordinate=2")
     assert done.exit_code == 0, done.stderr
@@ -80,6 +81,7 @@ def test_as_typed_with_an_accountant(accountant):
     assert lines[-1].split()[0] == "2"
 
 
+@pytest.mark.nightly
 def test_json_holds_the_design_that_an_audit_is_opened_with(accountant):
     plan = found(*SMALL)
     design = Design.of_plain(plan["design"])

@@ -219,6 +219,7 @@ def test_outliers_of_any_size_leave_the_rest_alone():
     assert rows[7].argmax() == 4
 
 
+@pytest.mark.nightly
 def test_a_hundred_thousand_steps_need_no_memory_and_do_not_drift():
     """Two kinds of steps in turn, so the exact sum is known from two steps."""
     sampling = Poisson(rate=0.1)

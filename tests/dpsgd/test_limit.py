@@ -80,6 +80,7 @@ def test_few_simulated_outputs_err_on_the_high_side() -> None:
     assert np.mean(few) > known
 
 
+@pytest.mark.nightly
 def test_a_plan_knows_its_limit() -> None:
     """Of the headline setting; the prototype had 0.755 here, give or take 0.01."""
     claim = ApproxDP(epsilon=1.82, delta=1e-5)

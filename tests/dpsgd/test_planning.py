@@ -394,6 +394,7 @@ def test_ceilings_are_those_of_the_guarantee(planned):
     assert planned.ceiling < planned.all_right
 
 
+@pytest.mark.nightly
 def test_a_plan_is_the_same_every_time_and_becomes_a_design(planned):
     again = plan_audit(
         planned.training,

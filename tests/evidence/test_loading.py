@@ -37,6 +37,7 @@ def test_designs_registrations_and_verifications_come_back(tmp_path):
         assert load(str(tmp_path / "it.json")) == each
 
 
+@pytest.mark.nightly
 def test_a_plan_is_loaded_as_its_design(tmp_path):
     words = "plan --epsilon 2 --delta 1e-5 --coordinates 50 --steps 5 --rate 0.5 --json"
     printed = CliRunner().invoke(app, words.split()).stdout

@@ -159,6 +159,7 @@ def test_outputs_and_elements_are_the_means_of_the_surest(one):
         assert low - 0.02 < rung(one, name).epsilon < high + 0.02
 
 
+@pytest.mark.nightly
 def test_a_hidden_canary_has_the_level_of_two_mixtures(two):
     """Of two canaries at a coordinate, one unknown: mixtures of two normals."""
 
@@ -238,6 +239,7 @@ def test_a_ranking_and_bets_leave_little_unexplained():
     assert abs(staked.remainder) < 0.05 * (6.0 - staked.found)
 
 
+@pytest.mark.nightly
 def test_rounds_are_explained_where_nothing_hides_the_last_canary():
     plan = plan_audit(FULL, claim=CLAIM, coordinates=300, per_coordinate=4)
     result = plan.rehearse(rng=np.random.default_rng(3), key=fixed_key(bytes(32)))

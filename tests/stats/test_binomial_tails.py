@@ -107,6 +107,7 @@ def test_what_is_attained_within_a_level_is_never_understated(trials, odds):
     assert np.all(found <= levels * (1 + 4e-6))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("odds", [1, 3, 20])
 @pytest.mark.parametrize("trials", [60, 500])
 def test_what_is_attained_is_found_at_levels_that_matter(trials, odds):

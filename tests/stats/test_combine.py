@@ -75,6 +75,7 @@ def test_a_randomised_p_value_is_exactly_uniform(n):
         assert below == pytest.approx(a, rel=1e-12)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("alpha", [0.01, 0.05])
 def test_p_values_that_lean_on_the_past_are_wrong_no_more_often_than_alpha(alpha):
     """10 000 sequences whose later p-values are inflated by what came before.

@@ -15,6 +15,7 @@ def files(tmp_path):
     return divided_tallies.write_files(tmp_path)
 
 
+@pytest.mark.nightly
 def test_workers_leave_what_one_pass_leaves(files):
     """Those of Ray do, too: test_cluster.py."""
     divided_tallies.check(LocalEngine(workers=2), files)

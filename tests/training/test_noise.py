@@ -787,6 +787,7 @@ def test_memory_is_bounded_and_sums_are_of_all_steps():
     assert "in a random sample of 512 of 10000 steps" in sentence(looks[1])
 
 
+@pytest.mark.nightly
 def test_the_sample_of_steps_is_uniform():
     """Numbers of 200 kept steps of 4,000, in ten parts: chi-squared at 1e-4."""
     kept = np.zeros(10)

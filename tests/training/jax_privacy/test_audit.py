@@ -160,6 +160,7 @@ def audit_of_records(*, clip, claimed_clip):
     return audit.finish(), *trained
 
 
+@pytest.mark.nightly
 def test_a_canary_that_is_a_record_rises_by_the_clipping_norm_too():
     result, batches, sums = audit_of_records(clip=2.0, claimed_clip=2.0)
     bits = Coins(key=KEY, count=CANARIES).bits()

@@ -260,6 +260,7 @@ def test_an_accountant_that_missed_steps_is_told_of():
     assert "sampling rate differs from the accountant's at step 1 (0.1, and" in said
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
 def test_the_same_key_and_seeds_give_the_same_result(kind):
     def once():
@@ -575,6 +576,7 @@ def test_a_parameter_that_is_one_number_can_hold_a_canary():
     assert audit.finish().training.steps == len(loader)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("canaries", [0, CANARIES])
 def test_clipping_that_adapts_is_read_at_its_own_norm(canaries):
     run = private_run(
