@@ -10,7 +10,7 @@ from typing import Annotated, Final, final
 
 import typer
 
-__all__ = ["ANSWERS", "Answer", "Have", "which"]
+__all__ = ["ANSWERS", "AuditAnswer", "Have", "which"]
 
 _WIDTH: Final = 88
 
@@ -30,7 +30,7 @@ class Have(StrEnum):
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class AuditAnswer:
     """What can be done.
 
     Attributes:
@@ -49,7 +49,7 @@ class Answer:
 
 
 ANSWERS: Final = {
-    Have.TRAINING: Answer(
+    Have.TRAINING: AuditAnswer(
         what="a DP training loop that you can run (Opacus, JAX Privacy, your own)",
         shows="Whether noise, accounting, clipping and sampling are as claimed, in the "
         "run that you do anyway, and a lower bound on its epsilon against somebody who "
@@ -64,7 +64,7 @@ ANSWERS: Final = {
         ),
         page="how-to/audit-opacus.md",
     ),
-    Have.LANGUAGE: Answer(
+    Have.LANGUAGE: AuditAnswer(
         what="the DP fine-tuning of a language model (adapters, Trainer, TRL)",
         shows="What two observers of one run learn. Somebody who sees every step: "
         "whether noise, clipping and accounting are as claimed, in adapters and heads, "
@@ -81,7 +81,7 @@ ANSWERS: Final = {
         ),
         page="tutorials/language-model.md",
     ),
-    Have.MODEL: Answer(
+    Have.MODEL: AuditAnswer(
         what="a trained model and its data, and no training to come",
         shows="Nothing about epsilon. A bound holds guesses against coins that were "
         "tossed before the training and decided which records it saw. Here no coin was "
@@ -93,7 +93,7 @@ ANSWERS: Final = {
         lines=("audit = BlackBoxAudit(canaries, design=design, key=key)",),
         page="how-to/audit-a-model-from-outside.md",
     ),
-    Have.FEDERATED: Answer(
+    Have.FEDERATED: AuditAnswer(
         what="a federated run (Flower, pfl, your own server)",
         shows="What is shown of any training, with a user in a record's place: whether "
         "the noise of each round is as claimed for what one user may put in, and a "
@@ -109,7 +109,7 @@ ANSWERS: Final = {
         ),
         page="how-to/audit-federated.md",
     ),
-    Have.SCORES: Answer(
+    Have.SCORES: AuditAnswer(
         what="a score for each canary, and the coins that decided who was included",
         shows="A lower bound on epsilon and a verdict on a claim, whatever the program "
         "was, from ten scores or a billion.",
@@ -122,7 +122,7 @@ ANSWERS: Final = {
         ),
         page="how-to/audit-scores.md",
     ),
-    Have.COUNTS: Answer(
+    Have.COUNTS: AuditAnswer(
         what="how many guesses were right, of how many",
         shows="A lower bound on epsilon, if the number of guesses was fixed before.",
         not_shown="Where the counts come from.",
@@ -132,7 +132,7 @@ ANSWERS: Final = {
         ),
         page="how-to/audit-scores.md",
     ),
-    Have.FUNCTION: Answer(
+    Have.FUNCTION: AuditAnswer(
         what="a function that should be private, such as one of a library",
         shows="Whether two inputs can be told apart better than is claimed, inside a "
         "test suite, with an error rate for all its tests together.",
@@ -142,7 +142,7 @@ ANSWERS: Final = {
         ),
         page="how-to/test-a-library.md",
     ),
-    Have.EVIDENCE: Answer(
+    Have.EVIDENCE: AuditAnswer(
         what="somebody's evidence, or a report that you were handed",
         shows="That coins, guesses, bound and verdict follow from each other and from "
         "what was registered. Ask for the evidence: a report by itself shows nothing.",
@@ -178,7 +178,7 @@ def _question() -> str:
     return "\n".join(["What do you have?", "", *asked])
 
 
-def _answer(answer: Answer) -> str:
+def _answer(answer: AuditAnswer) -> str:
     said = [
         f"With {answer.what}:",
         fill(f"Can be shown: {answer.shows}", _WIDTH),

@@ -39,7 +39,7 @@ __all__ = [
     "USUAL",
     "ColumnNames",
     "Columns",
-    "Place",
+    "FileColumn",
     "array_names",
     "check_file",
     "check_flat",
@@ -127,22 +127,22 @@ USUAL: Final = ColumnNames()
 
 @final
 @dataclass(frozen=True, slots=True)
-class Place:
-    """What an error names: a file, a column of it, and perhaps a row.
+class FileColumn:
+    """A column of a file, as an error names it, perhaps with a row.
 
     Attributes:
         path: The file.
-        column: What the column is called.
+        name: What the column is called.
         first: The number of the first row of the values that are looked at.
     """
 
     path: Path
-    column: str
+    name: str
     first: int = 1
 
     def refuse(self, said: str, *, row: int | None = None) -> InvalidInputError:
         """Return the error; ``row`` counts from 0 within the values looked at."""
-        place = f"column {self.column!r}"
+        place = f"column {self.name!r}"
         if row is not None:
             place += f", row {self.first + row}"
         return InvalidInputError(f"{self.path}, {place}: {said}")
@@ -162,7 +162,7 @@ def found(
     for meaning, spellings in named.spellings.items():
         here = [name for name in names if name in spellings]
         if len(here) > 1:
-            raise Place(path, here[-1]).refuse(
+            raise FileColumn(path, here[-1]).refuse(
                 f"there are {len(here)} such columns; keep one"
             )
         if here:
@@ -170,90 +170,90 @@ def found(
     return known
 
 
-def check_size(place: Place, size: int) -> None:
+def check_size(column: FileColumn, size: int) -> None:
     """Refuse a column that would not fit, before any memory is asked for."""
     if size > MOST_BYTES:
-        raise place.refuse(
+        raise column.refuse(
             f"it says that it takes {size:,} bytes, and no more than {MOST_BYTES:,} "
             "are read; divide the table",
         )
 
 
-def check_unpacked(place: Place, size: int, packed: int) -> None:
+def check_unpacked(column: FileColumn, size: int, packed: int) -> None:
     """Refuse a column that would fill memory from a few bytes of a file."""
     if size > _UNPACKED and size > _GROWTH * packed:
-        raise place.refuse(
+        raise column.refuse(
             f"it would take {size:,} bytes of memory, and only {packed:,} bytes of it "
             "are in the file; write it without compression, or divide the table",
         )
 
 
-def check_texts(place: Place, longest: int, rows: int, packed: int) -> None:
+def check_texts(column: FileColumn, longest: int, rows: int, packed: int) -> None:
     """Refuse texts that would fill memory, as each takes as much as the longest."""
     size = 4 * longest * rows
     if size > MOST_BYTES or (size > _UNPACKED and size > _GROWTH * packed):
-        raise place.refuse(
+        raise column.refuse(
             f"its longest text has {longest:,} characters, so that {rows:,} rows would "
             f"take {size:,} bytes of memory; use shorter ids, or whole numbers",
         )
 
 
-def text_column(place: Place, texts: list[str]) -> NDArray[np.str_]:
+def text_column(column: FileColumn, texts: list[str]) -> NDArray[np.str_]:
     """Return texts as an array, in which all take as much memory as the longest."""
     longest = max(map(len, texts), default=0)
-    check_texts(place, longest, len(texts), sum(map(len, texts)))
+    check_texts(column, longest, len(texts), sum(map(len, texts)))
     try:
         return np.array(texts, np.str_)
     except UnicodeEncodeError as error:  # halves of surrogate pairs
-        raise place.refuse("it is not Unicode text") from error
+        raise column.refuse("it is not Unicode text") from error
 
 
-def check_flat(place: Place, values: NDArray[Any]) -> None:
+def check_flat(column: FileColumn, values: NDArray[Any]) -> None:
     """Refuse a column that is no list."""
     if values.ndim != 1:
-        raise place.refuse(f"expected a list, got an array of shape {values.shape}")
+        raise column.refuse(f"expected a list, got an array of shape {values.shape}")
 
 
-def to_ids(place: Place, values: NDArray[Any]) -> NDArray[Any]:
+def to_ids(column: FileColumn, values: NDArray[Any]) -> NDArray[Any]:
     """Return ids: whole numbers of 64 bits, or text."""
     kind = values.dtype.kind
     if kind == "S":
         try:
             return np.char.decode(values, "utf-8")
         except UnicodeDecodeError as error:
-            raise place.refuse("it is not UTF-8 text") from error
+            raise column.refuse("it is not UTF-8 text") from error
     if kind not in "iuU":
-        raise place.refuse(
+        raise column.refuse(
             f"it holds {values.dtype}, and ids are whole numbers or text"
         )
     return values.astype({"i": np.int64, "u": np.uint64}.get(kind, values.dtype))
 
 
-def to_bits(place: Place, values: NDArray[Any]) -> NDArray[np.uint8]:
+def to_bits(column: FileColumn, values: NDArray[Any]) -> NDArray[np.uint8]:
     """Return bits, which may have been written as numbers or as truth values."""
     if values.dtype.kind not in "iufb":
-        raise place.refuse(
+        raise column.refuse(
             f"it holds {values.dtype}; write 1 for included and 0 for not"
         )
     odd = np.flatnonzero(~((values == 0) | (values == 1)))
     if len(odd):
-        raise place.refuse(
+        raise column.refuse(
             f"{values[odd[0]]} is neither 0 nor 1; write 1 for included and 0 for not",
             row=int(odd[0]),
         )
     return np.asarray(values == 1, np.uint8)
 
 
-def to_scores(place: Place, values: NDArray[Any]) -> NDArray[np.float64]:
+def to_scores(column: FileColumn, values: NDArray[Any]) -> NDArray[np.float64]:
     """Return scores as floats."""
     if values.dtype.kind not in "iufb":
-        raise place.refuse(f"it holds {values.dtype}, and scores are numbers")
+        raise column.refuse(f"it holds {values.dtype}, and scores are numbers")
     with np.errstate(over="ignore", invalid="ignore"):  # of long doubles
         scores = np.asarray(values, np.float64)
     # NaN is the least of all, for numpy.
     if len(scores) and np.isnan(scores.min()):
         missing = int(np.flatnonzero(np.isnan(scores))[0])
-        raise place.refuse(f"the score is not a number; {MISSING}", row=missing)
+        raise column.refuse(f"the score is not a number; {MISSING}", row=missing)
     return scores
 
 
@@ -279,7 +279,7 @@ def _read_csv_list(path: Path, named: ColumnNames) -> Columns:
         if len(first) == 1 and _is_number(first[0]) and named.score is None:
             rows = _rows(path, lines, fields=1)
             texts = [first[0], *(row[0] for row in rows)]
-            return {"score": _scores(Place(path, "score"), texts)}
+            return {"score": _scores(FileColumn(path, "score"), texts)}
         columns = _columns(path, first, lines, named)
         if "score" not in columns:
             raise InvalidInputError(
@@ -320,7 +320,7 @@ def _columns(
             texts[meaning].append(row[place].strip())
     convert = {"id": _ids, "bit": _bits, "score": _scores}
     return {
-        meaning: convert[meaning](Place(path, known[meaning]), texts[meaning])
+        meaning: convert[meaning](FileColumn(path, known[meaning]), texts[meaning])
         for meaning in known
     }
 
@@ -337,38 +337,38 @@ def _rows(
         yield row
 
 
-def _ids(place: Place, texts: list[str]) -> NDArray[Any]:
+def _ids(column: FileColumn, texts: list[str]) -> NDArray[Any]:
     """Return whole numbers if every id is written as one, or else text."""
     if "" in texts:
-        raise place.refuse("the id is missing", row=texts.index(""))
+        raise column.refuse("the id is missing", row=texts.index(""))
     try:
         numbers = np.array(texts, np.int64)
     except (ValueError, OverflowError):
-        return text_column(place, texts)
+        return text_column(column, texts)
     # 007 and 7 are two ids.
     same = all(map(str.__eq__, map(str, numbers.tolist()), texts))
-    return numbers if same else text_column(place, texts)
+    return numbers if same else text_column(column, texts)
 
 
-def _bits(place: Place, texts: list[str]) -> NDArray[Any]:
+def _bits(column: FileColumn, texts: list[str]) -> NDArray[Any]:
     try:
         return np.array([_BITS[text.lower()] for text in texts], np.uint8)
     except KeyError:
         row = next(i for i, text in enumerate(texts) if text.lower() not in _BITS)
-        raise place.refuse(
+        raise column.refuse(
             f"{texts[row][:40]!r} is neither 0 nor 1; write 1 for included and 0 for "
             "not",
             row=row,
         ) from None
 
 
-def _scores(place: Place, texts: list[str]) -> NDArray[Any]:
+def _scores(column: FileColumn, texts: list[str]) -> NDArray[Any]:
     try:
         return np.array([_number(text) for text in texts], np.float64)
     except ValueError:
         row = next(i for i, text in enumerate(texts) if not _is_number(text))
         said = f"{texts[row][:40]!r} is not a number" if texts[row] else "no score"
-        raise place.refuse(f"{said}; {MISSING}", row=row) from None
+        raise column.refuse(f"{said}; {MISSING}", row=row) from None
 
 
 def _number(text: str) -> float:
@@ -408,7 +408,7 @@ def _read_npy_list(path: Path, named: ColumnNames) -> Columns:
     named.check(path, ())
     with path.open("rb") as stream:
         size = path.stat().st_size
-        return {"score": _array(Place(path, "score"), stream, size, size)}
+        return {"score": _array(FileColumn(path, "score"), stream, size, size)}
 
 
 def array_names(path: Path) -> tuple[str, ...]:
@@ -422,24 +422,24 @@ def read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
     with _opened(path) as archive:
         arrays = {}
         for name in names:
-            place = Place(path, name)
-            member = _member(place, archive)
+            column = FileColumn(path, name)
+            member = _member(column, archive)
             size, packed = member.file_size, member.compress_size
             with archive.open(member) as stream:
-                arrays[name] = _array(place, stream, size, packed)
+                arrays[name] = _array(column, stream, size, packed)
     return arrays
 
 
-def _member(place: Place, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
+def _member(column: FileColumn, archive: zipfile.ZipFile) -> zipfile.ZipInfo:
     here = [
         each
         for each in archive.infolist()
-        if each.filename.removesuffix(".npy") == place.column
+        if each.filename.removesuffix(".npy") == column.name
     ]
     if len(here) != 1:
-        raise place.refuse(f"there are {len(here)} arrays of this name; keep one")
+        raise column.refuse(f"there are {len(here)} arrays of this name; keep one")
     if here[0].compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise place.refuse("it is compressed in another way than numpy's savez does")
+        raise column.refuse("it is compressed in another way than numpy's savez does")
     return here[0]
 
 
@@ -467,34 +467,36 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         ) from error
 
 
-def _array(place: Place, stream: IO[bytes], size: int, packed: int) -> NDArray[Any]:
+def _array(
+    column: FileColumn, stream: IO[bytes], size: int, packed: int
+) -> NDArray[Any]:
     """Return an array of which a file says that it takes so many bytes, packed."""
-    shape, dtype, head = _header(place, stream)
+    shape, dtype, head = _header(column, stream)
     if dtype.hasobject:
-        raise place.refuse(
+        raise column.refuse(
             "its entries are Python objects, which only pickle reads, and pickle can "
             "run anything; save numbers, or text as numpy.array(..., dtype=str)",
         )
     if not dtype.itemsize:
-        raise place.refuse("its entries take no bytes")
+        raise column.refuse("its entries take no bytes")
     declared = prod(shape) * dtype.itemsize
-    check_size(place, declared)
+    check_size(column, declared)
     if head + declared != size:
-        raise place.refuse(
+        raise column.refuse(
             f"it says that it takes {declared:,} bytes, and {max(0, size - head):,} "
             "are there; is the file cut off?",
         )
-    check_unpacked(place, declared, packed)
+    check_unpacked(column, declared, packed)
     stream.seek(0)
     try:
         with _quietly():
             return npy.read_array(stream, allow_pickle=False)
     except (TypeError, ValueError, OverflowError) as error:
-        raise place.refuse(f"it cannot be read ({error})") from error
+        raise column.refuse(f"it cannot be read ({error})") from error
 
 
 def _header(
-    place: Place, stream: IO[bytes]
+    column: FileColumn, stream: IO[bytes]
 ) -> tuple[tuple[int, ...], np.dtype[Any], int]:
     """Return the shape, the type, and how many bytes the header takes."""
     try:
@@ -508,9 +510,9 @@ def _header(
         with _quietly():
             shape, _, dtype = read(stream)
     except Exception as error:  # whatever a parser of foreign bytes may raise
-        raise place.refuse(f"it is not an array that numpy wrote ({error})") from error
+        raise column.refuse(f"it is not an array that numpy wrote ({error})") from error
     if any(length < 0 for length in shape):
-        raise place.refuse(f"its shape is {shape}")
+        raise column.refuse(f"its shape is {shape}")
     return shape, dtype, stream.tell()
 
 
@@ -569,7 +571,7 @@ def read_columns(
     readers = _LISTS if one_list else _TABLES
     columns = readers[check_file(path, tuple(readers))](path, named)
     for meaning, column in columns.items():
-        check_flat(Place(path, meaning), column)
+        check_flat(FileColumn(path, meaning), column)
     return columns
 
 

@@ -20,7 +20,7 @@ from dpaudit.tables.columns import (
     MISSING,
     USUAL,
     ColumnNames,
-    Place,
+    FileColumn,
     check_size,
     check_texts,
     check_unpacked,
@@ -55,12 +55,12 @@ def read_parquet(path: Path, named: ColumnNames = USUAL) -> Mapping[str, NDArray
     with opened(path) as file:
         known = found(path, file.schema_arrow.names, named)
         size = 8 * _rows(path, file)
-        place = Place(path, "score")
+        place = FileColumn(path, "score")
         check_size(place, size)
         check_unpacked(place, size, path.stat().st_size)
         table = _read(path, file, list(known.values()))
         return {
-            meaning: values_of(Place(path, name), table.column(name))
+            meaning: values_of(FileColumn(path, name), table.column(name))
             for meaning, name in known.items()
         }
 
@@ -118,7 +118,7 @@ def opened(path: Path) -> Iterator[Any]:
         ) from error
 
 
-def values_of(place: Place, column: Any) -> NDArray[Any]:  # noqa: ANN401 (pyarrow)
+def values_of(place: FileColumn, column: Any) -> NDArray[Any]:  # noqa: ANN401 (pyarrow)
     """Return the values of a column, or of some rows of it from the first on."""
     if column.null_count:
         row = column.is_null().index(pa.scalar(value=True)).as_py()
@@ -138,7 +138,7 @@ def _is_text(kind: Any) -> bool:  # noqa: ANN401 (pyarrow)
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _check_repeated(place: Place, column: Any) -> None:  # noqa: ANN401 (pyarrow)
+def _check_repeated(place: FileColumn, column: Any) -> None:  # noqa: ANN401 (pyarrow)
     """Refuse values that are held once and would take much memory in every row."""
     if not _is_text(column.type.value_type):
         return
@@ -222,13 +222,13 @@ def _check_kinds(path: Path, known: dict[str, str], schema: Any) -> None:  # noq
         kind = schema.field(name).type
         if not holds_numbers(kind):
             said = _DENSE if meaning == "id" else f"a {meaning} is a number"
-            raise Place(path, name).refuse(f"it holds {kind}; {said}")
+            raise FileColumn(path, name).refuse(f"it holds {kind}; {said}")
 
 
 def _batch(path: Path, first: int, known: dict[str, str], rows: Any) -> Batch:  # noqa: ANN401 (pyarrow)
-    places = {meaning: Place(path, name, first) for meaning, name in known.items()}
+    places = {meaning: FileColumn(path, name, first) for meaning, name in known.items()}
     read = {
-        meaning: values_of(place, rows.column(place.column))
+        meaning: values_of(place, rows.column(place.name))
         for meaning, place in places.items()
     }
     ids, bits = read.get("id"), read.get("bit")
@@ -239,7 +239,7 @@ def _batch(path: Path, first: int, known: dict[str, str], rows: Any) -> Batch:  
     )
 
 
-def _dense(place: Place, values: NDArray[Any]) -> NDArray[np.int64]:
+def _dense(place: FileColumn, values: NDArray[Any]) -> NDArray[np.int64]:
     if values.dtype.kind not in "iu":
         raise place.refuse(f"it holds {values.dtype}; {_DENSE}")
     if values.dtype == np.uint64 and values.max() >> 63:

@@ -49,7 +49,7 @@ from dpaudit.game.verdict import decided_by_ties
 from dpaudit.tables.columns import (
     USUAL,
     ColumnNames,
-    Place,
+    FileColumn,
     array_names,
     check_flat,
     read_arrays,
@@ -437,14 +437,14 @@ def read_score_table(path: str | Path, *, columns: ColumnNames = USUAL) -> Score
     sizes = {meaning: len(column) for meaning, column in found.items()}
     for meaning, size in sizes.items():
         if size != sizes["score"]:
-            raise Place(path, meaning).refuse(
+            raise FileColumn(path, meaning).refuse(
                 f"{size} rows beside {sizes['score']} scores"
             )
     bits = found.get("bit")
     return ScoreTable(
-        ids=to_ids(Place(path, "id"), found["id"]),
-        bits=None if bits is None else to_bits(Place(path, "bit"), bits),
-        scores=to_scores(Place(path, "score"), found["score"]),
+        ids=to_ids(FileColumn(path, "id"), found["id"]),
+        bits=None if bits is None else to_bits(FileColumn(path, "bit"), bits),
+        scores=to_scores(FileColumn(path, "score"), found["score"]),
         files=(path,),
     )
 
@@ -476,7 +476,7 @@ def read_score_list(
     """
     path = Path(path)
     found = read_columns(path, columns, one_list=True)
-    return to_scores(Place(path, "score"), found["score"])
+    return to_scores(FileColumn(path, "score"), found["score"])
 
 
 def _holds_lists(path: Path) -> bool:
@@ -496,8 +496,10 @@ def _read_both_lists(path: Path) -> ScoreLists:
             )
     arrays = read_arrays(path, _BOTH)
     for name, array in arrays.items():
-        check_flat(Place(path, name), array)
-    included, excluded = (to_scores(Place(path, name), arrays[name]) for name in _BOTH)
+        check_flat(FileColumn(path, name), array)
+    included, excluded = (
+        to_scores(FileColumn(path, name), arrays[name]) for name in _BOTH
+    )
     return ScoreLists(included=included, excluded=excluded)
 
 
