@@ -44,6 +44,7 @@ __all__ = [
 
 BUDGET: Final = 1e-4  # probability that a run without a fault is reported to have one
 _SAME: Final = 1e-6  # relative, between machines
+_DIGITS: Final = 9  # of a number; sums in another order differ in the last of sixteen
 
 Number: TypeAlias = Scalar | np.generic
 
@@ -86,8 +87,8 @@ class Finding:
         code: What it is about; the text module has a sentence for each code.
         status: What it means to the audit.
         stage: The pipeline stage that it is about, if it is about one.
-        numbers: What was measured, by name. Numbers that are not finite are kept as
-            text, for which JSON has no number.
+        numbers: What was measured, by name, to nine digits. Numbers that are not finite
+            are kept as text, for which JSON has no number.
         subject: What it is about: names of parameters, modules or optimizers.
         probability: Of a fault: the largest probability of it in a run without a
             fault, over all that was tested; 0 if no probability is involved.
@@ -122,11 +123,11 @@ class Finding:
 
 
 def _plain(value: Number) -> Scalar:
-    """Return a number as JSON can hold it; text for one that is not finite."""
+    """Return a number, rounded, as JSON can hold it; text if it is not finite."""
     plain: Scalar = value.item() if isinstance(value, np.generic) else value
-    if isinstance(plain, float) and not isfinite(plain):
-        return str(plain)
-    return plain
+    if not isinstance(plain, float):
+        return plain
+    return float(f"{plain:.{_DIGITS}g}") if isfinite(plain) else str(plain)
 
 
 def agree(one: Finding, other: Finding) -> bool:

@@ -134,7 +134,8 @@ class Result(Document):
         accuracy_caught: How often independent guesses would have had to be right to
             refute the claim with chance 0.9; None if not even all right would have, or
             if the rules do not count guesses.
-        not_exercised: Parts of the mechanism that this audit did not run through.
+        not_exercised: Parts of the mechanism that this audit did not run through; of a
+            training run its coverage says it.
         sanity_checks: Whether there was anything to see.
         scores: What the guesser's scores looked like, if they were kept; for pictures.
         training: What is known besides where a training run was audited.
