@@ -48,7 +48,7 @@ def noise_for(
     Args:
         epsilon: Target epsilon, above zero.
         delta: Target delta, in (1e-12, 1).
-        sample_rate: Chance of each record to be in a batch, in (0, 1].
+        sample_rate: Probability of each record to be in a batch, in (0, 1].
         steps: Number of noisy steps.
         method: Which accountant must grant the claim, ``"rdp"`` or ``"pld"``.
 

@@ -64,7 +64,7 @@ whatever the program does; method adaptive, tier A)
 
 
 def coupling_price(canaries: int, epsilon: float, delta: float) -> float:
-    """Return the chance that guesses do better than coins of the claimed odds."""
+    """Return the probability that guesses do better than coins of the claimed odds."""
     _validate.nonnegative("epsilon", epsilon)
     _validate.probability("delta", delta)
     return canaries * delta * float(special.expit(-epsilon))

@@ -1,19 +1,19 @@
 """The bound from betting: guess by guess, valid whenever one stops.
 
-Before each coin is revealed the guesser states the chance ``q`` that the guess is
-right. Against a claim of epsilon, under which a guess is right with chance at most ``p
-= e^epsilon / (1 + e^epsilon)`` whatever is known, it bets its wealth at the fair odds
-of ``p``: the wealth is multiplied by ``q / p`` if right and ``(1 - q) / (1 - p)`` if
-wrong, and guesses with ``q <= p`` are passed. If the claim is true the wealth is a
-supermartingale, so it ever reaches ``1 / alpha`` with chance at most alpha (Ville).
-Order, passing and stopping may depend on everything revealed.
+Before each coin is revealed the guesser states the probability ``q`` that the guess is
+right. Against a claim of epsilon, under which a guess is right with probability at most
+``p = e^epsilon / (1 + e^epsilon)`` whatever is known, it bets its wealth at the fair
+odds of ``p``: the wealth is multiplied by ``q / p`` if right and ``(1 - q) / (1 - p)``
+if wrong, and guesses with ``q <= p`` are passed. If the claim is true the wealth is a
+supermartingale, so it ever reaches ``1 / alpha`` with probability at most alpha
+(Ville). Order, passing and stopping may depend on everything revealed.
 
 With delta > 0 every guess is coupled with a coin of odds ``e^epsilon``; the couplings
-fail with a chance of at most ``m delta / (1 + e^epsilon)``, which is added.
+fail with a probability of at most ``m delta / (1 + e^epsilon)``, which is added.
 
 The wealth is not monotone in epsilon: the lower bound is the last epsilon of a fixed
 grid before the first that is not rejected. It may be read after every guess: the
-sequence is right at all times at once with chance ``1 - alpha``.
+sequence is right at all times at once with probability ``1 - alpha``.
 
 Reference: docs/explanation/adaptive-rules.md.
 """

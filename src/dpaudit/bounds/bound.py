@@ -174,7 +174,7 @@ class ClaimTest:
 
     Attributes:
         claim: What was claimed before the run.
-        p_value: Largest chance, if the claim is true, of evidence this strong.
+        p_value: Largest probability, if the claim is true, of evidence this strong.
         alpha: Largest p-value that refutes the claim.
     """
 
@@ -187,7 +187,7 @@ class ClaimTest:
 
     @property
     def refuted(self) -> bool:
-        """Whether the claim is refuted; wrongly so with chance at most ``alpha``."""
+        """Whether the claim is refuted; wrong with probability at most ``alpha``."""
         return self.p_value <= self.alpha
 
     def __str__(self) -> str:
@@ -293,7 +293,7 @@ class GameBound(ABC, Generic[R]):
         return lambda epsilon: self.log_p_value(reading, epsilon=epsilon, delta=delta)
 
     def one_event(self, reading: R, /) -> bool:  # noqa: ARG002 (some ask it)
-        """Return whether the p-values of all claims bound the chance of one event.
+        """Return whether the p-values of all claims bound the probability of one event.
 
         Then the least over the points of a curve is a p-value of the curve, without any
         charge for the many points. A test that differs from one claim to the next
@@ -482,9 +482,9 @@ def largest_rejected(
 ) -> LowerBound:
     """Bound epsilon from below by the largest one that is rejected.
 
-    For bounds whose p-values, at all epsilons, are bounds on the chance of one and the
-    same event "this much evidence or more": a mechanism that is (epsilon, delta)-DP is
-    so at every larger epsilon too, so any rejection refutes it.
+    For bounds whose p-values, at all epsilons, are bounds on the probability of one and
+    the same event "this much evidence or more": a mechanism that is (epsilon, delta)-DP
+    is so at every larger epsilon too, so any rejection refutes it.
     """
     rejected = _rejection(bound, reading, delta=delta, alpha=alpha)
     return _lower(bound, largest_yes(rejected), delta=delta, alpha=alpha)

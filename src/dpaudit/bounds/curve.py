@@ -1,56 +1,46 @@
-"""Bounds against whole privacy curves, and a bound on the whole curve.
+"""Tests of a whole privacy curve (f-DP), and a lower bound on the whole curve.
 
-Several points of a curve at once: the sharpest bound on a count, certified.
+A claim that is a curve implies (epsilon, delta(epsilon))-DP for every epsilon. Of ``m``
+canaries ``r`` were guessed, ``v`` correctly. Three p-values of one event, "``v``
+correct guesses or more", are available, and the smallest is valid too: choosing among
+them costs nothing.
 
-A claim that is a curve holds at all its points ``(epsilon_l, delta_l)``. The proof of
-the exact bound (a binomial Stein equation) works with any nonnegative numbers in the
-place of its solution, and with several points together: for ``y_lk >= 0``, ``k`` from 1
-to the number ``r`` of guesses, out of ``m`` canaries,
+*Pointwise*: the least exact p-value over all points of the curve.
+
+*Recursive* (Mahloujifar, Melis and Chaudhuri, algorithm 3): if the probabilities
+``p_i`` of exactly ``i`` correct guesses had a tail of tau, then the trade-off between
+correct and wrong guesses, averaged over canaries, forces more and more mass below, step
+by step; if it exceeds what there is, tau is refuted. Any trade-off curve will do.
+
+*Lines*: several points ``(epsilon_l, delta_l)`` together. The proof of the exact bound
+(a binomial Stein equation) works with any nonnegative numbers in place of its solution,
+and with several points: for ``y_lk >= 0``, ``k`` from 1 to ``r``,
 
     P[V >= v] <= z + m * sum over l of delta_l max_k y_lk,
     z = max over k of  1[k >= v] - sum over l of (k y_lk - e^epsilon_l (r - k) y_l,k+1).
 
 Which numbers are best is a linear program. Its solution need not be trusted: what is
 returned is the right-hand side, computed from the numbers. With enough points it is the
-largest chance that any mechanism with that curve can give.
-
-Reference: docs/explanation/exact-bound.md.
-
-Bounds against a whole privacy curve at once (f-DP).
-
-A claim that is a curve implies (epsilon, delta(epsilon))-DP for every epsilon. Three
-p-values for the same event, "this many right guesses or more", are at hand, and the
-smallest is valid too, without any charge for choosing:
-
-*Point-wise*: the least exact p-value over all points of the curve.
-
-*Recursive* (Mahloujifar, Melis and Chaudhuri, algorithm 3): if the chances ``p_i`` of
-exactly ``i`` right guesses had a tail of tau, then the trade-off between right and
-wrong guesses, averaged over canaries, forces more and more mass below, step by step; if
-it exceeds what there is, tau is refuted. Any trade-off curve will do.
-
-*Lines*: several points together, as above, by a linear program. It is the
-sharpest and takes seconds, so it is used only if asked for.
+largest probability that any mechanism with that curve can give. It is the sharpest of
+the three and takes seconds, so it is used only if asked for.
 
 Against a family of curves ordered by a parameter, the largest parameter that is
-rejected is a lower bound on the *parameter* (tier B). Read as epsilon it says something
-about the mechanism only if its curve belongs to the family.
+rejected is a lower bound on the *parameter* (``GaussianFamily``, tier B). Read as
+epsilon it is a statement about the mechanism only if its curve belongs to the family.
 
-Reference: https://arxiv.org/abs/2410.22235, theorem 3.1 and algorithm 3; point-wise:
-docs/explanation/exact-bound.md.
+Without a family, the exact p-value can be solved for delta (``CurveCertificate``): with
+confidence ``1 - alpha``, for *all* epsilons at once, the mechanism's delta at epsilon
+is at least
 
-A lower bound on the whole privacy curve, from one set of counts.
+    (alpha - beta) v b_v / (m beta (1 - beta))      wherever beta < alpha,
 
-Solving the exact p-value for delta: with confidence ``1 - alpha``, for *all* epsilons
-at once, the mechanism's delta at epsilon is at least
+with ``beta`` and ``b_v`` as in ``exact``. The many epsilons cost nothing: the p-value
+rises with delta and falls with ``v``, so "some true point of the curve is rejected" is
+the event that ``V`` reaches a certain count, and at that count one true point has a
+p-value of at most alpha.
 
-    (alpha - beta) v b_v / (m beta (1 - beta))      wherever beta < alpha.
-
-No charge for the many epsilons: the p-value rises with delta and falls with ``v``, so
-"some true point of the curve is rejected" is the event that ``V`` reaches a certain
-count, and at that count one true point has a p-value of at most alpha.
-
-Reference: docs/explanation/exact-bound.md.
+References: docs/explanation/exact-bound.md; for the recursion,
+https://arxiv.org/abs/2410.22235, theorem 3.1 and algorithm 3.
 """
 
 from collections.abc import Sequence
@@ -82,6 +72,10 @@ __all__ = [
 
 _MOST_GUESSES: Final = 4000  # beyond it the program is slow, and points gain little
 _ROUNDING: Final = 1e-11  # more than the certificate's arithmetic can lose
+_MU_FACTOR = 1.1  # times the mu of the other p-values; lines gain a few percent
+_HALVINGS = 6
+_LOG_P_TOLERANCE = 1e-6  # to the log of the recursion's p-value
+_HALVINGS_AT_ONCE = 5  # halvings that are asked at once
 
 
 def lines_log_p_value(counts: Counts, claim: Guarantee, *, lines: int) -> float:
@@ -196,12 +190,6 @@ def _best(
     return np.asarray(found.x[: lines * r].reshape(lines, r) / r)
 
 
-_MU_FACTOR = 1.1  # times the mu of the other p-values; lines gain a few percent
-_HALVINGS = 6
-_LOG_P_TOLERANCE = 1e-6  # to the log of the recursion's p-value
-_HALVINGS_AT_ONCE = 5  # halvings that are asked at once
-
-
 def curve_log_p_value(counts: Counts, claim: Guarantee) -> float:
     """Return the log of the smaller of both p-values of a curve."""
     pointwise = pointwise_log_p_value(counts, claim)
@@ -244,12 +232,13 @@ def pointwise_log_p_value(counts: Counts, claim: Guarantee) -> float:
 
 
 def recursion(counts: Counts, claim: Guarantee, *, log_tail: float) -> bool:
-    """Return whether a chance of ``e^log_tail`` for the counts is impossible.
+    """Return whether a probability of ``e^log_tail`` for the counts is impossible.
 
     Args:
         counts: What the guesser did.
         claim: The curve.
-        log_tail: Log of the chance, of as many right guesses or more, that is refuted.
+        log_tail: Log of the probability, of as many right guesses or more, that is
+            refuted.
     """
     return bool(_recursions(counts, claim, [log_tail])[0])
 
@@ -257,7 +246,7 @@ def recursion(counts: Counts, claim: Guarantee, *, log_tail: float) -> bool:
 def _recursions(
     counts: Counts, claim: Guarantee, log_tails: Sequence[float]
 ) -> NDArray[np.bool_]:
-    """Return what ``recursion`` says of each of many chances."""
+    """Return what ``recursion`` says of each of many probabilities."""
     check_at_once(counts, GaussianFamily.method)
     m, r, v = counts.canaries, counts.guesses, counts.correct
     least_rates = claim.complement_inverses()
@@ -350,7 +339,7 @@ class CurveCertificate:
 
     Attributes:
         counts: What the guesser did.
-        alpha: Chance that the certificate is wrong anywhere.
+        alpha: Probability that the certificate is wrong anywhere.
 
     Example:
         >>> counts = Counts(canaries=100_000, guesses=1510, correct=1439)

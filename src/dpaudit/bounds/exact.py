@@ -1,47 +1,39 @@
-"""Bounds on a count of right guesses: approximate privacy, pure privacy, many runs.
+"""Exact bounds on counts of correct guesses: approximate, pure, independent runs.
 
-The exact one-run bound for approximate differential privacy.
+A guesser names ``r`` of ``m`` fair coins, ``v`` of them correctly. Under a claim of
+(epsilon, delta)-DP each bound here compares ``v`` with the largest probability of so
+many correct guesses that any mechanism and any guesser can have. Throughout, ``p =
+e^epsilon / (1 + e^epsilon)``.
 
-Each of ``m`` canaries is included by a fair coin; the guesser names ``r`` of the
-coins, ``v`` rightly. Under (epsilon, delta)-DP the chance of that many right guesses
-is at most ``beta + m delta beta (1 - beta) / (v b_v)``, where ``beta`` is the tail and
-``b_v`` the mass at ``v`` of a binomial with success probability
-``e^epsilon / (1 + e^epsilon)``; some mechanism attains it. The proof solves the
-binomial's Stein equation and swaps each coin once.
+*One run* (``Exact``). All guesses are made at once, from one output. The probability of
+``v`` correct guesses or more is at most ``beta + m delta beta (1 - beta) / (v b_v)``,
+where ``beta`` is the tail and ``b_v`` the mass at ``v`` of Bin(r, p); some mechanism
+attains it. The proof solves the binomial's Stein equation and swaps each coin once. It
+holds for every mechanism and every guesser that sees the whole output and makes no more
+than ``r`` guesses, a number fixed before the run.
 
-Valid for every mechanism and every guesser that sees the whole output at once and
-makes no more than ``r`` guesses, a number fixed before the run.
+*One run at delta = 0* (``Pure``). Given the output and the coins before it, a coin is
+guessed correctly with probability at most ``p``; so the correct guesses are
+stochastically fewer than Bin(r, p), and a binomial tail is a p-value. The lower limit
+on epsilon is Clopper's and Pearson's limit on a rate, as log-odds: a beta quantile. As
+this holds given the output, the number of guesses may depend on the output too.
 
-Reference: docs/explanation/exact-bound.md; for the game, Steinke, Nasr and Jagielski,
-https://arxiv.org/abs/2305.08846.
+*Independent runs* (``Classic``). Each run has one coin: it decides which of two
+neighbouring data sets the mechanism sees, and the guesser names it or abstains. The
+output of any (epsilon, delta)-DP run can be simulated from this: with probability delta
+the coin itself, otherwise a randomised response to it. So of ``r`` guesses about ``n``
+runs, those about revealed coins are certainly correct, at most ``K ~ Bin(n, delta)`` of
+them, and each other one with probability at most ``p``. The correct guesses are
+stochastically fewer than ``min(K, r)`` and a binomial of the rest. The guesser that
+names revealed coins first attains it, so this is exact too, and delta costs less than
+in one run: there is no ``m delta``. It holds for guessers that see the outputs of all
+runs before they guess.
 
-The one-run bound for pure differential privacy.
-
-Given the output and the coins before it, a coin is guessed rightly with chance at most
-``e^epsilon / (1 + e^epsilon)``; so the right guesses are stochastically fewer than
-binomial, and a binomial tail is a p-value. Its lower limit on epsilon is Clopper's and
-Pearson's limit on a rate, as log-odds: a beta quantile.
-
-Valid for every mechanism. As it holds given the output, the number of guesses may
-depend on the output too.
-
-Reference: Steinke, Nasr and Jagielski, https://arxiv.org/abs/2305.08846, section 5.
-
-The bound for classic auditing: one coin per run, many independent runs.
-
-In each run the mechanism sees one of two neighbouring data sets, by a fair coin, and
-the guesser names it or passes. Whatever an (epsilon, delta)-DP run shows can be made
-from this: with chance delta its coin, otherwise a randomised response to it. So of
-``r`` guesses about ``n`` runs those about coins given away are right for certain, at
-most ``K ~ Bin(n, delta)`` of them, and each other one with chance at most
-``e^epsilon / (1 + e^epsilon)``. The right guesses are stochastically fewer than
-``min(K, r)`` and a binomial of the rest. The guesser that names coins given away first
-attains it, so that this is exact too; delta costs less than in one run: there is no
-``m delta``. It holds for guessers that see the output of every run before they guess.
-
-Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, algorithm 2;
-Jagielski, Ullman and Oprea, https://arxiv.org/abs/2006.07709; for what a run can be
-made from, Kairouz, Oh and Viswanath, https://arxiv.org/abs/1311.0776, theorem 3.4.
+References: docs/explanation/exact-bound.md; for the game and the pure bound, Steinke,
+Nasr and Jagielski, https://arxiv.org/abs/2305.08846, section 5; for independent runs,
+Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, algorithm 2, and
+Jagielski, Ullman and Oprea, https://arxiv.org/abs/2006.07709; for what simulates a run,
+Kairouz, Oh and Viswanath, https://arxiv.org/abs/1311.0776, theorem 3.4.
 """
 
 from collections.abc import Callable
@@ -125,8 +117,8 @@ whatever the program does; method exact, tier A)
             delta: Claimed delta.
 
         Returns:
-            The largest chance, over all (epsilon, delta)-DP mechanisms and guessers,
-            of as many correct guesses or more.
+            The largest probability, over all (epsilon, delta)-DP mechanisms and
+            guessers, of as many correct guesses or more.
         """
         return probability(self.log_p_value(counts, epsilon=epsilon, delta=delta))
 

@@ -124,7 +124,7 @@ def test_claim(
     Args:
         claim: What the mechanism is claimed to satisfy.
         reading: What was guessed.
-        alpha: Chance of refuting a true claim that is accepted.
+        alpha: Probability of refuting a true claim that is accepted.
         bound: Another bound than that of the reading's game, if it holds for it.
 
     Example:

@@ -1,24 +1,21 @@
-"""Ceilings, and the accuracy that refutes a claim.
+"""What an audit of a number of guesses can detect, before or after it is made.
 
-What an audit could show at best, before it is run.
+*Ceiling of a design*: the bound if every guess were correct.
 
-*Of a design*: the bound if every guess were right.
+*Ceiling of a mechanism*: let ``M'`` run ``M`` with probability ``w`` and be silent
+otherwise. All its deltas are ``w`` times those of ``M``, and with probability ``w`` the
+two cannot be told apart. A test of (epsilon, delta) at level alpha may reject ``M'``
+with ``w = delta / delta_M(epsilon)`` only with probability alpha, hence rejects ``M``
+with probability at most ``alpha / w``. So no valid one-run audit reliably certifies
+more than the mechanism's epsilon at ``delta / alpha``; with ``k`` independent runs, at
+``delta / alpha^(1/k)``. What reports more assumes more.
 
-*Of the mechanism*: let ``M'`` run ``M`` with chance ``w`` and say nothing otherwise.
-All its deltas are ``w`` times those of ``M``, and with chance ``w`` nothing tells them
-apart. A test of (epsilon, delta) at level alpha may reject ``M'`` with ``w = delta /
-delta_M(epsilon)`` only with power alpha, hence rejects ``M`` with chance at most
-``alpha / w``. So no valid one-run audit reliably certifies more than the mechanism's
-epsilon at ``delta / alpha``; with ``k`` independent runs, at ``delta / alpha^(1/k)``.
-What reports more assumes more.
+*Accuracy that refutes a claim*: more correct guesses never speak less against a claim,
+so a claim is refuted from some number of correct guesses on. How accurate guesses must
+be to reach it with a given power needs no model of the mechanism: it is a property of
+the binomial distribution.
 
 Reference: docs/explanation/ceilings.md.
-
-How strong a test of a claim is, before or after it was made.
-
-More right guesses never speak less against a claim, so a claim is refuted from some
-number of right guesses on. How accurate guesses must be to get there with a given
-chance needs no model of the mechanism: it is a property of the binomial law.
 """
 
 from dataclasses import replace
@@ -109,7 +106,7 @@ def least_refuting(
         claim: What is tested.
         canaries: Canaries of the design, guessed or not.
         guesses: Guesses of the design.
-        alpha: Chance of refuting a true claim.
+        alpha: Probability of refuting a true claim.
         bound: For guesses that are not made all at once: the bound for how they are.
 
     Example:
@@ -143,14 +140,14 @@ def accuracy_caught(
     """Return how accurate independent guesses must be to refute a claim.
 
     It is the smallest success probability ``a``, rounded up, with which Bin(guesses, a)
-    refutes with the given chance; None if not even guesses that are all right do.
+    refutes with the given probability; None if not even guesses that are all right do.
     Guesses that were not made are not among these, and count as wrong.
 
     Args:
         claim: What is tested.
         canaries: Canaries of the design, guessed or not.
         guesses: Guesses of the design.
-        alpha: Chance of refuting a true claim.
+        alpha: Probability of refuting a true claim.
         power: How surely the claim must be refuted.
         bound: For guesses that are not made all at once: the bound for how they are.
         abstained: How many of the guesses were not made.

@@ -3,12 +3,12 @@
 Canaries are ordered by confidence, an order that only the output decides. The bound
 looks at the most confident ``k_1``, then ``k_2``, ..., of them, and asks at each look
 how surprising so many right guesses are. The smallest of these p-values, each divided
-by a weight fixed beforehand, is judged by the exact chance that independent guesses
-would do as well at *some* look; so looking many times is paid for, but no more than
-needed.
+by a weight fixed beforehand, is judged by the exact probability that independent
+guesses would do as well at *some* look; so looking many times is paid for, but no more
+than needed.
 
 With delta > 0 each look alone would be charged for delta. Here delta is paid once: the
-chance rises by at most ``m delta`` times the largest Stein solution of the shells
+probability rises by at most ``m delta`` times the largest Stein solution of the shells
 between looks. The smallest look sets that price, so at each epsilon it is chosen, from
 ``m``, delta and alpha alone, large enough for the price to leave room.
 
@@ -49,8 +49,8 @@ _STEP = 0.01  # the grid of epsilons on which bounds are reported
 _FIRST_LEVEL = 0.012  # the smallest look can reach at least this p-value
 _PRICE_SHARE = 0.7  # of alpha, at most, goes to delta
 _LARGEST_STEIN = 0.63  # of sqrt((1 - p) / (p k)); see docs/explanation/ranked-bound.md
-_UNION_BELOW = 1e-10  # below this a union over the looks replaces the exact chance
-_ROUNDED_UP = 1e-11  # by how much ``crossing`` may exceed the chance
+_UNION_BELOW = 1e-10  # below this a union over the looks replaces the exact probability
+_ROUNDED_UP = 1e-11  # by how much ``crossing`` may exceed the probability
 _MULTIPLES = np.append(1.0, 1.5 * 2.0 ** np.arange(1, 64))  # looks, over the first
 _WEIGHTS = np.maximum(0.5 ** np.arange(64), 0.02)
 
@@ -148,14 +148,14 @@ class _Test:
         k = looks.tolist()
         found = crossing(k, thresholds(k, epsilon, levels), epsilon)
         # Far out the union over looks is smaller, and higher thresholds change the
-        # price by less than their chance times a shell's cap: far below 1e-9.
+        # price by less than their probability times a shell's cap: far below 1e-9.
         chance = min(found.probability, level * float(weights.sum()))
         return min(1.0, chance + self._slack * (found.price + 1e-9))
 
     def clearly_rejects(self, epsilons: NDArray[np.float64]) -> NDArray[np.bool_]:
         """Decide what ``p_value`` would, where upper bounds of it already suffice.
 
-        The chance is bounded by the union over looks, the price by what shells can
+        The probability is bounded by the union over looks, the price by what shells can
         cost: at first roughly, as that takes no time and mostly suffices.
         """
         looks, number = self._looks(epsilons)
@@ -204,14 +204,15 @@ class _Test:
         number: NDArray[np.int64],
         epsilons: NDArray[np.float64],
     ) -> NDArray[np.float64]:
-        """Return a bound on the chance that some look is as surprising as was seen.
+        """Bound the probability that some look is as surprising as was seen.
 
         It is the sum of the levels of all looks, or, where that may decide, of the
         largest tails that are attained within them.
         """
         right, weights = self._right[looks], _WEIGHTS[: looks.shape[1]]
         odds = epsilons[:, np.newaxis]
-        # Any look gives a bound; the most surprising one is guessed by a normal law.
+        # Any look gives a bound; the most surprising one is guessed by a normal
+        # distribution.
         p, q = special.expit(odds), special.expit(-odds)
         surprise = (right - looks * p) / np.sqrt(looks * p * q)
         best = (special.log_ndtr(-surprise) - np.log(weights)).argmin(axis=1)

@@ -452,13 +452,13 @@ class Rounds(Reading):
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Bets(Reading):
-    """Single guesses in the order they were made, each with the chance it was given.
+    """Single guesses in the order they were made, each with its stated probability.
 
     Attributes:
         canaries: Canaries decided by a fair coin each, independently.
         right: Whether each guess matched the coin.
-        stakes: The chance of being right that the guesser gave each guess before its
-            coin was revealed; it may use every coin revealed before.
+        stakes: The probability of being right that the guesser gave each guess before
+            its coin was revealed; it may use every coin revealed before.
     """
 
     canaries: int

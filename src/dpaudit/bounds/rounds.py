@@ -12,17 +12,17 @@ run (Stouffer). Ties are broken by uniforms from committed randomness, which the
 cannot know before the round's guesses are in. What a round does not use of its share,
 an empty one all of it, is left to committed chance at the end, as it must be: leaving
 the round out together with its share is not valid. Where more than half would be
-chance, the claim is not rejected, so that luck alone refutes nothing.
+probability, the claim is not rejected, so that luck alone refutes nothing.
 
 What delta can add. Without further rules every guess is coupled with a coin of chance
-``p``; the couplings fail with a chance of at most ``m delta / (1 + e^epsilon)``, which
-is added. With a ``jump``, two things are fixed beforehand: canary ``i`` is played in
-round ``i`` modulo the number of rounds, and no right guess may raise the sum by more
+``p``; the couplings fail with a probability of at most ``m delta / (1 + e^epsilon)``,
+which is added. With a ``jump``, two things are fixed beforehand: canary ``i`` is played
+in round ``i`` modulo the number of rounds, and no right guess may raise the sum by more
 than ``jump``: scores are limited, and a round of few guesses uses less than its share
 (how much is known before its coins are). After round ``r`` the sum still waits for
 independent normals of variance ``rest_r`` or more, so one guess of that round decides
-with a chance no larger than that of a normal of that variance to fall into an interval
-of length ``jump`` around its mean, and delta adds at most
+with a probability no larger than that of a normal of that variance to fall into an
+interval of length ``jump`` around its mean, and delta adds at most
 
     delta / (1 + e^epsilon) * sum over canaries of 2 Phi(jump / (2 sqrt(rest_r))) - 1.
 
@@ -161,7 +161,7 @@ def rounds_price(
     epsilon: float,
     delta: float,
 ) -> float:
-    """Return what delta can add to the chance that a true claim is rejected.
+    """Return what delta can add to the probability that a true claim is rejected.
 
     Args:
         canaries: How many canaries the game has.

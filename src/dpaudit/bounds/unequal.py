@@ -6,20 +6,20 @@ the right guesses are dominated by two binomial counts, one for guesses "in" and
 guesses "out". Guessing "in" where most are in is no evidence, and here it is none.
 
 With delta > 0 each guess is coupled with such a coin; a canary's coupling fails with
-chance at most ``delta (pi (1 - p_in) + (1 - pi) (1 - p_out))``. If the output decided
-on how many guesses are "in" and "out", that is added for all canaries. If both numbers
-were fixed before the run it is added times the chance that one guess decides over the
-count, averaged over all degrees of mixing the coins with fresh ones, as for weighted
-guesses: at most ``0.938 / sqrt(s)``, where ``s`` is the variance of the count of the
-others.
+probability at most ``delta (pi (1 - p_in) + (1 - pi) (1 - p_out))``. If the output
+decided on how many guesses are "in" and "out", that is added for all canaries. If both
+numbers were fixed before the run it is added times the probability that one guess
+decides over the count, averaged over all degrees of mixing the coins with fresh ones,
+as for weighted guesses: at most ``0.938 / sqrt(s)``, where ``s`` is the variance of the
+count of the others.
 
-If both numbers of guesses are fixed before the run, both parts bound the chance of one
-event, "so many right or more", at every epsilon. If the output decided on the split,
-the p-value at one epsilon holds too: given the output the split is what it is, the
-coins that the guesses are coupled with are independent with its chances, and what is
-added for failed couplings does not depend on it. But the event then differs from one
-output to the next, and which epsilon rejects it may differ too; so epsilons are tested
-one after the other, on a fixed grid.
+If both numbers of guesses are fixed before the run, both parts bound the probability of
+one event, "so many right or more", at every epsilon. If the output decided on the
+split, the p-value at one epsilon holds too: given the output the split is what it is,
+the coins that the guesses are coupled with are independent with its probabilities, and
+what is added for failed couplings does not depend on it. But the event then differs
+from one output to the next, and which epsilon rejects it may differ too; so epsilons
+are tested one after the other, on a fixed grid.
 
 Reference: docs/explanation/exact-bound.md, unequal inclusion.
 """
@@ -82,7 +82,7 @@ class UnequalCoins(GameBound[Unequal]):
 
 
 def _price(counts: Unequal, odds_in: float, odds_out: float) -> float:
-    """Return what a canary's delta can add to the chance of so many right guesses."""
+    """Return what a canary's delta can add to the probability of the tail."""
     pi, price = counts.inclusion, 0.0
     made = (counts.guesses_in, counts.guesses_out)
     wrong = special.expit([-odds_in, -odds_out])  # 1 - p of either kind

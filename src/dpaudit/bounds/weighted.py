@@ -1,46 +1,37 @@
 """Bounds on weighted guesses, made at once or one after the other.
 
-The bound for weighted guesses: the surer a guess, the more it counts.
+Confident guesses may count more. Guesses fall into classes; a correct guess adds its
+class's weight to the score. At delta = 0 the score is dominated by the same weighted
+sum of independent coins of success probability ``p = e^epsilon / (1 + e^epsilon)``, and
+the tail of that sum is a p-value. The two bounds differ in how guesses enter a class,
+and in the price of delta.
 
-All guesses are made at once. They fall into classes, by an order that only the output
-decides; a right guess of a class adds the class's weight. Given the output, right
-guesses are dominated by independent coins of success probability
-``p = e^epsilon / (1 + e^epsilon)``, so at delta = 0 the tail of the same weighted sum
-of such coins is a p-value.
+*All at once* (``WeightedGuesses``). The classes follow an order that only the output
+decides, and the domination holds given the output. With delta > 0 the tail rises by at
+most ``m delta Y``, where ``Y`` bounds the Stein solution of a weighted sum: ``(1 - p)``
+times the probability, averaged over all degrees of mixing given coins with fresh ones,
+that one guess decides. If the class sizes were fixed before the run, that probability
+is small in a large class: a sum of ``N`` such coins hits any one value with probability
+at most ``0.4689`` over its standard deviation (Baillon, Cominetti and Vaisman 2016),
+which gives ``Y <= 0.938 c sqrt(e^-epsilon / N)``, ``c`` being the ratio of weights
+rounded up. If the output decided the sizes, only ``Y <= 1 - p`` holds. If all is fixed,
+or delta is 0, the p-values bound the probability of one event, "this much weight or
+more", at every epsilon, so the largest epsilon that is rejected counts. Otherwise
+different outputs may favour different epsilons, and the bound is the last of a grid
+before the first that is not rejected.
 
-With delta > 0 the tail rises by at most ``m delta Y``, where ``Y`` bounds the Stein
-solution of a weighted sum: ``(1 - p)`` times the chance, averaged over all degrees of
-mixing given coins with fresh ones, that one guess decides. If the class sizes were
-fixed before the run, that chance is small in a large class: a sum of ``N`` such coins
-hits any one value with chance at most ``0.4689`` over its standard deviation (Baillon,
-Cominetti and Vaisman 2016), which gives ``Y <= 0.938 c sqrt(e^-epsilon / N)``, ``c``
-being the ratio of weights rounded up. If the output decided the sizes, only ``Y <= 1 -
-p`` holds.
+*In turn* (``AdaptiveSlots``). Before the run a number of slots of each weight is fixed.
+An adaptive guesser, who learns each coin after its guess, puts every guess into an
+unused slot before its coin is revealed; slots left over count as wrong. Given the past
+a guess is correct with probability at most ``p``, so it can be coupled with a coin of
+that probability that is independent of the slot's choice; and a sequence of independent
+coins stays one if it is rearranged by choices that look only at the past. With delta >
+0 the couplings fail with a probability of at most ``m delta / (1 + e^epsilon)``, which
+is added; the price of ``WeightedGuesses`` is not proved here. As weights and sizes are
+fixed, the p-values bound one event at every epsilon.
 
-If all is fixed, or delta is 0, the p-values bound the chance of one event, "this much
-weight or more", at every epsilon, so the largest epsilon that is rejected counts.
-Otherwise different outputs may favour different epsilons, and the bound is the last of
-a grid before the first that is not rejected.
-
-Reference: docs/explanation/weighted-bound.md.
-
-The bound for adaptive guesses in slots: so many of each weight, fixed beforehand.
-
-Before the run a number of slots of each weight is fixed. An adaptive guesser, who
-learns each coin after its guess, puts every guess into an unused slot before its coin
-is revealed; slots left over count as wrong. Given the past a guess is right with chance
-at most ``p = e^epsilon / (1 + e^epsilon)``, so it can be coupled with a coin of that
-chance that is independent of the slot's choice; and a sequence of independent coins
-stays one if it is rearranged by choices that look only at the past. So the score is
-dominated by the same weights on independent coins, whose exact tail is a p-value.
-
-With delta > 0 the couplings fail with a chance of at most ``m delta / (1 +
-e^epsilon)``, which is added. The price of ``WeightedGuesses``, which is for guesses
-made all at once, is not proved here.
-
-As weights and sizes are fixed, the p-values bound one event at every epsilon.
-
-Reference: docs/explanation/adaptive-rules.md.
+References: docs/explanation/weighted-bound.md; for slots,
+docs/explanation/adaptive-rules.md.
 """
 
 from dataclasses import dataclass
@@ -107,7 +98,7 @@ whatever the program does; method weighted, tier A)
 def most_decides(variance: float) -> float:
     """Return the most that one guess decides, on average over degrees of mixing.
 
-    That is the mean over ``u`` of the chance that a count of independent coins, of
+    That is the mean over ``u`` of the probability that a count of independent coins, of
     variance ``(1 - u) variance`` or more, has one given value.
     """
     return min(1.0, 2 * _CONCENTRATION / sqrt(variance)) if variance > 0 else 1.0

@@ -1,14 +1,14 @@
-"""What a count says about one of its coins, as a law: plain or with noise.
+"""What a count says about one of its coins, as a distribution: plain or with noise.
 
 *No noise, or geometric noise.* The loss of a coin, given the count of ``s`` coins, is
 the same for all of them. Without noise the log-odds are ``ln(o / (s - o))`` at the
 count ``o``, as a share ``o / s`` of the coins are ones.
 
 With noise the other ``s - 1`` coins make ``c(z) = E g(z - B)``, ``B ~ Bin(s-1, 1/2)``,
-the chance of output ``z`` if the coin is zero and ``c(z - 1)`` if it is one. Geometric
-noise splits ``c`` into the part from counts up to ``z`` and the part from above,
-running sums of ``e^(epsilon b)`` and ``e^(-epsilon b)``; beyond [0, s] the loss is
-epsilon, so infinitely many outputs are one value. Losses rise with the distance of
+the probability of output ``z`` if the coin is zero and ``c(z - 1)`` if it is one.
+Geometric noise splits ``c`` into the part from counts up to ``z`` and the part from
+above, running sums of ``e^(epsilon b)`` and ``e^(-epsilon b)``; beyond [0, s] the loss
+is epsilon, so infinitely many outputs are one value. Losses rise with the distance of
 ``z`` from ``s / 2`` and mirror each other there.
 
 Reference: Keinan, Shenfeld and Ligett, Lemma "Privacy Loss of Count",
@@ -25,16 +25,16 @@ b] e^(-epsilon (k - b))`` from ``b <= k`` and ``high_k`` the same from above. So
 each cell the odds are a ratio of two linear functions of ``u = e^(2 epsilon v)``; to
 find where the loss passes ``t``, find the cell and solve for ``u``. Loss and output
 rise together, and the output is symmetric about ``s / 2``, so ``P[|l| >= t]`` is twice
-the chance that the noisy count lies above. Outside [0, s] the loss is epsilon: the law
-ends with a jump there.
+the probability that the noisy count lies above. Outside [0, s] the loss is epsilon: the
+distribution ends with a jump there.
 
 *Gaussian noise.* Given the noisy count ``x`` of ``s`` coins, the count ``N`` has
 weights ``P[N] phi((x - N) / sigma)``, and a coin is a one with probability ``E[N | x] /
 s``: the odds are ``E[N | x] / E[s - N | x]``, two sums of positive terms. They rise
-with ``x``, and the law of ``x`` is symmetric about ``s / 2``, so ``P[|l| >= t]`` is
-twice the chance that ``x`` lies above the point where the log-odds pass ``t``. That
-point is found by Newton's steps, kept inside a bracket that each step narrows; the
-slope of the log-odds is ``(E[N | x, one] - E[N | x, zero]) / sigma^2``.
+with ``x``, and the distribution of ``x`` is symmetric about ``s / 2``, so ``P[|l| >=
+t]`` is twice the probability that ``x`` lies above the point where the log-odds pass
+``t``. That point is found by Newton's steps, kept inside a bracket that each step
+narrows; the slope of the log-odds is ``(E[N | x, one] - E[N | x, zero]) / sigma^2``.
 
 The bracket reaches to where the tail is below 1e-30, by the sub-Gaussian bound
 ``exp(-y^2 / (2 (s / 4 + sigma^2)))`` or by the largest count; beyond, the tail is 0.
@@ -62,10 +62,19 @@ __all__ = [
 ]
 
 _SMALLEST = 5e-324  # what can happen must not be rounded to what cannot
+_MOST_BREAKS = 256
+_REACH = sqrt(2 * 30 * log(10))  # deviations to a tail of 1e-30
+_SPREAD = 22.0  # counts further off have no weight for any x in reach
+_CELLS = 512
+_STEPS = 80
+_CHUNK = 1 << 20
+_PIECES = 12
+_MOST_PIECES = 128
+Floats: TypeAlias = NDArray[np.float64]
 
 
 def noiseless_loss(size: int) -> DiscreteLoss:
-    """Return the law of the loss through the count of ``size`` coins.
+    """Return the distribution of the loss through the count of ``size`` coins.
 
     Example:
         >>> loss = noiseless_loss(3)  # counts 1 or 2; 0 or 3
@@ -80,7 +89,7 @@ def noiseless_loss(size: int) -> DiscreteLoss:
 
 
 def geometric_loss(size: int, epsilon: float) -> DiscreteLoss:
-    """Return the law of the loss through a count with two-sided geometric noise.
+    """Return the loss distribution of a count with two-sided geometric noise.
 
     Example:
         >>> loss = geometric_loss(1, 2.0)  # outputs up to 0 or from 1: a loss of 2
@@ -93,8 +102,8 @@ def geometric_loss(size: int, epsilon: float) -> DiscreteLoss:
     values = np.append(log_mix[z] - log_mix[z + 1], epsilon)
     inner = np.exp(np.logaddexp(log_mix[z], log_mix[z + 1]) - log(2))
     inner *= np.where(2 * z == size, 1, 2)
-    # P[z >= s]: the noise is at least s - N, with chance e^(-epsilon (s - N)) / (1 +
-    # e^-epsilon); N = B + 1 or B.
+    # P[z >= s]: the noise is at least s - N, with probability e^(-epsilon (s - N)) / (1
+    # + e^-epsilon); N = B + 1 or B.
     beyond = 2 * np.exp(mixed_sides(size, epsilon)[0][-2]) / (1 + np.exp(-epsilon))
     probabilities = np.maximum(np.append(inner, beyond), _SMALLEST)
     return rising(np.clip(values, 0.0, epsilon), probabilities)
@@ -120,17 +129,14 @@ def mixed_sides(
 def rising(
     values: NDArray[np.float64], probabilities: NDArray[np.float64]
 ) -> DiscreteLoss:
-    """Return the law with equal values joined and rounding spread over all chances."""
+    """Return a distribution of sorted values, equal ones joined, that adds up to 1."""
     sizes, where = np.unique(values, return_inverse=True)
     joined = np.bincount(where, weights=probabilities)
     return DiscreteLoss(values=sizes, probabilities=joined / joined.sum())
 
 
-_MOST_BREAKS = 256
-
-
 def laplace_loss(size: int, epsilon: float) -> SmoothLoss:
-    """Return the law of the loss through a count of ``size`` coins.
+    """Return the distribution of the loss through a count of ``size`` coins.
 
     Example:
         >>> loss = laplace_loss(1, 2.0)
@@ -224,19 +230,8 @@ def _log_difference(
         return larger + np.log(-np.expm1(gap))
 
 
-_REACH = sqrt(2 * 30 * log(10))  # deviations to a tail of 1e-30
-_SPREAD = 22.0  # counts further off have no weight for any x in reach
-_CELLS = 512
-_STEPS = 80
-_CHUNK = 1 << 20
-_PIECES = 12
-_MOST_PIECES = 128
-
-Floats: TypeAlias = NDArray[np.float64]
-
-
 def gaussian_loss(size: int, sigma: float) -> SmoothLoss:
-    """Return the law of the loss through a count of ``size`` coins.
+    """Return the distribution of the loss through a count of ``size`` coins.
 
     Example:
         >>> loss = gaussian_loss(1, 1.0)

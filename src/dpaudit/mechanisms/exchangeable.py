@@ -35,7 +35,7 @@ __all__ = ["SAFE", "ExchangeablePosterior", "log_fair", "log_sum"]
 
 _CHUNK = 1 << 21  # likelihoods looked at together
 SAFE = 1e-280  # sums above it have lost nothing that counts to underflow
-_FEW = 1024  # coins whose law is kept, eight megabytes in all
+_FEW = 1024  # coins whose distribution is kept, eight megabytes in all
 
 
 @final

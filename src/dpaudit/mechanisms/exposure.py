@@ -2,14 +2,14 @@
 
 ``NameAndShame`` publishes one element chosen uniformly: no output exposes more than
 one, so a guesser that must guess many learns nothing about most. ``AllOrNothing`` runs
-another mechanism with some chance and is silent otherwise: what goes wrong goes wrong
-for all, but a single run seldom sees it. They are the paper's examples of the gaps of
-elements and of outputs. Neither is epsilon-DP for any epsilon, but both have a delta:
-an element that is published with chance 1 / n, or a mechanism that runs with chance
-``w``, moves no more than that much probability.
+another mechanism with some probability and is silent otherwise: what goes wrong goes
+wrong for all, but a single run seldom sees it. They are the paper's examples of the
+gaps of elements and of outputs. Neither is epsilon-DP for any epsilon, but both have a
+delta: an element that is published with probability 1 / n, or a mechanism that runs
+with probability ``w``, moves no more than that much probability.
 
 More precisely, all-or-nothing scales the whole privacy curve: its outputs other than
-silence have ``w`` times their chances, so ``delta(epsilon)`` becomes ``w
+silence have ``w`` times their probabilities, so ``delta(epsilon)`` becomes ``w
 delta(epsilon)`` at every epsilon of zero or more, and no pair is lost.
 
 Reference: Keinan, Shenfeld and Ligett, appendix "Gaps", Definitions "Name And Shame"
@@ -84,7 +84,7 @@ class NameAndShame:
         return data[rng.integers(self.elements)]
 
     def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the chances of naming each element with -1, then with +1."""
+        """Return the probabilities of naming each element with -1, then with +1."""
         shamed = np.asarray(data) > 0
         return np.concatenate([~shamed, shamed]) / len(shamed)
 
@@ -110,7 +110,7 @@ class NameAndShame:
         return FixedPosterior(self.log_odds(output))
 
     def loss_distribution(self, elements: int) -> LossDistribution:
-        """Return the law of the losses: one element of all is known for certain."""
+        """Return the loss distribution: one element of all is known for certain."""
         kind = Kind(probability=1.0, groups=1, size=1, loss=_CERTAIN)
         return LossDistribution(elements=elements, kinds=(kind,))
 
@@ -145,7 +145,7 @@ class Identity:
         return np.array(data)
 
     def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the chance of each of the 2^n outputs, which is 0 or 1."""
+        """Return the probability of each of the 2^n outputs, which is 0 or 1."""
         return product_distribution([np.array([1.0 - bit, bit]) for bit in data])
 
     def outputs(self, elements: int) -> Sequence[NDArray[Any]]:
@@ -161,7 +161,7 @@ class Identity:
         return FixedPosterior(self.log_odds(output))
 
     def loss_distribution(self, elements: int) -> LossDistribution:
-        """Return the law of the losses: all elements are known for certain."""
+        """Return the distribution of the losses: all elements are known for certain."""
         kind = Kind(probability=1.0, groups=elements, size=1, loss=_CERTAIN)
         return LossDistribution(elements=elements, kinds=(kind,))
 
@@ -173,7 +173,7 @@ class Identity:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllOrNothing:
-    """Run a mechanism with some chance; otherwise publish None.
+    """Run a mechanism with some probability; otherwise publish None.
 
     It offers what the mechanism inside offers: its other capabilities are properties
     that are absent (``hasattr`` says so) where the inner mechanism lacks them.
@@ -204,7 +204,7 @@ class AllOrNothing:
 
     @property
     def guarantee(self) -> Guarantee:
-        """The inner curve, scaled; (0, chance)-DP if the inner one has none."""
+        """The inner curve, scaled; (0, probability)-DP if the inner one has none."""
         return _scaled(getattr(self.inner, "guarantee", NOTHING), self.probability)
 
     @property
@@ -221,7 +221,7 @@ class AllOrNothing:
 
     @property
     def distribution(self) -> Callable[[NDArray[Any]], NDArray[np.float64]]:
-        """From data to the chances of the inner outputs, then of None."""
+        """From data to the probabilities of the inner outputs, then of None."""
         inner = self.inner.distribution
         return lambda data: np.append(
             self.probability * inner(data), 1 - self.probability
@@ -254,7 +254,7 @@ class AllOrNothing:
 
     @property
     def loss_distribution(self) -> Callable[[int], LossDistribution]:
-        """From a number of elements to the law of their losses."""
+        """From a number of elements to the distribution of their losses."""
         inner = self.inner.loss_distribution
 
         def loss_distribution(elements: int) -> LossDistribution:
@@ -286,7 +286,7 @@ class AllOrNothing:
 
 
 def _scaled(guarantee: Guarantee, probability: float) -> Guarantee:
-    """Return the guarantee with every delta multiplied by a chance.
+    """Return the guarantee with every delta multiplied by a probability.
 
     Between its points a guarantee is what they imply, a line in ``e^epsilon``, and
     lines stay lines; left of its first point it is no chord, so 0 becomes a point.

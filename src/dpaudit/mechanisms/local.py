@@ -82,7 +82,7 @@ class LocalRandomisedResponse:
         return kept
 
     def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the chance of each of the 2^n outputs."""
+        """Return the probability of each of the 2^n outputs."""
         keep = np.where(np.asarray(data)[:, None] == [-1, 1], 1, -1)
         return product_distribution(list(special.expit(keep * self.epsilon)))
 
@@ -99,7 +99,7 @@ class LocalRandomisedResponse:
         return FixedPosterior(self.log_odds(output))
 
     def loss_distribution(self, elements: int) -> LossDistribution:
-        """Return the law of the losses of this many elements."""
+        """Return the distribution of the losses of this many elements."""
         always = DiscreteLoss(values=np.array([self.epsilon]), probabilities=np.ones(1))
         return _each_alone(elements, always)
 
@@ -151,7 +151,7 @@ class LocalLaplace:
         return FixedPosterior(self.log_odds(output))
 
     def loss_distribution(self, elements: int) -> LossDistribution:
-        """Return the law of the losses of this many elements."""
+        """Return the distribution of the losses of this many elements."""
         top = self.epsilon
         loss = SmoothLoss(tail_at=self._tail_at, breaks=(0.0, top), supremum=top)
         return _each_alone(elements, loss)
@@ -211,7 +211,7 @@ class LocalGaussian:
         return FixedPosterior(self.log_odds(output))
 
     def loss_distribution(self, elements: int) -> LossDistribution:
-        """Return the law of the losses of this many elements."""
+        """Return the distribution of the losses of this many elements."""
         mu = 1 / self.sigma
         # The loss is normal with mean mu^2 / 2 and deviation mu; 12 deviations off its
         # tail is below 1e-32.
@@ -231,6 +231,6 @@ class LocalGaussian:
 
 
 def _each_alone(elements: int, loss: Loss) -> LossDistribution:
-    """Return the law of elements that lose independently of each other."""
+    """Return the distribution of elements that lose independently of each other."""
     kind = Kind(probability=1.0, groups=elements, size=1, loss=loss)
     return LossDistribution(elements=elements, kinds=(kind,))

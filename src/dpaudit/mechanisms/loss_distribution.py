@@ -1,12 +1,13 @@
-"""The law of the distributional privacy loss, in the form that theory computes with.
+"""Distributions of the distributional privacy loss, as theory computes with them.
 
 For the families here the losses of all ``n`` elements, given the output, have a simple
-shape: with some chance the output is of a certain kind; then the elements fall into
-independent groups with one law, the members of a group share the size ``|l|`` of their
-loss, and the remaining elements learn nothing. Local mechanisms are ``n`` groups of
-one; a count is one group of ``n``; count-in-sets lies between; all-or-nothing is a mix
-of two kinds; name-and-shame is one group of one and ``n - 1`` silent elements. Elements
-are exchangeable: which of them are silent is chosen uniformly.
+shape: with some probability the output is of a certain kind; then the elements fall
+    into
+independent groups with one distribution, the members of a group share the size ``|l|``
+of their loss, and the remaining elements learn nothing. Local mechanisms are ``n``
+groups of one; a count is one group of ``n``; count-in-sets lies between; all-or-nothing
+is a mix of two kinds; name-and-shame is one group of one and ``n - 1`` silent elements.
+Elements are exchangeable: which of them are silent is chosen uniformly.
 
 Theory needs nothing of it but integrals ``int f(P[|l| >= t]) dp(t)`` with ``p(t) = e^t
 / (1 + e^t)``.
@@ -40,7 +41,7 @@ class DiscreteLoss:
 
     Attributes:
         values: Sizes ``|l|``, rising; the last may be infinite.
-        probabilities: The chance of each; they add up to one.
+        probabilities: The probability of each; they add up to one.
 
     Example:
         >>> fair = DiscreteLoss(
@@ -76,7 +77,7 @@ class DiscreteLoss:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SmoothLoss:
-    """A size of loss with a smooth law between a few break points.
+    """A size of loss with a smooth distribution between a few break points.
 
     Attributes:
         tail_at: The function ``t -> P[|l| >= t]``, for arrays.
@@ -104,9 +105,9 @@ class Kind:
 
     Attributes:
         probability: How likely an output of this kind is.
-        groups: Independent groups with one law.
+        groups: Independent groups with one distribution.
         size: Elements of a group; they share the size of their loss.
-        loss: The law of that size.
+        loss: The distribution of that size.
     """
 
     probability: float
@@ -123,7 +124,7 @@ class Kind:
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LossDistribution:
-    """The law of the losses of all elements.
+    """The distribution of the losses of all elements.
 
     Attributes:
         elements: How many elements.
@@ -143,8 +144,8 @@ class LossDistribution:
 
 
 class HasLossDistribution(Protocol):
-    """A mechanism whose law of losses is known at any size."""
+    """A mechanism whose distribution of losses is known at any size."""
 
     def loss_distribution(self, elements: int) -> LossDistribution:
-        """Return the law of the losses of this many elements."""
+        """Return the distribution of the losses of this many elements."""
         ...

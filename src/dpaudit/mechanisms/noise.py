@@ -80,7 +80,7 @@ class GeometricNoise:
         return rng.geometric(stop, size) - rng.geometric(stop, size)
 
     def log_density(self, residual: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the log of the chance of each whole number."""
+        """Return the log of the probability of each whole number."""
         found: NDArray[np.float64] = -self.epsilon * np.abs(residual)
         return found + log(tanh(self.epsilon / 2))
 

@@ -7,8 +7,8 @@ one, so no chance changes by more than a factor ``e^epsilon``.
 
 It is audited with votes for candidate 0 or candidate 1. The output depends on the coins
 only through the number ``N`` of votes for candidate 1, so all coins share one loss; a
-winner that no one votes for says nothing, because its chance does not change when ``N``
-and ``n - N`` are exchanged.
+winner that no one votes for says nothing, because its probability does not change when
+``N`` and ``n - N`` are exchanged.
 
 Reference: McSherry and Talwar, "Mechanism design via differential privacy", 2007;
 Dwork and Roth, "The algorithmic foundations of differential privacy", section 3.3.
@@ -78,7 +78,7 @@ class NoisyMax:
         return int(np.argmax(self._scores(data) + rng.gumbel(size=self.candidates)))
 
     def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
-        """Return each candidate's chance to win."""
+        """Return each candidate's probability to win."""
         probabilities: NDArray[np.float64] = special.softmax(self._scores(data))
         return probabilities
 
@@ -101,7 +101,7 @@ class NoisyMax:
         return ExchangeablePosterior(rows)
 
     def loss_distribution(self, elements: int) -> LossDistribution:
-        """Return the law of the losses of this many elements: all share one."""
+        """Return the loss distribution of this many elements: all share one loss."""
         _, one, other = self._log_probabilities(elements)
         rest = log_fair(elements - 1)
         size = log_sum(rest + one[1:]) - log_sum(rest + one[:-1])

@@ -90,8 +90,9 @@ class OutputLikelihood:
 def elementwise_likelihood(losses: LossDistribution) -> list[OutputLikelihood]:
     """Return the likelihood of outputs that consist of one part for each element.
 
-    The law of losses alone does not tell whether they are: of two elements a parity
-    says nothing, of both together something. So it is the mechanism that must know.
+    The distribution of losses alone does not tell whether they are: of two elements a
+    parity says nothing, of both together something. So it is the mechanism that must
+    know.
 
     A smooth size of loss is rounded up on a fine grid. Who learns a coin better can
     always flip some answers and know it worse, so a limit is none too low.
@@ -161,7 +162,7 @@ def parity_likelihood(
 
 
 def _atoms(loss: Loss) -> tuple[Floats, Floats]:
-    """Return sizes of loss and their chances, none too small."""
+    """Return sizes of loss and their probabilities, none too small."""
     if isinstance(loss, DiscreteLoss):
         return np.minimum(loss.values, _SURE), loss.probabilities
     end = loss.supremum if loss.supremum < inf else loss.breaks[-1]

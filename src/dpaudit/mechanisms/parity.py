@@ -1,18 +1,10 @@
-"""Parities, plain and with noise, and what revealed coins tell of the others.
+"""Parities: an output that reveals nothing about any element without the others.
 
-What the parities of groups of coins say about the coins.
-
-The parity of fair coins is independent of any of them that leaves one out. So nothing
-is known about a group's coins until all but one are revealed; then the last is as sure
-as the parity.
-
-Parities: an output that says nothing about any element without the others.
-
-The exclusive or of two or more fair coins is independent of each of them, so a guesser
-who knows none of the others learns nothing, although the mechanism is not private at
-all. That is the gap of interference at its widest. Once all coins of a parity but one
-are revealed the last is known: adaptive guessing closes the gap for parities of pairs,
-where it gets every second element right.
+The exclusive or of two or more fair coins is independent of any of them that leaves one
+out, so a guesser who knows none of the others learns nothing, although the mechanism is
+not private at all. That is the gap of interference at its widest. Once all coins of a
+parity but one are revealed, the last is known as surely as the parity: adaptive
+guessing closes the gap for parities of pairs, where every second guess is correct.
 
 Reference: Keinan, Shenfeld and Ligett, Definitions "XOR", "XOR + Randomized Response"
 and "Xor-in-Pairs", https://arxiv.org/abs/2503.07199.
@@ -132,7 +124,7 @@ class Xor:
         return _parity(data)
 
     def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the chances of 0 and of 1."""
+        """Return the probabilities of 0 and of 1."""
         return _point(_parity(data))
 
     def outputs(self, elements: int) -> Sequence[int]:
@@ -150,7 +142,7 @@ class Xor:
         return ParityPosterior(parity, size=self.elements)
 
     def loss_distribution(self, elements: int) -> LossDistribution:
-        """Return the law of the losses: there are none, for two elements or more."""
+        """Return the loss distribution: no losses, for two elements or more."""
         return _silent_unless_alone(elements, np.inf)
 
     def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
@@ -198,7 +190,7 @@ class XorRandomisedResponse:
         return _parity(data) ^ int(flip)
 
     def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the chances of 0 and of 1."""
+        """Return the probabilities of 0 and of 1."""
         sign = 1 if _parity(data) else -1
         odds = np.array([-sign, sign]) * self.epsilon
         probabilities: NDArray[np.float64] = special.expit(odds)
@@ -219,7 +211,7 @@ class XorRandomisedResponse:
         return ParityPosterior(parity, size=self.elements)
 
     def loss_distribution(self, elements: int) -> LossDistribution:
-        """Return the law of the losses: there are none, for two elements or more."""
+        """Return the loss distribution: no losses, for two elements or more."""
         return _silent_unless_alone(elements, self.epsilon)
 
     def output_likelihood(self, elements: int) -> list[OutputLikelihood]:
@@ -265,7 +257,7 @@ class XorInPairs:
         return parities
 
     def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the chance of each of the 2^(n / 2) outputs, which is 0 or 1."""
+        """Return the probability of each of the 2^(n / 2) outputs, which is 0 or 1."""
         _even(len(data))
         return product_distribution(
             [_point(_parity(pair)) for pair in data.reshape(-1, 2)]
@@ -286,7 +278,7 @@ class XorInPairs:
         return ParityPosterior(parity, size=2)
 
     def loss_distribution(self, elements: int) -> LossDistribution:
-        """Return the law of the losses: there are none."""
+        """Return the distribution of the losses: there are none."""
         _even(elements)
         return LossDistribution(elements=elements, kinds=())
 
@@ -309,7 +301,7 @@ def _point(output: int) -> NDArray[np.float64]:
 
 
 def _silent_unless_alone(elements: int, size: float) -> LossDistribution:
-    """Return the law of one parity of all elements, known up to log-odds ``size``."""
+    """Return the losses by one parity of all elements, of log-odds ``size``."""
     if elements > 1:
         return LossDistribution(elements=elements, kinds=())
     loss = DiscreteLoss(values=np.array([size]), probabilities=np.ones(1))

@@ -103,7 +103,7 @@ class CountInSets:
 
     @property
     def distribution(self) -> Callable[[NDArray[Any]], NDArray[np.float64]]:
-        """From data to the chance of each output, 0 or 1; absent with noise."""
+        """From data to the probability of each output, 0 or 1; absent with noise."""
         self._finite()
         s = self.set_size
 
@@ -135,7 +135,7 @@ class CountInSets:
         )
 
     def loss_distribution(self, elements: int) -> LossDistribution:
-        """Return the law of the losses of this many elements in sets of this size."""
+        """Return the loss distribution of this many elements in sets of this size."""
         if elements % self.set_size:
             raise InvalidInputError(
                 f"the sets must be of one size: {elements=} is not a multiple of "

@@ -1,10 +1,10 @@
-"""Finite mechanisms as tables of chances, the form in which anything can be checked.
+"""Finite mechanisms as tables of probabilities, with which anything can be checked.
 
-A mechanism with finitely many outputs is known completely by its law: for each data
-set, the chance of each output. Theory enumerates such laws, and tests hold every other
-formula against them. ``FiniteTable`` is a mechanism on {0, 1}^n that is nothing but
-its table; what it says about each coin, and about the rest once some are revealed, is
-Bayes' rule over its 2^n rows.
+A mechanism with finitely many outputs is known completely by its distribution: for each
+data set, the probability of each output. Theory enumerates such distributions, and
+tests hold every other formula against them. ``FiniteTable`` is a mechanism on {0, 1}^n
+that is nothing but its table; what it says about each coin, and about the rest once
+some are revealed, is Bayes' rule over its 2^n rows.
 
 Everywhere, element 0 is the lowest digit: row ``5 = 0b101`` is the data 1, 0, 1.
 """
@@ -36,11 +36,11 @@ class HasDistribution(Protocol[O_co]):
     """A mechanism with finitely many outputs, numbered alike for all data."""
 
     def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the chance of each output."""
+        """Return the probability of each output."""
         ...
 
     def outputs(self, elements: int) -> Sequence[O_co]:
-        """Return the outputs for data of this size, in the order of the law."""
+        """Return the outputs for data of this size, in the distribution's order."""
         ...
 
 
@@ -50,8 +50,8 @@ class FiniteTable:
     """Any mechanism on {0, 1}^n with finitely many outputs.
 
     Attributes:
-        rows: The chances of the outputs, one row for each of the 2^n data sets: row
-            ``r`` is for the data whose element ``i`` is bit ``i`` of ``r``.
+        rows: The probabilities of the outputs, one row for each of the 2^n data sets:
+            row ``r`` is for the data whose element ``i`` is bit ``i`` of ``r``.
 
     Example:
         >>> rows = np.array([[1, 0], [0.5, 0.5], [0.5, 0.5], [0, 1]])
@@ -93,7 +93,7 @@ class FiniteTable:
         return int(rng.choice(self.rows.shape[1], p=self.distribution(data)))
 
     def distribution(self, data: NDArray[Any]) -> NDArray[np.float64]:
-        """Return the chance of each output."""
+        """Return the probability of each output."""
         one_each(data, self.elements)
         bits = [1 << i for i, value in enumerate(data) if value]
         probabilities: NDArray[np.float64] = self.rows[sum(bits)]
@@ -168,7 +168,7 @@ class TablePosterior:
 def product_distribution(
     distributions: Sequence[NDArray[np.float64]],
 ) -> NDArray[np.float64]:
-    """Return the law of independent parts; the first part is the lowest digit.
+    """Return the distribution of independent parts; the first part is the lowest digit.
 
     Example:
         >>> product_distribution([np.array([0.25, 0.75]), np.array([0.5, 0.5])])

@@ -47,5 +47,5 @@ def log_deltas(epsilons: NDArray[np.float64], mu: float) -> NDArray[np.float64]:
 def complement_inverse(
     probabilities: NDArray[np.float64], *, mu: float
 ) -> NDArray[np.float64]:
-    """Return ``Phi(Phi^-1(probability) - mu)`` for each chance, rounded down."""
+    """Return ``Phi(Phi^-1(probability) - mu)`` for each probability, rounded down."""
     return np.asarray(special.ndtr(special.ndtri(probabilities) - mu) * (1 - SLACK))

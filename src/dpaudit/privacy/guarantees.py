@@ -1,33 +1,25 @@
 """Guarantees: what a mechanism is claimed to satisfy, and for which neighbours.
 
-Which two data sets count as neighbours.
+A guarantee limits what one record can change, and "change" is one of three things
+(``Adjacency``). The same mechanism has another epsilon under each of them, so a
+guarantee carries its adjacency and an audit must play the game that belongs to it.
 
-A guarantee limits what one record can change, and "change" is one of three things.
-The same mechanism has another epsilon under each of them, so a guarantee carries its
-adjacency and an audit must play the game that belongs to it.
+Every guarantee answers the same questions: which delta it implies at an epsilon
+(``delta_at``), which epsilon at a delta (``epsilon_at``), how small a false-positive
+rate can be at a given probability of detection (``complement_inverse``, and
+``complement_inverses`` for many), and at which pairs (epsilon, delta) to test it
+(``points``). Where an answer must be rounded it is rounded so that the claim gets
+weaker: deltas and epsilons up, false-positive rates down. A test built on them rejects
+a little less.
 
-What a mechanism is claimed to satisfy.
-
-Each guarantee is a value that answers the same four questions: which delta it implies
-at an epsilon, which epsilon at a delta, how small a false alarm rate can be that goes
-with a given chance of detection, and at which pairs (epsilon, delta) to test it. Where
-an answer must be rounded it is rounded so that the claim gets weaker: deltas and
-epsilons up, false alarm rates down. A test built on them rejects a little less.
-
-A whole privacy curve, as the finitely many pairs at which it is known to hold.
-
-"The mechanism is (epsilons[j], deltas[j])-DP for every j." The pairs may come from an
-accountant or from a conversion; nothing is assumed between them but what they imply.
-That is the chord, because the smallest delta of any mechanism is convex in
+``PrivacyCurve`` is a whole curve, as the finitely many pairs at which it is known to
+hold: "the mechanism is (epsilons[j], deltas[j])-DP for every j". The pairs may come
+from an accountant or from a conversion; nothing is assumed between them but what they
+imply. That is the chord, because the smallest delta of any mechanism is convex in
 ``e^epsilon``, so every subset of a valid curve is a valid curve, only weaker.
 
 Reference: the geometry is in ``lines``; Doroshenko et al., "Connect the dots",
 https://arxiv.org/abs/2207.04380, show that the chords are attained.
-
-Any guarantee; every member has the same verbs.
-
-``delta_at(epsilon)``, ``epsilon_at(delta)``, ``complement_inverse(probability)``, the
-same of many chances by ``complement_inverses()``, and ``points()``.
 """
 
 from dataclasses import dataclass
@@ -52,6 +44,8 @@ __all__ = [
     "PureDP",
     "rounded_up",
 ]
+
+_SMALLEST_POSITIVE = 5e-324  # what is positive must not be rounded to zero
 
 
 class Adjacency(StrEnum):
@@ -93,16 +87,13 @@ _PLAIN_WORDS = {
 }
 
 
-_SMALLEST_POSITIVE = 5e-324  # what is positive must not be rounded to zero
-
-
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApproxDP:
     """(epsilon, delta)-differential privacy; ``delta = 0`` is pure privacy.
 
     Attributes:
-        epsilon: Largest log-ratio of chances that one record may cause.
+        epsilon: Largest log-ratio of probabilities that one record may cause.
         delta: Probability mass exempt from that limit.
         adjacency: Which data sets are neighbours.
 
@@ -137,11 +128,11 @@ class ApproxDP:
         return lines.epsilon_at([self.epsilon], [self.delta], delta)
 
     def complement_inverse(self, probability: float) -> float:
-        """Return the least false alarm rate of a test with this chance to detect."""
+        """Return the least false-positive rate of a test with this power."""
         return lines.complement_inverse(*self.points(), probability)
 
     def complement_inverses(self) -> lines.Rates:
-        """Return ``complement_inverse`` of many chances, made ready once."""
+        """Return ``complement_inverse`` of many probabilities, made ready once."""
         return lines.complement_inverses(*self.points())
 
     def points(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -155,7 +146,7 @@ class PureDP:
     """epsilon-differential privacy.
 
     Attributes:
-        epsilon: Largest log-ratio of chances that one record may cause.
+        epsilon: Largest log-ratio of probabilities that one record may cause.
         adjacency: Which data sets are neighbours.
 
     Example:
@@ -186,11 +177,11 @@ class PureDP:
         return self._approx().epsilon_at(delta)
 
     def complement_inverse(self, probability: float) -> float:
-        """Return the least false alarm rate of a test with this chance to detect."""
+        """Return the least false-positive rate of a test with this power."""
         return self._approx().complement_inverse(probability)
 
     def complement_inverses(self) -> lines.Rates:
-        """Return ``complement_inverse`` of many chances, made ready once."""
+        """Return ``complement_inverse`` of many probabilities, made ready once."""
         return lines.complement_inverses(*self.points())
 
     def points(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -246,12 +237,12 @@ class GaussianDP:
         return lines.smallest_epsilon(self.delta_at, delta, largest=largest)
 
     def complement_inverse(self, probability: float) -> float:
-        """Return the least false alarm rate of a test with this chance to detect."""
+        """Return the least false-positive rate of a test with this power."""
         _validate.probability("probability", probability)
         return float(gaussian.complement_inverse(np.array(probability), mu=self.mu))
 
     def complement_inverses(self) -> lines.Rates:
-        """Return ``complement_inverse`` of many chances, made ready once."""
+        """Return ``complement_inverse`` of many probabilities, made ready once."""
         return partial(gaussian.complement_inverse, mu=self.mu)
 
     def points(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -357,11 +348,11 @@ class PrivacyCurve:
         return lines.epsilon_at(*self._pairs(), delta)
 
     def complement_inverse(self, probability: float) -> float:
-        """Return the least false alarm rate of a test with this chance to detect."""
+        """Return the least false-positive rate of a test with this power."""
         return lines.complement_inverse(self.epsilons, self.deltas, probability)
 
     def complement_inverses(self) -> lines.Rates:
-        """Return ``complement_inverse`` of many chances, made ready once."""
+        """Return ``complement_inverse`` of many probabilities, made ready once."""
         return lines.complement_inverses(self.epsilons, self.deltas)
 
     def points(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

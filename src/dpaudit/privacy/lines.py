@@ -96,14 +96,14 @@ def complement_inverse(
 def complement_inverses(
     epsilons: NDArray[np.float64], deltas: NDArray[np.float64]
 ) -> Rates:
-    """Return what ``complement_inverse`` is of many chances, made ready once.
+    """Return what ``complement_inverse`` is of many probabilities, made ready once.
 
     Each pair asks for ``x >= (probability - delta) e^-epsilon`` and for
     ``x >= 1 - delta - e^epsilon (1 - probability)``; the largest demand counts.
     """
     rest, shallow = 1 - deltas, np.exp(-epsilons)
     # Capped so that infinity times zero does not arise; e^700 times the smallest
-    # positive 1 - chance is still far above one, where this line asks for nothing.
+    # positive 1 - probability is still far above one, where this line asks for nothing.
     steep = np.exp(np.minimum(epsilons, 700.0))
 
     def rates(probabilities: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -130,13 +130,14 @@ def log_revealed_tail(
 ) -> float:
     """Return the log of the tail of a count of which some come for sure.
 
-    Each of ``n`` is given away with the same chance, ``K`` in all. Those count first,
-    and at most ``r`` count: it is P[min(K, r) + Bin((r - K)^+, expit(log_odds)) >= v].
+    Each of ``n`` is given away with the same probability, ``K`` in all. Those count
+    first, and at most ``r`` count: it is P[min(K, r) + Bin((r - K)^+, expit(log_odds))
+    >= v].
 
     Both factors of a term, the mass of ``K = k`` and the tail of the rest, are
-    log-concave in ``k`` (the second is the chance that more than ``r - k`` trials are
-    needed for so many failures, a sum of geometric times). So the terms rise once and
-    fall once, and those that matter are an interval.
+    log-concave in ``k`` (the second is the probability that more than ``r - k`` trials
+    are needed for so many failures, a sum of geometric times). So the terms rise once
+    and fall once, and those that matter are an interval.
 
     Example:
         >>> round(exp(log_revealed_tail(1, 1, 2, probability=0.5, log_odds=0.0)), 9)
@@ -154,8 +155,8 @@ def log_revealed_tail(
         (0, v) if v <= _MOST_CACHED else _terms_that_count(v, r, n, odds, log_odds)
     )
     k = np.arange(low, high)
-    # From one count to the next: its mass by their ratio, and the tail by the chance
-    # that the one trial fewer was the failure too many.
+    # From one count to the next: its mass by their ratio, and the tail by the
+    # probability that the one trial fewer was the failure too many.
     up = np.log((n - k[:-1]) / k[1:]) + odds
     fewer = np.log((v - k[1:]) / (r - k[1:])) - special.log_expit(log_odds)
     first = log_mass(v - 1 - low, r - 1 - low, log_odds)
@@ -288,8 +289,8 @@ def window(r: int, log_odds: float, *, spread: float) -> tuple[int, int]:
 def log_odds_limit(hits: int, trials: int, *, log_alpha: float) -> float:
     """Return the Clopper-Pearson lower limit of a rate, as log-odds, at least 0.
 
-    It is the largest log-odds at which as many hits or more have a chance of at most
-    alpha; 0.0 if even a rate of one half is not rejected.
+    It is the largest log-odds at which as many hits or more have a probability of at
+    most alpha; 0.0 if even a rate of one half is not rejected.
 
     Example:
         >>> round(log_odds_limit(75, 100, log_alpha=np.log(0.05)), 6)

@@ -26,7 +26,7 @@ _ROUNDING_UP = 1e-6  # far more than the incomplete beta function errs by
 def at_least(
     count: int, trials: int, probabilities: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return P[B >= count] for B ~ Bin(trials, chance), for each chance.
+    """Return P[B >= count] for B ~ Bin(trials, probability), for each probability.
 
     Example:
         >>> at_least(2, 3, np.array([0.0, 0.5, 1.0])).round(12)
@@ -49,7 +49,7 @@ def at_least(
 def fewer(
     count: int, trials: int, probabilities: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return P[B < count] for B ~ Bin(trials, chance), for each chance.
+    """Return P[B < count] for B ~ Bin(trials, probability), for each probability.
 
     Example:
         >>> fewer(2, 3, np.array([0.0, 0.5, 1.0])).round(12)
@@ -83,8 +83,8 @@ def attained_tails(
 ) -> NDArray[np.float64]:
     """Return at least the largest P[B >= c] that is at most a level, for many levels.
 
-    ``c`` is guessed from a normal law and its skewness, to one of two. Where it is
-    neither, the level is returned.
+    ``c`` is guessed from a normal distribution and its skewness, to one of two. Where
+    it is neither, the level is returned.
 
     Args:
         levels: Below one half.

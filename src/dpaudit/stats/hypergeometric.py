@@ -94,7 +94,7 @@ def hypergeometric_quantile(
 ) -> int:
     """Return the least ``x`` with ``P[X <= x] > uniform``.
 
-    A uniform number in [0, 1) gives a draw from the law.
+    A uniform number in [0, 1) gives a draw from the distribution.
 
     Example:
         >>> hypergeometric_quantile(0.5, ones=10**9, zeros=10**9, drawn=10**9)

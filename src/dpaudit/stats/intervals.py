@@ -1,7 +1,8 @@
 """The error of a mean, and limits of it that hold for any number of draws.
 
 Independent draws from an interval have a mean whose error is bounded by their own
-variance and a term that vanishes faster (empirical Bernstein); no normal law is needed.
+variance and a term that vanishes faster (empirical Bernstein); no normal distribution
+is needed.
 
 Reference: Maurer and Pontil, "Empirical Bernstein bounds and sample variance
 penalization", Theorem 4, https://arxiv.org/abs/0907.3740.
@@ -41,7 +42,7 @@ def mean_limits(
         variance: Of the draws themselves, the mean square distance from their mean.
         draws: How many, two or more.
         span: The interval that draws come from.
-        alpha: Chance that the limits miss the expectation.
+        alpha: Probability that the limits miss the expectation.
 
     Example:
         >>> low, high = mean_limits(0.5, 0.25, 1000, span=(0.0, 1.0), alpha=0.05)

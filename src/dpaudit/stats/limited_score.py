@@ -2,18 +2,18 @@
 
 A count of successes in classes, each class with a whole-number weight, is turned into
 the standard normal quantile of its tail, ties being broken by a uniform number: if the
-successes are independent and have the chances assumed, the score is exactly standard
-normal. Then it is *limited*: it is lowered, as little as needed, until one success more
-raises it by no more than a given step,
+successes are independent and have the probabilities assumed, the score is exactly
+standard normal. Then it is *limited*: it is lowered, as little as needed, until one
+success more raises it by no more than a given step,
 
     limited(w) = min over t >= 0 of  score(max(0, w - t top)) + t step,
 
 ``top`` being the largest weight. Both rise with every success. The limited score is
-never above the score, so it is no larger in law than a standard normal, and what one
-success can do to it is known whatever the sizes of the classes.
+never above the score, so it is no larger in distribution than a standard normal, and
+what one success can do to it is known whatever the sizes of the classes.
 
 Masses of the count below 1e-14 are not resolved: scores are cut at about 7.6 on both
-sides. Above that is safe; below it adds at most 1e-14 to any chance.
+sides. Above that is safe; below it adds at most 1e-14 to any probability.
 """
 
 from typing import Final
@@ -86,7 +86,7 @@ def limited_score(
 
 
 def empty_score(uniform: float) -> float:
-    """Return the score of a count of nothing: pure chance, standard normal.
+    """Return the score of a count of nothing: a standard normal from the uniform.
 
     Example:
         >>> round(empty_score(0.05), 3)
@@ -98,7 +98,7 @@ def empty_score(uniform: float) -> float:
 def _parts(
     start: int, distribution: NDArray[np.float64], places: NDArray[np.int64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return the chances of less than each place, of the place, and of more."""
+    """Return the probabilities of less than each place, of the place, and of more."""
     padded = np.concatenate([[0.0], distribution, [0.0]])
     place = np.clip(places - start + 1, 0, len(padded) - 1)
     less = np.concatenate([[0.0], np.cumsum(padded)])[place]
@@ -109,7 +109,7 @@ def _parts(
 def _distribution(
     weights: NDArray[np.int64], trials: NDArray[np.int64], log_odds: float
 ) -> tuple[int, NDArray[np.float64]]:
-    """Return the law of the weighted count, from a first value upwards."""
+    """Return the distribution of the weighted count, from a first value upwards."""
     starts, distributions = [], []
     for weight, count in zip(weights, trials, strict=True):
         if count == 0:

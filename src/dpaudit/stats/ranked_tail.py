@@ -1,18 +1,18 @@
-"""Many looks at one growing count: the chance that some look crosses its threshold.
+"""Many looks at one growing count: the probability that one crosses its threshold.
 
 Trials are independent with one success probability. At looks ``k_1 < k_2 < ...`` the
 successes so far are compared with thresholds ``c_1, c_2, ...``; the event is that some
-look finds as many. Its chance is found backwards: after the last look it is 0 or 1,
-and before that the mean over the next shell of trials. Every rounding is upwards: what
-falls outside a window counts as the nearest larger value, and each mean is raised by
-more than its floating-point error. So the chance is never understated.
+look finds as many. Its probability is found backwards: after the last look it is 0 or
+1, and before that the mean over the next shell of trials. Every rounding is upwards:
+what falls outside a window counts as the nearest larger value, and each mean is raised
+by more than its floating-point error. So the probability is never understated.
 
-The *price* is what the chance rises by, per unit of slack in each trial's law: the
-largest solution of the Stein equations of the shells. For a shell ``B`` and a rising
-function ``g`` with values in [0, 1] the solution at ``k`` is
+The *price* is what the probability rises by, per unit of slack in each trial's
+distribution: the largest solution of the Stein equations of the shells. For a shell
+``B`` and a rising function ``g`` with values in [0, 1] the solution at ``k`` is
 ``Cov(g(B), 1[B >= k]) / (k P[B = k])``. It is computed for the first shell, where all
-depends on one number, and bounded for the others by replacing the covariance by
-``P[B >= k] P[B < k]``, its largest value.
+depends on one number, and bounded for the others by replacing the covariance by ``P[B
+>= k] P[B < k]``, its largest value.
 
 Reference: docs/explanation/ranked-bound.md.
 """
@@ -47,7 +47,7 @@ class Crossing:
     """How likely some look crosses its threshold, and what slack costs.
 
     Attributes:
-        probability: Upper bound on the chance of a crossing, tight to about 1e-11.
+        probability: Upper bound on the probability of a crossing, tight to about 1e-11.
         price: Upper bound on the Stein solutions of all shells.
     """
 
@@ -90,7 +90,7 @@ def thresholds(
 
 
 def crossing(looks: Sequence[int], counts: Sequence[int], log_odds: float) -> Crossing:
-    """Return the chance that some look ``k_j`` finds ``c_j`` successes or more.
+    """Return the probability that some look ``k_j`` finds ``c_j`` successes or more.
 
     Args:
         looks: Numbers of trials, rising.
@@ -206,7 +206,7 @@ def _threshold(low: int, probabilities: NDArray[np.float64], level: float) -> in
 def _correlate(
     values: NDArray[np.float64], probabilities: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Return sums of chances[b] values[i + b] for every i that fits."""
+    """Return sums of probabilities[b] values[i + b] for every i that fits."""
     results = len(values) - len(probabilities) + 1
     if len(probabilities) * results < 1 << 19:
         return np.correlate(values, probabilities, "valid")

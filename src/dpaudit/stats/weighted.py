@@ -6,10 +6,10 @@ contribution is rounded *up* to a grid, at most one step per class whatever its 
 and the classes are convolved by Fourier transform. With whole-number weights the grid
 is the whole numbers and nothing is rounded.
 
-A far tail would drown in the transform's rounding. So the laws are first tilted by
-``e^(theta x)``, with theta such that the tilted mean is the threshold, where masses are
-large; undoing the tilt is a factor that is kept in log space. What the windows cut off
-and what the transform may lose is added to the tail.
+A far tail would drown in the transform's rounding. So the distributions are first
+tilted by ``e^(theta x)``, with theta such that the tilted mean is the threshold, where
+masses are large; undoing the tilt is a factor that is kept in log space. What the
+windows cut off and what the transform may lose is added to the tail.
 """
 
 from collections.abc import Sequence
@@ -92,7 +92,7 @@ def weighted_tail(
     scale = float(n @ (np.logaddexp(0, odds + theta * w) - np.logaddexp(0, odds)))
     log_scale = scale - theta * threshold
     x = (start + np.arange(len(distribution))) * step - threshold
-    # Rounding up only adds mass; a law that lacks some is no law.
+    # Rounding up only adds mass; a distribution that lacks some is no distribution.
     if not (np.isfinite(x).all() and float(distribution.sum()) > 1 - 1e-6):
         return _UNKNOWN
 
@@ -158,7 +158,7 @@ def _tilted_distribution(
     theta: float,
     step: float,
 ) -> tuple[int, NDArray[np.float64]]:
-    """Return the tilted law of the sum on the grid, from a first step upwards."""
+    """Return the sum's tilted distribution on the grid, from a first step upwards."""
     starts, distributions = [], []
     for weight, count, odd in zip(w, n, odds, strict=True):
         low, probabilities = masses(int(count), odd + theta * weight, spread=_SPREAD)

@@ -14,9 +14,10 @@ canaries arrive far better than the claimed noise does. *In noise that drowns ev
 guesses are right by chance*: the guesser has no other source. *No file that the first
 training saved holds the key or the coins.*
 
-The slope is judged by the normal law and the rest by exact tails; together they refuse
-an adapter that conforms with chance ``false_alarm`` at most, as far as thousands of
-sums are normal. What the audits say themselves of the slope is taken as they say it.
+The slope is judged by the normal distribution and the rest by exact tails; together
+they refuse an adapter that conforms with probability ``false_alarm`` at most, as far as
+thousands of sums are normal. What the audits say themselves of the slope is taken as
+they say it.
 """
 
 from collections.abc import Iterator
@@ -104,7 +105,7 @@ def check_adapter(
         noise: With which the design's claim holds.
         folder: An empty one, for states.
         rng: For keys.
-        false_alarm: The chance that an adapter that conforms is refused.
+        false_alarm: The probability that an adapter that conforms is refused.
 
     Raises:
         ConformanceError: It does not conform; the message says how.

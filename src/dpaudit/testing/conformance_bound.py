@@ -1,11 +1,11 @@
 """Does a bound keep its word? Everything that can be added up about it, is.
 
 A lower bound on epsilon is wrong if it exceeds the mechanism's epsilon, and may be so
-with chance at most alpha. In a small game that chance is a sum over all outcomes, and
-the epsilons at which it is largest are known: just below each value that the bound can
-take. So in the games it is given, under the laws that these know, validity is decided
-and not sampled. That is no proof for games of other sizes: the docstring of a bound
-should point to one.
+with probability at most alpha. In a small game that chance is a sum over all outcomes,
+and the epsilons at which it is largest are known: just below each value that the bound
+can take. So in the games it is given, under the distributions that these know, validity
+is decided and not sampled. That is no proof for games of other sizes: the docstring of
+a bound should point to one.
 
 Beside it: a bound says 0 where guesses are no better than chance, and something where
 all are right; it never falls when one more guess is right; it is finite, and carries
@@ -159,7 +159,7 @@ class _Table(Generic[R]):
                 )
 
     def check_validity(self) -> tuple[float, str]:
-        """Return the largest chance of being wrong, as a share of alpha, and where."""
+        """Return the largest error probability, as a share of alpha, and where."""
         worst, where = 0.0, ""
         for epsilon in self._epsilons():
             wrong = self._values > epsilon

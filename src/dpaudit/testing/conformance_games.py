@@ -1,29 +1,27 @@
-"""Games that conformance tests play, and how they complain.
-
-What a conformance check says: all it checked, or the first thing that fails.
+"""Games that conformance checks of bounds play, and what such a check returns.
 
 The checks are for people who add a bound, a guesser or an adapter of their own. A check
-that passes returns what it looked at. One that fails raises, and names the case: a
-counterexample is worth more than a verdict.
+that passes returns what it looked at (``Conformance``). One that fails raises, and
+names the case: a counterexample is worth more than a verdict.
 
-Games small enough to be added up, and the worst that may happen in each.
-
-A bound is checked in a game of which every outcome can be listed. For each epsilon and
-delta the game knows laws of its outcomes under mechanisms that are (epsilon, delta)-DP
-and as misleading as that allows; how often a bound is wrong under one of them is then a
-sum, not a simulation.
+A bound is checked in games of which every outcome can be listed. For each epsilon and
+delta a game knows distributions of its outcomes under mechanisms that are (epsilon,
+delta)-DP and as misleading as that allows; how often a bound is wrong under one of them
+is then a sum, not a simulation.
 
 *Randomised response* answers every coin with odds ``e^epsilon``. *Publishing* ``k`` of
-``m`` coins, drawn at random, with chance ``m delta / k`` gives each coin away with
-chance delta; the other guesses are randomised response. *Attaining* is the law under
-which a count is reached as often as any mechanism can (docs/explanation/exact-bound.md,
-attainment): no count of guesses made in one run is more likely to be large. In
-*separate runs* coins cannot fail together: each is given away with chance delta, else
-answered by randomised response, and the guesser takes those given away first.
+``m`` coins, drawn at random, with probability ``m delta / k`` gives each coin away with
+probability delta; the other guesses are randomised response. *Attaining* is the
+distribution under which a count is reached as often as any mechanism can
+(docs/explanation/exact-bound.md, attainment): no count of guesses made in one run is
+more likely to be large. In *separate runs* coins cannot fail together: each is given
+away with probability delta, else answered by randomised response, and the guesser takes
+those given away first.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 from typing import Protocol, TypeAlias, TypeVar, final
 
@@ -44,6 +42,11 @@ __all__ = [
     "Game",
     "RankedGame",
 ]
+
+R_co = TypeVar("R_co", covariant=True)
+Mask: TypeAlias = NDArray[np.bool_]
+Distribution: TypeAlias = NDArray[np.float64]
+_MOST_RANKED = 14  # guesses; there are two to the power of them outcomes
 
 
 @final
@@ -68,15 +71,8 @@ class Conformance:
         return "\n- ".join([f"{self.subject} conforms:", *self.checked])
 
 
-R_co = TypeVar("R_co", covariant=True)
-Mask: TypeAlias = NDArray[np.bool_]
-Distribution: TypeAlias = NDArray[np.float64]
-
-_MOST_RANKED = 14  # guesses; there are two to the power of them outcomes
-
-
 class Game(Protocol[R_co]):
-    """A game whose outcomes are listed, and laws that it may have."""
+    """A game whose outcomes are listed, and distributions that it may have."""
 
     def outcomes(self) -> Sequence[R_co]:
         """Return every outcome, as a bound reads it; the last is the best."""
@@ -93,13 +89,13 @@ class Game(Protocol[R_co]):
     def distributions(
         self, *, epsilon: float, delta: float, wrong: Mask
     ) -> Iterator[tuple[str, Distribution]]:
-        """Yield what a mechanism does, and the chance that it gives each outcome.
+        """Yield what a mechanism does, and the probability that it gives each outcome.
 
         Args:
             epsilon: The mechanism is (epsilon, delta)-DP, and no more private.
             delta: As above.
             wrong: The outcomes of which a bound says too much; a game may look for
-                laws that favour them.
+                distributions that favour them.
         """
         ...
 
@@ -137,11 +133,14 @@ class CountedGame:
 
     def outcomes(self) -> Sequence[Counts]:
         """Return every count of right guesses."""
-        return _counts(self.canaries, self.guesses)
+        return [
+            Counts(canaries=self.canaries, guesses=self.guesses, correct=v)
+            for v in range(self.guesses + 1)
+        ]
 
     def silent(self) -> Mask:
         """Return the counts of half the guesses, or fewer."""
-        return _half(self.guesses)
+        return np.asarray(2 * np.arange(self.guesses + 1) <= self.guesses)
 
     def better(self) -> Iterator[tuple[int, int]]:
         """Yield neighbouring counts."""
@@ -187,23 +186,24 @@ class ClassicGame:
 
     def __post_init__(self) -> None:
         _validate.whole_number("runs", self.runs, least=1)
-        CountedGame(canaries=self.runs, guesses=self._made)
+        self._counted.outcomes()  # refuses what has no meaning
 
     @property
-    def _made(self) -> int:
-        return self.runs if self.guesses is None else self.guesses
+    def _counted(self) -> CountedGame:
+        guesses = self.runs if self.guesses is None else self.guesses
+        return CountedGame(canaries=self.runs, guesses=guesses)
 
     def outcomes(self) -> Sequence[Counts]:
         """Return every count of right guesses."""
-        return _counts(self.runs, self._made)
+        return self._counted.outcomes()
 
     def silent(self) -> Mask:
         """Return the counts of half the guesses, or fewer."""
-        return _half(self._made)
+        return self._counted.silent()
 
     def better(self) -> Iterator[tuple[int, int]]:
         """Yield neighbouring counts."""
-        return ((v, v + 1) for v in range(self._made))
+        return self._counted.better()
 
     def distributions(
         self,
@@ -212,8 +212,9 @@ class ClassicGame:
         delta: float,
         wrong: Mask,  # noqa: ARG002 (one law is the worst, whatever is wrong)
     ) -> Iterator[tuple[str, Distribution]]:
-        """Yield the law of runs that are each guessed as well as can be."""
-        r, distribution = self._made, np.zeros(self._made + 1)
+        """Yield the distribution of runs that are each guessed as well as can be."""
+        r = self._counted.guesses
+        distribution = np.zeros(r + 1)
         given = [1.0]
         if delta:
             given = binomial_distribution(
@@ -283,24 +284,14 @@ class ClassedGame:
         wrong: Mask,  # noqa: ARG002 (the laws are the same, whatever is wrong)
     ) -> Iterator[tuple[str, Distribution]]:
         """Yield randomised response, and what publishes some coins for sure guesses."""
-        response = self._distribution(epsilon, known=0)
-        yield "randomised response", response
-        for k in range(1, sum(self.guesses) + 1) if delta else ():
-            probability = min(1.0, self.canaries * delta / k)
-            distribution = (
-                probability * self._distribution(epsilon, known=k)
-                + (1 - probability) * response
-            )
-            yield (
-                f"publishing {k} of {self.canaries} coins, chance {probability:.3g}",
-                distribution,
-            )
+        knowing = partial(self._distribution, epsilon)
+        return _publishing(self.canaries, sum(self.guesses), delta, knowing)
 
     def _correct(self) -> list[tuple[int, ...]]:
         return list(product(*(range(r + 1) for r in self.guesses)))
 
-    def _distribution(self, epsilon: float, *, known: int) -> Distribution:
-        """Return the law if the ``known`` heaviest guesses are right for certain."""
+    def _distribution(self, epsilon: float, known: int) -> Distribution:
+        """Return the distribution if the ``known`` heaviest guesses are certain."""
         distribution = np.ones(1)
         for r in self.guesses:
             sure = min(r, known)
@@ -354,47 +345,51 @@ class RankedGame:
         wrong: Mask,  # noqa: ARG002 (the laws are the same, whatever is wrong)
     ) -> Iterator[tuple[str, Distribution]]:
         """Yield randomised response, and what publishes coins, which come first."""
-        response = self._distribution(epsilon, known=0)
-        yield "randomised response", response
-        for k in range(1, self.guesses + 1) if delta else ():
-            probability = min(1.0, self.canaries * delta / k)
-            distribution = (
-                probability * self._distribution(epsilon, known=k)
-                + (1 - probability) * response
-            )
-            yield (
-                f"publishing {k} of {self.canaries} coins, chance {probability:.3g}",
-                distribution,
-            )
+        knowing = partial(self._distribution, epsilon)
+        return _publishing(self.canaries, self.guesses, delta, knowing)
 
     def _right(self) -> Mask:
         """Return all patterns; bit i of a row's number is guess i."""
         number, place = np.arange(1 << self.guesses), np.arange(self.guesses)
         return np.asarray((number[:, np.newaxis] >> place) & 1, np.bool_)
 
-    def _distribution(self, epsilon: float, *, known: int) -> Distribution:
-        """Return the law if the first ``known`` guesses are right for certain."""
+    def _distribution(self, epsilon: float, known: int) -> Distribution:
+        """Return the distribution if the first ``known`` guesses are certain."""
         right = self._right()
         odds = np.where(np.arange(self.guesses) < known, np.inf, epsilon)
         return np.asarray(special.expit(np.where(right, odds, -odds)).prod(axis=1))
 
 
-def _counts(canaries: int, guesses: int) -> Sequence[Counts]:
-    return [
-        Counts(canaries=canaries, guesses=guesses, correct=v)
-        for v in range(guesses + 1)
-    ]
+def _publishing(
+    canaries: int,
+    guesses: int,
+    delta: float,
+    knowing: Callable[[int], Distribution],
+) -> Iterator[tuple[str, Distribution]]:
+    """Yield randomised response, and what publishes some coins, guessed first.
 
-
-def _half(guesses: int) -> Mask:
-    return np.asarray(2 * np.arange(guesses + 1) <= guesses)
+    Args:
+        canaries: Coins.
+        guesses: How many of them are guessed.
+        delta: What publishing spends.
+        knowing: The distribution of outcomes if so many guesses are surely correct.
+    """
+    response = knowing(0)
+    yield "randomised response", response
+    for k in range(1, guesses + 1) if delta else ():
+        probability = min(1.0, canaries * delta / k)
+        distribution = probability * knowing(k) + (1 - probability) * response
+        yield (
+            f"publishing {k} of {canaries} coins, chance {probability:.3g}",
+            distribution,
+        )
 
 
 def _attaining(response: Distribution, v: int, *, price: float) -> Distribution:
-    """Return the law that spends ``price = m delta`` on reaching ``v``.
+    """Return the distribution that spends ``price = m delta`` on reaching ``v``.
 
-    It is the binomial law, lower by one factor below v and higher by another from
-    there on; the largest price of use makes v certain.
+    It is the binomial distribution, lower by one factor below v and higher by another
+    from there on; the largest price of use makes v certain.
     """
     tail = float(response[v:].sum())
     slack = min(price / (v * float(response[v])), 1 / tail)

@@ -1,32 +1,29 @@
 """Conformance of guessers: what any guesser must do, and what stakes it may set.
 
-Are guesses right as often as their stakes state? Betting against them tells.
-
-Stated chances are sorted into bands. The wealth of one who bets against a band, turn
-after turn, is a martingale that begins at 1 if the band states the truth, and reaches
-``1 / a`` with chance at most ``a`` (Ville's inequality), however the guesser chooses
-what to guess and when to stop. In one turn coins may depend on each other, so each turn
-enters with the mean of its bets. Log-odds may be rounded down by a fiftieth.
-
-Reference: Shafer, "Testing by betting", J. R. Stat. Soc. A 184, 2021.
-
-Does a guesser play fair? It sees an output and revealed coins, and nothing else.
+A guesser sees an output and revealed coins, and nothing else.
 
 *It repeats itself.* The same output, and the same coins revealed, give the same
 guesses, and the output is left as it was. So what was revealed in one game is of no use
-in the next, and chance of its own has no part in it.
+in the next, and the guesser has no randomness of its own.
 
 *It obeys the rules.* A referee takes its guesses.
 
-*It knows no coin that the output does not tell.* A game is played about some coins, and
-its guesses are compared with other coins, on which the mechanism ran, too. These are
-independent of all that it may know, so each guess is right with chance one half,
-whatever was guessed and however often: an exact binomial tail says whether it did
+*It knows no coin that the output does not reveal.* A game is played about some coins,
+and its guesses are compared with other coins, on which the mechanism ran, too. These
+are independent of all that it may know, so each guess is correct with probability one
+half, whatever was guessed and however often: an exact binomial tail says whether it did
 better. (A guesser that finds the data of the very run it is shown looks like a clever
 one; only an audit whose claim is known to hold tells them apart.)
 
-*It means what it says.* Where a stake states a chance (bets) or log-odds (rounds),
-guesses are right as often as stated (``conformance_stakes.py``).
+*Its stakes are true.* Where a stake states a probability (bets) or log-odds (rounds),
+guesses are correct as often as stated. Stated probabilities are sorted into bands. The
+wealth of one who bets against a band, turn after turn, is a martingale that begins at 1
+if the band states the truth, and reaches ``1 / a`` with probability at most ``a``
+(Ville's inequality), however the guesser chooses what to guess and when to stop. In one
+turn coins may depend on each other, so each turn enters with the mean of its bets.
+Log-odds may be rounded down by a fiftieth.
+
+Reference: Shafer, "Testing by betting", J. R. Stat. Soc. A 184, 2021.
 """
 
 from collections.abc import Callable, Iterator
@@ -59,15 +56,17 @@ __all__ = [
 
 _PROBABILITY_BANDS = np.array(
     [0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.99]
-)  # of stated chances
+)  # of stated probabilities
 _TILTS = np.array([-4.0, -2, -1, -0.5, -0.25, 0.25, 0.5, 1, 2, 4])  # of log-odds
 _LOG_ODDS_ROUNDING = 0.02  # log-odds
-_CERTAIN_LOG_ODDS = 40.0  # log-odds; beyond, chances are 1 to floats
+_CERTAIN_LOG_ODDS = 40.0  # log-odds; beyond, probabilities are 1 to floats
+Signs: TypeAlias = NDArray[np.int8]
+Answers: TypeAlias = Callable[[Submission], Signs]
 
 
 @final
 class StatedChances:
-    """Bets against stated chances, band by band."""
+    """Bets against stated probabilities, band by band."""
 
     def __init__(self) -> None:
         shape = (len(_PROBABILITY_BANDS) + 1, len(_TILTS))
@@ -75,7 +74,7 @@ class StatedChances:
         self._made, self._right, self._sum = np.zeros((3, shape[0]))
 
     def add(self, transcript: Transcript) -> None:
-        """Bet on every turn of a game, if its stakes state chances."""
+        """Bet on every turn of a game, if its stakes state probabilities."""
         made = transcript.guess != 0
         stake, turn = transcript.stake[made], transcript.turn[made]
         right = (transcript.guess == transcript.truth)[made]
@@ -111,17 +110,13 @@ class StatedChances:
 def _bets(odds: NDArray[np.float64], right: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return what bets of one turn pay on average, for each tilt.
 
-    A bet pays the ratio of a tilted chance to the stated one; if guesses are right at
-    least (for tilts up: at most) as often as stated, it pays no more than 1 in mean.
+    A bet pays the ratio of a tilted probability to the stated one; if guesses are right
+    at least (for tilts up: at most) as often as stated, it pays no more than 1 in mean.
     """
     base = odds[:, np.newaxis] + np.where(_TILTS > 0, _LOG_ODDS_ROUNDING, 0.0)
     sign = np.where(right, 1.0, -1.0)[:, np.newaxis]
     pays = special.log_expit(sign * (base + _TILTS)) - special.log_expit(sign * base)
     return np.asarray(np.exp(pays).mean(axis=0))
-
-
-Signs: TypeAlias = NDArray[np.int8]
-Answers: TypeAlias = Callable[[Submission], Signs]
 
 
 def check_guesser(
@@ -142,10 +137,10 @@ def check_guesser(
         pairs: Two records for each coin to choose from.
         design: Of the games; a hundred canaries or so will do.
         rng: For coins and for the mechanism.
-        games: How many are played. In games of one turn, stated chances of 0.95 that
-            should be 0.88 were noticed in forty games, of 0.65 that should be 0.84 in a
-            hundred; with more turns fewer will do.
-        false_alarm: The chance that a guesser that plays fair is refused.
+        games: How many are played. In games of one turn, stated probabilities of 0.95
+            that should be 0.88 were noticed in forty games, of 0.65 that should be 0.84
+            in a hundred; with more turns fewer will do.
+        false_alarm: The probability that a guesser that plays fair is refused.
 
     Raises:
         ConformanceError: It does not play fair; the message says how.

@@ -6,14 +6,15 @@ call, and every record is as private as one call is. So the exact one-run bound 
 how many coins a guesser can name from the outputs. For a function of a data set, coins
 decide about one record of it, each call is a run of its own, and the runs are judged as
 in classic auditing. So are the calls of any function that claims a delta above 0: one
-run may leak everything at once with chance delta, calls that share nothing cannot.
+run may leak everything at once with probability delta, calls that share nothing cannot.
 
 The guesser is learned first, on calls with coins of their own: see ``guessers.py``.
 Then everything is fixed (which guesser, how many calls, how many guesses), then the
 coins of the audit are thrown. Of wide outputs the places that tell most are chosen, by
 calls that are learned from: see ``places.py``. Whatever was learned, a true claim is
-refuted with chance at most alpha. That holds for every function whose calls are private
-each by itself; one whose calls share their randomness is not, and is refuted for it.
+refuted with probability at most alpha. That holds for every function whose calls are
+private each by itself; one whose calls share their randomness is not, and is refuted
+for it.
 
 Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, algorithms 1
 and 2.
@@ -92,8 +93,8 @@ class FunctionResult:
         calls: How many calls were learned from: with ``Calls(calls=...)`` of this
             number and the same key the audit is repeated.
         caught: The epsilon of the least planted leak that would have been caught with
-            chance 0.9: of a copy that tells its input in one place of its output, as
-            randomised response does.
+            probability 0.9: of a copy that tells its input in one place of its output,
+            as randomised response does.
         unseen: What of the outputs was not looked at, each in a few words; a leak
             there would not be caught.
     """
@@ -107,7 +108,7 @@ class FunctionResult:
 
     @property
     def refuted(self) -> bool:
-        """Whether the claim is refuted; wrongly so with chance at most alpha."""
+        """Whether the claim is refuted; wrongly so with probability at most alpha."""
         return self.verdict is Verdict.CLAIM_REFUTED
 
     @property
@@ -183,7 +184,7 @@ def audit_function(  # noqa: PLR0913 (each is one thing that a test may fix)
             be compared.
         neighbours: What it is called with: ``OneValue`` or ``OneRecord``.
         claim: What it is claimed to satisfy, for replacing x by y.
-        alpha: Chance of refuting a true claim.
+        alpha: Probability of refuting a true claim.
         budget: ``Seconds`` or ``Calls``.
         must_catch: The epsilon of a planted leak that the audit must be able to catch.
         raising: Exceptions that count as outputs; any other leaves the audit.
@@ -219,7 +220,7 @@ def audit_function(  # noqa: PLR0913 (each is one thing that a test may fix)
         delta=_delta(claim),
         alpha=alpha,
         # At delta = 0 both bounds are one. With delta > 0 one run could leak everything
-        # at once with chance delta; calls that share nothing cannot.
+        # at once with probability delta; calls that share nothing cannot.
         separate=isinstance(neighbours, OneRecord) or _delta(claim) > 0,
         must_catch=must_catch,
     )

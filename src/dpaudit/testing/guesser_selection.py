@@ -1,29 +1,27 @@
-"""What an audit of a function looks at, and how many calls it may take.
+"""How the audit of a function is set up: number of calls, guesser, number of guesses.
 
-Which guesser, and how many guesses: fixed before the coins are thrown.
+All three are fixed before the coins of the audit are flipped, by calls that are no part
+of it.
 
-Guessers were learned on some calls with known coins; others, held out, say how often
-each kind is right among its surest guesses. Of all guessers and numbers of guesses the
-one is taken that is expected to refute the claim most clearly; where none is, the one
-that is expected to give the highest bound. Shares of right guesses are taken at the
-lower end of what the held-out calls allow, so that a few lucky ones do not decide.
+*Calls* (``calibrate``). A budget is a time or a number of calls. With a time, calls are
+made and timed until their share of it is up; as many again will be audited. There are
+never so few that the claim could not be refuted: a busy machine makes an audit longer,
+not empty. Outputs are read within the time, and learning from them takes some too: of
+wide ones fewer are asked for, so many that about the same number of values is learned
+from. All places of all calls that are learned from are held in memory; what does not
+fit is refused, as places that were left out would be places where nobody looks.
 
-An audit that could not refute the claim even if every guess were right is a test that
-cannot fail; it is refused. What it does catch is known beforehand: a copy of the
-mechanism that tells its input as randomised response of some epsilon does has guesses
-that are right with chance ``e^epsilon / (1 + e^epsilon)``, independently.
+*Guesser and guesses* (``choose``). Guessers were learned on some calls with known
+coins; other calls, held out, show how often each kind is correct among its most
+confident guesses. Of all guessers and numbers of guesses, the one that is expected to
+refute the claim most clearly is taken; where none is, the one that is expected to give
+the highest bound. Shares of correct guesses are taken at the lower end of what the
+held-out calls allow, so that a few lucky ones do not decide.
 
-How many calls an audit makes, and the calls it learns from.
-
-A budget is a time or a number of calls. With a time, calls are made and timed until
-their share of it is up; as many again will be audited. So the number is fixed before
-the coins of the audit are thrown, by calls that are no part of it. It is never so small
-that the claim could not be refuted: a busy machine makes an audit longer, not empty.
-
-Outputs are read within the time, and learning from them takes some too: of wide ones
-fewer are asked for, so many that about the same number of values is learned from. All
-places of all calls that are learned from are held in memory; what does not fit is
-refused, as places that were left out would be places where nobody looks.
+An audit that could not refute the claim even if every guess were correct is a test that
+cannot fail; it is refused. What it does detect is known beforehand: a copy of the
+mechanism that reveals its input as randomised response of some epsilon does has guesses
+that are correct with probability ``e^epsilon / (1 + e^epsilon)``, independently.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -70,6 +68,21 @@ _QUANTILE_IF_ABSTAINING = (
 _NUMBERS_TRIED = 24  # of guesses, that are tried
 _SHORTLIST = 60  # of the most promising, for which the p-value is computed
 _BOUNDS_COMPUTED = 5  # of them, for which the bound itself is
+_MOST_CALLS = 50_000  # calls to learn from, and again as many to audit
+_SHARE_OF_TIME = (
+    0.35  # of the time goes to the calls to learn from, as much to the audit's
+)
+_VALUES_PER_SECOND = (
+    500_000  # to learn from in a second of the budget: calls times places,
+)
+_MOST_VALUES = 4_000_000  # and in all: they are held in memory
+_SCREENING_COST = (
+    0.25  # of a value's time for one beyond the widest: it is compared once
+)
+_MOST_WIDE_VALUES = 32_000_000  # values of wide outputs, at most
+_OVERTIME = 5.0  # times as long as asked it may take to get calls that can refute,
+_LEAST_OVERTIME = 10.0  # and at least so many seconds: a busy machine fails no test
+_SPARE_CALLS = 4  # times as many calls as are needed if every guess is right
 
 
 @final
@@ -80,7 +93,7 @@ class Aim:
     Attributes:
         claim: What is claimed.
         delta: Where the lower bound will be stated.
-        alpha: Chance of refuting it wrongly.
+        alpha: Probability of refuting it wrongly.
         separate: Whether every call is a run of its own.
         must_catch: The epsilon of a planted leak that must be caught; None if any will
             do.
@@ -130,6 +143,136 @@ def _caught(aim: Aim, canaries: int, guesses: int) -> float | None:
         bound=aim.bound,
     )
     return None if right is None else max(0.0, float(special.logit(right)))
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seconds:
+    """As many calls as fit into a time.
+
+    Attributes:
+        seconds: About how long the whole audit may take.
+    """
+
+    seconds: float
+
+    def __post_init__(self) -> None:
+        _validate.positive("seconds", self.seconds)
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calls:
+    """So many calls, however long they take: for an audit that can be repeated.
+
+    Attributes:
+        calls: How many calls are audited; as many again are learned from.
+    """
+
+    calls: int
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("calls", self.calls, least=12)
+
+
+Budget: TypeAlias = Seconds | Calls
+
+
+def calibrate(
+    calling: Calling, budget: Budget, aim: Aim, key: Key
+) -> tuple[FeatureTable, NDArray[Any]]:
+    """Make the calls to learn from, and find how many fit."""
+    __tracebackhide__ = True
+    rng = key.generator("calibration", 0)
+    match budget:
+        case Calls(calls=calls):
+            bits = key.generator("calibration coins", 0).integers(0, 2, calls)
+            return collect(_held(calling, bits, rng)), bits
+        case Seconds(seconds=seconds):
+            bits = key.generator("calibration coins", 0).integers(0, 2, _MOST_CALLS)
+            rows = _timed(calling, bits, rng, seconds=seconds, aim=aim)
+            return collect(rows), bits[: len(rows)]
+        case _:
+            assert_never(budget)
+
+
+def _held(
+    calling: Calling, bits: NDArray[Any], rng: np.random.Generator
+) -> list[OutputFeatures]:
+    """Make all calls, unless their outputs are too many and too wide to be held."""
+    __tracebackhide__ = True
+    rows: list[OutputFeatures] = []
+    while len(rows) < len(bits):
+        batch = max(1, len(rows))  # outputs may grow; memory is asked for before it is
+        rows += calling.run(bits[len(rows) : len(rows) + batch], rng)
+        _must_fit(len(bits), _width(rows))
+    return rows
+
+
+def _width(rows: list[OutputFeatures]) -> int:
+    """Return how many places an output has, at most."""
+    return max(len(row.numbers) + len(row.texts) for row in rows)
+
+
+def _must_fit(calls: int, width: int) -> None:
+    if width > 2 * WIDEST and calls * width > _MOST_WIDE_VALUES:
+        raise InvalidInputError(
+            f"{calls} calls with outputs of {width} places each are more than can be "
+            f"looked at; with calls={_MOST_WIDE_VALUES // width} all places are, or "
+            "return fewer places"
+        )
+
+
+def _timed(
+    calling: Calling,
+    bits: NDArray[Any],
+    rng: np.random.Generator,
+    *,
+    seconds: float,
+    aim: Aim,
+) -> list[OutputFeatures]:
+    """Call until the time is up, and at least until a claim could be refuted."""
+    __tracebackhide__ = True
+    rows: list[OutputFeatures] = []
+    values = min(_VALUES_PER_SECOND * seconds, _MOST_VALUES)
+    start, batch, least, width = perf_counter(), 1, _least_calls(aim), 1
+    while len(rows) < min(len(bits), max(least, values // _worth(width))):
+        new = calling.run(bits[len(rows) : len(rows) + batch], rng)
+        rows += new
+        width = max(width, _width(new))
+        _must_fit(max(least, len(rows)), width)
+        spent = perf_counter() - start
+        rate = len(rows) / max(spent, 1e-9)
+        if len(rows) >= least and spent >= _SHARE_OF_TIME * seconds:
+            break
+        if len(rows) < least and spent >= max(_OVERTIME * seconds, _LEAST_OVERTIME):
+            raise VoidAuditError(
+                f"one call takes {1 / rate:.2g} s, and the test needs {2 * least} of "
+                "them to be able to fail; allow about seconds="
+                f"{ceil(least / rate / _SHARE_OF_TIME)}"
+            )
+        # Half of what still fits, so that no batch overruns the time by much.
+        fits = int(rate * (_SHARE_OF_TIME * seconds - spent) / 2)
+        batch = max(1, len(rows) // 4, min(fits, 4 * len(rows)))
+        batch = min(batch, max(1, int(max(least, values // _worth(width))) - len(rows)))
+    return rows
+
+
+def _worth(width: int) -> float:
+    """Return how many places cost as much time as so many do."""
+    return min(width, WIDEST) + _SCREENING_COST * max(0, width - WIDEST)
+
+
+def _least_calls(aim: Aim) -> int:
+    """Return how many calls leave room to refute the claim and catch what must be."""
+    epsilon = float(aim.claim.points()[0].max())
+    calls = max(60, ceil(-_SPARE_CALLS * log(aim.alpha) / log1p(exp(-epsilon))))
+    while aim.must_catch is not None and calls < _MOST_CALLS:
+        caught = aim.caught(canaries=calls, guesses=calls)
+        if caught is not None and caught <= aim.must_catch:
+            break
+        calls += ceil(calls / 4)
+    return min(_MOST_CALLS, calls)
 
 
 @final
@@ -297,150 +440,3 @@ def _enough(calls: int, aim: Aim) -> str:
         if aim.caught(canaries=more, guesses=more) is not None:
             return f"about {more}"
     return "many more"
-
-
-_MOST_CALLS = 50_000  # calls to learn from, and again as many to audit
-_SHARE_OF_TIME = (
-    0.35  # of the time goes to the calls to learn from, as much to the audit's
-)
-_VALUES_PER_SECOND = (
-    500_000  # to learn from in a second of the budget: calls times places,
-)
-_MOST_VALUES = 4_000_000  # and in all: they are held in memory
-_SCREENING_COST = (
-    0.25  # of a value's time for one beyond the widest: it is compared once
-)
-_MOST_WIDE_VALUES = 32_000_000  # values of wide outputs, at most
-_OVERTIME = 5.0  # times as long as asked it may take to get calls that can refute,
-_LEAST_OVERTIME = 10.0  # and at least so many seconds: a busy machine fails no test
-_SPARE_CALLS = 4  # times as many calls as are needed if every guess is right
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seconds:
-    """As many calls as fit into a time.
-
-    Attributes:
-        seconds: About how long the whole audit may take.
-    """
-
-    seconds: float
-
-    def __post_init__(self) -> None:
-        _validate.positive("seconds", self.seconds)
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Calls:
-    """So many calls, however long they take: for an audit that can be repeated.
-
-    Attributes:
-        calls: How many calls are audited; as many again are learned from.
-    """
-
-    calls: int
-
-    def __post_init__(self) -> None:
-        _validate.whole_number("calls", self.calls, least=12)
-
-
-Budget: TypeAlias = Seconds | Calls
-
-
-def calibrate(
-    calling: Calling, budget: Budget, aim: Aim, key: Key
-) -> tuple[FeatureTable, NDArray[Any]]:
-    """Make the calls to learn from, and find how many fit."""
-    __tracebackhide__ = True
-    rng = key.generator("calibration", 0)
-    match budget:
-        case Calls(calls=calls):
-            bits = key.generator("calibration coins", 0).integers(0, 2, calls)
-            return collect(_held(calling, bits, rng)), bits
-        case Seconds(seconds=seconds):
-            bits = key.generator("calibration coins", 0).integers(0, 2, _MOST_CALLS)
-            rows = _timed(calling, bits, rng, seconds=seconds, aim=aim)
-            return collect(rows), bits[: len(rows)]
-        case _:
-            assert_never(budget)
-
-
-def _held(
-    calling: Calling, bits: NDArray[Any], rng: np.random.Generator
-) -> list[OutputFeatures]:
-    """Make all calls, unless their outputs are too many and too wide to be held."""
-    __tracebackhide__ = True
-    rows: list[OutputFeatures] = []
-    while len(rows) < len(bits):
-        batch = max(1, len(rows))  # outputs may grow; memory is asked for before it is
-        rows += calling.run(bits[len(rows) : len(rows) + batch], rng)
-        _must_fit(len(bits), _width(rows))
-    return rows
-
-
-def _width(rows: list[OutputFeatures]) -> int:
-    """Return how many places an output has, at most."""
-    return max(len(row.numbers) + len(row.texts) for row in rows)
-
-
-def _must_fit(calls: int, width: int) -> None:
-    if width > 2 * WIDEST and calls * width > _MOST_WIDE_VALUES:
-        raise InvalidInputError(
-            f"{calls} calls with outputs of {width} places each are more than can be "
-            f"looked at; with calls={_MOST_WIDE_VALUES // width} all places are, or "
-            "return fewer places"
-        )
-
-
-def _timed(
-    calling: Calling,
-    bits: NDArray[Any],
-    rng: np.random.Generator,
-    *,
-    seconds: float,
-    aim: Aim,
-) -> list[OutputFeatures]:
-    """Call until the time is up, and at least until a claim could be refuted."""
-    __tracebackhide__ = True
-    rows: list[OutputFeatures] = []
-    values = min(_VALUES_PER_SECOND * seconds, _MOST_VALUES)
-    start, batch, least, width = perf_counter(), 1, _least_calls(aim), 1
-    while len(rows) < min(len(bits), max(least, values // _worth(width))):
-        new = calling.run(bits[len(rows) : len(rows) + batch], rng)
-        rows += new
-        width = max(width, _width(new))
-        _must_fit(max(least, len(rows)), width)
-        spent = perf_counter() - start
-        rate = len(rows) / max(spent, 1e-9)
-        if len(rows) >= least and spent >= _SHARE_OF_TIME * seconds:
-            break
-        if len(rows) < least and spent >= max(_OVERTIME * seconds, _LEAST_OVERTIME):
-            raise VoidAuditError(
-                f"one call takes {1 / rate:.2g} s, and the test needs {2 * least} of "
-                "them to be able to fail; allow about seconds="
-                f"{ceil(least / rate / _SHARE_OF_TIME)}"
-            )
-        # Half of what still fits, so that no batch overruns the time by much.
-        fits = int(rate * (_SHARE_OF_TIME * seconds - spent) / 2)
-        batch = max(1, len(rows) // 4, min(fits, 4 * len(rows)))
-        batch = min(batch, max(1, int(max(least, values // _worth(width))) - len(rows)))
-    return rows
-
-
-def _worth(width: int) -> float:
-    """Return how many places cost as much time as so many do."""
-    return min(width, WIDEST) + _SCREENING_COST * max(0, width - WIDEST)
-
-
-def _least_calls(aim: Aim) -> int:
-    """Return how many calls leave room to refute the claim and catch what must be."""
-    epsilon = float(aim.claim.points()[0].max())
-    calls = max(60, ceil(-_SPARE_CALLS * log(aim.alpha) / log1p(exp(-epsilon))))
-    while aim.must_catch is not None and calls < _MOST_CALLS:
-        caught = aim.caught(canaries=calls, guesses=calls)
-        if caught is not None and caught <= aim.must_catch:
-            break
-        calls += ceil(calls / 4)
-    return min(_MOST_CALLS, calls)

@@ -9,7 +9,7 @@ A mechanism leaks where nobody looks, so several guessers look at different thin
 - ``place``: the same for one place, that which differs most. Of many places some differ
   by chance, and their sum drowns a leak in one of them.
 - ``bins``: how often a number, or the sum, the least and the largest of several, fell
-  between given quantiles: any difference in law, not only in mean.
+  between given quantiles: any difference in distribution, not only in mean.
 - ``lattice``: the binary exponent of a float together with its lowest set bit. Adding
   noise rounds to the spacing of floats near the sum, which depends on the input: the
   attack of Mironov (2012) and of Haney et al. (2022).

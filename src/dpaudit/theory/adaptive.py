@@ -1,35 +1,29 @@
 """Adaptive guessers: what revealed coins are worth, and what stopping at will costs.
 
-What revealing coins is worth: how many guesses are made about a count.
-
-A noiseless count of ``s`` elements is published. The maximum-likelihood guesser with a
-threshold guesses an element when the size of its loss, ``|ln(h / (a - h))|`` with ``h``
-ones among ``a`` elements not yet revealed, is at least the threshold; it guesses what
-the majority is.
+*What revealing coins is worth*: how many guesses are made about a count. A noiseless
+count of ``s`` elements is published. The maximum-likelihood guesser with a threshold
+guesses an element when the size of its loss, ``|ln(h / (a - h))|`` with ``h`` ones
+among ``a`` elements not yet revealed, is at least the threshold; it guesses what the
+majority is.
 
 In one-run auditing nothing is revealed: either all ``s`` elements are guessed or none.
-With an infinite threshold that happens when all coins fell the same way, with chance
-``2^-(s-1)``, so that ``s 2^-(s-1)`` guesses are expected (the paper prints the chance
-for the number). Adaptively, each coin is revealed after the guesser had its turn at it,
-guessed or passed, and the tail of the sequence in which all remaining coins are alike
-is guessed: ``2 - 2^-(s-1)`` guesses are expected.
+With an infinite threshold all are if all coins fell the same way, with probability
+``2^-(s-1)``, so that ``s 2^-(s-1)`` guesses are expected (the paper prints the
+probability for the number). Adaptively, each coin is revealed after the guesser had its
+turn at it, guessed or abstained, and the tail of the sequence in which all remaining
+coins are alike is guessed: ``2 - 2^-(s-1)`` guesses are expected. Both distributions
+are found exactly by a forward pass over (elements left, ones left, guesses so far):
+given the count all sequences are equally likely, so the next coin is a one with
+probability ``h / a``.
 
-Both laws are found exactly by a forward pass over (elements left, ones left, guesses so
-far): given the count all sequences are equally likely, so the next coin is a one with
-chance ``h / a``.
+*What stopping at will costs*: if the number of guesses may depend on revealed coins,
+the binomial tail at the realised number is no p-value. A guesser who tosses fair coins,
+and stops as soon as the tail is small enough, is certified far too often. Where it
+stops is distributed as a symmetric random walk that ends where it first reaches a
+boundary, found by dynamic programming over the number of correct guesses.
 
-Reference: Keinan, Shenfeld and Ligett, section "Adaptive ORA improves ORA",
-https://arxiv.org/abs/2503.07199.
-
-What stopping at will costs: a guesser who looks, and stops when ahead.
-
-If the number of guesses may depend on revealed coins, the binomial tail at the realised
-number is no p-value: a guesser who tosses fair coins, and stops as soon as the tail is
-small enough, is certified far too often. The law of where it stops is that of a
-symmetric random walk that ends where it first reaches a boundary, by dynamic
-programming over the number of right guesses.
-
-Reference: docs/explanation/errata.md.
+References: Keinan, Shenfeld and Ligett, section "Adaptive ORA improves ORA",
+https://arxiv.org/abs/2503.07199; for stopping, docs/explanation/errata.md.
 """
 
 from dataclasses import dataclass
@@ -54,6 +48,8 @@ __all__ = [
     "surprising_counts",
 ]
 
+_ROUNDING = 1e-12  # a tail that equals its level must not miss it by its last digit
+
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -61,8 +57,8 @@ class GuessCounts:
     """How many guesses are made about one set, and how many are right.
 
     Attributes:
-        guesses: The chances of 0, 1, 2, ... guesses.
-        right: The chances of 0, 1, 2, ... right guesses.
+        guesses: The probabilities of 0, 1, 2, ... guesses.
+        right: The probabilities of 0, 1, 2, ... right guesses.
     """
 
     guesses: NDArray[np.float64]
@@ -80,7 +76,7 @@ class GuessCounts:
 
 
 def one_run_guesses(size: int, threshold: float) -> GuessCounts:
-    """Return the law of guesses about one count when no coin is revealed.
+    """Return the distribution of guesses about one count when no coin is revealed.
 
     Args:
         size: Elements that were counted.
@@ -102,7 +98,7 @@ def one_run_guesses(size: int, threshold: float) -> GuessCounts:
 
 
 def adaptive_guesses(size: int, threshold: float) -> GuessCounts:
-    """Return the law of guesses about one count when coins are revealed in turn.
+    """Return the distribution of guesses about a count when coins are revealed in turn.
 
     Args:
         size: Elements that were counted.
@@ -121,7 +117,7 @@ def adaptive_guesses(size: int, threshold: float) -> GuessCounts:
 
 
 def _forward(size: int, threshold: float, *, only_right: bool) -> NDArray[np.float64]:
-    """Return the law of the number of guesses, or of the right ones only."""
+    """Return the distribution of the number of guesses, or of the right ones only."""
     state = np.zeros((size + 1, size + 1))  # ones left, counted so far
     state[:, 0] = np.exp(log_mass(np.arange(size + 1), size, 0.0))
     for left in range(size, 0, -1):
@@ -155,18 +151,15 @@ def _check(size: int, threshold: float) -> None:
         )
 
 
-_ROUNDING = 1e-12  # a tail that equals its level must not miss it by its last digit
-
-
 def stopping_probability(canaries: int, alpha: float) -> float:
     """Return how often stopping at will "certifies" a mechanism that says nothing.
 
     Args:
         canaries: The most guesses that can be made.
-        alpha: The nominal chance of being wrong.
+        alpha: The nominal probability of being wrong.
 
     Returns:
-        The chance that after some guess ``P[Bin(R, 1/2) >= V] <= alpha``.
+        The probability that after some guess ``P[Bin(R, 1/2) >= V] <= alpha``.
 
     Example:
         >>> round(stopping_probability(1000, 0.05), 3)
@@ -180,11 +173,11 @@ def stopping_probability(canaries: int, alpha: float) -> float:
 def stopping_distribution(
     canaries: int, level: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the law of right guesses of a guesser who stops when ahead.
+    """Return the distribution of right guesses of a guesser who stops when ahead.
 
     Returns:
-        For each number of right guesses, the chance of having stopped with it, and the
-        chance of having gone on to the end with it.
+        For each number of right guesses, the probability of having stopped with it, and
+        the probability of having gone on to the end with it.
     """
     enough = surprising_counts(canaries, 0.0, level)
     stopped, going = np.zeros(canaries + 2), np.zeros(canaries + 2)

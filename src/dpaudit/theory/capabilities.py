@@ -57,12 +57,12 @@ class Playable(Mechanism[Any], HasConditionalLoss[Any], HasPairs, Protocol):
 
 
 def has_loss_distribution(mechanism: object) -> TypeGuard[HasLossDistribution]:
-    """Whether the law of losses is known at any size."""
+    """Whether the distribution of losses is known at any size."""
     return hasattr(mechanism, "loss_distribution")
 
 
 def can_be_enumerated(mechanism: object, elements: int) -> TypeGuard[Enumerable]:
-    """Whether the law of all outputs is known and small."""
+    """Whether the distribution of all outputs is known and small."""
     if not _has(mechanism, "distribution", "pairs") or elements > MOST_ENUMERATED:
         return False
     finite: Any = mechanism

@@ -1,17 +1,18 @@
-"""The law of V, the number of right guesses, before anything is run.
+"""The distribution of V, the number of right guesses, before anything is run.
 
 A guesser names the ``k`` coins that the output says most about. If each of ``n``
 elements meets its own copy of one channel (a local mechanism), their sizes of loss are
-independent with one law, and given the output the coins are independent, each guessed
-rightly with chance ``p(|l|)``, ``p(t) = e^t / (1 + e^t)``.
+independent with one distribution, and given the output the coins are independent, each
+guessed rightly with probability ``p(|l|)``, ``p(t) = e^t / (1 + e^t)``.
 
-Give every element a uniform rank: the quantile of its loss, and where the law has an
-atom a uniform point of the quantiles that the atom covers. A higher rank never means a
-smaller loss, and elements with one loss are guessed rightly with one chance, so that
-guessing the ``k`` highest ranks is guessing the ``k`` largest losses, ties broken by
-lot. Let ``q`` be one minus the (k+1)-th highest rank; it has the law Beta(k+1, n-k).
-Given ``q`` the ``k`` ranks above are independent and uniform on the upper fraction
-``q``, hence each guess is right independently with the mean chance
+Give every element a uniform rank: the quantile of its loss, and where the distribution
+has an atom a uniform point of the quantiles that the atom covers. A higher rank never
+means a smaller loss, and elements with one loss are guessed rightly with one
+probability, so that guessing the ``k`` highest ranks is guessing the ``k`` largest
+losses, ties broken by lot. Let ``q`` be one minus the (k+1)-th highest rank; it has the
+distribution Beta(k+1, n-k). Given ``q`` the ``k`` ranks above are independent and
+uniform on the upper fraction ``q``, hence each guess is right independently with the
+mean probability
 
     a(q) = 1/2 + int_0^inf min(1, P[|l| >= t] / q) dp(t),
 
@@ -24,8 +25,8 @@ The mixture is a quadrature in ``q``, split where ``a`` bends. Masses are right 
 at least, as a doubled number of points shows; typically to 1e-12.
 
 Where one output speaks of a group of elements at once, such as a count, the group's
-coins are dependent given the output and the law of the losses does not determine V;
-``simulated_distribution`` runs the mechanism instead.
+coins are dependent given the output and the distribution of the losses does not
+determine V; ``simulated_distribution`` runs the mechanism instead.
 
 Reference: for the mixture, Xiang, Wang and Wang, "Tight privacy audit in one run",
 https://arxiv.org/abs/2509.08704.
@@ -62,7 +63,7 @@ __all__ = [
 O = TypeVar("O")  # noqa: E741 (the paper's letter for an output)
 
 _SPREAD = 10.0  # standard deviations of a binomial that are kept; 1e-20 lies beyond
-_TAIL = 1e-14  # of the law of q that is left out on either side
+_TAIL = 1e-14  # of the distribution of q that is left out on either side
 _COARSE = np.polynomial.legendre.leggauss(32)
 _FINE = np.polynomial.legendre.leggauss(200)
 
@@ -70,7 +71,7 @@ _FINE = np.polynomial.legendre.leggauss(200)
 def correct_guess_distribution(
     losses: LossDistribution, *, guesses: int
 ) -> NDArray[np.float64]:
-    """Return the chance of 0, 1, ..., ``guesses`` right among the best guesses.
+    """Return the probability of 0, 1, ..., ``guesses`` right among the best guesses.
 
     Args:
         losses: The distribution of the losses, in groups of one element each. A group
@@ -105,7 +106,7 @@ def correct_guess_distribution(
 
 
 def determines_correct_guesses(losses: LossDistribution) -> bool:
-    """Return whether the law of the losses says how many guesses are right.
+    """Return whether the distribution of the losses says how many guesses are right.
 
     Example:
         >>> sure = DiscreteLoss(values=np.array([np.inf]), probabilities=np.ones(1))
@@ -128,9 +129,10 @@ def simulated_distribution(
 ) -> NDArray[np.int64]:
     """Return how often 0, 1, ..., ``guesses`` were right in that many runs.
 
-    Divided by ``runs`` it estimates the law of V. All its cumulated chances at once are
-    off by more than ``sqrt(ln(2 / b) / (2 runs))`` with a chance of at most ``b``
-    (Dvoretzky, Kiefer and Wolfowitz, with Massart's constant).
+    Divided by ``runs`` it estimates the distribution of V. All its cumulated
+    probabilities at once are off by more than ``sqrt(ln(2 / b) / (2 runs))`` with a
+    probability of at most ``b`` (Dvoretzky, Kiefer and Wolfowitz, with Massart's
+    constant).
 
     Args:
         mechanism: What is audited.
@@ -188,7 +190,7 @@ def _independent(kind: Kind) -> int:
 
 
 def _accuracies(loss: Loss, n: int, k: int) -> list[tuple[float, float]]:
-    """Return weights and accuracies whose binomials mix to the law of V."""
+    """Return weights and accuracies whose binomials mix to the distribution of V."""
     if k == n:
         return [(1.0, _accuracy(loss, 1.0))]
     ends = _ends(loss, n, k)
@@ -217,7 +219,7 @@ def _ends(loss: Loss, n: int, k: int) -> list[float]:
 
 
 def _accuracy(loss: Loss, q: float) -> float:
-    """Return the mean chance of a right guess in the upper fraction q."""
+    """Return the mean probability of a right guess in the upper fraction q."""
     if isinstance(loss, DiscreteLoss):
         above = tail_average(loss, lambda tails: np.minimum(1.0, tails / q))
         return min(1.0, 0.5 + 0.5 * above)
@@ -243,7 +245,7 @@ def _spread_out(mixture: list[tuple[float, float]], k: int) -> NDArray[np.float6
 
 
 def _convolved(a: NDArray[np.float64], b: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the law of a sum, touching only counts that have any chance."""
+    """Return the distribution of a sum, touching only counts that can occur."""
     found = np.zeros(len(a) + len(b) - 1)
     i, j = np.flatnonzero(a), np.flatnonzero(b)
     part = np.convolve(a[i[0] : i[-1] + 1], b[j[0] : j[-1] + 1])

@@ -1,8 +1,8 @@
 """Every privacy level of a small mechanism, by summing over all coins and outputs.
 
 With ``n`` coins and ``K`` outputs a mechanism on the pairs Z is a table ``P[o | S]`` of
-``2^n`` rows and ``K`` columns. The law of an output given one coin is the mean of half
-the rows, and from there all levels of the paper are sums:
+``2^n`` rows and ``K`` columns. The distribution of an output given one coin is the mean
+of half the rows, and from there all levels of the paper are sums:
 
 - the DP level compares rows that differ in one coin: one who knows all other coins;
 - the distributional level compares the means over those rows: one who knows none;
@@ -42,7 +42,7 @@ _CHUNK = 1 << 22  # numbers that are held at once
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Enumeration:
-    """The law of all outputs given all coins, and the levels that follow from it.
+    """The distribution of all outputs given all coins, and the levels that follow.
 
     Attributes:
         table: ``P[o | S]``, a row for each of the ``2^n`` coins, a column per output.
@@ -80,13 +80,13 @@ class Enumeration:
 
     @property
     def total_variation(self) -> NDArray[np.float64]:
-        """The distance between the laws of the output given either coin, by element."""
+        """The distance between outputs' distributions given either coin, by element."""
         distance: NDArray[np.float64] = np.abs(self.given(1) - self.given(0)).sum(1) / 2
         return distance
 
     @property
     def posterior(self) -> NDArray[np.float64]:
-        """The chance that a coin is +1 given the output, by output and element."""
+        """The probability that a coin is +1 given the output, by output and element."""
         return _share(self.given(1).T, self.given(0).T)
 
     @property
@@ -199,7 +199,8 @@ class Enumeration:
     def delta_at(self, epsilon: float) -> float:
         """Return the smallest delta at which the distributional level is ``epsilon``.
 
-        The largest over elements and over both orders of the laws given either coin.
+        The largest over elements and over both orders of the distributions given either
+        coin.
 
         Example:
             >>> told = Enumeration(table=[[0.5, 0.0, 0.5], [0.0, 0.5, 0.5]])
@@ -236,7 +237,7 @@ def enumerate_mechanism(
     """Return the enumeration of a mechanism with finitely many outputs.
 
     Args:
-        mechanism: Knows the chance of each output for all data.
+        mechanism: Knows the probability of each output for all data.
         pairs: The two records of each element.
         elements: How many, at most 16.
 
@@ -258,7 +259,7 @@ def enumerate_mechanism(
 
 
 def _check(table: NDArray[np.float64]) -> int:
-    """Return the number of coins of a table that is one of chances."""
+    """Return the number of coins of a table that is one of probabilities."""
     rows = table.shape[0] if table.ndim == 2 else 0
     elements = rows.bit_length() - 1
     if rows < 2 or rows != 1 << elements or not table.shape[1]:

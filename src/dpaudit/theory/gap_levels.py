@@ -1,18 +1,15 @@
-"""The levels between a claim and what an audit finds, with their intervals.
+"""The levels between a claim and the bound that an audit finds, and how they read.
 
-A number of the theory: exact, or measured with an interval.
+Each level is one of privacy, in epsilon, after one more thing was taken away from an
+ideal adversary; the drop to it from the level before is one gap. Levels are computed
+each on its own, so nothing forces a drop to be positive: where one is not, the ladder
+of levels rises and its text says so. A level is known exactly or estimated with an
+interval (``Estimate``).
 
-The gaps of one audit as a ladder of levels, and what it says in words.
-
-Each rung is a level of privacy in epsilon after one more thing was taken away from an
-ideal adversary; the drop to it from the rung before is one gap. Rungs are computed each
-on its own, so nothing forces a drop to be positive: where one is not, the ladder rises
-and says so.
-
-Beside it may stand a second, shorter ladder, of the same guesses on average over
-outputs, by what is known of the other coins: all, those revealed before, none. The
-first ladder takes knowledge away at the worst output, and so shows no interference
-where a rare output gives everything away; the second does.
+A second, shorter ladder may be known too, of the same guesses on average over outputs,
+by what is known of the other coins: all, those revealed before, none. The first ladder
+takes knowledge away at the worst output, and so shows no interference where a rare
+output gives everything away; the second does.
 """
 
 from collections.abc import Iterator
@@ -35,6 +32,57 @@ __all__ = [
 ]
 
 _INTERVAL_ALPHA = 0.01  # that an interval of what is simulated misses the truth
+_SMALLEST_DROP_SHOWN = 5e-4  # smaller drops vanish in three decimals
+_STEP_NAMES = {
+    "confidence": "Confidence",
+    "interference": "Interference",
+    "outputs": "Averaging over outputs",
+    "elements": "Averaging over elements",
+    "guessing": "Guessing",
+    "exposure": "Exposure",
+    "statistics": "Statistics",
+}
+_REASONS = {
+    "confidence": "a test that errs with a chance of {alpha:g} must pass a mechanism "
+    "that runs this one with that chance and is silent otherwise",
+    "interference": "the other coins are unknown, and hide each one",
+    "outputs": "the output of one run is seldom the worst possible",
+    "elements": "the {guesses} elements guessed are not all as exposed as the one "
+    "exposed most",
+    "guessing": "the guesser is right less often than the best one",
+    "exposure": "interference, outputs, elements and the guesser, which cannot be told "
+    "apart without a model of the mechanism",
+    "statistics": "a bound from {guesses} guesses must allow for luck",
+}
+_REASONS_NOTHING_LEFT = {
+    "interference": "with the other coins unknown no output says anything about a coin"
+}
+_REASONS_FOR_MORE = {
+    "confidence": "the mechanism's own guarantee is weaker than the claim",
+    "outputs": "the most exposed of {elements} elements loses more than the level at "
+    "delta / alpha, which exempts the rarest losses",
+    "guessing": "guesses were right more often than those of the best guesser would "
+    "be on average, by luck or because the mechanism leaks more than was said",
+    "exposure": "guesses were right more often than the claim allows, by luck or "
+    "because the mechanism leaks more than is claimed",
+    "statistics": "a bound is never negative and grows faster than the accuracy, so "
+    "that lucky runs outweigh unlucky ones",
+}
+_WITHIN_CLAIM = (
+    "guesses were more accurate than the level before, which exempts rare losses, by "
+    "no more than the claim or luck allows"
+)
+_ADVICE = {
+    "confidence": "combine independent runs, or accept a larger alpha",
+    "interference": "audit adaptively, or let fewer elements share an output",
+    "outputs": "abstain when the output says little, or make more runs",
+    "elements": "make fewer guesses, about the most exposed elements only",
+    "guessing": "use a better guesser, at best the maximum-likelihood one",
+    "exposure": "explain the audit with a model of the mechanism, and use the best "
+    "guesser there is",
+    "statistics": "use more canaries",
+}
+_KNOWLEDGE = ("full knowledge", "adaptivity", "one run")
 
 
 @final
@@ -112,64 +160,6 @@ epsilon = 0.6616 in half of its runs.'
     )
 
 
-_SMALLEST_DROP_SHOWN = 5e-4  # smaller drops vanish in three decimals
-
-_STEP_NAMES = {
-    "confidence": "Confidence",
-    "interference": "Interference",
-    "outputs": "Averaging over outputs",
-    "elements": "Averaging over elements",
-    "guessing": "Guessing",
-    "exposure": "Exposure",
-    "statistics": "Statistics",
-}
-
-_REASONS = {
-    "confidence": "a test that errs with a chance of {alpha:g} must pass a mechanism "
-    "that runs this one with that chance and is silent otherwise",
-    "interference": "the other coins are unknown, and hide each one",
-    "outputs": "the output of one run is seldom the worst possible",
-    "elements": "the {guesses} elements guessed are not all as exposed as the one "
-    "exposed most",
-    "guessing": "the guesser is right less often than the best one",
-    "exposure": "interference, outputs, elements and the guesser, which cannot be told "
-    "apart without a model of the mechanism",
-    "statistics": "a bound from {guesses} guesses must allow for luck",
-}
-
-_REASONS_NOTHING_LEFT = {
-    "interference": "with the other coins unknown no output says anything about a coin"
-}
-
-_REASONS_FOR_MORE = {
-    "confidence": "the mechanism's own guarantee is weaker than the claim",
-    "outputs": "the most exposed of {elements} elements loses more than the level at "
-    "delta / alpha, which exempts the rarest losses",
-    "guessing": "guesses were right more often than those of the best guesser would "
-    "be on average, by luck or because the mechanism leaks more than was said",
-    "exposure": "guesses were right more often than the claim allows, by luck or "
-    "because the mechanism leaks more than is claimed",
-    "statistics": "a bound is never negative and grows faster than the accuracy, so "
-    "that lucky runs outweigh unlucky ones",
-}
-
-_WITHIN_CLAIM = (
-    "guesses were more accurate than the level before, which exempts rare losses, by "
-    "no more than the claim or luck allows"
-)
-
-_ADVICE = {
-    "confidence": "combine independent runs, or accept a larger alpha",
-    "interference": "audit adaptively, or let fewer elements share an output",
-    "outputs": "abstain when the output says little, or make more runs",
-    "elements": "make fewer guesses, about the most exposed elements only",
-    "guessing": "use a better guesser, at best the maximum-likelihood one",
-    "exposure": "explain the audit with a model of the mechanism, and use the best "
-    "guesser there is",
-    "statistics": "use more canaries",
-}
-
-
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GapLevel:
@@ -217,9 +207,6 @@ class GapLevel:
         return f"{_number(self.epsilon)} [{_number(self.low)}, {_number(self.high)}]"
 
 
-_KNOWLEDGE = ("full knowledge", "adaptivity", "one run")
-
-
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gaps:
@@ -230,7 +217,7 @@ class Gaps:
         spread: Standard deviation of the bound from run to run.
         remainder: An observed bound minus the expected one, if one was given.
         delta: The delta of the claim and the bound.
-        alpha: Chance of the bound being wrong.
+        alpha: Probability of the bound being wrong.
         elements: Coins of the audit.
         guesses: Guesses of the audit.
         knowledge: The levels of as many guesses, on average over outputs, if all other

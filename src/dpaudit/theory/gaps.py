@@ -92,7 +92,7 @@ def gaps(  # noqa: PLR0913 (an audit, and what is known of it)
         elements: Coins of the audit.
         guesses: Guesses of the audit; all if not given.
         delta: The delta of the claim and the bound.
-        alpha: Chance of the bound being wrong.
+        alpha: Probability of the bound being wrong.
         claim: What is claimed; the mechanism's own guarantee if not given. Without
             either the level is enumerated, or not known, and the ladder says so.
         efficacy: Of the guesser in use; if not given it is the maximum-likelihood one,
@@ -265,7 +265,7 @@ def _by_knowledge(
 def _correct_guesses(
     mechanism: object, design: _Design, runs: int, rng: np.random.Generator | None
 ) -> tuple[NDArray[np.float64], int | None]:
-    """Return the law of V under the best guesser; in how many runs, if simulated."""
+    """Return V's distribution under the best guesser, and the runs if simulated."""
     if has_loss_distribution(mechanism):
         losses = mechanism.loss_distribution(design.canaries)
         if determines_correct_guesses(losses):

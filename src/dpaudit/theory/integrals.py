@@ -5,12 +5,12 @@ int_0^|l| dp(t)`` with ``p(t) = e^t / (1 + e^t)``. Exchanging sum and integral t
 every quantity of the theory into an integral over ``dp(t)`` of a function of the tail
 ``P[|l| >= t]``. ``tail_average`` is that integral from ``low`` up, divided by ``1 -
 p(low)``, the mass of ``dp`` there, so that it is an average: the mean of ``f(tail)``
-over ``t`` drawn from the standard logistic law given ``t > low``. The quotient is
-formed in log space and keeps its digits however large ``low`` is.
+over ``t`` drawn from the standard logistic distribution given ``t > low``. The quotient
+is formed in log space and keeps its digits however large ``low`` is.
 
 For a discrete loss the tail is a step function and the average is a finite sum. For a
 smooth one, Gauss-Legendre sums on pieces that are halved until halving no longer
-changes them; a function that turns sharply, such as the chance that one of 1e8
+changes them; a function that turns sharply, such as the probability that one of 1e8
 elements is exposed, is resolved where it turns.
 """
 
@@ -42,7 +42,7 @@ def tail_average(
     """Return the mean of ``function(P[|l| >= t])`` over dp(t) given ``t > low``.
 
     Args:
-        loss: The law of the size of the loss.
+        loss: The distribution of the size of the loss.
         function: From tails in [0, 1], as an array, to numbers; 0 at 0.
         low: Where the integral starts.
 

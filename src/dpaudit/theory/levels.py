@@ -15,8 +15,9 @@ The worst case and the distributional level are epsilons, the others probabiliti
 right guess; ``p(epsilon) = e^epsilon / (1 + e^epsilon)`` and its inverse take one to
 the other. As probabilities, at ``delta = 0``, they fall from step to step.
 
-How they are found depends on what the mechanism offers: its law of losses gives them in
-closed form at any size, its law by enumeration, its log-odds by simulation.
+How they are found depends on what the mechanism offers: its distribution of losses
+gives them in closed form at any size, its distribution by enumeration, its log-odds by
+simulation.
 
 Reference: Keinan, Shenfeld and Ligett, section "Efficacy and asymptotic tightness of
 ORA", https://arxiv.org/abs/2503.07199.

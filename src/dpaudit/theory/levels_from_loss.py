@@ -1,14 +1,14 @@
-"""Privacy levels and efficacy from the law of the losses, at any number of elements.
+"""Privacy levels and efficacy from the loss distribution, at any number of elements.
 
-All follow from ``p(|l|) = 1/2 + int_0^|l| dp(t)``, where ``p(|l|)`` is the chance that
-the best guess about an element is right. With ``q = P[|l| >= t]`` for one group of a
-kind of output, and ``B`` a binomial of as many trials as there are groups, each with
+All follow from ``p(|l|) = 1/2 + int_0^|l| dp(t)``, where ``p(|l|)`` is the probability
+that the best guess about an element is right. With ``q = P[|l| >= t]`` for one group of
+a kind of output, and ``B`` a binomial of as many trials as there are groups, each with
 success probability ``q``:
 
 - the average element (the paper's AE-AC-DDP, the best efficacy without abstention) is
   1/2 plus the integral of the expected share ``groups size q / n`` of elements at
   ``t`` or above;
-- the average case (AC-DDP) is 1/2 plus the integral of the chance ``1 - (1 -
+- the average case (AC-DDP) is 1/2 plus the integral of the probability ``1 - (1 -
   q)^groups`` that some element is;
 - the best ``k`` (k-AE-AC-DDP, the best efficacy with at least ``k`` guesses) is 1/2
   plus ``1/k`` times the integral of ``E[min(k, size B)]``, how many of the ``k`` best
@@ -153,7 +153,7 @@ def exposed(losses: LossDistribution, threshold: float) -> float:
 def probability_exposed(
     losses: LossDistribution, threshold: float, *, at_least: int
 ) -> float:
-    """Return the chance that ``at_least`` elements have such a loss or a larger one.
+    """Return the probability that ``at_least`` elements have such a loss or more.
 
     Example:
         >>> values, fair = np.array([0.0, inf]), np.ones(2) / 2
@@ -189,7 +189,7 @@ def _share(kind: Kind, losses: LossDistribution) -> float:
 
 def _some_exposed(kind: Kind) -> float:
     def some(tails: NDArray[np.float64]) -> NDArray[np.float64]:
-        with np.errstate(divide="ignore"):  # a tail of 1: log 0, and a chance of 1
+        with np.errstate(divide="ignore"):  # a tail of 1: log 0, and a probability of 1
             return np.asarray(-np.expm1(kind.groups * np.log1p(-tails)))
 
     return tail_average(kind.loss, some)

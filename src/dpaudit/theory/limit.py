@@ -1,10 +1,10 @@
 """The limit: what no valid audit of one run shows, however it guesses.
 
 Fix the canaries and the mechanism ``M``. A valid audit gives, for every mechanism that
-is epsilon-private, a bound above epsilon with a chance of at most alpha. Take one such
-mechanism ``N``: "the bound is above epsilon" is a test of ``N`` with level alpha, and
-so ``M`` passes it no more often than the best test of ``N`` against ``M`` does (Neyman
-and Pearson). Whatever the audit reads, whatever it adapts to:
+is epsilon-private, a bound above epsilon with a probability of at most alpha. Take one
+such mechanism ``N``: "the bound is above epsilon" is a test of ``N`` with level alpha,
+and so ``M`` passes it no more often than the best test of ``N`` against ``M`` does
+(Neyman and Pearson). Whatever the audit reads, whatever it adapts to:
 
     P_M[bound > epsilon] <= the power of that best test.
 
@@ -15,13 +15,13 @@ to ``M``, the sharper.
 says how likely each number of ones is. ``N`` is the product of the private mechanisms
 that are nearest to each (``nearest_mechanism.py``), and the epsilon that it is found to
 have is the one that the limit is said for. With delta, the null may be ``M`` itself
-with a chance of ``delta / d``, if ``M`` is (epsilon, d)-private.
+with a probability of ``delta / d``, if ``M`` is (epsilon, d)-private.
 
 **The power.** The ratio of likelihoods of ``M`` and ``N`` is a product over groups. The
-law of its logarithm is put on a grid by connecting the dots, which keeps the mass of
-both at every point and only makes them easier to tell apart; many groups are a power of
-a Fourier transform. So the power is too high rather than too low, and ``ROUNDING``
-covers the transforms.
+distribution of its logarithm is put on a grid by connecting the dots, which keeps the
+mass of both at every point and only makes them easier to tell apart; many groups are a
+power of a Fourier transform. So the power is too high rather than too low, and
+``ROUNDING`` covers the transforms.
 
 Reference: docs/explanation/limit.md. Doroshenko et al. for connecting the dots,
 https://arxiv.org/abs/2207.04380.
@@ -69,7 +69,7 @@ def limit(
 
     Args:
         outputs: What outputs of each kind say; outputs of no kind say nothing.
-        alpha: Chance of an audit's bound being wrong.
+        alpha: Probability of an audit's bound being wrong.
         delta: Of the privacy that is audited.
         share: One half for the median.
         near: About where it is, if that is known.
@@ -122,8 +122,8 @@ def power_at_most(
     """Return how often any valid audit exceeds an epsilon, at most, and which.
 
     Returns:
-        A chance, and the epsilon that it holds for: that of the null, which is the one
-        given and what the null's marginals err by.
+        A probability, and the epsilon that it holds for: that of the null, which is the
+        one given and what the null's marginals err by.
 
     Example:
         >>> outputs = OutputLikelihood(groups=100, weights=np.ones(2) / 2,
@@ -183,7 +183,7 @@ class _Against:
         self._fitted = None if fitted is None else Nearest(_joint(fitted))
 
     def null(self, epsilon: float) -> tuple[Floats, float]:
-        """Return the joint chances of a null, and the epsilon it has."""
+        """Return the joint probabilities of a null, and the epsilon it has."""
         if self._fitted is None:
             return self._nearest.at(epsilon)
         self._fitted.at(epsilon)
@@ -207,7 +207,7 @@ def _joint(outputs: OutputLikelihood) -> Floats:
 
 
 def _composed(one: Floats, other: Floats, groups: int) -> tuple[Floats, Floats]:
-    """Return the law, under the first, of the log-ratio of ``groups`` independent ones.
+    """Return the distribution, under the first, of the log-ratio of ``groups`` draws.
 
     What the first rules out is left out: the log-ratio there is minus infinity.
     """
@@ -225,7 +225,8 @@ def _composed(one: Floats, other: Floats, groups: int) -> tuple[Floats, Floats]:
     if two:  # on a lattice of their own, where nothing is rounded
         step = ends[1] - ends[0]
     at = np.floor((losses - ends[0]) / step + _SAME_RATIO).astype(np.int64)
-    # Masses at both ends of the cell that add up to those of the point, for both laws.
+    # Masses at both ends of the cell that add up to those of the point, for both
+    # distributions.
     below, above = (np.exp(ends[0] + (at + more) * step) for more in (0, 1))
     upper = np.clip((one - other * below) / (above - below), 0.0, other)
     points = int(at.max()) + 2
@@ -244,7 +245,7 @@ def _composed(one: Floats, other: Floats, groups: int) -> tuple[Floats, Floats]:
 
 
 def _reach(losses: Floats, probabilities: Floats, groups: int) -> tuple[float, float]:
-    """Return ends that the sum leaves with a chance of at most ``_TAIL`` (Chernoff)."""
+    """Return ends that the sum leaves with probability at most ``_TAIL`` (Chernoff)."""
     places, weight = losses[probabilities > 0], np.log(probabilities[probabilities > 0])
     ends = []
     for sign in (-1.0, 1.0):
@@ -255,10 +256,10 @@ def _reach(losses: Floats, probabilities: Floats, groups: int) -> tuple[float, f
 
 
 def _power(losses: Floats, masses: Floats, alpha: float, leak: float) -> float:
-    """Return the power of the best test of level alpha, from the law of log-ratios.
+    """Return the power of the best test of level alpha, from log-ratios and masses.
 
-    With a chance of ``leak`` the null is the other one: what is caught of that counts
-    against alpha, and the more so the larger the power.
+    With a probability of ``leak`` the null is the other one: what is caught of that
+    counts against alpha, and the more so the larger the power.
     """
     there = masses > 0  # where there is none, exp(-loss) may be infinite
     order = np.argsort(-losses[there])

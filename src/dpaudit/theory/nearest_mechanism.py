@@ -31,7 +31,7 @@ Floats: TypeAlias = NDArray[np.float64]
 
 _ROUNDS = 200
 _SUM_TOLERANCE: Final = 1e-6  # what sums may err by, as a logarithm
-_LEAST_PROBABILITY = 1e-300  # a chance that floats can hold
+_LEAST_PROBABILITY = 1e-300  # a probability that floats can hold
 _PRICES = (1e-250, 1e250)  # where a search that does not settle ends
 _SLACK = 1e-12
 
@@ -58,7 +58,7 @@ class Nearest:
         self._prices = self._prior.copy()
 
     def at(self, epsilon: float) -> tuple[Floats, float]:
-        """Return the joint chances of the nearest one, and the epsilon it has."""
+        """Return the joint probabilities of the nearest one, and the epsilon it has."""
         found, least = self._joint, np.inf
         self._start()
         for _ in range(_ROUNDS):
@@ -80,7 +80,7 @@ class Nearest:
         return np.array(self._prices)
 
     def priced(self, epsilon: float, prices: Floats) -> tuple[Floats, float]:
-        """Return the joint chances at given prices, and the epsilon that they have.
+        """Return the joint probabilities at given prices, and the epsilon they have.
 
         Such a mechanism is private and near to this one, if the prices are about those
         of the nearest, and fitted to none of its outputs.
@@ -98,7 +98,7 @@ class Nearest:
         self._steep = np.zeros(np.diff(self._joint, axis=1).shape, np.int8)
 
     def _null(self, epsilon: float) -> tuple[Floats, bool]:
-        """Return chances at the prices there are, and whether runs changed for it."""
+        """Return probabilities at the current prices, and whether runs changed."""
         logs = self._runs(epsilon)
         steps = np.diff(logs, axis=1)
         changed = self._regroup(logs, steps, epsilon)

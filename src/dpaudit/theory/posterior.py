@@ -3,11 +3,11 @@
 The adaptive guesser goes through the batches that a posterior proposes. It guesses the
 elements whose log-odds, given the output and the coins revealed so far, reach a
 threshold, the surest of a batch first, and learns the coins of all. How many guesses it
-makes, ``R``, and how many of them are right, ``V``, have a law that follows from the
-mechanism alone:
+makes, ``R``, and how many of them are right, ``V``, have a distribution that follows
+from the mechanism alone:
 
-- where the law of all outputs is known and small, by a walk over all outputs and coins:
-  what is guessed depends on nothing else;
+- where the distribution of all outputs is known and small, by a walk over all outputs
+  and coins: what is guessed depends on nothing else;
 - elsewhere by playing games, with intervals that hold for any number of them.
 
 What is passed is revealed too, so one game tells what every threshold, and every
@@ -62,6 +62,7 @@ _INTERVAL_ALPHA = 0.01  # of the interval of a median, as in theory/gap_levels.p
 _SHARES = np.geomspace(1.0, 1e-3, 25)  # of all coins, that reach a threshold tried
 _ROUNDING = 1e-12  # a loss that equals the threshold must not miss it by its last digit
 _NUMBERS_TRIED = 60  # committed numbers that are tried for a threshold
+_Batches: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 @final
@@ -92,7 +93,7 @@ class AdaptiveGuessing:
         right: The expected number of right ones.
         efficacy: The expected share of right ones where any guess is made, E[V / R];
             None if none ever was.
-        silent: The chance that no guess is made.
+        silent: The probability that no guess is made.
         how: How the numbers were found.
     """
 
@@ -188,7 +189,7 @@ class PlannedCount:
         expected: The mean of the lower bound on epsilon.
         median: Its median.
         made: The expected number of guesses that will be made.
-        short: The chance that fewer than committed to are made.
+        short: The probability that fewer than committed to are made.
         runs: Games that the numbers were read off; as many more were searched.
     """
 
@@ -233,7 +234,7 @@ def plan_count(
         mechanism: Offers ``run``, ``posterior`` and ``pairs``.
         elements: Canaries of the audit.
         delta: The delta of the bound.
-        alpha: Chance of the bound being wrong.
+        alpha: Probability of the bound being wrong.
         threshold: Smallest size of log-odds to guess; the best is found if left out.
         rng: For the games.
         runs: How many games, half of them for the search.
@@ -372,10 +373,10 @@ def _right_up_to(
 
 
 def _median(draws: NDArray[np.float64]) -> Estimate:
-    """Return the median and two ranks between which the law's own median lies.
+    """Return the median and two ranks between which the distribution's own median lies.
 
     It does unless more draws fell on one side of it than fair coins would, but with
-    chance 0.01.
+    probability 0.01.
     """
     ranked, n = np.sort(draws), len(draws)
     few = int(np.searchsorted(special.bdtr(np.arange(n), n, 0.5), _INTERVAL_ALPHA / 2))
@@ -385,7 +386,7 @@ def _median(draws: NDArray[np.float64]) -> Estimate:
     )
 
 
-# The law of a threshold guesser
+# The distribution of a threshold guesser
 
 
 def _guess_distribution(
@@ -399,9 +400,6 @@ def _guess_distribution(
         made, right = _walk(probabilities, elements, batches, threshold)
         np.add.at(distribution, (made, right), probabilities)
     return distribution
-
-
-_Batches: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 def _orders(mechanism: Enumerable, elements: int) -> dict[_Batches, list[int]]:

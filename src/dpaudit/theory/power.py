@@ -1,10 +1,10 @@
 """What an audit can be expected to find, before it is run.
 
-From the law of V, the number of right guesses, follow the mean and the spread of the
-lower bound on epsilon, the chance that a claim is refuted, and the smallest fault that
-is caught with a given chance. More right guesses never speak less against a claim, so
-a claim is refuted from some number of right guesses on, and its chance to be refuted
-is the law's mass from there.
+From the distribution of V, the number of right guesses, follow the mean and the spread
+of the lower bound on epsilon, the probability that a claim is refuted, and the smallest
+fault that is caught with a given probability. More right guesses never speak less
+against a claim, so a claim is refuted from some number of right guesses on, and its
+probability to be refuted is the distribution's mass from there.
 
 Reference: docs/explanation/exact-bound.md for the bound and the test.
 """
@@ -46,7 +46,7 @@ class Power:
     Attributes:
         expected_bound: The mean of the lower bound on epsilon.
         spread: Its standard deviation from run to run.
-        refutes: The chance that the claim is refuted.
+        refutes: The probability that the claim is refuted.
     """
 
     expected_bound: float
@@ -72,12 +72,12 @@ def power(
     """Return what the exact bound and the test of a claim can be expected to say.
 
     Args:
-        correct_guesses: The chance of 0, 1, ..., ``guesses`` right.
+        correct_guesses: The probability of 0, 1, ..., ``guesses`` right.
         canaries: Canaries of the design, guessed or not.
         guesses: Guesses of the design.
         claim: What is tested.
         delta: The delta of the bound.
-        alpha: Chance of being wrong, of the bound and of the test.
+        alpha: Probability of being wrong, of the bound and of the test.
 
     Example:
         >>> from dpaudit.privacy.guarantees import PureDP
@@ -111,9 +111,9 @@ def bounds_by_count(
 ) -> NDArray[np.float64]:
     """Return the exact bound for each number of right guesses that may well occur.
 
-    Numbers with a chance below 1e-12 get 0. Of more than 64 others, 64 are computed.
-    In between the bound is the one without delta, in closed form (Clopper and Pearson),
-    less what delta takes, on chords; that moves a mean by less than 1e-5.
+    Numbers with a probability below 1e-12 get 0. Of more than 64 others, 64 are
+    computed. In between the bound is the one without delta, in closed form (Clopper and
+    Pearson), less what delta takes, on chords; that moves a mean by less than 1e-5.
 
     Example:
         >>> pmf = np.array([0.0, 0.0, 0.5, 0.5])
@@ -153,19 +153,19 @@ def smallest_fault(
     probability: float = 0.9,
     largest: float = 64.0,
 ) -> float:
-    """Return the smallest factor on epsilon that refutes the claim with a given chance.
+    """Return the smallest factor on epsilon that refutes the claim with a given power.
 
-    The chance to refute must not fall as the factor rises: a mechanism that leaks more
-    is guessed no worse. It holds for families that are ordered, each the next one with
-    noise added, such as randomised response, Laplace and Gaussian noise.
+    The probability to refute must not fall as the factor rises: a mechanism that leaks
+    more is guessed no worse. It holds for families that are ordered, each the next one
+    with noise added, such as randomised response, Laplace and Gaussian noise.
 
     Args:
-        correct_guesses_at: The law of V of a mechanism whose epsilon is this factor
-            times the one claimed.
+        correct_guesses_at: The distribution of V of a mechanism whose epsilon is this
+            factor times the one claimed.
         canaries: Canaries of the design, guessed or not.
         guesses: Guesses of the design.
         claim: What is tested.
-        alpha: Chance of refuting a true claim.
+        alpha: Probability of refuting a true claim.
         probability: How surely the fault must be caught.
         largest: Where to give up.
 

@@ -10,10 +10,10 @@ The distributional level is a supremum. At ``delta = 0`` the largest loss that w
 is below it, and nothing bounds it from above. At ``delta > 0`` it is where the mean of
 ``(1 - (1 + e^epsilon) p(-|l|))_+`` falls to delta. The sample mean ``m`` of numbers in
 [0, 1] strays from its expectation so far that ``runs kl(m, delta)`` exceeds ``ln(2 /
-0.01)`` with a chance of at most 1 % (Chernoff and Hoeffding). The sample mean falls as
-epsilon grows, so the epsilons at which it lies that close to delta are an interval, and
-the true one is among them. The mean is over elements too: for a mechanism that treats
-elements differently it is the level of the average element.
+0.01)`` with a probability of at most 1 % (Chernoff and Hoeffding). The sample mean
+falls as epsilon grows, so the epsilons at which it lies that close to delta are an
+interval, and the true one is among them. The mean is over elements too: for a mechanism
+that treats elements differently it is the level of the average element.
 """
 
 from collections.abc import Callable, Iterator

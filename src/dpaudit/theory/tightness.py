@@ -1,38 +1,34 @@
 """Asymptotic tightness of one-run audits, in general and for counts in sets.
 
-Does a one-run audit find everything in the end?
-
-It is asymptotically tight, that is, its bounds reach the DP level ``epsilon(M)`` as the
-number of elements grows, exactly if for every ``epsilon' < epsilon(M)`` the number of
-elements with a loss of at least ``epsilon'`` grows beyond all bounds in probability.
-Here that number is followed over growing sizes: its expectation, and the chance that it
-is at least ten. Expectation alone is not enough: all-or-nothing exposes a share of all
-elements on average, yet with a fixed chance none.
+One-run auditing of a mechanism ``M`` is asymptotically tight, that is, its bounds reach
+the DP level ``epsilon(M)`` as the number of elements grows, exactly if for every
+``epsilon' < epsilon(M)`` the number of elements with a loss of at least ``epsilon'``
+grows beyond all bounds in probability. Here that number is followed over growing sizes:
+its expectation, and the probability that it is at least ten. Expectation alone is not
+enough: all-or-nothing exposes a share of all elements on average, yet with a fixed
+probability none.
 
 A table is evidence, not proof. The verdict says what the trend shows at the thresholds
 and sizes that were looked at. A loss that only larger thresholds reach, or a trend that
 only sets in at larger sizes, is not seen.
 
-Reference: Keinan, Shenfeld and Ligett, Theorem "Condition for asymptotic tightness of
-ORA", https://arxiv.org/abs/2503.07199.
-
-How large may sets grow for one-run auditing of count-in-sets to stay tight?
-
-A noiseless count of ``s`` has a loss of ``a`` or more with chance ``exp(-s D(a) + O(log
-s))``, where ``D(a) = ln 2 - H(p(a))`` is below ``ln 2`` for finite ``a`` and rises to
-it. Hence ``n exp(-s D(a))`` grows for every
-finite ``a`` if and only if ``limsup s(n) / log2 n <= 1``. (The paper prints ``s = o(log
-n)``. That is enough, but not needed: with ``s = log2(n) / 2`` the sets whose coins all
-fell alike hold ``2 sqrt(n)`` elements on average.) At the boundary itself, ``s = log2
-n``, the number grows like ``n^(1 - D(a) / ln 2)``: at ``a = 4`` like ``n^0.13``, and at
-``a = 8`` like ``n^0.004``, which shows at ``n = 2^4096`` and not at any size in use.
+For count-in-sets the question is how large sets may grow. A noiseless count of ``s``
+has a loss of ``a`` or more with probability ``exp(-s D(a) + O(log s))``, where ``D(a) =
+ln 2 - H(p(a))`` is below ``ln 2`` for finite ``a`` and rises to it. Hence ``n exp(-s
+D(a))`` grows for every finite ``a`` if and only if ``limsup s(n) / log2 n <= 1``. (The
+paper prints ``s = o(log n)``. That is enough, but not needed: with ``s = log2(n) / 2``
+the sets whose coins all fell alike hold ``2 sqrt(n)`` elements on average.) At the
+boundary itself, ``s = log2 n``, the number grows like ``n^(1 - D(a) / ln 2)``: at ``a =
+4`` like ``n^0.13``, and at ``a = 8`` like ``n^0.004``, which shows at ``n = 2^4096``
+and not at any size in use.
 
 Numbers are kept as logarithms, so that sizes far beyond floats show the trend. Tails
 are exact up to sets of 2^40; above, the large deviation ``exp(-s D(a))`` stands for
 them, which is off by a factor of the order of ``sqrt(s)``.
 
-Reference: Keinan, Shenfeld and Ligett, Proposition "Condition for asymptotic tightness
-of ORA for count-in-sets", https://arxiv.org/abs/2503.07199.
+Reference: Keinan, Shenfeld and Ligett, Theorem "Condition for asymptotic tightness of
+ORA" and Proposition "Condition for asymptotic tightness of ORA for count-in-sets",
+https://arxiv.org/abs/2503.07199.
 """
 
 from collections.abc import Callable, Sequence
@@ -64,6 +60,9 @@ __all__ = [
 MANY = 10  # elements that count as many
 _CERTAIN = 1 - 1e-12
 _LEAST_LOG2_EXPECTED = -900.0  # log2 of an expected number that is as good as zero
+_LOG2_SIZES = (16, 64, 256, 1024, 4096)
+_THRESHOLDS = (1.0, 2.0, 4.0)
+_EXACT_UP_TO = 1 << 40  # larger sets go by their large deviations
 
 
 @final
@@ -74,7 +73,7 @@ class Exposure:
     Attributes:
         size: Number of elements in all.
         log2_expected: Logarithm to base 2 of the expected number of them.
-        probability: The chance that there are at least ten.
+        probability: The probability that there are at least ten.
     """
 
     size: int
@@ -145,7 +144,7 @@ def exposure(
     """Return how many elements are exposed at each number of elements.
 
     Args:
-        losses_at: The law of losses for a number of elements.
+        losses_at: The distribution of losses for a number of elements.
         threshold: Size of loss from which on an element counts as exposed.
         sizes: Numbers of elements.
     """
@@ -167,10 +166,10 @@ def tightness(
     thresholds: Sequence[float],
     sizes: Sequence[int],
 ) -> Tightness:
-    """Return the evidence for a mechanism whose law of losses is known.
+    """Return the evidence for a mechanism whose distribution of losses is known.
 
     Args:
-        losses_at: The law of losses for a number of elements.
+        losses_at: The distribution of losses for a number of elements.
         thresholds: Sizes of loss below the DP level, the largest close to it.
         sizes: Numbers of elements, at least three, rising.
 
@@ -212,11 +211,6 @@ def _power(log2_number: float) -> str:
     if abs(log2_number) < 50:
         return f"{2**log2_number:.5g}"
     return f"2^{log2_number:.5g}" if abs(log2_number) > 1e5 else f"2^{log2_number:.0f}"
-
-
-_LOG2_SIZES = (16, 64, 256, 1024, 4096)
-_THRESHOLDS = (1.0, 2.0, 4.0)
-_EXACT_UP_TO = 1 << 40  # larger sets go by their large deviations
 
 
 @final
@@ -312,7 +306,7 @@ def _set_exposure(set_size: int, power: int, threshold: float) -> Exposure:
 
 
 def _log_set_tail(set_size: int, threshold: float) -> float:
-    """Return the log of the chance that a noiseless count has such a loss."""
+    """Return the log of the probability that a noiseless count has such a loss."""
     p = float(special.expit(threshold))
     if set_size > _EXACT_UP_TO:
         rate = float(special.rel_entr(p, 0.5) + special.rel_entr(1 - p, 0.5))
@@ -323,7 +317,7 @@ def _log_set_tail(set_size: int, threshold: float) -> float:
 
 
 def _probability_of_many(set_size: int, sets: int, log_q: float) -> float:
-    """Return the chance that at least ten elements are exposed."""
+    """Return the probability that at least ten elements are exposed."""
     needed = -(-MANY // set_size)
     if sets < 1 << 50:
         probabilities = np.array([exp(log_q)])
