@@ -26,6 +26,9 @@ commit can be counted. For what the wheel is made of (``src/``):
     to import that package, or the module of that name if there is one.
 ``class names defined twice``
     Public names of classes at the top of modules that two modules or more define.
+``modules with two module docstrings``
+    Modules that were glued: a string of their own after the first statement, a second
+    title of one line below the first, or a second paragraph of references.
 
 Beside it ``words of documentation``: what white space divides in the Markdown files of
 ``docs/`` and in ``README.md``, tables and code included.
@@ -37,6 +40,7 @@ import io
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
@@ -80,6 +84,7 @@ def house(root: Path) -> dict[str, int]:
     return counts | {
         "modules with one importer": sum(len(each) == 1 for each in importers),
         "class names defined twice": sum(n > 1 for n in class_names(trees).values()),
+        "modules with two module docstrings": sum(map(is_glued, trees.values())),
         "words of documentation": words(root),
     }
 
@@ -183,6 +188,22 @@ def class_names(trees: Mapping[Path, ast.Module]) -> Counter[str]:
         for name in {n.name for n in tree.body if isinstance(n, ast.ClassDef)}
         if not name.startswith("_")
     )
+
+
+def is_glued(tree: ast.Module) -> bool:
+    """Return whether a module tells two ideas one after the other."""
+    strings = [
+        node
+        for before, node in pairwise(tree.body)
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and not isinstance(before, ast.Assign | ast.AnnAssign)  # which it would explain
+    ]
+    title, *paragraphs = (ast.get_docstring(tree) or "").split("\n\n")
+    references = [each for each in paragraphs if each.startswith("Reference")]
+    second = paragraphs[0] if title and len(paragraphs) > 1 else "\n"
+    is_title = "\n" not in second and second[0].isalpha() and second[-1] in ".?"
+    return bool(strings) or is_title or len(references) > 1
 
 
 def words(root: Path) -> int:

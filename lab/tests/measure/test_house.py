@@ -104,8 +104,22 @@ def test_a_tree_is_counted_as_it_is_by_hand(tree):
         "ask which reading, outside its file": 1,
         "modules with one importer": 1,  # user: rules and reads have two importers
         "class names defined twice": 1,  # OneRun; Counts is inside a function
+        "modules with two module docstrings": 0,
         "words of documentation": 8 + 3 + 2,
     }
+
+
+GLUED = (
+    '"""A title."""\n\nX = 1\n\ndef f(): ...\n\n"""Another."""\n',
+    '"""A title.\n\nAnother title.\n\nWhat it tells.\n"""\n',
+    '"""A title.\n\nWhat\nit tells.\n\nReference: a.\n\nReference: b.\n"""\n',
+)
+
+
+def test_modules_that_begin_again_are_counted(tree):
+    for number, text in enumerate(GLUED, start=1):
+        (tree / f"src/wheel/glued{number}.py").write_text(text, encoding="utf-8")
+        assert house(tree)["modules with two module docstrings"] == number
 
 
 def test_a_family_that_an_alias_joins_is_counted_alike(tree):

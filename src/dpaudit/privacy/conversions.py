@@ -1,8 +1,7 @@
 """Privacy curves from zero-concentrated, Renyi and f-differential privacy.
 
-Every point of a curve made here holds; a coarse choice only makes the curve weaker.
-
-A bound ``D`` on the Renyi divergence of order ``a`` gives, at every epsilon, the delta
+Every point of a curve made here holds; a coarse choice only makes the curve weaker. A
+bound ``D`` on the Renyi divergence of order ``a`` gives, at every epsilon, the delta
 ``e^((a - 1)(D - epsilon)) (1 - 1/a)^a / (a - 1)``. Each order gives a delta that holds,
 so the smallest over any orders, however searched, holds too. Under rho-zCDP every order
 has ``D = rho a``; in ``t = a - 1`` the logarithm is then strictly convex, and the order

@@ -1,6 +1,7 @@
 """Conformance of guessers: what any guesser must do, and what stakes it may set.
 
-A guesser sees an output and revealed coins, and nothing else.
+A guesser sees an output and revealed coins, and nothing else. Four things are checked,
+each in games that are played for it.
 
 *It repeats itself.* The same output, and the same coins revealed, give the same
 guesses, and the output is left as it was. So what was revealed in one game is of no use
