@@ -54,7 +54,7 @@ export DPAUDIT_TEST_EXTRAS="$every_extra docs"
 
 # job NAME COMMAND: runs it beside others, as many at a time as there are cores; what it
 # printed is shown once it is done. `finish` waits for all, and fails if one did.
-cores=$(nproc)
+cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)  # which obeys those
 started=()
 job() {
   local name=$1
