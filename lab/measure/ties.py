@@ -60,8 +60,8 @@ def main() -> bool:
             for digits in DIGITS:
                 tied = scores.round(digits)
                 decided = ties_decided(tied, bits == 1, design=design)
-                lots = bound(design, bits, tied, np.random.default_rng(repeat))
-                row += [bound(design, bits, tied), lots, decided / design.guesses]
+                tie_breaks = bound(design, bits, tied, np.random.default_rng(repeat))
+                row += [bound(design, bits, tied), tie_breaks, decided / design.guesses]
             rows.append(row)
         found = np.array(rows).reshape(options.repeats, -1, 3)
         exact = found[:, 0, 0]

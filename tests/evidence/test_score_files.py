@@ -154,9 +154,9 @@ def test_coins_in_the_files_must_be_the_keys(tmp_path):
 
     def sealed(key):
         coins = Coins(key=key, count=CANARIES)
-        lots = tie_rng(design, key)
+        tie_breaks = tie_rng(design, key)
         result = audit_scores(
-            table.ids, coins, table.scores, design=design, tie_rng=lots
+            table.ids, coins, table.scores, design=design, tie_rng=tie_breaks
         )
         return seal(evidence_of(result, key=key, files=named_only(files)))
 

@@ -21,9 +21,9 @@ import pytest
 from dpaudit import Classes, Coins, Design, Key, OneRun, PureDP, Ranking
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.readings import Ranked
-from dpaudit.game.lots import tie_rng
 from dpaudit.game.result import judge
 from dpaudit.game.scores import read_ranks, read_scores, ties_decided
+from dpaudit.game.tie_breaking import tie_rng
 from dpaudit.stats.binomial import rate_limits
 
 CLAIM = PureDP(epsilon=0.0)
@@ -140,8 +140,10 @@ def test_with_a_key_tied_scores_seem_to_say_something_no_more_often_than_alpha()
     for number in range(trials):
         key = Key(number.to_bytes(32, "big"))
         scores = np.random.default_rng(number).integers(0, 1 + number % 3, n)
-        coins, lots = Coins(key=key, count=n), tie_rng(design, key)
-        reading = read_scores(np.arange(n), coins, scores, design=design, tie_rng=lots)
+        coins, tie_breaks = Coins(key=key, count=n), tie_rng(design, key)
+        reading = read_scores(
+            np.arange(n), coins, scores, design=design, tie_rng=tie_breaks
+        )
         wrong += reading.correct >= 20
     assert rate_limits(wrong, trials, alpha=2e-3)[0] <= 0.05
 
@@ -241,8 +243,8 @@ def test_no_order_of_equal_scores_has_less_evidence(n):
                 design = Design(canaries=n, rules=each, claim=CLAIM)
                 worst = read_ranks(scores, included, None, design=design)
                 for order in orders:
-                    lots = np.concatenate(order).astype(np.uint64)
-                    other = read_ranks(scores, included, lots, design=design)
+                    tie_breaks = np.concatenate(order).astype(np.uint64)
+                    other = read_ranks(scores, included, tie_breaks, design=design)
                     assert weight(worst) <= weight(other)
 
 

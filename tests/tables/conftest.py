@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dpaudit.game import Commitment
-from dpaudit.game.lots import Lots
+from dpaudit.game.tie_breaking import TieBreaking
 from dpaudit.tables.extreme_scores import ExtremeScoresSoFar
 from dpaudit.tables.histogram import HistogramSoFar
 from dpaudit.tables.seen_ids import SeenIds
@@ -33,7 +33,7 @@ def _tally_of(design, ids, bits, scores, *, key=None, salt=SALT, check=True):
         found = ExtremeScoresSoFar(
             most_high=(guesses + 1) // 2,
             most_low=guesses // 2,
-            lots=Lots.of(design, key) if check else None,
+            tie_breaks=TieBreaking.of(design, key) if check else None,
         )
     found.add(np.asarray(scores, np.float64), bits, ids if check else None)
     sets = ()

@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.lots import Lots
+from dpaudit.game.tie_breaking import TieBreaking
 from dpaudit.tables import extreme_scores
 from dpaudit.tables import histogram as histogram_module
 from dpaudit.tables.extreme_scores import ExtremeScores, ExtremeScoresSoFar, Tail
@@ -68,7 +68,7 @@ def plain(found):
     return [
         (
             [score.hex() for score in tail.scores.tolist()],
-            tail.lots.tolist(),
+            tail.tie_breaks.tolist(),
             tail.counts.tolist(),
             tail.ones.tolist(),
         )
@@ -155,7 +155,7 @@ def test_what_lies_between_the_ends_is_one_cell(rows, guesses):
     assert found == [(count, ones) for _, count, ones in expected]
 
 
-def lot(number, salt):
+def tie_break(number, salt):
     """SplitMix64, from its paper, in whole numbers."""
     z = ((number + 1) * 0x9E3779B97F4A7C15 + salt) % 2**64
     z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) % 2**64
@@ -178,7 +178,9 @@ def test_any_division_keeps_those_whose_score_and_then_whose_lot_is_at_an_end(
     rows, high, less, seed, pending, salt
 ):
     rng, low = np.random.default_rng(seed), high - less
-    ranked = sorted((s + 0.0, lot(i, salt), bit) for i, (s, bit) in enumerate(rows))
+    ranked = sorted(
+        (s + 0.0, tie_break(i, salt), bit) for i, (s, bit) in enumerate(rows)
+    )
     expected = [
         (
             [float(score).hex() for score, _, _ in part],
@@ -190,7 +192,9 @@ def test_any_division_keeps_those_whose_score_and_then_whose_lot_is_at_an_end(
     ]
 
     def kept(ids):
-        found = ExtremeScoresSoFar(most_high=high, most_low=low, lots=Lots(salt=salt))
+        found = ExtremeScoresSoFar(
+            most_high=high, most_low=low, tie_breaks=TieBreaking(salt=salt)
+        )
         edges = np.sort(rng.integers(0, len(ids) + 1, rng.integers(0, 6))).tolist()
         for first, last in pairwise([0, *edges, len(ids)]):
             part = ids[first:last]
@@ -253,19 +257,19 @@ def test_what_is_no_tail_is_refused(scores, counts, ones):
     with pytest.raises(InvalidInputError, match="tail"):
         Tail(
             scores=np.array(scores),
-            lots=np.zeros(len(scores), np.uint64),
+            tie_breaks=np.zeros(len(scores), np.uint64),
             counts=np.array(counts),
             ones=np.array(ones),
         )
 
 
-@pytest.mark.parametrize("lots", [[1, 0], [1, 1], [0], [0, 1, 2]])
-def test_lots_that_do_not_rise_with_equal_scores_are_refused(lots):
+@pytest.mark.parametrize("tie_breaks", [[1, 0], [1, 1], [0], [0, 1, 2]])
+def test_lots_that_do_not_rise_with_equal_scores_are_refused(tie_breaks):
     one = np.array([1, 1])
     with pytest.raises(InvalidInputError, match="tail"):
         Tail(
             scores=np.array([1.0, 1.0]),
-            lots=np.array(lots, np.uint64),
+            tie_breaks=np.array(tie_breaks, np.uint64),
             counts=one,
             ones=one,
         )
@@ -274,7 +278,7 @@ def test_lots_that_do_not_rise_with_equal_scores_are_refused(lots):
 def test_ends_that_hold_more_than_the_rows_are_refused():
     tail = Tail(
         scores=np.array([1.0]),
-        lots=np.array([0], np.uint64),
+        tie_breaks=np.array([0], np.uint64),
         counts=np.array([3]),
         ones=np.array([2]),
     )

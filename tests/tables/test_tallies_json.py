@@ -202,7 +202,7 @@ def test_numbers_that_do_not_add_up_are_refused(exact, cells):
     refusal(plain, "more canaries or coins", ones=0)
     refusal(plain, "not made for its design", found__most_high=3)
     refusal(plain, "not made for its design", found__most_low=4)
-    nothing = {"scores": [], "lots": [], "counts": [], "ones": []}
+    nothing = {"scores": [], "tie_breaks": [], "counts": [], "ones": []}
     refusal(plain, "not made for its design", found__high=nothing)
     refusal(plain, "not made for its design", found__low=nothing)
     plain = json.loads(tally_to_json(cells))
@@ -251,7 +251,7 @@ def test_sums_of_the_largest_numbers_do_not_overflow(exact, cells):
     assert 2**19 * most < 2**63
     plain = json.loads(tally_to_json(exact))
     tail = {"scores": list(range(99)), "counts": [most] * 99, "ones": [most] * 99}
-    tail["lots"] = ["0" * 16] * 99
+    tail["tie_breaks"] = ["0" * 16] * 99
     refusal(plain, "more canaries or coins", found__high=tail, found__low=tail)
     plain = json.loads(tally_to_json(cells))
     found = {
@@ -316,13 +316,13 @@ TEXT = json.dumps(
             "most_low": 2,
             "high": {
                 "scores": [1.5, "inf"],
-                "lots": ["0" * 16, "f" * 16],
+                "tie_breaks": ["0" * 16, "f" * 16],
                 "counts": [1, 1],
                 "ones": [1, 0],
             },
             "low": {
                 "scores": ["-inf", -2],
-                "lots": ["0123456789abcdef", "0" * 16],
+                "tie_breaks": ["0123456789abcdef", "0" * 16],
                 "counts": [1, 1],
                 "ones": [0, 1],
             },

@@ -139,8 +139,8 @@ def test_lots_for_places_are_as_wrong_as_their_formula_says(seed):
         for c in CASES
         if c.canaries == 1000 and c.road == PLACES and c.way is Way.ONES
     )
-    lots = np.random.default_rng(seed).bit_generator.random_raw(1000)
-    order = np.argsort(lots)
+    tie_breaks = np.random.default_rng(seed).bit_generator.random_raw(1000)
+    order = np.argsort(tie_breaks)
     ones = np.arange(1001)
     right = [np.sum(order[500:] < k) + np.sum(order[:500] >= k) for k in ones]
     enough = stats.binom.isf(0.05, 1000, 0.5) + 1

@@ -17,7 +17,7 @@ from dpaudit.evidence.verification import (
     VerificationOutcome,
 )
 from dpaudit.evidence.verify import seal, verify, verify_together
-from dpaudit.game.lots import tie_rng
+from dpaudit.game.tie_breaking import tie_rng
 
 __all__ = [
     "Envelope",

@@ -7,7 +7,7 @@ Both cannot be seen from a table, but some breaches can, and those are refused: 
 that are far from fair, exactly as many ones as zeros, coins that follow the ids, ids
 that appear twice, scores that are no numbers. Between equal scores a lot for each id
 decides where a key or the design fixed lots, for which the ids must have been there
-before the coins; otherwise ties are broken against the auditor (``lots``).
+before the coins; otherwise ties are broken against the auditor (``tie_breaking``).
 
 Nothing is tuned on the coins: the number of guesses is part of the rules, or, with
 ``Ranking``, the bound pays for choosing it afterwards.
@@ -24,10 +24,10 @@ from dpaudit.errors import Remedy, VoidAuditError
 from dpaudit.game.coins import Coins
 from dpaudit.game.design import Commitment, Design, check_own_coins
 from dpaudit.game.findings import Finding
-from dpaudit.game.lots import Lots
 from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.rules import OneRun, Rules
 from dpaudit.game.score_summary import ScoreSummary
+from dpaudit.game.tie_breaking import TieBreaking
 from dpaudit.game.verdict import decided_by_ties
 from dpaudit.stats.binomial import log_tails
 
@@ -137,23 +137,23 @@ def read_scores(
     else:
         truth = np.asarray(bits)
         _check_coins(truth, names, design, said_independent=coins_were_independent)
-    drawn = _lots(bits, design, tie_rng)
-    lots = None
+    drawn = _tie_breaks(bits, design, tie_rng)
+    tie_breaks = None
     if drawn is not None:
         # A lot for each id, not for each row: rows in another order are the same audit.
         place = np.empty(len(names), np.int64)
         place[np.argsort(names)] = np.arange(len(names))
-        lots = drawn.at(place)
-    return read_ranks(values, truth == 1, lots, design=design)
+        tie_breaks = drawn.at(place)
+    return read_ranks(values, truth == 1, tie_breaks, design=design)
 
 
-def _lots(
+def _tie_breaks(
     bits: ArrayLike | Coins, design: Design, tie_rng: np.random.Generator | None
-) -> Lots | None:
+) -> TieBreaking | None:
     """Return the lots that decide between equal scores; None if none were fixed."""
     if tie_rng is not None:
-        return Lots.drawn(tie_rng)
-    return Lots.of(design, bits.key if isinstance(bits, Coins) else None)
+        return TieBreaking.drawn(tie_rng)
+    return TieBreaking.of(design, bits.key if isinstance(bits, Coins) else None)
 
 
 def ties_control(
@@ -164,7 +164,7 @@ def ties_control(
     tie_rng: np.random.Generator | None = None,
 ) -> tuple[Finding, ...]:
     """Return what ``audit_scores`` says of ties that no lots decided; () of others."""
-    if _lots(bits, design, tie_rng) is not None:
+    if _tie_breaks(bits, design, tie_rng) is not None:
         return ()
     included = np.asarray(bits) == 1
     return decided_by_ties(
@@ -308,7 +308,7 @@ def check_assigned(ones: int, design: Design, *, said_independent: bool) -> None
 def read_ranks(
     values: NDArray[np.generic],
     included: NDArray[np.bool_],
-    lots: NDArray[np.uint64] | None,
+    tie_breaks: NDArray[np.uint64] | None,
     *,
     design: Design,
 ) -> Reading:
@@ -317,23 +317,23 @@ def read_ranks(
     Args:
         values: The scores.
         included: Whether each canary was.
-        lots: Decide between equal scores; without them, ties are broken against the
-            auditor (``dpaudit.game.lots``).
+        tie_breaks: Decide between equal scores; without them, ties are broken against
+            the auditor (``dpaudit.game.tie_breaking``).
         design: What the guesses go by.
     """
     check_rules(design)
-    right = _right(values, included, lots, design)
+    right = _right(values, included, tie_breaks, design)
     return design.rules.read_surest(right, canaries=design.canaries)
 
 
 def _right(
     values: NDArray[np.generic],
     included: NDArray[np.bool_],
-    lots: NDArray[np.uint64] | None,
+    tie_breaks: NDArray[np.uint64] | None,
     design: Design,
 ) -> NDArray[np.bool_]:
     """Return which guesses are correct, the surest first."""
-    second = ~included if lots is None else lots
+    second = ~included if tie_breaks is None else tie_breaks
     ranks = np.lexsort((second, values.astype(np.float64)))
     which, guessed = _surest(ranks, design.rules, design.guesses)
     return np.asarray(included[which] == guessed)
@@ -366,16 +366,16 @@ def moved(gains: NDArray[np.int64]) -> int:
 
 
 def surest_guesses(
-    values: NDArray[np.float64], lots: NDArray[np.uint64], *, guesses: int
+    values: NDArray[np.float64], tie_breaks: NDArray[np.uint64], *, guesses: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Return which rows are guessed, the surest first, and whether as included.
 
     Example:
-        >>> values, lots = np.array([0.5, 3.0, -2.0, 1.0]), np.zeros(4, np.uint64)
-        >>> surest_guesses(values, lots, guesses=3)
+        >>> values, tie_breaks = np.array([0.5, 3.0, -2.0, 1.0]), np.zeros(4, np.uint64)
+        >>> surest_guesses(values, tie_breaks, guesses=3)
         (array([1, 2, 3]), array([ True, False,  True]))
     """
-    return _surest(np.lexsort((lots, values)), OneRun(guesses=guesses), guesses)
+    return _surest(np.lexsort((tie_breaks, values)), OneRun(guesses=guesses), guesses)
 
 
 def _surest(

@@ -3,9 +3,9 @@
 Kept are scores with their lots, with how many canaries have both and how many of those
 were included, from the top until as many canaries as needed are covered, and from the
 bottom likewise. Where ids are known each has a lot of its own, which ranks it among
-those of the same score (``dpaudit.game.lots``), so each canary stands by itself. Where
-they are not, or nothing fixed lots, all lots are 0: equal scores are kept together, the
-last of them whole.
+those of the same score (``dpaudit.game.tie_breaking``), so each canary stands by
+itself. Where they are not, or nothing fixed lots, all lots are 0: equal scores are kept
+together, the last of them whole.
 
 What some shard dropped lies below enough others of that shard alone, so it is not among
 the highest of all shards either: merging shards gives what one pass over all of them
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.lots import Lots
+from dpaudit.game.tie_breaking import TieBreaking
 from dpaudit.tables.score_bins import ScoreBins, check_counts, summed
 
 __all__ = ["ExtremeScores", "ExtremeScoresSoFar", "Tail"]
@@ -40,22 +40,22 @@ class Tail:
 
     Attributes:
         scores: The scores.
-        lots: Decide between equal ones; 0 where there are none.
+        tie_breaks: Decide between equal ones; 0 where there are none.
         counts: How many canaries have each pair.
         ones: How many of these were included.
     """
 
     scores: NDArray[np.float64]
-    lots: NDArray[np.uint64]
+    tie_breaks: NDArray[np.uint64]
     counts: NDArray[np.int64]
     ones: NDArray[np.int64]
 
     def __post_init__(self) -> None:
         check_counts("a tail", self.scores, self.counts, self.ones)
-        if self.lots.shape != self.scores.shape:
+        if self.tie_breaks.shape != self.scores.shape:
             raise InvalidInputError("a tail has a lot for every score")
         higher = _above(
-            self.scores[1:], self.lots[1:], self.scores[:-1], self.lots[:-1]
+            self.scores[1:], self.tie_breaks[1:], self.scores[:-1], self.tie_breaks[:-1]
         )
         if np.isnan(self.scores).any() or not np.all(higher):
             raise InvalidInputError("the scores of a tail must rise, or their lots")
@@ -67,28 +67,28 @@ class Tail:
         keys, counts, ones = summed(
             [
                 np.concatenate([part.scores for part in parts]),
-                np.concatenate([part.lots for part in parts]),
+                np.concatenate([part.tie_breaks for part in parts]),
             ],
             np.concatenate([part.counts for part in parts]),
             np.concatenate([part.ones for part in parts]),
         )
-        return cls(scores=keys[0], lots=keys[1], counts=counts, ones=ones)
+        return cls(scores=keys[0], tie_breaks=keys[1], counts=counts, ones=ones)
 
     @classmethod
     def of_rows(
         cls,
         scores: NDArray[np.float64],
-        lots: NDArray[np.uint64],
+        tie_breaks: NDArray[np.uint64],
         bits: NDArray[np.uint8],
     ) -> Self:
         """Return the tail of a canary after the other."""
         single = np.ones(len(scores), np.int64)
         keys, counts, ones = summed(
-            [scores + 0.0, lots],  # not -0.0
+            [scores + 0.0, tie_breaks],  # not -0.0
             single,
             bits.astype(np.int64),
         )
-        return cls(scores=keys[0], lots=keys[1], counts=counts, ones=ones)
+        return cls(scores=keys[0], tie_breaks=keys[1], counts=counts, ones=ones)
 
     def highest(self, canaries: int) -> Self:
         """Return no more scores than cover so many canaries from the top."""
@@ -105,7 +105,7 @@ class Tail:
     def _slice(self, first: int, last: int) -> Self:
         return type(self)(
             scores=self.scores[first:last],
-            lots=self.lots[first:last],
+            tie_breaks=self.tie_breaks[first:last],
             counts=self.counts[first:last],
             ones=self.ones[first:last],
         )
@@ -140,7 +140,7 @@ class ExtremeScores:
     @property
     def by_id(self) -> bool:
         """Whether there are lots, and so something of who the canaries are."""
-        return bool(self.high.lots.any() or self.low.lots.any())
+        return bool(self.high.tie_breaks.any() or self.low.tie_breaks.any())
 
     def covers(self, rows: int) -> bool:
         """Return whether the ends are those of so many canaries, not fewer."""
@@ -153,7 +153,9 @@ class ExtremeScores:
         low, high = self.low, self.high
         if len(low.scores) and len(high.scores):
             # What both ends reached is there twice, whole.
-            above = _above(high.scores, high.lots, low.scores[-1], low.lots[-1])
+            above = _above(
+                high.scores, high.tie_breaks, low.scores[-1], low.tie_breaks[-1]
+            )
             high = high._slice(
                 len(high.scores) - int(np.count_nonzero(above)), len(high.scores)
             )
@@ -174,9 +176,9 @@ class ExtremeScoresSoFar:
     """The ends of a stream of scores."""
 
     def __init__(
-        self, *, most_high: int, most_low: int, lots: Lots | None = None
+        self, *, most_high: int, most_low: int, tie_breaks: TieBreaking | None = None
     ) -> None:
-        self._most, self._lots = (most_high, most_low), lots
+        self._most, self._tie_breaks = (most_high, most_low), tie_breaks
         nothing = Tail.of_rows(
             np.empty(0), np.empty(0, np.uint64), np.empty(0, np.uint8)
         )
@@ -198,7 +200,7 @@ class ExtremeScoresSoFar:
         """Take in some canaries; no score may be NaN. With lots, ids are needed."""
         beyond = (scores >= self._floor[0]) | (scores <= self._roof[0])
         named = np.empty(0, np.int64)
-        if self._lots is not None:
+        if self._tie_breaks is not None:
             assert ids is not None  # who has lots has ids to draw them for
             named = ids[beyond]
         self._waiting.append((scores[beyond], bits[beyond], named))
@@ -221,28 +223,28 @@ class ExtremeScoresSoFar:
     def _beyond(self) -> _Rows:
         """Return the rows that wait, with their lots, without what these leave out."""
         scores, bits, ids = (np.concatenate(part) for part in zip(*self._waiting))  # noqa: B905
-        if self._lots is None:
+        if self._tie_breaks is None:
             return scores, np.zeros(len(scores), np.uint64), bits
-        lots = self._lots.at(ids)
-        below = _above(*self._floor, scores, lots)
-        here = ~(below & _above(scores, lots, *self._roof))
-        return scores[here], lots[here], bits[here]
+        tie_breaks = self._tie_breaks.at(ids)
+        below = _above(*self._floor, scores, tie_breaks)
+        here = ~(below & _above(scores, tie_breaks, *self._roof))
+        return scores[here], tie_breaks[here], bits[here]
 
     def _close_in(self) -> None:
         high, low = self._ends.high, self._ends.low
         if high.counts.sum() >= self._ends.most_high:
             self._floor = np.inf, _LAST
             if self._ends.most_high:
-                self._floor = float(high.scores[0]), high.lots[0]
+                self._floor = float(high.scores[0]), high.tie_breaks[0]
         if low.counts.sum() >= self._ends.most_low:
             self._roof = -np.inf, np.uint64(0)
             if self._ends.most_low:
-                self._roof = float(low.scores[-1]), low.lots[-1]
+                self._roof = float(low.scores[-1]), low.tie_breaks[-1]
 
 
 def _outer(
     scores: NDArray[np.float64],
-    lots: NDArray[np.uint64],
+    tie_breaks: NDArray[np.uint64],
     bits: NDArray[np.uint8],
     high: int,
     low: int,
@@ -250,18 +252,20 @@ def _outer(
     """Return the rows that can be among the ends, so that fewer have to be sorted."""
     size = len(scores)
     if size <= 2 * (high + low):
-        return scores, lots, bits
+        return scores, tie_breaks, bits
     edges = np.partition(scores, (max(0, low - 1), min(size - high, size - 1)))
     roof, floor = edges[max(0, low - 1)], edges[min(size - high, size - 1)]
     outer = (scores <= roof) | (scores >= floor)
-    return scores[outer], lots[outer], bits[outer]
+    return scores[outer], tie_breaks[outer], bits[outer]
 
 
 def _above(
     scores: NDArray[np.float64] | float,
-    lots: NDArray[np.uint64] | np.uint64,
+    tie_breaks: NDArray[np.uint64] | np.uint64,
     than: NDArray[np.float64] | float,
-    lot: NDArray[np.uint64] | np.uint64,
+    tie_break: NDArray[np.uint64] | np.uint64,
 ) -> NDArray[np.bool_]:
     """Return where a pair of score and lot ranks above another."""
-    return np.asarray(np.greater(scores, than) | ((scores == than) & (lots > lot)))
+    return np.asarray(
+        np.greater(scores, than) | ((scores == than) & (tie_breaks > tie_break))
+    )

@@ -6,7 +6,7 @@ cell's ones lie above: each arrangement of its canaries is equally likely, so th
 has a hypergeometric law, and it is drawn from it. Or, where no lots were fixed, the cut
 is counted against the guesser: the cell's zeros lie above its ones, so that guesses
 "included" from above and "excluded" from below are as wrong as any arrangement of the
-cell makes them (``dpaudit.game.lots`` has the proof).
+cell makes them (``dpaudit.game.tie_breaking`` has the proof).
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.lots import Lots
+from dpaudit.game.tie_breaking import TieBreaking
 from dpaudit.stats.hypergeometric import hypergeometric_quantile
 
 __all__ = ["ScoreBins", "check_counts", "summed"]
@@ -46,12 +46,12 @@ class ScoreBins:
     counts: NDArray[np.int64]
     ones: NDArray[np.int64]
 
-    def highest(self, cuts: Sequence[int], lots: Lots | None) -> list[int]:
+    def highest(self, cuts: Sequence[int], tie_breaks: TieBreaking | None) -> list[int]:
         """Return how many ones are among the highest, for several numbers of those.
 
         Args:
             cuts: Numbers of canaries, rising.
-            lots: Decide where a cut falls into a cell; without them it is counted
+            tie_breaks: Decide where a cut falls into a cell; without them it is counted
                 against the guesser.
         """
         counts, ones = self.counts[::-1], self.ones[::-1]
@@ -67,9 +67,12 @@ class ScoreBins:
                 zeros, more = size - drawn - (has - got), inside - drawn
                 got += (
                     max(0, more - zeros)
-                    if lots is None
+                    if tie_breaks is None
                     else hypergeometric_quantile(
-                        lots.uniform(number), ones=has - got, zeros=zeros, drawn=more
+                        tie_breaks.uniform(number),
+                        ones=has - got,
+                        zeros=zeros,
+                        drawn=more,
                     )
                 )
                 drawn = inside
@@ -79,16 +82,18 @@ class ScoreBins:
         return found
 
     def ends(
-        self, high: int, low: int, lots: Lots | None
+        self, high: int, low: int, tie_breaks: TieBreaking | None
     ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return which of the highest, from the top, and of the lowest are ones."""
         size, every = int(self.counts.sum()), int(self.ones.sum())
-        above, rest = self.highest([high, size - low], lots)
+        above, rest = self.highest([high, size - low], tie_breaks)
         zeros = self.counts - self.ones
         top = _arranged(
-            self.counts[::-1], zeros[::-1], high, high - above, lots, first=_TOP
+            self.counts[::-1], zeros[::-1], high, high - above, tie_breaks, first=_TOP
         )
-        bottom = _arranged(self.counts, self.ones, low, every - rest, lots, _BOTTOM)
+        bottom = _arranged(
+            self.counts, self.ones, low, every - rest, tie_breaks, _BOTTOM
+        )
         return ~top, bottom
 
 
@@ -134,7 +139,7 @@ def _arranged(
     wrong: NDArray[np.int64],
     taken: int,
     among: int,
-    lots: Lots | None,
+    tie_breaks: TieBreaking | None,
     first: int,
 ) -> NDArray[np.bool_]:
     """Return which of the first so many are wrong, given how many there are."""
@@ -147,8 +152,8 @@ def _arranged(
     cell = np.repeat(np.arange(last), counts)
     found = np.arange(taken) - starts[cell] < wrong[cell]
     mixed = np.flatnonzero((counts > 1)[cell])
-    if lots is not None and len(mixed):
-        words = lots.at(first + np.arange(len(mixed)))
+    if tie_breaks is not None and len(mixed):
+        words = tie_breaks.at(first + np.arange(len(mixed)))
         # A stable order by lot within each cell; the cells stay where they are.
         found[mixed] = found[mixed[np.lexsort((words, cell[mixed]))]]
     return found

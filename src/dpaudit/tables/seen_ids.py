@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError, VoidAuditError
-from dpaudit.game.lots import mixed
+from dpaudit.game.tie_breaking import mixed
 
 __all__ = ["IdSet", "SeenIds", "fingerprint", "fingerprint_of_run", "joined"]
 

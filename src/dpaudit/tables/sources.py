@@ -17,9 +17,9 @@ registered design there is one more check: as many are in as the key's coins say
 key also decides between equal scores. Without it ties are broken against the auditor:
 with no ids there is nothing that lots could be drawn for but a score's place in its
 list, and which list that is the coin decided, so a ``tie_seed`` decides nothing here
-(``dpaudit.game.lots``). What stays unseen is said, not passed over: that every score
-stands in the list of its own coin, and that no canary was left out or scored in another
-way because of it.
+(``dpaudit.game.tie_breaking``). What stays unseen is said, not passed over: that every
+score stands in the list of its own coin, and that no canary was left out or scored in
+another way because of it.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,7 +34,6 @@ from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Commitment, Design, check_own_coins
 from dpaudit.game.findings import Finding
-from dpaudit.game.lots import Lots
 from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.score_summary import ScoreSummary
 from dpaudit.game.scores import (
@@ -45,6 +44,7 @@ from dpaudit.game.scores import (
     read_ranks,
     ties_decided,
 )
+from dpaudit.game.tie_breaking import TieBreaking
 from dpaudit.game.verdict import decided_by_ties
 from dpaudit.tables.columns import (
     USUAL,
@@ -240,11 +240,11 @@ class ScoreLists:
         # Sorted, so that the result is the same whatever the order was.
         scores = np.concatenate([np.sort(self.included), np.sort(self.excluded)])
         bits = np.repeat(np.array([1, 0], np.uint8), [ones, rows - ones])
-        lots = None
+        tie_breaks = None
         if key is not None:
             check_own_coins(design)
             self._check_number(key, design)
-            lots = Lots.of(design, key)
+            tie_breaks = TieBreaking.of(design, key)
         else:
             check_rows(rows, design)
             check_assigned(ones, design, said_independent=coins_were_independent)
@@ -252,11 +252,11 @@ class ScoreLists:
         reading = read_ranks(
             scores,
             bits == 1,
-            None if lots is None else lots.at(np.arange(rows)),
+            None if tie_breaks is None else tie_breaks.at(np.arange(rows)),
             design=design,
         )
         ties: tuple[Finding, ...] = ()
-        if lots is None:
+        if tie_breaks is None:
             decided = ties_decided(scores, bits == 1, design=design)
             ties = decided_by_ties(decided, design.guesses)
         return judge(

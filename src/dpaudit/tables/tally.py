@@ -22,10 +22,10 @@ not travel: a worker reads it from its file, which must be there under the same 
 When tallies are judged, what only all shards together can show is checked: that every
 canary is there, once, and that the coins of the files are no worse than fair ones.
 Equal scores that were kept one by one are in the order of their ids' lots
-(``dpaudit.game.lots``), and nothing is left to decide. Within a cell a lot is drawn, if
-ids were checked and key or design fixed lots; ``histogram`` says by what, and why that
-holds for every salt. Where no lots were fixed, or ids were not checked, ties are broken
-against the auditor: within a cell the excluded rank above the included
+(``dpaudit.game.tie_breaking``), and nothing is left to decide. Within a cell a lot is
+drawn, if ids were checked and key or design fixed lots; ``score_bins`` says by what,
+and why that holds for every salt. Where no lots were fixed, or ids were not checked,
+ties are broken against the auditor: within a cell the excluded rank above the included
 (``score_bins``).
 """
 
@@ -45,10 +45,10 @@ from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import BLOCK, Coins, Key
 from dpaudit.game.design import Commitment, Design, check_own_coins
 from dpaudit.game.findings import Finding
-from dpaudit.game.lots import Lots
 from dpaudit.game.result import Result, effect_seen, judge
 from dpaudit.game.rules import Rules
 from dpaudit.game.scores import check_assigned, check_rows, check_rules, moved
+from dpaudit.game.tie_breaking import TieBreaking
 from dpaudit.game.verdict import decided_by_ties
 from dpaudit.tables.columns import USUAL, ColumnNames
 from dpaudit.tables.extreme_scores import ExtremeScores, ExtremeScoresSoFar
@@ -214,7 +214,7 @@ def tally_scores(
     design, key = shard.design, shard.key
     salt, with_ids = _salt(design, key), shard.check_ids or key is not None
     mix = int(salt[:16], 16)
-    so_far = _so_far(design, Lots.of(design, key) if with_ids else None, mix)
+    so_far = _so_far(design, TieBreaking.of(design, key) if with_ids else None, mix)
     seen = SeenIds(design.canaries) if with_ids else None
     coins = key and CoinTable(Coins(key=key, count=design.canaries))
     rows = ones = 0
@@ -270,12 +270,12 @@ def _guesses(design: Design) -> int:
 
 
 def _so_far(
-    design: Design, lots: Lots | None, salt: int
+    design: Design, tie_breaks: TieBreaking | None, salt: int
 ) -> ExtremeScoresSoFar | HistogramSoFar:
     if _guesses(design) > MOST_EXACT:
         return HistogramSoFar(salt)
     high, low = _halves(design)
-    return ExtremeScoresSoFar(most_high=high, most_low=low, lots=lots)
+    return ExtremeScoresSoFar(most_high=high, most_low=low, tie_breaks=tie_breaks)
 
 
 def _halves(design: Design) -> tuple[int, int]:
@@ -451,10 +451,10 @@ def _reading(tally: ScoreTally) -> tuple[Reading, tuple[Finding, ...]]:
     """Guess from both ends inwards; return what is read, and what ties decided."""
     rules, n = tally.design.rules, tally.design.canaries
     cells = tally.found.cells(tally.rows, tally.ones)
-    lots = _lots(tally, cells)
-    found = _correct(cells, tally.design, lots)
+    tie_breaks = _tie_breaks(tally, cells)
+    found = _correct(cells, tally.design, tie_breaks)
     ties: tuple[Finding, ...] = ()
-    if lots is None:
+    if tie_breaks is None:
         # Where every coin is turned over, the worst order becomes the best.
         turned = ScoreBins(counts=cells.counts, ones=cells.counts - cells.ones)
         made = (
@@ -468,18 +468,20 @@ def _reading(tally: ScoreTally) -> tuple[Reading, tuple[Finding, ...]]:
     return rules.count(found.tolist(), canaries=n), ties
 
 
-def _correct(cells: ScoreBins, design: Design, lots: Lots | None) -> NDArray[np.int64]:
+def _correct(
+    cells: ScoreBins, design: Design, tie_breaks: TieBreaking | None
+) -> NDArray[np.int64]:
     """Return how many guesses are correct up to each cut; of a ranking, up to each."""
     if not design.rules.ordered:
-        return np.array(_right(cells, design.rules, design.canaries, lots))
+        return np.array(_right(cells, design.rules, design.canaries, tie_breaks))
     guesses = design.guesses
-    high, low = cells.ends((guesses + 1) // 2, guesses // 2, lots)
+    high, low = cells.ends((guesses + 1) // 2, guesses // 2, tie_breaks)
     right = np.empty(guesses, bool)
     right[0::2], right[1::2] = high, ~low
     return np.cumsum(right)
 
 
-def _lots(tally: ScoreTally, cells: ScoreBins) -> Lots | None:
+def _tie_breaks(tally: ScoreTally, cells: ScoreBins) -> TieBreaking | None:
     """Return what decides within cells; None if nothing may."""
     fixed = tally.commitment is not None or tally.design.setting.tie_seed is not None
     if isinstance(tally.found, ExtremeScores) or not (tally.ids and fixed):
@@ -487,11 +489,11 @@ def _lots(tally: ScoreTally, cells: ScoreBins) -> Lots | None:
     seen = np.stack([cells.counts, cells.ones]).astype("<i8").tobytes()
     word = tally.found.coins.to_bytes(8, "big")
     found = hashlib.sha256(b"dpaudit lots 2" + bytes.fromhex(tally.salt) + word + seen)
-    return Lots(salt=int.from_bytes(found.digest()[:8], "big"))
+    return TieBreaking(salt=int.from_bytes(found.digest()[:8], "big"))
 
 
 def _right(
-    cells: ScoreBins, rules: Rules, canaries: int, lots: Lots | None
+    cells: ScoreBins, rules: Rules, canaries: int, tie_breaks: TieBreaking | None
 ) -> list[int]:
     """Return how many of the surest guesses are right, up to each cut."""
     size, ones = int(cells.counts.sum()), int(cells.ones.sum())
@@ -499,7 +501,7 @@ def _right(
     high = rules.from_top(cuts).tolist()
     low = (cuts - rules.from_top(cuts)).tolist()
     edges = sorted({*high, *(size - each for each in low)})
-    above = dict(zip(edges, cells.highest(edges, lots), strict=True))
+    above = dict(zip(edges, cells.highest(edges, tie_breaks), strict=True))
     return [
         above[top] + bottom - (ones - above[size - bottom])
         for top, bottom in zip(high, low, strict=True)

@@ -97,7 +97,7 @@ def _tail_to_plain(tail: Tail) -> _canonical.Json:
     return {
         # Infinite scores are scores; JSON has no number for them.
         "scores": [s if isfinite(s) else str(s) for s in tail.scores.tolist()],
-        "lots": [f"{lot:016x}" for lot in tail.lots.tolist()],
+        "tie_breaks": [f"{tie_break:016x}" for tie_break in tail.tie_breaks.tolist()],
         "counts": tail.counts.tolist(),
         "ones": tail.ones.tolist(),
     }
@@ -123,16 +123,18 @@ def _found(plain: Any) -> Found:  # noqa: ANN401 (parsed JSON)
 
 
 def _tail(name: str, plain: Any) -> Tail:  # noqa: ANN401 (parsed JSON)
-    _names(name, plain, {"scores", "lots", "counts", "ones"})
+    _names(name, plain, {"scores", "tie_breaks", "counts", "ones"})
     _list("scores", plain["scores"], MOST_EXACT)
-    _list("lots", plain["lots"], MOST_EXACT)
+    _list("tie_breaks", plain["tie_breaks"], MOST_EXACT)
     scores = [
         float(each) if each in ("inf", "-inf") else _canonical.number("scores", each)
         for each in plain["scores"]
     ]
     return Tail(
         scores=np.array(scores, np.float64) + 0.0,  # not -0.0
-        lots=np.array([_word("lots", each) for each in plain["lots"]], np.uint64),
+        tie_breaks=np.array(
+            [_word("tie_breaks", each) for each in plain["tie_breaks"]], np.uint64
+        ),
         counts=_wholes("counts", plain["counts"], MOST_EXACT),
         ones=_wholes("ones", plain["ones"], MOST_EXACT),
     )

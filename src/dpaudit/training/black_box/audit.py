@@ -60,11 +60,11 @@ from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Coins, Key
 from dpaudit.game.design import Commitment, Design, ThreatModel
 from dpaudit.game.key_use import judge_once
-from dpaudit.game.lots import Lots
 from dpaudit.game.result import Result
 from dpaudit.game.rules import OneRun, Ranking
 from dpaudit.game.scores import audit_scores, surest_guesses
 from dpaudit.game.setting import Setting
+from dpaudit.game.tie_breaking import TieBreaking
 from dpaudit.privacy.guarantees import Adjacency
 from dpaudit.training.black_box.canaries import Blank, Record, digests, size
 from dpaudit.training.black_box.controls import Controls, seen_of_controls
@@ -234,8 +234,8 @@ class BlackBoxAudit:
             )
         values = scores.values[np.argsort(scores.ids)]
         n = self.design.canaries
-        lots = Lots.drawn(self._key.generator("ties", 0)).at(np.arange(n))
-        which, guessed = surest_guesses(values, lots, guesses=self.design.guesses)
+        tie_breaks = TieBreaking.drawn(self._key.generator("ties", 0)).at(np.arange(n))
+        which, guessed = surest_guesses(values, tie_breaks, guesses=self.design.guesses)
         bits = Coins(key=self._key, count=n).bits().astype(bool)
         return guesses_of(values, bits, which, guessed)
 

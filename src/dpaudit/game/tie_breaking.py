@@ -1,4 +1,4 @@
-"""Lots, which decide between equal scores, and which no coin can have decided.
+"""Tie-breaking by lots that decide between equal scores, and that no coin decided.
 
 Guesses go by rank, so equal scores have to be put in some order. Whatever order it is,
 the audit keeps its level as long as the coins have no part in it: given the order, who
@@ -47,7 +47,7 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
 
-__all__ = ["Lots", "mixed", "tie_rng"]
+__all__ = ["TieBreaking", "mixed", "tie_rng"]
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -55,16 +55,16 @@ _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lots:
+class TieBreaking:
     """A lot for every number.
 
     Attributes:
         salt: 64 bits, in which one set of lots differs from another.
 
     Example:
-        >>> Lots(salt=7).at(np.array([0, 1, 2])).argsort()
+        >>> TieBreaking(salt=7).at(np.array([0, 1, 2])).argsort()
         array([1, 0, 2])
-        >>> Lots(salt=9).at(np.array([0, 1, 2])).argsort()
+        >>> TieBreaking(salt=9).at(np.array([0, 1, 2])).argsort()
         array([2, 0, 1])
     """
 
@@ -117,7 +117,8 @@ def tie_rng(design: Design, key: Key | None) -> np.random.Generator | None:
         >>> from dpaudit import OneRun, PureDP
         >>> claim = PureDP(epsilon=1.0)
         >>> design = Design(canaries=9, rules=OneRun(guesses=5), claim=claim)
-        >>> Lots.drawn(tie_rng(design, Key(bytes(32)))).at(np.arange(5)).argsort()
+        >>> tie_breaking = TieBreaking.drawn(tie_rng(design, Key(bytes(32))))
+        >>> tie_breaking.at(np.arange(5)).argsort()
         array([3, 1, 0, 4, 2])
         >>> tie_rng(design, None) is None
         True
