@@ -14,11 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.datasets import load_digits
 
-from dpaudit import ApproxDP, Key
+from dpaudit import ApproxDP, Key, SumsAudit
 from dpaudit.accounting import accountant_curve, noise_for
 from dpaudit.dpsgd.planning import Training, plan_audit
 from dpaudit.game.result import Result
-from dpaudit.training.any_loop import SumsAudit
 
 EPSILON, DELTA = 2.0, 1e-5
 STEPS, RATE, CLIP = 200, 0.05, 1.0

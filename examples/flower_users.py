@@ -92,7 +92,7 @@ def server(args: argparse.Namespace, found: list[Result]) -> ServerApp:
             arrays,
             design=design,
             key=Key.generate(),
-            way=Nodes() if args.nodes else Replies(),
+            insertion=Nodes() if args.nodes else Replies(),
             participation=participation,
             examples=args.examples,
             # Replies are added by the server; nodes are sampled as others are.

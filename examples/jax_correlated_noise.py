@@ -20,9 +20,8 @@ from jax_privacy.experimental.execution_plan import BandMFExecutionPlanConfig
 from jax_privacy.matrix_factorization import toeplitz
 from sklearn.datasets import load_digits
 
-from dpaudit import ApproxDP, Design, Key, OneRun
+from dpaudit import ApproxDP, Design, JaxAudit, Key, OneRun
 from dpaudit.game.result import Result
-from dpaudit.training.jax_privacy import JaxPrivacyAudit
 
 CLAIM = ApproxDP(epsilon=2.0, delta=1e-5)
 STEPS, BANDS = 64, 8
@@ -79,7 +78,7 @@ def train_and_audit(
         )
 
     # The audit.
-    audit = JaxPrivacyAudit.of_plan(
+    audit = JaxAudit.of_plan(
         config,
         params,
         grad_fn,

@@ -24,7 +24,7 @@ from sklearn.datasets import load_digits
 from dpaudit import ApproxDP, Design, Key, OneRun
 from dpaudit.accounting import noise_for
 from dpaudit.game.result import Result
-from dpaudit.training.jax_privacy import JaxPrivacyAudit, Records, Sums, canary_loss
+from dpaudit.training.jax_privacy import JaxAudit, Records, Sums, canary_loss
 
 CLAIM = ApproxDP(epsilon=2.0, delta=1e-5)
 STEPS, RATE, CLIP = 100, 0.1, 1.0
@@ -76,7 +76,7 @@ def train_and_audit(
     event = dpsgd_event(noise, STEPS, sampling_prob=RATE)
 
     # The audit.
-    audit = JaxPrivacyAudit(
+    audit = JaxAudit(
         params,
         grad_fn,
         sampling,

@@ -32,10 +32,18 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from dpaudit import ApproxDP, Design, Key, Ranking, Result, Verdict, audit_opacus
+from dpaudit import (
+    ApproxDP,
+    BlackBoxAudit,
+    Design,
+    Key,
+    Ranking,
+    Result,
+    Verdict,
+    audit_opacus,
+)
 from dpaudit.reporting.model_card import model_card_section
 from dpaudit.training import text
-from dpaudit.training.black_box import BlackBoxAudit
 
 CLAIM = ApproxDP(epsilon=4.0, delta=1e-5)
 STEPS, NOISE = 6, 1.65  # what keeps the claim, with half of the records at each step

@@ -237,7 +237,7 @@ def jax_run(types: str, rng: np.random.Generator) -> Outcome:
     from jax_privacy.batch_selection import CyclicPoissonSampling  # noqa: PLC0415
     from jax_privacy.experimental.accounting import dpsgd_event  # noqa: PLC0415
 
-    from dpaudit.training.jax_privacy import JaxPrivacyAudit  # noqa: PLC0415
+    from dpaudit.training.jax_privacy import JaxAudit  # noqa: PLC0415
 
     warnings.simplefilter("ignore")
     noise, clip = float(rng.choice([0.7, 1.5])), float(rng.choice([0.3, 1.0, 5.0]))
@@ -256,7 +256,7 @@ def jax_run(types: str, rng: np.random.Generator) -> Outcome:
 
     grad_fn = clipped_grad(loss, l2_clip_norm=clip, batch_argnums=(1, 2))
     sampling = CyclicPoissonSampling(RATE, STEPS)
-    audit = JaxPrivacyAudit(
+    audit = JaxAudit(
         params,
         grad_fn,
         sampling,

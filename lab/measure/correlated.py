@@ -235,7 +235,7 @@ class _BandMF:
         from jax_privacy import noise_addition  # noqa: PLC0415
         from jax_privacy.matrix_factorization import toeplitz  # noqa: PLC0415
 
-        from dpaudit.training.jax_privacy import JaxPrivacyAudit  # noqa: PLC0415
+        from dpaudit.training.jax_privacy import JaxAudit  # noqa: PLC0415
 
         began = time.process_time()
         rng = np.random.default_rng([seed, len(name)])
@@ -247,7 +247,7 @@ class _BandMF:
         grad_fn = plan.clipped_grad(_loss, batch_argnums=(1, 2))
         key, participation = Key(rng.bytes(32)), PATTERNS[name]
         design = self.plans[name].design()
-        audit = JaxPrivacyAudit.of_plan(
+        audit = JaxAudit.of_plan(
             self.config,
             params,
             grad_fn,
@@ -288,7 +288,7 @@ class _BandMF:
             beside.observe(sums / grad_fn.sensitivity(), joined)
             state = audit.observe(state)
         result = audit.finish()
-        other = beside.finish(claim=result.claim_test.claim, checks=())
+        other = beside.finish(claim=result.claim_test.claim)
         (noise,) = (
             finding
             for check in result.training.coverage.checks

@@ -147,7 +147,7 @@ def audited(
         model,
         design=design,
         key=Key.generate(),
-        way=Replies(norm=norm),
+        insertion=Replies(norm=norm),
         participation=Participation(every=rounds, cohorts=rounds),
         examples=examples,
     )
@@ -364,7 +364,7 @@ def simulated(folder: Path, canaries: int, others: int, rounds: int) -> None:
             model,
             design=design,
             key=fixed_key(bytes(range(32))),  # the same in both, to compare them
-            way=Nodes(),
+            insertion=Nodes(),
             participation=Participation(every=rounds, cohorts=rounds),
             in_order=True,
         )

@@ -38,7 +38,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit.errors import DpAuditError
 from dpaudit.game.text.findings import fault_parts
-from dpaudit.training.opacus.sensitivity import Sensitivity, probe_sensitivity
+from dpaudit.training.opacus.probe import Sensitivity, probe_sensitivity
 
 warnings.filterwarnings("ignore")
 torch.set_num_threads(1)
@@ -1676,7 +1676,7 @@ def main() -> None:
         if found is None:
             verdict = why.split(":")[0]
         elif found.unseen:
-            verdict, why = "unseen", found.unseen
+            verdict, why = "unseen", str(found)
         else:
             verdict = "fault" if found.faults else "quiet"
             why = ", ".join(str(fault.stage) for fault in found.faults)

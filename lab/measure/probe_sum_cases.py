@@ -701,7 +701,11 @@ def main() -> None:
         wrong += [] if fine else [label]
         change = "-" if found.change is None else f"{found.change:.6f}"
         coupling = "-" if found.coupling is None else f"{found.coupling:.2g}"
-        why = found.unseen or ", ".join(str(fault.stage) for fault in found.faults)
+        why = (
+            str(found)
+            if found.unseen
+            else ", ".join(str(fault.stage) for fault in found.faults)
+        )
         print(
             f"{'  ' if fine else '!!'} {label:62.62s} {expected:6s} {verdict:6s} "
             f"change {change} coupling {coupling} tolerance {found.tolerance:.2g} "

@@ -6,7 +6,9 @@ A run
     ``audit_one_run`` a mechanism in Python, all guesses at once; ``audit_adaptive``
     with coins revealed between guesses; ``audit_classic`` over many runs;
     ``audit_scores`` scores that you have; ``audit_function`` any function;
-    ``audit_opacus``, ``OpacusAudit`` and ``SumsAudit`` a training while it runs.
+    ``audit_opacus``, ``OpacusAudit``, ``JaxAudit``, ``FlowerAudit``, ``PflAudit`` and,
+    for any loop, ``SumsAudit`` a training run while it runs; ``BlackBoxAudit`` one by
+    its final model.
 After it
     ``print`` the ``Result``; ``explain`` it, ``report`` it as a page, ``combine_runs``.
 For others

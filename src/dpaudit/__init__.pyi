@@ -45,7 +45,11 @@ from dpaudit.privacy.guarantees import PureDP as PureDP
 from dpaudit.reporting.report import report as report
 from dpaudit.testing import audit_function as audit_function
 from dpaudit.training.any_loop import SumsAudit as SumsAudit
+from dpaudit.training.black_box import BlackBoxAudit as BlackBoxAudit
+from dpaudit.training.flower import FlowerAudit as FlowerAudit
+from dpaudit.training.jax_privacy import JaxAudit as JaxAudit
 from dpaudit.training.opacus import OpacusAudit as OpacusAudit
 from dpaudit.training.opacus import audit_opacus as audit_opacus
+from dpaudit.training.pfl import PflAudit as PflAudit
 
 __version__: str

@@ -23,7 +23,8 @@ from dpaudit.game.findings import inconclusive
 from dpaudit.game.result import Result
 from dpaudit.game.setting import Setting
 from dpaudit.testing import fixed_key
-from dpaudit.training.any_loop import SumsAudit, scattered
+from dpaudit.training.any_loop import SumsAudit
+from dpaudit.training.layout import scattered
 
 KEY = fixed_key(bytes(range(32)))
 CLAIM = ApproxDP(epsilon=2.0, delta=1e-5)
@@ -72,7 +73,8 @@ def test_steps_made_without_the_audit_spoil_what_is_not_refuted(noise, verdict):
     loop(audit, noise=noise, steps=100)
     assert audit.steps == 100
     unseen = inconclusive("own", text="3 steps were not seen")
-    result = audit.finish(sanity_checks=(unseen,))
+    audit.add(unseen)
+    result = audit.finish()
     assert result.verdict is verdict
     assert unseen in result.sanity_checks
 

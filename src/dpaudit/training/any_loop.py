@@ -11,7 +11,7 @@ longer in the way: the guesser is one who knows all records but the canaries, an
 of them were sampled, as an accountant's proof allows. The threat model says so.
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from functools import wraps
 from pathlib import Path
 from typing import final
@@ -19,73 +19,27 @@ from typing import final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from dpaudit import _validate
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.strategy import Strategy
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
-from dpaudit.game.findings import Finding, Stage, canary_tested, not_checked
+from dpaudit.game.findings import Finding
 from dpaudit.game.result import Result
 from dpaudit.game.setting import Setting, Unit
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
+from dpaudit.training.insertion import checks_of_sums
+from dpaudit.training.layout import scattered
 from dpaudit.training.noise import MOST_WATCHED
 from dpaudit.training.probe import ClippedSum, Tree, named_leaves, probe_sum
-from dpaudit.training.sensitivity import Probes, Sensitivity
+from dpaudit.training.probe.report import Sensitivity
 
 __all__ = [
     "SumsAudit",
-    "checks_of_records",
-    "checks_of_sums",
     "noise_watched",
-    "scattered",
     "unit_of",
 ]
-
-
-def checks_of_sums(
-    *, noise: bool, call: str, only_sums: bool = False, sampled: bool = True
-) -> Iterator[Finding]:
-    """Return how stages are checked where canaries are added to sums.
-
-    Args:
-        noise: Whether the noise itself was watched.
-        call: What would watch it.
-        only_sums: Whether that works only where canaries are added to sums.
-        sampled: Whether records join some steps only, and the claim rests on that.
-    """
-    if not sampled:
-        yield canary_tested(Stage.SAMPLING, "sums.every_step")
-    for stage, code in (
-        (Stage.SAMPLING, "sums.made_after"),
-        (Stage.GRADIENTS, "probe.offered"),
-        (Stage.CLIPPING, "probe.offered"),
-        (Stage.AGGREGATION, "sums.made_after"),
-    ):
-        yield not_checked(stage, code)
-    if not noise:
-        code = "call.offered_for_sums" if only_sums else "call.offered"
-        yield not_checked(Stage.NOISE_INDEPENDENCE, code, call=call)
-    yield not_checked(Stage.SIDE_PATHS, "sums.nothing_else")
-
-
-def checks_of_records(*, norm: float, least: float | None = None) -> Iterator[Finding]:
-    """Return how stages are checked where canaries are records.
-
-    Args:
-        norm: Of a canary before clipping, over the clipping norm.
-        least: Of the smallest, if they differ.
-    """
-    for stage in (Stage.SAMPLING, Stage.AGGREGATION):
-        yield canary_tested(stage, "records.pass")
-    if norm > 1:
-        low = norm if least is None else least
-        yield canary_tested(
-            Stage.CLIPPING, "records.pass_clipping", norm=norm, least=low
-        )
-    else:
-        yield not_checked(Stage.CLIPPING, "records.none_above")
 
 
 def noise_watched(coordinates: int) -> slice:
@@ -189,7 +143,7 @@ class SumsAudit:
             dimension, count, seed=layout_seed
         )
         self._real_sums, self._dimension = real_sums, dimension
-        self._probes = Probes()
+        self._found: tuple[Finding, ...] = ()
         self._joined: NDArray[np.int64] | None = None  # what was asked for, this step
 
     @property
@@ -270,45 +224,41 @@ class SumsAudit:
                 )
             return found
 
-        return self._probes.add(
+        return self._audit.probes.add(
             probe_sum(whole, batch, norm=norm, records=records, seed=seed)
         )
 
     def save(self, path: str | Path) -> None:
         """Write what was seen so far to a file that holds no key."""
-        self._audit.save(path, self._probes.saved())
+        self._audit.save(path)
 
     def resume(self, path: str | Path) -> None:
         """Go on from a file that ``save`` wrote, with the same key and design."""
-        state = self._audit.read_state(path)
-        self._audit.resume(state)
-        self._probes.restore(state)
+        self._audit.resume(self._audit.read_state(path))
 
-    def finish(
-        self, *, claim: Guarantee | None = None, sanity_checks: tuple[Finding, ...] = ()
-    ) -> Result:
+    def add(self, *found: Finding) -> None:
+        """Take note of what else was observed, for the result.
+
+        Such as steps that were made without the audit; a checkpoint does not keep it.
+
+        Args:
+            found: Made by the functions of ``dpaudit.game.findings``.
+        """
+        self._found += found
+
+    def finish(self, *, claim: Guarantee | None = None) -> Result:
         """Guess, and judge.
 
         Args:
             claim: What an accountant stands for, if a whole curve is known:
                 ``dpaudit.accounting.accountant_curve([(noise, rate, steps)])``.
-            sanity_checks: What else shows whether there was anything to see, such as
-                steps that were made without the audit:
-                ``inconclusive("own", text="...")``.
         """
-        return self._audit.finish(
-            claim=claim,
-            checks=[
-                *checks_of_sums(
-                    noise=bool(self._noise),
-                    call="SumsAudit(..., real_sums=True, noise=...)",
-                    sampled=self._sampled,
-                ),
-                *self._probes.looks,
-            ],
-            faults=self._probes.faults,
-            sanity_checks=sanity_checks,
+        checks = checks_of_sums(
+            noise=bool(self._noise),
+            call="SumsAudit(..., real_sums=True, noise=...)",
+            sampled=self._sampled,
         )
+        return self._audit.finish(claim=claim, findings=[*checks, *self._found])
 
 
 def _numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
@@ -316,22 +266,3 @@ def _numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:
         return np.asarray(values, np.float64)
     except (TypeError, ValueError) as error:
         raise InvalidInputError(f"{name} must hold numbers: {error}") from error
-
-
-def scattered(dimension: int, coordinates: int, *, seed: int) -> NDArray[np.int64]:
-    """Return different coordinates of so many, at random from a public seed, in order.
-
-    In order, as neighbours are read and written more quickly.
-
-    Example:
-        >>> scattered(3, 3, seed=1)
-        array([0, 1, 2])
-    """
-    _validate.whole_number("dimension", dimension, least=1)
-    if coordinates > dimension:
-        raise InvalidInputError(
-            f"the canaries need {coordinates} coordinates, but there are only "
-            f"{dimension}; use fewer canaries, or more of them per coordinate"
-        )
-    rng = np.random.default_rng(seed)
-    return np.sort(rng.choice(dimension, coordinates, replace=False, shuffle=False))

@@ -40,7 +40,7 @@ from dpaudit.game.coins import Key
 from dpaudit.game.configuration import StepsAlike
 from dpaudit.game.coverage import accepted_stages
 from dpaudit.game.design import Design, ThreatModel
-from dpaudit.game.findings import Finding, invalid
+from dpaudit.game.findings import Finding, Status, invalid
 from dpaudit.game.guessers import most_likely
 from dpaudit.game.key_use import TrainingRun
 from dpaudit.game.referee import Referee
@@ -54,6 +54,7 @@ from dpaudit.training.draws import Draws
 from dpaudit.training.guard import Guard
 from dpaudit.training.likelihoods import Sampling, SumsReading
 from dpaudit.training.noise import Found, NoiseWatch
+from dpaudit.training.probe.report import Probes
 from dpaudit.training.result import (
     Played,
     check_rules,
@@ -70,6 +71,13 @@ Gather: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 
 _FORMAT: Final = "dpaudit.training.1"
 _CONFIGURED: Final = "configured"
+_STATUSES: Final = (  # in which a result takes up what was found
+    (Status.NOT_CHECKED,),
+    (Status.TESTED, Status.INSPECTED),
+    (Status.FAULT,),
+    (Status.PASSED, Status.INCONCLUSIVE, Status.INVALID_RUN),
+    (Status.NOTED,),
+)
 _ANOTHER_STOPPED: Final = invalid("stopped_elsewhere")
 _OF_NUMPY: Final = ("file", "allow_pickle")  # arguments of what writes the file
 
@@ -129,6 +137,7 @@ class TrainingAudit:
         draws: Who joins a step. Secret; not for what reads the sums.
         reading: What the guesser keeps of the sums.
         guard: Runs whatever the audit hooks into the training.
+        probes: What probes saw of how much one record changes the sum.
         design: As it is committed to: the one given, with what was read.
         commitment: To publish before training.
 
@@ -146,7 +155,7 @@ class TrainingAudit:
         >>> for _ in range(50):  # noise multiplier 0.5
         ...     joined = audit.joining()
         ...     audit.observe(joined + 0.5 * rng.normal(size=500), joined)
-        >>> audit.finish(claim=None, checks=()).refuted
+        >>> audit.finish().refuted
         True
     """
 
@@ -172,7 +181,7 @@ class TrainingAudit:
         _validate.kind("key", key, Key)
         size = per_coordinate(design)
         check_rules(design)
-        self.guard = Guard()
+        self.guard, self.probes = Guard(), Probes()
         self.draws = Draws(
             key=key,
             canaries=design.canaries,
@@ -279,6 +288,7 @@ class TrainingAudit:
             **self.reading.saved(),
             **self._arrivals.saved(),
             **self.guard.saved(),
+            **self.probes.saved(),
             _CONFIGURED: self._steps.saved(),
             **(self._noise.saved() if self._noise else {}),
         }
@@ -318,6 +328,7 @@ class TrainingAudit:
     def resume(self, state: State) -> None:
         """Go on from a state."""
         self.guard.restore(state)
+        self.probes.restore(state)
         self.reading.restore(state)
         self._arrivals.restore(state)
         rows = (len(state.get(_CONFIGURED, ())), 4)
@@ -342,14 +353,11 @@ class TrainingAudit:
         )
 
     @progress_note("finishing the audit")
-    def finish(  # noqa: PLR0913 (all that an adapter has gathered)
+    def finish(
         self,
         *,
-        claim: Guarantee | None,
-        checks: Iterable[Finding],
-        faults: Iterable[Finding] = (),
-        sanity_checks: tuple[Finding, ...] = (),
-        remarks: tuple[Finding, ...] = (),
+        claim: Guarantee | None = None,
+        findings: Iterable[Finding] = (),
         gather: Gather | None = None,
         accounted_noise: NDArray[np.float64] | None = None,
         unmodelled: Finding | None = None,
@@ -359,11 +367,9 @@ class TrainingAudit:
 
         Args:
             claim: What the accountant stands for, as far as it is known.
-            checks: How pipeline stages were checked, besides by the canaries
-                themselves; a stage that is not among them was not checked.
-            faults: What was found to be wrong at them.
-            sanity_checks: What else shows whether there was anything to see.
-            remarks: What was noticed without any statistics.
+            findings: What was observed besides by canaries, noise and probes: how
+                stages were checked, what is wrong, sanity checks and remarks, told
+                apart by their status. A stage that is not among them was not checked.
             gather: From numbers of the coordinates that are read here to those of all
                 ranks, if there are several.
             accounted_noise: The noise multiplier of each step by the accountant, as far
@@ -394,6 +400,11 @@ class TrainingAudit:
             played = self._guess_together(gather)
             signal = self._arrivals.found(gather)
         self._run.judge(played.transcript)
+        found = [*findings]
+        unchecked, checked, faults, sanity, remarks = (
+            tuple(each for each in found if each.status in statuses)
+            for statuses in _STATUSES
+        )
         return conclude_training(
             played,
             reading=self.reading,
@@ -408,10 +419,10 @@ class TrainingAudit:
                 strategy=self._strategy,
                 unmodelled=unmodelled,
             ),
-            checks=[*of_noise[0], *checks],
-            faults=[*of_noise[1], *faults],
+            checks=[*of_noise[0], *unchecked, *self.probes.checks, *checked],
+            faults=[*of_noise[1], *self.probes.faults, *faults],
             accepted=self._accepted,
-            sanity_checks=(*stopped, *sanity_checks),
+            sanity_checks=(*stopped, *sanity),
             remarks=(*remarks, *of_noise[2]),
             reported=reported,
         )

@@ -14,9 +14,9 @@ from flwr.serverapp.strategy import (
 
 from dpaudit import ApproxDP, Coins, Design, GaussianDP, OneRun
 from dpaudit.testing.conformance_adapter import Trained, check_adapter
-from dpaudit.training.any_loop import scattered
 from dpaudit.training.flower import FlowerAudit
 from dpaudit.training.flower.messages import client_reply
+from dpaudit.training.layout import scattered
 
 CLIP, CANARIES, DIMENSION, REAL = 0.5, 300, 620, 5
 NOISE, ROUNDS = 8.0, 4

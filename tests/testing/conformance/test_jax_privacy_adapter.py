@@ -17,9 +17,9 @@ from jax_privacy.experimental.accounting import dpsgd_event
 from dpaudit import ApproxDP, Coins, Design, OneRun
 from dpaudit.errors import ConformanceError
 from dpaudit.testing.conformance_adapter import Trained, check_adapter
-from dpaudit.training.any_loop import scattered
 from dpaudit.training.draws import drawn
-from dpaudit.training.jax_privacy import JaxPrivacyAudit
+from dpaudit.training.jax_privacy import JaxAudit
+from dpaudit.training.layout import scattered
 
 CLIP, CANARIES, DIMENSION = 2.0, 300, 620
 NOISE, STEPS, RATE = 2.26, 20, 0.3
@@ -33,7 +33,7 @@ class JaxPrivacyTraining:
     scale: float = 1.0  # of sums, before the noise
 
     def train(self, *, key, noise, folder):
-        audit = JaxPrivacyAudit(
+        audit = JaxAudit(
             PARAMS,
             clipped_grad(lambda params, row: params["b"] @ row, l2_clip_norm=CLIP),
             CyclicPoissonSampling(RATE, STEPS),

@@ -129,7 +129,7 @@ def opened(
     """An audit around a strategy that is told the right number of clients."""
     plan = plan or design()
     canaries = canary_clients(plan, given.get("participation"))
-    if isinstance(given.get("way"), Nodes):
+    if isinstance(given.get("insertion"), Nodes):
         canaries = plan.canaries
     strategy = private(real + canaries, noise=noise, kind=kind)
     given = {"key": KEY, **given}

@@ -29,8 +29,8 @@ from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.findings import Stage, Status
 from dpaudit.game.text.findings import fault_parts, sentences
 from dpaudit.privacy.guarantees import Adjacency
-from dpaudit.training.any_loop import scattered
 from dpaudit.training.flower import FlowerAudit, Nodes, Replies, canary_mod
+from dpaudit.training.layout import scattered
 
 KINDS = [
     DifferentialPrivacyServerSideFixedClipping,
@@ -56,7 +56,7 @@ def by_hand(models, canaries=200):
 @pytest.mark.parametrize(("kind", "mods"), [*zip(KINDS, MODS, strict=True)])
 @pytest.mark.parametrize("way", [Replies(), Nodes()])
 def test_a_canary_moves_the_mean_by_the_norm_over_the_clients(kind, mods, way):
-    audit, strategy = opened(kind=kind, way=way, noise=0.05)
+    audit, strategy = opened(kind=kind, insertion=way, noise=0.05)
     strategy.clip_norm_lr = 1e-9  # so that the norm, and with it the scale, stays
     nodes = NODES if isinstance(way, Nodes) else range(1, 11)
     last = [canary_mod] if isinstance(way, Nodes) else []
@@ -118,7 +118,7 @@ def test_clipping_on_clients_is_looked_at_by_nodes_alone():
 
 def test_replies_keep_coins_on_the_server_and_nodes_are_told_their_own():
     for way, nodes in ((Replies(), range(1, 11)), (Nodes(), NODES)):
-        audit, _ = opened(way=way)
+        audit, _ = opened(insertion=way)
         _, grid = train(audit, nodes=nodes, app=client_app(canary_mod), rounds=1)
         told = {
             message.metadata.dst_node_id: message.content["config"]["dpaudit-value"]
@@ -185,7 +185,7 @@ def test_a_round_that_fails_is_not_counted_and_said():
 
 
 def test_nodes_that_do_not_answer_put_in_nothing_and_are_said():
-    audit, _ = opened(way=Nodes(), noise=1e-3)
+    audit, _ = opened(insertion=Nodes(), noise=1e-3)
     app = client_app(canary_mod, size=1e-4)
     models, _ = train(audit, rounds=1, nodes=NODES, app=app, silent=range(1, 51))
     seen = by_hand(models)[0] * 160 / CLIP
@@ -255,9 +255,9 @@ def test_an_accountant_needs_nodes():
     strategy = DifferentialPrivacyServerSideFixedClipping(
         base, 2.0, CLIP, 210, accountant=RdpAccountant(config)
     )
-    with pytest.raises(InvalidInputError, match="way=Nodes"):
+    with pytest.raises(InvalidInputError, match="insertion=Nodes"):
         FlowerAudit(strategy, model(), design=design(), key=KEY)
-    audit = FlowerAudit(strategy, model(), design=design(), key=KEY, way=Nodes())
+    audit = FlowerAudit(strategy, model(), design=design(), key=KEY, insertion=Nodes())
     train(audit, nodes=NODES, app=client_app(canary_mod))
     assert audit.rounds == 3
     assert strategy.privacy_spent().num_releases == 3
@@ -287,7 +287,7 @@ def test_a_canary_below_the_norm_is_refused():
 
 
 def test_too_few_nodes_are_refused():
-    audit, _ = opened(way=Nodes())
+    audit, _ = opened(insertion=Nodes())
     with pytest.raises(InvalidInputError, match="as many nodes"):
         train(audit, nodes=range(50), app=client_app(canary_mod))
 
@@ -310,7 +310,7 @@ def test_a_round_that_was_not_begun_stops_the_audit_and_not_the_training():
 
 
 def test_nodes_that_are_not_sampled_put_in_nothing():
-    audit, strategy = opened(way=Nodes(sample_rate=0.5), noise=1e-3)
+    audit, strategy = opened(insertion=Nodes(sample_rate=0.5), noise=1e-3)
     strategy.strategy.fraction_train = 0.5
     strategy.num_sampled_clients = 105
     app = client_app(canary_mod, size=1e-4)

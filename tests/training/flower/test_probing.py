@@ -94,7 +94,7 @@ def test_clipping_on_clients_is_not_looked_at_without_their_mods():
     kind = DifferentialPrivacyClientSideFixedClipping
     found = probe_clients(private(50, kind=kind), model(), examples=[1])
     assert not found.faults
-    checks = {check.stage: check.status for check in found.looks()}
+    checks = {check.stage: check.status for check in found.checks}
     assert checks[Stage.CLIPPING] is Status.NOT_CHECKED
 
 

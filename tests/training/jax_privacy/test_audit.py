@@ -19,9 +19,9 @@ from dpaudit.game.setting import CanaryInsertion, InsertionPoint, Setting
 from dpaudit.game.text.findings import sentence
 from dpaudit.game.verdict import Verdict
 from dpaudit.testing import fixed_key
-from dpaudit.training.any_loop import scattered
 from dpaudit.training.draws import Draws
-from dpaudit.training.jax_privacy import JaxPrivacyAudit, Records, Sums, canary_loss
+from dpaudit.training.jax_privacy import JaxAudit, Records, Sums, canary_loss
+from dpaudit.training.layout import scattered
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:optax.global_norm is deprecated:DeprecationWarning"  # used by JAX Privacy
@@ -120,7 +120,7 @@ def check_slope(joined, seen, *, norm):
 def test_the_noisy_value_rises_by_the_clipping_norm(clip, normalize_by, dtype, size):
     grad_fn, privatizer = private(clip=clip, normalize_by=normalize_by)
     params = network(dtype)
-    audit = JaxPrivacyAudit(
+    audit = JaxAudit(
         params,
         grad_fn,
         SAMPLING,
@@ -147,7 +147,7 @@ def audit_of_records(*, clip, claimed_clip):
         fun = private(clip=clip, records=True)[0].fun
         grad_fn = dataclasses.replace(grad_fn, fun=fun)
     params = network()
-    audit = JaxPrivacyAudit(
+    audit = JaxAudit(
         params,
         grad_fn,
         SAMPLING,
@@ -184,9 +184,7 @@ def test_honest_noise_is_not_refuted_and_a_quarter_of_it_is():
     for factor in (1.0, 4.0):
         grad_fn, privatizer = private(divide_noise_by=factor)
         params = network()
-        audit = JaxPrivacyAudit(
-            params, grad_fn, SAMPLING, EVENT, design=design(), key=KEY
-        )
+        audit = JaxAudit(params, grad_fn, SAMPLING, EVENT, design=design(), key=KEY)
         train(audit, grad_fn, privatizer, params=params)
         results[factor] = audit.finish()
     assert not results[1.0].refuted
@@ -209,7 +207,7 @@ PARAMS = {"w": jnp.zeros((30, 20)), "b": jnp.zeros(20), "s": jnp.asarray(0.0)}
 
 def attach(key=KEY, insertion=Sums(), divide=1.0, params=PARAMS):  # noqa: B008
     grad_fn = clipped_grad(loss, l2_clip_norm=2.0, batch_argnums=(1, 2))
-    audit = JaxPrivacyAudit(
+    audit = JaxAudit(
         params,
         grad_fn,
         SAMPLING,
@@ -444,7 +442,7 @@ def test_a_plan_of_jax_privacy_says_all_that_is_asked():
         noise_seed=0,
     )
     plan = config.plan
-    audit = JaxPrivacyAudit(
+    audit = JaxAudit(
         PARAMS,
         plan.clipped_grad(loss, batch_argnums=(1, 2)),
         plan.batch_selection_strategy,

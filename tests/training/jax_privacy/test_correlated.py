@@ -16,7 +16,7 @@ from dpaudit.dpsgd.strategy import Matrix, Toeplitz
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.text.findings import fault_parts
 from dpaudit.testing import fixed_key
-from dpaudit.training.jax_privacy import JaxPrivacyAudit, Records
+from dpaudit.training.jax_privacy import JaxAudit, Records
 from dpaudit.training.jax_privacy.setup import noise_of, strategy_of
 
 pytestmark = pytest.mark.filterwarnings(
@@ -59,7 +59,7 @@ def attached(config, **told):
     grad_fn = config.plan.clipped_grad(loss, batch_argnums=1)
     unchecked = ("sampling", "gradients", "clipping")
     told = {"design": design(), "key": KEY, "unchecked": unchecked, **told}
-    return JaxPrivacyAudit.of_plan(config, PARAMS, grad_fn, **told)
+    return JaxAudit.of_plan(config, PARAMS, grad_fn, **told)
 
 
 def louder(config, factor):
@@ -137,7 +137,7 @@ def test_the_explanation_knows_what_turns_and_strategy_come_to():
 def test_correlated_noise_without_a_strategy_is_refused():
     config = plan()
     grad_fn = clipped_grad(loss, l2_clip_norm=1.0, batch_argnums=1)
-    audit = JaxPrivacyAudit(
+    audit = JaxAudit(
         PARAMS,
         grad_fn,
         CyclicPoissonSampling(0.5, STEPS),
@@ -166,7 +166,7 @@ def test_a_dense_matrix_is_audited_by_its_inverse():
     rows = np.tril(np.random.default_rng(0).uniform(0.1, 1, (STEPS, STEPS)))
     rows += np.eye(STEPS)
     grad_fn = clipped_grad(loss, l2_clip_norm=1.0, batch_argnums=1)
-    audit = JaxPrivacyAudit(
+    audit = JaxAudit(
         PARAMS,
         grad_fn,
         CyclicPoissonSampling(1.0, STEPS, cycle_length=STEPS),
@@ -193,7 +193,7 @@ def test_records_in_cycles_are_refused():
         },
     ):
         with pytest.raises(InvalidInputError, match=r"use insertion=Sums\(\)"):
-            JaxPrivacyAudit(
+            JaxAudit(
                 PARAMS,
                 grad_fn,
                 design=design(),
@@ -212,7 +212,7 @@ def test_a_strategy_that_is_too_long_for_its_noise_is_named():
     """Noise for unit columns, columns of 1.5: found without any statistics."""
     coefficients = tuple(1.5 * c / np.linalg.norm(COEFFICIENTS) for c in COEFFICIENTS)
     joins, multiplier = STEPS // BANDS, 5.0
-    audit = JaxPrivacyAudit(
+    audit = JaxAudit(
         PARAMS,
         clipped_grad(loss, l2_clip_norm=1.0, batch_argnums=1),
         CyclicPoissonSampling(1.0, STEPS, cycle_length=BANDS),

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.training.jax_privacy.layout import Layout, float_sizes
+from dpaudit.training.jax_privacy.layout import TreeLayout, holds_floats
+from dpaudit.training.layout import Layout
 
 TREE = {
     "a": jnp.arange(12.0).reshape(3, 4),
@@ -18,20 +19,30 @@ TREE = {
 FLAT = [*range(12), 100, *range(20, 28), 30, 31, 32]  # written out by hand
 
 
+def layout_at(numbers, tree=TREE):
+    shapes = [leaf.shape for leaf in jax.tree.leaves(tree)]
+    return TreeLayout(
+        structure=jax.tree.structure(tree),
+        layout=Layout.at(np.asarray(numbers), shapes, holds_floats(tree)),
+    )
+
+
 def test_only_numbers_that_are_trained_are_counted():
-    assert float_sizes(TREE) == [12, 0, 1, 0, 8, 3]
+    shapes = [leaf.shape for leaf in jax.tree.leaves(TREE)]
+    layout = Layout.uniform(shapes, 3, seed=0, floats=holds_floats(TREE))
+    assert layout.dimension == len(FLAT)
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["plain", "compiled"])
 def test_every_coordinate_is_read_where_it_is(wrap):
     order = np.random.default_rng(0).permutation(24)
-    layout = Layout.of(TREE, order)
+    layout = layout_at(order)
     assert wrap(layout.read)(TREE).tolist() == [FLAT[i] for i in order]
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["plain", "compiled"])
 def test_adding_changes_the_coordinates_named_and_nothing_else(wrap):
-    layout = Layout.of(TREE, np.array([0, 12, 16, 23]))
+    layout = layout_at([0, 12, 16, 23])
     after = wrap(layout.add)(TREE, jnp.asarray([1.0, 2.0, 4.0, 8.0]))
     change = jax.tree.map(lambda new, old: new - old, after, TREE)
     expected = np.zeros(24)
@@ -50,7 +61,7 @@ def test_adding_changes_the_coordinates_named_and_nothing_else(wrap):
 
 
 def test_gradients_of_another_structure_are_refused():
-    layout = Layout.of(TREE, np.arange(3))
+    layout = layout_at([0, 1, 2])
     with pytest.raises(InvalidInputError, match="do not have the structure of params"):
         layout.read({**TREE, "a": jnp.zeros((4, 3))})
     with pytest.raises(InvalidInputError, match="do not have the structure of params"):
@@ -59,5 +70,5 @@ def test_gradients_of_another_structure_are_refused():
 
 def test_shapes_are_enough_to_lay_out():
     shapes = jax.eval_shape(lambda: TREE)
-    layout = Layout.of(shapes, np.array([12, 23]))
+    layout = layout_at([12, 23], shapes)
     assert layout.read(TREE).tolist() == [100, 32]

@@ -7,8 +7,8 @@ import pytest
 from jax_privacy import clipped_grad
 
 from dpaudit.training.jax_privacy import CanaryRecords, canary_loss
-from dpaudit.training.jax_privacy.layout import Layout
 from dpaudit.training.jax_privacy.records import canary_records
+from dpaudit.training.layout import Layout
 
 jax.config.update("jax_disable_most_optimizations", True)  # compiles sooner
 pytestmark = pytest.mark.filterwarnings(
@@ -24,7 +24,8 @@ def loss(params, inputs):
 
 def rows(data, canaries):
     """The data with canaries at flat coordinates 1 (in b) and 3 + 4 (in w)."""
-    layout = Layout.of(PARAMS, np.array([1, 7]))
+    shapes = [leaf.shape for leaf in jax.tree.leaves(PARAMS)]
+    layout = Layout.at(np.array([1, 7]), shapes)
     return canary_records(data, layout, np.array(canaries))
 
 

@@ -13,8 +13,8 @@ from dpaudit import ApproxDP, Design, OneRun
 from dpaudit.game.setting import Setting
 from dpaudit.testing import fixed_key
 from dpaudit.training.opacus import OpacusAudit, with_canaries
-from dpaudit.training.opacus.layout import place_canaries
 from dpaudit.training.opacus.records import CanaryRecords
+from dpaudit.training.opacus.ways import canary_layout
 
 torch.set_num_threads(1)
 
@@ -117,7 +117,8 @@ class Eye:
     def __init__(self, optimizer, *, coordinates, divisor, spread=1):
         self.seen = []
         self._divisor = divisor
-        self.places = place_canaries(
+        self._parameters = optimizer.params
+        self.layout = canary_layout(
             optimizer.params, coordinates=coordinates, spread=spread, seed=0
         )
         self._coordinates = coordinates
@@ -125,11 +126,11 @@ class Eye:
 
     def _look(self, *_):
         values = np.zeros(self._coordinates)
-        for place in self.places.places:
-            grad = place.parameter.grad
+        for part in self.layout.parts:
+            grad = self._parameters[part.array].grad
             grad = grad.to_local() if hasattr(grad, "to_local") else grad
-            values[place.which] += grad.reshape(-1)[place.offsets].numpy()
-        self.seen.append(values * self._divisor * self.places.weight)
+            values[part.which] += grad.reshape(-1)[part.offsets].numpy()
+        self.seen.append(values * self._divisor * self.layout.weight)
 
 
 class Fetched:

@@ -65,7 +65,7 @@ def train(mode, rank):
     joined = fetched.joined if records else [draws.joining(t) for t in range(STEPS)]
     return {
         "seen": np.array(eye.seen).tolist(),
-        "held": eye.places.held().tolist(),
+        "held": eye.layout.held().tolist(),
         "included": draws.included.tolist(),
         "joined": np.array(joined).tolist(),
         "transcript": result.transcript.to_json(),

@@ -39,7 +39,7 @@ from dpaudit.training.opacus import (
     plan_opacus,
     with_canaries,
 )
-from dpaudit.training.opacus.layout import place_canaries
+from dpaudit.training.opacus.ways import canary_layout
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Secure RNG turned off:UserWarning",
@@ -278,10 +278,8 @@ def test_frozen_layers_hold_no_canary():
     audit = attach(run)
     run.train(steps=3)
     assert not audit.finish().refuted
-    places = place_canaries(
-        run.optimizer.params, coordinates=CANARIES, spread=1, seed=0
-    )
-    held = {place.parameter.shape for place in places.places}
+    layout = canary_layout(run.optimizer.params, coordinates=CANARIES, spread=1, seed=0)
+    held = {run.optimizer.params[part.array].shape for part in layout.parts}
     assert held <= {torch.Size([40, 30]), torch.Size([40])}
 
 
@@ -673,20 +671,19 @@ def test_a_small_canary_is_small():
     run = private_run()
     run.optimizer.noise_multiplier = 0.0
     audit = attach(run, canary=Canary(norm=0.25))
-    places = place_canaries(
-        run.optimizer.params, coordinates=CANARIES, spread=1, seed=0
-    )
+    layout = canary_layout(run.optimizer.params, coordinates=CANARIES, spread=1, seed=0)
     added, own = [], run.optimizer.add_noise
     before = {}
 
     def look():
-        for place in places.places:
-            flat = place.parameter.summed_grad.reshape(-1)[place.offsets].clone()
-            before[place.parameter] = flat
+        for part in layout.parts:
+            summed = run.optimizer.params[part.array].summed_grad
+            before[part.array] = summed.reshape(-1)[part.offsets].clone()
         own()
-        for place in places.places:
-            flat = place.parameter.summed_grad.reshape(-1)[place.offsets]
-            added.append((flat - before[place.parameter]).numpy())
+        for part in layout.parts:
+            summed = run.optimizer.params[part.array].summed_grad
+            flat = summed.reshape(-1)[part.offsets]
+            added.append((flat - before[part.array]).numpy())
 
     run.optimizer.add_noise = look
     run.train(steps=1)
@@ -772,14 +769,14 @@ def test_a_model_without_records_in_a_batch_goes_on():
 
 def test_every_canary_has_a_coordinate_of_its_own():
     parameters = [nn.Parameter(torch.empty(3, 4)), nn.Parameter(torch.empty(5))]
-    places = place_canaries(parameters, coordinates=17, spread=1, seed=3)
+    layout = canary_layout(parameters, coordinates=17, spread=1, seed=3)
     found = sorted(
         (i, int(offset))
-        for i, place in enumerate(places.places)
-        for offset in place.offsets
+        for i, part in enumerate(layout.parts)
+        for offset in part.offsets
     )
     assert found == [(0, i) for i in range(12)] + [(1, i) for i in range(5)]
-    assert sorted(np.concatenate([place.which for place in places.places])) == list(
+    assert sorted(np.concatenate([part.which for part in layout.parts])) == list(
         range(17)
     )
 

@@ -21,7 +21,7 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.game.findings import Stage, Status
 from dpaudit.game.text.findings import sentence
 from dpaudit.training.opacus.kinds import kinds_of
-from dpaudit.training.opacus.layout import place_canaries
+from dpaudit.training.opacus.ways import canary_layout
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -151,9 +151,9 @@ def test_adapters_embeddings_and_heads_each_have_their_share():
     assert {*kinds} == {"LoRA matrices", "embeddings", "heads"}
     dimension = sum(each.numel() for each in parameters)
     for coordinates in (100, 1000, dimension):
-        places = place_canaries(parameters, coordinates=coordinates, spread=1, seed=0)
-        for place, parameter in zip(places.places, parameters, strict=True):
+        layout = canary_layout(parameters, coordinates=coordinates, spread=1, seed=0)
+        for part, parameter in zip(layout.parts, parameters, strict=True):
             least = min(parameter.numel(), coordinates // (4 * len(parameters)))
             by_size = 0.7 * coordinates * parameter.numel() / dimension
-            assert len(place.which) >= max(least, int(by_size))
-        assert sum(len(place.which) for place in places.places) == coordinates
+            assert len(part.which) >= max(least, int(by_size))
+        assert sum(len(part.which) for part in layout.parts) == coordinates

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit.game.findings import Stage
 from dpaudit.game.text.findings import fault_parts
-from dpaudit.training.opacus.sensitivity import probe_sensitivity
+from dpaudit.training.opacus.probe import probe_sensitivity
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG turned off:UserWarning")
@@ -49,7 +49,7 @@ class Loop:
 def test_an_honest_step_has_no_fault():
     found = Loop().probed()
     assert found.faults == ()
-    assert found.unseen == ""
+    assert found.unseen is None
     assert found.clipped == 1.0
     assert found.change == pytest.approx(1.0, abs=1e-3)
 

@@ -15,7 +15,8 @@ from pfl.stats import MappedVectorStatistics
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.findings import Stage
 from dpaudit.game.text.findings import fault_parts
-from dpaudit.training.pfl.layout import Layout
+from dpaudit.training.layout import scattered
+from dpaudit.training.pfl.layout import StatisticsLayout
 from dpaudit.training.pfl.probing import Update, probe_users
 
 SIZES = {"a": (3, 4), "b": (5,)}
@@ -100,9 +101,9 @@ def test_updates_are_copies(updates):
 
 
 def test_a_canary_is_put_and_read_at_its_coordinate():
-    coordinates = np.array([0, 7, 11, 12, 16])
-    layout = Layout(stats(0), coordinates)
-    assert layout.leaf.tolist() == [0, 0, 0, 1, 1]
+    layout = StatisticsLayout(stats(0), 9, seed=0)
+    coordinates = scattered(layout.layout.dimension, 9, seed=0)
+    assert {*layout.layout.array.tolist()} == {0, 1}
     for place, coordinate in enumerate(coordinates):
         sent = stats(1)
         layout.put(sent, place, 2.5)

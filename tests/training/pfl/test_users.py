@@ -54,7 +54,7 @@ def visited(*cohorts, canary=False):
 def test_users_in_turn_are_no_fault():
     visits = visited("ab", "cd", "ab", "cd")
     assert not [*visits.faults(separation=2)]
-    (look,) = visits.looks(2)
+    (look,) = visits.checks(2)
     assert "no user twice in one, the soonest came back 2 later" in sentence(look)
 
 
@@ -82,7 +82,7 @@ def test_users_who_take_part_more_often_than_is_accounted_for_are_named():
 
 def test_users_without_names_are_not_looked_at():
     visits = visited([None, None], [None])
-    assert not [*visits.looks(2)]
+    assert not [*visits.checks(2)]
     assert not [*visits.faults(separation=2)]
 
 

@@ -47,12 +47,78 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "steps_unseen": "{unseen} of {counted} steps were made without the audit, which "
     "must be attached before the first of them",
     "strategy.sensitivity": _strategy,
+    "sampling.no_batch": "no batch came from the loader that the audit was given: "
+    "train on it",
+    "sampling.batches": "{batches} batches as the loader yields them: {record}s come "
+    "at {rate:.4g}, where {accounted:.4g} is accounted for; sizes vary by "
+    "{spread:.3g}, where {expected_spread:.3g} is expected",
+    "sampling.handed": "{handed} of them were handed to the training loop, which made "
+    "{steps} steps",
 }
 _TOLD_OTHERWISE: Final = (
     "an accountant that was told another batch size or number of {record}s than the "
     "loader has"
 )
+_ONE_BATCH: Final = "one batch of it for each step"
 FAULTS: Final[Mapping[str, FaultText]] = {
+    "sampling.several_times": FaultText(
+        what="a {record} is several times in one batch, and clipped each time",
+        measured="{times} times",
+        expected="at most once",
+        cause="several views of each {record} as rows of their own (augmentations), or "
+        "a sampler that draws with replacement",
+    ),
+    "sampling.too_often": FaultText(
+        what="{record}s are sampled more often than is accounted for",
+        measured="a rate of {rate:.4g}",
+        expected="{accounted:.4g}",
+        cause={
+            "records": _TOLD_OTHERWISE,
+            "users": "an accountant that was told another cohort size or number of "
+            "users than the training has",
+        },
+    ),
+    "sampling.not_poisson": FaultText(
+        what="batches are not Poisson samples",
+        measured="sizes that vary by {spread:.3g}",
+        expected="{expected_spread:.3g}",
+        cause="a loader that shuffles, with batches of a fixed size",
+    ),
+    "sampling.batch_repeated": FaultText(
+        what="batch {later} holds the same {record}s as batch {earlier}",
+        measured="the same {record}s",
+        expected="a new sample in every step",
+        cause="a sampler that is seeded anew",
+    ),
+    "sampling.several_batches": FaultText(
+        what="a step adds up several batches, in each of which a {record} may be",
+        measured="so in {several} of {steps} steps",
+        expected="one batch a step",
+        cause="gradients that are accumulated over batches of the loader; give it the "
+        "whole batch, and split that (BatchMemoryManager)",
+    ),
+    "sampling.other_loader": FaultText(
+        what="no step was made on a batch of the private loader",
+        measured="{steps} steps and no batch",
+        expected=_ONE_BATCH,
+        cause="training on another loader than make_private returned, such as the one "
+        "that was given to it, or on batches drawn before the audit was opened",
+    ),
+    "sampling.without_batch": FaultText(
+        what="steps were made without a new batch of the private loader",
+        measured="{without} of {steps} steps",
+        expected=_ONE_BATCH,
+        cause="several steps on one batch, batches that are kept and used again "
+        "(itertools.cycle or list of a loader), or batches of another loader",
+    ),
+    "clipping.norms_differ": FaultText(
+        what="noise is scaled by a clipping norm of {noise_norm:.4g} at step {step}, "
+        "and {record}s are clipped to {clip:.4g}",
+        measured="so in {differing} of {steps} steps",
+        expected="one clipping norm",
+        cause="a norm that was changed in the optimizer, and not in the model, which "
+        "clips where no per-{record} gradients are kept",
+    ),
     "accounting.steps_missing": FaultText(
         what="the accountant was not told of every step",
         measured="{made} steps",

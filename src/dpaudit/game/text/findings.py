@@ -16,6 +16,7 @@ from dpaudit.game.text import (
     federated,
     noise,
     own,
+    probes,
     sanity_checks,
     stages,
 )
@@ -31,7 +32,7 @@ __all__ = [
     "sentences",
 ]
 
-_CATALOGUES: Final = (accounting, federated, noise, own, sanity_checks, stages)
+_CATALOGUES: Final = (accounting, federated, noise, own, probes, sanity_checks, stages)
 SENTENCES: Final[Mapping[str, Template]] = {
     code: text for each in _CATALOGUES for code, text in each.SENTENCES.items()
 }

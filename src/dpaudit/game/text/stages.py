@@ -5,7 +5,7 @@ from math import ceil
 from typing import Final
 
 from dpaudit.game.findings import Stage, Status
-from dpaudit.game.text.terms import FaultText, Template, Terms, Values
+from dpaudit.game.text.terms import FaultText, Template, Terms, Values, counted
 from dpaudit.game.verdict import POWER
 
 __all__ = [
@@ -101,7 +101,46 @@ def _pass_clipping(v: Values) -> str:
     )
 
 
+def _examples(v: Values) -> str:
+    return f"{v.count} canaries are examples, and pass it as {v.record}s do"
+
+
+def _examples_cut(v: Values) -> str:
+    return (
+        f"{_examples(v)}, {v.share:.0%} of the time above the norm; alone at most "
+        f"{v.largest:.4g} C"
+    )
+
+
+def _places(v: Values) -> str:
+    if v.subject:
+        return f"canaries in {', '.join(_of_type(v, each) for each in v.subject)}"
+    each = " to ".join(dict.fromkeys((f"{v.least:,}", f"{v.most:,}")))
+    return f"canaries in {v.parameters} parameters, at {each} coordinates of each"
+
+
+def _of_type(v: Values, name: str) -> str:
+    parameters = counted(v[f"parameters of {name}"], "parameter")
+    return f"{name} ({parameters}, {v[f'coordinates of {name}']:,} coordinates)"
+
+
 SENTENCES: Final[Mapping[str, Template]] = {
+    "canaries.places": _places,
+    "canaries.examples": _examples,
+    "canaries.examples_cut": _examples_cut,
+    "canaries.records_would": "canaries that are {record}s would look at it "
+    "(with_canaries)",
+    "canaries.records_would_on_ranks": "on several ranks, canaries that are {record}s "
+    "would",
+    "noise.sharded": "parameters are sharded, so that no rank holds the sum",
+    "noise.half_precision": "sums are kept in half precision, which noise cannot be "
+    "told from",
+    "noise.kept_inside": "the strategy keeps what it adds to itself",
+    "side_paths.model_only": "an audit sees the model that the strategy returns; "
+    "metrics, single replies and secure aggregation, which the server's sum stands in "
+    "for, are not among it",
+    "side_paths.users_sum_only": "an audit sees the noisy sum, and not metrics of "
+    "users, nor what else leaves beside it",
     "stage.never_checked": "nothing in this kind of audit looks at it",
     "stage.not_recorded": "the record does not say",
     "probe.offered": "audit.probe(...) would look at it",

@@ -31,29 +31,28 @@ from dpaudit.dpsgd.participation import Participation
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
-from dpaudit.game.findings import Finding, Stage, Status, noted
+from dpaudit.game.findings import Finding, Stage, fault, inspected, noted
 from dpaudit.game.result import Result
 from dpaudit.game.setting import Setting, Unit
 from dpaudit.privacy.guarantees import Adjacency, GaussianDP, Guarantee
 from dpaudit.training.audit import TrainingAudit, coordinates_needed, per_coordinate
-from dpaudit.training.flower.layout import Arrays, Layout
 from dpaudit.training.flower.messages import AuditedStrategy, is_newer
 from dpaudit.training.flower.probing import Mod, probe_clients
-from dpaudit.training.flower.roads import looks_at_users
+from dpaudit.training.flower.roads import checks_of_users
 from dpaudit.training.flower.rounds import Round, in_turn, open_round, taking_part
 from dpaudit.training.flower.setup import (
+    Insertion,
     Nodes,
     Replies,
     Stated,
-    Way,
     canary_clients,
     clips_on_clients,
     insertion_setting,
     takes_mean,
 )
 from dpaudit.training.guard import Guard
-from dpaudit.training.sensitivity import LEAST, Probes, Sensitivity
-from dpaudit.training.sentences import old_fault, old_look
+from dpaudit.training.layout import Arrays, Layout
+from dpaudit.training.probe.report import LEAST, Sensitivity
 
 __all__ = ["FlowerAudit"]
 
@@ -81,7 +80,7 @@ class FlowerAudit:
         *,
         design: Design,
         key: Key,
-        way: Way = Replies(),  # noqa: B008 (a frozen value)
+        insertion: Insertion = Replies(),  # noqa: B008 (a frozen value)
         participation: Participation | None = None,
         examples: int = 1,
         in_order: bool = False,
@@ -97,7 +96,7 @@ class FlowerAudit:
             model: What is trained: an ``ArrayRecord``, or a list of arrays.
             design: Fixed beforehand. Publish ``self.commitment`` before training.
             key: The secret of this run; never use one twice.
-            way: How canary clients come in: ``Replies()`` or ``Nodes()``.
+            insertion: How canary clients come in: ``Replies()`` or ``Nodes()``.
             participation: Who participates when; everybody in every round if left out.
                 ``Participation(every=50, cohorts=50)``: each in one of 50 rounds.
             examples: How many examples a canary client reports.
@@ -110,25 +109,32 @@ class FlowerAudit:
                 inconclusive.
         """
         _validate.whole_number("examples", examples, least=1)
-        if not isinstance(way, Replies | Nodes):
+        if not isinstance(insertion, Replies | Nodes):
             raise InvalidInputError(
-                f"way must be Replies() or Nodes(), got {way!r:.60}"
+                f"insertion must be Replies() or Nodes(), got {insertion!r:.60}"
             )
         self._strategy, self._stated = strategy, Stated.by(strategy)
-        self._way, self._participation, self.examples = way, participation, examples
+        self._insertion, self._participation, self.examples = (
+            insertion,
+            participation,
+            examples,
+        )
         self.in_order = in_order
         self._check(strategy)
         self._on_clients = clips_on_clients(strategy)
-        self._norm = way.norm
-        if self._on_clients and isinstance(way, Replies):
+        self._norm = insertion.norm
+        if self._on_clients and isinstance(insertion, Replies):
             self._norm = 1.0  # as if the client had clipped it
         self._per_coordinate = per_coordinate(design)
         self._model = arrays_of(model)
-        self._layout = Layout.of(
-            self._model, coordinates_needed(design), seed=layout_seed
+        self._layout = Layout.uniform(
+            (each.shape for each in self._model),
+            coordinates_needed(design),
+            seed=layout_seed,
+            floats=[np.issubdtype(each.dtype, np.floating) for each in self._model],
         )
         self._clients = canary_clients(design, participation)
-        rate = way.sample_rate if isinstance(way, Nodes) else 1.0
+        rate = insertion.sample_rate if isinstance(insertion, Nodes) else 1.0
         self._noise = Stated.multiplier(strategy)
         self._audit = TrainingAudit(
             design=design,
@@ -139,26 +145,25 @@ class FlowerAudit:
                 dimension=self._layout.dimension,
                 rate=rate,
                 layout_seed=layout_seed,
-                insertion=insertion_setting(way, examples=examples),
+                insertion=insertion_setting(insertion, examples=examples),
                 noise=self._noise or None,
                 unit=Unit.USER,
             ),
             real_sums=False,
-            groups=self._layout.array,
+            groups=self._layout.groups,
             by_program=True,  # the strategy clips, weighs and adds them
             participation=participation,
             unchecked=unchecked,
         )
         self.design, self.commitment = self._audit.design, self._audit.commitment
-        self._probes = Probes()
         self._now: Round | None = None
         self._lost, self._silent, self._beyond = 0, 0, 0
         self._share = 1.0  # of the clients that noise is for, those that answered
 
     @property
-    def way(self) -> Way:
+    def insertion(self) -> Insertion:
         """How canary clients come in."""
-        return self._way
+        return self._insertion
 
     @property
     def rounds(self) -> int:
@@ -197,11 +202,11 @@ class FlowerAudit:
         mine = in_turn(
             self._participation,
             step,
-            coordinates=len(self._layout.array),
+            coordinates=self._layout.coordinates,
             per_coordinate=size,
         )
         canaries = np.arange(len(mine))
-        if isinstance(self._way, Replies):
+        if isinstance(self._insertion, Replies):
             canaries = taking_part(mine, self._clients)
         inside = mine & included
         return open_round(
@@ -212,7 +217,7 @@ class FlowerAudit:
             inside=inside[canaries],
             per_coordinate=size,
             norm=self._norm,
-            cut=self._way.norm > 1,
+            cut=self._insertion.norm > 1,
         )
 
     def end(
@@ -295,13 +300,13 @@ class FlowerAudit:
             mods=mods,
             seed=seed,
         )
-        self._probes.add(found)
+        self._audit.probes.add(found)
         few, many = min(examples), max(examples)
         if few < many and not (found.faults or found.unseen):
-            said = f"clients of {few} and of {many} examples change the mean alike"
-            self._probes.looks.append(
-                old_look(road=Stage.AGGREGATION, how=Status.INSPECTED, said=said)
+            alike = inspected(
+                Stage.AGGREGATION, "clients.examples_alike", few=few, many=many
             )
+            self._audit.probes.checks.append(alike)
         return found
 
     def save(self, path: str | Path) -> None:
@@ -313,7 +318,7 @@ class FlowerAudit:
         counts = np.array([self._lost, self._silent, self._beyond])
         norm = np.array([Stated.by(self._strategy).norm, self._share])
         more: dict[str, NDArray[Any]] = {_ROUNDS: counts, _NORM: norm}
-        self._audit.save(path, {**self._probes.saved(), **more})
+        self._audit.save(path, more)
 
     def resume(self, path: str | Path) -> None:
         """Go on from a file that ``save`` wrote, with the same key and design."""
@@ -328,7 +333,6 @@ class FlowerAudit:
         self._lost, self._silent, self._beyond = saved_counts(state, _ROUNDS, 3)
         self._share = float(share)
         self._audit.resume(state)
-        self._probes.restore(state)
 
     def claim(self) -> GaussianDP | None:
         """Return what the stated noise comes to over the rounds that were seen."""
@@ -348,19 +352,15 @@ class FlowerAudit:
             claim: What is to be tested beside the design's, such as what an accountant
                 says; what the stated noise comes to if left out.
         """
+        checks = checks_of_users(
+            self._insertion,
+            on_clients=self._on_clients,
+            examples=self.examples,
+            in_turn=self._participation is not None,
+        )
         return self._audit.finish(
             claim=self.claim() if claim is None else claim,
-            checks=[
-                *looks_at_users(
-                    self._way,
-                    on_clients=self._on_clients,
-                    examples=self.examples,
-                    in_turn=self._participation is not None,
-                ),
-                *self._probes.looks,
-            ],
-            faults=[*self._faults(), *self._probes.faults],
-            remarks=tuple(self._remarks()),
+            findings=[*checks, *self._faults(), *self._remarks()],
             unmodelled=self._unmodelled(),
         )
 
@@ -373,24 +373,22 @@ class FlowerAudit:
     def _check(self, strategy: object) -> None:
         """Refuse what cannot be audited in this way."""
         counting = getattr(strategy, "accountant", None) is not None
-        if counting and isinstance(self._way, Replies):
+        if counting and isinstance(self._insertion, Replies):
             raise InvalidInputError(
                 "the strategy's accountant wants a message for each sampled client, "
-                "and canary clients that are replies have none; pass way=Nodes(), or "
-                "leave the accountant out and hand finish(claim=...) what it says"
+                "and canary clients that are replies have none; pass "
+                "insertion=Nodes(), or leave the accountant out and hand "
+                "finish(claim=...) what it says"
             )
 
     def _faults(self) -> Iterator[Finding]:
         if self._share < 1 / (1 + LEAST) and takes_mean(self._strategy):
             clients = self._stated.clients
-            yield old_fault(
-                road=Stage.AGGREGATION,
-                said="noise is for more clients than answered, so that one of them "
-                "puts more into their mean than noise is for",
-                measured=f"{self._share * clients:.0f} answers in some round",
-                claimed=f"num_sampled_clients = {clients}",
-                cause="a number that does not count who is asked, or clients that do "
-                "not answer",
+            yield fault(
+                Stage.AGGREGATION,
+                "clients.fewer_answered",
+                answered=self._share * clients,
+                clients=clients,
             )
 
     def _remarks(self) -> Iterator[Finding]:

@@ -29,9 +29,9 @@ from flwr.serverapp.strategy import Strategy
 from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.training.flower.layout import Arrays
 from dpaudit.training.flower.rounds import Answer, Round
-from dpaudit.training.flower.setup import Nodes, Way, one_of, weighted_by
+from dpaudit.training.flower.setup import Insertion, Nodes, one_of, weighted_by
+from dpaudit.training.layout import Arrays
 
 __all__ = [
     "Audited",
@@ -59,7 +59,7 @@ class Audited(Protocol):
     in_order: bool
 
     @property
-    def way(self) -> Way:
+    def insertion(self) -> Insertion:
         """How canary clients come in."""
         ...
 
@@ -113,12 +113,12 @@ class AuditedStrategy(Strategy):
         messages: Iterable[Message] = self._strategy.configure_train(
             server_round, arrays, config, grid
         )
-        if not isinstance(self._audit.way, Nodes):
+        if not isinstance(self._audit.insertion, Nodes):
             return messages
         if self._round is None:
             return [m for m in messages if m.metadata.dst_node_id not in self._nodes]
         if not self._nodes:
-            self._nodes = self._choose(self._audit.way, grid)
+            self._nodes = self._choose(self._audit.insertion, grid)
         told = {answer.canary: answer for answer in self._round.answers}
         self._asked, out = set(), []
         for message in messages:
@@ -141,7 +141,7 @@ class AuditedStrategy(Strategy):
         real = [m for node, m in by_node.items() if node not in self._nodes]
         like = real[0].content if real else None
         heard: set[int] | None = None
-        if isinstance(self._audit.way, Nodes):
+        if isinstance(self._audit.insertion, Nodes):
             heard = set()
             for node, canary in self._nodes.items():
                 if node in by_node:
@@ -180,11 +180,11 @@ class AuditedStrategy(Strategy):
         """Pass on."""
         self._strategy.summary()
 
-    def _choose(self, way: Nodes, grid: Any) -> dict[int, int]:  # noqa: ANN401
+    def _choose(self, insertion: Nodes, grid: Any) -> dict[int, int]:  # noqa: ANN401
         """Return the nodes that are canaries."""
         assert self._round is not None
         wanted = len(self._round.answers)
-        nodes = way.nodes or tuple(sorted(grid.get_node_ids())[:wanted])
+        nodes = insertion.nodes or tuple(sorted(grid.get_node_ids())[:wanted])
         if len(set(nodes)) != wanted:
             raise InvalidInputError(
                 f"{wanted} canaries need as many nodes of their own, and there are "

@@ -24,13 +24,12 @@ from numpy.typing import NDArray
 
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.findings import Stage
-from dpaudit.training.flower.layout import Arrays
+from dpaudit.game.findings import Stage, fault, not_checked
 from dpaudit.training.flower.messages import by_nobody, client_reply
 from dpaudit.training.flower.setup import Stated, clips_on_clients, weighted_by, within
+from dpaudit.training.layout import Arrays
 from dpaudit.training.probe import probe_sum
-from dpaudit.training.sensitivity import LEAST, Sensitivity
-from dpaudit.training.sentences import old_fault
+from dpaudit.training.probe.report import LEAST, Sensitivity
 
 __all__ = ["Mod", "probe_clients"]
 
@@ -83,9 +82,8 @@ def probe_clients(
     try:
         found = probe_sum(equal, rows, norm=norm, records=clients, seed=seed)
     except (AttributeError, TypeError, ValueError) as error:
-        return Sensitivity(
-            unseen=f"a copy of the strategy did not aggregate ({error})", ran="strategy"
-        )
+        why = not_checked(Stage.CLIPPING, "probe.not_aggregated", error=str(error))
+        return Sensitivity(unseen=why, ran="strategy")
     found = replace(found, ran="strategy", enlarged=found.enlarged and not unclipped)
     if many > few and not found.faults and not found.unseen:
         found = _weighed(found, means, rows, few, many)
@@ -106,16 +104,15 @@ def _weighed(
     times = means.own(rows, [many, *others]) / usual if usual else 0.0
     if times <= 1 + LEAST:
         return found
-    fault = old_fault(
-        road=Stage.AGGREGATION,
-        said="a client of many examples changes the mean by more than noise is for",
-        measured=f"one of {many} examples among {clients - 1} of {few}: {times:.3g} "
-        "times the clipping norm over the number of clients",
-        claimed="1 time at most",
-        cause="clients are weighed by their number of examples, noise is for equal "
-        "weights",
+    wrong = fault(
+        Stage.AGGREGATION,
+        "probe.weighed_by_examples",
+        many=many,
+        others=clients - 1,
+        few=few,
+        times=times,
     )
-    return replace(found, faults=(fault,))
+    return replace(found, faults=(wrong,))
 
 
 @final

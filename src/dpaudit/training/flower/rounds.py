@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.dpsgd.participation import Participation
-from dpaudit.training.flower.layout import Arrays, Layout
 from dpaudit.training.flower.setup import Stated
+from dpaudit.training.layout import Arrays, Layout
 
 __all__ = ["Answer", "Round", "in_turn", "open_round", "taking_part"]
 
@@ -131,9 +131,10 @@ def open_round(
         cut: Whether it is above the norm, here or before.
     """
     sent, where = layout.values(arrays), canaries // per_coordinate
+    owner = layout.array[where]
     moved = np.empty(len(canaries))
-    for number in np.unique(layout.array[where]):
-        here = layout.array[where] == number
+    for number in np.unique(owner):
+        here = owner == number
         kind = arrays[number].dtype.type
         before = sent[where[here]].astype(kind)
         spacing = np.spacing(np.abs(before)).astype(np.float64)
@@ -145,8 +146,8 @@ def open_round(
         Answer(canary=canary, array=array, place=place, value=value, cut=cut and within)
         for canary, array, place, value, within in zip(
             canaries.tolist(),
-            layout.array[where].tolist(),
-            layout.place[where].tolist(),
+            owner.tolist(),
+            layout.offset[where].tolist(),
             moved.tolist(),
             inside.tolist(),
             strict=True,

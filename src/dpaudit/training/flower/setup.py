@@ -24,10 +24,10 @@ from dpaudit.game.setting import CanaryInsertion, InsertionPoint
 from dpaudit.training.audit import coordinates_needed, per_coordinate
 
 __all__ = [
+    "Insertion",
     "Nodes",
     "Replies",
     "Stated",
-    "Way",
     "canary_clients",
     "clips_on_clients",
     "insertion_setting",
@@ -92,16 +92,16 @@ class Nodes:
         _validate.rate("sample_rate", self.sample_rate)
 
 
-Way: TypeAlias = Replies | Nodes
+Insertion: TypeAlias = Replies | Nodes
 
 
-def insertion_setting(way: Way, *, examples: int) -> CanaryInsertion:
+def insertion_setting(insertion: Insertion, *, examples: int) -> CanaryInsertion:
     """Return what a design records of how canary clients come in."""
     return CanaryInsertion(
         point=InsertionPoint.USER,
-        norm=way.norm,
-        sampled=isinstance(way, Nodes),
-        users=(way.nodes or ()) if isinstance(way, Nodes) else (),
+        norm=insertion.norm,
+        sampled=isinstance(insertion, Nodes),
+        users=(insertion.nodes or ()) if isinstance(insertion, Nodes) else (),
         examples=examples,
     )
 

@@ -11,7 +11,7 @@ except ImportError as error:
 else:
     MissingExtraError.check("jax-privacy", "jax", first="2.0", below="2.1")
 
-from dpaudit.training.jax_privacy.audit import JaxPrivacyAudit
+from dpaudit.training.jax_privacy.audit import JaxAudit
 from dpaudit.training.jax_privacy.privatizer import AuditedState
 from dpaudit.training.jax_privacy.records import CanaryRecords, canary_loss
 from dpaudit.training.jax_privacy.setup import Records, Sums
@@ -19,7 +19,7 @@ from dpaudit.training.jax_privacy.setup import Records, Sums
 __all__ = [
     "AuditedState",
     "CanaryRecords",
-    "JaxPrivacyAudit",
+    "JaxAudit",
     "Records",
     "Sums",
     "canary_loss",

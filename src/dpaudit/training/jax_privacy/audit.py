@@ -41,13 +41,11 @@ from dpaudit.game.result import Result
 from dpaudit.game.setting import Setting
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.training.any_loop import (
-    checks_of_records,
-    checks_of_sums,
     noise_watched,
-    scattered,
 )
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
-from dpaudit.training.jax_privacy.layout import Layout, Tree, float_sizes
+from dpaudit.training.insertion import checks_of_records, checks_of_sums
+from dpaudit.training.jax_privacy.layout import Tree, TreeLayout
 from dpaudit.training.jax_privacy.privatizer import (
     audited_privatizer,
     cleared,
@@ -68,7 +66,7 @@ from dpaudit.training.jax_privacy.setup import (
     strategy_of,
 )
 from dpaudit.training.probe import ClippedSum, probe_sum
-from dpaudit.training.sensitivity import Probes, Sensitivity
+from dpaudit.training.probe.report import Sensitivity
 from dpaudit.training.steps import (
     ConfiguredSteps,
     accounting_check,
@@ -76,17 +74,17 @@ from dpaudit.training.steps import (
 )
 from dpaudit.training.strategy_check import check_strategy
 
-__all__ = ["JaxPrivacyAudit"]
+__all__ = ["JaxAudit"]
 
 
 @final
-class JaxPrivacyAudit:
+class JaxAudit:
     """Audits one JAX Privacy run.
 
     Example:
         See ``examples/jax_digits.py``; four statements are added to a plain loop::
 
-            audit = JaxPrivacyAudit(
+            audit = JaxAudit(
                 params, grad_fn, batch_selection, event, design=design, key=key
             )
             privatizer = audit.wrap(privatizer)
@@ -158,21 +156,20 @@ class JaxPrivacyAudit:
         self._strategy, self._insertion = strategy, insertion
         self._rate, self._sampled = rate, rate < 1 or participation is not None
         self._separation = cycles.every if cycles else 1
-        dimension = sum(float_sizes(params))
-        coordinates = scattered(dimension, coordinates_needed(design), seed=layout_seed)
-        self._layout = Layout.of(params, coordinates)
+        self._tree = TreeLayout.of(params, coordinates_needed(design), seed=layout_seed)
+        layout = self._tree.layout
         # What is added to a sum can be told from what was there; records cannot.
         self._real_sums = not isinstance(insertion, Records)
         self._stated, self._noise = noise, noise if self._real_sums else None
-        self._watched = noise_watched(len(coordinates))
-        leaves = self._layout.leaf[self._watched]
+        self._watched = noise_watched(layout.coordinates)
+        leaves = layout.array[self._watched]
         self._audit = TrainingAudit(
             design=design,
             key=key,
             sample_rate=rate,
             read=Setting(
                 framework="JAX Privacy",
-                dimension=dimension,
+                dimension=layout.dimension,
                 rate=rate,
                 layout_seed=layout_seed,
                 norm_in_sum=self._norm,
@@ -182,14 +179,13 @@ class JaxPrivacyAudit:
             real_sums=self._real_sums,
             participation=participation,
             strategy=strategy,
-            groups=self._layout.leaf,
+            groups=layout.groups,
             by_program=isinstance(insertion, Records),
             watched=[f"leaf {leaf}" for leaf in leaves] if self._noise else (),
             types=[str(jax.tree.leaves(params)[leaf].dtype) for leaf in leaves],
             unchecked=unchecked,
         )
         self.design, self.commitment = self._audit.design, self._audit.commitment
-        self._probes = Probes()
 
     @classmethod
     def of_plan(
@@ -246,7 +242,7 @@ class JaxPrivacyAudit:
             return self._joining(), self._audit.reading.steps
 
         return audited_privatizer(
-            privatizer, self._layout, first, real_sums=self._real_sums
+            privatizer, self._tree, first, real_sums=self._real_sums
         )
 
     def records(self, data: Tree) -> tuple[Tree, CanaryRecords]:
@@ -264,7 +260,7 @@ class JaxPrivacyAudit:
                 "pass insertion=Records(norm=l2_clip_norm)"
             )
         weights = self._insertion.norm * self._audit.draws.included
-        return canary_records(data, self._layout, weights)
+        return canary_records(data, self._tree.layout, weights)
 
     def observe(self, state: Tree) -> Tree:
         """Read the step that was taken, and return the state for the next one.
@@ -332,24 +328,22 @@ class JaxPrivacyAudit:
         @wraps(clipped_sum)
         def by_name(rows: list[Tree], **given: Tree) -> Tree:
             sums = clipped_sum(jax.tree.unflatten(structure, rows), **given)
-            return self._layout.named(sums)
+            return self._tree.named(sums)
 
-        return self._probes.add(
+        return self._audit.probes.add(
             probe_sum(by_name, leaves, norm=self._norm, records=records, seed=seed)
         )
 
     def save(self, path: str | Path) -> None:
         """Write what was seen so far to a file that holds no key."""
-        self._audit.save(path, self._probes.saved())
+        self._audit.save(path)
 
     def resume(self, path: str | Path) -> None:
         """Go on from a file that ``save`` wrote, with the same key and design.
 
         The privatizer's state is part of the training's own checkpoint.
         """
-        state = self._audit.read_state(path)
-        self._audit.resume(state)
-        self._probes.restore(state)
+        self._audit.resume(self._audit.read_state(path))
 
     @progress_note("finishing the audit")
     def finish(self, *, claim: Guarantee | None = None) -> Result:
@@ -358,16 +352,12 @@ class JaxPrivacyAudit:
         Args:
             claim: What the accountant stands for, if not the curve of the event.
         """
-        looks, faults = self._of_strategy()
+        found = [*self._checks(), *self._of_strategy()]
         if claim is None and self._history:
             claim = accountant_curve(self._history)
-            told = self._of_accounting(self._history)
-            looks, faults = [*looks, *told[0]], [*faults, *told[1]]
+            found += self._of_accounting(self._history)
         return self._audit.finish(
-            claim=claim,
-            checks=[*self._looks(), *looks, *self._probes.looks],
-            faults=[*faults, *self._probes.faults],
-            accounted_noise=self._accounted_noise(),
+            claim=claim, findings=found, accounted_noise=self._accounted_noise()
         )
 
     def _accounted_noise(self) -> NDArray[np.float64] | None:
@@ -376,7 +366,7 @@ class JaxPrivacyAudit:
             return None
         return noise_of_steps(self._history or (), self._audit.reading.steps)
 
-    def _of_strategy(self) -> tuple[list[Finding], list[Finding]]:
+    def _of_strategy(self) -> tuple[Finding, ...]:
         """Recompute the strategy's sensitivity; hold it against what is accounted for.
 
         Noise is a multiple of the norm; over the accountant's multiplier it is what one
@@ -386,37 +376,37 @@ class JaxPrivacyAudit:
         if not (
             strategy and strategy.steps and self._noise and len(history or ()) == 1
         ):
-            return [], []
+            return ()
         assert history
         ((multiplier, _, joins),) = history
-        look, fault = check_strategy(
+        check, fault = check_strategy(
             strategy,
             steps=strategy.steps,
             separation=self._separation,
             claimed=sqrt(joins) * self._noise / multiplier,
             most=joins,
         )
-        return [look], [fault] if fault else []
+        return (check, fault) if fault else (check,)
 
     def _of_accounting(
         self, history: list[tuple[float, float, int]]
-    ) -> tuple[list[Finding], list[Finding]]:
+    ) -> tuple[Finding, ...]:
         """Hold the steps that were made against the event that was accounted for.
 
         In cycles, and with correlated noise, an entry of it is not a step.
         """
         if self._strategy or self._separation > 1:
-            return [], []
+            return ()
         noise = max(s for s, *_ in history) if self._stated is None else self._stated
         steps = self._audit.reading.steps
         alike = StepsAlike(steps=steps, noise=noise, clip=self._norm, rate=self._rate)
         made = ConfiguredSteps([alike])
-        return [accounting_check(made)], [*accounting_faults(history, made)]
+        return accounting_check(made), *accounting_faults(history, made)
 
     def _joining(self) -> NDArray[np.float64]:
         """Return what the audit itself adds to the coming step's sum."""
         if isinstance(self._insertion, Records) or self._audit.guard.failure:
-            return np.zeros(len(self._layout.leaf))
+            return np.zeros(self._tree.layout.coordinates)
         return np.float64(self._norm) * self._audit.joining()
 
     def _expected(self) -> NDArray[np.float64]:
@@ -427,13 +417,13 @@ class JaxPrivacyAudit:
         if not isinstance(self._insertion, Records):
             return self._joining() / self._norm
         draws = self._audit.draws
-        inside = draws.included.reshape(len(self._layout.leaf), -1).sum(axis=1)
+        inside = draws.included.reshape(self._tree.layout.coordinates, -1).sum(axis=1)
         return np.asarray(draws.sample_rate * inside)
 
-    def _looks(self) -> Iterator[Finding]:
+    def _checks(self) -> Iterator[Finding]:
         yield from checks_of_sums(
             noise=bool(self._noise),
-            call="JaxPrivacyAudit(..., noise=...)",
+            call="JaxAudit(..., noise=...)",
             only_sums=True,
             sampled=self._sampled,
         )

@@ -21,7 +21,7 @@ import optax
 from numpy.typing import NDArray
 
 from dpaudit.errors import VoidAuditError
-from dpaudit.training.jax_privacy.layout import Layout, Tree
+from dpaudit.training.jax_privacy.layout import Tree, TreeLayout
 
 __all__ = ["AuditedState", "audited_privatizer", "cleared", "exchange", "find"]
 
@@ -46,7 +46,7 @@ class AuditedState(NamedTuple):
 
 def audited_privatizer(
     privatizer: optax.GradientTransformation,
-    layout: Layout,
+    layout: TreeLayout,
     first: Callable[[], tuple[NDArray[np.float64], int]],
     *,
     real_sums: bool,

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.training.jax_privacy.layout import Layout, Tree, float_sizes
+from dpaudit.training.jax_privacy.layout import Tree, holds_floats
+from dpaudit.training.layout import Layout
 
 __all__ = ["CanaryRecords", "canary_loss", "canary_records"]
 
@@ -78,10 +79,10 @@ def _pair(returned: Tree, *, has_aux: bool) -> tuple[jax.Array, Tree]:
 def _parameter(params: Tree, leaf: jax.Array, offset: jax.Array) -> jax.Array:
     """Return the parameter that a canary is about."""
     found = jnp.zeros((), jnp.float32)
-    sizes = float_sizes(params)
+    floats = holds_floats(params)
     for i, values in enumerate(jax.tree.leaves(params)):
-        if sizes[i]:
-            here = values.reshape(-1)[jnp.clip(offset, 0, sizes[i] - 1)]
+        if floats[i] and values.size:
+            here = values.reshape(-1)[jnp.clip(offset, 0, values.size - 1)]
             found = found + jnp.where(leaf == i, here.astype(jnp.float32), 0.0)
     return found
 
@@ -97,9 +98,9 @@ def canary_records(
     rows = len(jax.tree.leaves(data)[0])
     count = len(weights)
     ordinary = np.zeros(rows)
-    s = count // len(layout.leaf)
+    s = count // layout.coordinates
     canary = CanaryRecords(
-        leaf=jnp.asarray(np.concatenate([ordinary - 1, layout.leaf.repeat(s)]), int),
+        leaf=jnp.asarray(np.concatenate([ordinary - 1, layout.array.repeat(s)]), int),
         offset=jnp.asarray(np.concatenate([ordinary, layout.offset.repeat(s)]), int),
         weight=jnp.asarray(np.concatenate([ordinary, weights]), jnp.float32),
     )

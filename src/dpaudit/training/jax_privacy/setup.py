@@ -241,7 +241,7 @@ def check_privatizer(
         if correlated:
             raise InvalidInputError(
                 "this privatizer correlates its noise from step to step; say how: "
-                "JaxPrivacyAudit.of_plan(config, ...) reads it from an execution plan, "
+                "JaxAudit.of_plan(config, ...) reads it from an execution plan, "
                 "or pass strategy=Toeplitz(coefficients=..., steps=...), or "
                 "strategy=Matrix(rows=...) with the matrix whose inverse it multiplies "
                 "noise by"

@@ -43,8 +43,6 @@ from dpaudit.training.likelihoods import Sampling
 from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.examples import ExampleReader
 from dpaudit.training.opacus.frozen import Model, patched
-from dpaudit.training.opacus.layout import Canary, local
-from dpaudit.training.opacus.probing import Batch, Step
 from dpaudit.training.opacus.roads import Roads
 from dpaudit.training.opacus.setup import (
     Loader,
@@ -55,14 +53,16 @@ from dpaudit.training.opacus.setup import (
     counted_steps,
     gathered,
     hooked_accountant,
+    local,
     rank_and_world,
     read_facts,
     reported_epsilon,
     steps_unseen,
 )
+from dpaudit.training.opacus.step_runner import Batch, Step
 from dpaudit.training.opacus.sums import SumInserter
-from dpaudit.training.opacus.ways import way_of
-from dpaudit.training.sensitivity import Sensitivity
+from dpaudit.training.opacus.ways import Canary, way_of
+from dpaudit.training.probe.report import Sensitivity
 
 __all__ = ["OpacusAudit", "check_free"]
 
@@ -267,9 +267,10 @@ class OpacusAudit:
             seed: For all of them.
         """
         with patched(self._inserter, "attached", value=False), self._roads.paused():
-            return self._roads.probe(
+            found = self._roads.probe(
                 step, batch, records=records, generators=generators, seed=seed
             )
+        return self._audit.probes.add(found)
 
     def detach(self) -> None:
         """Leave the optimizer as it was, without a result: the audit is given up."""
@@ -288,16 +289,16 @@ class OpacusAudit:
         self.detach()
         steps = self._audit.reading.steps
         claim, remarks = claim_and_remarks(self._accountant, rate=self._facts.rate)
-        looks, faults = self._roads.found(self._accounted_rate())
         return self._audit.finish(
             claim=claim,
-            checks=[*looks, *self._way.looks()],
-            faults=[*faults, *self._way.faults()],
-            sanity_checks=(
+            findings=[
                 *steps_unseen(self._counting, steps=steps),
-                *self._roads.controls(),
-            ),
-            remarks=(*remarks, *self._smaller(), *self._seeded()),
+                *self._roads.findings(self._accounted_rate()),
+                *self._way.findings(),
+                *remarks,
+                *self._smaller(),
+                *self._seeded(),
+            ],
             gather=self._gather,
             accounted_noise=None
             if self._counting is None

@@ -21,11 +21,10 @@ from opacus.optimizers import DPOptimizer
 
 from dpaudit.accounting.curves import HasHistory
 from dpaudit.game.configuration import StepsAlike
-from dpaudit.game.findings import Finding, Stage, Status
+from dpaudit.game.findings import Finding, Stage, fault, inspected
 from dpaudit.training.opacus.frozen import Model
 from dpaudit.training.opacus.sampler import SampledBatches
 from dpaudit.training.opacus.setup import counted_steps
-from dpaudit.training.sentences import old_fault, old_look
 from dpaudit.training.steps import ConfiguredSteps, accounting_check, accounting_faults
 
 __all__ = ["Conservation"]
@@ -112,7 +111,7 @@ class Conservation:
         self._counts = {name: int(plain["counts"][name]) for name in _COUNTS}
         self._given = 0 if self._batches is None else self._batches.handed
 
-    def looks(self, *, alone: bool) -> Iterator[Finding]:
+    def checks(self, *, alone: bool) -> Iterator[Finding]:
         """Return what was looked at.
 
         Args:
@@ -121,11 +120,11 @@ class Conservation:
         if self._accountant is not None:
             yield accounting_check(self.steps)
         if alone and self._batches is not None and self._batches.handed:
-            yield old_look(
-                road=Stage.SAMPLING,
-                how=Status.INSPECTED,
-                said=f"{self._batches.handed} of them were handed to the training "
-                f"loop, which made {self.steps.count} steps",
+            yield inspected(
+                Stage.SAMPLING,
+                "sampling.handed",
+                handed=self._batches.handed,
+                steps=self.steps.count,
             )
 
     def faults(self) -> Iterator[Finding]:
@@ -133,25 +132,22 @@ class Conservation:
         if self._counts["without"]:
             yield self._without_batch()
         if self._counts["several"] > self.steps.count / 2:
-            yield old_fault(
-                road=Stage.SAMPLING,
-                said="a step adds up several batches, in each of which a record may be",
-                measured=f"so in {self._counts['several']} of {self.steps.count} steps",
-                claimed="one batch a step",
-                cause="gradients that are accumulated over batches of the loader; give "
-                "it the whole batch, and split that (BatchMemoryManager)",
+            yield fault(
+                Stage.SAMPLING,
+                "sampling.several_batches",
+                several=self._counts["several"],
+                steps=self.steps.count,
             )
         if self._counts["wider"]:
             module, noise = self._norms
-            yield old_fault(
-                road=Stage.CLIPPING,
-                said=f"noise is scaled by a clipping norm of {noise:.4g} at step "
-                f"{self._counts['first_wider']}, and records are clipped to "
-                f"{module:.4g}",
-                measured=f"so in {self._counts['wider']} of {self.steps.count} steps",
-                claimed="one clipping norm",
-                cause="a norm that was changed in the optimizer, and not in the model, "
-                "which clips where no per-record gradients are kept",
+            yield fault(
+                Stage.CLIPPING,
+                "clipping.norms_differ",
+                noise_norm=noise,
+                clip=module,
+                step=self._counts["first_wider"],
+                differing=self._counts["wider"],
+                steps=self.steps.count,
             )
         if self._accountant is not None:
             yield from accounting_faults(
@@ -163,20 +159,7 @@ class Conservation:
         assert batches is not None
         without = self._counts["without"]
         if not batches.handed:
-            return old_fault(
-                road=Stage.SAMPLING,
-                said="no step was made on a batch of the private loader",
-                measured=f"{steps} steps and no batch",
-                claimed="one batch of it for each step",
-                cause="training on another loader than make_private returned, such as "
-                "the one that was given to it, or on batches drawn before the audit "
-                "was opened",
-            )
-        return old_fault(
-            road=Stage.SAMPLING,
-            said="steps were made without a new batch of the private loader",
-            measured=f"{without} of {steps} steps",
-            claimed="one batch of it for each step",
-            cause="several steps on one batch, batches that are kept and used again "
-            "(itertools.cycle or list of a loader), or batches of another loader",
+            return fault(Stage.SAMPLING, "sampling.other_loader", steps=steps)
+        return fault(
+            Stage.SAMPLING, "sampling.without_batch", without=without, steps=steps
         )

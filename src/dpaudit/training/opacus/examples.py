@@ -33,7 +33,13 @@ from torch.utils.data import default_collate
 
 from dpaudit.dpsgd.likelihood import saved_rows
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.findings import Finding, Stage, Status
+from dpaudit.game.findings import (
+    Finding,
+    Stage,
+    canary_tested,
+    fault,
+    not_checked,
+)
 from dpaudit.training.audit import TrainingAudit
 from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.frozen import (
@@ -44,7 +50,6 @@ from dpaudit.training.opacus.frozen import (
     random_states,
 )
 from dpaudit.training.opacus.noise_reader import NoiseReader
-from dpaudit.training.opacus.probing import Batch, Step
 from dpaudit.training.opacus.records import (
     CanaryRecords,
     RowsOfBatches,
@@ -52,9 +57,9 @@ from dpaudit.training.opacus.records import (
     own_memory,
 )
 from dpaudit.training.opacus.setup import Loader, divisor
+from dpaudit.training.opacus.step_runner import Batch, Step
 from dpaudit.training.opacus.sums_reader import StepsSeen
-from dpaudit.training.sensitivity import LEAST
-from dpaudit.training.sentences import old_fault, old_look
+from dpaudit.training.probe.report import LEAST
 
 __all__ = ["ExampleInserter", "ExampleReader", "each_example", "separated"]
 
@@ -176,32 +181,22 @@ class ExampleReader:
         self.largest, above = map(float, saved_rows(state, _STATE, (2,)))
         self._above = int(above)
 
-    def looks(self) -> Iterator[Finding]:
-        """Return how roads were looked at."""
+    def findings(self) -> Iterator[Finding]:
+        """Return how stages were checked, and what is wrong whatever the claim."""
         count = len(self._examples)
-        through = f"{count} canaries are examples, and pass it as records do"
-        for road in (Stage.SAMPLING, Stage.GRADIENTS, Stage.AGGREGATION):
-            yield old_look(road=road, how=Status.TESTED, said=through)
-        share = self._above / max(1, count * self.steps.read)
-        cut = f"{share:.0%} of the time above the norm; alone at most"
-        yield old_look(
-            road=Stage.CLIPPING,
-            how=Status.TESTED if self._above else Status.NOT_CHECKED,
-            said=f"{through}, {cut} {self.largest:.4g} C",
+        for stage in (Stage.SAMPLING, Stage.GRADIENTS, Stage.AGGREGATION):
+            yield canary_tested(stage, "canaries.examples", count=count)
+        made = canary_tested if self._above else not_checked
+        yield made(
+            Stage.CLIPPING,
+            "canaries.examples_cut",
+            count=count,
+            share=self._above / max(1, count * self.steps.read),
+            largest=self.largest,
         )
-
-    def faults(self) -> Iterator[Finding]:
-        """Return what is wrong whatever the claim."""
         eps = max(torch.finfo(p.dtype).eps for p in self._optimizer.params)
         if self.largest > 1 + LEAST + 10 * eps:
-            yield old_fault(
-                road=Stage.CLIPPING,
-                said="one record puts more than the clipping norm into the sum",
-                measured=f"{self.largest:.4g} C by an example alone",
-                claimed="at most C",
-                cause="gradients are clipped by other norms than their own, or not "
-                "at all",
-            )
+            yield fault(Stage.CLIPPING, "probe.example", change=self.largest)
 
     def _forget_failed(self) -> None:
         """Forget a step that began and never came to its end."""

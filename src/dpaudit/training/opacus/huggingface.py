@@ -12,7 +12,7 @@ from typing import Any, Final, final
 
 from dpaudit.errors import InvalidInputError, MissingExtraError
 from dpaudit.game.result import Result
-from dpaudit.training.opacus.probing import Batch, Step
+from dpaudit.training.opacus.step_runner import Batch, Step
 from dpaudit.training.opacus.trainer import Attach, TrainerAudit
 
 try:

@@ -15,10 +15,10 @@ from opacus.optimizers import DPOptimizer
 
 from dpaudit.training.audit import TrainingAudit
 from dpaudit.training.noise import MOST_WATCHED
-from dpaudit.training.opacus.layout import local
 from dpaudit.training.opacus.setup import (
     divisor,
     is_sharded,
+    local,
     rank_and_world,
     summed_over_ranks,
 )
@@ -35,7 +35,7 @@ class NoiseReader:
         names: Of its parameters.
 
     Attributes:
-        why_not: Why noise cannot be read; "" if it can.
+        why_not: The code of why noise cannot be read; "" if it can.
         watched: For each coordinate that is read, the name of its parameter.
         together: Whether ranks must add up what they read before the noise.
     """
@@ -88,9 +88,9 @@ class NoiseReader:
 
 def _why_not(optimizer: DPOptimizer) -> str:
     if is_sharded(optimizer):
-        return "parameters are sharded, so that no rank holds the sum"
+        return "noise.sharded"
     if {p.dtype for p in optimizer.params} & {torch.bfloat16, torch.float16}:
-        return "sums are kept in half precision, which noise cannot be told from"
+        return "noise.half_precision"
     return ""
 
 

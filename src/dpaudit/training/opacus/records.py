@@ -22,11 +22,12 @@ from dpaudit import _validate
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.training.audit import TrainingAudit
 from dpaudit.training.guard import Guard
+from dpaudit.training.layout import Layout
 from dpaudit.training.opacus.attachment import Attachment
-from dpaudit.training.opacus.layout import CanaryPlaces, local
 from dpaudit.training.opacus.noise_reader import NoiseReader
 from dpaudit.training.opacus.setup import (
     clipped_size,
+    local,
     rank_and_world,
     summed_over_ranks,
 )
@@ -264,7 +265,7 @@ class RecordInserter:
     Args:
         optimizer: Opacus' optimizer; ``clip_and_accumulate`` and ``add_noise`` are
             wrapped.
-        places: Where canaries are, all of them.
+        layout: Where canaries are, all of them.
         audit: Says who is included, and is shown what was read.
         norms: Of included canaries before clipping, over the clipping norm, for each
             coordinate.
@@ -281,7 +282,7 @@ class RecordInserter:
     def __init__(  # noqa: PLR0913 (its parts)
         self,
         optimizer: DPOptimizer,
-        places: CanaryPlaces,
+        layout: Layout,
         audit: TrainingAudit,
         *,
         norms: NDArray[np.float64],
@@ -291,14 +292,18 @@ class RecordInserter:
         noise: NoiseReader,
         attachment: Attachment,
     ) -> None:
-        self._optimizer, self._places, self._norms = optimizer, places, norms
+        self._optimizer, self._layout, self._norms = optimizer, layout, norms
         self._reader, self.attached, self.step = reader, True, 0
         self._noise = noise
-        self._audit, self._joined = audit, np.zeros(places.coordinates)
+        self._audit, self._joined = audit, np.zeros(layout.coordinates)
         self._summed: NDArray[np.float64] | None = None  # over all ranks
         self._included, self._rows, self._first = audit.draws.included, rows, first
-        self._size = len(self._included) // places.coordinates
-        self._offsets = [place.offset_of(places.coordinates) for place in places.places]
+        self._size = len(self._included) // layout.coordinates
+        parameters = optimizer.params
+        self._offsets = [
+            (parameters[part.array], part.offset_of(layout.coordinates))
+            for part in layout.parts
+        ]
         self._clip, self._add_noise = optimizer.clip_and_accumulate, optimizer.add_noise
         self._attachment = attachment
         attachment.on_close(self._stop)
@@ -339,7 +344,7 @@ class RecordInserter:
         inside = self._included[canaries]
         rows, coordinates = rows[inside], canaries[inside] // self._size
         self._joined += np.bincount(coordinates, minlength=len(self._joined))
-        sizes = self._norms[coordinates] * self._places.weight
+        sizes = self._norms[coordinates] * self._layout.weight
         sizes *= float(self._optimizer.max_grad_norm)
         for parameter, offset_of in self._offsets:
             offsets = offset_of[coordinates]
@@ -364,7 +369,7 @@ class RecordInserter:
         self._summed = summed_over_ranks(self._joined, device)
 
     def _observe(self) -> None:
-        size = clipped_size(self._optimizer, self._places, self._norms)
+        size = clipped_size(self._optimizer, self._layout, self._norms)
         joined = self._joined if self._summed is None else self._summed
         here = self._reader.coordinates
         last, steps = self._reader.last, self._reader.steps

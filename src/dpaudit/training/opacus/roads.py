@@ -17,24 +17,23 @@ from opacus.optimizers import DPOptimizer
 from dpaudit._codec import decode
 from dpaudit.accounting.curves import HasHistory
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.findings import Finding, Stage, Status
+from dpaudit.game.findings import Finding, Stage, not_checked
 from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.conservation import Conservation
 from dpaudit.training.opacus.frozen import Model, random_states
 from dpaudit.training.opacus.noise_reader import NoiseReader
-from dpaudit.training.opacus.probing import (
+from dpaudit.training.opacus.probe import probe_sensitivity
+from dpaudit.training.opacus.records import some_records
+from dpaudit.training.opacus.sampler import SampledBatches
+from dpaudit.training.opacus.setup import Loader, rank_and_world
+from dpaudit.training.opacus.step_runner import (
     Batch,
     Step,
     check_step,
     parameter_names,
 )
-from dpaudit.training.opacus.records import some_records
-from dpaudit.training.opacus.sampler import SampledBatches
-from dpaudit.training.opacus.sensitivity import probe_sensitivity
-from dpaudit.training.opacus.setup import Loader, rank_and_world
 from dpaudit.training.opacus.surroundings import Surroundings
-from dpaudit.training.sensitivity import Probes, Sensitivity, packed, unpacked
-from dpaudit.training.sentences import old_look
+from dpaudit.training.probe.report import Sensitivity, packed, unpacked
 
 __all__ = ["Roads"]
 
@@ -71,7 +70,6 @@ class Roads:
         self._sampled: SampledBatches | None = None
         self.conservation = Conservation(model, optimizer, accountant, rate)
         self._beside = Surroundings(model, optimizer)
-        self._probes = Probes()
         self._examined: set[str] = set()
 
     def attach(self, attachment: Attachment) -> None:
@@ -121,33 +119,26 @@ class Roads:
             seed=seed,
         )
         self._examined |= {*found.beside}
-        return self._probes.add(found)
+        return found
 
-    def found(self, rate: float) -> tuple[list[Finding], list[Finding]]:
-        """Return how roads were looked at, and what is wrong on them.
+    def findings(self, rate: float) -> Iterator[Finding]:
+        """Return how stages were inspected, and what is wrong there.
 
         Args:
             rate: The sampling rate that the accountant was told.
         """
-        looks = [*self._not_probed(), *self._probes.looks, *self._beside.looks()]
-        faults = self._probes.faults
+        yield from self._not_checked()
+        yield from self._beside.findings(self._examined)
         alone = rank_and_world(self._optimizer)[1] == 1
         if self._sampled is not None and alone:  # a rank draws its part of a batch
-            seen, wrong = self._sampled.found(rate)
-            looks, faults = [*looks, *seen], [*faults, *wrong]
-        return (
-            [*looks, *self.conservation.looks(alone=alone)],
-            [*faults, *self.conservation.faults()],
-        )
-
-    def controls(self) -> tuple[Finding, ...]:
-        """Return what spoils a verdict: changes that no probe looked at, and NaN."""
-        return tuple(self._beside.controls(self._examined))
+            checks, faults = self._sampled.found(rate)
+            yield from (*checks, *faults)
+        yield from self.conservation.checks(alone=alone)
+        yield from self.conservation.faults()
 
     def saved(self) -> dict[str, NDArray[Any]]:
         """Return what was seen, as arrays; noise is kept by the audit itself."""
         kept = {
-            **self._probes.plain(),
             "examined": sorted(self._examined),
             "changed": self._beside.changed,
             "steps": self._beside.steps,
@@ -158,9 +149,8 @@ class Roads:
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what ``saved`` returned."""
-        fields = {"looks", "faults", "examined", "changed", "steps", "batches"}
+        fields = {"examined", "changed", "steps", "batches"}
         plain = unpacked(state, _STATE, {*fields, "conservation"})
-        self._probes.take_up(plain)
         self._examined = set(decode(tuple[str, ...], plain["examined"], "examined"))
         self._beside.changed = {
             str(name): int(times) for name, times in plain["changed"].items()
@@ -171,17 +161,15 @@ class Roads:
         self.conservation.take_up(plain["conservation"])
         self._beside.forget()
 
-    def _not_probed(self) -> Iterator[Finding]:
-        """Return what would look at roads that nobody may have looked at."""
-        probe = "audit_opacus(..., step=step) or audit.probe(step) would look at it"
-        if self._model is None:
-            probe = "OpacusAudit(..., model=model) and audit.probe(step) would look"
-        records = "canaries that are records would look at it (with_canaries)"
-        for road, said in (
+    def _not_checked(self) -> Iterator[Finding]:
+        """Return what would check stages that nothing may have checked."""
+        probe = "probe.would_step" if self._model else "probe.would_with_model"
+        for stage, code in (
             (Stage.GRADIENTS, probe),
             (Stage.CLIPPING, probe),
-            (Stage.AGGREGATION, records),
-            (Stage.SAMPLING, "on several ranks, canaries that are records would"),
-            (Stage.NOISE_INDEPENDENCE, self.noise.why_not),
+            (Stage.AGGREGATION, "canaries.records_would"),
+            (Stage.SAMPLING, "canaries.records_would_on_ranks"),
         ):
-            yield old_look(road=road, how=Status.NOT_CHECKED, said=said)
+            yield not_checked(stage, code)
+        if self.noise.why_not:
+            yield not_checked(Stage.NOISE_INDEPENDENCE, self.noise.why_not)

@@ -26,9 +26,15 @@ from scipy import stats
 from torch.utils.data import DataLoader, Sampler
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from dpaudit.game.findings import BUDGET, Finding, Stage, Status
+from dpaudit.game.findings import (
+    BUDGET,
+    Finding,
+    Stage,
+    fault,
+    inspected,
+    not_checked,
+)
 from dpaudit.training.guard import Guard
-from dpaudit.training.sentences import old_fault, old_look
 
 __all__ = ["SampledBatches"]
 
@@ -178,17 +184,16 @@ class SampledBatches(Sampler[list[int]]):
             rate: What the accountant was told.
         """
         if not self._sizes:
-            said = "no batch came from the loader that the audit was given: train on it"
-            look = old_look(road=Stage.SAMPLING, how=Status.NOT_CHECKED, said=said)
-            return (look,), ()
+            return (not_checked(Stage.SAMPLING, "sampling.no_batch"),), ()
         sizes = np.array(self._sizes)
-        seen = sizes.sum() / (self._records * len(sizes))
-        look = old_look(
-            road=Stage.SAMPLING,
-            how=Status.INSPECTED,
-            said=f"{len(sizes)} batches as the loader yields them: records come at "
-            f"{seen:.4g}, where {rate:.4g} is accounted for; sizes vary by "
-            f"{sizes.std():.3g}, where {self._spread(rate):.3g} is expected",
+        check = inspected(
+            Stage.SAMPLING,
+            "sampling.batches",
+            batches=len(sizes),
+            rate=sizes.sum() / (self._records * len(sizes)),
+            accounted=rate,
+            spread=sizes.std(),
+            expected_spread=self._spread(rate),
         )
         tests = (
             self._several_times(),
@@ -196,7 +201,7 @@ class SampledBatches(Sampler[list[int]]):
             self._sizes_vary(sizes, rate),
             self._twice(rate),
         )
-        return (look,), tuple(fault for fault in tests if fault is not None)
+        return (check,), tuple(found for found in tests if found is not None)
 
     def _spread(self, rate: float) -> float:
         return float(np.sqrt(self._records * rate * (1 - rate)))
@@ -205,14 +210,7 @@ class SampledBatches(Sampler[list[int]]):
         """Return that a record was several times in one batch, if it was."""
         if self._times < 2:
             return None
-        return old_fault(
-            road=Stage.SAMPLING,
-            said="a record is several times in one batch, and clipped each time",
-            measured=f"{self._times} times",
-            claimed="at most once",
-            cause="several views of each record as rows of their own (augmentations), "
-            "or a sampler that draws with replacement",
-        )
+        return fault(Stage.SAMPLING, "sampling.several_times", times=self._times)
 
     def _rate(self, sizes: NDArray[np.int64], rate: float) -> Finding | None:
         """Return that records come too often, if they do; more seldom is no fault."""
@@ -220,14 +218,13 @@ class SampledBatches(Sampler[list[int]]):
         p = float(stats.binom.sf(sizes.sum() - 1, chances, rate))
         if p > _SHARE:
             return None
-        return old_fault(
-            road=Stage.SAMPLING,
-            said="records are sampled more often than is accounted for",
-            measured=f"a rate of {sizes.sum() / chances:.4g}",
-            claimed=f"{rate:.4g}",
-            cause="an accountant that was told another batch size or number of records "
-            "than the loader has",
-            chance=3 * p,
+        return fault(
+            Stage.SAMPLING,
+            "sampling.too_often",
+            rate=sizes.sum() / chances,
+            accounted=rate,
+            cause="records",
+            probability=3 * p,
         )
 
     def _sizes_vary(self, sizes: NDArray[np.int64], rate: float) -> Finding | None:
@@ -244,13 +241,12 @@ class SampledBatches(Sampler[list[int]]):
         p = float(stats.binom.sf(hits - 1, len(sizes), inside))
         if p > _SHARE:
             return None
-        return old_fault(
-            road=Stage.SAMPLING,
-            said="batches are not Poisson samples",
-            measured=f"sizes that vary by {sizes.std():.3g}",
-            claimed=f"{self._spread(rate):.3g}",
-            cause="a loader that shuffles, with batches of a fixed size",
-            chance=3 * p,
+        return fault(
+            Stage.SAMPLING,
+            "sampling.not_poisson",
+            spread=sizes.std(),
+            expected_spread=self._spread(rate),
+            probability=3 * p,
         )
 
     def _twice(self, rate: float) -> Finding | None:
@@ -270,13 +266,12 @@ class SampledBatches(Sampler[list[int]]):
         p = min(1.0, steps * (steps - 1) / 2 * (exp(alike) + 256.0**-_BYTES))
         if p > _SHARE:
             return None
-        return old_fault(
-            road=Stage.SAMPLING,
-            said=f"batch {second + 1} holds the same records as batch {first + 1}",
-            measured="the same records",
-            claimed="a new sample in every step",
-            cause="a sampler that is seeded anew",
-            chance=3 * p,
+        return fault(
+            Stage.SAMPLING,
+            "sampling.batch_repeated",
+            earlier=first + 1,
+            later=second + 1,
+            probability=3 * p,
         )
 
 

@@ -7,7 +7,7 @@ of the run, and what plainly does not fit that.
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from typing import Any, TypeAlias, final
 
@@ -24,6 +24,7 @@ from opacus.utils.uniform_sampler import (
     UniformWithReplacementSampler,
 )
 from torch import distributed
+from torch.distributed.tensor import DTensor
 from torch.utils.data import BatchSampler, DataLoader
 
 from dpaudit.accounting import accountant_curve
@@ -36,8 +37,8 @@ from dpaudit.game.design import Commitment
 from dpaudit.game.findings import Finding, inconclusive, noted
 from dpaudit.privacy.guarantees import PrivacyCurve
 from dpaudit.training.audit import Gather
+from dpaudit.training.layout import Layout
 from dpaudit.training.likelihoods import Sampling
-from dpaudit.training.opacus.layout import CanaryPlaces, local
 from dpaudit.training.opacus.sampler import SampledBatches
 
 __all__ = [
@@ -51,8 +52,10 @@ __all__ = [
     "counted_steps",
     "divisor",
     "gathered",
+    "held_here",
     "hooked_accountant",
     "is_sharded",
+    "local",
     "rank_and_world",
     "read_facts",
     "reported_epsilon",
@@ -201,6 +204,50 @@ def is_sharded(optimizer: DPOptimizer) -> bool:
     return isinstance(optimizer, FSDPOptimizerFastGradientClipping)
 
 
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return what this rank holds of a tensor, whether it is sharded or not."""
+    if isinstance(tensor, DTensor):
+        held: torch.Tensor = tensor.to_local()
+        return held
+    return tensor
+
+
+def held_here(layout: Layout, parameters: Sequence[torch.Tensor]) -> Layout:
+    """Return what this rank holds of a layout, by place in what it holds.
+
+    A sharded parameter (FSDP) is held by rows, some on each rank.
+    """
+    parts = []
+    for part in layout.parts:
+        parameter = parameters[part.array]
+        if isinstance(parameter, DTensor):
+            start, stop = _rows_held(parameter)
+            here = (part.offsets >= start) & (part.offsets < stop)
+            part = replace(  # noqa: PLW2901 (its part on this rank)
+                part, which=part.which[here], offsets=part.offsets[here] - start
+            )
+        parts.append(part)
+    return replace(layout, parts=tuple(parts))
+
+
+def _rows_held(parameter: DTensor) -> tuple[int, int]:
+    """Return which flat coordinates of a parameter this rank holds."""
+    mesh, held = parameter.device_mesh, local(parameter)
+    rows = parameter.shape[0] if parameter.dim() else 1
+    size = parameter.numel() // max(rows, 1)
+    each = -(-rows // mesh.size())  # as torch.chunk divides them
+    start = min(mesh.get_local_rank() * each, rows) * size
+    by_rows = all(placement.is_shard(0) for placement in parameter.placements)
+    expected = (min((mesh.get_local_rank() + 1) * each, rows) * size) - start
+    if mesh.ndim != 1 or not by_rows or held.numel() != expected:
+        raise InvalidInputError(
+            "canaries can be put into parameters that are sharded by rows over one "
+            f"dimension of ranks, as fully_shard does; got {parameter.placements} on "
+            f"{mesh}"
+        )
+    return start, start + expected
+
+
 def summed_grad(optimizer: DPOptimizer, parameter: Any) -> Any:  # noqa: ANN401 (torch)
     """Return the clipped sum before noise, flat, to be written into."""
     if is_sharded(optimizer):
@@ -226,24 +273,23 @@ def clip_factors(
 
 
 def clipped_size(
-    optimizer: DPOptimizer, places: CanaryPlaces, norms: NDArray[np.float64]
+    optimizer: DPOptimizer, layout: Layout, norms: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return what clipping leaves of a canary record at each coordinate.
 
     Args:
         optimizer: Opacus' optimizer.
-        places: Where the canaries are.
+        layout: Where the canaries are.
         norms: Of each before clipping, over the clipping norm, as is what is left.
     """
     limits = getattr(optimizer, "max_grad_norms", None)
     if limits is None:
         return np.minimum(norms, 1.0)
-    of_parameter = dict(zip(optimizer.params, limits, strict=True))
-    left = np.zeros(places.coordinates)
-    for place in places.places:
-        limit = float(of_parameter[place.parameter]) / float(optimizer.max_grad_norm)
-        here = norms[place.which] * places.weight
-        left[place.which] += places.weight * np.minimum(here, limit)
+    left = np.zeros(layout.coordinates)
+    for part in layout.parts:
+        limit = float(limits[part.array]) / float(optimizer.max_grad_norm)
+        here = norms[part.which] * layout.weight
+        left[part.which] += layout.weight * np.minimum(here, limit)
     return left
 
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 
 from dpaudit.training.audit import TrainingAudit
+from dpaudit.training.layout import Layout
 from dpaudit.training.opacus.attachment import Attachment
-from dpaudit.training.opacus.layout import CanaryPlaces
 from dpaudit.training.opacus.noise_reader import NoiseReader
 from dpaudit.training.opacus.setup import is_sharded, summed_grad
 from dpaudit.training.opacus.sums_reader import SumsReader
@@ -28,7 +28,7 @@ class SumInserter:
 
     Args:
         optimizer: Opacus' optimizer; its ``add_noise`` is wrapped.
-        places: Where this rank puts canaries.
+        layout: Where this rank puts canaries.
         audit: Says who joins, and is shown what was read.
         norm: A canary's norm, over the clipping norm.
         reader: Is told of each step, and of its sum as it is before canaries.
@@ -42,7 +42,7 @@ class SumInserter:
     def __init__(
         self,
         optimizer: DPOptimizer,
-        places: CanaryPlaces,
+        layout: Layout,
         audit: TrainingAudit,
         *,
         norm: float,
@@ -53,10 +53,11 @@ class SumInserter:
         self.step, self._norm, self.attached = 0, norm, True
         self._reader, self._noise, self._audit = reader, noise, audit
         self._joined: NDArray[np.floating] = np.zeros(0)
-        self._optimizer, self._places = optimizer, places
+        self._optimizer, self._layout = optimizer, layout
+        parameters = optimizer.params
         self._offsets = [
-            (place.parameter, place.offsets_at(places.coordinates))
-            for place in places.places
+            (parameters[part.array], part.offsets_at(layout.coordinates))
+            for part in layout.parts
         ]
         self._add_noise, self._attachment = optimizer.add_noise, attachment
         attachment.on_close(self._stop)
@@ -74,11 +75,11 @@ class SumInserter:
         self._reader.begin()
         self._reader.begin_sum()
         joined = self._audit.draws.joined(self.step)
-        count = np.bincount(joined, minlength=self._places.coordinates)
+        count = np.bincount(joined, minlength=self._layout.coordinates)
         self._joined = self._norm * count[self._reader.coordinates]
         # The sum of sharded gradients is already divided by the number of ranks.
         ranks = self._optimizer.world_size if is_sharded(self._optimizer) else 1
-        size = self._norm * self._places.weight / ranks
+        size = self._norm * self._layout.weight / ranks
         size *= float(self._optimizer.max_grad_norm)
         for parameter, offsets_at in self._offsets:
             total = summed_grad(self._optimizer, parameter)

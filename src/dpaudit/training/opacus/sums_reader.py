@@ -8,7 +8,7 @@ by the same optimizer and into the same parameters: otherwise it would be the au
 another run, and is void.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 
 from dpaudit.errors import VoidAuditError
-from dpaudit.training.opacus.layout import CanaryPlaces, local
+from dpaudit.training.layout import Layout
 from dpaudit.training.opacus.setup import (
     clip_factors,
     divisor,
     is_sharded,
+    local,
     summed_grad,
     summed_over_ranks,
 )
@@ -100,7 +101,7 @@ class SumsReader:
 
     Args:
         optimizer: Opacus' optimizer.
-        places: Where canaries are, all of them that this rank can reach.
+        layout: Where canaries are, all of them that this rank can reach.
         mine: Which coordinates this rank reads.
         real_sums: Whether to take off what real records put into the sums.
 
@@ -113,17 +114,18 @@ class SumsReader:
     def __init__(
         self,
         optimizer: DPOptimizer,
-        places: CanaryPlaces,
+        layout: Layout,
         mine: NDArray[np.bool_],
         *,
         real_sums: bool,
     ) -> None:
         self.coordinates = np.flatnonzero(mine)
-        self._optimizer = optimizer
-        self._own = _Spots(places.only(mine), mine)
+        self._optimizer, parameters = optimizer, optimizer.params
+        self._own = _Spots(parameters, layout.only(mine), mine)
         # Ranks add up their parts of a sum, so each knows its part of all coordinates.
-        held = places.held()
-        self._all = self._own if np.array_equal(held, mine) else _Spots(places, held)
+        held = layout.held()
+        whole = np.array_equal(held, mine)
+        self._all = self._own if whole else _Spots(parameters, layout, held)
         self._mine, self._known = mine[held], real_sums
         self.last, self._real = self._own.zeros(), self._all.zeros()
         self.steps = StepsSeen(optimizer)
@@ -196,21 +198,31 @@ class _Spots:
     """Where in each parameter some coordinates are, and where in an array of them.
 
     Args:
-        places: Their places.
+        parameters: All that are trained.
+        layout: Where the coordinates are in them.
         which: Which coordinates they are.
 
     Attributes:
         offsets: Where they are in each flattened parameter.
     """
 
-    def __init__(self, places: CanaryPlaces, which: NDArray[np.bool_]) -> None:
-        self._weight, self._count = places.weight, int(which.sum())
+    def __init__(
+        self,
+        parameters: Sequence[Any],
+        layout: Layout,
+        which: NDArray[np.bool_],
+    ) -> None:
+        self._weight, self._count = layout.weight, int(which.sum())
         number = np.cumsum(which) - 1
         self.offsets: dict[Any, torch.Tensor] = {
-            place.parameter: place.offsets for place in places.places
+            (owner := parameters[part.array]): torch.from_numpy(part.offsets).to(
+                local(owner).device
+            )
+            for part in layout.parts
         }
         self._numbers: dict[Any, slice | NDArray[np.int64]] = {
-            place.parameter: _stretch(number[place.which]) for place in places.places
+            parameters[part.array]: _stretch(number[part.which])
+            for part in layout.parts
         }
 
     def zeros(self) -> NDArray[np.float64]:

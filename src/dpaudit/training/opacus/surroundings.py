@@ -15,7 +15,7 @@ parameters the model has: between these steps, only whether they are in their pl
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple, final
 
@@ -23,7 +23,13 @@ import torch
 from opacus.optimizers import DPOptimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from dpaudit.game.findings import Finding, Stage, Status
+from dpaudit.game.findings import (
+    Finding,
+    Stage,
+    inconclusive,
+    inspected,
+    not_checked,
+)
 from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.frozen import (
     Model,
@@ -33,14 +39,12 @@ from dpaudit.training.opacus.frozen import (
     same,
     trained_by,
 )
-from dpaudit.training.opacus.layout import local
-from dpaudit.training.sentences import old_control, old_look
+from dpaudit.training.opacus.setup import local
 
 __all__ = ["Surroundings"]
 
 _OFTEN: Final = 8  # steps, after which untrained parameters are looked at again
 _SOME: Final = 16  # numbers of each of them
-_NAMED: Final = 6  # parameters in one sentence
 
 
 class _Mark(NamedTuple):
@@ -127,72 +131,41 @@ class Surroundings:
             self._paused = False
             self._marks, self._sums = [], {}
 
-    def looks(self) -> Iterator[Finding]:
-        """Return what was noticed."""
-        if self._model is None:
-            yield old_look(
-                road=Stage.SIDE_PATHS,
-                how=Status.NOT_CHECKED,
-                said="OpacusAudit(..., model=model) would look at it",
-            )
-            return
-        said = "nothing but the private optimizer changed"
-        if self.changed:
-            said = f"these changed as well: {', '.join(sorted(self.changed))}"
-        if self._late:
-            said += f"; after the last step: {_listed(sorted(self._late))}"
-        if self._private:
-            said += (
-                f"; another private optimizer made {self._private} steps, which this "
-                "audit does not cover"
-            )
-        yield old_look(
-            road=Stage.SIDE_PATHS,
-            how=Status.INSPECTED,
-            said=f"parameters{self._frozen()}, buffers and other optimizers, over "
-            f"{self.steps} steps: {said}; what is logged or printed is not seen",
-        )
-
-    def _frozen(self) -> str:
-        """Say how many numbers the private optimizer does not train, if any."""
-        rest = sum(
-            parameter.numel()
-            for parameter in network(self._model).parameters()
-            if id(parameter) not in self._trained
-        )
-        return f" ({rest:,} numbers of which are not trained)" if rest else ""
-
-    def controls(self, examined: Iterable[str]) -> Iterator[Finding]:
-        """Return what changed and no probe has looked at.
+    def findings(self, examined: Iterable[str]) -> Iterator[Finding]:
+        """Return what was noticed, and what of it no probe has looked at.
 
         Args:
             examined: Names of what a probe of the step saw change.
         """
-        if self._broken:
-            yield old_control(
-                said=f"{_listed(self._broken)} hold NaN or infinity at the end of "
-                "training, which has diverged: lower the learning rate, or look for "
-                "records that are not finite, and train again",
-                status=Status.INCONCLUSIVE,
+        if self._model is None:
+            yield not_checked(Stage.SIDE_PATHS, "side_paths.would")
+        else:
+            yield inspected(
+                Stage.SIDE_PATHS,
+                "side_paths.watched",
+                (*sorted(self.changed), *sorted(self._late)),
+                changed=len(self.changed),
+                not_trained=self._not_trained(),
+                steps=self.steps,
+                private_steps=self._private,
             )
+        if self._broken:
+            yield inconclusive("side_paths.not_finite", self._broken)
         unknown = self.changed.keys() - set(examined)
         late = {name for name in unknown & {*self._late} if self.changed[name] == 1}
         if late:
-            yield old_control(
-                said=f"{_listed(sorted(late))} changed after the last step of the "
-                "private optimizer, and whether records decide it was not looked at; "
-                "call finish() before anything changes the model, and release that "
-                "model",
-                status=Status.INCONCLUSIVE,
-            )
+            yield inconclusive("side_paths.late", sorted(late))
         for name in sorted(unknown - late):
             times = self.changed[name]
-            yield old_control(
-                said=f"{name} changed {times} times beside the private optimizer, and "
-                "whether records decide it was not looked at (audit.probe(step), with "
-                "a step that does it)",
-                status=Status.INCONCLUSIVE,
-            )
+            yield inconclusive("side_paths.not_probed", (name,), times=times)
+
+    def _not_trained(self) -> int:
+        """Return how many numbers the private optimizer does not train."""
+        return sum(
+            parameter.numel()
+            for parameter in network(self._model).parameters()
+            if id(parameter) not in self._trained
+        )
 
     def _other(self, optimizer: torch.optim.Optimizer, *, inside: bool) -> None:
         """Notice the step of another optimizer.
@@ -284,12 +257,6 @@ def _digest(tensor: torch.Tensor) -> tuple[str, str]:
     """
     values = tensor.detach().double()
     return repr(float(values.sum())), repr(float(values.square().sum()))
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return the first few names, and how many more there are."""
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(names[:_NAMED]) + more
 
 
 def _finite(tensor: torch.Tensor) -> bool:

@@ -5,21 +5,27 @@ gradients exist; *examples* with gradients of their own, in any mode. A way is c
 the data set that the loader was given, and refuses what it cannot do before training.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from math import sqrt
 from typing import Final, Protocol, TypeAlias, final
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
+from torch.distributed.tensor import DTensor
 
+from dpaudit import _validate
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.design import Design
-from dpaudit.game.findings import Finding, Stage, Status
+from dpaudit.game.findings import Finding, Stage, canary_tested
 from dpaudit.game.setting import InsertionPoint
-from dpaudit.training.any_loop import checks_of_records
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
+from dpaudit.training.insertion import checks_of_records
+from dpaudit.training.layout import Layout
 from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.examples import (
     ExampleInserter,
@@ -28,28 +34,78 @@ from dpaudit.training.opacus.examples import (
 )
 from dpaudit.training.opacus.frozen import Model
 from dpaudit.training.opacus.kinds import OTHER, kinds_of
-from dpaudit.training.opacus.layout import Canary, CanaryPlaces, place_canaries
 from dpaudit.training.opacus.noise_reader import NoiseReader
-from dpaudit.training.opacus.probing import Step, check_step
 from dpaudit.training.opacus.records import (
     CanaryRecords,
     RecordInserter,
     hidden_canaries,
     noted_loader,
 )
-from dpaudit.training.opacus.setup import Facts, Loader, is_sharded, rank_and_world
+from dpaudit.training.opacus.setup import (
+    Facts,
+    Loader,
+    held_here,
+    is_sharded,
+    rank_and_world,
+)
+from dpaudit.training.opacus.step_runner import Step, check_step
 from dpaudit.training.opacus.sums import SumInserter
 from dpaudit.training.opacus.sums_reader import SumsReader
-from dpaudit.training.sentences import old_look
 
-__all__ = ["Inserter", "Reader", "Way", "check_poisson", "way_of"]
+__all__ = [
+    "Canary",
+    "Inserter",
+    "Reader",
+    "Way",
+    "canary_layout",
+    "check_poisson",
+    "way_of",
+]
 
 Reader: TypeAlias = SumsReader | ExampleReader
 Inserter: TypeAlias = SumInserter | RecordInserter | ExampleInserter
 Paused: TypeAlias = Callable[[], AbstractContextManager[None]]
 
+_GOLDEN: Final = (sqrt(5) - 1) / 2  # its multiples fill the unit interval evenly
 _LOUD: Final = 10.0  # clipping norms, of canaries that are for the clipping to cut
 _CUT: Final = 1.25  # the same, of the smallest
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Canary:
+    """What an included canary's gradient is.
+
+    Attributes:
+        norm: Its norm before clipping, over the clipping norm. Above 1 it is for the
+            clipping to cut, which only canaries that are records run through.
+        spread: In how many parameters it has a coordinate, alike in all.
+        least: The smallest norm, if canaries have several: from it to ``norm``, in
+            equal ratios. All have ``norm`` if left out.
+
+    Example:
+        >>> Canary(norm=8.0, least=2.0).norms(4).round(1)
+        array([2. , 4.7, 2.8, 6.5])
+    """
+
+    norm: float = 1.0
+    spread: int = 1
+    least: float | None = None
+
+    def __post_init__(self) -> None:
+        _validate.positive("norm", self.norm)
+        _validate.whole_number("spread", self.spread, least=1)
+        if self.least is not None and not 0 < self.least <= self.norm:
+            raise InvalidInputError(
+                f"least must be above 0 and at most norm={self.norm:g}, got "
+                f"least={self.least!r}"
+            )
+
+    def norms(self, coordinates: int) -> NDArray[np.float64]:
+        """Return the norm at each coordinate; neighbours differ, so layers do not."""
+        least = self.norm if self.least is None else self.least
+        share = np.arange(coordinates) * _GOLDEN % 1
+        return np.asarray(least * (self.norm / least) ** share, np.float64)
 
 
 class Way(Protocol):
@@ -85,11 +141,8 @@ class Way(Protocol):
             attachment: Takes everything off again.
         """
 
-    def looks(self) -> Iterator[Finding]:
-        """Return how roads were looked at, once the training is over."""
-
-    def faults(self) -> Iterator[Finding]:
-        """Return what is wrong whatever the claim."""
+    def findings(self) -> Iterator[Finding]:
+        """Return what canaries showed of stages, once the training run is over."""
 
 
 def way_of(  # noqa: PLR0913 (what decides it)
@@ -131,14 +184,14 @@ def way_of(  # noqa: PLR0913 (what decides it)
             "the data set as it is, and canaries are added to the sums, or give it "
             "with_canaries(dataset, examples=...), which have gradients of their own"
         )
-    places = place_canaries(
+    layout = canary_layout(
         optimizer.params,
         coordinates=coordinates_needed(design),
         spread=canary.spread,
         seed=layout_seed,
     )
     return _Written(
-        optimizer, data_loader, records, places, canary, model, real_sums=real_sums
+        optimizer, data_loader, records, layout, canary, model, real_sums=real_sums
     )
 
 
@@ -151,7 +204,7 @@ class _Written:
         optimizer: DPOptimizer,
         data_loader: Loader,
         records: CanaryRecords | None,
-        places: CanaryPlaces,
+        layout: Layout,
         canary: Canary,
         model: Model | None,
         *,
@@ -159,12 +212,13 @@ class _Written:
     ) -> None:
         added = records is None
         self.point = InsertionPoint.GRADIENT_SUM if added else InsertionPoint.GRADIENT
-        self.canary, self.mine = canary, _mine(optimizer, places)
-        self.groups: NDArray[np.int64] | None = places.groups[self.mine]
+        self.canary, self.mine = canary, _mine(optimizer, layout)
+        self.groups: NDArray[np.int64] | None = layout.groups[self.mine]
         self.data_loader = data_loader
-        self._optimizer, self._records, self._places = optimizer, records, places
+        self._optimizer, self._records, self._layout = optimizer, records, layout
         self._real_sums = real_sums
-        kinds = kinds_of(model, [place.parameter for place in places.places])
+        parameters = optimizer.params
+        kinds = kinds_of(model, [parameters[part.array] for part in layout.parts])
         self._kinds = [] if {*kinds} == {OTHER} else kinds
 
     def attach(
@@ -175,8 +229,8 @@ class _Written:
         attachment: Attachment,
     ) -> tuple[Reader, Inserter]:
         del paused
-        optimizer, places = self._optimizer, self._places
-        reader = SumsReader(optimizer, places, self.mine, real_sums=self._real_sums)
+        optimizer, layout = self._optimizer, self._layout
+        reader = SumsReader(optimizer, layout, self.mine, real_sums=self._real_sums)
         for each in (reader, noise):
             if each.together:
                 attachment.together(each.add_up)
@@ -184,7 +238,7 @@ class _Written:
         if self._records is None:
             return reader, SumInserter(
                 optimizer,
-                places.only(self.mine),
+                layout.only(self.mine),
                 audit,
                 norm=self.canary.norm,
                 reader=reader,
@@ -196,9 +250,9 @@ class _Written:
         )
         return reader, RecordInserter(
             optimizer,
-            places,
+            layout,
             audit,
-            norms=self.canary.norms(places.coordinates),
+            norms=self.canary.norms(layout.coordinates),
             rows=rows,
             first=self._records.first,
             reader=reader,
@@ -206,14 +260,10 @@ class _Written:
             attachment=attachment,
         )
 
-    def looks(self) -> Iterator[Finding]:
-        said = self._places.said(self._kinds)
-        yield old_look(road=Stage.NOISE_SCALE, how=Status.TESTED, said=said)
+    def findings(self) -> Iterator[Finding]:
+        yield _places_checked(self._layout, self._kinds)
         if self._records is not None:
             yield from checks_of_records(norm=self.canary.norm, least=self.canary.least)
-
-    def faults(self) -> Iterator[Finding]:
-        return iter(())
 
 
 @final
@@ -277,13 +327,55 @@ class _Examples:
             attachment=attachment,
         )
 
-    def looks(self) -> Iterator[Finding]:
+    def findings(self) -> Iterator[Finding]:
         assert self._reader is not None
-        return self._reader.looks()
+        return self._reader.findings()
 
-    def faults(self) -> Iterator[Finding]:
-        assert self._reader is not None
-        return self._reader.faults()
+
+def canary_layout(
+    parameters: Sequence[torch.Tensor],
+    *,
+    coordinates: int,
+    spread: int,
+    seed: int,
+) -> Layout:
+    """Give each canary coordinate a direction of its own, from a public seed.
+
+    Every parameter has some, as a fault may be in one of them only. Of a sharded one
+    only those in the rows that this rank holds are returned.
+    """
+    shapes = [tuple(parameter.shape) for parameter in parameters]
+    if spread == 1:
+        layout = Layout.in_each(shapes, coordinates, seed=seed)
+        return held_here(layout, parameters)
+    layout = Layout.spread(shapes, coordinates, over=spread, seed=seed)
+    if any(isinstance(parameters[part.array], DTensor) for part in layout.parts):
+        raise InvalidInputError(
+            "canaries spread over several parameters cannot be put into sharded ones, "
+            "as no rank holds all of their coordinates; use spread=1"
+        )
+    return layout
+
+
+def _places_checked(layout: Layout, kinds: Sequence[str]) -> Finding:
+    """Return how canaries are spread over parameters.
+
+    Args:
+        layout: Where they are.
+        kinds: Of the parameters that have some, if they are told apart.
+    """
+    counts = [len(part.which) for part in layout.parts]
+    numbers = {
+        "parameters": len(counts),
+        "least": min(counts, default=0),
+        "most": max(counts, default=0),
+    }
+    for kind, count in zip(kinds, counts, strict=bool(kinds)):
+        for name, more in (("parameters", 1), ("coordinates", count)):
+            key = f"{name} of {kind}"
+            numbers[key] = numbers.get(key, 0) + more
+    different = dict.fromkeys(kinds)
+    return canary_tested(Stage.NOISE_SCALE, "canaries.places", different, **numbers)
 
 
 def _canary_records(data_loader: Loader, design: Design) -> CanaryRecords | None:
@@ -304,12 +396,12 @@ def _canary_records(data_loader: Loader, design: Design) -> CanaryRecords | None
     return data
 
 
-def _mine(optimizer: DPOptimizer, places: CanaryPlaces) -> NDArray[np.bool_]:
+def _mine(optimizer: DPOptimizer, layout: Layout) -> NDArray[np.bool_]:
     """Return which coordinates this rank reads: each is some rank's, and no other's."""
     if is_sharded(optimizer):
-        return places.held()
+        return layout.held()
     rank, world = rank_and_world(optimizer)
-    mine: NDArray[np.bool_] = np.arange(places.coordinates) % world == rank
+    mine: NDArray[np.bool_] = np.arange(layout.coordinates) % world == rank
     return mine
 
 

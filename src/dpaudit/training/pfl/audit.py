@@ -32,16 +32,21 @@ from dpaudit.dpsgd.strategy import Matrix
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.design import Design
-from dpaudit.game.findings import Finding, Stage, Status
+from dpaudit.game.findings import (
+    Finding,
+    Stage,
+    canary_tested,
+    fault,
+    not_checked,
+)
 from dpaudit.game.result import Result
 from dpaudit.game.setting import CanaryInsertion, InsertionPoint, Setting, Unit
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.training.any_loop import (
     noise_watched,
-    scattered,
 )
 from dpaudit.training.audit import TrainingAudit, coordinates_needed, per_coordinate
-from dpaudit.training.pfl.layout import Layout
+from dpaudit.training.pfl.layout import StatisticsLayout
 from dpaudit.training.pfl.postprocessors import OnServer, OnUser
 from dpaudit.training.pfl.probing import Update, probe_users
 from dpaudit.training.pfl.setup import (
@@ -60,8 +65,7 @@ from dpaudit.training.pfl.users import (
     with_canaries,
 )
 from dpaudit.training.pfl.visits import Visits
-from dpaudit.training.sensitivity import Probes, Sensitivity, packed, unpacked
-from dpaudit.training.sentences import old_fault, old_look
+from dpaudit.training.probe.report import Sensitivity, packed, unpacked
 from dpaudit.training.strategy_check import check_strategy
 
 __all__ = ["PflAudit"]
@@ -129,19 +133,18 @@ class PflAudit:
             insertion, self._strategy, times=self._times
         )
         _check_alone()
-        parameters = model.get_parameters()
-        dimension, count = int(parameters.num_parameters), coordinates_needed(design)
-        self.coordinates = scattered(dimension, count, seed=layout_seed)
-        self._layout = Layout(parameters, self.coordinates)
+        count = coordinates_needed(design)
+        self._places = StatisticsLayout(model.get_parameters(), count, seed=layout_seed)
+        layout = self._places.layout
         self._watched = noise_watched(count)
-        leaves = self._layout.leaf[self._watched]
+        arrays = layout.array[self._watched]
         self._audit = TrainingAudit(
             design=design,
             key=key,
             sample_rate=rate,
             read=Setting(
                 framework="pfl",
-                dimension=dimension,
+                dimension=layout.dimension,
                 rate=rate,
                 layout_seed=layout_seed,
                 insertion=CanaryInsertion(
@@ -151,9 +154,9 @@ class PflAudit:
                 unit=Unit.USER,
             ),
             real_sums=True,
-            groups=self._layout.leaf,
+            groups=layout.groups,
             by_program=True,
-            watched=[self._layout.names[leaf] for leaf in leaves],
+            watched=[self._places.names[array] for array in arrays],
             participation=self._participation,
             strategy=self._strategy,
             unchecked=unchecked,
@@ -161,7 +164,7 @@ class PflAudit:
         self.design, self.commitment = self._audit.design, self._audit.commitment
         self.user_ids = tuple(user_id(i) for i in range(self.design.canaries))
         self._per_coordinate = per_coordinate(self.design)
-        self._probes, self._visits = Probes(), Visits()
+        self._visits = Visits()
         self._after: tuple[Postprocessor, ...] = ()
         self._clip = 0.0
         self._begun = False
@@ -245,12 +248,11 @@ class PflAudit:
         found = probe_users(
             self._after, self._updates, norm=self._clip, users=users, seed=seed
         )
-        return self._probes.add(found)
+        return self._audit.probes.add(found)
 
     def save(self, path: str | Path) -> None:
         """Write what was seen so far to a file that holds no key."""
-        more = {_STATE: packed(self._visits.plain()), **self._probes.saved()}
-        self._audit.save(path, more)
+        self._audit.save(path, {_STATE: packed(self._visits.plain())})
 
     def resume(self, path: str | Path) -> None:
         """Go on from a file that ``save`` wrote, with the same key and design.
@@ -259,7 +261,6 @@ class PflAudit:
         """
         state = self._audit.read_state(path)
         self._audit.resume(state)
-        self._probes.restore(state)
         fields = {*self._visits.plain()}
         self._visits.take_up(dict(unpacked(state, _STATE, fields)))
 
@@ -270,21 +271,18 @@ class PflAudit:
         Args:
             claim: What the accountant stands for, if not what is read from it.
         """
-        looks, faults = [*self._looks()], [*self._faults()]
+        found = [*self._checks(), *self._faults()]
         if self._strategy is not None and self._participation is not None:
-            look, fault = check_strategy(
+            check, wrong = check_strategy(
                 self._strategy,
                 steps=self._strategy.steps,
                 separation=self._participation.every,
                 most=self._participation.most,
                 claimed=float(np.sqrt(self._times)),
             )
-            looks, faults = [*looks, look], [*faults, *([fault] if fault else [])]
-        return self._audit.finish(
-            claim=claim_of(self._accountant) if claim is None else claim,
-            checks=[*looks, *self._probes.looks],
-            faults=[*faults, *self._probes.faults],
-        )
+            found += (check, wrong) if wrong else (check,)
+        claim = claim_of(self._accountant) if claim is None else claim
+        return self._audit.finish(claim=claim, findings=found)
 
     def _begin(self) -> NDArray[np.int64]:
         added = self._audit.guard.run(self._added)
@@ -324,7 +322,7 @@ class PflAudit:
             return
         # Its data are a real user's, so once the audit has failed it puts in nothing.
         value = self._audit.guard.run(self._value, stats, canary) or 0.0
-        self._layout.put(stats, canary // self._per_coordinate, value)
+        self._places.put(stats, canary // self._per_coordinate, value)
 
     def _keep(self, stats: MappedVectorStatistics, user: UserContext) -> None:
         if len(self._updates) < _KEPT:
@@ -338,10 +336,10 @@ class PflAudit:
 
     def _adds(self, stats: MappedVectorStatistics, user: UserContext) -> None:
         if canary_of(user.user_id) is None:
-            self._real += self._layout.read(stats)
+            self._real += self._places.read(stats)
 
     def _quiet(self, stats: MappedVectorStatistics) -> None:
-        self._before = self._layout.read(stats)
+        self._before = self._places.read(stats)
 
     def _noisy(self, stats: MappedVectorStatistics) -> None:
         if not self._begun:
@@ -350,9 +348,9 @@ class PflAudit:
                 "hand the backend training_data=audit.dataset(users)"
             )
         self._check_added()
-        noisy = self._layout.read(stats)
+        noisy = self._places.read(stats)
         joined = self._came * self._audit.draws.included
-        inside = joined.reshape(len(self.coordinates), -1).sum(axis=1)
+        inside = joined.reshape(self._places.layout.coordinates, -1).sum(axis=1)
         sums = (noisy - self._real) / self._clip
         self._audit.observe(sums, inside, noise=self._noise, clip=self._clip)
         seen = [part[self._watched] / self._clip for part in (self._before, noisy)]
@@ -379,25 +377,16 @@ class PflAudit:
             return 1
         return self._participation.every
 
-    def _looks(self) -> Iterator[Finding]:
-        through = "canaries are users, and pass it as users do"
-        probe = "audit.probe() would look at it"
-        cut = f"{through}, at {_NORM:g} times the clipping bound"
-        yield old_look(road=Stage.CLIPPING, how=Status.TESTED, said=cut)
-        yield old_look(road=Stage.AGGREGATION, how=Status.TESTED, said=through)
-        yield old_look(road=Stage.GRADIENTS, how=Status.NOT_CHECKED, said=probe)
+    def _checks(self) -> Iterator[Finding]:
+        yield canary_tested(Stage.CLIPPING, "users.cut", norm=_NORM)
+        yield canary_tested(Stage.AGGREGATION, "users.pass")
+        yield not_checked(Stage.GRADIENTS, "probe.would_users")
         if isinstance(self._insertion, Sampled):
-            yield old_look(road=Stage.SAMPLING, how=Status.TESTED, said=through)
+            yield canary_tested(Stage.SAMPLING, "users.pass")
         else:
-            beyond = "canaries are added to cohorts; insertion=Sampled() would look"
-            yield old_look(road=Stage.SAMPLING, how=Status.NOT_CHECKED, said=beyond)
-        yield from self._visits.looks(self._separation())
-        yield old_look(
-            road=Stage.SIDE_PATHS,
-            how=Status.NOT_CHECKED,
-            said="an audit sees the noisy sum, and not metrics of users, nor what else "
-            "leaves beside it",
-        )
+            yield not_checked(Stage.SAMPLING, "users.sampled_would")
+        yield from self._visits.checks(self._separation())
+        yield not_checked(Stage.SIDE_PATHS, "side_paths.users_sum_only")
 
     def _faults(self) -> Iterator[Finding]:
         picked = self.design.canaries if isinstance(self._insertion, Sampled) else 0
@@ -410,12 +399,11 @@ class PflAudit:
         )
         joins = self._joins(self.rounds)
         if joins > self._times:
-            yield old_fault(
-                road=Stage.ACCOUNTING,
-                said="users may take part in more rounds than are accounted for",
-                measured=f"{joins} rounds",
-                claimed=f"{self._times}",
-                cause="an accountant that was told fewer compositions than were made",
+            yield fault(
+                Stage.ACCOUNTING,
+                "users.more_rounds",
+                rounds=joins,
+                accounted=self._times,
             )
 
 

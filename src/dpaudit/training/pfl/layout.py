@@ -5,7 +5,6 @@ of them, found by its name, so that the order in which a postprocessor puts them
 does not matter.
 """
 
-from collections.abc import Iterator
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -14,8 +13,9 @@ from pfl.internal.ops.selector import get_default_framework_module
 from pfl.stats import MappedVectorStatistics
 
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.training.layout import Layout
 
-__all__ = ["Layout", "arrays"]
+__all__ = ["StatisticsLayout", "arrays"]
 
 Floats: TypeAlias = NDArray[np.float64]
 
@@ -27,51 +27,43 @@ def arrays(stats: MappedVectorStatistics) -> dict[str, NDArray[Any]]:
 
 
 @final
-class Layout:
-    """The canaries' places in an update.
+class StatisticsLayout:
+    """Reads and writes at the canaries' coordinates of an update.
 
     Args:
         parameters: Any statistics with the names and shapes of an update.
-        coordinates: Of the canaries, in order, in all tensors one after the other.
+        coordinates: How many coordinates canaries need.
+        seed: Public seed of them.
 
     Attributes:
         names: Of the tensors.
-        leaf: For each coordinate the number of its tensor.
+        layout: Where the coordinates lie in them.
     """
 
     def __init__(
-        self, parameters: MappedVectorStatistics, coordinates: NDArray[np.int64]
+        self, parameters: MappedVectorStatistics, coordinates: int, *, seed: int
     ) -> None:
         self._shapes = {name: part.shape for name, part in arrays(parameters).items()}
         self.names = list(self._shapes)
-        ends = np.cumsum([int(np.prod(shape)) for shape in self._shapes.values()])
-        self.leaf = np.searchsorted(ends, coordinates, side="right")
-        starts = np.concatenate([[0], ends[:-1]])
-        self._offset = coordinates - starts[self.leaf]
-        self._where = {
-            name: np.flatnonzero(self.leaf == i) for i, name in enumerate(self.names)
-        }
+        self.layout = Layout.uniform(self._shapes.values(), coordinates, seed=seed)
+        self._array, self._offset = self.layout.array, self.layout.offset
 
     def read(self, stats: MappedVectorStatistics) -> Floats:
         """Return what statistics hold at the coordinates."""
-        found = np.zeros(len(self.leaf))
-        for name, part in self._parts(stats):
-            where = self._where[name]
-            found[where] = part.reshape(-1)[self._offset[where]]
-        return found
+        found = self._parts(stats)
+        return self.layout.values([found[name] for name in self.names])
 
     def put(self, stats: MappedVectorStatistics, place: int, value: float) -> None:
         """Make statistics zero but for one of the coordinates; weights are kept."""
-        ops, mine = get_default_framework_module(), self.names[self.leaf[place]]
-        for name, part in self._parts(stats):
+        ops = get_default_framework_module()
+        mine = self.names[self._array[place]]
+        for name, part in self._parts(stats).items():
             update = np.zeros(part.shape, part.dtype)
             if name == mine:
                 update.reshape(-1)[self._offset[place]] = value
             stats[name] = ops.to_tensor(update)
 
-    def _parts(
-        self, stats: MappedVectorStatistics
-    ) -> Iterator[tuple[str, NDArray[Any]]]:
+    def _parts(self, stats: MappedVectorStatistics) -> dict[str, NDArray[Any]]:
         if not isinstance(stats, MappedVectorStatistics):
             raise InvalidInputError(
                 "users must send MappedVectorStatistics, such as a model's update, got "
@@ -83,4 +75,4 @@ class Layout:
                 "users send statistics of other names or shapes than the model that "
                 "the audit was given; pass the model that is trained"
             )
-        yield from found.items()
+        return found

@@ -23,11 +23,10 @@ from pfl.internal.ops.selector import get_default_framework_module
 from pfl.postprocessor.base import Postprocessor
 from pfl.stats import MappedVectorStatistics
 
-from dpaudit.game.findings import Finding, Stage
+from dpaudit.game.findings import Finding, Stage, fault
 from dpaudit.training.pfl.layout import arrays
 from dpaudit.training.probe import probe_sum
-from dpaudit.training.sensitivity import LEAST, Sensitivity
-from dpaudit.training.sentences import old_fault
+from dpaudit.training.probe.report import LEAST, Sensitivity
 
 __all__ = ["Update", "probe_users"]
 
@@ -154,11 +153,6 @@ def _weights_fault(
     few, many = sizes
     if many <= 1 + LEAST or many <= few * (1 + LEAST):
         return None
-    return old_fault(
-        road=Stage.CLIPPING,
-        said="a user's weight multiplies its update after it was clipped",
-        measured=f"a user of {_MORE} data points changes the sum by {many:.4g} "
-        f"clipping bounds, one of 1 by {few:.4g}",
-        claimed="at most 1 of either",
-        cause="a weighting postprocessor that stands after the privacy mechanism",
+    return fault(
+        Stage.CLIPPING, "probe.weighed_after", points=_MORE, many=many, few=few
     )

@@ -19,8 +19,7 @@ from typing import Any, Final, final
 
 from scipy import stats
 
-from dpaudit.game.findings import BUDGET, Finding, Stage, Status
-from dpaudit.training.sentences import old_fault, old_look
+from dpaudit.game.findings import BUDGET, Finding, Stage, fault, inspected
 
 __all__ = ["Visits"]
 
@@ -81,20 +80,17 @@ class Visits:
         self._visits = {str(who): int(n) for who, n in plain["visits"].items()}
         self._last.clear()
 
-    def looks(self, separation: int) -> Iterator[Finding]:
+    def checks(self, separation: int) -> Iterator[Finding]:
         """Return what was seen of cohorts, where users have names."""
         if not self.times:
             return
-        back = "none came back"
-        if self.apart:
-            back = f"the soonest came back {self.apart} later"
-        if separation > 1:
-            back += f", where {separation} are counted on"
-        times = "no user twice in one" if self.times == 1 else "some twice in one"
-        yield old_look(
-            road=Stage.SAMPLING,
-            how=Status.INSPECTED,
-            said=f"cohorts of {self.rounds} rounds: {times}, {back}",
+        yield inspected(
+            Stage.SAMPLING,
+            "users.cohorts",
+            rounds=self.rounds,
+            times=self.times,
+            apart=self.apart,
+            separation=separation,
         )
 
     def faults(
@@ -114,43 +110,34 @@ class Visits:
             rate: The chance to take part that was accounted for.
         """
         if self.times > 1:
-            yield old_fault(
-                road=Stage.SAMPLING,
-                said="a user is several times in one cohort, and clipped each time",
-                measured=f"{self.times} times",
-                claimed="at most once",
-                cause="a sampler that draws users with replacement",
-            )
+            yield fault(Stage.SAMPLING, "users.several_times", times=self.times)
         if most is not None and self.most > most:
-            yield old_fault(
-                road=Stage.ACCOUNTING,
-                said="a user takes part more often than is accounted for",
-                measured=f"{self.most} times in {self.rounds} rounds",
-                claimed=f"at most {most}",
-                cause="an accountant that was told fewer compositions than a user has "
-                "rounds",
+            yield fault(
+                Stage.ACCOUNTING,
+                "users.too_often",
+                times=self.most,
+                rounds=self.rounds,
+                accounted=most,
             )
         if 0 < self.apart < separation:
-            yield old_fault(
-                road=Stage.SAMPLING,
-                said="a user comes back sooner than the noise allows for",
-                measured=f"after {self.apart} rounds",
-                claimed=f"at least {separation}",
-                cause="fewer users than rounds between visits times the cohort size",
+            yield fault(
+                Stage.SAMPLING,
+                "users.too_soon",
+                apart=self.apart,
+                separation=separation,
             )
         chances = canaries * self.rounds
         if not chances or rate == 1:
             return
         p = float(stats.binom.sf(self.canaries - 1, chances, rate))
         if p <= BUDGET and self.times < 2:
-            yield old_fault(
-                road=Stage.SAMPLING,
-                said="users are sampled more often than is accounted for",
-                measured=f"a rate of {self.canaries / chances:.4g}",
-                claimed=f"{rate:.4g}",
-                cause="an accountant that was told another cohort size or number of "
-                "users than the training has",
-                chance=p,
+            yield fault(
+                Stage.SAMPLING,
+                "sampling.too_often",
+                rate=self.canaries / chances,
+                accounted=rate,
+                cause="users",
+                probability=p,
             )
 
 

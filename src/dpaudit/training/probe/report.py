@@ -15,27 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _canonical
+from dpaudit._canonical import Scalar
 from dpaudit._codec import decode, encode
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.findings import Finding, Stage, Status
+from dpaudit.game.findings import Finding, Stage, fault, inspected, not_checked
 from dpaudit.game.text.findings import sentence
-from dpaudit.training.sentences import old_look
 
 __all__ = [
     "EXERCISED",
     "LEAST",
-    "TOGETHER",
     "Alone",
     "Probes",
     "Sensitivity",
-    "cause_of",
     "packed",
+    "too_large",
     "unpacked",
 ]
 
 LEAST: Final = 1e-3  # of the clipping norm; float32 stays below 1e-5
 EXERCISED: Final = 0.9  # of the clipping norm: such a record was clipped
-TOGETHER: Final = "the batch is clipped, or divided by its size, and not each record"
 _STATE: Final = "probes"
 _CLOSE: Final = 0.01  # relative, of a norm to what explains it
 
@@ -63,7 +61,7 @@ class Sensitivity:
         beside: What else the step changes, by name; records decide none of it unless a
             fault says so.
         faults: What is wrong.
-        unseen: Why nothing can be said; "" if something can.
+        unseen: Why nothing can be said; None if something can.
     """
 
     change: float | None = 0.0
@@ -78,54 +76,41 @@ class Sensitivity:
     ran: str = "step"
     beside: tuple[str, ...] = ()
     faults: tuple[Finding, ...] = ()
-    unseen: str = ""
+    unseen: Finding | None = None
 
-    def looks(self) -> tuple[Finding, ...]:
-        """Return what it says of the roads that it went."""
-        if self.unseen:
-            return ()
-        return tuple(self._looks())
+    @property
+    def checks(self) -> tuple[Finding, ...]:
+        """How the stages were inspected that records pass in a step."""
+        if self.unseen is None:
+            return tuple(self._checks())
+        why = self.unseen
+        return tuple(
+            not_checked(stage, "probe.unseen", why=why.code, **why.numbers)
+            for stage in (Stage.GRADIENTS, Stage.CLIPPING)
+        )
 
-    def _looks(self) -> Iterator[Finding]:
+    def _checks(self) -> Iterator[Finding]:
         if self.coupling is not None:
-            alone = (
-                f"exchanging one changes what the others put in by {self.coupling:.2g} "
-                "of the clipping norm"
-            )
-            yield old_look(road=Stage.GRADIENTS, how=Status.INSPECTED, said=alone)
-        if self.change is not None:
-            yield self._look_at_clipping()
-
-    def _look_at_clipping(self) -> Finding:
-        if self.enlarged and not (self.clipped or self.faults):
-            lost = (
-                f"of {self.records} records none reached the clipping norm, however "
-                f"large the loss was made (at most {self.change:.4g} C): records are "
-                "cut to less, or lost before the sum"
-            )
-            return old_look(road=Stage.CLIPPING, how=Status.NOT_CHECKED, said=lost)
-        if not (self.clipped or self.faults):
-            small = (
-                f"of {self.records} records that were probed none was large enough to "
-                f"be clipped; {self.ran}(batch, scale=...) would look at it, or larger "
-                "records"
-            )
-            return old_look(road=Stage.CLIPPING, how=Status.NOT_CHECKED, said=small)
-        seen = (
-            f"{self.records} records through the user's own {self.ran}, without noise: "
-            f"one changes the sum by at most {self.change:.4g} C, the clipping norm"
-        )
-        large = "made large enough" if self.enlarged else "large enough"
-        cut = f"{self.clipped:.0%} of them {large} to be clipped"
-        return old_look(
-            road=Stage.CLIPPING, how=Status.INSPECTED, said=f"{seen}; {cut}"
-        )
+            yield inspected(Stage.GRADIENTS, "probe.exchanged", coupling=self.coupling)
+        if self.change is None:
+            return
+        numbers: dict[str, Scalar] = {
+            "records": self.records,
+            "change": self.change,
+            "ran": self.ran,
+        }
+        if self.clipped or self.faults:
+            numbers |= {"clipped": self.clipped, "enlarged": self.enlarged}
+            yield inspected(Stage.CLIPPING, "probe.clipped", **numbers)
+            return
+        none = "probe.none_reached" if self.enlarged else "probe.none_large"
+        yield not_checked(Stage.CLIPPING, none, **numbers)
 
     def __str__(self) -> str:
-        if self.unseen:
-            return f"Not examined: {self.unseen}."
+        if self.unseen is not None:
+            return f"Not examined: {sentence(self.unseen)}."
         found = [f"Fault found: {sentence(fault)}." for fault in self.faults]
-        return " ".join([*found, *(f"{sentence(look)}." for look in self.looks())])
+        return " ".join([*found, *(f"{sentence(check)}." for check in self.checks)])
 
 
 @final
@@ -133,28 +118,22 @@ class Probes:
     """What the probes of one training saw, from checkpoint to checkpoint."""
 
     def __init__(self) -> None:
-        self.looks: list[Finding] = []
+        self.checks: list[Finding] = []
         self.faults: list[Finding] = []
 
     def add(self, found: Sensitivity) -> Sensitivity:
         """Keep what a probe saw, or why it could not."""
-        self.looks += found.looks()
+        self.checks += found.checks
         self.faults += [fault for fault in found.faults if fault not in self.faults]
-        if found.unseen:
-            said = f"a probe could not look at it: {found.unseen}"
-            for road in (Stage.GRADIENTS, Stage.CLIPPING):
-                self.looks.append(
-                    old_look(road=road, how=Status.NOT_CHECKED, said=said)
-                )
         return found
 
     def plain(self) -> dict[str, Any]:
         """Return what was seen, as JSON has it."""
-        return {"looks": encode(self.looks), "faults": encode(self.faults)}
+        return {"checks": encode(self.checks), "faults": encode(self.faults)}
 
     def take_up(self, plain: Mapping[str, Any]) -> None:
         """Go on from what ``plain`` returned."""
-        self.looks = list(decode(tuple[Finding, ...], plain["looks"], "looks"))
+        self.checks = list(decode(tuple[Finding, ...], plain["checks"], "checks"))
         self.faults = list(decode(tuple[Finding, ...], plain["faults"], "faults"))
 
     def saved(self) -> dict[str, NDArray[np.uint8]]:
@@ -163,7 +142,7 @@ class Probes:
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what ``saved`` returned."""
-        self.take_up(unpacked(state, _STATE, {"looks", "faults"}))
+        self.take_up(unpacked(state, _STATE, {"checks", "faults"}))
 
 
 def packed(plain: Mapping[str, Any]) -> NDArray[np.uint8]:
@@ -203,50 +182,68 @@ class Alone:
         return hypot(*self.by_parameter)
 
 
-def cause_of(
+def too_large(
     names: Sequence[str],
     alone: Sequence[Alone],
     clip: float,
     *,
+    change: float,
     together: bool = False,
-    perhaps: str = "",
-) -> str:
-    """Return what explains that records put in more than the norm.
+    shared: bool = False,
+) -> Finding:
+    """Return that records put in more than the norm, and what explains it.
 
     Args:
         names: Of the parameters.
         alone: What records put in by themselves.
         clip: The clipping norm.
+        change: The most that one record changes the sum, over the clipping norm.
         together: Whether what a record puts in is another once a second has left.
-        perhaps: What may be behind norms that are not those of the gradients.
+        shared: Whether layers that share weights may have norms of their own.
     """
+    cause, subject, norm = _cause(names, alone, clip, together=together, shared=shared)
+    numbers = {"norm": norm} if cause == "other_norm" else {}
+    return fault(
+        Stage.CLIPPING,
+        "probe.too_large",
+        subject,
+        change=change,
+        cause=cause,
+        **numbers,
+    )
+
+
+def _cause(  # noqa: PLR0911 (one for each cause)
+    names: Sequence[str],
+    alone: Sequence[Alone],
+    clip: float,
+    *,
+    together: bool,
+    shared: bool,
+) -> tuple[str, tuple[str, ...], float]:
+    """Return a cause, the parameters it is about, and the norm of a record."""
     alone = [e for e in alone if (e.whole > clip if e.raw is None else e.raw > 0)]
     if not alone:
-        return "gradients that are not finite once they are large"
+        return "not_finite", (), 0.0
+    norm = alone[0].whole / clip
     if _alike([each.whole for each in alone]):
-        return f"clipping to {alone[0].whole / clip:.4g} C instead of C"
+        return "other_norm", (), norm
     factors = [each.whole / each.raw for each in alone if each.raw]
     if factors and _alike(factors):
-        return (
-            "no clipping of records"
-            if _alike([factors[0], 1.0])
-            else "one factor for all records: the batch is clipped, and not each record"
-        )
+        same = _alike([factors[0], 1.0])
+        return "not_clipped" if same else "one_factor", (), norm
     if together:
-        return TOGETHER
+        return "clipped_or_divided", (), norm
     for prefix in dict.fromkeys(_prefixes(names)):
         if _alike([*_without(prefix, names, alone), clip]):
-            return f"norms that are computed without {prefix!r}"
-    parts = [max(part) for part in zip(*(e.by_parameter for e in alone), strict=True)]
-    most = f"most of all in {names[parts.index(max(parts))]!r}{perhaps}"
-    wrong = "norms that are not those of the gradients"
+            return "norm_without", (prefix,), norm
     if not factors:
-        wrong = f"no clipping of records, or {wrong}"
-    else:
-        wrong = (
-            "" if perhaps else _unclipped(names, alone, clip)
-        ) or f"{wrong}, {most}"
-    return wrong
+        return "no_clipping_or_norms", (), norm
+    if not shared and (prefix := _unclipped(names, alone, clip)):
+        return "part_not_clipped", (prefix,), norm
+    parts = [max(part) for part in zip(*(e.by_parameter for e in alone), strict=True)]
+    most = names[parts.index(max(parts))]
+    return "shared_layer" if shared else "other_norms", (most,), norm
 
 
 def _without(prefix: str, names: Sequence[str], alone: Sequence[Alone]) -> list[float]:
@@ -259,12 +256,12 @@ def _without(prefix: str, names: Sequence[str], alone: Sequence[Alone]) -> list[
 
 
 def _unclipped(names: Sequence[str], alone: Sequence[Alone], clip: float) -> str:
-    """Return which parameters all that is above the norm is in, if there are any."""
+    """Return which parameters hold all that is above the norm; "" if none do."""
     most = clip * (1 + _CLOSE)
     for prefix in dict.fromkeys(_prefixes(names)):
         rest = max(_without(prefix, names, alone))
         if rest <= most < min(each.whole for each in alone):
-            return f"{prefix!r} is not clipped"
+            return prefix
     return ""
 
 

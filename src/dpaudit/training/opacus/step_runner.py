@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
-from math import sqrt
+from operator import mul
 from typing import Any, TypeAlias, final
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from opacus.optimizers import DPOptimizer
 from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
@@ -34,22 +35,19 @@ from dpaudit.training.opacus.frozen import (
     same,
     trained_by,
 )
+from dpaudit.training.probe.engine import Rows
 
 __all__ = [
     "Batch",
     "Collate",
+    "OpacusStepRunner",
     "Seen",
     "Step",
-    "Steps",
     "alike",
-    "apart",
     "check_step",
     "collated_anew",
-    "different",
     "equal",
-    "exchanged",
     "holds_records",
-    "norm",
     "parameter_names",
     "rows_of",
 ]
@@ -82,43 +80,68 @@ class Seen:
 
 
 @final
-class Steps:
-    """Runs the user's step without a trace, and counts."""
+class OpacusStepRunner:
+    """Runs the user's step on chosen records without a trace, and counts.
+
+    Attributes:
+        size: How many records the batch holds: set once a run has shown it.
+        still: Whether all random numbers stop where dropout is switched off.
+        others: Parameters that other optimizers train, and their names.
+    """
 
     def __init__(
         self,
         step: Step,
         model: Model,
         optimizer: DPOptimizer,
+        batch: Batch,
+        *,
         generators: Sequence[torch.Generator],
         seed: int,
     ) -> None:
+        self.batch, self.size, self.still = batch, 0, False
+        self.others: dict[str, str] = {}
         self._step, self.model, self.optimizer = step, network(model), optimizer
         self._wrapper, self.ghost = model, hasattr(model, "get_clipping_coef")
         self._generators, self._seed = generators, seed
         self.clip = float(optimizer.max_grad_norm)
-        self.precision, self.dropout, self.runs = 0.0, True, 0
+        self.precision, self.runs, self._dropout = 0.0, 0, True
         self._norms = torch.zeros(0)
         self.names = parameter_names(model, optimizer)
 
     def run(
         self,
-        batch: Batch,
-        *,
+        rows: Rows,
         without: Sequence[int] = (),
+        *,
         scale: float = 1.0,
         seed: int | None = None,
         watch: Watch | None = None,
     ) -> Seen:
-        """Run the step once.
+        """Run the step once, on some records of the batch.
 
         Args:
-            batch: Its records.
+            rows: The record in each row.
             without: Rows that are left out of the sum.
             scale: What gradients are multiplied by.
             seed: Of all random numbers, if not the usual one.
             watch: Is shown what goes in and out of every leaf of the model.
         """
+        batch = self.batch
+        if not np.array_equal(rows, np.arange(self.size)):
+            batch = rows_of(batch, self.size, rows)
+        return self.run_on(batch, without, scale=scale, seed=seed, watch=watch)
+
+    def run_on(
+        self,
+        batch: Batch,
+        without: Sequence[int] = (),
+        *,
+        scale: float = 1.0,
+        seed: int | None = None,
+        watch: Watch | None = None,
+    ) -> Seen:
+        """Run the step once, on any batch."""
         self.runs += 1
         seed = self._seed if seed is None else seed
         with (
@@ -138,7 +161,7 @@ class Steps:
                 stack.enter_context(self._row_left_out(without))
             if scale != 1.0:
                 stack.enter_context(_gradients_times(scale))
-            if not self.dropout:
+            if not self._dropout:
                 identity = patched(nn.functional, "dropout", _identity)
                 stack.enter_context(identity)
             self._step(batch)
@@ -151,9 +174,38 @@ class Steps:
             )
         return Seen(seen.sums[0], self._norms, beside, others, drawn)
 
-    def rounding(self, seen: Seen) -> float:
-        """Return what rounding alone may change in a sum, over the clipping norm."""
-        return self.precision * (1 + norm(seen.total) / self.clip)
+    def norms(self, terms: Sequence[tuple[float, Seen]]) -> list[float]:
+        """Return for each parameter the norm of a linear combination of sums."""
+        factors, runs = zip(*terms, strict=True)
+        parts = zip(*(each.total for each in runs), strict=True)
+        doubles = ([each.double() for each in part] for part in parts)
+        return [float(sum(map(mul, factors, part)).norm()) for part in doubles]
+
+    def finite(self, seen: Seen) -> bool:
+        """Return whether a sum holds numbers only."""
+        return all(bool(torch.isfinite(part).all()) for part in seen.total)
+
+    def raw(self, seen: Seen, row: int, record: int, scale: float) -> float:  # noqa: ARG002
+        """Return the norm of the gradient in a row before clipping."""
+        return float(seen.norms[row])
+
+    def drew_alike(self, first: Seen, second: Seen) -> bool:
+        """Return whether two runs drew the same random numbers."""
+        return first.drawn == second.drawn
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Switch dropout off."""
+        before, self._dropout = self._dropout, False
+        try:
+            yield
+        finally:
+            self._dropout = before
+
+    def beside(self, first: Seen, second: Seen) -> set[str]:
+        """Return what else two runs left behind differently, by name."""
+        self.others |= first.others
+        return _different(first.beside, second.beside)
 
     def _note_precision(self, _: nn.Module, __: object, output: object) -> None:
         for value in tree_leaves(output):
@@ -351,23 +403,12 @@ def _row_norms(grads: list[torch.Tensor]) -> torch.Tensor:
     return whole
 
 
-def norm(parts: Sequence[torch.Tensor]) -> float:
-    """Return the norm of several tensors together."""
-    return sqrt(sum(float(part.double().square().sum()) for part in parts))
-
-
-def apart(first: Seen, second: Seen) -> list[float]:
-    """Return for each parameter how far two sums are apart there."""
-    pairs = zip(first.total, second.total, strict=True)
-    return [float((a - b).double().norm()) for a, b in pairs]
-
-
 def equal(first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]) -> bool:
     """Return whether all tensors are the same, bit for bit."""
     return len(first) == len(second) and all(map(torch.equal, first, second))
 
 
-def different(
+def _different(
     first: Mapping[str, torch.Tensor], second: Mapping[str, torch.Tensor]
 ) -> set[str]:
     """Return the names under which two collections do not hold the same."""
@@ -393,36 +434,21 @@ def holds_records(batch: Batch, count: int) -> bool:
     return found
 
 
-def rows_of(batch: Batch, count: int, index: Sequence[int]) -> Batch:
+def rows_of(
+    batch: Batch, count: int, index: Sequence[int] | NDArray[np.int64]
+) -> Batch:
     """Return some of a batch's records, in the order given."""
 
     def pick(value: Any) -> Any:  # noqa: ANN401
         if not _by_record(value, count):
             return value
         if isinstance(value, torch.Tensor):
-            return value[torch.tensor(index, device=value.device)]
+            return value[torch.as_tensor(index, device=value.device)]
         if isinstance(value, np.ndarray):
             return value[np.asarray(index)]
-        return type(value)(value[k] for k in index)
+        return type(value)(value[int(k)] for k in index)
 
     return _map(pick, count, batch)
-
-
-def exchanged(batch: Batch, count: int, row: int, source: Batch, donor: int) -> Batch:
-    """Return a batch with a record of another in one place."""
-
-    def place(value: Any, given: Any) -> Any:  # noqa: ANN401
-        if not _by_record(value, count):
-            return value
-        if isinstance(value, torch.Tensor | np.ndarray):
-            value = copy.deepcopy(value)
-            value[row] = given[donor]
-            return value
-        return type(value)(
-            given[donor] if k == row else each for k, each in enumerate(value)
-        )
-
-    return _map(place, count, batch, source)
 
 
 def _map(change: Callable[..., Any], count: int, *batches: Batch) -> Batch:

@@ -35,7 +35,11 @@ sampling, accounting, what is added up outside the function, and other ways out.
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from math import hypot, inf, isfinite
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from itertools import pairwise
+from math import hypot, inf
+from operator import mul
 from typing import Any, Final, TypeAlias, final
 
 import numpy as np
@@ -44,22 +48,25 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit._progress import progress_note
 from dpaudit.errors import InvalidInputError
-from dpaudit.game.findings import Finding, Stage
-from dpaudit.training.sensitivity import EXERCISED, LEAST, Alone, Sensitivity, cause_of
-from dpaudit.training.sentences import old_fault
+from dpaudit.game.findings import Finding, Stage, fault, not_checked
+from dpaudit.training.probe.engine import HUGE, Question, Questions, Rows
+from dpaudit.training.probe.report import (
+    EXERCISED,
+    LEAST,
+    Alone,
+    Sensitivity,
+    too_large,
+)
 
 __all__ = ["ClippedSum", "Tree", "named_leaves", "probe_sum"]
 
 Tree: TypeAlias = Any  # an array, or dicts, lists and tuples of arrays
 ClippedSum: TypeAlias = Callable[..., Tree]
 _Sum: TypeAlias = list[NDArray[np.float64]]
-_Rows: TypeAlias = NDArray[np.int64]
 
 _NAME: Final = "clipped_sum"
 _TRIES: Final = 6  # at finding a scale at which nothing is clipped
-_DONORS: Final = 2  # that take a record's place in turn
 _CLOSE: Final = 0.01  # relative
-_HUGE: Final = 1e8  # a gradient that half precision does not hold, and single does
 _ROUNDING: Final = {
     "bfloat16": 2.0**-7,
     "float16": 2.0**-10,
@@ -116,24 +123,25 @@ most 1 C, the clipping norm; 100% of them large enough to be clipped.
     _validate.whole_number("records", records, least=1)
     _validate.whole_number("seed", seed)
     rng = np.random.default_rng(seed)
-    return _Examination(_Sums(clipped_sum, batch), float(norm), records, rng).result()
+    return _Examination(_Sums(clipped_sum, batch, float(norm)), records, rng).result()
 
 
 @final
 class _Sums:
     """The user's function on chosen records, as often as wanted."""
 
-    def __init__(self, function: ClippedSum, batch: Tree) -> None:
-        self._function, self._batch = function, batch
+    def __init__(self, function: ClippedSum, batch: Tree, clip: float) -> None:
+        self._function, self._batch, self.clip = function, batch, clip
         takes = _parameters(function)
         self.keeps, self.scales = "keep" in takes, "scale" in takes
         self.size, self.precision = _counted(batch), _precision(batch)
         self.names: tuple[str, ...] = ()
         self._shapes: list[tuple[int, ...]] = []
-        self.runs = 0
+        self.runs, self.still = 0, False
+        self.raws: dict[int, float] = {}  # norms of gradients, once they are known
 
-    def of(
-        self, rows: _Rows, without: Sequence[int] = (), *, scale: float = 1.0
+    def run(
+        self, rows: Rows, without: Sequence[int] = (), *, scale: float = 1.0
     ) -> _Sum:
         """Return the sum of some records.
 
@@ -150,6 +158,32 @@ class _Sums:
         self.runs += 1
         there = rows if self.keeps else rows[keep]
         return self._read(self._function(_rows_of(self._batch, there), **given))
+
+    def norms(self, terms: Sequence[tuple[float, _Sum]]) -> list[float]:
+        """Return for each parameter the norm of a linear combination of sums."""
+        factors, sums = zip(*terms, strict=True)
+        parts = zip(*sums, strict=True)
+        return [float(np.linalg.norm(sum(map(mul, factors, part)))) for part in parts]
+
+    def finite(self, seen: _Sum) -> bool:
+        """Return whether a sum holds numbers only."""
+        return all(bool(np.isfinite(part).all()) for part in seen)
+
+    def raw(self, seen: _Sum, row: int, record: int, scale: float) -> float | None:  # noqa: ARG002
+        """Return the norm of a record's gradient before clipping, if it is known."""
+        return self.raws[record] * scale if record in self.raws else None
+
+    def drew_alike(self, first: _Sum, second: _Sum) -> bool:  # noqa: ARG002
+        """Return that random numbers are the same in each call."""
+        return True
+
+    def quiet(self) -> AbstractContextManager[None]:
+        """Do nothing: no random number can be switched off."""
+        return nullcontext()
+
+    def beside(self, first: _Sum, second: _Sum) -> tuple[str, ...]:  # noqa: ARG002
+        """Return nothing: a sum is all there is."""
+        return ()
 
     def _read(self, tree: Tree) -> _Sum:
         """Return a sum as numbers; all have the names and shapes of the first."""
@@ -178,61 +212,53 @@ class _Sums:
 class _Examination:
     """The questions, in order, and what came of them."""
 
-    def __init__(
-        self, sums: _Sums, clip: float, records: int, rng: np.random.Generator
-    ) -> None:
-        self._sums, self._clip, self._rng = sums, clip, rng
+    def __init__(self, sums: _Sums, records: int, rng: np.random.Generator) -> None:
+        self._sums, self._clip, self._rng = sums, sums.clip, rng
         self._everyone = np.arange(sums.size)
         self._leaving: list[int] = rng.permutation(sums.size)[:records].tolist()
-        self._largest: dict[str, float] = {}
-        self._over: set[str] = set()
-        self._tolerance = LEAST
-        self._raw: dict[int, float] = {}
         self._first = 0.0  # the most that a record puts in before it is enlarged
         self._alone: list[Alone] = []
-        self._layers: dict[str, float] = {}
         self._clipped, self._enlarged = 0.0, False
-        self._means: list[bool] = []  # whether a mean explains what was too much
-        self._capped = False  # whether all sums had one norm when it was
 
     def result(self) -> Sensitivity:
-        first = self._sums.of(self._everyone)
-        again = self._sums.of(self._everyone)
-        if not _finite(first):
+        first = self._sums.run(self._everyone)
+        again = self._sums.run(self._everyone)
+        self._asked = Questions(self._sums)
+        self._found = self._asked.measured
+        if not self._sums.finite(first):
             return self._without_a_number()
-        if not self._size(_minus(first, again)) <= LEAST / 10:
-            return self._unseen(
-                "it does not repeat itself; let it draw the same random numbers in "
-                "each call"
-            )
-        self._layers = dict.fromkeys(self._sums.names, 0.0)
+        if not self._asked.size((1.0, first), (-1.0, again)) <= LEAST / 10:
+            return self._unseen("probe.sum_not_repeated")
         if not self._sums.keeps and self._goes_by_row(first):
             return self._by_exchange_alone(first)
         scales = self._scales()
         for scale in scales:
             self._leave(scale)
-        if not self._largest["own"]:
-            return self._unseen("these records put nothing into the sum")
-        self._enlarge()
-        return self._found(tuple(self._faults()))
+        if not self._found.change:
+            return self._unseen("probe.nothing_put_in")
+        if self._sums.raws and self._sums.precision <= _ROUNDING["float32"]:
+            # Otherwise the gradients themselves might not be numbers.
+            self._asked.enlarge(self._everyone, HUGE / max(self._sums.raws.values()))
+        return self._report(tuple(self._faults()))
 
-    def _found(self, faults: tuple[Finding, ...]) -> Sensitivity:
-        change = self._largest.get("own")
+    def _report(self, faults: tuple[Finding, ...]) -> Sensitivity:
+        found = self._found
         return Sensitivity(
-            change=change,
-            coupling=self._largest.get("coupling"),
-            removal=None if self._sums.keeps else change,
-            tolerance=self._tolerance,
+            change=found.change,
+            coupling=found.largest.get(Question.COUPLING),
+            removal=None if self._sums.keeps else found.change,
+            tolerance=found.tolerance,
             clipped=self._clipped,
             enlarged=self._enlarged,
-            layers=self._layers,
+            layers=found.layers,
             records=len(self._leaving),
             sums=self._sums.runs,
             ran=_NAME,
             faults=faults,
         )
 
-    def _unseen(self, why: str) -> Sensitivity:
+    def _unseen(self, code: str) -> Sensitivity:
+        why = not_checked(Stage.CLIPPING, code)
         return Sensitivity(unseen=why, sums=self._sums.runs, ran=_NAME)
 
     def _without_a_number(self) -> Sensitivity:
@@ -240,30 +266,28 @@ class _Examination:
         for i in range(self._sums.size):
             filled = self._everyone.copy()
             filled[i] = (i + 1) % self._sums.size  # where rows are only masked
-            if _finite(self._sums.of(filled, (i,))):
-                self._largest["own"] = inf
-                return self._found((_no_number(i),))
-        return self._unseen("the sum of these records is not finite")
+            if self._sums.finite(self._sums.run(filled, (i,))):
+                self._found.largest[Question.OWN] = inf
+                self._found.layers.clear()
+                return self._report((fault(Stage.CLIPPING, "probe.no_number", row=i),))
+        return self._unseen("probe.not_finite")
 
     def _goes_by_row(self, first: _Sum) -> bool:
         """Return whether the sum is another if all records change places."""
-        self._sums.of(self._everyone, (0,))  # refused, if it has a part for each record
+        self._sums.run(self._everyone, (0,))  # refused, if a part is for each record
         order = self._rng.permutation(self._sums.size)
         moved = self._everyone.copy()
         moved[order] = np.roll(order, 1)
-        apart = self._size(_minus(first, self._sums.of(moved)))
-        return not apart <= 2 * self._allowed(first)
+        apart = self._asked.size((1.0, first), (-1.0, self._sums.run(moved)))
+        return not apart <= 2 * self._asked.allowed(first)
 
     def _by_exchange_alone(self, first: _Sum) -> Sensitivity:
         """Look only whether records of a batch meet; none can be taken out."""
         for i in self._leaving:
-            self._exchange(self._everyone, i, first, first, 1.0)
-        if "coupling" in self._over:
-            return self._found((self._coupling_fault(),))
-        return self._unseen(
-            "the sum depends on the order of its records, as where random numbers go "
-            f"by row; let {_NAME} take keep, which says what rows count"
-        )
+            self._exchange(self._everyone, 1.0, i, first, first)
+        if Question.COUPLING in self._found.over:
+            return self._report((self._coupling_fault(),))
+        return self._unseen("probe.order_matters")
 
     def _scales(self) -> list[float]:
         """Return what to multiply the loss by; notes how large gradients are."""
@@ -278,8 +302,9 @@ class _Examination:
             owns = self._owns(scale)
         else:
             return [1.0, 10.0, 1000.0]
-        self._raw = {i: own / scale for i, own in zip(self._leaving, owns, strict=True)}
-        positive = [raw for raw in self._raw.values() if raw > 0]
+        raws = {i: own / scale for i, own in zip(self._leaving, owns, strict=True)}
+        self._sums.raws = raws
+        positive = [raw for raw in raws.values() if raw > 0]
         if not positive:
             return [1.0]
         middle = 0.7 * self._clip / float(np.median(positive))
@@ -287,22 +312,18 @@ class _Examination:
 
     def _owns(self, scale: float) -> list[float]:
         """Return what each record puts in."""
-        whole = self._sums.of(self._everyone, scale=scale)
-        return [
-            _norm(_minus(whole, self._sums.of(self._everyone, (i,), scale=scale)))
-            for i in self._leaving
-        ]
+        whole = self._sums.run(self._everyone, scale=scale)
+        sums = self._sums
+        rests = [sums.run(self._everyone, (i,), scale=scale) for i in self._leaving]
+        return [hypot(*sums.norms([(1.0, whole), (-1.0, rest)])) for rest in rests]
 
     def _leave(self, scale: float) -> None:
         """Let records leave, one at a time, others sitting in their place or beside."""
         alone = self._leave_one_by_one(self._everyone, self._leaving, scale)
         if not alone:
             return
-        self._alone = [
-            Alone(by_parameter=parts, raw=self._raw[i] * scale if self._raw else None)
-            for i, parts in zip(self._leaving, alone, strict=True)
-        ]
-        owns = [each.whole for each in self._alone]
+        self._alone = alone
+        owns = [each.whole for each in alone]
         large = EXERCISED if self._sums.scales else 1 - _CLOSE  # nearly C by chance?
         cut = sum(own > large * self._clip for own in owns) / len(owns)
         self._clipped = max(self._clipped, cut)
@@ -315,198 +336,69 @@ class _Examination:
         self._leave_one_by_one(alike, (0, 1), scale)
 
     def _leave_one_by_one(
-        self, rows: _Rows, leaving: Sequence[int], scale: float
-    ) -> list[list[float]]:
-        """Let some rows leave; return what each puts in, for each parameter."""
-        whole = self._sums.of(rows, scale=scale)
-        if not _finite(whole):
-            return []
-        self._tolerance = max(self._tolerance, self._allowed(whole))
-        found: list[list[float]] = []
-        before: tuple[int, _Sum] | None = None
-        for i in leaving:
-            rest = self._sums.of(rows, (i,), scale=scale)
-            own = _minus(whole, rest)
-            self._note("own", own, 1 + self._allowed(whole))
-            n = len(rows)
-            mean = [n * a - (n - 1) * b for a, b in zip(whole, rest, strict=True)]
-            self._note("as mean", mean, 1 + n * self._allowed(whole))
-            found.append([float(np.linalg.norm(part)) for part in own])
-            for name, part in zip(self._sums.names, found[-1], strict=True):
-                self._layers[name] = max(self._layers[name], part / self._clip)
-            if before is not None:
-                k, less = before
-                self._leave_together(rows, (i, k), scale, whole, rest, less)
-            before = i, rest
-            self._exchange(rows, i, whole, rest, scale)
-        return found
-
-    def _leave_together(
-        self,
-        rows: _Rows,
-        both: tuple[int, int],
-        scale: float,
-        whole: _Sum,
-        rest: _Sum,
-        less: _Sum,
-    ) -> None:
-        """Note whether what a record puts in is another once a second has left."""
-        least = self._sums.of(rows, both, scale=scale)
-        sums, n = list(zip(whole, rest, less, least, strict=True)), len(rows)
-        apart = self._note(
-            "together", [a - b - c + d for a, b, c, d in sums], 2 * self._allowed(whole)
+        self, rows: Rows, leaving: Sequence[int], scale: float
+    ) -> list[Alone]:
+        return self._asked.leave(
+            rows,
+            leaving,
+            together=dict(pairwise(reversed(leaving))),
+            exchange=partial(self._exchange, rows, scale),
+            scale=scale,
         )
-        if apart <= 2 * self._allowed(whole):
-            return
-        mean = [n * a - (n - 1) * (b + c) + (n - 2) * d for a, b, c, d in sums]
-        rounded = 4 * n * self._rounding(whole)
-        self._means.append(self._size(mean) <= max(_CLOSE * n * apart, rounded))
-        norms = [_norm(each) for each in (whole, rest, less, least)]
-        self._capped = max(norms) - min(norms) <= _CLOSE * max(norms)
 
     def _exchange(
-        self, rows: _Rows, i: int, whole: _Sum, rest: _Sum, scale: float
+        self, rows: Rows, scale: float, i: int, whole: _Sum, rest: _Sum
     ) -> None:
         """Note whether what others put in is another if one record is exchanged."""
-        for donor in self._others(rows[i])[:_DONORS]:
-            filled = rows.copy()
-            filled[i] = donor
-            if self._sums.keeps:
-                other = self._sums.of(filled, (i,), scale=scale)
-                self._note("own", _minus(whole, other), 1 + self._allowed(whole))
-                self._note("coupling", _minus(rest, other), self._allowed(whole))
-                continue
-            k = int(self._rng.choice(np.delete(self._everyone, i)))
-            beside, both = rows.copy(), filled.copy()
-            beside[k] = both[k] = self._others(rows[k])[0]
-            sums = zip(
-                whole,
-                self._sums.of(filled, scale=scale),
-                self._sums.of(beside, scale=scale),
-                self._sums.of(both, scale=scale),
-                strict=True,
-            )
-            moved = [a - b - c + d for a, b, c, d in sums]
-            self._note("coupling", moved, 2 * self._allowed(whole))
-            break  # three sums are as many as will do
+        donors = self._others(rows[i])
+        if self._sums.keeps:
+            self._asked.exchange(rows, i, donors, whole, rest, scale=scale)
+            return
+        k = int(self._rng.choice(np.delete(self._everyone, i)))
+        second = k, self._others(rows[k])[0]
+        self._asked.exchange_two(rows, (i, donors[0]), second, whole, scale=scale)
 
     def _others(self, record: int) -> list[int]:
         """Return all other records, in any order."""
         return [int(k) for k in self._rng.permutation(self._sums.size) if k != record]
 
-    def _enlarge(self) -> None:
-        """Ask whether very large gradients leave a sum that is a number."""
-        if not self._raw or self._sums.precision > _ROUNDING["float32"]:
-            return  # the gradients themselves might not be
-        scale = _HUGE / max(self._raw.values())
-        if not _finite(self._sums.of(self._everyone, scale=scale)):
-            self._over.add("overflow")
-
-    def _note(self, what: str, moved: _Sum, most: float) -> float:
-        """Note how far two sums are apart over C, and whether it is too much."""
-        size = self._size(moved)
-        self._largest[what] = max(self._largest.get(what, 0.0), size)
-        if not size <= most:
-            self._over.add(what)
-        return size
-
-    def _size(self, moved: _Sum) -> float:
-        size = _norm(moved) / self._clip
-        return size if isfinite(size) else inf
-
-    def _allowed(self, whole: _Sum) -> float:
-        return max(LEAST, self._rounding(whole))
-
-    def _rounding(self, whole: _Sum) -> float:
-        """Return what rounding alone may change in a sum, over the clipping norm."""
-        return self._sums.precision * (1 + _norm(whole) / self._clip)
-
     def _faults(self) -> Iterator[Finding]:
-        over = self._over
-        meet, together = "coupling" in over, "together" in over
-        if together and not meet and all(self._means):
+        found, over = self._found, self._found.over
+        meet, together = Question.COUPLING in over, Question.TOGETHER in over
+        if together and not meet and all(found.means):
             # A mean of what puts in at most C changes by at most C.
-            if "as mean" in over:
-                yield self._size_fault(
-                    "a sum that is divided by the number of records "
-                    "in its batch, and not by a fixed number"
-                )
-        elif together and self._capped:
-            yield self._together_fault()
+            if Question.AS_MEAN in over:
+                yield self._size_fault("divided")
+        elif together and found.one_norm:
+            yield fault(
+                Stage.CLIPPING,
+                "probe.depends_on_others",
+                together=found.largest[Question.TOGETHER],
+                one_norm=True,
+                cause="clipped",
+            )
         elif meet:
             yield self._coupling_fault()
         elif together:
-            yield self._size_fault(
-                "something that is computed from how many records "
-                "there are, or a batch that is clipped as one"
-            )
-        elif "own" in over:
-            yield self._clipping_fault()
-        if "overflow" in over:
-            yield _overflow()
-
-    def _clipping_fault(self) -> Finding:
-        return old_fault(
-            road=Stage.CLIPPING,
-            said="one record changes the sum by more than the clipping norm C",
-            measured=f"up to {self._largest['own']:.3g} C",
-            claimed="at most C",
-            cause=cause_of(self._sums.names, self._alone, self._clip),
-        )
-
-    def _together_fault(self) -> Finding:
-        return old_fault(
-            road=Stage.CLIPPING,
-            said="what a record puts into the sum depends on the others in it, so that "
-            "one may change it by more than the clipping norm C",
-            measured=f"a change of {self._largest['together']:.3g} C once another is "
-            "left out, and sums of one norm",
-            claimed="none",
-            cause="the batch is clipped, and not each record",
-        )
+            yield self._size_fault("counted")
+        elif over & {Question.OWN, Question.CHANGE}:
+            change = found.change or 0.0
+            yield too_large(self._sums.names, self._alone, self._clip, change=change)
+        if Question.OVERFLOW in over:
+            yield fault(Stage.CLIPPING, "probe.overflow", cause="sum")
 
     def _coupling_fault(self) -> Finding:
-        return old_fault(
-            road=Stage.GRADIENTS,
-            said="what a record puts into the sum depends on other records, so that "
-            "the proof of privacy does not hold",
-            measured=f"a change of {self._largest['coupling']:.3g} C when another "
-            "record was exchanged",
-            claimed="none",
-            cause="records of a batch meet: its statistics, records that are mixed, a "
-            "loss or a norm over all of them",
-        )
+        moved = self._found.largest[Question.COUPLING]
+        return fault(Stage.GRADIENTS, "probe.coupled", coupling=moved, cause="meet")
 
     def _size_fault(self, cause: str) -> Finding:
-        return old_fault(
-            road=Stage.AGGREGATION,
-            said="what a record puts into the sum depends on the size of the batch",
-            measured=f"a change of {self._largest['together']:.3g} C once another is "
-            f"left out, and of {self._largest['own']:.3g} C when a record leaves",
-            claimed="the same beside any number of records",
+        return fault(
+            Stage.AGGREGATION,
+            "probe.size",
+            together=self._found.largest[Question.TOGETHER],
+            change=self._found.change or 0.0,
             cause=cause,
         )
-
-
-def _no_number(row: int) -> Finding:
-    return old_fault(
-        road=Stage.CLIPPING,
-        said="one record leaves a sum that is no number",
-        measured=f"a sum that is not finite, and finite without row {row} of the batch",
-        claimed="at most C",
-        cause="gradients that are not finite are passed on; they must be set to zero "
-        "before they are clipped",
-    )
-
-
-def _overflow() -> Finding:
-    return old_fault(
-        road=Stage.CLIPPING,
-        said="records with a large gradient leave a sum that is no number",
-        measured="a sum that is not finite once the loss is multiplied",
-        claimed="at most C",
-        cause="norms or gradients in half precision, in which a large one is infinite",
-    )
 
 
 def named_leaves(tree: Tree, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -530,7 +422,7 @@ def named_leaves(tree: Tree, name: str = "") -> Iterator[tuple[str, Any]]:
         yield from named_leaves(part, f"{name}.{key}" if name else str(key))
 
 
-def _rows_of(tree: Tree, index: _Rows) -> Tree:
+def _rows_of(tree: Tree, index: Rows) -> Tree:
     """Return some rows of each array."""
     if tree is None:
         return None
@@ -572,15 +464,3 @@ def _parameters(function: ClippedSum) -> Mapping[str, inspect.Parameter]:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):
         return {}
-
-
-def _minus(first: _Sum, second: _Sum) -> _Sum:
-    return [a - b for a, b in zip(first, second, strict=True)]
-
-
-def _norm(parts: _Sum) -> float:
-    return hypot(*(float(np.linalg.norm(part)) for part in parts))
-
-
-def _finite(parts: _Sum) -> bool:
-    return all(bool(np.isfinite(part).all()) for part in parts)

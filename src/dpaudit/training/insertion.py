@@ -1,0 +1,54 @@
+"""Where canaries enter a training run, and which of its stages they pass from there.
+
+A canary that is added to the clipped sum tests what comes after it: the noise. One
+whose gradient is written as a record's own is sampled, clipped and added up as well. An
+example has a gradient of its own; a text is one made of tokens; a user takes part in
+federated rounds. What canaries do not pass is inspected otherwise, or not checked.
+"""
+
+from collections.abc import Iterator
+
+from dpaudit.game.findings import Finding, Stage, canary_tested, not_checked
+
+__all__ = ["checks_of_records", "checks_of_sums"]
+
+
+def checks_of_sums(
+    *, noise: bool, call: str, only_sums: bool = False, sampled: bool = True
+) -> Iterator[Finding]:
+    """Return how stages are checked where canaries are added to sums.
+
+    Args:
+        noise: Whether the noise itself is watched.
+        call: What would watch it.
+        only_sums: Whether that works only where canaries are added to sums.
+        sampled: Whether records join some steps only, and the claim rests on that.
+    """
+    if not sampled:
+        yield canary_tested(Stage.SAMPLING, "sums.every_step")
+    yield not_checked(Stage.SAMPLING, "sums.made_after")
+    yield not_checked(Stage.GRADIENTS, "probe.offered")
+    yield not_checked(Stage.CLIPPING, "probe.offered")
+    yield not_checked(Stage.AGGREGATION, "sums.made_after")
+    if not noise:
+        code = "call.offered_for_sums" if only_sums else "call.offered"
+        yield not_checked(Stage.NOISE_INDEPENDENCE, code, call=call)
+    yield not_checked(Stage.SIDE_PATHS, "sums.nothing_else")
+
+
+def checks_of_records(*, norm: float, least: float | None = None) -> Iterator[Finding]:
+    """Return how stages are checked where canaries are records.
+
+    Args:
+        norm: Of a canary before clipping, over the clipping norm.
+        least: Of the smallest, if they differ.
+    """
+    yield canary_tested(Stage.SAMPLING, "records.pass")
+    yield canary_tested(Stage.AGGREGATION, "records.pass")
+    if norm > 1:
+        least = norm if least is None else least
+        yield canary_tested(
+            Stage.CLIPPING, "records.pass_clipping", norm=norm, least=least
+        )
+    else:
+        yield not_checked(Stage.CLIPPING, "records.none_above")

@@ -1,0 +1,433 @@
+"""How much can one record change the sum? Asked of the user's own step, not of theory.
+
+The accountant's proof needs one fact of a program: if a record leaves, the clipped sum
+changes by at most the clipping norm C. Here real records go through the user's own
+step, ``optimizer.step()`` included, without noise, and the sum is read where the
+wrapped optimizer would step. There is no statistics in it and no canary.
+
+*Leaving without a trace.* Taking a record out of the batch moves every other record's
+dropout mask and augmentation, so an honest program would seem to change too much. So
+record j takes record i's place, and the row is left out of the sum: it is dropped just
+before clipping, or with ghost clipping its coefficient is 0. Shapes and random numbers
+stay as they were. With S(B) the sum of a batch and S(B, -i) that without row i, it is
+asked that
+
+- ``|S(B) - S(B[i <- j], -i)| <= C``: the record's whole effect is within the norm;
+- ``S(B, -i) = S(B[i <- j], -i)``: the others' part does not depend on who sits beside
+  them (batch statistics, mixup, a loss over all tokens of a batch). If it does, the
+  proof fails, whether or not the whole effect exceeds C in this batch;
+- ``S(B) - S(B, -i) = S(B, -k) - S(B, -i, -k)``: what a record puts in is the same
+  without another. Not so where a whole batch is clipped, which need not show otherwise,
+  as it takes a record that turns the sum around;
+- if nothing but dropout is random, a record that is really taken out changes the sum by
+  at most C, with dropout switched off;
+- norms of gradients are the same in a whole and in half a batch: a mean that is told as
+  a sum, or the reverse, shows only there.
+
+- what a record puts in is the same when it is collated alone, and not padded to the
+  longest of a batch. Records are exchanged in a batch that is collated already, so that
+  this is asked by itself, at a scale at which gradients are not all clipped.
+
+Where a step draws more random numbers for some records than for others, only records
+that draw alike are exchanged, or dropout is switched off. Buffers, parameters and other
+optimizers' parameters must not depend on the records but through noisy sums.
+
+*Clipping that matters.* Gradients below C say nothing about clipping. So the loss is
+multiplied, such that most records are near the norm, and such that all are above it;
+and once beyond what half precision holds, which must leave a sum that is a number.
+
+What is too much by rounding is no fault: the tolerance follows the least precise number
+that was computed with. What the probe did not see it cannot say: records that were not
+among those probed, noise, sampling and accounting, and what goes on between steps.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, final
+
+import numpy as np
+import torch
+from opacus.optimizers import DPOptimizer
+from torch import nn
+from torch.utils._pytree import tree_leaves
+
+from dpaudit import _validate
+from dpaudit._progress import progress_note
+from dpaudit.errors import InvalidInputError
+from dpaudit.game.findings import Finding, Stage, fault, not_checked
+from dpaudit.training.opacus.frozen import Model
+from dpaudit.training.opacus.setup import rank_and_world
+from dpaudit.training.opacus.step_runner import (
+    Batch,
+    Collate,
+    OpacusStepRunner,
+    Seen,
+    Step,
+    alike,
+    collated_anew,
+    equal,
+    holds_records,
+    rows_of,
+)
+from dpaudit.training.probe.engine import HUGE, Question, Questions, Rows
+from dpaudit.training.probe.report import (
+    EXERCISED,
+    Alone,
+    Sensitivity,
+    too_large,
+)
+
+__all__ = ["probe_sensitivity"]
+
+_ALIKE: Final = (0.7, 1.4)  # ratio of norms at a whole and at half a batch
+_SEEDS: Final = 8
+
+
+@progress_note("probing the step")
+def probe_sensitivity(
+    step: Step,
+    model: Model,
+    optimizer: DPOptimizer,
+    batch: Batch,
+    *,
+    collate: Collate | None = None,
+    records: int = 8,
+    generators: Sequence[torch.Generator] = (),
+    seed: int = 0,
+) -> Sensitivity:
+    """Return how much one record changes the sum that is given noise.
+
+    Takes about ``18 * records`` runs of the step. Afterwards all is as it was: the
+    training goes on bit for bit as if it had not been probed, but for state that user
+    code keeps in Python objects of its own, such as a numpy ``Generator``.
+
+    Args:
+        step: The user's own, given a batch as the loader yields it: ``zero_grad``,
+            forward, loss, backward, ``optimizer.step()``.
+        model: As ``make_private`` returned it.
+        optimizer: Likewise.
+        batch: Some real records, collated as the loader does; a dozen is enough. What
+            is as long as there are records (tensors, arrays, lists) is theirs, one part
+            for each, in the order of their gradients; all else is left as it is.
+        collate: From numbers of these records to a batch of them, as the loader makes
+            it: then it is also asked whether it matters with whom a record is collated.
+        records: How many of them leave, those with the largest gradients first.
+        generators: Random generators that the step draws from besides torch's,
+            numpy's and Python's own.
+        seed: For all of them.
+    """
+    _validate.whole_number("records", records, least=1)
+    if rank_and_world(optimizer)[1] > 1:
+        raise InvalidInputError(
+            "several ranks cannot be probed together; probe the same step in one "
+            "process, with model and optimizer made private there"
+        )
+    runner = OpacusStepRunner(
+        step, model, optimizer, batch, generators=generators, seed=seed
+    )
+    return _Examination(runner, records, collate).result()
+
+
+@final
+class _Examination:
+    """The questions, in order, and what came of them."""
+
+    def __init__(
+        self, runner: OpacusStepRunner, records: int, collate: Collate | None
+    ) -> None:
+        self._runner, self._records, self._collate = runner, records, collate
+        self._asked = Questions(runner)
+        self._found = self._asked.measured
+        self._removal: float | None = None
+        self._alone: list[Alone] = []
+        self._order: list[int] = []
+
+    def result(self) -> Sensitivity:
+        runner = self._runner
+        first = runner.run_on(runner.batch)
+        runner.size = self._counted(first)
+        self._everyone = np.arange(runner.size)
+        if not equal(first.total, runner.run(self._everyone).total):
+            return self._unseen("probe.not_repeated")
+        positive = first.norms[first.norms > 0]
+        if not len(positive) or not bool(torch.isfinite(first.norms).all()):
+            return self._unseen("probe.no_gradients")
+        if self._moves_rows():
+            return self._unseen("probe.rows_moved")
+        self._order = first.norms.argsort(descending=True).tolist()
+        middle = 0.7 * runner.clip / float(positive.median())
+        scales = sorted({1.0, middle, 10 * runner.clip / float(positive.min())})
+        runner.still = self._only_dropout_is_random()
+        for scale in scales:
+            self._leave(scale)
+        self._collate_anew(middle)
+        self._enlarge(HUGE / float(positive.min()))
+        self._take_out(scales)
+        clipped = [alone.whole > EXERCISED * runner.clip for alone in self._alone]
+        found = self._found
+        return Sensitivity(
+            change=found.change or 0.0,
+            coupling=found.largest[Question.COUPLING] if found.compared else None,
+            removal=self._removal,
+            tolerance=found.tolerance,
+            clipped=sum(clipped) / max(len(clipped), 1),
+            layers=found.layers,
+            records=min(self._records, runner.size),
+            sums=runner.runs,
+            beside=tuple(sorted({*first.beside, *_optimizers(first.others)})),
+            faults=tuple(self._faults()),
+        )
+
+    def _counted(self, seen: Seen) -> int:
+        """Return how many records the batch holds: as many as there are gradients."""
+        count = len(seen.norms)
+        if not holds_records(self._runner.batch, count):
+            raise InvalidInputError(
+                f"the step has gradients of {count} records, and nothing in the batch "
+                f"has {count} rows. Records must come first in its tensors, and each "
+                "must have one gradient: if views of a record are clipped one by one, "
+                "it changes the sum by several times the clipping norm"
+            )
+        if count < 3:
+            raise InvalidInputError(
+                f"a probe needs 3 records or more in its batch, got {count}. If it "
+                "holds more, they share a row, as where sequences are packed in the "
+                "collator without padding, and are clipped as if they were one record: "
+                "give each a row of its own, or pack before the loader"
+            )
+        return count
+
+    def _unseen(self, code: str) -> Sensitivity:
+        why = not_checked(Stage.CLIPPING, code)
+        return Sensitivity(unseen=why, sums=self._runner.runs)
+
+    def _moves_rows(self) -> bool:
+        """Return whether a record's gradient has another row than the record.
+
+        If so, exchanging any one record takes that record's norm out of all norms and
+        puts in that of the other, wherever; and no two records take out the same one.
+        """
+        rows, moved = self._norms_of(self._everyone), False
+        donor, gone = rows.index(max(rows)), Counter[float]()
+        for i in (k for k in range(self._runner.size) if k != donor):
+            filled = self._everyone.copy()
+            filled[i] = donor
+            then = self._norms_of(filled)
+            if len(then) != len(rows):
+                return False
+            out, into = Counter(rows) - Counter(then), Counter(then) - Counter(rows)
+            if out.total() > 1 or not into.keys() <= set(rows):
+                return False
+            gone += out
+            moved = moved or any(rows[k] != then[k] for k in range(len(rows)) if k != i)
+            if not moved and i > 2:  # the first few are in their places
+                return False
+        return moved and gone <= Counter(rows)
+
+    def _only_dropout_is_random(self) -> bool:
+        with self._runner.quiet():
+            first, second = (
+                self._runner.run(self._everyone, seed=seed) for seed in (1, 2)
+            )
+        return equal(first.total, second.total)
+
+    def _norms_of(self, rows: Rows) -> list[float]:
+        """Return norms to three digits, with dropout switched off."""
+        with self._runner.quiet():
+            norms = self._runner.run(rows).norms
+        return [float(f"{norm:.3g}") for norm in norms.tolist()]
+
+    def _leave(self, scale: float) -> None:
+        """Let records leave, one at a time, another sitting in their place."""
+        order, n = self._order, self._runner.size
+        leaving, small = order[: self._records], [*reversed(order)]
+        donors = {
+            i: [
+                k
+                for k in dict.fromkeys([small[turn], order[(turn + 1) % n], *small])
+                if k != i
+            ]
+            for turn, i in enumerate(leaving)
+        }
+        self._alone = self._leave_one_by_one(self._everyone, donors, scale)
+        # The others all alike: what moves one of them moves all the same way.
+        alike = np.full(n, order[n // 2])
+        alike[0] = order[0]
+        self._leave_one_by_one(alike, {0: [order[-1], order[1], *small]}, scale)
+
+    def _leave_one_by_one(
+        self, rows: Rows, donors: Mapping[int, Sequence[int]], scale: float
+    ) -> list[Alone]:
+        def exchange(i: int, whole: Seen, rest: Seen) -> None:
+            self._asked.exchange(rows, i, donors[i], whole, rest, scale=scale)
+
+        first = next(iter(donors))
+        return self._asked.leave(
+            rows,
+            donors,
+            together={first: (first + 1) % len(rows)},
+            exchange=exchange,
+            scale=scale,
+        )
+
+    def _collate_anew(self, scale: float) -> None:
+        """Ask whether what a record puts in depends on whom it is collated with.
+
+        Most collators make the same of it alone, and nothing is asked.
+        """
+        runner = self._runner
+        if self._collate is None or not runner.still:
+            return
+        asked = 0
+        for row in self._order:
+            twice = (row, row)  # as a batch of one may be a shape of its own
+            alone = collated_anew(self._collate, twice)
+            beside = rows_of(runner.batch, runner.size, twice)
+            if alone is None or alike(alone, beside):
+                continue
+            with runner.quiet():
+                before = runner.run_on(beside, scale=scale)
+                after = runner.run_on(alone, scale=scale)
+            moved = self._asked.size((1.0, before), (-1.0, after))
+            self._asked.note(Question.COUPLING, moved, self._asked.allowed(before))
+            self._found.compared, asked = True, asked + 1
+            if asked == self._records:
+                break
+
+    def _enlarge(self, scale: float) -> None:
+        """Ask whether very large gradients leave a sum that is a number."""
+        if self._runner.precision > torch.finfo(torch.float32).eps:
+            return  # the gradients themselves would not be
+        seen = self._asked.enlarge(self._everyone, scale)
+        if not bool(torch.isfinite(seen.norms).all()):
+            self._found.over.discard(Question.OVERFLOW)
+
+    def _take_out(self, scales: Sequence[float]) -> None:
+        """Really take records out, if their leaving moves no random number."""
+        if not self._runner.still:
+            self._compare_halves(seeds=_SEEDS)
+            return
+        with self._runner.quiet():
+            self._removal = max(self._taken_out(scale) for scale in scales)
+            self._compare_halves(seeds=1)
+
+    def _taken_out(self, scale: float) -> float:
+        """Return the largest change when a record is taken out of the batch."""
+        largest, whole = 0.0, self._runner.run(self._everyone, scale=scale)
+        for i in self._order[: self._records]:
+            rest = self._runner.run(np.delete(self._everyone, i), scale=scale)
+            moved = self._asked.size((1.0, whole), (-1.0, rest))
+            largest = max(largest, moved)
+            self._asked.note(Question.SIZE, moved, 1 + self._asked.allowed(whole))
+        return largest
+
+    def _compare_halves(self, *, seeds: int) -> None:
+        """Compare norms in a whole and in half a batch: a mean told as a sum."""
+        large, ratios = self._order[: self._runner.size // 2], []
+        for seed in range(seeds):
+            whole = self._runner.run(self._everyone, seed=seed).norms[large]
+            rest = self._runner.run(np.array(large), seed=seeds + seed).norms
+            if bool((whole > 0).any()) and bool((rest > 0).any()):
+                ratios.append(
+                    float(whole[whole > 0].median() / rest[rest > 0].median())
+                )
+        low, high = _ALIKE
+        if ratios and not low < float(np.median(ratios)) < high:
+            self._found.over.add(Question.SIZE)
+
+    def _faults(self) -> Iterator[Finding]:
+        found, over, others = self._found, self._found.over, self._runner.others
+        own, change = Question.OWN in over, Question.CHANGE in over
+        coupling, together = Question.COUPLING in over, Question.TOGETHER in over
+        if own or (change and not coupling):
+            yield too_large(
+                self._runner.names,
+                self._alone,
+                self._runner.clip,
+                change=found.change or 0.0,
+                together=together,
+                shared=self._runner.ghost,
+            )
+        elif together:
+            yield fault(
+                Stage.CLIPPING,
+                "probe.depends_on_others",
+                together=found.largest[Question.TOGETHER],
+                one_norm=False,
+                cause="clipped_or_divided",
+            )
+        if Question.OVERFLOW in over:
+            yield fault(Stage.CLIPPING, "probe.overflow", cause="step")
+        if coupling:
+            yield self._coupling_fault()
+        if over - {Question.AS_MEAN} == {Question.SIZE}:
+            large = self._removal is not None and self._removal > 1 + found.tolerance
+            yield fault(
+                Stage.AGGREGATION,
+                "probe.size",
+                removal=self._removal if large else 0.0,
+                cause="loss_reduction",
+            )
+        for name in sorted(found.beside - others.keys()):
+            yield fault(Stage.SIDE_PATHS, "probe.not_noised", (name,))
+        for name in sorted({others[k] for k in found.beside if k in others}):
+            yield fault(Stage.SIDE_PATHS, "side_paths.optimizer", (name,), steps=0)
+
+    def _coupling_fault(self) -> Finding:
+        cause: str = "collated"
+        names: tuple[str, ...] = ()
+        if self._found.coupled is not None:
+            cause, names = _coupler(self._runner, *self._found.coupled)
+        moved = self._found.largest[Question.COUPLING]
+        return fault(
+            Stage.GRADIENTS, "probe.coupled", names, coupling=moved, cause=cause
+        )
+
+
+def _optimizers(others: Mapping[str, str]) -> set[str]:
+    """Return what other optimizers are called where they are noticed in training."""
+    return {f"optimizer {kind}" for kind in others.values()}
+
+
+def _coupler(
+    runner: OpacusStepRunner, before: Rows, after: Rows, row: int
+) -> tuple[str, tuple[str, ...]]:
+    """Return what makes records depend on each other: before, in or after the model.
+
+    The first leaf of the model whose other rows change when one record is exchanged
+    couples them, unless its input did already.
+    """
+    first, second = (_flow(runner, rows, row) for rows in (before, after))
+    names = {module: name for name, module in runner.model.named_modules()}
+    for (module, into, out), (_, into_then, out_then) in zip(
+        first, second, strict=False
+    ):
+        name = names[module].removeprefix("_module.")
+        if not equal(into, into_then):
+            return "before", (name,)
+        if not equal(out, out_then):
+            return "inside", (name,)
+    return "loss", ()
+
+
+def _flow(
+    runner: OpacusStepRunner, rows: Rows, row: int
+) -> list[tuple[nn.Module, list[torch.Tensor], list[torch.Tensor]]]:
+    """Return what goes in and out of each leaf of the model, less one record's row."""
+    found = []
+
+    def watch(module: nn.Module, into: object, out: object) -> None:
+        found.append((module, _others(into, row), _others(out, row)))
+
+    runner.run(rows, (row,), watch=watch)
+    return found
+
+
+def _others(values: object, row: int) -> list[torch.Tensor]:
+    """Return all rows but one of what goes in or out of a module."""
+    found = []
+    for value in tree_leaves(values):
+        if isinstance(value, torch.Tensor) and value.dim() and len(value) > row:
+            rows = torch.arange(len(value), device=value.device) != row
+            found.append(value.detach()[rows].clone())
+    return found
