@@ -143,7 +143,6 @@ class SumsAudit:
             dimension, count, seed=layout_seed
         )
         self._real_sums, self._dimension = real_sums, dimension
-        self._found: tuple[Finding, ...] = ()
         self._joined: NDArray[np.int64] | None = None  # what was asked for, this step
 
     @property
@@ -224,7 +223,7 @@ class SumsAudit:
                 )
             return found
 
-        return self._audit.probes.add(
+        return self._audit.probed(
             probe_sum(whole, batch, norm=norm, records=records, seed=seed)
         )
 
@@ -239,12 +238,12 @@ class SumsAudit:
     def add(self, *found: Finding) -> None:
         """Take note of what else was observed, for the result.
 
-        Such as steps that were made without the audit; a checkpoint does not keep it.
+        Such as steps that were made without the audit; a checkpoint keeps it.
 
         Args:
             found: Made by the functions of ``dpaudit.game.findings``.
         """
-        self._found += found
+        self._audit.add(*found)
 
     def finish(self, *, claim: Guarantee | None = None) -> Result:
         """Guess, and judge.
@@ -258,7 +257,7 @@ class SumsAudit:
             call="SumsAudit(..., real_sums=True, noise=...)",
             sampled=self._sampled,
         )
-        return self._audit.finish(claim=claim, findings=[*checks, *self._found])
+        return self._audit.finish(claim=claim, findings=checks)
 
 
 def _numbers(name: str, values: ArrayLike) -> NDArray[np.float64]:

@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit import _validate
+from dpaudit._codec import decode, encode
 from dpaudit._files import whole_file
 from dpaudit._progress import progress_note
 from dpaudit.dpsgd.likelihood import saved_rows
@@ -54,7 +55,7 @@ from dpaudit.training.draws import Draws
 from dpaudit.training.guard import Guard
 from dpaudit.training.likelihoods import Sampling, SumsReading
 from dpaudit.training.noise import Found, NoiseWatch
-from dpaudit.training.probe.report import Probes
+from dpaudit.training.probe.report import Sensitivity, packed, unpacked
 from dpaudit.training.result import (
     Played,
     check_rules,
@@ -71,9 +72,9 @@ Gather: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 
 _FORMAT: Final = "dpaudit.training.1"
 _CONFIGURED: Final = "configured"
+_OBSERVED: Final = "observed"
 _STATUSES: Final = (  # in which a result takes up what was found
-    (Status.NOT_CHECKED,),
-    (Status.TESTED, Status.INSPECTED),
+    (Status.NOT_CHECKED, Status.TESTED, Status.INSPECTED),
     (Status.FAULT,),
     (Status.PASSED, Status.INCONCLUSIVE, Status.INVALID_RUN),
     (Status.NOTED,),
@@ -137,7 +138,6 @@ class TrainingAudit:
         draws: Who joins a step. Secret; not for what reads the sums.
         reading: What the guesser keeps of the sums.
         guard: Runs whatever the audit hooks into the training.
-        probes: What probes saw of how much one record changes the sum.
         design: As it is committed to: the one given, with what was read.
         commitment: To publish before training.
 
@@ -181,7 +181,8 @@ class TrainingAudit:
         _validate.kind("key", key, Key)
         size = per_coordinate(design)
         check_rules(design)
-        self.guard, self.probes = Guard(), Probes()
+        self.guard = Guard()
+        self._observed: list[Finding] = []
         self.draws = Draws(
             key=key,
             canaries=design.canaries,
@@ -273,6 +274,23 @@ class TrainingAudit:
         assert self._noise is not None
         self._noise.observe(noise, multiplier, sums)
 
+    def add(self, *found: Finding) -> None:
+        """Take note of what was observed while training went on; checkpoints keep it.
+
+        A fault that was found before is not noted again.
+
+        Args:
+            found: Made by the functions of ``dpaudit.game.findings``.
+        """
+        for each in found:
+            if each.status is not Status.FAULT or each not in self._observed:
+                self._observed.append(each)
+
+    def probed(self, found: Sensitivity) -> Sensitivity:
+        """Take note of what a probe found, and return it."""
+        self.add(*found.checks, *found.faults)
+        return found
+
     def save(self, path: str | Path, more: State | None = None) -> None:
         """Write what was seen so far to a file that holds no key.
 
@@ -288,7 +306,7 @@ class TrainingAudit:
             **self.reading.saved(),
             **self._arrivals.saved(),
             **self.guard.saved(),
-            **self.probes.saved(),
+            _OBSERVED: packed({"findings": encode(self._observed)}),
             _CONFIGURED: self._steps.saved(),
             **(self._noise.saved() if self._noise else {}),
         }
@@ -328,7 +346,8 @@ class TrainingAudit:
     def resume(self, state: State) -> None:
         """Go on from a state."""
         self.guard.restore(state)
-        self.probes.restore(state)
+        plain = unpacked(state, _OBSERVED, {"findings"})["findings"]
+        self._observed = list(decode(tuple[Finding, ...], plain, "findings"))
         self.reading.restore(state)
         self._arrivals.restore(state)
         rows = (len(state.get(_CONFIGURED, ())), 4)
@@ -400,9 +419,12 @@ class TrainingAudit:
             played = self._guess_together(gather)
             signal = self._arrivals.found(gather)
         self._run.judge(played.transcript)
-        found = [*findings]
-        unchecked, checked, faults, sanity, remarks = (
-            tuple(each for each in found if each.status in statuses)
+        known = [*findings]
+        # What an adapter did not check is said first: a probe says more about it.
+        later = [each for each in known if each.status is not Status.NOT_CHECKED]
+        first = [each for each in known if each.status is Status.NOT_CHECKED]
+        checks, faults, sanity, remarks = (
+            tuple(e for e in (*first, *self._observed, *later) if e.status in statuses)
             for statuses in _STATUSES
         )
         return conclude_training(
@@ -419,8 +441,8 @@ class TrainingAudit:
                 strategy=self._strategy,
                 unmodelled=unmodelled,
             ),
-            checks=[*of_noise[0], *unchecked, *self.probes.checks, *checked],
-            faults=[*of_noise[1], *self.probes.faults, *faults],
+            checks=[*of_noise[0], *checks],
+            faults=[*of_noise[1], *faults],
             accepted=self._accepted,
             sanity_checks=(*stopped, *sanity),
             remarks=(*remarks, *of_noise[2]),

@@ -79,7 +79,7 @@ def checks_of(result):
 
 @pytest.mark.parametrize("way", [Replies(), Nodes()])
 def test_the_coverage_says_what_each_way_runs_through(way):
-    audit, _ = opened(way=way)
+    audit, _ = opened(insertion=way)
     nodes = NODES if isinstance(way, Nodes) else range(1, 11)
     train(audit, nodes=nodes, app=client_app(canary_mod), rounds=1)
     result = audit.finish()
@@ -109,7 +109,7 @@ def test_sampling_is_not_looked_at_by_replies_where_a_claim_rests_on_turns():
 def test_clipping_on_clients_is_looked_at_by_nodes_alone():
     kind = DifferentialPrivacyClientSideFixedClipping
     for way, status in ((Replies(), Status.NOT_CHECKED), (Nodes(), Status.TESTED)):
-        audit, _ = opened(kind=kind, way=way)
+        audit, _ = opened(kind=kind, insertion=way)
         nodes = NODES if isinstance(way, Nodes) else range(1, 11)
         train(audit, nodes=nodes, app=client_app(fixedclipping_mod, canary_mod))
         checks = checks_of(audit.finish())

@@ -300,13 +300,13 @@ class FlowerAudit:
             mods=mods,
             seed=seed,
         )
-        self._audit.probes.add(found)
+        self._audit.probed(found)
         few, many = min(examples), max(examples)
         if few < many and not (found.faults or found.unseen):
             alike = inspected(
                 Stage.AGGREGATION, "clients.examples_alike", few=few, many=many
             )
-            self._audit.probes.checks.append(alike)
+            self._audit.add(alike)
         return found
 
     def save(self, path: str | Path) -> None:

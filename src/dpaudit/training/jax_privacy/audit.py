@@ -330,7 +330,7 @@ class JaxAudit:
             sums = clipped_sum(jax.tree.unflatten(structure, rows), **given)
             return self._tree.named(sums)
 
-        return self._audit.probes.add(
+        return self._audit.probed(
             probe_sum(by_name, leaves, norm=self._norm, records=records, seed=seed)
         )
 

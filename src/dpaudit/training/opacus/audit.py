@@ -270,7 +270,7 @@ class OpacusAudit:
             found = self._roads.probe(
                 step, batch, records=records, generators=generators, seed=seed
             )
-        return self._audit.probes.add(found)
+        return self._audit.probed(found)
 
     def detach(self) -> None:
         """Leave the optimizer as it was, without a result: the audit is given up."""

@@ -248,7 +248,7 @@ class PflAudit:
         found = probe_users(
             self._after, self._updates, norm=self._clip, users=users, seed=seed
         )
-        return self._audit.probes.add(found)
+        return self._audit.probed(found)
 
     def save(self, path: str | Path) -> None:
         """Write what was seen so far to a file that holds no key."""

@@ -11,12 +11,11 @@ from dpaudit.training.probe.clipped_sum import (
     probe_sum,
 )
 from dpaudit.training.probe.engine import Measured, Question, Questions, StepRunner
-from dpaudit.training.probe.report import Probes, Sensitivity
+from dpaudit.training.probe.report import Sensitivity
 
 __all__ = [
     "ClippedSum",
     "Measured",
-    "Probes",
     "Question",
     "Questions",
     "Sensitivity",

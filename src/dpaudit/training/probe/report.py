@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from dpaudit import _canonical
 from dpaudit._canonical import Scalar
-from dpaudit._codec import decode, encode
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.findings import Finding, Stage, fault, inspected, not_checked
 from dpaudit.game.text.findings import sentence
@@ -25,7 +24,6 @@ __all__ = [
     "EXERCISED",
     "LEAST",
     "Alone",
-    "Probes",
     "Sensitivity",
     "packed",
     "too_large",
@@ -34,7 +32,6 @@ __all__ = [
 
 LEAST: Final = 1e-3  # of the clipping norm; float32 stays below 1e-5
 EXERCISED: Final = 0.9  # of the clipping norm: such a record was clipped
-_STATE: Final = "probes"
 _CLOSE: Final = 0.01  # relative, of a norm to what explains it
 
 
@@ -111,38 +108,6 @@ class Sensitivity:
             return f"Not examined: {sentence(self.unseen)}."
         found = [f"Fault found: {sentence(fault)}." for fault in self.faults]
         return " ".join([*found, *(f"{sentence(check)}." for check in self.checks)])
-
-
-@final
-class Probes:
-    """What the probes of one training saw, from checkpoint to checkpoint."""
-
-    def __init__(self) -> None:
-        self.checks: list[Finding] = []
-        self.faults: list[Finding] = []
-
-    def add(self, found: Sensitivity) -> Sensitivity:
-        """Keep what a probe saw, or why it could not."""
-        self.checks += found.checks
-        self.faults += [fault for fault in found.faults if fault not in self.faults]
-        return found
-
-    def plain(self) -> dict[str, Any]:
-        """Return what was seen, as JSON has it."""
-        return {"checks": encode(self.checks), "faults": encode(self.faults)}
-
-    def take_up(self, plain: Mapping[str, Any]) -> None:
-        """Go on from what ``plain`` returned."""
-        self.checks = list(decode(tuple[Finding, ...], plain["checks"], "checks"))
-        self.faults = list(decode(tuple[Finding, ...], plain["faults"], "faults"))
-
-    def saved(self) -> dict[str, NDArray[np.uint8]]:
-        """Return what was seen, as an array."""
-        return {_STATE: packed(self.plain())}
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what ``saved`` returned."""
-        self.take_up(unpacked(state, _STATE, {"checks", "faults"}))
 
 
 def packed(plain: Mapping[str, Any]) -> NDArray[np.uint8]:
