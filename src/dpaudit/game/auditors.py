@@ -1,30 +1,21 @@
 """The three auditors: one run, one run with coins revealed, and many runs.
 
-One-run auditing: one run of the mechanism, one guess per coin, all at once.
+- ``audit_one_run``: coins choose one record of each pair, the mechanism runs once on
+  the data, the guesser sees the output and guesses all coins at once, and the referee
+  compares. Algorithm 1 of the paper.
+- ``audit_adaptive``, the paper's Adaptive ORA: the mechanism runs once as well, but the
+  guesser submits canaries in turns and is told the coins of each turn before the next.
+  The rules of the design fix what must be fixed for the bound to be valid.
+- ``audit_classic``: many runs, one coin each. In each run a coin decides which of two
+  records stands at one place of a fixed data set; the guesser names it or passes. Runs
+  are independent, so it finds what one run cannot: it is tight for every mechanism, at
+  the price of the runs. Algorithm 2 of the paper.
 
-Algorithm 1 of the paper. Coins choose one record of each pair, the mechanism runs once
-on the data, the guesser sees the output, and the referee compares.
-
-Reference: Steinke, Nasr and Jagielski, https://arxiv.org/abs/2305.08846; Keinan,
-Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, algorithm 1.
-
-Adaptive one-run auditing: guess, learn the coin, guess better.
-
-The paper's Adaptive ORA. As in one-run auditing the mechanism runs once; but the
-guesser submits canaries in turns and is told the coins of each turn before the next.
-The rules of the design fix what must be fixed for the bound to be valid.
-
-Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, definition
-"Adaptive ORA"; docs/explanation/adaptive-rules.md for what must be fixed, and why.
-
-Classic auditing: many runs, one coin each.
-
-Algorithm 2 of the paper. In each run a coin decides which of two records stands at one
-place of a fixed data set; the guesser names it or passes. Runs are independent, so it
-finds what one run cannot: it is tight for every mechanism, at the price of the runs.
-
-Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, algorithm 2;
-Jagielski, Ullman and Oprea, https://arxiv.org/abs/2006.07709.
+Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, algorithms 1
+and 2 and definition "Adaptive ORA"; Steinke, Nasr and Jagielski,
+https://arxiv.org/abs/2305.08846; Jagielski, Ullman and Oprea,
+https://arxiv.org/abs/2006.07709; docs/explanation/adaptive-rules.md for what an
+adaptive audit must fix, and why.
 """
 
 from collections.abc import Callable

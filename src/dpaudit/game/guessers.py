@@ -1,15 +1,12 @@
-"""Guessers: all coins at once, or one after the other.
-
-Guessers: from what was seen to which coins fell how.
+"""Guessers: from what was seen to which coins fell how, at once or one after the other.
 
 A one-run guesser sees the output and hands in all its guesses. An adaptive guesser is a
 generator: it yields a turn's guesses and is sent the coins of those canaries. Neither
 ever holds a referee or coins, so there is nothing to peek at.
 
-The adaptive guesser: each coin the likelier way, given the coins revealed before.
-
-What the rules let it put on a guess is a purse: a number of guesses, slots of some
-weight, log-odds, chances.
+``AdaptiveMostLikely`` guesses each coin the likelier way, given the coins revealed
+before. What the rules let it put on a guess is kept by a purse: a number of guesses,
+slots of some weight, log-odds, probabilities.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -51,6 +48,9 @@ __all__ = [
 
 O = TypeVar("O")  # noqa: E741 (the paper's letter for an output)
 O_contra = TypeVar("O_contra", contravariant=True)
+
+_STEPS_PER_UNIT = 128  # of stated log-odds
+_LARGEST_STATED = 40.0  # log-odds
 
 
 @final
@@ -257,10 +257,6 @@ def check_threshold(threshold: Any) -> None:  # noqa: ANN401 (infinity is a thre
         )
 
 
-_FINENESS = 128  # steps of stated log-odds in one unit
-_SUREST = 40.0  # the largest log-odds that are stated
-
-
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdaptiveMostLikely(Generic[O]):
@@ -376,8 +372,10 @@ def stated_log_odds(surety: NDArray[np.float64]) -> NDArray[np.float64]:
         >>> stated_log_odds(np.array([0.5, 1.2345, np.inf]))
         array([ 0.5     ,  1.234375, 40.      ])
     """
-    steps = np.clip(np.floor(surety * _FINENESS), 1, _SUREST * _FINENESS)
-    return np.asarray(steps / _FINENESS)
+    steps = np.clip(
+        np.floor(surety * _STEPS_PER_UNIT), 1, _LARGEST_STATED * _STEPS_PER_UNIT
+    )
+    return np.asarray(steps / _STEPS_PER_UNIT)
 
 
 def _batches(
