@@ -11,7 +11,7 @@ from dpaudit.game.setting import Setting
 from dpaudit.testing import fixed_key
 from dpaudit.training.arrival import Arrivals
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
-from dpaudit.training.draws import Draws
+from dpaudit.training.participation_draws import Draws
 
 KEY = fixed_key(bytes(range(32)))
 CLAIM = ApproxDP(epsilon=1.0, delta=1e-5)

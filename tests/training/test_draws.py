@@ -9,7 +9,7 @@ from scipy import stats
 from dpaudit import Coins, Key
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.errors import InvalidInputError
-from dpaudit.training.draws import Draws, drawn
+from dpaudit.training.participation_draws import Draws, drawn
 
 KEY = Key(bytes(range(32)))
 

@@ -51,10 +51,10 @@ from dpaudit.game.text.findings import sentence
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.tables.columns import array_names, read_arrays
 from dpaudit.training.arrival import Arrivals
-from dpaudit.training.draws import Draws
 from dpaudit.training.guard import Guard
 from dpaudit.training.likelihoods import Sampling, SumsReading
 from dpaudit.training.noise import Found, NoiseWatch
+from dpaudit.training.participation_draws import Draws
 from dpaudit.training.probe.report import Sensitivity, packed, unpacked
 from dpaudit.training.result import (
     Played,

@@ -51,7 +51,7 @@ from dpaudit.dpsgd.strategy import Independent, Strategy
 from dpaudit.dpsgd.sums import count_likelihood
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.mechanisms.exchangeable import log_fair
-from dpaudit.training.turn_parts import (
+from dpaudit.training.participation_parts import (
     LARGE,
     REACH,
     MatchedPart,

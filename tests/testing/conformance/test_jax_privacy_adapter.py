@@ -17,9 +17,9 @@ from jax_privacy.experimental.accounting import dpsgd_event
 from dpaudit import ApproxDP, Coins, Design, OneRun
 from dpaudit.errors import ConformanceError
 from dpaudit.testing.conformance_adapter import Trained, check_adapter
-from dpaudit.training.draws import drawn
 from dpaudit.training.jax_privacy import JaxAudit
 from dpaudit.training.layout import scattered
+from dpaudit.training.participation_draws import drawn
 
 CLIP, CANARIES, DIMENSION = 2.0, 300, 620
 NOISE, STEPS, RATE = 2.26, 20, 0.3

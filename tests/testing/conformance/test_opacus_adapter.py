@@ -12,7 +12,7 @@ from private_runs import CANARIES, NOISE, Eye, attach, private_run
 from dpaudit import Coins
 from dpaudit.errors import ConformanceError
 from dpaudit.testing.conformance_adapter import Trained, check_adapter
-from dpaudit.training.draws import drawn
+from dpaudit.training.participation_draws import drawn
 
 STEPS = 20
 pytestmark = pytest.mark.filterwarnings(

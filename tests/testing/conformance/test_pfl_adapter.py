@@ -14,8 +14,8 @@ from pfl.postprocessor.base import Postprocessor
 from dpaudit import Coins
 from dpaudit.errors import ConformanceError
 from dpaudit.testing.conformance_adapter import Trained, check_adapter
-from dpaudit.training.draws import drawn
 from dpaudit.training.layout import scattered
+from dpaudit.training.participation_draws import drawn
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:To copy construct from a tensor:UserWarning"  # pfl, where it adds noise

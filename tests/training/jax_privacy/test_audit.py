@@ -19,9 +19,9 @@ from dpaudit.game.setting import CanaryInsertion, InsertionPoint, Setting
 from dpaudit.game.text.findings import sentence
 from dpaudit.game.verdict import Verdict
 from dpaudit.testing import fixed_key
-from dpaudit.training.draws import Draws
 from dpaudit.training.jax_privacy import JaxAudit, Records, Sums, canary_loss
 from dpaudit.training.layout import scattered
+from dpaudit.training.participation_draws import Draws
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:optax.global_norm is deprecated:DeprecationWarning"  # used by JAX Privacy

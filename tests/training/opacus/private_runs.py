@@ -13,8 +13,8 @@ from dpaudit import ApproxDP, Design, OneRun
 from dpaudit.game.setting import Setting
 from dpaudit.testing import fixed_key
 from dpaudit.training.opacus import OpacusAudit, with_canaries
+from dpaudit.training.opacus.insertion import canary_layout
 from dpaudit.training.opacus.records import CanaryRecords
-from dpaudit.training.opacus.ways import canary_layout
 
 torch.set_num_threads(1)
 

@@ -23,8 +23,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from dpaudit.game.text.findings import sentence, sentences
-from dpaudit.training.draws import Draws
 from dpaudit.training.opacus import shared_key
+from dpaudit.training.participation_draws import Draws
 
 STEPS = 30
 MODES = {

@@ -31,7 +31,6 @@ from dpaudit.game.setting import CanaryInsertion, InsertionPoint, Setting
 from dpaudit.game.text.findings import sentence
 from dpaudit.testing import fixed_key
 from dpaudit.training.audit import TrainingAudit
-from dpaudit.training.draws import Draws, drawn
 from dpaudit.training.opacus import (
     Canary,
     OpacusAudit,
@@ -39,7 +38,8 @@ from dpaudit.training.opacus import (
     plan_opacus,
     with_canaries,
 )
-from dpaudit.training.opacus.ways import canary_layout
+from dpaudit.training.opacus.insertion import canary_layout
+from dpaudit.training.participation_draws import Draws, drawn
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Secure RNG turned off:UserWarning",

@@ -20,7 +20,7 @@ from dpaudit.game.text.findings import fault_parts
 from dpaudit.training.audit import TrainingAudit
 from dpaudit.training.opacus import Canary, OpacusAudit, with_canaries
 from dpaudit.training.opacus.examples import ExampleInserter, separated
-from dpaudit.training.opacus.frozen import patched
+from dpaudit.training.opacus.isolated_step import patched
 
 # Opacus warns of noise that is not secure, which tests do not need to be.
 pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG turned off:UserWarning")

@@ -20,8 +20,8 @@ from private_runs import UNPROBED, attach
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.findings import Stage, Status
 from dpaudit.game.text.findings import sentence
-from dpaudit.training.opacus.kinds import kinds_of
-from dpaudit.training.opacus.ways import canary_layout
+from dpaudit.training.opacus.insertion import canary_layout
+from dpaudit.training.opacus.parameter_types import kinds_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 

@@ -38,7 +38,6 @@ from dpaudit.privacy.guarantees import Adjacency, GaussianDP, Guarantee
 from dpaudit.training.audit import TrainingAudit, coordinates_needed, per_coordinate
 from dpaudit.training.flower.messages import AuditedStrategy, is_newer
 from dpaudit.training.flower.probing import Mod, probe_clients
-from dpaudit.training.flower.roads import checks_of_users
 from dpaudit.training.flower.rounds import Round, in_turn, open_round, taking_part
 from dpaudit.training.flower.setup import (
     Insertion,
@@ -50,6 +49,7 @@ from dpaudit.training.flower.setup import (
     insertion_setting,
     takes_mean,
 )
+from dpaudit.training.flower.stage_checks import checks_of_users
 from dpaudit.training.guard import Guard
 from dpaudit.training.layout import Arrays, Layout
 from dpaudit.training.probe.report import LEAST, Sensitivity

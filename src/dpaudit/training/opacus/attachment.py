@@ -18,7 +18,7 @@ from typing import TypeAlias, final
 from opacus.optimizers import DPOptimizer
 
 from dpaudit.training.guard import Guard
-from dpaudit.training.opacus.frozen import put, taken
+from dpaudit.training.opacus.isolated_step import put, taken
 
 __all__ = ["Attachment"]
 

@@ -42,8 +42,8 @@ from dpaudit.training.audit import Gather, TrainingAudit
 from dpaudit.training.likelihoods import Sampling
 from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.examples import ExampleReader
-from dpaudit.training.opacus.frozen import Model, patched
-from dpaudit.training.opacus.roads import Roads
+from dpaudit.training.opacus.insertion import Canary, way_of
+from dpaudit.training.opacus.isolated_step import Model, patched
 from dpaudit.training.opacus.setup import (
     Loader,
     accountant_of,
@@ -59,9 +59,9 @@ from dpaudit.training.opacus.setup import (
     reported_epsilon,
     steps_unseen,
 )
+from dpaudit.training.opacus.stage_checks import Roads
 from dpaudit.training.opacus.step_runner import Batch, Step
 from dpaudit.training.opacus.sums import SumInserter
-from dpaudit.training.opacus.ways import Canary, way_of
 from dpaudit.training.probe.report import Sensitivity
 
 __all__ = ["OpacusAudit", "check_free"]

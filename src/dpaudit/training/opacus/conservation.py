@@ -22,7 +22,7 @@ from opacus.optimizers import DPOptimizer
 from dpaudit.accounting.curves import HasHistory
 from dpaudit.game.configuration import StepsAlike
 from dpaudit.game.findings import Finding, Stage, fault, inspected
-from dpaudit.training.opacus.frozen import Model
+from dpaudit.training.opacus.isolated_step import Model
 from dpaudit.training.opacus.sampler import SampledBatches
 from dpaudit.training.opacus.setup import counted_steps
 from dpaudit.training.steps import ConfiguredSteps, accounting_check, accounting_faults

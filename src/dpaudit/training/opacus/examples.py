@@ -42,7 +42,7 @@ from dpaudit.game.findings import (
 )
 from dpaudit.training.audit import TrainingAudit
 from dpaudit.training.opacus.attachment import Attachment
-from dpaudit.training.opacus.frozen import (
+from dpaudit.training.opacus.isolated_step import (
     Model,
     frozen,
     own_attributes,

@@ -15,7 +15,8 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Key
 from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.training.opacus.audit import OpacusAudit, check_free
-from dpaudit.training.opacus.frozen import Model
+from dpaudit.training.opacus.insertion import check_poisson
+from dpaudit.training.opacus.isolated_step import Model
 from dpaudit.training.opacus.records import CanaryRecords
 from dpaudit.training.opacus.setup import (
     Loader,
@@ -24,7 +25,6 @@ from dpaudit.training.opacus.setup import (
     shared_key,
 )
 from dpaudit.training.opacus.step_runner import Step, check_step
-from dpaudit.training.opacus.ways import check_poisson
 
 __all__ = ["audit_opacus", "plan_opacus"]
 

@@ -24,7 +24,7 @@ from torch import nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.training.opacus.frozen import (
+from dpaudit.training.opacus.isolated_step import (
     Frozen,
     Model,
     frozen,

@@ -20,19 +20,19 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.game.findings import Finding, Stage, not_checked
 from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.conservation import Conservation
-from dpaudit.training.opacus.frozen import Model, random_states
+from dpaudit.training.opacus.isolated_step import Model, random_states
 from dpaudit.training.opacus.noise_reader import NoiseReader
 from dpaudit.training.opacus.probe import probe_sensitivity
 from dpaudit.training.opacus.records import some_records
 from dpaudit.training.opacus.sampler import SampledBatches
 from dpaudit.training.opacus.setup import Loader, rank_and_world
+from dpaudit.training.opacus.side_effects import Surroundings
 from dpaudit.training.opacus.step_runner import (
     Batch,
     Step,
     check_step,
     parameter_names,
 )
-from dpaudit.training.opacus.surroundings import Surroundings
 from dpaudit.training.probe.report import Sensitivity, packed, unpacked
 
 __all__ = ["Roads"]

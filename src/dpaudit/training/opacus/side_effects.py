@@ -31,7 +31,7 @@ from dpaudit.game.findings import (
     not_checked,
 )
 from dpaudit.training.opacus.attachment import Attachment
-from dpaudit.training.opacus.frozen import (
+from dpaudit.training.opacus.isolated_step import (
     Model,
     modules_of,
     named_tensors,

@@ -32,9 +32,9 @@ from dpaudit.training.opacus.examples import (
     ExampleReader,
     each_example,
 )
-from dpaudit.training.opacus.frozen import Model
-from dpaudit.training.opacus.kinds import OTHER, kinds_of
+from dpaudit.training.opacus.isolated_step import Model
 from dpaudit.training.opacus.noise_reader import NoiseReader
+from dpaudit.training.opacus.parameter_types import OTHER, kinds_of
 from dpaudit.training.opacus.records import (
     CanaryRecords,
     RecordInserter,

@@ -12,7 +12,7 @@ from typing import Final
 import torch
 from torch import nn
 
-from dpaudit.training.opacus.frozen import Model, network
+from dpaudit.training.opacus.isolated_step import Model, network
 
 __all__ = ["OTHER", "kinds_of"]
 
