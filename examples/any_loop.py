@@ -77,7 +77,7 @@ def train_and_audit(
         batch = rng.random(len(pixels)) < RATE
         real = clipped_sum(weights, pixels[batch], labels[batch]).ravel()
         total = real.copy()
-        total[audit.coordinates] += CLIP * audit.joining()  # canaries in
+        total[audit.coordinates] += CLIP * audit.contributions()  # canaries in
         noisy = total + rng.normal(scale=noise / divide_noise_by * CLIP, size=640)
         audit.observe(  # noisy sums out
             noisy[audit.coordinates] / CLIP, real_sums=real[audit.coordinates] / CLIP

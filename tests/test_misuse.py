@@ -64,7 +64,7 @@ def opened(**changed):
 
 def after_a_step(sums, **more):
     audit = opened()
-    audit.joining()
+    audit.contributions()
     audit.observe(sums)
     return audit.finish(**more)
 

@@ -218,7 +218,7 @@ def sums_run(drawn: torch.dtype, rng: np.random.Generator) -> Outcome:
         grads *= (clip / norms).clamp(max=1.0).bfloat16()
         real = grads.sum(0)
         total = real.clone()
-        total[places] += clip * torch.from_numpy(audit.joining()).bfloat16()
+        total[places] += clip * torch.from_numpy(audit.contributions()).bfloat16()
         added = clip * noise * torch.randn(len(total), dtype=drawn)
         noisy = (total + added).bfloat16()
         audit.observe(

@@ -100,7 +100,7 @@ def level(audits: int, only: str | None = None) -> None:
             )
             added = noise * (inverse @ rng.normal(size=(STEPS, CANARIES)))
             for step in added:
-                audit.observe(audit.joining() + step)
+                audit.observe(audit.contributions() + step)
             refuted += audit.finish(claim=claim).refuted
         low, high = limits(refuted, audits, bonferroni)
         print(
@@ -283,7 +283,7 @@ class _BandMF:
             start = number % BANDS * size
             batch = tuple(part[start : start + size] for part in self.data)
             params, state = step(params, state, batch)
-            joined = beside.joining()
+            joined = beside.contributions()
             sums = np.asarray(state.seen - state.real)
             beside.observe(sums / grad_fn.sensitivity(), joined)
             state = audit.observe(state)

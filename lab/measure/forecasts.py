@@ -103,7 +103,7 @@ def audited(run: Run, *, fault: float, seed: int) -> Result:
     nothing = np.zeros(run.coordinates)
     for _ in range(t.steps):
         noise = t.noise / fault * rng.normal(size=run.coordinates)
-        audit.observe(audit.joining() + noise, real_sums=nothing)
+        audit.observe(audit.contributions() + noise, real_sums=nothing)
     return audit.finish(claim=run.claim())
 
 

@@ -66,7 +66,7 @@ def trained(design: Design, training: Training, *, seed: int) -> Result:
     for _ in range(training.steps):
         real = 0.05 * CLIP * rng.normal(size=DIMENSION)
         total = real.copy()
-        total[audit.coordinates] += CLIP * audit.joining()
+        total[audit.coordinates] += CLIP * audit.contributions()
         noisy = total + CLIP * training.noise * rng.normal(size=DIMENSION)
         audit.observe(
             noisy[audit.coordinates] / CLIP, real_sums=real[audit.coordinates] / CLIP

@@ -40,7 +40,7 @@ def any_loop(rng: np.random.Generator, folder: Path) -> None:
             audit = opened()
             audit.resume(path)
         total = rng.normal(size=80)
-        total[audit.coordinates] += audit.joining()
+        total[audit.coordinates] += audit.contributions()
         audit.observe(total[audit.coordinates])
     result = audit.finish()
     assert Result.from_json(result.to_json()) == result

@@ -51,7 +51,7 @@ def files(tmp_path, monkeypatch):
     registration = Registration(design=DESIGN, commitment=result.commitment)
     Path("design.json").write_text(registration.to_json())
     audit = SumsAudit(design=DESIGN, key=Key(bytes(32)), dimension=60, sample_rate=1.0)
-    audit.observe(audit.joining())
+    audit.observe(audit.contributions())
     result = audit.finish()
     training = replace(result.training, remarks=(HOSTILE,))
     noticed = replace(result, training=training)

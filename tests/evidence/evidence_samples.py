@@ -119,7 +119,7 @@ def training(key: Key = KEY, *, rules: Rules | None = None, noise: float = 0.7):
     rng = np.random.default_rng(3)
     for _ in range(3):
         total = np.zeros(80)
-        total[audit.coordinates] += audit.joining()
+        total[audit.coordinates] += audit.contributions()
         audit.observe((total + noise * rng.normal(size=80))[audit.coordinates])
     curve = PrivacyCurve(
         epsilons=np.array([0.0, 0.5, 1.0]), deltas=np.array([0.2, 1e-3, 1e-6])

@@ -441,7 +441,7 @@ def of_correct_training():
     audit = SumsAudit(design=design, key=KEY, dimension=300, noise=4.0)
     rng = np.random.default_rng(3)
     for _ in range(4):
-        audit.observe(audit.joining() + 4 * rng.normal(size=300))
+        audit.observe(audit.contributions() + 4 * rng.normal(size=300))
     return evidence_of(audit.finish(), key=KEY)
 
 

@@ -180,7 +180,7 @@ def states() -> Iterator[bytes]:
             if step != 2:
                 seen.save(path)
                 yield path.read_bytes()
-            seen.observe(seen.joining() + rng.normal(size=len(seen.coordinates)))
+            seen.observe(seen.contributions() + rng.normal(size=len(seen.coordinates)))
 
 
 def keys() -> Iterator[bytes]:

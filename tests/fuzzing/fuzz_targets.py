@@ -214,7 +214,7 @@ def read_state(data: bytes, folder: Path) -> object:
     design = samples.audit().design
     audit = SumsAudit(design=design, key=KEY, dimension=20, sample_rate=0.5)
     audit.resume(path)
-    audit.observe(audit.joining())
+    audit.observe(audit.contributions())
     return audit.finish()
 
 

@@ -88,7 +88,7 @@ def trained(*, unit="record", faults=(), remarks=(), noise=1.0):
         unit=unit,
         unchecked=("sampling", "gradients", "clipping"),
     )
-    audit.observe(audit.joining())
+    audit.observe(audit.contributions())
     result = audit.finish()
     training = result.training
     coverage = replace(training.coverage, faults=tuple(faults))

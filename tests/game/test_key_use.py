@@ -33,7 +33,7 @@ def opened(design=DESIGN, key=KEY, **options):
 def trained(audit, *, seed=0, steps=3):
     rng = np.random.default_rng(seed)
     for _ in range(steps):
-        audit.observe(audit.joining() + rng.normal(size=CANARIES))
+        audit.observe(audit.contributions() + rng.normal(size=CANARIES))
     return audit
 
 

@@ -52,7 +52,7 @@ def trained():
     audit = SumsAudit(design=design, key=KEY, dimension=200, sample_rate=1.0)
     rng = np.random.default_rng(0)
     for _ in range(20):
-        audit.observe(audit.joining() + 0.1 * rng.normal(size=200))
+        audit.observe(audit.contributions() + 0.1 * rng.normal(size=200))
     return audit.finish(claim=GaussianDP(mu=0.5))
 
 

@@ -82,7 +82,7 @@ def test_training_shows_the_verdict_that_counts():
     key = Key(bytes(32))
     audit = SumsAudit(design=design, key=key, dimension=200, sample_rate=1.0)
     noise = np.random.default_rng(0).normal(size=200)
-    audit.observe(audit.joining() + 0.5 * noise)
+    audit.observe(audit.contributions() + 0.5 * noise)
     trained = audit.finish(claim=GaussianDP(mu=8.0))
     assert trained.design_test.refuted
     assert not trained.refuted

@@ -199,7 +199,7 @@ def test_states_are_the_same_for_every_key_if_the_sums_are(tmp_path):
     for key in KEYS:
         audit, rng = opened(key), np.random.default_rng(0)
         for _ in range(4):
-            audit.joining()
+            audit.contributions()
             audit.observe(rng.normal(size=CANARIES))  # whatever joins
             audit.save(path)
             assert not traces(key, CANARIES, path.read_bytes())
@@ -216,7 +216,7 @@ def opened(key):
 def test_states_of_a_loop_hold_no_trace_unless_the_sums_do(noise, told, tmp_path):
     audit, rng = opened(KEYS[0]), np.random.default_rng(0)
     for step in range(3):
-        audit.observe(audit.joining() + noise * rng.normal(size=CANARIES))
+        audit.observe(audit.contributions() + noise * rng.normal(size=CANARIES))
         audit.save(tmp_path / f"state-{step}.npz")
     states = written(tmp_path).values()
     assert len(states) == 3

@@ -132,7 +132,7 @@ def test_a_ranking_and_a_training_have_sections_too():
     audit = SumsAudit(design=counted, key=KEY, dimension=200, sample_rate=1.0)
     rng = np.random.default_rng(0)
     for _ in range(10):
-        audit.observe(audit.joining() + 0.3 * rng.normal(size=200))
+        audit.observe(audit.contributions() + 0.3 * rng.normal(size=200))
     trained = audit.finish(claim=GaussianDP(mu=0.5))
     assert trained.claim_test.claim.epsilon_at(0.0) == inf
     table = cells(model_card_section(trained))

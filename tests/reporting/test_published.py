@@ -158,7 +158,7 @@ def test_documents_of_any_loop(tmp_path):
     rng = np.random.default_rng(NOISE_SEED)
     for _ in range(4):
         noise = rng.normal(size=CANARIES)
-        audit.observe(audit.joining() + noise, real_sums=np.zeros(CANARIES))
+        audit.observe(audit.contributions() + noise, real_sums=np.zeros(CANARIES))
     audit.save(tmp_path / "state.npz")
     result = audit.finish()
     found = documents(result) | {"state": (tmp_path / "state.npz").read_bytes()}

@@ -38,7 +38,7 @@ def loop(audit, *, noise, steps, seed=0, dimension=DIMENSION):
     background = 0.02 * rng.normal(size=dimension)
     for _ in range(steps):
         total = CLIP * background
-        total[audit.coordinates] += CLIP * audit.joining()
+        total[audit.coordinates] += CLIP * audit.contributions()
         noisy = total + CLIP * noise * rng.normal(size=dimension)
         audit.observe(noisy[audit.coordinates] / CLIP)
 
@@ -201,7 +201,7 @@ def test_a_resumed_loop_gives_the_same_transcript(tmp_path):
 
     def steps(audit, which):
         for step in which:
-            audit.observe(audit.joining() + 2 * noise[step])
+            audit.observe(audit.contributions() + 2 * noise[step])
 
     whole = started()
     steps(whole, range(10))
@@ -222,14 +222,16 @@ def test_a_resumed_loop_gives_the_same_transcript(tmp_path):
 
 def test_what_joins_follows_the_coins():
     audit = started(rate=1.0)
-    np.testing.assert_array_equal(audit.joining(), Coins(key=KEY, count=1000).bits())
+    np.testing.assert_array_equal(
+        audit.contributions(), Coins(key=KEY, count=1000).bits()
+    )
 
 
 def test_a_sum_without_canaries_is_refused():
     audit = started()
     with pytest.raises(VoidAuditError, match=r"joining\(\) was not asked"):
         audit.observe(np.zeros(1000))
-    audit.joining()
+    audit.contributions()
     audit.observe(np.zeros(1000))
     with pytest.raises(VoidAuditError, match=r"joining\(\) was not asked"):
         audit.observe(np.zeros(1000))

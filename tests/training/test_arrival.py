@@ -40,7 +40,7 @@ def audited(step, *, seed=0, real_sums=True, canaries=N, claim=CLAIM):
     for _ in range(STEPS):
         real = 0.3 * rng.normal(size=canaries) + 0.1
         noise = NOISE * rng.normal(size=canaries)
-        noisy, known = step(audit.joining(), real, noise)
+        noisy, known = step(audit.contributions(), real, noise)
         audit.observe(noisy, **({"real_sums": known} if real_sums else {}))
     return audit.finish()
 
@@ -209,7 +209,7 @@ def test_a_resumed_audit_has_the_slope_of_one_that_went_through(tmp_path):
 
     def go(audit, steps, rng):
         for _ in range(steps):
-            audit.observe(audit.joining() + NOISE * rng.normal(size=N))
+            audit.observe(audit.contributions() + NOISE * rng.normal(size=N))
 
     def started():
         return SumsAudit(design=design, key=KEY, dimension=N, sample_rate=0.2)

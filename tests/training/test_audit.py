@@ -11,7 +11,7 @@ from dpaudit.game.setting import Setting
 from dpaudit.testing import fixed_key
 from dpaudit.training.arrival import Arrivals
 from dpaudit.training.audit import TrainingAudit, coordinates_needed
-from dpaudit.training.participation_draws import Draws
+from dpaudit.training.participation_draws import ParticipationDraws
 
 KEY = fixed_key(bytes(range(32)))
 CLAIM = ApproxDP(epsilon=1.0, delta=1e-5)
@@ -32,7 +32,7 @@ def opened(design=DESIGN, **options):
 def trained(audit, steps=10):
     """Show the audit noisy sums of steps that always have the same noise."""
     for _ in range(steps):
-        joined = audit.joining()
+        joined = audit.contributions()
         rng = np.random.default_rng(audit.reading.steps)
         audit.observe(joined + 0.5 * rng.normal(size=len(joined)), joined)
     return audit
@@ -62,7 +62,9 @@ def test_no_coin_can_be_reached_from_what_the_guesser_keeps():
         if id(thing) in reached or isinstance(thing, type):
             continue
         reached.add(id(thing))
-        assert not isinstance(thing, Key | Coins | Draws | Arrivals | TrainingAudit)
+        assert not isinstance(
+            thing, Key | Coins | ParticipationDraws | Arrivals | TrainingAudit
+        )
         todo += gc.get_referents(thing)
     assert len(reached) > 10
 
@@ -107,7 +109,7 @@ def test_guesses_are_about_the_coordinates_that_are_read():
     own = np.arange(100, 300)
     audit = opened(own=own)
     for step in range(10):
-        joined = audit.draws.joining(step)[own]
+        joined = audit.draws.contributions(step)[own]
         rng = np.random.default_rng(step)
         audit.observe(joined + 0.05 * rng.normal(size=200), joined)
     transcript = finished(audit, gather=lambda part: part).transcript

@@ -9,7 +9,7 @@ from scipy import stats
 from dpaudit import Coins, Key
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.errors import InvalidInputError
-from dpaudit.training.participation_draws import Draws, drawn
+from dpaudit.training.participation_draws import ParticipationDraws, drawn
 
 KEY = Key(bytes(range(32)))
 
@@ -43,7 +43,7 @@ def test_many_canaries_are_drawn_at_the_rate(rate):
 
 
 def test_joining_counts_the_included_ones_that_are_drawn():
-    draws = Draws(key=KEY, canaries=60, per_coordinate=4, sample_rate=0.4)
+    draws = ParticipationDraws(key=KEY, canaries=60, per_coordinate=4, sample_rate=0.4)
     bits = Coins(key=KEY, count=60).bits()
     for step in range(5):
         who = set(drawn(KEY, step, canaries=60, sample_rate=0.4).tolist())
@@ -51,7 +51,7 @@ def test_joining_counts_the_included_ones_that_are_drawn():
             sum(int(bits[i]) for i in range(4 * c, 4 * c + 4) if i in who)
             for c in range(15)
         ]
-        assert draws.joining(step).tolist() == by_hand
+        assert draws.contributions(step).tolist() == by_hand
 
 
 def test_draws_do_not_depend_on_the_coins_or_on_earlier_steps():
@@ -68,12 +68,12 @@ def test_draws_do_not_depend_on_the_coins_or_on_earlier_steps():
 @pytest.mark.parametrize("rate", [0.0, -0.1, 1.1, float("nan")])
 def test_a_rate_that_is_none_is_refused(rate):
     with pytest.raises(InvalidInputError, match=r"sample_rate must be in \(0, 1\]"):
-        Draws(key=KEY, canaries=4, per_coordinate=1, sample_rate=rate)
+        ParticipationDraws(key=KEY, canaries=4, per_coordinate=1, sample_rate=rate)
 
 
 def test_canaries_join_in_their_turns_only():
     participation = Participation(every=3, cohorts=2, first=1)
-    draws = Draws(
+    draws = ParticipationDraws(
         key=KEY,
         canaries=12,
         per_coordinate=2,
@@ -84,31 +84,31 @@ def test_canaries_join_in_their_turns_only():
     for step in range(8):
         cohort = {1: 0, 2: 1, 4: 0, 5: 1, 7: 0}.get(step)
         by_hand = [inside[c] if c % 2 == cohort else 0 for c in range(6)]
-        assert draws.joining(step).tolist() == by_hand
+        assert draws.contributions(step).tolist() == by_hand
 
 
 def test_nobody_joins_more_often_than_a_cap_allows():
-    capped = Draws(
+    capped = ParticipationDraws(
         key=KEY,
         canaries=50,
         per_coordinate=1,
         sample_rate=0.4,
         participation=Participation(most=2),
     )
-    free = Draws(key=KEY, canaries=50, per_coordinate=1, sample_rate=0.4)
+    free = ParticipationDraws(key=KEY, canaries=50, per_coordinate=1, sample_rate=0.4)
     used = np.zeros(50, int)
     for step in range(12):
-        now = free.joining(step) * (used < 2)
-        assert capped.joining(step).tolist() == now.tolist()
+        now = free.contributions(step) * (used < 2)
+        assert capped.contributions(step).tolist() == now.tolist()
         used += now
     assert used.max() == 2
     # A resumed run asks for a late step first, and for earlier ones again.
-    again = Draws(
+    again = ParticipationDraws(
         key=KEY,
         canaries=50,
         per_coordinate=1,
         sample_rate=0.4,
         participation=Participation(most=2),
     )
-    late = [again.joining(11).tolist(), again.joining(3).tolist()]
-    assert late == [capped.joining(11).tolist(), capped.joining(3).tolist()]
+    late = [again.contributions(11).tolist(), again.contributions(3).tolist()]
+    assert late == [capped.contributions(11).tolist(), capped.contributions(3).tolist()]

@@ -41,7 +41,7 @@ def result_of(step, *, steps=STEPS):
     for _ in range(steps):
         real = 0.3 * rng.normal(size=N) + 0.1
         noise = NOISE * rng.normal(size=N)
-        noisy, known = step(audit.joining(), real, noise)
+        noisy, known = step(audit.contributions(), real, noise)
         audit.observe(noisy, real_sums=known)
     return audit.finish()
 

@@ -53,7 +53,7 @@ def run(audit, *, divide_by=1.0, rows=ROWS, seed=0, steps=range(STEPS)):
     real = 0.1 * rng.normal(size=(STEPS, CANARIES))
     for step in steps:
         told = {"real_sums": real[step]} if audit._real_sums else {}
-        audit.observe(audit.joining() + noise[step] + real[step], **told)
+        audit.observe(audit.contributions() + noise[step] + real[step], **told)
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.5])
@@ -160,9 +160,9 @@ def test_users_are_called_users():
 def test_a_step_more_than_the_strategy_has_is_refused():
     audit = opened(strategy=Matrix(rows=np.eye(3)), participation=Participation(most=2))
     for _ in range(3):
-        audit.joining()
+        audit.contributions()
         audit.observe(np.zeros(CANARIES))
-    audit.joining()
+    audit.contributions()
     with pytest.raises(VoidAuditError, match="strategy is for 3 steps"):
         audit.observe(np.zeros(CANARIES))
 

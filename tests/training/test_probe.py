@@ -342,7 +342,7 @@ def audit():
 def trained(running, steps=30):
     rng = np.random.default_rng(3)
     for _ in range(steps):
-        joined = running.joining()
+        joined = running.contributions()
         noisy = joined + rng.normal(size=WIDE)
         running.observe(noisy, real_sums=np.zeros(WIDE))
     return running.finish()

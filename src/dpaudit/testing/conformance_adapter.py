@@ -57,8 +57,8 @@ class Trained:
 
     Attributes:
         result: What the adapter's audit returned.
-        joined: What ``joining()`` returned: how many included canaries join at each of
-            the audit's coordinates, in their order; a row for each step.
+        joined: What ``contributions()`` returned: how many included canaries join at
+            each of the audit's coordinates, in their order; a row for each step.
         seen: What the audit was shown there: the noisy sum over the clipping norm, less
             the real records' part if that is told; of the same shape.
     """

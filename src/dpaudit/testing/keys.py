@@ -22,6 +22,6 @@ def fixed_key(secret: bytes = bytes(32)) -> Key:
         >>> design = Design(canaries=9, rules=rules, claim=claim)
         >>> for _ in range(2):
         ...     audit = SumsAudit(design=design, key=fixed_key(), dimension=9)
-        ...     audit.observe(audit.joining())
+        ...     audit.observe(audit.contributions())
     """
     return Key(secret, reusable=True)

@@ -92,7 +92,7 @@ class SumsAudit:
         >>> rng = np.random.default_rng(0)
         >>> for _ in range(50):  # clipping norm 2, noise multiplier 0.5
         ...     total = np.zeros(500)  # of the clipped gradients of real records
-        ...     total[audit.coordinates] += 2.0 * audit.joining()
+        ...     total[audit.coordinates] += 2.0 * audit.contributions()
         ...     noisy = total + 2.0 * 0.5 * rng.normal(size=500)
         ...     audit.observe(noisy[audit.coordinates] / 2.0)
         >>> audit.finish().refuted
@@ -150,13 +150,13 @@ class SumsAudit:
         """How many steps were observed."""
         return self._audit.reading.steps
 
-    def joining(self) -> NDArray[np.int64]:
+    def contributions(self) -> NDArray[np.int64]:
         """Return how many included canaries join the coming step at each coordinate.
 
         Secret: add the clipping norm times this to the sum, before noise, and keep it
         from whatever reads the noisy sums.
         """
-        self._joined = self._audit.joining()
+        self._joined = self._audit.contributions()
         return self._joined.copy()
 
     def observe(
@@ -176,8 +176,9 @@ class SumsAudit:
             )
         if self._joined is None:
             raise VoidAuditError(
-                "a noisy sum was handed over, but joining() was not asked for what to "
-                "put into it; add the clipping norm times joining() before the noise"
+                "a noisy sum was handed over, but contributions() was not asked for "
+                "what to put into it; add the clipping norm times contributions() "
+                "before the noise"
             )
         noisy = _numbers("noisy_sums", noisy_sums)
         real = np.zeros(1) if real_sums is None else _numbers("real_sums", real_sums)

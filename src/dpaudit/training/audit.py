@@ -54,10 +54,10 @@ from dpaudit.training.arrival import Arrivals
 from dpaudit.training.guard import Guard
 from dpaudit.training.likelihoods import Sampling, SumsReading
 from dpaudit.training.noise import Found, NoiseWatch
-from dpaudit.training.participation_draws import Draws
+from dpaudit.training.participation_draws import ParticipationDraws
 from dpaudit.training.probe.report import Sensitivity, packed, unpacked
 from dpaudit.training.result import (
-    Played,
+    GuessedGame,
     check_rules,
     conclude_training,
     guess,
@@ -153,7 +153,7 @@ class TrainingAudit:
         ... )
         >>> rng = np.random.default_rng(0)
         >>> for _ in range(50):  # noise multiplier 0.5
-        ...     joined = audit.joining()
+        ...     joined = audit.contributions()
         ...     audit.observe(joined + 0.5 * rng.normal(size=500), joined)
         >>> audit.finish().refuted
         True
@@ -183,7 +183,7 @@ class TrainingAudit:
         check_rules(design)
         self.guard = Guard()
         self._observed: list[Finding] = []
-        self.draws = Draws(
+        self.draws = ParticipationDraws(
             key=key,
             canaries=design.canaries,
             per_coordinate=size,
@@ -225,12 +225,12 @@ class TrainingAudit:
             NoiseWatch(places, names, key, strategy, types=kinds) if names else None
         )
 
-    def joining(self) -> NDArray[np.int64]:
+    def contributions(self) -> NDArray[np.int64]:
         """Return how many included canaries join the coming step at each coordinate.
 
         Secret, as the draws are.
         """
-        return self.draws.joining(self.reading.steps)
+        return self.draws.contributions(self.reading.steps)
 
     def observe(
         self,
@@ -449,7 +449,7 @@ class TrainingAudit:
             reported=reported,
         )
 
-    def _guess_together(self, gather: Gather) -> Played:
+    def _guess_together(self, gather: Gather) -> GuessedGame:
         """Guess the surest canaries of all ranks; each hands over its own surest."""
         size = per_coordinate(self.design)
         odds = canary_log_odds(self.reading.log_likelihood())

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError, VoidAuditError
 
-__all__ = ["Arrays", "Layout", "Part", "scattered"]
+__all__ = ["ArrayCoordinates", "Arrays", "Layout", "scattered"]
 
 Arrays: TypeAlias = Sequence[NDArray[Any]]
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Part:
+class ArrayCoordinates:
     """The canary coordinates that lie in one array.
 
     Attributes:
@@ -91,7 +91,7 @@ class Layout:
         array([1., 1., 1., 1., 7.])
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[ArrayCoordinates, ...]
     coordinates: int
     shapes: tuple[tuple[int, ...], ...]
     dimension: int
@@ -135,7 +135,7 @@ class Layout:
         owner = np.searchsorted(ends, numbers, side="right")
         offset = numbers - (ends - sizes)[owner]
         parts = tuple(
-            Part(
+            ArrayCoordinates(
                 array=int(i),
                 which=np.flatnonzero(owner == i),
                 offsets=offset[owner == i],
@@ -163,7 +163,7 @@ class Layout:
         shares = _shares(sizes, coordinates)
         ends = np.cumsum(shares)
         parts = tuple(
-            Part(
+            ArrayCoordinates(
                 array=i,
                 which=np.arange(ends[i] - shares[i], ends[i]),
                 offsets=scattered(sizes[i], int(shares[i]), seed=seed + i),
@@ -200,7 +200,7 @@ class Layout:
                 f"entries each, but there are {len(roomy)}; use fewer canaries"
             )
         parts = tuple(
-            Part(
+            ArrayCoordinates(
                 array=i,
                 which=np.arange(coordinates),
                 offsets=scattered(sizes[i], coordinates, seed=seed + turn),

@@ -29,8 +29,8 @@ from dpaudit.game.coins import Key
 from dpaudit.game.findings import Finding, Stage, inspected, not_checked
 from dpaudit.training import noise_faults
 from dpaudit.training.noise_faults import (
-    Pairs,
-    Seen,
+    AlikeRows,
+    NoiseSeen,
     Steps,
     add_row,
     detectable_step,
@@ -192,7 +192,7 @@ class NoiseWatch:
 
     def _seen(
         self, accounted: NDArray[np.float64] | None = None
-    ) -> tuple[Seen, dict[str, int]]:
+    ) -> tuple[NoiseSeen, dict[str, int]]:
         """Return what was seen, and how many steps were passed over."""
         table = np.frombuffer(self._steps).reshape(-1, _OF_A_STEP)
         *squares, stated = table.T
@@ -218,7 +218,7 @@ class NoiseWatch:
             "without": int((numbers & (level == 0)).sum()),
             "not_finite": int((~numbers).sum()),
         }
-        return Seen(
+        return NoiseSeen(
             names=self._names,
             groups=self._groups,
             totals=totals,
@@ -312,7 +312,7 @@ def _spread(count: int, most: int) -> NDArray[np.int64]:
     return np.linspace(0, count - 1, min(count, most)).astype(np.int64)
 
 
-def _scale_check(seen: Seen, passed: dict[str, int]) -> Finding:
+def _scale_check(seen: NoiseSeen, passed: dict[str, int]) -> Finding:
     values = seen.used * len(seen.groups)
     ratio, rounded = (
         sqrt(float(part.sum()) / values)
@@ -330,7 +330,7 @@ def _scale_check(seen: Seen, passed: dict[str, int]) -> Finding:
     )
 
 
-def _coarse(seen: Seen, checks: Findings) -> Findings:
+def _coarse(seen: NoiseSeen, checks: Findings) -> Findings:
     """Return checks as not made if rounding hides the noise."""
     share = sqrt(float(seen.steps.rounding.mean()) / len(seen.groups))
     if share < _TOO_COARSE:
@@ -341,7 +341,9 @@ def _coarse(seen: Seen, checks: Findings) -> Findings:
     )
 
 
-def _independence_check(seen: Seen, steps: Pairs, coordinates: Pairs) -> Finding:
+def _independence_check(
+    seen: NoiseSeen, steps: AlikeRows, coordinates: AlikeRows
+) -> Finding:
     if not (steps.places or coordinates.places):
         return not_checked(Stage.NOISE_INDEPENDENCE, "noise.too_few")
     return inspected(

@@ -41,8 +41,8 @@ from scipy import special
 from dpaudit.game.findings import BUDGET, Finding, Stage, fault, noted
 
 __all__ = [
-    "Pairs",
-    "Seen",
+    "AlikeRows",
+    "NoiseSeen",
     "Steps",
     "add_row",
     "compared",
@@ -83,7 +83,7 @@ class Steps:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
+class NoiseSeen:
     """All that was seen, by all ranks."""
 
     names: tuple[str, ...]  # of parameters
@@ -97,7 +97,7 @@ class Seen:
     used: int  # steps with noise
     steps: Steps
 
-    def without(self, steps: _Places) -> "Seen":
+    def without(self, steps: _Places) -> "NoiseSeen":
         """Return the same without some steps: sums are of what was kept, then."""
         kept = ~np.isin(self.numbers, steps)
         return replace(
@@ -338,7 +338,7 @@ def _step_comparisons(steps: Steps) -> int:
     return len(steps.numbers) * (2 if steps.correlated else 1)
 
 
-def _odd_steps(seen: Seen) -> NDArray[np.bool_]:
+def _odd_steps(seen: NoiseSeen) -> NDArray[np.bool_]:
     """Return which steps have another scale than was stated, and than the others."""
     steps, places = seen.steps, len(seen.groups)
     common = float(steps.squares.mean()) / places
@@ -355,7 +355,7 @@ def _odd_steps(seen: Seen) -> NDArray[np.bool_]:
     return odd
 
 
-def detectable_step(seen: Seen) -> float:
+def detectable_step(seen: NoiseSeen) -> float:
     """Return the scale below which a single step is a fault, 9 times of 10.
 
     0 if a step without any noise is none: of so few coordinates, in such precision.
@@ -401,7 +401,7 @@ def _shape(totals: _Floats) -> _Findings:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pairs:
+class AlikeRows:
     """How alike the rows of a matrix are, two by two."""
 
     first: _Places  # for each row the first that it equals, often itself
@@ -422,7 +422,7 @@ class Pairs:
         return np.asarray(self.first == np.arange(len(self.first)))
 
 
-def _compare(rows: NDArray[Any], places: int, slack: _Values = 0.0) -> Pairs:
+def _compare(rows: NDArray[Any], places: int, slack: _Values = 0.0) -> AlikeRows:
     """Return how alike rows are, if there are two of three places that are not 0.
 
     Args:
@@ -434,7 +434,7 @@ def _compare(rows: NDArray[Any], places: int, slack: _Values = 0.0) -> Pairs:
     lengths = np.sqrt(np.square(rows, dtype=np.float64).sum(1))
     used, first, pair = np.flatnonzero(lengths), np.arange(len(rows)), np.array([1, 0])
     if len(used) < 2 or places < 3:
-        return Pairs(first=first, pair=pair)
+        return AlikeRows(first=first, pair=pair)
     units = (rows[used] / lengths[used, None]).astype(np.float32)
     count = len(used) * (len(used) - 1) // 2
     rest = special.betaincinv((places - 1) / 2, 0.5, BUDGET / _KINDS / count)
@@ -458,7 +458,7 @@ def _compare(rows: NDArray[Any], places: int, slack: _Values = 0.0) -> Pairs:
         again = np.flatnonzero(same.any(1))
         first[used[start + again]] = used[same[again].argmax(1)]
     chance = cosine_chance(max(sure, 0.0), places)
-    return Pairs(
+    return AlikeRows(
         places=places,
         pair=used[pair],
         cosine=cosine,
@@ -471,7 +471,9 @@ def _compare(rows: NDArray[Any], places: int, slack: _Values = 0.0) -> Pairs:
 _Slack: TypeAlias = tuple[_Values, _Values]  # of rows and of columns
 
 
-def compared(rows: NDArray[Any], slack: _Slack = (0.0, 0.0)) -> tuple[Pairs, Pairs]:
+def compared(
+    rows: NDArray[Any], slack: _Slack = (0.0, 0.0)
+) -> tuple[AlikeRows, AlikeRows]:
     """Return how alike steps are, and how alike coordinates, if not all zero."""
     return (
         _compare(rows, int(rows.any(0).sum()), slack[0]),
@@ -479,7 +481,7 @@ def compared(rows: NDArray[Any], slack: _Slack = (0.0, 0.0)) -> tuple[Pairs, Pai
     )
 
 
-def _centred(rows: NDArray[Any], slack: _Slack) -> tuple[Pairs, Pairs]:
+def _centred(rows: NDArray[Any], slack: _Slack) -> tuple[AlikeRows, AlikeRows]:
     """Return the same without what is constant at each coordinate.
 
     Coordinates then have a place less. Steps have cosines of -1 / (steps - 1) on
@@ -501,7 +503,9 @@ def _evened(rows: NDArray[Any]) -> NDArray[Any]:
 # Which fault explains which, and what is said of it.
 
 
-def found(seen: Seen, steps: Pairs, coordinates: Pairs) -> tuple[_Findings, _Findings]:
+def found(
+    seen: NoiseSeen, steps: AlikeRows, coordinates: AlikeRows
+) -> tuple[_Findings, _Findings]:
     """Return what is wrong, and remarks; nothing if all nine tests of all pass."""
     groups, totals = seen.groups, seen.totals
     at_each = np.arange(len(groups))
@@ -527,7 +531,7 @@ def found(seen: Seen, steps: Pairs, coordinates: Pairs) -> tuple[_Findings, _Fin
     return _of_steps(seen, by_step) if by_step.any() else (_shape(totals), ())
 
 
-def _explained(seen: Seen, whole: Steps | None) -> tuple[_Findings, _Findings]:
+def _explained(seen: NoiseSeen, whole: Steps | None) -> tuple[_Findings, _Findings]:
     """Return what is wrong with steps that do not differ in scale, and remarks."""
     groups, totals = seen.groups, seen.totals
     at_each = np.arange(len(groups))
@@ -579,7 +583,7 @@ def _explained(seen: Seen, whole: Steps | None) -> tuple[_Findings, _Findings]:
     return told or _shape(totals), remarks
 
 
-def _of_steps(seen: Seen, odd: NDArray[np.bool_]) -> tuple[_Findings, _Findings]:
+def _of_steps(seen: NoiseSeen, odd: NDArray[np.bool_]) -> tuple[_Findings, _Findings]:
     """Tell of steps with less noise than stated; remark on those with more."""
     steps, places = seen.steps, len(seen.groups)
     chances = _step_chances(steps, places)
@@ -614,13 +618,15 @@ def _of_steps(seen: Seen, odd: NDArray[np.bool_]) -> tuple[_Findings, _Findings]
     return faults, remarks
 
 
-def _taken(seen: Seen, rows: _Places, columns: _Places) -> tuple[NDArray[Any], _Slack]:
+def _taken(
+    seen: NoiseSeen, rows: _Places, columns: _Places
+) -> tuple[NDArray[Any], _Slack]:
     """Return some steps at some coordinates, and their slack."""
     by_row, by_column = seen.slack
     return seen.rows[np.ix_(rows, columns)], (by_row[rows], by_column[columns])
 
 
-def _repeated(seen: Seen) -> tuple[_Findings, _Places, _Places]:
+def _repeated(seen: NoiseSeen) -> tuple[_Findings, _Places, _Places]:
     """Tell of equal steps and equal coordinates; return one of each of them.
 
     First of the side that shrinks more. Coordinates that stay are not alike for it.
@@ -641,7 +647,7 @@ def _repeated(seen: Seen) -> tuple[_Findings, _Places, _Places]:
 
 
 def _repeated_steps(
-    seen: Seen, pairs: Pairs, left: NDArray[Any], numbers: _Places
+    seen: NoiseSeen, pairs: AlikeRows, left: NDArray[Any], numbers: _Places
 ) -> Finding:
     """Tell of equal or opposite steps, and of the cause that their lags point to."""
     again = np.flatnonzero(~pairs.kept)
@@ -674,7 +680,9 @@ def _repeated_steps(
     )
 
 
-def _repeated_coordinates(seen: Seen, pairs: Pairs, groups: _Places) -> _Findings:
+def _repeated_coordinates(
+    seen: NoiseSeen, pairs: AlikeRows, groups: _Places
+) -> _Findings:
     """Tell of coordinates that are equal, within parameters and across them."""
     again = np.flatnonzero(~pairs.kept)
     one, two = groups[again], groups[pairs.first[again]]
@@ -694,7 +702,7 @@ def _repeated_coordinates(seen: Seen, pairs: Pairs, groups: _Places) -> _Finding
 
 
 def _alike(
-    code: str, pairs: Pairs, subject: tuple[str, ...] = (), **steps: np.int64
+    code: str, pairs: AlikeRows, subject: tuple[str, ...] = (), **steps: np.int64
 ) -> _Findings:
     cosine, places, chance = pairs.cosine, pairs.places, pairs.chance
     return (
@@ -704,7 +712,7 @@ def _alike(
     )
 
 
-def _constant(seen: Seen, means: _Tested, groups: _Places) -> _Findings:
+def _constant(seen: NoiseSeen, means: _Tested, groups: _Places) -> _Findings:
     """Tell of means that are not 0, if there are any."""
     if not means.wrong.any():
         return ()
@@ -719,7 +727,7 @@ def _constant(seen: Seen, means: _Tested, groups: _Places) -> _Findings:
     )
 
 
-def _wrong_scale(seen: Seen, scales: _Tested, off: NDArray[np.bool_]) -> Finding:
+def _wrong_scale(seen: NoiseSeen, scales: _Tested, off: NDArray[np.bool_]) -> Finding:
     ratios, stated = scales.values[off], seen.multiplier
     least, most, every = ratios.min(), ratios.max(), bool(off.all())
     cause = "apart"
@@ -746,7 +754,7 @@ def _wrong_scale(seen: Seen, scales: _Tested, off: NDArray[np.bool_]) -> Finding
     )
 
 
-def _more_noise(seen: Seen, scales: _Tested, off: NDArray[np.bool_]) -> Finding:
+def _more_noise(seen: NoiseSeen, scales: _Tested, off: NDArray[np.bool_]) -> Finding:
     named, every = _names(seen, scales.which[off]), bool(off.all())
     return noted("noise.more", named, everywhere=every, **_together(scales, off))
 
@@ -758,5 +766,5 @@ def _together(scales: _Tested, off: NDArray[np.bool_]) -> dict[str, float]:
     return {"ratio": ratio, "error": ratio / sqrt(2 * sizes.sum())}
 
 
-def _names(seen: Seen, groups: Iterable[int]) -> tuple[str, ...]:
+def _names(seen: NoiseSeen, groups: Iterable[int]) -> tuple[str, ...]:
     return tuple(seen.names[each] for each in sorted(set(groups)))

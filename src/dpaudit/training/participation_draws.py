@@ -17,11 +17,11 @@ from dpaudit.dpsgd.participation import Participation
 from dpaudit.errors import VoidAuditError
 from dpaudit.game.coins import Coins, Key
 
-__all__ = ["Draws", "drawn"]
+__all__ = ["ParticipationDraws", "drawn"]
 
 
 @final
-class Draws:
+class ParticipationDraws:
     """Knows the coins and who joins: the secret part of an audit.
 
     Args:
@@ -32,12 +32,12 @@ class Draws:
         participation: Whose turn it is; everybody's if left out.
 
     Example:
-        >>> draws = Draws(
+        >>> draws = ParticipationDraws(
         ...     key=Key(bytes(32)), canaries=8, per_coordinate=2, sample_rate=1.0
         ... )
         >>> draws.included
         array([ True, False,  True, False, False, False,  True, False])
-        >>> draws.joining(step=0)
+        >>> draws.contributions(step=0)
         array([1, 1, 0, 1])
     """
 
@@ -70,7 +70,7 @@ class Draws:
         who = self.present(step)
         return np.asarray(who[self.included[who]] // self._per_coordinate)
 
-    def joining(self, step: int) -> NDArray[np.int64]:
+    def contributions(self, step: int) -> NDArray[np.int64]:
         """Return how many included canaries join a step at each coordinate."""
         coordinates = self._canaries // self._per_coordinate
         return np.bincount(self.joined(step), minlength=coordinates)

@@ -53,7 +53,7 @@ from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.training.likelihoods import SumsReading
 
 __all__ = [
-    "Played",
+    "GuessedGame",
     "check_rules",
     "conclude_training",
     "detected_as_run",
@@ -73,7 +73,7 @@ def check_rules(design: Design) -> None:
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
+class GuessedGame:
     """A game that was played.
 
     Attributes:
@@ -112,7 +112,7 @@ class Played:
         )
 
 
-def guess(referee: Referee, log_likelihood: NDArray[np.float64]) -> Played:
+def guess(referee: Referee, log_likelihood: NDArray[np.float64]) -> GuessedGame:
     """Guess by the referee's rules, and return the game."""
     rules, odds = referee.design.rules, canary_log_odds(log_likelihood)
     match rules:
@@ -125,7 +125,7 @@ def guess(referee: Referee, log_likelihood: NDArray[np.float64]) -> Played:
             drive(referee, guesser.play(log_likelihood))
             transcript = referee.close()
             surety = transcript.stake[transcript.guess != 0]
-            played = Played(transcript=transcript, scores=None, surety=surety)
+            played = GuessedGame(transcript=transcript, scores=None, surety=surety)
         case _:
             raise _unplayable(referee.design)
     return replace(played, scores=referee.summary(odds))
@@ -133,7 +133,7 @@ def guess(referee: Referee, log_likelihood: NDArray[np.float64]) -> Played:
 
 def guess_among(
     referee: Referee, index: NDArray[np.int64], odds: NDArray[np.float64]
-) -> Played:
+) -> GuessedGame:
     """Guess the surest of some canaries at once, and return the game.
 
     Args:
@@ -143,7 +143,9 @@ def guess_among(
     """
     best, what = most_likely(odds, guesses=referee.design.guesses)
     referee.submit(index[best], what)
-    return Played(transcript=referee.close(), scores=None, surety=np.abs(odds[best]))
+    return GuessedGame(
+        transcript=referee.close(), scores=None, surety=np.abs(odds[best])
+    )
 
 
 def _unplayable(design: Design) -> InvalidInputError:
@@ -163,7 +165,7 @@ class _Seen:
 
 
 def conclude_training(  # noqa: PLR0913 (all that an audit of training gathers)
-    played: Played,
+    played: GuessedGame,
     *,
     reading: SumsReading,
     signal: SignalRecovery | None,

@@ -94,7 +94,7 @@ def trained(*, noise, claim):
     rng = np.random.default_rng(4)
     for _ in range(30):
         total = np.zeros(500)
-        total[audit.coordinates] += audit.joining()
+        total[audit.coordinates] += audit.contributions()
         audit.observe((total + noise * rng.normal(size=500))[audit.coordinates])
     return audit.finish(claim=claim)
 

@@ -41,7 +41,7 @@ class Loop:
         rng = np.random.default_rng(int.from_bytes(key.secret[:4]))
         joined, seen = [], []
         for _ in range(STEPS):
-            inside = audit.joining()
+            inside = audit.contributions()
             if self.fault == "everybody joins":
                 inside = inside + 1
             noisy = inside + noise * rng.normal(size=COORDINATES)
@@ -159,7 +159,7 @@ class KnownRecords:
         rng = np.random.default_rng(int.from_bytes(key.secret[:4]))
         joined, seen = [], []
         for _ in range(STEPS):
-            inside = audit.joining()
+            inside = audit.contributions()
             real = self.real * rng.normal(size=COORDINATES)
             noisy = real + inside + noise * rng.normal(size=COORDINATES)
             audit.observe(

@@ -266,7 +266,7 @@ def test_an_accountant_needs_nodes():
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"way": "replies"}, "way must be Replies"),
+        ({"insertion": "replies"}, "insertion must be Replies"),
         ({"examples": 0}, "examples"),
         ({"model": [np.arange(5)]}, "floats"),
         ({"model": np.zeros(5)}, "ArrayRecord"),

@@ -21,7 +21,7 @@ from dpaudit.game.verdict import Verdict
 from dpaudit.testing import fixed_key
 from dpaudit.training.jax_privacy import JaxAudit, Records, Sums, canary_loss
 from dpaudit.training.layout import scattered
-from dpaudit.training.participation_draws import Draws
+from dpaudit.training.participation_draws import ParticipationDraws
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:optax.global_norm is deprecated:DeprecationWarning"  # used by JAX Privacy
@@ -130,10 +130,10 @@ def test_the_noisy_value_rises_by_the_clipping_norm(clip, normalize_by, dtype, s
         layout_seed=4,
     )
     _, sums = train(audit, grad_fn, privatizer, params=params)
-    draws = Draws(
+    draws = ParticipationDraws(
         key=KEY, canaries=CANARIES * size, per_coordinate=size, sample_rate=RATE
     )
-    joined = np.array([draws.joining(step) for step in range(STEPS)])
+    joined = np.array([draws.contributions(step) for step in range(STEPS)])
     seen = sums[:, scattered(4 + 1200 + 240, CANARIES, seed=4)]
     check_slope(joined, seen, norm=clip / normalize_by)
     first = str(audit.finish()).splitlines()[0]
@@ -261,7 +261,9 @@ def test_compiled_or_not_the_noise_is_that_of_the_plain_privatizer():
     audit, plain = attach()
     wrapped = audit.wrap(plain)
     state, own = wrapped.init(PARAMS), plain.init(PARAMS)
-    draws = Draws(key=KEY, canaries=CANARIES, per_coordinate=1, sample_rate=RATE)
+    draws = ParticipationDraws(
+        key=KEY, canaries=CANARIES, per_coordinate=1, sample_rate=RATE
+    )
     places = scattered(621, CANARIES, seed=0)
     for step in range(4):
         update = (
@@ -271,7 +273,7 @@ def test_compiled_or_not_the_noise_is_that_of_the_plain_privatizer():
         expected, own = plain.update(PARAMS, own)
         added = np.concatenate([np.ravel(noisy[k] - expected[k]) for k in "bsw"])
         joined = np.zeros(621)
-        joined[places] = 2.0 * draws.joining(step)
+        joined[places] = 2.0 * draws.contributions(step)
         np.testing.assert_allclose(added, joined, atol=1e-5)
         assert joined.any()
         state = audit.observe(state)
@@ -399,7 +401,7 @@ def test_no_coin_can_be_reached_from_what_the_guesser_holds():
         if id(thing) in reached or isinstance(thing, type):
             continue
         reached.add(id(thing))
-        assert not isinstance(thing, Key | Coins | Draws)
+        assert not isinstance(thing, Key | Coins | ParticipationDraws)
         todo += gc.get_referents(thing)
     assert len(reached) > 20
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax_privacy import clipped_grad
 
-from dpaudit.training.jax_privacy import CanaryRecords, canary_loss
+from dpaudit.training.jax_privacy import CanaryRows, canary_loss
 from dpaudit.training.jax_privacy.records import canary_records
 from dpaudit.training.layout import Layout
 
@@ -64,7 +64,7 @@ def test_what_a_loss_says_beside_is_kept():
     def talkative(params, inputs):
         return loss(params, inputs), {"inputs": inputs}
 
-    canary = CanaryRecords(*map(jnp.asarray, (2, 5, 7.0)))
+    canary = CanaryRows(*map(jnp.asarray, (2, 5, 7.0)))
     grad_fn = jax.grad(canary_loss(talkative, has_aux=True), has_aux=True)
     grads, aux = grad_fn(PARAMS, jnp.ones((1, 2)), canary)
     assert grads["w"].tolist() == [[0, 0, 0], [0, 0, 7]]

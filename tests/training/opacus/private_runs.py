@@ -14,7 +14,7 @@ from dpaudit.game.setting import Setting
 from dpaudit.testing import fixed_key
 from dpaudit.training.opacus import OpacusAudit, with_canaries
 from dpaudit.training.opacus.insertion import canary_layout
-from dpaudit.training.opacus.records import CanaryRecords
+from dpaudit.training.opacus.records import CanaryDataset
 
 torch.set_num_threads(1)
 
@@ -139,14 +139,14 @@ class Fetched:
     def __init__(self, run, monkeypatch, canaries=CANARIES):
         self.joined = []
         self._now = now = np.zeros(canaries)
-        fetch = CanaryRecords.__getitem__
+        fetch = CanaryDataset.__getitem__
 
         def spy(data, index):
             if index >= data.first:
                 now[index - data.first] += 1
             return fetch(data, index)
 
-        monkeypatch.setattr(CanaryRecords, "__getitem__", spy)
+        monkeypatch.setattr(CanaryDataset, "__getitem__", spy)
         run.optimizer.original_optimizer.register_step_pre_hook(self._end)
 
     def _end(self, *_):

@@ -24,7 +24,7 @@ from torch.distributed.fsdp import fully_shard
 
 from dpaudit.game.text.findings import sentence, sentences
 from dpaudit.training.opacus import shared_key
-from dpaudit.training.participation_draws import Draws
+from dpaudit.training.participation_draws import ParticipationDraws
 
 STEPS = 30
 MODES = {
@@ -61,8 +61,12 @@ def train(mode, rank):
         fetched = Fetched(run, patch)
         run.train(audit.data_loader, steps=STEPS)
     result = audit.finish()
-    draws = Draws(key=key, canaries=CANARIES, per_coordinate=1, sample_rate=0.1)
-    joined = fetched.joined if records else [draws.joining(t) for t in range(STEPS)]
+    draws = ParticipationDraws(
+        key=key, canaries=CANARIES, per_coordinate=1, sample_rate=0.1
+    )
+    joined = (
+        fetched.joined if records else [draws.contributions(t) for t in range(STEPS)]
+    )
     return {
         "seen": np.array(eye.seen).tolist(),
         "held": eye.layout.held().tolist(),

@@ -39,7 +39,7 @@ from dpaudit.training.opacus import (
     with_canaries,
 )
 from dpaudit.training.opacus.insertion import canary_layout
-from dpaudit.training.participation_draws import Draws, drawn
+from dpaudit.training.participation_draws import ParticipationDraws, drawn
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:Secure RNG turned off:UserWarning",
@@ -379,7 +379,9 @@ def test_no_coin_can_be_reached_from_what_the_guesser_holds():
         todo += gc.get_referents(thing)
     assert len(reached) > 10
     held = vars(audit._reader).values()
-    assert not any(isinstance(thing, TrainingAudit | Draws) for thing in held)
+    assert not any(
+        isinstance(thing, TrainingAudit | ParticipationDraws) for thing in held
+    )
 
 
 @pytest.mark.nightly

@@ -5,7 +5,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.text.findings import sentence
-from dpaudit.training.opacus.huggingface import AuditCallback
+from dpaudit.training.opacus.huggingface import TrainerAuditCallback
 
 EPOCHS = 4  # of ten steps
 
@@ -73,7 +73,7 @@ class StopAfter(TrainerCallback):
 
 
 def audited(run):
-    return AuditCallback(lambda optimizer, loader, steps: attach(run))
+    return TrainerAuditCallback(lambda optimizer, loader, steps: attach(run))
 
 
 def plain_result():
@@ -94,7 +94,7 @@ def test_trainer_gives_the_result_of_the_plain_loop(tmp_path):
 def test_canaries_that_are_records_ride_along(tmp_path):
     run = private_run(canaries=CANARIES)
     audit = attach(run)
-    callback = AuditCallback(lambda *_: audit)
+    callback = TrainerAuditCallback(lambda *_: audit)
     fit(run, tmp_path, [callback], loader=audit.data_loader)
     assert callback.result.training.steps == 10 * EPOCHS
     (remark,) = callback.result.training.remarks

@@ -29,7 +29,7 @@ from trl import SFTConfig, SFTTrainer
 
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.text.findings import fault_parts
-from dpaudit.training.opacus.huggingface import AuditCallback, step_of
+from dpaudit.training.opacus.huggingface import TrainerAuditCallback, step_of
 from dpaudit.training.text import RecordLoss
 
 EPOCHS = 4  # of ten steps
@@ -94,7 +94,7 @@ class Session:
     """A user's script up to ``trainer.train()``."""
 
     def __init__(self, kind, folder, *, mode="hooks", epochs=EPOCHS, **options):
-        self.callback = AuditCallback(self._attach)
+        self.callback = TrainerAuditCallback(self._attach)
         self.found = None
         told = {
             "output_dir": str(folder),

@@ -9,7 +9,7 @@ from private_runs import CANARIES, attach, private_run
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.findings import Stage, Status
 from dpaudit.game.text.findings import sentence
-from dpaudit.training.opacus.lightning import AuditCallback
+from dpaudit.training.opacus.lightning import LightningAuditCallback
 
 EPOCHS = 4  # of ten steps
 
@@ -52,7 +52,7 @@ def fit(run, callbacks, *, loader=None, epochs=EPOCHS, **options):
 
 
 def audited(run):
-    return AuditCallback(lambda optimizer, loader, steps: attach(run))
+    return LightningAuditCallback(lambda optimizer, loader, steps: attach(run))
 
 
 def but_for_batches(result):
@@ -81,7 +81,7 @@ def test_lightning_gives_the_result_of_the_plain_loop():
 def test_canaries_that_are_records_ride_along():
     run = private_run(canaries=CANARIES)
     audit = attach(run)
-    callback = AuditCallback(lambda *_: audit)
+    callback = LightningAuditCallback(lambda *_: audit)
     fit(run, [callback], loader=audit.data_loader)
     assert callback.result.training.steps == 10 * EPOCHS
     (remark,) = callback.result.training.remarks
@@ -120,7 +120,7 @@ def test_another_design_cannot_go_on_from_a_checkpoint(tmp_path):
     keeper = ModelCheckpoint(dirpath=tmp_path, save_last=True)
     fit(run, [audited(run), keeper], epochs=1)
     run = private_run()
-    other = AuditCallback(lambda *_: attach(run, guesses=20))
+    other = LightningAuditCallback(lambda *_: attach(run, guesses=20))
     with pytest.raises(VoidAuditError, match="another audit"):
         fit(run, [other], ckpt_path=tmp_path / "last.ckpt")
 

@@ -112,7 +112,7 @@ def paired_audit(run: Run, *, design: Design, key: Key) -> SumsAudit:
     add_noise = optimizer.add_noise
 
     def insert_then_add_noise() -> None:
-        joining = torch.from_numpy(optimizer.max_grad_norm * audit.joining())
+        joining = torch.from_numpy(optimizer.max_grad_norm * audit.contributions())
         if optimizer.rank == 0:
             total = parameter.summed_grad.view(-1)
             total.index_add_(0, places, joining.to(total))

@@ -370,7 +370,7 @@ def _sums(given: Material) -> bool:
         dimension=given.design.canaries,
         sample_rate=1.0,
     )
-    audit.joining()
+    audit.contributions()
     audit.observe(given.scores[audit.coordinates])
     return audit.finish().refuted
 

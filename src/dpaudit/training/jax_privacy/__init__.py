@@ -13,12 +13,12 @@ else:
 
 from dpaudit.training.jax_privacy.audit import JaxAudit
 from dpaudit.training.jax_privacy.privatizer import AuditedState
-from dpaudit.training.jax_privacy.records import CanaryRecords, canary_loss
+from dpaudit.training.jax_privacy.records import CanaryRows, canary_loss
 from dpaudit.training.jax_privacy.setup import Records, Sums
 
 __all__ = [
     "AuditedState",
-    "CanaryRecords",
+    "CanaryRows",
     "JaxAudit",
     "Records",
     "Sums",

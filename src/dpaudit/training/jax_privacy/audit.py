@@ -52,7 +52,7 @@ from dpaudit.training.jax_privacy.privatizer import (
     exchange,
     find,
 )
-from dpaudit.training.jax_privacy.records import CanaryRecords, canary_records
+from dpaudit.training.jax_privacy.records import CanaryRows, canary_records
 from dpaudit.training.jax_privacy.setup import (
     Insertion,
     Records,
@@ -245,7 +245,7 @@ class JaxAudit:
             privatizer, self._tree, first, real_sums=self._real_sums
         )
 
-    def records(self, data: Tree) -> tuple[Tree, CanaryRecords]:
+    def records(self, data: Tree) -> tuple[Tree, CanaryRows]:
         """Return the data with the canaries' rows appended, and what makes them such.
 
         For ``insertion=Records(norm=...)``. Sample from all rows, hand each batch its
@@ -407,7 +407,7 @@ class JaxAudit:
         """Return what the audit itself adds to the coming step's sum."""
         if isinstance(self._insertion, Records) or self._audit.guard.failure:
             return np.zeros(self._tree.layout.coordinates)
-        return np.float64(self._norm) * self._audit.joining()
+        return np.float64(self._norm) * self._audit.contributions()
 
     def _expected(self) -> NDArray[np.float64]:
         """Return what canaries put into the coming step's sum, over a record's norm.

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError
-from dpaudit.training.layout import Layout, Part
+from dpaudit.training.layout import ArrayCoordinates, Layout
 
 __all__ = ["Tree", "TreeLayout", "holds_floats"]
 
@@ -81,7 +81,7 @@ class TreeLayout:
             for path, leaf in jax.tree.leaves_with_path(tree)
         }
 
-    def _index(self, part: Part) -> tuple[NDArray[np.int64], ...]:
+    def _index(self, part: ArrayCoordinates) -> tuple[NDArray[np.int64], ...]:
         return np.unravel_index(part.offsets, self.layout.shapes[part.array] or (1,))
 
     def _leaves(self, tree: Tree) -> list[jax.Array]:

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from dpaudit.training.jax_privacy.layout import Tree, holds_floats
 from dpaudit.training.layout import Layout
 
-__all__ = ["CanaryRecords", "canary_loss", "canary_records"]
+__all__ = ["CanaryRows", "canary_loss", "canary_records"]
 
 
-class CanaryRecords(NamedTuple):
+class CanaryRows(NamedTuple):
     """One row per record: what makes it a canary. A tree, so that it can be batched.
 
     Attributes:
@@ -39,7 +39,7 @@ class CanaryRecords(NamedTuple):
 def canary_loss(
     loss: Callable[..., Tree], *, has_aux: bool = False
 ) -> Callable[..., Tree]:
-    """Return the loss with one more batch argument, the last: the ``CanaryRecords``.
+    """Return the loss with one more batch argument, the last: the ``CanaryRows``.
 
     Ordinary records have the loss that they had, canaries a linear one.
 
@@ -51,7 +51,7 @@ def canary_loss(
         >>> def loss(weights, pixels):
         ...     return jnp.sum(jnp.square(pixels - weights))
         >>> weights, pixels = jnp.zeros(3), jnp.ones(3)
-        >>> canary = CanaryRecords(*map(jnp.asarray, (0, 2, 5.0)))
+        >>> canary = CanaryRows(*map(jnp.asarray, (0, 2, 5.0)))
         >>> jax.grad(canary_loss(loss))(weights, pixels, canary).tolist()
         [0.0, 0.0, 5.0]
         >>> ordinary = canary._replace(leaf=jnp.asarray(-1))
@@ -89,7 +89,7 @@ def _parameter(params: Tree, leaf: jax.Array, offset: jax.Array) -> jax.Array:
 
 def canary_records(
     data: Tree, layout: Layout, weights: NDArray[np.floating]
-) -> tuple[Tree, CanaryRecords]:
+) -> tuple[Tree, CanaryRows]:
     """Return the data with the canaries' rows after them, and what makes them canaries.
 
     Each canary's row repeats the first record, so that the model can be run on it; the
@@ -99,7 +99,7 @@ def canary_records(
     count = len(weights)
     ordinary = np.zeros(rows)
     s = count // layout.coordinates
-    canary = CanaryRecords(
+    canary = CanaryRows(
         leaf=jnp.asarray(np.concatenate([ordinary - 1, layout.array.repeat(s)]), int),
         offset=jnp.asarray(np.concatenate([ordinary, layout.offset.repeat(s)]), int),
         weight=jnp.asarray(np.concatenate([ordinary, weights]), jnp.float32),

@@ -42,7 +42,7 @@ from dpaudit.training.audit import Gather, TrainingAudit
 from dpaudit.training.likelihoods import Sampling
 from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.examples import ExampleReader
-from dpaudit.training.opacus.insertion import Canary, way_of
+from dpaudit.training.opacus.insertion import Canary, insertion_of
 from dpaudit.training.opacus.isolated_step import Model, patched
 from dpaudit.training.opacus.setup import (
     Loader,
@@ -59,7 +59,7 @@ from dpaudit.training.opacus.setup import (
     reported_epsilon,
     steps_unseen,
 )
-from dpaudit.training.opacus.stage_checks import Roads
+from dpaudit.training.opacus.stage_checks import StageChecks
 from dpaudit.training.opacus.step_runner import Batch, Step
 from dpaudit.training.opacus.sums import SumInserter
 from dpaudit.training.probe.report import Sensitivity
@@ -147,7 +147,7 @@ class OpacusAudit:
         self._optimizer, self._facts = optimizer, facts
         self._accountant = accountant_of(accountant)
         self._rank, self._world = rank_and_world(optimizer)
-        self._way = way = way_of(
+        self._insertion = insertion = insertion_of(
             optimizer,
             data_loader,
             facts,
@@ -163,10 +163,10 @@ class OpacusAudit:
             if self._accountant is None  # one that has counted nothing is false
             else self._accountant
         )
-        self._roads = Roads(model, optimizer, data_loader, counting, facts.rate)
+        self._stages = StageChecks(model, optimizer, data_loader, counting, facts.rate)
         self._gather = _gather(optimizer)
         if self._gather is not None:
-            check_shares(int(way.mine.sum()), self._gather)
+            check_shares(int(insertion.mine.sum()), self._gather)
         self._audit = TrainingAudit(
             design=design,
             key=key,
@@ -178,18 +178,18 @@ class OpacusAudit:
                 rate=facts.rate,
                 noise=facts.noise,
                 insertion=CanaryInsertion(
-                    point=way.point,
-                    norm=way.canary.norm,
-                    least_norm=way.canary.least,
-                    spread=way.canary.spread,
+                    point=insertion.point,
+                    norm=insertion.canary.norm,
+                    least_norm=insertion.canary.least,
+                    spread=insertion.canary.spread,
                 ),
             ),
             real_sums=real_sums,
             sampling=facts.sampling if sampling is None else sampling,
-            own=np.flatnonzero(way.mine),
-            groups=way.groups,
-            by_program=way.point is not InsertionPoint.GRADIENT_SUM,
-            watched=self._roads.noise.watched,
+            own=np.flatnonzero(insertion.mine),
+            groups=insertion.groups,
+            by_program=insertion.point is not InsertionPoint.GRADIENT_SUM,
+            watched=self._stages.noise.watched,
             unchecked=unchecked,
         )
         self.design, self.commitment = self._audit.design, self._audit.commitment
@@ -198,12 +198,12 @@ class OpacusAudit:
         self._attachment = attachment = Attachment(optimizer, self._audit.guard)
         with ExitStack() as failed:
             failed.callback(attachment.close)
-            self._roads.attach(attachment)
-            self._reader, self._inserter = way.attach(
-                self._audit, self._roads.noise, self._roads.paused, attachment
+            self._stages.attach(attachment)
+            self._reader, self._inserter = insertion.attach(
+                self._audit, self._stages.noise, self._stages.paused, attachment
             )
-            self._reader.steps.tell = self._roads.conservation.step
-            self.data_loader = way.data_loader
+            self._reader.steps.tell = self._stages.conservation.step
+            self.data_loader = insertion.data_loader
             _RIDDEN.add(optimizer)
             attachment.on_close(partial(_RIDDEN.discard, optimizer))
             failed.pop_all()
@@ -216,7 +216,7 @@ class OpacusAudit:
                 "ranks": np.array([self._rank, self._world]),
                 "counted": np.array([counted_steps(self._accountant)]),
                 "drawn": np.array([self._inserter.step]),
-                **self._roads.saved(),
+                **self._stages.saved(),
                 **(examples.saved() if (examples := self._examples()) else {}),
             },
         )
@@ -237,7 +237,7 @@ class OpacusAudit:
         (self._inserter.step,) = saved_counts(state, "drawn", 1)
         self._audit.resume(state)
         self._reader.steps.resume(self._audit.reading.steps)
-        self._roads.restore(state)
+        self._stages.restore(state)
         if examples := self._examples():
             examples.restore(state)
 
@@ -266,8 +266,8 @@ class OpacusAudit:
                 numpy's and Python's own.
             seed: For all of them.
         """
-        with patched(self._inserter, "attached", value=False), self._roads.paused():
-            found = self._roads.probe(
+        with patched(self._inserter, "attached", value=False), self._stages.paused():
+            found = self._stages.probe(
                 step, batch, records=records, generators=generators, seed=seed
             )
         return self._audit.probed(found)
@@ -285,7 +285,7 @@ class OpacusAudit:
         if self._audit.guard.failure is not None:
             self.detach()
         self._audit.check_observed(self._gather)
-        self._audit.guard.run(self._roads.end)
+        self._audit.guard.run(self._stages.end)
         self.detach()
         steps = self._audit.reading.steps
         claim, remarks = claim_and_remarks(self._accountant, rate=self._facts.rate)
@@ -293,8 +293,8 @@ class OpacusAudit:
             claim=claim,
             findings=[
                 *steps_unseen(self._counting, steps=steps),
-                *self._roads.findings(self._accounted_rate()),
-                *self._way.findings(),
+                *self._stages.findings(self._accounted_rate()),
+                *self._insertion.findings(),
                 *remarks,
                 *self._smaller(),
                 *self._seeded(),
@@ -309,8 +309,8 @@ class OpacusAudit:
 
     def _unmodelled(self) -> Finding | None:
         """Return why canaries may be other than a clipping norm each."""
-        canary = self._way.canary
-        if self._way.point is InsertionPoint.EXAMPLE:
+        canary = self._insertion.canary
+        if self._insertion.point is InsertionPoint.EXAMPLE:
             return noted("forecast.examples")
         if canary.spread > 1:
             return noted("forecast.spread")

@@ -44,14 +44,14 @@ from dpaudit.training.audit import TrainingAudit
 from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.isolated_step import (
     Model,
-    frozen,
+    isolated_step,
     own_attributes,
     patched,
     random_states,
 )
 from dpaudit.training.opacus.noise_reader import NoiseReader
 from dpaudit.training.opacus.records import (
-    CanaryRecords,
+    CanaryDataset,
     RowsOfBatches,
     batch_parts,
     own_memory,
@@ -114,7 +114,7 @@ def separated(
 def each_example(loader: Loader) -> list[Batch]:
     """Return the canaries of a loader's data set, each as a batch of its own."""
     data, collate = loader.dataset, loader.collate_fn or default_collate
-    assert isinstance(data, CanaryRecords)
+    assert isinstance(data, CanaryDataset)
     with random_states():  # a data set may draw, as augmentations do
         return [collate([data[data.first + i]]) for i in range(data.canaries)]
 
@@ -239,7 +239,7 @@ class ExampleReader:
     def _directions(self) -> torch.Tensor:
         """Return what each canary alone puts into the sum, by the user's own step."""
         optimizer = self._optimizer
-        with frozen(self._model, optimizer, seed=self.steps.read) as found:
+        with isolated_step(self._model, optimizer, seed=self.steps.read) as found:
             for example in self._examples:
                 self._step(example)
         if len(found.sums) != len(self._examples):

@@ -24,13 +24,13 @@ except ImportError as error:
         "huggingface",
     ) from error
 
-__all__ = ["AuditCallback", "step_of"]
+__all__ = ["TrainerAuditCallback", "step_of"]
 
 _STATE: Final = "dpaudit.npz"
 
 
 @final
-class AuditCallback(TrainerCallback):
+class TrainerAuditCallback(TrainerCallback):
     """Audits one ``Trainer.train`` with an optimizer and a loader that Opacus made.
 
     The audit is attached when training starts, its state is written into ``Trainer``'s

@@ -34,9 +34,9 @@ from dpaudit.training.opacus.examples import (
 )
 from dpaudit.training.opacus.isolated_step import Model
 from dpaudit.training.opacus.noise_reader import NoiseReader
-from dpaudit.training.opacus.parameter_types import OTHER, kinds_of
+from dpaudit.training.opacus.parameter_types import OTHER, parameter_types_of
 from dpaudit.training.opacus.records import (
-    CanaryRecords,
+    CanaryDataset,
     RecordInserter,
     hidden_canaries,
     noted_loader,
@@ -55,11 +55,11 @@ from dpaudit.training.opacus.sums_reader import SumsReader
 __all__ = [
     "Canary",
     "Inserter",
+    "OpacusInsertion",
     "Reader",
-    "Way",
     "canary_layout",
     "check_poisson",
-    "way_of",
+    "insertion_of",
 ]
 
 Reader: TypeAlias = SumsReader | ExampleReader
@@ -108,7 +108,7 @@ class Canary:
         return np.asarray(least * (self.norm / least) ** share, np.float64)
 
 
-class Way(Protocol):
+class OpacusInsertion(Protocol):
     """A way that canaries take.
 
     Attributes:
@@ -145,7 +145,7 @@ class Way(Protocol):
         """Return what canaries showed of stages, once the training run is over."""
 
 
-def way_of(  # noqa: PLR0913 (what decides it)
+def insertion_of(  # noqa: PLR0913 (what decides it)
     optimizer: DPOptimizer,
     data_loader: Loader,
     facts: Facts,
@@ -156,7 +156,7 @@ def way_of(  # noqa: PLR0913 (what decides it)
     canary: Canary | None,
     real_sums: bool,
     layout_seed: int,
-) -> Way:
+) -> OpacusInsertion:
     """Return the way that a loader's canaries take; see ``OpacusAudit``."""
     _check_sharded(optimizer)
     records = _canary_records(data_loader, design)
@@ -203,7 +203,7 @@ class _Written:
         self,
         optimizer: DPOptimizer,
         data_loader: Loader,
-        records: CanaryRecords | None,
+        records: CanaryDataset | None,
         layout: Layout,
         canary: Canary,
         model: Model | None,
@@ -218,7 +218,9 @@ class _Written:
         self._optimizer, self._records, self._layout = optimizer, records, layout
         self._real_sums = real_sums
         parameters = optimizer.params
-        kinds = kinds_of(model, [parameters[part.array] for part in layout.parts])
+        kinds = parameter_types_of(
+            model, [parameters[part.array] for part in layout.parts]
+        )
         self._kinds = [] if {*kinds} == {OTHER} else kinds
 
     def attach(
@@ -277,7 +279,7 @@ class _Examples:
         optimizer: DPOptimizer,
         data_loader: Loader,
         facts: Facts,
-        records: CanaryRecords,
+        records: CanaryDataset,
         model: Model | None,
         step: Step | None,
     ) -> None:
@@ -378,10 +380,10 @@ def _places_checked(layout: Layout, kinds: Sequence[str]) -> Finding:
     return canary_tested(Stage.NOISE_SCALE, "canaries.places", different, **numbers)
 
 
-def _canary_records(data_loader: Loader, design: Design) -> CanaryRecords | None:
+def _canary_records(data_loader: Loader, design: Design) -> CanaryDataset | None:
     """Return the data set with canaries, if there is one."""
     data = data_loader.dataset
-    if not isinstance(data, CanaryRecords):
+    if not isinstance(data, CanaryDataset):
         if hidden_canaries(data):
             raise InvalidInputError(
                 "the data set holds canaries, but inside another; call "
@@ -434,7 +436,7 @@ def check_poisson(facts: Facts, data_loader: Loader) -> None:
 
     Canaries that are records can show it; those that are added to sums cannot.
     """
-    if isinstance(data_loader.dataset, CanaryRecords):
+    if isinstance(data_loader.dataset, CanaryDataset):
         return
     if not isinstance(facts.sampling, Poisson):
         raise InvalidInputError(

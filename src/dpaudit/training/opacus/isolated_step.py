@@ -26,9 +26,9 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.training.opacus.setup import divisor
 
 __all__ = [
-    "Frozen",
+    "IsolatedStep",
     "Model",
-    "frozen",
+    "isolated_step",
     "modules_of",
     "named_tensors",
     "network",
@@ -66,7 +66,7 @@ _ON_WRAPPER: Final = (
 
 
 @final
-class Frozen:
+class IsolatedStep:
     """What a frozen step showed.
 
     Attributes:
@@ -83,13 +83,13 @@ class Frozen:
 
 
 @contextmanager
-def frozen(
+def isolated_step(
     model: Model,
     optimizer: DPOptimizer,
     *,
     seed: int,
     generators: Sequence[torch.Generator] = (),
-) -> Iterator[Frozen]:
+) -> Iterator[IsolatedStep]:
     """Yield what steps within show, without noise; all is put back at the end.
 
     Args:
@@ -101,7 +101,7 @@ def frozen(
     own = [*generators]
     if optimizer.generator is not None:
         own.append(optimizer.generator)
-    seen, inner = Frozen(), optimizer.original_optimizer
+    seen, inner = IsolatedStep(), optimizer.original_optimizer
 
     def read(*_: object, **__: object) -> None:
         times = divisor(optimizer)
@@ -160,7 +160,9 @@ def random_states(generators: Sequence[torch.Generator] = ()) -> Iterator[None]:
 
 
 @contextmanager
-def _tensors(model: Model, optimizer: DPOptimizer, seen: Frozen) -> Iterator[None]:
+def _tensors(
+    model: Model, optimizer: DPOptimizer, seen: IsolatedStep
+) -> Iterator[None]:
     """Put back the values of parameters and buffers, and which buffers there are."""
     modules = [(m, dict(m._buffers), m.training) for m in modules_of(model)]
     seen.before = [
@@ -253,7 +255,9 @@ def _no_other_private(optimizer: DPOptimizer) -> Iterator[None]:
 
 
 @contextmanager
-def _other_optimizers(inner: torch.optim.Optimizer, seen: Frozen) -> Iterator[None]:
+def _other_optimizers(
+    inner: torch.optim.Optimizer, seen: IsolatedStep
+) -> Iterator[None]:
     """Put back what optimizers beside the private one changed."""
     before: list[tuple[Any, dict[str, Any], list[torch.Tensor]]] = []
 

@@ -16,11 +16,11 @@ except ImportError as error:
         "auditing in Lightning needs lightning", "lightning"
     ) from error
 
-__all__ = ["AuditCallback"]
+__all__ = ["LightningAuditCallback"]
 
 
 @final
-class AuditCallback(Callback):
+class LightningAuditCallback(Callback):
     """Audits one ``Trainer.fit`` of a model whose optimizer Opacus made.
 
     The audit is attached when training starts, its state is part of Lightning's
@@ -43,7 +43,7 @@ class AuditCallback(Callback):
                 )
 
 
-            callback = AuditCallback(attach)
+            callback = LightningAuditCallback(attach)
             Trainer(max_epochs=10, callbacks=[callback]).fit(model)
             print(callback.result)
     """

@@ -14,7 +14,7 @@ from torch import nn
 
 from dpaudit.training.opacus.isolated_step import Model, network
 
-__all__ = ["OTHER", "kinds_of"]
+__all__ = ["OTHER", "parameter_types_of"]
 
 OTHER: Final = "other layers"
 _ADAPTERS, _EMBEDDINGS, _HEADS = "LoRA matrices", "embeddings", "heads"
@@ -22,7 +22,7 @@ _TIED: Final = "embeddings that are heads too"
 _HEAD_NAMES: Final = {"lm_head", "score", "classifier"}  # as transformers calls them
 
 
-def kinds_of(
+def parameter_types_of(
     model: Model | None, parameters: Sequence[torch.nn.Parameter]
 ) -> list[str]:
     """Return the kind of each parameter; a model that is not given has no kinds."""

@@ -17,7 +17,7 @@ from dpaudit.privacy.guarantees import ApproxDP
 from dpaudit.training.opacus.audit import OpacusAudit, check_free
 from dpaudit.training.opacus.insertion import check_poisson
 from dpaudit.training.opacus.isolated_step import Model
-from dpaudit.training.opacus.records import CanaryRecords
+from dpaudit.training.opacus.records import CanaryDataset
 from dpaudit.training.opacus.setup import (
     Loader,
     rank_and_world,
@@ -75,7 +75,7 @@ def plan_opacus(
         )
     curve = accountant_curve([(facts.noise, facts.accounted_rate, steps)])
     wanted = min(_MOST, facts.dimension)
-    if isinstance(data_loader.dataset, CanaryRecords):
+    if isinstance(data_loader.dataset, CanaryDataset):
         wanted = data_loader.dataset.canaries
     return plan_audit(
         Training(steps=steps, rate=facts.rate, noise=facts.noise),

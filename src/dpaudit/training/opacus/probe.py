@@ -61,8 +61,8 @@ from dpaudit.training.opacus.step_runner import (
     Batch,
     Collate,
     OpacusStepRunner,
-    Seen,
     Step,
+    StepRun,
     alike,
     collated_anew,
     equal,
@@ -178,7 +178,7 @@ class _Examination:
             faults=tuple(self._faults()),
         )
 
-    def _counted(self, seen: Seen) -> int:
+    def _counted(self, seen: StepRun) -> int:
         """Return how many records the batch holds: as many as there are gradients."""
         count = len(seen.norms)
         if not holds_records(self._runner.batch, count):
@@ -258,7 +258,7 @@ class _Examination:
     def _leave_one_by_one(
         self, rows: Rows, donors: Mapping[int, Sequence[int]], scale: float
     ) -> list[Alone]:
-        def exchange(i: int, whole: Seen, rest: Seen) -> None:
+        def exchange(i: int, whole: StepRun, rest: StepRun) -> None:
             self._asked.exchange(rows, i, donors[i], whole, rest, scale=scale)
 
         first = next(iter(donors))

@@ -34,7 +34,7 @@ from dpaudit.training.opacus.setup import (
 from dpaudit.training.opacus.sums_reader import SumsReader
 
 __all__ = [
-    "CanaryRecords",
+    "CanaryDataset",
     "NotedBatches",
     "RecordInserter",
     "RowsOfBatches",
@@ -50,7 +50,7 @@ Loader: TypeAlias = DataLoader[Any]
 
 
 @final
-class CanaryRecords(Dataset[Any]):
+class CanaryDataset(Dataset[Any]):
     """A data set followed by canaries: examples, or copies of its first record.
 
     What a copy looks like does not matter, as its gradient is overwritten; that of an
@@ -82,7 +82,7 @@ def with_canaries(
     *,
     canaries: int | None = None,
     examples: Dataset[Any] | Sequence[Any] | None = None,
-) -> CanaryRecords:
+) -> CanaryDataset:
     """Return a data set that ends with canaries; give it to ``make_private``.
 
     They count as records: the sample rate and the accountant's epsilon are those of the
@@ -107,9 +107,9 @@ def with_canaries(
                 f"{name} must have a length, and one record or more"
             )
     if canaries is None:
-        return CanaryRecords(dataset, _length(examples), examples)
+        return CanaryDataset(dataset, _length(examples), examples)
     _validate.whole_number("canaries", canaries, least=1)
-    return CanaryRecords(dataset, int(canaries))
+    return CanaryDataset(dataset, int(canaries))
 
 
 def _length(records: Any) -> int:  # noqa: ANN401 (any collection)
@@ -120,7 +120,7 @@ def hidden_canaries(data: object) -> bool:
     """Return whether canaries are among the parts of a data set."""
     parts = [getattr(data, "dataset", None), *(getattr(data, "datasets", None) or ())]
     return any(
-        isinstance(part, CanaryRecords) or hidden_canaries(part)
+        isinstance(part, CanaryDataset) or hidden_canaries(part)
         for part in parts
         if part is not None
     )
@@ -135,7 +135,7 @@ def some_records(
         How many, and what collates some of them, by number, as the loader does.
     """
     data = loader.dataset
-    if isinstance(data, CanaryRecords):
+    if isinstance(data, CanaryDataset):
         data = data.dataset
     if not hasattr(data, "__getitem__") or not hasattr(data, "__len__"):
         raise InvalidInputError(

@@ -41,7 +41,7 @@ from dpaudit.training.opacus.isolated_step import (
 )
 from dpaudit.training.opacus.setup import local
 
-__all__ = ["Surroundings"]
+__all__ = ["SideEffects"]
 
 _OFTEN: Final = 8  # steps, after which untrained parameters are looked at again
 _SOME: Final = 16  # numbers of each of them
@@ -69,7 +69,7 @@ class _Mark(NamedTuple):
 
 
 @final
-class Surroundings:
+class SideEffects:
     """Notes what changes beside the private optimizer's own steps.
 
     Args:

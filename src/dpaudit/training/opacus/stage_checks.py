@@ -26,7 +26,7 @@ from dpaudit.training.opacus.probe import probe_sensitivity
 from dpaudit.training.opacus.records import some_records
 from dpaudit.training.opacus.sampler import SampledBatches
 from dpaudit.training.opacus.setup import Loader, rank_and_world
-from dpaudit.training.opacus.side_effects import Surroundings
+from dpaudit.training.opacus.side_effects import SideEffects
 from dpaudit.training.opacus.step_runner import (
     Batch,
     Step,
@@ -35,13 +35,13 @@ from dpaudit.training.opacus.step_runner import (
 )
 from dpaudit.training.probe.report import Sensitivity, packed, unpacked
 
-__all__ = ["Roads"]
+__all__ = ["StageChecks"]
 
 _STATE = "roads"
 
 
 @final
-class Roads:
+class StageChecks:
     """Looks at the roads of a run, once it is attached.
 
     Args:
@@ -69,7 +69,7 @@ class Roads:
         self.noise = NoiseReader(optimizer, parameter_names(model, optimizer))
         self._sampled: SampledBatches | None = None
         self.conservation = Conservation(model, optimizer, accountant, rate)
-        self._beside = Surroundings(model, optimizer)
+        self._beside = SideEffects(model, optimizer)
         self._examined: set[str] = set()
 
     def attach(self, attachment: Attachment) -> None:

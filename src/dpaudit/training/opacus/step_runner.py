@@ -25,9 +25,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from dpaudit.errors import InvalidInputError
 from dpaudit.training.opacus.isolated_step import (
-    Frozen,
+    IsolatedStep,
     Model,
-    frozen,
+    isolated_step,
     named_tensors,
     network,
     patched,
@@ -41,8 +41,8 @@ __all__ = [
     "Batch",
     "Collate",
     "OpacusStepRunner",
-    "Seen",
     "Step",
+    "StepRun",
     "alike",
     "check_step",
     "collated_anew",
@@ -59,7 +59,7 @@ Watch: TypeAlias = Callable[[nn.Module, object, object], None]
 
 
 @dataclass(slots=True)
-class Seen:
+class StepRun:
     """What one run of the step showed.
 
     Attributes:
@@ -117,7 +117,7 @@ class OpacusStepRunner:
         scale: float = 1.0,
         seed: int | None = None,
         watch: Watch | None = None,
-    ) -> Seen:
+    ) -> StepRun:
         """Run the step once, on some records of the batch.
 
         Args:
@@ -140,12 +140,12 @@ class OpacusStepRunner:
         scale: float = 1.0,
         seed: int | None = None,
         watch: Watch | None = None,
-    ) -> Seen:
+    ) -> StepRun:
         """Run the step once, on any batch."""
         self.runs += 1
         seed = self._seed if seed is None else seed
         with (
-            frozen(
+            isolated_step(
                 self._wrapper, self.optimizer, seed=seed, generators=self._generators
             ) as seen,
             ExitStack() as stack,
@@ -172,24 +172,24 @@ class OpacusStepRunner:
                 f"step(batch) made {len(seen.sums)} steps of the private optimizer; "
                 "it must be the whole step of one batch, and no more"
             )
-        return Seen(seen.sums[0], self._norms, beside, others, drawn)
+        return StepRun(seen.sums[0], self._norms, beside, others, drawn)
 
-    def norms(self, terms: Sequence[tuple[float, Seen]]) -> list[float]:
+    def norms(self, terms: Sequence[tuple[float, StepRun]]) -> list[float]:
         """Return for each parameter the norm of a linear combination of sums."""
         factors, runs = zip(*terms, strict=True)
         parts = zip(*(each.total for each in runs), strict=True)
         doubles = ([each.double() for each in part] for part in parts)
         return [float(sum(map(mul, factors, part)).norm()) for part in doubles]
 
-    def finite(self, seen: Seen) -> bool:
+    def finite(self, seen: StepRun) -> bool:
         """Return whether a sum holds numbers only."""
         return all(bool(torch.isfinite(part).all()) for part in seen.total)
 
-    def raw(self, seen: Seen, row: int, record: int, scale: float) -> float:  # noqa: ARG002
+    def raw(self, seen: StepRun, row: int, record: int, scale: float) -> float:  # noqa: ARG002
         """Return the norm of the gradient in a row before clipping."""
         return float(seen.norms[row])
 
-    def drew_alike(self, first: Seen, second: Seen) -> bool:
+    def drew_alike(self, first: StepRun, second: StepRun) -> bool:
         """Return whether two runs drew the same random numbers."""
         return first.drawn == second.drawn
 
@@ -202,7 +202,7 @@ class OpacusStepRunner:
         finally:
             self._dropout = before
 
-    def beside(self, first: Seen, second: Seen) -> set[str]:
+    def beside(self, first: StepRun, second: StepRun) -> set[str]:
         """Return what else two runs left behind differently, by name."""
         self.others |= first.others
         return _different(first.beside, second.beside)
@@ -285,7 +285,7 @@ def parameter_names(model: Model | None, optimizer: DPOptimizer) -> list[str]:
 
 
 def _changed(
-    model: Model, seen: Frozen
+    model: Model, seen: IsolatedStep
 ) -> tuple[dict[str, torch.Tensor], dict[str, str]]:
     """Return what a step changed, and which of it another optimizer trains."""
     before = {id(tensor): value for tensor, value in seen.before}

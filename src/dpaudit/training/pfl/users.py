@@ -16,7 +16,7 @@ from pfl.data.federated_dataset import FederatedDatasetBase
 
 __all__ = [
     "CanaryUser",
-    "Rounds",
+    "RoundEvents",
     "UsersWithCanaries",
     "canary_of",
     "user_id",
@@ -114,7 +114,7 @@ class CanaryUser(AbstractDataset):
         return CanaryUser(self._data.get_worker_partition(), self._canary)
 
 
-class Rounds(Protocol):
+class RoundEvents(Protocol):
     """What is told of rounds, and asked for them."""
 
     def begin(self) -> NDArray[Any]:
@@ -137,7 +137,7 @@ class UsersWithCanaries(FederatedDatasetBase):
     """
 
     def __init__(
-        self, base: FederatedDatasetBase, data: AbstractDataset, rounds: Rounds
+        self, base: FederatedDatasetBase, data: AbstractDataset, rounds: RoundEvents
     ) -> None:
         super().__init__()
         self._base, self._data, self._rounds = base, data, rounds

@@ -104,7 +104,7 @@ class Visits:
         """Return what is wrong.
 
         Args:
-            separation: Rounds from one visit to the next at least; 1 for any.
+            separation: RoundEvents from one visit to the next at least; 1 for any.
             most: How often a user may take part in all; None for any number.
             canaries: How many the training's own sampler picks from; 0 if none.
             rate: The chance to take part that was accounted for.
