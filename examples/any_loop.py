@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 
 from dpaudit import ApproxDP, Key, SumsAudit
 from dpaudit.accounting import accountant_curve, noise_for
-from dpaudit.dpsgd.planning import Training, plan_audit
+from dpaudit.dpsgd.planning import TrainingSetup, plan_audit
 from dpaudit.game.result import Result
 
 EPSILON, DELTA = 2.0, 1e-5
@@ -50,7 +50,7 @@ def train_and_audit(
     weights = np.zeros((64, 10))
 
     plan = plan_audit(
-        Training(steps=STEPS, rate=RATE, noise=noise),
+        TrainingSetup(steps=STEPS, rate=RATE, noise=noise),
         claim=ApproxDP(epsilon=EPSILON, delta=DELTA),
         coordinates=weights.size,
         per_coordinate=1,

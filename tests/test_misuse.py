@@ -23,7 +23,7 @@ from dpaudit import (
     Ranking,
     Result,
     SumsAudit,
-    Training,
+    TrainingSetup,
     audit_one_run,
     audit_opacus,
     audit_scores,
@@ -195,16 +195,16 @@ MISUSES = {
     "Result.from_json design": lambda: Result.from_json(DESIGN.to_json()),
     "Design.from_json None": lambda: Design.from_json(None),
     "plan claim pure float": lambda: plan_audit(
-        Training(steps=10, rate=0.1, noise=1.0), claim=1.0, coordinates=10
+        TrainingSetup(steps=10, rate=0.1, noise=1.0), claim=1.0, coordinates=10
     ),
     "plan training tuple": lambda: plan_audit(
         (10, 0.1, 1.0), claim=CLAIM, coordinates=10
     ),
     "plan coords 0": lambda: plan_audit(
-        Training(steps=10, rate=0.1, noise=1.0), claim=CLAIM, coordinates=0
+        TrainingSetup(steps=10, rate=0.1, noise=1.0), claim=CLAIM, coordinates=0
     ),
-    "Training rate 2": lambda: Training(steps=10, rate=2, noise=1),
-    "Training steps str": lambda: Training(steps="10", rate=0.1, noise=1),
+    "Training rate 2": lambda: TrainingSetup(steps=10, rate=2, noise=1),
+    "Training steps str": lambda: TrainingSetup(steps="10", rate=0.1, noise=1),
     "one_run mech no run": lambda: audit_one_run(
         5,
         Extremes(score=np.asarray, top=5, bottom=5),

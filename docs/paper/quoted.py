@@ -24,7 +24,7 @@ from dpaudit.bounds.power import mechanism_ceiling
 from dpaudit.bounds.readings import Counts
 from dpaudit.bounds.steinke import Steinke
 from dpaudit.dpsgd.planning.limit import training_limit
-from dpaudit.dpsgd.planning.training import Training
+from dpaudit.dpsgd.planning.training import TrainingSetup
 from dpaudit.privacy.guarantees import GaussianDP
 from dpaudit.theory.adaptive import stopping_probability
 
@@ -179,7 +179,7 @@ computed(
 def one_step_limit(per_coordinate: int) -> float:
     """Return the limit of one full-batch step with 1,000 coordinates."""
     found = training_limit(
-        Training(steps=1, noise=2.1491104),
+        TrainingSetup(steps=1, noise=2.1491104),
         coordinates=1000,
         per_coordinate=per_coordinate,
         alpha=ALPHA,

@@ -25,7 +25,7 @@ from scipy import special
 
 from dpaudit import ApproxDP, Design, GaussianDP, Key, OneRun
 from dpaudit.dpsgd.participation import Participation
-from dpaudit.dpsgd.planning import Plan, Training, plan_audit
+from dpaudit.dpsgd.planning import Plan, TrainingSetup, plan_audit
 from dpaudit.dpsgd.strategy import Strategy, Toeplitz
 from dpaudit.game.setting import Setting
 from dpaudit.training.any_loop import SumsAudit
@@ -70,7 +70,7 @@ def level(audits: int, only: str | None = None) -> None:
             continue
         began, refuted = time.monotonic(), 0
         rng = np.random.default_rng(len(name))
-        training = Training(
+        training = TrainingSetup(
             steps=STEPS,
             rate=rate,
             noise=1.0,
@@ -111,7 +111,7 @@ def level(audits: int, only: str | None = None) -> None:
         )
 
 
-def mu_noise(training: Training, plain: Training, mu: float) -> float:
+def mu_noise(training: TrainingSetup, plain: TrainingSetup, mu: float) -> float:
     """Return the noise at which the largest signal is that of a Gaussian of ``mu``."""
     if plain.rate == 1:
         return 1 / (mu * plain.noise)
@@ -211,7 +211,7 @@ class _BandMF:
         self.optimizer = optax.sgd(0.01)
         self.plans: dict[str, Plan] = {}
         for name, participation in PATTERNS.items():
-            training = Training(
+            training = TrainingSetup(
                 steps=ROUNDS,
                 noise=self.noise,
                 participation=participation,

@@ -43,7 +43,7 @@ from flwr.supercore.differential_privacy import add_gaussian_noise_inplace
 from dpaudit import ApproxDP, Design, GaussianDP, Key, Result
 from dpaudit._files import whole_file
 from dpaudit.dpsgd.participation import Participation
-from dpaudit.dpsgd.planning import Training, plan_audit
+from dpaudit.dpsgd.planning import TrainingSetup, plan_audit
 from dpaudit.game.text.findings import fault_parts
 from dpaudit.game.text.results import signal_sentence
 from dpaudit.testing import fixed_key
@@ -59,7 +59,7 @@ PATIENCE = 240  # seconds for a first round in the simulation
 
 def planned(canaries: int, rounds: int, *, noise: float = NOISE) -> tuple[Design, Any]:
     """Return the design for canaries that are each in one round, and its plan."""
-    training = Training(
+    training = TrainingSetup(
         steps=rounds,
         noise=noise,
         participation=Participation(every=rounds, cohorts=rounds),

@@ -47,7 +47,7 @@ from pfl.privacy.privacy_mechanism import CentrallyAppliedPrivacyMechanism
 
 from dpaudit import ApproxDP, Design, GaussianDP, OneRun
 from dpaudit.dpsgd.participation import Participation, separated_sensitivity
-from dpaudit.dpsgd.planning import Plan, Training, plan_audit
+from dpaudit.dpsgd.planning import Plan, TrainingSetup, plan_audit
 from dpaudit.dpsgd.strategy import Matrix
 from dpaudit.game.result import Result
 from dpaudit.testing import fixed_key
@@ -137,7 +137,7 @@ class Case:
         if self.separation is not None:
             strategy = Matrix(rows=self.mechanism().query_matrix)
         return plan_audit(
-            Training(
+            TrainingSetup(
                 steps=self.rounds,
                 rate=self.told,
                 noise=accountant.noise_parameter,

@@ -27,7 +27,7 @@ from scipy import special
 from dpaudit import ApproxDP, Design
 from dpaudit.accounting import accountant_curve
 from dpaudit.dpsgd.participation import Participation
-from dpaudit.dpsgd.planning import Training, plan_audit
+from dpaudit.dpsgd.planning import TrainingSetup, plan_audit
 from dpaudit.game.result import Result
 from dpaudit.game.verdict import POWER
 from dpaudit.privacy.guarantees import Guarantee
@@ -35,7 +35,7 @@ from dpaudit.testing import fixed_key
 from dpaudit.training.any_loop import SumsAudit
 
 DELTA, COORDINATES = 1e-5, 300
-PLANNED = Training(steps=20, rate=0.2, noise=2.0)
+PLANNED = TrainingSetup(steps=20, rate=0.2, noise=2.0)
 LEVEL = 0.001 / 6
 _PRINTED = re.compile(r"noise (\d+\.\d+) times too small")
 
@@ -53,7 +53,7 @@ class Run:
         in_rounds: Whether the plan was to guess in rounds.
     """
 
-    training: Training = PLANNED
+    training: TrainingSetup = PLANNED
     coordinates: int = COORDINATES
     participation: Participation | None = None
     curve: bool = False

@@ -29,7 +29,7 @@ from dpaudit.bounds.rounds import StoufferRounds
 from dpaudit.dpsgd.planning import plan_audit
 from dpaudit.dpsgd.planning.limit import training_limit
 from dpaudit.dpsgd.planning.plan import Plan
-from dpaudit.dpsgd.planning.training import Training
+from dpaudit.dpsgd.planning.training import TrainingSetup
 from dpaudit.game.auditors import play_adaptive, play_one_run
 from dpaudit.game.design import Design
 from dpaudit.game.guessers import AdaptiveMostLikely, MostLikely
@@ -62,8 +62,8 @@ from dpaudit.theory.nearest_mechanism import Nearest
 from dpaudit.theory.power import bounds_by_count
 
 ALPHA, DELTA = 0.05, 1e-5
-HEADLINE = Training(steps=100, rate=0.1, noise=2.4224)
-ONE_STEP = Training(steps=1, noise=2.149)
+HEADLINE = TrainingSetup(steps=100, rate=0.1, noise=2.4224)
+ONE_STEP = TrainingSetup(steps=1, noise=2.149)
 SETTINGS = [
     *(("headline", HEADLINE, 1000, s) for s in (1, 4, 8, 12, 16, 24)),
     *(("headline", HEADLINE, 10_000, s) for s in (4, 6, 8)),

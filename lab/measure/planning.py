@@ -37,7 +37,7 @@ from sweeping import filled
 from dpaudit import ApproxDP, Design, Key
 from dpaudit.accounting import accountant_curve, noise_for
 from dpaudit.dpsgd.likelihood import CountLikelihood
-from dpaudit.dpsgd.planning import Purpose, Training, plan_audit
+from dpaudit.dpsgd.planning import Purpose, TrainingSetup, plan_audit
 from dpaudit.dpsgd.planning.plan import Plan, rehearse
 from dpaudit.dpsgd.sums import DiracSums, SeenSums
 from dpaudit_lab.sweeps.store import Outcome, Setting
@@ -63,7 +63,7 @@ def planned(
     start = time.process_time()
     noise = noise_for(epsilon, DELTA, sample_rate=rate, steps=steps, method="rdp")
     plan = plan_audit(
-        Training(steps=steps, rate=rate, noise=noise),
+        TrainingSetup(steps=steps, rate=rate, noise=noise),
         claim=ApproxDP(epsilon=epsilon, delta=DELTA),
         coordinates=d,
         guarantee=accountant_curve([(noise, rate, steps)]),
@@ -128,7 +128,7 @@ def adapters(purpose: Purpose) -> None:
         curve = accountant_curve([(noise, 0.02, 500)])
         plans = {
             d: plan_audit(
-                Training(steps=500, rate=0.02, noise=noise),
+                TrainingSetup(steps=500, rate=0.02, noise=noise),
                 claim=ApproxDP(epsilon=curve.epsilon_at(DELTA), delta=DELTA),
                 coordinates=d,
                 per_coordinate=1,
@@ -212,7 +212,7 @@ class CountedSums:
 class Counted:
     """A training of many steps, simulated as ``CountedSums``."""
 
-    def __init__(self, training: Training) -> None:
+    def __init__(self, training: TrainingSetup) -> None:
         self._training = training
 
     def mechanism(self, *, coordinates: int, per_coordinate: int) -> CountedSums:
@@ -236,7 +236,7 @@ def describe(plan: Plan, factor: float) -> Setting:
 def one_audit(setting: Setting, rng: np.random.Generator) -> Outcome:
     """Audit simulated training once, by a plan's design."""
     names = ("steps", "rate", "noise")
-    training = Training(**{name: setting[name] for name in names})
+    training = TrainingSetup(**{name: setting[name] for name in names})
     result = rehearse(
         Design.from_json(str(setting["design"])),
         training if training.steps < MANY else Counted(training),

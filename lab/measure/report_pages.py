@@ -37,7 +37,7 @@ from dpaudit import (
     audit_scores,
 )
 from dpaudit.accounting import accountant_curve, noise_for
-from dpaudit.dpsgd.planning import Training, plan_audit
+from dpaudit.dpsgd.planning import TrainingSetup, plan_audit
 from dpaudit.explanation import explain
 from dpaudit.game.auditors import play_one_run
 from dpaudit.game.design import Commitment
@@ -53,7 +53,7 @@ DELTA, DIMENSION, CLIP = 1e-5, 2_000, 1.0
 MOST_BYTES = 1_000_000
 
 
-def trained(design: Design, training: Training, *, seed: int) -> Result:
+def trained(design: Design, training: TrainingSetup, *, seed: int) -> Result:
     """Train in plain numpy, with a little of real gradients, and audit it."""
     rng = np.random.default_rng(seed)
     audit = SumsAudit(
@@ -80,7 +80,7 @@ def trained(design: Design, training: Training, *, seed: int) -> Result:
 def planned(*, in_rounds: bool, seed: int) -> Result:
     """Plan an audit of honest training, and make it."""
     noise = noise_for(2.0, DELTA, sample_rate=0.1, steps=100, method="rdp")
-    training = Training(steps=100, rate=0.1, noise=noise)
+    training = TrainingSetup(steps=100, rate=0.1, noise=noise)
     plan = plan_audit(
         training,
         claim=ApproxDP(epsilon=2.0, delta=DELTA),

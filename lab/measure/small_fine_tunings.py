@@ -27,7 +27,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit import ApproxDP, Design, Key
 from dpaudit.accounting import accountant_curve
-from dpaudit.dpsgd.planning import Training, plan_audit
+from dpaudit.dpsgd.planning import TrainingSetup, plan_audit
 from dpaudit.game.rules import Ranking
 from dpaudit.stats.binomial import rate_limits
 from dpaudit.training.black_box import BlackBoxAudit
@@ -131,7 +131,7 @@ def design_of(noise: float, rate: float, steps: int) -> Design:
     """Return the plan for canaries in the sums; all cases train alike."""
     curve = accountant_curve([(noise, rate, steps)])
     return plan_audit(
-        Training(steps=steps, rate=rate, noise=noise),
+        TrainingSetup(steps=steps, rate=rate, noise=noise),
         claim=ApproxDP(epsilon=curve.epsilon_at(CLAIM.delta), delta=CLAIM.delta),
         coordinates=250,
         per_coordinate=1,

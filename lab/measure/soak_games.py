@@ -34,7 +34,7 @@ from dpaudit import (
     explain,
     report,
 )
-from dpaudit.dpsgd.planning import Training, plan_audit
+from dpaudit.dpsgd.planning import TrainingSetup, plan_audit
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.sums import DiracSums
 from dpaudit.evidence import Registration, evidence_of, register, seal, verify
@@ -235,7 +235,7 @@ def of_function(rng: np.random.Generator, _folder: Path) -> None:
 def planned(rng: np.random.Generator, _folder: Path) -> None:
     """A plan, and the audit that it plans."""
     plan = plan_audit(
-        Training(steps=10, rate=0.5, noise=1.0),
+        TrainingSetup(steps=10, rate=0.5, noise=1.0),
         claim=ApproxDP(epsilon=4.0, delta=1e-5),
         coordinates=100,
         per_coordinate=1,

@@ -39,7 +39,7 @@ from dpaudit import (
 )
 from dpaudit.bounds import Counts
 from dpaudit.bounds.independent_runs import IndependentRuns
-from dpaudit.dpsgd.planning import Training, plan_audit
+from dpaudit.dpsgd.planning import TrainingSetup, plan_audit
 from dpaudit.dpsgd.planning.plan import rehearse
 from dpaudit.explanation import Explanation, explain
 from dpaudit.explanation.accuracy import accuracy_of
@@ -54,9 +54,15 @@ from dpaudit_lab.sweeps.sweep import Sweep
 
 DELTA, ALPHA = 1e-5, 0.05
 TRAININGS = {
-    "100 steps, q = 0.1, claim 2": (Training(steps=100, rate=0.1, noise=2.42), 2.0),
-    "1 step, q = 1, claim 2": (Training(steps=1, rate=1.0, noise=2.0), 2.0),
-    "100 steps, q = 0.1, claim 8": (Training(steps=100, rate=0.1, noise=0.93), 8.0),
+    "100 steps, q = 0.1, claim 2": (
+        TrainingSetup(steps=100, rate=0.1, noise=2.42),
+        2.0,
+    ),
+    "1 step, q = 1, claim 2": (TrainingSetup(steps=1, rate=1.0, noise=2.0), 2.0),
+    "100 steps, q = 0.1, claim 8": (
+        TrainingSetup(steps=100, rate=0.1, noise=0.93),
+        8.0,
+    ),
 }
 # training, coordinates, canaries per coordinate, in rounds
 RUNGS = (

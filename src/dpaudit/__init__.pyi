@@ -4,7 +4,7 @@ from dpaudit import evidence as evidence
 from dpaudit import game as game
 from dpaudit import testing as testing
 from dpaudit import training as training
-from dpaudit.dpsgd.planning import Training as Training
+from dpaudit.dpsgd.planning import TrainingSetup as TrainingSetup
 from dpaudit.dpsgd.planning import plan_audit as plan_audit
 from dpaudit.evidence import evidence_of as evidence_of
 from dpaudit.evidence import load as load

@@ -8,7 +8,7 @@ import pytest
 
 from dpaudit import AdaptiveRounds, ApproxDP, OneRun, Ranking
 from dpaudit.dpsgd.participation import Participation
-from dpaudit.dpsgd.planning import Training
+from dpaudit.dpsgd.planning import TrainingSetup
 from dpaudit.dpsgd.planning.as_run import configured, detectable, training_of
 from dpaudit.dpsgd.strategy import Independent, Matrix, Toeplitz
 from dpaudit.errors import InvalidInputError
@@ -61,7 +61,7 @@ def test_steps_of_other_noise_are_each_counted_with_their_own():
 
 def test_without_sampling_steps_come_to_the_sum_of_their_precisions():
     (only,) = training_of(run(steps(4, 1.0, 1.0), steps(9, 3.0, 1.0)))
-    assert only == Training(steps=1, noise=1 / sqrt(5))
+    assert only == TrainingSetup(steps=1, noise=1 / sqrt(5))
 
 
 def test_many_multipliers_are_rounded_up_to_a_few():
@@ -97,7 +97,7 @@ def test_a_strategy_is_recorded_with_all_its_columns(strategy):
     participation = Participation(every=3, cohorts=3)
     recorded = run(steps(12, 8.0, 1.0), participation=participation, strategy=strategy)
     (only,) = training_of(recorded)
-    whole = Training(
+    whole = TrainingSetup(
         steps=12, noise=8.0, participation=participation, strategy=strategy
     )
     np.testing.assert_allclose(only.signals(), whole.signals(), rtol=1e-12)

@@ -16,7 +16,7 @@ from scipy import stats
 from dpaudit.dpsgd.correlated_likelihood import MatchedSums, PatternLikelihood
 from dpaudit.dpsgd.participation import Participation, separated_sensitivity, signals
 from dpaudit.dpsgd.planning.guess_distribution import guess_distribution
-from dpaudit.dpsgd.planning.training import Training
+from dpaudit.dpsgd.planning.training import TrainingSetup
 from dpaudit.dpsgd.strategy import Independent, Matrix, Strategy, Toeplitz, Whitening
 from dpaudit.errors import InvalidInputError, VoidAuditError
 
@@ -291,13 +291,15 @@ def test_strategies_that_cannot_be_are_refused() -> None:
     with pytest.raises(InvalidInputError, match="as many"):
         Toeplitz.recurrent(scales=[1.0], decays=[], steps=3)
     with pytest.raises(InvalidInputError, match="both must be the same"):
-        Training(steps=4, noise=1.0, strategy=Toeplitz(coefficients=(1.0,), steps=3))
+        TrainingSetup(
+            steps=4, noise=1.0, strategy=Toeplitz(coefficients=(1.0,), steps=3)
+        )
 
 
 # Plans: what training with turns and strategies comes to.
 
 
-def mean_surety(training: Training) -> float:
+def mean_surety(training: TrainingSetup) -> float:
     distribution = guess_distribution(
         training, per_coordinate=1, coordinates=40_000, seed=1
     )
@@ -306,7 +308,7 @@ def mean_surety(training: Training) -> float:
 
 def test_known_turns_come_to_one_gaussian_number() -> None:
     strategy = Toeplitz(coefficients=(1.0, 0.5, 0.25), steps=9)
-    training = Training(
+    training = TrainingSetup(
         steps=9,
         noise=3.0,
         participation=Participation(every=3, cohorts=3),
@@ -323,14 +325,14 @@ def test_separate_turns_that_are_sampled_come_to_steps_of_their_own() -> None:
     """The same by the pattern likelihood, which knows nothing of that."""
     strategy = Toeplitz(coefficients=(1.0, 0.8), steps=12, normalized=True)
     participation = Participation(every=2, cohorts=2)
-    apart = Training(
+    apart = TrainingSetup(
         steps=12, rate=0.5, noise=1.5, participation=participation, strategy=strategy
     )
     assert not apart.sufficient().takes_turns
     capped = Participation(
         every=2, cohorts=2, most=6
     )  # no limit, but simulated as it is
-    whole = Training(
+    whole = TrainingSetup(
         steps=12, rate=0.5, noise=1.5, participation=capped, strategy=strategy
     )
     assert whole.sufficient().takes_turns
@@ -339,8 +341,10 @@ def test_separate_turns_that_are_sampled_come_to_steps_of_their_own() -> None:
 
 
 def test_a_cap_shows_less_and_noise_divided_shows_more() -> None:
-    free = Training(steps=10, rate=0.3, noise=1.0, participation=Participation(most=10))
-    capped = Training(
+    free = TrainingSetup(
+        steps=10, rate=0.3, noise=1.0, participation=Participation(most=10)
+    )
+    capped = TrainingSetup(
         steps=10, rate=0.3, noise=1.0, participation=Participation(most=1)
     )
     assert mean_surety(capped) + 0.01 < mean_surety(free)

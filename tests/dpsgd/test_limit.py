@@ -7,7 +7,7 @@ from scipy import special
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.planning import plan_audit
 from dpaudit.dpsgd.planning.limit import training_limit
-from dpaudit.dpsgd.planning.training import Training
+from dpaudit.dpsgd.planning.training import TrainingSetup
 from dpaudit.dpsgd.strategy import Toeplitz
 from dpaudit.privacy.guarantees import ApproxDP
 
@@ -42,7 +42,7 @@ def test_one_full_batch_is_where_games_cross_one_half() -> None:
 
     A threshold's own error adds to it: 4 (0.0025 + 0.003) at most. False alarm: 1e-4.
     """
-    training = Training(steps=4, noise=2.0)  # as one step of noise 1
+    training = TrainingSetup(steps=4, noise=2.0)  # as one step of noise 1
     found = training_limit(training, coordinates=50, per_coordinate=1, alpha=ALPHA)
     assert found.is_exact
     assert by_drawing(1.0, 50, found.value, 40_000) == pytest.approx(0.5, abs=0.022)
@@ -51,10 +51,13 @@ def test_one_full_batch_is_where_games_cross_one_half() -> None:
 def test_simulated_and_known_outputs_agree() -> None:
     """The full batch as sampling at a rate that is nearly 1; seeds are fixed."""
     known = training_limit(
-        Training(steps=1, noise=1.5), coordinates=300, per_coordinate=3, alpha=ALPHA
+        TrainingSetup(steps=1, noise=1.5),
+        coordinates=300,
+        per_coordinate=3,
+        alpha=ALPHA,
     )
     nearly = training_limit(
-        Training(steps=1, rate=1 - 1e-9, noise=1.5),
+        TrainingSetup(steps=1, rate=1 - 1e-9, noise=1.5),
         coordinates=300,
         per_coordinate=3,
         alpha=ALPHA,
@@ -68,7 +71,7 @@ def test_few_simulated_outputs_err_on_the_high_side() -> None:
     """A null fitted to the outputs that it is tested on would err on the low side."""
     known, *few = (
         training_limit(
-            Training(steps=1, rate=rate, noise=1.5),
+            TrainingSetup(steps=1, rate=rate, noise=1.5),
             coordinates=300,
             per_coordinate=3,
             alpha=ALPHA,
@@ -85,7 +88,7 @@ def test_a_plan_knows_its_limit() -> None:
     """Of the headline setting; the prototype had 0.755 here, give or take 0.01."""
     claim = ApproxDP(epsilon=1.82, delta=1e-5)
     plan = plan_audit(
-        Training(steps=100, rate=0.1, noise=2.4224),
+        TrainingSetup(steps=100, rate=0.1, noise=2.4224),
         claim=claim,
         coordinates=1000,
         purpose="bound",
@@ -99,7 +102,7 @@ def test_a_plan_knows_its_limit() -> None:
 def test_turns_and_correlated_noise_come_to_one_number() -> None:
     """Each canary joins two of four steps and is seen twice; seeds are fixed."""
     found = training_limit(
-        Training(
+        TrainingSetup(
             steps=4,
             noise=4.0,
             participation=Participation(every=2),
@@ -110,7 +113,10 @@ def test_turns_and_correlated_noise_come_to_one_number() -> None:
         alpha=ALPHA,
     )
     known = training_limit(
-        Training(steps=1, noise=2.0), coordinates=300, per_coordinate=2, alpha=ALPHA
+        TrainingSetup(steps=1, noise=2.0),
+        coordinates=300,
+        per_coordinate=2,
+        alpha=ALPHA,
     )
     half = (found.high - found.low) / 2
     assert abs(found.value - known.value) < 2 * half
@@ -121,7 +127,7 @@ def test_sampling_in_turns_shows_less_than_joining_all() -> None:
     strategy = Toeplitz(coefficients=(1.0, 0.5), steps=4)
     sampled, every = (
         training_limit(
-            Training(steps=4, rate=rate, noise=1.0, strategy=strategy),
+            TrainingSetup(steps=4, rate=rate, noise=1.0, strategy=strategy),
             coordinates=300,
             per_coordinate=1,
             alpha=ALPHA,
@@ -135,7 +141,7 @@ def test_sampling_in_turns_shows_less_than_joining_all() -> None:
 
 @pytest.mark.parametrize("delta", [1e-5, 1e-2])
 def test_delta_only_lowers_it(delta: float) -> None:
-    training = Training(steps=1, noise=1.0)
+    training = TrainingSetup(steps=1, noise=1.0)
     with_delta, without = (
         training_limit(
             training, coordinates=200, per_coordinate=1, alpha=ALPHA, delta=each

@@ -35,7 +35,7 @@ from dpaudit.dpsgd.planning.guess_distribution import (
 from dpaudit.dpsgd.planning.plan import rehearse
 from dpaudit.dpsgd.planning.rounds_search import best_rounds
 from dpaudit.dpsgd.planning.sizes import canaries_needed
-from dpaudit.dpsgd.planning.training import Training
+from dpaudit.dpsgd.planning.training import TrainingSetup
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.privacy.guarantees import Adjacency
@@ -57,7 +57,7 @@ def alone(noise, size, rng):
 
 @pytest.mark.parametrize(("steps", "noise"), [(1, 1.0), (4, 2.0), (100, 10.0)])
 def test_a_single_canary_is_guessed_as_well_as_two_normals_are_told_apart(steps, noise):
-    training = Training(steps=steps, rate=1.0, noise=noise)
+    training = TrainingSetup(steps=steps, rate=1.0, noise=noise)
     distribution = guess_distribution(
         training, per_coordinate=1, coordinates=40_000, seed=3
     )
@@ -76,7 +76,7 @@ def test_what_is_unknown_of_a_count_is_the_variance_of_its_posterior():
     probabilities /= probabilities.sum(axis=1, keepdims=True)
     mean = probabilities @ (0, 1, 2)
     variance = probabilities @ (0, 1, 4) - mean**2
-    training = Training(steps=1, rate=1.0, noise=noise)
+    training = TrainingSetup(steps=1, rate=1.0, noise=noise)
     distribution = guess_distribution(
         training, per_coordinate=2, coordinates=40_000, seed=5
     )
@@ -89,7 +89,7 @@ def test_what_is_unknown_of_a_count_is_the_variance_of_its_posterior():
 
 
 def test_later_coins_are_known_better():
-    training = Training(steps=30, rate=0.2, noise=1.0)
+    training = TrainingSetup(steps=30, rate=0.2, noise=1.0)
     means = guess_distribution(
         training, per_coordinate=6, coordinates=20_000, seed=1
     ).probability()
@@ -97,7 +97,7 @@ def test_later_coins_are_known_better():
 
 
 def test_the_same_seed_gives_the_same_law():
-    training = Training(steps=3, rate=0.5, noise=1.0)
+    training = TrainingSetup(steps=3, rate=0.5, noise=1.0)
     distributions = [
         guess_distribution(training, per_coordinate=2, coordinates=500, seed=seed)
         for seed in (1, 1, 2)
@@ -169,7 +169,7 @@ def test_one_run_forecasts_are_what_drawn_audits_find(noise, surest):
     ]
     found = np.array(bounds)[right]
     distribution = guess_distribution(
-        Training(steps=1, rate=1.0, noise=noise),
+        TrainingSetup(steps=1, rate=1.0, noise=noise),
         per_coordinate=1,
         coordinates=100_000,
         seed=1,
@@ -189,7 +189,7 @@ def test_one_run_forecasts_are_what_drawn_audits_find(noise, surest):
 
 def test_the_number_of_guesses_is_about_the_best_one():
     distribution = guess_distribution(
-        Training(steps=1, rate=1.0, noise=1.0),
+        TrainingSetup(steps=1, rate=1.0, noise=1.0),
         per_coordinate=2,
         coordinates=20_000,
         seed=1,
@@ -328,7 +328,7 @@ def test_rounds_need_some_coordinates():
 
 @pytest.fixture(scope="module")
 def planned():
-    training = Training(steps=1, rate=1.0, noise=1.2)
+    training = TrainingSetup(steps=1, rate=1.0, noise=1.2)
     guarantee = GaussianDP(mu=1 / 1.2)
     claim = ApproxDP(epsilon=guarantee.epsilon_at(DELTA), delta=DELTA)
     return plan_audit(
@@ -428,7 +428,7 @@ def test_a_plan_says_what_it_rests_on(planned):
 
 def test_the_best_number_per_coordinate_is_chosen_of_those_shown():
     """With next to no noise all that is seen is a count, which hides its coins."""
-    training = Training(steps=1, rate=1.0, noise=0.1)
+    training = TrainingSetup(steps=1, rate=1.0, noise=0.1)
     plan = plan_audit(training, claim=CLAIM, coordinates=50, purpose="bound")
     levels = {each.per_coordinate: 0.0 for each in plan.candidates}
     for each in plan.candidates:
@@ -447,7 +447,7 @@ def test_the_best_number_per_coordinate_is_chosen_of_those_shown():
 
 
 def test_few_coordinates_are_planned_for_one_run():
-    training = Training(steps=1, rate=1.0, noise=0.5)
+    training = TrainingSetup(steps=1, rate=1.0, noise=0.5)
     plan = plan_audit(
         training, claim=CLAIM, coordinates=12, per_coordinate=1, purpose="bound"
     )
@@ -458,7 +458,7 @@ def test_few_coordinates_are_planned_for_one_run():
 
 @pytest.mark.nightly
 def test_as_many_canaries_as_needed_are_enough_and_half_of_them_are_not():
-    training = Training(steps=1, rate=1.0, noise=1.2)
+    training = TrainingSetup(steps=1, rate=1.0, noise=1.2)
     needed = canaries_needed(
         training, target_epsilon=1.0, delta=DELTA, per_coordinate=2
     )
@@ -475,7 +475,7 @@ def test_as_many_canaries_as_needed_are_enough_and_half_of_them_are_not():
 
 
 def test_what_no_audit_can_show_needs_more_canaries_than_there_are():
-    training = Training(steps=1, rate=1.0, noise=2.0)
+    training = TrainingSetup(steps=1, rate=1.0, noise=2.0)
     assert (
         canaries_needed(training, target_epsilon=3.0, delta=DELTA, per_coordinate=1)
         is None
@@ -502,7 +502,7 @@ def test_what_no_audit_can_show_needs_more_canaries_than_there_are():
 def test_misuse_is_refused(change, advice):
     arguments = {"claim": CLAIM, "coordinates": 100} | change
     with pytest.raises(InvalidInputError, match=advice):
-        plan_audit(Training(steps=1, rate=1.0, noise=1.0), **arguments)
+        plan_audit(TrainingSetup(steps=1, rate=1.0, noise=1.0), **arguments)
 
 
 @pytest.mark.parametrize(
@@ -515,4 +515,4 @@ def test_misuse_is_refused(change, advice):
 )
 def test_training_that_is_none_is_refused(change, advice):
     with pytest.raises(InvalidInputError, match=advice):
-        Training(**({"steps": 1, "rate": 1.0, "noise": 1.0} | change))
+        TrainingSetup(**({"steps": 1, "rate": 1.0, "noise": 1.0} | change))

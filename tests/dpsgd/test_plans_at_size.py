@@ -11,7 +11,7 @@ from scipy import special
 
 from dpaudit import ApproxDP, GaussianDP
 from dpaudit.bounds.power import least_refuting
-from dpaudit.dpsgd.planning import Training, plan_audit
+from dpaudit.dpsgd.planning import TrainingSetup, plan_audit
 from dpaudit.dpsgd.planning.candidates import Purpose
 from dpaudit.dpsgd.planning.expected_one_run import least_right
 from dpaudit.dpsgd.planning.forecasts import least_factor
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.nightly
 DELTA, ALPHA = 1e-5, 0.05
 CLAIM = ApproxDP(epsilon=2.0, delta=DELTA)
 # The noise that the RDP accountant asks for, for epsilon = 2 at delta = 1e-5.
-LONG = Training(steps=1000, rate=0.01, noise=1.0222898)
+LONG = TrainingSetup(steps=1000, rate=0.01, noise=1.0222898)
 
 
 # Many steps from pools of blocks.
@@ -49,7 +49,7 @@ def test_pooled_steps_say_what_steps_made_one_by_one_say(steps, rate, noise, s):
     n, rng = 20_000, np.random.default_rng(8)
     bits = rng.integers(0, 2, (n, s), dtype=np.int8)
     pooled = pooled_likelihood(Poisson(rate=rate), bits, rng, sigma=noise, steps=steps)
-    training = Training(steps=steps, rate=rate, noise=noise)
+    training = TrainingSetup(steps=steps, rate=rate, noise=noise)
     mechanism = training.mechanism(coordinates=n, per_coordinate=s)
     made = mechanism.run(bits.ravel(), rng).log_likelihood
     (one, right), (other, truth) = surely(pooled, bits), surely(made, bits)
@@ -169,7 +169,7 @@ def test_more_coordinates_never_catch_less(large):
 
 def test_a_large_claim_is_refuted_by_many_guesses_not_by_the_surest_few():
     """At epsilon = 8 the mean bound wants so few that nothing is ever caught."""
-    training = Training(steps=1, rate=1.0, noise=0.6)
+    training = TrainingSetup(steps=1, rate=1.0, noise=0.6)
     claim = ApproxDP(epsilon=8.0, delta=DELTA)
     caught, shown = (
         plan_audit(
@@ -190,7 +190,7 @@ def test_a_large_claim_is_refuted_by_many_guesses_not_by_the_surest_few():
 
 
 def test_a_plan_that_catches_nothing_says_so():
-    training = Training(steps=1, rate=1.0, noise=0.6)
+    training = TrainingSetup(steps=1, rate=1.0, noise=0.6)
     claim = ApproxDP(epsilon=8.0, delta=DELTA)
     plan = plan_audit(training, claim=claim, coordinates=1_000, per_coordinate=1)
     assert plan.fault is None
@@ -200,7 +200,7 @@ def test_a_plan_that_catches_nothing_says_so():
 
 def test_where_delta_costs_more_than_canaries_are_worth_fewer_are_used():
     """At delta = 1e-3 a hundred thousand canaries cost a hundred failures."""
-    training = Training(steps=1, rate=1.0, noise=2.0)
+    training = TrainingSetup(steps=1, rate=1.0, noise=2.0)
     claim = ApproxDP(epsilon=1.0, delta=1e-3)
     plan = plan_audit(training, claim=claim, coordinates=100_000, purpose="bound")
     assert plan.coordinates < plan.available == 100_000
@@ -212,7 +212,7 @@ def test_where_delta_costs_more_than_canaries_are_worth_fewer_are_used():
 
 
 def test_guesses_made_at_once_are_held_against_the_whole_curve_of_a_guarantee():
-    training = Training(steps=1, rate=1.0, noise=2.0)
+    training = TrainingSetup(steps=1, rate=1.0, noise=2.0)
     guarantee = GaussianDP(mu=0.5)
     claim = ApproxDP(epsilon=guarantee.epsilon_at(DELTA), delta=DELTA)
     point, curve = (

@@ -26,7 +26,7 @@ from dpaudit import (
     ThreatModel,
 )
 from dpaudit.bounds import Bets, Counts, Exact, Ranked, Weighted, test_claim
-from dpaudit.dpsgd.planning import Training, plan_audit
+from dpaudit.dpsgd.planning import TrainingSetup, plan_audit
 from dpaudit.dpsgd.planning.forecasts import noise_fault
 from dpaudit.dpsgd.planning.plan import rehearse
 from dpaudit.errors import InvalidInputError
@@ -48,7 +48,7 @@ from dpaudit.testing import fixed_key
 from dpaudit.theory.gaps import gaps
 
 CLAIM = ApproxDP(epsilon=2.0, delta=1e-5)
-FULL = Training(steps=1, rate=1.0, noise=2.15)
+FULL = TrainingSetup(steps=1, rate=1.0, noise=2.15)
 
 
 def counted(correct, *, canaries=200, guesses=100, claim=CLAIM):

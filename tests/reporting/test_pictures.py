@@ -29,7 +29,7 @@ from dpaudit.cli import app
 from dpaudit.dpsgd.planning.candidates import Candidate, Purpose
 from dpaudit.dpsgd.planning.expected_one_run import Expected
 from dpaudit.dpsgd.planning.plan import Plan
-from dpaudit.dpsgd.planning.training import Training
+from dpaudit.dpsgd.planning.training import TrainingSetup
 from dpaudit.errors import InvalidInputError
 from dpaudit.explanation import explain
 from dpaudit.mechanisms.exposure import AllOrNothing
@@ -47,7 +47,7 @@ from dpaudit.theory.gaps import gaps
 SVG = "{http://www.w3.org/2000/svg}"
 ROUNDS = AdaptiveRounds(weights=(1.0,), jump=0.5)
 PLAN = Plan(
-    training=Training(steps=100, rate=0.1, noise=2.42),
+    training=TrainingSetup(steps=100, rate=0.1, noise=2.42),
     claim=ApproxDP(epsilon=2.0, delta=1e-5),
     purpose=Purpose.BOUND,
     available=1000,
@@ -82,7 +82,7 @@ PLANS = {
     "large": replace(
         PLAN,
         coordinates=1_000_000,
-        training=Training(steps=1_000_000, rate=0.000123, noise=123.456),
+        training=TrainingSetup(steps=1_000_000, rate=0.000123, noise=123.456),
         true_epsilon=123.456,
     ),
     "one size": replace(PLAN, candidates=PLAN.candidates[:1], per_coordinate=1),

@@ -16,7 +16,7 @@ from dpaudit import (
     PureDP,
     Verdict,
 )
-from dpaudit.dpsgd.planning import Training, plan_audit
+from dpaudit.dpsgd.planning import TrainingSetup, plan_audit
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.configuration import StepsAlike
 from dpaudit.game.findings import inconclusive
@@ -102,7 +102,7 @@ def test_the_result_for_a_pure_claim_can_be_written():
 
 
 def test_a_plan_in_rounds_can_be_played():
-    training = Training(steps=40, rate=1.0, noise=12.0)
+    training = TrainingSetup(steps=40, rate=1.0, noise=12.0)
     plan = plan_audit(training, claim=CLAIM, coordinates=1000, per_coordinate=4)
     audit = started(plan.design(), rate=1.0)
     loop(audit, noise=12.0, steps=40)

@@ -20,7 +20,7 @@ from dpaudit import (
     explain,
 )
 from dpaudit.dpsgd.participation import Participation
-from dpaudit.dpsgd.planning import Training, plan_audit
+from dpaudit.dpsgd.planning import TrainingSetup, plan_audit
 from dpaudit.dpsgd.strategy import Matrix, Toeplitz
 from dpaudit.dpsgd.sums import canary_log_odds
 from dpaudit.errors import InvalidInputError, VoidAuditError
@@ -112,7 +112,7 @@ def test_an_interrupted_audit_ends_as_one_that_was_not(tmp_path):
 
 def test_a_plan_becomes_an_audit_that_shows_what_it_forecast():
     """The mean of 20 audits within four standard errors of the forecast."""
-    training = Training(
+    training = TrainingSetup(
         steps=STEPS, noise=NOISE, participation=PARTICIPATION, strategy=STRATEGY
     )
     mu = 1 / training.sufficient().noise

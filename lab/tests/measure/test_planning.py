@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpaudit.dpsgd.planning import Training
+from dpaudit.dpsgd.planning import TrainingSetup
 
 MEASURE = Path(__file__).parents[2] / "measure"
 sys.path.append(str(MEASURE))  # last: names there are not those of tests
@@ -26,7 +26,7 @@ def test_steps_that_are_counted_say_what_steps_made_one_by_one_say(
     steps, rate, noise, s
 ):
     n, rng = 20_000, np.random.default_rng(1)
-    training = Training(steps=steps, rate=rate, noise=noise)
+    training = TrainingSetup(steps=steps, rate=rate, noise=noise)
     made = training.mechanism(coordinates=n, per_coordinate=s)
     coins = rng.integers(0, 2, n * s)
     one, other = (

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpaudit.dpsgd.planning import Training, plan_audit
+from dpaudit.dpsgd.planning import TrainingSetup, plan_audit
 from dpaudit.game.coins import Coins
 from dpaudit.mechanisms.local import LocalGaussian
 from dpaudit.mechanisms.sets import CountInSets
@@ -256,7 +256,7 @@ def test_rounds_take_whole_coordinates_in_turn():
 @pytest.mark.parametrize("s", [1, 2, 4])
 def test_rounds_are_what_a_plan_proposes(s):
     planned = plan_audit(
-        Training(steps=1, rate=1.0, noise=adaptive_steps.NOISE),
+        TrainingSetup(steps=1, rate=1.0, noise=adaptive_steps.NOISE),
         claim=ApproxDP(epsilon=2.0, delta=1e-5),
         coordinates=1000,
         per_coordinate=s,

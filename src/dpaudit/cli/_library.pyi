@@ -17,7 +17,7 @@ from dpaudit.dpsgd.planning import plan_audit as plan_audit
 from dpaudit.dpsgd.planning.plan import Plan as Plan
 from dpaudit.dpsgd.planning.sizes import Needed as Needed
 from dpaudit.dpsgd.planning.sizes import canaries_needed as canaries_needed
-from dpaudit.dpsgd.planning.training import Training as Training
+from dpaudit.dpsgd.planning.training import TrainingSetup as TrainingSetup
 from dpaudit.engines.engine import Engine as Engine
 from dpaudit.engines.local import LocalEngine as LocalEngine
 from dpaudit.evidence import Evidence as Evidence

@@ -118,7 +118,7 @@ def _planned(
         if epsilon is None:
             raise InvalidInputError("give --epsilon, --noise, or both")
         noise = _noise(epsilon, delta, steps, rate)
-    training = lib.Training(steps=steps, rate=rate, noise=noise)
+    training = lib.TrainingSetup(steps=steps, rate=rate, noise=noise)
     guarantee = _guarantee(training.steps, rate, noise)
     needed = None
     if target is not None:

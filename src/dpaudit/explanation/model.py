@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from math import inf, sqrt
 from typing import Self, final
 
-from dpaudit.dpsgd.planning import Training
+from dpaudit.dpsgd.planning import TrainingSetup
 from dpaudit.dpsgd.planning.as_run import training_of
 from dpaudit.dpsgd.planning.limit import training_limit
 from dpaudit.game.configuration import RunConfiguration, StepsAlike
@@ -40,7 +40,7 @@ class Model:
         comes_from: The turns and the strategy that come to such training; "" if none.
     """
 
-    training: Training
+    training: TrainingSetup
     coordinates: int
     per_coordinate: int
     guarantee: Guarantee | None
@@ -115,7 +115,7 @@ class Model:
         )
 
 
-def _run(result: Result) -> Training | None:
+def _run(result: Result) -> TrainingSetup | None:
     """Return the training that was run, if it comes to steps that are alike."""
     if result.training is None:
         return _planned(result.design)
@@ -127,7 +127,7 @@ def _run(result: Result) -> Training | None:
     return None if plain.takes_turns else plain
 
 
-def _planned(design: Design) -> Training | None:
+def _planned(design: Design) -> TrainingSetup | None:
     """Return the training that a design describes, if it does."""
     setting = design.setting
     steps, rate, noise = setting.steps, setting.rate, setting.noise
@@ -138,10 +138,10 @@ def _planned(design: Design) -> Training | None:
     whole = canary is None or (canary.spread == 1 and (canary.norm or 1.0) >= 1.0)
     if not (steps and rate and noise and whole):
         return None
-    return Training(steps=steps, rate=rate, noise=noise)
+    return TrainingSetup(steps=steps, rate=rate, noise=noise)
 
 
-def _guarantee(result: Result, training: Training) -> Guarantee | None:
+def _guarantee(result: Result, training: TrainingSetup) -> Guarantee | None:
     if result.claim_test is not result.design_test:
         return result.claim_test.claim  # the accountant's
     if training.rate == 1:

@@ -36,11 +36,11 @@ def plan_figure(plan: Plan, *, most: Estimate | None = None) -> Figure:
 
     Example:
         >>> from tempfile import TemporaryDirectory
-        >>> from dpaudit.dpsgd.planning.training import Training
+        >>> from dpaudit.dpsgd.planning.training import TrainingSetup
         >>> from dpaudit.dpsgd.planning import plan_audit
         >>> from dpaudit.privacy.guarantees import ApproxDP
         >>> plan = plan_audit(
-        ...     Training(steps=1, rate=1.0, noise=2.0),
+        ...     TrainingSetup(steps=1, rate=1.0, noise=2.0),
         ...     claim=ApproxDP(epsilon=2.0, delta=1e-5),
         ...     coordinates=100,
         ...     per_coordinate=1,

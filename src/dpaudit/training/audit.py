@@ -32,7 +32,7 @@ from dpaudit._progress import progress_note
 from dpaudit.dpsgd.likelihood import saved_rows
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.planning.as_run import configured
-from dpaudit.dpsgd.planning.training import Training
+from dpaudit.dpsgd.planning.training import TrainingSetup
 from dpaudit.dpsgd.sampling import Poisson
 from dpaudit.dpsgd.strategy import Strategy, strategy_setting
 from dpaudit.dpsgd.sums import canary_log_odds
@@ -502,7 +502,7 @@ def _schedule(
     steps = (strategy and strategy.steps) or planned.steps
     if not (noise and steps):
         return Setting(participation=participation, strategy=strategy_setting(strategy))
-    return Training(
+    return TrainingSetup(
         steps=steps,
         rate=rate,
         noise=noise,

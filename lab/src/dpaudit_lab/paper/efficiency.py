@@ -36,7 +36,7 @@ from dpaudit.bounds.exact import Classic, Exact
 from dpaudit.dpsgd.planning import plan_audit
 from dpaudit.dpsgd.planning.limit import training_limit
 from dpaudit.dpsgd.planning.plan import Plan
-from dpaudit.dpsgd.planning.training import Training
+from dpaudit.dpsgd.planning.training import TrainingSetup
 from dpaudit.game.guessers import Confident, MostLikely
 from dpaudit.game.rules import AdaptiveCount, AdaptiveRounds
 from dpaudit.mechanisms.exposure import AllOrNothing, NameAndShame
@@ -71,7 +71,7 @@ ELEMENTS, SET = 100, 10
 RUNS = (1, 3, 10, 30, 100, 300, 1000)
 SEVERAL = (1, 3, 10, 30, 100)  # trainings of a thousand coordinates
 FEW = (1, 3, 10, 30)  # more, and delta costs rounds more than they are worth
-TRAINING = Training(steps=100, rate=0.1, noise=NOISE[EPSILON])
+TRAINING = TrainingSetup(steps=100, rate=0.1, noise=NOISE[EPSILON])
 
 CLASSIC, AT_ONCE, ADAPTIVE = "classic", "at once", "adaptively"
 ALONE, TOGETHER = "limit of one canary a run", "limit of all canaries"

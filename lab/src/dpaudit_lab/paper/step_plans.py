@@ -9,7 +9,7 @@ All of it was fixed without the runs that are measured:
   Any number that is fixed beforehand is valid; a better one shows a little more.
 - ``bets_from``: the smallest epsilon that bets test, so that delta's price, ``m delta /
   (1 + e^epsilon)``, leaves something of alpha to show; None where 0.5 does not.
-- ``rounds``: ``plan_audit(Training(steps=1, rate=1.0, noise=2.1491104),
+- ``rounds``: ``plan_audit(TrainingSetup(steps=1, rate=1.0, noise=2.1491104),
   claim=ApproxDP(epsilon=2.0, delta=1e-5), coordinates=1000, per_coordinate=s,
   purpose="bound").rules``, which is what ``dpaudit plan --purpose bound`` proposes.
 """

@@ -30,7 +30,7 @@ import numpy as np
 
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.planning.forecasts import MOST_IN_ROUNDS, Effort, noise_fault
-from dpaudit.dpsgd.planning.training import Training
+from dpaudit.dpsgd.planning.training import TrainingSetup
 from dpaudit.dpsgd.strategy import Matrix, Strategy, Toeplitz, length
 from dpaudit.game.configuration import (
     Detectable,
@@ -129,7 +129,7 @@ def _strategy(run: RunConfiguration) -> Strategy | None:
     return Matrix(rows=rows)
 
 
-def training_of(run: RunConfiguration) -> tuple[Training, ...] | Finding:
+def training_of(run: RunConfiguration) -> tuple[TrainingSetup, ...] | Finding:
     """Return training that shows as much of canaries, or why none is known.
 
     Returns:
@@ -182,16 +182,16 @@ def _unknown(run: RunConfiguration) -> Finding | None:
     return next((noted(code) for holds, code in reasons if holds), None)
 
 
-def _independent(schedule: tuple[StepsAlike, ...]) -> tuple[Training, ...]:
+def _independent(schedule: tuple[StepsAlike, ...]) -> tuple[TrainingSetup, ...]:
     """Return steps of independent noise, in parts of about the same noise."""
     if len(schedule) == 1:
         (only,) = schedule
         assert only.rate is not None
-        return (Training(steps=only.steps, rate=only.rate, noise=_noise(only)),)
+        return (TrainingSetup(steps=only.steps, rate=only.rate, noise=_noise(only)),)
     # Without sampling the sum over steps, each over its variance, is sufficient.
     whole = [each for each in schedule if each.rate == 1]
     precision = sum(each.steps / _noise(each) ** 2 for each in whole)
-    parts = [Training(steps=1, noise=1 / sqrt(precision))] if whole else []
+    parts = [TrainingSetup(steps=1, noise=1 / sqrt(precision))] if whole else []
     sampled = sorted(
         (each for each in schedule if each.rate != 1),
         key=lambda each: (each.rate, -_noise(each)),
@@ -206,7 +206,7 @@ def _independent(schedule: tuple[StepsAlike, ...]) -> tuple[Training, ...]:
                 parts[-1] = replace(parts[-1], steps=parts[-1].steps + each.steps)
                 continue
             least = _noise(each) / max(ratio, 1.0)
-            parts.append(Training(steps=each.steps, rate=rate, noise=_noise(each)))
+            parts.append(TrainingSetup(steps=each.steps, rate=rate, noise=_noise(each)))
     return tuple(parts)
 
 
@@ -221,8 +221,8 @@ def _in_turns(
     noise: float,
     participation: Participation,
     strategy: Strategy | None,
-) -> tuple[Training, ...] | Finding:
-    whole = Training(
+) -> tuple[TrainingSetup, ...] | Finding:
+    whole = TrainingSetup(
         steps=steps,
         rate=rate,
         noise=noise,
@@ -240,7 +240,7 @@ def _in_turns(
         own = whole.own_strategy
         squares = [length(own.column(step)[: steps - step]) ** 2 for step in last]
         typical = sqrt(sum(squares) / len(squares))
-        return (Training(steps=len(last), rate=rate, noise=noise / typical),)
+        return (TrainingSetup(steps=len(last), rate=rate, noise=noise / typical),)
     return (whole,)
 
 
@@ -293,7 +293,7 @@ def detectable(
 
 @lru_cache(maxsize=256)  # many audits of one configuration ask again and again
 def _detectable(
-    training: tuple[Training, ...],
+    training: tuple[TrainingSetup, ...],
     rules: OneRun | AdaptiveRounds,
     per_coordinate: int,
     coordinates: int,

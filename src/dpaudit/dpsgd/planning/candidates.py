@@ -44,7 +44,7 @@ from dpaudit.dpsgd.planning.rounds_search import (
     catching_rounds,
     forecast_played,
 )
-from dpaudit.dpsgd.planning.training import Training
+from dpaudit.dpsgd.planning.training import TrainingSetup
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.privacy.guarantees import ApproxDP, Guarantee
 
@@ -84,7 +84,7 @@ class Wanted:
         in_rounds: Whether rounds may be played.
     """
 
-    training: Training
+    training: TrainingSetup
     coordinates: int
     claim: ApproxDP
     tested: Guarantee
@@ -122,7 +122,7 @@ def best_of(candidates: Sequence[Candidate], purpose: Purpose) -> Candidate:
 
 
 def most_shown(
-    training: Training, *, coordinates: int, delta: float, alpha: float
+    training: TrainingSetup, *, coordinates: int, delta: float, alpha: float
 ) -> Candidate:
     """Return what shows the largest mean bound of a training without fault."""
     claim = ApproxDP(epsilon=0.0, delta=delta)  # nothing of it but delta is asked

@@ -43,7 +43,7 @@ from dpaudit.dpsgd.planning.forecasts import (
 )
 from dpaudit.dpsgd.planning.guess_distribution import GuessDistribution
 from dpaudit.dpsgd.planning.plan import Plan
-from dpaudit.dpsgd.planning.training import Training
+from dpaudit.dpsgd.planning.training import TrainingSetup
 from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import Adjacency, ApproxDP, Guarantee
 
@@ -54,7 +54,7 @@ _BETTER = 0.985  # of the fault that the plan catches
 
 @progress_note("planning the audit")
 def plan_audit(
-    training: Training,
+    training: TrainingSetup,
     *,
     claim: ApproxDP,
     coordinates: int,
@@ -81,7 +81,7 @@ def plan_audit(
 
     Example:
         >>> plan = plan_audit(
-        ...     Training(steps=1, rate=1.0, noise=1.0),
+        ...     TrainingSetup(steps=1, rate=1.0, noise=1.0),
         ...     claim=ApproxDP(epsilon=2.0, delta=1e-5),
         ...     coordinates=1000,
         ...     per_coordinate=1,
@@ -183,13 +183,15 @@ def _purpose(purpose: Purpose | str) -> Purpose:
         raise InvalidInputError(f"purpose must be {known}, got {purpose!r}") from None
 
 
-def _check(training: Training, claim: ApproxDP, coordinates: int, alpha: float) -> None:
+def _check(
+    training: TrainingSetup, claim: ApproxDP, coordinates: int, alpha: float
+) -> None:
     _validate.whole_number("coordinates", coordinates, least=1)
     _validate.error_level("alpha", alpha)
-    if not isinstance(training, Training) or not isinstance(claim, ApproxDP):
+    if not isinstance(training, TrainingSetup) or not isinstance(claim, ApproxDP):
         raise InvalidInputError(
-            f"a plan is for Training(...) and a claim ApproxDP(epsilon=..., delta=...),"
-            f" got training={training!r} and claim={claim!r}"
+            "a plan is for TrainingSetup(...) and a claim ApproxDP(epsilon=..., "
+            f"delta=...), got training={training!r} and claim={claim!r}"
         )
     if claim.adjacency is Adjacency.REPLACE_ONE:
         raise InvalidInputError(

@@ -36,7 +36,7 @@ from dpaudit.dpsgd.planning.rounds_search import (
     best_rounds,
     forecast_played,
 )
-from dpaudit.dpsgd.planning.training import Training
+from dpaudit.dpsgd.planning.training import TrainingSetup
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.stats.binomial import log_odds_limit
@@ -98,7 +98,7 @@ _SECANTS, _FURTHEST, _CLOSE = 4, 0.3, 0.05
 
 @lru_cache(maxsize=16)
 def glance(
-    training: Training, per_coordinate: int, coordinates: int
+    training: TrainingSetup, per_coordinate: int, coordinates: int
 ) -> GuessDistribution:
     """Return a law that is good enough to compare audits of so many coordinates by."""
     return simulated_distribution(training, per_coordinate, _look(coordinates), seed=0)
@@ -106,7 +106,7 @@ def glance(
 
 @lru_cache(maxsize=16)
 def faulty(
-    training: Training, per_coordinate: int, coordinates: int, factor: float
+    training: TrainingSetup, per_coordinate: int, coordinates: int, factor: float
 ) -> GuessDistribution:
     """Return such a law of a training whose noise is too small by a factor."""
     effort = _look(coordinates)
@@ -121,7 +121,7 @@ def _look(coordinates: int) -> Effort:
 
 
 def simulated_distribution(
-    training: Training | tuple[Training, ...],
+    training: TrainingSetup | tuple[TrainingSetup, ...],
     per_coordinate: int,
     effort: Effort,
     *,
@@ -218,7 +218,7 @@ def all_right(
 
 
 def noise_fault(
-    training: Training | tuple[Training, ...],
+    training: TrainingSetup | tuple[TrainingSetup, ...],
     rules: OneRun | AdaptiveRounds,
     per_coordinate: int,
     coordinates: int,

@@ -35,7 +35,7 @@ from scipy import special
 
 from dpaudit.dpsgd.correlated_likelihood import PatternLikelihood
 from dpaudit.dpsgd.likelihood import CountLikelihood
-from dpaudit.dpsgd.planning.training import Training
+from dpaudit.dpsgd.planning.training import TrainingSetup
 from dpaudit.dpsgd.sampling import IndependentSampling, Poisson
 from dpaudit.dpsgd.strategy import Whitening
 from dpaudit.errors import InvalidInputError
@@ -251,7 +251,7 @@ class GuessDistribution:
 
 
 def guess_distribution(
-    training: Training | tuple[Training, ...],
+    training: TrainingSetup | tuple[TrainingSetup, ...],
     *,
     per_coordinate: int,
     coordinates: int,
@@ -268,7 +268,7 @@ def guess_distribution(
         blocks: Blocks of steps that are simulated first, if there are many steps.
 
     Example:
-        >>> training = Training(steps=1, rate=1.0, noise=1.0)
+        >>> training = TrainingSetup(steps=1, rate=1.0, noise=1.0)
         >>> distribution = guess_distribution(
         ...     training, per_coordinate=2, coordinates=5000, seed=1
         ... )
@@ -294,7 +294,7 @@ def guess_distribution(
 
 
 def simulated_likelihood(
-    training: Training,
+    training: TrainingSetup,
     bits: NDArray[np.int8],
     rng: np.random.Generator,
     *,
@@ -311,7 +311,7 @@ def simulated_likelihood(
     Example:
         >>> coins = np.array([[1, 1], [0, 0]], np.int8)
         >>> rng = np.random.default_rng(1)
-        >>> quiet = Training(steps=4, noise=0.1)
+        >>> quiet = TrainingSetup(steps=4, noise=0.1)
         >>> simulated_likelihood(quiet, coins, rng).argmax(axis=1)
         array([2, 0])
     """
@@ -331,7 +331,7 @@ def simulated_likelihood(
 
 
 def _matched_likelihood(
-    training: Training, bits: NDArray[np.int8], rng: np.random.Generator
+    training: TrainingSetup, bits: NDArray[np.int8], rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """Return what is seen of canaries in known turns: one number of a coordinate."""
     signal = training.signals()[training.own_participation.cohort_of(len(bits))]
@@ -346,7 +346,7 @@ def _matched_likelihood(
 
 
 def _pattern_likelihood(
-    training: Training, bits: NDArray[np.int8], rng: np.random.Generator
+    training: TrainingSetup, bits: NDArray[np.int8], rng: np.random.Generator
 ) -> NDArray[np.float64]:
     """Return what is seen of canaries that nobody knows the steps of."""
     if bits.shape[1] > 1:

@@ -16,7 +16,7 @@ from scipy import special
 
 from dpaudit import _validate
 from dpaudit.dpsgd.planning.guess_distribution import simulated_likelihood
-from dpaudit.dpsgd.planning.training import Training
+from dpaudit.dpsgd.planning.training import TrainingSetup
 from dpaudit.mechanisms.noise import GaussianNoise
 from dpaudit.mechanisms.output_likelihood import OutputLikelihood
 from dpaudit.mechanisms.sets import CountInSets
@@ -32,7 +32,7 @@ _SURELY = 0.975
 
 
 def training_limit(
-    training: Training,
+    training: TrainingSetup,
     *,
     coordinates: int,
     per_coordinate: int,
@@ -54,7 +54,7 @@ def training_limit(
             seconds.
 
     Example:
-        >>> one_step = Training(steps=1, noise=2.149)
+        >>> one_step = TrainingSetup(steps=1, noise=2.149)
         >>> print(training_limit(one_step, coordinates=1000, per_coordinate=1,
         ...     alpha=0.05))
         0.6616

@@ -14,7 +14,7 @@ from dpaudit.bounds.bound import rounded_down
 from dpaudit.dpsgd.planning.candidates import Candidate, Purpose
 from dpaudit.dpsgd.planning.expected_one_run import Expected
 from dpaudit.dpsgd.planning.limit import training_limit
-from dpaudit.dpsgd.planning.training import Training
+from dpaudit.dpsgd.planning.training import TrainingSetup
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.auditors import audit_adaptive, audit_one_run
 from dpaudit.game.coins import Key
@@ -53,7 +53,7 @@ class Plan:
         candidates: The audits that it was chosen among, from smaller simulations.
     """
 
-    training: Training
+    training: TrainingSetup
     claim: ApproxDP
     purpose: Purpose
     available: int
@@ -229,7 +229,7 @@ class Plan:
 
 def rehearse(
     design: Design,
-    training: Training,
+    training: TrainingSetup,
     *,
     per_coordinate: int,
     rng: np.random.Generator,
@@ -247,7 +247,7 @@ def rehearse(
     Example:
         >>> claim = ApproxDP(epsilon=1.0, delta=1e-5)
         >>> design = Design(canaries=100, rules=OneRun(guesses=20), claim=claim)
-        >>> training = Training(steps=10, rate=0.5, noise=0.2)
+        >>> training = TrainingSetup(steps=10, rate=0.5, noise=0.2)
         >>> rng = np.random.default_rng(1)
         >>> result = rehearse(
         ...     design, training, per_coordinate=1, rng=rng, key=Key(bytes(32))

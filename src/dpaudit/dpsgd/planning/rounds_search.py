@@ -73,8 +73,8 @@ def best_rounds(
 
     Example:
         >>> from dpaudit.dpsgd.planning.guess_distribution import guess_distribution
-        >>> from dpaudit.dpsgd.planning.training import Training
-        >>> training = Training(steps=1, rate=1.0, noise=2.0)
+        >>> from dpaudit.dpsgd.planning.training import TrainingSetup
+        >>> training = TrainingSetup(steps=1, rate=1.0, noise=2.0)
         >>> distribution = guess_distribution(
         ...     training, per_coordinate=6, coordinates=20_000, seed=1
         ... )

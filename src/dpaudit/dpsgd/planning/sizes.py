@@ -22,7 +22,7 @@ from dpaudit.dpsgd.planning.forecasts import (
 )
 from dpaudit.dpsgd.planning.guess_distribution import GuessDistribution
 from dpaudit.dpsgd.planning.rounds_search import best_by_jump, table_for
-from dpaudit.dpsgd.planning.training import Training
+from dpaudit.dpsgd.planning.training import TrainingSetup
 
 __all__ = ["Needed", "canaries_needed"]
 
@@ -49,7 +49,7 @@ class Needed:
 
 
 def canaries_needed(
-    training: Training,
+    training: TrainingSetup,
     *,
     target_epsilon: float,
     delta: float,
@@ -70,7 +70,7 @@ def canaries_needed(
         are not enough.
 
     Example:
-        >>> training = Training(steps=1, rate=1.0, noise=1.0)
+        >>> training = TrainingSetup(steps=1, rate=1.0, noise=1.0)
         >>> needed = canaries_needed(
         ...     training, target_epsilon=0.6, delta=1e-5, per_coordinate=1
         ... )

@@ -31,12 +31,12 @@ from dpaudit.dpsgd.sums import DiracSums
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.setting import Setting
 
-__all__ = ["Training"]
+__all__ = ["TrainingSetup"]
 
 
 @final
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Training:
+class TrainingSetup:
     """Steps of DP-SGD, or rounds of federated training.
 
     Attributes:
@@ -50,7 +50,7 @@ class Training:
 
     Example:
         >>> from dpaudit.dpsgd.strategy import Toeplitz
-        >>> training = Training(
+        >>> training = TrainingSetup(
         ...     steps=4,
         ...     noise=4.0,
         ...     participation=Participation(every=2, cohorts=2),
@@ -117,7 +117,7 @@ class Training:
         """
         return signals(self.own_participation, self.own_strategy, self.steps)
 
-    def sufficient(self) -> "Training":
+    def sufficient(self) -> "TrainingSetup":
         """Return training that shows as much, in as few steps as are known to do.
 
         Cohorts may differ by what the end of training cuts off: those that show most
@@ -125,7 +125,7 @@ class Training:
         """
         if self.rate == 1:
             most = float(self.signals().max()) if self.takes_turns else sqrt(self.steps)
-            return Training(steps=1, rate=1.0, noise=self.noise / most)
+            return TrainingSetup(steps=1, rate=1.0, noise=self.noise / most)
         participation, strategy = self.own_participation, self.own_strategy
         apart = strategy.bands <= participation.every and participation.most is None
         if not (self.takes_turns and apart):
@@ -135,9 +135,11 @@ class Training:
             for step in range(participation.first, self.steps, participation.every)
         ]
         typical = sqrt(float(np.mean(np.square(lengths))))
-        return Training(steps=len(lengths), rate=self.rate, noise=self.noise / typical)
+        return TrainingSetup(
+            steps=len(lengths), rate=self.rate, noise=self.noise / typical
+        )
 
-    def louder(self, factor: float) -> "Training":
+    def louder(self, factor: float) -> "TrainingSetup":
         """Return the same training with noise divided by a factor."""
         return replace(self, noise=self.noise / factor)
 

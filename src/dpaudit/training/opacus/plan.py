@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader
 from dpaudit import _validate
 from dpaudit._progress import progress_note
 from dpaudit.accounting import accountant_curve
-from dpaudit.dpsgd.planning import Plan, Purpose, Training, plan_audit
+from dpaudit.dpsgd.planning import Plan, Purpose, TrainingSetup, plan_audit
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Key
 from dpaudit.privacy.guarantees import ApproxDP
@@ -78,7 +78,7 @@ def plan_opacus(
     if isinstance(data_loader.dataset, CanaryDataset):
         wanted = data_loader.dataset.canaries
     return plan_audit(
-        Training(steps=steps, rate=facts.rate, noise=facts.noise),
+        TrainingSetup(steps=steps, rate=facts.rate, noise=facts.noise),
         claim=ApproxDP(epsilon=curve.epsilon_at(delta), delta=delta),
         coordinates=wanted if coordinates is None else coordinates,
         alpha=alpha,
