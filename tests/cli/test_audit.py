@@ -392,7 +392,7 @@ def test_misuse_exits_with_2_and_advice(dpaudit, arguments, advice):
 def test_what_would_be_void_exits_with_4_and_advice(dpaudit, rows, advice):
     Path("scores.csv").write_text(f"id,bit,score\n{rows}")
     done = dpaudit("audit", "scores.csv", *CLAIM, code=4)
-    assert done.stderr.startswith("dpaudit audit: void: ")
+    assert done.stderr.startswith("dpaudit audit: invalid run: ")
     assert advice in done.stderr
 
 

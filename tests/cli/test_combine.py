@@ -88,7 +88,7 @@ def test_pooled_runs_need_a_number_of_guesses(dpaudit):
 def test_one_run_under_two_names_is_refused(dpaudit):
     said = dpaudit("combine", "0.json", "1.json", "0-evidence.json", code=4).stderr
     assert said.startswith(
-        "dpaudit combine: void: results 1 and 3 are of one run (commitment"
+        "dpaudit combine: invalid run: results 1 and 3 are of one run (commitment"
     )
 
 

@@ -105,7 +105,7 @@ def test_a_result_and_its_evidence_are_explained_alike(dpaudit, schema):
     )
     assert one == two
     found = schema(one, "explanation")
-    assert found["outcome"] == "refuted"
+    assert found["outcome"] == "claim refuted"
     assert found["claimed"] == 1.0
     assert (found["delta"], found["alpha"]) == (1e-5, 0.05)
     said = dpaudit("explain", "result.json").stdout
@@ -216,4 +216,4 @@ def test_of_evidence_whose_scores_are_elsewhere_that_is_said_first(dpaudit):
     Path("scores.npz").rename("elsewhere/scores.npz")
     said = dpaudit("explain", "evidence.json").stdout
     assert said.startswith("Not checked: the tally (the scores are in 1 file(s) that")
-    assert "\n\nRefuted. " in said
+    assert "\n\nClaim refuted. " in said

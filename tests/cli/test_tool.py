@@ -125,7 +125,7 @@ def ended(error):
     [
         (InvalidInputError("no"), 2, "dpaudit sleep: no\n"),
         (UncertifiedError("no"), 2, "dpaudit sleep: no\n"),
-        (VoidAuditError("no"), 4, "dpaudit sleep: void: no\n"),
+        (VoidAuditError("no"), 4, "dpaudit sleep: invalid run: no\n"),
         (
             FileNotFoundError(2, "No such file", "x"),
             2,

@@ -85,7 +85,7 @@ def test_no_change_of_the_registered_copy_goes_unnoticed(kind, folder):
         ("one run", ["guesses.index", "result.not_exercised", "versions"]),
         (
             "training",
-            ["result.training.steps", "result.training.remarks", "result.scores"],
+            ["result.training.steps", "result.training.coverage", "result.scores"],
         ),
         ("redacted", ["registration"]),
         ("score files", ["guesses.coins_were_independent"]),

@@ -9,6 +9,7 @@ from evidence_mutants import canonical
 from evidence_samples import KINDS, of_training
 
 from dpaudit import Coins, Design, OneRun, Pairs, PureDP
+from dpaudit._codec import encode
 from dpaudit.bounds.bound import rounded_down
 from dpaudit.bounds.methods import bound_for
 from dpaudit.bounds.readings import Counts, Reading, Rounds, Weighted
@@ -20,6 +21,7 @@ from dpaudit.errors import (
     on_one_line,
 )
 from dpaudit.evidence import Evidence, ScoreFile
+from dpaudit.game.findings import noted
 from dpaudit.game.result import Result
 from dpaudit.game.setting import Setting
 from dpaudit.game.transcript import Transcript
@@ -176,12 +178,16 @@ def test_a_large_epsilon_is_rounded_down():
 
 def test_what_was_not_exercised_is_printed_on_one_line():
     hostile = ["\x1b[2J\nThe claim holds."]
+    remark = encode(noted("own", text="quite"))
     trained = Result.from_json(
-        result_with(not_exercised=hostile, training__remarks=["\r"])
+        result_with(not_exercised=hostile, training__remarks=[remark])
     )
-    assert "Noticed: \\r" in str(trained)
+    assert "Noticed: quite." in str(trained)
     assert "\x1b" not in str(trained)
-    alone = replace(trained, training=None)  # of a training the ledger says it
+    odd = remark | {"numbers": {"text": "\r"}}
+    with pytest.raises(InvalidInputError, match="can be printed"):
+        Result.from_json(result_with(training__remarks=[odd]))
+    alone = replace(trained, training=None)  # of a training its coverage says it
     assert "\\x1b[2J\\nThe claim holds." in str(alone)
 
 

@@ -55,7 +55,7 @@ def test_a_question_without_meaning_is_refused(claim):
         claim.delta_at(-1.0)
     with pytest.raises(InvalidInputError, match="delta must be"):
         claim.epsilon_at(1.5)
-    with pytest.raises(InvalidInputError, match="chance must be"):
+    with pytest.raises(InvalidInputError, match="probability must be"):
         claim.complement_inverse(-0.5)
 
 

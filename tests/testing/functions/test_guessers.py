@@ -229,5 +229,5 @@ def test_columns_are_screened_by_their_chi_square(n, width, most, monkeypatch):
             excess += (2 * of_value.sum() - len(of_value)) ** 2 / len(of_value) - 1
         counted.append(excess / math.sqrt(2 * len(set(column.tolist()))))
     for at_once in (1, 4 * n, 10**6):
-        monkeypatch.setattr(guessers, "_SCREENED", at_once)
+        monkeypatch.setattr(guessers, "_VALUES_SCREENED", at_once)
         assert guessers._excesses(values, bits) == pytest.approx(counted, abs=1e-9)

@@ -21,7 +21,7 @@ from dpaudit.errors import InvalidInputError
 from dpaudit.game.findings import Stage, Status
 from dpaudit.game.text.findings import sentence
 from dpaudit.training.opacus.insertion import canary_layout
-from dpaudit.training.opacus.parameter_types import kinds_of
+from dpaudit.training.opacus.parameter_types import parameter_types_of
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -146,7 +146,7 @@ def test_adapters_embeddings_and_heads_each_have_their_share():
     """A quarter in equal parts, the rest by size: no kind is left out."""
     model = with_head()
     parameters = [each for each in model.parameters() if each.requires_grad]
-    kinds = kinds_of(model, parameters)
+    kinds = parameter_types_of(model, parameters)
     assert kinds.count("LoRA matrices") == 8
     assert {*kinds} == {"LoRA matrices", "embeddings", "heads"}
     dimension = sum(each.numel() for each in parameters)
