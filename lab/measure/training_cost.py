@@ -114,7 +114,7 @@ def noise(count: int) -> None:
         for turn in range(PAIRS):  # one training, watched or not; each first in turn
             spent = {}
             for watched in (turn % 2, 1 - turn % 2):
-                audit._roads.noise.why_not = "" if watched else "left out"
+                audit._stages.noise.why_not = "" if watched else "left out"
                 spent[watched] = cpu(steps, count)
             pairs.append((spent[1], spent[0]))
         ratio = ratio_of(*zip(*pairs, strict=True))

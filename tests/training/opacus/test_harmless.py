@@ -18,8 +18,8 @@ from dpaudit.game.text.findings import fault_parts, sentence, sentences
 from dpaudit.game.verdict import Verdict
 from dpaudit.training.guard import Guard
 from dpaudit.training.opacus import audit as opacus_audit
+from dpaudit.training.opacus import insertion, side_effects
 from dpaudit.training.opacus import plan as opacus_plan
-from dpaudit.training.opacus import surroundings, ways
 from dpaudit.training.opacus.attachment import Attachment
 from dpaudit.training.opacus.sampler import SampledBatches
 from dpaudit.training.opacus.setup import clip_factors
@@ -114,10 +114,14 @@ def twice(run):
 FAILURES = {
     "key": lambda run, patch: {"key": b"no key"},
     "attaching what looks at changes": lambda run, patch: patch(
-        surroundings.Surroundings, "attach", raises(WrongError())
+        side_effects.SideEffects, "attach", raises(WrongError())
     ),
-    "the sampler": lambda run, patch: patch(ways, "SumsReader", raises(WrongError())),
-    "canaries": lambda run, patch: patch(ways, "SumInserter", raises(WrongError())),
+    "the sampler": lambda run, patch: patch(
+        insertion, "SumsReader", raises(WrongError())
+    ),
+    "canaries": lambda run, patch: patch(
+        insertion, "SumInserter", raises(WrongError())
+    ),
     "half of an inserter": lambda run, patch: patch(
         Attachment, "before", raises(KeyboardInterrupt())
     ),

@@ -37,7 +37,7 @@ from dpaudit.training.probe.report import Sensitivity, packed, unpacked
 
 __all__ = ["StageChecks"]
 
-_STATE = "roads"
+_STATE = "stages"
 
 
 @final

@@ -1,4 +1,4 @@
-"""Roads of an Opacus run besides canaries: noise, batches, other ways out, probes."""
+"""Stages of an Opacus run besides canaries: noise, batches, side effects, probes."""
 
 from itertools import chain, count, islice, repeat
 
