@@ -116,7 +116,7 @@ records through the user's own clipped_sum, without noise: one changes the sum b
 most 1 C, the clipping norm; 100% of them large enough to be clipped.
         >>> def not_clipped(gradients):
         ...     return gradients.sum(axis=0)
-        >>> probe_sum(not_clipped, gradients, norm=1.0).faults[0].road.value
+        >>> probe_sum(not_clipped, gradients, norm=1.0).faults[0].stage.value
         'clipping'
     """
     _validate.positive("norm", norm)
