@@ -6,6 +6,7 @@ from dataclasses import asdict, replace
 import pytest
 from typer.testing import CliRunner
 
+from dpaudit.cli import _library
 from dpaudit_lab.calibration import table
 from dpaudit_lab.calibration.cases import Case
 from dpaudit_lab.calibration.pipeline import PipelineCase, Way
@@ -261,6 +262,7 @@ def test_a_file_that_is_no_store_is_refused(tmp_path):
 def test_without_loky_the_extra_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "loky", None)
     monkeypatch.delitem(sys.modules, "dpaudit.engines.local", raising=False)
+    monkeypatch.delitem(vars(_library), "LocalEngine", raising=False)
     done = run(tmp_path / "s.sqlite", "--small", "--trials=100")
     assert done.exit_code == 2
     assert "pip install '.[sweep]'" in done.stderr

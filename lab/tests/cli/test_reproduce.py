@@ -6,6 +6,7 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from dpaudit.cli import _library
 from dpaudit_lab.cli import app
 from dpaudit_lab.paper.names import FIGURES
 
@@ -148,6 +149,7 @@ def test_a_file_that_is_no_store_is_refused(tmp_path):
 def test_without_an_extra_it_is_named(here, monkeypatch):
     monkeypatch.setitem(sys.modules, "loky", None)
     monkeypatch.delitem(sys.modules, "dpaudit.engines.local", raising=False)
+    monkeypatch.delitem(vars(_library), "LocalEngine", raising=False)
     done = here("sets", "--trials=2")
     assert done.exit_code == 2
     assert "pip install '.[sweep]'" in done.stderr
