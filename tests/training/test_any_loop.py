@@ -229,11 +229,11 @@ def test_what_joins_follows_the_coins():
 
 def test_a_sum_without_canaries_is_refused():
     audit = started()
-    with pytest.raises(VoidAuditError, match=r"joining\(\) was not asked"):
+    with pytest.raises(VoidAuditError, match=r"contributions\(\) was not asked"):
         audit.observe(np.zeros(1000))
     audit.contributions()
     audit.observe(np.zeros(1000))
-    with pytest.raises(VoidAuditError, match=r"joining\(\) was not asked"):
+    with pytest.raises(VoidAuditError, match=r"contributions\(\) was not asked"):
         audit.observe(np.zeros(1000))
 
 
