@@ -3,7 +3,7 @@
 # Packages come from where pip would fetch them, but uv installs them: in seconds, where
 # pip takes minutes for each environment.
 work=$(mktemp -d)
-trap 'jobs -p | xargs -r kill 2>/dev/null; rm -rf "$work"' EXIT
+trap 'jobs -p | xargs -r kill 2>/dev/null || true; rm -rf "$work"' EXIT
 export OMP_NUM_THREADS=1
 # Many processes import the same packages: each is compiled once, whatever
 # this machine tells Python, and beside the checkout.
