@@ -448,7 +448,7 @@ def _check_accountant(stated: Result) -> list[VerificationCheck]:
 
 
 def _check_ledger(stated: Result) -> list[VerificationCheck]:
-    """Say what a training's result says of its roads, and that a record cannot."""
+    """Return what a training result says of its stages; a record cannot show it."""
     if stated.training is None:
         return []
     unit, coverage = stated.design.setting.unit, stated.training.coverage

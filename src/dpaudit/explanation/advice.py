@@ -1,9 +1,9 @@
-"""What to do next: about roads that nobody looked at, and about each gap.
+"""What to do next: about stages that were not checked, and about each gap.
 
-A larger epsilon catches smaller faults of the noise and the accounting, and none on
-another road. So what is to be done next is ranked by the fault that it would catch:
-roads that were not looked at come first, those on which a fault can give away a whole
-record before those on which it costs some epsilon (docs/explanation/bug-zoo.md).
+A larger epsilon detects smaller faults of the noise and the accounting, and none at
+another stage. So what is to be done next is ranked by the fault that it would detect:
+stages that were not checked come first, those at which a fault can reveal a whole
+record before those at which it costs some epsilon (docs/explanation/bug-zoo.md).
 
 With a model of the training, what another design would show is forecast as plans are,
 from the exact posterior. Without one it is what guesses would show that are right as

@@ -270,7 +270,7 @@ def head(result: "Result", caught: str = "") -> tuple[str, ...]:
 
     In one line the word, what it is worth, and what nobody looked at. Below it, of a
     training, each fault, or what else is behind a refutation, and what was noticed;
-    then the roads that were looked at, by how.
+    then the stages that were checked, by how.
 
     Args:
         result: Of any audit.

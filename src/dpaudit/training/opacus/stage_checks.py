@@ -1,4 +1,4 @@
-"""How one Opacus run was looked at, road by road, besides by its canaries.
+"""How the pipeline stages of one Opacus run are checked, besides by canaries.
 
 The noise of each step, the batches as the loader yields them, what changes beside the
 private optimizer, and probes of the user's own step: each says what it saw, and what
@@ -42,7 +42,7 @@ _STATE = "stages"
 
 @final
 class StageChecks:
-    """Looks at the roads of a run, once it is attached.
+    """Checks the pipeline stages of a run, once it is attached.
 
     Args:
         model: As ``make_private`` returned it; None if it was not given.
