@@ -6,13 +6,16 @@
 Audits are run in turn, cycle after cycle of the same mixture, until there were so many
 and so long. After each cycle the garbage is collected and the process looked at: its
 resident memory, open files, threads, processes that it started, files in the folder for
-temporary ones and semaphores. The first cycle imports and starts what is needed, and is
-what the last one is compared with. It fails if the median memory of the last quarter of
-the cycles is not within 2 % of that of the second quarter, or if anything else is more
-at the end than after the first cycle. Linux only.
+temporary ones and semaphores. Open files are read several times, and those that are
+open each time are counted: a library that reads an entry of /proc now and then leaks
+nothing, and what leaked is still there. The first cycle imports and starts what is
+needed, and is what the last one is compared with. It fails if the median memory of the
+last quarter of the cycles is not within 2 % of that of the second quarter, or if
+anything else is more at the end than after the first cycle. Linux only.
 """
 
 import argparse
+import contextlib
 import gc
 import json
 import os
@@ -38,6 +41,7 @@ from dpaudit_lab.benchmark.processes import below
 
 WITHIN: Final = 0.02  # of the memory
 FEWEST: Final = 20  # cycles whose memory can be judged
+PAUSES: Final = (0.1, 0.2)  # seconds before open files are read again
 # Once in a cycle; others twice, as they are quick, but sweeps.
 HEAVY: Final = (
     "DP-SGD simulated, reported",
@@ -110,7 +114,7 @@ def look(audits: int, seconds: float, folder: Path) -> Sample:
         audits=audits,
         seconds=round(seconds, 1),
         resident=pages * os.sysconf("SC_PAGE_SIZE"),
-        open_files=dict(Counter(_sorts())),
+        open_files=dict(_kept_open()),
         threads=len(list(Path("/proc/self/task").iterdir())),
         processes=dict(Counter(_called(process.command) for process in children)),
         temporary=sorted(path.name for path in folder.iterdir()),
@@ -118,13 +122,22 @@ def look(audits: int, seconds: float, folder: Path) -> Sample:
     )
 
 
-def _sorts() -> Iterator[str]:
+def _kept_open() -> Counter[str]:
+    """Return how many descriptors of each sort are open, and not for a moment only."""
+    kept = _descriptors()
+    for pause in PAUSES:
+        time.sleep(pause)
+        kept &= _descriptors()
+    return Counter(target.partition(":")[0] for _, target in kept)
+
+
+def _descriptors() -> set[tuple[str, str]]:
+    """Return each open descriptor with what it leads to."""
+    found = set()
     for descriptor in Path("/proc/self/fd").iterdir():
-        try:
-            target = descriptor.readlink()
-        except OSError:  # the one that reads the folder
-            continue
-        yield str(target).partition(":")[0]
+        with contextlib.suppress(OSError):  # the one that reads the folder
+            found.add((descriptor.name, str(descriptor.readlink())))
+    return found
 
 
 def _called(command: str) -> str:

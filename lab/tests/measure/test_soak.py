@@ -22,6 +22,7 @@ kept = []
 
 def leaks_everything(_rng, folder):
     kept.append(Path(__file__).open("rb"))  # noqa: SIM115 (leaks on purpose)
+    kept.append(Path("/proc/self/stat").open("rb"))  # noqa: SIM115 (the same)
     kept.append(threading.Event())
     threading.Thread(target=kept[-1].wait, args=(60,), daemon=True).start()
     kept.append(subprocess.Popen(["sleep", "60"]))
@@ -52,6 +53,7 @@ def test_whatever_leaks_is_named(tmp_path, monkeypatch):
     found = soak.leaks(watched(leaks_everything, tmp_path, monkeypatch))
     for said in (
         f"open_files: 1 more of {__file__}",
+        "open_files: 1 more of /proc/",
         "processes: 1 more of sleep",
         "threads: ",
         "temporary: left-",
@@ -63,6 +65,15 @@ def test_what_does_not_leak_is_not(tmp_path, monkeypatch):
     samples = watched(lambda _rng, _folder: None, tmp_path, monkeypatch)
     assert [sample.audits for sample in samples] == [0, 1, 2]
     assert soak.leaks(samples) == []
+
+
+def test_a_file_that_is_open_for_a_moment_is_not_a_leak(tmp_path, monkeypatch):
+    def sampled(_rng, _folder):
+        file = Path("/proc/self/stat").open("rb")  # noqa: SIM115 (closed in a moment)
+        threading.Timer(0.1, file.close).start()
+
+    samples = watched(sampled, tmp_path, monkeypatch)
+    assert not any("stat" in sort for sort in samples[-1].open_files)
 
 
 @pytest.mark.parametrize(
