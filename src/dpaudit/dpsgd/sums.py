@@ -1,27 +1,23 @@
-"""Simulated DP-SGD with Dirac canaries, and the sums that an observer sees.
-
-The noisy sums of DP-SGD at coordinates with Dirac canaries, drawn exactly.
-
-All that a step's sum shows of the canaries is how many joined, so that number is drawn
-for each coordinate, by inverting its distribution function at a uniform number, and
-normal noise is added. No canary is looked at by itself, and no step is kept.
-
-Coordinates are drawn in blocks of 1024, each from a generator of its own: the seed's
-child whose spawn key is the block's number. Every step takes as many numbers from it
-whatever the coins, and always for the whole block, so any stretch of coordinates can be
-drawn alone, or with others, or before more steps, and is the same.
-
-DP-SGD with Dirac canaries as a mechanism: coins in, what the noisy sums say out.
+"""DP-SGD with Dirac canaries as a mechanism: coins in, noisy sums out.
 
 ``d`` coordinates hold ``s`` canaries each; canary ``i`` is at coordinate ``i // s``. In
 every step the canaries that join are summed and Gaussian noise is added. The output is
 not the sums of all steps but what a guesser needs of them: the likelihood of the number
 of ones at each coordinate, which decides the best guesses, adaptive or not, and the sum
-over steps, by which the paper's guesser sorts.
+over steps, by which the paper's guesser sorts. What privacy the sums have is for an
+accountant to say.
 
-The model's gradients do not depend on earlier steps, so nothing is trained here, and
-coordinates are worked through in stretches, each over all steps while it is in the
-cache. What privacy the sums have is for an accountant to say.
+The model's gradients do not depend on earlier steps, so nothing is trained, and the
+sums can be drawn exactly without any canary: all that a step's sum shows of the
+canaries is how many joined. That number is drawn for each coordinate, by inverting its
+distribution function at a uniform number, and normal noise is added.
+
+Coordinates are drawn in blocks of 1024, each from a generator of its own: the seed's
+child whose spawn key is the block's number. Every step takes as many numbers from it
+whatever the coins, and always for the whole block, so any stretch of coordinates can be
+drawn alone, or with others, or before more steps, and is the same. So coordinates are
+worked through in stretches, each over all steps while it is in the cache, and no step
+is kept.
 
 Reference: Keinan, Shenfeld and Ligett, https://arxiv.org/abs/2503.07199, section 5.
 """
@@ -55,170 +51,6 @@ __all__ = [
 SimulatedSampling: TypeAlias = Poisson | PlusMinus | Shuffling
 
 _BLOCK = 1024  # coordinates; with another, the same seed would give another run
-
-
-def simulate_sums(
-    bits: NDArray[Any],
-    *,
-    sampling: SimulatedSampling,
-    sigma: float,
-    steps: int,
-    seed: np.random.SeedSequence,
-    first: int = 0,
-) -> Iterator[NDArray[np.float64]]:
-    """Yield the noisy sums of each step, over the clipping norm.
-
-    Args:
-        bits: The coins: a row for each coordinate, a column for each of its canaries.
-        sampling: How canaries join the steps.
-        sigma: Standard deviation of the noise, over the clipping norm; may be 0.
-        steps: How many steps.
-        seed: Decides everything, together with the coordinates' numbers.
-        first: Number of the first coordinate, if this is a stretch of many.
-
-    Example:
-        >>> seed = np.random.SeedSequence(1)
-        >>> bits = np.array([[1, 1], [0, 1], [0, 0]])
-        >>> full = Poisson(rate=1.0)
-        >>> list(simulate_sums(bits, sampling=full, sigma=0, steps=1, seed=seed))
-        [array([2., 1., 0.])]
-    """
-    _validate.nonnegative("sigma", sigma)
-    _validate.whole_number("steps", steps)
-    _validate.whole_number("first", first)
-    coins = np.asarray(bits)
-    if coins.ndim != 2 or not coins.size:
-        raise InvalidInputError(
-            "bits must have a row for each coordinate and a column for each of its "
-            f"canaries, got shape {coins.shape}"
-        )
-    ones = np.count_nonzero(coins, axis=1)
-    blocks = [
-        _Block(seed, number, ones, first, _joiner(sampling, coins.shape[1]))
-        for number in range(first // _BLOCK, (first + len(ones) - 1) // _BLOCK + 1)
-    ]
-    # An inner generator, so that what is wrong is said before the first step.
-    return _steps(blocks, len(ones), sigma, steps)
-
-
-def _steps(
-    blocks: list["_Block"], coordinates: int, sigma: float, steps: int
-) -> Iterator[NDArray[np.float64]]:
-    for step in range(steps):
-        sums = np.empty(coordinates)
-        for block in blocks:
-            block.draw(step, sigma, sums)
-        yield sums
-
-
-@final
-class _Block:
-    """The coordinates of a block that lie in the stretch."""
-
-    def __init__(
-        self,
-        seed: np.random.SeedSequence,
-        number: int,
-        ones: NDArray[np.int64],
-        first: int,
-        joiner: "_Joiner",
-    ) -> None:
-        start = number * _BLOCK
-        low, high = max(first, start), min(first + len(ones), start + _BLOCK)
-        self._inside = slice(low - start, high - start)
-        self._outside = slice(low - first, high - first)
-        self._joiner = joiner
-        joiner.begin(ones[self._outside])
-        # Two words always: as many keys as numbers, and none the start of another.
-        key = (*seed.spawn_key, number >> 32, number & 0xFFFFFFFF)
-        child = np.random.SeedSequence(entropy=seed.entropy, spawn_key=key)
-        self._rng = np.random.Generator(np.random.PCG64(child))
-
-    def draw(self, step: int, sigma: float, sums: NDArray[np.float64]) -> None:
-        """Draw the next step, and write the part that lies in the stretch."""
-        uniform = self._rng.random(_BLOCK)[self._inside]
-        noise = self._rng.standard_normal(_BLOCK)[self._inside]
-        here = sums[self._outside]
-        np.multiply(noise, sigma, out=here)
-        here += self._joiner.draw(step, uniform)
-
-
-class _Joiner(Protocol):
-    """Participation uniform numbers into what joins a step at each coordinate."""
-
-    def begin(self, ones: NDArray[np.int64]) -> None: ...
-
-    def draw(self, step: int, uniform: NDArray[np.float64]) -> NDArray[np.int16]: ...
-
-
-def _joiner(sampling: SimulatedSampling, per_coordinate: int) -> _Joiner:
-    match sampling:
-        case Poisson() | PlusMinus():
-            return _Independent(sampling.distribution(per_coordinate))
-        case Shuffling():
-            return _Epochs(sampling, per_coordinate)
-        case _:
-            assert_never(sampling)
-
-
-@final
-class _Independent:
-    def __init__(self, distribution: SumDistribution) -> None:
-        self._distribution = distribution
-
-    def begin(self, ones: NDArray[np.int64]) -> None:
-        self._below = _below(self._distribution.log_probabilities).take(ones, axis=1)
-
-    def draw(
-        self,
-        step: int,  # noqa: ARG002 (all steps are alike)
-        uniform: NDArray[np.float64],
-    ) -> NDArray[np.int16]:
-        return self._distribution.first + _count(uniform, self._below)
-
-
-@final
-class _Epochs:
-    def __init__(self, shuffling: Shuffling, per_coordinate: int) -> None:
-        self._shuffling = shuffling
-        self._most = per_coordinate
-
-    def begin(self, ones: NDArray[np.int64]) -> None:
-        self._ones = ones
-
-    def draw(self, step: int, uniform: NDArray[np.float64]) -> NDArray[np.int16]:
-        batch = step % self._shuffling.batches
-        if batch == 0:
-            self._left = self._ones.copy()
-        below = _batch(self._shuffling, self._most, self._shuffling.batches - batch)
-        joined = _count(uniform, below.take(self._left, axis=1))
-        self._left -= joined
-        return joined
-
-
-@lru_cache(maxsize=4)
-def _batch(shuffling: Shuffling, most: int, left: int) -> NDArray[np.float64]:
-    """Return what ``_below`` does for the first of the batches that are left."""
-    return _below(shuffling.log_split(most, part=1, rest=left - 1))
-
-
-def _below(log_probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return P[at most the i-th sum | N] in row i, column N, for all but the last i."""
-    probabilities = np.exp(log_probabilities)
-    found = np.cumsum(probabilities, axis=1)
-    # Rounded sums must not let a uniform number reach what has no chance.
-    beyond = np.cumsum(probabilities[:, ::-1], axis=1)[:, ::-1] == 0
-    found[:, :-1][beyond[:, 1:]] = 1.0
-    return found[:, :-1].T.copy()
-
-
-def _count(
-    uniform: NDArray[np.float64], below: NDArray[np.float64]
-) -> NDArray[np.int16]:
-    """Return how many entries of each column a uniform number reaches."""
-    reached = (uniform >= below).view(np.int8)
-    counted: NDArray[np.int16] = np.add.reduce(reached, axis=0, dtype=np.int16)
-    return counted
 
 
 @final
@@ -394,3 +226,167 @@ def count_likelihood(
             )
         case _:
             assert_never(sampling)
+
+
+def simulate_sums(
+    bits: NDArray[Any],
+    *,
+    sampling: SimulatedSampling,
+    sigma: float,
+    steps: int,
+    seed: np.random.SeedSequence,
+    first: int = 0,
+) -> Iterator[NDArray[np.float64]]:
+    """Yield the noisy sums of each step, over the clipping norm.
+
+    Args:
+        bits: The coins: a row for each coordinate, a column for each of its canaries.
+        sampling: How canaries join the steps.
+        sigma: Standard deviation of the noise, over the clipping norm; may be 0.
+        steps: How many steps.
+        seed: Decides everything, together with the coordinates' numbers.
+        first: Number of the first coordinate, if this is a stretch of many.
+
+    Example:
+        >>> seed = np.random.SeedSequence(1)
+        >>> bits = np.array([[1, 1], [0, 1], [0, 0]])
+        >>> full = Poisson(rate=1.0)
+        >>> list(simulate_sums(bits, sampling=full, sigma=0, steps=1, seed=seed))
+        [array([2., 1., 0.])]
+    """
+    _validate.nonnegative("sigma", sigma)
+    _validate.whole_number("steps", steps)
+    _validate.whole_number("first", first)
+    coins = np.asarray(bits)
+    if coins.ndim != 2 or not coins.size:
+        raise InvalidInputError(
+            "bits must have a row for each coordinate and a column for each of its "
+            f"canaries, got shape {coins.shape}"
+        )
+    ones = np.count_nonzero(coins, axis=1)
+    blocks = [
+        _Block(seed, number, ones, first, _joiner(sampling, coins.shape[1]))
+        for number in range(first // _BLOCK, (first + len(ones) - 1) // _BLOCK + 1)
+    ]
+    # An inner generator, so that what is wrong is said before the first step.
+    return _steps(blocks, len(ones), sigma, steps)
+
+
+def _steps(
+    blocks: list["_Block"], coordinates: int, sigma: float, steps: int
+) -> Iterator[NDArray[np.float64]]:
+    for step in range(steps):
+        sums = np.empty(coordinates)
+        for block in blocks:
+            block.draw(step, sigma, sums)
+        yield sums
+
+
+@final
+class _Block:
+    """The coordinates of a block that lie in the stretch."""
+
+    def __init__(
+        self,
+        seed: np.random.SeedSequence,
+        number: int,
+        ones: NDArray[np.int64],
+        first: int,
+        joiner: "_Joiner",
+    ) -> None:
+        start = number * _BLOCK
+        low, high = max(first, start), min(first + len(ones), start + _BLOCK)
+        self._inside = slice(low - start, high - start)
+        self._outside = slice(low - first, high - first)
+        self._joiner = joiner
+        joiner.begin(ones[self._outside])
+        # Two words always: as many keys as numbers, and none the start of another.
+        key = (*seed.spawn_key, number >> 32, number & 0xFFFFFFFF)
+        child = np.random.SeedSequence(entropy=seed.entropy, spawn_key=key)
+        self._rng = np.random.Generator(np.random.PCG64(child))
+
+    def draw(self, step: int, sigma: float, sums: NDArray[np.float64]) -> None:
+        """Draw the next step, and write the part that lies in the stretch."""
+        uniform = self._rng.random(_BLOCK)[self._inside]
+        noise = self._rng.standard_normal(_BLOCK)[self._inside]
+        here = sums[self._outside]
+        np.multiply(noise, sigma, out=here)
+        here += self._joiner.draw(step, uniform)
+
+
+class _Joiner(Protocol):
+    """Participation uniform numbers into what joins a step at each coordinate."""
+
+    def begin(self, ones: NDArray[np.int64]) -> None: ...
+
+    def draw(self, step: int, uniform: NDArray[np.float64]) -> NDArray[np.int16]: ...
+
+
+def _joiner(sampling: SimulatedSampling, per_coordinate: int) -> _Joiner:
+    match sampling:
+        case Poisson() | PlusMinus():
+            return _Independent(sampling.distribution(per_coordinate))
+        case Shuffling():
+            return _Epochs(sampling, per_coordinate)
+        case _:
+            assert_never(sampling)
+
+
+@final
+class _Independent:
+    def __init__(self, distribution: SumDistribution) -> None:
+        self._distribution = distribution
+
+    def begin(self, ones: NDArray[np.int64]) -> None:
+        self._below = _below(self._distribution.log_probabilities).take(ones, axis=1)
+
+    def draw(
+        self,
+        step: int,  # noqa: ARG002 (all steps are alike)
+        uniform: NDArray[np.float64],
+    ) -> NDArray[np.int16]:
+        return self._distribution.first + _count(uniform, self._below)
+
+
+@final
+class _Epochs:
+    def __init__(self, shuffling: Shuffling, per_coordinate: int) -> None:
+        self._shuffling = shuffling
+        self._most = per_coordinate
+
+    def begin(self, ones: NDArray[np.int64]) -> None:
+        self._ones = ones
+
+    def draw(self, step: int, uniform: NDArray[np.float64]) -> NDArray[np.int16]:
+        batch = step % self._shuffling.batches
+        if batch == 0:
+            self._left = self._ones.copy()
+        below = _batch(self._shuffling, self._most, self._shuffling.batches - batch)
+        joined = _count(uniform, below.take(self._left, axis=1))
+        self._left -= joined
+        return joined
+
+
+@lru_cache(maxsize=4)
+def _batch(shuffling: Shuffling, most: int, left: int) -> NDArray[np.float64]:
+    """Return what ``_below`` does for the first of the batches that are left."""
+    return _below(shuffling.log_split(most, part=1, rest=left - 1))
+
+
+def _below(log_probabilities: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return P[at most the i-th sum | N] in row i, column N, for all but the last i."""
+    probabilities = np.exp(log_probabilities)
+    found = np.cumsum(probabilities, axis=1)
+    # Rounded sums must not let a uniform number reach what has no chance.
+    beyond = np.cumsum(probabilities[:, ::-1], axis=1)[:, ::-1] == 0
+    found[:, :-1][beyond[:, 1:]] = 1.0
+    return found[:, :-1].T.copy()
+
+
+def _count(
+    uniform: NDArray[np.float64], below: NDArray[np.float64]
+) -> NDArray[np.int16]:
+    """Return how many entries of each column a uniform number reaches."""
+    reached = (uniform >= below).view(np.int8)
+    counted: NDArray[np.int16] = np.add.reduce(reached, axis=0, dtype=np.int16)
+    return counted

@@ -1,12 +1,11 @@
-"""Scores from wherever they are: a table, two lists, or a folder of many files.
+"""Scores from a table, from two lists, or from a folder of many files.
 
-Each is a value that audits itself, and knows what nobody can see from it.
-
-A table has an id, perhaps a coin, and a score for each canary: columns ``id``, ``bit``
-and ``score`` of Parquet, CSV or .npz, or as ``ColumnNames`` calls them, in any order,
-the bit being left out where coins are derived from a key. Other columns are left alone.
-The .csv files of a folder are one table, read at once; .parquet files are tallied,
-however many rows they hold.
+Each source audits itself, and names what its scores cannot show. A table has an id,
+perhaps a coin, and a score for each canary: columns ``id``, ``bit`` and ``score`` of
+Parquet, CSV or .npz, or as ``ColumnNames`` calls them, in any order, the bit being left
+out where coins are derived from a key. Other columns are left alone. The .csv files of
+a folder are one table, read at once; .parquet files are tallied, however many rows they
+hold.
 
 Two lists, of canaries that were in and of those that were out, are what other tools for
 auditing take (jax_privacy's ``CanaryScoreAuditor``, for one). They have no ids and no

@@ -1,15 +1,8 @@
-"""Canary records: what they are made from, and which are in.
-
-Records as pairs (input, target), and the digests that identify a set of them.
-
-A data set is identified by the SHA-256 of its records, in order. It is part of the
-design that is committed to, so canaries cannot be exchanged after the run, and a data
-set that gives another record at every reading is noticed.
-
-Records to be canaries, chosen from a public seed.
+"""Canary records: how they are chosen, and the digests that identify them.
 
 Which records are canaries is public and fixed before the run; only whether each was
-trained on is secret. Two ways to get them from data that one has:
+trained on is secret. Any data set of pairs (input, target) will do. Two functions
+choose canaries from data that one has, by a public seed:
 
 - ``mislabelled``: copies of records with a wrong label. The originals stay where they
   are: a canary is one record more. Nothing but memory explains a wrong label, so these
@@ -19,11 +12,13 @@ trained on is secret. Two ways to get them from data that one has:
   trained on all the same: the audit would stay valid (two copies or one is a
   difference of one record) but find next to nothing.
 
-Any other data set of pairs (input, target) will do too.
-
 A *blank* record teaches nothing: its loss is zero whatever the model, as that of a text
 none of whose tokens has a label. In the place of an excluded canary it keeps the number
 of records, and adds nothing to a sum of gradients.
+
+A data set is identified by the SHA-256 of its records, in order. It is part of the
+design that is committed to, so canaries cannot be exchanged after the run, and a data
+set that gives another record at every reading is noticed.
 """
 
 import hashlib
@@ -49,120 +44,6 @@ __all__ = [
 ]
 
 Record: TypeAlias = tuple[Any, Any]
-
-
-@final
-class Blank(Dataset[Record]):
-    """Fillers that teach nothing, so that a canary they stand for was left out.
-
-    The promise is yours: the training must give such a record no gradient of its own,
-    and it must change no other record's. ``BlackBoxAudit.score`` looks that its loss
-    is zero.
-
-    Attributes:
-        records: Pairs (input, target), one for each canary or one for all.
-    """
-
-    def __init__(self, records: Dataset[Record]) -> None:
-        self.records = records
-
-    def __len__(self) -> int:
-        return size("fillers", self.records)
-
-    def __getitem__(self, index: int) -> Record:
-        return self.records[index]
-
-
-def digests(
-    canaries: Dataset[Record],
-    fillers: Dataset[Record] | None,
-    controls: Dataset[Record] | None = None,
-) -> Setting:
-    """Return what identifies the records; refuse those that should differ and do not.
-
-    A canary must not equal its filler, and no control another record of the audit.
-    """
-    own = _each("canaries", canaries)
-    other = [] if fillers is None else _each("fillers", fillers)
-    shown = [] if controls is None else _each("controls", controls)
-    if fillers is not None:
-        _check_fillers(own, other)
-    if controls is not None:
-        _check_controls(shown, {*own, *other})
-    return Setting(
-        canaries_sha256=_together(own),
-        fillers_sha256=None if fillers is None else _together(other),
-        controls_sha256=None if controls is None else _together(shown),
-    )
-
-
-def _check_fillers(own: list[bytes], other: list[bytes]) -> None:
-    if len(other) not in (1, len(own)):
-        raise InvalidInputError(
-            f"there are {len(other)} fillers for {len(own)} canaries; give one for "
-            "each, or a single one for all"
-        )
-    same = [i for i, digest in enumerate(own) if digest == other[i % len(other)]]
-    if same:
-        raise VoidAuditError(
-            f"{len(same)} canaries equal their filler (the first is canary {same[0]}): "
-            "a coin that changes nothing cannot be guessed"
-        )
-
-
-def _check_controls(shown: list[bytes], others: set[bytes]) -> None:
-    same = [i for i, digest in enumerate(shown) if digest in others | {*shown[:i]}]
-    if same:
-        raise VoidAuditError(
-            f"{len(same)} control records equal a canary, a filler or another control "
-            f"(the first is control {same[0]}): what is left out must not be trained "
-            "on under another name. Divide one set by set_aside(...)"
-        )
-
-
-def size(name: str, dataset: Dataset[Any]) -> int:
-    """Return how many records a data set has; refuse one that does not say."""
-    try:
-        return len(cast("Any", dataset))
-    except TypeError as error:
-        raise InvalidInputError(
-            f"{name} must have a length and be read by number, got "
-            f"{type(dataset).__name__}; load the records into a list first"
-        ) from error
-
-
-def as_pair(name: str, index: int, record: Any) -> Record:  # noqa: ANN401
-    """Return a record as the pair that it must be."""
-    if not isinstance(record, tuple | list) or len(record) != 2:
-        raise InvalidInputError(
-            f"{name}[{index}] must be a pair (input, target), got "
-            f"{type(record).__name__}"
-        )
-    return record[0], record[1]
-
-
-def _digest(name: str, index: int, record: Any) -> bytes:  # noqa: ANN401
-    """Return the SHA-256 of a record's values, kinds and shapes."""
-    digest = hashlib.sha256()
-    for part in as_pair(name, index, record):
-        try:
-            tensor = torch.as_tensor(part).detach().cpu().contiguous()
-        except (TypeError, ValueError, RuntimeError) as error:
-            raise InvalidInputError(
-                f"{name}[{index}] must hold tensors, arrays or numbers, got "
-                f"{type(part).__name__}; convert it in the data set"
-            ) from error
-        digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.digest()
-
-
-def _each(name: str, records: Dataset[Record]) -> list[bytes]:
-    return [_digest(name, i, records[i]) for i in range(size(name, records))]
-
-
-def _together(found: list[bytes]) -> str:
-    return hashlib.sha256(b"".join(found)).hexdigest()
 
 
 def mislabelled(
@@ -271,3 +152,117 @@ def _chosen(
             "most as many"
         )
     return rng.choice(records, count, replace=False)
+
+
+@final
+class Blank(Dataset[Record]):
+    """Fillers that teach nothing, so that a canary they stand for was left out.
+
+    The promise is yours: the training must give such a record no gradient of its own,
+    and it must change no other record's. ``BlackBoxAudit.score`` looks that its loss
+    is zero.
+
+    Attributes:
+        records: Pairs (input, target), one for each canary or one for all.
+    """
+
+    def __init__(self, records: Dataset[Record]) -> None:
+        self.records = records
+
+    def __len__(self) -> int:
+        return size("fillers", self.records)
+
+    def __getitem__(self, index: int) -> Record:
+        return self.records[index]
+
+
+def digests(
+    canaries: Dataset[Record],
+    fillers: Dataset[Record] | None,
+    controls: Dataset[Record] | None = None,
+) -> Setting:
+    """Return what identifies the records; refuse those that should differ and do not.
+
+    A canary must not equal its filler, and no control another record of the audit.
+    """
+    own = _each("canaries", canaries)
+    other = [] if fillers is None else _each("fillers", fillers)
+    shown = [] if controls is None else _each("controls", controls)
+    if fillers is not None:
+        _check_fillers(own, other)
+    if controls is not None:
+        _check_controls(shown, {*own, *other})
+    return Setting(
+        canaries_sha256=_together(own),
+        fillers_sha256=None if fillers is None else _together(other),
+        controls_sha256=None if controls is None else _together(shown),
+    )
+
+
+def _check_fillers(own: list[bytes], other: list[bytes]) -> None:
+    if len(other) not in (1, len(own)):
+        raise InvalidInputError(
+            f"there are {len(other)} fillers for {len(own)} canaries; give one for "
+            "each, or a single one for all"
+        )
+    same = [i for i, digest in enumerate(own) if digest == other[i % len(other)]]
+    if same:
+        raise VoidAuditError(
+            f"{len(same)} canaries equal their filler (the first is canary {same[0]}): "
+            "a coin that changes nothing cannot be guessed"
+        )
+
+
+def _check_controls(shown: list[bytes], others: set[bytes]) -> None:
+    same = [i for i, digest in enumerate(shown) if digest in others | {*shown[:i]}]
+    if same:
+        raise VoidAuditError(
+            f"{len(same)} control records equal a canary, a filler or another control "
+            f"(the first is control {same[0]}): what is left out must not be trained "
+            "on under another name. Divide one set by set_aside(...)"
+        )
+
+
+def _digest(name: str, index: int, record: Any) -> bytes:  # noqa: ANN401
+    """Return the SHA-256 of a record's values, kinds and shapes."""
+    digest = hashlib.sha256()
+    for part in as_pair(name, index, record):
+        try:
+            tensor = torch.as_tensor(part).detach().cpu().contiguous()
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise InvalidInputError(
+                f"{name}[{index}] must hold tensors, arrays or numbers, got "
+                f"{type(part).__name__}; convert it in the data set"
+            ) from error
+        digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.digest()
+
+
+def _each(name: str, records: Dataset[Record]) -> list[bytes]:
+    return [_digest(name, i, records[i]) for i in range(size(name, records))]
+
+
+def _together(found: list[bytes]) -> str:
+    return hashlib.sha256(b"".join(found)).hexdigest()
+
+
+def size(name: str, dataset: Dataset[Any]) -> int:
+    """Return how many records a data set has; refuse one that does not say."""
+    try:
+        return len(cast("Any", dataset))
+    except TypeError as error:
+        raise InvalidInputError(
+            f"{name} must have a length and be read by number, got "
+            f"{type(dataset).__name__}; load the records into a list first"
+        ) from error
+
+
+def as_pair(name: str, index: int, record: Any) -> Record:  # noqa: ANN401
+    """Return a record as the pair that it must be."""
+    if not isinstance(record, tuple | list) or len(record) != 2:
+        raise InvalidInputError(
+            f"{name}[{index}] must be a pair (input, target), got "
+            f"{type(record).__name__}"
+        )
+    return record[0], record[1]

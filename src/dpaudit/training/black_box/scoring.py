@@ -1,12 +1,4 @@
-"""Scores of records by a model that is only asked, and what whoever scores may see.
-
-Scores that know whose they are: an id for each, and the audit they belong to.
-
-A bare list of scores can meet the coins in the wrong order, or meet those of another
-run, and nobody would see it. Here every score carries its canary's id, all of them
-carry the commitment of their audit, and neither can be changed afterwards.
-
-What a final model says about each canary: its loss against a reference.
+"""Scores of canaries by the final model: each record's loss against a reference.
 
 A record that was trained on has a lower loss than it would have had. What it would have
 had is not known; a reference stands for it, and the score is the reference's loss less
@@ -19,8 +11,10 @@ makes it stronger, none makes it wrong. The one thing that a reference must not 
 model that saw the coins: trained on the included canaries it would be a second output,
 for which the claim of one run does not speak.
 
-Scoring needs no key. It may run where no coin is known, and what it returns is bound to
-one audit by the commitment.
+Scoring needs no key and may run where no coin is known. A bare list of scores could
+then meet the coins in the wrong order, or meet those of another run, and nobody would
+see it. So in ``CanaryScores`` every score carries its canary's id, all of them carry
+the commitment of their audit, and neither can be changed afterwards.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -49,6 +43,29 @@ __all__ = [
     "evaluating",
     "score_canaries",
 ]
+
+
+_BLANKS_CHECKED: Final = 8  # records whose loss is computed
+
+Loss: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherLabels:
+    """The reference is the mean loss of the same model over all other labels.
+
+    Attributes:
+        classes: How many labels there are; targets are whole numbers below it.
+    """
+
+    classes: int
+
+    def __post_init__(self) -> None:
+        _validate.whole_number("classes", self.classes, least=2)
+
+
+Reference: TypeAlias = nn.Module | OtherLabels | None
 
 
 @final
@@ -133,29 +150,6 @@ def _values(name: str, values: NDArray[Any] | Sequence[float]) -> NDArray[np.flo
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:
     array.flags.writeable = False
     return array
-
-
-_LOOKED_AT: Final = 8  # blank records whose loss is computed
-
-Loss: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
-
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OtherLabels:
-    """The reference is the mean loss of the same model over all other labels.
-
-    Attributes:
-        classes: How many labels there are; targets are whole numbers below it.
-    """
-
-    classes: int
-
-    def __post_init__(self) -> None:
-        _validate.whole_number("classes", self.classes, least=2)
-
-
-Reference: TypeAlias = nn.Module | OtherLabels | None
 
 
 def score_canaries(
@@ -328,11 +322,8 @@ def _check_models(model: nn.Module, reference: Reference) -> None:
 
 
 def check_blank(model: nn.Module, fillers: Dataset[Record], loss: Loss) -> None:
-    """Refuse fillers that are said to teach nothing and have a loss.
-
-    The first few are looked at.
-    """
-    inputs, targets = next(_batches("fillers", fillers, _LOOKED_AT))
+    """Refuse fillers that should teach nothing if one of the first has a loss."""
+    inputs, targets = next(_batches("fillers", fillers, _BLANKS_CHECKED))
     found = _losses(loss, _outputs(model, inputs), targets)
     if np.any(found != 0):
         raise VoidAuditError(
