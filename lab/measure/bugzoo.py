@@ -45,12 +45,12 @@ from dpaudit.game.text.findings import fault_parts
 from dpaudit.game.text.stages import STATUS, stage_name
 from dpaudit.game.text.terms import terms_of
 from dpaudit.game.verdict import Verdict
-from dpaudit.reporting.live import watched
 from dpaudit.stats.binomial import rate_limits
 from dpaudit_lab.bugzoo import BUGS, CAUGHT, Bug, audit_bug, default_audit
 from dpaudit_lab.bugzoo.bug import insertion_name, on_ranks
 from dpaudit_lab.bugzoo.truth import Effective, claimed_curve, epsilon_of
 from dpaudit_lab.pages import fill_page
+from dpaudit_lab.sweeps.progress import watched
 from dpaudit_lab.sweeps.store import Outcome, Setting, Store
 from dpaudit_lab.sweeps.sweep import Sweep, run
 

@@ -29,8 +29,8 @@ from sweeping import stored
 from dpaudit.engines.cluster import RayEngine
 from dpaudit.engines.engine import Engine
 from dpaudit.engines.local import LocalEngine
-from dpaudit.reporting.live import watched
 from dpaudit_lab.benchmark.processes import below
+from dpaudit_lab.sweeps.progress import watched
 from dpaudit_lab.sweeps.store import Outcome, Setting, Store
 from dpaudit_lab.sweeps.sweep import Sweep, run
 

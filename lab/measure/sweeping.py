@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dpaudit.engines.local import LocalEngine
-from dpaudit.reporting.live import watched
+from dpaudit_lab.sweeps.progress import watched
 from dpaudit_lab.sweeps.store import Store
 from dpaudit_lab.sweeps.sweep import Sweep, run
 

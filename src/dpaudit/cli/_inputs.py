@@ -1,7 +1,5 @@
 """What commands read: designs from options or files, keys, tables of scores."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -10,9 +8,7 @@ import typer
 from dpaudit import _canonical, _validate
 from dpaudit.cli import _library as lib
 from dpaudit.cli._shared import Observer, read_text
-from dpaudit.engines.progress import Progress
 from dpaudit.errors import DpAuditError, InvalidInputError, VoidAuditError
-from dpaudit.reporting.live import ROWS, watched
 
 __all__ = [
     "IdOption",
@@ -24,7 +20,6 @@ __all__ = [
     "read_key",
     "read_registration",
     "registered_design",
-    "watched_rows",
 ]
 
 IdOption: TypeAlias = Annotated[
@@ -137,18 +132,3 @@ def column_names(
 ) -> "lib.ColumnNames":
     """Return what options call the columns."""
     return lib.ColumnNames(id=id_column, included=included_column, score=score_column)
-
-
-@contextmanager
-def watched_rows(total: int) -> Iterator[Callable[[int], None]]:
-    """Yield what is told of rows that were read, and shows how far that is."""
-    rows = 0
-    with watched("reading", words=ROWS) as show:
-
-        def tell(more: int) -> None:
-            nonlocal rows
-            rows += more
-            show(Progress(done=rows, failed=0, total=total, cells_done=0, cells=0))
-
-        tell(0)
-        yield tell

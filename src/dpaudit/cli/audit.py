@@ -18,7 +18,6 @@ from dpaudit.cli._inputs import (
     column_names,
     design_from_options,
     registered_design,
-    watched_rows,
 )
 from dpaudit.cli._outputs import (
     NotExercisedOption,
@@ -35,6 +34,7 @@ from dpaudit.cli._shared import (
     ObserverOption,
 )
 from dpaudit.errors import InvalidInputError
+from dpaudit.reporting.live import watched
 
 
 def audit(
@@ -206,7 +206,7 @@ def _watched(source: "lib.Scores", *, check_ids: bool) -> "Iterator[lib.Scores]"
     if not isinstance(source, lib.ScoreFolder):
         yield source
         return
-    with watched_rows(source.canaries) as progress:
+    with watched("reading", source.canaries) as progress:
         yield replace(source, check_ids=check_ids, progress=progress)
 
 

@@ -22,11 +22,11 @@ from dpaudit.cli._inputs import (
     SkipIdsOption,
     column_names,
     registered_design,
-    watched_rows,
 )
 from dpaudit.cli._outputs import Output
 from dpaudit.cli._shared import JsonOption
 from dpaudit.errors import VoidAuditError
+from dpaudit.reporting.live import watched
 
 
 def tally(
@@ -68,7 +68,7 @@ def tally(
         check_ids=not skip_id_checks,
         columns=column_names(id_column, included_column, score_column),
     )
-    with watched_rows(source.canaries) as progress:
+    with watched("reading", source.canaries) as progress:
         if engine is EngineName.LOCAL and workers in (None, 1) and address is None:
             found = replace(source, progress=progress).tally(fixed, secret)
         else:

@@ -93,7 +93,7 @@ def filled(where: Where, sweeps: "Sequence[Sweep]") -> "Iterator[Store]":
 def _run(
     where: Where, sweeps: "Sequence[Sweep]", engine: "Engine", store: "Store"
 ) -> None:
-    from dpaudit.reporting.live import watched  # noqa: PLC0415
+    from dpaudit_lab.sweeps.progress import watched  # noqa: PLC0415
     from dpaudit_lab.sweeps.sweep import run  # noqa: PLC0415
 
     failed = 0

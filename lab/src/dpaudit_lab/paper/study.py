@@ -28,7 +28,6 @@ from dpaudit.engines.local import LocalEngine
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Coins
 from dpaudit.game.guessers import MostLikely
-from dpaudit.reporting.live import watched
 from dpaudit.testing import fixed_key
 from dpaudit.theory.capabilities import (
     Simulable,
@@ -47,6 +46,7 @@ from dpaudit_lab.pictures.chart import (
     mean_point,
     median_point,
 )
+from dpaudit_lab.sweeps.progress import watched
 from dpaudit_lab.sweeps.store import Outcome, Setting, Store
 from dpaudit_lab.sweeps.sweep import Sweep, run
 

@@ -1,16 +1,51 @@
 """How far a sweep is, and the means so far of the setting that it is at."""
 
+import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Self
+from typing import TYPE_CHECKING, Self, final
 
-from dpaudit.engines.progress import Progress
+from dpaudit.reporting.live import Speed, shown
 from dpaudit_lab.sweeps.store import Cell, Found, Outcome, Store
 
-__all__ = ["Tally"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Progress", "Tally", "line", "watched"]
 
 _LARGEST = sys.float_info.max  # integers may be larger; they have no mean
+_MEANS = 4  # shown at most
+
+
+@final
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a sweep is.
+
+    Attributes:
+        done: Trials in the store, of those wanted.
+        failed: Trials that raised, this time.
+        total: Trials wanted.
+        cells_done: Settings of which no trial is left to run.
+        cells: Settings.
+        setting: The one that last reported, as JSON; None before the first one does.
+        means: Means of its numbers, over all its trials in the store.
+    """
+
+    done: int
+    failed: int
+    total: int
+    cells_done: int
+    cells: int
+    setting: str | None = None
+    means: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def ran(self) -> int:
+        """How many trials are over, failed ones among them."""
+        return self.done + self.failed
 
 
 @dataclass(slots=True)
@@ -94,3 +129,45 @@ class Tally:
             setting=setting,
             means=means,
         )
+
+
+@contextmanager
+def watched(
+    doing: str, console: "Console | None" = None
+) -> Iterator[Callable[[Progress], None]]:
+    """Show a sweep while it runs, on standard error or a console.
+
+    Yields:
+        What ``run`` tells its progress to.
+    """
+    speed = Speed()
+    with shown(console) as show:
+        yield lambda now: show(now.ran, now.total, line(doing, now, speed))
+
+
+def line(doing: str, progress: Progress, speed: Speed) -> str:
+    """Return in one line how far a sweep is.
+
+    Example:
+        >>> halfway = Progress(done=50, failed=0, total=100, cells_done=1, cells=4)
+        >>> line("drawing", halfway, Speed())
+        'drawing: 50 of 100 trials, 1 of 4 settings'
+    """
+    parts = [
+        f"{doing}: {progress.done:,} of {progress.total:,} trials",
+        f"{progress.cells_done} of {progress.cells} settings",
+        *speed.parts(progress.ran, progress.total, "trials"),
+    ]
+    if progress.failed:
+        parts.append(f"{progress.failed} failed")
+    return "; ".join([", ".join(parts), *_means(progress)])
+
+
+def _means(progress: Progress) -> list[str]:
+    """Return the setting that last reported with its means so far, if any did."""
+    if progress.setting is None or not progress.means:
+        return []
+    names = (f"{n} = {value}" for n, value in json.loads(progress.setting).items())
+    means = (f"{n} {mean:.4g}" for n, mean in list(progress.means.items())[:_MEANS])
+    setting = ", ".join(names)
+    return [*([setting] if setting else []), f"means so far: {', '.join(means)}"]

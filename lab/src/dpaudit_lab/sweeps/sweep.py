@@ -25,9 +25,8 @@ import numpy as np
 
 from dpaudit import _canonical, _validate
 from dpaudit.engines.engine import Engine
-from dpaudit.engines.progress import Progress
 from dpaudit.errors import WorkerDiedError
-from dpaudit_lab.sweeps.progress import Tally
+from dpaudit_lab.sweeps.progress import Progress, Tally
 from dpaudit_lab.sweeps.store import Cell, Found, Outcome, Setting, Store
 
 __all__ = ["Sweep", "TrialFunction", "run"]
