@@ -42,6 +42,8 @@ from dpaudit_lab.calibration.whole import trial, whole_cases
 from dpaudit_lab.sweeps.store import Store
 from dpaudit_lab.sweeps.sweep import run
 
+pytestmark = pytest.mark.nightly
+
 ALPHA, AUDITS = 0.05, 600
 # A curve whose deltas are all 0 begins at epsilon 0.
 NOTHING = ApproxDP(epsilon=0.0, delta=0.0)

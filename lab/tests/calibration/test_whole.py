@@ -21,6 +21,7 @@ from dpaudit_lab.calibration import whole
 from dpaudit_lab.calibration.subjects import OFTEN, Subject, _claim, subject
 from dpaudit_lab.calibration.whole import WholeCase, trial, whole_cases
 
+pytestmark = pytest.mark.nightly
 CASES = whole_cases()
 
 

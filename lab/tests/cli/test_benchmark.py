@@ -79,6 +79,7 @@ def add_peer(store):
             opened.add(cell, [(trial, found) for trial in range(sweep.trials)])
 
 
+@pytest.mark.nightly
 def test_json_gives_bounds_errors_and_costs_of_the_numbered_draws(filled, schema):
     path, text = filled
     found = schema(text, "benchmark")

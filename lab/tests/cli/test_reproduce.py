@@ -70,6 +70,7 @@ def test_every_picture_names_the_paper_s_number(here, monkeypatch):
     assert {title.partition(":")[0] for title in drawn.values()} == {"Figure 9"}
 
 
+@pytest.mark.nightly
 def test_what_is_in_the_store_is_not_run_again(here, tmp_path):
     first = here("local-laplace", "--trials=2")
     written = (tmp_path / "f" / "local-laplace.csv").read_bytes()
@@ -131,6 +132,7 @@ def test_a_page_that_is_there_is_left_alone_until_all_has_run(here, tmp_path):
     assert page.read_text() == "as it was"
 
 
+@pytest.mark.nightly
 def test_after_an_interrupt_the_last_part_alone_is_counted(here):
     assert here("local-laplace", "--trials=2").exit_code == 0
     done = here("local-laplace", "--trials=3")  # as if 42 had been run before

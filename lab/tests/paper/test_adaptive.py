@@ -22,6 +22,8 @@ from dpaudit_lab.paper.one_game import OneGame
 from dpaudit_lab.paper.step_plans import PLANS
 from dpaudit_lab.pictures.chart import Look
 
+pytestmark = pytest.mark.nightly
+
 ORA, AORA = "ORA, as many guesses as made", "AORA, as many guesses as made"
 
 

@@ -67,6 +67,7 @@ def test_limit_of_all_or_nothing_lets_runs_of_silence_say_nothing():
     assert log_odds(0.05 ** (1 / 100)) < found[TOGETHER] < log_odds(0.5 ** (1 / 200))
 
 
+@pytest.mark.nightly
 def test_one_training_shows_what_ten_classic_ones_do_not():
     rng = np.random.default_rng(1)
     few = [train({"way": CLASSIC, "runs": 10}, rng)["bound"] for _ in range(5)]
@@ -74,6 +75,7 @@ def test_one_training_shows_what_ten_classic_ones_do_not():
     assert np.mean(few) < 0.2 < np.mean(many) < 1.0  # planned: 0.68 of one training
 
 
+@pytest.mark.nightly
 def test_a_small_figure_is_drawn_from_a_store(tmp_path, monkeypatch):
     monkeypatch.setattr(efficiency, "RUNS", (1, 10))
     monkeypatch.setattr(efficiency, "SEVERAL", ())

@@ -296,6 +296,7 @@ def test_classes_hold_all_guesses():
         assert min(sizes) >= 0
 
 
+@pytest.mark.nightly
 def test_sweeps_keep_bounds_and_times(plan):
     with Store(":memory:") as store:
         bounds = bound_sweep(SMALL, plan, trials=2)
