@@ -2,7 +2,7 @@
 
     python lab/measure/accuracy.py --store accuracy.sqlite    # run or resume
 
-Twenty pairs on digits and on Adult, three on MNIST. Each seed trains without canaries,
+Twenty pairs on digits, three on MNIST. Each seed trains without canaries,
 with canaries added to the sums (network, batches and noise are then the same), and with
 canaries that are records. These enlarge the expected batch, by which Opacus divides; so
 they are tried a second time with the learning rate raised in proportion.
@@ -27,7 +27,7 @@ from dpaudit_lab.sweeps.store import Outcome, Setting
 from dpaudit_lab.sweeps.sweep import Sweep
 
 CANARIES = 1000
-PAIRS = {"digits": 20, "adult": 20, "mnist": 3}
+PAIRS = {"digits": 20, "mnist": 3}
 WITH = ("sums", "records", "records, rate raised")
 
 

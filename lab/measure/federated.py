@@ -6,33 +6,24 @@
     python lab/measure/federated.py adaptive        # noise of a norm that adapts
     python lab/measure/federated.py large           # 100,000 canary clients
     python lab/measure/federated.py cost            # 20 interleaved pairs
-    python lab/measure/federated.py ray --store FOLDER  # 2,000 clients, killed, resumed
 
-Needs ``dpaudit[flower]``. All but ``ray`` go through Flower's own strategy, without a
+Needs ``dpaudit[flower]``. Everything goes through Flower's own strategy, without a
 wire: other clients' replies are made here. A run has 500 canary clients, each in one of
-ten rounds, 50 a round among 200 others; noise multiplier 2, of which
-one round is (mu = 0.5)-Gaussian privacy, epsilon = 1.993 at delta = 1e-5. The plan says
-how many guesses are made. What a claim is refuted by is the p-value of the whole curve.
+ten rounds, 50 a round among 200 others; noise multiplier 2, of which one round is
+(mu = 0.5)-Gaussian privacy, epsilon = 1.993 at delta = 1e-5. The plan says how many
+guesses are made. What a claim is refuted by is the p-value of the whole curve.
 """
 
 import argparse
-import contextlib
-import json
 import logging
-import os
 import resource
-import signal
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
-from flwr.clientapp import ClientApp
-from flwr.serverapp import ServerApp
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message
 from flwr.serverapp.strategy import (
     DifferentialPrivacyServerSideAdaptiveClipping,
     DifferentialPrivacyServerSideFixedClipping,
@@ -41,20 +32,17 @@ from flwr.serverapp.strategy import (
 from flwr.supercore.differential_privacy import add_gaussian_noise_inplace
 
 from dpaudit import ApproxDP, Design, GaussianDP, Key, Result
-from dpaudit._files import whole_file
 from dpaudit.dpsgd.participation import Participation
 from dpaudit.dpsgd.planning import TrainingSetup, plan_audit
 from dpaudit.game.text.findings import fault_parts
 from dpaudit.game.text.results import signal_sentence
-from dpaudit.testing import fixed_key
-from dpaudit.training.flower import FlowerAudit, Nodes, Replies, canary_mod
+from dpaudit.training.flower import FlowerAudit, Replies
 from dpaudit.training.flower.messages import client_reply
 from dpaudit_lab.power.timing import median_ratio
 
 CLIP, NOISE, DELTA = 0.5, 2.0, 1e-5
 CANARIES, REAL, ROUNDS = 500, 200, 10
 SMALL = 1e-3
-PATIENCE = 240  # seconds for a first round in the simulation
 
 
 def planned(canaries: int, rounds: int, *, noise: float = NOISE) -> tuple[Design, Any]:
@@ -328,150 +316,6 @@ def cost(pairs: int) -> None:
     sys.exit(low > 1.05)
 
 
-def simulated(folder: Path, canaries: int, others: int, rounds: int) -> None:
-    """Train in Flower's simulation, from where a folder says; keep each round."""
-    from flwr.simulation import run_simulation  # noqa: PLC0415 (starts Ray)
-
-    design, _ = planned(canaries, rounds)
-    clients = ClientApp(mods=[canary_mod])
-
-    @clients.train()
-    def train(message: Message, context: Any) -> Message:  # noqa: ANN401, ARG001
-        sent = message.content["arrays"]
-        moved = [Array(each + np.float32(1e-4)) for each in sent.to_numpy_ndarrays()]
-        content = RecordDict(
-            {
-                "arrays": ArrayRecord(dict(zip(sent, moved, strict=True))),
-                "metrics": MetricRecord({"num-examples": 1}),
-            }
-        )
-        return Message(content, reply_to=message)
-
-    server = ServerApp()
-
-    @server.main()
-    def main(grid: Any, context: Any) -> None:  # noqa: ANN401, ARG001
-        everyone = canaries + others
-        base = FedAvg(
-            fraction_evaluate=0.0,
-            min_available_nodes=everyone,
-            min_train_nodes=everyone,
-        )
-        strategy = FIXED(base, NOISE, CLIP, everyone)
-        model = [np.zeros(2 * canaries, np.float32)]
-        audit = FlowerAudit(
-            strategy,
-            model,
-            design=design,
-            key=fixed_key(bytes(range(32))),  # the same in both, to compare them
-            insertion=Nodes(),
-            participation=Participation(every=rounds, cohorts=rounds),
-            in_order=True,
-        )
-        done = max((int(p.stem[6:]) for p in folder.glob("audit-*.npz")), default=0)
-        if done:
-            audit.resume(folder / f"audit-{done}.npz")
-            model = [np.load(folder / f"model-{done}.npy")]
-
-        def keep(number: int, arrays: ArrayRecord) -> None:
-            np.random.seed(100 + done + number)  # noqa: NPY002 (of the next round)
-            if number:
-                np.save(folder / f"model-{done + number}", *arrays.to_numpy_ndarrays())
-                audit.save(folder / f"audit-{done + number}.npz")
-
-        audit.wrap().start(
-            grid, ArrayRecord(model), num_rounds=rounds - done, evaluate_fn=keep
-        )
-        result = audit.finish()
-        assert result.training is not None
-        transcript = result.training.transcript
-        told = {
-            "guess": transcript.guess.tolist(),
-            "truth": transcript.truth.tolist(),
-            "stake": [round(float(each), 4) for each in transcript.stake],
-            "p": curve_p(result),
-            "signal": signal_sentence(result.training.signal),
-            "began at": done,
-        }
-        with whole_file(folder / "result.json") as draft:
-            draft.write_text(json.dumps(told))
-
-    run_simulation(
-        server,
-        clients,
-        num_supernodes=canaries + others,
-        backend_config={"client_resources": {"num_cpus": 1, "num_gpus": 0}},
-    )
-
-
-def ray(canaries: int, others: int, rounds: int, store: Path) -> None:
-    """Run once in a piece and once killed after its first round; compare."""
-    found = []
-    for broken in (False, True):
-        folder, start = store / ("broken" if broken else "whole"), time.monotonic()
-        folder.mkdir(parents=True, exist_ok=True)
-        if broken and not (folder / "audit-1.npz").exists():
-            child = until(folder / "audit-1.npz", folder, canaries, others, rounds)
-            end(child)
-            assert not (folder / "result.json").exists()
-            print(f"killed after {time.monotonic() - start:.0f} s", flush=True)
-        if not (folder / "result.json").exists():
-            end(until(folder / "result.json", folder, canaries, others, rounds))
-        found.append(json.loads((folder / "result.json").read_text()))
-        print(
-            f"{'resumed' if broken else 'in a piece'}: "
-            f"{time.monotonic() - start:.0f} s, began at {found[-1]['began at']}, "
-            f"p = {found[-1]['p']:.3g}, {found[-1]['signal']}",
-            flush=True,
-        )
-    first, second = found
-    same = all(first[name] == second[name] for name in ("guess", "truth", "p"))
-    near = np.abs(np.subtract(first["stake"], second["stake"])).max()
-    print(
-        f"{canaries} canary clients and {others} others, {rounds} rounds: transcripts "
-        f"{'identical' if same else 'DIFFERENT'} in guesses and coins; stakes differ "
-        f"by {near:.1g} at most"
-    )
-    sys.exit(not same)
-
-
-def until(
-    file: Path, folder: Path, canaries: int, others: int, rounds: int
-) -> "subprocess.Popen[bytes]":
-    """Train until a file is there; anew if Ray did not start, as on a busy machine."""
-    while True:
-        before, start = len([*folder.iterdir()]), time.monotonic()
-        child = begin(folder, canaries, others, rounds)
-        while not file.exists():
-            time.sleep(0.2)
-            stuck = len([*folder.iterdir()]) == before
-            if child.poll() or (stuck and time.monotonic() - start > PATIENCE):
-                break
-        else:
-            return child
-        end(child)
-        print("nothing came; begun anew", flush=True)
-
-
-def end(child: "subprocess.Popen[bytes]") -> None:
-    """Kill a training, and all that it started in its session."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
-
-
-def begin(
-    folder: Path, canaries: int, others: int, rounds: int
-) -> "subprocess.Popen[bytes]":
-    sizes = [str(each) for each in (canaries, others, rounds)]
-    return subprocess.Popen(
-        [sys.executable, __file__, "simulated", str(folder), *sizes],
-        start_new_session=True,
-        stderr=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-    )
-
-
 def main() -> None:
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -481,14 +325,6 @@ def main() -> None:
     commands.add_parser("adaptive").add_argument("--runs", type=int, default=5)
     commands.add_parser("large")
     commands.add_parser("cost").add_argument("--pairs", type=int, default=20)
-    for name in ("ray", "simulated"):
-        command = commands.add_parser(name)
-        if name == "simulated":
-            command.add_argument("folder", type=Path)
-        else:
-            command.add_argument("--store", type=Path, required=True)
-        for size, default in (("canaries", 1900), ("others", 100), ("rounds", 2)):
-            command.add_argument(size, type=int, nargs="?", default=default)
     args = vars(parser.parse_args())
     todo = {
         "weights": weights,
@@ -497,8 +333,6 @@ def main() -> None:
         "adaptive": adaptive,
         "large": large,
         "cost": cost,
-        "ray": ray,
-        "simulated": simulated,
     }
     todo[args.pop("command")](**args)
 

@@ -1,10 +1,8 @@
-"""LoRA fine-tunings audited step by step: power, cost, memory, faults, perplexity.
+"""LoRA fine-tunings audited step by step: power, cost, memory.
 
     python lab/measure/lora.py power            # honest, and with half of the noise
     python lab/measure/lora.py cost             # CPU time over the same run unaudited
     python lab/measure/lora.py memory           # the largest memory, likewise
-    python lab/measure/lora.py faults           # six faults, each beside an honest twin
-    python lab/measure/lora.py perplexity       # of held-out text, with and without it
     python lab/measure/lora.py table            # all that the store has
 
 The small Llama of ``language_models`` is fine-tuned on 5,000 sequences of private text
@@ -21,7 +19,6 @@ import os
 import resource
 import subprocess
 import sys
-import tempfile
 import time
 import warnings
 from collections import defaultdict
@@ -45,11 +42,11 @@ from dpaudit.game.text.findings import sentence
 from dpaudit.stats.intervals import standard_error
 from dpaudit.testing import fixed_key
 from dpaudit.training.opacus import OpacusAudit, plan_opacus
-from dpaudit.training.text import Logits, RecordLoss, record_losses
+from dpaudit.training.text import Logits, RecordLoss
 from dpaudit_lab.power.timing import cpu, median_ratio, ratio_of
 
 EPSILON, DELTA = 4.0, 1e-5
-REAL, HELD_OUT = 5000, 400
+REAL = 5000
 CLIP = 0.1  # below the norm of most records
 MODES = ("hooks", "ghost")
 Setting = dict[str, Any]
@@ -74,7 +71,6 @@ class Training:
 SHORT = Training(batch=25, steps=40, length=12)
 LONGER = Training(batch=25, steps=80, length=12)  # to catch half of the noise at 1e3
 USUAL = Training(batch=64, steps=5, length=64)
-LEARNING = Training(batch=50, steps=60, length=12)
 
 EVERY_LAYER = [f"{name}_proj" for name in ("q", "k", "v", "o", "gate", "up", "down")]
 ONE_LAYER = [f"3.self_attn.{name}_proj" for name in ("q", "v")]
@@ -116,8 +112,6 @@ class Run:
         mode: Opacus' ``grad_sample_mode``.
         seed: Of batches and noise.
         factor: By how much the noise is less than the accountant is told.
-        criterion: The loss, if not each record's own.
-        collate: What makes a batch of records, if they are of several lengths.
     """
 
     def __init__(
@@ -128,21 +122,17 @@ class Run:
         *,
         seed: int = 0,
         factor: float = 1.0,
-        criterion: nn.Module | None = None,
-        collate: Callable[[Any], Any] | None = None,
     ) -> None:
         rows = language_models.sequences(training.length)[:REAL]
         trained = [each for each in model.parameters() if each.requires_grad]
-        self.training, self.inside, self.engine = training, model, PrivacyEngine()
+        self.training, self.engine = training, PrivacyEngine()
         self.model, self.optimizer, *criteria, self.loader = self.engine.make_private(
             module=model.train(),
             optimizer=torch.optim.Adam(trained, lr=1e-3),
             data_loader=DataLoader(
-                cut(rows) if collate else TensorDataset(rows, rows),
-                batch_size=training.batch,
-                collate_fn=collate,
+                TensorDataset(rows, rows), batch_size=training.batch
             ),
-            criterion=(own := criterion or RecordLoss()),
+            criterion=(own := RecordLoss()),
             noise_multiplier=noise_of(training),
             max_grad_norm=CLIP,
             grad_sample_mode=mode,
@@ -172,19 +162,13 @@ class Run:
         while True:
             yield from self.loader
 
-    def step(self, batch: Sequence[torch.Tensor]) -> None:
-        """Do with a batch what anybody does."""
-        ids, labels = batch
-        self.optimizer.zero_grad()
-        self.criterion(self.model(ids), labels).backward()
-        self.optimizer.step()
-
-    def steps(self, count: int, between: Callable[[int], None] | None = None) -> None:
-        """Make so many steps, and after each what is to be done then."""
-        for number in range(count):
-            self.step(next(self._batches))
-            if between:
-                between(number)
+    def steps(self, count: int) -> None:
+        """Make so many steps."""
+        for _ in range(count):
+            ids, labels = next(self._batches)
+            self.optimizer.zero_grad()
+            self.criterion(self.model(ids), labels).backward()
+            self.optimizer.step()
 
     def plan(self) -> Plan:
         """Return the plan, which runs of the same kind share."""
@@ -373,198 +357,6 @@ def memory_table(rows: list[Row]) -> None:
         )
 
 
-# faults
-
-
-def cut(rows: torch.Tensor) -> list[torch.Tensor]:
-    """Return records of several lengths."""
-    rng = np.random.default_rng(0)
-    lengths = rng.integers(4, rows.shape[1] + 1, len(rows))
-    return [row[:length] for row, length in zip(rows, lengths, strict=True)]
-
-
-def padded(records: list[torch.Tensor], value: int = -100) -> Sequence[torch.Tensor]:
-    """Return a batch filled up to its longest record; what fills it is not learnt."""
-    fill = functools.partial(nn.utils.rnn.pad_sequence, batch_first=True)
-    return fill(records), fill(records, padding_value=value)
-
-
-class OverTokens(nn.Module):
-    """The loss over all tokens of a batch, as models have it by themselves."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.reduction = "mean"
-
-    def forward(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Return the loss, or with no reduction each record's share of it."""
-        counts = (labels[:, 1:] != -100).sum(1)
-        each = record_losses(logits, labels) * counts * len(labels) / counts.sum()
-        return each if self.reduction == "none" else each.mean()
-
-
-class TiedHead(nn.Module):
-    """The Llama with an embedding that is trained, and is its head's weight as well."""
-
-    def __init__(self, *, functional: bool) -> None:
-        super().__init__()
-        whole = copy.deepcopy(pretrained()).requires_grad_(requires_grad=False)
-        self.body, self.head = whole.model, whole.lm_head
-        self.body.embed_tokens.requires_grad_()
-        self._functional = functional
-        if functional:
-            del self.head
-
-    def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return logits."""
-        places = torch.arange(ids.shape[1]).expand(len(ids), -1)
-        inside = self.body(input_ids=ids, position_ids=places).last_hidden_state
-        if not self._functional:
-            return self.head(inside)
-        return nn.functional.linear(inside, self.body.embed_tokens.weight)
-
-
-def fault_settings(runs: int) -> Iterator[Setting]:
-    del runs
-    for mode in MODES:
-        for fault in FAULTS:
-            for honest in (False, True):
-                yield {"fault": fault, "mode": mode, "honest": honest}
-
-
-def faults(*, fault: str, mode: str, honest: bool) -> Row:
-    try:
-        result = FAULTS[fault](mode, honest)
-    except ValueError as error:
-        return {"verdict": "refused", "why": str(error), "faults": []}
-    return {"why": result.reason, **told(result)}
-
-
-def tied_head(mode: str, honest: bool) -> Result:  # noqa: FBT001
-    return probed(Run(TiedHead(functional=not honest), SHORT, mode))
-
-
-def counted_padding(mode: str, honest: bool) -> Result:  # noqa: FBT001
-    collate = functools.partial(padded, value=-100 if honest else 0)
-    return probed(Run(adapted("1e4"), SHORT, mode, collate=collate))
-
-
-def over_tokens(mode: str, honest: bool) -> Result:  # noqa: FBT001
-    criterion = RecordLoss() if honest else OverTokens()
-    return probed(Run(adapted("1e4"), SHORT, mode, collate=padded, criterion=criterion))
-
-
-def unfrozen(mode: str, honest: bool) -> Result:  # noqa: FBT001
-    """The head is unfrozen later, and trained by an optimizer of its own."""
-    run = Run(adapted("1e4"), SHORT, mode)
-    head = run.inside.model.get_base_model().lm_head.weight
-    other = torch.optim.SGD([head], lr=0.1)
-
-    def unfreeze(step: int) -> None:
-        if step >= 5 and not honest:
-            head.requires_grad_()
-            other.step()
-            other.zero_grad()
-
-    return probed(run, unfreeze)
-
-
-def merged(mode: str, honest: bool) -> Result:  # noqa: FBT001
-    """Adapters are merged for a look; the fault leaves them so and begins anew."""
-    run = Run(adapted("1e4"), SHORT, mode)
-
-    def merge(step: int) -> None:
-        if step != 5:
-            return
-        run.inside.model.merge_adapter()
-        run.inside.model.unmerge_adapter()
-        for module in run.inside.modules() if not honest else ():
-            if hasattr(module, "get_delta_weight"):
-                added = module.get_delta_weight("default")
-                module.get_base_layer().weight.data += added
-                module.lora_B["default"].weight.data.zero_()
-
-    return probed(run, merge)
-
-
-def old_noise(mode: str, honest: bool) -> Result:  # noqa: FBT001
-    """The random state of the first step is that of the first after resuming."""
-    first = Run(adapted("1e4"), SHORT, mode, seed=5)
-    audit = first.audit()
-    first.steps(SHORT.steps // 2)
-    with tempfile.TemporaryDirectory() as folder:
-        audit.save(Path(folder) / "audit")
-        second = Run(adapted("1e4"), SHORT, mode, seed=6 if honest else 5)
-        state = first.engine.accountant.state_dict()
-        second.engine.accountant.load_state_dict(state)
-        second.inside.load_state_dict(first.inside.state_dict())
-        second.optimizer.load_state_dict(first.optimizer.state_dict())
-        audit = second.audit()
-        audit.resume(Path(folder) / "audit")
-    second.steps(SHORT.steps - SHORT.steps // 2)
-    return audit.finish()
-
-
-def probed(run: Run, between: Callable[[int], None] | None = None) -> Result:
-    """Return the result of an audited training whose step was probed before."""
-    audit = run.audit()
-    audit.probe(run.step, records=3)
-    run.steps(SHORT.steps, between)
-    return audit.finish()
-
-
-FAULTS: dict[str, Callable[[str, bool], Result]] = {
-    "functional tied head": tied_head,
-    "padding counted as tokens": counted_padding,
-    "loss over the batch's tokens": over_tokens,
-    "head unfrozen later": unfrozen,
-    "adapters merged": merged,
-    "resumed with the old noise": old_noise,
-}
-
-
-def fault_table(rows: list[Row]) -> None:
-    for row in rows:
-        kind = "honest twin" if row["honest"] else "fault"
-        p = f", p {row['p']:.2g}" if "p" in row else ""
-        said = " | ".join([*row["faults"], *([] if row["faults"] else [row["why"]])])
-        print(f"{row['fault']}, {row['mode']}, {kind}: {row['verdict']}{p} {said}")
-
-
-# perplexity
-
-
-def perplexity_settings(runs: int) -> Iterator[Setting]:
-    yield from ({"seed": seed} for seed in range(runs))
-
-
-def perplexity(*, seed: int) -> Row:
-    """Train twice on the same batches with the same noise, once with canaries."""
-    rows = language_models.sequences(LEARNING.length)
-    held_out = rows[REAL : REAL + HELD_OUT]
-    found = {"before": language_models.perplexity(Logits(pretrained()), held_out)}
-    for name in ("audited", "plain"):
-        run = Run(adapted("1e5"), LEARNING, "hooks", seed=seed)
-        audit = run.audit(seed) if name == "audited" else None
-        run.steps(LEARNING.steps)
-        if audit:
-            audit.finish()
-        run.model.remove_hooks()
-        found[name] = language_models.perplexity(run.inside.eval(), held_out)
-    return found
-
-
-def perplexity_table(rows: list[Row]) -> None:
-    if not rows:
-        return
-    more = [row["audited"] - row["plain"] for row in rows]
-    plain = np.mean([row["plain"] for row in rows])
-    print(
-        f"perplexity {rows[0]['before']:.2f} before, {plain:.2f} after; with canaries "
-        f"{np.mean(more):+.3f} ± {(standard_error(more) or 0.0):.3f}, {len(rows)} pairs"
-    )
-
-
 # all of them
 
 
@@ -584,13 +376,6 @@ PARTS = {
     "cost": Part(settings=cost_settings, measure=cost, runs=20, table=cost_table),
     "memory": Part(
         settings=memory_settings, measure=memory, runs=3, table=memory_table
-    ),
-    "faults": Part(settings=fault_settings, measure=faults, runs=1, table=fault_table),
-    "perplexity": Part(
-        settings=perplexity_settings,
-        measure=perplexity,
-        runs=10,
-        table=perplexity_table,
     ),
 }
 

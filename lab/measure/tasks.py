@@ -1,4 +1,4 @@
-"""Three private trainings: digits, Adult and MNIST, each to a stated epsilon.
+"""Two private trainings: digits and MNIST, each to a stated epsilon.
 
 What the scripts share that need real training: the network and the data of ``data.py``,
 made private by Opacus for so many epochs of so many batches, plain SGD, clipping norm
@@ -42,14 +42,6 @@ TASKS = {
         epsilon=4.0,
         rate=1.0,
     ),
-    "adult": Task(
-        load=data.adult,
-        network=data.adult_network,
-        batches=51,
-        epochs=4,
-        epsilon=2.0,
-        rate=1.0,
-    ),
     "mnist": Task(
         load=data.mnist,
         network=data.mnist_network,
@@ -73,27 +65,19 @@ class Run:
     engine: PrivacyEngine
 
 
-def private(
-    task: Task,
-    records: Dataset[Any] | None = None,
-    *,
-    mode: str = "hooks",
-    wrap: Callable[[nn.Module], nn.Module] = lambda model: model,
-) -> Run:
+def private(task: Task, records: Dataset[Any] | None = None) -> Run:
     """Make a task private; the sampling rate is the same for any number of records.
 
     Args:
         task: Which one.
         records: What to train on; the task's own if left out.
-        mode: Opacus' ``grad_sample_mode``.
-        wrap: Around the network, for distributed training.
     """
     if records is None:
         records = TensorDataset(*task.load()[:2])
-    model = wrap(task.network())
+    model = task.network()
     size = -(-len(records) // task.batches)  # type: ignore[arg-type]
     engine = PrivacyEngine()
-    model, optimizer, *loss, loader = engine.make_private_with_epsilon(
+    model, optimizer, loader = engine.make_private_with_epsilon(
         module=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=task.rate),
         data_loader=DataLoader(records, batch_size=size),
@@ -101,12 +85,11 @@ def private(
         target_delta=DELTA,
         epochs=task.epochs,
         max_grad_norm=1.0,
-        grad_sample_mode=mode,
     )
     return Run(
         model=model,
         optimizer=optimizer,
-        loss=loss[0] if loss else nn.CrossEntropyLoss(),
+        loss=nn.CrossEntropyLoss(),
         loader=loader,
         engine=engine,
     )

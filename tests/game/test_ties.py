@@ -264,7 +264,7 @@ class Prefixes:
 
 
 def test_six_decimals_cost_next_to_nothing():
-    """10,000 canaries, three fixed seeds; 200 repeats are in lab/measure/ties.py."""
+    """10,000 canaries, three fixed seeds."""
     n, lost = 10_000, []
     design = Design(canaries=n, rules=Ranking(guesses=n), claim=CLAIM)
     for seed in range(3):

@@ -217,7 +217,7 @@ def test_costs_may_be_left_out(store):
         (["--trials=0"], "--trials must be a whole number >= 1, got --trials=0"),
         (["--pairs=-1"], "--pairs must be a whole number >= 0, got --pairs=-1"),
         (["--workers=0"], "workers must be a whole number >= 1, got workers=0"),
-        (["--only=bound"], "some of bounds, guessers, sweeps, adapters, tables, got"),
+        (["--only=bound"], "some of bounds, guessers, adapters, tables, got"),
         (["--page=a.md"], "a page shows the whole benchmark of one date"),
         (
             ["--csv=/dev/null/a.csv"],

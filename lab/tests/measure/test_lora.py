@@ -6,7 +6,6 @@ The model is tiny and its text made up; what is audited is as in the study.
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings("ignore")]
@@ -30,7 +29,7 @@ def lora(monkeypatch):
     monkeypatch.setattr(lora, "pretrained", lambda: model)
     monkeypatch.setattr(lora, "noise_of", lambda training: 0.8)  # takes seconds
     monkeypatch.setattr(lora, "REAL", 200)
-    for name in ("SHORT", "LONGER", "USUAL", "LEARNING"):
+    for name in ("SHORT", "LONGER", "USUAL"):
         short = lora.Training(batch=20, steps=8, length=8)
         monkeypatch.setattr(lora, name, short)
     yield lora
@@ -42,28 +41,13 @@ def test_a_store_is_filled_once_and_told(lora, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(lora, "SIZES", {"1e5": {"r": 2}})
     store = tmp_path / "rows.jsonl"
     for _ in range(2):
-        for part in ("power", "cost", "perplexity"):
+        for part in ("power", "cost"):
             lora.fill(part, 1, store)
     rows = lora.lines(store)
-    assert [row["part"] for row in rows] == [
-        *["power"] * 4,
-        *["cost"] * 2,
-        "perplexity",
-    ]
+    assert [row["part"] for row in rows] == ["power"] * 4 + ["cost"] * 2
     for row in rows[:4]:
         less = row["setting"]["factor"] == 2
         assert bool(row["faults"]) is less
         assert row["refuted"] <= less
-    assert np.isfinite(rows[-1]["audited"])
     lora.table(store)
     assert "ghost, noise / 2" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("fault", "mode"),
-    [("functional tied head", "ghost"), ("padding counted as tokens", "hooks")],
-)
-def test_a_fault_is_named_and_its_twin_is_clean(lora, fault, mode):
-    assert lora.faults(fault=fault, mode=mode, honest=False)["faults"]
-    twin = lora.faults(fault=fault, mode=mode, honest=True)
-    assert twin["verdict"] == "no violation detected"

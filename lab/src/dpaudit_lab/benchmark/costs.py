@@ -1,6 +1,6 @@
 """Ours beside something bare that does the same work: time and memory, nothing else.
 
-What sweeps, adapters and tables have in common: trials that time all ways in turn,
+What adapters and tables have in common: trials that time all ways in turn,
 trials that measure the memory of each, and one way, called ``bare``, that the others
 are compared with.
 """

@@ -1,18 +1,13 @@
-"""The processes below one, from /proc, and the CPU time of all of them (Linux)."""
+"""The processes below one, from /proc (Linux)."""
 
-import os
-import threading
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, final
 
-__all__ = ["PROC", "Process", "Tree", "below"]
+__all__ = ["Process", "below"]
 
-PROC: Final = Path("/proc")
-
-_TICK: Final = os.sysconf("SC_CLK_TCK")
+_PROC: Final = Path("/proc")
 
 
 @final
@@ -23,20 +18,16 @@ class Process:
     Attributes:
         pid: Its number.
         parent: Its parent's.
-        born: When it began; numbers are used again.
-        seconds: CPU time that it took so far, without its children's.
     """
 
     pid: int
     parent: int
-    born: str
-    seconds: float
 
     @property
     def command(self) -> str:
         """Its command line, or what it calls itself; empty once it ended."""
         try:
-            text = (PROC / f"{self.pid}" / "cmdline").read_bytes()
+            text = (_PROC / f"{self.pid}" / "cmdline").read_bytes()
         except OSError:
             return ""
         return text.replace(b"\0", b" ").decode("utf-8", "replace")
@@ -55,7 +46,7 @@ def below(pid: int) -> list[Process]:
 
 
 def _every() -> Iterator[Process]:
-    for folder in PROC.iterdir():
+    for folder in _PROC.iterdir():
         if not folder.name.isdigit():
             continue
         try:
@@ -66,36 +57,4 @@ def _every() -> Iterator[Process]:
         yield Process(
             pid=int(folder.name),
             parent=int(fields[1]),
-            born=fields[19],
-            seconds=(int(fields[11]) + int(fields[12])) / _TICK,
         )
-
-
-@final
-class Tree:
-    """The CPU time of this process and all it started, also of those that ended.
-
-    Ray's workers come and go, and nobody waits for them: their time is read three times
-    a second while they live.
-    """
-
-    def __init__(self) -> None:
-        self._last: dict[tuple[int, str], float] = {}
-        self._lock = threading.Lock()
-        threading.Thread(target=self._watch, daemon=True).start()
-
-    def _watch(self) -> None:
-        while True:
-            self._look()
-            time.sleep(0.33)
-
-    def _look(self) -> None:
-        for process in below(os.getpid()):
-            with self._lock:
-                self._last[process.pid, process.born] = process.seconds
-
-    def cpu(self) -> float:
-        """Return the seconds so far."""
-        self._look()
-        with self._lock:
-            return sum(self._last.values())

@@ -22,7 +22,6 @@ class Part(StrEnum):
 
     BOUNDS = "bounds"
     GUESSERS = "guessers"
-    SWEEPS = "sweeps"
     ADAPTERS = "adapters"
     TABLES = "tables"
 

@@ -47,8 +47,8 @@ def benchmark(
     only: Annotated[
         str | None,
         typer.Option(
-            help="Parts, with commas between: bounds, guessers, sweeps, adapters, "
-            "tables; all if not given."
+            help="Parts, with commas between: bounds, guessers, adapters, tables; all "
+            "if not given."
         ),
     ] = None,
     small: Annotated[
@@ -73,12 +73,11 @@ def benchmark(
 ) -> None:
     """Compare what dpaudit shows and costs with other tools, on the same data.
 
-    Bounds from the same scores; guessers on the same noisy sums; sweeps beside the
-    engine that runs them; audited training beside plain; tables of scores beside
-    pyarrow. Time, memory, bound, and how often it is above a truth that is known. By
-    default bounds are of 200 draws, 50 of more than 100,000 canaries, fewer by tools
-    that take long; what is not installed is left out. Exits with 0, or 2 if something
-    is misused, or 130 if it was stopped.
+    Bounds from the same scores; guessers on the same noisy sums; audited training
+    beside plain; tables of scores beside pyarrow. Time, memory, bound, and how often it
+    is above a truth that is known. By default bounds are of 200 draws, 50 of more than
+    100,000 canaries, fewer by tools that take long; what is not installed is left out.
+    Exits with 0, or 2 if something is misused, or 130 if it was stopped.
     """
     from dpaudit_lab.benchmark.row import Part  # noqa: PLC0415
     from dpaudit_lab.cli import _benchmark_shown as shown  # noqa: PLC0415 (slow to import)
@@ -192,24 +191,21 @@ def _others(
     """Return the other comparisons, and where each is run."""
     from dpaudit_lab.benchmark import (  # noqa: PLC0415
         adapters,
-        engines,
         guessers,
         tables,
     )
     from dpaudit_lab.benchmark.row import Part  # noqa: PLC0415
 
     games = guessers.SMALL_GAMES if small else guessers.GAMES
-    loads = engines.SMALL_LOADS if small else engines.LOADS
     kinds = adapters.SMALL_KINDS if small else tuple(adapters.KINDS)
     size = tables.SMALL_ROWS if small else tables.ROWS
-    # What times whole engines and trainings is run here, and one after the other.
+    # What times whole trainings is run here, and one after the other.
     alone = replace(where, engine=EngineName.LOCAL, address=None, workers=1)
     every: dict[Part, tuple[Comparison, Where]] = {
         Part.GUESSERS: (
             guessers.Guessers(trials=trials or 200, pairs=pairs, games=games),
             where,
         ),
-        Part.SWEEPS: (engines.engines(pairs=pairs, loads=loads), alone),
         Part.ADAPTERS: (adapters.adapters(pairs=pairs, kinds=kinds), alone),
         Part.TABLES: (tables.tables(pairs=pairs, rows=size), alone),
     }
