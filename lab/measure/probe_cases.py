@@ -1,4 +1,5 @@
-# ruff: noqa: ANN401, ARG001, D102, FBT003, N812, PLC0415, PLW2901 (as users write it)
+# ruff: noqa: ANN001, ANN002, ANN003, ANN201, ANN202, ANN204, ARG001, ARG005, D102
+# ruff: noqa: FBT003, N812, PLC0415, PLW2901 (as users write it)
 """Cases that the probe of a training step was not made on: honest ones and faulty ones.
 
     python lab/measure/probe_cases.py                    # all
@@ -12,18 +13,16 @@ breaks that, or lets a record out on another road. Some faults are *beyond* the 
 what its own text says; they are shown, and nothing is asked of them. Some steps it must
 *refuse* with a sentence. A case that Opacus refuses by itself is dropped, and named.
 
-Exits with 1 if an honest case has a fault or ends in an error of the probe, or if a
-faulty one within reach has none.
+Most cases are a network, a batch and a loss (``add``, ``trains``); others are a program
+made by hand (``case``). Exits with 1 if an honest case has a fault or ends in an error
+of the probe, or if a faulty one within reach has none.
 """
 
-import argparse
 import random
-import sys
 import time
 import traceback
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,12 +31,12 @@ import torch
 from opacus import PrivacyEngine
 from opacus.layers import DPGRU, DPLSTM, DPRNN, DPMultiheadAttention
 from opacus.schedulers import ExponentialGradClip, ExponentialNoise
+from probe_corpus import BEYOND, FAULTY, HONEST, Build, Case, cases_in, judge
 from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from dpaudit.errors import DpAuditError
-from dpaudit.game.text.findings import fault_parts
 from dpaudit.training.opacus.probe import Sensitivity, probe_sensitivity
 
 warnings.filterwarnings("ignore")
@@ -45,7 +44,9 @@ torch.set_num_threads(1)
 
 N: Final = 10  # records in a batch
 WORDS, LENGTH, CLASSES = 40, 7, 5
-HONEST, FAULTY, BEYOND, REFUSED = "honest", "faulty", "beyond", "refuse"
+REFUSED = "refuse"
+CASES: list[Case] = []
+case = cases_in(CASES)
 
 
 @dataclass
@@ -59,43 +60,31 @@ class Program:
     criterion: Any = None
 
 
-Build = Callable[[], Program]
-CASES: list[tuple[str, str, Build]] = []
-
-
-def case(expected: str, label: str) -> Callable[[Build], Build]:
-    """Add a case."""
-
-    def add(build: Build) -> Build:
-        CASES.append((expected, label, build))
-        return build
-
-    return add
-
-
-def plain(model: Any, batch: Any, criterion: Any) -> Any:
+def plain(model, batch, criterion):
     """Return the loss of most cases."""
     return criterion(model(batch[0]), batch[1])
 
 
 def private(
-    net: nn.Module,
-    batch: Any,
-    loss: Callable[[Any, Any, Any], Any] = plain,
+    net,
+    batch,
+    loss=plain,
     *,
-    mode: str = "hooks",
-    criterion: Any = None,
-    clip: Any = 1.0,
-    reduction: str = "mean",
-    optimizer: Any = None,
-    after: Callable[[Program, Any], None] | None = None,
-    trained: Iterable[nn.Parameter] | None = None,
-    **options: Any,
-) -> Program:
+    mode="hooks",
+    criterion=None,
+    clip=1.0,
+    reduction="mean",
+    optimizer=None,
+    after=None,
+    trained=None,
+    **options,
+):
     """Make a network private, and its step with this loss."""
     criterion = criterion or nn.CrossEntropyLoss(reduction=reduction)
     makes = optimizer or (lambda parameters: torch.optim.SGD(parameters, lr=0.1))
-    given = [p for p in trained or net.parameters() if p.requires_grad]
+    given = [
+        p for p in (trained(net) if trained else net.parameters()) if p.requires_grad
+    ]
     made = PrivacyEngine().make_private(
         module=net,
         optimizer=makes(given),
@@ -111,7 +100,7 @@ def private(
     if mode == "ghost":
         criterion = made[2]
 
-    def step(records: Any) -> None:
+    def step(records):
         wrapped.zero_grad()
         loss(model, records, criterion).backward()
         wrapped.step()
@@ -125,24 +114,57 @@ def private(
 # What records there are.
 
 
-def labels(count: int = CLASSES) -> torch.Tensor:
-    return torch.randint(0, count, (N,))
+def labels():
+    return torch.randint(0, CLASSES, (N,))
 
 
-def vectors(width: int = 12) -> tuple[torch.Tensor, torch.Tensor]:
-    return torch.randn(N, width), labels()
+def vectors():
+    return torch.randn(N, 12), labels()
 
 
-def images(*shape: int) -> tuple[torch.Tensor, torch.Tensor]:
+def images(*shape):
     return torch.randn(N, *shape), labels()
 
 
-def words() -> tuple[torch.Tensor, torch.Tensor]:
+def pictures():
+    return images(3, 6, 6)
+
+
+def words():
     return torch.randint(1, WORDS, (N, LENGTH)), labels()
 
 
-def mlp(*more: nn.Module, width: int = 12, out: int = CLASSES) -> nn.Sequential:
+def mlp(*more, width=12, out=CLASSES):
     return nn.Sequential(nn.Linear(width, 16), nn.ReLU(), *more, nn.Linear(16, out))
+
+
+def head_only(net):
+    return net[-1].parameters()
+
+
+def narrow():
+    return mlp(width=8)
+
+
+def dropping():
+    return mlp(nn.Dropout(0.1))
+
+
+def add(
+    expected, label, net=mlp, batch=vectors, loss=plain, *, modes="", **options
+) -> None:
+    """Add a network with a batch and a loss, in one mode or in several."""
+    for mode in modes.split() or [options.pop("mode", "hooks")]:
+
+        def build(mode=mode):
+            return private(net(), batch(), loss, mode=mode, **options)
+
+        CASES.append((expected, f"{label}, {mode}" if modes else label, build))
+
+
+def trains(expected, label, net=mlp, batch=vectors, **options):
+    """Add the loss that is decorated, with a network and a batch."""
+    return lambda loss: add(expected, label, net, batch, loss, **options)
 
 
 # Networks.
@@ -151,25 +173,25 @@ def mlp(*more: nn.Module, width: int = 12, out: int = CLASSES) -> nn.Sequential:
 class Read(nn.Module):
     """Words, a recurrent net, classes."""
 
-    def __init__(self, net: nn.Module, wide: int, padding: int | None = None) -> None:
+    def __init__(self, net, wide, padding=None):
         super().__init__()
         self.words = nn.Embedding(WORDS, 8, padding_idx=padding)
         self.net, self.head = net, nn.Linear(wide, CLASSES)
 
-    def forward(self, x: torch.Tensor) -> Any:
+    def forward(self, x):
         return self.head(self.net(self.words(x))[0].mean(1))
 
 
 class Residual(nn.Module):
     """A residual block with a norm over groups."""
 
-    def __init__(self, norm: Callable[[int], nn.Module], drop: float = 0.0) -> None:
+    def __init__(self, norm, drop=0.0):
         super().__init__()
         self.first, self.a = nn.Conv2d(3, 8, 3, padding=1), norm(8)
         self.second, self.b = nn.Conv2d(8, 8, 3, padding=1, bias=False), norm(8)
         self.head, self.drop = nn.Linear(8, CLASSES), drop
 
-    def forward(self, x: torch.Tensor) -> Any:
+    def forward(self, x):
         h = F.relu(self.a(self.first(x)))
         more = self.b(self.second(h))
         if self.drop:  # stochastic depth, each record by itself
@@ -181,23 +203,23 @@ class Residual(nn.Module):
 class OwnNorm(nn.Module):
     """A norm that Opacus has no rule for."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width):
         super().__init__()
         self.gain = nn.Parameter(torch.ones(width))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         return self.gain * x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
 
 
 class Twice(nn.Module):
     """One layer, used twice in a pass."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.into, self.mid = nn.Linear(12, 16), nn.Linear(16, 16)
         self.head = nn.Linear(16, CLASSES)
 
-    def forward(self, x: torch.Tensor) -> Any:
+    def forward(self, x):
         h = torch.tanh(self.mid(torch.tanh(self.into(x))))
         return self.head(torch.tanh(self.mid(h)))
 
@@ -205,13 +227,13 @@ class Twice(nn.Module):
 class Attends(nn.Module):
     """Attention with dropout of its weights; over records instead, if faulty."""
 
-    def __init__(self, drop: float = 0.1, *, over_records: bool = False) -> None:
+    def __init__(self, drop=0.1, *, over_records=False):
         super().__init__()
         self.words, self.mix = nn.Embedding(WORDS, 8), nn.Linear(8, 24)
         self.norm, self.head = nn.LayerNorm(8), nn.Linear(8, CLASSES)
         self.drop, self.over_records = drop, over_records
 
-    def forward(self, x: torch.Tensor) -> Any:
+    def forward(self, x):
         h = self.words(x)
         parts = self.mix(self.norm(h)).chunk(3, -1)
         if self.over_records:
@@ -227,28 +249,28 @@ class Attends(nn.Module):
 class LoRA(nn.Module):
     """A frozen layer beside a trained one of low rank."""
 
-    def __init__(self, base: nn.Linear, rank: int = 2) -> None:
+    def __init__(self, base, rank=2):
         super().__init__()
         self.base = base.requires_grad_(False)
         self.down = nn.Linear(base.in_features, rank, bias=False)
         self.up = nn.Linear(rank, base.out_features, bias=False)
         nn.init.normal_(self.up.weight, std=0.1)
 
-    def forward(self, x: torch.Tensor) -> Any:
+    def forward(self, x):
         return self.base(x) + self.up(self.down(x))
 
 
 class Normed(nn.Module):
     """Statistics of a batch, smuggled in by a function."""
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind):
         super().__init__()
         self.into, self.head = nn.Linear(12, 16), nn.Linear(16, CLASSES)
         self.kind = kind
         if kind == "running":
             self.register_buffer("center", torch.zeros(12))
 
-    def forward(self, x: torch.Tensor) -> Any:
+    def forward(self, x):
         if self.kind == "running":
             with torch.no_grad():
                 self.center.mul_(0.9).add_(0.1 * x.mean(0))
@@ -264,31 +286,31 @@ class Normed(nn.Module):
 class OwnHead(nn.Module):
     """A head of a class of its own, that shares the weights of the words."""
 
-    def __init__(self, weight: nn.Parameter) -> None:
+    def __init__(self, weight):
         super().__init__()
         self.weight = weight
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x):
         return F.linear(x, self.weight)
 
 
 class TiedWords(nn.Module):
     """Words in, words out, one matrix."""
 
-    def __init__(self, *, own: bool) -> None:
+    def __init__(self, *, own):
         super().__init__()
         self.words, self.mid = nn.Embedding(WORDS, 8), nn.Linear(8, 8)
         self.head = OwnHead(self.words.weight) if own else nn.Linear(8, WORDS, False)
         self.head.weight = self.words.weight
 
-    def forward(self, x: torch.Tensor) -> Any:
+    def forward(self, x):
         return self.head(torch.tanh(self.mid(self.words(x))))
 
 
 # Honest: architectures, in the modes that take them.
 
 GROUPS: Final = lambda width: nn.GroupNorm(2, width)  # noqa: E731
-NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any], str]] = {
+NETS = {
     "Conv1d": (
         lambda: nn.Sequential(
             nn.Conv1d(3, 6, 3), nn.ReLU(), nn.Flatten(), nn.Linear(48, CLASSES)
@@ -305,17 +327,17 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any], str]] = {
     ),
     "residual block, GroupNorm": (
         lambda: Residual(GROUPS),
-        lambda: images(3, 6, 6),
+        pictures,
         "hooks ew ghost",
     ),
     "residual block, InstanceNorm": (
         lambda: Residual(lambda width: nn.InstanceNorm2d(width, affine=True)),
-        lambda: images(3, 6, 6),
+        pictures,
         "hooks",
     ),
     "stochastic depth": (
         lambda: Residual(GROUPS, 0.4),
-        lambda: images(3, 6, 6),
+        pictures,
         "hooks ghost",
     ),
     "RMSNorm": (lambda: mlp(nn.RMSNorm(16)), vectors, "hooks ghost"),
@@ -344,7 +366,7 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any], str]] = {
             nn.Flatten(),
             nn.Linear(128, CLASSES),
         ),
-        lambda: images(3, 6, 6),
+        pictures,
         "hooks ghost",
     ),
     "AlphaDropout": (lambda: mlp(nn.AlphaDropout(0.2)), vectors, "hooks"),
@@ -362,30 +384,27 @@ NETS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Any], str]] = {
     ),
 }
 for _name, (_net, _data, _modes) in NETS.items():
-    for _mode in _modes.split():
-        CASES.append(
-            (
-                HONEST,
-                f"{_name}, {_mode}",
-                lambda n=_net, d=_data, m=_mode: private(n(), d(), mode=m),
-            )
-        )
+    add(HONEST, _name, _net, _data, modes=_modes)
 
 
 # Honest: losses.
 
 
-def by_record(model: Any, batch: Any, _: Any, each: Any) -> Any:
-    return each(model(batch[0]), batch[1]).mean()
+def by_record(each):
+    return lambda model, batch, _: each(model(batch[0]), batch[1]).mean()
 
 
-def focal(out: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def entropies(model, batch):
+    return F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+
+
+def focal(out, y):
     ce = F.cross_entropy(out, y, reduction="none")
     return (1 - torch.exp(-ce)) ** 2 * ce
 
 
 WEIGHTS: Final = torch.tensor([1.0, 5.0, 0.2, 3.0, 1.0])
-LOSSES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+LOSSES = {
     "mean squares": lambda out, y: (out - F.one_hot(y, CLASSES)).square().mean(1),
     "focal": focal,
     "label smoothing": lambda out, y: F.cross_entropy(
@@ -399,33 +418,25 @@ LOSSES: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     ),
 }
 for _name, _each in LOSSES.items():
-    CASES.append(
-        (
-            HONEST,
-            _name,
-            lambda e=_each: private(
-                mlp(), vectors(), lambda m, b, c: by_record(m, b, c, e)
-            ),
-        )
-    )
+    add(HONEST, _name, loss=by_record(_each))
 
 
 @case(HONEST, "binary, ghost")
-def _() -> Program:
+def _():
     x, y = torch.randn(N, 12), torch.rand(N, 1).round()
 
     class Binary(nn.BCEWithLogitsLoss):
-        def forward(self, out: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        def forward(self, out, wanted):
             return super().forward(out[:, 0], wanted[:, 0])
 
     return private(mlp(out=1), (x, y), mode="ghost", criterion=Binary())
 
 
 @case(HONEST, "a frozen teacher")
-def _() -> Program:
+def _():
     teacher = mlp().requires_grad_(False).eval()
 
-    def loss(model: Any, batch: Any, _: Any) -> Any:
+    def loss(model, batch, _):
         wanted = torch.softmax(teacher(batch[0]) / 2, -1)
         out = torch.log_softmax(model(batch[0]) / 2, -1)
         return F.kl_div(out, wanted, reduction="none").sum(1).mean()
@@ -433,80 +444,65 @@ def _() -> Program:
     return private(mlp(nn.Dropout(0.2)), vectors(), loss)
 
 
-@case(HONEST, "penalty on weights, hooks: Opacus drops it, as no record is in it")
-def _() -> Program:
-    return private(
-        mlp(),
-        vectors(),
-        lambda m, b, c: plain(m, b, c) + 0.1 * sum(p.norm() for p in m.parameters()),
-    )
+@trains(HONEST, "penalty on weights, hooks: Opacus drops it, as no record is in it")
+def _(model, batch, criterion):
+    norms = sum(p.norm() for p in model.parameters())
+    return plain(model, batch, criterion) + 0.1 * norms
 
 
-@case(HONEST, "records that are learned: gradients of rounding alone")
-def _() -> Program:
+def learned(mode):
     net = mlp()
     x, _ = vectors()
     with torch.no_grad():
         net[-1].weight.mul_(60)
         y = net(x).argmax(1)
         y[0] = (y[0] + 1) % CLASSES
-    return private(net, (x, y))
+    return private(net, (x, y), mode=mode)
 
 
-@case(HONEST, "records that are learned, ghost")
-def _() -> Program:
-    net = mlp()
-    x, _ = vectors()
-    with torch.no_grad():
-        net[-1].weight.mul_(60)
-        y = net(x).argmax(1)
-        y[0] = (y[0] + 1) % CLASSES
-    return private(net, (x, y), mode="ghost")
-
-
-@case(HONEST, "reduction='sum', told so")
-def _() -> Program:
-    return private(mlp(), vectors(), reduction="sum")
-
-
-@case(HONEST, "reduction='sum', told so, ghost")
-def _() -> Program:
-    return private(mlp(), vectors(), reduction="sum", mode="ghost")
+CASES += [
+    (
+        HONEST,
+        "records that are learned: gradients of rounding alone",
+        lambda: learned("hooks"),
+    ),
+    (HONEST, "records that are learned, ghost", lambda: learned("ghost")),
+]
+add(HONEST, "reduction='sum', told so", reduction="sum")
+add(HONEST, "reduction='sum', told so, ghost", reduction="sum", mode="ghost")
 
 
 # Honest: what is random.
 
 
-def crops(batch: Any) -> torch.Tensor:
-    """Cut a piece out of each record, where Python's own random says."""
-    return torch.stack([x[(k := random.randrange(5)) : k + 8] for x in batch[0]])
+@trains(HONEST, "crops by Python's random", narrow, mode="ghost")
+def _(model, batch, criterion):
+    crops = [x[(k := random.randrange(5)) : k + 8] for x in batch[0]]
+    return criterion(model(torch.stack(crops)), batch[1])
 
 
-@case(HONEST, "crops by Python's random")
-def _() -> Program:
-    return private(
-        mlp(width=8), vectors(), lambda m, b, c: c(m(crops(b)), b[1]), mode="ghost"
-    )
+def of_lengths():
+    return *vectors(), torch.tensor([8, 9, 12, 10, 11, 8, 12, 9, 10, 12])
 
 
-@case(HONEST, "crops within each record's length: it draws more for some records")
-def _() -> Program:
-    lengths = torch.tensor([8, 9, 12, 10, 11, 8, 12, 9, 10, 12])
-
-    def loss(model: Any, batch: Any, criterion: Any) -> Any:
-        x, y, long = batch
-        at = [random.randrange(n - 7) for n in long.tolist()]
-        cut = [row[k : k + 8] for row, k in zip(x, at, strict=True)]
-        return criterion(model(torch.stack(cut)), y)
-
-    return private(mlp(width=8), (*vectors(), lengths), loss)
+@trains(
+    HONEST,
+    "crops within each record's length: it draws more for some records",
+    narrow,
+    of_lengths,
+)
+def _(model, batch, criterion):
+    x, y, long = batch
+    at = [random.randrange(n - 7) for n in long.tolist()]
+    cut = [row[k : k + 8] for row, k in zip(x, at, strict=True)]
+    return criterion(model(torch.stack(cut)), y)
 
 
 @case(HONEST, "words dropped at random, as many draws as words")
-def _() -> Program:
+def _():
     lengths = torch.randint(2, LENGTH + 1, (N,))
 
-    def loss(model: Any, batch: Any, criterion: Any) -> Any:
+    def loss(model, batch, criterion):
         x, y, long = batch
         x = x.clone()
         for row, count in zip(x, long.tolist(), strict=True):
@@ -517,125 +513,97 @@ def _() -> Program:
     return private(Attends(0.0), (*words(), lengths), loss)
 
 
-@case(HONEST, "noise by numpy's generator of old")
-def _() -> Program:
-    def loss(model: Any, batch: Any, criterion: Any) -> Any:
-        x = batch[0] + torch.from_numpy(np.random.normal(size=(len(batch[0]), 12)))  # noqa: NPY002
-        return criterion(model(x.float()), batch[1])
-
-    return private(mlp(), vectors(), loss, mode="functorch")
+@trains(HONEST, "noise by numpy's generator of old", mode="functorch")
+def _(model, batch, criterion):
+    x = batch[0] + torch.from_numpy(np.random.normal(size=(len(batch[0]), 12)))  # noqa: NPY002
+    return criterion(model(x.float()), batch[1])
 
 
-@case(HONEST, "F.dropout in the step, erased squares, flips")
-def _() -> Program:
-    def loss(model: Any, batch: Any, criterion: Any) -> Any:
-        x = F.dropout(batch[0], 0.1)
-        rows = torch.rand(len(x)) < 0.5
-        x = torch.where(rows[:, None, None, None], x.flip(-1), x)
-        at = torch.randint(0, 4, (len(x),))
-        mask = (torch.arange(6) - at[:, None]).clamp(-1, 2) == 0
-        return criterion(model(x * ~mask[:, None, None, :]), batch[1])
-
-    return private(Residual(GROUPS), images(3, 6, 6), loss)
+def residual():
+    return Residual(GROUPS)
 
 
-@case(HONEST, "several views of a record, one gradient")
-def _() -> Program:
-    def loss(model: Any, batch: Any, criterion: Any) -> Any:
-        x = batch[0][:, None] + 0.3 * torch.randn(len(batch[0]), 3, 12)
-        y = batch[1][:, None].expand(-1, 3)
-        each = F.cross_entropy(model(x).mT, y, reduction="none")
-        return each.mean(1).mean()
+@trains(HONEST, "F.dropout in the step, erased squares, flips", residual, pictures)
+def _(model, batch, criterion):
+    x = F.dropout(batch[0], 0.1)
+    rows = torch.rand(len(x)) < 0.5
+    x = torch.where(rows[:, None, None, None], x.flip(-1), x)
+    at = torch.randint(0, 4, (len(x),))
+    mask = (torch.arange(6) - at[:, None]).clamp(-1, 2) == 0
+    return criterion(model(x * ~mask[:, None, None, :]), batch[1])
 
-    return private(mlp(), vectors(), loss)
+
+@trains(HONEST, "several views of a record, one gradient")
+def _(model, batch, _):
+    x = batch[0][:, None] + 0.3 * torch.randn(len(batch[0]), 3, 12)
+    y = batch[1][:, None].expand(-1, 3)
+    return F.cross_entropy(model(x).mT, y, reduction="none").mean(1).mean()
 
 
-@case(HONEST, "masked words, drawn anew")
-def _() -> Program:
-    def loss(model: Any, batch: Any, _: Any) -> Any:
-        x = batch[0]
-        masked = torch.rand(x.shape) < 0.4
-        out = model(torch.where(masked, 0, x))
-        each = F.cross_entropy(out.mT, x, reduction="none") * masked
-        return (each.sum(1) / masked.sum(1).clamp(min=1)).mean()
+def tied_words():
+    return TiedWords(own=False)
 
-    return private(TiedWords(own=False), words(), loss)
+
+@trains(HONEST, "masked words, drawn anew", tied_words, words)
+def _(model, batch, _):
+    x = batch[0]
+    masked = torch.rand(x.shape) < 0.4
+    out = model(torch.where(masked, 0, x))
+    each = F.cross_entropy(out.mT, x, reduction="none") * masked
+    return (each.sum(1) / masked.sum(1).clamp(min=1)).mean()
 
 
 # Honest: precision.
 
 
-def autocast(model: Any, batch: Any, criterion: Any) -> Any:
+@trains(HONEST, "autocast bfloat16", dropping, modes="hooks ghost")
+def _(model, batch, criterion):
     with torch.autocast("cpu", torch.bfloat16):
         out = model(batch[0])
     return criterion(out.float(), batch[1])
 
 
-for _mode in ("hooks", "ghost"):
-    CASES.append(
-        (
-            HONEST,
-            f"autocast bfloat16, {_mode}",
-            lambda m=_mode: private(mlp(nn.Dropout(0.1)), vectors(), autocast, mode=m),
-        )
-    )
 for _dtype in (torch.bfloat16, torch.float16, torch.float64):
-    for _mode in ("hooks", "ghost"):
-        CASES.append(
-            (
-                HONEST,
-                f"all of it {str(_dtype)[6:]}, {_mode}",
-                lambda d=_dtype, m=_mode: private(
-                    mlp().to(d),
-                    tuple(b.to(d) if b.is_floating_point() else b for b in vectors()),
-                    mode=m,
-                ),
-            )
-        )
+    add(
+        HONEST,
+        f"all of it {str(_dtype)[6:]}",
+        lambda d=_dtype: mlp().to(d),
+        lambda d=_dtype: (torch.randn(N, 12).to(d), labels()),
+        modes="hooks ghost",
+    )
 
 
 @case(HONEST, "bfloat16 residual block")
-def _() -> Program:
-    x, y = images(3, 6, 6)
-    return private(Residual(GROUPS).bfloat16(), (x.bfloat16(), y))
+def _():
+    x, y = pictures()
+    return private(residual().bfloat16(), (x.bfloat16(), y))
 
 
 # Honest: optimizers, schedules, ways of clipping, parts of a batch.
 
-
-@case(HONEST, "Adam with weight decay, momentum of its own")
-def _() -> Program:
-    return private(mlp(), vectors(), optimizer=torch.optim.AdamW)
-
-
-@case(HONEST, "clipping of each layer")
-def _() -> Program:
-    return private(mlp(), vectors(), clip=[0.5, 0.1, 1.0, 0.3], clipping="per_layer")
-
-
-@case(HONEST, "clipping that adapts")
-def _() -> Program:
-    return private(
-        mlp(),
-        vectors(),
-        clipping="adaptive",
-        target_unclipped_quantile=0.5,
-        clipbound_learning_rate=0.2,
-        max_clipbound=10.0,
-        min_clipbound=0.1,
-        unclipped_num_std=5.0,
-    )
+add(HONEST, "Adam with weight decay, momentum of its own", optimizer=torch.optim.AdamW)
+add(HONEST, "clipping of each layer", clip=[0.5, 0.1, 1.0, 0.3], clipping="per_layer")
+add(
+    HONEST,
+    "clipping that adapts",
+    clipping="adaptive",
+    target_unclipped_quantile=0.5,
+    clipbound_learning_rate=0.2,
+    max_clipbound=10.0,
+    min_clipbound=0.1,
+    unclipped_num_std=5.0,
+)
 
 
 @case(HONEST, "schedules of rate, noise and norm in the step")
-def _() -> Program:
+def _():
     program = private(mlp(), vectors())
     rate = torch.optim.lr_scheduler.StepLR(program.optimizer, 1, 0.9)
     noise = ExponentialNoise(program.optimizer, gamma=0.99)
     norm = ExponentialGradClip(program.optimizer, gamma=0.99)
     inner = program.step
 
-    def step(batch: Any) -> None:
+    def step(batch):
         inner(batch)
         for each in (rate, noise, norm):
             each.step()
@@ -645,12 +613,12 @@ def _() -> Program:
 
 
 @case(HONEST, "a closure")
-def _() -> Program:
+def _():
     program = private(mlp(), vectors())
     model, optimizer = program.model, program.optimizer
 
-    def step(batch: Any) -> None:
-        def closure() -> Any:
+    def step(batch):
+        def closure():
             optimizer.zero_grad()
             loss = plain(model, batch, program.criterion)
             loss.backward()
@@ -663,10 +631,10 @@ def _() -> Program:
 
 
 @case(HONEST, "two backward passes, one step")
-def _() -> Program:
+def _():
     program = private(mlp(), vectors(), poisson_sampling=False)
 
-    def step(batch: Any) -> None:
+    def step(batch):
         program.optimizer.zero_grad()
         for x, y in zip(batch[0].chunk(2), batch[1].chunk(2), strict=True):
             plain(program.model, (x, y), program.criterion).backward()
@@ -679,10 +647,10 @@ def _() -> Program:
 for _mode in ("hooks", "ghost"):
 
     @case(HONEST, f"parts of a batch, steps skipped, {_mode}")
-    def _(mode: str = _mode) -> Program:
+    def _(mode=_mode):
         program = private(mlp(), vectors(), mode=mode)
 
-        def step(batch: Any) -> None:
+        def step(batch):
             parts = list(zip(batch[0].split(4), batch[1].split(4), strict=True))
             for k, part in enumerate(parts):
                 program.optimizer.zero_grad()
@@ -694,33 +662,26 @@ for _mode in ("hooks", "ghost"):
         return program
 
 
-@case(HONEST, "hooks without a wrapped model")
-def _() -> Program:
-    net = mlp()
-    return private(net, vectors(), lambda _, b, c: plain(net, b, c), wrap_model=False)
+for _mode in ("hooks", "ghost"):
+
+    @case(HONEST, f"{_mode} without a wrapped model")
+    def _(mode=_mode):
+        net = mlp()
+        loss = lambda _, b, c: plain(net, b, c)  # noqa: E731
+        return private(net, vectors(), loss, wrap_model=False, mode=mode)
 
 
-@case(HONEST, "ghost without a wrapped model")
-def _() -> Program:
-    net = mlp()
-    return private(
-        net,
-        vectors(),
-        lambda _, b, c: plain(net, b, c),
-        wrap_model=False,
-        mode="ghost",
-    )
-
-
-@case(HONEST, "only the head is trained, the rest has gradients")
-def _() -> Program:
-    net = mlp()
-    return private(net, vectors(), trained=net[-1].parameters(), mode="ghost")
+add(
+    HONEST,
+    "only the head is trained, the rest has gradients",
+    trained=head_only,
+    mode="ghost",
+)
 
 
 @case(HONEST, "weights pulled back to a ball after each step")
-def _() -> Program:
-    def after(program: Program, _: Any) -> None:
+def _():
+    def after(program, _):
         for p in program.optimizer.params:
             p.data.mul_(min(1.0, 2.0 / float(p.norm())))
 
@@ -728,12 +689,12 @@ def _() -> Program:
 
 
 @case(HONEST, "a mean of weights over steps, and a count, in buffers")
-def _() -> Program:
+def _():
     net = mlp()
     net.register_buffer("mean", torch.zeros(CLASSES, 16))
     net.register_buffer("count", torch.zeros(()))
 
-    def after(program: Program, _: Any) -> None:
+    def after(program, _):
         net.mean.lerp_(net[-1].weight.detach(), 0.1)
         net.count += 1
 
@@ -741,22 +702,22 @@ def _() -> Program:
 
 
 @case(HONEST, "the norm of the noisy gradient, kept in a buffer")
-def _() -> Program:
+def _():
     net = mlp()
     net.register_buffer("norm", torch.zeros(()))
 
-    def after(program: Program, _: Any) -> None:
+    def after(program, _):
         net.norm.copy_(net[-1].weight.grad.norm())
 
     return private(net, vectors(), after=after)
 
 
-def generative(*, peeks: bool) -> Program:
+def generative(*, peeks):
     """A private critic, and a generator that sees records through it alone."""
     maker = nn.Linear(4, 12)
     plainly = torch.optim.Adam(maker.parameters())
 
-    def loss(critic: Any, batch: Any, _: Any) -> Any:
+    def loss(critic, batch, _):
         x = batch[0]
         fake = maker(torch.randn(len(x), 4)).detach()
         both = torch.stack([x, fake], 1)
@@ -764,7 +725,7 @@ def generative(*, peeks: bool) -> Program:
         out = critic(both)[..., 0]
         return F.binary_cross_entropy_with_logits(out, wanted)
 
-    def after(program: Program, batch: Any) -> None:
+    def after(program, batch):
         plainly.zero_grad()
         program.model.disable_hooks()
         fake = maker(torch.randn(N, 4))
@@ -778,13 +739,14 @@ def generative(*, peeks: bool) -> Program:
     return private(mlp(out=1), vectors(), loss, after=after)
 
 
-@case(HONEST, "a generator that learns from a private critic")
-def _() -> Program:
-    return generative(peeks=False)
+case(HONEST, "a generator that learns from a private critic")(
+    lambda: generative(peeks=False)
+)
+case(FAULTY, "a generator that peeks at records")(lambda: generative(peeks=True))
 
 
 @case(REFUSED, "two private optimizers")
-def _() -> Program:
+def _():
     other = private(mlp(), vectors())
     return private(mlp(), vectors(), after=lambda _, batch: other.step(batch))
 
@@ -795,17 +757,17 @@ def _() -> Program:
 class Sums(nn.Module):
     """Takes what it needs of a batch."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.a, self.b = nn.Linear(12, 8), nn.Embedding(WORDS, 8)
         self.head = nn.Linear(8, CLASSES)
 
-    def forward(self, x: torch.Tensor, text: torch.Tensor) -> Any:
+    def forward(self, x, text):
         return self.head(torch.tanh(self.a(x) + self.b(text).mean(1)))
 
 
 @case(HONEST, "a dict with None, a string, one tensor for all, and names of records")
-def _() -> Program:
+def _():
     x, y = vectors()
     batch = {
         "note": "train",
@@ -816,7 +778,7 @@ def _() -> Program:
         "id": 7,
     }
 
-    def loss(model: Any, given: Any, _: Any) -> Any:
+    def loss(model, given, _):
         out = model(*given["inputs"])
         each = F.cross_entropy(
             out, given["y"], weight=given["weight"], reduction="none"
@@ -827,10 +789,10 @@ def _() -> Program:
 
 
 @case(HONEST, "one tensor for all comes first")
-def _() -> Program:
+def _():
     x, y = vectors()
 
-    def loss(model: Any, given: Any, _: Any) -> Any:
+    def loss(model, given, _):
         weight, inputs, wanted = given
         return F.cross_entropy(
             model(inputs), wanted, weight=weight, reduction="none"
@@ -840,10 +802,10 @@ def _() -> Program:
 
 
 @case(HONEST, "texts as strings, cut into words in the step")
-def _() -> Program:
+def _():
     texts = [" ".join(str(w) for w in row) for row in words()[0].tolist()]
 
-    def loss(model: Any, given: Any, criterion: Any) -> Any:
+    def loss(model, given, criterion):
         x = torch.tensor([[int(w) for w in each.split()] for each in given["text"]])
         return criterion(model(x), given["y"])
 
@@ -851,20 +813,20 @@ def _() -> Program:
 
 
 @case(HONEST, "arrays of numpy in the batch")
-def _() -> Program:
+def _():
     x, y = vectors()
 
-    def loss(model: Any, given: Any, criterion: Any) -> Any:
+    def loss(model, given, criterion):
         return criterion(model(given[0]), torch.from_numpy(given[1]))
 
     return private(mlp(), (x, y.numpy()), loss)
 
 
 @case(HONEST, "a list of records, each by itself")
-def _() -> Program:
+def _():
     x, y = vectors()
 
-    def loss(model: Any, given: Any, criterion: Any) -> Any:
+    def loss(model, given, criterion):
         inputs = torch.stack([each[0] for each in given])
         return criterion(model(inputs), torch.stack([each[1] for each in given]))
 
@@ -874,27 +836,29 @@ def _() -> Program:
 class Bag(nn.Module):
     """Words of all records in a row, and where each record begins."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.words = nn.EmbeddingBag(WORDS, 8, mode="sum")
         self.head = nn.Linear(8, CLASSES)
 
-    def forward(self, x: torch.Tensor, begins: torch.Tensor) -> Any:
+    def forward(self, x, begins):
         return self.head(self.words(x, begins))
 
 
-@case(HONEST, "EmbeddingBag, made ragged in the step")
-def _() -> Program:
-    def loss(model: Any, batch: Any, criterion: Any) -> Any:
-        x, y, long = batch
-        flat = torch.cat([row[:k] for row, k in zip(x, long.tolist(), strict=True)])
-        return criterion(model(flat, long.cumsum(0) - long), y)
-
-    return private(Bag(), (*words(), torch.randint(2, LENGTH, (N,))), loss)
+@trains(
+    HONEST,
+    "EmbeddingBag, made ragged in the step",
+    Bag,
+    lambda: (*words(), torch.randint(2, LENGTH, (N,))),
+)
+def _(model, batch, criterion):
+    x, y, long = batch
+    flat = torch.cat([row[:k] for row, k in zip(x, long.tolist(), strict=True)])
+    return criterion(model(flat, long.cumsum(0) - long), y)
 
 
 @case(BEYOND, "EmbeddingBag, ragged in the batch: honest, and its records are no rows")
-def _() -> Program:
+def _():
     x, y = words()
     begins = torch.arange(N) * LENGTH
     return private(
@@ -903,37 +867,50 @@ def _() -> Program:
 
 
 @case(REFUSED, "time comes first, records second")
-def _() -> Program:
+def _():
     net = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 6))
     x = torch.randn(LENGTH, N, 4)
 
-    def loss(model: Any, batch: Any, _: Any) -> Any:
+    def loss(model, batch, _):
         return (model(batch) - 1).square().mean(2).mean(0).mean()
 
     return private(net, x, loss, batch_first=False)
 
 
-@case(FAULTY, "sequences packed unsorted: Opacus mixes up the rows of its norms")
-def _() -> Program:
-    class Packed(Read):
-        def forward(self, x: torch.Tensor, long: torch.Tensor) -> Any:
-            packed = nn.utils.rnn.pack_padded_sequence(
-                self.words(x), long, batch_first=True, enforce_sorted=False
-            )
-            return self.head(self.net(packed)[1][0][-1])
+class Packed(Read):
+    """Reads words up to each record's length."""
 
-    long = torch.randint(2, LENGTH + 1, (N,))
-    return private(
-        Packed(DPLSTM(8, 10, batch_first=True), 10),
-        (*words(), long),
-        lambda m, b, c: c(m(b[0], b[2]), b[1]),
-    )
+    def __init__(self, **options):
+        super().__init__(DPLSTM(8, 10, batch_first=True), 10)
+        self.options = options
+
+    def forward(self, x, long):
+        packed = nn.utils.rnn.pack_padded_sequence(
+            self.words(x), long, batch_first=True, **self.options
+        )
+        return self.head(self.net(packed)[1][0][-1])
+
+
+@case(FAULTY, "sequences packed unsorted: Opacus mixes up the rows of its norms")
+def _():
+    long, net = torch.randint(2, LENGTH + 1, (N,)), Packed(enforce_sorted=False)
+    return private(net, (*words(), long), lambda m, b, c: c(m(b[0], b[2]), b[1]))
+
+
+@case(HONEST, "records sorted by length in the step, and packed")
+def _():
+    def loss(model, batch, criterion):
+        order = batch[2].argsort(descending=True, stable=True)
+        return criterion(model(batch[0][order], batch[2][order]), batch[1][order])
+
+    long, net = torch.randint(2, LENGTH + 1, (N,)), Packed()
+    return private(net, (*words(), long), loss)
 
 
 @case(HONEST, "DPMultiheadAttention with dropout")
-def _() -> Program:
+def _():
     class Heads(Read):
-        def forward(self, x: torch.Tensor) -> Any:
+        def forward(self, x):
             h = self.words(x)
             return self.head(self.net(h, h, h, need_weights=False)[0].mean(1))
 
@@ -945,11 +922,11 @@ def _() -> Program:
 # Honest and faulty: models of transformers, by their configurations.
 
 
-def positions(x: torch.Tensor) -> torch.Tensor:
+def positions(x):
     return torch.arange(x.shape[1]).repeat(len(x), 1)
 
 
-def next_words(model: Any, batch: Any, criterion: Any, *, ghost: bool) -> Any:
+def next_words(model, batch, criterion, *, ghost):
     x = batch["input_ids"]
     out = model(input_ids=x, position_ids=positions(x)).logits[:, :-1]
     wanted = x[:, 1:]
@@ -960,11 +937,11 @@ def next_words(model: Any, batch: Any, criterion: Any, *, ghost: bool) -> Any:
     return each.mean(1).mean()
 
 
-def language(kind: str, *, tied: bool, mode: str) -> Program:
+def language(kind, *, tied, mode):
     import transformers as hf
 
     if kind == "GPT-2":
-        config: Any = hf.GPT2Config(
+        config = hf.GPT2Config(
             vocab_size=WORDS,
             n_positions=16,
             n_embd=16,
@@ -998,16 +975,13 @@ def language(kind: str, *, tied: bool, mode: str) -> Program:
 for _kind in ("GPT-2", "Llama", "Qwen"):
     for _mode in ("hooks", "ghost"):
         for _tied in (False, True):
-            CASES.append(
-                (
-                    FAULTY if _tied and _mode == "ghost" else HONEST,
-                    f"{_kind}{', tied' * _tied}, {_mode}",
-                    lambda k=_kind, m=_mode, t=_tied: language(k, tied=t, mode=m),
-                )
+            _expected = FAULTY if _tied and _mode == "ghost" else HONEST
+            case(_expected, f"{_kind}{', tied' * _tied}, {_mode}")(
+                lambda k=_kind, m=_mode, t=_tied: language(k, tied=t, mode=m)
             )
 
 
-def sizes(**more: Any) -> dict[str, Any]:
+def sizes(**more):
     return {
         "vocab_size": WORDS,
         "hidden_size": 16,
@@ -1022,7 +996,7 @@ def sizes(**more: Any) -> dict[str, Any]:
 for _mode in ("hooks", "functorch", "ghost"):
 
     @case(HONEST, f"BERT, {_mode}")
-    def _(mode: str = _mode) -> Program:
+    def _(mode=_mode):
         import transformers as hf
 
         net = hf.BertForSequenceClassification(
@@ -1030,7 +1004,7 @@ for _mode in ("hooks", "functorch", "ghost"):
         )
         x, y = words()
 
-        def loss(model: Any, batch: Any, criterion: Any) -> Any:
+        def loss(model, batch, criterion):
             out = model(
                 input_ids=batch["input_ids"],
                 attention_mask=batch["attention_mask"],
@@ -1046,7 +1020,7 @@ for _mode in ("hooks", "functorch", "ghost"):
 for _mode in ("hooks", "ghost"):
 
     @case(HONEST, f"ViT, embeddings frozen, {_mode}")
-    def _(mode: str = _mode) -> Program:
+    def _(mode=_mode):
         import transformers as hf
 
         config = hf.ViTConfig(**sizes(image_size=8, patch_size=4))
@@ -1061,7 +1035,7 @@ for _mode in ("hooks", "ghost"):
 
 
 @case(HONEST, "T5, hooks")
-def _() -> Program:
+def _():
     import transformers as hf
 
     config = hf.T5Config(
@@ -1078,7 +1052,7 @@ def _() -> Program:
     for name, p in net.named_parameters():
         p.requires_grad_("relative_attention_bias" not in name)
 
-    def loss(model: Any, batch: Any, _: Any) -> Any:
+    def loss(model, batch, _):
         x, y = batch
         out = model(input_ids=x, decoder_input_ids=y).logits
         return F.cross_entropy(out.mT, y, reduction="none").mean(1).mean()
@@ -1087,7 +1061,7 @@ def _() -> Program:
 
 
 @case(HONEST, "LoRA in a frozen Llama, ghost")
-def _() -> Program:
+def _():
     import transformers as hf
 
     config = hf.LlamaConfig(
@@ -1108,117 +1082,78 @@ def _() -> Program:
 # Faulty: records that meet.
 
 for _kind in ("batch_norm", "softmax", "running"):
-    for _mode in ("hooks", "ghost"):
-        CASES.append(
-            (
-                FAULTY,
-                f"statistics of a batch: {_kind}, {_mode}",
-                lambda k=_kind, m=_mode: private(Normed(k), vectors(), mode=m),
-            )
-        )
-for _mode in ("hooks", "ghost"):
-    CASES.append(
-        (
-            FAULTY,
-            f"attention over records, {_mode}",
-            lambda m=_mode: private(Attends(0.1, over_records=True), words(), mode=m),
-        )
+    add(
+        FAULTY,
+        f"statistics of a batch: {_kind}",
+        lambda k=_kind: Normed(k),
+        modes="hooks ghost",
     )
+add(
+    FAULTY,
+    "attention over records",
+    lambda: Attends(0.1, over_records=True),
+    words,
+    modes="hooks ghost",
+)
 
 
-@case(FAULTY, "cutmix")
-def _() -> Program:
-    def loss(model: Any, batch: Any, criterion: Any) -> Any:
-        x, y = batch
-        order, cut = torch.randperm(len(x)), int(torch.randint(1, 5, ()))
-        x = torch.cat([x[..., :cut], x[order][..., cut:]], -1)
-        out, share = model(x), cut / 6
-        return share * criterion(out, y) + (1 - share) * criterion(out, y[order])
-
-    return private(Residual(GROUPS), images(3, 6, 6), loss)
+@trains(FAULTY, "cutmix", residual, pictures)
+def _(model, batch, criterion):
+    x, y = batch
+    order, cut = torch.randperm(len(x)), int(torch.randint(1, 5, ()))
+    x = torch.cat([x[..., :cut], x[order][..., cut:]], -1)
+    out, share = model(x), cut / 6
+    return share * criterion(out, y) + (1 - share) * criterion(out, y[order])
 
 
-@case(FAULTY, "triplets of records")
-def _() -> Program:
-    def loss(model: Any, batch: Any, _: Any) -> Any:
-        out = model(batch[0])
-        near, far = out.roll(1, 0), out.roll(2, 0)
-        return F.triplet_margin_loss(out, near, far, margin=2.0)
-
-    return private(mlp(), vectors(), loss)
+@trains(FAULTY, "triplets of records")
+def _(model, batch, _):
+    out = model(batch[0])
+    near, far = out.roll(1, 0), out.roll(2, 0)
+    return F.triplet_margin_loss(out, near, far, margin=2.0)
 
 
-@case(FAULTY, "weights of classes, divided by those of the batch")
-def _() -> Program:
-    return private(mlp(), vectors(), criterion=nn.CrossEntropyLoss(weight=WEIGHTS))
+add(
+    FAULTY,
+    "weights of classes, divided by those of the batch",
+    criterion=nn.CrossEntropyLoss(weight=WEIGHTS),
+)
 
 
-@case(FAULTY, "classes balanced by their shares of the batch")
-def _() -> Program:
-    def loss(model: Any, batch: Any, _: Any) -> Any:
-        x, y = batch
-        share = torch.bincount(y, minlength=CLASSES).float() / len(y)
-        each = F.cross_entropy(model(x), y, reduction="none")
-        return (each / share[y]).mean()
-
-    return private(mlp(), vectors(), loss)
+@trains(FAULTY, "classes balanced by their shares of the batch")
+def _(model, batch, _):
+    _, y = batch
+    share = torch.bincount(y, minlength=CLASSES).float() / len(y)
+    return (entropies(model, batch) / share[y]).mean()
 
 
-@case(FAULTY, "only the hardest records of a batch")
-def _() -> Program:
-    def loss(model: Any, batch: Any, _: Any) -> Any:
-        each = F.cross_entropy(model(batch[0]), batch[1], reduction="none")
-        hard = each.detach() >= each.detach().topk(max(1, len(each) // 2)).values[-1]
-        return (each * hard).mean()
-
-    return private(mlp(), vectors(), loss)
+@trains(FAULTY, "only the hardest records of a batch")
+def _(model, batch, _):
+    each = entropies(model, batch)
+    hard = each.detach() >= each.detach().topk(max(1, len(each) // 2)).values[-1]
+    return (each * hard).mean()
 
 
-@case(FAULTY, "losses divided by the largest of the batch")
-def _() -> Program:
-    def loss(model: Any, batch: Any, _: Any) -> Any:
-        each = F.cross_entropy(model(batch[0]), batch[1], reduction="none")
-        return (each / each.detach().max()).mean()
-
-    return private(mlp(nn.Dropout(0.1)), vectors(), loss)
+@trains(FAULTY, "losses divided by the largest of the batch", dropping)
+def _(model, batch, _):
+    each = entropies(model, batch)
+    return (each / each.detach().max()).mean()
 
 
-@case(FAULTY, "padded to the longest, mean over all places of the batch")
-def _() -> Program:
-    lengths = torch.tensor([3, 4, 7, 3, 5, 6, 4, 3, 5, 4])
-
-    def loss(model: Any, batch: Any, _: Any) -> Any:
-        x, _, long = batch
-        most = int(long.max())
-        x = x[:, :most]
-        seen = torch.arange(most) < long[:, None]
-        each = F.cross_entropy(model(x).mT, x, reduction="none") * seen
-        return each.mean()
-
-    return private(TiedWords(own=False), (*words(), lengths), loss)
-
-
-@case(REFUSED, "several views of a record, each a row")
-def _() -> Program:
-    def loss(model: Any, batch: Any, criterion: Any) -> Any:
-        x, y = (part.repeat_interleave(2, 0) for part in batch)
-        return criterion(model(x), y)
-
-    return private(mlp(), vectors(), loss)
+@trains(REFUSED, "several views of a record, each a row")
+def _(model, batch, criterion):
+    x, y = (part.repeat_interleave(2, 0) for part in batch)
+    return criterion(model(x), y)
 
 
 # Faulty: clipping.
 
 
-def clips(
-    program: Program,
-    factors: Callable[[list[torch.Tensor], float], Any],
-    after: Callable[[list[torch.Tensor]], list[torch.Tensor]] | None = None,
-) -> Program:
+def clips(program, factors, after=None):
     """Let a program clip by factors of its own."""
     optimizer = program.optimizer
 
-    def own() -> None:
+    def own():
         grads = [p.grad_sample for p in optimizer.params]
         found = factors(grads, float(optimizer.max_grad_norm))
         for k, p in enumerate(optimizer.params):
@@ -1234,15 +1169,15 @@ def clips(
     return program
 
 
-def flat(grads: Iterable[torch.Tensor]) -> torch.Tensor:
+def flat(grads):
     return torch.cat([g.reshape(len(g), -1) for g in grads], 1)
 
 
-def capped(norms: torch.Tensor, clip: float) -> torch.Tensor:
+def capped(norms, clip):
     return (clip / (norms + 1e-6)).clamp(max=1.0)
 
 
-WRONG: dict[str, Callable[[list[torch.Tensor], float], Any]] = {
+WRONG = {
     "each layer clipped to C, told as flat": lambda g, c: [
         capped(flat([each]).norm(dim=1), c) for each in g
     ],
@@ -1280,42 +1215,31 @@ WRONG: dict[str, Callable[[list[torch.Tensor], float], Any]] = {
         else capped(flat(g).norm(dim=1), c)
     ),
 }
-for _name, _factors in WRONG.items():
-    CASES.append(
-        (
-            HONEST
-            if "not capped" in _name
-            else BEYOND
-            if "half" in _name  # it takes gradients of 256 C; the probe makes 10 C
-            else FAULTY,
-            _name,
-            lambda f=_factors: clips(private(mlp(), vectors()), f),
-        )
-    )
-CASES.append(
-    (
-        HONEST,
-        "the sum of sizes (L1) instead of the norm: clips too much",
-        lambda: clips(
-            private(mlp(), vectors()),
-            lambda g, c: capped(flat(g).abs().sum(1), c),
-        ),
-    )
+WRONG["the sum of sizes (L1) instead of the norm: clips too much"] = lambda g, c: (
+    capped(flat(g).abs().sum(1), c)
 )
+WRONG["the whole batch's mean clipped"] = lambda g, c: capped(
+    flat(g).mean(0).norm().expand(len(g[0])), c
+)
+for _name, _factors in WRONG.items():
+    _expected = HONEST if "not capped" in _name or "L1" in _name else FAULTY
+    if "half" in _name:  # it takes gradients of 256 C; the probe makes 10 C
+        _expected = BEYOND
+    case(_expected, _name)(lambda f=_factors: clips(private(mlp(), vectors()), f))
 
 
 @case(FAULTY, "norms without the words' embedding")
-def _() -> Program:
+def _():
     program = private(Attends(0.1), words())
     return clips(program, lambda g, c: capped(flat(g[1:]).norm(dim=1), c))
 
 
 @case(FAULTY, "gradients cut at C in each coordinate")
-def _() -> Program:
+def _():
     program = private(mlp(), vectors())
     optimizer = program.optimizer
 
-    def own() -> None:
+    def own():
         for p in optimizer.params:
             p.summed_grad = p.grad_sample.clamp(-1, 1).sum(0)
             p.grad_sample._processed = True
@@ -1324,31 +1248,22 @@ def _() -> Program:
     return program
 
 
-@case(FAULTY, "the whole batch's mean clipped")
-def _() -> Program:
-    program = private(mlp(), vectors())
-    return clips(
-        program,
-        lambda g, c: capped(flat(g).mean(0).norm().expand(len(g[0])), c),
-    )
-
-
 @case(FAULTY, "no clipping, records with no gradient among them")
-def _() -> Program:
+def _():
     each = LOSSES["hinge, some records with no gradient"]
-    program = private(mlp(), vectors(), lambda m, b, c: by_record(m, b, c, each))
+    program = private(mlp(), vectors(), by_record(each))
     return clips(program, lambda g, _: torch.ones(len(g[0])))
 
 
 @case(FAULTY, "no clipping, in half precision")
-def _() -> Program:
+def _():
     x, y = vectors()
     program = private(mlp().half(), (x.half(), y))
     return clips(program, lambda g, _: torch.ones(len(g[0]), dtype=torch.half))
 
 
 @case(FAULTY, "the head's gradient added once more after clipping")
-def _() -> Program:
+def _():
     return clips(
         private(mlp(), vectors()),
         lambda g, c: capped(flat(g).norm(dim=1), c),
@@ -1357,10 +1272,10 @@ def _() -> Program:
 
 
 @case(BEYOND, "factors of the batch before")
-def _() -> Program:
-    kept: list[torch.Tensor] = []
+def _():
+    kept = []
 
-    def factors(grads: list[torch.Tensor], clip: float) -> torch.Tensor:
+    def factors(grads, clip):
         now = capped(flat(grads).norm(dim=1), clip)
         kept.append(now)
         before = kept[-2] if len(kept) > 1 else now
@@ -1370,79 +1285,60 @@ def _() -> Program:
 
 
 @case(FAULTY, "the norm of the module twice that of the optimizer, ghost")
-def _() -> Program:
+def _():
     program = private(mlp(), vectors(), mode="ghost")
     program.model.max_grad_norm = 2.0
     return program
 
 
-@case(FAULTY, "words tied to a head of one's own class, ghost")
-def _() -> Program:
-    def loss(model: Any, batch: Any, criterion: Any) -> Any:
-        out = model(batch[0])
-        wanted = batch[0].roll(1, 1).reshape(-1)
-        return criterion(out.reshape(-1, WORDS), wanted, shape=out.shape)
-
-    return private(TiedWords(own=True), words(), loss, mode="ghost")
-
-
-@case(FAULTY, "a layer used twice, ghost")
-def _() -> Program:
-    return private(Twice(), vectors(), mode="ghost")
+@trains(
+    FAULTY,
+    "words tied to a head of one's own class, ghost",
+    lambda: TiedWords(own=True),
+    words,
+    mode="ghost",
+)
+def _(model, batch, criterion):
+    out = model(batch[0])
+    wanted = batch[0].roll(1, 1).reshape(-1)
+    return criterion(out.reshape(-1, WORDS), wanted, shape=out.shape)
 
 
-@case(FAULTY, "penalty on weights, ghost: it is in the sum and not in the norms")
-def _() -> Program:
-    def loss(model: Any, batch: Any, criterion: Any) -> Any:
-        out = plain(model, batch, criterion)
-        return out + 0.5 * sum(p.square().sum() for p in model.parameters())
+add(FAULTY, "a layer used twice, ghost", Twice, mode="ghost")
 
-    return private(mlp(), vectors(), loss, mode="ghost")
+
+@trains(
+    FAULTY,
+    "penalty on weights, ghost: it is in the sum and not in the norms",
+    mode="ghost",
+)
+def _(model, batch, criterion):
+    out = plain(model, batch, criterion)
+    return out + 0.5 * sum(p.square().sum() for p in model.parameters())
 
 
 @case(FAULTY, "a weight that is read by a function beside its layer, ghost")
-def _() -> Program:
+def _():
     net = mlp()
 
-    def loss(model: Any, batch: Any, criterion: Any) -> Any:
+    def loss(model, batch, criterion):
         x = batch[0] + batch[0] @ net[0].weight.T @ net[0].weight
         return criterion(model(x), batch[1])
 
     return private(net, vectors(), loss, mode="ghost")
 
 
-@case(HONEST, "records shuffled in the step")
-def _() -> Program:
-    def loss(model: Any, batch: Any, criterion: Any) -> Any:
-        order = torch.randperm(len(batch[0]))
-        return criterion(model(batch[0][order]), batch[1][order])
-
-    return private(mlp(nn.Dropout(0.1)), vectors(), loss)
+@trains(HONEST, "records shuffled in the step", dropping)
+def _(model, batch, criterion):
+    order = torch.randperm(len(batch[0]))
+    return criterion(model(batch[0][order]), batch[1][order])
 
 
-@case(HONEST, "records sorted by length in the step, and packed")
-def _() -> Program:
-    class Packed(Read):
-        def forward(self, x: torch.Tensor, long: torch.Tensor) -> Any:
-            packed = nn.utils.rnn.pack_padded_sequence(
-                self.words(x), long, batch_first=True
-            )
-            return self.head(self.net(packed)[1][0][-1])
-
-    def loss(model: Any, batch: Any, criterion: Any) -> Any:
-        order = batch[2].argsort(descending=True, stable=True)
-        return criterion(model(batch[0][order], batch[2][order]), batch[1][order])
-
-    long = torch.randint(2, LENGTH + 1, (N,))
-    net = Packed(DPLSTM(8, 10, batch_first=True), 10)
-    return private(net, (*words(), long), loss)
-
-
-def padded(*, places: bool) -> Program:
-    """Words padded to the longest of the batch, with dropout."""
+def padded(*, places, drop):
+    """Words padded to the longest of the batch."""
     lengths = torch.tensor([3, 4, 7, 3, 5, 6, 4, 3, 5, 4])
 
-    def loss(model: Any, batch: Any, _: Any) -> Any:
+    def loss(model, batch, _):
         x, _, long = batch
         most = int(long.max())
         x = x[:, :most]
@@ -1451,71 +1347,62 @@ def padded(*, places: bool) -> Program:
         return each.mean() if places else (each.sum(1) / long).mean()
 
     net = TiedWords(own=False)
-    net.mid = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.2))
+    if drop:
+        net.mid = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.2))
     return private(net, (*words(), lengths), loss)
 
 
-@case(HONEST, "padded to the longest of the batch, with dropout")
-def _() -> Program:
-    return padded(places=False)
+for _expected, _label, _places, _drop in (
+    (FAULTY, "mean over all places of the batch", True, False),
+    (HONEST, "of the batch, with dropout", False, True),
+    (FAULTY, "mean over all places, with dropout", True, True),
+):
+    _comma = "," * _places
+    case(_expected, f"padded to the longest{_comma} {_label}")(
+        lambda p=_places, d=_drop: padded(places=p, drop=d)
+    )
 
 
-@case(FAULTY, "padded to the longest, mean over all places, with dropout")
-def _() -> Program:
-    return padded(places=True)
-
-
-@case(HONEST, "hinge, most records with no gradient, Dropout2d")
-def _() -> Program:
-    net = nn.Sequential(
+def spotty():
+    return nn.Sequential(
         nn.Conv2d(3, 8, 3), nn.Dropout2d(0.3), nn.Flatten(), nn.Linear(128, CLASSES)
     )
 
-    def loss(model: Any, batch: Any, _: Any) -> Any:
-        out = model(batch[0]).gather(1, batch[1][:, None])[:, 0]
-        rare = batch[0][:, 0, 0, 0] > 1  # a thing of records, and few have it
-        return (F.relu(9 - out) * rare).mean()
 
-    return private(net, images(3, 6, 6), loss)
+@trains(HONEST, "hinge, most records with no gradient, Dropout2d", spotty, pictures)
+def _(model, batch, _):
+    out = model(batch[0]).gather(1, batch[1][:, None])[:, 0]
+    rare = batch[0][:, 0, 0, 0] > 1  # a thing of records, and few have it
+    return (F.relu(9 - out) * rare).mean()
 
 
 # Faulty: how losses are added up.
 
 
-@case(FAULTY, "a sum told as a mean")
-def _() -> Program:
-    each = lambda m, b, _: F.cross_entropy(m(b[0]), b[1], reduction="sum")  # noqa: E731
-    return private(mlp(), vectors(), each)
+def summed(model, batch, _):
+    return entropies(model, batch).sum()
 
 
-@case(FAULTY, "a mean told as a sum, with noise on the records")
-def _() -> Program:
-    def loss(model: Any, batch: Any, _: Any) -> Any:
-        x = batch[0] + 0.1 * torch.randn_like(batch[0])
-        return F.cross_entropy(model(x), batch[1])
-
-    return private(mlp(), vectors(), loss, reduction="sum")
+add(FAULTY, "a sum told as a mean", loss=summed)
+add(FAULTY, "a sum told as a mean, Dropout2d", spotty, pictures, summed)
 
 
-@case(FAULTY, "a sum told as a mean, Dropout2d")
-def _() -> Program:
-    net = nn.Sequential(
-        nn.Conv2d(3, 8, 3), nn.Dropout2d(0.3), nn.Flatten(), nn.Linear(128, CLASSES)
-    )
-    each = lambda m, b, _: F.cross_entropy(m(b[0]), b[1], reduction="sum")  # noqa: E731
-    return private(net, images(3, 6, 6), each)
+@trains(FAULTY, "a mean told as a sum, with noise on the records", reduction="sum")
+def _(model, batch, _):
+    x = batch[0] + 0.1 * torch.randn_like(batch[0])
+    return F.cross_entropy(model(x), batch[1])
 
 
 # Faulty: other ways out.
 
 
 @case(FAULTY, "a mean of losses in a buffer, that weighs the loss")
-def _() -> Program:
+def _():
     net = mlp()
     net.register_buffer("usual", torch.ones(()))
 
-    def loss(model: Any, batch: Any, _: Any) -> Any:
-        each = F.cross_entropy(model(batch[0]), batch[1], reduction="none")
+    def loss(model, batch, _):
+        each = entropies(model, batch)
         found = (each / net.usual.clone()).mean()
         with torch.no_grad():
             net.usual.lerp_(each.mean(), 0.1)
@@ -1525,11 +1412,11 @@ def _() -> Program:
 
 
 @case(FAULTY, "centers of classes, moved by records through .data")
-def _() -> Program:
+def _():
     net = mlp()
     net.register_buffer("centers", torch.zeros(CLASSES, 12))
 
-    def loss(model: Any, batch: Any, criterion: Any) -> Any:
+    def loss(model, batch, criterion):
         x, y = batch
         net.centers.data.index_add_(0, y, 0.1 * (x - net.centers[y]))
         return criterion(model(x - net.centers[y]), y)
@@ -1537,45 +1424,44 @@ def _() -> Program:
     return private(net, vectors(), loss)
 
 
-def by_hand(program: Program, batch: Any, *, name: str) -> None:
+def by_hand(program, *, name):
     parameter = dict(program.model._module.named_parameters())[name]
     each = parameter.grad_sample
     with torch.no_grad():
         parameter -= 0.1 * each.mean(0)
 
 
-@case(FAULTY, "a parameter outside the optimizer, stepped by hand")
-def _() -> Program:
-    net = mlp()
-    return private(
-        net,
-        vectors(),
-        trained=net[-1].parameters(),
-        after=lambda p, b: by_hand(p, b, name="0.weight"),
-    )
+add(
+    FAULTY,
+    "a parameter outside the optimizer, stepped by hand",
+    trained=head_only,
+    after=lambda p, b: by_hand(p, name="0.weight"),
+)
 
 
 @case(FAULTY, "the same through .data")
-def _() -> Program:
+def _():
     net = mlp()
 
-    def after(_: Program, __: Any) -> None:
+    def after(_, __):
         net[0].weight.data -= 0.1 * net[0].weight.grad_sample.mean(0)
 
-    return private(net, vectors(), trained=net[-1].parameters(), after=after)
+    return private(net, vectors(), trained=head_only, after=after)
 
 
-@case(FAULTY, "a trained parameter, stepped by hand once more without noise")
-def _() -> Program:
-    return private(mlp(), vectors(), after=lambda p, b: by_hand(p, b, name="2.weight"))
+add(
+    FAULTY,
+    "a trained parameter, stepped by hand once more without noise",
+    after=lambda p, b: by_hand(p, name="2.weight"),
+)
 
 
 @case(FAULTY, "a second optimizer on a head without noise")
-def _() -> Program:
+def _():
     net, head = mlp(), nn.Linear(12, CLASSES)
     plainly = torch.optim.Adam(head.parameters())
 
-    def after(_: Program, batch: Any) -> None:
+    def after(_, batch):
         plainly.zero_grad()
         F.cross_entropy(head(batch[0]), batch[1]).backward()
         plainly.step()
@@ -1583,16 +1469,11 @@ def _() -> Program:
     return private(net, vectors(), after=after)
 
 
-@case(FAULTY, "a generator that peeks at records")
-def _() -> Program:
-    return generative(peeks=True)
-
-
-@case(FAULTY, "a head outside model and optimizer, stepped by hand")
-def _() -> Program:
+@case(BEYOND, "a head outside model and optimizer, stepped by hand")
+def _():
     net, head = mlp(), nn.Linear(12, CLASSES)
 
-    def after(_: Program, batch: Any) -> None:
+    def after(_, batch):
         loss = F.cross_entropy(head(batch[0]), batch[1])
         with torch.no_grad():
             grads = torch.autograd.grad(loss, head.parameters())
@@ -1602,14 +1483,11 @@ def _() -> Program:
     return private(net, vectors(), after=after)
 
 
-CASES[-1] = (BEYOND, *CASES[-1][1:])
-
-
 @case(BEYOND, "gradients kept in a list, and added to the sum of later steps")
-def _() -> Program:
-    kept: list[list[torch.Tensor]] = []
+def _():
+    kept = []
 
-    def after(grads: list[torch.Tensor]) -> list[torch.Tensor]:
+    def after(grads):
         kept.append([g.sum(0) for g in grads])
         return [0.5 * part for part in kept[-2 if len(kept) > 1 else -1]]
 
@@ -1619,20 +1497,17 @@ def _() -> Program:
 
 
 @case(BEYOND, "no noise")
-def _() -> Program:
+def _():
     program = private(mlp(), vectors())
     program.optimizer.noise_multiplier = 0.0
     return program
 
 
-@case(BEYOND, "a loss that is not finite for rare records only")
-def _() -> Program:
-    def loss(model: Any, batch: Any, _: Any) -> Any:
-        each = F.cross_entropy(model(batch[0]), batch[1], reduction="none")
-        strange = batch[0].amax(1) > 5  # no record of this batch
-        return torch.where(strange, 0 * each + each.sum(), each).mean()
-
-    return private(mlp(), vectors(), loss)
+@trains(BEYOND, "a loss that is not finite for rare records only")
+def _(model, batch, _):
+    each = entropies(model, batch)
+    strange = batch[0].amax(1) > 5  # no record of this batch
+    return torch.where(strange, 0 * each + each.sum(), each).mean()
 
 
 def examined(build: Build) -> tuple[Sensitivity | None, str, float]:
@@ -1647,70 +1522,27 @@ def examined(build: Build) -> tuple[Sensitivity | None, str, float]:
     except Exception as error:
         return None, f"dropped: {type(error).__name__} {str(error)[:90]}", 0.0
     start = time.perf_counter()
+    found, why = None, ""
     try:
         found = probe_sensitivity(
             program.step, program.model, program.optimizer, program.batch
         )
     except DpAuditError as error:
-        return None, f"refused: {error}", time.perf_counter() - start
+        why = f"refused: {error}"
     except Exception as error:
         at = traceback.extract_tb(error.__traceback__)
         where = " < ".join(f"{f.name}:{f.lineno}" for f in reversed(at[-3:]))
-        said = f"error: {type(error).__name__} {str(error)[:90]} [{where}]"
-        return None, said, time.perf_counter() - start
-    return found, "", time.perf_counter() - start
-
-
-def main() -> None:
-    """Probe all cases and say which were not as expected."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="a word of the labels")
-    parser.add_argument("--causes", action="store_true", help="show causes of faults")
-    arguments = parser.parse_args()
-    counts: Counter[tuple[str, str]] = Counter()
-    wrong: list[str] = []
-    for expected, label, build in CASES:
-        if arguments.only.lower() not in label.lower():
-            continue
-        found, why, seconds = examined(build)
-        if found is None:
-            verdict = why.split(":")[0]
-        elif found.unseen:
-            verdict, why = "unseen", str(found)
-        else:
-            verdict = "fault" if found.faults else "quiet"
-            why = ", ".join(str(fault.stage) for fault in found.faults)
-        counts[expected, verdict] += 1
-        allowed = {
-            HONEST: {"quiet", "unseen", "dropped"},
-            FAULTY: {"fault", "dropped"},
-            REFUSED: {"refused"},
-        }
-        fine = verdict in allowed.get(expected, {verdict})
-        if not fine:
-            wrong.append(label)
-        numbers = ""
-        if found is not None:
-            removal = "-" if found.removal is None else f"{found.removal:.6f}"
-            coupling = "-" if found.coupling is None else f"{found.coupling:.2g}"
-            numbers = (
-                f"change {found.change:.6f} coupling {coupling} removal "
-                f"{removal} tolerance {found.tolerance:.2g} runs {found.sums}"
-            )
-        mark = "  " if fine else "!!"
-        print(
-            f"{mark} {label:62.62s} {expected:6s} {verdict:7s} {numbers} "
-            f"{seconds:.1f} s {why}",
-            flush=True,
-        )
-        if arguments.causes and found is not None:
-            for fault in found.faults:
-                print(f"       {fault_parts(fault)[3]}")
-    for (expected, verdict), count in sorted(counts.items()):
-        print(f"{expected}, {verdict}: {count}")
-    print("not as expected:", "; ".join(wrong) or "none")
-    sys.exit(bool(wrong))
+        why = f"error: {type(error).__name__} {str(error)[:90]} [{where}]"
+    return found, why, time.perf_counter() - start
 
 
 if __name__ == "__main__":
-    main()
+    judge(
+        CASES,
+        examined,
+        {
+            HONEST: {"quiet", "unseen", "dropped"},
+            FAULTY: {"fault", "dropped"},
+            REFUSED: {"refused"},
+        },
+    )

@@ -19,16 +19,16 @@ from dpaudit_lab.power.timing import Ratio
 ROOT = Path(__file__).parents[3]
 PAGE = "before\n<!-- table: costs -->\nold\n<!-- end -->\nafter\n"
 BARE = Row(
-    part=Part.SWEEPS,
-    size="2 trials",
-    method="loky, bare",
+    part=Part.TABLES,
+    size="2 rows",
+    method="pyarrow, bare",
     ours=False,
     cost=Cost(seconds=2.0, memory=1.25),
 )
 OURS = Row(
-    part=Part.SWEEPS,
-    size="2 trials",
-    method="a sweep",
+    part=Part.TABLES,
+    size="2 rows",
+    method="an audit",
     ours=True,
     cost=Cost(seconds=3.0, ratio=Ratio(middle=1.5, low=1.25, high=2.0, pairs=20)),
 )
@@ -72,7 +72,7 @@ def test_costs_are_a_line_for_each_row_that_is_compared():
     assert list(found) == ["when", "bounds", "costs"]
     headings, _, ours = cells(found["costs"])
     assert headings == ["size", "method", "ratio [95 %]"]
-    assert ours == ["2 trials", "**a sweep**", "1.5 [1.25, 2]"]
+    assert ours == ["2 rows", "**an audit**", "1.5 [1.25, 2]"]
 
 
 def test_without_rows_there_is_no_table():
