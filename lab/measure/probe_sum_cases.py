@@ -1,4 +1,4 @@
-# ruff: noqa: ANN401, ARG005, PLW0108 (as users write it)
+# ruff: noqa: ANN001, ANN002, ANN003, ANN201, ANN202, ARG005, PLW0108 (as users write it)
 """Cases of ``probe_sum`` in numpy, torch, JAX and JAX Privacy: honest ones and faulty.
 
     python lab/measure/probe_sum_cases.py                # all
@@ -12,11 +12,8 @@ at most that norm when a record leaves; a faulty one breaks that. Some faults ar
 Exits with 1 if an honest case has a fault, or a faulty one within reach has none.
 """
 
-import argparse
-import sys
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -27,15 +24,15 @@ import numpy as np
 import optax
 import torch
 from jax_privacy import clipped_grad
+from probe_corpus import BEYOND, FAULTY, HONEST, Build, cases_in, judge
 
-from dpaudit.game.text.findings import fault_parts
-from dpaudit.training.probe import probe_sum
+from dpaudit.training.probe import Sensitivity, probe_sum
 
 warnings.filterwarnings("ignore")
 torch.set_num_threads(1)
 
 N, D, K = 12, 10, 4  # records, features, classes
-HONEST, FAULTY, BEYOND, UNSEEN = "honest", "faulty", "beyond", "unseen"
+UNSEEN = "unseen"
 C: Final = 1.0
 
 
@@ -48,21 +45,23 @@ class Case:
     norm: float = C
 
 
-Build = Callable[[], Case]
 CASES: list[tuple[str, str, Build]] = []
+case = cases_in(CASES)
 
 
-def case(expected: str, label: str) -> Callable[[Build], Build]:
-    """Add a case."""
+def sums(expected, label, batch=None, norm=C):
+    """Add the clipped sum that is decorated, with its batch and norm."""
 
-    def add(build: Build) -> Build:
-        CASES.append((expected, label, build))
-        return build
+    def add(clipped_sum):
+        CASES.append(
+            (expected, label, lambda: Case(clipped_sum, batch or data(), norm))
+        )
+        return clipped_sum
 
     return add
 
 
-def data(dtype: Any = np.float64, *, size: float = 1.0) -> tuple[Any, Any]:
+def data(dtype=np.float64, *, size=1.0):
     """Return records and their classes."""
     rng = np.random.default_rng(0)
     return (size * rng.normal(size=(N, D))).astype(dtype), rng.integers(K, size=N)
@@ -74,7 +73,7 @@ RNG: Final = np.random.default_rng(1)
 W, B = RNG.normal(size=(D, K)) / 3, RNG.normal(size=K) / 3
 
 
-def gradients(x: Any, y: Any, scale: float = 1.0) -> tuple[Any, Any]:
+def gradients(x, y, scale=1.0):
     """Return each record's gradients of weights and bias."""
     scores = x @ W.astype(x.dtype) + B.astype(x.dtype)
     chances = np.exp(scores - scores.max(1, keepdims=True))
@@ -84,351 +83,268 @@ def gradients(x: Any, y: Any, scale: float = 1.0) -> tuple[Any, Any]:
     return x[:, :, None] * chances[:, None, :], chances
 
 
-def norms(*parts: Any) -> Any:
+def norms(*parts):
     """Return each record's norm."""
     squares = sum(np.square(part).reshape(len(part), -1).sum(1) for part in parts)
     return np.sqrt(squares)
 
 
-def clipped(parts: Any, lengths: Any, norm: float = C) -> dict[str, Any]:
+def clipped(parts, lengths, norm=C):
     """Return the sum of what is cut by these lengths."""
     factors = np.minimum(1, norm / np.maximum(lengths, 1e-12)).astype(parts[0].dtype)
     weights, bias = (np.tensordot(factors, part, 1) for part in parts)
     return {"weights": weights, "bias": bias}
 
 
-def plain(batch: Any, scale: float = 1.0) -> Any:
+def plain(batch, scale=1.0):
     """Return an honest sum."""
     parts = gradients(*batch, scale)
     return clipped(parts, norms(*parts))
 
 
-@case(HONEST, "numpy")
-def _() -> Case:
-    return Case(plain, data())
-
-
-@case(HONEST, "numpy, no scale, large records")
-def _() -> Case:
-    return Case(lambda batch: plain(batch), data(size=9))
-
-
-@case(HONEST, "numpy, no scale, small records")
-def _() -> Case:
-    return Case(lambda batch: plain(batch), data(size=0.01))
+sums(HONEST, "numpy")(plain)
+sums(HONEST, "numpy, no scale, large records", data(size=9))(lambda batch: plain(batch))
+sums(HONEST, "numpy, no scale, small records", data(size=0.01))(
+    lambda batch: plain(batch)
+)
 
 
 @case(HONEST, "numpy, one flat array, a dict of records")
-def _() -> Case:
+def _():
     x, y = data()
 
-    def flat(batch: Any, scale: float = 1.0) -> Any:
+    def flat(batch, scale=1.0):
         found = plain((batch["x"], batch["y"]), scale)
         return np.concatenate([found["weights"].ravel(), found["bias"]])
 
     return Case(flat, {"x": x, "y": y, "more": None})
 
 
-@case(HONEST, "numpy, float32")
-def _() -> Case:
-    return Case(plain, data(np.float32))
+sums(HONEST, "numpy, float32", data(np.float32))(plain)
+sums(HONEST, "numpy, float16", data(np.float16))(plain)
+sums(HONEST, "numpy, float16, large records, no scale", data(np.float16, size=20))(
+    lambda batch: plain(batch)
+)
 
 
-@case(HONEST, "numpy, float16")
-def _() -> Case:
-    return Case(plain, data(np.float16))
+@sums(HONEST, "numpy, masked rows")
+def _(batch, keep, scale=1.0):
+    parts = gradients(*batch, scale)
+    lengths = np.where(keep, norms(*parts), np.inf)
+    return clipped(parts, lengths)
 
 
-@case(HONEST, "numpy, float16, large records, no scale")
-def _() -> Case:
-    return Case(lambda batch: plain(batch), data(np.float16, size=20))
+@sums(HONEST, "numpy, divided by a fixed number", data(), C / 64)
+def _(batch, scale=1.0):
+    return {name: part / 64 for name, part in plain(batch, scale).items()}
 
 
-@case(HONEST, "numpy, masked rows")
-def _() -> Case:
-    def masked(batch: Any, keep: Any, scale: float = 1.0) -> Any:
-        parts = gradients(*batch, scale)
-        lengths = np.where(keep, norms(*parts), np.inf)
-        return clipped(parts, lengths)
-
-    return Case(masked, data())
+@sums(HONEST, "numpy, the mean of clipped gradients, told to keep C: it does")
+def _(batch, scale=1.0):
+    count = len(batch[0])
+    return {name: part / count for name, part in plain(batch, scale).items()}
 
 
-@case(HONEST, "numpy, divided by a fixed number")
-def _() -> Case:
-    def divided(batch: Any, scale: float = 1.0) -> Any:
-        return {name: part / 64 for name, part in plain(batch, scale).items()}
-
-    return Case(divided, data(), C / 64)
-
-
-@case(HONEST, "numpy, the mean of clipped gradients, told to keep C: it does")
-def _() -> Case:
-    def mean(batch: Any, scale: float = 1.0) -> Any:
-        count = len(batch[0])
-        return {name: part / count for name, part in plain(batch, scale).items()}
-
-    return Case(mean, data())
+@sums(HONEST, "numpy, micro-batches of four")
+def _(batch, scale=1.0):
+    x, y = batch
+    found = [plain((x[k : k + 4], y[k : k + 4]), scale) for k in range(0, len(x), 4)]
+    return {name: sum(each[name] for each in found) for name in found[0]}
 
 
-@case(HONEST, "numpy, micro-batches of four")
-def _() -> Case:
-    def in_parts(batch: Any, scale: float = 1.0) -> Any:
-        x, y = batch
-        found = [
-            plain((x[k : k + 4], y[k : k + 4]), scale) for k in range(0, len(x), 4)
-        ]
-        return {name: sum(each[name] for each in found) for name in found[0]}
-
-    return Case(in_parts, data())
+@sums(HONEST, "numpy, each layer cut to its share of C")
+def _(batch, scale=1.0):
+    parts, share = gradients(*batch, scale), C / np.sqrt(2)
+    return [
+        np.tensordot(np.minimum(1, share / np.maximum(norms(part), 1e-12)), part, 1)
+        for part in parts
+    ]
 
 
-@case(HONEST, "numpy, each layer cut to its share of C")
-def _() -> Case:
-    def by_layer(batch: Any, scale: float = 1.0) -> Any:
-        parts, share = gradients(*batch, scale), C / np.sqrt(2)
-        return [
-            np.tensordot(np.minimum(1, share / np.maximum(norms(part), 1e-12)), part, 1)
-            for part in parts
-        ]
-
-    return Case(by_layer, data())
+@sums(HONEST, "numpy, smooth clipping: g / (|g| + 0.01)")
+def _(batch, scale=1.0):
+    parts = gradients(*batch, scale)
+    factors = 1 / (norms(*parts) + 0.01)
+    return [np.tensordot(factors, part, 1) for part in parts]
 
 
-@case(HONEST, "numpy, smooth clipping: g / (|g| + 0.01)")
-def _() -> Case:
-    def smooth(batch: Any, scale: float = 1.0) -> Any:
-        parts = gradients(*batch, scale)
-        factors = 1 / (norms(*parts) + 0.01)
-        return [np.tensordot(factors, part, 1) for part in parts]
-
-    return Case(smooth, data())
-
-
-@case(HONEST, "numpy, records that are learned, and a few without a gradient")
-def _() -> Case:
-    def hinge(batch: Any, scale: float = 1.0) -> Any:
-        x, y = batch
-        margin = 1 - x @ W[:, 0] * np.where(y > 1, 1, -1)
-        each = (margin > 0)[:, None] * x * np.where(y > 1, -scale, scale)[:, None]
-        lengths = norms(each)
-        return np.tensordot(np.minimum(1, C / np.maximum(lengths, 1e-12)), each, 1)
-
-    return Case(hinge, data())
+@sums(HONEST, "numpy, records that are learned, and a few without a gradient")
+def _(batch, scale=1.0):
+    x, y = batch
+    margin = 1 - x @ W[:, 0] * np.where(y > 1, 1, -1)
+    each = (margin > 0)[:, None] * x * np.where(y > 1, -scale, scale)[:, None]
+    lengths = norms(each)
+    return np.tensordot(np.minimum(1, C / np.maximum(lengths, 1e-12)), each, 1)
 
 
 @case(HONEST, "numpy, a large batch of 300")
-def _() -> Case:
+def _():
     rng = np.random.default_rng(2)
     return Case(plain, (rng.normal(size=(300, D)), rng.integers(K, size=300)))
 
 
-@case(HONEST, "numpy, dropout from a fixed seed, masked rows")
-def _() -> Case:
-    def dropped(batch: Any, keep: Any, scale: float = 1.0) -> Any:
-        x, y = batch
-        x = x * (np.random.default_rng(3).random(x.shape) < 0.8)
-        parts = gradients(x, y, scale)
-        return clipped(parts, np.where(keep, norms(*parts), np.inf))
-
-    return Case(dropped, data())
+@sums(HONEST, "numpy, dropout from a fixed seed, masked rows")
+def _(batch, keep, scale=1.0):
+    x, y = batch
+    x = x * (np.random.default_rng(3).random(x.shape) < 0.8)
+    parts = gradients(x, y, scale)
+    return clipped(parts, np.where(keep, norms(*parts), np.inf))
 
 
-@case(UNSEEN, "numpy, dropout from a fixed seed, rows taken out")
-def _() -> Case:
-    def dropped(batch: Any, scale: float = 1.0) -> Any:
-        x, y = batch
-        return plain((x * (np.random.default_rng(3).random(x.shape) < 0.8), y), scale)
-
-    return Case(dropped, data())
+@sums(UNSEEN, "numpy, dropout from a fixed seed, rows taken out")
+def _(batch, scale=1.0):
+    x, y = batch
+    return plain((x * (np.random.default_rng(3).random(x.shape) < 0.8), y), scale)
 
 
 @case(UNSEEN, "numpy, dropout from a generator that goes on")
-def _() -> Case:
+def _():
     rng = np.random.default_rng(3)
     return Case(lambda batch: plain((batch[0] * rng.random(D), batch[1])), data())
 
 
-@case(UNSEEN, "numpy, sums that are not finite, whoever leaves")
-def _() -> Case:
-    return Case(lambda batch: plain((batch[0] * np.nan, batch[1])), data())
+sums(UNSEEN, "numpy, sums that are not finite, whoever leaves")(
+    lambda batch: plain((batch[0] * np.nan, batch[1]))
+)
 
 
-@case(FAULTY, "numpy, no clipping")
-def _() -> Case:
-    def summed(batch: Any, scale: float = 1.0) -> Any:
-        return [part.sum(0) for part in gradients(*batch, scale)]
-
-    return Case(summed, data())
+@sums(FAULTY, "numpy, no clipping")
+def _(batch, scale=1.0):
+    return [part.sum(0) for part in gradients(*batch, scale)]
 
 
-@case(FAULTY, "numpy, no clipping, no scale")
-def _() -> Case:
-    return Case(lambda batch: [p.sum(0) for p in gradients(*batch)], data())
+sums(FAULTY, "numpy, no clipping, no scale")(
+    lambda batch: [p.sum(0) for p in gradients(*batch)]
+)
 
 
-@case(FAULTY, "numpy, norms without the bias")
-def _() -> Case:
-    def without(batch: Any, scale: float = 1.0) -> Any:
-        parts = gradients(*batch, scale)
-        return clipped(parts, norms(parts[0]))
-
-    return Case(without, data())
+@sums(FAULTY, "numpy, norms without the bias")
+def _(batch, scale=1.0):
+    parts = gradients(*batch, scale)
+    return clipped(parts, norms(parts[0]))
 
 
-@case(FAULTY, "numpy, norms without the bias, no scale, large records")
-def _() -> Case:
-    def without(batch: Any) -> Any:
-        parts = gradients(*batch)
-        return clipped(parts, norms(parts[0]))
-
-    return Case(without, data(size=2))
+@sums(FAULTY, "numpy, norms without the bias, no scale, large records", data(size=2))
+def _(batch):
+    parts = gradients(*batch)
+    return clipped(parts, norms(parts[0]))
 
 
-@case(FAULTY, "numpy, the batch clipped as one")
-def _() -> Case:
-    def as_one(batch: Any, scale: float = 1.0) -> Any:
-        sums = [part.sum(0) for part in gradients(*batch, scale)]
-        length = np.sqrt(sum(float(np.square(part).sum()) for part in sums))
-        return [part * min(1, C / length) for part in sums]
-
-    return Case(as_one, data())
+@sums(FAULTY, "numpy, the batch clipped as one")
+def _(batch, scale=1.0):
+    sums = [part.sum(0) for part in gradients(*batch, scale)]
+    length = np.sqrt(sum(float(np.square(part).sum()) for part in sums))
+    return [part * min(1, C / length) for part in sums]
 
 
-@case(FAULTY, "numpy, the batch clipped as one, no scale")
-def _() -> Case:
-    def as_one(batch: Any) -> Any:
-        sums = [part.sum(0) for part in gradients(*batch)]
-        length = np.sqrt(sum(float(np.square(part).sum()) for part in sums))
-        return [part * min(1, C / length) for part in sums]
-
-    return Case(as_one, data(size=3))
+@sums(FAULTY, "numpy, the batch clipped as one, no scale", data(size=3))
+def _(batch):
+    sums = [part.sum(0) for part in gradients(*batch)]
+    length = np.sqrt(sum(float(np.square(part).sum()) for part in sums))
+    return [part * min(1, C / length) for part in sums]
 
 
-@case(FAULTY, "numpy, micro-batches of four, each clipped as one")
-def _() -> Case:
-    def in_parts(batch: Any, scale: float = 1.0) -> Any:
-        each = gradients(*batch, scale)[0]
-        sums = [each[k : k + 4].sum(0) for k in range(0, len(each), 4)]
-        return sum(part * min(1, C / np.linalg.norm(part)) for part in sums)
-
-    return Case(in_parts, data())
+@sums(FAULTY, "numpy, micro-batches of four, each clipped as one")
+def _(batch, scale=1.0):
+    each = gradients(*batch, scale)[0]
+    sums = [each[k : k + 4].sum(0) for k in range(0, len(each), 4)]
+    return sum(part * min(1, C / np.linalg.norm(part)) for part in sums)
 
 
-@case(FAULTY, "numpy, divided by the number of records, told C over the usual number")
-def _() -> Case:
-    def mean(batch: Any, scale: float = 1.0) -> Any:
-        count = len(batch[0])
-        return {name: part / count for name, part in plain(batch, scale).items()}
-
-    return Case(mean, data(), C / N)
-
-
-@case(FAULTY, "numpy, divided by the number of kept rows, told C over the usual one")
-def _() -> Case:
-    def mean(batch: Any, keep: Any, scale: float = 1.0) -> Any:
-        parts = gradients(*batch, scale)
-        found = clipped(parts, np.where(keep, norms(*parts), np.inf))
-        return {name: part / keep.sum() for name, part in found.items()}
-
-    return Case(mean, data(), C / N)
+@sums(
+    FAULTY,
+    "numpy, divided by the number of records, told C over the usual number",
+    data(),
+    C / N,
+)
+def _(batch, scale=1.0):
+    count = len(batch[0])
+    return {name: part / count for name, part in plain(batch, scale).items()}
 
 
-@case(FAULTY, "numpy, records scaled by statistics of their batch")
-def _() -> Case:
-    def standardised(batch: Any, scale: float = 1.0) -> Any:
-        x, y = batch
-        return plain(((x - x.mean(0)) / (x.std(0) + 1e-5), y), scale)
-
-    return Case(standardised, data())
-
-
-@case(FAULTY, "numpy, records scaled by statistics of their batch, no scale")
-def _() -> Case:
-    def standardised(batch: Any) -> Any:
-        x, y = batch
-        return plain(((x - x.mean(0)) / (x.std(0) + 1e-5), y))
-
-    return Case(standardised, data())
+@sums(
+    FAULTY,
+    "numpy, divided by the number of kept rows, told C over the usual one",
+    data(),
+    C / N,
+)
+def _(batch, keep, scale=1.0):
+    parts = gradients(*batch, scale)
+    found = clipped(parts, np.where(keep, norms(*parts), np.inf))
+    return {name: part / keep.sum() for name, part in found.items()}
 
 
-@case(FAULTY, "numpy, statistics of the batch, masked rows")
-def _() -> Case:
-    def standardised(batch: Any, keep: Any, scale: float = 1.0) -> Any:
-        x, y = batch
-        parts = gradients((x - x.mean(0)) / (x.std(0) + 1e-5), y, scale)
-        return clipped(parts, np.where(keep, norms(*parts), np.inf))
-
-    return Case(standardised, data())
+@sums(FAULTY, "numpy, records scaled by statistics of their batch")
+def _(batch, scale=1.0):
+    x, y = batch
+    return plain(((x - x.mean(0)) / (x.std(0) + 1e-5), y), scale)
 
 
-@case(FAULTY, "numpy, mixed with the neighbour")
-def _() -> Case:
-    def mixed(batch: Any, scale: float = 1.0) -> Any:
-        x, y = batch
-        return plain((0.7 * x + 0.3 * np.roll(x, 1, axis=0), y), scale)
-
-    return Case(mixed, data())
+@sums(FAULTY, "numpy, records scaled by statistics of their batch, no scale")
+def _(batch):
+    x, y = batch
+    return plain(((x - x.mean(0)) / (x.std(0) + 1e-5), y))
 
 
-@case(FAULTY, "numpy, clipped to twice the norm")
-def _() -> Case:
-    def twice(batch: Any, scale: float = 1.0) -> Any:
-        parts = gradients(*batch, scale)
-        return clipped(parts, norms(*parts), 2 * C)
-
-    return Case(twice, data())
+@sums(FAULTY, "numpy, statistics of the batch, masked rows")
+def _(batch, keep, scale=1.0):
+    x, y = batch
+    parts = gradients((x - x.mean(0)) / (x.std(0) + 1e-5), y, scale)
+    return clipped(parts, np.where(keep, norms(*parts), np.inf))
 
 
-@case(FAULTY, "numpy, each layer cut to C")
-def _() -> Case:
-    def by_layer(batch: Any, scale: float = 1.0) -> Any:
-        return [
-            np.tensordot(np.minimum(1, C / np.maximum(norms(part), 1e-12)), part, 1)
-            for part in gradients(*batch, scale)
-        ]
+@sums(FAULTY, "numpy, mixed with the neighbour")
+def _(batch, scale=1.0):
+    x, y = batch
+    return plain((0.7 * x + 0.3 * np.roll(x, 1, axis=0), y), scale)
 
-    return Case(by_layer, data())
+
+@sums(FAULTY, "numpy, clipped to twice the norm")
+def _(batch, scale=1.0):
+    parts = gradients(*batch, scale)
+    return clipped(parts, norms(*parts), 2 * C)
+
+
+@sums(FAULTY, "numpy, each layer cut to C")
+def _(batch, scale=1.0):
+    return [
+        np.tensordot(np.minimum(1, C / np.maximum(norms(part), 1e-12)), part, 1)
+        for part in gradients(*batch, scale)
+    ]
 
 
 @case(FAULTY, "numpy, one record whose gradient is no number")
-def _() -> Case:
+def _():
     x, y = data()
     x[5, 2] = np.nan
     return Case(plain, (x, y))
 
 
-@case(FAULTY, "numpy, norms in half precision")
-def _() -> Case:
-    def half(batch: Any, scale: float = 1.0) -> Any:
-        parts = gradients(*batch, scale)
-        squares = sum(np.square(p.astype(np.float16)).sum((1, 2)) for p in parts[:1])
-        factors = np.minimum(1, C / np.sqrt(squares.astype(np.float64)))
-        factors = np.where(np.isfinite(squares), factors, np.nan)
-        return np.tensordot(factors, parts[0], 1)
-
-    return Case(half, data(np.float32))
+@sums(FAULTY, "numpy, norms in half precision", data(np.float32))
+def _(batch, scale=1.0):
+    parts = gradients(*batch, scale)
+    squares = sum(np.square(p.astype(np.float16)).sum((1, 2)) for p in parts[:1])
+    factors = np.minimum(1, C / np.sqrt(squares.astype(np.float64)))
+    factors = np.where(np.isfinite(squares), factors, np.nan)
+    return np.tensordot(factors, parts[0], 1)
 
 
-@case(FAULTY, "numpy, a norm that is cut where it is large: 1 / |g| only below 10")
-def _() -> Case:
-    def wrong(batch: Any, scale: float = 1.0) -> Any:
-        parts = gradients(*batch, scale)
-        lengths = norms(*parts)
-        return clipped(parts, np.where(lengths < 10, lengths, 10.0))
-
-    return Case(wrong, data())
+@sums(FAULTY, "numpy, a norm that is cut where it is large: 1 / |g| only below 10")
+def _(batch, scale=1.0):
+    parts = gradients(*batch, scale)
+    lengths = norms(*parts)
+    return clipped(parts, np.where(lengths < 10, lengths, 10.0))
 
 
-@case(BEYOND, "numpy, no clipping of small records, no scale")
-def _() -> Case:
-    return Case(lambda batch: [p.sum(0) for p in gradients(*batch)], data(size=0.01))
+sums(BEYOND, "numpy, no clipping of small records, no scale", data(size=0.01))(
+    lambda batch: [p.sum(0) for p in gradients(*batch)]
+)
 
 
 # Torch: per-record gradients by torch.func.
 
 
-def torch_case(wrong: str = "", dtype: torch.dtype = torch.float32) -> Case:
+def torch_case(wrong="", dtype=torch.float32):
     """Return a network whose gradients are taken record by record."""
     torch.manual_seed(0)
     net = torch.nn.Sequential(
@@ -436,13 +352,13 @@ def torch_case(wrong: str = "", dtype: torch.dtype = torch.float32) -> Case:
     ).to(dtype)
     params = {name: p.detach() for name, p in net.named_parameters()}
 
-    def loss(params: Any, x: Any, y: Any, scale: float) -> Any:
+    def loss(params, x, y, scale):
         out = torch.func.functional_call(net, params, (x[None],))
         return scale * torch.nn.functional.cross_entropy(out, y[None])
 
     each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0, None))
 
-    def clipped_sum(batch: Any, scale: float = 1.0) -> Any:
+    def clipped_sum(batch, scale=1.0):
         x, y = batch
         if wrong == "statistics":
             x = torch.nn.functional.batch_norm(x, None, None, training=True)
@@ -471,7 +387,7 @@ CASES += [
 # JAX and JAX Privacy.
 
 
-def network(dtype: Any = jnp.float32) -> dict[str, Any]:
+def network(dtype=jnp.float32):
     one, two = jax.random.split(jax.random.key(0))
     return {
         "in": (jax.random.normal(one, (D, 16)) / 3).astype(dtype),
@@ -479,7 +395,7 @@ def network(dtype: Any = jnp.float32) -> dict[str, Any]:
     }
 
 
-def jax_loss(params: Any, x: Any, y: Any, scale: Any = 1.0) -> Any:
+def jax_loss(params, x, y, scale=1.0):
     scores = jnp.tanh(x @ params["in"]) @ params["out"]
     losses = optax.softmax_cross_entropy_with_integer_labels(scores, y)
     return (scale * losses.mean()).astype(scores.dtype)
@@ -490,12 +406,12 @@ def private(
     before: Callable[[Any, Any], Any] = lambda x, keep: x,
     after: Callable[[Any, Any], Any] = lambda grads, keep: grads,
     *,
-    dtype: Any = jnp.float32,
+    dtype=jnp.float32,
     told: float | None = None,
-    size: float = 1.0,
-    summed: Any = None,
-    **options: Any,
-) -> Case:
+    size=1.0,
+    summed=None,
+    **options,
+):
     """Return a sum of JAX Privacy, compiled, with padding."""
     grad_fn = clipped_grad(
         loss, **{"l2_clip_norm": C, "batch_argnums": (1, 2), "dtype": summed, **options}
@@ -503,7 +419,7 @@ def private(
     params = network(dtype)
 
     @jax.jit
-    def clipped_sum(batch: Any, keep: Any, scale: Any = 1.0) -> Any:
+    def clipped_sum(batch, keep, scale=1.0):
         x, y = batch
         grads = grad_fn(
             params, before(x, keep), y, scale, is_padding_example=jnp.logical_not(keep)
@@ -514,17 +430,17 @@ def private(
     return Case(clipped_sum, (jnp.asarray(x, dtype), y), told or grad_fn.sensitivity())
 
 
-def each_grad(params: Any, x: Any, y: Any, scale: Any) -> Any:
+def each_grad(params, x, y, scale):
     grads = jax.vmap(jax.grad(jax_loss), (None, 0, 0, None))
     return grads(params, x[:, None], y[:, None], scale)
 
 
-def own_jax(clip: Callable[[Any, Any], Any]) -> Case:
+def own_jax(clip: Callable[[Any, Any], Any]):
     """Return a sum in plain JAX, without padding: compiled for each size."""
     params = network()
 
     @jax.jit
-    def clipped_sum(batch: Any, scale: Any = 1.0) -> Any:
+    def clipped_sum(batch, scale=1.0):
         grads = each_grad(params, *batch, scale)
         lengths = jax.vmap(optax.global_norm)(grads)
         factors = clip(grads, lengths)
@@ -533,16 +449,16 @@ def own_jax(clip: Callable[[Any, Any], Any]) -> Case:
     return Case(clipped_sum, data(np.float32))
 
 
-def cut(_: Any, lengths: Any) -> Any:
+def cut(_, lengths):
     return jnp.minimum(1, C / jnp.maximum(lengths, 1e-12))
 
 
-def dropout_loss(params: Any, x: Any, y: Any, scale: Any, key: Any) -> Any:
+def dropout_loss(params, x, y, scale, key):
     x = x * jax.random.bernoulli(key, 0.8, x.shape)
     return jax_loss(params, x, y, scale)
 
 
-def dropout_case(*, keyed_rows: bool = False) -> Case:
+def dropout_case(*, keyed_rows=False):
     params, key = network(), jax.random.key(5)
     x, y = data(np.float32)
     if keyed_rows:
@@ -552,7 +468,7 @@ def dropout_case(*, keyed_rows: bool = False) -> Case:
             batch_argnums=(1, 2, 3),
         )
 
-        def of_rows(batch: Any, scale: float = 1.0) -> Any:
+        def of_rows(batch, scale=1.0):
             return grad_fn(params, *batch, scale)
 
         return Case(of_rows, (x, y, jax.random.split(key, N)))
@@ -560,20 +476,20 @@ def dropout_case(*, keyed_rows: bool = False) -> Case:
         dropout_loss, l2_clip_norm=C, batch_argnums=(1, 2), prng_argnum=4
     )
 
-    def clipped_sum(batch: Any, keep: Any, scale: float = 1.0) -> Any:
+    def clipped_sum(batch, keep, scale=1.0):
         return grad_fn(params, *batch, scale, key, is_padding_example=~keep)
 
     return Case(clipped_sum, (x, y))
 
 
-def nan_case(*, safe: bool) -> Case:
+def nan_case(*, safe):
     found = private(nan_safe=safe)
     x, y = found.batch
     found.batch = x.at[3, 0].set(jnp.nan), y
     return found
 
 
-def unpadded() -> Case:
+def unpadded():
     grad_fn, params = (
         clipped_grad(jax_loss, l2_clip_norm=C, batch_argnums=(1, 2)),
         network(),
@@ -581,11 +497,11 @@ def unpadded() -> Case:
     return Case(lambda batch: grad_fn(params, *batch), data(np.float32, size=5))
 
 
-def standardise(x: Any, _: Any) -> Any:
+def standardise(x, _):
     return (x - x.mean(0)) / (x.std(0) + 1e-5)
 
 
-def by_count(grads: Any, keep: Any) -> Any:
+def by_count(grads, keep):
     return jax.tree.map(lambda g: g / keep.sum(), grads)
 
 
@@ -680,47 +596,12 @@ CASES += [
 ]
 
 
-def main() -> None:
-    """Probe all cases and say which were not as expected."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="a word of the labels")
-    parser.add_argument("--causes", action="store_true", help="show causes of faults")
-    arguments = parser.parse_args()
-    counts: Counter[tuple[str, str]] = Counter()
-    wrong: list[str] = []
-    for expected, label, build in CASES:
-        if arguments.only.lower() not in label.lower():
-            continue
-        given, start = build(), time.process_time()
-        found = probe_sum(given.clipped_sum, given.batch, norm=given.norm)
-        seconds = time.process_time() - start
-        verdict = "fault" if found.faults else "unseen" if found.unseen else "quiet"
-        right = {HONEST: "quiet", FAULTY: "fault", UNSEEN: "unseen"}
-        fine = verdict == right.get(expected, verdict)
-        counts[expected, verdict] += 1
-        wrong += [] if fine else [label]
-        change = "-" if found.change is None else f"{found.change:.6f}"
-        coupling = "-" if found.coupling is None else f"{found.coupling:.2g}"
-        why = (
-            str(found)
-            if found.unseen
-            else ", ".join(str(fault.stage) for fault in found.faults)
-        )
-        print(
-            f"{'  ' if fine else '!!'} {label:62.62s} {expected:6s} {verdict:6s} "
-            f"change {change} coupling {coupling} tolerance {found.tolerance:.2g} "
-            f"clipped {found.clipped:.0%} runs {found.sums} {seconds:.2f} s {why}",
-            flush=True,
-        )
-        if arguments.causes:
-            for fault in found.faults:
-                _, measured, _, cause = fault_parts(fault)
-                print(f"       {measured}; {cause}")
-    for (expected, verdict), count in sorted(counts.items()):
-        print(f"{expected}, {verdict}: {count}")
-    print("not as expected:", "; ".join(wrong) or "none")
-    sys.exit(bool(wrong))
+def examined(build: Build) -> tuple[Sensitivity, str, float]:
+    """Probe a case; return what was found, and the seconds of CPU it took."""
+    given, start = build(), time.process_time()
+    found = probe_sum(given.clipped_sum, given.batch, norm=given.norm)
+    return found, "", time.process_time() - start
 
 
 if __name__ == "__main__":
-    main()
+    judge(CASES, examined, {HONEST: {"quiet"}, FAULTY: {"fault"}, UNSEEN: {"unseen"}})
