@@ -35,8 +35,6 @@ from dpaudit.game import Everyone, Submission
 from dpaudit.game.demonstrations import (
     SilentOnceAhead,
     adaptive_as_made,
-    full_knowledge,
-    stopping_when_ahead,
 )
 from dpaudit.game.design import Commitment
 from dpaudit.game.guessers import Confident, Echo
@@ -298,68 +296,6 @@ def test_a_place_that_is_none_is_refused(place, message):
             design=design(SeparateRuns(guesses=20), canaries=20),
             rng=rng(),
         )
-
-
-def test_demonstrations_are_no_results():
-    shown = full_knowledge(
-        SURE,
-        lambda i, output, others: int(output[i]),
-        pairs=SURE.pairs,
-        canaries=50,
-        rng=rng(),
-    )
-    assert not shown.valid
-    assert not hasattr(shown, "bound")
-    ahead = stopping_when_ahead(50, stop=lambda k, v: v == k == 1, rng=rng())
-    assert not ahead.valid
-    assert ahead.guesses in (1, 50)
-
-
-class Adds:
-    """Adds up the records, without noise."""
-
-    def run(self, data, rng):
-        return int(np.sum(data))
-
-
-def test_who_is_shown_all_other_coins_sees_the_last_in_a_sum():
-    shown = []
-
-    def guess(i, total, others):
-        shown.append(others)
-        assert others[i] == 0
-        assert set(np.delete(others, i)) <= {-1, 1}
-        return 0 if i < 10 else 1 if total > np.sum(others > 0) else -1
-
-    found = full_knowledge(Adds(), guess, pairs=Pairs(x=0, y=1), canaries=60, rng=rng())
-    assert (found.guesses, found.correct) == (50, 50)
-    assert 10 < np.sum(shown[0] > 0) < 50  # 60 fair coins: outside once in 10^7
-    assert "not dominated by a binomial" in found.why
-    with pytest.raises(
-        InvalidInputError, match=r"^canaries must be a whole number >= 1"
-    ):
-        full_knowledge(Adds(), guess, pairs=Pairs(x=0, y=1), canaries=0, rng=rng())
-
-
-def test_who_stops_when_ahead_has_the_count_of_that_moment():
-    asked = []
-
-    def stop(made, right):
-        asked.append((made, right))
-        return made == 40
-
-    found = stopping_when_ahead(100, stop=stop, rng=rng())
-    assert (found.guesses, found.correct) == asked[-1]
-    assert [made for made, _ in asked] == list(range(1, 41))
-    assert set(np.diff([right for _, right in asked])) == {0, 1}
-    never = stopping_when_ahead(10_000, stop=lambda made, right: False, rng=rng())
-    assert never.guesses == 10_000
-    assert abs(never.correct - 5000) < 250  # five standard deviations
-    assert "right more often than half the time" in never.why
-    with pytest.raises(
-        InvalidInputError, match=r"^canaries must be a whole number >= 1"
-    ):
-        stopping_when_ahead(0, stop=stop, rng=rng())
 
 
 def test_adaptive_guesses_are_counted_as_they_were_made():

@@ -30,8 +30,6 @@ from dpaudit.game.auditors import play_adaptive, play_one_run
 from dpaudit.game.demonstrations import (
     SilentOnceAhead,
     adaptive_as_made,
-    full_knowledge,
-    stopping_when_ahead,
 )
 from dpaudit.mechanisms.parity import XorInPairs, XorRandomisedResponse
 from dpaudit.mechanisms.sets import CountInSets, count
@@ -79,26 +77,21 @@ def test_def_xor_randomized_response_is_the_parity_by_randomised_response(exact)
     assert table.p_worst_case == Fraction(3, 4)  # it is epsilon-DP, exactly
 
 
-def the_other_coins(index, output, others):
-    """The guesser of the paper: the parity of the other coins, and the output."""
-    del index
-    return 1 if (np.count_nonzero(others > 0) + output) % 2 else -1
+def full_knowledge(n, *, epsilon, rng):
+    """How many of n guesses about XRR are right if each knows all other coins.
+
+    The guesser is the paper's: the parity of the other coins, and the output.
+    """
+    bits = rng.integers(0, 2, n)
+    output = XorRandomisedResponse(elements=n, epsilon=epsilon).run(bits, rng)
+    guesses = (bits.sum() - bits + output) % 2
+    return int(np.sum(guesses == bits))
 
 
 def test_prop_full_knowledge_of_xrr_is_right_about_all_or_none():
     n, runs, epsilon = 50, 1000, 1.0
     rng = np.random.default_rng(0)
-    found = []
-    for _ in range(runs):
-        counts = full_knowledge(
-            XorRandomisedResponse(elements=n, epsilon=epsilon),
-            the_other_coins,
-            pairs=Pairs(x=0, y=1),
-            canaries=n,
-            rng=rng,
-        )
-        assert counts.guesses == n
-        found.append(counts.correct)
+    found = [full_knowledge(n, epsilon=epsilon, rng=rng) for _ in range(runs)]
     assert set(found) == {0, n}
     keep = exp(epsilon) / (1 + exp(epsilon))
     # Four deviations: a false alarm has chance below 1e-4.
@@ -116,14 +109,8 @@ def test_prop_full_knowledge_of_xrr_is_not_valid(binomial):
     rng = np.random.default_rng(2)
     above = 0
     for _ in range(400):
-        found = full_knowledge(
-            XorRandomisedResponse(elements=11, epsilon=log(3)),
-            the_other_coins,
-            pairs=Pairs(x=0, y=1),
-            canaries=11,
-            rng=rng,
-        )
-        counts = Counts(canaries=11, guesses=found.guesses, correct=found.correct)
+        correct = full_knowledge(11, epsilon=log(3), rng=rng)
+        counts = Counts(canaries=11, guesses=11, correct=correct)
         bound = Pure().epsilon_lower(counts, delta=0.0, alpha=0.05)
         above += bound.epsilon_lower > log(3)
     assert 255 <= above <= 345
@@ -152,16 +139,7 @@ def test_prop_full_knowledge_of_xrr_leaves_nothing_to_show(mechanisms):
                 right += (chance > other) * chance + (chance == other) * chance / 2
         assert right / len(mechanism.rows) <= mechanism.n * top
     rng = np.random.default_rng(3)
-    found = [
-        full_knowledge(
-            XorRandomisedResponse(elements=30, epsilon=0.0),
-            the_other_coins,
-            pairs=Pairs(x=0, y=1),
-            canaries=30,
-            rng=rng,
-        ).correct
-        for _ in range(400)
-    ]
+    found = [full_knowledge(30, epsilon=0.0, rng=rng) for _ in range(400)]
     # At epsilon = 0 all 30 are right in half of the games; 10 is the deviation.
     assert set(found) == {0, 30}
     assert 160 <= found.count(30) <= 240
@@ -454,11 +432,9 @@ def test_prop_adaptive_ora_is_valid_not_with_the_realised_number_in_played_games
     rng = np.random.default_rng(6)
     certified = 0
     for _ in range(300):
-        counts = stopping_when_ahead(
-            100, stop=lambda k, v: special.bdtrc(v - 1, k, 0.5) <= 0.05, rng=rng
-        )
-        certified += special.bdtrc(counts.correct - 1, counts.guesses, 0.5) <= 0.05
-        assert not counts.valid
+        correct = np.cumsum(rng.integers(0, 2, 100))
+        tails = special.bdtrc(correct - 1, np.arange(1, 101), 0.5)
+        certified += np.any(tails <= 0.05)  # guesses stop at the first of these
     assert 35 <= certified <= 90
 
 

@@ -23,8 +23,6 @@ __all__ = [
     "InvalidCounts",
     "SilentOnceAhead",
     "adaptive_as_made",
-    "full_knowledge",
-    "stopping_when_ahead",
 ]
 
 O = TypeVar("O")  # noqa: E741 (the paper's letter for an output)
@@ -51,73 +49,6 @@ class InvalidCounts:
     correct: int
     why: str
     valid: ClassVar[bool] = False
-
-
-def full_knowledge(
-    mechanism: Mechanism[O],
-    guess: Callable[[int, O, NDArray[np.int8]], int],
-    *,
-    pairs: Pairs,
-    canaries: int,
-    rng: np.random.Generator,
-) -> InvalidCounts:
-    """Play "full-knowledge ORA": all other coins are shown for every guess.
-
-    Args:
-        mechanism: What is run.
-        guess: Called with an index, the output and all coins, of which the one at the
-            index is set to 0; returns +1, -1 or 0.
-        pairs: Two records for each coin to choose from.
-        canaries: How many coins.
-        rng: Coins and the mechanism's randomness.
-    """
-    _validate.whole_number("canaries", canaries, least=1)
-    bits = rng.integers(0, 2, canaries)
-    truth = (2 * bits - 1).astype(np.int8)
-    output = mechanism.run(pairs.choose(bits), rng)
-    guesses = np.zeros(canaries, np.int8)
-    for i in range(canaries):
-        others = truth.copy()
-        others[i] = 0
-        guesses[i] = guess(i, output, others)
-    return InvalidCounts(
-        guesses=int(np.count_nonzero(guesses)),
-        correct=int(np.sum(guesses == truth)),
-        why=(
-            "each guess is right with chance at most p(epsilon), but what makes one "
-            "right may make all right: the count is not dominated by a binomial"
-        ),
-    )
-
-
-def stopping_when_ahead(
-    canaries: int,
-    *,
-    stop: Ahead,
-    rng: np.random.Generator,
-) -> InvalidCounts:
-    """Guess at random about a silent mechanism and stop guessing when ahead.
-
-    Args:
-        canaries: How many coins there are to guess.
-        stop: Called with the numbers of guesses made and right; true ends guessing.
-        rng: The coins.
-    """
-    _validate.whole_number("canaries", canaries, least=1)
-    right = np.cumsum(rng.integers(0, 2, canaries))
-    made = canaries
-    for k, v in enumerate(right.tolist(), start=1):
-        if stop(k, v):
-            made = k
-            break
-    return InvalidCounts(
-        guesses=made,
-        correct=int(right[made - 1]),
-        why=(
-            "the number of guesses made depends on revealed coins; given that number, "
-            "even random guesses are right more often than half the time"
-        ),
-    )
 
 
 def adaptive_as_made(
