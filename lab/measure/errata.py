@@ -31,7 +31,6 @@ from scipy import special
 
 from dpaudit.bounds import Counts, Exact
 from dpaudit.bounds.steinke import Steinke
-from dpaudit.game.demonstrations import Ahead, SilentOnceAhead, adaptive_as_made
 from dpaudit.game.guessers import Extremes
 from dpaudit.game.mechanism import FixedPosterior
 from dpaudit.game.pairs import Pairs
@@ -42,6 +41,11 @@ from dpaudit.privacy.guarantees import GaussianDP
 from dpaudit.stats.binomial import rate_limits
 from dpaudit_lab.paper.adaptive_steps import NOISE as ONE_STEP
 from dpaudit_lab.paper.elements import GUESSES
+from dpaudit_lab.paper.realised_number import (
+    Ahead,
+    SilentOnceAhead,
+    adaptive_as_made,
+)
 from dpaudit_lab.paper.training import COORDINATES, EPSILON, one_training
 
 ALPHA, DELTA = 0.05, 1e-5

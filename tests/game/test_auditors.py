@@ -32,15 +32,10 @@ from dpaudit.bounds import Counts, Exact
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game import Everyone, Submission
-from dpaudit.game.demonstrations import (
-    SilentOnceAhead,
-    adaptive_as_made,
-)
 from dpaudit.game.design import Commitment
 from dpaudit.game.guessers import Confident, Echo
 from dpaudit.game.result import judge
 from dpaudit.mechanisms.local import LocalRandomisedResponse
-from dpaudit.mechanisms.parity import XorInPairs
 from dpaudit.privacy.guarantees import Adjacency
 
 KEY = Key(bytes(range(32)))
@@ -296,37 +291,6 @@ def test_a_place_that_is_none_is_refused(place, message):
             design=design(SeparateRuns(guesses=20), canaries=20),
             rng=rng(),
         )
-
-
-def test_adaptive_guesses_are_counted_as_they_were_made():
-    told = XorInPairs(elements=60)
-    game = {"pairs": told.pairs, "canaries": 60, "rng": rng()}
-    found = adaptive_as_made(told, threshold=1.0, **game)
-    assert (found.guesses, found.correct, found.valid) == (30, 30, False)
-    assert "not dominated by a binomial" in found.why
-    early = adaptive_as_made(
-        told, threshold=1.0, stop=lambda made, right: made == 7, **game
-    )
-    assert (early.guesses, early.correct) == (7, 7)
-    every = adaptive_as_made(told, threshold=0.0, **game)
-    assert every.guesses == 60
-    assert 30 <= every.correct < 60
-    with pytest.raises(InvalidInputError, match=r"^threshold must be 0 or more"):
-        adaptive_as_made(told, threshold=-1.0, **game)
-    with pytest.raises(InvalidInputError, match=r"^canaries must be a whole number"):
-        adaptive_as_made(told, threshold=1.0, **(game | {"canaries": 0}))
-
-
-def test_who_is_silent_once_ahead_says_nothing_more():
-    told = SilentOnceAhead(hint=2.0, ahead=lambda made, right: right == 3)
-    posterior = told.posterior(np.ones(6, np.int8))
-    seen = []
-    for index, truth in zip(posterior.batches(), (1, -1, 1, 1, 1, 1), strict=True):
-        seen.append(posterior.log_odds(index).tolist())
-        posterior.reveal(index, np.array([truth], np.int8))
-    assert seen == [[2.0]] * 4 + [[0.0]] * 2
-    with pytest.raises(InvalidInputError, match="hint"):
-        SilentOnceAhead(hint=-1.0, ahead=lambda made, right: False)
 
 
 def test_classes_are_submitted_with_their_weights():

@@ -27,10 +27,6 @@ from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.exact import Pure
 from dpaudit.game import Confident, Everyone, Submission
 from dpaudit.game.auditors import play_adaptive, play_one_run
-from dpaudit.game.demonstrations import (
-    SilentOnceAhead,
-    adaptive_as_made,
-)
 from dpaudit.mechanisms.parity import XorInPairs, XorRandomisedResponse
 from dpaudit.mechanisms.sets import CountInSets, count
 from dpaudit.privacy.guarantees import Adjacency
@@ -436,77 +432,6 @@ def test_prop_adaptive_ora_is_valid_not_with_the_realised_number_in_played_games
         tails = special.bdtrc(correct - 1, np.arange(1, 101), 0.5)
         certified += np.any(tails <= 0.05)  # guesses stop at the first of these
     assert 35 <= certified <= 90
-
-
-def test_prop_adaptive_ora_is_valid_not_for_its_own_threshold_guesser(binomial):
-    # Nobody needs to stop: a mechanism can. Eight coins; each is hinted at with log-
-    # odds h as long as hints are not yet right too often, then nothing more is said.
-    # The law of right and wrong hints (1, 0), and the level, by enumeration. Who
-    # guesses what reaches the threshold h is above that level more often than 5 %.
-    n, h, beta = 8, Fraction(1, 10**4), Fraction(1, 20)
-    keep = HALF + h / 4  # log-odds of nearly h
-    edge = {5: 5, 8: 7}  # hints that end it: 5 of 5 right, 7 of 8 are the last
-
-    def path(hints):
-        """The chance of a row of right and wrong hints, and how many were made."""
-        chance, right = Fraction(1), 0
-        for made, hit in enumerate(hints, start=1):
-            chance *= keep if hit else 1 - keep
-            right += hit
-            if edge.get(made, made + 1) <= right:
-                return chance * HALF ** (n - made), made
-        return chance, n
-
-    law = {hints: path(hints) for hints in product((0, 1), repeat=n)}
-    assert sum(chance for chance, _ in law.values()) == 1
-    ratio = max(
-        chance / law[(*hints[:i], 1 - hints[i], *hints[i + 1 :])][0]
-        for hints, (chance, _) in law.items()
-        for i in range(n)
-    )
-    mechanism = SilentOnceAhead(
-        hint=log(keep / (1 - keep)), ahead=lambda made, right: edge.get(made) == right
-    )
-    assert log(ratio) <= mechanism.level(n) < 0.001
-    top = ratio / (1 + ratio)  # p(epsilon), exactly
-    wrong = sum(
-        chance
-        for hints, (chance, made) in law.items()
-        if binomial.tail(sum(hints[:made]), made, top) <= beta
-    )
-    assert beta < Fraction(13, 256) < wrong < Fraction(13, 256) + h
-    # As played: the same mean number of guesses, and of right ones, in 4,000 games.
-    rng = np.random.default_rng(5)
-    games = [
-        adaptive_as_made(
-            mechanism, pairs=mechanism.pairs, canaries=n, threshold=1e-5, rng=rng
-        )
-        for _ in range(4000)
-    ]
-    assert not any(each.valid for each in games)
-    mean = sum(chance * made for chance, made in law.values())
-    spread = sum(chance * (made - mean) ** 2 for chance, made in law.values())
-    apart = np.mean([each.guesses for each in games]) - float(mean)
-    assert abs(apart) < 4 * float(spread / 4000) ** 0.5
-    above = np.mean([edge.get(each.guesses) == each.correct for each in games])
-    assert abs(above - float(wrong)) < 4 * float(wrong / 4000) ** 0.5
-
-
-def test_prop_adaptive_ora_is_valid_not_for_its_own_threshold_guesser_of_many():
-    # 300 games with 100 coins, as for the guesser that stops by itself: 61 expected.
-    def ahead(made, right):
-        return special.bdtrc(right - 1, made, 0.5) <= 0.05
-
-    mechanism = SilentOnceAhead(hint=1e-9, ahead=ahead)
-    assert mechanism.level(100) < 1e-7
-    rng = np.random.default_rng(6)
-    played = [
-        adaptive_as_made(
-            mechanism, pairs=mechanism.pairs, canaries=100, threshold=1e-9, rng=rng
-        )
-        for _ in range(300)
-    ]
-    assert 35 <= sum(ahead(each.guesses, each.correct) for each in played) <= 90
 
 
 class Stopping:

@@ -1,65 +1,46 @@
-"""Methods that are not valid, to show that they are not.
+"""Adaptive ORA as printed, to show that it is not valid: guesses made are counted.
 
-Nothing here is an audit. Each function plays a game that reveals too much, or counts
-what was not fixed, and returns bare counts with the reason why no bound may be read off
-them. The paper discusses the first; docs/explanation/errata.md the others.
+Nothing here is an audit. ``adaptive_as_made`` plays the game, and no bound may be read
+off its counts: the number of guesses made depends on revealed coins, through the
+guesser or, as with ``SilentOnceAhead``, through the mechanism; given that number the
+count of correct guesses is not dominated by a binomial (docs/explanation/errata.md).
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from math import expm1, log1p
-from typing import Any, ClassVar, Protocol, TypeAlias, TypeVar, final
+from typing import Protocol, TypeAlias, TypeVar, final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
 from dpaudit import _validate
+from dpaudit.bounds import Counts
 from dpaudit.game.guessers import check_threshold
 from dpaudit.game.mechanism import HasConditionalLoss, Mechanism
 from dpaudit.game.pairs import Pairs
 
-__all__ = [
-    "InvalidCounts",
-    "SilentOnceAhead",
-    "adaptive_as_made",
-]
+__all__ = ["Ahead", "SilentOnceAhead", "adaptive_as_made"]
 
 O = TypeVar("O")  # noqa: E741 (the paper's letter for an output)
 # Told how many guesses were made and how many were right.
 Ahead: TypeAlias = Callable[[int, int], bool]
 
 
-class _Told(Mechanism[O], HasConditionalLoss[O], Protocol[O]):
+class _Guessable(Mechanism[O], HasConditionalLoss[O], Protocol[O]):
     """A mechanism whose coins can be guessed in turns."""
 
 
-@final
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InvalidCounts:
-    """Counts from which no bound may be read off.
-
-    Attributes:
-        guesses: Guesses made.
-        correct: Guesses that were right.
-        why: Why they prove nothing.
-    """
-
-    guesses: int
-    correct: int
-    why: str
-    valid: ClassVar[bool] = False
-
-
 def adaptive_as_made(
-    mechanism: _Told[O],
+    mechanism: _Guessable[O],
     *,
     pairs: Pairs,
     canaries: int,
     threshold: float,
     rng: np.random.Generator,
     stop: Ahead = lambda made, right: False,  # noqa: ARG005 (the paper's goes on)
-) -> InvalidCounts:
+) -> Counts:
     """Play adaptive ORA as published: coins are revealed, guesses made are counted.
 
     The guesser goes through the coins in the posterior's order and guesses those whose
@@ -78,8 +59,8 @@ def adaptive_as_made(
         >>> pairs = XorInPairs(elements=6)
         >>> found = adaptive_as_made(pairs, pairs=pairs.pairs, canaries=6,
         ...     threshold=1.0, rng=np.random.default_rng(1))
-        >>> found.guesses, found.correct, found.valid
-        (3, 3, False)
+        >>> found.guesses, found.correct
+        (3, 3)
     """
     _validate.whole_number("canaries", canaries, least=1)
     check_threshold(threshold)
@@ -93,21 +74,9 @@ def adaptive_as_made(
         for each in hit[np.abs(log_odds) >= threshold].tolist():
             made, right = made + 1, right + each
             if stop(made, right):
-                return _as_made(made, right)
+                return Counts(canaries=canaries, guesses=made, correct=right)
         posterior.reveal(index, truth[index])
-    return _as_made(made, right)
-
-
-def _as_made(made: int, right: int) -> InvalidCounts:
-    return InvalidCounts(
-        guesses=made,
-        correct=right,
-        why=(
-            "the number of guesses made depends on revealed coins, through the guesser "
-            "or through the mechanism; given that number the count of right guesses is "
-            "not dominated by a binomial"
-        ),
-    )
+    return Counts(canaries=canaries, guesses=made, correct=right)
 
 
 @final
@@ -148,7 +117,7 @@ class SilentOnceAhead:
         """The pair vector: -1 or 1."""
         return Pairs(x=np.int8(-1), y=np.int8(1))
 
-    def run(self, data: NDArray[Any], rng: np.random.Generator) -> NDArray[np.int8]:
+    def run(self, data: NDArray[np.int8], rng: np.random.Generator) -> NDArray[np.int8]:
         """Return a sign for each element."""
         draws, keep = rng.random(len(data)), float(special.expit(self.hint))
         output = np.array(data, np.int8)
