@@ -5,7 +5,7 @@ import math
 import pytest
 
 from dpaudit import ApproxDP
-from dpaudit.bounds import ClaimTest, Counts, LowerBound
+from dpaudit.bounds import ClaimTest, LowerBound
 from dpaudit.bounds.bound import Grid, probability
 from dpaudit.errors import InvalidInputError
 
@@ -53,14 +53,6 @@ def test_a_p_value_is_printed_rounded_up(p_value, shown, refuted):
     test = ClaimTest(claim=claim, p_value=p_value, alpha=0.05)
     assert str(test) == f"the claim (epsilon = 2, delta = 1e-05)-DP is {shown}"
     assert test.refuted is refuted
-
-
-@pytest.mark.parametrize(
-    ("canaries", "guesses", "correct"), [(5, 6, 0), (5, 4, 5), (-1, 0, 0), (5, 2.5, 1)]
-)
-def test_counts_that_cannot_be_are_refused(canaries, guesses, correct):
-    with pytest.raises(InvalidInputError, match="got"):
-        Counts(canaries=canaries, guesses=guesses, correct=correct)
 
 
 def test_no_p_value_is_above_one():

@@ -9,7 +9,7 @@ import pytest
 from dpaudit import ApproxDP, GaussianDP, PureDP
 from dpaudit.bounds import Bets, Counts, Exact, Ranked, Rounds, Weighted, test_claim
 from dpaudit.bounds.hypergeometric import group_claim
-from dpaudit.bounds.independent_runs import IndependentRuns, bets_in_a_row
+from dpaudit.bounds.independent_runs import IndependentRuns
 from dpaudit.bounds.power import design_ceiling, estimate, mechanism_ceiling
 from dpaudit.bounds.readings import Unequal
 from dpaudit.errors import InvalidInputError
@@ -83,13 +83,6 @@ def test_independent_runs_find_more_and_stay_valid():
     one = Exact().epsilon_lower(run, delta=0.0, alpha=0.05).epsilon_lower
     two = IndependentRuns().epsilon_lower([run, run], delta=0.0, alpha=0.05)
     assert two.epsilon_lower > one
-
-
-def test_bets_of_two_runs_multiply():
-    bets = STRONG[5]
-    both = bets_in_a_row([bets, bets])
-    assert both.canaries == 800
-    assert len(both.right) == 800
 
 
 def test_no_runs_cannot_be_combined():

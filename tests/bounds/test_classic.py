@@ -13,7 +13,6 @@ from scipy import optimize, stats
 from dpaudit.bounds.exact import Classic, Exact
 from dpaudit.bounds.hypergeometric import group_claim
 from dpaudit.bounds.readings import Counts
-from dpaudit.errors import InvalidInputError
 from dpaudit.privacy.guarantees import GaussianDP
 
 
@@ -362,8 +361,3 @@ def test_what_a_claim_implies_for_groups_is_what_the_worst_laws_attain(
     assert more == pytest.approx(group * epsilon)
     found = largest_group_delta(epsilon, delta, group, more)
     assert found == pytest.approx(grown, rel=1e-6)
-
-
-def test_a_delta_that_is_no_chance_is_refused():
-    with pytest.raises(InvalidInputError, match=r"^delta must be in"):
-        p_value(runs(30, 40), epsilon=1.0, delta=1.5)

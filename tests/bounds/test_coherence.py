@@ -1,8 +1,8 @@
 """One run, one answer: a claim is refuted if and only if the bound reaches it."""
 
 from dataclasses import replace
-from itertools import pairwise, product
-from math import inf, nextafter
+from itertools import pairwise
+from math import inf, log, nextafter
 
 import numpy as np
 import pytest
@@ -140,8 +140,19 @@ def test_the_bound_is_what_its_search_finds_in_bare_p_values(bound, reading, del
         search = {Promise.RISING: largest_rejected, Promise.ONE_EVENT: highest_rejected}
         want = search[by](bound, reading, delta=delta, alpha=ALPHA)
     found = bound.epsilon_lower(reading, delta=delta, alpha=ALPHA)
-    assert found.epsilon_lower == want.epsilon_lower
-    assert delta or found.epsilon_lower > 0
+    lower = found.epsilon_lower
+    assert lower == want.epsilon_lower
+    assert delta or lower > 0
+
+    def rejects(epsilon):
+        return bound.log_p_value(reading, epsilon=epsilon, delta=delta) <= log(ALPHA)
+
+    if isinstance(by, Grid):
+        below = by.start + by.step * np.arange(round((lower - by.start) / by.step))
+        assert all(map(rejects, below))
+        assert not rejects(lower + by.step)
+    if lower > 0:
+        assert rejects(lower)
 
 
 def test_a_ranking_that_rejected_a_larger_claim_only_refutes_neither():
@@ -183,24 +194,23 @@ def test_where_delta_is_dear_at_small_epsilons_a_small_claim_is_refuted_too(boun
 
 
 def test_a_curve_is_refuted_if_and_only_if_the_bound_reaches_a_point(subtests):
-    for game, mid in product([0, 1, 3, 4, 6, 7], [0.8, 1.2, 1.7, 2.5]):
-        with subtests.test(game=game, mid=mid):
-            bound, reading = GAMES[game]
-            curve = PrivacyCurve(
-                epsilons=np.array([mid - 0.7, mid, mid + 1.0]),
-                deltas=np.array([0.05, 3e-4, 1e-7]),
-            )
-            points = zip(*curve.points(), strict=True)
-            reached = [
-                bound.epsilon_lower(reading, delta=float(d), alpha=ALPHA).epsilon_lower
-                >= e
-                for e, d in points
-            ]
-            refuted = test_claim(curve, reading, alpha=ALPHA, bound=bound).refuted
-            at = bound.refuted_at(reading, curve, alpha=ALPHA)
-            assert refuted == any(reached) == (at is not None)
-            if at is not None:
-                assert at[1].epsilon_lower >= at[0].epsilon
+    deltas = np.array([0.05, 3e-4, 1e-7])
+    for game in (0, 1, 3, 4, 6, 7):
+        bound, reading = GAMES[game]
+        lower = [
+            bound.epsilon_lower(reading, delta=float(d), alpha=ALPHA).epsilon_lower
+            for d in deltas
+        ]
+        for mid in (0.8, 1.2, 1.7, 2.5):
+            with subtests.test(game=game, mid=mid):
+                epsilons = np.array([mid - 0.7, mid, mid + 1.0])
+                curve = PrivacyCurve(epsilons=epsilons, deltas=deltas)
+                refuted = test_claim(curve, reading, alpha=ALPHA, bound=bound).refuted
+                at = bound.refuted_at(reading, curve, alpha=ALPHA)
+                reached = (np.array(lower) >= curve.points()[0]).any()
+                assert refuted == reached == (at is not None)
+                if at is not None:
+                    assert at[1].epsilon_lower >= at[0].epsilon
 
 
 def test_independent_runs_agree_with_their_bound():

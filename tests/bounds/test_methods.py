@@ -11,6 +11,7 @@ from dpaudit.bounds import Bets, CurveCertificate, Ranked, Rounds, Weighted, met
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.curve import lines_log_p_value
+from dpaudit.bounds.exact import Classic, Exact
 from dpaudit.bounds.independent_runs import IndependentRuns
 from dpaudit.bounds.methods import METHODS, bound_counts, bound_for
 from dpaudit.bounds.ranked import RankedLooks
@@ -20,6 +21,7 @@ from dpaudit.bounds.unequal import UnequalCoins
 from dpaudit.bounds.weighted import AdaptiveSlots, WeightedGuesses
 from dpaudit.errors import InvalidInputError, VoidAuditError
 
+COUNTS = Counts(canaries=10, guesses=10, correct=9)
 PLAYED = Weighted(
     canaries=90, weights=(2, 1), guesses=(30, 30), correct=(30, 28), committed=True
 )
@@ -60,25 +62,29 @@ def test_counts_go_to_the_bound_of_how_they_were_guessed():
     assert bound_for(replace(counts, adaptive=True)) == Adaptive()
 
 
-@pytest.mark.parametrize(("bound", "reading"), READINGS, ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize(
+    ("bound", "reading"),
+    [*READINGS, (Exact(), COUNTS), (Classic(), COUNTS)],
+    ids=lambda x: type(x).__name__,
+)
 def test_every_bound_refuses_levels_and_claims_that_are_none(bound, reading):
     with pytest.raises(InvalidInputError, match=r"^delta must be in"):
         bound.epsilon_lower(reading, delta=1.5, alpha=0.05)
     with pytest.raises(InvalidInputError, match=r"^alpha is the chance of being wrong"):
         bound.epsilon_lower(reading, delta=0.0, alpha=0.95)
-    with pytest.raises(InvalidInputError, match=r"^epsilon must be a finite number"):
-        bound.log_p_value(reading, epsilon=-0.5, delta=0.0)
+    for epsilon in (-0.5, math.nan):
+        with pytest.raises(InvalidInputError, match=r"^epsilon must be a finite numb"):
+            bound.log_p_value(reading, epsilon=epsilon, delta=0.0)
     with pytest.raises(InvalidInputError, match=r"^delta must be in"):
         bound.log_p_value(reading, epsilon=0.5, delta=-0.1)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_every_bound_on_counts_refuses_them_too(name):
-    counts = Counts(canaries=10, guesses=10, correct=9)
-    with pytest.raises(InvalidInputError, match=r"^alpha is the chance of being wrong"):
-        bound_counts(name, counts, delta=0.0, alpha=0.95)
+    with pytest.raises(InvalidInputError, match=r"for confidence 0\.95 pass 0\.05"):
+        bound_counts(name, COUNTS, delta=0.0, alpha=0.95)
     with pytest.raises(InvalidInputError, match=r"^(delta must be in|the pure bound)"):
-        bound_counts(name, counts, delta=1.5, alpha=0.05)
+        bound_counts(name, COUNTS, delta=1.5, alpha=0.05)
 
 
 @pytest.mark.parametrize("name", ["exact", "adaptive", "steinke", "separate"])

@@ -10,7 +10,6 @@ from scipy import special, stats
 from dpaudit.bounds import Counts
 from dpaudit.bounds.exact import Pure
 from dpaudit.bounds.steinke import Steinke
-from dpaudit.errors import InvalidInputError
 
 
 def counts(m, r, v):
@@ -58,12 +57,12 @@ def test_steinke_gives_the_published_bounds(m, r, v, delta, epsilon_lower):
 
 
 def test_steinke_agrees_with_the_formula_at_every_corner(subtests):
-    for v, epsilon in product([1, 30, 50, 75, 99, 100], [0.0, 0.5, 4.0]):
-        with subtests.test(v=v, epsilon=epsilon):
+    for v, epsilon, delta in product([1, 50, 75, 100], [0.0, 0.5, 4.0], [0.0, 1e-3]):
+        with subtests.test(v=v, epsilon=epsilon, delta=delta):
             got = Steinke().log_p_value(
-                counts(300, 100, v), epsilon=epsilon, delta=1e-3
+                counts(300, 100, v), epsilon=epsilon, delta=delta
             )
-            want = steinke_by_the_book(300, 100, v, epsilon, 1e-3)
+            want = steinke_by_the_book(300, 100, v, epsilon, delta)
             assert math.exp(got) == pytest.approx(want, rel=1e-6, abs=1e-12)
 
 
@@ -79,33 +78,12 @@ def test_the_published_formula_can_be_exceeded_where_it_is_large():
     assert published < law[1] + law[2] - 4e-4
 
 
-@pytest.mark.parametrize(("r", "v"), [(100, 75), (100, 100), (1000, 982), (30, 16)])
+@pytest.mark.parametrize(
+    ("r", "v"), [(100, 75), (10_000, 10_000), (1000, 982), (30, 16)]
+)
 @pytest.mark.parametrize("alpha", [0.05, 1e-6])
 def test_pure_is_a_beta_quantile(r, v, alpha):
     rate = special.betaincinv(v, r - v + 1, alpha)
     want = max(0.0, math.log(rate / (1 - rate)))
     found = Pure().epsilon_lower(counts(r, r, v), delta=0.0, alpha=alpha)
     assert found.epsilon_lower == pytest.approx(want, abs=1e-8)
-
-
-@pytest.mark.parametrize("r", [100, 1000, 10_000])
-def test_pure_with_every_guess_right_has_a_closed_form(r):
-    found = Pure().epsilon_lower(counts(r, r, r), delta=0.0, alpha=0.05).epsilon_lower
-    assert found == pytest.approx(-math.log(0.05 ** (-1 / r) - 1), abs=1e-9)
-
-
-def test_pure_refuses_a_delta():
-    with pytest.raises(InvalidInputError, match="is for delta=0, got delta=1e-05"):
-        Pure().epsilon_lower(counts(10, 10, 9), delta=1e-5, alpha=0.05)
-
-
-@pytest.mark.parametrize("v", [1, 60, 75, 100])
-def test_steinke_without_delta_is_the_tail(v):
-    got = Steinke().log_p_value(counts(300, 100, v), epsilon=0.5, delta=0.0)
-    want = stats.binom.sf(v - 1, 100, special.expit(0.5))
-    assert math.exp(got) == pytest.approx(want, rel=1e-9)
-
-
-@pytest.mark.parametrize(("v", "delta"), [(0, 0.0), (0, 0.1), (40, 0.5), (100, 1.0)])
-def test_no_published_p_value_is_above_one(v, delta):
-    assert Steinke().log_p_value(counts(300, 100, v), epsilon=0.5, delta=delta) == 0.0

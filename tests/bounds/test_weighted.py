@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from functools import cache
 from itertools import product
 
 import numpy as np
@@ -12,7 +13,7 @@ from scipy import special, stats
 
 from dpaudit.bounds.exact import Exact
 from dpaudit.bounds.readings import Counts, Weighted
-from dpaudit.bounds.weighted import WeightedGuesses, weighted_price
+from dpaudit.bounds.weighted import AdaptiveSlots, WeightedGuesses, weighted_price
 
 
 def guesses(weights, sizes, correct, *, canaries=None, committed=True):
@@ -215,15 +216,6 @@ def test_more_right_guesses_and_a_stricter_claim_only_lower_the_p_value(
         assert after <= looser * (1 + 1e-9) + 1e-12
 
 
-@pytest.mark.parametrize(("first", "second"), [(20, 30), (18, 20), (12, 25), (20, 0)])
-@pytest.mark.parametrize("delta", [1e-5, 1e-3])
-def test_what_the_bound_reports_was_rejected(first, second, delta):
-    reading = guesses((2, 1), (20, 30), (first, second), canaries=200)
-    found = lower(reading, delta=delta)
-    if found > 0:
-        assert p_value(reading, epsilon=found, delta=delta) <= 0.05
-
-
 @pytest.mark.parametrize("alpha", [0.01, 0.05, 0.2])
 @pytest.mark.parametrize("epsilon", [0.0, 1.0])
 def test_the_bound_is_wrong_no_more_often_than_it_says(epsilon, alpha):
@@ -320,3 +312,69 @@ def test_the_price_is_that_of_the_theorem(subtests):
             )
             want = price_written_out(weights, sizes, epsilon)
             assert weighted_price(weighted, epsilon) == pytest.approx(want, rel=1e-12)
+
+
+# Adaptive slots: valid however the guesser fills them, useful, silent at chance.
+
+
+WEIGHTS, SIZES = (3, 2, 1), (2, 2, 2)
+
+
+def slots(correct, sizes=SIZES, canaries=6):
+    return Weighted(
+        canaries=canaries,
+        weights=WEIGHTS,
+        guesses=sizes,
+        correct=correct,
+        committed=True,
+    )
+
+
+def slots_p_value(reading, epsilon, delta=0.0):
+    found = AdaptiveSlots().log_p_value(reading, epsilon=epsilon, delta=delta)
+    return math.exp(found)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 1.0])
+@pytest.mark.parametrize("threshold", range(1, 13))
+def test_no_order_of_slots_beats_the_tail(threshold, epsilon):
+    """Optimal control: the guesser picks the next slot, or stops, knowing the score."""
+    p = special.expit(epsilon)
+
+    @cache
+    def best(left, score):
+        if score >= threshold:
+            return 1.0
+        chances = [0.0]
+        for c, size in enumerate(left):
+            if size:
+                rest = (*left[:c], size - 1, *left[c + 1 :])
+                won = best(rest, score + WEIGHTS[c])
+                chances.append(p * won + (1 - p) * best(rest, score))
+        return max(chances)
+
+    reached = [
+        correct
+        for correct in product(*(range(n + 1) for n in SIZES))
+        if sum(w * v for w, v in zip(WEIGHTS, correct, strict=True)) == threshold
+    ]
+    assert reached
+    for correct in reached:
+        assert best(SIZES, 0) <= slots_p_value(slots(correct), epsilon) * (1 + 1e-9)
+
+
+def test_delta_costs_the_coupling():
+    plain, with_delta = (slots_p_value(slots((2, 2, 1)), 1.0, d) for d in (0.0, 1e-3))
+    assert with_delta - plain == pytest.approx(6 * 1e-3 / (1 + math.e), rel=1e-9)
+
+
+def test_sure_guesses_show_most_of_a_large_epsilon():
+    reading = slots((199, 196, 190), sizes=(200, 200, 200), canaries=600)
+    found = AdaptiveSlots().epsilon_lower(reading, delta=1e-6, alpha=0.05)
+    assert 3.2 < found.epsilon_lower < math.log(585 / 15) + 0.5
+
+
+def test_slots_say_nothing_at_chance():
+    reading = slots((100, 100, 100), sizes=(200, 200, 200), canaries=600)
+    found = AdaptiveSlots().epsilon_lower(reading, delta=1e-6, alpha=0.05)
+    assert found.epsilon_lower == 0.0

@@ -1,20 +1,25 @@
-"""Bounds against whole curves: published values, oracles, validity, labels."""
+"""Bounds against whole curves: published values, oracles, validity, certificates."""
 
 import bisect
 import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
-from dpaudit import ApproxDP, GaussianDP, PrivacyCurve
-from dpaudit.bounds import Counts, Exact, test_claim
+from dpaudit import ApproxDP, GaussianDP, PrivacyCurve, PureDP
+from dpaudit.bounds import Counts, CurveCertificate, Exact, test_claim
 from dpaudit.bounds.curve import (
     GaussianFamily,
+    certified_tail,
     curve_log_p_value,
+    lines_log_p_value,
     pointwise_log_p_value,
     recursion,
 )
+from dpaudit.errors import InvalidInputError
 
 
 def counts(m, r, v):
@@ -174,3 +179,132 @@ def test_a_curve_is_tested_at_its_best_point_without_a_charge():
     assert test_claim(claim, seen, alpha=0.05).p_value <= min(points) * (1 + 1e-9)
     single = test_claim(ApproxDP(epsilon=1.0, delta=1e-3), seen, alpha=0.05)
     assert single.p_value == pytest.approx(points[1])
+
+
+# Several points of a curve together: exact, certified, and silent at chance.
+
+
+@pytest.mark.parametrize(
+    ("r", "v", "exact"), [(10, 9, 0.2865), (30, 27, 0.1492), (60, 54, 0.1084)]
+)
+def test_many_points_reach_the_optimum_over_all_mechanisms(r, v, exact):
+    """Optima of 1-GDP by a primal linear program, computed elsewhere to four digits."""
+    got = math.exp(lines_log_p_value(counts(r, r, v), GaussianDP(mu=1.0), lines=40))
+    assert exact - 6e-5 < got < exact * 1.005
+
+
+@pytest.mark.parametrize(("m", "r", "v"), [(100, 100, 75), (1000, 100, 75), (5, 3, 3)])
+def test_one_point_gives_the_exact_bound(m, r, v):
+    claim = ApproxDP(epsilon=0.6, delta=1e-4)
+    want = Exact().log_p_value(counts(m, r, v), epsilon=0.6, delta=1e-4)
+    got = lines_log_p_value(counts(m, r, v), claim, lines=5)
+    assert got == pytest.approx(want, abs=1e-5)
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 12), st.floats(0.2, 2.0), st.integers(0, 2**32 - 1), st.data())
+def test_any_numbers_prove_a_bound_that_holds(r, mu, seed, data):
+    """Two mu-GDP mechanisms whose counts have a known law: one score for all coins
+    (a mixture of binomials), and one for each.
+    """
+    v = data.draw(st.integers(1, r))
+    rng = np.random.default_rng(seed)
+    epsilons = np.sort(rng.uniform(0, 4, 3))
+    claim = GaussianDP(mu=mu)
+    deltas = np.array([claim.delta_at(float(e)) for e in epsilons])
+    y = rng.exponential(rng.choice([0.001, 0.03, 0.3]), (3, r)) * rng.integers(0, 2)
+    bound = certified_tail(counts(r, r, v), epsilons, deltas, y - 0.001)
+    own = stats.binom.sf(v - 1, r, stats.norm.cdf(mu / 2))
+    # The log-odds of one score have the law N(mu^2/2, mu^2), signed by the truth.
+    x = np.linspace(-9, 9, 4001)
+    odds = np.abs(mu**2 / 2 + mu * x)
+    right = stats.binom.sf(v - 1, r, 1 / (1 + np.exp(-odds)))
+    shared = float(np.sum(right * stats.norm.pdf(x)) * (x[1] - x[0]))
+    assert bound >= max(own, shared) - 1e-6
+
+
+def test_more_is_rejected_than_by_the_other_p_values_but_not_much():
+    plain, sharp = (
+        GaussianFamily(lines=n).parameter_lower(
+            counts(1000, 200, 150), delta=1e-5, alpha=0.05
+        )
+        for n in (0, 8)
+    )
+    assert plain.parameter_lower * 1.005 < sharp.parameter_lower
+    assert sharp.parameter_lower < plain.parameter_lower * 1.1
+    claim = GaussianDP(mu=sharp.parameter_lower)
+    got = lines_log_p_value(counts(1000, 200, 150), claim, lines=8)
+    assert got <= math.log(0.05) < curve_log_p_value(counts(1000, 200, 150), claim)
+
+
+def test_several_points_say_nothing_at_chance():
+    claim = GaussianDP(mu=1.0)
+    assert lines_log_p_value(counts(40, 40, 20), claim, lines=6) > math.log(0.5)
+    assert lines_log_p_value(counts(40, 40, 0), claim, lines=6) == 0.0
+
+
+# The whole-curve certificate: consistent, simultaneous, valid.
+
+
+@pytest.mark.parametrize(
+    ("m", "r", "v"), [(1000, 100, 90), (100_000, 1510, 1439), (300, 300, 240)]
+)
+@pytest.mark.parametrize("alpha", [0.05, 1e-3])
+def test_at_its_delta_the_exact_p_value_is_alpha(m, r, v, alpha):
+    seen = Counts(canaries=m, guesses=r, correct=v)
+    certificate = CurveCertificate(counts=seen, alpha=alpha)
+    for epsilon in (0.1, 0.5, 0.8):
+        (delta,) = certificate.delta_lower(epsilon)
+        if 0 < delta < 1:
+            p_value = Exact().p_value(seen, epsilon=epsilon, delta=delta)
+            assert p_value == pytest.approx(alpha, rel=1e-9)
+
+
+def test_it_says_nothing_above_the_pure_bound_and_falls_with_epsilon():
+    seen = Counts(canaries=1000, guesses=100, correct=90)
+    certificate = CurveCertificate(counts=seen, alpha=0.05)
+    top = Exact().epsilon_lower(seen, delta=0.0, alpha=0.05).epsilon_lower
+    assert certificate.delta_lower([top + 1e-6, 20.0]).tolist() == [0.0, 0.0]
+    deltas = certificate.delta_lower(np.linspace(0, top - 0.01, 50))
+    assert np.all(np.diff(deltas) < 0)
+
+
+@pytest.mark.parametrize("alpha", [0.05, 0.001])
+def test_it_crosses_the_true_curve_no_more_often_than_alpha(alpha):
+    """Exact: 300 coins share one loss drawn from the law of 1-GDP."""
+    n = 300
+    loss = np.abs(special.ndtri((np.arange(4000) + 0.5) / 4000) + 0.5)
+    v = np.arange(n + 1)
+    law = stats.binom.pmf(v[:, None], n, special.expit(loss)).mean(axis=1)
+    truth = GaussianDP(mu=1.0)
+
+    def crosses(correct):
+        seen = Counts(canaries=n, guesses=n, correct=correct)
+        return CurveCertificate(counts=seen, alpha=alpha).refutes(truth)
+
+    least = bisect.bisect_left(range(n + 1), True, lo=n // 2, key=crosses)
+    assert not crosses(least - 1)
+    assert law[least:].sum() <= alpha
+    assert alpha < 0.05 or law[least:].sum() > 0.1 * alpha  # it is not idle either
+
+
+def test_a_leak_is_refuted_and_an_honest_mechanism_is_not():
+    right = {mu: round(1000 * math.erf(mu / 2 / 2**0.5) / 2 + 500) for mu in (1, 4)}
+    honest = Counts(canaries=1000, guesses=1000, correct=right[1])
+    leaking = Counts(canaries=1000, guesses=1000, correct=right[4])
+    claim = GaussianDP(mu=1.0)
+    assert not CurveCertificate(counts=honest, alpha=0.05).refutes(claim)
+    assert CurveCertificate(counts=leaking, alpha=0.05).refutes(claim)
+
+
+@pytest.mark.parametrize("correct", [0, 50, 57])
+def test_what_says_nothing_refutes_nothing(correct):
+    seen = Counts(canaries=100, guesses=100, correct=correct)
+    certificate = CurveCertificate(counts=seen, alpha=0.05)
+    assert not certificate.refutes(PureDP(epsilon=1.0))
+    assert not certificate.refutes(GaussianDP(mu=1.0))
+
+
+def test_a_chance_of_being_wrong_that_is_none_is_refused():
+    with pytest.raises(InvalidInputError, match=r"^alpha is the chance of being wrong"):
+        CurveCertificate(counts=Counts(canaries=1, guesses=1, correct=1), alpha=0.95)

@@ -1,14 +1,23 @@
-"""What a run may have shown: refused, by name, where it cannot have been so."""
+"""Readings: refused by name where they cannot have been; as JSON, there and back."""
 
-from itertools import permutations
+import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from dpaudit.bounds import Bets, Counts, Ranked, Rounds, Weighted
-from dpaudit.bounds.readings import Unequal, check_jump
+from dpaudit.bounds.readings import Reading, Unequal
 from dpaudit.errors import InvalidInputError
 
+SLOTS = {
+    "canaries": 5,
+    "weights": (2.0, 1.0),
+    "guesses": (2, 3),
+    "correct": (1, 3),
+    "committed": True,
+}
+PLAYED = Weighted(**SLOTS)
 GOOD = {
     Counts: {"canaries": 5, "guesses": 4, "correct": 3},
     Unequal: {
@@ -20,25 +29,100 @@ GOOD = {
         "committed": False,
     },
     Ranked: {"canaries": 5, "right": np.array([True, False])},
-    Weighted: {
-        "canaries": 5,
-        "weights": (2.0, 1.0),
-        "guesses": (2, 3),
-        "correct": (1, 3),
-        "committed": True,
+    Weighted: SLOTS,
+    Rounds: {
+        "canaries": 10,
+        "rounds": (PLAYED, PLAYED),
+        "weights": (1.0, 0.0),
+        "uniforms": (0.0, 1.0),
+        "jump": 10.0,
+        "noise": 0.5,
+        "noise_uniform": 0.0,
     },
     Bets: {"canaries": 2, "right": np.ones(2, bool), "stakes": np.array([0.0, 1.0])},
 }
-PLAYED = Weighted(**GOOD[Weighted])
-GOOD[Rounds] = {
-    "canaries": 10,
-    "rounds": (PLAYED, PLAYED),
-    "weights": (1.0, 0.0),
-    "uniforms": (0.0, 1.0),
-    "jump": 10.0,
-    "noise": 0.5,
-    "noise_uniform": 0.0,
-}
+READINGS = [kind(**given) for kind, given in GOOD.items()]
+READINGS += [replace(READINGS[0], adaptive=True), replace(PLAYED, adaptive=True)]
+
+
+@pytest.mark.parametrize("reading", READINGS, ids=lambda r: type(r).__name__)
+def test_a_reading_survives_the_journey(reading):
+    text = reading.to_json()
+    again = Reading.from_json(text)
+    assert type(again) is type(reading)
+    assert again.to_json() == text
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ("{", "not JSON"),
+        ("[]", "an object"),
+        ('{"format":"dpaudit.reading.1","canaries":1}', "^kind must be one of"),
+        (
+            '{"format":"dpaudit.reading.1","kind":"counts","canaries":1}',
+            "lacks the field",
+        ),
+        ({"format": "other"}, "an object"),
+        ({"kind": "tea"}, "kind must be one of counts, unequal"),
+        ({"extra": 1}, "has no field 'extra'"),
+        ({"correct": "4"}, "correct must be a whole number, got '4'"),
+        ({"correct": True}, "correct must be a whole number, got True"),
+        ({"correct": 6}, "expected correct <= guesses"),
+        ({"correct": 0.5}, "correct must be a whole number"),
+        ({"correct": None}, "correct must be a whole number, got None"),
+        ({"correct": 1e999}, "Infinity is no finite number"),
+    ],
+)
+def test_what_is_no_reading_is_refused(change, message):
+    good = json.loads(READINGS[0].to_json())
+    text = change if isinstance(change, str) else json.dumps(good | change)
+    with pytest.raises(InvalidInputError, match=message):
+        Reading.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("reading", "change", "message"),
+    [
+        (2, {"right": [1, 0]}, "^right must be a list of true and false only"),
+        (5, {"right": [True, 0]}, "^right must be a list of true and false only"),
+        (3, {"committed": 1}, "^committed must be true or false, got"),
+        (0, {"adaptive": 1}, "^adaptive must be true or false, got"),
+        (4, {"rounds": [5]}, "an object with"),
+        (0, {"kind": None}, "^kind must be one of counts, unequal"),
+    ],
+)
+def test_numbers_do_not_stand_for_yes_and_no(reading, change, message):
+    good = json.loads(READINGS[reading].to_json())
+    with pytest.raises(InvalidInputError, match=message):
+        Reading.from_json(json.dumps(good | change))
+
+
+def test_no_bets_and_whole_stakes_are_bets_all_the_same():
+    text = '{"format":"dpaudit.reading.1","kind":"bets","canaries":3'
+    none = Reading.from_json(text + ',"right":[],"stakes":[]}')
+    assert (none.right.dtype, none.stakes.dtype) == (bool, np.float64)
+    whole = Reading.from_json(text + ',"right":[true],"stakes":[1]}')
+    assert whole.stakes.dtype == np.float64
+
+
+@pytest.mark.parametrize("place", [0, 1, 3, 4])
+def test_which_game_it_was_must_be_said(place):
+    plain = json.loads(READINGS[place].to_json())
+    name = "committed" if plain["kind"] == "unequal" else "adaptive"
+    del (plain["rounds"][0] if plain["kind"] == "rounds" else plain)[name]
+    with pytest.raises(InvalidInputError, match=f"lacks the field '{name}'"):
+        Reading.from_json(json.dumps(plain))
+
+
+def test_a_round_is_read_as_nothing_but_a_round():
+    plain = json.loads(READINGS[4].to_json())
+    plain["rounds"] = [json.loads(READINGS[0].to_json())]
+    with pytest.raises(InvalidInputError, match="must be of kind weighted"):
+        Reading.from_json(json.dumps(plain))
+
+
+# What a run may have shown: refused, by name, where it cannot have been so.
 
 
 @pytest.mark.parametrize("kind", GOOD)
@@ -96,7 +180,10 @@ def test_what_cannot_have_been_is_refused(subtests):
         (Rounds, {"canaries": 9, "jump": None}, "more guesses than canaries=9"),
         (Rounds, {"uniforms": (0.5, 1.5)}, "uniforms must be in"),
         (Rounds, {"noise_uniform": -0.5}, "uniforms must be in"),
-        (Rounds, {"jump": 0.0}, "jump must be positive and at most 10"),
+        *(
+            (Rounds, {"jump": jump}, "jump must be positive and at most 10")
+            for jump in (0.0, -1.0, 10.1, np.nan)
+        ),
         (Rounds, {"noise": 0.6}, "noise is a share of the variance"),
         (Bets, {"canaries": 0}, "canaries must be a whole number >= 1"),
         (Bets, {"stakes": np.ones(1)}, "right and stakes must be two lists of one"),
@@ -130,30 +217,6 @@ def test_with_a_jump_a_round_is_for_its_own_canaries():
     assert Rounds(rounds=(four, five), **plan).jump is None
     with pytest.raises(InvalidInputError, match=r"^with a jump, round 1 of 2 is for 4"):
         Rounds(rounds=(four, five), jump=0.3, **plan)
-
-
-@pytest.mark.parametrize(("jump", "noise"), [(-1.0, 0.0), (10.1, 0.0), (np.nan, 0.0)])
-def test_a_jump_that_limits_nothing_is_refused(jump, noise):
-    with pytest.raises(InvalidInputError, match=r"^jump must be positive"):
-        check_jump(jump, noise)
-
-
-def test_guesses_are_ranked_by_how_far_they_are_from_even():
-    """The surest first; log-odds of 0 guess "in", as any of 0 or more do."""
-    log_odds = np.array([0.5, -3.0, 0.0, 2.0])
-    ranked = Ranked.of(log_odds, np.array([0, 0, 1, 1], np.uint8))
-    assert ranked.canaries == 4
-    assert ranked.right.tolist() == [True, True, False, True]
-
-
-def test_the_order_of_rows_gains_nothing_where_guesses_are_equally_sure(subtests):
-    """Rows may follow the coins: one right guess of 2.0 and two of three of 1.0."""
-    for order in list(permutations(range(4))):
-        with subtests.test(order=order):
-            log_odds = np.array([2.0, -1.0, 1.0, 1.0])[list(order)]
-            bits = np.array([1, 0, 0, 1], np.uint8)[list(order)]
-            right = Ranked.of(log_odds, bits).right
-            assert right.tolist() == [True, False, True, True]
 
 
 def test_the_score_is_the_weight_of_what_was_right():
