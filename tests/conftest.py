@@ -4,7 +4,7 @@ import os
 
 # An extra's tests are collected unless the run says that it is absent on purpose:
 # DPAUDIT_TEST_EXTRAS="" tests the core alone. A missing package is an error otherwise.
-_TALLIES = ("tallies_divided", "tallies_parquet", "tallies_ties")
+_TALLIES = ("tally", "tally_divided")
 _NEEDS = {
     "accounting": ["accounting"],
     "opacus": [
@@ -41,12 +41,12 @@ _NEEDS = {
     ],
     "sweep": [
         "engines/test_local.py",
-        "tables/test_tallies_divided.py",
+        "tables/test_tally_divided.py",
     ],
     "sign": [
         *(
             f"evidence/test_{name}.py"
-            for name in ("forgeries", "honest", "sealing", "signing", "tampering")
+            for name in ("forgeries", "sealing", "signing", "tampering")
         ),
         "evidence/evidence_trials.py",
         "cli/test_signed_evidence.py",

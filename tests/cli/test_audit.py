@@ -64,14 +64,6 @@ def test_guesses_and_p_value_are_those_done_by_hand(dpaudit, schema, table):
 
 
 @pytest.mark.usefixtures("table")
-def test_without_a_number_of_guesses_they_are_ranked(dpaudit, schema):
-    found = schema(
-        dpaudit("audit", "scores.csv", *CLAIM, "--json", code=1).stdout, "audit"
-    )
-    assert (found["bound"]["method"], found["guesses"]) == ("ranked", 300)
-
-
-@pytest.mark.usefixtures("table")
 def test_the_text_says_what_cannot_be_seen(dpaudit):
     said = dpaudit(
         "audit",
@@ -242,20 +234,6 @@ def test_with_design_and_key_coins_are_derived_by_id(dpaudit, schema, registered
     result = Result.from_json(Path("result.json").read_text())
     assert result.commitment == registration.commitment
     assert str(result) == found["text"]
-
-
-@pytest.mark.usefixtures("registered")
-def test_what_is_written_is_named(dpaudit):
-    said = dpaudit(
-        "audit",
-        "scores.npz",
-        "--design=design.json",
-        "--key=audit.key",
-        "--save=./result.json",
-        "--evidence=evidence.json",
-        code=1,
-    ).stdout.splitlines()
-    assert said[-2:] == ["Result: result.json", "Evidence: evidence.json"]
 
 
 def test_a_table_whose_bits_are_not_the_key_s_coins_is_void(dpaudit, registered):

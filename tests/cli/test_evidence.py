@@ -65,22 +65,6 @@ def test_changed_scores_fail_and_exit_with_1(dpaudit, audited):
 
 
 @pytest.mark.usefixtures("audited")
-def test_another_registration_fails(dpaudit):
-    dpaudit(
-        "register",
-        "--canaries=400",
-        "--epsilon=1",
-        "--delta=1e-5",
-        "--guesses=60",
-        "--key=other.key",
-        "--design=other.json",
-    )
-    options = ["--registration=other.json", "--json"]
-    done = dpaudit("verify", "evidence.json", *options, code=1)
-    assert findings(json.loads(done.stdout))["registration"] == "fails"
-
-
-@pytest.mark.usefixtures("audited")
 def test_redacted_evidence_holds_no_key_and_still_verifies(dpaudit):
     done = dpaudit("evidence", "evidence.json", "--redact", "--output=public.json")
     assert done.stdout == "Evidence: public.json, not signed, redacted\n"

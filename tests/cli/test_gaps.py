@@ -27,15 +27,6 @@ def rungs(*arguments):
     return {rung["name"]: rung for rung in found["rungs"]}, found
 
 
-def test_xor_as_typed():
-    done = run("xor")
-    assert done.exit_code == 0
-    lines = done.stdout.splitlines()
-    assert lines[0].split() == ["step", "takes", "leaves", "what", "is", "left"]
-    assert lines[3].split()[:3] == ["interference", "all", "0.000"]
-    assert lines[-1].startswith("The mechanism claims no privacy at all")
-
-
 @pytest.mark.nightly
 def test_count_as_typed():
     found, whole = rungs("count", "--n", "100")

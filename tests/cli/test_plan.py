@@ -66,22 +66,6 @@ def no_accountant(monkeypatch):
 
 
 @pytest.mark.nightly
-def test_as_typed_with_an_accountant(accountant):
-    done = run(*TRAINED, "--coordinates=200", "--per-coordinate=2")
-    assert done.exit_code == 0, done.stderr
-    assert accountant == [(2.0, 1e-5, 1.0, 1, "rdp")]
-    lines = done.stdout.splitlines()
-    assert lines[0].endswith(
-        "noise 2.15, claimed to be (epsilon = 2, delta = 1e-05)-DP."
-    )
-    assert lines[1].startswith("Put 2 canaries at each of 200 coordinates (400 in all)")
-    assert lines[2].startswith("What it would catch: noise ")
-    assert "at delta = 1e-05 (wrong with chance at most 0.05, whatever" in lines[3]
-    assert "the training's own epsilon is" in lines[4]
-    assert lines[-1].split()[0] == "2"
-
-
-@pytest.mark.nightly
 def test_json_holds_the_design_that_an_audit_is_opened_with(accountant):
     plan = found(*SMALL)
     design = Design.of_plain(plan["design"])

@@ -25,10 +25,19 @@ from dpaudit import (
     audit_classic,
     audit_scores,
 )
-from dpaudit.evidence import Evidence, evidence_of, score_files, tie_rng
+from dpaudit.evidence import (
+    Evidence,
+    Registration,
+    Verification,
+    VerificationCheck,
+    VerificationOutcome,
+    evidence_of,
+    score_files,
+    tie_rng,
+)
 from dpaudit.evidence.files import read_score_files
 from dpaudit.game import Referee
-from dpaudit.game.result import conclude
+from dpaudit.game.result import Result, conclude
 from dpaudit.game.rules import Rules
 from dpaudit.game.setting import Setting
 from dpaudit.game.transcript import Transcript
@@ -95,6 +104,34 @@ def _slots(
     stake = np.repeat(rules.weights, [r // turns - 1 for r in rules.guesses])
     stake = np.concatenate([stake, np.zeros(len(what) - len(stake))])
     return stake, np.where(stake > 0, what, 0)
+
+
+def check(found: Verification, name: str) -> VerificationCheck:
+    """Return what a verification says under a name."""
+    return next(each for each in found.checks if each.name == name)
+
+
+def said(found: Verification, finding: VerificationOutcome, words: str) -> bool:
+    return any(c.finding is finding and words in c.sentence for c in found.checks)
+
+
+def torn(
+    registration: Registration,
+    result: Result,
+    guesses: Transcript | None = None,
+    *,
+    key: Key | None = KEY,
+    redacted: bool = False,
+) -> Evidence:
+    """Put parts together, whether they belong together or not."""
+    return Evidence(
+        registration=registration,
+        key=key,
+        guesses=guesses,
+        result=result,
+        versions={},
+        redacted=redacted,
+    )
 
 
 @cache

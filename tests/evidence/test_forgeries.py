@@ -10,11 +10,13 @@ from evidence_mutants import contents
 from evidence_samples import (
     KEY,
     KINDS,
+    check,
     design_of,
     of_classic,
     of_game,
     of_training,
     played,
+    torn,
 )
 from evidence_trials import unsigned_trial
 
@@ -31,23 +33,18 @@ from dpaudit.bounds.methods import test_claim as verdict_on
 from dpaudit.bounds.readings import Counts, Weighted
 from dpaudit.errors import VoidAuditError
 from dpaudit.evidence import (
-    Evidence,
+    VerificationOutcome as Outcome,
+)
+from dpaudit.evidence import (
     evidence_of,
     register,
     seal,
     verify,
 )
-from dpaudit.evidence import (
-    VerificationOutcome as Outcome,
-)
 from dpaudit.game.design import Commitment
 from dpaudit.game.result import judge
 
 RULES = OneRun(guesses=30)
-
-
-def check(found, name):
-    return next(each for each in found.checks if each.name == name)
 
 
 def names(found):
@@ -129,13 +126,7 @@ def test_a_training_is_never_many_runs():
     )
     training = replace(result.training, transcript=transcript)
     many = replace(audit, training=training)
-    evidence = Evidence(
-        registration=register(design, KEY),
-        key=KEY,
-        guesses=transcript,
-        result=many,
-        versions={},
-    )
+    evidence = torn(register(design, KEY), many, transcript)
     found = verify(seal(evidence))
     assert "a training is one run" in check(found, "bound").sentence
     with pytest.raises(VoidAuditError, match="one run"):
@@ -158,14 +149,7 @@ def test_classes_that_were_chosen_afterwards_are_refused():
     def found(weights, guesses):
         reading = replace(honest, weights=weights, guesses=guesses)
         result = replace(judged, reading=reading)
-        evidence = Evidence(
-            registration=registration,
-            key=None,
-            guesses=None,
-            result=result,
-            versions={},
-            redacted=True,
-        )
+        evidence = torn(registration, result, key=None, redacted=True)
         return verify(seal(evidence), accept_unchecked_counts=True)
 
     assert found((1.0, 2.0), (20, 20)).sound
@@ -191,13 +175,7 @@ def test_a_number_that_is_quick_to_write_is_not_counted_to(rules):
     )
     transcript = replace(played(design_of(RULES)), design=design)
     for guesses in (None, transcript):
-        evidence = Evidence(
-            registration=registration,
-            key=KEY,
-            guesses=guesses,
-            result=result,
-            versions={},
-        )
+        evidence = torn(registration, result, guesses)
         found = verify(seal(evidence))
         assert not found.sound
         bound = check(found, "bound")

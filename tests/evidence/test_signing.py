@@ -1,6 +1,7 @@
 """Signatures: by the DSSE standard, over these bytes, by this key."""
 
 import base64
+import codecs
 import json
 import stat
 import subprocess
@@ -18,14 +19,14 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_public_key,
 )
 from evidence_mutants import contents
-from evidence_samples import KEY, KINDS, of_game
+from evidence_samples import KEY, KINDS, check, of_game
 from securesystemslib import dsse
 from securesystemslib.signer import SSlibKey
 
 from dpaudit import OneRun, Ranking
 from dpaudit.errors import InvalidInputError
+from dpaudit.evidence import Registration, open_envelope, seal, verify
 from dpaudit.evidence import VerificationOutcome as Outcome
-from dpaudit.evidence import open_envelope, seal, verify
 from dpaudit.evidence.signing import PublicKey, SigningKey, generate_signing_key
 
 SIGNER, STRANGER = generate_signing_key(), generate_signing_key()
@@ -34,7 +35,7 @@ SIGNED = seal(EVIDENCE, SIGNER)
 
 
 def signature(found):
-    return next(check for check in found.checks if check.name == "signature")
+    return check(found, "signature")
 
 
 def with_signature(text, **fields):
@@ -208,3 +209,31 @@ def test_without_the_extra_the_error_names_it():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert "pip install '.[sign]'" in done.stdout
+
+
+def test_the_mark_that_some_editors_put_before_a_text_does_not_matter():
+    for marked in (codecs.BOM_UTF8 + SIGNED.encode(), "\ufeff" + SIGNED):
+        assert verify(marked, public_key=SIGNER.public_key).sound
+    registered = "\ufeff" + EVIDENCE.registration.to_json()
+    assert Registration.from_json(registered) == EVIDENCE.registration
+
+
+class Odd:
+    """A public key on which everything fails."""
+
+    key_id = "odd"
+
+    def __init__(self, error):
+        self.error = error
+
+    def holds(self, signature, payload):
+        raise self.error
+
+
+def test_too_little_memory_is_not_held_against_the_auditor():
+    found = verify(SIGNED, public_key=Odd(MemoryError()))
+    assert signature(found).finding is Outcome.NOT_CHECKED
+    assert "too little memory" in str(found)
+    found = verify(SIGNED, public_key=Odd(ZeroDivisionError("no")))
+    assert signature(found).finding is Outcome.FAILS
+    assert "ZeroDivisionError: no" in str(found)

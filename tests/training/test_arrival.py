@@ -24,7 +24,7 @@ CLAIM = ApproxDP(epsilon=3.0, delta=1e-5)
 N, STEPS, NOISE = 500, 40, 1.5
 
 
-def audited(step, *, seed=0, real_sums=True, canaries=N, claim=CLAIM):
+def audited(step, *, seed=0, real_sums=True, canaries=N, claim=CLAIM, steps=STEPS):
     """The result of a loop in which a step goes as it is told."""
     rules = OneRun(guesses=canaries // 5)
     design = Design(canaries=canaries, rules=rules, claim=claim)
@@ -37,7 +37,7 @@ def audited(step, *, seed=0, real_sums=True, canaries=N, claim=CLAIM):
         real_sums=real_sums,
         unchecked=("sampling", "gradients", "clipping"),
     )
-    for _ in range(STEPS):
+    for _ in range(steps):
         real = 0.3 * rng.normal(size=canaries) + 0.1
         noise = NOISE * rng.normal(size=canaries)
         noisy, known = step(audit.contributions(), real, noise)
@@ -63,6 +63,7 @@ def test_an_honest_loop_is_not_void(real_sums):
         assert signal.error < 0.08
         assert abs(signal.slope - 1) < 5 * signal.error
         assert result.verdict == "no violation detected"
+        assert "canaries arrived: slope" in str(result)
 
 
 def test_the_error_is_that_of_slopes_from_run_to_run():
@@ -251,3 +252,32 @@ def test_a_state_that_holds_something_else_is_refused(sealed):
 def test_what_tells_the_coins_cannot_be_pickled():
     with pytest.raises(VoidAuditError):
         Arrivals(4, KEY).__reduce__()
+
+
+# Loops that lose their canaries, which an audit must not call fine.
+
+
+# What a step shows, and what it says that real records put there.
+FAULTS = {
+    "never arrived": lambda j, real, noise: (real + noise, real),
+    "negated": lambda j, real, noise: (real - j + noise, real),
+    "scaled by 100": lambda j, real, noise: (real + 100 * j + noise, real),
+    "scaled by 0.01": lambda j, real, noise: (real + 0.01 * (j + noise), real),
+    "halved": lambda j, real, noise: (real + 0.5 * j + noise, real),
+    "the real part holds them": lambda j, real, noise: (real + j + noise, real + j),
+    "another model": lambda j, real, noise: (noise, real),
+    "no noise and no canary": lambda j, real, noise: (0 * noise, 0 * real),
+}
+
+
+@pytest.mark.parametrize("fault", list(FAULTS))
+def test_a_loop_that_loses_its_canaries_is_not_reassured(fault):
+    """Errors are about 0.035: each fault lies 14 or more from a slope of 1."""
+    text = str(audited(FAULTS[fault]))
+    assert text.startswith("Invalid run: ")
+    assert "Nothing is said about the claim." in text
+
+
+def test_a_loop_of_no_steps_is_void():
+    with pytest.raises(VoidAuditError, match="no training step has run"):
+        audited(FAULTS["halved"], steps=0)

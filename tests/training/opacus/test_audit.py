@@ -650,15 +650,6 @@ def test_a_state_of_another_rank_is_refused(tmp_path):
         audit.resume(tmp_path / "state.npz")
 
 
-def test_a_refused_audit_leaves_nothing_behind():
-    run = private_run()
-    before = run.optimizer.add_noise
-    with pytest.raises(InvalidInputError, match="for the clipping to cut"):
-        attach(run, canary=Canary(norm=4.0))
-    assert not run.optimizer.original_optimizer._optimizer_step_pre_hooks
-    assert run.optimizer.add_noise == before
-
-
 def test_a_history_that_is_no_claim_costs_the_claim_only():
     run = private_run()
     audit = attach(run)
@@ -695,8 +686,9 @@ def test_a_small_canary_is_small():
     np.testing.assert_allclose(found, 0.25 * inside, atol=1e-6)
 
 
-def test_what_cannot_be_audited_is_refused():
+def test_what_cannot_be_audited_is_refused_and_leaves_nothing_behind():
     run = private_run()
+    before = run.optimizer.add_noise
     with pytest.raises(InvalidInputError, match="there are only 1404"):
         attach(run, canaries=1405)
     with pytest.raises(InvalidInputError, match="for the clipping to cut"):
@@ -720,6 +712,8 @@ def test_what_cannot_be_audited_is_refused():
         attach(private_run(mode="ghost", canaries=CANARIES))
     with pytest.raises(InvalidInputError, match="given canaries=10, but the design"):
         attach(private_run(canaries=10))
+    assert not run.optimizer.original_optimizer._optimizer_step_pre_hooks
+    assert run.optimizer.add_noise == before
 
 
 @pytest.mark.parametrize("believed", [None, Poisson(rate=0.1)])
@@ -811,6 +805,7 @@ def test_noise_that_a_known_seed_repeats_is_noticed():
         ({"delta": 1.5}, "delta must be in"),
         ({"coordinates": 10**6}, "coordinates must be at most"),
         ({"epochs": 0}, "epochs must be a whole number >= 1"),
+        ({"epochs": None}, "epochs=..., or steps=..., and not both"),
         ({"steps": 10}, "epochs=..., or steps=..., and not both"),
         ({"step": 3}, "step must be a function of a batch, got step=3"),
         ({"key": bytes(32)}, "key must be a Key, got key of type bytes"),

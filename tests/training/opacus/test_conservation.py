@@ -231,20 +231,6 @@ def test_a_norm_that_only_the_optimizer_was_told_of_is_a_fault_in_ghost_clipping
     assert not audited(train_both, both).faults
 
 
-def test_a_norm_that_was_changed_in_the_optimizer_only_is_a_fault():
-    def train(run, step, loader):
-        for batch in loader:
-            step(batch)
-            run.optimizer.max_grad_norm = 0.7
-
-    (fault,) = audited(train, private_run(mode="ghost")).faults
-    assert fault.stage is Stage.CLIPPING
-    assert (
-        "a clipping norm of 0.7 at step 2, and records are clipped to 1"
-        in fault_parts(fault)[0]
-    )
-
-
 def test_counts_outlive_a_checkpoint(tmp_path):
     run = private_run()
     audit, step = attach(run, model=run.model, **UNPROBED), step_of(run)
@@ -259,15 +245,6 @@ def test_counts_outlive_a_checkpoint(tmp_path):
         step(batch)
     step(batches[0])
     assert said(again.finish()) == [(Stage.SAMPLING, REUSED, "1 of 21 steps")]
-
-
-def test_a_loader_is_left_as_it_was():
-    run = private_run()
-    before = dict(vars(run.loader))
-    audit = attach(run)
-    assert run.loader.batch_sampler is not before["batch_sampler"]
-    audit.detach()
-    assert vars(run.loader) == before
 
 
 # What is not checked

@@ -171,11 +171,14 @@ def test_an_opening_that_fails_leaves_nothing_and_can_be_repeated(stage, never_a
 
 
 @pytest.mark.parametrize("canaries", [0, CANARIES])
-def test_an_audit_that_was_given_up_leaves_the_optimizer_bare(canaries):
+def test_an_audit_that_was_given_up_leaves_optimizer_and_loader_bare(canaries):
     run = private_run(canaries=canaries)
-    own = dict(vars(run.optimizer))
-    attach(run).detach()
+    own, loader = dict(vars(run.optimizer)), dict(vars(run.loader))
+    audit = attach(run)
+    assert run.loader.batch_sampler is not loader["batch_sampler"]
+    audit.detach()
     assert vars(run.optimizer) == own
+    assert vars(run.loader) == loader
 
 
 class OwnSGD(torch.optim.SGD):

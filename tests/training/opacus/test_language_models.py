@@ -14,8 +14,7 @@ from language_runs import (
     step_of,
     with_lora,
 )
-from opacus.utils.batch_memory_manager import BatchMemoryManager
-from private_runs import UNPROBED, attach
+from private_runs import attach
 
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.findings import Stage, Status
@@ -114,32 +113,6 @@ def test_records_that_share_a_row_are_refused(mode):
     with pytest.raises(InvalidInputError, match="clipped as if they were one record"):
         audit.probe(step_of(run))
     audit.detach()
-
-
-@MODES
-def test_virtual_batches_change_nothing(mode):
-    found = []
-    for most in (None, 8):
-        run = private_language_model(mode=mode)
-        audit, step = attach(run, model=run.model, **UNPROBED), step_of(run)
-        torch.manual_seed(3)
-        for _ in range(2):
-            if most is None:
-                for batch in run.loader:
-                    step(batch)
-                continue
-            with BatchMemoryManager(
-                data_loader=run.loader,
-                optimizer=run.optimizer,
-                max_physical_batch_size=most,
-            ) as parts:
-                for batch in parts:
-                    step(batch)
-        found.append(audit.finish())
-    whole, virtual = found
-    assert whole.training.steps == virtual.training.steps == 20
-    assert whole.transcript == virtual.transcript
-    assert whole.verdict == virtual.verdict == "no violation detected"
 
 
 def test_adapters_embeddings_and_heads_each_have_their_share():

@@ -200,6 +200,13 @@ def keeps_noisy_norm():
     )
 
 
+def unset_buffer():
+    """A buffer that holds no number, and stays."""
+    module = net()
+    module.register_buffer("unset", torch.tensor([float("nan"), 1.0]))
+    return private(module)
+
+
 HONEST = {
     "hooks, dropout": lambda: private(net(drop=0.3)),
     "functorch, dropout": lambda: private(net(drop=0.3), mode="functorch"),
@@ -218,6 +225,7 @@ HONEST = {
     "not wrapped": unwrapped,
     "strings, arrays, a mapping": lambda: private(loss=named, batch=of_texts()),
     "a noisy norm kept": keeps_noisy_norm,
+    "no number kept": unset_buffer,
 }
 
 
@@ -229,6 +237,7 @@ def test_an_honest_step_has_no_fault(name):
     assert 0.9 < found.change <= 1 + found.tolerance
     assert found.coupling == 0
     assert {look.stage for look in found.checks} == {Stage.GRADIENTS, Stage.CLIPPING}
+    assert name != "no number kept" or found.beside == ()
 
 
 def clips(factors, **options):
@@ -302,6 +311,54 @@ def by_hand():
     return private(module, after=after)
 
 
+def moves_bias():
+    """Move a bias by way of its data, whose gradients sum to 0; torch counts it not."""
+    program = private()
+    bias = program.optimizer.params[-1]
+
+    def step(given):
+        program.optimizer.zero_grad()
+        plain(program.model, given, program.criterion).backward()
+        bias.data.add_(bias.grad, alpha=-0.1)
+        program.optimizer.step()
+
+    program.step = step
+    return program
+
+
+def clips_batch():
+    """Clip the batch to the norm, as if it were one record."""
+    program = private()
+
+    def own():
+        params = program.optimizer.params
+        for p in params:
+            p.summed_grad = p.grad_sample.sum(dim=0)
+            p.grad_sample._processed = True
+        sums = [p.summed_grad for p in params]
+        factor = (1 / nn.utils.get_total_norm(sums)).clamp(max=1.0)
+        for each in sums:
+            each.mul_(factor)
+
+    program.optimizer.clip_and_accumulate = own
+    return program
+
+
+def in_halves():
+    program = private()
+    clip = program.optimizer.clip_and_accumulate
+
+    def own():
+        for p in program.optimizer.params:
+            p.grad_sample = p.grad_sample.half()
+        clip()
+        for p in program.optimizer.params:
+            p.summed_grad = p.summed_grad.float()
+
+    program.optimizer.clip_and_accumulate = own
+    return program
+
+
 def second_optimizer():
     head = nn.Linear(WIDE, CLASSES)
     other = torch.optim.Adam(head.parameters())
@@ -346,6 +403,8 @@ FAULTY = {
         Stage.CLIPPING,
         "one factor for all records",
     ),
+    "the batch as one": (clips_batch, Stage.CLIPPING, "the batch is clipped"),
+    "norms in half precision": (in_halves, Stage.CLIPPING, "half precision"),
     "twice the norm, ghost": (twice_the_norm, Stage.CLIPPING, "clipping to 2 C"),
     "tied, ghost": (
         lambda: private(Tied(own=True), batch=texts(), mode="ghost"),
@@ -399,6 +458,11 @@ FAULTY = {
         Stage.SIDE_PATHS,
         "changed beside the private optimizer",
     ),
+    "a bias, by its gradients": (
+        moves_bias,
+        Stage.SIDE_PATHS,
+        "changed beside the private optimizer",
+    ),
     "a second optimizer": (second_optimizer, Stage.SIDE_PATHS, "a second optimizer"),
 }
 
@@ -406,7 +470,11 @@ FAULTY = {
 @pytest.mark.parametrize("name", FAULTY)
 def test_a_fault_is_found_on_its_road_with_its_cause(name):
     build, stage, cause = FAULTY[name]
-    found = build().probe()
+    program = build()
+    params = program.optimizer.params
+    before = [p.detach().clone() for p in params]
+    found = program.probe()
+    assert all(map(torch.equal, params, before))
     causes = {fault.stage: fault_parts(fault)[3] for fault in found.faults}
     assert cause in causes[stage]
     assert "Fault found" in str(found)

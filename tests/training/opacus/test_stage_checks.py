@@ -398,14 +398,6 @@ def test_the_shortest_way_plans_publishes_probes_and_judges(mode):
     assert how(result)[Stage.CLIPPING] is Status.INSPECTED
 
 
-def test_the_shortest_way_asks_for_one_length():
-    run = private_run()
-    given = run.engine, run.model, run.optimizer, run.loader
-    for length in ({}, {"epochs": 1, "steps": 3}):
-        with pytest.raises(InvalidInputError, match=r"epochs=.*steps="):
-            audit_opacus(*given, delta=1e-5, **length)
-
-
 def test_an_engine_is_an_accountant_and_nothing_else_is():
     run = private_run()
     attach(run, accountant=run.engine).detach()
