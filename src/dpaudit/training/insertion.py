@@ -36,16 +36,21 @@ def checks_of_sums(
     yield not_checked(Stage.SIDE_PATHS, "sums.nothing_else")
 
 
-def checks_of_records(*, norm: float, least: float | None = None) -> Iterator[Finding]:
+def checks_of_records(
+    *, norm: float | None, least: float | None = None
+) -> Iterator[Finding]:
     """Return how stages are checked where canaries are records.
 
     Args:
-        norm: Of a canary before clipping, over the clipping norm.
+        norm: Of a canary before clipping, over the clipping norm; None if it is not
+            known.
         least: Of the smallest, if they differ.
     """
     yield canary_tested(Stage.SAMPLING, "records.pass")
     yield canary_tested(Stage.AGGREGATION, "records.pass")
-    if norm > 1:
+    if norm is None:
+        yield not_checked(Stage.CLIPPING, "records.norm_unknown")
+    elif norm > 1:
         least = norm if least is None else least
         yield canary_tested(
             Stage.CLIPPING, "records.pass_clipping", norm=norm, least=least

@@ -15,6 +15,7 @@ from jax_privacy.experimental.execution_plan import BandMFExecutionPlanConfig
 
 from dpaudit import ApproxDP, Coins, Design, Key, OneRun
 from dpaudit.errors import InvalidInputError, VoidAuditError
+from dpaudit.game.findings import Stage, Status
 from dpaudit.game.setting import CanaryInsertion, InsertionPoint, Setting
 from dpaudit.game.text.findings import sentence
 from dpaudit.game.verdict import Verdict
@@ -205,8 +206,15 @@ def _accounted():
 PARAMS = {"w": jnp.zeros((30, 20)), "b": jnp.zeros(20), "s": jnp.asarray(0.0)}
 
 
-def attach(key=KEY, insertion=Sums(), divide=1.0, params=PARAMS):  # noqa: B008
-    grad_fn = clipped_grad(loss, l2_clip_norm=2.0, batch_argnums=(1, 2))
+def attach(
+    key=KEY,
+    insertion=Sums(),  # noqa: B008
+    divide=1.0,
+    params=PARAMS,
+    clip=2.0,
+    **clipping,
+):
+    grad_fn = clipped_grad(loss, l2_clip_norm=clip, batch_argnums=(1, 2), **clipping)
     audit = JaxAudit(
         params,
         grad_fn,
@@ -297,6 +305,35 @@ def test_canaries_that_are_records_leave_the_privatizer_alone():
     assert jax.tree.all(
         jax.tree.map(lambda a, b: bool((a == b).all()), noisy, expected)
     )
+
+
+@pytest.mark.parametrize(
+    ("clipping", "said"),
+    [
+        ({"clip": 5.0}, "none is above the norm"),
+        ({"clip": 5.0, "normalize_by": 20.0}, "none is above the norm"),
+        ({"clip": 2.5}, "at 2 times the clipping norm"),
+        ({"clip": 2.5, "rescale_to_unit_norm": True}, "at 2 times the clipping norm"),
+        (
+            {"clip": 2.5, "pre_clipping_transform": lambda grads: grads},
+            "the clipping norm could not be read",
+        ),
+    ],
+)
+def test_clipping_is_tested_only_by_records_above_its_norm(clipping, said):
+    audit, plain = attach(insertion=Records(norm=5.0), **clipping)
+    run(audit, audit.wrap(plain), steps=2)
+    checks = audit.finish().training.coverage.checks
+    (check,) = (each for each in checks if each.stage is Stage.CLIPPING)
+    assert said in " ".join(map(sentence, check.findings))
+    tested = said.startswith("at 2 times")
+    assert check.status is (Status.TESTED if tested else Status.NOT_CHECKED)
+
+
+@pytest.mark.parametrize(("clip", "smaller"), [(5.0, False), (5.5, True)])
+def test_power_is_not_foretold_of_records_below_the_clipping_norm(clip, smaller):
+    audit, _ = attach(insertion=Records(norm=5.0), clip=clip)
+    assert (audit._unmodelled() is not None) is smaller
 
 
 def test_the_same_key_and_seeds_give_the_same_result():

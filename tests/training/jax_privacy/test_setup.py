@@ -1,5 +1,8 @@
 """What is read from JAX Privacy's objects, and what is refused."""
 
+import dataclasses
+from functools import wraps
+
 import jax
 import numpy as np
 import pytest
@@ -17,7 +20,12 @@ from jax_privacy.experimental import accounting
 
 from dpaudit.errors import InvalidInputError
 from dpaudit.training.jax_privacy import Records
-from dpaudit.training.jax_privacy.setup import history_of, norm_in_sum, sampling_of
+from dpaudit.training.jax_privacy.setup import (
+    clipping_norm,
+    history_of,
+    norm_in_sum,
+    sampling_of,
+)
 
 jax.config.update("jax_disable_most_optimizations", True)  # compiles sooner
 pytestmark = pytest.mark.filterwarnings(
@@ -76,8 +84,24 @@ def test_the_norm_of_a_clipped_record_is_as_clipping_makes_it(options, norm):
     grad_fn = clipped_grad(lambda w, x: w @ x[0], **options)
     huge = np.full((1, 4), 1e3, np.float32)
     assert norm_in_sum(grad_fn) == norm
+    assert clipping_norm(grad_fn) == 3.0
     clipped = jax.jit(grad_fn)(np.zeros(4, np.float32), huge)
     assert float(np.linalg.norm(clipped)) == pytest.approx(norm, rel=1e-6)
+
+
+@pytest.mark.parametrize("enclosed", ["l2_clip_norm", "pre_clipping_transform"])
+def test_a_clipping_norm_that_cannot_be_read_is_not_guessed(enclosed):
+    """Neither of a function of one's own, nor of gradients that are changed before."""
+    l2_clip_norm, pre_clipping_transform = 3.0, lambda grads: grads
+    grad_fn = clipped_grad(
+        lambda w, x: w @ x[0],
+        l2_clip_norm=l2_clip_norm,
+        pre_clipping_transform=pre_clipping_transform,
+    )
+    if enclosed == "l2_clip_norm":
+        own = wraps(grad_fn.fun)(lambda w, x: l2_clip_norm * (w + x.sum(0)))
+        grad_fn = dataclasses.replace(grad_fn, fun=own)
+    assert clipping_norm(grad_fn) is None
 
 
 def test_gradients_without_a_known_bound_are_refused():

@@ -155,6 +155,8 @@ SENTENCES: Final[Mapping[str, Template]] = {
     "records.pass_clipping": _pass_clipping,
     "records.none_above": "none is above the norm, so that nothing shows whether "
     "{record}s are cut",
+    "records.norm_unknown": "the clipping norm could not be read, so that it is not "
+    "known whether any canary is above it",
     "canaries": "tested with canaries",
     "canaries.detect": lambda v: detects(v.factor),
     "canaries.hardly": "it would hardly have caught a fault of the noise: not even "

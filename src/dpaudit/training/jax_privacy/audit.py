@@ -36,7 +36,7 @@ from dpaudit.errors import InvalidInputError, VoidAuditError
 from dpaudit.game.coins import Key
 from dpaudit.game.configuration import StepsAlike
 from dpaudit.game.design import Design
-from dpaudit.game.findings import Finding
+from dpaudit.game.findings import Finding, noted
 from dpaudit.game.result import Result
 from dpaudit.game.setting import Setting
 from dpaudit.privacy.guarantees import Guarantee
@@ -58,6 +58,7 @@ from dpaudit.training.jax_privacy.setup import (
     Records,
     Sums,
     check_privatizer,
+    clipping_norm,
     history_of,
     insertion_setting,
     noise_of,
@@ -139,6 +140,7 @@ class JaxAudit:
         """
         self._history = None if event is None else history_of(event)
         self._norm = norm_in_sum(clipped_grad)
+        self._clip = clipping_norm(clipped_grad)
         rate, cycles = sampling_of(batch_selection)
         participation = cycles if participation is None else participation
         if cycles and participation and participation.every < cycles.every:
@@ -357,8 +359,19 @@ class JaxAudit:
             claim = accountant_curve(self._history)
             found += self._of_accounting(self._history)
         return self._audit.finish(
-            claim=claim, findings=found, accounted_noise=self._accounted_noise()
+            claim=claim,
+            findings=found,
+            accounted_noise=self._accounted_noise(),
+            unmodelled=self._unmodelled(),
         )
+
+    def _unmodelled(self) -> Finding | None:
+        """Return why canaries may be other than a clipping norm each."""
+        if isinstance(self._insertion, Sums):
+            return None
+        clip = self._clip
+        whole = clip is not None and self._insertion.norm >= clip
+        return None if whole else noted("forecast.smaller")
 
     def _accounted_noise(self) -> NDArray[np.float64] | None:
         """Return the multiplier of each step by the event, if steps are its own."""
@@ -428,4 +441,5 @@ class JaxAudit:
             sampled=self._sampled,
         )
         if isinstance(self._insertion, Records):
-            yield from checks_of_records(norm=self._insertion.norm)
+            clip = self._clip
+            yield from checks_of_records(norm=clip and self._insertion.norm / clip)

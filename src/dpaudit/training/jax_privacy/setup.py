@@ -10,7 +10,8 @@ Canaries are added to sums, or are records among the others.
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import Final, TypeAlias, final
+from types import FunctionType
+from typing import Any, Final, TypeAlias, TypeGuard, final
 
 import numpy as np
 import optax
@@ -38,6 +39,7 @@ __all__ = [
     "Records",
     "Sums",
     "check_privatizer",
+    "clipping_norm",
     "history_of",
     "noise_of",
     "norm_in_sum",
@@ -97,8 +99,9 @@ class Records:
     """Canaries are records: sampled, clipped and summed as all others are.
 
     Attributes:
-        norm: Norm of a canary's gradient before clipping: ``l2_clip_norm`` or more. A
-            larger one also shows whether large gradients are clipped.
+        norm: Norm of a canary's gradient before clipping, in the same unit as
+            ``l2_clip_norm``: that norm or more. A larger one also shows whether large
+            gradients are clipped.
     """
 
     norm: float
@@ -146,6 +149,46 @@ def norm_in_sum(clipped_grad: BoundedSensitivityCallable) -> float:
             "there is no guarantee to audit"
         )
     return norm
+
+
+def clipping_norm(clipped_grad: BoundedSensitivityCallable) -> float | None:
+    """Return the norm that gradients are clipped to; None if it is not known.
+
+    The sensitivity is a quotient that does not tell it. JAX Privacy's own functions
+    enclose it; others, and gradients that are transformed before they are clipped, are
+    not followed.
+
+    Example:
+        >>> from jax_privacy import clipped_grad
+        >>> clipping_norm(clipped_grad(abs, l2_clip_norm=3.0, normalize_by=10.0))
+        3.0
+    """
+    names = _enclosed_by_clipping(clipped_grad.fun)
+    transform = names.get("pre_clipping_transform")
+    norm = names.get("l2_clip_norm")
+    if _is_of_clipping(transform) and isinstance(norm, float | int):
+        return float(norm)
+    return None
+
+
+def _enclosed_by_clipping(function: object) -> dict[str, object]:
+    """Return what functions of JAX Privacy's clipping enclose, from outside inwards."""
+    found: dict[str, object] = {}
+    if _is_of_clipping(function):
+        found = _enclosed(function)
+        for inner in tuple(found.values()):
+            found = _enclosed_by_clipping(inner) | found
+    return found
+
+
+def _enclosed(function: FunctionType) -> dict[str, object]:
+    cells = (cell.cell_contents for cell in function.__closure__ or ())
+    return dict(zip(function.__code__.co_freevars, cells, strict=True))
+
+
+def _is_of_clipping(value: object) -> TypeGuard[FunctionType]:
+    file = BoundedSensitivityCallable.__call__.__code__.co_filename
+    return isinstance(value, FunctionType) and value.__code__.co_filename == file
 
 
 def sampling_of(
@@ -220,19 +263,12 @@ def check_privatizer(
         InvalidInputError: The noise is correlated and no strategy was passed, or not
             by the one that was passed.
     """
-    told = dict(
-        zip(
-            privatizer.update.__code__.co_freevars,
-            privatizer.update.__closure__ or (),
-            strict=True,
-        )
-        if hasattr(privatizer.update, "__code__")
-        else ()
-    )
-    if "noising_matrix" not in told:
+    update = privatizer.update
+    enclosed = _enclosed(update) if isinstance(update, FunctionType) else {}
+    if "noising_matrix" not in enclosed:
         return
     steps = (strategy and strategy.steps) or _FIRST_STEPS
-    noising = told["noising_matrix"].cell_contents
+    noising: Any = enclosed["noising_matrix"]
     streamed = isinstance(noising, StreamingMatrix)
     # A column that is scaled at the end differs from the others only there.
     rows = np.asarray(noising.materialize(steps) if streamed else noising, np.float64)
