@@ -7,15 +7,15 @@ import typer
 
 from dpaudit import _canonical, _validate
 from dpaudit.cli import _library as lib
-from dpaudit.cli._shared import Observer, read_text
-from dpaudit.errors import DpAuditError, InvalidInputError, VoidAuditError
+from dpaudit.cli._shared import Observer, naming_file, read_text
+from dpaudit.errors import InvalidInputError, VoidAuditError
 
 __all__ = [
     "IdOption",
     "IncludedOption",
+    "KeyOption",
     "ScoreOption",
     "SkipIdsOption",
-    "column_names",
     "design_from_options",
     "read_key",
     "read_registration",
@@ -41,6 +41,10 @@ ScoreOption: TypeAlias = Annotated[
     typer.Option("--score", help="Column of scores, if not score.", metavar="<column>"),
 ]
 
+KeyOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--key", help="The key that the design was registered with."),
+]
 SkipIdsOption: TypeAlias = Annotated[
     bool,
     typer.Option(
@@ -87,14 +91,12 @@ def design_from_options(
 def read_registration(path: Path) -> "lib.Registration":
     """Return what was registered; a bare design was registered without a key."""
     text = read_text(path)
-    try:
+    with naming_file(path):
         plain = _canonical.parsed(text)
         form = plain.get("format", "") if isinstance(plain, dict) else ""
         if str(form).startswith("dpaudit.design."):
             return lib.Registration(design=lib.read_design(plain), commitment=None)
         return lib.Registration.of_plain(plain)
-    except DpAuditError as error:
-        raise InvalidInputError(f"{path}: {error}") from error
 
 
 def read_key(path: Path, registered: "lib.Registration") -> "lib.Key":
@@ -125,10 +127,3 @@ def registered_design(
             "it with --key"
         )
     return registered.design, None
-
-
-def column_names(
-    id_column: str | None, included_column: str | None, score_column: str | None
-) -> "lib.ColumnNames":
-    """Return what options call the columns."""
-    return lib.ColumnNames(id=id_column, included=included_column, score=score_column)

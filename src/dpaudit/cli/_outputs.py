@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import Annotated, Any, NoReturn, TypeAlias, final, get_type_hints
+from typing import Annotated, NoReturn, TypeAlias, final, get_type_hints
 
 import typer
 from typer.models import ArgumentInfo, OptionInfo
@@ -32,6 +32,7 @@ __all__ = [
     "check_files",
     "check_writable",
     "end_audit",
+    "verdict_json",
 ]
 
 
@@ -132,7 +133,7 @@ def _files_of(
                 yield File(path=path, option=_option(name, marks), output=output)
 
 
-def _option(name: str, marks: Iterable[Any]) -> str:
+def _option(name: str, marks: Iterable[object]) -> str:
     """Return what a parameter is called on the command line."""
     for mark in marks:
         if isinstance(mark, ArgumentInfo):
@@ -255,15 +256,7 @@ def _as_json(result: "lib.Result", notes: list[str]) -> str:
     return _canonical.text(
         {
             "format": _FORMAT,
-            "verdict": str(result.verdict),
-            "reason": result.reason,
-            "sanity_checks": lib.described(
-                result.sanity_checks, result.design.setting.unit
-            ),
-            "epsilon_lower": result.bound.epsilon_lower,
-            "refuted": result.verdict is lib.Verdict.CLAIM_REFUTED,
-            "claim_test": lib.encode(result.claim_test),
-            "bound": lib.encode(result.bound),
+            **verdict_json(result, notes, unit=result.design.setting.unit),
             "ceiling": result.ceiling,
             "canaries": result.design.canaries,
             "guesses": made,
@@ -271,7 +264,31 @@ def _as_json(result: "lib.Result", notes: list[str]) -> str:
             "commitment": result.commitment and result.commitment.sha256,
             "threat_model": str(result.design.threat_model),
             "not_exercised": list(lib.not_exercised(result)),
-            "notes": notes,
-            "text": str(result),
         }
     )
+
+
+def verdict_json(
+    found: "lib.Result | lib.CombinedResult",
+    notes: list[str],
+    *,
+    unit: str | None = None,
+) -> "dict[str, _canonical.Json]":
+    """Return what the JSON of every verdict holds.
+
+    Args:
+        found: What was judged.
+        notes: What to know besides.
+        unit: Whose privacy is claimed, if not a record's.
+    """
+    return {
+        "verdict": str(found.verdict),
+        "reason": found.reason,
+        "sanity_checks": lib.described(found.sanity_checks, unit),
+        "epsilon_lower": found.bound.epsilon_lower,
+        "refuted": found.verdict is lib.Verdict.CLAIM_REFUTED,
+        "claim_test": lib.encode(found.claim_test),
+        "bound": lib.encode(found.bound),
+        "notes": list(notes),
+        "text": str(found),
+    }

@@ -7,11 +7,12 @@ from typing import Annotated, TypeAlias
 import typer
 
 from dpaudit.cli import _library as lib
-from dpaudit.cli._shared import read_text
-from dpaudit.errors import DpAuditError, InvalidInputError
+from dpaudit.cli._shared import naming_file, read_text
+from dpaudit.errors import InvalidInputError
 
 __all__ = [
     "ResultArgument",
+    "check_folder",
     "folder_of",
     "read_checked",
     "read_evidence",
@@ -40,15 +41,13 @@ def read_checked(path: Path) -> "tuple[lib.Result, str]":
     What does not hold is refused: a page of it would be believed.
     """
     text = read_text(path)
-    try:
+    with naming_file(path):
         if lib.is_sealed(text):
             evidence = read_evidence(text)
-            found = list(lib.check_before(evidence, files=folder_of(evidence, path)))
-            return evidence.result, _unchecked(found)
+            unchecked = lib.check_before(evidence, files=folder_of(evidence, path))
+            return evidence.result, _unchecked(unchecked)
         result = lib.Result.from_json(text)
         found = lib.check_result(result)
-    except DpAuditError as error:
-        raise InvalidInputError(f"{path}: {error}") from error
     for each in found:
         if each.finding is lib.VerificationOutcome.FAILS:
             raise InvalidInputError(
@@ -69,6 +68,12 @@ def _unchecked(found: "Iterable[lib.VerificationCheck]") -> str:
             "what it is stated to be."
         )
     return ""
+
+
+def check_folder(files: Path | None) -> None:
+    """Refuse a place for files of scores that is no folder."""
+    if files is not None and not files.is_dir():
+        raise InvalidInputError(f"--files must be a folder, got {files}")
 
 
 def folder_of(evidence: "lib.Evidence", path: Path) -> Path | None:

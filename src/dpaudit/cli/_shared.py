@@ -2,8 +2,8 @@
 
 import os
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from functools import wraps
 from inspect import signature
@@ -39,6 +39,7 @@ __all__ = [
     "add_command",
     "json_number",
     "leave",
+    "naming_file",
     "read_text",
     "reflowed",
     "renamed",
@@ -231,6 +232,15 @@ def read_text(path: Path) -> str:
         ) from error
     except OSError as error:
         raise InvalidInputError(f"cannot read {path}: {error.strerror}") from error
+
+
+@contextmanager
+def naming_file(path: Path) -> Iterator[None]:
+    """Let errors about what a file holds begin with its name."""
+    try:
+        yield
+    except DpAuditError as error:
+        raise InvalidInputError(f"{path}: {error}") from error
 
 
 def table_console() -> "Console":

@@ -13,9 +13,9 @@ from dpaudit.cli import _library as lib
 from dpaudit.cli._inputs import (
     IdOption,
     IncludedOption,
+    KeyOption,
     ScoreOption,
     SkipIdsOption,
-    column_names,
     design_from_options,
     registered_design,
 )
@@ -73,9 +73,7 @@ def audit(
         Path | None,
         typer.Option(help="What `dpaudit register` wrote, instead of the claim."),
     ] = None,
-    key: Annotated[
-        Path | None, typer.Option(help="The key that the design was registered with.")
-    ] = None,
+    key: KeyOption = None,
     tie_seed: Annotated[
         int | None,
         typer.Option(
@@ -126,7 +124,9 @@ def audit(
         random_half=random_half or None,
     )
     _check(claim, design, key)
-    columns = column_names(id_column, included_column, score_column)
+    columns = lib.ColumnNames(
+        id=id_column, included=included_column, score=score_column
+    )
     with progress_note("auditing", quiet=scores is not None and scores.is_dir()):
         source = lib.read_scores(scores, included, excluded, columns=columns)
         _check_source(source, evidence=evidence, skip_id_checks=skip_id_checks)

@@ -1,8 +1,7 @@
 """``dpaudit bound``: from what was guessed to a lower bound on epsilon."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Self, final
+from typing import Annotated, final
 
 import typer
 
@@ -68,7 +67,7 @@ def bound(
     )
     method = _method(read, method, compare=compare, claimed=epsilon is not None)
     with progress_note("bounding epsilon"):
-        found = _Bounded.of(read, method, epsilon, delta, alpha, compare=compare)
+        found = _Bounded(read, method, epsilon, delta, alpha, compare=compare)
     typer.echo(found.json() if json else found.text())
     raise typer.Exit(found.ended.verdict.exit_code if found.ended else 0)
 
@@ -115,33 +114,11 @@ def _method(
 
 
 @final
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Bounded:
-    """What was found.
+    """What was found, and the verdict on the claim if there is one."""
 
-    Attributes:
-        read: What was guessed.
-        method: The method for counts; None for a reading that only one bound reads.
-        delta: Of claim and bounds.
-        alpha: Chance of being wrong that is accepted.
-        compare: Whether every method is shown.
-        bounds: That of the method, or of each.
-        test: Of the claim; None if there is none.
-        ended: The verdict on the claim, and what decided it.
-    """
-
-    read: "lib.Reading"
-    method: str | None
-    delta: float
-    alpha: float
-    compare: bool
-    bounds: "list[lib.LowerBound | lib.ParameterBound]"
-    test: "lib.ClaimTest | None"
-    ended: "lib.Decision | None"
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         read: "lib.Reading",
         method: str | None,
         epsilon: float | None,
@@ -149,23 +126,16 @@ class _Bounded:
         alpha: float,
         *,
         compare: bool,
-    ) -> Self:
-        bounds = _bounds(read, method, compare=compare, delta=delta, alpha=alpha)
-        test = ended = None
+    ) -> None:
+        self.read, self.method, self.compare = read, method, compare
+        self.delta, self.alpha = delta, alpha
+        self.bounds = _bounds(read, method, compare=compare, delta=delta, alpha=alpha)
+        self.test: lib.ClaimTest | None = None
+        self.ended: lib.Decision | None = None
         if epsilon is not None:
             claim = lib.ApproxDP(epsilon=epsilon, delta=delta)
-            test = _test(read, method, claim, alpha)
-            ended = _ended(read, method, test)
-        return cls(
-            read=read,
-            method=method,
-            delta=delta,
-            alpha=alpha,
-            compare=compare,
-            bounds=bounds,
-            test=test,
-            ended=ended,
-        )
+            self.test = _test(read, method, claim, alpha)
+            self.ended = _ended(read, method, self.test)
 
     def json(self) -> str:
         first = lib.encode(self.bounds[0])

@@ -9,6 +9,7 @@ import typer
 from dpaudit import _canonical
 from dpaudit._progress import progress_note
 from dpaudit.cli import _library as lib
+from dpaudit.cli._outputs import verdict_json
 from dpaudit.cli._results import read_result
 from dpaudit.cli._shared import JsonOption
 from dpaudit.errors import VoidAuditError, on_one_line
@@ -89,9 +90,7 @@ def _text(
     return "\n".join([*lines, *(f"Note: {note}." for note in notes)])
 
 
-def _json(
-    found: "lib.CombinedResult", paths: Sequence[Path], notes: Sequence[str]
-) -> str:
+def _json(found: "lib.CombinedResult", paths: Sequence[Path], notes: list[str]) -> str:
     runs: list[_canonical.Json] = [
         {
             "file": str(path),
@@ -105,15 +104,7 @@ def _json(
     return _canonical.text(
         {
             "format": _FORMAT,
-            "verdict": str(found.verdict),
-            "reason": found.reason,
-            "sanity_checks": lib.described(found.sanity_checks),
-            "epsilon_lower": found.bound.epsilon_lower,
-            "refuted": found.verdict is lib.Verdict.CLAIM_REFUTED,
-            "claim_test": lib.encode(found.claim_test),
-            "bound": lib.encode(found.bound),
+            **verdict_json(found, notes),
             "runs": runs,
-            "notes": list(notes),
-            "text": str(found),
         }
     )

@@ -12,13 +12,12 @@ from dpaudit.cli._inputs import (
     IdOption,
     IncludedOption,
     ScoreOption,
-    column_names,
     read_key,
 )
 from dpaudit.cli._outputs import Output
-from dpaudit.cli._results import ResultArgument, folder_of, read_evidence
-from dpaudit.cli._shared import IndependentOption, read_text
-from dpaudit.errors import DpAuditError, InvalidInputError
+from dpaudit.cli._results import ResultArgument, check_folder, folder_of, read_evidence
+from dpaudit.cli._shared import IndependentOption, naming_file, read_text
+from dpaudit.errors import InvalidInputError
 
 
 def evidence(
@@ -73,16 +72,15 @@ def evidence(
         from dpaudit.evidence.signing import SigningKey  # noqa: PLC0415 (its extra)
 
         signer = SigningKey.read(sign)
-    if files is not None and not files.is_dir():
-        raise InvalidInputError(f"--files must be a folder, got {files}")
+    check_folder(files)
     with progress_note("gathering the evidence"):
-        try:
-            columns = column_names(id_column, included_column, score_column)
+        with naming_file(result):
+            columns = lib.ColumnNames(
+                id=id_column, included=included_column, score=score_column
+            )
             found = _evidence(text, key, scores or [], coins_were_independent, columns)
             files = folder_of(found, result) if files is None else files
             unchecked = lib.check_before(found, files=files)
-        except DpAuditError as error:
-            raise InvalidInputError(f"{result}: {error}") from error
         if redact:
             found = found.redact()
         sealed = lib.seal(found, signer, files=files)
@@ -109,8 +107,7 @@ def _evidence(
             )
         return read_evidence(text)
     read = lib.Result.from_json(text)
-    audit = read
-    registered = lib.Registration(design=audit.design, commitment=audit.commitment)
+    registered = lib.Registration(design=read.design, commitment=read.commitment)
     files = None
     if scores:
         files = lib.score_files(

@@ -1,6 +1,5 @@
 """``dpaudit gaps``: where the epsilon of a claim is lost on the way to a bound."""
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -53,7 +52,8 @@ def gaps(
     )
     with progress_note("computing the gaps"):
         found = _gaps(name, parameters, guesses, delta, alpha, observed, seed)
-    _draw(found, name, picture)
+    if picture is not None:
+        lib.gaps_figure(found, title=name).write(picture)
     typer.echo(_json(name, found) if json else f"{found.table()}\n\n{found}")
 
 
@@ -80,13 +80,6 @@ def _gaps(
         observed=observed,
         rng=np.random.default_rng(seed),
     )
-
-
-def _draw(found: "lib.Gaps", name: str, picture: Path | None) -> None:
-    if picture is None:
-        return
-
-    lib.gaps_figure(found, title=name).write(picture)
 
 
 def _json(name: str, found: "lib.Gaps") -> str:

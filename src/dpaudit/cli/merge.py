@@ -15,8 +15,8 @@ from dpaudit.cli._outputs import (
     SaveOption,
     end_audit,
 )
-from dpaudit.cli._shared import IndependentOption, JsonOption, read_text
-from dpaudit.errors import DpAuditError, InvalidInputError, VoidAuditError
+from dpaudit.cli._shared import IndependentOption, JsonOption, naming_file, read_text
+from dpaudit.errors import VoidAuditError
 
 
 def merge(
@@ -72,7 +72,5 @@ def _check_registered(found: "list[lib.ScoreTally]", design: Path | None) -> Non
 
 def _read(path: Path) -> "lib.ScoreTally":
     text = read_text(path)
-    try:
+    with naming_file(path):
         return lib.tally_from_json(text)
-    except DpAuditError as error:
-        raise InvalidInputError(f"{path}: {error}") from error

@@ -2,7 +2,6 @@
 
 from enum import StrEnum
 from math import inf
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -92,11 +91,10 @@ def plan(
         )
         most = found.limit() if limit else None
         most = None if most and most.high == inf else most
-    _draw(found, picture, most)
-    if json:
-        typer.echo(_json(found, target_epsilon, needed, most))
-    else:
-        typer.echo(_text(found, target_epsilon, needed, most))
+    if picture is not None:
+        lib.plan_figure(found, most=most).write(picture)
+    shown = _json if json else _text
+    typer.echo(shown(found, target_epsilon, needed, most))
 
 
 def _planned(
@@ -181,13 +179,6 @@ def _guarantee(steps: int, rate: float, noise: float) -> "lib.Guarantee | None":
     except MissingExtraError:
         return None  # the plan says that no accountant was asked
     return accountant_curve([(noise, rate, steps)])
-
-
-def _draw(found: "lib.Plan", picture: Path | None, most: "lib.Estimate | None") -> None:
-    if picture is None:
-        return
-
-    lib.plan_figure(found, most=most).write(picture)
 
 
 def _text(

@@ -18,9 +18,9 @@ from dpaudit.cli._engines import (
 from dpaudit.cli._inputs import (
     IdOption,
     IncludedOption,
+    KeyOption,
     ScoreOption,
     SkipIdsOption,
-    column_names,
     registered_design,
 )
 from dpaudit.cli._outputs import Output
@@ -43,9 +43,7 @@ def tally(
         typer.Option(help="Write the tally to this .json file."),
         Output(suffixes=(".json",)),
     ],
-    key: Annotated[
-        Path | None, typer.Option(help="The key that the design was registered with.")
-    ] = None,
+    key: KeyOption = None,
     id_column: IdOption = None,
     included_column: IncludedOption = None,
     score_column: ScoreOption = None,
@@ -66,7 +64,9 @@ def tally(
     source = lib.read_folder(
         scores,
         check_ids=not skip_id_checks,
-        columns=column_names(id_column, included_column, score_column),
+        columns=lib.ColumnNames(
+            id=id_column, included=included_column, score=score_column
+        ),
     )
     with watched("reading", source.canaries) as progress:
         if engine is EngineName.LOCAL and workers in (None, 1) and address is None:

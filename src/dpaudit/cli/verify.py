@@ -10,6 +10,7 @@ from dpaudit import _canonical
 from dpaudit._progress import progress_note
 from dpaudit.cli import _library as lib
 from dpaudit.cli._inputs import read_registration
+from dpaudit.cli._results import check_folder
 from dpaudit.cli._shared import JsonOption, read_text
 from dpaudit.errors import InvalidInputError, on_one_line
 
@@ -59,8 +60,7 @@ def verify(
     """
     required = _required(require)
     texts = [_evidence(path) for path in evidence]
-    if files is not None and not files.is_dir():
-        raise InvalidInputError(f"--files must be a folder, got {files}")
+    check_folder(files)
     signer = None
     if public_key is not None:
         from dpaudit.evidence.signing import PublicKey  # noqa: PLC0415 (its extra)
