@@ -13,7 +13,7 @@ one, and it takes memory for the guesses that were made and not for the canaries
 from dataclasses import replace
 from math import isclose
 from pathlib import Path
-from typing import Any, assert_never
+from typing import assert_never
 
 import numpy as np
 
@@ -562,7 +562,7 @@ def _check_tally(reading: Reading, audit: Result, source: str) -> VerificationCh
     return holds("tally", f"it is that of the {source}")
 
 
-def _but_guesses(result: Result) -> dict[str, Any]:
+def _but_guesses(result: Result) -> dict[str, object]:
     plain = result.to_plain()
     if result.training is not None:
         plain["training"] = {**plain["training"], "transcript": None}

@@ -7,7 +7,7 @@ numpy or scipy, may round the last digits otherwise. Everything else must be the
 
 from math import isclose
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Protocol
 
 from dpaudit.evidence.envelope import Envelope, Signature
 from dpaudit.evidence.record import Evidence
@@ -46,7 +46,7 @@ _COMPUTED: MappingProxyType[str, float] = MappingProxyType(
 )
 
 
-def differences(stated: Any, found: Any, path: str = "") -> list[str]:  # noqa: ANN401 (parsed JSON)
+def differences(stated: object, found: object, path: str = "") -> list[str]:
     """Return where two JSON values differ, and what each says there."""
     if isinstance(stated, dict) and isinstance(found, dict):
         return [
@@ -72,13 +72,15 @@ def _is_free(path: str) -> bool:
     return f"{path}.".find(".setting.") >= 0
 
 
-def _same(stated: Any, found: Any, path: str) -> bool:  # noqa: ANN401 (parsed JSON)
+def _same(stated: object, found: object, path: str) -> bool:
     if type(stated) is not type(found):
         return False
     tiny = _COMPUTED.get(path.rpartition(".")[2].partition("[")[0])
-    if tiny is None or not isinstance(stated, float) or _is_free(path):
-        return bool(stated == found)
-    return isclose(stated, found, rel_tol=_CLOSE, abs_tol=tiny)
+    if tiny is not None and not _is_free(path):
+        match stated, found:
+            case float(), float():
+                return isclose(stated, found, rel_tol=_CLOSE, abs_tol=tiny)
+    return bool(stated == found)
 
 
 class Verifier(Protocol):

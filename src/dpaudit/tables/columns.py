@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Any, Final, TypeAlias, final
+from typing import IO, Final, TypeAlias, cast, final
 
 import numpy as np
 from numpy.lib import format as npy
@@ -37,6 +37,7 @@ __all__ = [
     "MOST_BYTES",
     "SPELLINGS",
     "USUAL",
+    "Column",
     "ColumnNames",
     "Columns",
     "FileColumn",
@@ -55,7 +56,8 @@ __all__ = [
     "to_scores",
 ]
 
-Columns: TypeAlias = Mapping[str, NDArray[Any]]  # by their meaning
+Column: TypeAlias = NDArray[np.generic]
+Columns: TypeAlias = Mapping[str, Column]  # by their meaning
 
 # A column may be called by one or by many.
 SPELLINGS: Final = MappingProxyType(
@@ -208,18 +210,18 @@ def text_column(column: FileColumn, texts: list[str]) -> NDArray[np.str_]:
         raise column.refuse("it is not Unicode text") from error
 
 
-def check_flat(column: FileColumn, values: NDArray[Any]) -> None:
+def check_flat(column: FileColumn, values: Column) -> None:
     """Refuse a column that is no list."""
     if values.ndim != 1:
         raise column.refuse(f"expected a list, got an array of shape {values.shape}")
 
 
-def to_ids(column: FileColumn, values: NDArray[Any]) -> NDArray[Any]:
+def to_ids(column: FileColumn, values: Column) -> Column:
     """Return ids: whole numbers of 64 bits, or text."""
     kind = values.dtype.kind
     if kind == "S":
         try:
-            return np.char.decode(values, "utf-8")
+            return np.char.decode(cast("NDArray[np.bytes_]", values), "utf-8")
         except UnicodeDecodeError as error:
             raise column.refuse("it is not UTF-8 text") from error
     if kind not in "iuU":
@@ -229,7 +231,7 @@ def to_ids(column: FileColumn, values: NDArray[Any]) -> NDArray[Any]:
     return values.astype({"i": np.int64, "u": np.uint64}.get(kind, values.dtype))
 
 
-def to_bits(column: FileColumn, values: NDArray[Any]) -> NDArray[np.uint8]:
+def to_bits(column: FileColumn, values: Column) -> NDArray[np.uint8]:
     """Return bits, which may have been written as numbers or as truth values."""
     if values.dtype.kind not in "iufb":
         raise column.refuse(
@@ -244,7 +246,7 @@ def to_bits(column: FileColumn, values: NDArray[Any]) -> NDArray[np.uint8]:
     return np.asarray(values == 1, np.uint8)
 
 
-def to_scores(column: FileColumn, values: NDArray[Any]) -> NDArray[np.float64]:
+def to_scores(column: FileColumn, values: Column) -> NDArray[np.float64]:
     """Return scores as floats."""
     if values.dtype.kind not in "iufb":
         raise column.refuse(f"it holds {values.dtype}, and scores are numbers")
@@ -337,7 +339,7 @@ def _rows(
         yield row
 
 
-def _ids(column: FileColumn, texts: list[str]) -> NDArray[Any]:
+def _ids(column: FileColumn, texts: list[str]) -> Column:
     """Return whole numbers if every id is written as one, or else text."""
     if "" in texts:
         raise column.refuse("the id is missing", row=texts.index(""))
@@ -350,7 +352,7 @@ def _ids(column: FileColumn, texts: list[str]) -> NDArray[Any]:
     return numbers if same else text_column(column, texts)
 
 
-def _bits(column: FileColumn, texts: list[str]) -> NDArray[Any]:
+def _bits(column: FileColumn, texts: list[str]) -> NDArray[np.uint8]:
     try:
         return np.array([_BITS[text.lower()] for text in texts], np.uint8)
     except KeyError:
@@ -362,7 +364,7 @@ def _bits(column: FileColumn, texts: list[str]) -> NDArray[Any]:
         ) from None
 
 
-def _scores(column: FileColumn, texts: list[str]) -> NDArray[Any]:
+def _scores(column: FileColumn, texts: list[str]) -> NDArray[np.float64]:
     try:
         return np.array([_number(text) for text in texts], np.float64)
     except ValueError:
@@ -417,7 +419,7 @@ def array_names(path: Path) -> tuple[str, ...]:
         return tuple(name.removesuffix(".npy") for name in archive.namelist())
 
 
-def read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+def read_arrays(path: Path, names: tuple[str, ...]) -> dict[str, Column]:
     """Return the arrays of a .npz file that are named, which must be there."""
     with _opened(path) as archive:
         arrays = {}
@@ -467,9 +469,7 @@ def _opened(path: Path) -> Iterator[zipfile.ZipFile]:
         ) from error
 
 
-def _array(
-    column: FileColumn, stream: IO[bytes], size: int, packed: int
-) -> NDArray[Any]:
+def _array(column: FileColumn, stream: IO[bytes], size: int, packed: int) -> Column:
     """Return an array of which a file says that it takes so many bytes, packed."""
     shape, dtype, head = _header(column, stream)
     if dtype.hasobject:
@@ -497,7 +497,7 @@ def _array(
 
 def _header(
     column: FileColumn, stream: IO[bytes]
-) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+) -> tuple[tuple[int, ...], np.dtype[np.generic], int]:
     """Return the shape, the type, and how many bytes the header takes."""
     try:
         version = npy.read_magic(stream)

@@ -64,15 +64,12 @@ class Tail:
     def of(cls, parts: Iterable[Self]) -> Self:
         """Return the tail with all scores of some."""
         parts = list(parts)
-        keys, counts, ones = summed(
-            [
-                np.concatenate([part.scores for part in parts]),
-                np.concatenate([part.tie_breaks for part in parts]),
-            ],
+        return cls._summed(
+            np.concatenate([part.scores for part in parts]),
+            np.concatenate([part.tie_breaks for part in parts]),
             np.concatenate([part.counts for part in parts]),
             np.concatenate([part.ones for part in parts]),
         )
-        return cls(scores=keys[0], tie_breaks=keys[1], counts=counts, ones=ones)
 
     @classmethod
     def of_rows(
@@ -83,12 +80,19 @@ class Tail:
     ) -> Self:
         """Return the tail of a canary after the other."""
         single = np.ones(len(scores), np.int64)
-        keys, counts, ones = summed(
-            [scores + 0.0, tie_breaks],  # not -0.0
-            single,
-            bits.astype(np.int64),
-        )
-        return cls(scores=keys[0], tie_breaks=keys[1], counts=counts, ones=ones)
+        # not -0.0
+        return cls._summed(scores + 0.0, tie_breaks, single, bits.astype(np.int64))
+
+    @classmethod
+    def _summed(
+        cls,
+        scores: NDArray[np.float64],
+        tie_breaks: NDArray[np.uint64],
+        counts: NDArray[np.int64],
+        ones: NDArray[np.int64],
+    ) -> Self:
+        (scores, tie_breaks), counts, ones = summed([scores, tie_breaks], counts, ones)
+        return cls(scores=scores, tie_breaks=tie_breaks, counts=counts, ones=ones)
 
     def highest(self, canaries: int) -> Self:
         """Return no more scores than cover so many canaries from the top."""

@@ -6,11 +6,11 @@ needed are read. What a row may hold is said in ``columns``; breaches name file,
 and row.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,9 @@ from dpaudit.errors import InvalidInputError, MissingExtraError
 from dpaudit.tables.columns import (
     MISSING,
     USUAL,
+    Column,
     ColumnNames,
+    Columns,
     FileColumn,
     check_size,
     check_texts,
@@ -50,7 +52,7 @@ _BUFFER = 1 << 20  # bytes
 _SMALL = 256 << 20  # bytes; 2 GiB are no more than eight times a larger file
 
 
-def read_parquet(path: Path, named: ColumnNames = USUAL) -> Mapping[str, NDArray[Any]]:
+def read_parquet(path: Path, named: ColumnNames = USUAL) -> Columns:
     """Return the columns of a table by their meaning: id, bit, score."""
     with opened(path) as file:
         known = found(path, file.schema_arrow.names, named)
@@ -65,7 +67,7 @@ def read_parquet(path: Path, named: ColumnNames = USUAL) -> Mapping[str, NDArray
         }
 
 
-def _read(path: Path, file: Any, names: list[str]) -> Any:  # noqa: ANN401 (pyarrow)
+def _read(path: Path, file: parquet.ParquetFile, names: list[str]) -> pa.Table:
     """Return columns; of texts each is kept once, however many rows it stands in.
 
     Without a buffer, see ``opened``, as all is read at once anyway.
@@ -76,7 +78,7 @@ def _read(path: Path, file: Any, names: list[str]) -> Any:  # noqa: ANN401 (pyar
         return again.read(columns=names)
 
 
-def _rows(path: Path, file: Any) -> int:  # noqa: ANN401 (pyarrow)
+def _rows(path: Path, file: parquet.ParquetFile) -> int:
     """Return how many rows a file has, if it says so in one way."""
     told = file.metadata
     parts = [told.row_group(i).num_rows for i in range(told.num_row_groups)]
@@ -89,7 +91,7 @@ def _rows(path: Path, file: Any) -> int:  # noqa: ANN401 (pyarrow)
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[Any]:
+def opened(path: Path) -> Iterator[parquet.ParquetFile]:
     """Open a file; what pyarrow cannot read is an error that names it.
 
     A column of a large file is read through a buffer: pyarrow would otherwise read all
@@ -118,7 +120,7 @@ def opened(path: Path) -> Iterator[Any]:
         ) from error
 
 
-def values_of(place: FileColumn, column: Any) -> NDArray[Any]:  # noqa: ANN401 (pyarrow)
+def values_of(place: FileColumn, column: pa.Array | pa.ChunkedArray) -> Column:
     """Return the values of a column, or of some rows of it from the first on."""
     if column.null_count:
         row = column.is_null().index(pa.scalar(value=True)).as_py()
@@ -134,11 +136,11 @@ def values_of(place: FileColumn, column: Any) -> NDArray[Any]:  # noqa: ANN401 (
     return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
-def _is_text(kind: Any) -> bool:  # noqa: ANN401 (pyarrow)
+def _is_text(kind: pa.DataType) -> bool:
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
-def _check_repeated(place: FileColumn, column: Any) -> None:  # noqa: ANN401 (pyarrow)
+def _check_repeated(place: FileColumn, column: pa.Array | pa.ChunkedArray) -> None:
     """Refuse values that are held once and would take much memory in every row."""
     if not _is_text(column.type.value_type):
         return
@@ -148,7 +150,7 @@ def _check_repeated(place: FileColumn, column: Any) -> None:  # noqa: ANN401 (py
     check_texts(place, longest, len(column), packed)
 
 
-def holds_numbers(kind: Any) -> bool:  # noqa: ANN401 (pyarrow)
+def holds_numbers(kind: pa.DataType) -> bool:
     """Return whether a column of this type holds numbers or truth values."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
@@ -216,7 +218,7 @@ def _check_needed(path: Path, known: dict[str, str], *, with_ids: bool) -> None:
         raise InvalidInputError(f"{path}: there is no column 'id'")
 
 
-def _check_kinds(path: Path, known: dict[str, str], schema: Any) -> None:  # noqa: ANN401 (pyarrow)
+def _check_kinds(path: Path, known: dict[str, str], schema: pa.Schema) -> None:
     """Refuse text before any of it is decoded: all would take room for the longest."""
     for meaning, name in known.items():
         kind = schema.field(name).type
@@ -225,7 +227,9 @@ def _check_kinds(path: Path, known: dict[str, str], schema: Any) -> None:  # noq
             raise FileColumn(path, name).refuse(f"it holds {kind}; {said}")
 
 
-def _batch(path: Path, first: int, known: dict[str, str], rows: Any) -> Batch:  # noqa: ANN401 (pyarrow)
+def _batch(
+    path: Path, first: int, known: dict[str, str], rows: pa.RecordBatch
+) -> Batch:
     places = {meaning: FileColumn(path, name, first) for meaning, name in known.items()}
     read = {
         meaning: values_of(place, rows.column(place.name))
@@ -239,7 +243,7 @@ def _batch(path: Path, first: int, known: dict[str, str], rows: Any) -> Batch:  
     )
 
 
-def _dense(place: FileColumn, values: NDArray[Any]) -> NDArray[np.int64]:
+def _dense(place: FileColumn, values: Column) -> NDArray[np.int64]:
     if values.dtype.kind not in "iu":
         raise place.refuse(f"it holds {values.dtype}; {_DENSE}")
     if values.dtype == np.uint64 and values.max() >> 63:

@@ -98,7 +98,9 @@ class ScoreBins:
 
 
 def summed(
-    keys: Sequence[NDArray[Any]], counts: NDArray[np.int64], ones: NDArray[np.int64]
+    keys: Sequence[NDArray[np.generic]],
+    counts: NDArray[np.int64],
+    ones: NDArray[np.int64],
 ) -> tuple[list[NDArray[Any]], NDArray[np.int64], NDArray[np.int64]]:
     """Return every key once, in rising order, with its counts and ones added up.
 
@@ -123,7 +125,10 @@ def summed(
 
 
 def check_counts(
-    what: str, keys: NDArray[Any], counts: NDArray[np.int64], ones: NDArray[np.int64]
+    what: str,
+    keys: NDArray[np.generic],
+    counts: NDArray[np.int64],
+    ones: NDArray[np.int64],
 ) -> None:
     """Refuse counts that are not those of the keys, or ones that are not among them."""
     if not (keys.shape == counts.shape == ones.shape):

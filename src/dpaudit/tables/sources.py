@@ -24,7 +24,7 @@ another way because of it.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias, final
+from typing import Final, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,7 @@ from dpaudit.game.tie_breaking import TieBreaking
 from dpaudit.game.verdict import decided_by_ties
 from dpaudit.tables.columns import (
     USUAL,
+    Column,
     ColumnNames,
     FileColumn,
     array_names,
@@ -114,7 +115,7 @@ class ScoreTable:
         files: What it was read from.
     """
 
-    ids: NDArray[Any]
+    ids: Column
     bits: NDArray[np.uint8] | None
     scores: NDArray[np.float64]
     files: tuple[Path, ...] = ()

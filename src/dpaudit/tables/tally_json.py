@@ -7,7 +7,7 @@ numbers before an array is made of it. The format is published in
 
 from math import isfinite
 from re import fullmatch
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,9 +103,10 @@ def _tail_to_plain(tail: Tail) -> _canonical.Json:
     }
 
 
-def _found(plain: Any) -> Found:  # noqa: ANN401 (parsed JSON)
+def _found(plain: object) -> Found:
     if isinstance(plain, dict) and "keys" in plain:
-        _names("found", plain, {"mantissa_bits", "keys", "counts", "ones", "coins"})
+        fields = {"mantissa_bits", "keys", "counts", "ones", "coins"}
+        plain = _object("found", plain, fields)
         return Histogram(
             mantissa_bits=_whole("mantissa_bits", plain["mantissa_bits"]),
             keys=_wholes("keys", plain["keys"], _MOST_KEYS, least=-MOST_CANARIES),
@@ -113,7 +114,7 @@ def _found(plain: Any) -> Found:  # noqa: ANN401 (parsed JSON)
             ones=_wholes("ones", plain["ones"], _MOST_KEYS),
             coins=_word("coins", plain["coins"]),
         )
-    _names("found", plain, {"most_high", "most_low", "high", "low"})
+    plain = _object("found", plain, {"most_high", "most_low", "high", "low"})
     return ExtremeScores(
         high=_tail("high", plain["high"]),
         low=_tail("low", plain["low"]),
@@ -122,26 +123,24 @@ def _found(plain: Any) -> Found:  # noqa: ANN401 (parsed JSON)
     )
 
 
-def _tail(name: str, plain: Any) -> Tail:  # noqa: ANN401 (parsed JSON)
-    _names(name, plain, {"scores", "tie_breaks", "counts", "ones"})
-    _list("scores", plain["scores"], MOST_EXACT)
-    _list("tie_breaks", plain["tie_breaks"], MOST_EXACT)
+def _tail(name: str, plain: object) -> Tail:
+    plain = _object(name, plain, {"scores", "tie_breaks", "counts", "ones"})
+    stated = _list("scores", plain["scores"], MOST_EXACT)
+    tie_breaks = _list("tie_breaks", plain["tie_breaks"], MOST_EXACT)
     scores = [
         float(each) if each in ("inf", "-inf") else _canonical.number("scores", each)
-        for each in plain["scores"]
+        for each in stated
     ]
     return Tail(
         scores=np.array(scores, np.float64) + 0.0,  # not -0.0
-        tie_breaks=np.array(
-            [_word("tie_breaks", each) for each in plain["tie_breaks"]], np.uint64
-        ),
+        tie_breaks=np.array([_word("tie_breaks", t) for t in tie_breaks], np.uint64),
         counts=_wholes("counts", plain["counts"], MOST_EXACT),
         ones=_wholes("ones", plain["ones"], MOST_EXACT),
     )
 
 
-def _id_set(plain: Any) -> IdSet:  # noqa: ANN401 (parsed JSON)
-    _names("ids", plain, {"first", "last", "count", "fingerprint"})
+def _id_set(plain: object) -> IdSet:
+    plain = _object("ids", plain, {"first", "last", "count", "fingerprint"})
     mark = plain["fingerprint"]
     return IdSet(
         first=_whole("first", plain["first"]),
@@ -159,11 +158,12 @@ def _word(name: str, value: object) -> int:
     return int(value, 16)
 
 
-def _names(name: str, plain: object, names: set[str]) -> None:
+def _object(name: str, plain: object, names: set[str]) -> dict[str, object]:
     if not isinstance(plain, dict) or plain.keys() != names:
         raise InvalidInputError(
             f"{name} must be an object with the fields {', '.join(sorted(names))}"
         )
+    return plain
 
 
 def _whole(name: str, value: object, *, least: int = 0) -> int:
@@ -176,17 +176,18 @@ def _whole(name: str, value: object, *, least: int = 0) -> int:
     return value
 
 
-def _list(name: str, value: object, most: int) -> None:
+def _list(name: str, value: object, most: int) -> list[object]:
     if not isinstance(value, list) or len(value) > most:
         raise InvalidInputError(f"{name} must be a list of at most {most} numbers")
+    return value
 
 
 def _wholes(
     name: str,
-    value: Any,  # noqa: ANN401 (parsed JSON)
+    value: object,
     most: int,
     *,
     least: int = 0,
 ) -> NDArray[np.int64]:
-    _list(name, value, most)
-    return np.array([_whole(name, each, least=least) for each in value], np.int64)
+    wholes = [_whole(name, v, least=least) for v in _list(name, value, most)]
+    return np.array(wholes, np.int64)

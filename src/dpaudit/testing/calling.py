@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from dpaudit import _validate
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.coins import Key
-from dpaudit.testing.features import PLACES, OutputFeatures, read
+from dpaudit.testing.features import PLACES, Bits, OutputFeatures, read
 
 __all__ = ["Calling", "Neighbours", "OneRecord", "OneValue", "seeded"]
 
@@ -76,8 +76,8 @@ class OneRecord:
 
     data: Any
     index: int
-    x: Any
-    y: Any
+    x: object
+    y: object
 
     def __post_init__(self) -> None:
         _validate.whole_number("index", self.index)
@@ -177,7 +177,7 @@ class Calling:
     raising: tuple[type[Exception], ...]
     allow_unseen: bool = False
 
-    def run(self, data: NDArray[Any], rng: np.random.Generator) -> list[OutputFeatures]:
+    def run(self, data: Bits, rng: np.random.Generator) -> list[OutputFeatures]:
         """Call the function once for every coin and return what is kept of each."""
         __tracebackhide__ = True  # pytest shows the function's frames, not ours
         given = rng if _takes_rng(self.function) else None

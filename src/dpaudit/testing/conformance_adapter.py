@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import log, sqrt
 from pathlib import Path
-from typing import Any, Protocol, final
+from typing import Protocol, final
 from zipfile import ZipFile, is_zipfile
 
 import numpy as np
@@ -64,7 +64,7 @@ class Trained:
     """
 
     result: Result
-    joined: NDArray[Any]
+    joined: NDArray[np.float64] | NDArray[np.integer]
     seen: NDArray[np.float64]
 
     def __post_init__(self) -> None:

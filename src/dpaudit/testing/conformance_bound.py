@@ -50,7 +50,7 @@ class AnyBound(Protocol[R_contra]):
 class _HasPValue(Protocol):
     def log_p_value(
         self,
-        reading: Any,  # noqa: ANN401 (what the bound reads)
+        reading: object,
         /,
         *,
         epsilon: float,

@@ -193,12 +193,12 @@ def _checked(rules: Rules) -> tuple[str, ...]:
 
 @runtime_checkable
 class _AtOnce(Protocol):
-    def guess(self, output: Any, /) -> Submission: ...  # noqa: ANN401 (any output)
+    def guess(self, output: object, /) -> Submission: ...
 
 
 @runtime_checkable
 class _InTurns(Protocol):
-    def play(self, output: Any, /) -> Play: ...  # noqa: ANN401 (any output)
+    def play(self, output: object, /) -> Play: ...
 
 
 @final
@@ -227,7 +227,7 @@ class _Table:
         self._design, self._rng = design, rng
         self.others: Signs = np.zeros(0, np.int8)
 
-    def deal(self) -> tuple[Key, Any]:
+    def deal(self) -> tuple[Key, object]:
         """Return a game's key and the output of its run; then run on other coins."""
         game, other = Key(self._rng.bytes(32)), Key(self._rng.bytes(32))
         shown = self._run(game)
@@ -235,7 +235,7 @@ class _Table:
         self.others = _signs(other, self._design.canaries)
         return game, shown
 
-    def play(self, game: Key, shown: Any) -> Transcript:  # noqa: ANN401 (any output)
+    def play(self, game: Key, shown: object) -> Transcript:
         """Play by the rules, with a referee."""
         referee = Referee(self._design, game)
         try:
@@ -249,7 +249,7 @@ class _Table:
             ) from error
         return referee.close()
 
-    def check_again(self, first: Transcript, shown: Any) -> None:  # noqa: ANN401
+    def check_again(self, first: Transcript, shown: object) -> None:
         """Show the same output and answer with the same coins."""
         truth = np.zeros(self._design.canaries, np.int8)
         truth[first.index] = first.truth
@@ -270,7 +270,7 @@ class _Table:
             "before, and by nothing else"
         )
 
-    def _turns(self, shown: Any, answers: Answers) -> Iterator[Submission]:  # noqa: ANN401
+    def _turns(self, shown: object, answers: Answers) -> Iterator[Submission]:
         """Show an output, yield every turn's guesses, and answer with coins."""
         output = deepcopy(shown)
         if self._design.rules.reveals:
@@ -293,7 +293,7 @@ class _Table:
                 f"{self._guesser!r} changes the output that it is shown; work on a copy"
             )
 
-    def _run(self, key: Key) -> Any:  # noqa: ANN401 (any output)
+    def _run(self, key: Key) -> object:
         bits = Coins(key=key, count=self._design.canaries).bits()
         return self._mechanism.run(self._pairs.choose(bits), self._rng)
 

@@ -19,12 +19,12 @@ an object's ``repr`` does not show, and texts that hardly ever come again.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpaudit.testing.features import PLACES, WIDEST, FeatureTable
+from dpaudit.testing.features import PLACES, WIDEST, Bits, FeatureTable
 
 __all__ = ["SelectedFeatures", "most_informative", "narrow", "unseen"]
 
@@ -54,7 +54,7 @@ class SelectedFeatures:
 
 
 def most_informative(
-    table: FeatureTable, bits: NDArray[Any], rows: NDArray[np.int64]
+    table: FeatureTable, bits: Bits, rows: NDArray[np.int64]
 ) -> SelectedFeatures:
     """Choose the places in which the coins of some calls show most.
 
@@ -89,7 +89,7 @@ def narrow(table: FeatureTable, places: SelectedFeatures) -> FeatureTable:
 
 
 def _chosen(
-    columns: NDArray[Any], bits: NDArray[Any], rows: NDArray[np.int64], first: range
+    columns: NDArray[np.generic], bits: Bits, rows: NDArray[np.int64], first: range
 ) -> NDArray[np.int64] | None:
     """Return the columns that differ most, and the first; None if all are few."""
     n, width = columns.shape
@@ -104,7 +104,9 @@ def _chosen(
     return np.sort(np.argsort(-found, kind="stable")[:WIDEST])
 
 
-def _distances(columns: NDArray[Any], signs: NDArray[np.float64]) -> NDArray[Any]:
+def _distances(
+    columns: NDArray[np.generic], signs: NDArray[np.floating]
+) -> NDArray[np.float64]:
     """Return how far apart the coins lie in each column, in what differs most."""
     centred = signs - signs.mean()
     found = np.zeros(columns.shape[1])
@@ -116,7 +118,7 @@ def _distances(columns: NDArray[Any], signs: NDArray[np.float64]) -> NDArray[Any
     return found
 
 
-def _shown(columns: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
+def _shown(columns: NDArray[np.generic]) -> Iterator[NDArray[np.float64]]:
     """Yield what is compared of numbers, or of codes of texts."""
     codes = columns.view(np.uint64)
     for odd in _HASH_FACTORS:
@@ -126,12 +128,11 @@ def _shown(columns: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
     numbers = np.arcsinh(np.nan_to_num(columns, posinf=1e300, neginf=-1e300))
     yield numbers
     yield (numbers - numbers.mean(axis=0)) ** 2
-    yield _grid(columns)
+    yield _grid(columns.view(np.int64))
 
 
-def _grid(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+def _grid(codes: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the binary logarithm of the lowest set bit of floats, roughly."""
-    codes = numbers.view(np.int64)
     digits = codes & ((1 << 52) - 1) | (1 << 52)
     exponent = (codes >> 52) & 2047
     lowest = np.log2((digits & -digits).astype(np.float64))

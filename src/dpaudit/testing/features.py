@@ -33,7 +33,7 @@ from enum import Enum
 from numbers import Real
 from pathlib import PurePath
 from struct import pack
-from typing import Any, NamedTuple, final
+from typing import Any, NamedTuple, TypeAlias, TypeVar, final
 from uuid import UUID
 
 import numpy as np
@@ -44,6 +44,7 @@ from dpaudit.errors import InvalidInputError
 __all__ = [
     "PLACES",
     "WIDEST",
+    "Bits",
     "FeatureTable",
     "OutputFeatures",
     "collect",
@@ -68,6 +69,10 @@ _SECONDARY_TEXTS = frozenset(
 )  # texts that only add to other places
 _REPR_PREFIX = "repr of "
 _ADDRESS = re.compile(r"\bat 0x[0-9a-fA-F]+")
+
+
+N = TypeVar("N", bound=np.generic)
+Bits: TypeAlias = NDArray[np.integer]  # the coins of calls
 
 
 class OutputFeatures(NamedTuple):
@@ -179,7 +184,7 @@ def _ordered(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.concatenate(columns, axis=1)
 
 
-def _fit(columns: NDArray[Any], width: int, absent: float) -> NDArray[Any]:
+def _fit(columns: NDArray[N], width: int, absent: float) -> NDArray[N]:
     """Return so many columns: the first of these, or these and empty ones."""
     missing = max(0, width - columns.shape[1])
     return np.pad(columns[:, :width], ((0, 0), (0, missing)), constant_values=absent)
@@ -243,10 +248,13 @@ def joined(tables: Sequence[FeatureTable]) -> FeatureTable:
 
 
 def _columns(
-    rows: Sequence[Any], width: int, absent: float, kind: type
-) -> NDArray[Any]:
+    rows: Sequence[Sequence[float] | NDArray[np.float64]],
+    width: int,
+    absent: float,
+    kind: type[N],
+) -> NDArray[N]:
     """Return rows of different lengths as a rectangle."""
-    found: NDArray[Any] = np.full((len(rows), width), absent, kind)
+    found = np.full((len(rows), width), absent, kind)
     lengths = np.array([len(row) for row in rows], int)
     for length in np.unique(lengths):
         which = np.flatnonzero(lengths == length)
@@ -310,7 +318,7 @@ def _name(kind: type) -> str:
     return f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _numeric(output: object) -> NDArray[Any] | None:
+def _numeric(output: object) -> NDArray[np.generic] | None:
     """Return an array of numbers, or a list of numbers of one type, as an array."""
     if isinstance(output, list | tuple):
         kinds = set(map(type, output))
@@ -326,7 +334,7 @@ def _numeric(output: object) -> NDArray[Any] | None:
     return values if plain and values.dtype.itemsize <= 8 else None  # type: ignore[union-attr]
 
 
-def _as_array(output: object) -> NDArray[Any] | None:
+def _as_array(output: object) -> NDArray[np.generic] | None:
     """Return an array, a tensor that may carry a gradient, or a sparse matrix."""
     if isinstance(output, np.ndarray):
         return np.asarray(output)
@@ -392,7 +400,9 @@ def _rarer_leaves(output: object, kind: str) -> Iterator[tuple[str, float | str]
             yield "about", _number(output)
 
 
-def _array_leaves(values: NDArray[Any], kind: str) -> Iterator[tuple[str, float | str]]:
+def _array_leaves(
+    values: NDArray[np.generic], kind: str
+) -> Iterator[tuple[str, float | str]]:
     yield f"{kind} {values.dtype}{values.shape}", ""
     for value in values.ravel():
         if values.dtype.kind == "O":

@@ -23,7 +23,7 @@ and 2.
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,7 +49,7 @@ from dpaudit.testing.feature_selection import (
     narrow,
     unseen,
 )
-from dpaudit.testing.features import WIDEST, FeatureTable, collect, joined
+from dpaudit.testing.features import WIDEST, Bits, FeatureTable, collect, joined
 from dpaudit.testing.guesser_selection import (
     Aim,
     Budget,
@@ -272,7 +272,7 @@ def _must_see(table: FeatureTable, aim: Aim) -> None:
 
 def _outputs(
     calling: Calling,
-    coins: NDArray[Any],
+    coins: Bits,
     key: Key,
     *,
     widths: tuple[int, int],
@@ -295,7 +295,7 @@ def _delta(claim: Guarantee) -> float:
 
 
 def _learn(
-    table: FeatureTable, bits: NDArray[Any], aim: Aim
+    table: FeatureTable, bits: Bits, aim: Aim
 ) -> tuple[Choice, SelectedFeatures, Scorer]:
     """Choose a kind of guesser on calls it has not seen; learn it on all of them."""
     parts = [_Part.of(table, bits, part) for part in _judged(table)]
@@ -322,13 +322,11 @@ class _Part:
     """Calls that judge, and the others, at the places that these others chose."""
 
     others: FeatureTable
-    bits: NDArray[Any]
+    bits: Bits
     judging: FeatureTable
 
     @classmethod
-    def of(
-        cls, table: FeatureTable, bits: NDArray[Any], part: NDArray[np.int64]
-    ) -> "_Part":
+    def of(cls, table: FeatureTable, bits: Bits, part: NDArray[np.int64]) -> "_Part":
         rest = np.delete(np.arange(len(table)), part)
         seen = narrow(table, most_informative(table, bits, rest))
         return cls(others=seen.rows(rest), bits=bits[rest], judging=seen.rows(part))

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, exp, inf, log, log1p, sqrt
 from time import perf_counter
-from typing import Any, TypeAlias, assert_never, final
+from typing import TypeAlias, assert_never, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +46,7 @@ from dpaudit.game.rules import EqualGuesses, OneRun, SeparateRuns
 from dpaudit.game.verdict import POWER
 from dpaudit.privacy.guarantees import Guarantee
 from dpaudit.testing.calling import Calling
-from dpaudit.testing.features import WIDEST, FeatureTable, OutputFeatures, collect
+from dpaudit.testing.features import WIDEST, Bits, FeatureTable, OutputFeatures, collect
 
 __all__ = [
     "Aim",
@@ -180,7 +180,7 @@ Budget: TypeAlias = Seconds | Calls
 
 def calibrate(
     calling: Calling, budget: Budget, aim: Aim, key: Key
-) -> tuple[FeatureTable, NDArray[Any]]:
+) -> tuple[FeatureTable, Bits]:
     """Make the calls to learn from, and find how many fit."""
     __tracebackhide__ = True
     rng = key.generator("calibration", 0)
@@ -197,7 +197,7 @@ def calibrate(
 
 
 def _held(
-    calling: Calling, bits: NDArray[Any], rng: np.random.Generator
+    calling: Calling, bits: Bits, rng: np.random.Generator
 ) -> list[OutputFeatures]:
     """Make all calls, unless their outputs are too many and too wide to be held."""
     __tracebackhide__ = True
@@ -225,7 +225,7 @@ def _must_fit(calls: int, width: int) -> None:
 
 def _timed(
     calling: Calling,
-    bits: NDArray[Any],
+    bits: Bits,
     rng: np.random.Generator,
     *,
     seconds: float,
@@ -310,7 +310,7 @@ class _Option:
 
 def choose(
     held_out: Mapping[str, NDArray[np.float64]],
-    bits: NDArray[Any],
+    bits: Bits,
     *,
     calls: int,
     aim: Aim,
@@ -345,7 +345,7 @@ def choose(
 
 
 def _options(
-    name: str, scores: NDArray[np.float64], bits: NDArray[Any], calls: int
+    name: str, scores: NDArray[np.float64], bits: Bits, calls: int
 ) -> Iterator[_Option]:
     """Yield numbers of guesses, with how many are expected to be right."""
     right = _correct_among_most_confident(scores, bits)
@@ -370,7 +370,7 @@ def graded(scores: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _correct_among_most_confident(
-    scores: NDArray[np.float64], bits: NDArray[Any]
+    scores: NDArray[np.float64], bits: Bits
 ) -> NDArray[np.float64]:
     """Return how many of the surest 1, 2, 3, ... guesses are right; ties share."""
     _, group, sizes = np.unique(

@@ -28,14 +28,14 @@ https://arxiv.org/abs/2207.13793.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias, final
+from typing import Protocol, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpaudit.game.learned import LearnedLoss, learn_loss
 from dpaudit.game.pairs import Pairs
-from dpaudit.testing.features import FeatureTable
+from dpaudit.testing.features import Bits, FeatureTable
 
 __all__ = ["LEARNERS", "LOOKED_AT", "Learner", "Scorer"]
 
@@ -93,7 +93,7 @@ class Counted:
 
 
 def _count(
-    keys: Keys, table: FeatureTable, bits: NDArray[Any], *, most: int = _MOST_COLUMNS
+    keys: Keys, table: FeatureTable, bits: Bits, *, most: int = _MOST_COLUMNS
 ) -> Counted:
     """Count values in the columns that differ most between the coins."""
     values = keys(table)
@@ -122,7 +122,7 @@ def _few(n: int, width: int) -> slice:
 
 
 def _ratios(
-    column: NDArray[np.int64], bits: NDArray[Any]
+    column: NDArray[np.int64], bits: Bits
 ) -> tuple[NDArray[np.int64], NDArray[np.float64], float]:
     """Return a column's values, their log-ratios, and how clearly these differ from 0.
 
@@ -138,14 +138,14 @@ def _ratios(
     return known, ratios, excess / float(np.sqrt(2 * len(known)))
 
 
-def _excesses(values: NDArray[np.int64], bits: NDArray[Any]) -> NDArray[np.float64]:
+def _excesses(values: NDArray[np.int64], bits: Bits) -> NDArray[np.float64]:
     """Return the last number of ``_ratios`` for every column, some at a time."""
     some = max(1, _VALUES_SCREENED // len(values))
     parts = (values[:, i : i + some].T for i in range(0, values.shape[1], some))
     return np.concatenate([_excesses_of(np.ascontiguousarray(p), bits) for p in parts])
 
 
-def _excesses_of(rows: NDArray[np.int64], bits: NDArray[Any]) -> NDArray[np.float64]:
+def _excesses_of(rows: NDArray[np.int64], bits: Bits) -> NDArray[np.float64]:
     order = np.argsort(rows, axis=1)
     ranked = np.take_along_axis(rows, order, axis=1)
     first = np.ones(rows.shape, np.bool_)  # of its value, in its row
@@ -159,15 +159,15 @@ def _excesses_of(rows: NDArray[np.int64], bits: NDArray[Any]) -> NDArray[np.floa
     return np.asarray((np.array(sums) - known) / np.sqrt(2 * known))
 
 
-def _learn_values(table: FeatureTable, bits: NDArray[Any]) -> Scorer | None:
+def _learn_values(table: FeatureTable, bits: Bits) -> Scorer | None:
     return _count(lambda seen: seen.whole[:, None], table, bits)
 
 
-def _learn_parts(table: FeatureTable, bits: NDArray[Any]) -> Scorer | None:
+def _learn_parts(table: FeatureTable, bits: Bits) -> Scorer | None:
     return _count(_parts, table, bits)
 
 
-def _learn_place(table: FeatureTable, bits: NDArray[Any]) -> Scorer | None:
+def _learn_place(table: FeatureTable, bits: Bits) -> Scorer | None:
     if sum(table.widths) <= _MOST_SUMMED_PLACES:
         return None
     return _count(_parts, table, bits, most=1)
@@ -178,7 +178,7 @@ def _parts(table: FeatureTable) -> NDArray[np.int64]:
     return np.concatenate([table.kinds[:, None], numbers, table.texts], axis=1)
 
 
-def _learn_bins(table: FeatureTable, bits: NDArray[Any]) -> Scorer | None:
+def _learn_bins(table: FeatureTable, bits: Bits) -> Scorer | None:
     shown = _shown(table)
     if not shown.shape[1]:
         return None
@@ -213,7 +213,7 @@ def _shown(table: FeatureTable) -> NDArray[np.float64]:
     return np.concatenate([table.numbers, table.ordered()], axis=1)
 
 
-def _learn_lattice(table: FeatureTable, bits: NDArray[Any]) -> Scorer | None:
+def _learn_lattice(table: FeatureTable, bits: Bits) -> Scorer | None:
     if not table.numbers.shape[1]:
         return None
     return _count(_lattice, table, bits)
@@ -231,7 +231,7 @@ def _lattice(table: FeatureTable) -> NDArray[np.int64]:
     return signed
 
 
-def _learn_steps(table: FeatureTable, bits: NDArray[Any]) -> Scorer | None:
+def _learn_steps(table: FeatureTable, bits: Bits) -> Scorer | None:
     if table.usual != 1:
         return None
     return _count(_steps, table, bits)
@@ -270,7 +270,7 @@ class Linear:
         return np.asarray((rows - self.centre) @ self.weights)
 
 
-def _learn_linear(table: FeatureTable, bits: NDArray[Any]) -> Scorer | None:
+def _learn_linear(table: FeatureTable, bits: Bits) -> Scorer | None:
     """Fit the direction in which the two coins' outputs lie furthest apart."""
     if not table.numbers.shape[1] or len(set(bits.tolist())) < 2:
         return None
@@ -324,7 +324,7 @@ class Bitwise:
     """
 
     width: int
-    loss: LearnedLoss[Any]
+    loss: LearnedLoss[NDArray[np.float64]]
 
     def scores(self, table: FeatureTable) -> NDArray[np.float64]:
         """Return the fitted log-odds of every output."""
@@ -338,9 +338,9 @@ class _Replay:
     """Gives again what was seen, row by row: what the regression asks of a run."""
 
     numbers: NDArray[np.float64]
-    bits: NDArray[Any]
+    bits: Bits
 
-    def run(self, data: NDArray[Any], rng: np.random.Generator) -> NDArray[Any]:  # noqa: ARG002
+    def run(self, data: Bits, rng: np.random.Generator) -> NDArray[np.float64]:  # noqa: ARG002
         """Return for each coin a row that was seen with it."""
         rows = np.empty((len(data), self.numbers.shape[1]))
         for bit in (0, 1):
@@ -349,7 +349,7 @@ class _Replay:
         return rows
 
 
-def _learn_logistic(table: FeatureTable, bits: NDArray[Any]) -> Scorer | None:
+def _learn_logistic(table: FeatureTable, bits: Bits) -> Scorer | None:
     width = table.usual
     if not 0 < width <= _BITWISE or len(set(bits.tolist())) < 2:
         return None
@@ -365,7 +365,7 @@ def _learn_logistic(table: FeatureTable, bits: NDArray[Any]) -> Scorer | None:
     return Bitwise(width=width, loss=loss)
 
 
-Learner: TypeAlias = Callable[[FeatureTable, NDArray[Any]], Scorer | None]
+Learner: TypeAlias = Callable[[FeatureTable, Bits], Scorer | None]
 
 LEARNERS: Mapping[str, Learner] = MappingProxyType(
     {
