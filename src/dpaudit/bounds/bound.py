@@ -368,6 +368,12 @@ class GameBound(ABC, Generic[R]):
         above = nextafter(alpha, 1.0)
         return min(found, alpha) if lower >= epsilon else max(found, above)
 
+    def test_claim(self, reading: R, /, claim: Guarantee, *, alpha: float) -> ClaimTest:
+        """Return whether a reading refutes a claim at a level (``claim_p_value``)."""
+        _validate.error_level("alpha", alpha)
+        p_value = self.claim_p_value(reading, claim, alpha=alpha)
+        return ClaimTest(claim=claim, p_value=p_value, alpha=alpha)
+
     def log_p_claim(self, reading: R, /, claim: Guarantee, *, alpha: float) -> float:
         """Return the log of a p-value of a claim, a point or a whole curve.
 

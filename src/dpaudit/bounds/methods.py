@@ -3,7 +3,6 @@
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
-from dpaudit import _validate
 from dpaudit.bounds.adaptive import Adaptive
 from dpaudit.bounds.bets import Betting
 from dpaudit.bounds.bound import (
@@ -135,10 +134,8 @@ def test_claim(
         >>> print(test_claim(GaussianDP(mu=1.0), counts, alpha=0.05))
         the claim (mu = 1)-GDP is not refuted (p = 0.87)
     """
-    _validate.error_level("alpha", alpha)
     by = bound_for(reading) if bound is None else bound
-    p_value = by.claim_p_value(reading, claim, alpha=alpha)
-    return ClaimTest(claim=claim, p_value=p_value, alpha=alpha)
+    return by.test_claim(reading, claim, alpha=alpha)
 
 
 test_claim.__test__ = False  # type: ignore[attr-defined]  # pytest: not a test

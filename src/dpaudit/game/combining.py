@@ -54,7 +54,6 @@ from dpaudit.bounds.independent_runs import (
     PooledRuns,
     bets_in_a_row,
 )
-from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.ranked import RankedLooks
 from dpaudit.bounds.readings import Bets, Counts, Reading
 from dpaudit.errors import InvalidInputError, VoidAuditError
@@ -341,7 +340,7 @@ def _bound(run: Result) -> GameBound[Any]:
 
 def _p_value(run: Result, claim: Guarantee) -> float:
     bound, alpha = run.design.rules.bound(), run.design.alpha
-    return test_claim(claim, run.reading, alpha=alpha, bound=bound).p_value
+    return bound.test_claim(run.reading, claim, alpha=alpha).p_value
 
 
 def _test(runs: Sequence[Result], claim: Guarantee, alpha: float) -> ClaimTest:

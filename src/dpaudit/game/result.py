@@ -16,7 +16,7 @@ from dpaudit.bounds.bound import (
     ParameterBound,
     probability,
 )
-from dpaudit.bounds.methods import KNOWN, test_claim
+from dpaudit.bounds.methods import KNOWN
 from dpaudit.bounds.power import accuracy_caught
 from dpaudit.bounds.readings import Reading
 from dpaudit.errors import InvalidInputError, VoidAuditError
@@ -426,7 +426,7 @@ def could_refute(
         alpha: Of the claim's test.
         bound: What tests it.
     """
-    return test_claim(claim, reading.perfect(), alpha=alpha, bound=bound).refuted
+    return bound.test_claim(reading.perfect(), claim, alpha=alpha).refuted
 
 
 # What counts say is a short table; whoever plays many games looks it up.
@@ -442,7 +442,7 @@ def _found(
     return (
         bound.epsilon_lower(reading, delta=delta, alpha=alpha),
         _ceiling(bound, reading, delta=delta, alpha=alpha),
-        test_claim(claim, reading, alpha=alpha, bound=tester),
+        tester.test_claim(reading, claim, alpha=alpha),
         _accuracy_caught(tester, reading, claim, alpha),
     )
 

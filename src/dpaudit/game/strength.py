@@ -13,7 +13,6 @@ from math import ceil
 import numpy as np
 from scipy import special
 
-from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.power import accuracy_caught
 from dpaudit.bounds.readings import Counts
 from dpaudit.game.design import Design
@@ -117,5 +116,5 @@ def _caught(design: Design, claim: Guarantee, epsilon: float) -> bool:
         right = rng.random(design.guesses) < chance
         tried = rules.read_alike(right, chance, canaries=design.canaries)
         bound, alpha = rules.bound(), design.alpha
-        times += test_claim(claim, tried, alpha=alpha, bound=bound).refuted
+        times += bound.test_claim(tried, claim, alpha=alpha).refuted
     return times >= POWER * _TRIES

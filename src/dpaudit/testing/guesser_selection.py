@@ -37,7 +37,6 @@ from scipy import special
 
 from dpaudit import _validate
 from dpaudit.bounds.bound import GameBound
-from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.power import accuracy_caught
 from dpaudit.bounds.readings import Counts
 from dpaudit.errors import InvalidInputError, VoidAuditError
@@ -124,8 +123,7 @@ class Aim:
 
     def p_value(self, counts: Counts) -> float:
         """Return the p-value of the claim."""
-        test = test_claim(self.claim, counts, alpha=self.alpha, bound=self.bound)
-        return test.p_value
+        return self.bound.test_claim(counts, self.claim, alpha=self.alpha).p_value
 
     def caught(self, *, canaries: int, guesses: int) -> float | None:
         """Return the epsilon of the least planted leak that is caught, if any is."""

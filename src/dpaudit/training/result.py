@@ -17,7 +17,6 @@ from scipy import special
 
 from dpaudit.bounds.bound import ClaimTest, ParameterBound
 from dpaudit.bounds.curve import GaussianFamily
-from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.readings import Counts
 from dpaudit.dpsgd.planning.as_run import detectable
 from dpaudit.dpsgd.sums import canary_log_odds
@@ -301,8 +300,8 @@ def judge_accountant(
     family = _family(counts, design.bound_delta, design.alpha)
     if claim is None:
         return None, family
-    bound = claim_bound(audit)
-    return test_claim(claim, counts, alpha=design.alpha, bound=bound), family
+    test = claim_bound(audit).test_claim(counts, claim, alpha=design.alpha)
+    return test, family
 
 
 @lru_cache(maxsize=1024)  # whoever audits or verifies often meets the same counts

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Final, final
 import numpy as np
 
 from dpaudit.bounds.bound import ClaimTest, LowerBound, rounded_down
-from dpaudit.bounds.methods import test_claim
 from dpaudit.bounds.power import mechanism_ceiling
 from dpaudit.errors import on_one_line
 from dpaudit.game.configuration import Detectable
@@ -194,7 +193,7 @@ def note_on_strength(design: "Design") -> str | None:
     """Say that a design cannot refute its claim, if not even all right guesses do."""
     n, rules = design.canaries, design.rules
     perfect = rules.count(rules.cuts(n), canaries=n)
-    test = test_claim(design.claim, perfect, alpha=design.alpha, bound=rules.bound())
+    test = rules.bound().test_claim(perfect, design.claim, alpha=design.alpha)
     if test.refuted:
         return None
     return (
