@@ -5,7 +5,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from dpaudit import _canonical, _validate
+from dpaudit import _canonical
 from dpaudit.cli import _library as lib
 from dpaudit.cli._shared import Observer, naming_file, read_text
 from dpaudit.errors import InvalidInputError, VoidAuditError
@@ -62,17 +62,14 @@ def design_from_options(
     alpha: float,
     guesses: int | None,
     observer: Observer,
-    tie_seed: int | None = None,
+    setting: "lib.Setting",
     random_half: bool = False,
-    named: "lib.Setting | None" = None,
 ) -> "lib.Design":
     """Return the design of an audit of scores; ranked if no guesses are given.
 
     All are ranked, or as many of the surest as a tally can keep in order. Of a random
     half, as many are guessed as were included.
     """
-    if tie_seed is not None:
-        _validate.whole_number("--tie-seed", tie_seed)
     rules: lib.Rules = lib.Ranking(guesses=min(canaries, lib.MOST_RANKED))
     if random_half:
         rules = lib.RandomHalf(guesses=canaries // 2 if guesses is None else guesses)
@@ -84,7 +81,7 @@ def design_from_options(
         claim=lib.ApproxDP(epsilon=epsilon, delta=delta),
         alpha=alpha,
         threat_model=lib.ThreatModel[observer.name],
-        setting=lib.Setting(tie_seed=tie_seed).with_entries(named or lib.Setting()),
+        setting=setting,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, final
 
 import typer
 
+from dpaudit import _validate
 from dpaudit._progress import progress_note
 from dpaudit.cli import _library as lib
 from dpaudit.cli._inputs import (
@@ -218,6 +219,8 @@ def _fixed(
         return registered_design(design, key)
     assert claim.epsilon is not None  # checked before the scores were read
     assert claim.delta is not None
+    if claim.tie_seed is not None:
+        _validate.whole_number("--tie-seed", claim.tie_seed)
     fixed = design_from_options(
         canaries=canaries,
         epsilon=claim.epsilon,
@@ -225,7 +228,7 @@ def _fixed(
         alpha=0.05 if claim.alpha is None else claim.alpha,
         guesses=claim.guesses,
         observer=claim.observer or Observer.OUTPUT,
-        tie_seed=claim.tie_seed,
+        setting=lib.Setting(tie_seed=claim.tie_seed),
         random_half=bool(claim.random_half),
     )
     return fixed, None

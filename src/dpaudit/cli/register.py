@@ -82,7 +82,7 @@ def register(
         alpha=alpha,
         guesses=guesses,
         observer=observer or Observer.OUTPUT,
-        named=replace(
+        setting=replace(
             lib.naming(program=program, nonce=nonce),
             pooled_runs=_pooled(pooled_runs, guesses),
         ),
