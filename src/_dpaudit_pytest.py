@@ -33,7 +33,11 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from dpaudit.game.coins import Key
+    from dpaudit.privacy.guarantees import ApproxDP, PureDP
+    from dpaudit.testing.calling import Neighbours
     from dpaudit.testing.functions import FunctionResult
+    from dpaudit.testing.guesser_selection import Budget
 
 _ALPHA = 0.001  # of a whole run: a suite runs at every commit, and cries wolf seldom
 _SECONDS = 2.0
@@ -334,13 +338,13 @@ class Auditor:
                 pytrace=False,
             )
 
-    def _key(self) -> Any:  # noqa: ANN401 (a Key; its module is not imported yet)
+    def _key(self) -> Key:
         from dpaudit.game.coins import Key  # noqa: PLC0415
 
         name = f"{self._run.seed.text} {self._made} {self._item.nodeid}"
         return Key(hashlib.sha256(name.encode()).digest())
 
-    def _budget(self, seconds: float | None, calls: int | None) -> Any:  # noqa: ANN401
+    def _budget(self, seconds: float | None, calls: int | None) -> Budget:
         from dpaudit.testing.functions import Calls, Seconds  # noqa: PLC0415
 
         fixed = calls if self._run.seed.calls is None else self._run.seed.calls
@@ -386,7 +390,9 @@ def _command(item: pytest.Item, run: _Run) -> str:
     return shlex.join(words)
 
 
-def _neighbours(pairs: tuple[object, object], data: object, index: int | None) -> Any:  # noqa: ANN401
+def _neighbours(
+    pairs: tuple[object, object], data: object, index: int | None
+) -> Neighbours:
     from dpaudit.errors import InvalidInputError  # noqa: PLC0415
     from dpaudit.testing.functions import OneRecord, OneValue  # noqa: PLC0415
 
@@ -401,7 +407,7 @@ def _neighbours(pairs: tuple[object, object], data: object, index: int | None) -
     return OneRecord(data=data, index=index, x=pairs[0], y=pairs[1])
 
 
-def _claim(epsilon: float, delta: float) -> Any:  # noqa: ANN401
+def _claim(epsilon: float, delta: float) -> PureDP | ApproxDP:
     from dpaudit.privacy.guarantees import (  # noqa: PLC0415
         Adjacency,
         ApproxDP,

@@ -69,6 +69,7 @@ from dpaudit.mechanisms.catalogue import Parameters as Parameters
 from dpaudit.mechanisms.catalogue import named as named
 from dpaudit.privacy.guarantees import ApproxDP as ApproxDP
 from dpaudit.privacy.guarantees import Guarantee as Guarantee
+from dpaudit.reporting.live import watched as watched
 from dpaudit.reporting.plan_figure import plan_figure as plan_figure
 from dpaudit.reporting.report import report as report
 from dpaudit.reporting.report.page import check_extra as check_extra

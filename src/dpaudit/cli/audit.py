@@ -35,7 +35,6 @@ from dpaudit.cli._shared import (
     ObserverOption,
 )
 from dpaudit.errors import InvalidInputError
-from dpaudit.reporting.live import watched
 
 
 def audit(
@@ -207,7 +206,7 @@ def _watched(source: "lib.Scores", *, check_ids: bool) -> "Iterator[lib.Scores]"
     if not isinstance(source, lib.ScoreFolder):
         yield source
         return
-    with watched("reading", source.canaries) as progress:
+    with lib.watched("reading", source.canaries) as progress:
         yield replace(source, check_ids=check_ids, progress=progress)
 
 

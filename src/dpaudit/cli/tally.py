@@ -26,7 +26,6 @@ from dpaudit.cli._inputs import (
 from dpaudit.cli._outputs import Output
 from dpaudit.cli._shared import JsonOption
 from dpaudit.errors import VoidAuditError
-from dpaudit.reporting.live import watched
 
 
 def tally(
@@ -68,7 +67,7 @@ def tally(
             id=id_column, included=included_column, score=score_column
         ),
     )
-    with watched("reading", source.canaries) as progress:
+    with lib.watched("reading", source.canaries) as progress:
         if engine is EngineName.LOCAL and workers in (None, 1) and address is None:
             found = replace(source, progress=progress).tally(fixed, secret)
         else:

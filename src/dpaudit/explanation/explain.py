@@ -5,6 +5,7 @@ training that is by how much the noise would have had to be too small; without o
 well guesses would have had to do (``dpaudit.game.strength``).
 """
 
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -23,9 +24,7 @@ from dpaudit.explanation.ladder import known, law_of, modelled, unmodelled
 from dpaudit.explanation.model import Model
 from dpaudit.explanation.values import Advice, Explanation, Step
 from dpaudit.game.configuration import Detectable
-from dpaudit.game.coverage import Check
 from dpaudit.game.design import ThreatModel
-from dpaudit.game.findings import Finding
 from dpaudit.game.result import Result
 from dpaudit.game.rules import AdaptiveRounds, OneRun
 from dpaudit.game.strength import would_catch
@@ -130,7 +129,7 @@ def explain(
     """
     _validate.kind("result", result, Result)
     if result.verdict is Verdict.INVALID_RUN:
-        return _void(result)
+        return _bare(result)
     claim = result.claim_test.claim
     refuted = result.claim_test.refuted
     # Of a mechanism as claimed, no guess would be sure enough to count up there.
@@ -163,34 +162,26 @@ def explain(
     elif not result.faults:
         advice = _with_usual(result, gaps, advice)
     steps = _steps(gaps, advice)
-    return Explanation(
-        outcome=result.verdict,
-        reason=result.reason,
+    return replace(
+        _bare(result),
         head=head(result, said),
         numbers=numbers(result),
         shown=shown(result),
-        sanity_checks=result.sanity_checks,
         claimed=gaps.rungs[0].epsilon,
         found=result.bound.epsilon_lower,
-        delta=result.design.bound_delta,
-        alpha=result.design.alpha,
         model=told,
         steps=steps,
         remainder=gaps.remainder or 0.0,
         strength=said,
         advice=next_steps(result, (step.advice for step in steps)),
-        checks=_checks(result),
         assumptions=_assumptions(result),
-        not_exercised=() if result.training else result.not_exercised,
-        remarks=_remarks(result),
-        unit=result.design.setting.unit,
         most=model and model.limit(result.design),
     )
 
 
-def _void(result: Result) -> Explanation:
-    """Return the explanation of an audit that says nothing about its claim."""
-    delta = result.design.bound_delta
+def _bare(result: Result) -> Explanation:
+    """Return what is told of every audit, even one that says nothing of its claim."""
+    delta, training = result.design.bound_delta, result.training
     return Explanation(
         outcome=result.verdict,
         reason=result.reason,
@@ -207,20 +198,12 @@ def _void(result: Result) -> Explanation:
         remainder=0.0,
         strength="",
         advice=(),
-        checks=_checks(result),
+        checks=() if training is None else training.coverage.checks,
         assumptions=(),
-        not_exercised=() if result.training else result.not_exercised,
-        remarks=_remarks(result),
+        not_exercised=() if training else result.not_exercised,
+        remarks=() if training is None else training.remarks,
         unit=result.design.setting.unit,
     )
-
-
-def _checks(result: Result) -> tuple[Check, ...]:
-    return () if result.training is None else result.training.coverage.checks
-
-
-def _remarks(result: Result) -> tuple[Finding, ...]:
-    return () if result.training is None else result.training.remarks
 
 
 def _fell_short(result: Result, gaps: Gaps) -> bool:
