@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import wraps
 from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, TypeAlias
+from typing import Annotated, Any, NoReturn, ParamSpec, TypeAlias
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -22,9 +22,6 @@ from dpaudit.errors import (
     VoidAuditError,
     printable,
 )
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 __all__ = [
     "EXIT_CODES",
@@ -44,12 +41,10 @@ __all__ = [
     "reflowed",
     "renamed",
     "reported",
-    "table_console",
 ]
 
 P = ParamSpec("P")
 
-_WIDE = 160  # characters
 _STOPPED = 130  # as shells say of an interrupt
 _PIPE_CLOSED = 141  # and of output that nobody reads any more
 
@@ -241,16 +236,6 @@ def naming_file(path: Path) -> Iterator[None]:
         yield
     except DpAuditError as error:
         raise InvalidInputError(f"{path}: {error}") from error
-
-
-def table_console() -> "Console":
-    """Return what prints a table: as wide as the terminal, or wide where none is."""
-    from rich.console import Console  # noqa: PLC0415 (slow to import)
-
-    console = Console()
-    if not console.is_terminal:
-        console.width = _WIDE
-    return console
 
 
 def json_number(value: float | None) -> float | str | None:

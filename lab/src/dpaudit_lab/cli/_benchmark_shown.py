@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpaudit import _canonical, _files
-from dpaudit.cli._shared import table_console
 from dpaudit_lab.benchmark.machine import cores, today, versions
 from dpaudit_lab.benchmark.page import ALPHA, cells, fill, headings_of, tables
 from dpaudit_lab.benchmark.results import as_plain, csv_text
+from dpaudit_lab.cli.sweeping import table_console
 
 if TYPE_CHECKING:
     from dpaudit_lab.benchmark.row import Row

@@ -16,12 +16,13 @@ from dpaudit.cli._engines import (
     WorkersOption,
 )
 from dpaudit.cli._outputs import Output
-from dpaudit.cli._shared import JsonOption, read_text, table_console
+from dpaudit.cli._shared import JsonOption, read_text
 from dpaudit.errors import InvalidInputError
 from dpaudit_lab.cli.sweeping import (
     StoreOption,
     Where,
     filled,
+    table_console,
 )
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What commands that sweep share: where trials run, where they are kept, the end."""
+"""What commands that sweep share: where trials run, are kept and shown, the end."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,11 +12,15 @@ from dpaudit.cli._engines import EngineName, chosen_engine
 from dpaudit.cli._shared import leave
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from dpaudit.engines.engine import Engine
     from dpaudit_lab.sweeps.store import Store
     from dpaudit_lab.sweeps.sweep import Sweep
 
-__all__ = ["StoreOption", "TrialsOption", "Where", "filled"]
+__all__ = ["StoreOption", "TrialsOption", "Where", "filled", "table_console"]
+
+_WIDE = 160  # characters
 
 TrialsOption: TypeAlias = Annotated[
     int | None, typer.Option("--trials", help="Repeats of each setting.")
@@ -106,3 +110,13 @@ def _run(
             f"{failed} trials raised and are missing; `dpaudit-lab sweep status "
             f"{where.store}` shows why, and the same command tries them again",
         )
+
+
+def table_console() -> "Console":
+    """Return what prints a table: as wide as the terminal, or wide where none is."""
+    from rich.console import Console  # noqa: PLC0415 (slow to import)
+
+    console = Console()
+    if not console.is_terminal:
+        console.width = _WIDE
+    return console
