@@ -67,6 +67,7 @@ MOST_BYTES: Final = 8 << 30  # that a column may take; so many scores are a bill
 _UNPACKED: Final = 256 << 20  # bytes that a small file may grow to
 _GROWTH: Final = 100  # times; no column that means something is packed so well
 _LONGEST_HEADER: Final = 1 << 16  # bytes; numpy itself takes no more than 10,000
+_WRITE_BITS: Final = "write 1 for included and 0 for not"
 MISSING: Final = (
     "a missing score must be replaced by one that does not depend on the coin, for "
     "example the median; a canary left out was chosen by someone"
@@ -234,15 +235,11 @@ def to_ids(column: FileColumn, values: Column) -> Column:
 def to_bits(column: FileColumn, values: Column) -> NDArray[np.uint8]:
     """Return bits, which may have been written as numbers or as truth values."""
     if values.dtype.kind not in "iufb":
-        raise column.refuse(
-            f"it holds {values.dtype}; write 1 for included and 0 for not"
-        )
+        raise column.refuse(f"it holds {values.dtype}; {_WRITE_BITS}")
     odd = np.flatnonzero(~((values == 0) | (values == 1)))
     if len(odd):
-        raise column.refuse(
-            f"{values[odd[0]]} is neither 0 nor 1; write 1 for included and 0 for not",
-            row=int(odd[0]),
-        )
+        said = f"{values[odd[0]]} is neither 0 nor 1; {_WRITE_BITS}"
+        raise column.refuse(said, row=int(odd[0]))
     return np.asarray(values == 1, np.uint8)
 
 
@@ -357,11 +354,8 @@ def _bits(column: FileColumn, texts: list[str]) -> NDArray[np.uint8]:
         return np.array([_BITS[text.lower()] for text in texts], np.uint8)
     except KeyError:
         row = next(i for i, text in enumerate(texts) if text.lower() not in _BITS)
-        raise column.refuse(
-            f"{texts[row][:40]!r} is neither 0 nor 1; write 1 for included and 0 for "
-            "not",
-            row=row,
-        ) from None
+        said = f"{texts[row][:40]!r} is neither 0 nor 1; {_WRITE_BITS}"
+        raise column.refuse(said, row=row) from None
 
 
 def _scores(column: FileColumn, texts: list[str]) -> NDArray[np.float64]:

@@ -27,6 +27,7 @@ https://arxiv.org/abs/2207.13793.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 from typing import Protocol, TypeAlias, final
 
@@ -159,12 +160,8 @@ def _excesses_of(rows: NDArray[np.int64], bits: Bits) -> NDArray[np.float64]:
     return np.asarray((np.array(sums) - known) / np.sqrt(2 * known))
 
 
-def _learn_values(table: FeatureTable, bits: Bits) -> Scorer | None:
-    return _count(lambda seen: seen.whole[:, None], table, bits)
-
-
-def _learn_parts(table: FeatureTable, bits: Bits) -> Scorer | None:
-    return _count(_parts, table, bits)
+def _whole(table: FeatureTable) -> NDArray[np.int64]:
+    return table.whole[:, None]
 
 
 def _learn_place(table: FeatureTable, bits: Bits) -> Scorer | None:
@@ -369,8 +366,8 @@ Learner: TypeAlias = Callable[[FeatureTable, Bits], Scorer | None]
 
 LEARNERS: Mapping[str, Learner] = MappingProxyType(
     {
-        "values": _learn_values,
-        "parts": _learn_parts,
+        "values": partial(_count, _whole),
+        "parts": partial(_count, _parts),
         "place": _learn_place,
         "bins": _learn_bins,
         "lattice": _learn_lattice,
