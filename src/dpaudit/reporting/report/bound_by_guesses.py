@@ -23,7 +23,7 @@ from dpaudit.game.rules import OneRun
 from dpaudit.reporting.axes import Even, Factors, Plot
 from dpaudit.reporting.figure import Figure, LeftOut, Mark, Table
 from dpaudit.reporting.numbers import at_least, count, scientific
-from dpaudit.reporting.report.subject import Subject
+from dpaudit.reporting.report.subject import NO_ORDER, Subject, right_in_order
 from dpaudit.reporting.svg import Picture
 
 __all__ = [
@@ -76,19 +76,13 @@ def _in_order(subject: Subject) -> NDArray[np.bool_] | str:
             f"judged by the method “{subject.result.bound.method}”."
         )
     if transcript is None:
-        return (
-            "It needs the order of the guesses, and no transcript was handed over: "
-            "report(result, path, transcript=...)."
-        )
+        return NO_ORDER
     if len(transcript.index) > 1 and (np.diff(transcript.index) > 0).all():
         return (
             "The guesses were handed in by number of the canary, so that nothing says "
             "which of them are surer, and counting fewer of them has no meaning."
         )
-    made = transcript.guess != 0
-    right = np.zeros(subject.result.design.guesses, bool)
-    right[: int(made.sum())] = (transcript.guess == transcript.truth)[made]
-    return right
+    return right_in_order(transcript)
 
 
 def _sizes(most: int) -> list[int]:

@@ -37,7 +37,7 @@ from dpaudit.privacy.guarantees import ApproxDP, PureDP
 from dpaudit.reporting.axes import Even, Plot, thinned
 from dpaudit.reporting.figure import Figure, LeftOut, Mark, Table
 from dpaudit.reporting.numbers import at_least, count, plain, scientific
-from dpaudit.reporting.report.subject import Subject
+from dpaudit.reporting.report.subject import NO_ORDER, Subject, right_in_order
 from dpaudit.reporting.svg import Picture
 from dpaudit.stats.limited_score import UNRESOLVED
 
@@ -118,9 +118,7 @@ def of_counts(
     What delta costs is part of the threshold. A guess not made counts as wrong.
     """
     design = transcript.design
-    made = transcript.guess != 0
-    right = np.zeros(design.guesses)
-    right[: int(made.sum())] = (transcript.guess == transcript.truth)[made]
+    right = right_in_order(transcript)
     chance = float(special.expit(epsilon))
     needed = least_refuting(
         ApproxDP(epsilon=epsilon, delta=delta),
@@ -204,23 +202,9 @@ _COUNTS = _Words(
 
 def course_figure(subject: Subject) -> Figure | LeftOut:
     """Return how the evidence of an adaptive audit grew."""
-    rules = subject.result.design.rules
-    if not rules.reveals:
-        why = "All guesses were made at once, so there is no course to show."
-        return LeftOut(heading=_HEADING, why=why)
     words = _words(subject)
-    if words is None and subject.result.reading.counted is not None:
-        why = (
-            "It needs the order of the guesses, and no transcript was handed over: "
-            "report(result, path, transcript=...)."
-        )
-        return LeftOut(heading=_HEADING, why=why)
-    if words is None:
-        why = (
-            "Guesses of different weight take slots in an order of their own; only "
-            "their final count is evidence."
-        )
-        return LeftOut(heading=_HEADING, why=why)
+    if isinstance(words, str):
+        return LeftOut(heading=_HEADING, why=words)
     lines = _lines(subject)
     if not lines:
         why = "Hardly a guess was sure enough to speak against any epsilon tested."
@@ -235,16 +219,22 @@ def course_figure(subject: Subject) -> Figure | LeftOut:
     )
 
 
-def _words(subject: Subject) -> _Words | None:
+def _words(subject: Subject) -> _Words | str:
+    """Return what the course is called, or why there is none to show."""
+    if not subject.result.design.rules.reveals:
+        return "All guesses were made at once, so there is no course to show."
     match subject.result.reading:
         case Bets():
             return _BETS
         case Rounds():
             return _ROUNDS
         case Counts():
-            return _COUNTS if subject.transcript else None
+            return _COUNTS if subject.transcript else NO_ORDER
         case _:
-            return None
+            return (
+                "Guesses of different weight take slots in an order of their own; only "
+                "their final count is evidence."
+            )
 
 
 def _lines(subject: Subject) -> list[_Line]:

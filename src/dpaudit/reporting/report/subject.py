@@ -2,13 +2,21 @@
 
 from dataclasses import dataclass
 from math import isfinite
-from typing import Self, final
+from typing import Final, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dpaudit.errors import InvalidInputError
 from dpaudit.game.result import Result
 from dpaudit.game.transcript import Transcript
 
-__all__ = ["Subject"]
+__all__ = ["NO_ORDER", "Subject", "right_in_order"]
+
+NO_ORDER: Final = (
+    "It needs the order of the guesses, and no transcript was handed over: "
+    "report(result, path, transcript=...)."
+)
 
 
 @final
@@ -65,3 +73,11 @@ class Subject:
         widest = 4 * max([*near, 0.25])
         claim = self.claimed if isfinite(self.claimed) else 0.0
         return 1.12 * max([*near, min(claim, widest), 0.1])
+
+
+def right_in_order(transcript: Transcript) -> NDArray[np.bool_]:
+    """Return which guesses were right, in their order; one not made counts as wrong."""
+    made = transcript.guess != 0
+    right = np.zeros(transcript.design.guesses, bool)
+    right[: int(made.sum())] = (transcript.guess == transcript.truth)[made]
+    return right
